@@ -1,0 +1,272 @@
+//! A field line, and a field section held in one piece of memory.
+
+use std::fmt;
+
+use crate::static_table;
+
+/// RFC 9114 section 4.2.2: what each field line adds to the size of its section, besides name and value.
+const LINE_OVERHEAD: u64 = 32;
+
+/// One field line to be encoded: borrowed name and value.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FieldLine<'a> {
+    /// The name, in lower case.
+    pub name: &'a [u8],
+    /// The value.
+    pub value: &'a [u8],
+    /// Secret: no party on the way may put this line into a compression table (RFC 9204 section 7.1.3).
+    pub never_index: bool,
+}
+
+impl<'a> FieldLine<'a> {
+    /// A line that may be put into compression tables.
+    pub const fn new(name: &'a [u8], value: &'a [u8]) -> Self {
+        Self { name, value, never_index: false }
+    }
+
+    /// A line with a secret value, such as a cookie or a password.
+    pub const fn never_indexed(name: &'a [u8], value: &'a [u8]) -> Self {
+        Self { name, value, never_index: true }
+    }
+}
+
+impl fmt::Debug for FieldLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_line(f, self.name, self.value, self.never_index)
+    }
+}
+
+/// One line of a [`FieldSection`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct SectionLine<'a> {
+    /// The name.
+    pub name: &'a [u8],
+    /// The value.
+    pub value: &'a [u8],
+    /// Secret: see [`FieldLine::never_index`].
+    pub never_index: bool,
+    static_name_index: Option<u8>,
+}
+
+impl SectionLine<'_> {
+    /// An entry of the static table with the same name, so that a caller can map it to a ready-made constant.
+    /// It is always the lowest such index, whatever entry the peer named. `None` says only that the peer spelled the
+    /// name out: the static table may hold it nevertheless.
+    pub const fn static_name_index(&self) -> Option<u8> {
+        self.static_name_index
+    }
+}
+
+impl<'a> From<SectionLine<'a>> for FieldLine<'a> {
+    fn from(line: SectionLine<'a>) -> Self {
+        Self { name: line.name, value: line.value, never_index: line.never_index }
+    }
+}
+
+impl fmt::Debug for SectionLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_line(f, self.name, self.value, self.never_index)
+    }
+}
+
+/// Secret values stay out of logs.
+fn write_line(f: &mut fmt::Formatter<'_>, name: &[u8], value: &[u8], never_index: bool) -> fmt::Result {
+    if never_index {
+        write!(f, "{}: <{} bytes>", name.escape_ascii(), value.len())
+    } else {
+        write!(f, "{}: {}", name.escape_ascii(), value.escape_ascii())
+    }
+}
+
+/// Where one line's name and value lie.
+#[derive(Clone, Copy)]
+struct Line {
+    name: Text,
+    value: Text,
+    never_index: bool,
+}
+
+/// Bytes in the arena or in the static table.
+#[derive(Clone, Copy)]
+enum Text {
+    /// `bytes[start..start + len]`.
+    Arena { start: u32, len: u32 },
+    /// The name or the value of this entry.
+    Static(u8),
+}
+
+/// Field lines in order, owned: one arena for all bytes that are not in the static table, one list of lines.
+///
+/// It costs two allocations however many lines it has, none at all when reused after [`FieldSection::clear`].
+#[derive(Clone, Default)]
+pub struct FieldSection {
+    bytes: Vec<u8>,
+    lines: Vec<Line>,
+    size: u64,
+}
+
+impl FieldSection {
+    /// An empty section; allocates nothing.
+    pub const fn new() -> Self {
+        Self { bytes: Vec::new(), lines: Vec::new(), size: 0 }
+    }
+
+    /// The number of field lines.
+    pub const fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// Whether there is no line.
+    pub const fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// The size as RFC 9114 section 4.2.2 counts it: name, value and 32 bytes for each line.
+    pub const fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Appends a line. The section holds at most 4 GiB.
+    pub fn push(&mut self, name: &[u8], value: &[u8], never_index: bool) {
+        let name = match static_table::name_index(name) {
+            Some(index) => Text::Static(index),
+            None => self.copy(name),
+        };
+        let value = self.copy(value);
+        self.push_line(name, value, never_index);
+    }
+
+    /// Removes all lines and keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.lines.clear();
+        self.size = 0;
+    }
+
+    /// The line at this place, counted from zero.
+    pub fn get(&self, place: usize) -> Option<SectionLine<'_>> {
+        self.lines.get(place).map(|line| self.view(line))
+    }
+
+    /// The lines in order.
+    pub fn iter(&self) -> Iter<'_> {
+        self.iter_from(0)
+    }
+
+    /// The lines in order, without the first `place`.
+    pub fn iter_from(&self, place: usize) -> Iter<'_> {
+        Iter { section: self, lines: self.lines.get(place..).unwrap_or_default().iter() }
+    }
+
+    /// How many bytes of memory the section holds.
+    pub const fn capacity_bytes(&self) -> usize {
+        self.bytes.capacity() + self.lines.capacity() * size_of::<Line>()
+    }
+
+    /// Appends an entry of the static table, name and value.
+    pub(crate) fn push_static(&mut self, index: u8) {
+        self.push_line(Text::Static(index), Text::Static(index), false);
+    }
+
+    /// The memory that lines are written to, before [`FieldSection::push_named`] or [`FieldSection::push_spelled`]
+    /// turns what was appended into a line. What no line refers to is harmless.
+    pub(crate) fn bytes_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// Appends a line with a name of the static table; its value was written from `value_start` on.
+    pub(crate) fn push_named(&mut self, index: u8, value_start: usize, never_index: bool) {
+        let value = self.text(value_start, self.bytes.len());
+        self.push_line(Text::Static(index), value, never_index);
+    }
+
+    /// Appends a line whose name and value were written from `name_start` and `value_start` on.
+    pub(crate) fn push_spelled(&mut self, name_start: usize, value_start: usize, never_index: bool) {
+        let name = self.text(name_start, value_start);
+        let value = self.text(value_start, self.bytes.len());
+        self.push_line(name, value, never_index);
+    }
+
+    fn copy(&mut self, text: &[u8]) -> Text {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(text);
+        self.text(start, self.bytes.len())
+    }
+
+    fn text(&self, start: usize, end: usize) -> Text {
+        debug_assert!(start <= end && end <= self.bytes.len());
+        let limit = "invariant: a field section holds at most 4 GiB";
+        Text::Arena { start: u32::try_from(start).expect(limit), len: u32::try_from(end - start).expect(limit) }
+    }
+
+    fn push_line(&mut self, name: Text, value: Text, never_index: bool) {
+        let line = Line { name, value, never_index };
+        let view = self.view(&line);
+        self.size += view.name.len() as u64 + view.value.len() as u64 + LINE_OVERHEAD;
+        self.lines.push(line);
+    }
+
+    fn view(&self, line: &Line) -> SectionLine<'_> {
+        let arena = |start: u32, len: u32| &self.bytes[start as usize..start as usize + len as usize];
+        let (name, static_name_index) = match line.name {
+            Text::Arena { start, len } => (arena(start, len), None),
+            Text::Static(index) => (static_table::name(index), Some(static_table::first_of_name(index))),
+        };
+        let value = match line.value {
+            Text::Arena { start, len } => arena(start, len),
+            Text::Static(index) => static_table::value(index),
+        };
+        SectionLine { name, value, never_index: line.never_index, static_name_index }
+    }
+}
+
+impl<'a> IntoIterator for &'a FieldSection {
+    type Item = SectionLine<'a>;
+    type IntoIter = Iter<'a>;
+
+    fn into_iter(self) -> Iter<'a> {
+        self.iter()
+    }
+}
+
+impl fmt::Debug for FieldSection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+/// Equal when the lines are, wherever their bytes lie.
+impl PartialEq for FieldSection {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().map(FieldLine::from).eq(other.iter().map(FieldLine::from))
+    }
+}
+
+impl Eq for FieldSection {}
+
+/// The lines of a [`FieldSection`].
+#[derive(Clone, Debug)]
+pub struct Iter<'a> {
+    section: &'a FieldSection,
+    lines: std::slice::Iter<'a, Line>,
+}
+
+impl<'a> Iterator for Iter<'a> {
+    type Item = SectionLine<'a>;
+
+    fn next(&mut self) -> Option<SectionLine<'a>> {
+        self.lines.next().map(|line| self.section.view(line))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.lines.size_hint()
+    }
+}
+
+impl ExactSizeIterator for Iter<'_> {}
+
+impl fmt::Debug for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Line").finish_non_exhaustive()
+    }
+}
