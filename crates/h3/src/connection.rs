@@ -1,0 +1,447 @@
+//! The connection: stream bytes in, events out, and the application's messages to bytes.
+
+mod control;
+mod incoming;
+mod outgoing;
+mod request_stream;
+mod stream_map;
+
+use std::fmt;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use pronghorn_qpack::{Encoder, FieldLine, FieldSection};
+
+pub use outgoing::UniStream;
+
+use crate::{
+    config::Config,
+    error::{ConnectionError, ErrorCode, SendError, StreamFault},
+    event::Event,
+    frame::{
+        FrameHeader, FrameType,
+        settings::{SettingId, Settings},
+    },
+    message,
+    stream::StreamId,
+    varint,
+};
+
+use control::ControlFrame;
+use incoming::{IncomingStreams, Purpose, Sorted, closed_critical_stream};
+use outgoing::OutgoingStreams;
+use request_stream::{RequestStream, Requested, Sent, Shared};
+use stream_map::StreamMap;
+
+/// Which side of the connection we are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// We answer requests.
+    Server,
+    /// We send requests.
+    Client,
+}
+
+/// One HTTP/3 connection, for both roles.
+///
+/// The caller owns the transport and keeps this order:
+///
+/// 1. What the transport has read goes in by the `handle_*` functions, each stream's bytes in order. An error ends the
+///    connection: close it with the error's code, and call nothing else.
+/// 2. [`Connection::poll_event`] until it is empty.
+/// 3. The application's messages: [`Connection::encode_headers`] and [`Connection::encode_data_header`] append to a
+///    buffer of the caller, who writes it to the stream in order, content after its header. Then
+///    [`Connection::finish_sending`].
+/// 4. [`Connection::poll_uni_write`] until it is empty.
+///
+/// Nothing of a stream is kept once both sides are done: ours by [`Connection::finish_sending`], the peer's by
+/// [`Connection::handle_fin`], [`Connection::handle_reset`] or [`Connection::stop_receiving`]. After that the stream's ID
+/// must not be used again; as a server would take it for a new request.
+#[derive(Debug)]
+pub struct Connection {
+    requests: StreamMap<RequestStream>,
+    shared: Shared,
+    incoming: IncomingStreams,
+    outgoing: OutgoingStreams,
+    encoder: Encoder,
+    peer_settings: Option<Settings>,
+    /// Server role: one above the highest request that has come.
+    next_request: StreamId,
+    shutdown: Shutdown,
+}
+
+/// How far our own graceful shutdown has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shutdown {
+    No,
+    /// The peer knows that it is coming; requests are still taken.
+    Announced,
+    /// Requests from this ID on are refused (server role).
+    From(StreamId),
+}
+
+impl Connection {
+    /// A new connection; its SETTINGS wait in [`Connection::poll_uni_write`].
+    pub fn new(role: Role, config: Config) -> Self {
+        let shared = Shared::new(role, config);
+        let mut outgoing = OutgoingStreams::default();
+        outgoing.write_settings(&offered_settings(&shared), &shared.config);
+        Self {
+            requests: StreamMap::default(),
+            shared,
+            incoming: IncomingStreams::new(role),
+            outgoing,
+            encoder: Encoder::new(),
+            peer_settings: None,
+            next_request: StreamId(0),
+            shutdown: Shutdown::No,
+        }
+    }
+
+    /// Takes bytes of a stream, in order.
+    pub fn handle_data(&mut self, stream: StreamId, data: Bytes) -> Result<(), ConnectionError> {
+        if stream.is_bidi() {
+            match self.received_request(stream)? {
+                Some((request, shared)) => request.on_data(stream, data, shared),
+                None => Ok(()),
+            }
+        } else {
+            self.on_uni_data(stream, data)
+        }
+    }
+
+    /// The peer's side of the stream ended cleanly, after all its data.
+    pub fn handle_fin(&mut self, stream: StreamId) -> Result<(), ConnectionError> {
+        if !stream.is_bidi() {
+            return self.incoming.on_end(stream);
+        }
+        if let Some((request, shared)) = self.received_request(stream)? {
+            request.on_fin(stream, shared)?;
+            self.forget_if_done(stream);
+        }
+        Ok(())
+    }
+
+    /// The peer reset its side of the stream.
+    pub fn handle_reset(&mut self, stream: StreamId, code: u64) -> Result<(), ConnectionError> {
+        if !stream.is_bidi() {
+            return self.incoming.on_end(stream);
+        }
+        if let Some((request, shared)) = self.received_request(stream)? {
+            request.on_reset(stream, ErrorCode(code), shared);
+            self.forget_if_done(stream);
+        }
+        Ok(())
+    }
+
+    /// The peer wants no more of what we send on the stream. Streams that we opened ourselves belong here too.
+    pub fn handle_stop_sending(&mut self, stream: StreamId, code: u64) -> Result<(), ConnectionError> {
+        if !stream.is_bidi() {
+            // All unidirectional streams of ours are critical.
+            return Err(closed_critical_stream());
+        }
+        if self.requests.get(&stream).is_some_and(|request| !request.is_sending_done) {
+            self.shared.events.push_back(Event::StopSending { stream, code: ErrorCode(code) });
+        }
+        Ok(())
+    }
+
+    /// Client: the next request will go on this stream, which the transport has opened.
+    pub fn open_request(&mut self, stream: StreamId) -> Result<(), SendError> {
+        if self.shared.role == Role::Server || !stream.is_request() || self.requests.contains_key(&stream) {
+            return Err(SendError::StreamNotOpen { stream });
+        }
+        //= RFC 9114 section 5.2
+        //# Endpoints MUST NOT initiate new requests or promise new pushes on the connection after receipt of a GOAWAY
+        //# frame from the peer.
+        if self.incoming.control.go_away().is_some() {
+            return Err(SendError::GoingAway);
+        }
+        self.requests.insert(stream, RequestStream::new());
+        Ok(())
+    }
+
+    /// Appends a HEADERS frame to `out`: a request, a response, an interim response, or trailers if the head was sent
+    /// already. Connection-specific fields, which HTTP/3 does not have, are left out. After an error `out` is as before.
+    pub fn encode_headers<'a>(
+        &mut self,
+        stream: StreamId,
+        lines: impl IntoIterator<Item = FieldLine<'a>>,
+        out: &mut BytesMut,
+    ) -> Result<(), SendError> {
+        let request =
+            self.requests.get_mut(&stream).filter(|request| !request.is_sending_done).ok_or(SendError::StreamNotOpen { stream })?;
+        if request.sent == Sent::Trailers {
+            return Err(SendError::MessageComplete { stream });
+        }
+        let frame_start = out.len();
+        let mut kind = HeadKind::Final;
+        let mut requested = Requested::Other;
+        let lines = lines.into_iter().filter(|line| !message::is_connection_specific(line.name)).inspect(|line| match line.name {
+            b":status" if line.value.first() == Some(&b'1') => kind = HeadKind::Interim,
+            b":method" => requested = Requested::from_method(line.value),
+            _ => {}
+        });
+        let size = encode_headers_frame(&mut self.encoder, stream, lines, out);
+        let limit = self.peer_settings.and_then(|settings| settings.max_field_section_size).unwrap_or(u64::MAX);
+        //= RFC 9114 section 4.2.2
+        //# An implementation that has received this parameter SHOULD NOT send an HTTP message header that exceeds the
+        //# indicated size, as the peer will likely refuse to process it.
+        if size > limit {
+            out.truncate(frame_start);
+            return Err(SendError::FieldSectionTooLarge { size, limit });
+        }
+        match (request.sent, kind) {
+            (Sent::Nothing, HeadKind::Interim) => {}
+            (Sent::Nothing, HeadKind::Final) => {
+                request.sent = Sent::Head;
+                request.requested = requested;
+            }
+            _ => request.sent = Sent::Trailers,
+        }
+        Ok(())
+    }
+
+    /// Appends the header of a DATA frame to `out`; the caller writes `len` bytes of content after it. Only between the
+    /// head and the trailers.
+    ///
+    /// # Panics
+    /// If `len` exceeds 2^62 - 1.
+    pub fn encode_data_header(&mut self, stream: StreamId, len: u64, out: &mut BytesMut) {
+        debug_assert!(
+            self.requests.get(&stream).is_none_or(|request| request.sent == Sent::Head),
+            "content is sent after the head and before the trailers"
+        );
+        FrameHeader::encode(FrameType::DATA, len, out);
+    }
+
+    /// Our side of the stream is done: its end is queued, or it was reset. No encoding may follow.
+    pub fn finish_sending(&mut self, stream: StreamId) {
+        if let Some(request) = self.requests.get_mut(&stream) {
+            request.is_sending_done = true;
+            self.forget_if_done(stream);
+        }
+    }
+
+    /// The caller reads the stream no more: it sent STOP_SENDING. No data of it may follow; what is queued as events
+    /// already still comes.
+    pub fn stop_receiving(&mut self, stream: StreamId) {
+        if !stream.is_bidi() {
+            self.incoming.forget(stream);
+        } else if let Some(request) = self.requests.get_mut(&stream) {
+            request.is_receiving_done = true;
+            request.ignore();
+            self.forget_if_done(stream);
+        }
+    }
+
+    /// Shuts down gracefully. As a server call it twice, a round trip apart: the first GOAWAY only announces the end, so
+    /// that requests under way are not refused; the second names the first request that is. As a client it says that no
+    /// push is taken. Further calls do nothing.
+    pub fn go_away(&mut self) {
+        let id = match (self.shared.role, self.shutdown) {
+            (_, Shutdown::From(_)) => return,
+            //= RFC 9114 section 5.2
+            //# An endpoint that is attempting to gracefully shut down a connection can send a GOAWAY frame with a value
+            //# set to the maximum possible value (2^62-4 for servers, 2^62-1 for clients).
+            (Role::Server, Shutdown::No) => {
+                self.shutdown = Shutdown::Announced;
+                StreamId::MAX_REQUEST
+            }
+            (Role::Server, Shutdown::Announced) => {
+                self.shutdown = Shutdown::From(self.next_request);
+                self.next_request
+            }
+            // A push ID: no push was promised, and none will be taken.
+            (Role::Client, _) => {
+                self.shutdown = Shutdown::From(StreamId(0));
+                StreamId(0)
+            }
+        };
+        self.outgoing.write_go_away(id.0);
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.shared.events.pop_front()
+    }
+
+    /// Bytes for one of our unidirectional streams. The first bytes of a stream say its type.
+    pub fn poll_uni_write(&mut self) -> Option<(UniStream, Bytes)> {
+        if let Some(instructions) = self.encoder.take_instructions() {
+            self.outgoing.open(UniStream::QpackEncoder).extend_from_slice(&instructions);
+        }
+        if let Some(instructions) = self.shared.decoder.take_instructions() {
+            self.outgoing.open(UniStream::QpackDecoder).extend_from_slice(&instructions);
+        }
+        self.outgoing.poll()
+    }
+
+    /// Gives a section's memory back, so that a later message needs no new one.
+    pub fn recycle(&mut self, section: FieldSection) {
+        self.shared.recycle(section);
+    }
+
+    /// Request streams that are not done on both sides.
+    pub fn open_streams(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// The peer's SETTINGS, once they have arrived.
+    pub fn peer_settings(&self) -> Option<&Settings> {
+        self.peer_settings.as_ref()
+    }
+
+    /// The state of a bidirectional stream on which something was received; for a server perhaps a new one. `None` if
+    /// the stream is of no interest any more.
+    fn received_request(&mut self, stream: StreamId) -> Result<Option<(&mut RequestStream, &mut Shared)>, ConnectionError> {
+        if !stream.is_request() {
+            //= RFC 9114 section 6.1
+            //# Clients MUST treat receipt of a server-initiated bidirectional stream as a connection error of type
+            //# H3_STREAM_CREATION_ERROR unless such an extension has been negotiated.
+            return Err(ConnectionError::new(ErrorCode::H3_STREAM_CREATION_ERROR, "a bidirectional stream initiated by a server"));
+        }
+        let shared = &mut self.shared;
+        if shared.role == Role::Client {
+            return Ok(self.requests.get_mut(&stream).map(|request| (request, shared)));
+        }
+        let request = self.requests.entry(stream).or_insert_with(|| {
+            self.next_request = self.next_request.max(StreamId(stream.0 + 4));
+            let mut request = RequestStream::new();
+            if matches!(self.shutdown, Shutdown::From(first) if stream >= first) {
+                request.refuse(stream, REQUEST_REJECTED, shared);
+            }
+            request
+        });
+        Ok(Some((request, shared)))
+    }
+
+    fn forget_if_done(&mut self, stream: StreamId) {
+        if self.requests.get(&stream).is_some_and(RequestStream::is_done) {
+            self.requests.remove(&stream);
+        }
+    }
+
+    fn on_uni_data(&mut self, stream: StreamId, mut data: Bytes) -> Result<(), ConnectionError> {
+        match self.incoming.sort(stream, &mut data, self.shared.role)? {
+            Sorted::AwaitingType | Sorted::Known(Purpose::Ignored) => Ok(()),
+            Sorted::Unknown => {
+                //= RFC 9114 section 6.2
+                //# Recipients of unknown stream types MUST either abort reading of the stream or discard incoming data
+                //# without further processing.
+                let code = ErrorCode::H3_STREAM_CREATION_ERROR;
+                self.shared.events.push_back(Event::StopUni { stream, code });
+                Ok(())
+            }
+            Sorted::Known(Purpose::QpackEncoder) => Ok(self.shared.decoder.handle_encoder_stream(&data)?),
+            Sorted::Known(Purpose::QpackDecoder) => Ok(self.encoder.handle_decoder_stream(&data)?),
+            Sorted::Known(Purpose::Control) => {
+                while let Some(frame) = self.incoming.control.read(&mut data)? {
+                    self.on_control_frame(&frame);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn on_control_frame(&mut self, frame: &ControlFrame) {
+        match *frame {
+            ControlFrame::Settings(settings) => {
+                self.encoder.set_peer_settings(settings.qpack_max_table_capacity, settings.qpack_blocked_streams);
+                self.peer_settings = Some(settings);
+                self.shared.events.push_back(Event::Settings);
+            }
+            ControlFrame::GoAway { id } => {
+                self.shared.events.push_back(Event::GoAway { id });
+                if self.shared.role == Role::Client {
+                    self.refuse_from(StreamId(id));
+                }
+            }
+        }
+    }
+
+    /// Client: the server will not process requests from this one on.
+    fn refuse_from(&mut self, first: StreamId) {
+        let mut refused: Vec<StreamId> = self.requests.keys().copied().filter(|stream| *stream >= first).collect();
+        refused.sort_unstable();
+        for stream in refused {
+            if let Some(request) = self.requests.get_mut(&stream) {
+                request.refuse(stream, NOT_PROCESSED, &mut self.shared);
+            }
+        }
+    }
+}
+
+const REQUEST_REJECTED: StreamFault =
+    StreamFault { code: ErrorCode::H3_REQUEST_REJECTED, reason: "the request came after the connection was shut down" };
+const NOT_PROCESSED: StreamFault =
+    StreamFault { code: ErrorCode::H3_REQUEST_REJECTED, reason: "the server goes away without processing the request" };
+
+/// Whether another head follows the one that is encoded.
+#[derive(Clone, Copy)]
+enum HeadKind {
+    Interim,
+    Final,
+}
+
+impl Requested {
+    fn from_method(method: &[u8]) -> Self {
+        match method {
+            b"HEAD" => Self::Head,
+            b"CONNECT" => Self::Connect,
+            _ => Self::Other,
+        }
+    }
+}
+
+fn offered_settings(shared: &Shared) -> Vec<(SettingId, u64)> {
+    let config = &shared.config;
+    let mut settings = vec![(SettingId::MAX_FIELD_SECTION_SIZE, config.max_field_section_size)];
+    let defaults_to_zero = [
+        (SettingId::QPACK_MAX_TABLE_CAPACITY, shared.decoder.max_table_capacity()),
+        (SettingId::QPACK_BLOCKED_STREAMS, shared.decoder.max_blocked_streams()),
+        (SettingId::ENABLE_CONNECT_PROTOCOL, u64::from(config.extended_connect && shared.role == Role::Server)),
+    ];
+    settings.extend(defaults_to_zero.into_iter().filter(|(_, value)| *value > 0));
+    if config.grease {
+        settings.push((SettingId(config.reserved_value(0)), config.reserved_value(2)));
+    }
+    settings
+}
+
+/// Appends a HEADERS frame and returns the section's size.
+fn encode_headers_frame<'a>(
+    encoder: &mut Encoder,
+    stream: StreamId,
+    lines: impl IntoIterator<Item = FieldLine<'a>>,
+    out: &mut BytesMut,
+) -> u64 {
+    // Two bytes for the length hold most sections; they are written when it is known.
+    const LEN_BYTES: usize = 2;
+    varint::encode(FrameType::HEADERS.0, out);
+    let len_start = out.len();
+    out.put_bytes(0, LEN_BYTES);
+    let section_start = out.len();
+    let size = encoder.encode(stream.0, lines, out);
+    let section_end = out.len();
+    let len = (section_end - section_start) as u64;
+    if len < 1 << 14 {
+        let mut len_bytes = &mut out[len_start..section_start];
+        len_bytes.put_u16(len as u16 | 0x4000);
+    } else {
+        let missing = varint::encoded_len(len) - LEN_BYTES;
+        out.put_bytes(0, missing);
+        out.copy_within(section_start..section_end, section_start + missing);
+        let mut len_bytes = &mut out[len_start..section_start + missing];
+        varint::encode(len, &mut len_bytes);
+    }
+    size
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Server => "server",
+            Self::Client => "client",
+        })
+    }
+}

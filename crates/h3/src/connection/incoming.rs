@@ -1,0 +1,144 @@
+//! The peer's unidirectional streams (RFC 9114 section 6.2).
+
+use bytes::{Buf, Bytes};
+
+use super::{Role, control::ControlStream};
+use crate::{
+    error::{ConnectionError, ErrorCode},
+    stream::{StreamId, StreamType},
+    varint,
+};
+
+/// The peer's unidirectional streams that are open. There are a handful: the transport limits how many.
+#[derive(Debug)]
+pub(super) struct IncomingStreams {
+    streams: Vec<(StreamId, Incoming)>,
+    pub(super) control: ControlStream,
+    has_control: bool,
+    has_encoder: bool,
+    has_decoder: bool,
+}
+
+/// What a unidirectional stream is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Incoming {
+    /// Its type has not arrived completely: the bytes so far.
+    AwaitingType {
+        bytes: [u8; 8],
+        filled: u8,
+    },
+    Known(Purpose),
+}
+
+/// The purposes that data can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Control,
+    QpackEncoder,
+    QpackDecoder,
+    /// Of no use to us: what comes is dropped.
+    Ignored,
+}
+
+/// What the bytes of a stream are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sorted {
+    /// They end inside the stream's type.
+    AwaitingType,
+    /// The type has just become known, and it is not ours to serve: the peer should stop.
+    Unknown,
+    /// They belong to a stream with this purpose.
+    Known(Purpose),
+}
+
+impl IncomingStreams {
+    pub(super) fn new(role: Role) -> Self {
+        Self { streams: Vec::new(), control: ControlStream::new(role), has_control: false, has_encoder: false, has_decoder: false }
+    }
+
+    /// Says what `data` is for, after taking the stream's type off its front.
+    pub(super) fn sort(&mut self, stream: StreamId, data: &mut Bytes, role: Role) -> Result<Sorted, ConnectionError> {
+        let place = self.streams.iter().position(|(id, _)| *id == stream).unwrap_or_else(|| {
+            self.streams.push((stream, Incoming::AwaitingType { bytes: [0; 8], filled: 0 }));
+            self.streams.len() - 1
+        });
+        let (mut bytes, mut filled) = match self.streams[place].1 {
+            Incoming::Known(purpose) => return Ok(Sorted::Known(purpose)),
+            Incoming::AwaitingType { bytes, filled } => (bytes, filled),
+        };
+        while !data.is_empty() {
+            bytes[usize::from(filled)] = data.get_u8();
+            filled += 1;
+            if let Some(stream_type) = varint::decode(&mut &bytes[..usize::from(filled)]) {
+                return self.on_type(place, StreamType(stream_type), role);
+            }
+        }
+        self.streams[place].1 = Incoming::AwaitingType { bytes, filled };
+        Ok(Sorted::AwaitingType)
+    }
+
+    fn on_type(&mut self, place: usize, stream_type: StreamType, role: Role) -> Result<Sorted, ConnectionError> {
+        let (purpose, is_open) = match stream_type {
+            StreamType::CONTROL => (Purpose::Control, &mut self.has_control),
+            StreamType::QPACK_ENCODER => (Purpose::QpackEncoder, &mut self.has_encoder),
+            StreamType::QPACK_DECODER => (Purpose::QpackDecoder, &mut self.has_decoder),
+            //= RFC 9114 section 6.2.2
+            //# Only servers can push; if a server receives a client-initiated push stream, this MUST be treated as a
+            //# connection error of type H3_STREAM_CREATION_ERROR.
+            StreamType::PUSH if role == Role::Server => {
+                return Err(ConnectionError::new(ErrorCode::H3_STREAM_CREATION_ERROR, "a client opened a push stream"));
+            }
+            //= RFC 9114 section 4.6
+            //# A client MUST treat receipt of a push stream as a connection error of type H3_ID_ERROR when no
+            //# MAX_PUSH_ID frame has been sent or when the stream references a push ID that is greater than the maximum
+            //# push ID.
+            StreamType::PUSH => {
+                return Err(ConnectionError::new(ErrorCode::H3_ID_ERROR, "a push stream, but no push is allowed"));
+            }
+            _ => {
+                self.streams[place].1 = Incoming::Known(Purpose::Ignored);
+                let is_ignored = stream_type.is_reserved();
+                return Ok(if is_ignored { Sorted::Known(Purpose::Ignored) } else { Sorted::Unknown });
+            }
+        };
+        //= RFC 9114 section 6.2.1
+        //# Only one control stream per peer is permitted; receipt of a second stream claiming to be a control stream MUST
+        //# be treated as a connection error of type H3_STREAM_CREATION_ERROR.
+        //= RFC 9204 section 4.2
+        //# Receipt of a second instance of either stream type MUST be treated as a connection error of type
+        //# H3_STREAM_CREATION_ERROR.
+        if std::mem::replace(is_open, true) {
+            return Err(ConnectionError::new(ErrorCode::H3_STREAM_CREATION_ERROR, "a second control, encoder or decoder stream"));
+        }
+        self.streams[place].1 = Incoming::Known(purpose);
+        Ok(Sorted::Known(purpose))
+    }
+
+    /// The peer ended or reset the stream.
+    pub(super) fn on_end(&mut self, stream: StreamId) -> Result<(), ConnectionError> {
+        let Some(place) = self.streams.iter().position(|(id, _)| *id == stream) else {
+            return Ok(());
+        };
+        match self.streams.swap_remove(place).1 {
+            //= RFC 9114 section 6.2
+            //# A receiver MUST tolerate unidirectional streams being closed or reset prior to the reception of the
+            //# unidirectional stream header.
+            Incoming::AwaitingType { .. } | Incoming::Known(Purpose::Ignored) => Ok(()),
+            Incoming::Known(_) => Err(closed_critical_stream()),
+        }
+    }
+
+    /// The caller reads the stream no more.
+    pub(super) fn forget(&mut self, stream: StreamId) {
+        self.streams.retain(|(id, _)| *id != stream);
+    }
+}
+
+//= RFC 9114 section 6.2.1
+//# If either control stream is closed at any point, this MUST be treated as a connection error of type
+//# H3_CLOSED_CRITICAL_STREAM.
+//= RFC 9204 section 4.2
+//# Closure of either unidirectional stream type MUST be treated as a connection error of type H3_CLOSED_CRITICAL_STREAM.
+pub(super) const fn closed_critical_stream() -> ConnectionError {
+    ConnectionError::new(ErrorCode::H3_CLOSED_CRITICAL_STREAM, "a control, encoder or decoder stream was closed")
+}

@@ -1,0 +1,80 @@
+//! Our own unidirectional streams.
+
+use bytes::{Bytes, BytesMut};
+
+use crate::{
+    config::Config,
+    frame::{
+        FrameHeader, FrameType,
+        settings::{self, SettingId},
+    },
+    stream::StreamType,
+    varint,
+};
+
+/// A unidirectional stream of ours. The caller opens it when [`crate::Connection::poll_uni_write`] first names it, and
+/// keeps it open as long as the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum UniStream {
+    /// Control stream. Its bytes should go out before all others.
+    Control,
+    /// QPACK encoder stream.
+    QpackEncoder,
+    /// QPACK decoder stream.
+    QpackDecoder,
+}
+
+impl UniStream {
+    const ALL: [Self; 3] = [Self::Control, Self::QpackEncoder, Self::QpackDecoder];
+
+    const fn stream_type(self) -> StreamType {
+        match self {
+            Self::Control => StreamType::CONTROL,
+            Self::QpackEncoder => StreamType::QPACK_ENCODER,
+            Self::QpackDecoder => StreamType::QPACK_DECODER,
+        }
+    }
+}
+
+/// One such stream: whether its type was written, and what waits.
+#[derive(Debug, Default)]
+struct Outgoing {
+    is_open: bool,
+    bytes: BytesMut,
+}
+
+/// What waits to be written to our unidirectional streams.
+#[derive(Debug, Default)]
+pub(super) struct OutgoingStreams([Outgoing; 3]);
+
+impl OutgoingStreams {
+    /// Where to append bytes; the stream's type comes first of itself.
+    pub(super) fn open(&mut self, stream: UniStream) -> &mut BytesMut {
+        let outgoing = &mut self.0[stream as usize];
+        if !outgoing.is_open {
+            outgoing.is_open = true;
+            varint::encode(stream.stream_type().0, &mut outgoing.bytes);
+        }
+        &mut outgoing.bytes
+    }
+
+    pub(super) fn poll(&mut self) -> Option<(UniStream, Bytes)> {
+        let stream = UniStream::ALL.into_iter().find(|stream| !self.0[*stream as usize].bytes.is_empty())?;
+        Some((stream, self.0[stream as usize].bytes.split().freeze()))
+    }
+
+    /// SETTINGS, and what keeps peers tolerant.
+    pub(super) fn write_settings(&mut self, offered: &[(SettingId, u64)], config: &Config) {
+        let out = self.open(UniStream::Control);
+        settings::encode(offered, out);
+        if config.grease {
+            FrameHeader::encode(FrameType(config.reserved_value(1)), 0, out);
+        }
+    }
+
+    pub(super) fn write_go_away(&mut self, id: u64) {
+        let out = self.open(UniStream::Control);
+        FrameHeader::encode(FrameType::GOAWAY, varint::encoded_len(id) as u64, out);
+        varint::encode(id, out);
+    }
+}

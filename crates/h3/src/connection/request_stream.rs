@@ -1,0 +1,373 @@
+//! One request stream: what the peer sends on it becomes events; what we have sent is remembered as far as it matters.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use pronghorn_qpack::{Decoder, FieldSection};
+
+use super::Role;
+use crate::{
+    config::Config,
+    error::{ConnectionError, DecodeFault, ErrorCode, StreamFault},
+    event::Event,
+    frame::{FrameHeader, FrameType, HeaderReader, PayloadReader, take_up_to},
+    head::Head,
+    message,
+    stream::StreamId,
+};
+
+/// How many sections' memory is kept for later messages.
+const MAX_SPARE_SECTIONS: usize = 16;
+/// A section that grew beyond this is not kept.
+const MAX_SPARE_SECTION_BYTES: usize = 16 * 1024;
+/// A HEADERS payload may exceed the limit for decoded sections by this much: no sane encoder needs more than the 32 bytes
+/// that each line counts anyway, and the prefix.
+const ENCODED_SECTION_SLACK: u64 = 64;
+
+/// What the streams of one connection share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) role: Role,
+    pub(super) config: Config,
+    pub(super) decoder: Decoder,
+    pub(super) events: VecDeque<Event>,
+    spare_sections: Vec<FieldSection>,
+}
+
+impl Shared {
+    pub(super) fn new(role: Role, config: Config) -> Self {
+        Self { role, config, decoder: Decoder::new(), events: VecDeque::new(), spare_sections: Vec::new() }
+    }
+
+    pub(super) fn recycle(&mut self, mut section: FieldSection) {
+        if self.spare_sections.len() < MAX_SPARE_SECTIONS && section.capacity_bytes() <= MAX_SPARE_SECTION_BYTES {
+            section.clear();
+            self.spare_sections.push(section);
+        }
+    }
+
+    fn fault(&mut self, stream: StreamId, fault: StreamFault) {
+        self.events.push_back(Event::StreamError { stream, code: fault.code, reason: fault.reason });
+    }
+}
+
+/// The state of a request stream.
+///
+/// ```text
+///            HEADERS (1xx, client)
+///              .----.
+///              v    |   HEADERS             HEADERS
+///   open ---> Head -'-----------> Content ----------> End
+///              |                  |  ^ | DATA          |
+///              | FIN: error       |  '-'               | FIN: Finished
+///              v                  v FIN: Finished      v
+///            Nothing  <----------------------------------      (also: reset, malformed, stop_receiving)
+/// ```
+#[derive(Debug)]
+pub(super) struct RequestStream {
+    awaiting: Awaiting,
+    reading: Reading,
+    header: HeaderReader,
+    payload: PayloadReader,
+    /// What `content-length` still demands, if anything does.
+    content_left: Option<u64>,
+    /// After CONNECT: no trailers can come.
+    is_tunnel: bool,
+    /// Client role: what we asked for decides what the response may contain.
+    pub(super) requested: Requested,
+    pub(super) sent: Sent,
+    /// The transport has nothing more to read for us.
+    pub(super) is_receiving_done: bool,
+    /// The transport has nothing more to write from us.
+    pub(super) is_sending_done: bool,
+}
+
+/// What the peer's message has to bring next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaiting {
+    /// HEADERS with a request or a final response.
+    Head,
+    /// DATA, or HEADERS with trailers, or the end.
+    Content,
+    /// The end.
+    End,
+    /// Nothing: the message is over or given up, and what still comes is ignored.
+    Nothing,
+}
+
+/// Where in a frame the input stands.
+#[derive(Debug)]
+enum Reading {
+    Header,
+    Data { left: u64 },
+    Headers,
+    Skipped { left: u64 },
+}
+
+/// The kind of request that a client has sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Requested {
+    Head,
+    Connect,
+    Other,
+}
+
+/// How far our message has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    /// Nothing, or interim responses only.
+    Nothing,
+    Head,
+    Trailers,
+}
+
+impl RequestStream {
+    pub(super) fn new() -> Self {
+        Self {
+            awaiting: Awaiting::Head,
+            reading: Reading::Header,
+            header: HeaderReader::default(),
+            payload: PayloadReader::default(),
+            content_left: None,
+            is_tunnel: false,
+            requested: Requested::Other,
+            sent: Sent::Nothing,
+            is_receiving_done: false,
+            is_sending_done: false,
+        }
+    }
+
+    /// Whether the transport has no more use for the stream, so that its state can go.
+    pub(super) const fn is_done(&self) -> bool {
+        self.is_receiving_done && self.is_sending_done
+    }
+
+    /// Gives the message up with an error of the stream.
+    pub(super) fn refuse(&mut self, stream: StreamId, fault: StreamFault, shared: &mut Shared) {
+        if self.awaiting != Awaiting::Nothing {
+            self.ignore();
+            shared.fault(stream, fault);
+        }
+    }
+
+    /// Ignores what still comes, and frees what was kept of it.
+    pub(super) fn ignore(&mut self) {
+        self.awaiting = Awaiting::Nothing;
+        self.payload = PayloadReader::default();
+    }
+
+    /// Takes bytes of the peer.
+    pub(super) fn on_data(&mut self, stream: StreamId, mut data: Bytes, shared: &mut Shared) -> Result<(), ConnectionError> {
+        while self.awaiting != Awaiting::Nothing {
+            match &mut self.reading {
+                Reading::Header if data.is_empty() => break,
+                Reading::Header => {
+                    if let Some(header) = self.header.read(&mut data) {
+                        self.on_frame_header(stream, header, shared)?;
+                    }
+                }
+                Reading::Data { left: 0 } | Reading::Skipped { left: 0 } => self.reading = Reading::Header,
+                Reading::Data { .. } | Reading::Skipped { .. } if data.is_empty() => break,
+                Reading::Data { left } => {
+                    let data = take_up_to(left, &mut data);
+                    shared.events.push_back(Event::Data { stream, data });
+                }
+                Reading::Skipped { left } => {
+                    take_up_to(left, &mut data);
+                }
+                Reading::Headers => {
+                    let Some(payload) = self.payload.read(&mut data) else { break };
+                    self.reading = Reading::Header;
+                    self.on_headers(stream, &payload, shared)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The peer's side ended cleanly.
+    pub(super) fn on_fin(&mut self, stream: StreamId, shared: &mut Shared) -> Result<(), ConnectionError> {
+        self.is_receiving_done = true;
+        if self.awaiting == Awaiting::Nothing {
+            return Ok(());
+        }
+        let is_at_boundary = match self.reading {
+            Reading::Header => self.header.is_at_boundary(),
+            Reading::Data { left } | Reading::Skipped { left } => left == 0,
+            Reading::Headers => false,
+        };
+        //= RFC 9114 section 7.1
+        //# When a stream terminates cleanly, if the last frame on the stream was truncated, this MUST be treated as a
+        //# connection error of type H3_FRAME_ERROR.
+        if !is_at_boundary {
+            return Err(ConnectionError::new(ErrorCode::H3_FRAME_ERROR, "a stream ends inside a frame"));
+        }
+        if self.awaiting == Awaiting::Head {
+            let fault = match shared.role {
+                Role::Server => StreamFault { code: ErrorCode::H3_REQUEST_INCOMPLETE, reason: "the stream ends before the request's head" },
+                Role::Client => StreamFault::malformed("the stream ends before the response's head"),
+            };
+            self.refuse(stream, fault, shared);
+        } else if self.has_missing_content() {
+            self.refuse(stream, MISSING_CONTENT, shared);
+        } else {
+            self.ignore();
+            match shared.events.back_mut() {
+                Some(Event::Head { stream: last, end, .. }) if *last == stream => *end = true,
+                _ => shared.events.push_back(Event::Finished { stream }),
+            }
+        }
+        Ok(())
+    }
+
+    /// The peer reset its side.
+    pub(super) fn on_reset(&mut self, stream: StreamId, code: ErrorCode, shared: &mut Shared) {
+        self.is_receiving_done = true;
+        if self.awaiting != Awaiting::Nothing {
+            self.ignore();
+            shared.events.push_back(Event::Reset { stream, code });
+        }
+    }
+
+    fn has_missing_content(&self) -> bool {
+        self.content_left.is_some_and(|left| left > 0)
+    }
+
+    fn on_frame_header(&mut self, stream: StreamId, header: FrameHeader, shared: &mut Shared) -> Result<(), ConnectionError> {
+        match header.frame_type {
+            FrameType::DATA => {
+                //= RFC 9114 section 4.1
+                //# Receipt of an invalid sequence of frames MUST be treated as a connection error of type
+                //# H3_FRAME_UNEXPECTED.
+                if self.awaiting != Awaiting::Content {
+                    return Err(unexpected("a DATA frame before the head or after the trailers"));
+                }
+                if let Some(left) = &mut self.content_left {
+                    //= RFC 9114 section 4.1.2
+                    //# A request or response that is defined as having content when it contains a Content-Length header
+                    //# field ([HTTP], Section 8.6) is malformed if the value of the Content-Length header field does not
+                    //# equal the sum of the DATA frame lengths received.
+                    let Some(rest) = left.checked_sub(header.len) else {
+                        self.refuse(stream, StreamFault::malformed("there is more content than there may be"), shared);
+                        return Ok(());
+                    };
+                    *left = rest;
+                }
+                self.reading = Reading::Data { left: header.len };
+            }
+            FrameType::HEADERS => {
+                if self.awaiting == Awaiting::End {
+                    return Err(unexpected("a HEADERS frame after the trailers"));
+                }
+                //= RFC 9114 section 4.4
+                //# Receipt of any other known frame type MUST be treated as a connection error of type
+                //# H3_FRAME_UNEXPECTED.
+                if self.is_tunnel {
+                    return Err(unexpected("a HEADERS frame in a tunnel"));
+                }
+                self.start_headers(stream, header.len, shared);
+            }
+            FrameType::PUSH_PROMISE if shared.role == Role::Client => {
+                //= RFC 9114 section 7.2.5
+                //# A client MUST treat receipt of a PUSH_PROMISE frame that contains a larger push ID than the client
+                //# has advertised as a connection error of H3_ID_ERROR.
+                return Err(ConnectionError::new(ErrorCode::H3_ID_ERROR, "a PUSH_PROMISE frame, but no push is allowed"));
+            }
+            FrameType::CANCEL_PUSH
+            | FrameType::SETTINGS
+            | FrameType::PUSH_PROMISE
+            | FrameType::GOAWAY
+            | FrameType::MAX_PUSH_ID
+            | FrameType::PRIORITY_UPDATE_REQUEST
+            | FrameType::PRIORITY_UPDATE_PUSH => {
+                return Err(unexpected("a frame that does not belong on a request stream"));
+            }
+            //= RFC 9114 section 7.2.8
+            //# These frame types MUST NOT be sent, and their receipt MUST be treated as a connection error of type
+            //# H3_FRAME_UNEXPECTED.
+            frame_type if frame_type.is_http2_reserved() => return Err(unexpected("a frame type of HTTP/2")),
+            _ => self.reading = Reading::Skipped { left: header.len },
+        }
+        Ok(())
+    }
+
+    fn start_headers(&mut self, stream: StreamId, len: u64, shared: &mut Shared) {
+        let limit = shared.config.max_field_section_size + ENCODED_SECTION_SLACK;
+        match usize::try_from(len) {
+            Ok(payload_len) if len <= limit => {
+                self.payload.start(payload_len);
+                self.reading = Reading::Headers;
+            }
+            _ => {
+                let fault = StreamFault { code: ErrorCode::H3_EXCESSIVE_LOAD, reason: "the field section is too large" };
+                self.refuse(stream, fault, shared);
+            }
+        }
+    }
+
+    fn on_headers(&mut self, stream: StreamId, payload: &[u8], shared: &mut Shared) -> Result<(), ConnectionError> {
+        let mut section = shared.spare_sections.pop().unwrap_or_default();
+        let limit = shared.config.max_field_section_size;
+        // Nothing is ever blocked: our settings allow no blocked streams.
+        let result = match shared.decoder.decode(stream.0, payload, limit, &mut section) {
+            Ok(_) if self.awaiting == Awaiting::Content => self.on_trailers(stream, section, shared),
+            Ok(_) => self.on_head(stream, section, shared),
+            Err(error) => match DecodeFault::from(error) {
+                DecodeFault::Connection(error) => return Err(error),
+                DecodeFault::Stream(fault) => Err(fault),
+            },
+        };
+        if let Err(fault) = result {
+            self.refuse(stream, fault, shared);
+        }
+        Ok(())
+    }
+
+    fn on_head(&mut self, stream: StreamId, section: FieldSection, shared: &mut Shared) -> Result<(), StreamFault> {
+        let head = match shared.role {
+            Role::Server => {
+                let head = message::request_head(section, shared.config.extended_connect)?;
+                self.is_tunnel = head.method() == b"CONNECT";
+                self.content_left = if self.is_tunnel { None } else { head.content_length() };
+                self.awaiting = Awaiting::Content;
+                Head::Request(head)
+            }
+            Role::Client => {
+                let head = message::response_head(section)?;
+                if !head.is_interim() {
+                    self.on_final_status(head.status(), head.content_length());
+                }
+                Head::Response(head)
+            }
+        };
+        shared.events.push_back(Event::Head { stream, head, end: false });
+        Ok(())
+    }
+
+    /// Which content a final response may have (RFC 9110 sections 6.4.1 and 8.6).
+    fn on_final_status(&mut self, status: u16, content_length: Option<u64>) {
+        self.is_tunnel = self.requested == Requested::Connect && (200..300).contains(&status);
+        self.content_left = match (self.requested, status) {
+            _ if self.is_tunnel => None,
+            (Requested::Head, _) | (_, 204 | 304) => Some(0),
+            _ => content_length,
+        };
+        self.awaiting = Awaiting::Content;
+    }
+
+    fn on_trailers(&mut self, stream: StreamId, section: FieldSection, shared: &mut Shared) -> Result<(), StreamFault> {
+        message::check_trailers(&section)?;
+        if self.has_missing_content() {
+            return Err(MISSING_CONTENT);
+        }
+        self.awaiting = Awaiting::End;
+        shared.events.push_back(Event::Trailers { stream, section });
+        Ok(())
+    }
+}
+
+const MISSING_CONTENT: StreamFault = StreamFault::malformed("there is less content than content-length says");
+
+const fn unexpected(reason: &'static str) -> ConnectionError {
+    ConnectionError::new(ErrorCode::H3_FRAME_UNEXPECTED, reason)
+}

@@ -1,0 +1,36 @@
+//! The PRIORITY_UPDATE frame (RFC 9218 section 7.2): checked here; what it asks for has no effect on this layer.
+
+use crate::{
+    error::{ConnectionError, ErrorCode},
+    stream::StreamId,
+    varint,
+};
+
+/// The longest payload that is looked at: an element ID and a priority field value, which has a few parameters.
+pub(crate) const MAX_PAYLOAD: u64 = 1024;
+
+/// The request that a PRIORITY_UPDATE names, from its payload.
+pub(crate) fn decode_request(mut payload: &[u8]) -> Result<StreamId, ConnectionError> {
+    let stream = decode_element(&mut payload)?;
+    //= RFC 9218 section 7.2
+    //# The request-stream variant of PRIORITY_UPDATE (type=0xF0700) MUST reference a request stream.  If a server
+    //# receives a PRIORITY_UPDATE (type=0xF0700) for a stream ID that is not a request stream, this MUST be treated as a
+    //# connection error of type H3_ID_ERROR.
+    if StreamId(stream).is_request() {
+        Ok(StreamId(stream))
+    } else {
+        Err(ConnectionError::new(ErrorCode::H3_ID_ERROR, "a PRIORITY_UPDATE names no request stream"))
+    }
+}
+
+/// A PRIORITY_UPDATE for a push: always an error, because no push is ever promised.
+pub(crate) fn refuse_push(mut payload: &[u8]) -> ConnectionError {
+    match decode_element(&mut payload) {
+        Ok(_) => ConnectionError::new(ErrorCode::H3_ID_ERROR, "a PRIORITY_UPDATE names a push that was not promised"),
+        Err(error) => error,
+    }
+}
+
+fn decode_element(payload: &mut &[u8]) -> Result<u64, ConnectionError> {
+    varint::decode(payload).ok_or(ConnectionError::new(ErrorCode::H3_FRAME_ERROR, "a PRIORITY_UPDATE frame ends inside its element ID"))
+}

@@ -1,0 +1,177 @@
+//! The SETTINGS frame (RFC 9114 section 7.2.4).
+
+use bytes::{BufMut, BytesMut};
+
+use super::{FrameHeader, FrameType};
+use crate::{
+    error::{ConnectionError, ErrorCode},
+    varint,
+};
+
+/// The longest payload that is taken: far more settings than exist.
+pub(crate) const MAX_PAYLOAD: u64 = 4096;
+
+/// The identifier of a setting.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SettingId(pub u64);
+
+impl SettingId {
+    /// SETTINGS_QPACK_MAX_TABLE_CAPACITY (RFC 9204 section 5).
+    pub const QPACK_MAX_TABLE_CAPACITY: Self = Self(0x01);
+    /// SETTINGS_MAX_FIELD_SECTION_SIZE (RFC 9114 section 7.2.4.1).
+    pub const MAX_FIELD_SECTION_SIZE: Self = Self(0x06);
+    /// SETTINGS_QPACK_BLOCKED_STREAMS (RFC 9204 section 5).
+    pub const QPACK_BLOCKED_STREAMS: Self = Self(0x07);
+    /// SETTINGS_ENABLE_CONNECT_PROTOCOL (RFC 9220 section 3).
+    pub const ENABLE_CONNECT_PROTOCOL: Self = Self(0x08);
+    /// SETTINGS_H3_DATAGRAM (RFC 9297 section 2.1.1).
+    pub const H3_DATAGRAM: Self = Self(0x33);
+
+    /// Whether HTTP/2 used this identifier for a setting that HTTP/3 does not have.
+    pub(crate) const fn is_http2_reserved(self) -> bool {
+        matches!(self.0, 0x00 | 0x02..=0x05)
+    }
+}
+
+/// What the peer's SETTINGS say; what they leave out has its default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Settings {
+    /// The largest field section that the peer takes; `None` is no limit.
+    pub max_field_section_size: Option<u64>,
+    /// The largest dynamic table that the peer keeps for us.
+    pub qpack_max_table_capacity: u64,
+    /// How many streams may wait for the peer's dynamic table.
+    pub qpack_blocked_streams: u64,
+    /// Whether the peer takes extended CONNECT.
+    pub enable_connect_protocol: bool,
+    /// Whether the peer takes HTTP datagrams.
+    pub h3_datagram: bool,
+}
+
+impl Settings {
+    /// Reads the payload of a SETTINGS frame.
+    pub(crate) fn decode(mut payload: &[u8]) -> Result<Self, ConnectionError> {
+        let mut settings = Self::default();
+        let mut seen = Vec::new();
+        while !payload.is_empty() {
+            let (Some(id), Some(value)) = (varint::decode(&mut payload), varint::decode(&mut payload)) else {
+                return Err(ConnectionError::new(ErrorCode::H3_FRAME_ERROR, "a SETTINGS frame ends inside a setting"));
+            };
+            settings.set(SettingId(id), value)?;
+            seen.push(id);
+        }
+        //= RFC 9114 section 7.2.4
+        //# The same setting identifier MUST NOT occur more than once in the SETTINGS frame.
+        seen.sort_unstable();
+        if seen.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err(settings_error("a setting occurs twice"));
+        }
+        Ok(settings)
+    }
+
+    fn set(&mut self, id: SettingId, value: u64) -> Result<(), ConnectionError> {
+        match id {
+            SettingId::MAX_FIELD_SECTION_SIZE => self.max_field_section_size = Some(value),
+            SettingId::QPACK_MAX_TABLE_CAPACITY => self.qpack_max_table_capacity = value,
+            SettingId::QPACK_BLOCKED_STREAMS => self.qpack_blocked_streams = value,
+            SettingId::ENABLE_CONNECT_PROTOCOL => self.enable_connect_protocol = boolean(value)?,
+            SettingId::H3_DATAGRAM => self.h3_datagram = boolean(value)?,
+            //= RFC 9114 section 7.2.4.1
+            //# These reserved settings MUST NOT be sent, and their receipt MUST be treated as a connection error of
+            //# type H3_SETTINGS_ERROR.
+            id if id.is_http2_reserved() => return Err(settings_error("a setting of HTTP/2 was received")),
+            //= RFC 9114 section 7.2.4
+            //# An implementation MUST ignore any parameter with an identifier it does not understand.
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Appends a SETTINGS frame.
+pub(crate) fn encode(settings: &[(SettingId, u64)], out: &mut BytesMut) {
+    let len: usize = settings.iter().map(|(id, value)| varint::encoded_len(id.0) + varint::encoded_len(*value)).sum();
+    FrameHeader::encode(FrameType::SETTINGS, len as u64, out);
+    out.reserve(len);
+    for (id, value) in settings {
+        put_pair(id.0, *value, out);
+    }
+}
+
+fn put_pair(id: u64, value: u64, out: &mut impl BufMut) {
+    varint::encode(id, out);
+    varint::encode(value, out);
+}
+
+fn boolean(value: u64) -> Result<bool, ConnectionError> {
+    match value {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(settings_error("a setting that says yes or no is neither 0 nor 1")),
+    }
+}
+
+const fn settings_error(reason: &'static str) -> ConnectionError {
+    ConnectionError::new(ErrorCode::H3_SETTINGS_ERROR, reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decode(settings: &[(SettingId, u64)]) -> Result<Settings, ErrorCode> {
+        let mut frame = BytesMut::new();
+        encode(settings, &mut frame);
+        // Type and length are one byte each here.
+        Settings::decode(&frame[2..]).map_err(|error| error.code())
+    }
+
+    #[test]
+    fn known_settings_are_read_and_others_ignored() {
+        let settings = decode(&[
+            (SettingId(0x4d4d), 7),
+            (SettingId::MAX_FIELD_SECTION_SIZE, 100_000),
+            (SettingId::QPACK_MAX_TABLE_CAPACITY, 4096),
+            (SettingId::QPACK_BLOCKED_STREAMS, 16),
+            (SettingId::H3_DATAGRAM, 1),
+        ]);
+        let expected = Settings {
+            max_field_section_size: Some(100_000),
+            qpack_max_table_capacity: 4096,
+            qpack_blocked_streams: 16,
+            enable_connect_protocol: false,
+            h3_datagram: true,
+        };
+        assert_eq!(settings, Ok(expected));
+        assert_eq!(decode(&[]), Ok(Settings::default()));
+    }
+
+    #[test]
+    fn repeated_setting_is_refused_known_or_not() {
+        for id in [SettingId::MAX_FIELD_SECTION_SIZE, SettingId(0x1234)] {
+            assert_eq!(decode(&[(id, 1), (SettingId(0x99), 1), (id, 1)]), Err(ErrorCode::H3_SETTINGS_ERROR));
+        }
+    }
+
+    #[test]
+    fn http2_settings_are_refused() {
+        for id in [0, 2, 3, 4, 5] {
+            assert_eq!(decode(&[(SettingId(id), 1)]), Err(ErrorCode::H3_SETTINGS_ERROR));
+        }
+    }
+
+    #[test]
+    fn yes_or_no_beyond_one_is_refused() {
+        for id in [SettingId::ENABLE_CONNECT_PROTOCOL, SettingId::H3_DATAGRAM] {
+            assert_eq!(decode(&[(id, 2)]), Err(ErrorCode::H3_SETTINGS_ERROR));
+        }
+    }
+
+    #[test]
+    fn truncated_setting_is_a_frame_error() {
+        for payload in [&[0x06][..], &[0x46], &[0x06, 0x40]] {
+            assert_eq!(Settings::decode(payload).unwrap_err().code(), ErrorCode::H3_FRAME_ERROR);
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Views of a validated request or response head. Only [`crate::message`] makes them.
+
+use std::fmt;
+
+use pronghorn_qpack::{FieldSection, Iter};
+
+/// The head of a message.
+#[derive(Debug)]
+pub enum Head {
+    /// Server role: what the client asks for.
+    Request(RequestHead),
+    /// Client role: a final or interim response.
+    Response(ResponseHead),
+}
+
+/// The place of a pseudo-header field's line in its section.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Place(Option<u8>);
+
+impl Place {
+    /// Notes the line's place; false if there was one already.
+    pub(crate) fn set(&mut self, place: u8) -> bool {
+        self.0.replace(place).is_none()
+    }
+
+    pub(crate) const fn is_set(self) -> bool {
+        self.0.is_some()
+    }
+
+    pub(crate) fn value(self, section: &FieldSection) -> Option<&[u8]> {
+        section.get(usize::from(self.0?)).map(|line| line.value)
+    }
+}
+
+/// The pseudo-header fields of a request.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct RequestPseudo {
+    pub(crate) method: Place,
+    pub(crate) scheme: Place,
+    pub(crate) authority: Place,
+    pub(crate) path: Place,
+    pub(crate) protocol: Place,
+}
+
+/// A valid request head: control data and fields as RFC 9114 sections 4.2 and 4.3.1 demand.
+///
+/// Names are lower-case tokens, values have no control characters and no white space around them.
+pub struct RequestHead {
+    pub(crate) section: FieldSection,
+    pub(crate) pseudo: RequestPseudo,
+    /// How many pseudo-header fields come before the others.
+    pub(crate) pseudo_len: u8,
+    /// The place of `host`, counted from the section's start.
+    pub(crate) host: Option<u32>,
+    pub(crate) content_length: Option<u64>,
+}
+
+impl RequestHead {
+    /// `:method`, a token.
+    pub fn method(&self) -> &[u8] {
+        self.pseudo.method.value(&self.section).expect("invariant: no head is made without :method")
+    }
+
+    /// `:scheme`; `None` only for CONNECT without a protocol.
+    pub fn scheme(&self) -> Option<&[u8]> {
+        self.pseudo.scheme.value(&self.section)
+    }
+
+    /// `:authority`, or the `host` field if there is none; always there for http and https, never empty.
+    pub fn authority(&self) -> Option<&[u8]> {
+        let host = || self.section.get(self.host? as usize).map(|line| line.value);
+        self.pseudo.authority.value(&self.section).or_else(host)
+    }
+
+    /// `:path` with the query; `None` only for CONNECT without a protocol.
+    pub fn path(&self) -> Option<&[u8]> {
+        self.pseudo.path.value(&self.section)
+    }
+
+    /// `:protocol` of an extended CONNECT.
+    pub fn protocol(&self) -> Option<&[u8]> {
+        self.pseudo.protocol.value(&self.section)
+    }
+
+    /// The `content-length` field. The connection checks it against the content that arrives.
+    pub const fn content_length(&self) -> Option<u64> {
+        self.content_length
+    }
+
+    /// The fields without the pseudo-header fields, in order. Cookies may come in several lines
+    /// (RFC 9114 section 4.2.1).
+    pub fn fields(&self) -> Iter<'_> {
+        self.section.iter_from(usize::from(self.pseudo_len))
+    }
+
+    /// The section, pseudo-header fields included, for [`crate::Connection::recycle`].
+    pub fn into_section(self) -> FieldSection {
+        self.section
+    }
+}
+
+impl fmt::Debug for RequestHead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RequestHead").field(&self.section).finish()
+    }
+}
+
+/// A valid response head: status and fields as RFC 9114 sections 4.2 and 4.3.2 demand.
+pub struct ResponseHead {
+    pub(crate) section: FieldSection,
+    pub(crate) status: u16,
+    pub(crate) content_length: Option<u64>,
+}
+
+impl ResponseHead {
+    /// `:status`, from 100 to 999 but never 101.
+    pub const fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// Whether another head follows (1xx).
+    pub const fn is_interim(&self) -> bool {
+        self.status < 200
+    }
+
+    /// The `content-length` field. The connection checks it against the content that arrives.
+    pub const fn content_length(&self) -> Option<u64> {
+        self.content_length
+    }
+
+    /// The fields without `:status`, in order.
+    pub fn fields(&self) -> Iter<'_> {
+        self.section.iter_from(1)
+    }
+
+    /// The section, `:status` included, for [`crate::Connection::recycle`].
+    pub fn into_section(self) -> FieldSection {
+        self.section
+    }
+}
+
+impl fmt::Debug for ResponseHead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ResponseHead").field(&self.section).finish()
+    }
+}

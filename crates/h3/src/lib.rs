@@ -1,0 +1,50 @@
+//! HTTP/3 (RFC 9114) for servers and clients, sans-IO: stream bytes in, events out, and back again.
+//! It never opens a socket, reads a clock, draws a random number or spawns: the transport below and the engine above do.
+//! Start with [`Connection`] and [`Event`].
+//!
+//! ```
+//! use bytes::BytesMut;
+//! use pronghorn_h3::{Config, Connection, Event, FieldLine, Head, Role, StreamId};
+//!
+//! let mut client = Connection::new(Role::Client, Config::default());
+//! let mut server = Connection::new(Role::Server, Config::default());
+//! let stream = StreamId(0);
+//!
+//! let lines = [(":method", "GET"), (":scheme", "https"), (":authority", "example.com"), (":path", "/")];
+//! let lines = lines.map(|(name, value)| FieldLine::new(name.as_bytes(), value.as_bytes()));
+//! let mut bytes = BytesMut::new();
+//! client.open_request(stream)?;
+//! client.encode_headers(stream, lines, &mut bytes)?;
+//! client.finish_sending(stream);
+//!
+//! // A transport carries the bytes and the end of the stream.
+//! server.handle_data(stream, bytes.freeze())?;
+//! server.handle_fin(stream)?;
+//! match server.poll_event() {
+//!     Some(Event::Head { head: Head::Request(head), end: true, .. }) => assert_eq!(head.path(), Some(&b"/"[..])),
+//!     other => panic!("{other:?}"),
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod config;
+mod connection;
+mod error;
+mod event;
+mod frame;
+mod head;
+mod message;
+mod stream;
+pub mod varint;
+
+pub use config::{Config, ConfigError};
+pub use connection::{Connection, Role, UniStream};
+pub use error::{ConnectionError, ErrorCode, SendError};
+pub use event::Event;
+pub use frame::FrameType;
+pub use frame::settings::{SettingId, Settings};
+pub use head::{Head, RequestHead, ResponseHead};
+pub use pronghorn_qpack::{FieldLine, FieldSection, Iter, SectionLine};
+pub use stream::{StreamId, StreamType};

@@ -1,0 +1,142 @@
+//! Request heads (RFC 9114 section 4.3.1).
+
+use pronghorn_qpack::FieldSection;
+
+use super::field::{Name, check_regular, classify, is_token, set_content_length};
+use crate::{
+    error::StreamFault,
+    head::{RequestHead, RequestPseudo},
+};
+
+/// Checks a request's field section.
+pub(crate) fn request_head(section: FieldSection, extended_connect: bool) -> Result<RequestHead, StreamFault> {
+    let mut pseudo = RequestPseudo::default();
+    let mut pseudo_len = 0_u8;
+    let mut host = None;
+    let mut content_length = None;
+    for (place, line) in section.iter().enumerate() {
+        let name = classify(&line)?;
+        if name.is_pseudo() {
+            //= RFC 9114 section 4.3
+            //# Any request or response that contains a pseudo-header field that appears in a header section after a
+            //# regular header field MUST be treated as malformed.
+            if place != usize::from(pseudo_len) {
+                return Err(StreamFault::malformed("a pseudo-header field comes after other fields"));
+            }
+            note_pseudo(&mut pseudo, name, pseudo_len)?;
+            pseudo_len += 1;
+            continue;
+        }
+        check_regular(name, line.value)?;
+        match name {
+            Name::ContentLength => set_content_length(&mut content_length, line.value)?,
+            Name::Host if host.is_some() => return Err(StreamFault::malformed("host occurs twice")),
+            Name::Host => host = u32::try_from(place).ok(),
+            _ => {}
+        }
+    }
+    if !pseudo.method.is_set() {
+        return Err(StreamFault::malformed("the request has no :method"));
+    }
+    let head = RequestHead { section, pseudo, pseudo_len, host, content_length };
+    check_control_data(&head, extended_connect)?;
+    Ok(head)
+}
+
+fn note_pseudo(pseudo: &mut RequestPseudo, name: Name, place: u8) -> Result<(), StreamFault> {
+    let field = match name {
+        Name::Method => &mut pseudo.method,
+        Name::Scheme => &mut pseudo.scheme,
+        Name::Authority => &mut pseudo.authority,
+        Name::Path => &mut pseudo.path,
+        Name::Protocol => &mut pseudo.protocol,
+        _ => return Err(StreamFault::malformed("a request has a pseudo-header field of responses")),
+    };
+    if field.set(place) { Ok(()) } else { Err(StreamFault::malformed("a pseudo-header field occurs twice")) }
+}
+
+/// The rules that tie the pseudo-header fields to each other.
+fn check_control_data(head: &RequestHead, extended_connect: bool) -> Result<(), StreamFault> {
+    let method = head.method();
+    if method.is_empty() || !method.iter().all(|&byte| is_token(byte)) {
+        return Err(StreamFault::malformed(":method is not a token"));
+    }
+    if head.protocol().is_some() && !(extended_connect && method == b"CONNECT") {
+        return Err(StreamFault::malformed(":protocol is present and was not offered"));
+    }
+    if method == b"CONNECT" && head.protocol().is_none() {
+        return check_connect(head);
+    }
+    //= RFC 9114 section 4.3.1
+    //# All HTTP/3 requests MUST include exactly one value for the :method, :scheme, and :path pseudo-header fields,
+    //# unless the request is a CONNECT request; see Section 4.4.
+    let (Some(scheme), Some(path)) = (head.scheme(), head.path()) else {
+        return Err(StreamFault::malformed("a mandatory pseudo-header field is absent"));
+    };
+    if !is_scheme(scheme) {
+        return Err(StreamFault::malformed(":scheme is not a scheme"));
+    }
+    if path.iter().any(|&byte| byte <= b' ' || byte == b'#') {
+        return Err(StreamFault::malformed(":path has invalid characters"));
+    }
+    check_authority(head)?;
+    if scheme.eq_ignore_ascii_case(b"https") || scheme.eq_ignore_ascii_case(b"http") {
+        check_http_target(head, method, path)?;
+    }
+    Ok(())
+}
+
+/// RFC 9114 section 4.4.
+fn check_connect(head: &RequestHead) -> Result<(), StreamFault> {
+    //= RFC 9114 section 4.4
+    //# The :scheme and :path pseudo-header fields are omitted
+    if head.pseudo.scheme.is_set() || head.pseudo.path.is_set() {
+        return Err(StreamFault::malformed("a CONNECT request has :scheme or :path"));
+    }
+    if head.pseudo.authority.value(&head.section).is_none_or(<[u8]>::is_empty) {
+        return Err(StreamFault::malformed("a CONNECT request has no :authority"));
+    }
+    check_authority(head)
+}
+
+/// `:authority` and `host`, as far as the scheme plays no role.
+fn check_authority(head: &RequestHead) -> Result<(), StreamFault> {
+    let Some(authority) = head.authority() else {
+        return Ok(());
+    };
+    //= RFC 9114 section 4.3.1
+    //# The authority MUST NOT include the deprecated userinfo subcomponent for URIs of scheme "http" or "https".
+    if authority.iter().any(|&byte| matches!(byte, 0..=b' ' | b'/' | b'?' | b'#' | b'@' | b'\\')) {
+        return Err(StreamFault::malformed("the authority has invalid characters"));
+    }
+    //= RFC 9114 section 4.3.1
+    //# If both fields are present, they MUST contain the same value.
+    let host = head.host.and_then(|place| head.section.get(place as usize));
+    if host.is_some_and(|host| !host.value.eq_ignore_ascii_case(authority)) {
+        return Err(StreamFault::malformed("host and :authority disagree"));
+    }
+    Ok(())
+}
+
+fn check_http_target(head: &RequestHead, method: &[u8], path: &[u8]) -> Result<(), StreamFault> {
+    //= RFC 9114 section 4.3.1
+    //# If the :scheme pseudo-header field identifies a scheme that has a mandatory authority component (including "http"
+    //# and "https"), the request MUST contain either an :authority pseudo-header field or a Host header field.  If these
+    //# fields are present, they MUST NOT be empty.
+    if head.authority().is_none_or(<[u8]>::is_empty) {
+        return Err(StreamFault::malformed("the request has no authority"));
+    }
+    //= RFC 9114 section 4.3.1
+    //# This pseudo-header field MUST NOT be empty for "http" or "https" URIs
+    let is_asterisk_form = path == b"*" && method == b"OPTIONS";
+    if path.first() != Some(&b'/') && !is_asterisk_form {
+        return Err(StreamFault::malformed(":path does not start with a slash"));
+    }
+    Ok(())
+}
+
+/// RFC 3986 section 3.1.
+fn is_scheme(scheme: &[u8]) -> bool {
+    scheme.first().is_some_and(u8::is_ascii_alphabetic)
+        && scheme.iter().all(|&byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'))
+}

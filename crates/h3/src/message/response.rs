@@ -1,0 +1,65 @@
+//! Response heads (RFC 9114 section 4.3.2), and trailers of both directions.
+
+use pronghorn_qpack::FieldSection;
+
+use super::field::{Name, check_regular, classify, set_content_length};
+use crate::{error::StreamFault, head::ResponseHead};
+
+/// Checks a response's field section.
+pub(crate) fn response_head(section: FieldSection) -> Result<ResponseHead, StreamFault> {
+    let mut status = None;
+    let mut content_length = None;
+    for (place, line) in section.iter().enumerate() {
+        let name = classify(&line)?;
+        match name {
+            Name::Status if status.is_some() => return Err(StreamFault::malformed("a pseudo-header field occurs twice")),
+            Name::Status if place > 0 => {
+                return Err(StreamFault::malformed("a pseudo-header field comes after other fields"));
+            }
+            Name::Status => status = Some(parse_status(line.value)?),
+            _ if name.is_pseudo() => {
+                return Err(StreamFault::malformed("a response has a pseudo-header field of requests"));
+            }
+            Name::ContentLength => set_content_length(&mut content_length, line.value)?,
+            _ => check_regular(name, line.value)?,
+        }
+    }
+    //= RFC 9114 section 4.3.2
+    //# This pseudo-header field MUST be included in all responses; otherwise, the response is malformed.
+    let status = status.ok_or(StreamFault::malformed("the response has no :status"))?;
+    Ok(ResponseHead { section, status, content_length })
+}
+
+fn parse_status(value: &[u8]) -> Result<u16, StreamFault> {
+    let &[b'1'..=b'9', _, _] = value else {
+        return Err(StreamFault::malformed(":status is not a number of three digits"));
+    };
+    let mut status = 0;
+    for byte in value {
+        if !byte.is_ascii_digit() {
+            return Err(StreamFault::malformed(":status is not a number of three digits"));
+        }
+        status = status * 10 + u16::from(byte - b'0');
+    }
+    //= RFC 9114 section 4.5
+    //# HTTP/3 does not support the HTTP Upgrade mechanism ([HTTP], Section 7.8) or the 101 (Switching Protocols)
+    //# informational status code ([HTTP], Section 15.2.2).
+    if status == 101 {
+        return Err(StreamFault::malformed(":status is 101, which HTTP/3 does not have"));
+    }
+    Ok(status)
+}
+
+/// Checks the field section of trailers.
+pub(crate) fn check_trailers(section: &FieldSection) -> Result<(), StreamFault> {
+    for line in section {
+        let name = classify(&line)?;
+        //= RFC 9114 section 4.3
+        //# Pseudo-header fields MUST NOT appear in trailer sections.
+        if name.is_pseudo() {
+            return Err(StreamFault::malformed("trailers have a pseudo-header field"));
+        }
+        check_regular(name, line.value)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,369 @@
+//! Unidirectional streams, SETTINGS, GOAWAY and the frames around push.
+
+#[expect(dead_code, reason = "each test file uses a part of it")]
+mod support;
+
+use pronghorn_h3::{Config, Connection, ErrorCode, FieldLine, Role, SendError, StreamId, UniStream, varint};
+use support::{REQUEST, Scripted, frame, get_with, settings, varints};
+
+const ROLES: [Role; 2] = [Role::Server, Role::Client];
+
+/// Each script whole and in bytes has to end alike.
+fn control(role: Role, frames: &[Vec<u8>]) -> Result<Vec<String>, ErrorCode> {
+    let script = frames.concat();
+    let run = |in_bytes: bool| {
+        let mut scripted = Scripted::new(role);
+        let result = if in_bytes { scripted.control_in_bytes(&script) } else { scripted.control(&script) };
+        result.map(|()| scripted.events())
+    };
+    let whole = run(false);
+    assert_eq!(run(true), whole);
+    whole
+}
+
+/// The frames on our own control stream, after checking its type: pairs of type and payload.
+fn written_frames(connection: &mut Connection) -> Vec<(u64, Vec<u8>)> {
+    let (stream, bytes) = connection.poll_uni_write().expect("SETTINGS wait");
+    assert_eq!(stream, UniStream::Control);
+    let mut input = &bytes[..];
+    assert_eq!(varint::decode(&mut input), Some(0x00));
+    frames(input)
+}
+
+fn frames(mut input: &[u8]) -> Vec<(u64, Vec<u8>)> {
+    let mut frames = Vec::new();
+    while !input.is_empty() {
+        let frame_type = varint::decode(&mut input).expect("a frame has a type");
+        let len = varint::decode(&mut input).expect("a frame has a length") as usize;
+        frames.push((frame_type, input[..len].to_vec()));
+        input = &input[len..];
+    }
+    frames
+}
+
+#[test]
+fn settings_come_first_and_once() {
+    for role in ROLES {
+        let mut connection = Connection::new(role, Config::default().with_grease(false));
+        assert_eq!(written_frames(&mut connection), [(0x04, varints(&[0x06, 65_536]))]);
+        assert!(connection.poll_uni_write().is_none());
+    }
+}
+
+#[test]
+fn grease_is_reserved_and_follows_the_seed() {
+    let mut seen = Vec::new();
+    for seed in [0, 1, 2, u64::MAX, 0x1234_5678_9abc_def0] {
+        let mut connection = Connection::new(Role::Server, Config::default().with_grease_seed(seed));
+        let frames = written_frames(&mut connection);
+        assert_eq!(frames.len(), 2);
+        let mut pairs = &frames[0].1[..];
+        let ids: Vec<u64> = std::iter::from_fn(|| varint::decode(&mut pairs)).step_by(2).collect();
+        let is_reserved = |id: u64| id >= 0x21 && (id - 0x21).is_multiple_of(0x1f);
+        assert_eq!(ids[0], 0x06);
+        assert!(is_reserved(ids[1]) && is_reserved(frames[1].0), "{frames:x?}");
+        seen.push((ids[1], frames[1].0));
+    }
+    seen.dedup();
+    assert_eq!(seen.len(), 5, "{seen:x?}");
+}
+
+#[test]
+fn extended_connect_is_offered_by_servers_only() {
+    let config = Config::default().with_grease(false).with_extended_connect(true);
+    let mut server = Connection::new(Role::Server, config.clone());
+    assert_eq!(written_frames(&mut server), [(0x04, varints(&[0x06, 65_536, 0x08, 1]))]);
+    let mut client = Connection::new(Role::Client, config);
+    assert_eq!(written_frames(&mut client), [(0x04, varints(&[0x06, 65_536]))]);
+}
+
+#[test]
+fn peer_settings_are_kept() {
+    for role in ROLES {
+        let mut scripted = Scripted::new(role);
+        assert!(scripted.connection.peer_settings().is_none());
+        scripted.control(&settings(&[0x01, 4096, 0x07, 16, 0x06, 9999, 0x33, 1, 0x4040, 5])).unwrap();
+        assert_eq!(scripted.events(), ["settings"]);
+        let kept = scripted.connection.peer_settings().unwrap();
+        assert_eq!(kept.max_field_section_size, Some(9999));
+        assert_eq!((kept.qpack_max_table_capacity, kept.qpack_blocked_streams), (4096, 16));
+        assert!(kept.h3_datagram && !kept.enable_connect_protocol);
+    }
+}
+
+#[test]
+fn oversized_settings_close_connection_before_they_arrive() {
+    let announced = varints(&[0x04, 5000]);
+    assert_eq!(control(Role::Server, &[announced]), Err(ErrorCode::H3_EXCESSIVE_LOAD));
+}
+
+#[test]
+fn unknown_frames_are_skipped_at_any_length() {
+    for role in ROLES {
+        let script = [settings(&[]), frame(0x21, &[]), frame(0x4040, &vec![7; 70_000]), frame(0x07, &[0])];
+        assert_eq!(control(role, &script), Ok(vec!["settings".to_string(), "go away 0".into()]));
+    }
+}
+
+#[test]
+fn http2_frames_close_connection_everywhere() {
+    for frame_type in [0x02, 0x06, 0x08, 0x09] {
+        for role in ROLES {
+            let script = [settings(&[]), frame(frame_type, &[])];
+            assert_eq!(control(role, &script), Err(ErrorCode::H3_FRAME_UNEXPECTED));
+        }
+        let mut server = Scripted::server();
+        assert_eq!(server.receive(REQUEST, &frame(frame_type, &[])), Err(ErrorCode::H3_FRAME_UNEXPECTED));
+    }
+}
+
+#[test]
+fn second_critical_stream_closes_connection() {
+    for role in ROLES {
+        for stream_type in [0x00, 0x02, 0x03] {
+            let mut scripted = Scripted::new(role);
+            let (first, second) = (scripted.peer().encoder, scripted.peer().other);
+            scripted.open_uni(first, stream_type, &[]).unwrap();
+            assert_eq!(scripted.open_uni(second, stream_type, &[]), Err(ErrorCode::H3_STREAM_CREATION_ERROR));
+        }
+    }
+}
+
+#[test]
+fn ended_or_reset_critical_stream_closes_connection() {
+    for role in ROLES {
+        for stream_type in [0x00, 0x02, 0x03] {
+            let opened = || {
+                let mut scripted = Scripted::new(role);
+                let stream = scripted.peer().other;
+                scripted.open_uni(stream, stream_type, &[]).unwrap();
+                (scripted, stream)
+            };
+            let (mut scripted, stream) = opened();
+            assert_eq!(scripted.fin(stream), Err(ErrorCode::H3_CLOSED_CRITICAL_STREAM));
+            let (mut scripted, stream) = opened();
+            assert_eq!(scripted.reset(stream, ErrorCode::H3_NO_ERROR), Err(ErrorCode::H3_CLOSED_CRITICAL_STREAM));
+        }
+        // Our own streams are critical too.
+        let mut scripted = Scripted::new(role);
+        let own = support::uni_ids(role).control;
+        let error = scripted.connection.handle_stop_sending(own, 0x100).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::H3_CLOSED_CRITICAL_STREAM);
+    }
+}
+
+//= RFC 9114 section 6.2
+//# A receiver MUST tolerate unidirectional streams being closed or reset prior to the reception of the unidirectional
+//# stream header.
+#[test]
+fn stream_that_ends_before_its_type_is_tolerated() {
+    for role in ROLES {
+        let mut scripted = Scripted::new(role);
+        let stream = scripted.peer().other;
+        scripted.receive(stream, &[0x40]).unwrap();
+        scripted.fin(stream).unwrap();
+        let stream = StreamId(stream.0 + 4);
+        scripted.reset(stream, ErrorCode::H3_NO_ERROR).unwrap();
+        let stream = StreamId(stream.0 + 4);
+        scripted.fin(stream).unwrap();
+        assert!(scripted.events().is_empty());
+    }
+}
+
+#[test]
+fn unknown_stream_type_is_to_be_stopped_once() {
+    let mut server = Scripted::server();
+    let stream = server.peer().other;
+    server.receive(stream, &[0x40]).unwrap();
+    server.receive(stream, &[0x54, 1, 2, 3]).unwrap();
+    server.receive(stream, &[0x00, 0x00]).unwrap();
+    assert_eq!(server.events(), ["14 stop uni H3_STREAM_CREATION_ERROR"]);
+    server.connection.stop_receiving(stream);
+    server.fin(stream).unwrap();
+}
+
+#[test]
+fn reserved_stream_type_is_ignored() {
+    let mut server = Scripted::server();
+    let stream = server.peer().other;
+    server.open_uni(stream, 0x1f * 7 + 0x21, b"anything").unwrap();
+    server.receive(stream, b"more").unwrap();
+    server.fin(stream).unwrap();
+    assert!(server.events().is_empty());
+}
+
+#[test]
+fn push_streams_close_connection() {
+    let mut server = Scripted::server();
+    assert_eq!(server.open_uni(StreamId(2), 0x01, &[0]), Err(ErrorCode::H3_STREAM_CREATION_ERROR));
+    let mut client = Scripted::client("GET");
+    assert_eq!(client.open_uni(StreamId(3), 0x01, &[0]), Err(ErrorCode::H3_ID_ERROR));
+}
+
+#[test]
+fn push_promise_closes_connection() {
+    let mut server = Scripted::server();
+    assert_eq!(server.receive(REQUEST, &frame(0x05, &[0])), Err(ErrorCode::H3_FRAME_UNEXPECTED));
+    let mut client = Scripted::client("GET");
+    assert_eq!(client.receive(REQUEST, &frame(0x05, &[0])), Err(ErrorCode::H3_ID_ERROR));
+    for role in ROLES {
+        let script = [settings(&[]), frame(0x05, &[0])];
+        assert_eq!(control(role, &script), Err(ErrorCode::H3_FRAME_UNEXPECTED));
+    }
+}
+
+#[test]
+fn max_push_id_may_grow_but_not_shrink() {
+    let script = [settings(&[]), frame(0x0d, &[3]), frame(0x0d, &[3]), frame(0x0d, &[4])];
+    assert_eq!(control(Role::Server, &script), Ok(vec!["settings".to_string()]));
+    let script = [settings(&[]), frame(0x0d, &[3]), frame(0x0d, &[2])];
+    assert_eq!(control(Role::Server, &script), Err(ErrorCode::H3_ID_ERROR));
+    let script = [settings(&[]), frame(0x0d, &[3])];
+    assert_eq!(control(Role::Client, &script), Err(ErrorCode::H3_FRAME_UNEXPECTED));
+}
+
+#[test]
+fn cancel_push_of_no_push_closes_connection() {
+    for role in ROLES {
+        let script = [settings(&[]), frame(0x03, &[0])];
+        assert_eq!(control(role, &script), Err(ErrorCode::H3_ID_ERROR));
+    }
+}
+
+#[test]
+fn payload_with_missing_or_more_bytes_is_a_frame_error() {
+    for frame_type in [0x03, 0x07, 0x0d] {
+        for payload in [&[][..], &[0x40], &[0, 0], &[0; 9]] {
+            let script = [settings(&[]), frame(frame_type, payload)];
+            assert_eq!(control(Role::Server, &script), Err(ErrorCode::H3_FRAME_ERROR), "{frame_type:#x} {payload:?}");
+        }
+    }
+}
+
+#[test]
+fn priority_update_is_checked() {
+    let update = |frame_type, id: u64| {
+        let payload = [varints(&[id]), b"u=1, i".to_vec()].concat();
+        control(Role::Server, &[settings(&[]), frame(frame_type, &payload)])
+    };
+    assert_eq!(update(0xf0700, 8), Ok(vec!["settings".to_string()]));
+    for id in [1, 2, 3] {
+        assert_eq!(update(0xf0700, id), Err(ErrorCode::H3_ID_ERROR));
+    }
+    assert_eq!(update(0xf0701, 0), Err(ErrorCode::H3_ID_ERROR));
+    let script = [settings(&[]), frame(0xf0700, &[])];
+    assert_eq!(control(Role::Server, &script), Err(ErrorCode::H3_FRAME_ERROR));
+    let script = [settings(&[]), varints(&[0xf0700, 1025])];
+    assert_eq!(control(Role::Server, &script), Err(ErrorCode::H3_EXCESSIVE_LOAD));
+    let script = [settings(&[]), frame(0xf0700, &[0])];
+    assert_eq!(control(Role::Client, &script), Err(ErrorCode::H3_FRAME_UNEXPECTED));
+    let mut server = Scripted::server();
+    assert_eq!(server.receive(REQUEST, &frame(0xf0700, &[0])), Err(ErrorCode::H3_FRAME_UNEXPECTED));
+}
+
+#[test]
+fn go_away_names_request_streams_and_never_grows() {
+    let go_away = |id| frame(0x07, &varints(&[id]));
+    let script = [settings(&[]), go_away((1 << 62) - 4), go_away(8), go_away(8), go_away(4)];
+    assert_eq!(control(Role::Client, &script).unwrap().len(), 5);
+    assert_eq!(control(Role::Client, &[settings(&[]), go_away(4), go_away(8)]), Err(ErrorCode::H3_ID_ERROR));
+    assert_eq!(control(Role::Server, &[settings(&[]), go_away(4), go_away(8)]), Err(ErrorCode::H3_ID_ERROR));
+    for id in [1, 2, 3] {
+        assert_eq!(control(Role::Client, &[settings(&[]), go_away(id)]), Err(ErrorCode::H3_ID_ERROR));
+        // For a server it is a push ID, which can be any number.
+        assert_eq!(control(Role::Server, &[settings(&[]), go_away(id)]).unwrap()[1], format!("go away {id}"));
+    }
+}
+
+#[test]
+fn client_opens_nothing_after_go_away_and_learns_what_was_not_processed() {
+    let mut client = Scripted::new(Role::Client);
+    for stream in [0, 4, 8] {
+        client.connection.open_request(StreamId(stream)).unwrap();
+    }
+    client.control(&[settings(&[]), frame(0x07, &[4])].concat()).unwrap();
+    let refused = ["settings", "go away 4", "4 error H3_REQUEST_REJECTED", "8 error H3_REQUEST_REJECTED"];
+    assert_eq!(client.events(), refused);
+    assert_eq!(client.connection.open_request(StreamId(12)), Err(SendError::GoingAway));
+    client.send(REQUEST, &support::GET).unwrap();
+    client.receive(REQUEST, &support::headers(&[(":status", "200")])).unwrap();
+    assert_eq!(client.events(), ["0 200"]);
+}
+
+#[test]
+fn server_goes_away_in_two_steps() {
+    let mut server = Scripted::with_config(Role::Server, Config::default().with_grease(false));
+    written_frames(&mut server.connection);
+    server.connection.go_away();
+    let announced = server.connection.poll_uni_write().unwrap().1;
+    assert_eq!(frames(&announced), [(0x07, varints(&[(1 << 62) - 4]))]);
+    // Still taken, out of order too.
+    server.receive(StreamId(8), &get_with(&[])).unwrap();
+    server.receive(StreamId(4), &get_with(&[])).unwrap();
+    server.connection.go_away();
+    assert_eq!(frames(&server.connection.poll_uni_write().unwrap().1), [(0x07, varints(&[12]))]);
+    server.connection.go_away();
+    assert!(server.connection.poll_uni_write().is_none());
+    assert_eq!(server.events().len(), 2);
+    // Below the ID: taken. From it on: rejected, and only once.
+    server.receive(StreamId(0), &get_with(&[])).unwrap();
+    server.receive(StreamId(12), &get_with(&[])).unwrap();
+    server.receive(StreamId(12), &support::data(b"a")).unwrap();
+    server.fin(StreamId(12)).unwrap();
+    let head = "0 GET https://example.com/index.html";
+    assert_eq!(server.events(), [head, "12 error H3_REQUEST_REJECTED"]);
+    server.connection.finish_sending(StreamId(12));
+    assert_eq!(server.connection.open_streams(), 3);
+}
+
+#[test]
+fn client_goes_away_once() {
+    let mut client = Connection::new(Role::Client, Config::default());
+    written_frames(&mut client);
+    client.go_away();
+    client.go_away();
+    assert_eq!(frames(&client.poll_uni_write().unwrap().1), [(0x07, vec![0])]);
+}
+
+#[test]
+fn server_initiated_bidi_stream_closes_connection() {
+    let mut client = Scripted::client("GET");
+    assert_eq!(client.receive(StreamId(1), b"a"), Err(ErrorCode::H3_STREAM_CREATION_ERROR));
+}
+
+#[test]
+fn stop_sending_is_told_while_we_send() {
+    let mut server = Scripted::server();
+    server.receive(REQUEST, &get_with(&[])).unwrap();
+    server.events();
+    server.connection.handle_stop_sending(REQUEST, 0x10c).unwrap();
+    assert_eq!(server.events(), ["0 stop sending H3_REQUEST_CANCELLED"]);
+    server.connection.finish_sending(REQUEST);
+    server.connection.handle_stop_sending(REQUEST, 0x10c).unwrap();
+    assert!(server.events().is_empty());
+}
+
+#[test]
+fn qpack_streams_are_read_over_any_cut() {
+    let mut server = Scripted::server();
+    server.encoder_stream(&[0x20]).unwrap();
+    server.decoder_stream(&[0x40, 0x7f]).unwrap();
+    let (encoder, decoder) = (server.peer().encoder, server.peer().decoder);
+    server.receive(encoder, &[0x3f]).unwrap();
+    assert_eq!(server.receive(encoder, &[0x00]), Err(ErrorCode::QPACK_ENCODER_STREAM_ERROR));
+    server.receive(decoder, &[0x01, 0xff]).unwrap();
+    assert_eq!(server.receive(decoder, &[0x00]), Err(ErrorCode::QPACK_DECODER_STREAM_ERROR));
+}
+
+#[test]
+fn error_codes_have_their_names() {
+    assert_eq!(ErrorCode::H3_FRAME_UNEXPECTED.to_string(), "H3_FRAME_UNEXPECTED");
+    assert_eq!(ErrorCode(0x202).to_string(), "QPACK_DECODER_STREAM_ERROR");
+    assert_eq!(ErrorCode(0xabc).to_string(), "0xabc");
+    let mut server = Connection::new(Role::Server, Config::default());
+    let error = server.handle_data(REQUEST, bytes::Bytes::from_static(&[0x00, 0x00])).unwrap_err();
+    assert_eq!(error.to_string(), format!("H3_FRAME_UNEXPECTED: {}", error.reason()));
+    let mut out = bytes::BytesMut::new();
+    let error = server.encode_headers(StreamId(8), [FieldLine::new(b"a", b"b")], &mut out).unwrap_err();
+    assert_eq!(error.to_string(), "stream 8 is not open for sending");
+}

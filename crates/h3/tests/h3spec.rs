@@ -1,0 +1,143 @@
+//! The HTTP/3 and QPACK cases of the public conformance suite h3spec, as frame scripts. Each runs with the script whole
+//! and byte by byte where it is on a control stream.
+
+#[expect(dead_code, reason = "each test file uses a part of it")]
+mod support;
+
+use pronghorn_h3::ErrorCode;
+use support::{REQUEST, Scripted, data, frame, get_with, headers, settings};
+
+fn on_control(bytes: &[u8]) -> ErrorCode {
+    let whole = Scripted::server().control(bytes).expect_err("the script breaks a rule");
+    assert_eq!(Scripted::server().control_in_bytes(bytes), Err(whole));
+    whole
+}
+
+fn malformed(bytes: &[u8]) -> Option<ErrorCode> {
+    let mut server = Scripted::server();
+    server.receive(REQUEST, bytes).expect("only the stream is in error");
+    server.stream_error()
+}
+
+//= RFC 9114 section 4.1
+//# Receipt of an invalid sequence of frames MUST be treated as a connection error of type H3_FRAME_UNEXPECTED.
+#[test]
+fn data_before_headers_closes_connection() {
+    assert_eq!(Scripted::server().receive(REQUEST, &data(b"a")), Err(ErrorCode::H3_FRAME_UNEXPECTED));
+}
+
+#[test]
+fn duplicated_pseudo_header_is_malformed() {
+    for name in [":method", ":scheme", ":authority", ":path"] {
+        let mut lines = support::GET.to_vec();
+        lines.insert(0, (name, "GET"));
+        assert_eq!(malformed(&headers(&lines)), Some(ErrorCode::H3_MESSAGE_ERROR), "{name}");
+    }
+}
+
+//= RFC 9114 section 4.3.1
+//# All HTTP/3 requests MUST include exactly one value for the :method, :scheme, and :path pseudo-header fields, unless
+//# the request is a CONNECT request; see Section 4.4.
+#[test]
+fn absent_mandatory_pseudo_header_is_malformed() {
+    for missing in 0..support::GET.len() {
+        let mut lines = support::GET.to_vec();
+        lines.remove(missing);
+        assert_eq!(malformed(&headers(&lines)), Some(ErrorCode::H3_MESSAGE_ERROR), "without line {missing}");
+    }
+    assert_eq!(malformed(&headers(&[])), Some(ErrorCode::H3_MESSAGE_ERROR));
+}
+
+#[test]
+fn prohibited_pseudo_header_is_malformed() {
+    for name in [":status", ":foo", ":", ":protocol"] {
+        let mut lines = support::GET.to_vec();
+        lines.push((name, "200"));
+        assert_eq!(malformed(&headers(&lines)), Some(ErrorCode::H3_MESSAGE_ERROR), "{name}");
+    }
+}
+
+#[test]
+fn pseudo_header_after_fields_is_malformed() {
+    let lines = [("accept", "*/*"), support::GET[0], support::GET[1], support::GET[2], support::GET[3]];
+    assert_eq!(malformed(&headers(&lines)), Some(ErrorCode::H3_MESSAGE_ERROR));
+    let lines = [support::GET[0], support::GET[1], support::GET[2], ("x-a", "b"), support::GET[3]];
+    assert_eq!(malformed(&headers(&lines)), Some(ErrorCode::H3_MESSAGE_ERROR));
+}
+
+//= RFC 9114 section 6.2.1
+//# If the first frame of the control stream is any other frame type, this MUST be treated as a connection error of type
+//# H3_MISSING_SETTINGS.
+#[test]
+fn control_stream_without_settings_first_closes_connection() {
+    for frame_type in [0x00, 0x01, 0x07, 0x0d, 0x21, 0x03, 0x4040] {
+        assert_eq!(on_control(&frame(frame_type, &[0])), ErrorCode::H3_MISSING_SETTINGS, "{frame_type:#x}");
+    }
+}
+
+#[test]
+fn data_on_control_stream_closes_connection() {
+    assert_eq!(on_control(&[settings(&[]), data(b"a")].concat()), ErrorCode::H3_FRAME_UNEXPECTED);
+}
+
+#[test]
+fn headers_on_control_stream_close_connection() {
+    assert_eq!(on_control(&[settings(&[]), get_with(&[])].concat()), ErrorCode::H3_FRAME_UNEXPECTED);
+}
+
+#[test]
+fn second_settings_close_connection() {
+    assert_eq!(on_control(&[settings(&[]), settings(&[])].concat()), ErrorCode::H3_FRAME_UNEXPECTED);
+}
+
+#[test]
+fn repeated_setting_closes_connection() {
+    assert_eq!(on_control(&settings(&[0x06, 1000, 0x06, 1000])), ErrorCode::H3_SETTINGS_ERROR);
+}
+
+#[test]
+fn http2_setting_closes_connection() {
+    for id in [0x00, 0x02, 0x03, 0x04, 0x05] {
+        assert_eq!(on_control(&settings(&[id, 0])), ErrorCode::H3_SETTINGS_ERROR, "{id:#x}");
+    }
+}
+
+#[test]
+fn cancel_push_on_request_stream_closes_connection() {
+    let mut server = Scripted::server();
+    assert_eq!(server.receive(REQUEST, &frame(0x03, &[0])), Err(ErrorCode::H3_FRAME_UNEXPECTED));
+    let mut server = Scripted::server();
+    let script = [get_with(&[]), frame(0x03, &[0])].concat();
+    assert_eq!(server.receive(REQUEST, &script), Err(ErrorCode::H3_FRAME_UNEXPECTED));
+}
+
+//= RFC 9204 section 3.1
+//# When the decoder encounters an invalid static table index in a field line representation, it MUST treat this as a
+//# connection error of type QPACK_DECOMPRESSION_FAILED.
+#[test]
+fn invalid_static_index_closes_connection() {
+    let mut server = Scripted::server();
+    // An indexed field line of the static table: 63 + 36 is 99.
+    let script = frame(0x01, &[0x00, 0x00, 0xff, 0x24]);
+    assert_eq!(server.receive(REQUEST, &script), Err(ErrorCode::QPACK_DECOMPRESSION_FAILED));
+}
+
+#[test]
+fn dynamic_table_capacity_above_the_limit_closes_connection() {
+    assert_eq!(Scripted::server().encoder_stream(&[0x3f, 0xe1, 0x1f]), Err(ErrorCode::QPACK_ENCODER_STREAM_ERROR));
+}
+
+//= RFC 9204 section 4.2
+//# Closure of either unidirectional stream type MUST be treated as a connection error of type H3_CLOSED_CRITICAL_STREAM.
+#[test]
+fn closed_control_stream_closes_connection() {
+    let mut server = Scripted::server();
+    server.control(&settings(&[])).unwrap();
+    let control = server.peer().control;
+    assert_eq!(server.fin(control), Err(ErrorCode::H3_CLOSED_CRITICAL_STREAM));
+}
+
+#[test]
+fn insert_count_increment_of_zero_closes_connection() {
+    assert_eq!(Scripted::server().decoder_stream(&[0x00]), Err(ErrorCode::QPACK_DECODER_STREAM_ERROR));
+}

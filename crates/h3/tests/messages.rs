@@ -1,0 +1,326 @@
+//! Which messages are valid, and what happens to those that are not.
+
+#[expect(dead_code, reason = "each test file uses a part of it")]
+mod support;
+
+use pronghorn_h3::{Config, ErrorCode, Role};
+use support::{GET, REQUEST, Scripted, data, frame, get_with, headers, post_with, varints};
+
+/// What a server says to a stream with these bytes and a clean end.
+fn request(frames: &[Vec<u8>]) -> Result<Vec<String>, ErrorCode> {
+    let mut server = Scripted::server();
+    server.receive(REQUEST, &frames.concat())?;
+    server.fin(REQUEST)?;
+    Ok(server.events())
+}
+
+fn is_malformed(frames: &[Vec<u8>]) -> bool {
+    let events = request(frames).expect("only the stream is in error");
+    events.last().is_some_and(|event| event == "0 error H3_MESSAGE_ERROR")
+}
+
+fn assert_heads_malformed(heads: &[&[(&str, &str)]]) {
+    for head in heads {
+        assert!(is_malformed(&[headers(head)]), "{head:?}");
+    }
+}
+
+/// What a client says to a response with these bytes and a clean end.
+fn response(method: &'static str, frames: &[Vec<u8>]) -> Result<Vec<String>, ErrorCode> {
+    let mut client = Scripted::client(method);
+    client.receive(REQUEST, &frames.concat())?;
+    client.fin(REQUEST)?;
+    Ok(client.events())
+}
+
+fn status(status: &'static str, more: &[(&'static str, &'static str)]) -> Vec<u8> {
+    let mut lines = vec![(":status", status)];
+    lines.extend_from_slice(more);
+    headers(&lines)
+}
+
+#[test]
+fn field_names_are_lower_case_tokens() {
+    for name in ["Accept", "x y", "x\u{0}", "", "x:", "x\u{e9}", "(", "x\t"] {
+        let lines = [GET[0], GET[1], GET[2], GET[3], (name, "v")];
+        assert!(is_malformed(&[headers(&lines)]), "{name:?}");
+    }
+    assert_eq!(request(&[get_with(&[("x!#$%&'*+-.^_`|~09az", "v")])]).unwrap().len(), 1);
+}
+
+#[test]
+fn field_values_have_no_controls_and_no_space_around() {
+    for value in [" v", "v ", "\tv", "v\t", "a\0b", "a\rb", "a\nb", "a\u{7f}b", "a\u{1}b", " "] {
+        let lines = [GET[0], GET[1], GET[2], GET[3], ("x-a", value)];
+        assert!(is_malformed(&[headers(&lines)]), "{value:?}");
+    }
+    for value in ["", "a b", "a\tb", "gr\u{fc}n"] {
+        let lines = [GET[0], GET[1], GET[2], GET[3], ("x-a", value)];
+        assert!(!is_malformed(&[headers(&lines)]), "{value:?}");
+    }
+}
+
+#[test]
+fn connection_specific_fields_are_malformed() {
+    for line in [
+        ("connection", "close"),
+        ("keep-alive", "a"),
+        ("proxy-connection", "a"),
+        ("transfer-encoding", "chunked"),
+        ("upgrade", "a"),
+        ("te", "gzip"),
+        ("te", "trailers, gzip"),
+    ] {
+        assert!(is_malformed(&[get_with(&[line])]), "{line:?}");
+        assert!(is_malformed(&[post_with(&[]), headers(&[line])]), "trailers {line:?}");
+        assert_eq!(response("GET", &[status("200", &[line])]).unwrap(), ["0 error H3_MESSAGE_ERROR"]);
+    }
+    assert!(!is_malformed(&[get_with(&[("te", "trailers")])]));
+}
+
+#[test]
+fn path_is_absolute_and_clean() {
+    for path in ["", "a", "*", "/a b", "/a#b", "http://example.com/"] {
+        assert!(is_malformed(&[headers(&[GET[0], GET[1], GET[2], (":path", path)])]), "{path:?}");
+    }
+    let asterisk = [(":method", "OPTIONS"), GET[1], GET[2], (":path", "*")];
+    assert_eq!(request(&[headers(&asterisk)]).unwrap(), ["0 OPTIONS https://example.com* end"]);
+    let query = [GET[0], GET[1], GET[2], (":path", "/?a=b")];
+    assert_eq!(request(&[headers(&query)]).unwrap(), ["0 GET https://example.com/?a=b end"]);
+}
+
+#[test]
+fn method_and_scheme_have_their_form() {
+    assert_heads_malformed(&[
+        &[(":method", ""), GET[1], GET[2], GET[3]],
+        &[(":method", "GE T"), GET[1], GET[2], GET[3]],
+        &[(":method", "GET/"), GET[1], GET[2], GET[3]],
+        &[GET[0], (":scheme", ""), GET[2], GET[3]],
+        &[GET[0], (":scheme", "https:"), GET[2], GET[3]],
+        &[GET[0], (":scheme", "1a"), GET[2], GET[3]],
+    ]);
+}
+
+//= RFC 9114 section 4.3.1
+//# If both fields are present, they MUST contain the same value.
+#[test]
+fn host_and_authority_agree() {
+    assert_heads_malformed(&[
+        &[GET[0], GET[1], GET[2], GET[3], ("host", "example.org")],
+        &[GET[0], GET[1], GET[2], GET[3], ("host", "example.com"), ("host", "example.com")],
+        &[GET[0], GET[1], GET[2], GET[3], ("host", "")],
+        &[GET[0], GET[1], GET[3], ("host", "")],
+        &[GET[0], GET[1], (":authority", ""), GET[3]],
+        &[GET[0], GET[1], (":authority", ""), GET[3], ("host", "example.com")],
+        &[GET[0], GET[1], (":authority", "a@example.com"), GET[3]],
+        &[GET[0], GET[1], (":authority", "example.com/a"), GET[3]],
+    ]);
+    let host_only = [GET[0], GET[1], GET[3], ("host", "example.com")];
+    assert_eq!(request(&[headers(&host_only)]).unwrap(), ["0 GET https://example.com/index.html host=example.com end"]);
+    assert!(!is_malformed(&[get_with(&[("host", "EXAMPLE.com")])]));
+}
+
+#[test]
+fn connect_has_an_authority_and_no_target() {
+    let connect = [(":method", "CONNECT"), (":authority", "example.com:443")];
+    assert_eq!(request(&[headers(&connect), data(b"abc")]).unwrap(), ["0 CONNECT -://example.com:443-", "0 data abc", "0 finished"]);
+    assert_heads_malformed(&[
+        &[connect[0], connect[1], (":scheme", "https")],
+        &[connect[0], connect[1], (":path", "/")],
+        &[connect[0]],
+        &[connect[0], (":authority", "")],
+        &[connect[0], ("host", "example.com:443")],
+    ]);
+}
+
+#[test]
+fn tunnel_takes_data_only() {
+    let connect = headers(&[(":method", "CONNECT"), (":authority", "example.com:443")]);
+    assert_eq!(request(&[connect.clone(), headers(&[("a", "b")])]), Err(ErrorCode::H3_FRAME_UNEXPECTED));
+    assert_eq!(request(&[connect, frame(0x4040, b"a"), data(b"b")]).unwrap().len(), 3);
+    let ok = status("200", &[("content-length", "1")]);
+    assert_eq!(response("CONNECT", &[ok.clone(), data(b"abc")]).unwrap().last().unwrap(), "0 finished");
+    assert_eq!(response("CONNECT", &[ok, headers(&[("a", "b")])]), Err(ErrorCode::H3_FRAME_UNEXPECTED));
+    // A refused CONNECT is answered like any other request.
+    let refused = [status("403", &[("content-length", "1")]), data(b"a"), headers(&[("a", "b")])];
+    assert_eq!(response("CONNECT", &refused).unwrap().last().unwrap(), "0 finished");
+}
+
+#[test]
+fn extended_connect_is_taken_only_where_offered() {
+    let head = headers(&[(":method", "CONNECT"), (":protocol", "websocket"), GET[1], GET[2], GET[3]]);
+    assert!(is_malformed(std::slice::from_ref(&head)));
+    let mut server = Scripted::with_config(Role::Server, Config::default().with_extended_connect(true));
+    server.receive(REQUEST, &head).unwrap();
+    assert_eq!(server.events(), ["0 CONNECT https://example.com/index.html"]);
+    let other = headers(&[(":method", "GET"), (":protocol", "websocket"), GET[1], GET[2], GET[3]]);
+    let mut server = Scripted::with_config(Role::Server, Config::default().with_extended_connect(true));
+    server.receive(REQUEST, &other).unwrap();
+    assert_eq!(server.stream_error(), Some(ErrorCode::H3_MESSAGE_ERROR));
+}
+
+//= RFC 9114 section 4.1.2
+//# A request or response that is defined as having content when it contains a Content-Length header field ([HTTP], Section
+//# 8.6) is malformed if the value of the Content-Length header field does not equal the sum of the DATA frame lengths
+//# received.
+#[test]
+fn content_has_the_announced_length() {
+    let five = || post_with(&[("content-length", "5")]);
+    assert_eq!(request(&[five(), data(b"ab"), data(b"cde")]).unwrap().last().unwrap(), "0 finished");
+    assert!(is_malformed(&[five(), data(b"abcd")]));
+    assert!(is_malformed(&[five(), data(b"abcd"), headers(&[("a", "b")])]));
+    assert!(is_malformed(&[five()]));
+    assert!(is_malformed(&[post_with(&[("content-length", "0")]), data(b"a")]));
+    // Too much is noticed at the frame's header, and nothing of the frame is passed on.
+    let events = request(&[five(), data(b"abc"), data(b"def")]).unwrap();
+    assert_eq!(events[1..], ["0 data abc", "0 error H3_MESSAGE_ERROR"]);
+}
+
+#[test]
+fn content_length_is_one_number() {
+    for value in ["", "a", "-1", "+1", "5, 5", "0x5", "18446744073709551616"] {
+        let lines = [GET[0], GET[1], GET[2], GET[3], ("content-length", value)];
+        assert!(is_malformed(&[headers(&lines)]), "{value:?}");
+    }
+    assert!(is_malformed(&[post_with(&[("content-length", "5"), ("content-length", "6")]), data(b"abcde")]));
+    let twice = post_with(&[("content-length", "5"), ("content-length", "5")]);
+    assert!(!is_malformed(&[twice, data(b"abcde")]));
+}
+
+//= RFC 9114 section 4.3
+//# Pseudo-header fields MUST NOT appear in trailer sections.
+#[test]
+fn trailers_have_no_pseudo_headers() {
+    for line in [(":path", "/"), (":status", "200"), (":x", "y")] {
+        assert!(is_malformed(&[post_with(&[]), headers(&[line])]), "{line:?}");
+    }
+}
+
+#[test]
+fn nothing_but_unknown_frames_follows_trailers() {
+    let trailers = || headers(&[("a", "b")]);
+    assert_eq!(request(&[post_with(&[]), trailers(), data(b"a")]), Err(ErrorCode::H3_FRAME_UNEXPECTED));
+    assert_eq!(request(&[post_with(&[]), trailers(), trailers()]), Err(ErrorCode::H3_FRAME_UNEXPECTED));
+    let events = request(&[frame(0x21, b"x"), post_with(&[]), frame(0x40, b""), trailers(), frame(0x4242, b"yy")]);
+    assert_eq!(events.unwrap()[1..], ["0 trailers a=b", "0 finished"]);
+}
+
+#[test]
+fn frames_of_other_streams_close_connection() {
+    for frame_type in [0x04, 0x07, 0x0d, 0x03, 0xf0701] {
+        assert_eq!(request(&[frame(frame_type, &[0])]), Err(ErrorCode::H3_FRAME_UNEXPECTED), "{frame_type:#x}");
+    }
+}
+
+//= RFC 9114 section 7.1
+//# When a stream terminates cleanly, if the last frame on the stream was truncated, this MUST be treated as a connection
+//# error of type H3_FRAME_ERROR.
+#[test]
+fn stream_that_ends_inside_a_frame_closes_connection() {
+    let script = [post_with(&[]), data(b"abc"), frame(0x4040, b"unknown"), headers(&[("a", "b")])];
+    let bytes = script.concat();
+    let mut boundaries = vec![0];
+    for frame in &script {
+        boundaries.push(boundaries.last().unwrap() + frame.len());
+    }
+    for cut in 0..=bytes.len() {
+        let result = request(&[bytes[..cut].to_vec()]);
+        if boundaries.contains(&cut) {
+            assert!(result.is_ok(), "{cut}");
+        } else {
+            assert_eq!(result, Err(ErrorCode::H3_FRAME_ERROR), "{cut}");
+        }
+    }
+}
+
+#[test]
+fn stream_that_ends_without_a_head_is_incomplete() {
+    assert_eq!(request(&[]).unwrap(), ["0 error H3_REQUEST_INCOMPLETE"]);
+    assert_eq!(request(&[frame(0x21, b"x")]).unwrap(), ["0 error H3_REQUEST_INCOMPLETE"]);
+    assert_eq!(response("GET", &[]).unwrap(), ["0 error H3_MESSAGE_ERROR"]);
+    assert_eq!(response("GET", &[status("103", &[])]).unwrap(), ["0 103", "0 error H3_MESSAGE_ERROR"]);
+}
+
+#[test]
+fn reset_may_come_anywhere() {
+    let bytes = [post_with(&[]), data(b"abc")].concat();
+    for cut in 0..=bytes.len() {
+        let mut server = Scripted::server();
+        server.receive(REQUEST, &bytes[..cut]).unwrap();
+        server.reset(REQUEST, ErrorCode::H3_REQUEST_CANCELLED).unwrap();
+        assert_eq!(server.events().last().unwrap(), "0 reset H3_REQUEST_CANCELLED");
+        server.connection.finish_sending(REQUEST);
+        assert_eq!(server.connection.open_streams(), 0);
+    }
+}
+
+#[test]
+fn section_above_the_limit_concerns_its_stream_only() {
+    let config = Config::default().with_max_field_section_size(1024).unwrap();
+    let mut server = Scripted::with_config(Role::Server, config);
+    // By its decoded size: static lines are one byte each on the wire.
+    let mut many = GET.to_vec();
+    many.extend([("accept", "*/*"); 30]);
+    server.receive(REQUEST, &headers(&many)).unwrap();
+    server.receive(REQUEST, &data(b"ignored")).unwrap();
+    server.fin(REQUEST).unwrap();
+    assert_eq!(server.events(), ["0 error H3_EXCESSIVE_LOAD"]);
+    // By its encoded size, noticed at the frame's header.
+    server.receive(pronghorn_h3::StreamId(4), &varints(&[0x01, 1 << 40])).unwrap();
+    server.receive(pronghorn_h3::StreamId(4), &[0xff; 5000]).unwrap();
+    assert_eq!(server.events(), ["4 error H3_EXCESSIVE_LOAD"]);
+    server.receive(pronghorn_h3::StreamId(8), &get_with(&[])).unwrap();
+    assert_eq!(server.events().len(), 1);
+}
+
+#[test]
+fn malformed_message_concerns_its_stream_only() {
+    let mut server = Scripted::server();
+    server.receive(REQUEST, &[headers(&[]), data(b"ignored"), vec![0xff; 30]].concat()).unwrap();
+    assert_eq!(server.events(), ["0 error H3_MESSAGE_ERROR"]);
+    // A server may still answer, 400 for example.
+    server.send(REQUEST, &[(":status", "400")]).unwrap();
+    server.receive(pronghorn_h3::StreamId(4), &get_with(&[])).unwrap();
+    assert_eq!(server.events().len(), 1);
+}
+
+#[test]
+fn status_is_three_digits() {
+    for value in ["", "20", "2000", "abc", "2 0", "099", "101"] {
+        let head = headers(&[(":status", value)]);
+        assert_eq!(response("GET", &[head]).unwrap(), ["0 error H3_MESSAGE_ERROR"], "{value:?}");
+    }
+    assert_eq!(response("GET", &[status("999", &[])]).unwrap(), ["0 999 end"]);
+}
+
+#[test]
+fn response_has_status_first_and_nothing_else_pseudo() {
+    let heads: [&[(&str, &str)]; 5] = [
+        &[],
+        &[("a", "b")],
+        &[("a", "b"), (":status", "200")],
+        &[(":status", "200"), (":status", "200")],
+        &[(":status", "200"), (":path", "/")],
+    ];
+    for head in heads {
+        assert_eq!(response("GET", &[headers(head)]).unwrap(), ["0 error H3_MESSAGE_ERROR"], "{head:?}");
+    }
+}
+
+#[test]
+fn data_before_the_final_head_closes_connection() {
+    assert_eq!(response("GET", &[status("103", &[]), data(b"a")]), Err(ErrorCode::H3_FRAME_UNEXPECTED));
+}
+
+#[test]
+fn responses_without_content_have_none() {
+    let with_length = [("content-length", "5")];
+    for (method, code) in [("HEAD", "200"), ("GET", "304"), ("GET", "204")] {
+        let head = response(method, &[status(code, &with_length)]).unwrap();
+        assert_eq!(head, [format!("0 {code} content-length=5 end")]);
+        let events = response(method, &[status(code, &with_length), data(b"abcde")]).unwrap();
+        assert_eq!(events.last().unwrap(), "0 error H3_MESSAGE_ERROR");
+    }
+    let events = response("GET", &[status("200", &with_length), data(b"abcde")]).unwrap();
+    assert_eq!(events.last().unwrap(), "0 finished");
+}
