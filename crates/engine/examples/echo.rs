@@ -1,0 +1,150 @@
+//! A handler on the engine, without any other crate of the project: what the smallest face looks like.
+//!
+//! `cargo run --example echo -- --listen 127.0.0.1:8443 --cert cert.pem --key key.pem [--workers N]`
+//!
+//! | request | answer |
+//! |---|---|
+//! | `GET /headers?n=N` | N header fields `x-h-0` … |
+//! | `POST /upload` | `{"bytes":…,"sha256":"…"}` of the content |
+//! | `POST /echo` | the content, and the request's trailers as trailers |
+//! | `POST /early` | 413 at once, without reading the content |
+//! | `GET /trailers` | content, then a trailer `x-checksum` |
+//! | `GET /bytes/N` | N bytes, produced as the client takes them |
+//! | `GET /wait` | nothing, until the client gives up |
+//! | `GET /gone` | how many clients of `/wait` have given up |
+
+use std::error::Error;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use aws_lc_rs::digest;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt, Full};
+use pronghorn_engine::{Body, Config, Group, Identity, Incoming, Listener, Request, Responder, Response, Workers};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let (mut listen, mut workers, mut cert, mut key) = (SocketAddr::from(([127, 0, 0, 1], 8443)), 1, PathBuf::new(), PathBuf::new());
+    let mut arguments = std::env::args().skip(1);
+    while let (Some(name), Some(value)) = (arguments.next(), arguments.next()) {
+        match name.as_str() {
+            "--listen" => listen = value.parse()?,
+            "--workers" => workers = value.parse()?,
+            "--cert" => cert = value.into(),
+            "--key" => key = value.into(),
+            _ => return Err(format!("unknown argument {name}").into()),
+        }
+    }
+    let chain = CertificateDer::pem_file_iter(cert)?.collect::<Result<Vec<_>, _>>()?;
+    let identity = Identity::new(chain, PrivateKeyDer::from_pem_file(key)?)?;
+    let config = Config::default();
+    let listener = Listener::secure(listen, workers, config.congestion)?;
+    let address = listener.address();
+    let gone = Arc::<AtomicU64>::default();
+    let handler = move |_| {
+        let gone = gone.clone();
+        move |request: Request, responder: Responder| handle(request, responder, &gone)
+    };
+    let workers = Workers::start(Group::new(workers), vec![listener], Some(&identity), &config, handler)?;
+    eprintln!("listening on https://{address} (h1, h2, h3)");
+
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+        let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+        terminate.recv().await;
+        workers.shut_down(Duration::from_secs(10));
+        workers.finished().await;
+        io::Result::Ok(())
+    })?;
+    Ok(workers.join()?)
+}
+
+fn handle(request: Request, responder: Responder, gone: &Arc<AtomicU64>) {
+    let path = request.uri.path().to_owned();
+    match (&request.method, path.as_str()) {
+        (&Method::GET, "/headers") => responder.send(headers(request.uri.query().unwrap_or_default())),
+        (&Method::POST, "/upload") => responder.respond(upload(request.body)),
+        (&Method::POST, "/echo") => responder.send(Response::new(StatusCode::OK).with_body(Body::stream(request.body))),
+        (&Method::POST, "/early") => responder.send(Response::new(StatusCode::PAYLOAD_TOO_LARGE)),
+        (&Method::GET, "/trailers") => responder.send(trailers()),
+        (&Method::GET, "/wait") => wait(responder, gone.clone()),
+        (&Method::GET, "/gone") => {
+            responder.send(Response::new(StatusCode::OK).with_body(gone.load(Ordering::Relaxed).to_string()));
+        }
+        (&Method::GET, path) => match path.strip_prefix("/bytes/").and_then(|count| count.parse().ok()) {
+            Some(left) => responder.send(Response::new(StatusCode::OK).with_body(Body::stream(Pattern { left }))),
+            None => responder.send(Response::new(StatusCode::NOT_FOUND)),
+        },
+        _ => responder.send(Response::new(StatusCode::NOT_FOUND)),
+    }
+}
+
+fn headers(query: &str) -> Response {
+    let count = query.strip_prefix("n=").and_then(|count| count.parse::<u32>().ok()).unwrap_or(1).min(1000);
+    (0..count).fold(Response::new(StatusCode::OK), |response, number| {
+        let name = HeaderName::try_from(format!("x-h-{number}")).expect("invariant: letters and digits");
+        response.with_header(name, HeaderValue::from(number))
+    })
+}
+
+async fn upload(mut body: Incoming) -> Response {
+    let mut bytes = 0;
+    let mut hash = digest::Context::new(&digest::SHA256);
+    while let Some(frame) = body.frame().await {
+        let Ok(frame) = frame else { return Response::new(StatusCode::BAD_REQUEST) };
+        if let Some(data) = frame.data_ref() {
+            bytes += data.len();
+            hash.update(data);
+        }
+    }
+    let digest = hash.finish();
+    Response::new(StatusCode::OK).with_body(format!("{{\"bytes\":{bytes},\"sha256\":\"{}\"}}", hex(digest.as_ref())))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let digits = [byte >> 4, byte & 15].map(|digit| char::from_digit(digit.into(), 16).expect("invariant: four bits"));
+        text.extend(digits);
+        text
+    })
+}
+
+fn trailers() -> Response {
+    let trailers = HeaderMap::from_iter([(HeaderName::from_static("x-checksum"), HeaderValue::from_static("5"))]);
+    let body = Full::new(Bytes::from_static(b"hello")).with_trailers(async { Some(Ok(trailers)) });
+    Response::new(StatusCode::OK).with_header(http::header::TRAILER, HeaderValue::from_static("x-checksum")).with_body(Body::stream(body))
+}
+
+/// Keeps the request open until the client gives up.
+fn wait(mut responder: Responder, gone: Arc<AtomicU64>) {
+    let handle = responder.handle().clone();
+    handle.spawn(async move {
+        std::future::poll_fn(|cx| responder.poll_closed(cx)).await;
+        gone.fetch_add(1, Ordering::Relaxed);
+    });
+}
+
+/// So many bytes, a piece at a time.
+struct Pattern {
+    left: usize,
+}
+
+impl http_body::Body for Pattern {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        static PIECE: [u8; 16 << 10] = [b'x'; 16 << 10];
+        let piece = self.left.min(PIECE.len());
+        self.left -= piece;
+        Poll::Ready((piece > 0).then(|| Ok(Frame::data(Bytes::from_static(&PIECE[..piece])))))
+    }
+}

@@ -1,0 +1,224 @@
+//! Content that the application sends.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use http_body_util::BodyExt;
+
+/// Why a body could not be produced. The engine aborts the message, so that the peer does not take it for complete.
+pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
+type BoxBody = Pin<Box<dyn http_body::Body<Data = Bytes, Error = BodyError>>>;
+type OnEnd = Box<dyn FnOnce(BodyEnd)>;
+
+/// The content of a message on its way out: nothing, bytes in memory, or any [`http_body::Body`].
+///
+/// The engine asks for more only when the connection can take it, so a slow reader holds the producer back.
+pub struct Body {
+    content: Content,
+    sent: u64,
+    on_end: Option<OnEnd>,
+}
+
+enum Content {
+    Empty,
+    Full(Bytes),
+    Stream(BoxBody),
+}
+
+/// How the sending of a body ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BodyEnd {
+    /// Bytes handed to the protocol.
+    pub bytes: u64,
+    /// Whether all of it was handed over; otherwise the peer, the connection or the producer gave up.
+    pub complete: bool,
+}
+
+impl Body {
+    /// No content.
+    pub fn empty() -> Self {
+        Self::from_content(Content::Empty)
+    }
+
+    /// Content that `body` produces.
+    pub fn stream<B>(body: B) -> Self
+    where
+        B: http_body::Body<Data = Bytes> + 'static,
+        B::Error: Into<BodyError>,
+    {
+        Self::from_content(Content::Stream(Box::pin(BodyExt::map_err(body, Into::into))))
+    }
+
+    /// Calls `on_end` once, when the body has been handed over or dropped. For logs and statistics.
+    #[must_use]
+    pub fn on_end(mut self, on_end: impl FnOnce(BodyEnd) + 'static) -> Self {
+        self.on_end = Some(Box::new(on_end));
+        self
+    }
+
+    fn from_content(content: Content) -> Self {
+        Self { content, sent: 0, on_end: None }
+    }
+
+    /// The content if it is wholly in memory; the body is then empty and has ended.
+    pub(crate) fn take_full(&mut self) -> Option<Bytes> {
+        let bytes = match &mut self.content {
+            Content::Empty => Bytes::new(),
+            Content::Full(bytes) => std::mem::take(bytes),
+            Content::Stream(_) => return None,
+        };
+        self.sent += bytes.len() as u64;
+        self.end(true);
+        Some(bytes)
+    }
+
+    /// Drops the content unsent, as for HEAD, and counts that as a complete end.
+    pub(crate) fn discard(&mut self) {
+        self.content = Content::Empty;
+        self.end(true);
+    }
+
+    fn end(&mut self, complete: bool) {
+        self.content = Content::Empty;
+        if let Some(on_end) = self.on_end.take() {
+            on_end(BodyEnd { bytes: self.sent, complete });
+        }
+    }
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        let complete = match &self.content {
+            Content::Empty => true,
+            Content::Full(bytes) => bytes.is_empty(),
+            Content::Stream(body) => body.is_end_stream(),
+        };
+        self.end(complete);
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = &mut *self;
+        let frame = match &mut this.content {
+            Content::Empty => None,
+            Content::Full(bytes) => {
+                let bytes = std::mem::take(bytes);
+                (!bytes.is_empty()).then(|| Ok(Frame::data(bytes)))
+            }
+            Content::Stream(body) => std::task::ready!(body.as_mut().poll_frame(cx)),
+        };
+        match &frame {
+            None => this.end(true),
+            Some(Err(_)) => this.end(false),
+            Some(Ok(frame)) => {
+                this.sent += frame.data_ref().map_or(0, |data| data.len() as u64);
+                if http_body::Body::is_end_stream(this) {
+                    this.end(true);
+                }
+            }
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.content {
+            Content::Empty => true,
+            Content::Full(bytes) => bytes.is_empty(),
+            Content::Stream(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.content {
+            Content::Empty => SizeHint::with_exact(0),
+            Content::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Content::Stream(body) => body.size_hint(),
+        }
+    }
+}
+
+impl Default for Body {
+    fn default() -> Self {
+        Self::empty()
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let content = match &self.content {
+            Content::Empty => "empty",
+            Content::Full(_) => "full",
+            Content::Stream(_) => "stream",
+        };
+        f.debug_struct("Body").field("content", &content).field("sent", &self.sent).finish_non_exhaustive()
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Self::from_content(if bytes.is_empty() { Content::Empty } else { Content::Full(bytes) })
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Self {
+        Bytes::from(bytes).into()
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Self {
+        Bytes::from(text).into()
+    }
+}
+
+impl From<&'static str> for Body {
+    fn from(text: &'static str) -> Self {
+        Bytes::from_static(text.as_bytes()).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use super::*;
+
+    fn observed(body: Body) -> (Body, Rc<Cell<Option<BodyEnd>>>) {
+        let seen = Rc::new(Cell::new(None));
+        let end = seen.clone();
+        (body.on_end(move |what| end.set(Some(what))), seen)
+    }
+
+    #[test]
+    fn body_taken_whole_ends_complete() {
+        let (mut body, seen) = observed(Body::from("hello"));
+        assert_eq!(body.take_full().as_deref(), Some(&b"hello"[..]));
+        assert_eq!(seen.get(), Some(BodyEnd { bytes: 5, complete: true }));
+    }
+
+    #[test]
+    fn body_dropped_unsent_ends_incomplete() {
+        let (body, seen) = observed(Body::from("hello"));
+        drop(body);
+        assert_eq!(seen.get(), Some(BodyEnd { bytes: 0, complete: false }));
+    }
+
+    #[test]
+    fn body_polled_to_its_end_ends_complete() {
+        let (body, seen) = observed(Body::from("hello"));
+        let mut body = Box::pin(body);
+        let frame = http_body::Body::poll_frame(body.as_mut(), &mut Context::from_waker(std::task::Waker::noop()));
+        assert!(matches!(frame, Poll::Ready(Some(Ok(frame))) if frame.data_ref().is_some_and(|data| data == "hello")));
+        assert_eq!(seen.get(), Some(BodyEnd { bytes: 5, complete: true }));
+    }
+}

@@ -1,0 +1,304 @@
+//! Connections to servers, over the three protocols.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::header::HOST;
+use http::{HeaderValue, Request, Response, Uri};
+use hyper_util::rt::TokioIo;
+use rustls::AlertDescription;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsConnector;
+
+use crate::http2::pump;
+use crate::http3;
+use crate::message::Protocol;
+use crate::runtime::Handle;
+use crate::tcp::TcpStream;
+use crate::transport::ClientTls;
+use crate::{Body, Incoming};
+
+/// HTTP/2 begins with 64 KiB, which a path of 100 ms turns into 5 Mbit/s. What a response may hold is bounded by these.
+const STREAM_WINDOW_BYTES: u32 = 1 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
+
+/// Opens connections from a worker. Made by [`Worker::connector`](crate::Worker::connector).
+#[derive(Clone)]
+pub struct Connector {
+    handle: Handle,
+    tcp: Arc<rustls::ClientConfig>,
+    quic: ClientTls,
+    http3: http3::Client,
+}
+
+/// Where to connect, and what to speak there.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// The address.
+    pub remote: SocketAddr,
+    /// The host name or address that the certificate has to be for.
+    pub server_name: String,
+    /// What to speak; an error where the server does not have it. `None` is HTTP/2 or HTTP/1.1, as the server prefers.
+    pub protocol: Option<Protocol>,
+    /// Whether to use TLS; HTTP/3 always does.
+    pub secure: bool,
+}
+
+/// How long the parts of opening a connection took.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ConnectTimings {
+    /// The TCP handshake; `None` over QUIC, which has none of its own.
+    pub tcp: Option<Duration>,
+    /// The TLS handshake; over QUIC the whole handshake.
+    pub tls: Option<Duration>,
+}
+
+/// Why a request got no response.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The connection could not be made.
+    #[error("cannot connect to {remote}: {source}")]
+    Connect {
+        /// Where to.
+        remote: SocketAddr,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The TLS or QUIC handshake failed; a certificate that is not trusted ends here too.
+    #[error("handshake with {remote} failed: {reason}")]
+    Handshake {
+        /// With whom.
+        remote: SocketAddr,
+        /// What was wrong.
+        reason: String,
+    },
+    /// The server does not speak the protocol asked for.
+    #[error("the server does not speak {0}")]
+    Unsupported(Protocol),
+    /// The exchange failed after the connection was made.
+    #[error("the exchange failed: {0}")]
+    Exchange(String),
+}
+
+/// An open connection.
+pub struct Connection {
+    sender: Sender,
+    handle: Handle,
+    protocol: Protocol,
+    secure: bool,
+    timings: ConnectTimings,
+}
+
+enum Sender {
+    Http1(hyper::client::conn::http1::SendRequest<Body>),
+    Http2(h2::client::SendRequest<Bytes>),
+    Http3(http3::ClientConnection),
+}
+
+impl Connector {
+    pub(crate) fn new(handle: Handle, tls: &rustls::ClientConfig, http3: http3::Client) -> Result<Self, String> {
+        let with_alpn = |protocols: &[&[u8]]| {
+            let mut tls = tls.clone();
+            tls.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+            tls
+        };
+        Ok(Self { handle, tcp: Arc::new(with_alpn(&[])), quic: ClientTls::new(with_alpn(&[b"h3"]))?, http3 })
+    }
+
+    /// Opens a connection.
+    ///
+    /// # Errors
+    ///
+    /// When the server cannot be reached, is not trusted, or does not speak the protocol.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes what was opened.
+    pub async fn connect(&self, target: &Target) -> Result<Connection, Error> {
+        if target.protocol == Some(Protocol::Http3) {
+            return self.connect_http3(target).await;
+        }
+        let remote = target.remote;
+        let began = Instant::now();
+        let socket = mio::net::TcpStream::connect(remote).and_then(|socket| {
+            socket.set_nodelay(true)?;
+            TcpStream::new(socket, &self.handle)
+        });
+        let stream = socket.map_err(|source| Error::Connect { remote, source })?;
+        stream.connected().await.map_err(|source| Error::Connect { remote, source })?;
+        let mut timings = ConnectTimings { tcp: Some(began.elapsed()), tls: None };
+        if !target.secure {
+            return self.speak(stream, target, target.protocol.unwrap_or(Protocol::Http1), timings).await;
+        }
+        let began = Instant::now();
+        let mut tls = rustls::ClientConfig::clone(&self.tcp);
+        tls.alpn_protocols = match target.protocol {
+            None => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+            Some(Protocol::Http2) => vec![b"h2".to_vec()],
+            Some(_) => vec![b"http/1.1".to_vec()],
+        };
+        let failed = |reason: String| Error::Handshake { remote, reason };
+        let name = ServerName::try_from(target.server_name.clone()).map_err(|error| failed(error.to_string()))?;
+        let stream = match TlsConnector::from(Arc::new(tls)).connect(name, stream).await {
+            Ok(stream) => stream,
+            Err(error) => {
+                let alert = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+                return Err(match (alert, target.protocol) {
+                    (Some(rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol)), Some(protocol)) => {
+                        Error::Unsupported(protocol)
+                    }
+                    _ => failed(error.to_string()),
+                });
+            }
+        };
+        let negotiated = if stream.get_ref().1.alpn_protocol() == Some(b"h2") { Protocol::Http2 } else { Protocol::Http1 };
+        if target.protocol.is_some_and(|wanted| wanted != negotiated) {
+            return Err(Error::Unsupported(Protocol::Http2));
+        }
+        timings.tls = Some(began.elapsed());
+        self.speak(stream, target, negotiated, timings).await
+    }
+
+    async fn connect_http3(&self, target: &Target) -> Result<Connection, Error> {
+        let connection = self.http3.connect(target.remote, &target.server_name, &self.quic).await;
+        let connection = connection.map_err(|reason| Error::Handshake { remote: target.remote, reason })?;
+        let timings = ConnectTimings { tcp: None, tls: connection.handshake() };
+        Ok(Connection { sender: Sender::Http3(connection), handle: self.handle.clone(), protocol: Protocol::Http3, secure: true, timings })
+    }
+
+    async fn speak<T>(&self, stream: T, target: &Target, protocol: Protocol, timings: ConnectTimings) -> Result<Connection, Error>
+    where
+        T: AsyncRead + AsyncWrite + Unpin + 'static,
+    {
+        let failed = |reason: String| Error::Handshake { remote: target.remote, reason };
+        let sender = if protocol == Protocol::Http2 {
+            let handshake = h2::client::Builder::new()
+                .initial_window_size(STREAM_WINDOW_BYTES)
+                .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+                .handshake::<_, Bytes>(stream)
+                .await;
+            let (sender, connection) = handshake.map_err(|error| failed(error.to_string()))?;
+            // What goes wrong there reaches the requests on the connection.
+            self.handle.spawn(async move { drop(connection.await) });
+            Sender::Http2(sender)
+        } else {
+            let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+            let (sender, connection) = handshake.map_err(|error| failed(error.to_string()))?;
+            self.handle.spawn(async move { drop(connection.await) });
+            Sender::Http1(sender)
+        };
+        Ok(Connection { sender, handle: self.handle.clone(), protocol, secure: target.secure, timings })
+    }
+}
+
+impl Connection {
+    /// What is spoken.
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// How long opening it took.
+    pub fn timings(&self) -> ConnectTimings {
+        self.timings
+    }
+
+    /// Whether another request may be sent.
+    pub fn is_usable(&self) -> bool {
+        match &self.sender {
+            Sender::Http1(sender) => !sender.is_closed(),
+            Sender::Http2(_) => true,
+            Sender::Http3(connection) => connection.is_usable(),
+        }
+    }
+
+    /// Sends a request, whose URI names the host, and waits for the head of the response.
+    ///
+    /// # Errors
+    ///
+    /// When the server refuses the request or the connection ends first.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future cancels the request.
+    pub async fn send(&mut self, request: Request<Body>) -> Result<Response<Incoming>, Error> {
+        let exchange = |error: &dyn fmt::Display| Error::Exchange(error.to_string());
+        match &mut self.sender {
+            Sender::Http1(sender) => {
+                sender.ready().await.map_err(|error| exchange(&error))?;
+                let response = sender.send_request(for_http1(request)).await.map_err(|error| exchange(&error))?;
+                Ok(response.map(Incoming::http1))
+            }
+            Sender::Http2(sender) => {
+                poll_fn(|cx| sender.poll_ready(cx)).await.map_err(|error| exchange(&error))?;
+                let (request, mut body) = split(request);
+                let full = body.take_full();
+                let ends = full.as_ref().is_some_and(Bytes::is_empty);
+                let (response, mut stream) = sender.send_request(request, ends).map_err(|error| exchange(&error))?;
+                match full {
+                    Some(data) if !ends => stream.send_data(data, true).map_err(|error| exchange(&error))?,
+                    Some(_) => {}
+                    None => self.handle.spawn(async move {
+                        if let Err(reason) = pump(&mut stream, body).await {
+                            stream.send_reset(reason);
+                        }
+                    }),
+                }
+                response.await.map(|response| response.map(Incoming::http2)).map_err(|error| exchange(&error))
+            }
+            Sender::Http3(connection) => {
+                let (head, body) = request.into_parts();
+                let mut headers = head.headers;
+                headers.remove(HOST);
+                let handle = &self.handle;
+                let spawn = |stream: std::rc::Rc<http3::Stream>, body| handle.spawn(stream.pump(body));
+                let sent = connection.send(head.method, with_scheme(head.uri, self.secure), headers, body, spawn).await;
+                let (status, headers, body) = sent.map_err(|error| exchange(&error))?;
+                let mut response = Response::new(body);
+                *response.status_mut() = status;
+                *response.headers_mut() = headers;
+                Ok(response)
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("protocol", &self.protocol).finish_non_exhaustive()
+    }
+}
+
+/// RFC 9112, section 3.2.1: the target is the path alone, and the host stands in its field.
+fn for_http1(mut request: Request<Body>) -> Request<Body> {
+    if let Some(authority) = request.uri().authority()
+        && !request.headers().contains_key(HOST)
+        && let Ok(host) = HeaderValue::from_str(authority.as_str())
+    {
+        request.headers_mut().insert(HOST, host);
+    }
+    let path = request.uri().path_and_query().cloned();
+    *request.uri_mut() = path.map_or_else(|| Uri::from_static("/"), Uri::from);
+    request
+}
+
+fn split(request: Request<Body>) -> (Request<()>, Body) {
+    let (mut head, body) = request.into_parts();
+    head.headers.remove(HOST);
+    (Request::from_parts(head, ()), body)
+}
+
+fn with_scheme(uri: Uri, secure: bool) -> Uri {
+    let mut parts = uri.clone().into_parts();
+    if parts.scheme.is_some() {
+        return uri;
+    }
+    parts.scheme = Some(if secure { http::uri::Scheme::HTTPS } else { http::uri::Scheme::HTTP });
+    Uri::from_parts(parts).unwrap_or(uri)
+}

@@ -1,0 +1,129 @@
+//! What a worker can be told.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// A congestion controller, for QUIC and TCP alike.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Congestion {
+    /// CUBIC (RFC 9438).
+    #[default]
+    Cubic,
+    /// New Reno (RFC 9002, section 7; RFC 6582).
+    NewReno,
+    /// BBR, as far as the transport has it.
+    Bbr,
+}
+
+impl Congestion {
+    /// All controllers, for messages and help texts.
+    pub const ALL: [Self; 3] = [Self::Cubic, Self::NewReno, Self::Bbr];
+
+    /// The name that the Linux kernel gives to its controller for TCP.
+    pub fn kernel_name(self) -> &'static str {
+        match self {
+            Self::Cubic => "cubic",
+            Self::NewReno => "reno",
+            Self::Bbr => "bbr",
+        }
+    }
+}
+
+impl fmt::Display for Congestion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cubic => "cubic",
+            Self::NewReno => "newreno",
+            Self::Bbr => "bbr",
+        })
+    }
+}
+
+impl FromStr for Congestion {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::ALL
+            .into_iter()
+            .find(|congestion| congestion.to_string() == name)
+            .ok_or_else(|| format!("unknown congestion controller {name:?}: cubic, newreno or bbr"))
+    }
+}
+
+/// What one QUIC connection may use.
+#[derive(Clone, Debug)]
+pub struct TransportLimits {
+    /// Requests that a peer may have open at once. Default 256.
+    pub concurrent_streams: u32,
+    /// Bytes that a peer may send on a stream ahead of their being read. Default 1 MiB.
+    pub stream_window_bytes: u64,
+    /// Bytes that a peer may send on all streams ahead of their being read: the most that a connection holds of what it
+    /// received. Default 4 MiB.
+    pub connection_window_bytes: u64,
+    /// Bytes sent and not yet acknowledged, or waiting to be sent: the most that a connection holds for sending. Default 4 MiB.
+    pub send_window_bytes: u64,
+    /// After this long without a packet a connection is dropped. Default 30 s.
+    pub idle_timeout: Duration,
+}
+
+impl Default for TransportLimits {
+    fn default() -> Self {
+        Self {
+            concurrent_streams: 256,
+            stream_window_bytes: 1 << 20,
+            connection_window_bytes: 4 << 20,
+            send_window_bytes: 4 << 20,
+            idle_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Settings of one worker. The default is safe on the open internet.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Limits of each QUIC connection. HTTP/2 connections take the number of streams and the windows from here too.
+    pub transport: TransportLimits,
+    /// The controller for QUIC, and for TCP on sockets that accept it. Default CUBIC.
+    pub congestion: Congestion,
+    /// A TCP connection on which nothing moves for this long, and for which no handler is at work, is closed. Default 30 s.
+    pub idle_timeout: Duration,
+    /// The most that the TLS handshake, and the head of an HTTP/1.1 request, may take. Default 10 s.
+    pub head_timeout: Duration,
+    /// The most bytes of a request's field section, as RFC 9114, section 4.2.2 counts them. Default 64 KiB.
+    pub field_section_bytes: u32,
+    /// What one turn of a worker may do before it returns to its host.
+    pub budget: Budget,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            transport: TransportLimits::default(),
+            congestion: Congestion::default(),
+            idle_timeout: Duration::from_secs(30),
+            head_timeout: Duration::from_secs(10),
+            field_section_bytes: 64 << 10,
+            budget: Budget::default(),
+        }
+    }
+}
+
+/// How much one turn does at the most. Small numbers share the thread more fairly, large ones cost fewer system calls.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    /// TCP connections accepted. Default 32.
+    pub accepts: usize,
+    /// Batches of datagrams received; a batch is what one system call returns. Default 4.
+    pub receive_batches: usize,
+    /// Polls of futures. Default 512.
+    pub polls: usize,
+    /// System calls that send datagrams. Default 512.
+    pub sends: usize,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { accepts: 32, receive_batches: 4, polls: 512, sends: 512 }
+    }
+}

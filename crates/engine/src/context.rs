@@ -1,0 +1,136 @@
+//! What every connection of a worker shares.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll, Waker};
+use std::time::{Duration, Instant, SystemTime};
+
+use http::header::{CONTENT_LENGTH, DATE};
+use http::{HeaderValue, Method, StatusCode};
+use http_body::Body as _;
+use slab::Slab;
+
+use crate::runtime::Handle;
+use crate::stats::Stats;
+use crate::{Config, Handler, Response};
+
+pub(crate) struct Context {
+    pub(crate) handle: Handle,
+    pub(crate) config: Config,
+    pub(crate) handler: Rc<dyn Handler>,
+    pub(crate) stats: Arc<Stats>,
+    pub(crate) shutdown: Rc<Shutdown>,
+    date: Date,
+}
+
+impl Context {
+    pub(crate) fn new(handle: Handle, config: Config, handler: Rc<dyn Handler>, stats: Arc<Stats>) -> Rc<Self> {
+        let date = Date::new(handle.now());
+        Rc::new(Self { handle, config, handler, stats, shutdown: Rc::default(), date })
+    }
+
+    /// Completes a response's head and drops content that must not be sent.
+    ///
+    /// Returns whether content may follow.
+    pub(crate) fn prepare(&self, method: &Method, response: &mut Response) -> bool {
+        if !response.headers.contains_key(DATE) {
+            response.headers.insert(DATE, self.date.value(self.handle.now()));
+        }
+        let status = response.status;
+        // RFC 9110, section 6.4.1.
+        let never_has_content = status.is_informational() || status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED;
+        let size = response.body.size_hint().exact();
+        if !never_has_content
+            && !response.headers.contains_key(CONTENT_LENGTH)
+            && let Some(size) = size
+        {
+            response.headers.insert(CONTENT_LENGTH, size.into());
+        }
+        let without_content = never_has_content || method == Method::HEAD;
+        if without_content {
+            response.body.discard();
+        }
+        !without_content && size != Some(0)
+    }
+}
+
+/// The `date` field's value, made once a second.
+struct Date {
+    value: RefCell<HeaderValue>,
+    stale_at: Cell<Instant>,
+}
+
+impl Date {
+    fn new(now: Instant) -> Self {
+        let date = Self { value: RefCell::new(HeaderValue::from_static("")), stale_at: Cell::new(now) };
+        date.refresh(now);
+        date
+    }
+
+    fn value(&self, now: Instant) -> HeaderValue {
+        if now >= self.stale_at.get() {
+            self.refresh(now);
+        }
+        self.value.borrow().clone()
+    }
+
+    fn refresh(&self, now: Instant) {
+        let wall = SystemTime::now();
+        let past_second = wall.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.subsec_nanos());
+        let left = Duration::from_secs(1).saturating_sub(Duration::from_nanos(past_second.into()));
+        self.stale_at.set(now + left);
+        let text = httpdate::fmt_http_date(wall);
+        *self.value.borrow_mut() = HeaderValue::from_str(&text).expect("invariant: a date is visible ASCII");
+    }
+}
+
+/// Tells the worker's connections to finish.
+#[derive(Default)]
+pub(crate) struct Shutdown {
+    begun: Cell<bool>,
+    waiting: RefCell<Slab<Waker>>,
+}
+
+impl Shutdown {
+    pub(crate) fn begin(&self) {
+        self.begun.set(true);
+        let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
+        for (_, waker) in waiting {
+            waker.wake();
+        }
+    }
+
+    pub(crate) fn subscribe(self: &Rc<Self>) -> ShutdownSignal {
+        ShutdownSignal { shutdown: self.clone(), key: None }
+    }
+}
+
+/// One connection's ear for [`Shutdown`].
+pub(crate) struct ShutdownSignal {
+    shutdown: Rc<Shutdown>,
+    key: Option<usize>,
+}
+
+impl ShutdownSignal {
+    pub(crate) fn poll(&mut self, cx: &mut TaskContext<'_>) -> Poll<()> {
+        if self.shutdown.begun.get() {
+            self.key = None;
+            return Poll::Ready(());
+        }
+        let mut waiting = self.shutdown.waiting.borrow_mut();
+        match self.key {
+            Some(key) => waiting[key].clone_from(cx.waker()),
+            None => self.key = Some(waiting.insert(cx.waker().clone())),
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for ShutdownSignal {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            self.shutdown.waiting.borrow_mut().try_remove(key);
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! What answers requests.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use http::StatusCode;
+
+use crate::http1::Http1Exchange;
+use crate::http2::Http2Exchange;
+use crate::http3::Stream;
+use crate::runtime::Handle;
+use crate::{Request, Response};
+
+/// Answers the requests of a worker, on the worker's thread.
+///
+/// An answer that is at hand is given at once through the [`Responder`] and costs no future. What takes time goes into
+/// [`Responder::respond`], or the responder is kept and used later. What would block goes to another thread.
+pub trait Handler: 'static {
+    /// Called for each request once its head is there.
+    fn handle(&self, request: Request, responder: Responder);
+}
+
+impl<F: Fn(Request, Responder) + 'static> Handler for F {
+    fn handle(&self, request: Request, responder: Responder) {
+        self(request, responder);
+    }
+}
+
+/// Sends the response of one request. Dropped unused, it answers 500.
+pub struct Responder {
+    exchange: Option<Exchange>,
+    handle: Handle,
+}
+
+enum Exchange {
+    Http1(Rc<Http1Exchange>),
+    Http2(Box<Http2Exchange>),
+    Http3(Rc<Stream>),
+}
+
+impl Responder {
+    pub(crate) fn http1(exchange: Rc<Http1Exchange>, handle: Handle) -> Self {
+        Self { exchange: Some(Exchange::Http1(exchange)), handle }
+    }
+
+    pub(crate) fn http2(exchange: Http2Exchange, handle: Handle) -> Self {
+        Self { exchange: Some(Exchange::Http2(Box::new(exchange))), handle }
+    }
+
+    pub(crate) fn http3(stream: Rc<Stream>, handle: Handle) -> Self {
+        Self { exchange: Some(Exchange::Http3(stream)), handle }
+    }
+
+    /// The worker that the request is on.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Sends the response.
+    pub fn send(mut self, response: Response) {
+        self.send_now(response);
+    }
+
+    fn send_now(&mut self, response: Response) {
+        match self.exchange.take() {
+            Some(Exchange::Http1(exchange)) => exchange.respond(response),
+            Some(Exchange::Http2(exchange)) => exchange.respond(response),
+            Some(Exchange::Http3(stream)) => stream.respond(response),
+            None => {}
+        }
+    }
+
+    /// Runs `future` on the worker and sends what it returns. When the peer gives up first, the future is dropped.
+    pub fn respond(mut self, future: impl Future<Output = Response> + 'static) {
+        let handle = self.handle.clone();
+        handle.spawn(async move {
+            let mut future = pin!(future);
+            let response = std::future::poll_fn(|cx| match future.as_mut().poll(cx) {
+                Poll::Ready(response) => Poll::Ready(Some(response)),
+                Poll::Pending => self.poll_closed(cx).map(|()| None),
+            })
+            .await;
+            match response {
+                Some(response) => self.send_now(response),
+                // There is nobody to answer.
+                None => drop(self.exchange.take()),
+            }
+        });
+    }
+
+    /// Ready when the peer has given up on the response, so that work for it can stop.
+    pub fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.exchange {
+            Some(Exchange::Http1(exchange)) => exchange.poll_closed(cx),
+            Some(Exchange::Http2(exchange)) => exchange.poll_closed(cx),
+            Some(Exchange::Http3(stream)) => stream.poll_closed(cx),
+            None => Poll::Ready(()),
+        }
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        self.send_now(Response::new(StatusCode::INTERNAL_SERVER_ERROR));
+    }
+}
+
+impl fmt::Debug for Responder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Responder").finish_non_exhaustive()
+    }
+}

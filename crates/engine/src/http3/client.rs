@@ -1,0 +1,186 @@
+//! Connections that this side opens.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use http::{HeaderMap, Method, StatusCode, Uri};
+
+use super::StreamError;
+use super::stream::{Dirty, Outbound, Stream};
+use crate::runtime::Wakeup;
+use crate::transport::{ClientTls, ConnectionKey};
+use crate::{Body, Incoming};
+
+/// Opens connections from one UDP socket of the worker.
+#[derive(Clone)]
+pub(crate) struct Client {
+    shared: Rc<Shared>,
+}
+
+struct Shared {
+    dirty: Rc<Dirty>,
+    wakeup: Arc<Wakeup>,
+    connects: RefCell<VecDeque<Connect>>,
+    closes: RefCell<VecDeque<ConnectionKey>>,
+}
+
+/// A connection that the driver has yet to begin.
+pub(super) struct Connect {
+    pub(super) remote: SocketAddr,
+    pub(super) server_name: String,
+    pub(super) tls: ClientTls,
+    pub(super) state: Rc<ConnectionState>,
+}
+
+/// What the driver tells the connection's handle.
+#[derive(Default)]
+pub(crate) struct ConnectionState {
+    pub(super) key: Cell<Option<ConnectionKey>>,
+    status: RefCell<Status>,
+    waker: RefCell<Option<Waker>>,
+    gone_away: Cell<bool>,
+}
+
+#[derive(Clone, Debug, Default)]
+enum Status {
+    #[default]
+    Connecting,
+    Connected(Duration),
+    Closed(String),
+}
+
+impl Client {
+    pub(super) fn new(dirty: Rc<Dirty>, wakeup: Arc<Wakeup>) -> Self {
+        Self { shared: Rc::new(Shared { dirty, wakeup, connects: RefCell::default(), closes: RefCell::default() }) }
+    }
+
+    /// Connects and waits for the handshake.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes the connection that was begun.
+    pub(crate) async fn connect(&self, remote: SocketAddr, server_name: &str, tls: &ClientTls) -> Result<ClientConnection, String> {
+        let state = Rc::<ConnectionState>::default();
+        let connect = Connect { remote, server_name: server_name.to_owned(), tls: tls.clone(), state: state.clone() };
+        self.shared.connects.borrow_mut().push_back(connect);
+        self.shared.wakeup.notify();
+        let connection = ClientConnection { state: state.clone(), shared: self.shared.clone() };
+        poll_fn(|cx| match &*state.status.borrow() {
+            Status::Connecting => {
+                *state.waker.borrow_mut() = Some(cx.waker().clone());
+                Poll::Pending
+            }
+            Status::Connected(_) => Poll::Ready(Ok(())),
+            Status::Closed(reason) => Poll::Ready(Err(reason.clone())),
+        })
+        .await?;
+        Ok(connection)
+    }
+
+    pub(super) fn next_connect(&self) -> Option<Connect> {
+        self.shared.connects.borrow_mut().pop_front()
+    }
+
+    pub(super) fn take_closes(&self) -> VecDeque<ConnectionKey> {
+        std::mem::take(&mut self.shared.closes.borrow_mut())
+    }
+
+    pub(super) fn has_work(&self) -> bool {
+        !self.shared.connects.borrow().is_empty() || !self.shared.closes.borrow().is_empty()
+    }
+}
+
+impl ConnectionState {
+    pub(super) fn on_connected(&self, key: ConnectionKey, handshake: Duration) {
+        self.key.set(Some(key));
+        self.set(Status::Connected(handshake));
+    }
+
+    pub(super) fn on_closed(&self, reason: &str) {
+        self.set(Status::Closed(reason.to_owned()));
+    }
+
+    pub(super) fn on_go_away(&self) {
+        self.gone_away.set(true);
+    }
+
+    fn set(&self, status: Status) {
+        *self.status.borrow_mut() = status;
+        let waker = self.waker.borrow_mut().take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// An open connection to a server. Dropping it closes the connection.
+pub(crate) struct ClientConnection {
+    state: Rc<ConnectionState>,
+    shared: Rc<Shared>,
+}
+
+impl ClientConnection {
+    /// How long the handshake took.
+    pub(crate) fn handshake(&self) -> Option<Duration> {
+        match *self.state.status.borrow() {
+            Status::Connected(handshake) => Some(handshake),
+            Status::Connecting | Status::Closed(_) => None,
+        }
+    }
+
+    /// Whether requests may still be sent.
+    pub(crate) fn is_usable(&self) -> bool {
+        !self.state.gone_away.get() && matches!(*self.state.status.borrow(), Status::Connected(_))
+    }
+
+    /// Sends a request and waits for the head of the response.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future cancels the request.
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        uri: Uri,
+        headers: HeaderMap,
+        body: Body,
+        spawn: impl FnOnce(Rc<Stream>, Body),
+    ) -> Result<(StatusCode, HeaderMap, Incoming), StreamError> {
+        let key = match (&*self.state.status.borrow(), self.state.key.get()) {
+            (Status::Connected(_), Some(key)) => key,
+            (Status::Closed(reason), _) => return Err(StreamError::ConnectionClosed(reason.clone())),
+            _ => return Err(StreamError::ConnectionClosed("not connected".to_owned())),
+        };
+        let stream = Stream::new(key, None, method.clone(), self.shared.dirty.clone());
+        // Dropped with this future, or by whoever reads the response: what comes after that is not wanted.
+        let incoming = Incoming::http3(stream.clone());
+        stream.send(Outbound::Request { method, uri, headers });
+        let mut body = body;
+        match body.take_full() {
+            Some(data) => {
+                if !data.is_empty() {
+                    stream.send(Outbound::Data(data));
+                }
+                stream.send(Outbound::End);
+            }
+            None => spawn(stream.clone(), body),
+        }
+        let (status, headers) = poll_fn(|cx| stream.poll_response(cx)).await?;
+        Ok((status, headers, incoming))
+    }
+}
+
+impl Drop for ClientConnection {
+    fn drop(&mut self) {
+        if let Some(key) = self.state.key.get() {
+            self.shared.closes.borrow_mut().push_back(key);
+            self.shared.wakeup.notify();
+        }
+    }
+}

@@ -1,0 +1,504 @@
+//! One HTTP/3 connection: between the transport's streams and the handles of requests.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use bytes::{Bytes, BytesMut};
+use http::{Method, StatusCode};
+use pronghorn_h3::{self as h3, ConnectionError, ErrorCode, Event, FieldLine, Head, Role, StreamId, UniStream};
+
+use super::client::ConnectionState;
+use super::fields;
+use super::stream::{Dirty, Outbound, Stream, StreamError};
+use crate::context::Context;
+use crate::message::{Peer, Protocol};
+use crate::transport::{ConnectionKey, Dir, Read, Transport, Write};
+use crate::{Body, Incoming, Request, Responder, Response};
+
+/// Bytes read from one stream before others have their turn.
+const READ_BYTES: usize = 64 << 10;
+
+pub(super) struct Connection {
+    key: ConnectionKey,
+    remote: SocketAddr,
+    h3: h3::Connection,
+    context: Rc<Context>,
+    dirty: Rc<Dirty>,
+    requests: HashMap<StreamId, Exchange, rustc_hash::FxBuildHasher>,
+    /// Our unidirectional streams, and what the transport has not taken of them.
+    uni: HashMap<UniStream, (StreamId, VecDeque<Bytes>)>,
+    /// Requests that wait until the peer allows another stream.
+    waiting: VecDeque<Rc<Stream>>,
+    /// Streams whose last byte was handed over and not yet acknowledged.
+    unacknowledged: usize,
+    draining: bool,
+    client: Option<Rc<ConnectionState>>,
+    encoded: BytesMut,
+}
+
+/// The driver's part of a request's stream.
+struct Exchange {
+    stream: Rc<Stream>,
+    /// Framed bytes that wait for the transport.
+    wire: VecDeque<Bytes>,
+    /// The stream ends after these bytes; otherwise more is to come.
+    fin: bool,
+    sent: bool,
+    received: bool,
+}
+
+impl Connection {
+    pub(super) fn server(key: ConnectionKey, remote: SocketAddr, context: Rc<Context>, dirty: Rc<Dirty>) -> Self {
+        Self::new(key, remote, Role::Server, context, dirty, None)
+    }
+
+    pub(super) fn client(
+        key: ConnectionKey,
+        remote: SocketAddr,
+        context: Rc<Context>,
+        dirty: Rc<Dirty>,
+        state: Rc<ConnectionState>,
+    ) -> Self {
+        Self::new(key, remote, Role::Client, context, dirty, Some(state))
+    }
+
+    fn new(
+        key: ConnectionKey,
+        remote: SocketAddr,
+        role: Role,
+        context: Rc<Context>,
+        dirty: Rc<Dirty>,
+        client: Option<Rc<ConnectionState>>,
+    ) -> Self {
+        let config = h3::Config::default().with_grease_seed(rand::random());
+        let limited = config.clone().with_max_field_section_size(context.config.field_section_bytes.into());
+        Self {
+            key,
+            remote,
+            // Out of its range, the default is the nearest that is safe.
+            h3: h3::Connection::new(role, limited.unwrap_or(config)),
+            context,
+            dirty,
+            requests: HashMap::default(),
+            uni: HashMap::new(),
+            waiting: VecDeque::new(),
+            unacknowledged: 0,
+            draining: false,
+            client,
+            encoded: BytesMut::new(),
+        }
+    }
+
+    pub(super) fn client_state(&self) -> Option<&Rc<ConnectionState>> {
+        self.client.as_ref()
+    }
+
+    /// First call: announces the shutdown. Second call: names the last request; the connection may then end.
+    pub(super) fn go_away(&mut self, transport: &mut impl Transport, last: bool) {
+        self.h3.go_away();
+        self.draining |= last;
+        self.write_uni(transport);
+    }
+
+    /// Whether all that was promised is done after [`Connection::go_away`].
+    pub(super) fn is_drained(&self) -> bool {
+        self.draining && self.requests.is_empty() && self.unacknowledged == 0
+    }
+
+    pub(super) fn on_acknowledged(&mut self) {
+        self.unacknowledged = self.unacknowledged.saturating_sub(1);
+    }
+
+    /// More streams may be opened: the peer allows them, or the handshake is done.
+    pub(super) fn on_available(&mut self, transport: &mut impl Transport) {
+        self.write_uni(transport);
+        while let Some(stream) = self.waiting.pop_front() {
+            if !self.open(transport, &stream) {
+                self.waiting.push_front(stream);
+                break;
+            }
+            self.flush(transport, &stream);
+        }
+    }
+
+    pub(super) fn on_readable(&mut self, transport: &mut impl Transport, id: StreamId) -> Result<(), ConnectionError> {
+        loop {
+            let room = self.requests.get(&id).map_or(READ_BYTES, |exchange| exchange.stream.inbound_room());
+            if room == 0 {
+                return Ok(());
+            }
+            let mut taken = 0;
+            let mut blocked = false;
+            while taken < room.min(READ_BYTES) {
+                match transport.read(self.key, id) {
+                    Read::Data(data) => {
+                        taken += data.len();
+                        self.h3.handle_data(id, data)?;
+                        continue;
+                    }
+                    Read::Finished => self.h3.handle_fin(id)?,
+                    Read::Reset(code) => self.h3.handle_reset(id, code)?,
+                    Read::Blocked | Read::Gone => {}
+                }
+                blocked = true;
+                break;
+            }
+            self.on_events(transport);
+            if blocked {
+                return Ok(());
+            }
+        }
+    }
+
+    pub(super) fn on_writable(&mut self, transport: &mut impl Transport, id: StreamId) {
+        if let Some(exchange) = self.requests.get(&id) {
+            let stream = exchange.stream.clone();
+            self.flush(transport, &stream);
+        } else {
+            self.write_uni(transport);
+        }
+    }
+
+    pub(super) fn on_stopped(&mut self, transport: &mut impl Transport, id: StreamId, code: u64) -> Result<(), ConnectionError> {
+        self.h3.handle_stop_sending(id, code)?;
+        self.on_events(transport);
+        Ok(())
+    }
+
+    /// The connection is gone: everybody who waits for it learns that.
+    pub(super) fn on_closed(&mut self, reason: &str) {
+        let error = StreamError::ConnectionClosed(reason.to_owned());
+        for (_, exchange) in self.requests.drain() {
+            if !exchange.sent {
+                self.context.stats.requests_aborted.add(1);
+            }
+            exchange.stream.on_inbound_end(Err(error.clone()));
+            exchange.stream.on_closed();
+        }
+        for stream in self.waiting.drain(..) {
+            stream.on_inbound_end(Err(error.clone()));
+            stream.on_closed();
+        }
+        if let Some(client) = &self.client {
+            client.on_closed(reason);
+        }
+    }
+
+    /// Carries out what a handle did to its stream.
+    pub(super) fn on_dirty(&mut self, transport: &mut impl Transport, stream: &Rc<Stream>) -> Result<(), ConnectionError> {
+        if stream.id.get().is_none() && !self.open(transport, stream) {
+            self.waiting.push_back(stream.clone());
+            return Ok(());
+        }
+        self.flush(transport, stream);
+        match stream.id.get() {
+            Some(id) if stream.is_paused() => self.on_readable(transport, id),
+            _ => Ok(()),
+        }
+    }
+
+    fn open(&mut self, transport: &mut impl Transport, stream: &Rc<Stream>) -> bool {
+        let Some(id) = transport.open(self.key, Dir::Bidi) else { return false };
+        stream.id.set(Some(id));
+        if self.h3.open_request(id).is_err() {
+            transport.reset(self.key, id, ErrorCode::H3_REQUEST_CANCELLED.0);
+            transport.stop(self.key, id, ErrorCode::H3_REQUEST_CANCELLED.0);
+            stream.on_inbound_end(Err(StreamError::ConnectionClosed("the server takes no more requests (GOAWAY)".to_owned())));
+            stream.on_closed();
+        } else {
+            self.requests.insert(id, Exchange::new(stream.clone()));
+        }
+        true
+    }
+
+    // ---- what the peer sent -----------------------------------------------------------------------------------------------
+
+    fn on_events(&mut self, transport: &mut impl Transport) {
+        while let Some(event) = self.h3.poll_event() {
+            match event {
+                Event::Head { stream, head: Head::Request(head), end } => self.on_request(transport, stream, &head, end),
+                Event::Head { stream, head: Head::Response(head), end } => self.on_response(transport, stream, &head, end),
+                Event::Data { stream, data } => {
+                    if let Some(exchange) = self.requests.get(&stream) {
+                        exchange.stream.on_data(data);
+                    }
+                }
+                Event::Trailers { stream, section } => {
+                    if let Some(exchange) = self.requests.get(&stream)
+                        && let Some(trailers) = fields::headers(section.iter(), section.len())
+                    {
+                        exchange.stream.on_trailers(trailers);
+                    }
+                }
+                Event::Finished { stream } => self.on_inbound_end(stream, Ok(())),
+                Event::Reset { stream, code } => {
+                    self.on_inbound_end(stream, Err(StreamError::Reset(code)));
+                    // A server has nothing to answer to half a request.
+                    if self.client.is_none() {
+                        self.abort(transport, stream, ErrorCode::H3_REQUEST_CANCELLED);
+                    }
+                }
+                Event::StreamError { stream, code, reason } => self.on_stream_error(transport, stream, code, reason),
+                Event::StopSending { stream, .. } => {
+                    if let Some(exchange) = self.requests.get_mut(&stream)
+                        && !exchange.sent
+                    {
+                        exchange.wire.clear();
+                        exchange.stream.on_closed();
+                        self.abort(transport, stream, ErrorCode::H3_REQUEST_CANCELLED);
+                    }
+                }
+                Event::StopUni { stream, code } => {
+                    transport.stop(self.key, stream, code.0);
+                    self.h3.stop_receiving(stream);
+                }
+                Event::GoAway { .. } => {
+                    if let Some(client) = &self.client {
+                        client.on_go_away();
+                    }
+                }
+                Event::Settings => {}
+            }
+        }
+        self.write_uni(transport);
+    }
+
+    fn on_request(&mut self, transport: &mut impl Transport, id: StreamId, head: &h3::RequestHead, end: bool) {
+        self.context.stats.requests_http3.add(1);
+        let Some(parts) = fields::request(head) else {
+            self.refuse(transport, id, StatusCode::BAD_REQUEST, ErrorCode::H3_MESSAGE_ERROR);
+            return;
+        };
+        let stream = Stream::new(self.key, Some(id), parts.method.clone(), self.dirty.clone());
+        let mut exchange = Exchange::new(stream.clone());
+        let body = if end {
+            exchange.received = true;
+            stream.on_inbound_end(Ok(()));
+            Incoming::empty()
+        } else {
+            Incoming::http3(stream.clone())
+        };
+        self.requests.insert(id, exchange);
+        let request = Request {
+            method: parts.method,
+            uri: parts.uri,
+            headers: parts.headers,
+            peer: Peer { protocol: Protocol::Http3, remote: self.remote, secure: true },
+            body,
+        };
+        self.context.handler.handle(request, Responder::http3(stream, self.context.handle.clone()));
+    }
+
+    fn on_response(&mut self, transport: &mut impl Transport, id: StreamId, head: &h3::ResponseHead, end: bool) {
+        if head.is_interim() {
+            return;
+        }
+        let Some(exchange) = self.requests.get_mut(&id) else { return };
+        match fields::response(head) {
+            Some((status, headers)) => exchange.stream.on_response(status, headers),
+            None => return self.on_stream_error(transport, id, ErrorCode::H3_MESSAGE_ERROR, "the response cannot be represented"),
+        }
+        if end {
+            self.on_inbound_end(id, Ok(()));
+        }
+    }
+
+    fn on_inbound_end(&mut self, id: StreamId, end: Result<(), StreamError>) {
+        if let Some(exchange) = self.requests.get_mut(&id) {
+            exchange.received = true;
+            exchange.stream.on_inbound_end(end);
+        }
+        self.forget_if_done(id);
+    }
+
+    fn on_stream_error(&mut self, transport: &mut impl Transport, id: StreamId, code: ErrorCode, reason: &'static str) {
+        if self.client.is_none() {
+            self.context.stats.requests_refused.add(1);
+        }
+        if self.client.is_none() && code == ErrorCode::H3_EXCESSIVE_LOAD && !self.requests.contains_key(&id) {
+            return self.refuse(transport, id, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, code);
+        }
+        self.stop(transport, id, code);
+        self.on_inbound_end(id, Err(StreamError::Malformed(reason)));
+        self.abort(transport, id, code);
+    }
+
+    /// Answers a request that no handler gets to see.
+    fn refuse(&mut self, transport: &mut impl Transport, id: StreamId, status: StatusCode, code: ErrorCode) {
+        self.stop(transport, id, code);
+        let stream = Stream::new(self.key, Some(id), Method::GET, self.dirty.clone());
+        let mut exchange = Exchange::new(stream.clone());
+        exchange.received = true;
+        self.requests.insert(id, exchange);
+        stream.on_inbound_end(Ok(()));
+        stream.respond(Response::new(status));
+    }
+
+    fn stop(&mut self, transport: &mut impl Transport, id: StreamId, code: ErrorCode) {
+        transport.stop(self.key, id, code.0);
+        self.h3.stop_receiving(id);
+    }
+
+    /// Resets our side of a stream, if it is not done.
+    fn abort(&mut self, transport: &mut impl Transport, id: StreamId, code: ErrorCode) {
+        let open = self.requests.get_mut(&id).is_none_or(|exchange| !std::mem::replace(&mut exchange.sent, true));
+        if open {
+            transport.reset(self.key, id, code.0);
+            self.h3.finish_sending(id);
+            self.context.stats.requests_aborted.add(1);
+        }
+        if let Some(exchange) = self.requests.get(&id) {
+            exchange.stream.on_closed();
+        }
+        self.forget_if_done(id);
+    }
+
+    fn forget_if_done(&mut self, id: StreamId) {
+        if self.requests.get(&id).is_some_and(|exchange| exchange.sent && exchange.received) {
+            self.requests.remove(&id);
+        }
+    }
+
+    // ---- what we send -----------------------------------------------------------------------------------------------------
+
+    /// Frames what the application has queued on the stream and gives it to the transport.
+    fn flush(&mut self, transport: &mut impl Transport, stream: &Rc<Stream>) {
+        let Some(id) = stream.id.get() else { return };
+        while let Some(exchange) = self.requests.get_mut(&id)
+            && let Some(outbound) = stream.next_outbound()
+        {
+            let abort = exchange.frame(id, outbound, &mut self.h3, &mut self.encoded, &self.context);
+            if let Some(code) = abort {
+                return self.abort(transport, id, code);
+            }
+        }
+        let Some(exchange) = self.requests.get_mut(&id) else { return };
+        if !exchange.sent {
+            match transport.write(self.key, id, &mut exchange.wire) {
+                Write::Done if exchange.fin => {
+                    transport.finish(self.key, id);
+                    exchange.sent = true;
+                    self.unacknowledged += 1;
+                    self.h3.finish_sending(id);
+                }
+                Write::Done | Write::Blocked => {}
+                // The peer wants none of it: perhaps it said so before its request was complete, when there was nobody to tell.
+                Write::Stopped => return self.abort(transport, id, ErrorCode::H3_REQUEST_CANCELLED),
+            }
+            stream.wrote(exchange.wire.iter().map(Bytes::len).sum());
+        }
+        if self.client.is_some() && !exchange.received && stream.is_discarding() {
+            // The application has dropped the response, so the request is of no use either.
+            exchange.received = true;
+            self.stop(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
+            self.abort(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
+        } else if exchange.sent && !exchange.received && stream.is_discarding() {
+            exchange.received = true;
+            //= RFC 9114 section 4.1
+            //# When the server does not need to receive the remainder of the request, it MAY abort reading the request stream, send a
+            //# complete response, and cleanly close the sending part of the stream.
+            self.stop(transport, id, ErrorCode::H3_NO_ERROR);
+        }
+        self.forget_if_done(id);
+        self.write_uni(transport);
+    }
+
+    /// Writes our control and QPACK streams, opening each at its first bytes.
+    fn write_uni(&mut self, transport: &mut impl Transport) {
+        while let Some((kind, bytes)) = self.h3.poll_uni_write() {
+            if let Some((_, queue)) = self.uni.get_mut(&kind) {
+                queue.push_back(bytes);
+            } else if let Some(id) = transport.open(self.key, Dir::Uni) {
+                self.uni.insert(kind, (id, VecDeque::from([bytes])));
+            }
+        }
+        for (id, queue) in self.uni.values_mut() {
+            if !queue.is_empty() {
+                // What is left is written at the next `Writable` event.
+                transport.write(self.key, *id, queue);
+            }
+        }
+    }
+}
+
+impl Exchange {
+    fn new(stream: Rc<Stream>) -> Self {
+        Self { stream, wire: VecDeque::new(), fin: false, sent: false, received: false }
+    }
+
+    /// Turns one item into frames. Returns the code of a reset that has to take their place.
+    fn frame(
+        &mut self,
+        id: StreamId,
+        outbound: Outbound,
+        h3: &mut h3::Connection,
+        encoded: &mut BytesMut,
+        context: &Rc<Context>,
+    ) -> Option<ErrorCode> {
+        let failed = match outbound {
+            Outbound::Response(response) => self.frame_response(id, response, h3, encoded, context),
+            Outbound::Request { method, uri, headers } => {
+                let scheme = uri.scheme_str().unwrap_or("https");
+                let authority = uri.authority().map_or("", http::uri::Authority::as_str);
+                let path = uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+                let pseudo = [(":method", method.as_str()), (":scheme", scheme), (":authority", authority), (":path", path)];
+                let lines = pseudo.into_iter().map(|(name, value)| FieldLine::new(name.as_bytes(), value.as_bytes()));
+                h3.encode_headers(id, lines.chain(fields::lines(&headers)), encoded).is_err()
+            }
+            Outbound::Data(data) => {
+                if !data.is_empty() {
+                    h3.encode_data_header(id, data.len() as u64, encoded);
+                    self.take_encoded(encoded);
+                    self.wire.push_back(data);
+                }
+                false
+            }
+            Outbound::Trailers(trailers) => h3.encode_headers(id, fields::lines(&trailers), encoded).is_err(),
+            Outbound::End => {
+                self.fin = true;
+                false
+            }
+            Outbound::Abort(code) => return Some(code),
+        };
+        self.take_encoded(encoded);
+        failed.then_some(ErrorCode::H3_INTERNAL_ERROR)
+    }
+
+    fn frame_response(
+        &mut self,
+        id: StreamId,
+        mut response: Response,
+        h3: &mut h3::Connection,
+        encoded: &mut BytesMut,
+        context: &Rc<Context>,
+    ) -> bool {
+        let has_content = context.prepare(&self.stream.method, &mut response);
+        let status = FieldLine::new(b":status", response.status.as_str().as_bytes());
+        if h3.encode_headers(id, std::iter::once(status).chain(fields::lines(&response.headers)), encoded).is_err() {
+            return true;
+        }
+        self.fin = true;
+        if has_content {
+            self.frame_body(id, response.body, h3, encoded, context);
+        }
+        false
+    }
+
+    fn frame_body(&mut self, id: StreamId, mut body: Body, h3: &mut h3::Connection, encoded: &mut BytesMut, context: &Rc<Context>) {
+        if let Some(data) = body.take_full() {
+            h3.encode_data_header(id, data.len() as u64, encoded);
+            self.take_encoded(encoded);
+            self.wire.push_back(data);
+        } else {
+            self.fin = false;
+            context.handle.spawn(self.stream.clone().pump(body));
+        }
+    }
+
+    fn take_encoded(&mut self, encoded: &mut BytesMut) {
+        if !encoded.is_empty() {
+            self.wire.push_back(encoded.split().freeze());
+        }
+    }
+}

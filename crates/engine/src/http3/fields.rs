@@ -1,0 +1,59 @@
+//! Between field sections and header maps.
+
+use http::header::{AUTHORIZATION, COOKIE, HOST, PROXY_AUTHORIZATION, SET_COOKIE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
+use pronghorn_h3::{FieldLine, RequestHead, ResponseHead, SectionLine};
+
+/// What a request's head is in the engine's model.
+pub(super) struct RequestParts {
+    pub(super) method: Method,
+    pub(super) uri: Uri,
+    pub(super) headers: HeaderMap,
+}
+
+/// `None` for a head that HTTP/3 allows and the model cannot hold, such as a path with a character that no URI has.
+pub(super) fn request(head: &RequestHead) -> Option<RequestParts> {
+    let mut uri = http::uri::Parts::default();
+    if let Some(path) = head.path() {
+        uri.path_and_query = Some(path.try_into().ok()?);
+        uri.scheme = Some(head.scheme()?.try_into().ok()?);
+    }
+    let authority = head.authority();
+    if let Some(authority) = authority {
+        uri.authority = Some(authority.try_into().ok()?);
+    }
+    let mut headers = headers(head.fields(), head.fields().count() + 1)?;
+    if let Some(authority) = authority
+        && !headers.contains_key(HOST)
+    {
+        headers.insert(HOST, HeaderValue::from_bytes(authority).ok()?);
+    }
+    Some(RequestParts { method: Method::from_bytes(head.method()).ok()?, uri: Uri::from_parts(uri).ok()?, headers })
+}
+
+pub(super) fn response(head: &ResponseHead) -> Option<(StatusCode, HeaderMap)> {
+    Some((StatusCode::from_u16(head.status()).ok()?, headers(head.fields(), head.fields().count())?))
+}
+
+pub(super) fn headers<'a>(lines: impl Iterator<Item = SectionLine<'a>>, capacity: usize) -> Option<HeaderMap> {
+    let mut headers = HeaderMap::with_capacity(capacity);
+    for line in lines {
+        let name = HeaderName::from_bytes(line.name).ok()?;
+        let mut value = HeaderValue::from_bytes(line.value).ok()?;
+        value.set_sensitive(line.never_index);
+        headers.append(name, value);
+    }
+    Some(headers)
+}
+
+/// The lines of a map, with secrets marked. Those that HTTP/3 forbids are left out when they are encoded.
+pub(super) fn lines(headers: &HeaderMap) -> impl Iterator<Item = FieldLine<'_>> {
+    headers.iter().map(|(name, value)| {
+        let line = FieldLine::new(name.as_str().as_bytes(), value.as_bytes());
+        FieldLine { never_index: value.is_sensitive() || is_secret(name), ..line }
+    })
+}
+
+fn is_secret(name: &HeaderName) -> bool {
+    [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE, SET_COOKIE].contains(name)
+}

@@ -1,0 +1,213 @@
+//! The HTTP/3 driver: one transport endpoint, its connections, and the handles that others hold on them.
+
+mod client;
+mod connection;
+mod fields;
+mod stream;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use pronghorn_h3::{ConnectionError, ErrorCode};
+
+pub(crate) use client::{Client, ClientConnection};
+pub(crate) use stream::Stream;
+pub use stream::StreamError;
+
+use self::connection::Connection;
+use self::stream::Dirty;
+use crate::context::Context;
+use crate::transport::{Closed, ConnectionKey, Event, Transport};
+
+/// How long after the announcement of a shutdown requests are still taken, so that those on their way are not refused.
+const DRAIN_NOTICE: Duration = Duration::from_millis(250);
+
+/// The HTTP/3 side of one UDP socket.
+pub(crate) struct Http3<T> {
+    pub(crate) transport: T,
+    connections: HashMap<ConnectionKey, Connection, rustc_hash::FxBuildHasher>,
+    dirty: Rc<Dirty>,
+    client: Client,
+    context: Rc<Context>,
+    shutdown: Shutdown,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shutdown {
+    No,
+    /// Announced; the last request is named at this time.
+    Announced(Instant),
+    Final,
+}
+
+impl<T: Transport> Http3<T> {
+    pub(crate) fn new(transport: T, context: Rc<Context>) -> Self {
+        let dirty = Dirty::new(context.handle.wakeup().clone());
+        let client = Client::new(dirty.clone(), context.handle.wakeup().clone());
+        Self { transport, connections: HashMap::default(), dirty, client, context, shutdown: Shutdown::No }
+    }
+
+    /// A handle that opens connections from this socket.
+    pub(crate) fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// Carries out all that the transport reported and all that handles asked for. Packets are not sent yet.
+    pub(crate) fn process(&mut self, now: Instant) {
+        loop {
+            self.serve_client(now);
+            if let Some((key, event)) = self.transport.poll_event() {
+                self.on_event(now, key, event);
+            } else if let Some(stream) = self.dirty.pop() {
+                stream.unqueue();
+                let key = stream.connection;
+                self.with_connection(now, key, |connection, transport| connection.on_dirty(transport, &stream));
+            } else {
+                break;
+            }
+        }
+        if let Shutdown::Announced(until) = self.shutdown
+            && now >= until
+        {
+            self.shutdown = Shutdown::Final;
+            for connection in self.connections.values_mut() {
+                connection.go_away(&mut self.transport, true);
+            }
+        }
+        if self.shutdown == Shutdown::Final {
+            let drained: Vec<_> = self.connections.iter().filter(|(_, c)| c.is_drained()).map(|(key, _)| *key).collect();
+            for key in drained {
+                self.close(now, key, ErrorCode::H3_NO_ERROR, "");
+            }
+        }
+    }
+
+    pub(crate) fn has_work(&self) -> bool {
+        !self.dirty.is_empty() || self.client.has_work() || self.transport.has_events()
+    }
+
+    pub(crate) fn poll_timeout(&mut self) -> Option<Instant> {
+        let own = match self.shutdown {
+            Shutdown::Announced(until) => Some(until),
+            Shutdown::No | Shutdown::Final => None,
+        };
+        [self.transport.poll_timeout(), own].into_iter().flatten().min()
+    }
+
+    /// Announces the end: no new connection, no new request after the notice, and each connection closes when its requests are done.
+    pub(crate) fn go_away(&mut self, now: Instant) {
+        if self.shutdown == Shutdown::No {
+            self.transport.refuse_new();
+            for connection in self.connections.values_mut() {
+                connection.go_away(&mut self.transport, false);
+            }
+            self.shutdown = Shutdown::Announced(now + DRAIN_NOTICE);
+        }
+    }
+
+    /// Whether no connection has anything left to do.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.connections.is_empty()
+    }
+
+    /// Ends every connection now.
+    pub(crate) fn close_all(&mut self, now: Instant) {
+        let keys: Vec<_> = self.connections.keys().copied().collect();
+        for key in keys {
+            self.close(now, key, ErrorCode::H3_NO_ERROR, "shutdown");
+        }
+    }
+
+    fn on_event(&mut self, now: Instant, key: ConnectionKey, event: Event) {
+        match event {
+            Event::Accepted { remote } => self.on_accepted(key, remote),
+            Event::Connected { handshake } => {
+                self.context.stats.quic_connected.add(1);
+                self.with_connection(now, key, |connection, transport| {
+                    if let Some(client) = connection.client_state() {
+                        client.on_connected(key, handshake);
+                    }
+                    connection.on_available(transport);
+                    Ok(())
+                });
+            }
+            Event::Readable(id) => self.with_connection(now, key, |connection, transport| connection.on_readable(transport, id)),
+            Event::Writable(id) => self.with_connection(now, key, |connection, transport| {
+                connection.on_writable(transport, id);
+                Ok(())
+            }),
+            Event::Stopped(id, code) => self.with_connection(now, key, |connection, transport| connection.on_stopped(transport, id, code)),
+            Event::Acknowledged => self.with_connection(now, key, |connection, _| {
+                connection.on_acknowledged();
+                Ok(())
+            }),
+            Event::Available => self.with_connection(now, key, |connection, transport| {
+                connection.on_available(transport);
+                Ok(())
+            }),
+            Event::Closed(reason) => self.on_closed(key, &reason),
+        }
+    }
+
+    fn on_accepted(&mut self, key: ConnectionKey, remote: SocketAddr) {
+        self.context.stats.quic_open.add(1);
+        self.connections.insert(key, Connection::server(key, remote, self.context.clone(), self.dirty.clone()));
+    }
+
+    fn on_closed(&mut self, key: ConnectionKey, reason: &Closed) {
+        let Some(mut connection) = self.connections.remove(&key) else { return };
+        let stats = &self.context.stats;
+        if connection.client_state().is_none() {
+            stats.quic_open.subtract(1);
+        }
+        match reason {
+            Closed::Locally | Closed::Reset => {}
+            Closed::ByPeer { code, .. } => {
+                if *code != ErrorCode::H3_NO_ERROR.0 && *code != 0 {
+                    stats.quic_errors.add(1);
+                }
+            }
+            Closed::TimedOut => stats.quic_timed_out.add(1),
+            Closed::Transport(_) => stats.quic_errors.add(1),
+        }
+        connection.on_closed(&reason.to_string());
+    }
+
+    /// Runs `action` on a connection; when it fails, the connection is closed with the error.
+    fn with_connection(
+        &mut self,
+        now: Instant,
+        key: ConnectionKey,
+        action: impl FnOnce(&mut Connection, &mut T) -> Result<(), ConnectionError>,
+    ) {
+        let Some(connection) = self.connections.get_mut(&key) else { return };
+        if let Err(error) = action(connection, &mut self.transport) {
+            self.context.stats.quic_errors.add(1);
+            connection.on_closed(&error.to_string());
+            self.close(now, key, error.code(), error.reason());
+        }
+    }
+
+    fn close(&mut self, now: Instant, key: ConnectionKey, code: ErrorCode, reason: &str) {
+        // The transport answers with its `Closed` event, which takes the connection out.
+        self.transport.close(now, key, code.0, reason);
+    }
+
+    fn serve_client(&mut self, now: Instant) {
+        while let Some(connect) = self.client.next_connect() {
+            match self.transport.connect(now, connect.remote, &connect.server_name, &connect.tls) {
+                Ok(key) => {
+                    connect.state.key.set(Some(key));
+                    let connection = Connection::client(key, connect.remote, self.context.clone(), self.dirty.clone(), connect.state);
+                    self.connections.insert(key, connection);
+                }
+                Err(error) => connect.state.on_closed(&error),
+            }
+        }
+        for key in self.client.take_closes() {
+            self.close(now, key, ErrorCode::H3_NO_ERROR, "");
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! One request's stream, as its handler and the driver share it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll, Waker};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode, Uri};
+use http_body::{Body as _, Frame};
+use pronghorn_h3::{ErrorCode, StreamId};
+
+use crate::runtime::Wakeup;
+use crate::transport::ConnectionKey;
+use crate::{Body, Response};
+
+/// Bytes of content held for an application that does not read: the transport's windows hold back what is more.
+const INBOUND_BYTES: usize = 64 << 10;
+/// Bytes of content that a producer may be ahead of the transport.
+const OUTBOUND_BYTES: usize = 64 << 10;
+
+/// Why an exchange over HTTP/3 failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StreamError {
+    /// The peer reset its side of the stream.
+    #[error("the peer reset the stream: {0}")]
+    Reset(ErrorCode),
+    /// The message broke a rule of HTTP/3.
+    #[error("malformed message: {0}")]
+    Malformed(&'static str),
+    /// The connection ended first.
+    #[error("the connection ended: {0}")]
+    ConnectionClosed(String),
+}
+
+/// Streams on which a handle did something for the driver to carry out, and the way to wake the driver.
+pub(crate) struct Dirty {
+    streams: RefCell<VecDeque<Rc<Stream>>>,
+    wakeup: Arc<Wakeup>,
+}
+
+impl Dirty {
+    pub(super) fn new(wakeup: Arc<Wakeup>) -> Rc<Self> {
+        Rc::new(Self { streams: RefCell::default(), wakeup })
+    }
+
+    pub(super) fn push(&self, stream: Rc<Stream>) {
+        self.streams.borrow_mut().push_back(stream);
+        self.wakeup.notify();
+    }
+
+    pub(super) fn pop(&self) -> Option<Rc<Stream>> {
+        self.streams.borrow_mut().pop_front()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.streams.borrow().is_empty()
+    }
+}
+
+/// What the application wants sent, in order.
+pub(super) enum Outbound {
+    Request { method: Method, uri: Uri, headers: HeaderMap },
+    Response(Response),
+    Data(Bytes),
+    Trailers(HeaderMap),
+    End,
+    Abort(ErrorCode),
+}
+
+/// A request stream. The driver holds it until both directions are done; handles may outlive that.
+pub(crate) struct Stream {
+    pub(super) connection: ConnectionKey,
+    /// Set once the transport has given the stream a number; for a client that may wait for the peer's permission.
+    pub(super) id: Cell<Option<StreamId>>,
+    /// The request's method, which decides whether the response may have content.
+    pub(super) method: Method,
+    dirty: Rc<Dirty>,
+    queued: Cell<bool>,
+    state: RefCell<State>,
+}
+
+#[derive(Default)]
+struct State {
+    inbound: VecDeque<Bytes>,
+    inbound_bytes: usize,
+    trailers: Option<HeaderMap>,
+    inbound_end: Option<Result<(), StreamError>>,
+    reader: Option<Waker>,
+    /// Nobody reads: what comes is thrown away.
+    discarding: bool,
+    /// The driver has stopped reading because the application does not.
+    paused: bool,
+
+    outbound: VecDeque<Outbound>,
+    outbound_bytes: usize,
+    writer: Option<Waker>,
+    /// The peer takes nothing more, or the connection is gone.
+    closed: bool,
+    closed_waker: Option<Waker>,
+
+    response: Option<Result<(StatusCode, HeaderMap), StreamError>>,
+    response_waker: Option<Waker>,
+}
+
+impl Stream {
+    pub(super) fn new(connection: ConnectionKey, id: Option<StreamId>, method: Method, dirty: Rc<Dirty>) -> Rc<Self> {
+        Rc::new(Self { connection, id: Cell::new(id), method, dirty, queued: Cell::new(false), state: RefCell::default() })
+    }
+
+    // ---- the application's side -------------------------------------------------------------------------------------------
+
+    pub(crate) fn poll_inbound(self: &Rc<Self>, cx: &mut TaskContext<'_>) -> Poll<Option<Result<Frame<Bytes>, StreamError>>> {
+        let mut state = self.state.borrow_mut();
+        if let Some(data) = state.inbound.pop_front() {
+            state.inbound_bytes -= data.len();
+            let resume = state.paused && state.inbound_bytes < INBOUND_BYTES / 2;
+            drop(state);
+            if resume {
+                self.mark_dirty();
+            }
+            return Poll::Ready(Some(Ok(Frame::data(data))));
+        }
+        if let Some(trailers) = state.trailers.take() {
+            return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+        }
+        match state.inbound_end.take() {
+            Some(Err(error)) => Poll::Ready(Some(Err(error))),
+            Some(Ok(())) => {
+                state.inbound_end = Some(Ok(()));
+                Poll::Ready(None)
+            }
+            None => {
+                state.reader = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    pub(crate) fn inbound_is_over(&self) -> bool {
+        let state = self.state.borrow();
+        state.inbound.is_empty() && state.trailers.is_none() && state.inbound_end == Some(Ok(()))
+    }
+
+    pub(crate) fn discard_inbound(self: &Rc<Self>) {
+        let mut state = self.state.borrow_mut();
+        state.discarding = true;
+        state.inbound.clear();
+        state.inbound_bytes = 0;
+        let act = state.inbound_end.is_none();
+        drop(state);
+        if act {
+            self.mark_dirty();
+        }
+    }
+
+    pub(crate) fn respond(self: &Rc<Self>, response: Response) {
+        self.send(Outbound::Response(response));
+    }
+
+    pub(crate) fn poll_closed(&self, cx: &mut TaskContext<'_>) -> Poll<()> {
+        let mut state = self.state.borrow_mut();
+        if state.closed {
+            return Poll::Ready(());
+        }
+        state.closed_waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// Queues something to send. On a closed stream it is dropped: nobody is left to get it.
+    pub(super) fn send(self: &Rc<Self>, what: Outbound) {
+        let mut state = self.state.borrow_mut();
+        if state.closed {
+            return;
+        }
+        if let Outbound::Data(data) = &what {
+            state.outbound_bytes += data.len();
+        }
+        state.outbound.push_back(what);
+        drop(state);
+        self.mark_dirty();
+    }
+
+    /// Moves a body into the stream at the pace that the transport allows.
+    pub(crate) async fn pump(self: Rc<Self>, body: Body) {
+        let mut body = pin!(body);
+        loop {
+            let frame = poll_fn(|cx| match self.poll_capacity(cx) {
+                Poll::Ready(Ok(())) => body.as_mut().poll_frame(cx).map(Ok),
+                Poll::Ready(Err(())) => Poll::Ready(Err(())),
+                Poll::Pending => Poll::Pending,
+            })
+            .await;
+            match frame {
+                Err(()) => return,
+                Ok(None) => return self.send(Outbound::End),
+                Ok(Some(Err(_))) => return self.send(Outbound::Abort(ErrorCode::H3_INTERNAL_ERROR)),
+                Ok(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(data) => self.send(Outbound::Data(data)),
+                    Err(frame) => {
+                        if let Ok(trailers) = frame.into_trailers() {
+                            self.send(Outbound::Trailers(trailers));
+                        }
+                    }
+                },
+            }
+            if body.is_end_stream() {
+                return self.send(Outbound::End);
+            }
+        }
+    }
+
+    /// Also wakes when the stream closes while there is capacity, so that a producer that waits is dropped.
+    fn poll_capacity(&self, cx: &mut TaskContext<'_>) -> Poll<Result<(), ()>> {
+        let mut state = self.state.borrow_mut();
+        if state.closed {
+            return Poll::Ready(Err(()));
+        }
+        state.writer = Some(cx.waker().clone());
+        if state.outbound_bytes < OUTBOUND_BYTES { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+
+    /// The client's side: the final response's head.
+    pub(crate) fn poll_response(&self, cx: &mut TaskContext<'_>) -> Poll<Result<(StatusCode, HeaderMap), StreamError>> {
+        let mut state = self.state.borrow_mut();
+        if let Some(response) = state.response.take() {
+            return Poll::Ready(response);
+        }
+        state.response_waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    fn mark_dirty(self: &Rc<Self>) {
+        if !self.queued.replace(true) {
+            self.dirty.push(self.clone());
+        }
+    }
+
+    // ---- the driver's side ------------------------------------------------------------------------------------------------
+
+    /// Called when the stream leaves the queue of dirty ones.
+    pub(super) fn unqueue(&self) {
+        self.queued.set(false);
+    }
+
+    pub(super) fn next_outbound(&self) -> Option<Outbound> {
+        self.state.borrow_mut().outbound.pop_front()
+    }
+
+    /// `waiting`: bytes that the transport has not taken yet.
+    pub(super) fn wrote(&self, waiting: usize) {
+        let mut state = self.state.borrow_mut();
+        state.outbound_bytes = waiting;
+        let writer = if waiting < OUTBOUND_BYTES / 2 { state.writer.take() } else { None };
+        drop(state);
+        wake(writer);
+    }
+
+    pub(super) fn is_discarding(&self) -> bool {
+        self.state.borrow().discarding
+    }
+
+    /// How many more bytes the application's side takes now; notes when that is none.
+    pub(super) fn inbound_room(&self) -> usize {
+        let mut state = self.state.borrow_mut();
+        let room = INBOUND_BYTES.saturating_sub(state.inbound_bytes);
+        state.paused = room == 0;
+        room
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.state.borrow().paused
+    }
+
+    pub(super) fn on_data(&self, data: Bytes) {
+        let mut state = self.state.borrow_mut();
+        if state.discarding {
+            return;
+        }
+        state.inbound_bytes += data.len();
+        state.inbound.push_back(data);
+        let reader = state.reader.take();
+        drop(state);
+        wake(reader);
+    }
+
+    pub(super) fn on_trailers(&self, trailers: HeaderMap) {
+        self.state.borrow_mut().trailers = Some(trailers);
+    }
+
+    /// The peer's message has ended, or there will be no more of it.
+    pub(super) fn on_inbound_end(&self, end: Result<(), StreamError>) {
+        let mut state = self.state.borrow_mut();
+        if state.inbound_end.is_some() {
+            return;
+        }
+        let mut response_waker = None;
+        if let Err(error) = &end
+            && state.response.is_none()
+        {
+            state.response = Some(Err(error.clone()));
+            response_waker = state.response_waker.take();
+        }
+        state.inbound_end = Some(end);
+        let reader = state.reader.take();
+        drop(state);
+        wake(reader);
+        wake(response_waker);
+    }
+
+    pub(super) fn on_response(&self, status: StatusCode, headers: HeaderMap) {
+        let mut state = self.state.borrow_mut();
+        state.response = Some(Ok((status, headers)));
+        let waker = state.response_waker.take();
+        drop(state);
+        wake(waker);
+    }
+
+    /// The peer takes nothing more.
+    pub(super) fn on_closed(&self) {
+        let mut state = self.state.borrow_mut();
+        state.closed = true;
+        // Dropped outside of the borrow: a body's end may call back.
+        let outbound = std::mem::take(&mut state.outbound);
+        let wakers = [state.writer.take(), state.closed_waker.take()];
+        drop(state);
+        drop(outbound);
+        wakers.into_iter().for_each(wake);
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stream").field("connection", &self.connection).field("id", &self.id.get()).finish_non_exhaustive()
+    }
+}
+
+fn wake(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}

@@ -1,0 +1,114 @@
+//! Content that the peer sends.
+
+use std::fmt;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+
+use crate::BodyError;
+use crate::http3::Stream;
+
+/// The content of a message that arrives: data frames, then trailers if there are any.
+///
+/// Nothing is read ahead of the application beyond a small window, so not polling holds the peer back. Dropping it discards the rest.
+pub struct Incoming {
+    content: Content,
+}
+
+enum Content {
+    Empty,
+    Http1(hyper::body::Incoming),
+    Http2(h2::RecvStream),
+    Http3(Rc<Stream>),
+}
+
+impl Incoming {
+    pub(crate) fn empty() -> Self {
+        Self { content: Content::Empty }
+    }
+
+    pub(crate) fn http1(body: hyper::body::Incoming) -> Self {
+        Self { content: Content::Http1(body) }
+    }
+
+    pub(crate) fn http2(body: h2::RecvStream) -> Self {
+        Self { content: if body.is_end_stream() { Content::Empty } else { Content::Http2(body) } }
+    }
+
+    pub(crate) fn http3(stream: Rc<Stream>) -> Self {
+        Self { content: Content::Http3(stream) }
+    }
+}
+
+impl http_body::Body for Incoming {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let frame = match &mut self.content {
+            Content::Empty => None,
+            Content::Http1(body) => ready!(Pin::new(body).poll_frame(cx)).map(|frame| frame.map_err(Into::into)),
+            Content::Http2(body) => ready!(poll_http2(body, cx)),
+            Content::Http3(stream) => ready!(stream.poll_inbound(cx)).map(|frame| frame.map_err(Into::into)),
+        };
+        if !matches!(frame, Some(Ok(_))) {
+            self.content = Content::Empty;
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.content {
+            Content::Empty => true,
+            Content::Http1(body) => body.is_end_stream(),
+            Content::Http2(body) => body.is_end_stream(),
+            Content::Http3(stream) => stream.inbound_is_over(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.content {
+            Content::Empty => SizeHint::with_exact(0),
+            Content::Http1(body) => body.size_hint(),
+            Content::Http2(_) | Content::Http3(_) => SizeHint::default(),
+        }
+    }
+}
+
+fn poll_http2(body: &mut h2::RecvStream, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    match ready!(body.poll_data(cx)) {
+        Some(Ok(data)) => {
+            // The data leaves for the application here, so the peer may send as much again.
+            let released = body.flow_control().release_capacity(data.len());
+            Poll::Ready(Some(released.map(|()| Frame::data(data)).map_err(Into::into)))
+        }
+        Some(Err(error)) => Poll::Ready(Some(Err(error.into()))),
+        None => match ready!(body.poll_trailers(cx)) {
+            Ok(trailers) => Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers)))),
+            Err(error) => Poll::Ready(Some(Err(error.into()))),
+        },
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        if let Content::Http3(stream) = &self.content {
+            stream.discard_inbound();
+        }
+    }
+}
+
+impl fmt::Debug for Incoming {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let content = match &self.content {
+            Content::Empty => "empty",
+            Content::Http1(_) => "HTTP/1.1",
+            Content::Http2(_) => "HTTP/2",
+            Content::Http3(_) => "HTTP/3",
+        };
+        f.debug_tuple("Incoming").field(&content).finish()
+    }
+}

@@ -1,0 +1,43 @@
+//! HTTP/1.1, 2 and 3 on one port: workers, sockets, TLS and one request and response model over the three protocols.
+//!
+//! A [`Worker`] is one descriptor and one function, so any event loop can host it; [`Workers`] runs one on each of several threads.
+//! A [`Handler`] answers requests, whichever protocol brought them. The engine knows nothing of configuration files, upstreams or
+//! other languages: the faces built on it do.
+//!
+//! Start with [`Workers`] and [`Handler`]; [`Connector`] is the client's side.
+
+#![deny(unsafe_code)]
+
+mod body;
+mod client;
+mod config;
+mod context;
+mod handler;
+mod http1;
+mod http2;
+mod http3;
+mod incoming;
+mod listen;
+mod message;
+mod runtime;
+mod stats;
+mod tcp;
+mod tls;
+mod transport;
+mod udp;
+mod worker;
+mod workers;
+
+pub use body::{Body, BodyEnd, BodyError};
+pub use client::{ConnectTimings, Connection, Connector, Error, Target};
+pub use config::{Budget, Config, Congestion, TransportLimits};
+pub use handler::{Handler, Responder};
+pub use http3::StreamError;
+pub use incoming::Incoming;
+pub use listen::{BindError, Listener, Sockets};
+pub use message::{Peer, Protocol, Request, Response};
+pub use runtime::{Handle, Sleep};
+pub use stats::{Counter, Stats};
+pub use tls::{Identity, provider};
+pub use worker::{Group, Worker};
+pub use workers::{Workers, embed_in_tokio};

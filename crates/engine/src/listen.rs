@@ -1,0 +1,172 @@
+//! Sockets that a server listens on, bound before any worker runs, so that what cannot be bound is known at once.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::config::Congestion;
+use crate::udp::canonical;
+
+/// Wanted size of UDP buffers. The kernel grants what `net.core.rmem_max` and `wmem_max` allow; a burst of handshakes overflows
+/// its default of 208 KiB.
+const UDP_BUFFER_BYTES: usize = 4 << 20;
+const TCP_BACKLOG: i32 = 4096;
+/// How often a port that the kernel chose for TCP may turn out to be taken for UDP.
+const PORT_ATTEMPTS: usize = 32;
+
+/// The sockets of one address: a TCP socket for each worker and, where HTTP/3 is served, a UDP socket on the same port.
+#[derive(Debug)]
+pub struct Listener {
+    address: SocketAddr,
+    secure: bool,
+    sockets: Vec<Sockets>,
+}
+
+/// One worker's share of a [`Listener`].
+#[derive(Debug)]
+pub struct Sockets {
+    pub(crate) address: SocketAddr,
+    pub(crate) secure: bool,
+    pub(crate) tcp: TcpListener,
+    pub(crate) udp: Option<UdpSocket>,
+}
+
+/// Why an address could not be bound.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address} ({transport}): {source}")]
+pub struct BindError {
+    /// The address asked for.
+    pub address: SocketAddr,
+    /// `TCP` or `UDP`.
+    pub transport: &'static str,
+    /// What the system said.
+    #[source]
+    pub source: io::Error,
+}
+
+impl Listener {
+    /// Binds `address` for HTTP/1.1 and HTTP/2 over TLS on TCP, and HTTP/3 on UDP, for `workers` workers.
+    ///
+    /// TCP is bound first and UDP takes the same port, also when the kernel chooses it (port 0). `[::]` takes IPv4 as well.
+    pub fn secure(address: SocketAddr, workers: usize, congestion: Congestion) -> Result<Self, BindError> {
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let tcp = bind_tcp(address, workers, congestion)?;
+            let bound = local_address(address, &tcp[0])?;
+            match bind_udp(bound, workers) {
+                Ok(udp) => return Ok(Self::new(bound, true, tcp, udp.into_iter().map(Some))),
+                // Somebody else has the UDP port of the number that the kernel chose for TCP.
+                Err(error) if address.port() == 0 && error.source.kind() == io::ErrorKind::AddrInUse && attempt < PORT_ATTEMPTS => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Binds `address` for HTTP/1.1 and HTTP/2 in clear text on TCP.
+    pub fn clear(address: SocketAddr, workers: usize, congestion: Congestion) -> Result<Self, BindError> {
+        let tcp = bind_tcp(address, workers, congestion)?;
+        let bound = local_address(address, &tcp[0])?;
+        Ok(Self::new(bound, false, tcp, std::iter::repeat_with(|| None)))
+    }
+
+    fn new(address: SocketAddr, secure: bool, tcp: Vec<TcpListener>, udp: impl Iterator<Item = Option<UdpSocket>>) -> Self {
+        let sockets = tcp.into_iter().zip(udp).map(|(tcp, udp)| Sockets { address, secure, tcp, udp }).collect();
+        Self { address, secure, sockets }
+    }
+
+    /// The address bound, with the port that the kernel chose where 0 was asked for.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Whether TLS and HTTP/3 are spoken here.
+    pub fn is_secure(&self) -> bool {
+        self.secure
+    }
+
+    /// The shares of the workers, in the order of their numbers.
+    pub fn into_sockets(self) -> Vec<Sockets> {
+        self.sockets
+    }
+}
+
+/// A UDP socket of any port for connections that this side opens: of both families where there is IPv6.
+pub(crate) fn client_socket() -> io::Result<UdpSocket> {
+    let any = |address: SocketAddr| {
+        let socket = socket(address, Type::DGRAM, Protocol::UDP, false)?;
+        socket.set_recv_buffer_size(UDP_BUFFER_BYTES)?;
+        socket.set_send_buffer_size(UDP_BUFFER_BYTES)?;
+        socket.bind(&address.into())?;
+        Ok(UdpSocket::from(socket))
+    };
+    any((std::net::Ipv6Addr::UNSPECIFIED, 0).into()).or_else(|_: io::Error| any((std::net::Ipv4Addr::UNSPECIFIED, 0).into()))
+}
+
+fn bind_tcp(address: SocketAddr, workers: usize, congestion: Congestion) -> Result<Vec<TcpListener>, BindError> {
+    let fail = |source| BindError { address, transport: "TCP", source };
+    refuse_if_taken(address, Type::STREAM, Protocol::TCP).map_err(fail)?;
+    let mut address = address;
+    let mut listeners = Vec::with_capacity(workers);
+    for _ in 0..workers.max(1) {
+        let socket = socket(address, Type::STREAM, Protocol::TCP, true).map_err(fail)?;
+        // Connections inherit it. A kernel without this controller, or one that does not let this user choose it, keeps its own.
+        let _ = socket.set_tcp_congestion(congestion.kernel_name().as_bytes());
+        socket.bind(&address.into()).and_then(|()| socket.listen(TCP_BACKLOG)).map_err(fail)?;
+        let listener = TcpListener::from(socket);
+        address = local_address(address, &listener)?;
+        listeners.push(listener);
+    }
+    Ok(listeners)
+}
+
+fn bind_udp(address: SocketAddr, workers: usize) -> Result<Vec<UdpSocket>, BindError> {
+    let fail = |source| BindError { address, transport: "UDP", source };
+    refuse_if_taken(address, Type::DGRAM, Protocol::UDP).map_err(fail)?;
+    (0..workers.max(1))
+        .map(|_| {
+            let socket = socket(address, Type::DGRAM, Protocol::UDP, true)?;
+            socket.set_recv_buffer_size(UDP_BUFFER_BYTES)?;
+            socket.set_send_buffer_size(UDP_BUFFER_BYTES)?;
+            socket.bind(&address.into())?;
+            Ok(UdpSocket::from(socket))
+        })
+        .collect::<io::Result<_>>()
+        .map_err(fail)
+}
+
+/// Sockets that share a port would silently share it with another server of the same user as well: one that does not share
+/// finds out.
+fn refuse_if_taken(address: SocketAddr, kind: Type, protocol: Protocol) -> io::Result<()> {
+    if address.port() == 0 {
+        return Ok(());
+    }
+    let probe = socket(address, kind, protocol, false)?;
+    if kind == Type::STREAM {
+        // Connections of an earlier server that linger in TIME_WAIT are no obstacle.
+        probe.set_reuse_address(true)?;
+    }
+    probe.bind(&address.into())?;
+    if kind == Type::STREAM { probe.listen(1) } else { Ok(()) }
+}
+
+fn socket(address: SocketAddr, kind: Type, protocol: Protocol, shared: bool) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), kind, Some(protocol))?;
+    socket.set_nonblocking(true)?;
+    if address.is_ipv6() {
+        // `[::]` is every address of both families; any other IPv6 address is just itself.
+        socket.set_only_v6(!address.ip().is_unspecified())?;
+    }
+    if shared {
+        socket.set_reuse_port(true)?;
+        if kind == Type::STREAM {
+            socket.set_reuse_address(true)?;
+        }
+    }
+    Ok(socket)
+}
+
+fn local_address(asked: SocketAddr, listener: &TcpListener) -> Result<SocketAddr, BindError> {
+    listener.local_addr().map(canonical).map_err(|source| BindError { address: asked, transport: "TCP", source })
+}

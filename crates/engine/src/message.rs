@@ -1,0 +1,96 @@
+//! The one request and response model over the three protocols.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use http::{HeaderMap, Method, StatusCode, Uri};
+
+use crate::{Body, Incoming};
+
+/// The version of HTTP that carried a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// HTTP/1.1 (or 1.0).
+    Http1,
+    /// HTTP/2.
+    Http2,
+    /// HTTP/3.
+    Http3,
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Http1 => "HTTP/1.1",
+            Self::Http2 => "HTTP/2",
+            Self::Http3 => "HTTP/3",
+        })
+    }
+}
+
+/// The connection that a request came over.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer {
+    /// The version of HTTP spoken.
+    pub protocol: Protocol,
+    /// The client's address.
+    pub remote: SocketAddr,
+    /// Whether the connection is encrypted.
+    pub secure: bool,
+}
+
+/// A request as a handler gets it.
+#[derive(Debug)]
+pub struct Request {
+    /// The method.
+    pub method: Method,
+    /// The target; with scheme and authority where the protocol or the `host` field names them.
+    pub uri: Uri,
+    /// The field lines, names in lower case, in order.
+    pub headers: HeaderMap,
+    /// Who asks.
+    pub peer: Peer,
+    /// The content.
+    pub body: Incoming,
+}
+
+/// A response as a handler gives it.
+///
+/// The engine adds `date` where it is missing, and `content-length` where the body knows its size.
+#[derive(Debug)]
+pub struct Response {
+    /// The status.
+    pub status: StatusCode,
+    /// The field lines.
+    pub headers: HeaderMap,
+    /// The content.
+    pub body: Body,
+}
+
+impl Response {
+    /// A response with this status and nothing else.
+    pub fn new(status: StatusCode) -> Self {
+        Self { status, headers: HeaderMap::new(), body: Body::empty() }
+    }
+
+    /// The same response with this content.
+    #[must_use]
+    pub fn with_body(mut self, body: impl Into<Body>) -> Self {
+        self.body = body.into();
+        self
+    }
+
+    /// The same response with this field line added.
+    #[must_use]
+    pub fn with_header(mut self, name: http::HeaderName, value: http::HeaderValue) -> Self {
+        self.headers.append(name, value);
+        self
+    }
+}
+
+impl<B: Into<Body>> From<http::Response<B>> for Response {
+    fn from(response: http::Response<B>) -> Self {
+        let (head, body) = response.into_parts();
+        Self { status: head.status, headers: head.headers, body: body.into() }
+    }
+}

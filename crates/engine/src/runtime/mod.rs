@@ -1,0 +1,73 @@
+//! The worker's own small runtime: a poller, a run queue and timers, all on one thread.
+//!
+//! The futures of the HTTP/1.1 and HTTP/2 libraries, and those of handlers, run here. [`Handle`] is what they see of it.
+
+mod executor;
+mod reactor;
+mod timers;
+mod wakeup;
+
+use std::cell::Cell;
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub(crate) use executor::Executor;
+pub(crate) use reactor::{Reactor, ReactorHandle, Registration};
+pub use timers::Sleep;
+pub(crate) use timers::{HyperTimer, Timers};
+pub(crate) use wakeup::{TurnGuard, Wakeup};
+
+/// What code on a worker may ask of it: spawn futures, sleep, and the time of the current turn.
+///
+/// Cheap to clone; bound to the worker's thread.
+#[derive(Clone)]
+pub struct Handle {
+    executor: Executor,
+    timers: Timers,
+    reactor: ReactorHandle,
+    wakeup: Arc<Wakeup>,
+    now: Rc<Cell<Instant>>,
+}
+
+impl Handle {
+    pub(crate) fn new(executor: Executor, timers: Timers, reactor: ReactorHandle, wakeup: Arc<Wakeup>, now: Instant) -> Self {
+        Self { executor, timers, reactor, wakeup, now: Rc::new(Cell::new(now)) }
+    }
+
+    /// Runs `future` on this worker until it is ready.
+    pub fn spawn(&self, future: impl Future<Output = ()> + 'static) {
+        self.executor.spawn(future);
+    }
+
+    /// A future that is ready once the worker's time has passed `duration` from the current turn.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it removes the timer.
+    pub fn sleep(&self, duration: Duration) -> Sleep {
+        self.timers.sleep_until(self.now() + duration)
+    }
+
+    /// The time that the host passed to the current turn.
+    pub fn now(&self) -> Instant {
+        self.now.get()
+    }
+
+    pub(crate) fn set_now(&self, now: Instant) {
+        self.now.set(now);
+    }
+
+    pub(crate) fn reactor(&self) -> &ReactorHandle {
+        &self.reactor
+    }
+
+    pub(crate) fn timers(&self) -> &Timers {
+        &self.timers
+    }
+
+    pub(crate) fn wakeup(&self) -> &Arc<Wakeup> {
+        &self.wakeup
+    }
+}

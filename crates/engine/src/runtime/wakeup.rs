@@ -1,0 +1,57 @@
+//! Waking a worker from outside its turn.
+
+use std::cell::Cell;
+use std::io;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+thread_local! {
+    /// The wake-up of the worker whose turn runs on this thread, if any.
+    static IN_TURN: Cell<*const Wakeup> = const { Cell::new(ptr::null()) };
+}
+
+/// Makes the worker's descriptor readable, at most once per turn.
+///
+/// Inside the worker's own turn a notification costs nothing: the turn looks at its queues again before it ends.
+#[derive(Debug)]
+pub(crate) struct Wakeup {
+    waker: mio::Waker,
+    notified: AtomicBool,
+}
+
+impl Wakeup {
+    pub(crate) fn new(waker: mio::Waker) -> Self {
+        Self { waker, notified: AtomicBool::new(false) }
+    }
+
+    /// Asks for another turn, from any thread.
+    pub(crate) fn notify(&self) {
+        if !ptr::eq(IN_TURN.get(), self) {
+            // An eventfd write fails only when its counter is full, and then it is readable already.
+            let _ = self.notify_descriptor();
+        }
+    }
+
+    /// Makes the descriptor readable although this worker's turn is running: it ends early and must come back.
+    pub(crate) fn notify_descriptor(&self) -> io::Result<()> {
+        if self.notified.swap(true, Ordering::AcqRel) { Ok(()) } else { self.waker.wake() }
+    }
+}
+
+/// Marks this thread as running the turn of one worker.
+pub(crate) struct TurnGuard {
+    outer: *const Wakeup,
+}
+
+impl TurnGuard {
+    pub(crate) fn enter(wakeup: &Wakeup) -> Self {
+        wakeup.notified.store(false, Ordering::Release);
+        Self { outer: IN_TURN.replace(wakeup) }
+    }
+}
+
+impl Drop for TurnGuard {
+    fn drop(&mut self) {
+        IN_TURN.set(self.outer);
+    }
+}

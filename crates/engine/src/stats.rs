@@ -1,0 +1,91 @@
+//! Counters of a worker.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number that its worker alone changes and any thread may read.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, count: u64) {
+        // One writer: a plain add, without the cost of a locked instruction.
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
+    }
+
+    pub(crate) fn subtract(&self, count: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_sub(count), Ordering::Relaxed);
+    }
+
+    /// The present value.
+    pub fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+macro_rules! counters {
+    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+        /// The counters of one worker.
+        #[derive(Debug, Default)]
+        pub struct Stats {
+            $($(#[doc = $doc])+ pub $name: Counter,)+
+        }
+
+        impl Stats {
+            /// Names and values, in the order of declaration.
+            pub fn values(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name.value()),)+]
+            }
+        }
+    };
+}
+
+counters! {
+    /// TCP connections accepted.
+    tcp_accepted,
+    /// TCP connections open now.
+    tcp_open,
+    /// TCP connections whose TLS handshake failed, clear text on a TLS port included.
+    tls_failed,
+    /// TCP connections closed for idling, or for a handshake or request head that took too long.
+    tcp_timed_out,
+    /// HTTP/1.1 and HTTP/2 connections that ended with a protocol error.
+    tcp_protocol_errors,
+    /// QUIC connections accepted.
+    quic_accepted,
+    /// QUIC connections refused.
+    quic_refused,
+    /// QUIC connections whose handshake was completed.
+    quic_connected,
+    /// QUIC connections open now, those in their handshake included.
+    quic_open,
+    /// QUIC connections that ended because nothing was heard from the peer.
+    quic_timed_out,
+    /// QUIC connections that ended with an error of the transport or of HTTP/3, on either side.
+    quic_errors,
+    /// Requests over HTTP/1.1.
+    requests_http1,
+    /// Requests over HTTP/2.
+    requests_http2,
+    /// Requests over HTTP/3.
+    requests_http3,
+    /// Requests whose exchange ended before the response was handed over whole.
+    requests_aborted,
+    /// Requests refused as malformed or too large before a handler saw them.
+    requests_refused,
+    /// Datagrams received.
+    datagrams_received,
+    /// Datagrams sent.
+    datagrams_sent,
+    /// Datagrams that belong to nothing and deserve no answer: random bytes, truncated packets.
+    datagrams_ignored,
+    /// Datagrams that could not be sent; QUIC sends their content again.
+    datagrams_unsent,
+    /// Version Negotiation packets sent.
+    version_negotiations_sent,
+    /// Stateless resets and refusals sent.
+    stateless_answers_sent,
+    /// Datagrams passed to the worker that their connection ID names.
+    strays_passed_on,
+    /// Datagrams for another worker that were dropped because its mailbox was full.
+    strays_dropped,
+}

@@ -1,0 +1,181 @@
+//! Connections over TCP: accepting, TLS, the choice of protocol, and their time-outs.
+
+mod stream;
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
+
+use http::HeaderValue;
+use mio::Interest;
+use tokio_rustls::TlsAcceptor;
+
+use crate::context::Context;
+use crate::message::{Peer, Protocol};
+use crate::runtime::{ReactorHandle, Registration, Sleep};
+use crate::tls::Identity;
+use crate::udp::canonical;
+use crate::{http1, http2};
+
+pub(crate) use stream::{Activity, ExchangeGuard, TcpStream};
+
+/// How long accepting pauses when the process is out of descriptors: the queue stays, and the error would only repeat.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A listening TCP socket of one worker.
+pub(crate) struct TcpListener {
+    registration: Registration,
+    socket: mio::net::TcpListener,
+    tls: Option<TlsAcceptor>,
+    alt_svc: Option<HeaderValue>,
+    pause: Option<Pin<Box<Sleep>>>,
+}
+
+/// How a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Done,
+    TlsFailed,
+    TimedOut,
+    ProtocolError,
+}
+
+impl TcpListener {
+    pub(crate) fn new(
+        socket: std::net::TcpListener,
+        identity: Option<&Identity>,
+        alt_svc: Option<HeaderValue>,
+        reactor: &ReactorHandle,
+    ) -> io::Result<Self> {
+        let mut socket = mio::net::TcpListener::from_std(socket);
+        let registration = reactor.register(&mut socket, Interest::READABLE)?;
+        let tls = identity.map(|identity| TlsAcceptor::from(Arc::clone(identity.tcp())));
+        Ok(Self { registration, socket, tls, alt_svc, pause: None })
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        self.registration.readiness().is_readable() && self.pause.is_none()
+    }
+
+    /// Accepts at most `budget` connections and returns how many were.
+    pub(crate) fn accept(&mut self, budget: usize, context: &Rc<Context>) -> usize {
+        let mut accepted = 0;
+        while accepted < budget {
+            match self.socket.accept() {
+                Ok((socket, remote)) => {
+                    accepted += 1;
+                    self.spawn(socket, canonical(remote), context);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.registration.readiness().clear_readable();
+                    break;
+                }
+                // The peer has gone while it waited in the queue; others wait behind it.
+                Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => accepted += 1,
+                Err(_) => {
+                    self.pause = Some(Box::pin(context.handle.sleep(ACCEPT_PAUSE)));
+                    break;
+                }
+            }
+        }
+        accepted
+    }
+
+    /// Ends a pause whose time has come. The sleep's waker is the worker's own wake-up.
+    pub(crate) fn poll_pause(&mut self, cx: &mut TaskContext<'_>) {
+        if self.pause.as_mut().is_some_and(|pause| pause.as_mut().poll(cx).is_ready()) {
+            self.pause = None;
+        }
+    }
+
+    fn spawn(&self, socket: mio::net::TcpStream, remote: std::net::SocketAddr, context: &Rc<Context>) {
+        // Small answers must not wait for the acknowledgement of the one before. A socket that refuses is only slower.
+        let _ = socket.set_nodelay(true);
+        context.stats.tcp_accepted.add(1);
+        let Ok(stream) = TcpStream::new(socket, &context.handle) else { return };
+        let peer = Peer { protocol: Protocol::Http1, remote, secure: self.tls.is_some() };
+        let (tls, alt_svc, task_context) = (self.tls.clone(), self.alt_svc.clone(), context.clone());
+        context.stats.tcp_open.add(1);
+        context.handle.spawn(async move {
+            let outcome = match tls {
+                Some(tls) => serve_tls(stream, tls, peer, alt_svc, task_context.clone()).await,
+                None => serve_clear(stream, peer, alt_svc, task_context.clone()).await,
+            };
+            let stats = &task_context.stats;
+            stats.tcp_open.subtract(1);
+            match outcome {
+                Outcome::Done => {}
+                Outcome::TlsFailed => stats.tls_failed.add(1),
+                Outcome::TimedOut => stats.tcp_timed_out.add(1),
+                Outcome::ProtocolError => stats.tcp_protocol_errors.add(1),
+            }
+        });
+    }
+}
+
+async fn serve_tls(stream: TcpStream, tls: TlsAcceptor, peer: Peer, alt_svc: Option<HeaderValue>, context: Rc<Context>) -> Outcome {
+    let activity = stream.activity().clone();
+    let mut handshake = pin!(tls.accept(stream));
+    let mut timeout = pin!(context.handle.sleep(context.config.head_timeout));
+    let mut shutdown = context.shutdown.subscribe();
+    let io = poll_fn(|cx| match handshake.as_mut().poll(cx) {
+        Poll::Ready(Ok(io)) => Poll::Ready(Ok(io)),
+        Poll::Ready(Err(_)) => Poll::Ready(Err(Outcome::TlsFailed)),
+        Poll::Pending if shutdown.poll(cx).is_ready() => Poll::Ready(Err(Outcome::Done)),
+        Poll::Pending => timeout.as_mut().poll(cx).map(|()| Err(Outcome::TimedOut)),
+    })
+    .await;
+    let io = match io {
+        Ok(io) => io,
+        Err(outcome) => return outcome,
+    };
+    if io.get_ref().1.alpn_protocol() == Some(b"h2") {
+        http2::serve(io, Peer { protocol: Protocol::Http2, ..peer }, alt_svc, activity, context).await
+    } else {
+        http1::serve(io, peer, alt_svc, activity, context).await
+    }
+}
+
+async fn serve_clear(stream: TcpStream, peer: Peer, alt_svc: Option<HeaderValue>, context: Rc<Context>) -> Outcome {
+    let activity = stream.activity().clone();
+    http1::serve(stream, peer, alt_svc, activity, context).await
+}
+
+/// Ends a connection on which the peer leaves us waiting.
+pub(crate) struct Watchdog {
+    activity: Rc<Activity>,
+    timeout: Duration,
+    sleep: Pin<Box<Sleep>>,
+    context: Rc<Context>,
+}
+
+impl Watchdog {
+    pub(crate) fn new(activity: Rc<Activity>, context: &Rc<Context>) -> Self {
+        let timeout = context.config.idle_timeout;
+        Self { activity, timeout, sleep: Box::pin(context.handle.sleep(timeout)), context: context.clone() }
+    }
+
+    pub(crate) fn poll(&mut self, cx: &mut TaskContext<'_>) -> Poll<()> {
+        loop {
+            std::task::ready!(self.sleep.as_mut().poll(cx));
+            let now = self.context.handle.now();
+            let silent_until = self.activity.last() + self.timeout;
+            if now >= silent_until && self.activity.waits_for_peer() {
+                return Poll::Ready(());
+            }
+            // Looked at only when the time is up, so that traffic costs no timer.
+            let next = if now >= silent_until { now + self.timeout } else { silent_until };
+            self.sleep.reset(next);
+        }
+    }
+
+    /// Gives the peer the whole time once more.
+    pub(crate) fn restart(&mut self) {
+        let deadline = self.context.handle.now() + self.timeout;
+        self.sleep.reset(deadline);
+    }
+}

@@ -1,0 +1,125 @@
+//! Connection IDs that name their worker.
+
+use std::hash::{BuildHasher, RandomState};
+
+use quinn_proto::{ConnectionId, ConnectionIdGenerator, InvalidCid};
+use rand::RngCore;
+
+/// Bytes of a connection ID of ours: one for the worker, seven random.
+pub(crate) const LENGTH: usize = 8;
+
+/// The form of connection IDs, shared by all workers of a process.
+///
+/// The first byte is the worker's number, masked by a keyed hash of the random rest, so that to anyone without the key the IDs
+/// of one connection have nothing in common (RFC 9000, section 5.1).
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ConnectionIds {
+    mask: RandomState,
+}
+
+impl ConnectionIds {
+    pub(crate) fn generator(&self, worker: u8) -> Generator {
+        Generator { ids: self.clone(), worker }
+    }
+
+    /// The worker that issued `id`; any number when it is not one of ours.
+    fn worker(&self, id: &[u8]) -> Option<u8> {
+        let (first, rest) = id.first_chunk::<LENGTH>()?.split_first()?;
+        Some(first ^ self.mask_byte(rest))
+    }
+
+    fn mask_byte(&self, rest: &[u8]) -> u8 {
+        self.mask.hash_one(rest) as u8
+    }
+}
+
+/// The worker that a datagram belongs to; `None` when any worker may take it.
+///
+/// Only Initial and 0-RTT packets carry connection IDs that the client chose (RFC 9000, section 7.2).
+pub(crate) fn steer(ids: &ConnectionIds, datagram: &[u8]) -> Option<u8> {
+    const LONG_HEADER: u8 = 0x80;
+    const LONG_TYPE: u8 = 0x30;
+    const HANDSHAKE: u8 = 0x20;
+    const VERSION_1: [u8; 4] = [0, 0, 0, 1];
+
+    let first = *datagram.first()?;
+    if first & LONG_HEADER == 0 {
+        return ids.worker(datagram.get(1..)?);
+    }
+    let ours = first & LONG_TYPE == HANDSHAKE && datagram.get(1..5)? == VERSION_1 && usize::from(*datagram.get(5)?) == LENGTH;
+    if ours { ids.worker(datagram.get(6..)?) } else { None }
+}
+
+pub(crate) struct Generator {
+    ids: ConnectionIds,
+    worker: u8,
+}
+
+impl ConnectionIdGenerator for Generator {
+    fn generate_cid(&mut self) -> ConnectionId {
+        let mut id = [0; LENGTH];
+        rand::rng().fill_bytes(&mut id[1..]);
+        id[0] = self.worker ^ self.ids.mask_byte(&id[1..]);
+        ConnectionId::new(&id)
+    }
+
+    fn validate(&self, id: &ConnectionId) -> Result<(), InvalidCid> {
+        if self.ids.worker(id) == Some(self.worker) { Ok(()) } else { Err(InvalidCid) }
+    }
+
+    fn cid_len(&self) -> usize {
+        LENGTH
+    }
+
+    fn cid_lifetime(&self) -> Option<std::time::Duration> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn short_header(id: &ConnectionId) -> Vec<u8> {
+        [&[0x40], &id[..], &[0; 20]].concat()
+    }
+
+    #[test]
+    fn issued_id_names_its_worker() {
+        let ids = ConnectionIds::default();
+        for worker in 0..=255 {
+            let id = ids.generator(worker).generate_cid();
+            assert_eq!(steer(&ids, &short_header(&id)), Some(worker));
+            assert!(ids.generator(worker).validate(&id).is_ok());
+            assert!(ids.generator(worker.wrapping_add(1)).validate(&id).is_err());
+        }
+    }
+
+    #[test]
+    fn handshake_packet_is_steered_and_initial_is_not() {
+        let ids = ConnectionIds::default();
+        let id = ids.generator(3).generate_cid();
+        let long = |first: u8| [&[first, 0, 0, 0, 1, LENGTH as u8], &id[..], &[0; 20]].concat();
+        assert_eq!(steer(&ids, &long(0xe0)), Some(3));
+        assert_eq!(steer(&ids, &long(0xc0)), None);
+        assert_eq!(steer(&ids, &long(0xd0)), None);
+    }
+
+    #[test]
+    fn truncated_datagram_is_not_steered() {
+        let ids = ConnectionIds::default();
+        let id = ids.generator(3).generate_cid();
+        let whole = short_header(&id);
+        for length in 0..=LENGTH {
+            assert_eq!(steer(&ids, &whole[..length]), None);
+        }
+    }
+
+    #[test]
+    fn ids_of_one_worker_share_no_first_byte() {
+        let ids = ConnectionIds::default();
+        let mut generator = ids.generator(0);
+        let first_bytes: std::collections::HashSet<u8> = (0..512).map(|_| generator.generate_cid()[0]).collect();
+        assert!(first_bytes.len() > 64, "only {} first bytes in 512 identifiers", first_bytes.len());
+    }
+}

@@ -1,0 +1,142 @@
+//! What the engine needs of a QUIC transport.
+//!
+//! [`Transport`] is one endpoint on one UDP socket, sans-IO: datagrams go in by [`Transport::handle_datagram`] and come out of
+//! [`Transport::poll_transmit`]; what happened comes out of [`Transport::poll_event`]. Only [`quinn`] names a library.
+
+mod connection_id;
+mod quinn;
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use pronghorn_h3::StreamId;
+
+pub(crate) use connection_id::{ConnectionIds, steer};
+pub(crate) use quinn::{ClientTls, Quinn, QuinnConfig};
+
+/// A connection of one endpoint. Never used twice, so that one that outlives its connection names nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ConnectionKey {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+/// A received datagram.
+pub(crate) struct Datagram {
+    pub(crate) remote: SocketAddr,
+    pub(crate) local_ip: Option<IpAddr>,
+    pub(crate) ecn: Option<Ecn>,
+    pub(crate) data: BytesMut,
+}
+
+/// Congestion marks, RFC 3168.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ecn {
+    Ect0,
+    Ect1,
+    Ce,
+}
+
+/// Datagrams to send to one peer: `size` bytes of the buffer, cut every `segment_size` bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct Transmit {
+    pub(crate) remote: SocketAddr,
+    pub(crate) local_ip: Option<IpAddr>,
+    pub(crate) ecn: Option<Ecn>,
+    pub(crate) size: usize,
+    pub(crate) segment_size: Option<usize>,
+}
+
+/// The direction of a stream that the local side opens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dir {
+    Bidi,
+    Uni,
+}
+
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// The peer began a connection; nothing is known of it yet.
+    Accepted { remote: SocketAddr },
+    /// The handshake is done.
+    Connected { handshake: Duration },
+    /// The stream has data, its end or its reset to read. Also for each stream that the peer opens.
+    Readable(StreamId),
+    /// The stream takes data again.
+    Writable(StreamId),
+    /// The peer wants no more of this stream.
+    Stopped(StreamId, u64),
+    /// All of a finished stream has arrived, or the peer has stopped it.
+    Acknowledged,
+    /// More streams may be opened.
+    Available,
+    /// The connection is gone; its key names nothing from here on.
+    Closed(Closed),
+}
+
+/// Why a connection ended.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Closed {
+    #[error("closed by this side")]
+    Locally,
+    #[error("closed by the peer with code {code:#x}{}{reason}", if reason.is_empty() { "" } else { ": " })]
+    ByPeer { code: u64, reason: String },
+    #[error("nothing heard from the peer in time")]
+    TimedOut,
+    #[error("the peer has lost the connection (stateless reset)")]
+    Reset,
+    #[error("{0}")]
+    Transport(String),
+}
+
+/// What a read found.
+#[derive(Debug)]
+pub(crate) enum Read {
+    Data(Bytes),
+    /// Nothing now; a `Readable` event follows.
+    Blocked,
+    Finished,
+    Reset(u64),
+    /// The stream is not there any more.
+    Gone,
+}
+
+/// What a write did.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Write {
+    /// All chunks were taken.
+    Done,
+    /// Some are left; a `Writable` event follows.
+    Blocked,
+    /// The peer has stopped the stream, or it is gone.
+    Stopped,
+}
+
+/// One QUIC endpoint. See the module's documentation for the order of calls.
+pub(crate) trait Transport {
+    fn handle_datagram(&mut self, now: Instant, datagram: Datagram);
+    fn handle_timeout(&mut self, now: Instant);
+    fn poll_timeout(&mut self) -> Option<Instant>;
+    fn poll_event(&mut self) -> Option<(ConnectionKey, Event)>;
+    fn has_events(&self) -> bool;
+    /// Fills `buffer` with at most `max_segments` datagrams for one peer.
+    fn poll_transmit(&mut self, now: Instant, max_segments: usize, buffer: &mut Vec<u8>) -> Option<Transmit>;
+
+    /// Whether [`Transport::poll_transmit`] has to be asked again.
+    fn wants_to_send(&self) -> bool;
+
+    fn connect(&mut self, now: Instant, remote: SocketAddr, server_name: &str, tls: &ClientTls) -> Result<ConnectionKey, String>;
+    /// Takes no new connection from here on.
+    fn refuse_new(&mut self);
+    fn close(&mut self, now: Instant, key: ConnectionKey, code: u64, reason: &str);
+
+    fn open(&mut self, key: ConnectionKey, dir: Dir) -> Option<StreamId>;
+    fn read(&mut self, key: ConnectionKey, stream: StreamId) -> Read;
+    /// Writes chunks from the front of `chunks`, which keeps what was not taken.
+    fn write(&mut self, key: ConnectionKey, stream: StreamId, chunks: &mut VecDeque<Bytes>) -> Write;
+    fn finish(&mut self, key: ConnectionKey, stream: StreamId);
+    fn reset(&mut self, key: ConnectionKey, stream: StreamId, code: u64);
+    fn stop(&mut self, key: ConnectionKey, stream: StreamId, code: u64);
+}

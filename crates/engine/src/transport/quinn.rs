@@ -1,0 +1,481 @@
+//! The transport on quinn-proto.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use pronghorn_h3::StreamId;
+use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use quinn_proto::{
+    ConnectionError, ConnectionHandle, DatagramEvent, EcnCodepoint, EndpointConfig, IdleTimeout, ReadError, ReadableError, ServerConfig,
+    StreamEvent, TransportConfig, VarInt, WriteError, congestion,
+};
+
+use super::{Closed, ConnectionIds, ConnectionKey, Datagram, Dir, Ecn, Event, Read, Transmit, Transport, Write};
+use crate::config::{Congestion, TransportLimits};
+use crate::stats::Stats;
+
+/// GSO trains that one connection may send before another has its turn.
+const TRAINS_PER_TURN: u32 = 4;
+
+/// What the endpoints of all workers share: keys, so that any worker can check a token, and limits.
+#[derive(Clone)]
+pub(crate) struct QuinnConfig {
+    endpoint: EndpointConfig,
+    transport: Arc<TransportConfig>,
+    server: Option<ServerConfig>,
+    ids: ConnectionIds,
+}
+
+/// TLS for connections that this side opens.
+#[derive(Clone)]
+pub(crate) struct ClientTls(Arc<QuicClientConfig>);
+
+impl ClientTls {
+    pub(crate) fn new(config: rustls::ClientConfig) -> Result<Self, String> {
+        QuicClientConfig::try_from(config).map(|config| Self(Arc::new(config))).map_err(|error| error.to_string())
+    }
+}
+
+impl QuinnConfig {
+    pub(crate) fn new(
+        limits: &TransportLimits,
+        congestion: Congestion,
+        tls: Option<Arc<rustls::ServerConfig>>,
+        ids: ConnectionIds,
+    ) -> Result<Self, String> {
+        let transport = Arc::new(transport_config(limits, congestion)?);
+        let server = tls
+            .map(|tls| {
+                let crypto = QuicServerConfig::try_from(tls).map_err(|error| error.to_string())?;
+                let mut server = ServerConfig::with_crypto(Arc::new(crypto));
+                server.transport_config(transport.clone());
+                Ok::<_, String>(server)
+            })
+            .transpose()?;
+        Ok(Self { endpoint: EndpointConfig::default(), transport, server, ids })
+    }
+}
+
+fn transport_config(limits: &TransportLimits, congestion: Congestion) -> Result<TransportConfig, String> {
+    let number = |what: &str, value: u64| VarInt::from_u64(value).map_err(|_| format!("{what} is over 2^62-1"));
+    let mut config = TransportConfig::default();
+    config
+        .max_concurrent_bidi_streams(number("concurrent streams", limits.concurrent_streams.into())?)
+        // The control stream, two QPACK streams, and one of a reserved type.
+        .max_concurrent_uni_streams(VarInt::from_u32(8))
+        .stream_receive_window(number("the stream window", limits.stream_window_bytes)?)
+        .receive_window(number("the connection window", limits.connection_window_bytes)?)
+        .send_window(limits.send_window_bytes)
+        .max_idle_timeout(Some(IdleTimeout::try_from(limits.idle_timeout).map_err(|_| "the idle timeout is too long".to_owned())?))
+        // HTTP datagrams are not offered yet.
+        .datagram_receive_buffer_size(None);
+    match congestion {
+        Congestion::Cubic => config.congestion_controller_factory(Arc::new(congestion::CubicConfig::default())),
+        Congestion::NewReno => config.congestion_controller_factory(Arc::new(congestion::NewRenoConfig::default())),
+        Congestion::Bbr => config.congestion_controller_factory(Arc::new(congestion::BbrConfig::default())),
+    };
+    Ok(config)
+}
+
+/// One endpoint and its connections.
+pub(crate) struct Quinn {
+    endpoint: quinn_proto::Endpoint,
+    transport: Arc<TransportConfig>,
+    connections: Vec<Option<Connection>>,
+    generation: u32,
+    events: VecDeque<(ConnectionKey, Event)>,
+    /// Answers that belong to no connection: version negotiation, refusals, stateless resets.
+    answers: VecDeque<(quinn_proto::Transmit, Vec<u8>)>,
+    /// Connections that may have something to send, each at most once.
+    sending: VecDeque<ConnectionKey>,
+    deadlines: BinaryHeap<Reverse<(Instant, ConnectionKey)>>,
+    stats: Arc<Stats>,
+    scratch: Vec<u8>,
+}
+
+struct Connection {
+    inner: quinn_proto::Connection,
+    key: ConnectionKey,
+    began: Instant,
+    deadline: Option<Instant>,
+    /// The earliest entry for this connection in the heap of deadlines.
+    queued_deadline: Option<Instant>,
+    sending: bool,
+    /// Trains sent since another connection had its turn.
+    trains: u32,
+    closed: bool,
+}
+
+impl Ord for ConnectionKey {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.index, self.generation).cmp(&(other.index, other.generation))
+    }
+}
+
+impl PartialOrd for ConnectionKey {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Quinn {
+    /// `may_fragment`: the socket cannot keep the kernel from fragmenting, so the path MTU cannot be probed.
+    pub(crate) fn new(config: &QuinnConfig, worker: u8, may_fragment: bool, stats: Arc<Stats>) -> Self {
+        let mut endpoint = config.endpoint.clone();
+        let ids = config.ids.clone();
+        endpoint.cid_generator(move || Box::new(ids.generator(worker)));
+        Self {
+            endpoint: quinn_proto::Endpoint::new(Arc::new(endpoint), config.server.clone().map(Arc::new), !may_fragment, None),
+            transport: config.transport.clone(),
+            connections: Vec::new(),
+            generation: 0,
+            events: VecDeque::new(),
+            answers: VecDeque::new(),
+            sending: VecDeque::new(),
+            deadlines: BinaryHeap::new(),
+            stats,
+            scratch: Vec::new(),
+        }
+    }
+
+    fn connection(&mut self, key: ConnectionKey) -> Option<&mut Connection> {
+        self.connections.get_mut(key.index as usize)?.as_mut().filter(|connection| connection.key == key)
+    }
+
+    /// The connection of `key`, marked as having something to send.
+    fn touch(&mut self, key: ConnectionKey) -> Option<&mut Connection> {
+        let connection = self.connections.get_mut(key.index as usize)?.as_mut().filter(|connection| connection.key == key)?;
+        if !connection.sending {
+            connection.sending = true;
+            self.sending.push_back(key);
+        }
+        Some(connection)
+    }
+
+    fn insert(&mut self, now: Instant, handle: ConnectionHandle, inner: quinn_proto::Connection) -> ConnectionKey {
+        self.generation = self.generation.wrapping_add(1);
+        let key = ConnectionKey { index: handle.0 as u32, generation: self.generation };
+        let index = handle.0;
+        if self.connections.len() <= index {
+            self.connections.resize_with(index + 1, || None);
+        }
+        self.connections[index] =
+            Some(Connection { inner, key, began: now, deadline: None, queued_deadline: None, sending: false, trains: 0, closed: false });
+        key
+    }
+
+    fn accept(&mut self, now: Instant, incoming: quinn_proto::Incoming) {
+        let remote = incoming.remote_address();
+        self.scratch.clear();
+        match self.endpoint.accept(incoming, now, &mut self.scratch, None) {
+            Ok((handle, connection)) => {
+                let key = self.insert(now, handle, connection);
+                self.stats.quic_accepted.add(1);
+                self.events.push_back((key, Event::Accepted { remote }));
+                self.drive(now, key);
+            }
+            Err(error) => {
+                self.stats.quic_refused.add(1);
+                if let Some(transmit) = error.response {
+                    self.answer(transmit);
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self, transmit: quinn_proto::Transmit) {
+        self.answers.push_back((transmit, std::mem::take(&mut self.scratch)));
+    }
+
+    /// After input: what it caused comes out as events, and perhaps as packets.
+    fn drive(&mut self, now: Instant, key: ConnectionKey) {
+        self.settle(now, key);
+        self.touch(key);
+    }
+
+    /// Moves events between connection and endpoint, and the connection's own to the caller; queues its deadline.
+    fn settle(&mut self, now: Instant, key: ConnectionKey) {
+        let Self { endpoint, connections, events, deadlines, .. } = self;
+        let Some(slot) = connections.get_mut(key.index as usize) else { return };
+        let Some(connection) = slot.as_mut().filter(|connection| connection.key == key) else { return };
+        let mut drained = false;
+        while let Some(event) = connection.inner.poll_endpoint_events() {
+            drained |= event.is_drained();
+            if let Some(event) = endpoint.handle_event(ConnectionHandle(key.index as usize), event) {
+                connection.inner.handle_event(event);
+            }
+        }
+        while let Some(event) = connection.inner.poll() {
+            connection.translate(now, event, events);
+        }
+        if drained {
+            *slot = None;
+            return;
+        }
+        connection.deadline = connection.inner.poll_timeout();
+        if let Some(deadline) = connection.deadline
+            && connection.queued_deadline.is_none_or(|queued| deadline < queued)
+        {
+            connection.queued_deadline = Some(deadline);
+            deadlines.push(Reverse((deadline, key)));
+        }
+    }
+}
+
+impl Connection {
+    fn translate(&mut self, now: Instant, event: quinn_proto::Event, events: &mut VecDeque<(ConnectionKey, Event)>) {
+        let key = self.key;
+        let mut push = |event| events.push_back((key, event));
+        match event {
+            quinn_proto::Event::Connected => push(Event::Connected { handshake: now.saturating_duration_since(self.began) }),
+            quinn_proto::Event::ConnectionLost { reason } => {
+                if !std::mem::replace(&mut self.closed, true) {
+                    push(Event::Closed(closed(reason)));
+                }
+            }
+            quinn_proto::Event::Stream(StreamEvent::Opened { dir }) => {
+                while let Some(id) = self.inner.streams().accept(dir) {
+                    push(Event::Readable(from_quinn(id)));
+                }
+            }
+            quinn_proto::Event::Stream(StreamEvent::Readable { id }) => push(Event::Readable(from_quinn(id))),
+            quinn_proto::Event::Stream(StreamEvent::Writable { id }) => push(Event::Writable(from_quinn(id))),
+            quinn_proto::Event::Stream(StreamEvent::Stopped { id, error_code }) => {
+                push(Event::Stopped(from_quinn(id), error_code.into_inner()));
+            }
+            quinn_proto::Event::Stream(StreamEvent::Available { .. }) => push(Event::Available),
+            quinn_proto::Event::Stream(StreamEvent::Finished { .. }) => push(Event::Acknowledged),
+            quinn_proto::Event::HandshakeDataReady | quinn_proto::Event::DatagramReceived | quinn_proto::Event::DatagramsUnblocked => {}
+        }
+    }
+}
+
+impl Transport for Quinn {
+    fn handle_datagram(&mut self, now: Instant, datagram: Datagram) {
+        self.scratch.clear();
+        let ecn = datagram.ecn.map(to_codepoint);
+        match self.endpoint.handle(now, datagram.remote, datagram.local_ip, ecn, datagram.data, &mut self.scratch) {
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                if let Some(Some(connection)) = self.connections.get_mut(handle.0) {
+                    let key = connection.key;
+                    connection.inner.handle_event(event);
+                    self.drive(now, key);
+                }
+            }
+            Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, incoming),
+            Some(DatagramEvent::Response(transmit)) => {
+                // Version negotiation is the only answer with a long header and version 0 (RFC 9000, section 17.2.1).
+                if matches!(self.scratch.get(..5), Some([first, 0, 0, 0, 0]) if first & 0x80 != 0) {
+                    self.stats.version_negotiations_sent.add(1);
+                } else {
+                    self.stats.stateless_answers_sent.add(1);
+                }
+                self.answer(transmit);
+            }
+            None => self.stats.datagrams_ignored.add(1),
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        while let Some(Reverse((deadline, key))) = self.deadlines.peek().copied() {
+            if deadline > now {
+                break;
+            }
+            self.deadlines.pop();
+            let Some(connection) = self.connection(key) else { continue };
+            if connection.queued_deadline == Some(deadline) {
+                connection.queued_deadline = None;
+            }
+            if connection.deadline.is_some_and(|deadline| deadline <= now) {
+                connection.inner.handle_timeout(now);
+            }
+            // Puts the deadline, which may have moved back, into the heap again.
+            self.drive(now, key);
+        }
+    }
+
+    fn poll_timeout(&mut self) -> Option<Instant> {
+        self.deadlines.peek().map(|Reverse((deadline, _))| *deadline)
+    }
+
+    fn poll_event(&mut self) -> Option<(ConnectionKey, Event)> {
+        self.events.pop_front()
+    }
+
+    fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    fn poll_transmit(&mut self, now: Instant, max_segments: usize, buffer: &mut Vec<u8>) -> Option<Transmit> {
+        buffer.clear();
+        if let Some((transmit, data)) = self.answers.pop_front() {
+            buffer.extend_from_slice(&data);
+            return Some(from_transmit(&transmit));
+        }
+        while let Some(&key) = self.sending.front() {
+            if let Some(connection) = self.connection(key) {
+                if let Some(transmit) = connection.inner.poll_transmit(now, max_segments, buffer) {
+                    // A long transfer must not hold up the others: after some trains the next connection has its turn.
+                    connection.trains += 1;
+                    if connection.trains >= TRAINS_PER_TURN {
+                        connection.trains = 0;
+                        self.sending.rotate_left(1);
+                    }
+                    return Some(from_transmit(&transmit));
+                }
+                connection.trains = 0;
+                connection.sending = false;
+            }
+            self.sending.pop_front();
+            self.settle(now, key);
+        }
+        None
+    }
+
+    fn connect(&mut self, now: Instant, remote: SocketAddr, server_name: &str, tls: &ClientTls) -> Result<ConnectionKey, String> {
+        let mut config = quinn_proto::ClientConfig::new(tls.0.clone());
+        config.transport_config(self.transport.clone());
+        let (handle, connection) = self.endpoint.connect(now, config, remote, server_name).map_err(|error| error.to_string())?;
+        let key = self.insert(now, handle, connection);
+        self.drive(now, key);
+        Ok(key)
+    }
+
+    fn refuse_new(&mut self) {
+        self.endpoint.set_server_config(None);
+    }
+
+    fn close(&mut self, now: Instant, key: ConnectionKey, code: u64, reason: &str) {
+        let code = varint(code);
+        if let Some(connection) = self.connection(key) {
+            connection.inner.close(now, code, Bytes::copy_from_slice(reason.as_bytes()));
+            if !std::mem::replace(&mut connection.closed, true) {
+                self.events.push_back((key, Event::Closed(Closed::Locally)));
+            }
+            self.drive(now, key);
+        }
+    }
+
+    fn wants_to_send(&self) -> bool {
+        !self.sending.is_empty() || !self.answers.is_empty()
+    }
+
+    fn open(&mut self, key: ConnectionKey, dir: Dir) -> Option<StreamId> {
+        let dir = match dir {
+            Dir::Bidi => quinn_proto::Dir::Bi,
+            Dir::Uni => quinn_proto::Dir::Uni,
+        };
+        self.connection(key)?.inner.streams().open(dir).map(from_quinn)
+    }
+
+    fn read(&mut self, key: ConnectionKey, stream: StreamId) -> Read {
+        let Some(connection) = self.connection(key) else { return Read::Gone };
+        let mut stream = connection.inner.recv_stream(to_quinn(stream));
+        let (read, credit) = {
+            let mut chunks = match stream.read(true) {
+                Ok(chunks) => chunks,
+                Err(ReadableError::ClosedStream | ReadableError::IllegalOrderedRead) => return Read::Gone,
+            };
+            let read = match chunks.next(usize::MAX) {
+                Ok(Some(chunk)) => Read::Data(chunk.bytes),
+                Ok(None) => Read::Finished,
+                Err(ReadError::Blocked) => Read::Blocked,
+                Err(ReadError::Reset(code)) => Read::Reset(code.into_inner()),
+            };
+            (read, chunks.finalize())
+        };
+        if credit.should_transmit() {
+            self.touch(key);
+        }
+        read
+    }
+
+    fn write(&mut self, key: ConnectionKey, stream: StreamId, chunks: &mut VecDeque<Bytes>) -> Write {
+        let Some(connection) = self.touch(key) else { return Write::Stopped };
+        let mut stream = connection.inner.send_stream(to_quinn(stream));
+        while !chunks.is_empty() {
+            match stream.write_chunks(chunks.make_contiguous()) {
+                // A chunk taken in part has been cut at its front by the library.
+                Ok(written) => drop(chunks.drain(..written.chunks)),
+                Err(WriteError::Blocked) => return Write::Blocked,
+                Err(WriteError::Stopped(_) | WriteError::ClosedStream) => return Write::Stopped,
+            }
+        }
+        Write::Done
+    }
+
+    fn finish(&mut self, key: ConnectionKey, stream: StreamId) {
+        if let Some(connection) = self.touch(key) {
+            // An error says that the peer has stopped the stream; then there is nothing to finish.
+            let _ = connection.inner.send_stream(to_quinn(stream)).finish();
+        }
+    }
+
+    fn reset(&mut self, key: ConnectionKey, stream: StreamId, code: u64) {
+        if let Some(connection) = self.touch(key) {
+            // An error says that the stream is gone already.
+            let _ = connection.inner.send_stream(to_quinn(stream)).reset(varint(code));
+        }
+    }
+
+    fn stop(&mut self, key: ConnectionKey, stream: StreamId, code: u64) {
+        if let Some(connection) = self.touch(key) {
+            // An error says that the stream is gone already.
+            let _ = connection.inner.recv_stream(to_quinn(stream)).stop(varint(code));
+        }
+    }
+}
+
+fn closed(reason: ConnectionError) -> Closed {
+    match reason {
+        ConnectionError::ApplicationClosed(close) => {
+            Closed::ByPeer { code: close.error_code.into_inner(), reason: String::from_utf8_lossy(&close.reason).into_owned() }
+        }
+        ConnectionError::LocallyClosed => Closed::Locally,
+        ConnectionError::TimedOut => Closed::TimedOut,
+        ConnectionError::Reset => Closed::Reset,
+        other => Closed::Transport(other.to_string()),
+    }
+}
+
+fn varint(code: u64) -> VarInt {
+    VarInt::from_u64(code).unwrap_or(VarInt::MAX)
+}
+
+fn to_quinn(stream: StreamId) -> quinn_proto::StreamId {
+    varint(stream.into()).into()
+}
+
+fn from_quinn(stream: quinn_proto::StreamId) -> StreamId {
+    StreamId::from(VarInt::from(stream).into_inner())
+}
+
+fn from_transmit(transmit: &quinn_proto::Transmit) -> Transmit {
+    Transmit {
+        remote: transmit.destination,
+        local_ip: transmit.src_ip,
+        ecn: transmit.ecn.map(from_codepoint),
+        size: transmit.size,
+        segment_size: transmit.segment_size,
+    }
+}
+
+fn to_codepoint(ecn: Ecn) -> EcnCodepoint {
+    match ecn {
+        Ecn::Ect0 => EcnCodepoint::Ect0,
+        Ecn::Ect1 => EcnCodepoint::Ect1,
+        Ecn::Ce => EcnCodepoint::Ce,
+    }
+}
+
+fn from_codepoint(ecn: EcnCodepoint) -> Ecn {
+    match ecn {
+        EcnCodepoint::Ect0 => Ecn::Ect0,
+        EcnCodepoint::Ect1 => Ecn::Ect1,
+        EcnCodepoint::Ce => Ecn::Ce,
+    }
+}

@@ -1,0 +1,136 @@
+//! A UDP socket with batched receive, GRO, GSO and ECN.
+
+use std::io::{self, IoSliceMut};
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+
+use bytes::BytesMut;
+use mio::Interest;
+use mio::unix::SourceFd;
+use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, UdpSockRef, UdpSocketState};
+
+use crate::runtime::{ReactorHandle, Registration};
+use crate::transport::{Datagram, Ecn, Transmit};
+
+/// The most bytes of one datagram, or of a train that GRO made of several.
+const MAX_DATAGRAM: usize = 65_535;
+
+pub(crate) struct UdpSocket {
+    socket: std::net::UdpSocket,
+    state: UdpSocketState,
+    is_v6: bool,
+    registration: Registration,
+}
+
+/// Buffers for one batch, shared by all sockets of a worker. Memory that no datagram has filled is never touched.
+pub(crate) struct ReceiveBuffers {
+    storage: Vec<u8>,
+    meta: [RecvMeta; BATCH_SIZE],
+}
+
+impl ReceiveBuffers {
+    pub(crate) fn new() -> Self {
+        Self { storage: vec![0; BATCH_SIZE * MAX_DATAGRAM], meta: [RecvMeta::default(); BATCH_SIZE] }
+    }
+}
+
+impl UdpSocket {
+    pub(crate) fn new(socket: std::net::UdpSocket, reactor: &ReactorHandle) -> io::Result<Self> {
+        let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
+        let registration = reactor.register(&mut SourceFd(&socket.as_raw_fd()), Interest::READABLE | Interest::WRITABLE)?;
+        let is_v6 = socket.local_addr()?.is_ipv6();
+        Ok(Self { socket, state, is_v6, registration })
+    }
+
+    pub(crate) fn may_fragment(&self) -> bool {
+        self.state.may_fragment()
+    }
+
+    /// Datagrams of `size` bytes that one system call can send.
+    pub(crate) fn max_segments(&self) -> usize {
+        // A train has to fit into one datagram's length field.
+        const LARGEST_MTU_COMMONLY_SEEN: usize = 1500;
+        self.state.max_gso_segments().clamp(1, MAX_DATAGRAM / LARGEST_MTU_COMMONLY_SEEN)
+    }
+
+    pub(crate) fn is_readable(&self) -> bool {
+        self.registration.readiness().is_readable()
+    }
+
+    pub(crate) fn is_writable(&self) -> bool {
+        self.registration.readiness().is_writable()
+    }
+
+    /// Receives one batch and hands its datagrams to `take`. Returns whether anything came.
+    pub(crate) fn receive(&self, buffers: &mut ReceiveBuffers, mut take: impl FnMut(Datagram)) -> bool {
+        let mut slices = [const { None }; BATCH_SIZE];
+        for (slice, chunk) in slices.iter_mut().zip(buffers.storage.chunks_exact_mut(MAX_DATAGRAM)) {
+            *slice = Some(IoSliceMut::new(chunk));
+        }
+        let mut slices = slices.map(|slice| slice.expect("invariant: there is storage for each slice"));
+        let count = match self.state.recv(UdpSockRef::from(&self.socket), &mut slices, &mut buffers.meta) {
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.registration.readiness().clear_readable();
+                return false;
+            }
+            // An ICMP error of an earlier datagram. It says nothing of this socket; the next call receives again.
+            Err(_) => return true,
+        };
+        for (meta, slice) in buffers.meta.iter().zip(&slices).take(count) {
+            let mut data = BytesMut::from(&slice[..meta.len]);
+            while !data.is_empty() {
+                let datagram = data.split_to(meta.stride.clamp(1, data.len()));
+                take(Datagram { remote: canonical(meta.addr), local_ip: meta.dst_ip, ecn: meta.ecn.map(from_codepoint), data: datagram });
+            }
+        }
+        true
+    }
+
+    /// Sends a train. `WouldBlock` means that it has to be sent again once the socket is writable.
+    pub(crate) fn send(&self, transmit: &Transmit, contents: &[u8]) -> io::Result<()> {
+        let result = self.state.try_send(
+            UdpSockRef::from(&self.socket),
+            &quinn_udp::Transmit {
+                destination: if self.is_v6 { mapped(transmit.remote) } else { transmit.remote },
+                ecn: transmit.ecn.map(to_codepoint),
+                contents,
+                segment_size: transmit.segment_size,
+                src_ip: transmit.local_ip,
+            },
+        );
+        if matches!(&result, Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
+            self.registration.readiness().clear_writable();
+        }
+        result
+    }
+}
+
+/// IPv4 addresses as such, also where an IPv6 socket received from them.
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// IPv4 addresses in the form that an IPv6 socket sends to.
+fn mapped(address: SocketAddr) -> SocketAddr {
+    match address {
+        SocketAddr::V4(v4) => SocketAddr::new(v4.ip().to_ipv6_mapped().into(), v4.port()),
+        SocketAddr::V6(_) => address,
+    }
+}
+
+fn from_codepoint(ecn: EcnCodepoint) -> Ecn {
+    match ecn {
+        EcnCodepoint::Ect0 => Ecn::Ect0,
+        EcnCodepoint::Ect1 => Ecn::Ect1,
+        EcnCodepoint::Ce => Ecn::Ce,
+    }
+}
+
+fn to_codepoint(ecn: Ecn) -> EcnCodepoint {
+    match ecn {
+        Ecn::Ect0 => EcnCodepoint::Ect0,
+        Ecn::Ect1 => EcnCodepoint::Ect1,
+        Ecn::Ce => EcnCodepoint::Ce,
+    }
+}

@@ -1,0 +1,393 @@
+//! The worker: one descriptor, one function.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context as TaskContext, Waker};
+use std::time::{Duration, Instant};
+
+use http::HeaderValue;
+
+use crate::client::Connector;
+use crate::config::{Budget, Config};
+use crate::context::Context;
+use crate::handler::Handler;
+use crate::http3::Http3;
+use crate::listen::{Sockets, client_socket};
+use crate::runtime::{Executor, Handle, Reactor, Timers, TurnGuard, Wakeup};
+use crate::stats::Stats;
+use crate::tcp::TcpListener;
+use crate::tls::Identity;
+use crate::transport::{ConnectionIds, Datagram, Quinn, QuinnConfig, Transmit, Transport, steer};
+use crate::udp::{ReceiveBuffers, UdpSocket};
+
+/// Datagrams that wait for a worker because another one received them. More are dropped: QUIC repairs the loss.
+const MAILBOX_DATAGRAMS: usize = 4096;
+
+/// What workers of one process share, so that any of them can handle or pass on what the kernel gives it.
+#[derive(Clone)]
+pub struct Group {
+    members: Arc<[Member]>,
+    ids: ConnectionIds,
+}
+
+#[derive(Default)]
+struct Member {
+    mailbox: Mutex<VecDeque<(usize, Datagram)>>,
+    wakeup: Mutex<Option<Arc<Wakeup>>>,
+    stats: Arc<Stats>,
+}
+
+impl Group {
+    /// A group of `workers` workers, 256 at the most: the number fits into one byte of a connection ID.
+    pub fn new(workers: usize) -> Self {
+        let members = (0..workers.clamp(1, 256)).map(|_| Member::default()).collect();
+        Self { members, ids: ConnectionIds::default() }
+    }
+
+    /// The number of workers.
+    pub fn size(&self) -> usize {
+        self.members.len()
+    }
+
+    /// The counters of all workers.
+    pub fn stats(&self) -> impl Iterator<Item = &Arc<Stats>> {
+        self.members.iter().map(|member| &member.stats)
+    }
+
+    /// Gives every worker a turn.
+    pub(crate) fn wake_all(&self) {
+        for member in &*self.members {
+            if let Some(wakeup) = &*member.wakeup.lock().unwrap_or_else(PoisonError::into_inner) {
+                wakeup.notify();
+            }
+        }
+    }
+
+    fn pass_on(&self, worker: usize, socket: usize, datagram: Datagram) -> bool {
+        let member = &self.members[worker];
+        {
+            let mut mailbox = member.mailbox.lock().unwrap_or_else(PoisonError::into_inner);
+            if mailbox.len() >= MAILBOX_DATAGRAMS {
+                return false;
+            }
+            mailbox.push_back((socket, datagram));
+        }
+        if let Some(wakeup) = &*member.wakeup.lock().unwrap_or_else(PoisonError::into_inner) {
+            wakeup.notify();
+        }
+        true
+    }
+
+    fn collect(&self, worker: usize) -> VecDeque<(usize, Datagram)> {
+        std::mem::take(&mut *self.members[worker].mailbox.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Owns sockets, connections and the futures of one thread.
+///
+/// To its host it is a descriptor, readable when there is something to do, and [`Worker::turn`]. A host with an event loop waits
+/// for the descriptor there and calls `turn` with the time; a host without one calls [`Worker::wait`] in between. A turn does
+/// what is ready within its [`Budget`] and makes the descriptor readable again if something is left.
+pub struct Worker {
+    number: u8,
+    reactor: Reactor,
+    executor: Executor,
+    timers: Timers,
+    wakeup: Arc<Wakeup>,
+    group: Group,
+    context: Rc<Context>,
+    tcp: Vec<TcpListener>,
+    quic: Vec<QuicSocket>,
+    buffers: ReceiveBuffers,
+    drain: Option<Drain>,
+}
+
+/// A UDP socket and the connections on it.
+struct QuicSocket {
+    udp: UdpSocket,
+    http3: Http3<Quinn>,
+    outgoing: Vec<u8>,
+    /// A train that the socket did not take yet; it waits in `outgoing`.
+    blocked: Option<Transmit>,
+}
+
+struct Drain {
+    until: Instant,
+    forced: bool,
+}
+
+impl Worker {
+    /// Worker `number` of `group`. It has no socket yet.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no descriptor left, or `number` is not one of the group's.
+    pub fn new(number: usize, group: &Group, config: Config, handler: impl Handler) -> io::Result<Self> {
+        let member = group.members.get(number).ok_or_else(|| io::Error::other("no such worker in the group"))?;
+        let (reactor, waker) = Reactor::new()?;
+        let wakeup = Arc::new(Wakeup::new(waker));
+        *member.wakeup.lock().unwrap_or_else(PoisonError::into_inner) = Some(wakeup.clone());
+        let executor = Executor::new(wakeup.clone());
+        let timers = Timers::default();
+        let handle = Handle::new(executor.clone(), timers.clone(), reactor.handle().clone(), wakeup.clone(), Instant::now());
+        let context = Context::new(handle, config, Rc::new(handler), member.stats.clone());
+        Ok(Self {
+            number: number as u8,
+            reactor,
+            executor,
+            timers,
+            wakeup,
+            group: group.clone(),
+            context,
+            tcp: Vec::new(),
+            quic: Vec::new(),
+            buffers: ReceiveBuffers::new(),
+            drain: None,
+        })
+    }
+
+    /// Serves `sockets`, with `identity` where they are secure.
+    ///
+    /// All workers of a group have to be given the shares of the same listeners in the same order.
+    ///
+    /// # Errors
+    ///
+    /// When the sockets are secure and there is no identity, or the system refuses to watch them.
+    pub fn listen(&mut self, sockets: Sockets, identity: Option<&Identity>) -> io::Result<()> {
+        let identity = match identity {
+            Some(identity) if sockets.secure => Some(identity),
+            None if sockets.secure => return Err(io::Error::other("a secure listener needs an identity")),
+            _ => None,
+        };
+        let port = sockets.address.port();
+        let alt_svc = sockets
+            .udp
+            .is_some()
+            .then(|| HeaderValue::from_str(&format!("h3=\":{port}\"; ma=86400")).expect("invariant: a port is visible ASCII"));
+        self.tcp.push(TcpListener::new(sockets.tcp, identity, alt_svc, self.reactor.handle())?);
+        if let (Some(udp), Some(identity)) = (sockets.udp, identity) {
+            self.add_quic(udp, Some(identity))?;
+        }
+        Ok(())
+    }
+
+    /// Opens connections to servers, with TLS as `tls` says; its ALPN protocols are set as needed.
+    ///
+    /// # Errors
+    ///
+    /// When no UDP socket can be had, or `tls` does not allow TLS 1.3.
+    pub fn connector(&mut self, tls: &rustls::ClientConfig) -> io::Result<Connector> {
+        let udp = client_socket()?;
+        let http3 = self.add_quic(udp, None)?.http3.client();
+        Connector::new(self.handle().clone(), tls, http3).map_err(io::Error::other)
+    }
+
+    fn add_quic(&mut self, udp: std::net::UdpSocket, identity: Option<&Identity>) -> io::Result<&QuicSocket> {
+        let udp = UdpSocket::new(udp, self.reactor.handle())?;
+        let config = &self.context.config;
+        let tls = identity.map(|identity| identity.quic().clone());
+        let quinn = QuinnConfig::new(&config.transport, config.congestion, tls, self.group.ids.clone()).map_err(io::Error::other)?;
+        let transport = Quinn::new(&quinn, self.number, udp.may_fragment(), self.context.stats.clone());
+        let http3 = Http3::new(transport, self.context.clone());
+        self.quic.push(QuicSocket { udp, http3, outgoing: Vec::new(), blocked: None });
+        Ok(&self.quic[self.quic.len() - 1])
+    }
+
+    /// For futures and handlers on this worker.
+    pub fn handle(&self) -> &Handle {
+        &self.context.handle
+    }
+
+    /// Blocks until there is something to do, at most `timeout`. For hosts without an event loop.
+    ///
+    /// # Errors
+    ///
+    /// Those of the poller, which leave nothing that the worker could go on with.
+    pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.reactor.poll(timeout).map(drop)
+    }
+
+    /// Does what is ready, within the budget. `now` must not go back from one turn to the next.
+    ///
+    /// # Errors
+    ///
+    /// Those of the poller, which leave nothing that the worker could go on with.
+    pub fn turn(&mut self, now: Instant) -> io::Result<()> {
+        let wakeup = self.wakeup.clone();
+        let _in_turn = TurnGuard::enter(&wakeup);
+        self.context.handle.set_now(now);
+        let mut left = self.context.config.budget;
+        let mut more_events = self.reactor.poll(Some(Duration::ZERO))?;
+        self.timers.advance(now);
+        self.quic.iter_mut().for_each(|quic| quic.http3.transport.handle_timeout(now));
+        self.take_mail(now);
+        loop {
+            self.accept(&mut left);
+            self.receive(now, &mut left);
+            left.polls -= self.executor.run(left.polls);
+            self.quic.iter_mut().for_each(|quic| quic.http3.process(now));
+            let spent = left.polls == 0;
+            if spent || !self.has_work(&left) {
+                break;
+            }
+        }
+        self.quic.iter_mut().for_each(|quic| quic.send(now, &mut left.sends, &self.context.stats));
+        self.drain(now);
+        // Sending may have raised events, and what was not done for want of budget waits.
+        more_events |= self.has_work(&self.context.config.budget) || self.quic.iter().any(QuicSocket::can_send);
+        if more_events {
+            self.wakeup.notify_descriptor()?;
+        }
+        let deadline = self.next_deadline();
+        self.reactor.arm(now, deadline)
+    }
+
+    /// Begins to end: no new connection, GOAWAY to those there are, and what runs is finished until `grace` is over.
+    ///
+    /// The worker is done when [`Worker::is_finished`] says so.
+    pub fn shut_down(&mut self, now: Instant, grace: Duration) {
+        if self.drain.is_some() {
+            return;
+        }
+        self.tcp.clear();
+        self.context.shutdown.begin();
+        self.quic.iter_mut().for_each(|quic| quic.http3.go_away(now));
+        self.drain = Some(Drain { until: now + grace, forced: false });
+        self.wakeup.notify();
+    }
+
+    /// Whether a shutdown is complete.
+    pub fn is_finished(&self) -> bool {
+        let Some(drain) = &self.drain else { return false };
+        let idle = self.context.stats.tcp_open.value() == 0 && self.quic.iter().all(|quic| quic.http3.is_idle() && !quic.has_pending());
+        idle || drain.forced
+    }
+
+    fn drain(&mut self, now: Instant) {
+        if let Some(drain) = &mut self.drain
+            && now >= drain.until
+            && !drain.forced
+        {
+            drain.forced = true;
+            for quic in &mut self.quic {
+                quic.http3.close_all(now);
+                quic.http3.process(now);
+                quic.send(now, &mut { usize::MAX }, &self.context.stats);
+            }
+        }
+    }
+
+    fn accept(&mut self, left: &mut Budget) {
+        // The sleep of a pause wakes the worker by its timer; there is no future to wake.
+        let mut cx = TaskContext::from_waker(Waker::noop());
+        for listener in &mut self.tcp {
+            listener.poll_pause(&mut cx);
+            if listener.is_ready() {
+                left.accepts -= listener.accept(left.accepts, &self.context);
+            }
+        }
+    }
+
+    fn receive(&mut self, now: Instant, left: &mut Budget) {
+        let Self { quic, buffers, group, context, number, .. } = self;
+        for (index, quic) in quic.iter_mut().enumerate() {
+            while left.receive_batches > 0 && quic.udp.is_readable() {
+                left.receive_batches -= 1;
+                let transport = &mut quic.http3.transport;
+                let more = quic.udp.receive(buffers, |datagram| {
+                    context.stats.datagrams_received.add(1);
+                    match steer(&group.ids, &datagram.data) {
+                        Some(worker) if worker != *number && usize::from(worker) < group.size() => {
+                            let passed = group.pass_on(worker.into(), index, datagram);
+                            let counter = if passed { &context.stats.strays_passed_on } else { &context.stats.strays_dropped };
+                            counter.add(1);
+                        }
+                        _ => transport.handle_datagram(now, datagram),
+                    }
+                });
+                if !more {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn take_mail(&mut self, now: Instant) {
+        if self.group.size() == 1 {
+            return;
+        }
+        for (socket, datagram) in self.group.collect(self.number.into()) {
+            if let Some(quic) = self.quic.get_mut(socket) {
+                quic.http3.transport.handle_datagram(now, datagram);
+            }
+        }
+    }
+
+    fn has_work(&self, left: &Budget) -> bool {
+        (left.polls > 0 && !self.executor.is_idle())
+            || (left.accepts > 0 && self.tcp.iter().any(TcpListener::is_ready))
+            || self.quic.iter().any(|quic| (left.receive_batches > 0 && quic.udp.is_readable()) || quic.http3.has_work())
+    }
+
+    fn next_deadline(&mut self) -> Option<Instant> {
+        let quic = self.quic.iter_mut().filter_map(|quic| quic.http3.poll_timeout()).min();
+        let drain = self.drain.as_ref().filter(|drain| !drain.forced).map(|drain| drain.until);
+        [self.timers.next_deadline(), quic, drain].into_iter().flatten().min()
+    }
+}
+
+impl AsFd for Worker {
+    /// The one descriptor: readable when a turn has something to do.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.reactor.as_fd()
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let member = &self.group.members[usize::from(self.number)];
+        *member.wakeup.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+impl QuicSocket {
+    /// Sends what the connections have, at most `budget` trains.
+    fn send(&mut self, now: Instant, budget: &mut usize, stats: &Stats) {
+        if !self.udp.is_writable() {
+            return;
+        }
+        while *budget > 0 {
+            let transmit = match self.blocked.take() {
+                Some(transmit) => transmit,
+                None => match self.http3.transport.poll_transmit(now, self.udp.max_segments(), &mut self.outgoing) {
+                    Some(transmit) => transmit,
+                    None => return,
+                },
+            };
+            *budget -= 1;
+            match self.udp.send(&transmit, &self.outgoing[..transmit.size]) {
+                Ok(()) => {
+                    let segment = transmit.segment_size.unwrap_or(transmit.size).max(1);
+                    stats.datagrams_sent.add(transmit.size.div_ceil(segment) as u64);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.blocked = Some(transmit);
+                    return;
+                }
+                // Lost, as on any link: too large for the path, no route, or refused by a firewall.
+                Err(_) => stats.datagrams_unsent.add(1),
+            }
+        }
+    }
+
+    fn can_send(&self) -> bool {
+        self.udp.is_writable() && self.has_pending()
+    }
+
+    fn has_pending(&self) -> bool {
+        self.blocked.is_some() || self.http3.transport.wants_to_send()
+    }
+}

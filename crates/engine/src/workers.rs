@@ -1,0 +1,180 @@
+//! Hosts for workers: one thread each, inside tokio.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tokio::io::unix::AsyncFd;
+use tokio::sync::Notify;
+
+use crate::config::Config;
+use crate::handler::Handler;
+use crate::listen::Listener;
+use crate::stats::Stats;
+use crate::tls::Identity;
+use crate::worker::{Group, Worker};
+
+/// Worker threads that serve the same listeners. Each runs a tokio runtime of its own, so that handlers find the one they expect.
+pub struct Workers {
+    group: Group,
+    threads: Vec<JoinHandle<io::Result<()>>>,
+    stop: Arc<Stop>,
+}
+
+#[derive(Default)]
+struct Stop {
+    grace: Mutex<Option<Duration>>,
+    begun: AtomicBool,
+    running: AtomicUsize,
+    ended: Notify,
+}
+
+/// Counts a running worker; its end, a panic included, is noticed.
+struct Running(Arc<Stop>);
+
+impl Running {
+    fn new(stop: Arc<Stop>) -> Self {
+        stop.running.fetch_add(1, Ordering::AcqRel);
+        Self(stop)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::AcqRel);
+        self.0.ended.notify_waiters();
+    }
+}
+
+impl Stop {
+    fn begin(&self, grace: Duration) {
+        *self.grace.lock().unwrap_or_else(PoisonError::into_inner) = Some(grace);
+        self.begun.store(true, Ordering::Release);
+    }
+
+    fn grace(&self) -> Option<Duration> {
+        // The flag keeps the lock out of every turn.
+        if self.begun.load(Ordering::Acquire) { *self.grace.lock().unwrap_or_else(PoisonError::into_inner) } else { None }
+    }
+}
+
+impl Workers {
+    /// Starts the workers of `group`, each with its share of `listeners` and the handler that `handler` makes for its number.
+    ///
+    /// # Errors
+    ///
+    /// When a thread cannot be started. What goes wrong inside of one is the result of [`Workers::join`].
+    pub fn start<H: Handler>(
+        group: Group,
+        listeners: Vec<Listener>,
+        identity: Option<&Identity>,
+        config: &Config,
+        handler: impl Fn(usize) -> H + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        let mut shares: Vec<Vec<_>> = (0..group.size()).map(|_| Vec::new()).collect();
+        for listener in listeners {
+            for (share, sockets) in shares.iter_mut().zip(listener.into_sockets()) {
+                share.push(sockets);
+            }
+        }
+        let stop = Arc::<Stop>::default();
+        let handler = Arc::new(handler);
+        let mut threads = Vec::with_capacity(group.size());
+        for (number, share) in shares.into_iter().enumerate() {
+            let (group, identity, config) = (group.clone(), identity.cloned(), config.clone());
+            let (stop, handler) = (stop.clone(), handler.clone());
+            let running = Running::new(stop.clone());
+            let run = move || {
+                let _running = running;
+                let result = (|| {
+                    let mut worker = Worker::new(number, &group, config, handler(number))?;
+                    for sockets in share {
+                        worker.listen(sockets, identity.as_ref())?;
+                    }
+                    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+                    runtime.block_on(embed_in_tokio(&mut worker, |worker, now| {
+                        if let Some(grace) = stop.grace() {
+                            worker.shut_down(now, grace);
+                        }
+                        worker.is_finished()
+                    }))
+                })();
+                if result.is_err() {
+                    // The others would go on with a part of the connections missing: whoever supervises the process starts it anew.
+                    stop.begin(Duration::ZERO);
+                    group.wake_all();
+                }
+                result
+            };
+            threads.push(std::thread::Builder::new().name(format!("worker-{number}")).spawn(run)?);
+        }
+        Ok(Self { group, threads, stop })
+    }
+
+    /// The counters of each worker.
+    pub fn stats(&self) -> impl Iterator<Item = &Arc<Stats>> {
+        self.group.stats()
+    }
+
+    /// Begins a graceful shutdown: GOAWAY, then what runs is finished within `grace`.
+    pub fn shut_down(&self, grace: Duration) {
+        self.stop.begin(grace);
+        self.group.wake_all();
+    }
+
+    /// Ready when every worker has ended; [`Workers::join`] then returns at once.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it changes nothing.
+    pub async fn finished(&self) {
+        loop {
+            let ended = self.stop.ended.notified();
+            if self.stop.running.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    /// Waits for all workers.
+    ///
+    /// # Errors
+    ///
+    /// The first that a worker ended with.
+    pub fn join(self) -> io::Result<()> {
+        let results: Vec<_> = self.threads.into_iter().map(JoinHandle::join).collect();
+        results.into_iter().try_for_each(|result| result.unwrap_or_else(|_| Err(io::Error::other("a worker panicked"))))
+    }
+}
+
+/// Runs `worker` inside a tokio runtime, next to whatever else runs there, until `finished` says so after a turn.
+///
+/// # Errors
+///
+/// Those of [`Worker::turn`].
+///
+/// # Cancel safety
+///
+/// Dropped between turns, it leaves the worker as it is; another call goes on.
+pub async fn embed_in_tokio(worker: &mut Worker, mut finished: impl FnMut(&mut Worker, Instant) -> bool) -> io::Result<()> {
+    let descriptor = watch(worker.as_fd().try_clone_to_owned()?)?;
+    loop {
+        let now = Instant::now();
+        worker.turn(now)?;
+        if finished(worker, now) {
+            return Ok(());
+        }
+        // Cleared before the turn: what becomes ready during the turn makes it readable again.
+        descriptor.readable().await?.clear_ready();
+    }
+}
+
+#[expect(unsafe_code, reason = "tokio has no other way to watch a descriptor")]
+fn watch(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: the descriptor is owned by the `AsyncFd` from here on, so it stays open and the same as long as tokio watches it.
+    unsafe { AsyncFd::register_with_interest(descriptor, tokio::io::Interest::READABLE) }.map_err(Into::into)
+}

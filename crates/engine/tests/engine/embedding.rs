@@ -1,0 +1,158 @@
+//! The worker inside different hosts: one descriptor, one function.
+
+use std::cell::Cell;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use crate::support::{Bench, PROTOCOLS, fetch, get, hello, trust};
+use http::StatusCode;
+use pronghorn_engine::{Budget, Config, Group, Listener, Target, Worker, embed_in_tokio};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::Timespec;
+
+fn is_readable(worker: &Worker) -> bool {
+    let mut descriptors = [PollFd::from_borrowed_fd(worker.as_fd(), PollFlags::IN)];
+    poll(&mut descriptors, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
+}
+
+#[test]
+fn bare_worker_serves_the_three_protocols() {
+    let mut bench = Bench::new(1, &Config::default(), hello);
+    for protocol in PROTOCOLS {
+        let mut connection = bench.connect(protocol);
+        let answer = bench.run(async move { fetch(&mut connection, get("/")).await });
+        assert_eq!(answer, Ok((StatusCode::OK, "hello".into())), "{protocol}");
+    }
+}
+
+#[test]
+fn worker_waits_on_its_descriptor_alone() {
+    let mut bench = Bench::new(1, &Config::default(), hello);
+    let connector = bench.connector.clone();
+    let target = Target { remote: bench.address, server_name: "localhost".to_owned(), protocol: None, secure: true };
+    let done = Rc::new(Cell::new(false));
+    let mark = done.clone();
+    bench.client.handle().spawn(async move {
+        let mut connection = connector.connect(&target).await.unwrap();
+        assert_eq!(fetch(&mut connection, get("/")).await, Ok((StatusCode::OK, "hello".into())));
+        mark.set(true);
+    });
+    // Turns are given only to workers whose descriptor is readable, so whatever they need must make it so.
+    let began = Instant::now();
+    while !done.get() {
+        assert!(began.elapsed() < Duration::from_secs(60), "a worker was never woken");
+        let now = Instant::now();
+        for worker in bench.servers.iter_mut().chain([&mut bench.client]) {
+            if is_readable(worker) {
+                worker.turn(now).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn flood_is_taken_in_bounded_turns_that_are_resumed() {
+    const DATAGRAMS: u64 = 600;
+    let config = Config { budget: Budget { receive_batches: 1, ..Budget::default() }, ..Config::default() };
+    let mut bench = Bench::new(1, &config, hello);
+    let flood = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    for _ in 0..DATAGRAMS {
+        flood.send_to(&[0x55; 64], bench.address).unwrap();
+    }
+    let server = &mut bench.servers[0];
+    let (mut turns, mut most_per_turn, mut received) = (0, 0, 0);
+    while received < DATAGRAMS {
+        assert!(is_readable(server), "a turn ended early, with {received} of {DATAGRAMS} datagrams taken, and was not resumed");
+        server.turn(Instant::now()).unwrap();
+        let total = bench.stats[0].datagrams_received.value();
+        most_per_turn = most_per_turn.max(total - received);
+        received = total;
+        turns += 1;
+    }
+    assert!(turns > 5, "{DATAGRAMS} datagrams in {turns} turns, up to {most_per_turn} in one");
+    assert_eq!(bench.stats[0].datagrams_ignored.value(), DATAGRAMS);
+    // What is done leaves the descriptor quiet, or the host would spin.
+    server.turn(Instant::now()).unwrap();
+    assert!(!is_readable(server), "an idle worker asks for turns");
+}
+
+#[test]
+fn future_that_never_rests_does_not_hold_its_turn() {
+    let config = Config { budget: Budget { polls: 16, ..Budget::default() }, ..Config::default() };
+    let mut bench = Bench::new(1, &config, hello);
+    let polls = Rc::new(Cell::new(0_u64));
+    let counter = polls.clone();
+    bench.servers[0].handle().spawn(std::future::poll_fn(move |cx| {
+        counter.set(counter.get() + 1);
+        cx.waker().wake_by_ref();
+        std::task::Poll::<()>::Pending
+    }));
+    for turn in 1..=10 {
+        bench.servers[0].turn(Instant::now()).unwrap();
+        assert_eq!(polls.get(), turn * 16);
+        assert!(is_readable(&bench.servers[0]), "the future waits and nobody is told");
+    }
+    // Others are served all the same.
+    let mut connection = bench.connect(pronghorn_engine::Protocol::Http3);
+    let answer = bench.run(async move { fetch(&mut connection, get("/")).await });
+    assert_eq!(answer, Ok((StatusCode::OK, "hello".into())));
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn worker_in_tokio_shares_the_thread_under_a_flood() {
+    let trust = trust();
+    let config = Config { budget: Budget { receive_batches: 1, polls: 16, ..Budget::default() }, ..Config::default() };
+    let listener = Listener::secure((Ipv4Addr::LOCALHOST, 0).into(), 1, config.congestion).unwrap();
+    let address = listener.address();
+    let group = Group::new(1);
+    let mut server = Worker::new(0, &group, config, hello(0)).unwrap();
+    for sockets in listener.into_sockets() {
+        server.listen(sockets, Some(&trust.identity)).unwrap();
+    }
+    let stats = group.stats().next().unwrap().clone();
+    // Never rests, so the worker always has more to do than one turn allows.
+    server.handle().spawn(std::future::poll_fn(|cx| {
+        cx.waker().wake_by_ref();
+        std::task::Poll::<()>::Pending
+    }));
+
+    let refuse = |_, responder| drop(responder);
+    let mut client = Worker::new(0, &Group::new(1), Config::default(), refuse).unwrap();
+    let connector = client.connector(&trust.client).unwrap();
+    let answered = Rc::new(Cell::new(0));
+    let counter = answered.clone();
+    client.handle().spawn(async move {
+        for protocol in PROTOCOLS {
+            let target = Target { remote: address, server_name: "localhost".to_owned(), protocol: Some(protocol), secure: true };
+            let mut connection = connector.connect(&target).await.unwrap();
+            for _ in 0..20 {
+                assert_eq!(fetch(&mut connection, get("/")).await, Ok((StatusCode::OK, "hello".into())), "{protocol}");
+                counter.set(counter.get() + 1);
+            }
+        }
+    });
+
+    // Three tasks on one thread: the server under a flood, its client, and one that belongs to neither.
+    let flood = tokio::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let host_steps = Cell::new(0_u64);
+    let host = async {
+        while answered.get() < 60 {
+            flood.send_to(&[0x55; 64], address).await.unwrap();
+            host_steps.set(host_steps.get() + 1);
+            tokio::task::yield_now().await;
+        }
+    };
+    let all = async {
+        tokio::select! {
+            result = embed_in_tokio(&mut server, |_, _| false) => panic!("the server ended: {result:?}"),
+            result = embed_in_tokio(&mut client, |_, _| false) => panic!("the client ended: {result:?}"),
+            () = host => {}
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), all).await.expect("starved");
+    assert_eq!(answered.get(), 60);
+    assert!(host_steps.get() >= 60, "the host took {} steps beside 60 answers", host_steps.get());
+    assert!(stats.datagrams_ignored.value() > 0, "the flood never arrived");
+}

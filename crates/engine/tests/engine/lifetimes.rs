@@ -1,0 +1,230 @@
+//! What ends a connection: time, a shutdown, a peer that is gone. On a virtual clock.
+
+use std::cell::Cell;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::support::{Bench, PROTOCOLS, fetch, get, hello};
+use bytes::Bytes;
+use http::{Request, StatusCode};
+use http_body::Frame;
+use http_body_util::BodyExt;
+use pronghorn_engine::{Body, Config, Protocol, Responder, Response, Stats};
+
+fn open(stats: &Stats) -> u64 {
+    stats.tcp_open.value() + stats.quic_open.value()
+}
+
+#[test]
+fn idle_connection_is_closed_at_its_timeout_and_not_before() {
+    for protocol in PROTOCOLS {
+        let mut bench = Bench::new(1, &Config::default(), hello);
+        let mut connection = bench.connect(protocol);
+        let (answer, connection) = bench.run(async move { (fetch(&mut connection, get("/")).await, connection) });
+        assert!(answer.is_ok());
+        bench.skip(Duration::from_secs(25));
+        for _ in 0..20 {
+            bench.turn();
+        }
+        assert_eq!(bench.count(open), 1, "{protocol}: closed too early");
+        bench.skip(Duration::from_secs(65));
+        bench.turn_until(|bench| bench.count(open) == 0);
+        drop(connection);
+    }
+}
+
+#[test]
+fn exchange_that_waits_for_its_handler_outlives_the_idle_timeout_over_tcp() {
+    for protocol in [Protocol::Http1, Protocol::Http2] {
+        let mut bench = Bench::new(1, &Config::default(), |_| {
+            |_, responder: Responder| {
+                let handle = responder.handle().clone();
+                responder.respond(async move {
+                    handle.sleep(Duration::from_secs(300)).await;
+                    Response::new(StatusCode::OK).with_body("late")
+                });
+            }
+        });
+        let mut connection = bench.connect(protocol);
+        let done = Rc::new(Cell::new(false));
+        let mark = done.clone();
+        bench.client.handle().spawn(async move {
+            assert_eq!(fetch(&mut connection, get("/")).await, Ok((StatusCode::OK, "late".into())), "{protocol}");
+            mark.set(true);
+        });
+        bench.turn_until(|bench| bench.count(|stats| stats.requests_http1.value() + stats.requests_http2.value()) == 1);
+        for _ in 0..30 {
+            bench.skip(Duration::from_secs(10));
+            for _ in 0..5 {
+                bench.turn();
+            }
+        }
+        bench.turn_until(|_| done.get());
+    }
+}
+
+/// A body that holds a count while it lives and never ends.
+struct Endless(Rc<Cell<i32>>);
+
+impl Endless {
+    fn new(alive: &Rc<Cell<i32>>) -> Self {
+        alive.set(alive.get() + 1);
+        Self(alive.clone())
+    }
+}
+
+impl Drop for Endless {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+impl http_body::Body for Endless {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&[0; 4096])))))
+    }
+}
+
+#[test]
+fn client_gone_in_mid_body_frees_the_producer() {
+    for protocol in PROTOCOLS {
+        let alive = Rc::new(Cell::new(0));
+        let made = alive.clone();
+        let mut bench = Bench::new(1, &Config::default(), |_| {
+            let alive = made.clone();
+            move |_, responder: Responder| responder.send(Response::new(StatusCode::OK).with_body(Body::stream(Endless::new(&alive))))
+        });
+        let mut connection = bench.connect(protocol);
+        let connection = bench.run(async move {
+            let mut body = connection.send(get("/")).await.unwrap().into_body();
+            assert!(body.frame().await.unwrap().is_ok());
+            connection
+        });
+        assert_eq!(alive.get(), 1, "{protocol}");
+        drop(connection);
+        bench.turn_until(|_| alive.get() == 0);
+        bench.turn_until(|bench| bench.count(open) == 0);
+    }
+}
+
+#[test]
+fn slow_reader_holds_the_producer_back() {
+    for protocol in PROTOCOLS {
+        let produced = Rc::new(Cell::new(0_u64));
+        let counter = produced.clone();
+        let mut bench = Bench::new(1, &Config::default(), |_| {
+            let counter = counter.clone();
+            move |_, responder: Responder| {
+                let counter = counter.clone();
+                let body = Endless::new(&Rc::default()).map_frame(move |frame| {
+                    counter.set(counter.get() + frame.data_ref().map_or(0, |data| data.len() as u64));
+                    frame
+                });
+                responder.send(Response::new(StatusCode::OK).with_body(Body::stream(body)));
+            }
+        });
+        let mut connection = bench.connect(protocol);
+        let response = bench.run(async move { (connection.send(get("/")).await.unwrap(), connection) });
+        let mut last = u64::MAX;
+        bench.turn_until(|_| std::mem::replace(&mut last, produced.get()) == produced.get() && produced.get() > 0);
+        for _ in 0..1000 {
+            bench.turn();
+        }
+        // Windows, socket buffers and queues together; without back-pressure it would be 4 MiB a turn.
+        assert!(produced.get() < 40 << 20, "{protocol}: {} bytes for a client that reads none", produced.get());
+        drop(response);
+    }
+}
+
+#[test]
+fn unread_upload_is_held_back_too() {
+    for protocol in PROTOCOLS {
+        // Keeps request and responder without reading.
+        let kept = Rc::new(std::cell::RefCell::new(Vec::new()));
+        let keep = kept.clone();
+        let mut bench = Bench::new(1, &Config::default(), |_| {
+            let keep = keep.clone();
+            move |request, responder| keep.borrow_mut().push((request, responder))
+        });
+        let sent = Rc::new(Cell::new(0_u64));
+        let counter = sent.clone();
+        let mut connection = bench.connect(protocol);
+        let body = Endless::new(&Rc::default()).map_frame(move |frame| {
+            counter.set(counter.get() + frame.data_ref().map_or(0, |data| data.len() as u64));
+            frame
+        });
+        bench.client.handle().spawn(async move {
+            let request = Request::post("https://localhost/").body(Body::stream(body)).unwrap();
+            drop(connection.send(request).await);
+        });
+        bench.turn_until(|_| !kept.borrow().is_empty());
+        for _ in 0..2000 {
+            bench.turn();
+        }
+        assert!(sent.get() < 40 << 20, "{protocol}: {} bytes for a handler that reads none", sent.get());
+        kept.borrow_mut().clear();
+    }
+}
+
+#[test]
+fn shutdown_finishes_what_runs_and_refuses_what_is_new() {
+    for protocol in PROTOCOLS {
+        let mut bench = Bench::new(1, &Config::default(), |_| {
+            |_, responder: Responder| {
+                let handle = responder.handle().clone();
+                responder.respond(async move {
+                    handle.sleep(Duration::from_secs(3)).await;
+                    Response::new(StatusCode::OK).with_body("finished")
+                });
+            }
+        });
+        let mut connection = bench.connect(protocol);
+        let done = Rc::new(Cell::new(false));
+        let mark = done.clone();
+        bench.client.handle().spawn(async move {
+            assert_eq!(fetch(&mut connection, get("/")).await, Ok((StatusCode::OK, "finished".into())), "{protocol}");
+            mark.set(true);
+        });
+        let requests = |stats: &Stats| stats.requests_http1.value() + stats.requests_http2.value() + stats.requests_http3.value();
+        bench.turn_until(|bench| bench.count(requests) == 1);
+        let now = bench.now();
+        bench.servers[0].shut_down(now, Duration::from_secs(10));
+        for _ in 0..20 {
+            bench.turn();
+        }
+        assert!(!bench.servers[0].is_finished(), "{protocol}: an exchange is still open");
+        bench.skip(Duration::from_secs(3));
+        bench.turn_until(|_| done.get());
+        bench.turn_until(|bench| bench.servers[0].is_finished());
+    }
+}
+
+#[test]
+fn shutdown_ends_with_its_grace() {
+    for protocol in PROTOCOLS {
+        let mut bench = Bench::new(1, &Config::default(), |_| {
+            // Never answers.
+            |_, responder: Responder| responder.respond(std::future::pending())
+        });
+        let mut connection = bench.connect(protocol);
+        bench.client.handle().spawn(async move {
+            assert!(fetch(&mut connection, get("/")).await.is_err(), "{protocol}");
+        });
+        let requests = |stats: &Stats| stats.requests_http1.value() + stats.requests_http2.value() + stats.requests_http3.value();
+        bench.turn_until(|bench| bench.count(requests) == 1);
+        let now = bench.now();
+        bench.servers[0].shut_down(now, Duration::from_secs(10));
+        bench.skip(Duration::from_secs(9));
+        for _ in 0..20 {
+            bench.turn();
+        }
+        assert!(!bench.servers[0].is_finished(), "{protocol}: grace was cut short");
+        bench.skip(Duration::from_secs(2));
+        bench.turn_until(|bench| bench.servers[0].is_finished());
+    }
+}

@@ -1,0 +1,11 @@
+//! The engine through its public face.
+
+// Marked as tests so that lints take their helpers for what they are.
+#[cfg(test)]
+mod embedding;
+#[cfg(test)]
+mod lifetimes;
+#[cfg(test)]
+mod steering;
+#[cfg(test)]
+mod support;

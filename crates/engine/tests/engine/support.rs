@@ -1,0 +1,143 @@
+//! A server and a client worker on one thread, driven bare, on a clock that the test can move forward.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{Request, StatusCode};
+use http_body_util::BodyExt;
+use pronghorn_engine::{
+    Body, Config, Connection, Connector, Group, Handler, Identity, Listener, Protocol, Responder, Response, Stats, Target, Worker,
+};
+use rustls::RootCertStore;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+/// The longest that any test may take in real time. Nothing depends on its value but when a hung test is given up.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) struct Trust {
+    pub(crate) identity: Identity,
+    pub(crate) client: rustls::ClientConfig,
+}
+
+/// A self-signed certificate for `localhost`, and a client that trusts it.
+pub(crate) fn trust() -> Trust {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let certificate = CertificateDer::from(made.cert);
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate.clone()).unwrap();
+    let client = rustls::ClientConfig::builder_with_provider(pronghorn_engine::provider())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Trust { identity: Identity::new(vec![certificate], key).unwrap(), client }
+}
+
+/// Workers that share one thread and one clock.
+pub(crate) struct Bench {
+    pub(crate) servers: Vec<Worker>,
+    pub(crate) client: Worker,
+    pub(crate) connector: Connector,
+    pub(crate) address: SocketAddr,
+    pub(crate) stats: Vec<Arc<Stats>>,
+    began: Instant,
+    skipped: Duration,
+}
+
+impl Bench {
+    pub(crate) fn new<H: Handler>(servers: usize, config: &Config, handler: impl Fn(usize) -> H) -> Self {
+        let trust = trust();
+        let group = Group::new(servers);
+        let listener = Listener::secure((Ipv4Addr::LOCALHOST, 0).into(), servers, config.congestion).unwrap();
+        let address = listener.address();
+        let workers = listener.into_sockets().into_iter().enumerate().map(|(number, sockets)| {
+            let mut worker = Worker::new(number, &group, config.clone(), handler(number)).unwrap();
+            worker.listen(sockets, Some(&trust.identity)).unwrap();
+            worker
+        });
+        let servers = workers.collect();
+        let refuse = |_, responder: Responder| drop(responder);
+        let mut client = Worker::new(0, &Group::new(1), Config::default(), refuse).unwrap();
+        let connector = client.connector(&trust.client).unwrap();
+        let stats = group.stats().cloned().collect();
+        Self { servers, client, connector, address, stats, began: Instant::now(), skipped: Duration::ZERO }
+    }
+
+    /// Moves the clock of all workers forward.
+    pub(crate) fn skip(&mut self, duration: Duration) {
+        self.skipped += duration;
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        Instant::now() + self.skipped
+    }
+
+    /// One turn of every worker.
+    pub(crate) fn turn(&mut self) {
+        assert!(self.began.elapsed() < PATIENCE, "nothing came of it");
+        let now = self.now();
+        for server in &mut self.servers {
+            server.turn(now).unwrap();
+        }
+        self.client.turn(now).unwrap();
+    }
+
+    /// Turns until `done` says so.
+    pub(crate) fn turn_until(&mut self, mut done: impl FnMut(&mut Self) -> bool) {
+        while !done(self) {
+            self.turn();
+        }
+    }
+
+    /// Runs `future` on the client's worker.
+    pub(crate) fn run<T: 'static>(&mut self, future: impl Future<Output = T> + 'static) -> T {
+        let result = Rc::new(RefCell::new(None));
+        let slot = result.clone();
+        self.client.handle().spawn(async move {
+            let value = future.await;
+            *slot.borrow_mut() = Some(value);
+        });
+        self.turn_until(|_| result.borrow().is_some());
+        result.take().unwrap()
+    }
+
+    pub(crate) fn connect(&mut self, protocol: Protocol) -> Connection {
+        self.connect_to(protocol, self.address)
+    }
+
+    pub(crate) fn connect_to(&mut self, protocol: Protocol, remote: SocketAddr) -> Connection {
+        let connector = self.connector.clone();
+        let target = Target { remote, server_name: "localhost".to_owned(), protocol: Some(protocol), secure: true };
+        self.run(async move { connector.connect(&target).await }).unwrap()
+    }
+
+    /// Sums a counter over the servers.
+    pub(crate) fn count(&self, counter: impl Fn(&Stats) -> u64) -> u64 {
+        self.stats.iter().map(|stats| counter(stats)).sum()
+    }
+}
+
+pub(crate) fn get(path: &str) -> Request<Body> {
+    Request::get(format!("https://localhost{path}")).body(Body::empty()).unwrap()
+}
+
+/// Sends a request and reads the whole response.
+pub(crate) async fn fetch(connection: &mut Connection, request: Request<Body>) -> Result<(StatusCode, Bytes), String> {
+    let response = connection.send(request).await.map_err(|error| error.to_string())?;
+    let status = response.status();
+    let body = response.into_body().collect().await.map_err(|error| error.to_string())?;
+    Ok((status, body.to_bytes()))
+}
+
+/// Answers every request with `hello`.
+pub(crate) fn hello(_: usize) -> impl Handler {
+    |_, responder: Responder| responder.send(Response::new(StatusCode::OK).with_body("hello"))
+}
+
+pub(crate) const PROTOCOLS: [Protocol; 3] = [Protocol::Http1, Protocol::Http2, Protocol::Http3];
