@@ -1,0 +1,175 @@
+//! Certificates from files, and a certificate for development.
+
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use pronghorn_engine::Identity;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use webpki::{EndEntityCert, KeyUsage};
+
+/// How long a certificate for development is valid. Browsers take certificates by their hash only up to 14 days.
+const VALIDITY: Duration = Duration::from_hours(13 * 24);
+/// One that is not valid for at least this long any more is made anew.
+const RENEWAL: Duration = Duration::from_hours(24);
+
+/// Why there is no usable certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    /// A file cannot be read or written.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// A file holds no certificate or no key.
+    #[error("{}: {reason}", path.display())]
+    Malformed {
+        /// Which file.
+        path: PathBuf,
+        /// What is missing.
+        reason: String,
+    },
+    /// Certificate and key do not fit, or are of a kind that is not supported.
+    #[error("{} and {}: {reason}", cert.display(), key.display())]
+    Unusable {
+        /// The certificate's file.
+        cert: PathBuf,
+        /// The key's file.
+        key: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// The key or the certificate for development could not be made.
+    #[error("cannot make a certificate: {0}")]
+    Generation(String),
+}
+
+/// A certificate chain and key, ready to use.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// For the workers.
+    pub identity: Identity,
+    /// SHA-256 of the certificate's public key (SPKI), in base64: the form that Chromium's
+    /// `--ignore-certificate-errors-spki-list` takes.
+    pub spki_sha256: String,
+    /// Where the certificate is.
+    pub cert: PathBuf,
+}
+
+impl Loaded {
+    /// Reads a chain and its key from PEM files.
+    ///
+    /// # Errors
+    ///
+    /// When a file cannot be read, holds something else, or the two do not belong together.
+    pub fn from_files(cert: &Path, key: &Path) -> Result<Self, CertificateError> {
+        let chain = CertificateDer::pem_file_iter(cert).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        let chain = chain.map_err(|error| pem_error(cert, "certificate", error))?;
+        let Some(leaf) = chain.first().cloned() else {
+            return Err(CertificateError::Malformed { path: cert.to_owned(), reason: "holds no certificate in PEM form".to_owned() });
+        };
+        let private = PrivateKeyDer::from_pem_file(key).map_err(|error| pem_error(key, "private key", error))?;
+        let spki_sha256 = EndEntityCert::try_from(&leaf).map(|leaf| spki_sha256(&leaf)).map_err(|error| CertificateError::Malformed {
+            path: cert.to_owned(),
+            reason: format!("holds no usable certificate ({error})"),
+        })?;
+        let identity = Identity::new(chain, private).map_err(|error| CertificateError::Unusable {
+            cert: cert.to_owned(),
+            key: key.to_owned(),
+            reason: match error {
+                rustls::Error::InconsistentKeys(_) => "the key does not belong to the certificate".to_owned(),
+                other => other.to_string(),
+            },
+        })?;
+        Ok(Self { identity, spki_sha256, cert: cert.to_owned() })
+    }
+
+    /// The certificate for development that is kept in `folder`, made there if there is none or it runs out within a day: ECDSA
+    /// P-256, self-signed, valid for 13 days, for `localhost`, the loopback addresses and this machine's name.
+    ///
+    /// # Errors
+    ///
+    /// When the folder cannot be written, or the system has no randomness.
+    pub fn for_development(folder: &Path) -> Result<Self, CertificateError> {
+        let (cert, key) = (folder.join("cert.pem"), folder.join("key.pem"));
+        if is_fresh(&cert)
+            && let Ok(loaded) = Self::from_files(&cert, &key)
+        {
+            return Ok(loaded);
+        }
+        let (cert_pem, key_pem) = generate().map_err(|error| CertificateError::Generation(error.to_string()))?;
+        std::fs::create_dir_all(folder).map_err(|source| CertificateError::File { path: folder.to_owned(), source })?;
+        write_whole(folder, &key, &key_pem, 0o600)?;
+        write_whole(folder, &cert, &cert_pem, 0o644)?;
+        Self::from_files(&cert, &key)
+    }
+}
+
+fn pem_error(path: &Path, what: &str, error: pem::Error) -> CertificateError {
+    let path = path.to_owned();
+    match error {
+        pem::Error::Io(source) => CertificateError::File { path, source },
+        pem::Error::NoItemsFound => CertificateError::Malformed { path, reason: format!("holds no {what} in PEM form") },
+        other => CertificateError::Malformed { path, reason: format!("holds no usable {what} ({other})") },
+    }
+}
+
+fn spki_sha256(certificate: &EndEntityCert<'_>) -> String {
+    let spki = certificate.subject_public_key_info();
+    BASE64_STANDARD.encode(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &spki))
+}
+
+/// Whether the certificate is there and will be valid for a while.
+fn is_fresh(path: &Path) -> bool {
+    let Ok(certificate) = CertificateDer::from_pem_file(path) else { return false };
+    let Ok(end_entity) = EndEntityCert::try_from(&certificate) else { return false };
+    let Ok(anchor) = webpki::anchor_from_trusted_cert(&certificate) else { return false };
+    let Ok(since_epoch) = (SystemTime::now() + RENEWAL).duration_since(SystemTime::UNIX_EPOCH) else { return false };
+    // Self-signed, so it is its own anchor, and what is checked is its dates.
+    let time = UnixTime::since_unix_epoch(since_epoch);
+    let provider = pronghorn_engine::provider();
+    let algorithms = provider.signature_verification_algorithms.all;
+    end_entity.verify_for_usage(algorithms, &[anchor], &[], time, KeyUsage::server_auth(), None, None).is_ok()
+}
+
+fn generate() -> Result<(String, String), rcgen::Error> {
+    let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)?;
+    let mut names = vec!["localhost".to_owned()];
+    if let Ok(name) = rustix::system::uname().nodename().to_str()
+        && !name.is_empty()
+        && name != "localhost"
+    {
+        names.push(name.to_owned());
+    }
+    let mut parameters = rcgen::CertificateParams::new(names)?;
+    for address in [IpAddr::from([127, 0, 0, 1]), std::net::Ipv6Addr::LOCALHOST.into()] {
+        parameters.subject_alt_names.push(rcgen::SanType::IpAddress(address));
+    }
+    parameters.distinguished_name.push(rcgen::DnType::CommonName, "Pronghorn development certificate");
+    parameters.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth];
+    // An hour back, for clients whose clock is behind.
+    let begin = time::OffsetDateTime::now_utc() - time::Duration::hours(1);
+    parameters.not_before = begin;
+    parameters.not_after = begin + VALIDITY;
+    Ok((parameters.self_signed(&key)?.pem(), key.serialize_pem()))
+}
+
+/// Writes a file beside its place and moves it there, so that nobody ever reads half of it.
+fn write_whole(folder: &Path, path: &Path, content: &str, mode: u32) -> Result<(), CertificateError> {
+    let write = || {
+        let mut file = tempfile::Builder::new().permissions(std::fs::Permissions::from_mode(mode)).tempfile_in(folder)?;
+        file.write_all(content.as_bytes())?;
+        file.as_file().sync_all()?;
+        file.persist(path).map_err(|error| error.error)
+    };
+    write().map(drop).map_err(|source| CertificateError::File { path: path.to_owned(), source })
+}

@@ -1,0 +1,91 @@
+//! Conditional requests (RFC 9110, section 13).
+
+use std::time::SystemTime;
+
+use http::header::{IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE};
+use http::{HeaderMap, HeaderValue};
+
+/// What tells one state of a file from another.
+#[derive(Clone, Debug)]
+pub(crate) struct Validators {
+    /// A strong entity tag, quotes included.
+    pub(crate) etag: String,
+    /// In whole seconds, as the field has it.
+    pub(crate) last_modified: SystemTime,
+}
+
+impl Validators {
+    /// Whether the client has this state already: the answer is 304.
+    pub(crate) fn not_modified(&self, request: &HeaderMap) -> bool {
+        // RFC 9110, section 13.2.2: the date counts only when there is no tag.
+        if request.contains_key(IF_NONE_MATCH) {
+            return request.get_all(IF_NONE_MATCH).iter().any(|field| self.is_listed(field));
+        }
+        date(request.get(IF_MODIFIED_SINCE)).is_some_and(|since| self.last_modified <= since)
+    }
+
+    /// Whether a range may be cut from this state.
+    pub(crate) fn range_applies(&self, request: &HeaderMap) -> bool {
+        match request.get(IF_RANGE) {
+            None => true,
+            // A weak tag never matches here, and ours are strong.
+            Some(field) if field.as_bytes().starts_with(b"\"") => field.as_bytes() == self.etag.as_bytes(),
+            field => date(field) == Some(self.last_modified),
+        }
+    }
+
+    fn is_listed(&self, field: &HeaderValue) -> bool {
+        field
+            .to_str()
+            .is_ok_and(|list| list.split(',').map(str::trim).any(|tag| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == self.etag))
+    }
+}
+
+fn date(field: Option<&HeaderValue>) -> Option<SystemTime> {
+    httpdate::parse_http_date(field?.to_str().ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn validators() -> Validators {
+        Validators { etag: "\"abc\"".to_owned(), last_modified: SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777) }
+    }
+
+    fn fields(fields: &[(http::HeaderName, &'static str)]) -> HeaderMap {
+        fields.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value))).collect()
+    }
+
+    #[test]
+    fn listed_tag_is_not_modified() {
+        for list in ["\"abc\"", "W/\"abc\"", "\"x\", \"abc\"", "*"] {
+            assert!(validators().not_modified(&fields(&[(IF_NONE_MATCH, list)])), "{list}");
+        }
+    }
+
+    #[test]
+    fn other_tag_is_modified_whatever_the_date_says() {
+        let request = fields(&[(IF_NONE_MATCH, "\"x\""), (IF_MODIFIED_SINCE, "Sun, 06 Nov 2044 08:49:37 GMT")]);
+        assert!(!validators().not_modified(&request));
+    }
+
+    #[test]
+    fn date_decides_without_a_tag() {
+        assert!(validators().not_modified(&fields(&[(IF_MODIFIED_SINCE, "Sun, 06 Nov 1994 08:49:37 GMT")])));
+        assert!(!validators().not_modified(&fields(&[(IF_MODIFIED_SINCE, "Sun, 06 Nov 1994 08:49:36 GMT")])));
+        assert!(!validators().not_modified(&fields(&[(IF_MODIFIED_SINCE, "yesterday")])));
+    }
+
+    #[test]
+    fn range_applies_to_the_same_state_only() {
+        assert!(validators().range_applies(&HeaderMap::new()));
+        assert!(validators().range_applies(&fields(&[(IF_RANGE, "\"abc\"")])));
+        assert!(validators().range_applies(&fields(&[(IF_RANGE, "Sun, 06 Nov 1994 08:49:37 GMT")])));
+        assert!(!validators().range_applies(&fields(&[(IF_RANGE, "W/\"abc\"")])));
+        assert!(!validators().range_applies(&fields(&[(IF_RANGE, "\"x\"")])));
+        assert!(!validators().range_applies(&fields(&[(IF_RANGE, "Sun, 06 Nov 1994 08:49:38 GMT")])));
+    }
+}

@@ -1,0 +1,18 @@
+//! A configuration turned into a running server: static files for now, with certificates and an access log.
+//!
+//! It never parses protocol bytes; the engine below does. Start with [`StaticFiles`], which answers requests, and [`AccessLog`],
+//! which tells about them.
+
+#![forbid(unsafe_code)]
+
+mod access_log;
+mod certificate;
+mod conditional;
+mod file_body;
+mod path;
+mod range;
+mod static_files;
+
+pub use access_log::{AccessLog, Logged};
+pub use certificate::{CertificateError, Loaded};
+pub use static_files::StaticFiles;
