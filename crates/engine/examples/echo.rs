@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use aws_lc_rs::digest;
 use bytes::Bytes;
+use http::header::TRAILER;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full};
@@ -72,14 +73,14 @@ fn handle(request: Request, responder: Responder, gone: &Arc<AtomicU64>) {
     match (&request.method, path.as_str()) {
         (&Method::GET, "/headers") => responder.send(headers(request.uri.query().unwrap_or_default())),
         (&Method::POST, "/upload") => responder.respond(upload(request.body)),
-        (&Method::POST, "/echo") => responder.send(Response::new(StatusCode::OK).with_body(Body::stream(request.body))),
+        (&Method::POST, "/echo") => responder.send(echo(request)),
         (&Method::POST, "/early") => responder.send(Response::new(StatusCode::PAYLOAD_TOO_LARGE)),
         (&Method::GET, "/trailers") => responder.send(trailers()),
         (&Method::GET, "/wait") => wait(responder, gone.clone()),
         (&Method::GET, "/gone") => {
             responder.send(Response::new(StatusCode::OK).with_body(gone.load(Ordering::Relaxed).to_string()));
         }
-        (&Method::GET, path) => match path.strip_prefix("/bytes/").and_then(|count| count.parse().ok()) {
+        (&Method::GET | &Method::HEAD, path) => match path.strip_prefix("/bytes/").and_then(|count| count.parse().ok()) {
             Some(left) => responder.send(Response::new(StatusCode::OK).with_body(Body::stream(Pattern { left }))),
             None => responder.send(Response::new(StatusCode::NOT_FOUND)),
         },
@@ -93,6 +94,15 @@ fn headers(query: &str) -> Response {
         let name = HeaderName::try_from(format!("x-h-{number}")).expect("invariant: letters and digits");
         response.with_header(name, HeaderValue::from(number))
     })
+}
+
+fn echo(request: Request) -> Response {
+    let mut response = Response::new(StatusCode::OK).with_body(Body::stream(request.body));
+    // HTTP/1.1 carries only the trailers that were announced.
+    if let Some(announced) = request.headers.get(TRAILER) {
+        response.headers.insert(TRAILER, announced.clone());
+    }
+    response
 }
 
 async fn upload(mut body: Incoming) -> Response {
@@ -120,7 +130,7 @@ fn hex(bytes: &[u8]) -> String {
 fn trailers() -> Response {
     let trailers = HeaderMap::from_iter([(HeaderName::from_static("x-checksum"), HeaderValue::from_static("5"))]);
     let body = Full::new(Bytes::from_static(b"hello")).with_trailers(async { Some(Ok(trailers)) });
-    Response::new(StatusCode::OK).with_header(http::header::TRAILER, HeaderValue::from_static("x-checksum")).with_body(Body::stream(body))
+    Response::new(StatusCode::OK).with_header(TRAILER, HeaderValue::from_static("x-checksum")).with_body(Body::stream(body))
 }
 
 /// Keeps the request open until the client gives up.

@@ -20,7 +20,7 @@ use crate::runtime::{Executor, Handle, Reactor, Timers, TurnGuard, Wakeup};
 use crate::stats::Stats;
 use crate::tcp::TcpListener;
 use crate::tls::Identity;
-use crate::transport::{ConnectionIds, Datagram, Quinn, QuinnConfig, Transmit, Transport, steer};
+use crate::transport::{Datagram, EndpointKeys, Quinn, QuinnConfig, Transmit, Transport, steer};
 use crate::udp::{ReceiveBuffers, UdpSocket};
 
 /// Datagrams that wait for a worker because another one received them. More are dropped: QUIC repairs the loss.
@@ -30,7 +30,7 @@ const MAILBOX_DATAGRAMS: usize = 4096;
 #[derive(Clone)]
 pub struct Group {
     members: Arc<[Member]>,
-    ids: ConnectionIds,
+    keys: EndpointKeys,
 }
 
 #[derive(Default)]
@@ -44,7 +44,7 @@ impl Group {
     /// A group of `workers` workers, 256 at the most: the number fits into one byte of a connection ID.
     pub fn new(workers: usize) -> Self {
         let members = (0..workers.clamp(1, 256)).map(|_| Member::default()).collect();
-        Self { members, ids: ConnectionIds::default() }
+        Self { members, keys: EndpointKeys::new() }
     }
 
     /// The number of workers.
@@ -189,7 +189,7 @@ impl Worker {
         let udp = UdpSocket::new(udp, self.reactor.handle())?;
         let config = &self.context.config;
         let tls = identity.map(|identity| identity.quic().clone());
-        let quinn = QuinnConfig::new(&config.transport, config.congestion, tls, self.group.ids.clone()).map_err(io::Error::other)?;
+        let quinn = QuinnConfig::new(&config.transport, config.congestion, tls, self.group.keys.clone()).map_err(io::Error::other)?;
         let transport = Quinn::new(&quinn, self.number, udp.may_fragment(), self.context.stats.clone());
         let http3 = Http3::new(transport, self.context.clone());
         self.quic.push(QuicSocket { udp, http3, outgoing: Vec::new(), blocked: None });
@@ -299,7 +299,7 @@ impl Worker {
                 let transport = &mut quic.http3.transport;
                 let more = quic.udp.receive(buffers, |datagram| {
                     context.stats.datagrams_received.add(1);
-                    match steer(&group.ids, &datagram.data) {
+                    match steer(group.keys.ids(), &datagram.data) {
                         Some(worker) if worker != *number && usize::from(worker) < group.size() => {
                             let passed = group.pass_on(worker.into(), index, datagram);
                             let counter = if passed { &context.stats.strays_passed_on } else { &context.stats.strays_dropped };

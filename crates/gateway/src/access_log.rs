@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use http::{Method, StatusCode, Uri};
 use pronghorn_engine::{BodyEnd, Peer, Request, Response};
@@ -64,13 +64,8 @@ impl Drop for AccessLog {
 fn write_lines(mut output: impl Write, lines: &Receiver<String>, dropped: &AtomicU64) {
     const BATCH_BYTES: usize = 64 << 10;
     let mut batch = String::new();
-    let mut connected = true;
-    while connected {
-        match lines.recv_timeout(Duration::from_secs(1)) {
-            Ok(line) => batch.push_str(&line),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => connected = false,
-        }
+    while let Ok(line) = lines.recv() {
+        batch.push_str(&line);
         while batch.len() < BATCH_BYTES
             && let Ok(line) = lines.try_recv()
         {

@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use pronghorn_h3::StreamId;
 
-pub(crate) use connection_id::{ConnectionIds, steer};
-pub(crate) use quinn::{ClientTls, Quinn, QuinnConfig};
+use connection_id::ConnectionIds;
+pub(crate) use connection_id::steer;
+pub(crate) use quinn::{ClientTls, EndpointKeys, Quinn, QuinnConfig};
 
 /// A connection of one endpoint. Never used twice, so that one that outlives its connection names nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

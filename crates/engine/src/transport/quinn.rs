@@ -6,13 +6,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use aws_lc_rs::hkdf;
 use bytes::Bytes;
 use pronghorn_h3::StreamId;
+use quinn_proto::crypto::HandshakeTokenKey;
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::{
     ConnectionError, ConnectionHandle, DatagramEvent, EcnCodepoint, EndpointConfig, IdleTimeout, ReadError, ReadableError, ServerConfig,
     StreamEvent, TransportConfig, VarInt, WriteError, congestion,
 };
+use rand::RngCore;
 
 use super::{Closed, ConnectionIds, ConnectionKey, Datagram, Dir, Ecn, Event, Read, Transmit, Transport, Write};
 use crate::config::{Congestion, TransportLimits};
@@ -21,13 +24,34 @@ use crate::stats::Stats;
 /// GSO trains that one connection may send before another has its turn.
 const TRAINS_PER_TURN: u32 = 4;
 
-/// What the endpoints of all workers share: keys, so that any worker can check a token, and limits.
+/// What the endpoints of all workers of a group share: any of them can check a token that another one gave out, and name the worker
+/// of a connection ID.
 #[derive(Clone)]
-pub(crate) struct QuinnConfig {
+pub(crate) struct EndpointKeys {
+    /// Holds the key of stateless resets.
     endpoint: EndpointConfig,
+    token: Arc<dyn HandshakeTokenKey>,
+    ids: ConnectionIds,
+}
+
+impl EndpointKeys {
+    pub(crate) fn new() -> Self {
+        let mut secret = [0; 64];
+        rand::rng().fill_bytes(&mut secret);
+        let token = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(&secret);
+        Self { endpoint: EndpointConfig::default(), token: Arc::new(token), ids: ConnectionIds::default() }
+    }
+
+    pub(crate) fn ids(&self) -> &ConnectionIds {
+        &self.ids
+    }
+}
+
+/// How the connections of one endpoint behave.
+pub(crate) struct QuinnConfig {
+    keys: EndpointKeys,
     transport: Arc<TransportConfig>,
     server: Option<ServerConfig>,
-    ids: ConnectionIds,
 }
 
 /// TLS for connections that this side opens.
@@ -45,18 +69,18 @@ impl QuinnConfig {
         limits: &TransportLimits,
         congestion: Congestion,
         tls: Option<Arc<rustls::ServerConfig>>,
-        ids: ConnectionIds,
+        keys: EndpointKeys,
     ) -> Result<Self, String> {
         let transport = Arc::new(transport_config(limits, congestion)?);
         let server = tls
             .map(|tls| {
                 let crypto = QuicServerConfig::try_from(tls).map_err(|error| error.to_string())?;
-                let mut server = ServerConfig::with_crypto(Arc::new(crypto));
+                let mut server = ServerConfig::new(Arc::new(crypto), keys.token.clone());
                 server.transport_config(transport.clone());
                 Ok::<_, String>(server)
             })
             .transpose()?;
-        Ok(Self { endpoint: EndpointConfig::default(), transport, server, ids })
+        Ok(Self { keys, transport, server })
     }
 }
 
@@ -125,8 +149,8 @@ impl PartialOrd for ConnectionKey {
 impl Quinn {
     /// `may_fragment`: the socket cannot keep the kernel from fragmenting, so the path MTU cannot be probed.
     pub(crate) fn new(config: &QuinnConfig, worker: u8, may_fragment: bool, stats: Arc<Stats>) -> Self {
-        let mut endpoint = config.endpoint.clone();
-        let ids = config.ids.clone();
+        let mut endpoint = config.keys.endpoint.clone();
+        let ids = config.keys.ids.clone();
         endpoint.cid_generator(move || Box::new(ids.generator(worker)));
         Self {
             endpoint: quinn_proto::Endpoint::new(Arc::new(endpoint), config.server.clone().map(Arc::new), !may_fragment, None),
