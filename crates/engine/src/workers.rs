@@ -12,12 +12,31 @@ use tokio::sync::Notify;
 
 use crate::config::Config;
 use crate::handler::Handler;
-use crate::listen::Listener;
+use crate::listen::{Listener, Sockets};
 use crate::stats::Stats;
 use crate::tls::Identity;
 use crate::worker::{Group, Worker};
 
 /// Worker threads that serve the same listeners. Each runs a tokio runtime of its own, so that handlers find the one they expect.
+///
+/// ```no_run
+/// use std::net::Ipv6Addr;
+///
+/// use http::StatusCode;
+/// use pronghorn_engine::{Config, Group, Identity, Listener, Request, Responder, Response, Workers};
+///
+/// # fn identity() -> Identity { unimplemented!() }
+/// let config = Config::default();
+/// let listener = Listener::secure((Ipv6Addr::UNSPECIFIED, 8443).into(), 2, config.congestion)?;
+/// let workers = Workers::start(Group::new(2), vec![listener], Some(&identity()), &config, |_| {
+///     |request: Request, responder: Responder| {
+///         let text = format!("hello over {}\n", request.peer.protocol);
+///         responder.send(Response::new(StatusCode::OK).with_body(text));
+///     }
+/// })?;
+/// workers.join()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Workers {
     group: Group,
     threads: Vec<JoinHandle<io::Result<()>>>,
@@ -80,38 +99,24 @@ impl Workers {
                 share.push(sockets);
             }
         }
-        let stop = Arc::<Stop>::default();
         let handler = Arc::new(handler);
-        let mut threads = Vec::with_capacity(group.size());
+        let mut workers = Self { group, threads: Vec::new(), stop: Arc::default() };
         for (number, share) in shares.into_iter().enumerate() {
-            let (group, identity, config) = (group.clone(), identity.cloned(), config.clone());
-            let (stop, handler) = (stop.clone(), handler.clone());
-            let running = Running::new(stop.clone());
+            let (group, identity, config, handler) = (workers.group.clone(), identity.cloned(), config.clone(), handler.clone());
+            let running = Running::new(workers.stop.clone());
             let run = move || {
-                let _running = running;
-                let result = (|| {
-                    let mut worker = Worker::new(number, &group, config, handler(number))?;
-                    for sockets in share {
-                        worker.listen(sockets, identity.as_ref())?;
-                    }
-                    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-                    runtime.block_on(embed_in_tokio(&mut worker, |worker, now| {
-                        if let Some(grace) = stop.grace() {
-                            worker.shut_down(now, grace);
-                        }
-                        worker.is_finished()
-                    }))
-                })();
+                let result = run_worker(number, &group, config, handler(number), share, identity.as_ref(), &running.0);
                 if result.is_err() {
                     // The others would go on with a part of the connections missing: whoever supervises the process starts it anew.
-                    stop.begin(Duration::ZERO);
+                    running.0.begin(Duration::ZERO);
                     group.wake_all();
                 }
                 result
             };
-            threads.push(std::thread::Builder::new().name(format!("worker-{number}")).spawn(run)?);
+            let thread = std::thread::Builder::new().name(format!("worker-{number}")).spawn(run);
+            workers.threads.push(thread.inspect_err(|_| workers.shut_down(Duration::ZERO))?);
         }
-        Ok(Self { group, threads, stop })
+        Ok(workers)
     }
 
     /// The counters of each worker.
@@ -149,6 +154,28 @@ impl Workers {
         let results: Vec<_> = self.threads.into_iter().map(JoinHandle::join).collect();
         results.into_iter().try_for_each(|result| result.unwrap_or_else(|_| Err(io::Error::other("a worker panicked"))))
     }
+}
+
+fn run_worker(
+    number: usize,
+    group: &Group,
+    config: Config,
+    handler: impl Handler,
+    share: Vec<Sockets>,
+    identity: Option<&Identity>,
+    stop: &Stop,
+) -> io::Result<()> {
+    let mut worker = Worker::new(number, group, config, handler)?;
+    for sockets in share {
+        worker.listen(sockets, identity)?;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(embed_in_tokio(&mut worker, |worker, now| {
+        if let Some(grace) = stop.grace() {
+            worker.shut_down(now, grace);
+        }
+        worker.is_finished()
+    }))
 }
 
 /// Runs `worker` inside a tokio runtime, next to whatever else runs there, until `finished` says so after a turn.

@@ -173,3 +173,66 @@ fn write_whole(folder: &Path, path: &Path, content: &str, mode: u32) -> Result<(
     };
     write().map(drop).map_err(|source| CertificateError::File { path: path.to_owned(), source })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder() -> tempfile::TempDir {
+        tempfile::tempdir().unwrap()
+    }
+
+    #[test]
+    fn development_certificate_is_kept() {
+        let folder = folder();
+        let first = Loaded::for_development(folder.path()).unwrap();
+        let second = Loaded::for_development(folder.path()).unwrap();
+        assert_eq!(first.spki_sha256, second.spki_sha256);
+        let mode = std::fs::metadata(folder.path().join("key.pem")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "others can read the key");
+    }
+
+    #[test]
+    fn damaged_development_certificate_is_made_anew() {
+        for damaged in ["cert.pem", "key.pem"] {
+            let folder = folder();
+            let first = Loaded::for_development(folder.path()).unwrap();
+            std::fs::write(folder.path().join(damaged), "not what it was").unwrap();
+            let second = Loaded::for_development(folder.path()).unwrap();
+            assert_ne!(first.spki_sha256, second.spki_sha256, "{damaged}");
+        }
+    }
+
+    #[test]
+    fn development_certificate_that_runs_out_is_made_anew() {
+        let folder = folder();
+        let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+        let mut parameters = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+        parameters.not_after = time::OffsetDateTime::now_utc() + time::Duration::hours(23);
+        let old = parameters.self_signed(&key).unwrap().pem();
+        std::fs::write(folder.path().join("cert.pem"), &old).unwrap();
+        std::fs::write(folder.path().join("key.pem"), key.serialize_pem()).unwrap();
+        Loaded::for_development(folder.path()).unwrap();
+        assert_ne!(std::fs::read_to_string(folder.path().join("cert.pem")).unwrap(), old);
+    }
+
+    #[test]
+    fn key_of_another_certificate_is_refused() {
+        let (one, other) = (folder(), folder());
+        Loaded::for_development(one.path()).unwrap();
+        Loaded::for_development(other.path()).unwrap();
+        let mixed = Loaded::from_files(&one.path().join("cert.pem"), &other.path().join("key.pem"));
+        assert!(matches!(mixed, Err(CertificateError::Unusable { .. })), "{mixed:?}");
+    }
+
+    #[test]
+    fn file_without_a_certificate_is_malformed() {
+        let folder = folder();
+        Loaded::for_development(folder.path()).unwrap();
+        let (cert, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+        let swapped = Loaded::from_files(&key, &cert);
+        assert!(matches!(swapped, Err(CertificateError::Malformed { .. })), "{swapped:?}");
+        let missing = Loaded::from_files(&folder.path().join("none.pem"), &key);
+        assert!(matches!(missing, Err(CertificateError::File { .. })), "{missing:?}");
+    }
+}
