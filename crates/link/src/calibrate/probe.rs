@@ -1,0 +1,168 @@
+//! Sends numbered packets over a link and notes when which of them arrive.
+
+use std::io;
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::emulator::{clock_ns, prefer};
+use crate::link::{FAR_IPV4, Link, NEAR_IPV4};
+use crate::profile::{Direction, MTU};
+use crate::{Error, Namespace};
+
+/// IPv4 and UDP headers.
+const HEADER_BYTES: usize = 28;
+/// Size of a probe as the link counts it.
+pub(super) const PROBE_WIRE_BYTES: usize = 128;
+const PROBE_INTERVAL: Duration = Duration::from_millis(2);
+/// Full packets are sent in bursts of this length, well below any queue worth measuring.
+const BURST_INTERVAL: Duration = Duration::from_millis(1);
+/// How much faster than the rate the full packets come.
+const OVERLOAD: f64 = 1.1;
+/// Below the emulator's priority: measuring must not make it late.
+const REAL_TIME_PRIORITY: i32 = 10;
+const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
+
+/// When to send what.
+pub(super) struct Plan {
+    wire_bytes: usize,
+    packets: u64,
+    interval: Duration,
+    packets_per_interval: u64,
+    /// Without an arrival for this long after the last packet was sent, nothing comes any more.
+    patience: Duration,
+}
+
+impl Plan {
+    /// Spaced so that no probe waits for another one at the profile's rate.
+    pub(super) fn probes(direction: &Direction, time: Duration) -> Self {
+        let serialisation = Duration::from_nanos(direction.serialisation_ns(PROBE_WIRE_BYTES as u64));
+        let interval = PROBE_INTERVAL.max(serialisation * 4);
+        Self {
+            wire_bytes: PROBE_WIRE_BYTES,
+            packets: (time.as_nanos() / interval.as_nanos()).max(1) as u64,
+            interval,
+            packets_per_interval: 1,
+            patience: patience(direction),
+        }
+    }
+
+    /// Full packets a tenth faster than the rate.
+    pub(super) fn saturation(direction: &Direction, rate_bits_per_second: u64, time: Duration) -> Self {
+        let packets_per_second = rate_bits_per_second as f64 * OVERLOAD / (MTU as f64 * 8.0);
+        let interval = BURST_INTERVAL.max(Duration::from_secs_f64(1.0 / packets_per_second));
+        let packets_per_interval = (packets_per_second * interval.as_secs_f64()).ceil();
+        let interval = Duration::from_secs_f64(packets_per_interval / packets_per_second);
+        Self {
+            wire_bytes: MTU,
+            packets: (packets_per_second * time.as_secs_f64()).ceil() as u64,
+            interval,
+            packets_per_interval: packets_per_interval as u64,
+            patience: patience(direction),
+        }
+    }
+}
+
+fn patience(direction: &Direction) -> Duration {
+    let queue_ns = direction.queue_bytes.map_or(0, |bytes| direction.serialisation_ns(bytes));
+    Duration::from_nanos(direction.delay_ns + direction.jitter_ns + queue_ns) + Duration::from_millis(500)
+}
+
+/// What one direction showed.
+pub(super) struct Sample {
+    pub(super) sent: u64,
+    /// In the order of arrival.
+    pub(super) arrivals: Vec<Arrival>,
+}
+
+/// Times in nanoseconds of the monotonic clock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Arrival {
+    pub(super) sent_ns: u64,
+    pub(super) received_ns: u64,
+}
+
+/// One socket in each namespace, connected to each other.
+pub(super) fn sockets(link: &Link) -> Result<(UdpSocket, UdpSocket), Error> {
+    let open = |namespace: &Namespace, address| -> io::Result<UdpSocket> {
+        let socket = namespace.run(|| UdpSocket::bind((address, 0)))??;
+        // Refused without privilege beyond the system's bound; then the smaller one has to do.
+        if rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER_BYTES).is_err() {
+            rustix::net::sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER_BYTES)?;
+        }
+        Ok(socket)
+    };
+    let connect = || -> io::Result<_> {
+        let near = open(link.near(), NEAR_IPV4)?;
+        let far = open(link.far(), FAR_IPV4)?;
+        near.connect(far.local_addr()?)?;
+        far.connect(near.local_addr()?)?;
+        Ok((near, far))
+    };
+    connect().map_err(Error::system("open sockets in the link's namespaces"))
+}
+
+/// Carries out the plan from one socket to the other.
+pub(super) fn measure(from: &UdpSocket, to: &UdpSocket, plan: &Plan) -> io::Result<Sample> {
+    to.set_read_timeout(Some(plan.patience))?;
+    let all_sent = AtomicBool::new(false);
+    let (sent, arrivals) = std::thread::scope(|scope| {
+        let receiver = scope.spawn(|| receive(to, plan, &all_sent));
+        let sent = scope.spawn(|| {
+            let sent = send(from, plan);
+            all_sent.store(true, Ordering::Release);
+            sent
+        });
+        let join = |panic| std::panic::resume_unwind(panic);
+        (sent.join().unwrap_or_else(join), receiver.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
+    Ok(Sample { sent: sent?, arrivals: arrivals? })
+}
+
+fn send(socket: &UdpSocket, plan: &Plan) -> io::Result<u64> {
+    prefer(REAL_TIME_PRIORITY);
+    let mut payload = vec![0; plan.wire_bytes - HEADER_BYTES];
+    let started_ns = clock_ns();
+    let mut sent = 0;
+    for burst in 0.. {
+        let due_ns = started_ns + burst * plan.interval.as_nanos() as u64;
+        let wait_ns = due_ns.saturating_sub(clock_ns());
+        if wait_ns > 0 {
+            std::thread::sleep(Duration::from_nanos(wait_ns));
+        }
+        for _ in 0..plan.packets_per_interval {
+            if sent == plan.packets {
+                return Ok(sent);
+            }
+            payload[..8].copy_from_slice(&clock_ns().to_ne_bytes());
+            socket.send(&payload)?;
+            sent += 1;
+        }
+    }
+    Ok(sent)
+}
+
+fn receive(socket: &UdpSocket, plan: &Plan, all_sent: &AtomicBool) -> io::Result<Vec<Arrival>> {
+    prefer(REAL_TIME_PRIORITY);
+    let mut arrivals = Vec::with_capacity(plan.packets as usize);
+    let mut buffer = vec![0; plan.wire_bytes];
+    while (arrivals.len() as u64) < plan.packets {
+        // Read before waiting: what is sent after this look still finds a whole wait.
+        let nothing_follows = all_sent.load(Ordering::Acquire);
+        match socket.recv(&mut buffer) {
+            Ok(_) => {
+                let received_ns = clock_ns();
+                let sent_ns = u64::from_ne_bytes(buffer[..8].try_into().expect("invariant: eight bytes"));
+                arrivals.push(Arrival { sent_ns, received_ns });
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                if nothing_follows {
+                    break;
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(arrivals)
+}

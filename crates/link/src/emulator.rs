@@ -1,0 +1,113 @@
+//! The emulator: one thread that reads packets from both TUN devices and writes each at its deadline.
+
+mod lane;
+mod thread;
+
+use std::os::fd::OwnedFd;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use rustix::event::EventfdFlags;
+
+use crate::flow;
+use crate::profile::Profile;
+use crate::{Error, Scheduling};
+
+pub use lane::LaneCounters;
+pub(crate) use thread::{clock_ns, prefer};
+
+/// Above ordinary real-time work, below what the kernel itself needs.
+const REAL_TIME_PRIORITY: i32 = 50;
+
+/// What the emulator counted from going live to its stop.
+#[derive(Debug)]
+pub struct Counts {
+    /// Client to server.
+    pub up: LaneCounters,
+    /// Server to client.
+    pub down: LaneCounters,
+    /// Per flow.
+    pub flows: flow::Table,
+    /// From going live to the stop.
+    pub duration_ns: u64,
+}
+
+/// A running emulator. Until [`Emulator::go_live`] it passes packets on at once and counts nothing.
+#[derive(Debug)]
+pub(crate) struct Emulator {
+    scheduling: Scheduling,
+    requests: mpsc::Sender<Request>,
+    wake: OwnedFd,
+    thread: Option<JoinHandle<Result<Counts, Error>>>,
+}
+
+#[derive(Debug)]
+enum Request {
+    /// Answered once packets are under the profile.
+    GoLive(mpsc::Sender<()>),
+    Stop,
+}
+
+/// The two TUN devices.
+#[derive(Debug)]
+pub(crate) struct Devices {
+    pub(crate) near: OwnedFd,
+    pub(crate) far: OwnedFd,
+}
+
+impl Emulator {
+    pub(crate) fn start(devices: Devices, profile: &Profile, seed: u64) -> Result<Self, Error> {
+        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(Error::system("make an eventfd"))?;
+        let woken = wake.try_clone().map_err(Error::system("duplicate an eventfd"))?;
+        let (requests, incoming) = mpsc::channel();
+        let (ready, readiness) = mpsc::channel();
+        let profile = profile.clone();
+        let thread = std::thread::Builder::new()
+            .name("link-emulator".into())
+            .spawn(move || {
+                // The starter waits for this; if it has gone, the request channel ends the loop below.
+                let _ = ready.send(thread::prefer(REAL_TIME_PRIORITY));
+                thread::Loop::new(devices, woken, incoming, &profile, seed).run()
+            })
+            .map_err(Error::system("start a thread"))?;
+        let scheduling = readiness.recv().expect("invariant: the emulator answers before its loop");
+        Ok(Self { scheduling, requests, wake, thread: Some(thread) })
+    }
+
+    pub(crate) fn scheduling(&self) -> Scheduling {
+        self.scheduling
+    }
+
+    /// Puts the profile in force. Packets that were passed on before are not counted.
+    pub(crate) fn go_live(&self) -> Result<(), Error> {
+        let (answer, answered) = mpsc::channel();
+        let gone = || Error::system("reach the emulator")(std::io::Error::other("its thread has ended"));
+        self.requests.send(Request::GoLive(answer)).map_err(|_| gone())?;
+        self.wake();
+        answered.recv().map_err(|_| gone())
+    }
+
+    pub(crate) fn stop(mut self) -> Result<Counts, Error> {
+        self.finish().expect("invariant: only stop and drop finish, and stop consumes")
+    }
+
+    fn finish(&mut self) -> Option<Result<Counts, Error>> {
+        let thread = self.thread.take()?;
+        let _ = self.requests.send(Request::Stop);
+        self.wake();
+        Some(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    }
+
+    fn wake(&self) {
+        // Only a counter that is full already refuses, and then the thread is awake.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+}
+
+impl Drop for Emulator {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.finish();
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! One direction of the emulator: scheduler, packets on their way, counters.
+
+use std::collections::VecDeque;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use hdrhistogram::Histogram;
+use rustix::io::Errno;
+
+use crate::flow;
+use crate::profile::{Direction, MTU};
+use crate::scheduler::{Scheduler, Verdict, Way};
+
+/// Packets that one direction may hold: at 1500 bytes some 200 MB, or a second of 1.5 Gbit/s.
+const MAX_HELD_PACKETS: usize = 1 << 17;
+/// One byte more than a packet may have, so that a longer one is noticed.
+const BUFFER_BYTES: usize = MTU + 1;
+/// Read from one device before deadlines are looked at again.
+const READ_BATCH: usize = 32;
+
+type Buffer = Box<[u8; BUFFER_BYTES]>;
+
+/// What one direction did.
+#[derive(Debug, Clone)]
+pub struct LaneCounters {
+    /// Packets that reached the link.
+    pub packets_in: u64,
+    /// Their bytes, IP headers included.
+    pub bytes_in: u64,
+    /// Packets handed to the receiving side.
+    pub packets_out: u64,
+    /// Their bytes.
+    pub bytes_out: u64,
+    /// Lost on the way.
+    pub packets_lost: u64,
+    /// Their bytes.
+    pub bytes_lost: u64,
+    /// Dropped because the queue was full.
+    pub packets_queue_dropped: u64,
+    /// Their bytes.
+    pub bytes_queue_dropped: u64,
+    /// Dropped because the emulator's own memory bound was reached: not what the profile asked for.
+    pub packets_overflowed: u64,
+    /// Longer than the link's MTU: somebody raised the device's.
+    pub packets_oversized: u64,
+    /// Refused by the receiving side's device.
+    pub packets_write_failed: u64,
+    /// Still on their way when the emulator stopped.
+    pub packets_held_at_end: u64,
+    /// The most that waited for the rate.
+    pub queue_max_bytes: u64,
+    /// The longest wait for the rate.
+    pub queue_max_ns: u64,
+    /// How long after its deadline each packet was handed over.
+    pub lateness_ns: Histogram<u64>,
+}
+
+impl LaneCounters {
+    fn new() -> Self {
+        Self {
+            packets_in: 0,
+            bytes_in: 0,
+            packets_out: 0,
+            bytes_out: 0,
+            packets_lost: 0,
+            bytes_lost: 0,
+            packets_queue_dropped: 0,
+            bytes_queue_dropped: 0,
+            packets_overflowed: 0,
+            packets_oversized: 0,
+            packets_write_failed: 0,
+            packets_held_at_end: 0,
+            queue_max_bytes: 0,
+            queue_max_ns: 0,
+            lateness_ns: Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("invariant: constant bounds are valid"),
+        }
+    }
+}
+
+/// One direction.
+pub(super) struct Lane {
+    way: Way,
+    /// `None` before the link is live: packets pass at once and uncounted.
+    scheduler: Option<Scheduler>,
+    held: VecDeque<Held>,
+    spare: Vec<Buffer>,
+    counters: LaneCounters,
+}
+
+struct Held {
+    deadline_ns: u64,
+    length: usize,
+    buffer: Buffer,
+}
+
+impl Lane {
+    pub(super) fn new(way: Way) -> Self {
+        let spare = (0..1024).map(|_| new_buffer()).collect();
+        Self { way, scheduler: None, held: VecDeque::with_capacity(1024), spare, counters: LaneCounters::new() }
+    }
+
+    pub(super) fn go_live(&mut self, direction: &Direction, seed: u64) {
+        self.scheduler = Some(Scheduler::new(direction, seed, self.way));
+    }
+
+    /// Reads packets until there are no more or a batch is full; true if there may be more.
+    pub(super) fn read(&mut self, from: &OwnedFd, to: &OwnedFd, flows: &mut flow::Table, now: impl Fn() -> u64) -> Result<bool, Errno> {
+        for _ in 0..READ_BATCH {
+            let mut buffer = self.spare.pop().unwrap_or_else(new_buffer);
+            let length = match rustix::io::read(from, &mut buffer[..]) {
+                Ok(length) => length,
+                Err(Errno::AGAIN) => {
+                    self.spare.push(buffer);
+                    return Ok(false);
+                }
+                Err(Errno::INTR) => {
+                    self.spare.push(buffer);
+                    continue;
+                }
+                Err(errno) => return Err(errno),
+            };
+            let rejected = self.accept(buffer, length, to, flows, now());
+            self.spare.extend(rejected);
+        }
+        Ok(true)
+    }
+
+    /// Gives the buffer back unless the packet is held.
+    fn accept(&mut self, buffer: Buffer, length: usize, to: &OwnedFd, flows: &mut flow::Table, now_ns: u64) -> Option<Buffer> {
+        let Some(scheduler) = &mut self.scheduler else {
+            // Before the link is live nothing is promised: a packet that the device refuses is gone.
+            let _ = rustix::io::write(to, &buffer[..length.min(MTU)]);
+            return Some(buffer);
+        };
+        let counters = &mut self.counters;
+        counters.packets_in += 1;
+        counters.bytes_in += length as u64;
+        let flow = flows.counters(&buffer[..length], self.way);
+        flow.packets += 1;
+        flow.bytes += length as u64;
+        if length > MTU {
+            counters.packets_oversized += 1;
+            return Some(buffer);
+        }
+        if self.held.len() >= MAX_HELD_PACKETS {
+            counters.packets_overflowed += 1;
+            return Some(buffer);
+        }
+        match scheduler.handle_packet(length, now_ns) {
+            Verdict::Deliver { deadline_ns } => {
+                self.held.push_back(Held { deadline_ns, length, buffer });
+                None
+            }
+            Verdict::Lost => {
+                flow.packets_lost += 1;
+                counters.packets_lost += 1;
+                counters.bytes_lost += length as u64;
+                Some(buffer)
+            }
+            Verdict::QueueFull => {
+                flow.packets_queue_dropped += 1;
+                counters.packets_queue_dropped += 1;
+                counters.bytes_queue_dropped += length as u64;
+                Some(buffer)
+            }
+        }
+    }
+
+    /// Hands over what is due. Deadlines never go back, so the first packet held is the next one due.
+    pub(super) fn deliver(&mut self, to: BorrowedFd<'_>, now: impl Fn() -> u64) {
+        while let Some(first) = self.held.front() {
+            let now_ns = now();
+            if first.deadline_ns > now_ns {
+                return;
+            }
+            let packet = self.held.pop_front().expect("invariant: front() has just seen it");
+            match rustix::io::retry_on_intr(|| rustix::io::write(to, &packet.buffer[..packet.length])) {
+                Ok(_) => {
+                    self.counters.packets_out += 1;
+                    self.counters.bytes_out += packet.length as u64;
+                }
+                Err(_) => self.counters.packets_write_failed += 1,
+            }
+            self.counters.lateness_ns.saturating_record(now_ns - packet.deadline_ns);
+            self.spare.push(packet.buffer);
+        }
+    }
+
+    pub(super) fn next_deadline_ns(&self) -> Option<u64> {
+        self.held.front().map(|held| held.deadline_ns)
+    }
+
+    pub(super) fn finish(mut self) -> LaneCounters {
+        self.counters.packets_held_at_end = self.held.len() as u64;
+        if let Some(scheduler) = &self.scheduler {
+            self.counters.queue_max_bytes = scheduler.queue_max_bytes();
+            self.counters.queue_max_ns = scheduler.queue_max_ns();
+        }
+        self.counters
+    }
+}
+
+fn new_buffer() -> Buffer {
+    Box::new([0; BUFFER_BYTES])
+}

@@ -1,0 +1,153 @@
+//! The emulator's thread: its place in the system's scheduling, and its loop.
+#![expect(unsafe_code, reason = "sched_setscheduler has no safe wrapper here")]
+
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::mpsc;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::time::ClockId;
+
+use super::lane::Lane;
+use super::{Counts, Devices, Request};
+use crate::flow;
+use crate::profile::Profile;
+use crate::scheduler::Way;
+use crate::{Error, Scheduling};
+
+/// Asks for real-time scheduling and exact timers for the calling thread, and says what it got.
+pub(crate) fn prefer(priority: i32) -> Scheduling {
+    let finest = NonZeroU64::new(1).expect("invariant: one is not zero");
+    // Real-time threads have no slack anyway; without the call an ordinary one is woken up to 50 µs late.
+    let _ = rustix::thread::set_current_timer_slack(Some(finest));
+    let parameter = libc::sched_param { sched_priority: priority };
+    let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+    // SAFETY: thread 0 is the caller; `parameter` is valid and lives across the call.
+    let granted = unsafe { libc::sched_setscheduler(0, policy, &raw const parameter) } == 0;
+    if granted { Scheduling::Fifo { priority } } else { Scheduling::Other }
+}
+
+/// Nanoseconds of the monotonic clock.
+pub(crate) fn clock_ns() -> u64 {
+    let now = rustix::time::clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+pub(super) struct Loop {
+    devices: Devices,
+    wake: OwnedFd,
+    requests: mpsc::Receiver<Request>,
+    profile: Profile,
+    seed: u64,
+    up: Lane,
+    down: Lane,
+    flows: flow::Table,
+    /// Time 0 of both schedulers.
+    live_since_ns: u64,
+}
+
+impl Loop {
+    pub(super) fn new(devices: Devices, wake: OwnedFd, requests: mpsc::Receiver<Request>, profile: &Profile, seed: u64) -> Self {
+        Self {
+            devices,
+            wake,
+            requests,
+            profile: profile.clone(),
+            seed,
+            up: Lane::new(Way::Up),
+            down: Lane::new(Way::Down),
+            flows: flow::Table::default(),
+            live_since_ns: clock_ns(),
+        }
+    }
+
+    pub(super) fn run(mut self) -> Result<Counts, Error> {
+        let failed = |what| Error::system(what);
+        loop {
+            let [near_ready, far_ready, woken] = self.wait().map_err(failed("wait for packets"))?;
+            self.deliver();
+            if near_ready {
+                self.read(Way::Up).map_err(failed("read the near TUN device"))?;
+            }
+            if far_ready {
+                self.read(Way::Down).map_err(failed("read the far TUN device"))?;
+            }
+            if woken && self.handle_requests().map_err(failed("read the TUN devices"))? {
+                return Ok(self.finish());
+            }
+            self.deliver();
+        }
+    }
+
+    /// Until a packet comes, a deadline passes or somebody asks for something.
+    fn wait(&self) -> Result<[bool; 3], Errno> {
+        let next = [self.up.next_deadline_ns(), self.down.next_deadline_ns()].into_iter().flatten().min();
+        let timeout = next.map(|deadline_ns| {
+            let wait_ns = deadline_ns.saturating_sub(self.now());
+            Timespec { tv_sec: (wait_ns / 1_000_000_000) as i64, tv_nsec: (wait_ns % 1_000_000_000) as _ }
+        });
+        let mut fds = [
+            PollFd::new(&self.devices.near, PollFlags::IN),
+            PollFd::new(&self.devices.far, PollFlags::IN),
+            PollFd::new(&self.wake, PollFlags::IN),
+        ];
+        match rustix::event::poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(fds.each_ref().map(|fd| !fd.revents().is_empty())),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn read(&mut self, way: Way) -> Result<bool, Errno> {
+        let live_since_ns = self.live_since_ns;
+        let now = || clock_ns() - live_since_ns;
+        let Devices { near, far } = &self.devices;
+        match way {
+            Way::Up => self.up.read(near, far, &mut self.flows, now),
+            Way::Down => self.down.read(far, near, &mut self.flows, now),
+        }
+    }
+
+    fn deliver(&mut self) {
+        let live_since_ns = self.live_since_ns;
+        let now = || clock_ns() - live_since_ns;
+        self.up.deliver(self.devices.far.as_fd(), now);
+        self.down.deliver(self.devices.near.as_fd(), now);
+    }
+
+    /// True when it is time to stop, also when nobody is left to ask.
+    fn handle_requests(&mut self) -> Result<bool, Errno> {
+        // Level-triggered: an unread eventfd would only wake the loop again.
+        let mut counter = [0; 8];
+        let _ = rustix::io::read(&self.wake, &mut counter);
+        loop {
+            match self.requests.try_recv() {
+                Ok(Request::GoLive(answer)) => {
+                    self.go_live()?;
+                    // Whoever asked may have given up; the link is live all the same.
+                    let _ = answer.send(());
+                }
+                Ok(Request::Stop) | Err(mpsc::TryRecvError::Disconnected) => return Ok(true),
+                Err(mpsc::TryRecvError::Empty) => return Ok(false),
+            }
+        }
+    }
+
+    /// What the devices hold from before is passed on first, so that nothing of it counts.
+    fn go_live(&mut self) -> Result<(), Errno> {
+        while self.read(Way::Up)? | self.read(Way::Down)? {}
+        self.live_since_ns = clock_ns();
+        self.up.go_live(&self.profile.up, self.seed);
+        self.down.go_live(&self.profile.down, self.seed);
+        Ok(())
+    }
+
+    fn now(&self) -> u64 {
+        clock_ns() - self.live_since_ns
+    }
+
+    fn finish(self) -> Counts {
+        let duration_ns = self.now();
+        Counts { up: self.up.finish(), down: self.down.finish(), flows: self.flows, duration_ns }
+    }
+}

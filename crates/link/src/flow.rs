@@ -1,0 +1,352 @@
+//! Which flow a packet belongs to, and counters per flow in a bounded table.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::IpAddr;
+
+use crate::scheduler::Way;
+
+/// Flows counted apart. Packets of further flows are counted together, so a port scan cannot grow the table.
+pub const MAX_FLOWS: usize = 4096;
+
+/// Extension headers that are followed before a packet counts as one without ports.
+const MAX_IPV6_EXTENSIONS: usize = 8;
+
+/// An IP protocol number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Protocol(pub u8);
+
+impl Protocol {
+    /// IPv4's control messages.
+    pub const ICMP: Self = Self(1);
+    /// Has ports.
+    pub const TCP: Self = Self(6);
+    /// Has ports.
+    pub const UDP: Self = Self(17);
+    /// IPv6's control messages.
+    pub const ICMPV6: Self = Self(58);
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::ICMP => f.write_str("icmp"),
+            Self::TCP => f.write_str("tcp"),
+            Self::UDP => f.write_str("udp"),
+            Self::ICMPV6 => f.write_str("icmpv6"),
+            Self(number) => write!(f, "ip-{number}"),
+        }
+    }
+}
+
+/// Source and destination as a packet states them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Headers {
+    /// Who sent it.
+    pub source: IpAddr,
+    /// Whom it is for.
+    pub destination: IpAddr,
+    /// The upper layer.
+    pub protocol: Protocol,
+    /// Source and destination port. `None` for protocols without, and for all but the first fragment.
+    pub ports: Option<(u16, u16)>,
+}
+
+/// A flow seen from the link: both directions have the same key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    /// The upper layer.
+    pub protocol: Protocol,
+    /// The client's address.
+    pub near: IpAddr,
+    /// The client's port.
+    pub near_port: Option<u16>,
+    /// The server's address.
+    pub far: IpAddr,
+    /// The server's port.
+    pub far_port: Option<u16>,
+}
+
+/// What one direction of a flow did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Packets that reached the link.
+    pub packets: u64,
+    /// Their bytes, IP headers included.
+    pub bytes: u64,
+    /// Of these, lost on the way.
+    pub packets_lost: u64,
+    /// Of these, dropped because a queue was full.
+    pub packets_queue_dropped: u64,
+}
+
+/// Both directions of a flow.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Pair {
+    /// Client to server.
+    pub up: Counters,
+    /// Server to client.
+    pub down: Counters,
+}
+
+impl Pair {
+    /// The counters of one direction.
+    pub fn way(&mut self, way: Way) -> &mut Counters {
+        match way {
+            Way::Up => &mut self.up,
+            Way::Down => &mut self.down,
+        }
+    }
+}
+
+/// Counters per flow, at most [`MAX_FLOWS`] of them.
+#[derive(Debug, Default)]
+pub struct Table {
+    flows: HashMap<Key, Pair>,
+    beyond: Pair,
+    unparsed: Pair,
+}
+
+impl Table {
+    /// The counters that a packet belongs to.
+    pub fn counters(&mut self, packet: &[u8], way: Way) -> &mut Counters {
+        let Some(headers) = parse(packet) else {
+            return self.unparsed.way(way);
+        };
+        let key = Key::new(&headers, way);
+        if self.flows.len() >= MAX_FLOWS && !self.flows.contains_key(&key) {
+            return self.beyond.way(way);
+        }
+        self.flows.entry(key).or_default().way(way)
+    }
+
+    /// All flows of the table, in the order of their keys.
+    pub fn sorted(&self) -> Vec<(Key, Pair)> {
+        let mut flows: Vec<_> = self.flows.iter().map(|(key, pair)| (*key, *pair)).collect();
+        flows.sort_unstable_by_key(|(key, _)| *key);
+        flows
+    }
+
+    /// Packets of flows that found the table full.
+    pub fn beyond(&self) -> Pair {
+        self.beyond
+    }
+
+    /// Packets that are not well-formed IPv4 or IPv6.
+    pub fn unparsed(&self) -> Pair {
+        self.unparsed
+    }
+}
+
+impl Key {
+    fn new(headers: &Headers, way: Way) -> Self {
+        let (source_port, destination_port) = headers.ports.unzip();
+        match way {
+            Way::Up => Self {
+                protocol: headers.protocol,
+                near: headers.source,
+                near_port: source_port,
+                far: headers.destination,
+                far_port: destination_port,
+            },
+            Way::Down => Self {
+                protocol: headers.protocol,
+                near: headers.destination,
+                near_port: destination_port,
+                far: headers.source,
+                far_port: source_port,
+            },
+        }
+    }
+}
+
+/// Reads addresses, protocol and ports of an IP packet; `None` if it is too short or neither IPv4 nor IPv6.
+pub fn parse(packet: &[u8]) -> Option<Headers> {
+    match packet.first()? >> 4 {
+        4 => parse_ipv4(packet),
+        6 => parse_ipv6(packet),
+        _ => None,
+    }
+}
+
+fn parse_ipv4(packet: &[u8]) -> Option<Headers> {
+    let header_length = usize::from(packet[0] & 0x0f) * 4;
+    if header_length < 20 || packet.len() < header_length {
+        return None;
+    }
+    let fragment_offset = u16::from_be_bytes(array(packet, 6)?) & 0x1fff;
+    let protocol = Protocol(packet[9]);
+    let ports = if fragment_offset == 0 { ports(protocol, packet.get(header_length..)?) } else { None };
+    Some(Headers { source: IpAddr::from(array::<4>(packet, 12)?), destination: IpAddr::from(array::<4>(packet, 16)?), protocol, ports })
+}
+
+fn parse_ipv6(packet: &[u8]) -> Option<Headers> {
+    let source = IpAddr::from(array::<16>(packet, 8)?);
+    let destination = IpAddr::from(array::<16>(packet, 24)?);
+    let (protocol, upper) = skip_extensions(packet[6], packet.get(40..)?);
+    let ports = upper.and_then(|upper| ports(protocol, upper));
+    Some(Headers { source, destination, protocol, ports })
+}
+
+/// The upper-layer protocol and its bytes; no bytes for a later fragment or a header that is cut short.
+fn skip_extensions(first: u8, mut rest: &[u8]) -> (Protocol, Option<&[u8]>) {
+    const HOP_BY_HOP: u8 = 0;
+    const ROUTING: u8 = 43;
+    const FRAGMENT: u8 = 44;
+    const AUTHENTICATION: u8 = 51;
+    const DESTINATION_OPTIONS: u8 = 60;
+    let mut next = first;
+    for _ in 0..MAX_IPV6_EXTENSIONS {
+        if !matches!(next, HOP_BY_HOP | ROUTING | FRAGMENT | AUTHENTICATION | DESTINATION_OPTIONS) {
+            return (Protocol(next), Some(rest));
+        }
+        let Some([following, length]) = array::<2>(rest, 0) else {
+            return (Protocol(next), None);
+        };
+        let size = match next {
+            FRAGMENT => 8,
+            AUTHENTICATION => (usize::from(length) + 2) * 4,
+            _ => (usize::from(length) + 1) * 8,
+        };
+        let later_fragment = next == FRAGMENT && array(rest, 2).is_some_and(|field| u16::from_be_bytes(field) & 0xfff8 != 0);
+        match rest.get(size..) {
+            Some(after) if !later_fragment => rest = after,
+            _ => return (Protocol(following), None),
+        }
+        next = following;
+    }
+    (Protocol(next), None)
+}
+
+fn ports(protocol: Protocol, upper: &[u8]) -> Option<(u16, u16)> {
+    if !matches!(protocol, Protocol::TCP | Protocol::UDP) {
+        return None;
+    }
+    Some((u16::from_be_bytes(array(upper, 0)?), u16::from_be_bytes(array(upper, 2)?)))
+}
+
+fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at + N)?.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ipv4(source: [u8; 4], destination: [u8; 4], protocol: u8, options: usize, upper: &[u8]) -> Vec<u8> {
+        let mut packet = vec![0; 20 + options * 4];
+        packet[0] = 0x40 | (5 + options as u8);
+        packet[9] = protocol;
+        packet[12..16].copy_from_slice(&source);
+        packet[16..20].copy_from_slice(&destination);
+        packet.extend_from_slice(upper);
+        packet
+    }
+
+    fn ipv6(source: [u8; 16], destination: [u8; 16], next: u8, rest: &[u8]) -> Vec<u8> {
+        let mut packet = vec![0x60, 0, 0, 0, 0, 0, next, 64];
+        packet.extend_from_slice(&source);
+        packet.extend_from_slice(&destination);
+        packet.extend_from_slice(rest);
+        packet
+    }
+
+    fn upper(ports: (u16, u16)) -> Vec<u8> {
+        let mut bytes = ports.0.to_be_bytes().to_vec();
+        bytes.extend_from_slice(&ports.1.to_be_bytes());
+        bytes.extend_from_slice(&[0; 4]);
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn ipv4_fields_are_read_whatever_the_options(
+            source: [u8; 4], destination: [u8; 4], ports: (u16, u16), options in 0usize..=10, udp: bool,
+        ) {
+            let protocol = if udp { Protocol::UDP } else { Protocol::TCP };
+            let packet = ipv4(source, destination, protocol.0, options, &upper(ports));
+            let expected = Headers { source: source.into(), destination: destination.into(), protocol, ports: Some(ports) };
+            prop_assert_eq!(parse(&packet), Some(expected));
+        }
+
+        #[test]
+        fn ipv6_fields_are_read_through_extension_headers(
+            source: [u8; 16], destination: [u8; 16], ports: (u16, u16),
+            extensions in prop::collection::vec((prop::sample::select(vec![0u8, 43, 44, 51, 60]), 0u8..4), 0..MAX_IPV6_EXTENSIONS),
+        ) {
+            let mut rest = upper(ports);
+            let mut next = Protocol::UDP.0;
+            for (kind, length) in extensions.into_iter().rev() {
+                let size = match kind {
+                    44 => 8,
+                    51 => (usize::from(length) + 2) * 4,
+                    _ => (usize::from(length) + 1) * 8,
+                };
+                let mut header = vec![0; size];
+                header[0] = next;
+                if kind != 44 {
+                    header[1] = length;
+                }
+                header.extend_from_slice(&rest);
+                rest = header;
+                next = kind;
+            }
+            let packet = ipv6(source, destination, next, &rest);
+            let expected =
+                Headers { source: source.into(), destination: destination.into(), protocol: Protocol::UDP, ports: Some(ports) };
+            prop_assert_eq!(parse(&packet), Some(expected));
+        }
+
+        #[test]
+        fn any_bytes_and_any_truncation_are_parsed_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
+            for end in 0..=bytes.len() {
+                let parsed = parse(&bytes[..end]);
+                prop_assert!(parsed.is_none() || end >= 20);
+            }
+        }
+
+        #[test]
+        fn both_ways_of_a_flow_have_one_key(near: [u8; 4], far: [u8; 4], ports: (u16, u16)) {
+            let mut table = Table::default();
+            table.counters(&ipv4(near, far, 17, 0, &upper(ports)), Way::Up).packets += 1;
+            table.counters(&ipv4(far, near, 17, 0, &upper((ports.1, ports.0))), Way::Down).packets += 1;
+            let flows = table.sorted();
+            prop_assert_eq!(flows.len(), 1);
+            prop_assert_eq!((flows[0].0.near_port, flows[0].0.far_port), (Some(ports.0), Some(ports.1)));
+            prop_assert_eq!((flows[0].1.up.packets, flows[0].1.down.packets), (1, 1));
+        }
+    }
+
+    #[test]
+    fn later_fragments_have_no_ports() {
+        let mut packet = ipv4([10, 0, 0, 1], [10, 0, 0, 2], 17, 0, &upper((1, 2)));
+        packet[7] = 1;
+        assert_eq!(parse(&packet).unwrap().ports, None);
+        let mut fragment = vec![17, 0, 0, 8, 0, 0, 0, 0];
+        fragment.extend_from_slice(&upper((1, 2)));
+        let parsed = parse(&ipv6([1; 16], [2; 16], 44, &fragment)).unwrap();
+        assert_eq!((parsed.protocol, parsed.ports), (Protocol::UDP, None));
+    }
+
+    #[test]
+    fn control_messages_have_no_ports() {
+        assert_eq!(parse(&ipv4([10, 0, 0, 1], [10, 0, 0, 2], 1, 0, &[8, 0, 0, 0])).unwrap().ports, None);
+        assert_eq!(parse(&ipv6([1; 16], [2; 16], 58, &[128, 0, 0, 0])).unwrap().protocol, Protocol::ICMPV6);
+    }
+
+    #[test]
+    fn full_table_counts_the_rest_together() {
+        let mut table = Table::default();
+        for number in 0..MAX_FLOWS as u16 + 10 {
+            table.counters(&ipv4([10, 0, 0, 1], [10, 0, 0, 2], 17, 0, &upper((number, 443))), Way::Up).packets += 1;
+        }
+        table.counters(&ipv4([10, 0, 0, 1], [10, 0, 0, 2], 17, 0, &upper((0, 443))), Way::Up).packets += 1;
+        table.counters(&[0x20; 40], Way::Down).packets += 1;
+        assert_eq!(table.sorted().len(), MAX_FLOWS);
+        assert_eq!(table.sorted()[0].1.up.packets, 2);
+        assert_eq!(table.beyond().up.packets, 10);
+        assert_eq!(table.unparsed().down.packets, 1);
+    }
+}

@@ -1,0 +1,276 @@
+//! A running link: two namespaces, two devices, the emulator between them.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use crate::emulator::{Devices, Emulator};
+use crate::netlink::{self, DeviceDrops};
+use crate::process_tree::ProcessTree;
+use crate::profile::MTU;
+use crate::report::{self, Congestion, Report};
+use crate::{Error, Namespace, Profile, Scheduling, tun};
+
+/// The client's IPv4 address.
+pub const NEAR_IPV4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+/// The server's IPv4 address.
+pub const FAR_IPV4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+/// The client's IPv6 address.
+pub const NEAR_IPV6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1);
+/// The server's IPv6 address.
+pub const FAR_IPV6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2);
+
+const IPV4_PREFIX_LENGTH: u8 = 30;
+const IPV6_PREFIX_LENGTH: u8 = 126;
+/// Packets that may wait for the emulator to read them; the kernel's default of 500 is 6 ms of 1 Gbit/s.
+const TRANSMIT_QUEUE_PACKETS: u32 = 10_000;
+/// The probe crosses a link without delay yet, on this machine.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a link is made with, beside its profile.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// The same profile and seed lose the same packets, counted in each direction.
+    pub seed: u64,
+    /// TCP congestion control of all connections over the link, in both roles; the kernel's default if `None`.
+    pub tcp_congestion: Option<String>,
+}
+
+/// A link in force. Everything that belongs to it ends when it is stopped or dropped, or when the process ends.
+#[derive(Debug)]
+pub struct Link {
+    // Dropped in this order: what runs on the link ends before the link does.
+    processes: ProcessTree,
+    emulator: Emulator,
+    near: End,
+    far: End,
+    profile: Profile,
+    options: Options,
+    congestion: Congestion,
+    warnings: Vec<String>,
+}
+
+#[derive(Debug)]
+struct End {
+    namespace: Namespace,
+    device_index: u32,
+    ipv6: bool,
+    /// Drops before the link was live do not count.
+    drops_at_start: DeviceDrops,
+}
+
+impl Link {
+    /// Makes the namespaces and puts the profile in force.
+    pub fn start(profile: &Profile, options: &Options) -> Result<Self, Error> {
+        let congestion = options.tcp_congestion.as_deref();
+        let mut warnings = Vec::new();
+        let (near, near_device) = End::new((NEAR_IPV4, NEAR_IPV6), congestion, &mut warnings)?;
+        let (far, far_device) = End::new((FAR_IPV4, FAR_IPV6), congestion, &mut warnings)?;
+        let processes = ProcessTree::new()?;
+        let emulator = Emulator::start(Devices { near: near_device, far: far_device }, profile, options.seed)?;
+        if emulator.scheduling() == Scheduling::Other {
+            warnings.push(
+                "real-time scheduling is not permitted: on a busy machine packets will be late \
+                 (run as root, or allow it with `ulimit -r 50`)"
+                    .into(),
+            );
+        }
+        let congestion = probe_congestion(&near, &far, congestion)?;
+        let mut link = Self { processes, emulator, near, far, profile: profile.clone(), options: options.clone(), congestion, warnings };
+        link.near.drops_at_start = link.near.device_drops()?;
+        link.far.drops_at_start = link.far.device_drops()?;
+        link.emulator.go_live()?;
+        Ok(link)
+    }
+
+    /// The client's namespace.
+    pub fn near(&self) -> &Namespace {
+        &self.near.namespace
+    }
+
+    /// The server's namespace.
+    pub fn far(&self) -> &Namespace {
+        &self.far.namespace
+    }
+
+    /// What does not stop the link but should be known, such as a missing right.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Starts a program in the client's namespace. It ends with the link at the latest; to know how it ended, wait for it
+    /// before that.
+    pub fn spawn_near(&self, command: Command) -> io::Result<Child> {
+        self.processes.spawn(command, &self.near.namespace)
+    }
+
+    /// Starts a program in the server's namespace. It ends with the link at the latest; to know how it ended, wait for it
+    /// before that.
+    pub fn spawn_far(&self, command: Command) -> io::Result<Child> {
+        self.processes.spawn(command, &self.far.namespace)
+    }
+
+    /// Ends what still runs on the link, then the link, and says what it did.
+    pub fn stop(self) -> Result<Report, Error> {
+        drop(self.processes);
+        let scheduling = self.emulator.scheduling();
+        let counts = self.emulator.stop()?;
+        let near = self.near.device_drops()?.since(self.near.drops_at_start);
+        let far = self.far.device_drops()?.since(self.far.drops_at_start);
+        Ok(Report::new(report::Parts {
+            profile: &self.profile,
+            seed: self.options.seed,
+            counts: &counts,
+            tun_drops_up: near.transmit + far.receive,
+            tun_drops_down: far.transmit + near.receive,
+            scheduling,
+            congestion: self.congestion,
+            ipv6: self.near.ipv6 && self.far.ipv6,
+            warnings: self.warnings,
+        }))
+    }
+}
+
+impl End {
+    fn new((ipv4, ipv6): (Ipv4Addr, Ipv6Addr), congestion: Option<&str>, warnings: &mut Vec<String>) -> Result<(Self, OwnedFd), Error> {
+        let namespace = Namespace::new()?;
+        let configured = namespace
+            .run(|| configure(ipv4, ipv6, congestion))
+            .map_err(|source| Error::NamespaceNotPermitted { what: "enter a network namespace", source })??;
+        for warning in configured.warnings {
+            if !warnings.contains(&warning) {
+                warnings.push(warning);
+            }
+        }
+        let end = Self { namespace, device_index: configured.device_index, ipv6: configured.ipv6, drops_at_start: DeviceDrops::default() };
+        Ok((end, configured.device))
+    }
+
+    fn device_drops(&self) -> Result<DeviceDrops, Error> {
+        let what = "read the TUN device's drops";
+        self.namespace
+            .run(|| netlink::Socket::open()?.device_drops(self.device_index))
+            .map_err(Error::system(what))?
+            .map_err(Error::system(what))
+    }
+}
+
+struct Configured {
+    device: OwnedFd,
+    device_index: u32,
+    ipv6: bool,
+    warnings: Vec<String>,
+}
+
+/// Runs inside the namespace.
+fn configure(ipv4: Ipv4Addr, ipv6: Ipv6Addr, congestion: Option<&str>) -> Result<Configured, Error> {
+    let warnings = set_parameters();
+    let device = tun::open()?;
+    let denied = |what: &'static str| move |errno: Errno| Error::namespace(what, errno);
+    let mut netlink = netlink::Socket::open().map_err(denied("open a netlink socket"))?;
+    let loopback = netlink::Socket::device_index("lo").map_err(denied("find the loopback device"))?;
+    netlink.set_up(loopback, None).map_err(denied("bring the loopback device up"))?;
+    let index = netlink::Socket::device_index(tun::DEVICE).map_err(denied("find the TUN device"))?;
+    netlink.set_up(index, Some((MTU as u32, TRANSMIT_QUEUE_PACKETS))).map_err(denied("bring the TUN device up"))?;
+    add_address(&mut netlink, index, ipv4.into(), IPV4_PREFIX_LENGTH, congestion)?;
+    let mut configured = Configured { device, device_index: index, ipv6: true, warnings };
+    match add_address(&mut netlink, index, ipv6.into(), IPV6_PREFIX_LENGTH, congestion) {
+        Ok(()) => Ok(configured),
+        Err(Error::System { source, .. }) if no_ipv6(&source) => {
+            configured.ipv6 = false;
+            configured.warnings.push(format!("this machine has no IPv6 ({source}): the link carries IPv4 only"));
+            Ok(configured)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn no_ipv6(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::AFNOSUPPORT | Errno::OPNOTSUPP | Errno::ADDRNOTAVAIL))
+}
+
+fn add_address(
+    netlink: &mut netlink::Socket,
+    index: u32,
+    address: IpAddr,
+    prefix_length: u8,
+    congestion: Option<&str>,
+) -> Result<(), Error> {
+    netlink.add_address(index, address, prefix_length).map_err(|errno| Error::namespace("add an address to the TUN device", errno))?;
+    netlink.add_default_route(index, address, congestion).map_err(|errno| match (errno, congestion) {
+        (Errno::INVAL | Errno::NOENT, Some(name)) => Error::CongestionUnknown {
+            name: name.to_owned(),
+            available: read_parameter("ipv4/tcp_available_congestion_control").unwrap_or_else(|_| "unknown".into()),
+        },
+        _ => Error::namespace("add a route over the TUN device", errno),
+    })
+}
+
+/// Parameters of the calling thread's namespace. What cannot be set is a warning: the link works without.
+fn set_parameters() -> Vec<String> {
+    let parameters = [
+        // Or the thresholds and round-trip times of one connection would leak into the next.
+        ("ipv4/tcp_no_metrics_save", "1"),
+        // So that a server can take port 443 without being root.
+        ("ipv4/ip_unprivileged_port_start", "0"),
+        ("ipv6/conf/all/disable_ipv6", "0"),
+        ("ipv6/conf/default/disable_ipv6", "0"),
+        // No packets on the link that nobody asked for: no router solicitations, no link-local address.
+        ("ipv6/conf/default/accept_ra", "0"),
+        ("ipv6/conf/default/router_solicitations", "0"),
+        ("ipv6/conf/default/addr_gen_mode", "1"),
+    ];
+    let ipv6 = std::fs::exists("/proc/sys/net/ipv6").unwrap_or(false);
+    parameters
+        .into_iter()
+        .filter(|(name, _)| ipv6 || !name.starts_with("ipv6"))
+        .filter_map(|(name, value)| {
+            let error = std::fs::write(format!("/proc/sys/net/{name}"), value).err()?;
+            Some(format!("cannot set net/{name} to {value} inside the link's namespaces ({error})"))
+        })
+        .collect()
+}
+
+fn read_parameter(name: &str) -> io::Result<String> {
+    Ok(std::fs::read_to_string(format!("/proc/sys/net/{name}"))?.trim().to_owned())
+}
+
+/// Asks real connections over the link, one for each family, what congestion control they have.
+fn probe_congestion(near: &End, far: &End, asked: Option<&str>) -> Result<Congestion, Error> {
+    let what = "probe a connection over the link";
+    let default = near
+        .namespace
+        .run(|| read_parameter("ipv4/tcp_congestion_control"))
+        .and_then(|read| read)
+        .map_err(Error::system("read the default congestion control"))?;
+    let mut probed = probe(near, far, FAR_IPV4.into()).map_err(Error::system(what))?;
+    if near.ipv6 && far.ipv6 {
+        let other = probe(near, far, FAR_IPV6.into()).map_err(Error::system(what))?;
+        // Only when the families differ is the second one worth showing.
+        if asked.is_some_and(|asked| other.0 != asked || other.1 != asked) {
+            probed = other;
+        }
+    }
+    let (near, far) = probed;
+    match asked {
+        Some(asked) if near != asked || far != asked => Err(Error::CongestionIneffective { asked: asked.to_owned(), near, far }),
+        _ => Ok(Congestion { asked: asked.map(str::to_owned), default, near, far }),
+    }
+}
+
+fn probe(near: &End, far: &End, address: IpAddr) -> io::Result<(String, String)> {
+    let listener = far.namespace.run(|| TcpListener::bind(SocketAddr::new(address, 0)))??;
+    let to = listener.local_addr()?;
+    let near = near.namespace.run(|| TcpStream::connect_timeout(&to, PROBE_TIMEOUT))??;
+    let (far, _) = listener.accept()?;
+    let congestion = |stream: &TcpStream| rustix::net::sockopt::tcp_congestion(stream);
+    let found = (congestion(&near)?, congestion(&far)?);
+    // Closed by a reset, which needs no answer: nothing of the probe is left when the link goes live.
+    rustix::net::sockopt::set_socket_linger(&far, Some(Duration::ZERO))?;
+    rustix::net::sockopt::set_socket_linger(&near, Some(Duration::ZERO))?;
+    Ok(found)
+}

@@ -1,0 +1,393 @@
+//! What a link did, as data and as the JSON that `docs/link.md` describes.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use crate::emulator::{Counts, LaneCounters};
+use crate::flow::{self, Pair};
+use crate::link::{FAR_IPV4, FAR_IPV6, NEAR_IPV4, NEAR_IPV6};
+use crate::profile::{Asked, Profile};
+
+/// Names the layout of the JSON. A change that breaks readers gets a new number.
+pub const SCHEMA: &str = "pronghorn-link-report/1";
+
+/// A link kept its deadlines when 99 of 100 packets of each direction were handed over no later than this.
+pub const LATENESS_P99_BOUND_US: f64 = 2000.0;
+
+/// The whole report.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// What the link was asked to do.
+    pub profile: ProfileReport,
+    /// The seed of its random draws.
+    pub seed: u64,
+    /// From going live to the stop.
+    pub duration_seconds: f64,
+    /// Deadlines kept and not one packet dropped other than as the profile says.
+    pub clean: bool,
+    /// The 99th percentile of the lateness of each direction is within the bound below.
+    pub kept_deadlines: bool,
+    /// [`LATENESS_P99_BOUND_US`].
+    pub lateness_p99_bound_us: f64,
+    /// Of the emulator's thread.
+    pub scheduling: Scheduling,
+    /// TCP congestion control.
+    pub tcp_congestion: Congestion,
+    /// Addresses of the two ends.
+    pub addresses: Addresses,
+    /// Client to server.
+    pub up: DirectionReport,
+    /// Server to client.
+    pub down: DirectionReport,
+    /// Each flow, in a stable order.
+    pub flows: Vec<FlowReport>,
+    /// Packets of flows that found the table of flows full.
+    pub flows_beyond_table: PairReport,
+    /// Packets that were not well-formed IP.
+    pub unparsed: PairReport,
+    /// How the commands ended; `null` when the link was used as a library.
+    pub commands: Option<Commands>,
+    /// What should be known beside the numbers.
+    pub warnings: Vec<String>,
+}
+
+/// What was asked for.
+#[derive(Debug, Clone, Serialize)]
+pub struct ProfileReport {
+    /// The profile's name.
+    pub name: String,
+    /// Over what the profile does, see [`Profile::hash`].
+    pub hash: String,
+    /// The profile's description.
+    pub description: String,
+}
+
+/// How the system schedules the emulator's thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(tag = "policy", rename_all = "lowercase")]
+pub enum Scheduling {
+    /// Real time.
+    Fifo {
+        /// 1 to 99.
+        priority: i32,
+    },
+    /// Like any other thread.
+    Other,
+}
+
+/// TCP congestion control, as sockets of a real connection over the link said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Congestion {
+    /// What was asked for; `null` for the default.
+    pub asked: Option<String>,
+    /// The kernel's default.
+    pub default: String,
+    /// What the connecting socket had.
+    pub near: String,
+    /// What the accepted socket had.
+    pub far: String,
+}
+
+/// Addresses of the two ends.
+#[derive(Debug, Clone, Serialize)]
+pub struct Addresses {
+    /// The client's.
+    pub near: Vec<IpAddr>,
+    /// The server's.
+    pub far: Vec<IpAddr>,
+}
+
+/// One direction. `packets_in` is the sum of the other packet counts, `tun_drops` apart.
+#[derive(Debug, Clone, Serialize)]
+pub struct DirectionReport {
+    /// The profile's values.
+    pub asked: Asked,
+    /// Packets that reached the link.
+    pub packets_in: u64,
+    /// Their bytes, IP headers included.
+    pub bytes_in: u64,
+    /// Packets handed to the receiving side.
+    pub packets_out: u64,
+    /// Their bytes.
+    pub bytes_out: u64,
+    /// Lost on the way, as the profile says.
+    pub packets_lost: u64,
+    /// Their bytes.
+    pub bytes_lost: u64,
+    /// Dropped because the queue was full, as the profile says.
+    pub packets_queue_dropped: u64,
+    /// Their bytes.
+    pub bytes_queue_dropped: u64,
+    /// Still on their way at the end.
+    pub packets_held_at_end: u64,
+    /// Dropped at the emulator's memory bound; not what the profile says.
+    pub packets_overflowed: u64,
+    /// Dropped because they were longer than the link's MTU.
+    pub packets_oversized: u64,
+    /// Refused by the receiving device; not what the profile says.
+    pub packets_write_failed: u64,
+    /// Dropped by the kernel at the TUN devices, never seen by the emulator or never taken from it.
+    pub tun_drops: u64,
+    /// The most that waited for the rate.
+    pub queue_max_bytes: u64,
+    /// The longest wait for the rate.
+    pub queue_max_ms: f64,
+    /// How long after its deadline a packet was handed over.
+    pub lateness_us: Lateness,
+}
+
+/// Percentiles in microseconds; zero without packets.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Lateness {
+    /// Half of the packets were no later than this.
+    pub p50: f64,
+    /// 99 of 100.
+    pub p99: f64,
+    /// All.
+    pub max: f64,
+}
+
+/// One flow.
+#[derive(Debug, Clone, Serialize)]
+pub struct FlowReport {
+    /// `tcp`, `udp`, `icmp`, `icmpv6`, or `ip-N`.
+    pub protocol: String,
+    /// The client's address.
+    pub near_address: IpAddr,
+    /// The client's port; `null` for protocols and fragments without.
+    pub near_port: Option<u16>,
+    /// The server's address.
+    pub far_address: IpAddr,
+    /// The server's port.
+    pub far_port: Option<u16>,
+    /// Its two directions.
+    #[serde(flatten)]
+    pub counters: PairReport,
+}
+
+/// Counters of both directions.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct PairReport {
+    /// Client to server.
+    pub up: CountersReport,
+    /// Server to client.
+    pub down: CountersReport,
+}
+
+/// Counters of one direction of a flow.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct CountersReport {
+    /// Packets that reached the link.
+    pub packets: u64,
+    /// Their bytes, IP headers included.
+    pub bytes: u64,
+    /// Of these, lost on the way.
+    pub packets_lost: u64,
+    /// Of these, dropped because the queue was full.
+    pub packets_queue_dropped: u64,
+}
+
+/// How the commands ended.
+#[derive(Debug, Clone, Serialize)]
+pub struct Commands {
+    /// COMMAND.
+    pub near: CommandReport,
+    /// `--far`, if given.
+    pub far: Option<CommandReport>,
+}
+
+/// How one command ended.
+#[derive(Debug, Clone, Serialize)]
+pub struct CommandReport {
+    /// Program and arguments.
+    pub argv: Vec<String>,
+    /// If it exited.
+    pub exit_code: Option<i32>,
+    /// If a signal ended it.
+    pub signal: Option<i32>,
+    /// The link had to end it by SIGKILL, because it ignored SIGTERM.
+    pub killed: bool,
+}
+
+pub(crate) struct Parts<'a> {
+    pub(crate) profile: &'a Profile,
+    pub(crate) seed: u64,
+    pub(crate) counts: &'a Counts,
+    pub(crate) tun_drops_up: u64,
+    pub(crate) tun_drops_down: u64,
+    pub(crate) scheduling: Scheduling,
+    pub(crate) congestion: Congestion,
+    pub(crate) ipv6: bool,
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Report {
+    pub(crate) fn new(parts: Parts<'_>) -> Self {
+        let (profile, counts) = (parts.profile, parts.counts);
+        let up = DirectionReport::new(profile.up.asked(), &counts.up, parts.tun_drops_up);
+        let down = DirectionReport::new(profile.down.asked(), &counts.down, parts.tun_drops_down);
+        let kept_deadlines = [&up, &down].into_iter().all(DirectionReport::kept_deadlines);
+        let ends = |ipv4: IpAddr, ipv6: IpAddr| [ipv4].into_iter().chain(parts.ipv6.then_some(ipv6)).collect();
+        Self {
+            schema: SCHEMA,
+            profile: ProfileReport { name: profile.name.clone(), hash: profile.hash(), description: profile.description.clone() },
+            seed: parts.seed,
+            duration_seconds: counts.duration_ns as f64 / 1e9,
+            clean: kept_deadlines && [&up, &down].into_iter().all(DirectionReport::dropped_as_asked),
+            kept_deadlines,
+            lateness_p99_bound_us: LATENESS_P99_BOUND_US,
+            scheduling: parts.scheduling,
+            tcp_congestion: parts.congestion,
+            addresses: Addresses { near: ends(NEAR_IPV4.into(), NEAR_IPV6.into()), far: ends(FAR_IPV4.into(), FAR_IPV6.into()) },
+            up,
+            down,
+            flows: counts.flows.sorted().into_iter().map(|(key, pair)| FlowReport::new(key, pair)).collect(),
+            flows_beyond_table: counts.flows.beyond().into(),
+            unparsed: counts.flows.unparsed().into(),
+            commands: None,
+            warnings: parts.warnings,
+        }
+    }
+}
+
+impl DirectionReport {
+    fn new(asked: Asked, counters: &LaneCounters, tun_drops: u64) -> Self {
+        Self {
+            asked,
+            packets_in: counters.packets_in,
+            bytes_in: counters.bytes_in,
+            packets_out: counters.packets_out,
+            bytes_out: counters.bytes_out,
+            packets_lost: counters.packets_lost,
+            bytes_lost: counters.bytes_lost,
+            packets_queue_dropped: counters.packets_queue_dropped,
+            bytes_queue_dropped: counters.bytes_queue_dropped,
+            packets_held_at_end: counters.packets_held_at_end,
+            packets_overflowed: counters.packets_overflowed,
+            packets_oversized: counters.packets_oversized,
+            packets_write_failed: counters.packets_write_failed,
+            tun_drops,
+            queue_max_bytes: counters.queue_max_bytes,
+            queue_max_ms: counters.queue_max_ns as f64 / 1e6,
+            lateness_us: Lateness::new(&counters.lateness_ns),
+        }
+    }
+
+    fn kept_deadlines(&self) -> bool {
+        self.lateness_us.p99 <= LATENESS_P99_BOUND_US
+    }
+
+    fn dropped_as_asked(&self) -> bool {
+        self.tun_drops + self.packets_overflowed + self.packets_oversized + self.packets_write_failed == 0
+    }
+}
+
+impl Lateness {
+    fn new(histogram_ns: &Histogram<u64>) -> Self {
+        let us = |ns: u64| ns as f64 / 1e3;
+        Self { p50: us(histogram_ns.value_at_quantile(0.5)), p99: us(histogram_ns.value_at_quantile(0.99)), max: us(histogram_ns.max()) }
+    }
+}
+
+impl FlowReport {
+    fn new(key: flow::Key, pair: Pair) -> Self {
+        Self {
+            protocol: key.protocol.to_string(),
+            near_address: key.near,
+            near_port: key.near_port,
+            far_address: key.far,
+            far_port: key.far_port,
+            counters: pair.into(),
+        }
+    }
+}
+
+impl From<Pair> for PairReport {
+    fn from(pair: Pair) -> Self {
+        Self { up: pair.up.into(), down: pair.down.into() }
+    }
+}
+
+impl From<flow::Counters> for CountersReport {
+    fn from(counters: flow::Counters) -> Self {
+        let flow::Counters { packets, bytes, packets_lost, packets_queue_dropped } = counters;
+        Self { packets, bytes, packets_lost, packets_queue_dropped }
+    }
+}
+
+/// A report file that appears whole or not at all.
+#[derive(Debug)]
+pub struct ReportFile {
+    path: PathBuf,
+    temporary: PathBuf,
+}
+
+impl ReportFile {
+    /// Finds out at the start whether a report can be written to `path` at the end; leaves nothing there yet.
+    pub fn prepare(path: &Path) -> Result<Self, crate::Error> {
+        let failed = |source| crate::Error::Report { path: path.to_owned(), source };
+        if path.is_dir() {
+            return Err(failed(io::ErrorKind::IsADirectory.into()));
+        }
+        let name = path.file_name().ok_or_else(|| failed(io::ErrorKind::InvalidFilename.into()))?;
+        let mut hidden = std::ffi::OsString::from(".");
+        hidden.push(name);
+        hidden.push(format!(".{}", std::process::id()));
+        let temporary = path.with_file_name(hidden);
+        File::create(&temporary).and_then(|_| std::fs::remove_file(&temporary)).map_err(failed)?;
+        Ok(Self { path: path.to_owned(), temporary })
+    }
+
+    /// Writes `content` as JSON, over an older report if there is one.
+    pub fn write(&self, content: &impl Serialize) -> Result<(), crate::Error> {
+        let written = self.write_beside(content).and_then(|()| std::fs::rename(&self.temporary, &self.path));
+        written.map_err(|source| {
+            // Nothing half-written stays; if even this fails, the error below is the one to tell.
+            let _ = std::fs::remove_file(&self.temporary);
+            crate::Error::Report { path: self.path.clone(), source }
+        })
+    }
+
+    fn write_beside(&self, content: &impl Serialize) -> io::Result<()> {
+        let mut text = serde_json::to_vec_pretty(content)?;
+        text.push(b'\n');
+        let mut file = File::create(&self.temporary)?;
+        file.write_all(&text)?;
+        file.sync_data()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn report_replaces_older_one_and_leaves_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("r.json");
+        std::fs::write(&path, "older").unwrap();
+        let file = ReportFile::prepare(&path).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "older");
+        file.write(&[1, 2]).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "[\n  1,\n  2\n]\n");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn place_that_cannot_be_written_is_refused_at_the_start() {
+        let folder = tempfile::tempdir().unwrap();
+        for path in [folder.path().join("missing/r.json"), folder.path().to_owned()] {
+            let error = ReportFile::prepare(&path).unwrap_err();
+            assert_eq!(error.exit_code(), 73);
+            assert!(error.to_string().starts_with("cannot write the report "), "{error}");
+        }
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+}

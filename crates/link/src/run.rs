@@ -1,0 +1,310 @@
+//! Runs a command behind a link, with another one in front of it, and reports what the link did.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+use crate::report::{CommandReport, Commands, ReportFile};
+use crate::signals::{Arrived, Signals};
+use crate::{Error, Link, Namespace, Options, Profile, enter_user_namespace_unless_root};
+
+/// How long the far command usually may take to end after SIGTERM, before SIGKILL.
+pub const FAR_GRACE: Duration = Duration::from_secs(12);
+/// How often the far namespace is asked whether its port listens.
+const READY_INTERVAL: Duration = Duration::from_millis(10);
+
+/// What to run, and over which link.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// What the link does.
+    pub profile: Profile,
+    /// Its seed and its TCP congestion control.
+    pub options: Options,
+    /// Program and arguments for the client's namespace.
+    pub command: Vec<OsString>,
+    /// Program and arguments for the server's namespace.
+    pub far: Option<Far>,
+    /// Where the JSON report goes.
+    pub report: Option<PathBuf>,
+}
+
+/// The command in the server's namespace.
+#[derive(Debug, Clone)]
+pub struct Far {
+    /// Program and arguments.
+    pub argv: Vec<OsString>,
+    /// COMMAND starts only once this TCP port listens there.
+    pub ready_port: Option<u16>,
+    /// How long that may take.
+    pub ready_timeout: Duration,
+    /// How long it may take to end after SIGTERM, before SIGKILL.
+    pub grace: Duration,
+}
+
+impl Far {
+    /// Splits a command line at blanks as a shell does, with quotes and backslashes; nothing is expanded.
+    pub fn split(command_line: &str) -> Result<Vec<OsString>, Error> {
+        let words = shell_words::split(command_line).map_err(|error| Error::BadCommand(format!("--far `{command_line}`: {error}")))?;
+        if words.is_empty() {
+            return Err(Error::BadCommand("--far is empty: give a command line".into()));
+        }
+        Ok(words.into_iter().map(OsString::from).collect())
+    }
+}
+
+/// Runs to COMMAND's end and gives the exit code for the program: COMMAND's own, or 128 and its signal.
+///
+/// COMMAND has this process's standard streams and inherited descriptors; the far command reads nothing and writes both
+/// its streams to standard error. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded to COMMAND; they
+/// stay blocked in the calling thread when this returns. Whatever the commands left running is ended.
+///
+/// Unless the process is root, it is moved into a user namespace, so this has to be called before it starts threads.
+pub fn run(run: &Run) -> Result<u8, Error> {
+    if run.command.is_empty() {
+        return Err(Error::BadCommand("no COMMAND given: add `-- COMMAND [ARG...]`".into()));
+    }
+    let report_file = run.report.as_deref().map(ReportFile::prepare).transpose()?;
+    enter_user_namespace_unless_root()?;
+    let signals = Signals::block().map_err(Error::system("block signals"))?;
+    let link = Link::start(&run.profile, &run.options)?;
+    for warning in link.warnings() {
+        warn(warning);
+    }
+    let mut far = match &run.far {
+        None => None,
+        Some(far) => match Process::start_far(&link, far, &signals)? {
+            Started::Running(process) => Some(process),
+            Started::Interrupted(signal) => return Ok(code_of_signal(signal)),
+        },
+    };
+    // One that came while the link was being made: COMMAND was not there to get it.
+    if let Some(signal) = signals.next() {
+        return Ok(code_of_signal(signal.number));
+    }
+    let mut near = Process::start(&run.command, |command| link.spawn_near(command))?;
+    supervise(&mut near, far.as_mut(), &signals)?;
+    if let (Some(process), Some(far)) = (&mut far, &run.far) {
+        process.end(far.grace)?;
+    }
+    let mut report = link.stop()?;
+    let code = near.code();
+    report.commands = Some(Commands { near: near.report(), far: far.map(|far| far.report()) });
+    if !report.clean {
+        warn("this run is not clean: the link was late or dropped packets on its own (see clean, lateness_us, tun_drops in the report)");
+    }
+    if let Some(file) = report_file {
+        file.write(&report)?;
+    }
+    Ok(code)
+}
+
+fn warn(message: &str) {
+    eprintln!("warning: {message}");
+}
+
+/// Waits for COMMAND's end; forwards signals meanwhile, and tells when the far command ends before.
+fn supervise(near: &mut Process, mut far: Option<&mut Process>, signals: &Signals) -> Result<(), Error> {
+    while near.status.is_none() {
+        let running_far = far.as_deref().filter(|far| far.status.is_none()).map(|far| &far.pidfd);
+        wait(&near.pidfd, running_far, signals, None)?;
+        while let Some(Arrived { number, from_terminal }) = signals.next() {
+            if !from_terminal {
+                near.signal(number);
+            }
+        }
+        near.try_wait()?;
+        if let Some(far) = far.as_deref_mut().filter(|far| far.status.is_none())
+            && let Some(status) = far.try_wait()?
+        {
+            warn(&format!("the far command ended before COMMAND did ({status})"));
+        }
+    }
+    Ok(())
+}
+
+/// Until a process ends, a signal arrives or the time is over.
+fn wait(first: &OwnedFd, second: Option<&OwnedFd>, signals: &Signals, timeout: Option<Duration>) -> Result<(), Error> {
+    let timeout = timeout.map(|timeout| Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() });
+    let signals = signals.as_fd();
+    let mut fds = vec![PollFd::new(first, PollFlags::IN), PollFd::from_borrowed_fd(signals, PollFlags::IN)];
+    fds.extend(second.map(|fd| PollFd::new(fd, PollFlags::IN)));
+    match rustix::event::poll(&mut fds, timeout.as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(errno) => Err(Error::system("wait for the commands")(errno)),
+    }
+}
+
+enum Started {
+    Running(Process),
+    Interrupted(i32),
+}
+
+/// A command with what is known of its end.
+struct Process {
+    argv: Vec<OsString>,
+    child: Child,
+    pidfd: OwnedFd,
+    status: Option<ExitStatus>,
+    killed: bool,
+}
+
+impl Process {
+    fn start(argv: &[OsString], spawn: impl FnOnce(Command) -> io::Result<Child>) -> Result<Self, Error> {
+        let (program, arguments) = argv.split_first().expect("invariant: checked before the link was made");
+        let mut command = Command::new(program);
+        command.args(arguments);
+        let child = spawn(command).map_err(|source| {
+            let program = program.clone();
+            match source.kind() {
+                io::ErrorKind::NotFound => Error::ProgramMissing { program, source },
+                _ => Error::ProgramNotStarted { program, source },
+            }
+        })?;
+        let pid = Pid::from_child(&child);
+        let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(Error::system("open a process"))?;
+        Ok(Self { argv: argv.to_vec(), child, pidfd, status: None, killed: false })
+    }
+
+    fn start_far(link: &Link, far: &Far, signals: &Signals) -> Result<Started, Error> {
+        let errors = io::stderr().as_fd().try_clone_to_owned().map_err(Error::system("duplicate standard error"))?;
+        let mut process = Self::start(&far.argv, |mut command| {
+            // A group of its own: Ctrl-C is for COMMAND, which may want to end its conversation with the far side.
+            command.stdin(Stdio::null()).stdout(errors).process_group(0);
+            link.spawn_far(command)
+        })?;
+        let Some(port) = far.ready_port else {
+            return Ok(Started::Running(process));
+        };
+        let deadline = Instant::now() + far.ready_timeout;
+        loop {
+            if let Some(status) = process.try_wait()? {
+                return Err(Error::FarEndedEarly { status, port });
+            }
+            if listens(link.far(), port).map_err(Error::system("read the far namespace's sockets"))? {
+                return Ok(Started::Running(process));
+            }
+            if let Some(signal) = signals.next() {
+                process.end(far.grace)?;
+                return Ok(Started::Interrupted(signal.number));
+            }
+            if Instant::now() >= deadline {
+                return Err(Error::FarNotReady { port, seconds: far.ready_timeout.as_secs() });
+            }
+            wait(&process.pidfd, None, signals, Some(READY_INTERVAL))?;
+        }
+    }
+
+    fn try_wait(&mut self) -> Result<Option<ExitStatus>, Error> {
+        if self.status.is_none() {
+            self.status = self.child.try_wait().map_err(Error::system("wait for a command"))?;
+        }
+        Ok(self.status)
+    }
+
+    fn signal(&self, number: i32) {
+        // A process that has just ended needs no signal.
+        if let Some(signal) = Signal::from_named_raw(number) {
+            let _ = rustix::process::pidfd_send_signal(&self.pidfd, signal);
+        }
+    }
+
+    /// SIGTERM, and SIGKILL when that does not help in time.
+    fn end(&mut self, grace: Duration) -> Result<(), Error> {
+        let deadline = Instant::now() + grace;
+        if self.try_wait()?.is_none() {
+            self.signal(libc::SIGTERM);
+        }
+        while self.try_wait()?.is_none() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                self.killed = true;
+                self.signal(libc::SIGKILL);
+                self.status = Some(self.child.wait().map_err(Error::system("wait for a command"))?);
+                return Ok(());
+            }
+            let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
+            match rustix::event::poll(&mut fds, Some(&left)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(Error::system("wait for a command")(errno)),
+            }
+        }
+        Ok(())
+    }
+
+    /// 0 to 255, as a shell tells it.
+    fn code(&self) -> u8 {
+        let status = self.status.unwrap_or_default();
+        match (status.code(), status.signal()) {
+            (Some(code), _) => code as u8,
+            (None, Some(signal)) => code_of_signal(signal),
+            (None, None) => 0,
+        }
+    }
+
+    fn report(&self) -> CommandReport {
+        CommandReport {
+            argv: self.argv.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+            exit_code: self.status.and_then(|status| status.code()),
+            signal: self.status.and_then(|status| status.signal()),
+            killed: self.killed,
+        }
+    }
+}
+
+fn code_of_signal(signal: i32) -> u8 {
+    128 + signal as u8
+}
+
+/// Whether anything listens on the TCP port, at any address. Looks it up instead of connecting, so that the server does
+/// not have to deal with a connection that nobody wants.
+fn listens(namespace: &Namespace, port: u16) -> io::Result<bool> {
+    namespace.run(|| {
+        let tables = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
+        let found = tables.into_iter().any(|table| {
+            // A machine without IPv6 has no tcp6.
+            std::fs::read_to_string(Path::new(table)).is_ok_and(|text| table_listens(&text, port))
+        });
+        Ok(found)
+    })?
+}
+
+fn table_listens(table: &str, port: u16) -> bool {
+    const LISTEN: &str = "0A";
+    let port = format!(":{port:04X}");
+    table.lines().skip(1).any(|line| {
+        let mut fields = line.split_whitespace();
+        let local = fields.nth(1).unwrap_or_default();
+        local.ends_with(&port) && fields.nth(1) == Some(LISTEN)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_listening_socket_of_the_port_counts() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue\n\
+             \x20  0: 0100007F:01BB 00000000:0000 0A 00000000:00000000\n\
+             \x20  1: 0100007F:1F90 0100007F:C350 01 00000000:00000000\n";
+        assert!(table_listens(table, 443));
+        assert!(!table_listens(table, 8080));
+        assert!(!table_listens(table, 44));
+    }
+
+    #[test]
+    fn far_command_line_is_split_like_a_shell_does() {
+        let words = Far::split(r#"serve "my dir" --listen 10.77.0.2:443 --name it\'s"#).unwrap();
+        assert_eq!(words, ["serve", "my dir", "--listen", "10.77.0.2:443", "--name", "it's"]);
+        assert_eq!(Far::split("serve \"open").unwrap_err().exit_code(), 2);
+        assert_eq!(Far::split("  ").unwrap_err().exit_code(), 2);
+    }
+}

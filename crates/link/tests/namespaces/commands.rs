@@ -1,0 +1,297 @@
+//! Commands behind a link: streams, exit codes, signals, order of start and end, and nothing left behind.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::program::{link_command, myself, shell};
+
+pub(crate) const TESTS: &[(&str, fn())] = &[
+    ("exit_code_of_command_is_passed_on", exit_code_of_command_is_passed_on),
+    ("command_that_cannot_start_is_told_apart", command_that_cannot_start_is_told_apart),
+    ("streams_and_inherited_descriptors_pass_through", streams_and_inherited_descriptors_pass_through),
+    ("command_starts_once_the_far_port_listens", command_starts_once_the_far_port_listens),
+    ("far_command_that_ends_early_is_an_error", far_command_that_ends_early_is_an_error),
+    ("far_command_that_never_listens_is_an_error", far_command_that_never_listens_is_an_error),
+    ("far_command_that_ignores_sigterm_is_killed", far_command_that_ignores_sigterm_is_killed),
+    ("far_command_is_asked_to_end_after_command", far_command_is_asked_to_end_after_command),
+    ("signal_is_forwarded_to_command", signal_is_forwarded_to_command),
+    ("killed_link_leaves_nothing", killed_link_leaves_nothing),
+    ("processes_left_in_the_background_end_with_the_link", processes_left_in_the_background_end),
+    ("report_that_cannot_be_written_stops_before_command", report_that_cannot_be_written_stops_before_command),
+    ("report_holds_both_commands_and_the_flow", report_holds_both_commands_and_the_flow),
+    ("malformed_profile_is_one_line_and_code_65", malformed_profile_is_one_line_and_code_65),
+    ("commands_see_only_their_own_processes", commands_see_only_their_own_processes),
+];
+
+/// Tests that give up the rights of root.
+pub(crate) const TESTS_FOR_ROOT: &[(&str, fn())] = &[("user_without_rights_gets_one_clear_line", user_without_rights_gets_one_clear_line)];
+
+/// A bound for failure, never waited for when all is well.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn run(command: &mut Command) -> Output {
+    command.output().expect("the test program runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn code(output: &Output) -> Option<i32> {
+    if output.status.code().is_none_or(|code| code == 70) {
+        eprintln!("stderr: {}", text(&output.stderr));
+    }
+    output.status.code()
+}
+
+fn exit_code_of_command_is_passed_on() {
+    assert_eq!(code(&run(&mut link_command(&["true"]))), Some(0));
+    assert_eq!(code(&run(&mut link_command(&["sh", "-c", "exit 7"]))), Some(7));
+    assert_eq!(code(&run(&mut link_command(&["sh", "-c", "kill -9 $$"]))), Some(128 + 9));
+}
+
+fn command_that_cannot_start_is_told_apart() {
+    let missing = run(&mut link_command(&["no-such-program-anywhere"]));
+    assert_eq!(code(&missing), Some(127));
+    assert!(text(&missing.stderr).contains("cannot start no-such-program-anywhere: "));
+    assert_eq!(code(&run(&mut link_command(&["/etc/passwd"]))), Some(126));
+    assert_eq!(code(&run(&mut link_command(&[]))), Some(2));
+}
+
+fn streams_and_inherited_descriptors_pass_through() {
+    // The shell gives descriptor 3 to the link, which must give it to the command.
+    let line = shell("link", "sh -c 'cat; echo to-stderr >&2; echo to-three >&3' 3>&1 >/dev/null");
+    let mut child = Command::new("sh")
+        .args(["-c", &line])
+        .env("PROFILE", "name='t'\n[up]\ndelay_ms=2\n[down]\ndelay_ms=2")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"from-stdin\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(code(&output), Some(0));
+    assert_eq!(text(&output.stdout), "to-three\n");
+    assert!(text(&output.stderr).contains("to-stderr"));
+    let echoed = with_input(link_command(&["cat"]), b"from-stdin\n");
+    assert_eq!(text(&echoed.stdout), "from-stdin\n");
+}
+
+fn with_input(mut command: Command, input: &[u8]) -> Output {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn command_starts_once_the_far_port_listens() {
+    // The listener takes its time; the client tries once only. Port 443 needs no rights.
+    let late = format!("sh -c 'sleep 0.3; exec {}'", shell("listen", "10.77.0.2:443"));
+    let client = shell("connect", "10.77.0.2:443");
+    let output = run(link_command(&["sh", "-c", &client]).env("FAR", late).env("READY", "443"));
+    assert_eq!(code(&output), Some(0), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout), "hello");
+    assert!(text(&output.stderr).contains("listening"), "the far command's output belongs on standard error");
+}
+
+fn far_command_that_ends_early_is_an_error() {
+    let output = run(link_command(&["echo", "started"]).env("FAR", "sh -c 'echo broken >&2; exit 3'").env("READY", "443"));
+    assert_eq!(code(&output), Some(69));
+    assert_eq!(text(&output.stdout), "", "COMMAND must not start");
+    let errors = text(&output.stderr);
+    assert!(errors.contains("broken") && errors.contains("exit status: 3") && errors.contains("443"), "{errors}");
+    let missing = run(link_command(&["echo", "started"]).env("FAR", "no-such-server"));
+    assert_eq!((code(&missing), text(&missing.stdout).as_str()), (Some(127), ""));
+}
+
+fn far_command_that_never_listens_is_an_error() {
+    let marker = marker(3);
+    let output = run(link_command(&["echo", "started"]).env("FAR", format!("sleep {marker}")).env("READY", "443").env("READY_MS", "200"));
+    assert_eq!((code(&output), text(&output.stdout).as_str()), (Some(69), ""));
+    assert!(text(&output.stderr).contains("did not listen on tcp port 443"), "{}", text(&output.stderr));
+    wait_until_gone(&marker);
+}
+
+fn far_command_that_ignores_sigterm_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (report, ready) = (folder.path().join("r.json"), folder.path().join("ready"));
+    let far = format!("sh -c 'trap \"\" TERM; echo > {}; while :; do sleep 0.05; done'", ready.display());
+    let wait = format!("while ! test -e {}; do sleep 0.05; done", ready.display());
+    let mut command = link_command(&["sh", "-c", &wait]);
+    assert_eq!(code(&run(command.env("FAR", far).env("GRACE_MS", "100").env("REPORT", &report))), Some(0));
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
+    assert_eq!((&report["commands"]["far"]["signal"], &report["commands"]["far"]["killed"]), (&9.into(), &true.into()));
+}
+
+fn far_command_is_asked_to_end_after_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = folder.path().join("r.json");
+    // COMMAND ends only after the trap is in place.
+    let ready = folder.path().join("ready");
+    let far = format!("sh -c 'trap \"echo asked-to-end; exit 5\" TERM; echo > {}; while :; do sleep 0.05; done'", ready.display());
+    let wait = format!("while ! test -e {}; do sleep 0.05; done; echo command-ends", ready.display());
+    let output = run(link_command(&["sh", "-c", &wait]).env("FAR", far).env("REPORT", &report));
+    assert_eq!(code(&output), Some(0));
+    assert_eq!(text(&output.stdout), "command-ends\n");
+    assert!(text(&output.stderr).contains("asked-to-end"));
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
+    assert_eq!(report["commands"]["far"]["exit_code"], 5);
+    assert_eq!(report["commands"]["far"]["killed"], false);
+}
+
+/// Killed when the test fails, so that nobody waits for its streams.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn start_and_wait_for_line(mut command: Command) -> (Running, BufReader<std::process::ChildStdout>) {
+    let mut child = Running(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut lines = BufReader::new(child.0.stdout.take().unwrap());
+    let mut line = String::new();
+    lines.read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    (child, lines)
+}
+
+fn signal(child: &Child, signal: rustix::process::Signal) {
+    rustix::process::kill_process(rustix::process::Pid::from_child(child), signal).unwrap();
+}
+
+fn signal_is_forwarded_to_command() {
+    for (number, name) in [(rustix::process::Signal::TERM, "TERM"), (rustix::process::Signal::INT, "INT")] {
+        let script = format!("trap 'exit 42' {name}; echo ready; while :; do sleep 0.05; done");
+        let (mut child, _lines) = start_and_wait_for_line(link_command(&["sh", "-c", &script]));
+        signal(&child.0, number);
+        assert_eq!(child.0.wait().unwrap().code(), Some(42), "SIG{name}");
+    }
+}
+
+/// Process numbers that have `marker` in their command line.
+fn processes_with(marker: &str) -> Vec<u32> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let has = |path: &Path| std::fs::read(path.join("cmdline")).is_ok_and(|line| text(&line).contains(marker));
+    entries.filter(|entry| has(&entry.path())).filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+fn wait_until_gone(marker: &str) {
+    let since = Instant::now();
+    while !processes_with(marker).is_empty() {
+        assert!(since.elapsed() < PATIENCE, "still there: {:?}", processes_with(marker));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A length of sleep that no other process has.
+fn marker(number: u32) -> String {
+    format!("86400.{}{number}", std::process::id())
+}
+
+/// Network namespaces of these processes, without the one that the tests and the link's own process are in.
+fn network_namespaces_of(marker: &str) -> Vec<std::path::PathBuf> {
+    let own = std::fs::read_link("/proc/self/ns/net").unwrap();
+    let of = |pid: &u32| std::fs::read_link(format!("/proc/{pid}/ns/net")).ok().filter(|network| *network != own);
+    let mut networks: Vec<_> = processes_with(marker).iter().filter_map(of).collect();
+    networks.sort_unstable();
+    networks.dedup();
+    networks
+}
+
+fn killed_link_leaves_nothing() {
+    let marker = marker(1);
+    let folder = tempfile::tempdir().unwrap();
+    // A child, and one that has left its parent, its session and its process group.
+    let script = format!("sleep {marker} & setsid -f sleep {marker}; echo ready; sleep {marker}");
+    let mut command = link_command(&["sh", "-c", &script]);
+    command.env("FAR", format!("sleep {marker}")).env("REPORT", folder.path().join("r.json"));
+    let (mut child, mut lines) = start_and_wait_for_line(command);
+    assert!(processes_with(&marker).len() >= 4);
+    let networks = network_namespaces_of(&marker);
+    assert_eq!(networks.len(), 2, "near and far");
+    signal(&child.0, rustix::process::Signal::KILL);
+    assert_eq!(child.0.wait().unwrap().signal(), Some(9));
+    wait_until_gone(&marker);
+    // Standard output closes only when the last process that had it is gone.
+    lines.read_to_end(&mut Vec::new()).unwrap();
+    // The namespaces have no name to be found by, and nothing half-written stays.
+    if let Ok(names) = std::fs::read_dir("/run/netns") {
+        let named = names.flatten().filter_map(|entry| std::fs::metadata(entry.path()).ok());
+        let inodes: Vec<String> = named.map(|data| format!("net:[{}]", std::os::unix::fs::MetadataExt::ino(&data))).collect();
+        assert!(networks.iter().all(|network| !inodes.contains(&network.display().to_string())));
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+fn processes_left_in_the_background_end() {
+    let marker = marker(2);
+    let script = format!("setsid -f sleep {marker} > /dev/null 2>&1; exit 3");
+    assert_eq!(code(&run(&mut link_command(&["sh", "-c", &script]))), Some(3));
+    wait_until_gone(&marker);
+}
+
+fn report_that_cannot_be_written_stops_before_command() {
+    let output = run(link_command(&["echo", "started"]).env("REPORT", "/no/such/folder/r.json"));
+    assert_eq!(code(&output), Some(73));
+    assert_eq!(text(&output.stdout), "");
+    assert!(text(&output.stderr).starts_with("cannot write the report /no/such/folder/r.json: "));
+}
+
+fn report_holds_both_commands_and_the_flow() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("r.json");
+    let client = shell("connect", "[fd77::2]:443");
+    let output = run(link_command(&["sh", "-c", &client])
+        .env("FAR", shell("listen", "[::]:443"))
+        .env("READY", "443")
+        .env("CONGESTION", "reno")
+        .env("REPORT", &path));
+    assert_eq!(code(&output), Some(0), "{}", text(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    assert_eq!(report["schema"], "pronghorn-link-report/1");
+    assert_eq!(report["commands"]["near"]["exit_code"], 0);
+    assert_eq!(report["commands"]["far"]["signal"], 15, "the listener has no handler for SIGTERM");
+    assert_eq!(report["tcp_congestion"]["far"], "reno");
+    assert_eq!(report["up"]["asked"]["delay_ms"], 2.0);
+    let flows = report["flows"].as_array().unwrap();
+    assert_eq!(flows.len(), 1, "{flows:?}");
+    assert_eq!((&flows[0]["protocol"], &flows[0]["far_port"]), (&"tcp".into(), &443.into()));
+    assert_eq!(flows[0]["far_address"], "fd77::2");
+    assert!(flows[0]["down"]["bytes"].as_u64().unwrap() > 5);
+}
+
+fn malformed_profile_is_one_line_and_code_65() {
+    let output = run(link_command(&["echo", "started"]).env("PROFILE", "name='t'\n[up]\ndelay_ms=-4\n[down]\ndelay_ms=2"));
+    assert_eq!((code(&output), text(&output.stdout).as_str()), (Some(65), ""));
+    assert_eq!(text(&output.stderr), "up.delay_ms is -4: allowed is 0 to 60000 milliseconds, one way\n");
+}
+
+/// Their own numbers, and a /proc that agrees with them.
+fn commands_see_only_their_own_processes() {
+    let script = "test $(readlink /proc/self) -lt 20 && test \"$(cat /proc/1/comm)\" = link-keeper";
+    assert_eq!(code(&run(&mut link_command(&["sh", "-c", script]))), Some(0));
+}
+
+/// As the user nobody. What is refused depends on the machine: user namespaces, or the TUN device, or nothing at all.
+fn user_without_rights_gets_one_clear_line() {
+    let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata("/dev/net/tun").unwrap());
+    let mut command = myself("link");
+    command.args(["echo", "started"]).env("PROFILE", "name='t'\n[up]\ndelay_ms=2\n[down]\ndelay_ms=2");
+    std::os::unix::process::CommandExt::uid(&mut command, 65534);
+    std::os::unix::process::CommandExt::gid(&mut command, 65534);
+    let output = run(&mut command);
+    let errors = text(&output.stderr);
+    if mode & 0o006 == 0o006 && output.status.success() {
+        assert_eq!(text(&output.stdout), "started\n");
+        return;
+    }
+    assert_eq!((code(&output), text(&output.stdout).as_str()), (Some(77), ""), "{errors}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+    assert!(errors.contains("/dev/net/tun") || errors.contains("user namespace"), "{errors}");
+}

@@ -1,0 +1,34 @@
+//! A link between real namespaces: traffic that adds up, commands behind it, and nothing left behind.
+//!
+//! Runs as root or, where user namespaces and the TUN device are open to it, as any user. Where neither is permitted the
+//! tests fail and say why.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic; the lint's exception knows only #[test] functions")]
+
+mod commands;
+mod program;
+mod traffic;
+
+use libtest_mimic::{Arguments, Trial};
+
+fn main() {
+    if let Some(code) = program::main_if_asked() {
+        std::process::exit(code);
+    }
+    // Before the harness starts its threads.
+    if let Err(error) = pronghorn_link::enter_user_namespace_unless_root() {
+        eprintln!("cannot test real namespaces: {error}");
+        std::process::exit(1);
+    }
+    let trial = |(name, test): &(&'static str, fn())| {
+        let test = *test;
+        Trial::test(*name, move || {
+            test();
+            Ok(())
+        })
+    };
+    let mut trials: Vec<Trial> = traffic::TESTS.iter().chain(commands::TESTS).map(trial).collect();
+    let root = rustix::process::geteuid().is_root();
+    trials.extend(commands::TESTS_FOR_ROOT.iter().map(|test| trial(test).with_ignored_flag(!root)));
+    libtest_mimic::run(&Arguments::from_args(), trials).exit();
+}

@@ -1,0 +1,93 @@
+//! The test program in other roles, so that the tests need no other programs: `pronghorn link`'s core, a listener that
+//! says when it is asked to end, a client.
+
+use std::ffi::OsString;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use pronghorn_link::run::{FAR_GRACE, Far, Run};
+use pronghorn_link::{Error, Options, Profile};
+
+/// Set for the program in its other roles.
+const ROLE: &str = "PRONGHORN_TEST_ROLE";
+
+pub(crate) fn main_if_asked() -> Option<i32> {
+    let role = std::env::var(ROLE).ok()?;
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match role.as_str() {
+        "link" => Some(link(&words)),
+        "listen" => {
+            let listener = TcpListener::bind(&words[0]).expect("bind");
+            println!("listening");
+            for stream in listener.incoming() {
+                stream.expect("accept").write_all(b"hello").expect("write");
+            }
+            None
+        }
+        "connect" => {
+            let mut text = String::new();
+            let mut stream = TcpStream::connect(&words[0]).expect("connect at the first attempt");
+            stream.read_to_string(&mut text).expect("read");
+            print!("{text}");
+            Some(0)
+        }
+        _ => panic!("unknown role {role}"),
+    }
+}
+
+/// `pronghorn link` without its command line.
+fn link(words: &[String]) -> i32 {
+    let text = |name: &str| std::env::var(name).ok();
+    let milliseconds = |text: String| Duration::from_millis(text.parse().expect("a number"));
+    let run = || -> Result<u8, Error> {
+        pronghorn_link::run::run(&Run {
+            profile: Profile::from_toml(&text("PROFILE").expect("PROFILE is set"))?,
+            options: Options { seed: 1, tcp_congestion: text("CONGESTION") },
+            command: words.iter().map(OsString::from).collect(),
+            far: text("FAR")
+                .map(|line| {
+                    Far::split(&line).map(|argv| Far {
+                        argv,
+                        ready_port: text("READY").map(|port| port.parse().expect("a port")),
+                        ready_timeout: text("READY_MS").map_or(Duration::from_secs(20), milliseconds),
+                        grace: text("GRACE_MS").map_or(FAR_GRACE, milliseconds),
+                    })
+                })
+                .transpose()?,
+            report: text("REPORT").map(PathBuf::from),
+        })
+    };
+    run().map_or_else(
+        |error| {
+            eprintln!("{error}");
+            error.exit_code().into()
+        },
+        i32::from,
+    )
+}
+
+/// `pronghorn link` running `command` over a link with 2 ms each way.
+pub(crate) fn link_command(command: &[&str]) -> Command {
+    let mut link = myself("link");
+    link.args(command).env("PROFILE", "name='t'\n[up]\ndelay_ms=2\n[down]\ndelay_ms=2");
+    link
+}
+
+/// This program in another role.
+pub(crate) fn myself(role: &str) -> Command {
+    let mut command = Command::new(path());
+    command.env(ROLE, role);
+    command
+}
+
+/// A command line that runs this program in another role, for shells and `--far`.
+pub(crate) fn shell(role: &str, argument: &str) -> String {
+    format!("env {ROLE}={role} {} {argument}", path().display())
+}
+
+fn path() -> PathBuf {
+    std::env::current_exe().expect("the test program has a path")
+}

@@ -1,0 +1,233 @@
+//! What crosses a link is counted, delayed and lost as asked.
+
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
+
+use pronghorn_link::report::DirectionReport;
+use pronghorn_link::scheduler::{Scheduler, Verdict, Way};
+use pronghorn_link::{FAR_IPV4, FAR_IPV6, Link, NEAR_IPV4, Namespace, Options, Profile};
+
+pub(crate) const TESTS: &[(&str, fn())] = &[
+    ("udp_echo_counters_add_up_over_ipv4", || udp_echo_counters_add_up(FAR_IPV4.into(), 28)),
+    ("udp_echo_counters_add_up_over_ipv6", || udp_echo_counters_add_up(FAR_IPV6.into(), 48)),
+    ("seed_decides_which_packets_are_lost", seed_decides_which_packets_are_lost),
+    ("no_packet_arrives_before_its_delay", no_packet_arrives_before_its_delay),
+    ("tcp_transfer_survives_loss_in_wire_packets", tcp_transfer_survives_loss_in_wire_packets),
+    ("asked_congestion_control_is_used_by_both_ends_and_families", asked_congestion_control_is_used),
+    ("default_congestion_control_is_reported", default_congestion_control_is_reported),
+    ("unknown_congestion_control_is_refused_with_the_known_ones", unknown_congestion_control_is_refused),
+    ("idle_link_carries_nothing", idle_link_carries_nothing),
+    ("link_ends_while_its_programs_run", link_ends_while_its_programs_run),
+    ("namespaces_reach_nothing_but_each_other", namespaces_reach_nothing_but_each_other),
+];
+
+/// A bound for failure, never waited for when all is well.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn profile(up: &str, down: &str) -> Profile {
+    Profile::from_toml(&format!("name = \"t\"\n[up]\n{up}\n[down]\n{down}\n")).unwrap()
+}
+
+fn start(profile: &Profile, options: &Options) -> Link {
+    Link::start(profile, options).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn udp(namespace: &Namespace, address: impl Into<IpAddr>) -> UdpSocket {
+    let address = SocketAddr::new(address.into(), 0);
+    let socket = namespace.run(|| UdpSocket::bind(address)).unwrap().unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+fn assert_adds_up(direction: &DirectionReport) {
+    let parts = direction.packets_out
+        + direction.packets_lost
+        + direction.packets_queue_dropped
+        + direction.packets_held_at_end
+        + direction.packets_overflowed
+        + direction.packets_oversized
+        + direction.packets_write_failed;
+    assert_eq!(direction.packets_in, parts, "{direction:?}");
+}
+
+fn udp_echo_counters_add_up(far_address: IpAddr, header_bytes: u64) {
+    const COUNT: u64 = 200;
+    const PAYLOAD: u64 = 100;
+    let link = start(&profile("delay_ms = 1", "delay_ms = 1"), &Options::default());
+    let any: IpAddr = if far_address.is_ipv4() { [0, 0, 0, 0].into() } else { [0u16; 8].into() };
+    let (near, far) = (udp(link.near(), any), udp(link.far(), far_address));
+    let mut buffer = [0; 2000];
+    for number in 0..COUNT {
+        let mut payload = [0; PAYLOAD as usize];
+        payload[..8].copy_from_slice(&number.to_be_bytes());
+        near.send_to(&payload, far.local_addr().unwrap()).unwrap();
+        let (length, from) = far.recv_from(&mut buffer).unwrap();
+        far.send_to(&buffer[..length], from).unwrap();
+        let (length, from) = near.recv_from(&mut buffer).unwrap();
+        assert_eq!((&buffer[..length], from), (&payload[..], far.local_addr().unwrap()));
+    }
+    let report = link.stop().unwrap();
+    for direction in [&report.up, &report.down] {
+        assert_adds_up(direction);
+        assert_eq!((direction.packets_in, direction.packets_out), (COUNT, COUNT));
+        assert_eq!(direction.bytes_out, COUNT * (PAYLOAD + header_bytes));
+        assert_eq!(direction.tun_drops, 0);
+    }
+    assert_eq!(report.flows.len(), 1, "{:?}", report.flows);
+    let flow = &report.flows[0];
+    assert_eq!((flow.protocol.as_str(), flow.far_address), ("udp", far_address));
+    assert_eq!(flow.near_port, Some(near.local_addr().unwrap().port()));
+    assert_eq!(flow.far_port, Some(far.local_addr().unwrap().port()));
+    assert_eq!((flow.counters.up.packets, flow.counters.down.packets), (COUNT, COUNT));
+}
+
+/// Packet by packet, the real link does what the scheduler says in virtual time.
+fn seed_decides_which_packets_are_lost() {
+    const COUNT: u32 = 400;
+    let profile = profile("delay_ms = 0\nloss_percent = 15", "delay_ms = 0");
+    for seed in [5, 6] {
+        let mut scheduler = Scheduler::new(&profile.up, seed, Way::Up);
+        let link = start(&profile, &Options { seed, ..Options::default() });
+        let (near, far) = (udp(link.near(), NEAR_IPV4), udp(link.far(), FAR_IPV4));
+        let mut lost = 0;
+        for number in 0..COUNT {
+            near.send_to(&number.to_be_bytes(), far.local_addr().unwrap()).unwrap();
+            if scheduler.handle_packet(32, number.into()) == Verdict::Lost {
+                lost += 1;
+                continue;
+            }
+            let mut buffer = [0; 4];
+            far.recv(&mut buffer).unwrap();
+            assert_eq!(u32::from_be_bytes(buffer), number);
+        }
+        let report = link.stop().unwrap();
+        // The last packets may be lost ones that nobody waited for.
+        assert!(report.up.packets_lost <= lost && report.up.packets_lost + 10 > lost, "{:?}", report.up);
+        assert_eq!(report.down.packets_in, 0);
+        assert_adds_up(&report.up);
+    }
+}
+
+/// How late packets are depends on the machine; that none is early does not.
+fn no_packet_arrives_before_its_delay() {
+    let link = start(&profile("delay_ms = 30", "delay_ms = 15"), &Options::default());
+    let (near, far) = (udp(link.near(), NEAR_IPV4), udp(link.far(), FAR_IPV4));
+    let mut buffer = [0; 8];
+    for _ in 0..5 {
+        let sent = Instant::now();
+        near.send_to(b"there", far.local_addr().unwrap()).unwrap();
+        let (_, from) = far.recv_from(&mut buffer).unwrap();
+        let there = Instant::now();
+        far.send_to(b"back", from).unwrap();
+        near.recv(&mut buffer).unwrap();
+        assert!(there - sent >= Duration::from_millis(30), "{:?}", there - sent);
+        assert!(there.elapsed() >= Duration::from_millis(15), "{:?}", there.elapsed());
+    }
+}
+
+fn tcp_transfer_survives_loss_in_wire_packets() {
+    const BYTES: usize = 2_000_000;
+    let lossy = "rate_mbit_per_second = 100\nqueue_ms = 50\ndelay_ms = 1\nloss_percent = 1";
+    let link = start(&profile(lossy, lossy), &Options { seed: 3, tcp_congestion: Some("cubic".into()) });
+    let listener = link.far().run(|| TcpListener::bind((FAR_IPV4, 443))).unwrap().unwrap();
+    let address = listener.local_addr().unwrap();
+    let content: Vec<u8> = (0..BYTES).map(|at| (at * 31 % 251) as u8).collect();
+    let received = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(&content).unwrap();
+        });
+        let mut stream = link.near().run(|| TcpStream::connect_timeout(&address, PATIENCE)).unwrap().unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut received = Vec::new();
+        stream.read_to_end(&mut received).unwrap();
+        received
+    });
+    assert!(received == content, "what arrived differs from what was sent");
+    let report = link.stop().unwrap();
+    assert_adds_up(&report.up);
+    assert_adds_up(&report.down);
+    assert!(report.down.packets_lost > 0, "{:?}", report.down);
+    // Segments as on a wire, not the kernel's 64 KB ones.
+    assert!(report.down.packets_in as usize > BYTES / 1460, "{:?}", report.down);
+    assert_eq!(report.down.packets_oversized, 0);
+    let flow = report.flows.iter().find(|flow| flow.far_port == Some(443)).expect("the connection's flow");
+    assert_eq!(flow.protocol, "tcp");
+    assert!(flow.counters.down.bytes as usize > BYTES);
+    assert_eq!(flow.counters.down.packets_lost, report.down.packets_lost);
+}
+
+fn asked_congestion_control_is_used() {
+    for name in ["cubic", "reno"] {
+        let options = Options { seed: 1, tcp_congestion: Some(name.into()) };
+        let link = start(&profile("delay_ms = 1", "delay_ms = 1"), &options);
+        for address in [IpAddr::from(FAR_IPV4), IpAddr::from(FAR_IPV6)] {
+            let listener = link.far().run(|| TcpListener::bind((address, 0))).unwrap().unwrap();
+            let to = listener.local_addr().unwrap();
+            let near = link.near().run(|| TcpStream::connect_timeout(&to, PATIENCE)).unwrap().unwrap();
+            let (far, _) = listener.accept().unwrap();
+            for socket in [&near, &far] {
+                assert_eq!(rustix::net::sockopt::tcp_congestion(socket).unwrap(), name, "{address}");
+            }
+        }
+        let congestion = link.stop().unwrap().tcp_congestion;
+        assert_eq!((congestion.asked.as_deref(), congestion.near, congestion.far), (Some(name), name.into(), name.into()));
+    }
+}
+
+fn default_congestion_control_is_reported() {
+    let link = start(&profile("delay_ms = 1", "delay_ms = 1"), &Options::default());
+    let congestion = link.stop().unwrap().tcp_congestion;
+    assert_eq!(congestion.asked, None);
+    assert!(!congestion.default.is_empty());
+    assert_eq!((&congestion.near, &congestion.far), (&congestion.default, &congestion.default));
+}
+
+fn unknown_congestion_control_is_refused() {
+    let options = Options { seed: 1, tcp_congestion: Some("quibic".into()) };
+    let error = Link::start(&profile("delay_ms = 1", "delay_ms = 1"), &options).expect_err("has to be refused");
+    assert_eq!(error.exit_code(), 2);
+    let message = error.to_string();
+    assert!(message.contains("`quibic`") && message.contains("reno"), "{message}");
+}
+
+/// Neither the link's own set-up nor the kernel's house-keeping shows in a report.
+fn idle_link_carries_nothing() {
+    let link = start(&profile("delay_ms = 1", "delay_ms = 1"), &Options::default());
+    // The kernel's own messages (router solicitations, multicast reports) would come within the first seconds; the time
+    // only gives them a chance to spoil the test.
+    std::thread::sleep(Duration::from_secs(2));
+    let report = link.stop().unwrap();
+    assert_eq!((report.up.packets_in, report.down.packets_in), (0, 0), "{:?}", report.flows);
+    assert!(report.clean);
+}
+
+fn namespaces_reach_nothing_but_each_other() {
+    let link = start(&profile("delay_ms = 1", "delay_ms = 1"), &Options::default());
+    for namespace in [link.near(), link.far()] {
+        let devices = namespace.run(|| std::fs::read_to_string("/proc/thread-self/net/dev")).unwrap().unwrap();
+        let mut names: Vec<&str> = devices.lines().skip(2).filter_map(|line| line.split(':').next()).map(str::trim).collect();
+        names.sort_unstable();
+        // Some kernels put their fallback tunnel devices into every namespace; they are down and lead nowhere.
+        names.retain(|name| !["gre0", "gretap0", "erspan0", "ip6tnl0", "ip6gre0", "sit0", "tunl0", "ip_vti0", "ip6_vti0"].contains(name));
+        assert_eq!(names, ["link0", "lo"]);
+    }
+}
+
+/// A child that nobody waits for must not keep the link from ending.
+fn link_ends_while_its_programs_run() {
+    let link = start(&profile("delay_ms = 1", "delay_ms = 1"), &Options::default());
+    let children = [0, 1].map(|_| {
+        let mut sleep = std::process::Command::new("sleep");
+        sleep.arg("86400");
+        link.spawn_near(sleep).unwrap()
+    });
+    let mut done = std::process::Command::new("true");
+    done.stdin(std::process::Stdio::null());
+    assert!(link.spawn_far(done).unwrap().wait().unwrap().success());
+    link.stop().unwrap();
+    for child in children {
+        assert!(!std::path::Path::new(&format!("/proc/{}", child.id())).exists());
+    }
+}
