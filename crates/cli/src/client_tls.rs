@@ -1,0 +1,78 @@
+//! Whom `pronghorn get` trusts.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+use crate::failure::{Failure, Kind};
+
+/// TLS that trusts the certificates of `cacert`, the system's, or, with `verify` off, anybody.
+pub(crate) fn config(cacert: Option<&Path>, verify: bool) -> Result<ClientConfig, Failure> {
+    let provider = pronghorn_engine::provider();
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| Failure::new(Kind::Internal, error))?;
+    if !verify {
+        let verifier = Arc::new(Anybody(provider));
+        return Ok(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth());
+    }
+    let mut roots = RootCertStore::empty();
+    match cacert {
+        Some(path) => {
+            let malformed = |error: &dyn std::fmt::Display| {
+                Failure::new(Kind::Missing, format_args!("{}: {error}", path.display()))
+                    .with_hint("give a file of certificates in PEM form")
+            };
+            for certificate in CertificateDer::pem_file_iter(path).map_err(|error| malformed(&error))? {
+                let certificate = certificate.map_err(|error| malformed(&error))?;
+                roots.add(certificate).map_err(|error| malformed(&error))?;
+            }
+        }
+        None => drop(roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs)),
+    }
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// Takes any certificate, but still has the server prove that it holds the certificate's key.
+#[derive(Debug)]
+struct Anybody(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,430 @@
+//! `pronghorn get`.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::io::{self, Write};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use clap::Args;
+use http::header::{AUTHORIZATION, COOKIE, LOCATION, USER_AGENT};
+use http::uri::{Authority, Scheme};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http_body_util::BodyExt;
+use pronghorn_engine::{
+    Body, Config, ConnectTimings, Connection, Connector, Error, Group, Incoming, Protocol, Responder, Target, Worker, embed_in_tokio,
+};
+
+use crate::client_tls;
+use crate::failure::{Failure, Kind};
+use crate::serve::seconds;
+
+const MAX_REDIRECTS: usize = 10;
+
+#[derive(Args)]
+pub(crate) struct GetArgs {
+    /// What to fetch, such as https://localhost:8443/
+    url: Uri,
+
+    /// Version to speak: 1.1, 2 or 3 [default: 2 or 1.1, as the server prefers]
+    #[arg(long, value_name = "VERSION", value_parser = protocol)]
+    http: Option<Protocol>,
+
+    /// Take any certificate
+    #[arg(long)]
+    no_verify: bool,
+
+    /// Trust the certificates of this PEM file instead of the system's
+    #[arg(long, value_name = "FILE", conflicts_with = "no_verify")]
+    cacert: Option<PathBuf>,
+
+    /// Method [default: GET, or POST with --data]
+    #[arg(short = 'X', long, value_name = "METHOD")]
+    method: Option<Method>,
+
+    /// Header field to send, as 'name: value'. Repeat for more
+    #[arg(short = 'H', long, value_name = "FIELD", value_parser = header)]
+    header: Vec<(HeaderName, HeaderValue)>,
+
+    /// File to send as content
+    #[arg(long, value_name = "FILE")]
+    data: Option<PathBuf>,
+
+    /// Follow redirects
+    #[arg(short = 'L', long)]
+    location: bool,
+
+    /// Connect to this host and port whatever the URL says
+    #[arg(long, value_name = "HOST:PORT")]
+    connect_to: Option<String>,
+
+    /// File to write the content to, whole or not at all [default: stdout]
+    #[arg(short = 'o', long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Give up after this long
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    timeout: Duration,
+
+    /// Show protocol, timings and header fields on stderr
+    #[arg(short = 'v', long)]
+    verbose: bool,
+}
+
+fn protocol(text: &str) -> Result<Protocol, String> {
+    match text {
+        "1.1" => Ok(Protocol::Http1),
+        "2" => Ok(Protocol::Http2),
+        "3" => Ok(Protocol::Http3),
+        _ => Err("write 1.1, 2 or 3".to_owned()),
+    }
+}
+
+fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
+    let (name, value) = text.split_once(':').ok_or("write it as 'name: value'")?;
+    let name = name.trim().parse().map_err(|_| format!("{name:?} is no field name"))?;
+    let value = value.trim().parse().map_err(|_| format!("{value:?} is no field value"))?;
+    Ok((name, value))
+}
+
+pub(crate) fn run(arguments: GetArgs) -> Result<(), Failure> {
+    let internal = |error: io::Error| Failure::new(Kind::Internal, error);
+    let tls = client_tls::config(arguments.cacert.as_deref(), !arguments.no_verify)?;
+    let content = arguments.data.as_deref().map(read_content).transpose()?.unwrap_or_default();
+    let refuse = |_, responder: Responder| drop(responder);
+    let mut worker = Worker::new(0, &Group::new(1), Config::default(), refuse).map_err(internal)?;
+    let connector = worker.connector(&tls).map_err(internal)?;
+    let timeout = arguments.timeout;
+    let fetch = async move { Fetch { arguments, connector, content, connection: None }.run().await };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(internal)?;
+    runtime.block_on(async {
+        let late = || Failure::new(Kind::TimedOut, "the server took too long").with_hint("allow more with --timeout");
+        tokio::time::timeout(timeout, drive(&mut worker, fetch)).await.unwrap_or_else(|_| Err(late()))
+    })
+}
+
+fn read_content(path: &Path) -> Result<Bytes, Failure> {
+    std::fs::read(path).map(Bytes::from).map_err(|error| {
+        Failure::new(Kind::Missing, format_args!("cannot read {}: {error}", path.display())).with_hint("--data takes the name of a file")
+    })
+}
+
+/// Runs `future` on `worker` to its end, and gives the worker a moment to say goodbye to the server.
+async fn drive(worker: &mut Worker, future: impl Future<Output = Result<(), Failure>> + 'static) -> Result<(), Failure> {
+    let result = Rc::new(RefCell::new(None));
+    let slot = result.clone();
+    worker.handle().spawn(async move {
+        let done = future.await;
+        *slot.borrow_mut() = Some(done);
+    });
+    let mut turns_after = 0;
+    let turns = embed_in_tokio(worker, |_, _| {
+        turns_after += usize::from(result.borrow().is_some());
+        turns_after > 0
+    });
+    turns.await.map_err(|error| Failure::new(Kind::Internal, error))?;
+    let now = Instant::now();
+    worker.shut_down(now, Duration::ZERO);
+    worker.turn(now).map_err(|error| Failure::new(Kind::Internal, error))?;
+    result.take().unwrap_or(Ok(()))
+}
+
+/// One invocation.
+struct Fetch {
+    arguments: GetArgs,
+    connector: Connector,
+    content: Bytes,
+    connection: Option<(Origin, Connection)>,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+struct Origin {
+    secure: bool,
+    authority: Authority,
+}
+
+impl Origin {
+    fn of(uri: &Uri) -> Result<Self, Failure> {
+        let bad =
+            || Failure::new(Kind::Usage, format_args!("{uri} is not a URL to fetch")).with_hint("write https://HOST/ or http://HOST/");
+        let secure = match uri.scheme() {
+            Some(scheme) if *scheme == Scheme::HTTPS => true,
+            Some(scheme) if *scheme == Scheme::HTTP => false,
+            _ => return Err(bad()),
+        };
+        Ok(Self { secure, authority: uri.authority().cloned().ok_or_else(bad)? })
+    }
+
+    fn host(&self) -> &str {
+        self.authority.host().trim_start_matches('[').trim_end_matches(']')
+    }
+
+    fn port(&self) -> u16 {
+        self.authority.port_u16().unwrap_or(if self.secure { 443 } else { 80 })
+    }
+}
+
+/// Where the parts of an exchange end, from its beginning.
+struct Timings {
+    resolved: Duration,
+    connect: Option<ConnectTimings>,
+    head: Duration,
+}
+
+impl Fetch {
+    async fn run(mut self) -> Result<(), Failure> {
+        let with_content = self.arguments.data.is_some();
+        let mut method = self.arguments.method.clone().unwrap_or(if with_content { Method::POST } else { Method::GET });
+        let mut uri = self.arguments.url.clone();
+        let first = Origin::of(&uri)?;
+        for _ in 0..=MAX_REDIRECTS {
+            let began = Instant::now();
+            let (response, timings) = self.exchange(&method, &uri, &first, began).await?;
+            let target = redirect_target(&response, &uri);
+            match target {
+                Some(target) if self.arguments.location => {
+                    // RFC 9110, section 15.4: the redirects that keep the method.
+                    if !matches!(response.status(), StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT)
+                        && method != Method::HEAD
+                    {
+                        method = Method::GET;
+                        self.content = Bytes::new();
+                    }
+                    uri = target?;
+                }
+                _ => return self.deliver(response.into_body(), &timings, began).await,
+            }
+        }
+        Err(Failure::new(Kind::Protocol, format_args!("more than {MAX_REDIRECTS} redirects")))
+    }
+
+    async fn exchange(
+        &mut self,
+        method: &Method,
+        uri: &Uri,
+        first: &Origin,
+        began: Instant,
+    ) -> Result<(Response<Incoming>, Timings), Failure> {
+        let origin = Origin::of(uri)?;
+        let mut resolved = Duration::ZERO;
+        let mut connect = None;
+        let reusable = self.connection.take().filter(|(open, connection)| *open == origin && connection.is_usable());
+        let mut connection = if let Some((_, connection)) = reusable {
+            connection
+        } else {
+            let addresses = resolve(self.arguments.connect_to.as_deref(), &origin)?;
+            resolved = began.elapsed();
+            let connection = self.connect(&origin, &addresses).await?;
+            connect = Some(connection.timings());
+            connection
+        };
+        let mut request = Request::new(Body::from(self.content.clone()));
+        *request.method_mut() = method.clone();
+        *request.uri_mut() = uri.clone();
+        *request.headers_mut() = self.headers(&origin == first);
+        if self.arguments.verbose {
+            let target = uri.path_and_query().map_or("/", |target| target.as_str());
+            eprintln!("> {method} {target} {}", connection.protocol());
+            eprintln!("> host: {}", origin.authority);
+            print_fields('>', request.headers());
+        }
+        let response = connection.send(request).await.map_err(|error| exchange_failure(&error))?;
+        if self.arguments.verbose {
+            eprintln!("< {} {}", connection.protocol(), response.status());
+            print_fields('<', response.headers());
+        }
+        self.connection = Some((origin, connection));
+        Ok((response, Timings { resolved, connect, head: began.elapsed() }))
+    }
+
+    async fn connect(&self, origin: &Origin, addresses: &[SocketAddr]) -> Result<Connection, Failure> {
+        let mut failure = None;
+        for &remote in addresses {
+            let target = Target { remote, server_name: origin.host().to_owned(), protocol: self.arguments.http, secure: origin.secure };
+            match self.connector.connect(&target).await {
+                Ok(connection) => {
+                    if self.arguments.verbose {
+                        eprintln!("* connected to {remote} with {}", connection.protocol());
+                    }
+                    return Ok(connection);
+                }
+                Err(error) => failure = Some(exchange_failure(&error)),
+            }
+        }
+        Err(failure.unwrap_or_else(|| Failure::new(Kind::UnknownHost, format_args!("{} has no address", origin.host()))))
+    }
+
+    fn headers(&self, same_origin: bool) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(USER_AGENT, HeaderValue::from_static(concat!("pronghorn/", env!("CARGO_PKG_VERSION"))));
+        headers.insert(http::header::ACCEPT, HeaderValue::from_static("*/*"));
+        let mut given = HeaderMap::new();
+        for (name, value) in &self.arguments.header {
+            // Secrets for the first host are none of the business of where it redirects to.
+            if same_origin || ![AUTHORIZATION, COOKIE].contains(name) {
+                given.append(name.clone(), value.clone());
+            }
+        }
+        headers.extend(given);
+        headers
+    }
+
+    async fn deliver(&self, mut body: Incoming, timings: &Timings, began: Instant) -> Result<(), Failure> {
+        let mut output = Output::open(self.arguments.output.as_deref())?;
+        let mut bytes = 0;
+        while let Some(frame) = body.frame().await {
+            let frame =
+                frame.map_err(|error| Failure::new(Kind::Protocol, format_args!("the response broke off after {bytes} bytes: {error}")))?;
+            if let Some(data) = frame.data_ref() {
+                bytes += data.len();
+                output.write(data)?;
+            } else if let Some(trailers) = frame.trailers_ref()
+                && self.arguments.verbose
+            {
+                eprintln!("< trailers:");
+                print_fields('<', trailers);
+            }
+        }
+        output.finish()?;
+        if self.arguments.verbose {
+            print_timings(timings, bytes, began.elapsed());
+        }
+        Ok(())
+    }
+}
+
+fn resolve(connect_to: Option<&str>, origin: &Origin) -> Result<Vec<SocketAddr>, Failure> {
+    let resolved = match connect_to {
+        Some(address) => address.to_socket_addrs(),
+        None => (origin.host(), origin.port()).to_socket_addrs(),
+    };
+    let name = connect_to.unwrap_or(origin.host());
+    match resolved.map(Iterator::collect::<Vec<_>>) {
+        Ok(addresses) if !addresses.is_empty() => Ok(addresses),
+        Ok(_) => Err(Failure::new(Kind::UnknownHost, format_args!("{name} has no address"))),
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+            Err(Failure::new(Kind::Usage, format_args!("{name}: {error}")).with_hint("--connect-to takes HOST:PORT"))
+        }
+        Err(error) => Err(Failure::new(Kind::UnknownHost, format_args!("cannot resolve {name}: {error}"))),
+    }
+}
+
+fn redirect_target(response: &Response<Incoming>, base: &Uri) -> Option<Result<Uri, Failure>> {
+    let is_redirect = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
+    let location = response.headers().get(LOCATION).filter(|_| is_redirect)?;
+    let target = location.to_str().ok().and_then(|location| join(base, location));
+    Some(target.ok_or_else(|| Failure::new(Kind::Protocol, format_args!("cannot follow the redirect to {location:?}"))))
+}
+
+/// RFC 3986, section 5.2, for what servers send: absolute URLs, absolute paths, and names beside the base.
+fn join(base: &Uri, location: &str) -> Option<Uri> {
+    let location = location.split('#').next()?;
+    if let Ok(uri) = location.parse::<Uri>()
+        && uri.scheme().is_some()
+    {
+        return Some(uri);
+    }
+    if let Some(rest) = location.strip_prefix("//") {
+        return format!("{}://{rest}", base.scheme_str()?).parse().ok();
+    }
+    let path = if location.starts_with('/') {
+        location.to_owned()
+    } else if location.starts_with('?') || location.is_empty() {
+        format!("{}{location}", base.path())
+    } else {
+        format!("{}/{location}", base.path().rsplit_once('/').map_or("", |(folder, _)| folder))
+    };
+    format!("{}://{}{path}", base.scheme_str()?, base.authority()?).parse().ok()
+}
+
+fn exchange_failure(error: &Error) -> Failure {
+    match error {
+        Error::Connect { .. } => Failure::new(Kind::Unavailable, error).with_hint("check that the server runs and the port is right"),
+        Error::Handshake { reason, .. } if reason.contains("certificate") => {
+            Failure::new(Kind::Protocol, error).with_hint("name the authority with --cacert, or take any certificate with --no-verify")
+        }
+        Error::Handshake { reason, .. } if reason.contains("in time") => Failure::new(Kind::TimedOut, error),
+        Error::Unsupported(_) => Failure::new(Kind::Protocol, error).with_hint("try another version with --http"),
+        Error::Handshake { .. } | Error::Exchange(_) => Failure::new(Kind::Protocol, error),
+    }
+}
+
+fn print_fields(mark: char, headers: &HeaderMap) {
+    for (name, value) in headers {
+        eprintln!("{mark} {name}: {}", String::from_utf8_lossy(value.as_bytes()));
+    }
+}
+
+fn print_timings(timings: &Timings, bytes: usize, total: Duration) {
+    let milliseconds = |duration: Duration| format!("{:.3} ms", duration.as_secs_f64() * 1e3);
+    let mut parts = Vec::new();
+    if let Some(connect) = timings.connect {
+        parts.push(format!("resolved {}", milliseconds(timings.resolved)));
+        parts.extend(connect.tcp.map(|tcp| format!("TCP {}", milliseconds(tcp))));
+        parts.extend(connect.tls.map(|tls| format!("{} {}", if connect.tcp.is_some() { "TLS" } else { "QUIC" }, milliseconds(tls))));
+    }
+    parts.push(format!("first byte {}", milliseconds(timings.head)));
+    parts.push(format!("total {}", milliseconds(total)));
+    eprintln!("* {bytes} bytes; {}", parts.join(", "));
+}
+
+/// Where the content goes. A file appears only when it is whole.
+enum Output<'a> {
+    Stdout(io::Stdout),
+    File(&'a Path, tempfile::NamedTempFile),
+}
+
+impl<'a> Output<'a> {
+    fn open(path: Option<&'a Path>) -> Result<Self, Failure> {
+        let Some(path) = path else { return Ok(Self::Stdout(io::stdout())) };
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let file = tempfile::Builder::new().prefix(".pronghorn-").tempfile_in(folder);
+        file.map(|file| Self::File(path, file)).map_err(|error| output_failure(path, &error))
+    }
+
+    fn write(&mut self, data: &[u8]) -> Result<(), Failure> {
+        match self {
+            Self::Stdout(stdout) => stdout.write_all(data).map_err(|error| output_failure(Path::new("stdout"), &error)),
+            Self::File(path, file) => file.write_all(data).map_err(|error| output_failure(path, &error)),
+        }
+    }
+
+    fn finish(self) -> Result<(), Failure> {
+        match self {
+            Self::Stdout(mut stdout) => stdout.flush().map_err(|error| output_failure(Path::new("stdout"), &error)),
+            Self::File(path, file) => {
+                use std::os::unix::fs::PermissionsExt;
+                // Temporary files are private; what the user asked for is like any other file of theirs.
+                let mode = std::fs::Permissions::from_mode(0o644);
+                let kept = file.as_file().set_permissions(mode).and_then(|()| file.persist(path).map_err(|error| error.error));
+                kept.map(drop).map_err(|error| output_failure(path, &error))
+            }
+        }
+    }
+}
+
+fn output_failure(path: &Path, error: &io::Error) -> Failure {
+    Failure::new(Kind::Output, format_args!("cannot write {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn location_is_joined_to_its_base() {
+        let base: Uri = "https://a.test:8443/x/y?q".parse().unwrap();
+        for (location, expected) in [
+            ("https://b.test/z", "https://b.test/z"),
+            ("//b.test/z", "https://b.test/z"),
+            ("/z", "https://a.test:8443/z"),
+            ("z#part", "https://a.test:8443/x/z"),
+            ("?w", "https://a.test:8443/x/y?w"),
+        ] {
+            assert_eq!(join(&base, location).map(|uri| uri.to_string()).as_deref(), Some(expected), "{location}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! `pronghorn link`: what was typed, turned into a run or a calibration of the library `pronghorn-link`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use pronghorn_link::report::ReportFile;
+use pronghorn_link::run::{FAR_GRACE, Far, Run};
+use pronghorn_link::{Error, Options, Profile};
+
+const AFTER_HELP: &str = "\
+The client's end of the link is 10.77.0.1 and fd77::1; COMMAND runs there.
+The server's end is 10.77.0.2 and fd77::2; the --far command runs there.
+Both are network namespaces without a name that reach nothing but each other.
+The rights of root are not needed where user namespaces are allowed and
+/dev/net/tun may be opened. What the commands leave running ends with the link.
+
+Exit codes:
+  COMMAND's own, or 128 and the number of the signal that ended it
+  1    --calibrate: the link does not do what the profile says
+  2    wrong use, or a congestion control unknown to this kernel
+  65   the profile is malformed
+  66   the profile is missing or unreadable
+  69   the --far command ended or did not listen in time, or there is no TUN
+       device
+  70   a system call failed that should have worked
+  73   the report cannot be written
+  77   not permitted to make namespaces or to open /dev/net/tun
+  126  COMMAND or the --far command cannot be run
+  127  COMMAND or the --far command does not exist
+
+Examples:
+  pronghorn link profiles/lte.toml --far-ready 443 \\
+      --far 'pronghorn serve site --listen 10.77.0.2:443' \\
+      -- pronghorn get https://10.77.0.2/ --no-verify
+  pronghorn link --calibrate profiles/lte.toml";
+
+/// Run a command behind an emulated network link, or measure such a link.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct LinkArgs {
+    /// Link profile, a TOML file (see docs/link.md)
+    #[arg(value_name = "PROFILE")]
+    profile: PathBuf,
+
+    /// Command line to run at the server's end, split at blanks as a shell does, but nothing is expanded
+    ///
+    /// It starts before COMMAND and gets SIGTERM when COMMAND has ended, then SIGKILL after 12 seconds. Its output goes to
+    /// standard error.
+    #[arg(long, value_name = "COMMANDLINE", conflicts_with = "calibrate")]
+    far: Option<String>,
+
+    /// Start COMMAND once this TCP port listens at the server's end
+    #[arg(long, value_name = "PORT", requires = "far", value_parser = clap::value_parser!(u16).range(1..))]
+    far_ready: Option<u16>,
+
+    /// How long the port may take to listen
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, requires = "far_ready")]
+    far_ready_seconds: u64,
+
+    /// Seed of loss and jitter: the same profile and seed lose the same packets of each direction
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Write what the link did to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+
+    /// TCP congestion control of all connections over the link, at both ends [default: the kernel's]
+    #[arg(long, value_name = "NAME", conflicts_with = "calibrate")]
+    tcp_congestion: Option<String>,
+
+    /// Measure rate, delay and loss against the profile and say PASS or FAIL
+    #[arg(long)]
+    calibrate: bool,
+
+    /// With --calibrate: length of each of the three measurements (probes, full rate up, full rate down)
+    #[arg(long, value_name = "N", default_value_t = 5, requires = "calibrate", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    seconds: u32,
+
+    /// Program to run at the client's end, with its arguments
+    #[arg(last = true, value_name = "COMMAND", required_unless_present = "calibrate", conflicts_with = "calibrate")]
+    command: Vec<OsString>,
+}
+
+/// Runs `pronghorn link` to its end. Call it before the program starts a thread: without root, the process is moved into
+/// a user namespace.
+pub(crate) fn run(args: LinkArgs) -> ExitCode {
+    let done = if args.calibrate { calibrate(&args) } else { run_command(args) };
+    ExitCode::from(done.unwrap_or_else(|error| {
+        eprintln!("error: {error}");
+        error.exit_code()
+    }))
+}
+
+fn run_command(args: LinkArgs) -> Result<u8, Error> {
+    let far = args.far.as_deref().map(Far::split).transpose()?.map(|argv| Far {
+        argv,
+        ready_port: args.far_ready,
+        ready_timeout: Duration::from_secs(args.far_ready_seconds),
+        grace: FAR_GRACE,
+    });
+    pronghorn_link::run::run(&Run {
+        profile: Profile::load(&args.profile)?,
+        options: Options { seed: args.seed, tcp_congestion: args.tcp_congestion },
+        command: args.command,
+        far,
+        report: args.report,
+    })
+}
+
+fn calibrate(args: &LinkArgs) -> Result<u8, Error> {
+    let profile = Profile::load(&args.profile)?;
+    let report = args.report.as_deref().map(ReportFile::prepare).transpose()?;
+    pronghorn_link::enter_user_namespace_unless_root()?;
+    eprintln!("pronghorn link: calibrating {}, about {} s", profile.name, args.seconds.saturating_mul(3));
+    let calibration = pronghorn_link::calibrate::calibrate(&profile, args.seed, args.seconds)?;
+    println!("{calibration}");
+    if let Some(report) = report {
+        report.write(&calibration)?;
+    }
+    Ok(u8::from(!calibration.passed))
+}

@@ -1,0 +1,45 @@
+//! The `pronghorn` program: `serve` files over HTTP/1.1, 2 and 3, `get` a URL, run a command behind an emulated `link`.
+//!
+//! It turns the command line into calls of the libraries and their errors into one line and an exit code; see [`failure`].
+
+#![forbid(unsafe_code)]
+
+mod client_tls;
+mod failure;
+mod get;
+mod link;
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "pronghorn", version, about = "HTTP/3 in production: one engine for HTTP/1.1, 2 and 3", max_term_width = 110)]
+#[command(after_help = failure::EXIT_CODES)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve the files of a folder over HTTP/1.1, 2 and 3 on one port
+    Serve(serve::ServeArgs),
+    /// Fetch a URL
+    Get(get::GetArgs),
+    /// Run a command behind an emulated network link
+    Link(link::LinkArgs),
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Serve(arguments) => serve::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Get(arguments) => get::run(arguments).map(|()| ExitCode::SUCCESS),
+        Command::Link(arguments) => return link::run(arguments),
+    };
+    result.unwrap_or_else(|failure| {
+        eprintln!("error: {failure}");
+        failure.exit_code()
+    })
+}

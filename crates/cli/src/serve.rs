@@ -1,0 +1,237 @@
+//! `pronghorn serve`.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use pronghorn_engine::{BindError, Config, Congestion, Group, Listener, Workers};
+use pronghorn_gateway::{AccessLog, CertificateError, Loaded, StaticFiles};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::failure::{Failure, Kind};
+
+#[derive(Args)]
+pub(crate) struct ServeArgs {
+    /// The folder to serve
+    #[arg(default_value = ".")]
+    dir: PathBuf,
+
+    /// Address to listen on: HOST:PORT for TLS with HTTP/1.1, 2 and 3; http://HOST:PORT for clear text. Repeat for more
+    #[arg(long, value_name = "ADDR", default_value = "[::]:8443")]
+    listen: Vec<Address>,
+
+    /// Certificate chain in PEM form; without one, a certificate for development is made
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+
+    /// Private key in PEM form
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+
+    /// Threads, each with its own sockets [default: one for each core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    workers: Option<u16>,
+
+    /// Congestion controller for QUIC and TCP: cubic, newreno or bbr
+    #[arg(long, value_name = "NAME", default_value_t)]
+    congestion: Congestion,
+
+    /// Close a connection on which nothing has moved for this long
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+    idle_timeout: Duration,
+
+    /// On SIGTERM, finish what runs for at most this long
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    grace: Duration,
+
+    /// Do not print a line for each request
+    #[arg(long)]
+    quiet: bool,
+
+    /// At the end, print all counters as one line of JSON on stderr
+    #[arg(long)]
+    stats: bool,
+}
+
+/// What `--listen` takes.
+#[derive(Clone, Debug)]
+struct Address {
+    host_and_port: String,
+    secure: bool,
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (secure, rest) = match text.split_once("://") {
+            None => (true, text),
+            Some(("https", rest)) => (true, rest),
+            Some(("http", rest)) => (false, rest),
+            Some((scheme, _)) => return Err(format!("{scheme}:// is not spoken here; use http:// or https://")),
+        };
+        let host_and_port = rest.trim_end_matches('/');
+        match host_and_port.rsplit_once(':') {
+            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
+                Ok(Self { host_and_port: host_and_port.to_owned(), secure })
+            }
+            _ => Err("write it as HOST:PORT, for example [::]:8443 or 127.0.0.1:0".to_owned()),
+        }
+    }
+}
+
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.0..=1e9).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("write a number of seconds, such as 10 or 0.5".to_owned()),
+    }
+}
+
+/// Counters are summed over the workers.
+fn print_stats(workers: &Workers) {
+    let mut total = serde_json::Map::new();
+    for (name, value) in workers.stats().flat_map(|stats| stats.values()) {
+        let sum = total.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0) + value;
+        total.insert(name.to_owned(), sum.into());
+    }
+    eprintln!("{}", serde_json::Value::Object(total));
+}
+
+pub(crate) fn run(arguments: &ServeArgs) -> Result<(), Failure> {
+    let files = StaticFiles::new(&arguments.dir).map_err(|error| folder_failure(&arguments.dir, &error))?;
+    let secure = arguments.listen.iter().any(|address| address.secure);
+    let loaded = if secure { Some(identity(arguments)?) } else { None };
+    let workers = arguments.workers.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
+    let listeners = bind(arguments, workers)?;
+    let addresses: Vec<_> = listeners.iter().map(|listener| (listener.address(), listener.is_secure())).collect();
+
+    let mut config = Config { congestion: arguments.congestion, idle_timeout: arguments.idle_timeout, ..Config::default() };
+    config.transport.idle_timeout = arguments.idle_timeout;
+    let log = (!arguments.quiet).then(|| Arc::new(AccessLog::new(io::stderr())));
+    let files = match &log {
+        Some(log) => files.with_log(log.clone()),
+        None => files,
+    };
+    let identity = loaded.as_ref().map(|loaded| &loaded.identity);
+    let handler = move |_| files.clone();
+    let workers = Workers::start(Group::new(workers), listeners, identity, &config, handler)
+        .map_err(|error| Failure::new(Kind::Internal, format_args!("cannot start: {error}")))?;
+
+    introduce(arguments, &addresses, loaded.as_ref());
+    let result = serve_until_told(&workers, arguments.grace);
+    if arguments.stats {
+        print_stats(&workers);
+    }
+    result?;
+    workers.join().map_err(|error| Failure::new(Kind::Internal, format_args!("a worker failed: {error}")))
+}
+
+/// Waits for a signal, then for the workers. A second signal ends at once.
+fn serve_until_told(workers: &Workers, grace: Duration) -> Result<(), Failure> {
+    let internal = |error: io::Error| Failure::new(Kind::Internal, format_args!("cannot wait for signals: {error}"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(internal)?;
+    runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate()).map_err(internal)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(internal)?;
+        let mut told = false;
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+                () = workers.finished() => break,
+            }
+            if told {
+                return Err(Failure::new(Kind::TimedOut, "told twice to end; open requests were dropped"));
+            }
+            told = true;
+            workers.shut_down(grace);
+        }
+        Ok(())
+    })
+}
+
+fn introduce(arguments: &ServeArgs, addresses: &[(SocketAddr, bool)], loaded: Option<&Loaded>) {
+    for (address, secure) in addresses {
+        let (scheme, protocols) = if *secure { ("https", "h1, h2, h3") } else { ("http", "h1") };
+        eprintln!("listening on {scheme}://{address} ({protocols})");
+    }
+    eprintln!("serving {} with {} congestion control", arguments.dir.display(), arguments.congestion);
+    let Some(loaded) = loaded else { return };
+    let (spki, cert) = (&loaded.spki_sha256, loaded.cert.display());
+    eprintln!("certificate {cert}, SPKI SHA-256 {spki}");
+    let port = addresses.iter().find(|(_, secure)| *secure).map(|(address, _)| address.port());
+    if let (None, Some(port)) = (&arguments.cert, port) {
+        eprintln!("the certificate is self-signed; Chromium takes it, and speaks HTTP/3 at once, with:");
+        eprintln!(
+            "  --user-data-dir=$(mktemp -d) --ignore-certificate-errors-spki-list={spki} --origin-to-force-quic-on=localhost:{port} \
+             https://localhost:{port}/"
+        );
+    }
+}
+
+fn identity(arguments: &ServeArgs) -> Result<Loaded, Failure> {
+    if let (Some(cert), Some(key)) = (&arguments.cert, &arguments.key) {
+        return Loaded::from_files(cert, key).map_err(|error| certificate_failure(&error));
+    }
+    let base = directories::BaseDirs::new().ok_or_else(|| {
+        Failure::new(Kind::Missing, "there is no home folder to keep a certificate in").with_hint("set HOME, or give --cert and --key")
+    })?;
+    Loaded::for_development(&base.data_dir().join("pronghorn")).map_err(|error| certificate_failure(&error))
+}
+
+fn certificate_failure(error: &CertificateError) -> Failure {
+    let (kind, hint) = match error {
+        CertificateError::File { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+            (Kind::Permission, "make it readable for this user")
+        }
+        CertificateError::File { .. } => (Kind::Missing, "check the path"),
+        CertificateError::Malformed { .. } => {
+            (Kind::Malformed, "give the certificate chain with --cert and its key with --key, both in PEM form")
+        }
+        CertificateError::Unusable { .. } => (Kind::Malformed, "give the key that the certificate was made for"),
+        CertificateError::Generation(_) => (Kind::Internal, "give --cert and --key"),
+    };
+    Failure::new(kind, error).with_hint(hint)
+}
+
+fn folder_failure(folder: &Path, error: &io::Error) -> Failure {
+    let kind = if error.kind() == io::ErrorKind::PermissionDenied { Kind::Permission } else { Kind::Missing };
+    Failure::new(kind, format_args!("cannot serve {}: {error}", folder.display())).with_hint("name a folder that this user may read")
+}
+
+fn bind(arguments: &ServeArgs, workers: usize) -> Result<Vec<Listener>, Failure> {
+    let mut listeners = Vec::new();
+    for Address { host_and_port, secure } in &arguments.listen {
+        let mut addresses = host_and_port.to_socket_addrs().map_err(|error| {
+            Failure::new(Kind::UnknownHost, format_args!("cannot listen on {host_and_port}: {error}"))
+                .with_hint("give an address of this machine")
+        })?;
+        let Some(address) = addresses.next() else {
+            return Err(Failure::new(Kind::UnknownHost, format_args!("{host_and_port} names no address")));
+        };
+        let bound = if *secure {
+            Listener::secure(address, workers, arguments.congestion)
+        } else {
+            Listener::clear(address, workers, arguments.congestion)
+        };
+        listeners.push(bound.map_err(|error| bind_failure(&error))?);
+    }
+    Ok(listeners)
+}
+
+fn bind_failure(error: &BindError) -> Failure {
+    match error.source.kind() {
+        io::ErrorKind::AddrInUse => {
+            Failure::new(Kind::Unavailable, error).with_hint("stop what uses the port, or choose another with --listen")
+        }
+        io::ErrorKind::PermissionDenied => {
+            Failure::new(Kind::Permission, error).with_hint("use a port of 1024 or more, or give the program CAP_NET_BIND_SERVICE")
+        }
+        io::ErrorKind::AddrNotAvailable => Failure::new(Kind::Unavailable, error).with_hint("give an address of this machine"),
+        _ => Failure::new(Kind::Unavailable, error),
+    }
+}
