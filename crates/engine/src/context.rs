@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
-use http::header::{CONTENT_LENGTH, DATE};
+use http::header::{ALT_SVC, CONTENT_LENGTH, DATE};
 use http::{HeaderValue, Method, StatusCode};
 use http_body::Body as _;
 use slab::Slab;
@@ -33,7 +33,12 @@ impl Context {
     /// Completes a response's head and drops content that must not be sent.
     ///
     /// Returns whether content may follow.
-    pub(crate) fn prepare(&self, method: &Method, response: &mut Response) -> bool {
+    pub(crate) fn prepare(&self, method: &Method, alt_svc: Option<&HeaderValue>, response: &mut Response) -> bool {
+        // Over HTTP/3 as well: it renews what the client remembers, and a Chromium that came by a DNS record or by force holds
+        // requests back, as it does for HTTP/1.1, until it has seen that the server has HTTP/3.
+        if let Some(alt_svc) = alt_svc {
+            response.headers.entry(ALT_SVC).or_insert_with(|| alt_svc.clone());
+        }
         if !response.headers.contains_key(DATE) {
             response.headers.insert(DATE, self.date.value(self.handle.now()));
         }

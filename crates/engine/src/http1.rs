@@ -135,10 +135,7 @@ impl Future for Answer {
             *this.exchange.connection.borrow_mut() = Some(cx.waker().clone());
             return Poll::Pending;
         };
-        this.context.prepare(&this.method, &mut response);
-        if let Some(alt_svc) = this.alt_svc.take() {
-            response.headers.entry(http::header::ALT_SVC).or_insert(alt_svc);
-        }
+        this.context.prepare(&this.method, this.alt_svc.as_ref(), &mut response);
         let mut answer = hyper::Response::new(GuardedBody { body: response.body, _guard: this.guard.take() });
         *answer.status_mut() = response.status;
         *answer.headers_mut() = response.headers;

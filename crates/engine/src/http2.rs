@@ -104,10 +104,7 @@ pub(crate) struct Http2Exchange {
 
 impl Http2Exchange {
     pub(crate) fn respond(mut self, mut response: Response) {
-        let has_content = self.context.prepare(&self.method, &mut response);
-        if let Some(alt_svc) = self.alt_svc.take() {
-            response.headers.entry(http::header::ALT_SVC).or_insert(alt_svc);
-        }
+        let has_content = self.context.prepare(&self.method, self.alt_svc.as_ref(), &mut response);
         let mut head = http::Response::new(());
         *head.status_mut() = response.status;
         *head.headers_mut() = response.headers;

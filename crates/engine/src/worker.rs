@@ -167,9 +167,9 @@ impl Worker {
             .udp
             .is_some()
             .then(|| HeaderValue::from_str(&format!("h3=\":{port}\"; ma=86400")).expect("invariant: a port is visible ASCII"));
-        self.tcp.push(TcpListener::new(sockets.tcp, identity, alt_svc, self.reactor.handle())?);
+        self.tcp.push(TcpListener::new(sockets.tcp, identity, alt_svc.clone(), self.reactor.handle())?);
         if let (Some(udp), Some(identity)) = (sockets.udp, identity) {
-            self.add_quic(udp, Some(identity))?;
+            self.add_quic(udp, Some(identity), alt_svc)?;
         }
         Ok(())
     }
@@ -181,17 +181,17 @@ impl Worker {
     /// When no UDP socket can be had, or `tls` does not allow TLS 1.3.
     pub fn connector(&mut self, tls: &rustls::ClientConfig) -> io::Result<Connector> {
         let udp = client_socket()?;
-        let http3 = self.add_quic(udp, None)?.http3.client();
+        let http3 = self.add_quic(udp, None, None)?.http3.client();
         Connector::new(self.handle().clone(), tls, http3).map_err(io::Error::other)
     }
 
-    fn add_quic(&mut self, udp: std::net::UdpSocket, identity: Option<&Identity>) -> io::Result<&QuicSocket> {
+    fn add_quic(&mut self, udp: std::net::UdpSocket, identity: Option<&Identity>, alt_svc: Option<HeaderValue>) -> io::Result<&QuicSocket> {
         let udp = UdpSocket::new(udp, self.reactor.handle())?;
         let config = &self.context.config;
         let tls = identity.map(|identity| identity.quic().clone());
         let quinn = QuinnConfig::new(&config.transport, config.congestion, tls, self.group.keys.clone()).map_err(io::Error::other)?;
         let transport = Quinn::new(&quinn, self.number, udp.may_fragment(), self.context.stats.clone());
-        let http3 = Http3::new(transport, self.context.clone());
+        let http3 = Http3::new(transport, self.context.clone(), alt_svc);
         self.quic.push(QuicSocket { udp, http3, outgoing: Vec::new(), blocked: None });
         Ok(&self.quic[self.quic.len() - 1])
     }

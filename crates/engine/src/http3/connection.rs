@@ -5,16 +5,17 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
-use http::{Method, StatusCode};
-use pronghorn_h3::{self as h3, ConnectionError, ErrorCode, Event, FieldLine, Head, Role, StreamId, UniStream};
+use http::{HeaderValue, Method, StatusCode};
+use pronghorn_h3::{self as h3, ConnectionError, ErrorCode, Event, Head, Role, StreamId, UniStream};
 
 use super::client::ConnectionState;
 use super::fields;
-use super::stream::{Dirty, Outbound, Stream, StreamError};
+use super::framing::{Framed, Framer};
+use super::stream::{Dirty, Stream, StreamError};
 use crate::context::Context;
 use crate::message::{Peer, Protocol};
 use crate::transport::{ConnectionKey, Dir, Read, Transport, Write};
-use crate::{Body, Incoming, Request, Responder, Response};
+use crate::{Incoming, Request, Responder, Response};
 
 /// Bytes read from one stream before others have their turn.
 const READ_BYTES: usize = 64 << 10;
@@ -22,6 +23,7 @@ const READ_BYTES: usize = 64 << 10;
 pub(super) struct Connection {
     key: ConnectionKey,
     remote: SocketAddr,
+    alt_svc: Option<HeaderValue>,
     h3: h3::Connection,
     context: Rc<Context>,
     dirty: Rc<Dirty>,
@@ -49,8 +51,14 @@ struct Exchange {
 }
 
 impl Connection {
-    pub(super) fn server(key: ConnectionKey, remote: SocketAddr, context: Rc<Context>, dirty: Rc<Dirty>) -> Self {
-        Self::new(key, remote, Role::Server, context, dirty, None)
+    pub(super) fn server(
+        key: ConnectionKey,
+        remote: SocketAddr,
+        context: Rc<Context>,
+        dirty: Rc<Dirty>,
+        alt_svc: Option<HeaderValue>,
+    ) -> Self {
+        Self { alt_svc, ..Self::new(key, remote, Role::Server, context, dirty, None) }
     }
 
     pub(super) fn client(
@@ -76,6 +84,7 @@ impl Connection {
         Self {
             key,
             remote,
+            alt_svc: None,
             // Out of its range, the default is the nearest that is safe.
             h3: h3::Connection::new(role, limited.unwrap_or(config)),
             context,
@@ -368,9 +377,12 @@ impl Connection {
         while let Some(exchange) = self.requests.get_mut(&id)
             && let Some(outbound) = stream.next_outbound()
         {
-            let abort = exchange.frame(id, outbound, &mut self.h3, &mut self.encoded, &self.context);
-            if let Some(code) = abort {
-                return self.abort(transport, id, code);
+            let mut framer =
+                Framer { id, h3: &mut self.h3, encoded: &mut self.encoded, alt_svc: self.alt_svc.as_ref(), context: &self.context };
+            match framer.frame(stream, outbound, &mut exchange.wire) {
+                Framed::More => {}
+                Framed::Last => exchange.fin = true,
+                Framed::Abort(code) => return self.abort(transport, id, code),
             }
         }
         let Some(exchange) = self.requests.get_mut(&id) else { return };
@@ -425,80 +437,5 @@ impl Connection {
 impl Exchange {
     fn new(stream: Rc<Stream>) -> Self {
         Self { stream, wire: VecDeque::new(), fin: false, sent: false, received: false }
-    }
-
-    /// Turns one item into frames. Returns the code of a reset that has to take their place.
-    fn frame(
-        &mut self,
-        id: StreamId,
-        outbound: Outbound,
-        h3: &mut h3::Connection,
-        encoded: &mut BytesMut,
-        context: &Rc<Context>,
-    ) -> Option<ErrorCode> {
-        let failed = match outbound {
-            Outbound::Response(response) => self.frame_response(id, response, h3, encoded, context),
-            Outbound::Request { method, uri, headers } => {
-                let scheme = uri.scheme_str().unwrap_or("https");
-                let authority = uri.authority().map_or("", http::uri::Authority::as_str);
-                let path = uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
-                let pseudo = [(":method", method.as_str()), (":scheme", scheme), (":authority", authority), (":path", path)];
-                let lines = pseudo.into_iter().map(|(name, value)| FieldLine::new(name.as_bytes(), value.as_bytes()));
-                h3.encode_headers(id, lines.chain(fields::lines(&headers)), encoded).is_err()
-            }
-            Outbound::Data(data) => {
-                if !data.is_empty() {
-                    h3.encode_data_header(id, data.len() as u64, encoded);
-                    self.take_encoded(encoded);
-                    self.wire.push_back(data);
-                }
-                false
-            }
-            Outbound::Trailers(trailers) => h3.encode_headers(id, fields::lines(&trailers), encoded).is_err(),
-            Outbound::End => {
-                self.fin = true;
-                false
-            }
-            Outbound::Abort(code) => return Some(code),
-        };
-        self.take_encoded(encoded);
-        failed.then_some(ErrorCode::H3_INTERNAL_ERROR)
-    }
-
-    fn frame_response(
-        &mut self,
-        id: StreamId,
-        mut response: Response,
-        h3: &mut h3::Connection,
-        encoded: &mut BytesMut,
-        context: &Rc<Context>,
-    ) -> bool {
-        let has_content = context.prepare(&self.stream.method, &mut response);
-        let status = FieldLine::new(b":status", response.status.as_str().as_bytes());
-        if h3.encode_headers(id, std::iter::once(status).chain(fields::lines(&response.headers)), encoded).is_err() {
-            return true;
-        }
-        self.fin = true;
-        if has_content {
-            self.frame_body(id, response.body, h3, encoded, context);
-        }
-        false
-    }
-
-    fn frame_body(&mut self, id: StreamId, mut body: Body, h3: &mut h3::Connection, encoded: &mut BytesMut, context: &Rc<Context>) {
-        if let Some(data) = body.take_full() {
-            h3.encode_data_header(id, data.len() as u64, encoded);
-            self.take_encoded(encoded);
-            self.wire.push_back(data);
-        } else {
-            self.fin = false;
-            context.handle.spawn(self.stream.clone().pump(body));
-        }
-    }
-
-    fn take_encoded(&mut self, encoded: &mut BytesMut) {
-        if !encoded.is_empty() {
-            self.wire.push_back(encoded.split().freeze());
-        }
     }
 }

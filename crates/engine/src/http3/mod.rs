@@ -3,6 +3,7 @@
 mod client;
 mod connection;
 mod fields;
+mod framing;
 mod stream;
 
 use std::collections::HashMap;
@@ -10,6 +11,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use http::HeaderValue;
 use pronghorn_h3::{ConnectionError, ErrorCode};
 
 pub(crate) use client::{Client, ClientConnection};
@@ -31,6 +33,7 @@ pub(crate) struct Http3<T> {
     dirty: Rc<Dirty>,
     client: Client,
     context: Rc<Context>,
+    alt_svc: Option<HeaderValue>,
     shutdown: Shutdown,
 }
 
@@ -43,10 +46,11 @@ enum Shutdown {
 }
 
 impl<T: Transport> Http3<T> {
-    pub(crate) fn new(transport: T, context: Rc<Context>) -> Self {
+    /// `alt_svc`: the field that tells clients of this very endpoint.
+    pub(crate) fn new(transport: T, context: Rc<Context>, alt_svc: Option<HeaderValue>) -> Self {
         let dirty = Dirty::new(context.handle.wakeup().clone());
         let client = Client::new(dirty.clone(), context.handle.wakeup().clone());
-        Self { transport, connections: HashMap::default(), dirty, client, context, shutdown: Shutdown::No }
+        Self { transport, connections: HashMap::default(), dirty, client, context, alt_svc, shutdown: Shutdown::No }
     }
 
     /// A handle that opens connections from this socket.
@@ -153,7 +157,8 @@ impl<T: Transport> Http3<T> {
 
     fn on_accepted(&mut self, key: ConnectionKey, remote: SocketAddr) {
         self.context.stats.quic_open.add(1);
-        self.connections.insert(key, Connection::server(key, remote, self.context.clone(), self.dirty.clone()));
+        let connection = Connection::server(key, remote, self.context.clone(), self.dirty.clone(), self.alt_svc.clone());
+        self.connections.insert(key, connection);
     }
 
     fn on_closed(&mut self, key: ConnectionKey, reason: &Closed) {

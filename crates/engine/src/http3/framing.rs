@@ -1,0 +1,93 @@
+//! What the application sends, as HTTP/3 frames.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use bytes::{Bytes, BytesMut};
+use http::uri::{Authority, PathAndQuery};
+use http::{HeaderMap, HeaderValue, Method, Uri};
+use pronghorn_h3::{self as h3, ErrorCode, FieldLine, SendError, StreamId};
+
+use super::fields;
+use super::stream::{Outbound, Stream};
+use crate::context::Context;
+use crate::{Body, Response};
+
+/// Frames for one stream of a connection.
+pub(super) struct Framer<'a> {
+    pub(super) id: StreamId,
+    pub(super) h3: &'a mut h3::Connection,
+    /// Memory for field sections and frame headers, given away piece by piece.
+    pub(super) encoded: &'a mut BytesMut,
+    pub(super) alt_svc: Option<&'a HeaderValue>,
+    pub(super) context: &'a Rc<Context>,
+}
+
+/// What follows the frames.
+pub(super) enum Framed {
+    More,
+    /// Nothing: the stream ends after them.
+    Last,
+    /// A reset in their place.
+    Abort(ErrorCode),
+}
+
+impl Framer<'_> {
+    /// Appends the frames of one item to `wire`. Content goes there as it is, without a copy.
+    pub(super) fn frame(&mut self, stream: &Rc<Stream>, outbound: Outbound, wire: &mut VecDeque<Bytes>) -> Framed {
+        let framed = match outbound {
+            Outbound::Request { method, uri, headers } => self.request(&method, &uri, &headers).map(|()| Framed::More),
+            Outbound::Response(response) => self.response(stream, response, wire),
+            Outbound::Data(data) => {
+                self.data(data, wire);
+                Ok(Framed::More)
+            }
+            Outbound::Trailers(trailers) => self.h3.encode_headers(self.id, fields::lines(&trailers), self.encoded).map(|()| Framed::More),
+            Outbound::End => Ok(Framed::Last),
+            Outbound::Abort(code) => Ok(Framed::Abort(code)),
+        };
+        self.give(wire);
+        // What the application gave cannot be said in HTTP/3, or is more than the peer takes.
+        framed.unwrap_or(Framed::Abort(ErrorCode::H3_INTERNAL_ERROR))
+    }
+
+    fn request(&mut self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<(), SendError> {
+        let scheme = uri.scheme_str().unwrap_or("https");
+        let authority = uri.authority().map_or("", Authority::as_str);
+        let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
+        let pseudo = [(":method", method.as_str()), (":scheme", scheme), (":authority", authority), (":path", path)];
+        let lines = pseudo.into_iter().map(|(name, value)| FieldLine::new(name.as_bytes(), value.as_bytes()));
+        self.h3.encode_headers(self.id, lines.chain(fields::lines(headers)), self.encoded)
+    }
+
+    fn response(&mut self, stream: &Rc<Stream>, mut response: Response, wire: &mut VecDeque<Bytes>) -> Result<Framed, SendError> {
+        let has_content = self.context.prepare(&stream.method, self.alt_svc, &mut response);
+        let status = FieldLine::new(b":status", response.status.as_str().as_bytes());
+        self.h3.encode_headers(self.id, std::iter::once(status).chain(fields::lines(&response.headers)), self.encoded)?;
+        Ok(if has_content { self.body(stream, response.body, wire) } else { Framed::Last })
+    }
+
+    fn body(&mut self, stream: &Rc<Stream>, mut body: Body, wire: &mut VecDeque<Bytes>) -> Framed {
+        if let Some(data) = body.take_full() {
+            self.data(data, wire);
+            Framed::Last
+        } else {
+            self.context.handle.spawn(stream.clone().pump(body));
+            Framed::More
+        }
+    }
+
+    fn data(&mut self, data: Bytes, wire: &mut VecDeque<Bytes>) {
+        if !data.is_empty() {
+            self.h3.encode_data_header(self.id, data.len() as u64, self.encoded);
+            self.give(wire);
+            wire.push_back(data);
+        }
+    }
+
+    fn give(&mut self, wire: &mut VecDeque<Bytes>) {
+        if !self.encoded.is_empty() {
+            wire.push_back(self.encoded.split().freeze());
+        }
+    }
+}
