@@ -1,0 +1,89 @@
+# `make help` lists the targets. Each one installs what it needs first, so it works in a fresh clone.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-print-directory
+
+TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
+# The program that the demo and the end-to-end tests run.
+export PRONGHORN ?= $(TARGET_DIR)/release/pronghorn
+# The engine's example handler.
+export PRONGHORN_ECHO ?= $(TARGET_DIR)/release/examples/echo
+
+# Set to --locked where Cargo.lock must not change, as CI does.
+CARGO_FLAGS ?=
+# More arguments for pytest, such as PYTEST_FLAGS="-k range".
+PYTEST_FLAGS ?=
+PYTEST := .venv/bin/python -m pytest -c tests/pytest.ini $(PYTEST_FLAGS)
+CARGO_TEST := $(if $(shell cargo nextest --version 2>/dev/null),nextest run,test --no-fail-fast)
+
+.PHONY: help
+help: ## Show this list
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
+
+.PHONY: demo
+demo: build-lab ## Compare HTTP/2 and HTTP/3 in a real browser; prints a table and the report's path
+	$(lab) run packages/lab/plans/demo.toml --out lab-results/demo-$$(date -u +%Y%m%dT%H%M%SZ)
+
+.PHONY: test
+test: build test-rust test-js test-e2e ## All tests but the long ones
+
+.PHONY: lint
+lint: setup ## Formatting and lints of every language
+	cargo fmt --all --check
+	cargo clippy $(CARGO_FLAGS) --workspace --all-targets -- --deny warnings
+	npm run lint
+	.venv/bin/ruff format --check tests
+	.venv/bin/ruff check tests
+	test -z "$$(gofmt -l tests/clients)" || { gofmt -d tests/clients; exit 1; }
+	cd tests/clients/quic-go && go vet ./...
+
+.PHONY: test-long
+test-long: build ## Soak tests and the calibration of the emulated link; takes a while and wants a quiet machine
+	$(PYTEST) -m long --timeout 1800
+	for profile in $(CALIBRATED_PROFILES); do $(PRONGHORN) link --calibrate $$profile; done
+
+CALIBRATED_PROFILES ?= $(sort $(wildcard profiles/*.toml))
+
+# The parts of the targets above, each usable by itself.
+
+.PHONY: test-rust
+test-rust: setup ## Unit and integration tests of the crates
+	cargo $(CARGO_TEST) $(CARGO_FLAGS) --workspace --all-targets
+	cargo test $(CARGO_FLAGS) --workspace --doc
+
+.PHONY: test-js
+test-js: setup ## Tests of the npm packages
+	npm test
+
+.PHONY: test-e2e
+test-e2e: build ## The program under clients that others wrote, and one small campaign of the lab
+	$(PYTEST) -n auto -m "not serial and not long"
+	$(PYTEST) -m "serial and not long"
+	npm run test:e2e
+
+.PHONY: build
+build: setup build-program build-echo ## The program and the tests' handler, in release
+	npm run build
+
+.PHONY: build-lab
+build-lab: setup-lab build-program
+	npm run build
+
+.PHONY: build-program
+build-program:
+	cargo build $(CARGO_FLAGS) --release -p pronghorn-cli
+
+.PHONY: build-echo
+build-echo:
+	cargo build $(CARGO_FLAGS) --release -p pronghorn-engine --example echo
+
+.PHONY: setup
+setup: ## Install what is missing (Debian, npm, Python packages; test clients)
+	scripts/setup all
+
+.PHONY: setup-lab
+setup-lab:
+	scripts/setup lab
+
+lab := node packages/lab/dist/cli.js

@@ -1,0 +1,260 @@
+// Command quic-go-client is an HTTP client for the end-to-end tests: quic-go for HTTP/3, Go's own
+// net/http for HTTP/1.1 and HTTP/2, with one interface.
+//
+// It reads one JSON round per line from standard input and answers each with one JSON line on
+// standard output. Connections live as long as the process does, so a test can send a round, do
+// something to the server, and send another one over what is left of the connection.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/http3"
+)
+
+// field is a name and a value: header and trailer fields keep their order and their repetitions.
+type field [2]string
+
+// round is one line of input: the same request, count times, all at once.
+type round struct {
+	URL      string  `json:"url"`
+	Method   string  `json:"method"`
+	Headers  []field `json:"headers"`
+	Trailers []field `json:"trailers"`
+	// BodyFile is sent as the request's body. With BodyLengthUnknown no content-length is sent.
+	BodyFile          string `json:"body_file"`
+	BodyLengthUnknown bool   `json:"body_length_unknown"`
+	Count             int    `json:"count"`
+	TimeoutSeconds    int    `json:"timeout_seconds"`
+	// PrintHead prints {"status": …} once the head is there and before the body is read. Only for a count of one.
+	PrintHead bool `json:"print_head"`
+}
+
+// result is one line of output.
+type result struct {
+	// Connections counts the connections that this process has opened so far.
+	Connections int64      `json:"connections"`
+	Responses   []response `json:"responses"`
+}
+
+type response struct {
+	Status   int     `json:"status"`
+	Protocol string  `json:"protocol"`
+	Headers  []field `json:"headers"`
+	Trailers []field `json:"trailers"`
+	Size     int64   `json:"size"`
+	SHA256   string  `json:"sha256"`
+	// Body is left out where it is larger than maxPrintedBody.
+	Body  []byte `json:"body,omitempty"`
+	Error string `json:"error,omitempty"`
+}
+
+const maxPrintedBody = 64 << 10
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	version := flag.String("http", "3", "HTTP version: 1.1, 2 or 3")
+	caFile := flag.String("ca", "", "PEM file with the certificates to trust (required)")
+	serverName := flag.String("server-name", "", "name to look for in the certificate, instead of the URL's host")
+	idleTimeout := flag.Duration("idle-timeout", 30*time.Second, "idle time-out of a QUIC connection")
+	flag.Parse()
+
+	pem, err := os.ReadFile(*caFile)
+	if err != nil {
+		return fmt.Errorf("reading -ca: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return fmt.Errorf("%s holds no certificate", *caFile)
+	}
+	var connections atomic.Int64
+	transport, err := newTransport(*version, &tls.Config{RootCAs: roots, ServerName: *serverName}, *idleTimeout, &connections)
+	if err != nil {
+		return err
+	}
+
+	output := json.NewEncoder(os.Stdout)
+	lines := bufio.NewScanner(os.Stdin)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var asked round
+		if err := json.Unmarshal(lines.Bytes(), &asked); err != nil {
+			return fmt.Errorf("reading a round: %w", err)
+		}
+		responses := asked.run(transport, output)
+		if err := output.Encode(result{connections.Load(), responses}); err != nil {
+			return err
+		}
+	}
+	// A client at its end says so; one that a test kills does not.
+	if quic, ok := transport.(*http3.Transport); ok {
+		return errors.Join(lines.Err(), quic.Close())
+	}
+	return lines.Err()
+}
+
+func newTransport(version string, tlsConfig *tls.Config, idleTimeout time.Duration, connections *atomic.Int64) (http.RoundTripper, error) {
+	var dialer net.Dialer
+	tcp := &http.Transport{
+		TLSClientConfig:    tlsConfig,
+		DisableCompression: true,
+		Protocols:          new(http.Protocols),
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			connections.Add(1)
+			return dialer.DialContext(ctx, network, address)
+		},
+	}
+	switch version {
+	case "1.1":
+		tcp.Protocols.SetHTTP1(true)
+		return tcp, nil
+	case "2":
+		tcp.Protocols.SetHTTP2(true)
+		return tcp, nil
+	case "3":
+		return &http3.Transport{
+			TLSClientConfig:    tlsConfig,
+			DisableCompression: true,
+			QUICConfig:         &quic.Config{MaxIdleTimeout: idleTimeout},
+			Dial: func(ctx context.Context, address string, tlsConfig *tls.Config, config *quic.Config) (*quic.Conn, error) {
+				connections.Add(1)
+				return quic.DialAddrEarly(ctx, address, tlsConfig, config)
+			},
+		}, nil
+	}
+	return nil, fmt.Errorf("-http is %q: expected 1.1, 2 or 3", version)
+}
+
+func (asked round) run(transport http.RoundTripper, heads *json.Encoder) []response {
+	responses := make([]response, max(asked.Count, 1))
+	start := make(chan struct{})
+	var running sync.WaitGroup
+	for i := range responses {
+		running.Go(func() {
+			<-start
+			responses[i] = asked.one(transport, heads)
+		})
+	}
+	close(start)
+	running.Wait()
+	return responses
+}
+
+func (asked round) one(transport http.RoundTripper, heads *json.Encoder) response {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(max(asked.TimeoutSeconds, 1))*time.Second)
+	defer cancel()
+	got, err := asked.send(ctx, transport, heads)
+	if err != nil {
+		got.Error = err.Error()
+	}
+	return got
+}
+
+func (asked round) send(ctx context.Context, transport http.RoundTripper, heads *json.Encoder) (response, error) {
+	var got response
+	request, err := asked.request(ctx)
+	if err != nil {
+		return got, err
+	}
+	answer, err := transport.RoundTrip(request)
+	if err != nil {
+		return got, err
+	}
+	defer answer.Body.Close()
+	got.Status = answer.StatusCode
+	got.Protocol = answer.Proto
+	got.Headers = fields(answer.Header)
+	if asked.PrintHead {
+		if err := heads.Encode(map[string]int{"status": got.Status}); err != nil {
+			return got, err
+		}
+	}
+	hash := sha256.New()
+	var printed bytes.Buffer
+	got.Size, err = io.Copy(io.MultiWriter(hash, &limited{&printed}), answer.Body)
+	got.SHA256 = hex.EncodeToString(hash.Sum(nil))
+	if got.Size <= maxPrintedBody {
+		got.Body = printed.Bytes()
+	}
+	got.Trailers = fields(answer.Trailer)
+	return got, err
+}
+
+func (asked round) request(ctx context.Context) (*http.Request, error) {
+	var body io.Reader
+	var length int64
+	if asked.BodyFile != "" {
+		contents, err := os.ReadFile(asked.BodyFile)
+		if err != nil {
+			return nil, err
+		}
+		body, length = bytes.NewReader(contents), int64(len(contents))
+	}
+	request, err := http.NewRequestWithContext(ctx, asked.Method, asked.URL, body)
+	if err != nil {
+		return nil, err
+	}
+	if body != nil {
+		request.ContentLength = length
+		if asked.BodyLengthUnknown {
+			request.ContentLength = -1
+		}
+	}
+	for _, header := range asked.Headers {
+		request.Header.Add(header[0], header[1])
+	}
+	if len(asked.Trailers) > 0 {
+		if body == nil {
+			return nil, errors.New("a round with trailers needs a body_file")
+		}
+		request.Trailer = http.Header{}
+		for _, trailer := range asked.Trailers {
+			request.Trailer.Add(trailer[0], trailer[1])
+		}
+		request.ContentLength = -1
+	}
+	return request, nil
+}
+
+func fields(header http.Header) []field {
+	all := []field{}
+	for name, values := range header {
+		for _, value := range values {
+			all = append(all, field{name, value})
+		}
+	}
+	return all
+}
+
+// limited keeps the first maxPrintedBody bytes and counts the rest as written.
+type limited struct{ buffer *bytes.Buffer }
+
+func (l *limited) Write(bytes []byte) (int, error) {
+	room := max(maxPrintedBody-l.buffer.Len(), 0)
+	l.buffer.Write(bytes[:min(room, len(bytes))])
+	return len(bytes), nil
+}

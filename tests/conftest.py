@@ -1,0 +1,136 @@
+"""Fixtures: a certificate authority, a folder to serve, servers that a test starts, and the clients."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from harness.certificates import Identity, make_identity
+from harness.clients import FETCHERS, Fetcher
+from harness.process import Process
+from harness.server import Server, echo_command, serve_command
+
+SEED = int(os.environ.get("PRONGHORN_TEST_SEED", "2026"))
+"""What all random bytes in the tests come from; printed in the header of a run."""
+
+
+def pytest_report_header() -> str:
+    return f"PRONGHORN_TEST_SEED={SEED}"
+
+
+def random_bytes(size: int, salt: str = "") -> bytes:
+    return random.Random(f"{SEED} {salt}").randbytes(size)
+
+
+@dataclass(frozen=True)
+class Site:
+    """A folder to serve, and beside it a file that must never be."""
+
+    root: Path
+    secret: bytes
+
+    def read(self, path: str) -> bytes:
+        return (self.root / path.lstrip("/")).read_bytes()
+
+
+BIG_FILE_SIZE = 10 << 20
+
+
+@pytest.fixture(scope="session")
+def identity(tmp_path_factory: pytest.TempPathFactory) -> Identity:
+    return make_identity(tmp_path_factory.mktemp("identity"))
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """Made once and only read by the tests; one that writes makes its own folder."""
+    outside = tmp_path_factory.mktemp("outside")
+    secret = b"this file stands outside of the served folder"
+    (outside / "secret.txt").write_bytes(secret)
+    root = outside / "site"
+    files = {
+        "index.html": b"<!doctype html><title>front page</title>",
+        "small.txt": b"a small file\n",
+        "empty.txt": b"",
+        "big.bin": random_bytes(BIG_FILE_SIZE, "big.bin"),
+        "medium.bin": random_bytes(100_000, "medium.bin"),
+        "noextension": b"\x00\x01\x02",
+        "name with space.txt": b"space",
+        "\u00fcber 100%.txt": b"percent and umlaut",
+        "sub/index.html": b"<!doctype html><title>sub</title>",
+        "sub/page.html": b"<!doctype html><title>page</title>",
+        "noindex/file.txt": b"a folder without an index",
+    }
+    for name, contents in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(contents)
+    (root / "leak.txt").symlink_to(outside / "secret.txt")
+    (root / "relative-leak.txt").symlink_to("../secret.txt")
+    (root / "parent").symlink_to("..")
+    (root / "broken").symlink_to("nowhere")
+    return Site(root, secret)
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Server]]:
+    """Starts servers; ends them after the test, and fails it if one of them panicked."""
+    started: list[Process] = []
+
+    def run(command, **options) -> Server:
+        server = Server(command, **options)
+        started.append(server)
+        return server
+
+    yield run
+    for server in started:
+        server.stop()
+    panics = [line for server in started for line in server.lines if re.search(r"panicked at|SIGSEGV|BUG:", line)]
+    assert not panics, f"a server panicked: {panics}"
+
+
+@pytest.fixture
+def start_serve(start, identity: Identity, site: Site) -> Callable[..., Server]:
+    """Starts `pronghorn serve` over the common folder; takes flags and listen addresses."""
+
+    def run(*flags: str, listen=("127.0.0.1:0",), directory: Path = site.root) -> Server:
+        return start(serve_command(directory, identity, *flags, listen=listen), listeners=len(listen))
+
+    return run
+
+
+@pytest.fixture
+def server(start_serve) -> Server:
+    """A `pronghorn serve` over the common folder."""
+    return start_serve()
+
+
+@pytest.fixture
+def handler(start, identity: Identity) -> Server:
+    """The engine's test handler."""
+    return start(echo_command(identity))
+
+
+@pytest.fixture(params=FETCHERS, ids=lambda fetcher: fetcher.name)
+def fetcher(request: pytest.FixtureRequest, identity: Identity) -> Fetcher:
+    """Each client in turn."""
+    return request.param.trusting(identity.ca)
+
+
+@pytest.fixture(
+    params=[fetcher for fetcher in FETCHERS if fetcher.name in ("curl-h1", "curl-h2", "aioquic-h3")],
+    ids=lambda fetcher: fetcher.protocol,
+)
+def protocol_fetcher(request: pytest.FixtureRequest, identity: Identity) -> Fetcher:
+    """One client for each protocol, where the server's answer is in question and not its wire format."""
+    return request.param.trusting(identity.ca)
+
+
+@pytest.fixture
+def ca(identity: Identity) -> Path:
+    return identity.ca

@@ -1,0 +1,237 @@
+"""What the operator gets wrong: one line that says what to do, a documented exit code, nothing half-written."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from harness.clients.raw_h1 import RawH1
+from harness.server import pronghorn
+from harness.waiting import eventually
+
+USAGE = 2
+DATA_MALFORMED = 65
+INPUT_MISSING = 66
+UNKNOWN_HOST = 68
+UNAVAILABLE = 69
+NO_PERMISSION = 77
+
+
+@pytest.fixture
+def refuse(tmp_path):
+    """Runs `pronghorn serve`, which has to end by itself, and returns its exit code and its one line."""
+    data_home = tmp_path / "data-home"
+
+    def run(*arguments, code: int, mentions: str, prefix=()) -> str:
+        command = [str(part) for part in [*prefix, pronghorn(), "serve", *arguments]]
+        environment = {**os.environ, "XDG_DATA_HOME": str(data_home), "HOME": str(tmp_path)}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+        assert done.stdout == ""
+        lines = done.stderr.splitlines()
+        assert (done.returncode, len(lines)) == (code, 1), done.stderr
+        assert re.match(r"error: \S", lines[0])
+        assert mentions in lines[0]
+        # A hint follows the fault: more than the bare words of the operating system.
+        assert len(lines[0].partition(mentions)[2].strip()) > 3
+        assert "panicked" not in lines[0]
+        return lines[0]
+
+    yield run
+    assert not data_home.exists(), "a refused start wrote to the data folder"
+
+
+@pytest.fixture
+def root(tmp_path) -> Path:
+    folder = tmp_path / "site"
+    folder.mkdir()
+    (folder / "index.html").write_bytes(b"page")
+    return folder
+
+
+def local(identity, **paths) -> list:
+    """The usual flags, with some of the files replaced."""
+    cert, key = paths.get("cert", identity.cert), paths.get("key", identity.key)
+    return ["--listen", "127.0.0.1:0", "--cert", cert, "--key", key]
+
+
+def test_missing_folder(refuse, identity, tmp_path):
+    refuse(tmp_path / "nowhere", *local(identity), code=INPUT_MISSING, mentions="nowhere")
+
+
+def test_folder_that_is_a_file(refuse, identity, root):
+    refuse(root / "index.html", *local(identity), code=INPUT_MISSING, mentions="index.html")
+
+
+def test_missing_certificate(refuse, identity, root, tmp_path):
+    refuse(root, *local(identity, cert=tmp_path / "no-cert.pem"), code=INPUT_MISSING, mentions="no-cert.pem")
+
+
+def test_missing_key(refuse, identity, root, tmp_path):
+    refuse(root, *local(identity, key=tmp_path / "no-key.pem"), code=INPUT_MISSING, mentions="no-key.pem")
+
+
+def test_certificate_that_is_a_folder(refuse, identity, root):
+    refuse(root, *local(identity, cert=root), code=INPUT_MISSING, mentions=root.name)
+
+
+def test_file_that_holds_no_certificate(refuse, identity, root, tmp_path):
+    (tmp_path / "empty.pem").write_bytes(b"")
+    refuse(root, *local(identity, cert=tmp_path / "empty.pem"), code=DATA_MALFORMED, mentions="empty.pem")
+
+
+def test_certificate_of_random_bytes(refuse, identity, root, tmp_path):
+    broken = tmp_path / "broken.pem"
+    broken.write_bytes(b"-----BEGIN CERTIFICATE-----\nAAECAwQFBgc=\n-----END CERTIFICATE-----\n")
+    refuse(root, *local(identity, cert=broken), code=DATA_MALFORMED, mentions="broken.pem")
+
+
+def test_file_that_holds_no_key(refuse, identity, root):
+    refuse(root, *local(identity, key=identity.cert), code=DATA_MALFORMED, mentions="cert.pem")
+
+
+def test_key_of_another_certificate(refuse, identity, root, tmp_path):
+    other = tmp_path / "other-key.pem"
+    key = ec.generate_private_key(ec.SECP256R1())
+    other.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    refuse(root, *local(identity, key=other), code=DATA_MALFORMED, mentions="other-key.pem")
+
+
+def test_certificate_without_key(refuse, identity, root):
+    run = [pronghorn(), "serve", root, "--listen", "127.0.0.1:0", "--cert", identity.cert]
+    done = subprocess.run([str(part) for part in run], capture_output=True, text=True, timeout=60)
+    assert done.returncode == USAGE
+    assert "--key" in done.stderr
+    assert done.stderr.startswith("error: ")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--listen", "nonsense"],
+        ["--listen", "127.0.0.1:99999"],
+        ["--listen", "ftp://127.0.0.1:0"],
+        ["--grace", "soon"],
+        ["--grace", "-1"],
+        ["--idle-timeout", "never"],
+        ["--no-such-flag"],
+    ],
+    ids=" ".join,
+)
+def test_flag_that_cannot_be_read_is_a_usage_error(root, arguments):
+    command = [str(pronghorn()), "serve", str(root), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == USAGE, done.stderr
+    assert done.stderr.startswith("error: ")
+    assert arguments[-1] in done.stderr
+
+
+@pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM], ids=["tcp", "udp"])
+def test_port_that_is_taken(refuse, identity, root, kind):
+    with socket.socket(socket.AF_INET, kind) as other:
+        other.bind(("127.0.0.1", 0))
+        if kind == socket.SOCK_STREAM:
+            other.listen()
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        listen = ["--listen", address, *local(identity)[2:]]
+        refuse(root, *listen, code=UNAVAILABLE, mentions=address)
+
+
+def test_port_that_another_server_of_ours_has(refuse, server, identity, root):
+    # Workers share a port among themselves; a second server must not slip in beside them.
+    address = f"127.0.0.1:{server.port}"
+    refuse(root, "--listen", address, *local(identity)[2:], code=UNAVAILABLE, mentions=address)
+
+
+def test_address_of_another_machine(refuse, identity, root):
+    # A documentation address, RFC 5737: no machine has it.
+    refuse(root, "--listen", "192.0.2.1:0", *local(identity)[2:], code=UNAVAILABLE, mentions="192.0.2.1")
+
+
+def test_host_name_that_nobody_has(refuse, identity, root):
+    # RFC 6761: names under .invalid never resolve.
+    flags = ["--listen", "nosuchhost.invalid:0", *local(identity)[2:]]
+    refuse(root, *flags, code=UNKNOWN_HOST, mentions="nosuchhost.invalid")
+
+
+@pytest.fixture
+def as_nobody(tmp_path):
+    """A prefix that takes away root's right to read everything and to bind low ports."""
+    if os.geteuid() != 0:
+        return []
+    for folder in [tmp_path, *tmp_path.parents]:
+        if folder.owner() == "root" and folder.stat().st_mode & 0o001 == 0:
+            folder.chmod(folder.stat().st_mode | 0o055)
+    return ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"]
+
+
+def copied(program: Path, folder: Path) -> Path:
+    """A link to the program where every user may reach it."""
+    copy = folder / "pronghorn"
+    copy.write_bytes(program.read_bytes())
+    copy.chmod(0o755)
+    return copy
+
+
+@pytest.mark.parametrize("unreadable", ["cert", "key"])
+def test_certificate_or_key_that_may_not_be_read(identity, root, tmp_path, as_nobody, unreadable):
+    files = {}
+    for name in ("cert", "key"):
+        files[name] = tmp_path / f"{name}.pem"
+        files[name].write_bytes(getattr(identity, name).read_bytes())
+        files[name].chmod(0o644)
+    files[unreadable].chmod(0)
+    done = run_as(as_nobody, tmp_path, root, *local(identity, **files))
+    assert done.returncode == NO_PERMISSION, done.stderr
+    assert re.fullmatch(rf"error: [^\n]*{unreadable}\.pem[^\n]+\n", done.stderr)
+
+
+def test_port_that_needs_a_right(identity, root, tmp_path, as_nobody):
+    limit = int(Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text())
+    if limit <= 1:
+        pytest.skip("this machine lets every user bind every port")
+    for name in ("cert", "key"):
+        (tmp_path / f"{name}.pem").write_bytes(getattr(identity, name).read_bytes())
+    flags = ["--listen", "127.0.0.1:1", "--cert", tmp_path / "cert.pem", "--key", tmp_path / "key.pem"]
+    done = run_as(as_nobody, tmp_path, root, *flags)
+    assert done.returncode == NO_PERMISSION, done.stderr
+    assert re.fullmatch(r"error: [^\n]*127\.0\.0\.1:1\b[^\n]+\n", done.stderr)
+
+
+def run_as(prefix, folder: Path, root: Path, *arguments) -> subprocess.CompletedProcess[str]:
+    command = [*prefix, copied(pronghorn(), folder), "serve", root, *arguments]
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=60)
+
+
+def test_full_standard_error_does_not_stop_the_server(identity, root):
+    # /dev/full refuses each write, as a full disk does under a log file.
+    with Path("/dev/full").open("wb") as full:
+        port = free_port()
+        command = [pronghorn(), "serve", root, "--listen", f"127.0.0.1:{port}", *local(identity)[2:]]
+        served = subprocess.Popen([str(part) for part in command], stderr=full)
+        try:
+
+            def answer():
+                try:
+                    with RawH1(f"https://127.0.0.1:{port}", identity.ca) as client:
+                        return client.fetch("/").status
+                except OSError:
+                    return None
+
+            assert eventually("an answer", answer) == 200
+            assert eventually("another one", answer) == 200
+        finally:
+            served.kill()
+            served.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

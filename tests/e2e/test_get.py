@@ -1,0 +1,170 @@
+"""`pronghorn get`, over each protocol, from a server that nobody of this project wrote and from our own."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+
+import pytest
+
+from conftest import random_bytes
+from harness.response import sha256
+from harness.server import Server, pronghorn, quic_go_server
+
+MISSING = 66
+UNKNOWN_HOST = 68
+UNAVAILABLE = 69
+OUTPUT = 73
+TIMED_OUT = 75
+PROTOCOL = 76
+USAGE = 2
+
+GO_PROTOCOL = {"1.1": "HTTP/1.1", "2": "HTTP/2.0", "3": "HTTP/3.0"}
+
+
+@pytest.fixture
+def peer(start, identity) -> Server:
+    """quic-go and Go's net/http on one port."""
+    return start([quic_go_server(), "-cert", identity.cert, "-key", identity.key])
+
+
+@pytest.fixture(params=["1.1", "2", "3"])
+def version(request) -> str:
+    return request.param
+
+
+@pytest.fixture
+def get(ca):
+    """Runs `pronghorn get`, trusting the test's authority unless told otherwise."""
+
+    def run(*arguments, trust=("--cacert", None), code: int = 0) -> subprocess.CompletedProcess[bytes]:
+        trusting = [ca if part is None else part for part in trust]
+        command = [str(part) for part in [pronghorn(), "get", *trusting, *arguments]]
+        done = subprocess.run(command, capture_output=True, timeout=90)
+        assert done.returncode == code, done.stderr.decode()
+        if code not in (0, USAGE):
+            assert re.fullmatch(r"error: [^\n]+\n", done.stderr.decode())
+        return done
+
+    return run
+
+
+def test_page_of_another_server_is_printed(get, peer, version):
+    done = get("--http", version, f"{peer.origin}/request?a=b")
+    seen = json.loads(done.stdout)
+    assert seen["protocol"] == GO_PROTOCOL[version]
+    assert (seen["method"], seen["path"]) == ("GET", "/request?a=b")
+    assert seen["host"] == f"127.0.0.1:{peer.port}"
+    assert done.stderr == b""
+
+
+def test_file_of_our_own_server_is_printed(get, server, site, version):
+    assert get("--http", version, f"{server.origin}/big.bin").stdout == site.read("big.bin")
+
+
+def test_without_a_version_the_server_chooses_h2(get, peer):
+    assert json.loads(get(f"{peer.origin}/request").stdout)["protocol"] == "HTTP/2.0"
+
+
+def test_body_without_a_length_arrives_whole(get, peer, version, tmp_path):
+    get("--http", version, "-o", tmp_path / "out", f"{peer.origin}/bytes/3000000")
+    assert (tmp_path / "out").stat().st_size == 3_000_000
+
+
+def test_method_fields_and_data_are_sent(get, peer, version, tmp_path):
+    body = random_bytes(1 << 20, "get")
+    (tmp_path / "body").write_bytes(body)
+    fields = ["-H", "x-one: first", "-H", "x-two: a:b"]
+    sent = ["--http", version, "-X", "PUT", *fields, "--data", tmp_path / "body"]
+    seen = json.loads(get(*sent, f"{peer.origin}/request").stdout)
+    assert (seen["method"], seen["size"], seen["sha256"]) == ("PUT", len(body), sha256(body))
+    assert (seen["headers"]["X-One"], seen["headers"]["X-Two"]) == (["first"], ["a:b"])
+
+
+def test_data_alone_makes_it_a_post(get, peer, version, tmp_path):
+    (tmp_path / "body").write_bytes(b"content")
+    seen = json.loads(get("--http", version, "--data", tmp_path / "body", f"{peer.origin}/request").stdout)
+    assert (seen["method"], seen["size"]) == ("POST", 7)
+
+
+def test_head_prints_nothing(get, peer, version):
+    assert get("--http", version, "-X", "HEAD", f"{peer.origin}/request").stdout == b""
+
+
+def test_redirects_are_followed_only_when_asked(get, peer, version):
+    assert b'"path"' not in get("--http", version, f"{peer.origin}/redirect/3").stdout
+    followed = json.loads(get("--http", version, "-L", f"{peer.origin}/redirect/3").stdout)
+    assert followed["path"] == "/request"
+
+
+def test_endless_redirects_are_an_error(get, peer, version):
+    get("--http", version, "-L", f"{peer.origin}/redirect/1000", code=PROTOCOL)
+
+
+def test_verbose_shows_protocol_fields_and_timings(get, peer, version):
+    shown = get("--http", version, "-v", f"{peer.origin}/status/404").stderr.decode()
+    protocol = {"1.1": "HTTP/1.1", "2": "HTTP/2", "3": "HTTP/3"}[version]
+    assert re.search(rf"^> GET /status/404 {protocol}$", shown, re.MULTILINE)
+    assert re.search(rf"^< {protocol} 404", shown, re.MULTILINE)
+    assert re.search(r"\d ms", shown)
+
+
+def test_connect_to_leaves_the_name_and_changes_the_address(get, peer, version):
+    arguments = ["--http", version, "--connect-to", f"127.0.0.1:{peer.port}"]
+    seen = json.loads(get(*arguments, f"https://localhost:{peer.port + 1}/request").stdout)
+    assert seen["host"] == f"localhost:{peer.port + 1}"
+
+
+def test_unknown_authority_is_refused_unless_told_otherwise(get, peer, version):
+    done = get("--http", version, f"{peer.origin}/request", trust=(), code=PROTOCOL)
+    assert b"--no-verify" in done.stderr
+    assert done.stdout == b""
+    assert get("--http", version, f"{peer.origin}/request", trust=("--no-verify",)).stdout
+
+
+def test_name_that_the_certificate_lacks_is_refused(get, peer, version):
+    arguments = ["--http", version, "--connect-to", f"127.0.0.1:{peer.port}"]
+    get(*arguments, "https://other.test/request", code=PROTOCOL)
+
+
+def test_body_cut_short_is_an_error_and_leaves_no_file(get, peer, version, tmp_path):
+    get("--http", version, "-o", tmp_path / "out", f"{peer.origin}/cut", code=PROTOCOL)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("version", ["1.1", "2"])
+def test_nobody_listens(get, version):
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        get("--http", version, f"https://127.0.0.1:{held.getsockname()[1]}/", code=UNAVAILABLE)
+
+
+def test_server_that_never_answers_is_given_up(get, version):
+    with socket.socket() as tcp:
+        tcp.bind(("127.0.0.1", 0))
+        tcp.listen()
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+            udp.bind(tcp.getsockname())
+            url = f"https://127.0.0.1:{tcp.getsockname()[1]}/"
+            get("--http", version, "--timeout", "1", url, code=TIMED_OUT)
+
+
+def test_unknown_host(get):
+    get("https://nosuchhost.invalid/", code=UNKNOWN_HOST)
+
+
+def test_missing_inputs_and_outputs(get, peer, tmp_path):
+    get("--data", tmp_path / "none", f"{peer.origin}/request", code=MISSING)
+    get(f"{peer.origin}/request", trust=("--cacert", tmp_path / "none"), code=MISSING)
+    get("-o", tmp_path / "no" / "such" / "folder", f"{peer.origin}/request", code=OUTPUT)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--http", "4", "https://localhost/"], ["-H", "no colon", "https://localhost/"], ["ftp://localhost/"], ["/path"]],
+    ids=" ".join,
+)
+def test_command_line_that_makes_no_sense_is_a_usage_error(get, arguments):
+    get(*arguments, code=USAGE)

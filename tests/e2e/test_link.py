@@ -1,0 +1,161 @@
+"""`pronghorn link`: the program and clients of others across an emulated link, and what is wrong in a profile."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness.response import sha256
+from harness.server import pronghorn, quic_go_client
+
+COMMAND_MISSING = 127
+MALFORMED = 65
+MISSING = 66
+NO_PERMISSION = 77
+
+PROFILE = """
+name = "test"
+[up]
+rate_mbit_per_second = 20
+delay_ms = 5
+loss_percent = 2
+queue_ms = 100
+[down]
+rate_mbit_per_second = 20
+delay_ms = 5
+loss_percent = 2
+queue_ms = 100
+"""
+
+
+@pytest.fixture
+def profile(tmp_path) -> Path:
+    path = tmp_path / "profile.toml"
+    path.write_text(PROFILE)
+    return path
+
+
+def link(*arguments, **options) -> subprocess.CompletedProcess[str]:
+    command = [str(part) for part in [pronghorn(), "link", *arguments]]
+    return subprocess.run(command, capture_output=True, text=True, timeout=110, **options)
+
+
+@pytest.mark.parametrize("host", ["10.77.0.2", "fd77::2"])
+@pytest.mark.parametrize(("version", "carried_by"), [("1.1", "tcp"), ("2", "tcp"), ("3", "udp")])
+def test_page_crosses_a_lossy_link_over_each_protocol(identity, site, profile, tmp_path, host, version, carried_by):
+    address = f"[{host}]" if ":" in host else host
+    certificate = ["--cert", identity.cert, "--key", identity.key]
+    far = shlex.join(
+        str(part) for part in [pronghorn(), "serve", site.root, "--listen", f"{address}:443", *certificate]
+    )
+    get = [
+        pronghorn(),
+        "get",
+        "--http",
+        version,
+        "--no-verify",
+        "-o",
+        tmp_path / "page",
+        f"https://{address}/medium.bin",
+    ]
+    done = link(profile, "--far", far, "--far-ready", "443", "--report", tmp_path / "report.json", "--", *get)
+    assert done.returncode == 0, done.stderr
+    assert sha256((tmp_path / "page").read_bytes()) == sha256(site.read("medium.bin"))
+    report = json.loads((tmp_path / "report.json").read_text())
+    flows = [flow for flow in report["flows"] if flow["far_port"] == 443]
+    assert {flow["protocol"] for flow in flows} == {carried_by}
+    assert sum(flow["down"]["bytes"] for flow in flows) > len(site.read("medium.bin"))
+    for direction in ("up", "down"):
+        counted = report[direction]
+        parts = [value for name, value in counted.items() if name.startswith("packets_") and name != "packets_in"]
+        assert counted["packets_in"] == sum(parts)
+
+
+def test_quic_go_crosses_the_link_to_our_server(identity, site, profile):
+    # The certificate is for other addresses than the link's, so the client is told which name to look for in it.
+    certificate = ["--cert", identity.cert, "--key", identity.key]
+    far = shlex.join(str(part) for part in [pronghorn(), "serve", site.root, "--listen", "10.77.0.2:443", *certificate])
+    asked = json.dumps({"url": "https://10.77.0.2/medium.bin", "method": "GET", "timeout_seconds": 60})
+    client = [quic_go_client(), "-http", "3", "-ca", identity.ca, "-server-name", "localhost"]
+    done = link(profile, "--far", far, "--far-ready", "443", "--", *client, input=asked + "\n")
+    assert done.returncode == 0, done.stderr
+    response = json.loads(done.stdout)["responses"][0]
+    assert response.get("error", "") == ""
+    assert response["sha256"] == sha256(site.read("medium.bin"))
+
+
+@pytest.mark.parametrize("code", [0, 1, 7, 255])
+def test_exit_code_of_the_command_is_passed_on(profile, code):
+    assert link(profile, "--", "sh", "-c", f"exit {code}").returncode == code
+
+
+def test_signal_that_ended_the_command_is_passed_on(profile):
+    assert link(profile, "--", "sh", "-c", "kill -9 $$").returncode == 128 + signal.SIGKILL
+
+
+def test_command_that_does_not_exist(profile):
+    done = link(profile, "--", "no-such-command-anywhere")
+    assert done.returncode == COMMAND_MISSING
+    assert_one_error_line(done.stderr, "no-such-command-anywhere")
+
+
+def test_missing_profile(tmp_path):
+    done = link(tmp_path / "none.toml", "--", "true")
+    assert done.returncode == MISSING
+    assert_one_error_line(done.stderr, "none.toml")
+
+
+@pytest.mark.parametrize(
+    ("broken", "mentions"),
+    [
+        (PROFILE.replace("delay_ms", "delay_miles", 1), "delay_miles"),
+        (PROFILE.replace("loss_percent = 2", "loss_percent = 101", 1), "loss_percent"),
+        (PROFILE.replace("rate_mbit_per_second = 20", 'rate_mbit_per_second = "fast"', 1), "rate_mbit_per_second"),
+        (PROFILE.replace("delay_ms = 5", "delay_ms = -5", 1), "delay_ms"),
+        (PROFILE.partition("[down]")[0], "down"),
+        ("this is no TOML", "profile.toml"),
+    ],
+    ids=["unknown-key", "too-much-loss", "wrong-type", "negative-delay", "no-down", "no-toml"],
+)
+def test_malformed_profile_names_the_key(tmp_path, broken, mentions):
+    profile = tmp_path / "profile.toml"
+    profile.write_text(broken)
+    report = tmp_path / "report.json"
+    done = link(profile, "--report", report, "--", "touch", tmp_path / "ran")
+    assert done.returncode == MALFORMED, done.stderr
+    assert_one_error_line(done.stderr, mentions)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["profile.toml"]
+
+
+def test_no_right_to_the_tun_device(profile, tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("needs root to take rights away; the link's own tests cover the unprivileged user")
+    tun = Path("/dev/net/tun")
+    mode = tun.stat().st_mode & 0o777
+    copy = tmp_path / "pronghorn"
+    copy.write_bytes(pronghorn().read_bytes())
+    copy.chmod(0o755)
+    for folder in [tmp_path, *tmp_path.parents]:
+        if folder.stat().st_mode & 0o005 != 0o005:
+            folder.chmod(folder.stat().st_mode | 0o055)
+    tun.chmod(0o600)
+    try:
+        nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"]
+        command = [str(part) for part in [*nobody, copy, "link", profile, "--", "true"]]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    finally:
+        tun.chmod(mode)
+    assert done.returncode == NO_PERMISSION, done.stderr
+    assert_one_error_line(done.stderr, "/dev/net/tun")
+
+
+def assert_one_error_line(stderr: str, mentions: str) -> None:
+    assert re.fullmatch(r"error: [^\n]+\n", stderr), stderr
+    assert mentions in stderr

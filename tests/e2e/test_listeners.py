@@ -1,0 +1,160 @@
+"""Where `pronghorn serve` listens, and what it tells clients and the operator about it."""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+import subprocess
+
+import pytest
+from cryptography import x509
+from curl_cffi import CurlHttpVersion, requests
+from curl_cffi.requests.exceptions import RequestException
+
+from harness.certificates import spki_hash
+from harness.clients.go import GoClient
+from harness.clients.raw_h1 import RawH1
+from harness.server import pronghorn
+
+ALT_SVC = r'h3=":{port}"; ?ma=\d+'
+
+
+def test_port_zero_gives_tcp_and_udp_the_same_number(server, fetcher):
+    assert server.port != 0
+    assert server.listeners[0].protocols == ("h1", "h2", "h3")
+    assert fetcher.fetch(f"{server.origin}/small.txt").status == 200
+
+
+@pytest.mark.parametrize("path", ["/small.txt", "/does/not/exist", "/sub"])
+def test_alt_svc_with_the_bound_port_is_on_each_response(server, fetcher, path):
+    offered = fetcher.fetch(server.origin + path).header("alt-svc")
+    assert re.fullmatch(ALT_SVC.format(port=server.port), offered or ""), offered
+
+
+def test_alt_svc_is_on_refused_requests_too(server, ca):
+    with RawH1(server.origin, ca) as client:
+        response = client.fetch("/../secret.txt")
+    assert 400 <= response.status < 500
+    assert re.fullmatch(ALT_SVC.format(port=server.port), response.header("alt-svc") or "")
+
+
+def test_ipv6_is_served(start_serve, fetcher):
+    server = start_serve(listen=("[::1]:0",))
+    assert server.listeners[0].host == "[::1]"
+    assert fetcher.fetch(f"{server.origin}/small.txt").status == 200
+
+
+def test_unspecified_ipv6_address_serves_ipv4_too(start_serve, fetcher):
+    server = start_serve(listen=("[::]:0",))
+    for host in ("127.0.0.1", "[::1]"):
+        response = fetcher.fetch(f"https://{host}:{server.port}/small.txt")
+        assert response.status == 200, host
+
+
+def test_several_listeners_are_all_served(start_serve, fetcher):
+    server = start_serve(listen=("127.0.0.1:0", "[::1]:0", "127.0.0.1:0"))
+    assert len({listener.port for listener in server.listeners}) >= 2
+    for listener in server.listeners:
+        assert fetcher.fetch(f"{listener.origin()}/small.txt").status == 200
+
+
+def test_clear_text_listener_serves_without_tls(start_serve, site):
+    server = start_serve(listen=("https://127.0.0.1:0", "http://127.0.0.1:0"))
+    plain = next(listener for listener in server.listeners if listener.scheme == "http")
+    assert "h3" not in plain.protocols
+    with RawH1(plain.origin(), None) as client:
+        assert client.fetch("/small.txt").body == site.read("small.txt")
+        assert client.fetch("/small.txt", headers=[("range", "bytes=2-6")]).body == b"small"
+
+
+def test_http2_at_a_clear_text_listener_is_answered_in_http(start_serve, site):
+    server = start_serve(listen=("http://127.0.0.1:0",))
+    with requests.Session(timeout=60) as session:
+        try:
+            answer = session.get(f"{server.origin}/small.txt", http_version=CurlHttpVersion.V2_PRIOR_KNOWLEDGE)
+        except RequestException:
+            # Refused: the listener's line says that it speaks HTTP/1.1 alone.
+            assert server.listeners[0].protocols == ("h1",)
+        else:
+            assert (answer.http_version, answer.content) == (CurlHttpVersion.V2_0, site.read("small.txt"))
+    with RawH1(server.origin, None) as client:
+        assert client.fetch("/small.txt").status == 200
+
+
+@pytest.fixture
+def own_network(start, identity, site, tmp_path):
+    """`pronghorn serve` with no --listen in a network namespace of its own, where its default port is free."""
+    command = [
+        *("unshare", "--net", "--map-root-user", "--kill-child", "--"),
+        *("sh", "-c", 'ip link set lo up && exec "$0" "$@"'),
+        *(pronghorn(), "serve", site.root, "--cert", identity.cert, "--key", identity.key),
+    ]
+    return start(command)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+@pytest.mark.parametrize("version", ["1.1", "2", "3"])
+def test_default_is_port_8443_on_ipv4_and_ipv6(own_network, ca, host, version):
+    assert own_network.listeners[0].port == 8443
+    enter = ["nsenter", f"--target={own_network.pid}", "--net", "--user", "--preserve-credentials", "--"]
+    with GoClient(version, ca, prefix=enter) as client:
+        assert client.fetch(f"https://{host}:8443/small.txt").status == 200
+
+
+def test_certificate_is_made_kept_and_used_again(start, site, tmp_path):
+    command = [pronghorn(), "serve", site.root, "--listen", "127.0.0.1:0"]
+    environment = {"XDG_DATA_HOME": str(tmp_path), "HOME": str(tmp_path)}
+    seen = []
+    for _ in range(2):
+        server = start(command, env=environment)
+        certificate = certificate_of(server.port)
+        assert spki_hash(x509.load_der_x509_certificate(certificate).public_key()) in "\n".join(server.lines)
+        assert lifetime_days(certificate) <= 14
+        server.kill()
+        seen.append(certificate)
+    assert seen[0] == seen[1]
+    keys = [path for path in tmp_path.rglob("*") if path.is_file() and b"PRIVATE KEY" in path.read_bytes()]
+    assert keys, "the key is kept in the data folder"
+    assert [oct(key.stat().st_mode & 0o077) for key in keys] == ["0o0"] * len(keys), "the key is its owner's alone"
+
+
+def certificate_of(port: int) -> bytes:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    with (
+        socket.create_connection(("127.0.0.1", port), 30) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as connection,
+    ):
+        return connection.getpeercert(binary_form=True)
+
+
+def lifetime_days(certificate: bytes) -> float:
+    parsed = x509.load_der_x509_certificate(certificate)
+    return (parsed.not_valid_after_utc - parsed.not_valid_before_utc).total_seconds() / 86400
+
+
+def test_each_request_is_one_line_in_the_log(server, fetcher):
+    fetcher.fetch(f"{server.origin}/small.txt")
+    fetcher.fetch(f"{server.origin}/missing")
+    small, missing = (
+        server.wait_for_lines(rf" (HTTP/[\d.]+) GET {path} (\d+) (\d+) ")[0] for path in ("/small.txt", "/missing")
+    )
+    assert (small[1], small[2], small[3]) == (fetcher.protocol, "200", "13")
+    assert (missing[1], missing[2]) == (fetcher.protocol, "404")
+    assert len([line for line in server.lines if "/small.txt" in line]) == 1
+
+
+def test_request_cannot_write_lines_of_its_own_into_the_log(server, ca):
+    with RawH1(server.origin, ca) as client:
+        client.fetch("/%0a2026-01-01T00:00:00Z%0dforged%1b[31m")
+        client.fetch("/last")
+    server.wait_for_lines(r"GET /last ")
+    assert not [line for line in server.lines if line.startswith("2026-01-01") or "\x1b" in line or "\r" in line]
+
+
+def test_help_names_the_exit_codes():
+    shown = subprocess.run([pronghorn(), "--help"], capture_output=True, text=True, timeout=30, check=True)
+    for code in ("65", "66", "69", "77"):
+        assert re.search(rf"\b{code}\b", shown.stdout), f"exit code {code} is not in --help"

@@ -1,0 +1,60 @@
+"""libcurl by way of curl_cffi: nghttp2 for HTTP/2, ngtcp2 and nghttp3 for HTTP/3."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from curl_cffi import CurlHttpVersion, CurlOpt, requests
+
+from ..response import Response
+from ..waiting import DEADLINE_SECONDS
+
+VERSIONS = {
+    "HTTP/1.1": CurlHttpVersion.V1_1,
+    "HTTP/2": CurlHttpVersion.V2TLS,
+    "HTTP/3": CurlHttpVersion.V3ONLY,
+}
+PROTOCOLS = {version: protocol for protocol, version in VERSIONS.items()} | {
+    CurlHttpVersion.V2_0: "HTTP/2",
+    CurlHttpVersion.V3: "HTTP/3",
+}
+
+
+def fetcher(protocol: str) -> Callable[..., Response]:
+    def fetch(url: str, *, ca: Path, method: str, headers, body: bytes | None) -> Response:
+        with session(ca) as curl:
+            return ask(curl, protocol, url, method=method, headers=headers, body=body)
+
+    return fetch
+
+
+def session(ca: Path) -> requests.Session:
+    """Connections are kept for the session's life. Paths go out as they are written."""
+    return requests.Session(
+        verify=str(ca),
+        timeout=2 * DEADLINE_SECONDS,
+        allow_redirects=False,
+        curl_options={CurlOpt.PATH_AS_IS: 1},
+    )
+
+
+def ask(curl: requests.Session, protocol: str, url: str, *, method="GET", headers=(), body=None) -> Response:
+    # No Accept-Encoding: the tests compare bodies byte for byte.
+    answer = curl.request(
+        method,
+        url,
+        headers=list(headers),
+        data=body,
+        http_version=VERSIONS[protocol],
+        accept_encoding=None,
+        quote=False,
+    )
+    response = Response.with_body(
+        answer.status_code,
+        PROTOCOLS[CurlHttpVersion(answer.http_version)],
+        answer.headers.multi_items(),
+        answer.content,
+    )
+    response.local_port = answer.local_port
+    return response

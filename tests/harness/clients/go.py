@@ -1,0 +1,138 @@
+"""quic-go, and Go's own HTTP/1.1 and HTTP/2, by way of tests/clients/quic-go."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..response import Response, lower
+from ..server import quic_go_client
+from ..waiting import DEADLINE_SECONDS
+
+TIMEOUT_SECONDS = 60
+
+PROTOCOLS = {"HTTP/1.1": "HTTP/1.1", "HTTP/2.0": "HTTP/2", "HTTP/3.0": "HTTP/3"}
+
+
+def fetcher(version: str) -> Callable[..., Response]:
+    def fetch(url: str, *, ca: Path, method: str, headers, body: bytes | None) -> Response:
+        with GoClient(version, ca) as client:
+            return client.fetch(url, method=method, headers=headers, body=body)
+
+    return fetch
+
+
+class RequestFailedError(Exception):
+    """The client's own words about what went wrong."""
+
+
+@dataclass
+class Round:
+    """What came of the same request, sent a number of times at once."""
+
+    connections: int
+    """Opened by the client so far, this round's included."""
+    responses: list[Response]
+    errors: list[str]
+
+
+class GoClient:
+    """A running client; its connections stay open between rounds."""
+
+    def __init__(self, version: str, ca: Path, *, idle_timeout: str = "30s", prefix: list[str] = ()):
+        self.version = version
+        self._folder = tempfile.TemporaryDirectory()
+        command = [*prefix, quic_go_client(), "-http", version, "-ca", ca, "-idle-timeout", idle_timeout]
+        self.popen = subprocess.Popen(
+            [str(part) for part in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def __enter__(self) -> GoClient:
+        return self
+
+    def __exit__(self, *_exception) -> None:
+        # At the end of its input it closes its connections and ends; one that is stuck is ended.
+        with contextlib.suppress(BrokenPipeError):
+            self.popen.stdin.close()
+        try:
+            self.popen.wait(DEADLINE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.popen.kill()
+            self.popen.wait()
+        self.popen.stdout.close()
+        self._folder.cleanup()
+
+    def fetch(self, url: str, **asked) -> Response:
+        done = self.round(url, **asked)
+        if done.errors:
+            raise RequestFailedError(done.errors[0])
+        return done.responses[0]
+
+    def round(self, url: str, **asked) -> Round:
+        self.send(url, **asked)
+        return self.receive()
+
+    def send(
+        self,
+        url: str,
+        *,
+        method: str = "GET",
+        headers=(),
+        trailers=(),
+        body: bytes | None = None,
+        body_length_unknown: bool = False,
+        count: int = 1,
+        print_head: bool = False,
+    ) -> None:
+        asked = {
+            "url": url,
+            "method": method,
+            "headers": list(headers),
+            "trailers": list(trailers),
+            "body_file": "",
+            "body_length_unknown": body_length_unknown,
+            "count": count,
+            "timeout_seconds": TIMEOUT_SECONDS,
+            "print_head": print_head,
+        }
+        if body is not None:
+            file = Path(self._folder.name) / "body"
+            file.write_bytes(body)
+            asked["body_file"] = str(file)
+        self.popen.stdin.write(json.dumps(asked) + "\n")
+        self.popen.stdin.flush()
+
+    def receive_head(self) -> int:
+        """The status, as soon as the head of the answer to a round with `print_head` has come."""
+        head = self._line()
+        assert "status" in head, f"no head came: {head}"
+        return head["status"]
+
+    def receive(self) -> Round:
+        answer = self._line()
+        responses = [response_of(each) for each in answer["responses"] if not each.get("error")]
+        errors = [each["error"] for each in answer["responses"] if each.get("error")]
+        return Round(answer["connections"], responses, errors)
+
+    def _line(self) -> dict:
+        line = self.popen.stdout.readline()
+        assert line, f"the Go client ended with {self.popen.wait()}"
+        return json.loads(line)
+
+
+def response_of(each: dict) -> Response:
+    return Response(
+        status=each["status"],
+        protocol=PROTOCOLS[each["protocol"]],
+        headers=lower(each["headers"]),
+        size=each["size"],
+        sha256=each["sha256"],
+        body=base64.b64decode(each["body"]) if "body" in each else (b"" if each["size"] == 0 else None),
+        trailers=lower(each["trailers"]),
+    )

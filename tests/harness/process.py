@@ -1,0 +1,116 @@
+"""A child process whose lines can be waited for, and what the kernel says about it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from .waiting import DEADLINE_SECONDS, eventually
+
+CLOCK_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+class Process:
+    """A command that runs until the test ends it; its stderr is kept as lines while it runs."""
+
+    def __init__(self, command: Sequence[str | Path], *, env: dict[str, str] | None = None, cwd: Path | None = None):
+        self.command = [str(part) for part in command]
+        self.lines: list[str] = []
+        self._arrived = threading.Condition()
+        self._ended = False
+        self.popen = subprocess.Popen(
+            self.command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=None if env is None else {**os.environ, **env},
+            cwd=cwd,
+        )
+        self._reader = threading.Thread(target=self._read_stderr, daemon=True)
+        self._reader.start()
+        self.stdout = b""
+        self._stdout_reader = threading.Thread(target=self._read_stdout, daemon=True)
+        self._stdout_reader.start()
+
+    def _read_stderr(self) -> None:
+        for line in self.popen.stderr:
+            with self._arrived:
+                self.lines.append(line.decode(errors="replace").rstrip("\n"))
+                self._arrived.notify_all()
+        with self._arrived:
+            self._ended = True
+            self._arrived.notify_all()
+
+    def _read_stdout(self) -> None:
+        self.stdout = self.popen.stdout.read()
+
+    @property
+    def pid(self) -> int:
+        return self.popen.pid
+
+    def wait_for_lines(self, pattern: str, count: int = 1, *, seconds: float = DEADLINE_SECONDS) -> list[re.Match[str]]:
+        """The first `count` lines of stderr that the pattern is found in, whether they have come already or not."""
+        deadline = time.monotonic() + seconds
+        with self._arrived:
+            while True:
+                found = [match for line in self.lines if (match := re.search(pattern, line))]
+                if len(found) >= count:
+                    return found[:count]
+                left = deadline - time.monotonic()
+                if self._ended or left <= 0:
+                    why = "it ended" if self._ended else f"{seconds} s passed"
+                    raise AssertionError(
+                        f"{why} with {len(found)} of {count} lines like {pattern!r} from {self.command}; stderr:\n"
+                        + "\n".join(self.lines)
+                    )
+                self._arrived.wait(left)
+
+    def terminate(self) -> None:
+        self.popen.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Ends it as a crash would: SIGKILL, and waits until the kernel has taken its sockets."""
+        self.popen.kill()
+        self.wait()
+
+    def wait(self, seconds: float = DEADLINE_SECONDS) -> int:
+        code = self.popen.wait(seconds)
+        self._reader.join(seconds)
+        self._stdout_reader.join(seconds)
+        return code
+
+    def stop(self) -> None:
+        """For clean-up: ends the process whatever it is doing."""
+        if self.popen.poll() is None:
+            self.kill()
+        self.popen.stderr.close()
+        self.popen.stdout.close()
+
+    def cpu_seconds(self) -> float:
+        """Processor time of all threads so far, in user and kernel mode."""
+        # Fields 14 and 15 of proc(5); the second field is a name that may hold spaces and brackets.
+        after_name = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(after_name[11]) + int(after_name[12])) / CLOCK_TICKS_PER_SECOND
+
+    def resident_bytes(self) -> int:
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(re.search(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)[1]) * 1024
+
+    def open_descriptors(self) -> int:
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    def descriptors_at_rest(self) -> int:
+        """The number of descriptors once it has stopped changing: start-up and closed connections are behind it."""
+
+        def settled() -> int | None:
+            before = self.open_descriptors()
+            time.sleep(0.2)
+            return before if self.open_descriptors() == before else None
+
+        return eventually("a number of descriptors that stays", settled)

@@ -1,0 +1,106 @@
+"""Starting the program and the test handler, and learning from their own lines where they listen."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from .certificates import Identity
+from .process import Process
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR") or REPOSITORY / "target")
+
+LISTENING = r"listening on (https?)://(\S+?):(\d+)(?:/|\s|$)(?:\(([^)]*)\))?"
+
+
+def program(variable: str, default: Path, build: str) -> Path:
+    """The path of something that `make build` made, or a message that says how to make it."""
+    path = Path(os.environ.get(variable) or default)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is not there: run `{build}`, or set {variable} to its path")
+    return path
+
+
+def pronghorn() -> Path:
+    return program("PRONGHORN", TARGET / "release" / "pronghorn", "make build")
+
+
+def echo() -> Path:
+    return program("PRONGHORN_ECHO", TARGET / "release" / "examples" / "echo", "make build")
+
+
+def quic_go_client() -> Path:
+    return program("QUIC_GO_CLIENT", TARGET / "test-clients" / "quic-go-client", "scripts/setup")
+
+
+def quic_go_server() -> Path:
+    return program("QUIC_GO_SERVER", TARGET / "test-clients" / "quic-go-server", "scripts/setup")
+
+
+@dataclass(frozen=True)
+class Listener:
+    """One `listening on` line."""
+
+    scheme: str
+    host: str
+    """As in a URL: an IPv6 address in brackets."""
+    port: int
+    protocols: tuple[str, ...]
+
+    def origin(self, host: str | None = None) -> str:
+        return f"{self.scheme}://{host or self.host}:{self.port}"
+
+
+class Server(Process):
+    """A server that is ready: each listener that was asked for has said its address."""
+
+    def __init__(self, command, *, listeners: int = 1, env: dict[str, str] | None = None):
+        super().__init__(command, env=env)
+        try:
+            found = self.wait_for_lines(LISTENING, listeners)
+        except AssertionError:
+            self.stop()
+            raise
+        self.listeners = [
+            Listener(match[1], match[2], int(match[3]), tuple(re.findall(r"[\w./-]+", match[4] or "")))
+            for match in found
+        ]
+
+    @property
+    def origin(self) -> str:
+        """The first listener's, such as `https://127.0.0.1:40123`."""
+        return self.listeners[0].origin()
+
+    @property
+    def port(self) -> int:
+        return self.listeners[0].port
+
+    @property
+    def host(self) -> str:
+        return urlsplit(self.origin).hostname
+
+    def counters(self) -> dict[str, int]:
+        """What a server that was started with `--stats` printed at its end."""
+        return json.loads(next(line for line in reversed(self.lines) if line.startswith("{")))
+
+    def serves(self, fetcher, path: str = "/") -> None:
+        """Proves that it still answers."""
+        assert fetcher.fetch(self.origin + path).status == 200
+
+
+def serve_command(directory: Path, identity: Identity | None, *flags: str, listen=("127.0.0.1:0",)) -> list[str | Path]:
+    command: list[str | Path] = [pronghorn(), "serve", directory]
+    for address in listen:
+        command += ["--listen", address]
+    if identity is not None:
+        command += ["--cert", identity.cert, "--key", identity.key]
+    return [*command, *flags]
+
+
+def echo_command(identity: Identity, *flags: str, listen: str = "127.0.0.1:0") -> list[str | Path]:
+    return [echo(), "--listen", listen, "--cert", identity.cert, "--key", identity.key, *flags]
