@@ -1,0 +1,176 @@
+#!/usr/bin/env node
+import { join } from 'node:path';
+import { parseArgs, type ParseArgsConfig } from 'node:util';
+import { runCampaign } from './campaign.js';
+import { ownVersion } from './environment.js';
+import { ExitCode, LabError, messageOf } from './errors.js';
+import { writePage } from './page/folder.js';
+import { generatePage } from './page/generate.js';
+import { readPageSpec } from './page/spec.js';
+import { readPlan } from './plan.js';
+import { REPORT, writeReports } from './report/write.js';
+import { freshSeed, MAX_SEED } from './seed.js';
+import { suggestion } from './toml-file.js';
+
+const HELP = `pronghorn-lab ${ownVersion()}: loads a page in Chromium over HTTP/2 and HTTP/3 through an emulated link.
+
+usage:
+  pronghorn-lab run PLAN.toml [--out DIR] [--seed N] [--pronghorn PATH] [--chromium PATH] [--keep-netlog]
+  pronghorn-lab page SPEC.toml --out DIR
+  pronghorn-lab report DIR
+
+run      runs a plan's campaign; writes samples, table and report to DIR (default: lab-results/NAME-TIME)
+page     generates a page from its specification
+report   makes table and report again from the samples in DIR
+
+  --out DIR         output folder; it must not exist, or be empty
+  --seed N          instead of the plan's seed; 0 to ${MAX_SEED}
+  --pronghorn PATH  the program pronghorn (default: $PRONGHORN, target/release/pronghorn, the PATH)
+  --chromium PATH   the browser (default: $CHROMIUM, Debian's place, the PATH)
+  --keep-netlog     write and keep the NetLog of each load, which slows the loads
+  --help, --version
+
+The table goes to stdout, progress and errors to stderr.
+
+exit codes:
+  0    done (invalid or incomplete loads are in the table)
+  1    a bug in pronghorn-lab
+  2    wrong use of the command line
+  3    done, but an arm has no valid, completed load
+  65   a plan, page specification, link profile or samples file is malformed
+  66   a file or folder that was named is not there
+  69   pronghorn, Chromium or openssl is missing, or the link does not work here
+  73   the output folder cannot be made, or is not empty
+  77   network namespaces or the TUN device are not permitted
+  130  interrupted; what was measured until then is in the output folder
+`;
+
+const COMMANDS = ['run', 'page', 'report'];
+
+async function main(args: readonly string[]): Promise<ExitCode> {
+  const [command, ...rest] = args;
+  if (command === undefined || command === '--help' || command === '-h' || rest.includes('--help')) {
+    const asked = command !== undefined;
+    (asked ? process.stdout : process.stderr).write(HELP);
+    return asked ? ExitCode.Ok : ExitCode.Usage;
+  }
+  switch (command) {
+    case '--version':
+      process.stdout.write(`pronghorn-lab ${ownVersion()}\n`);
+      return ExitCode.Ok;
+    case 'run':
+      return run(rest);
+    case 'page':
+      return page(rest);
+    case 'report':
+      return report(rest);
+    default:
+      throw usage(`there is no command ${command}`, suggestion(command, COMMANDS));
+  }
+}
+
+async function run(args: readonly string[]): Promise<ExitCode> {
+  const { positional, values } = parse(args, 'run PLAN.toml', {
+    out: { type: 'string' },
+    seed: { type: 'string' },
+    pronghorn: { type: 'string' },
+    chromium: { type: 'string' },
+    'keep-netlog': { type: 'boolean' },
+  });
+  const given = text(values.seed);
+  const seed = given === undefined ? undefined : parseSeed(given);
+  const plan = readPlan(positional);
+  const out = text(values.out) ?? join('lab-results', `${plan.name}-${timestamp()}`);
+  const campaign = await runCampaign({
+    plan,
+    out,
+    seed: seed ?? plan.seed ?? freshSeed(),
+    pronghorn: text(values.pronghorn) ?? text(process.env.PRONGHORN),
+    chromium: text(values.chromium) ?? text(process.env.CHROMIUM),
+    keepAll: values['keep-netlog'] === true,
+    signal: interruption(),
+  });
+  const comparable = await show(out);
+  if (campaign.status === 'interrupted') {
+    process.stderr.write(`interrupted: the loads until then are in ${out}\n`);
+    return ExitCode.Interrupted;
+  }
+  return comparable;
+}
+
+function page(args: readonly string[]): ExitCode {
+  const { positional, values } = parse(args, 'page SPEC.toml --out DIR', { out: { type: 'string' } });
+  const out = text(values.out);
+  if (out === undefined) throw usage('the command page needs --out DIR');
+  const { manifest, files } = generatePage(readPageSpec(positional).value);
+  writePage({ manifest, files }, out);
+  process.stdout.write(`${out}: ${manifest.requests} requests, ${manifest.bytes} bytes, seed ${manifest.seed}\n`);
+  return ExitCode.Ok;
+}
+
+async function report(args: readonly string[]): Promise<ExitCode> {
+  const { positional } = parse(args, 'report DIR', {});
+  return show(positional);
+}
+
+/** Writes table and report from the samples, prints the table, and says whether the arms can be compared. */
+async function show(out: string): Promise<ExitCode> {
+  const { table, comparable } = await writeReports(out);
+  process.stdout.write(`\n${table}\nreport: ${join(out, REPORT)}\n`);
+  return comparable ? ExitCode.Ok : ExitCode.NothingToCompare;
+}
+
+function parse(
+  args: readonly string[],
+  form: string,
+  options: NonNullable<ParseArgsConfig['options']>,
+): { positional: string; values: Record<string, unknown> } {
+  try {
+    const { positionals, values } = parseArgs({ args: [...args], options, allowPositionals: true });
+    const [positional, ...more] = positionals;
+    if (positional === undefined || more.length > 0) throw usage(`the form is: pronghorn-lab ${form}`);
+    return { positional, values };
+  } catch (thrown) {
+    if (thrown instanceof LabError) throw thrown;
+    throw usage((messageOf(thrown).split('. ')[0] ?? '').replace(/^Unknown/, 'unknown'));
+  }
+}
+
+function parseSeed(given: string): number {
+  const seed = /^\d+$/.test(given) ? Number(given) : NaN;
+  if (!(seed <= MAX_SEED)) throw usage(`--seed must be a whole number from 0 to ${MAX_SEED}, not ${given}`);
+  return seed;
+}
+
+function usage(message: string, hint = 'see pronghorn-lab --help'): LabError {
+  return new LabError(ExitCode.Usage, message, hint);
+}
+
+function text(value: unknown): string | undefined {
+  return typeof value === 'string' && value !== '' ? value : undefined;
+}
+
+function timestamp(): string {
+  return new Date().toISOString().slice(0, 19).replaceAll(':', '').replace('T', '-');
+}
+
+/** Aborts at the first SIGINT or SIGTERM. At the second the process ends at once, as it would without a handler. */
+function interruption(): AbortSignal {
+  const controller = new AbortController();
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+    process.once(signal, () => {
+      controller.abort();
+    });
+  }
+  return controller.signal;
+}
+
+try {
+  process.exitCode = await main(process.argv.slice(2));
+} catch (thrown) {
+  const known = thrown instanceof LabError;
+  process.stderr.write(
+    known ? `${thrown.line()}\n` : `error: this is a bug: ${(thrown as Error).stack ?? String(thrown)}\n`,
+  );
+  process.exitCode = known ? thrown.exitCode : ExitCode.Internal;
+}

@@ -1,0 +1,52 @@
+/** The exit codes of `pronghorn-lab`. They follow sysexits(3) where it has a word for the case. */
+export const ExitCode = {
+  Ok: 0,
+  /** A bug in this program. */
+  Internal: 1,
+  Usage: 2,
+  /** The campaign ran, but an arm has no valid, completed load, so there is nothing to compare. */
+  NothingToCompare: 3,
+  /** A plan, a page specification, a link profile or a samples file is malformed. */
+  Malformed: 65,
+  /** A file or folder that was named does not exist or cannot be read. */
+  InputMissing: 66,
+  /** A program that the lab needs is missing, or a load's link or server cannot work here. */
+  Unavailable: 69,
+  /** The output folder cannot be made, or has something in it already. */
+  CannotCreate: 73,
+  /** Network namespaces or the TUN device are not permitted. */
+  NotPermitted: 77,
+  Interrupted: 130,
+} as const;
+
+export type ExitCode = (typeof ExitCode)[keyof typeof ExitCode];
+
+/** An error that the user can do something about: what happened, then what to do, and the exit code for it. */
+export class LabError extends Error {
+  override readonly name = 'LabError';
+
+  constructor(
+    readonly exitCode: ExitCode,
+    message: string,
+    /** What to do about it: a clause without a capital or a stop. */
+    readonly hint?: string,
+  ) {
+    super(message);
+  }
+
+  /** The one line that the command prints. */
+  line(): string {
+    const text = this.hint === undefined ? this.message : `${this.message}; ${this.hint}`;
+    return `error: ${text.replace(/\s*\n\s*/g, ' ')}`;
+  }
+}
+
+/** The message of anything that was thrown. */
+export function messageOf(thrown: unknown): string {
+  return thrown instanceof Error ? thrown.message : String(thrown);
+}
+
+/** The `code` of a system error ("ENOENT"), if it has one. */
+export function systemCode(thrown: unknown): string | undefined {
+  return thrown instanceof Error && 'code' in thrown && typeof thrown.code === 'string' ? thrown.code : undefined;
+}

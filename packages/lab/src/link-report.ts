@@ -1,0 +1,105 @@
+import { readFileSync } from 'node:fs';
+import { z } from 'zod';
+
+const lateness = z.looseObject({ p50: z.number(), p99: z.number(), max: z.number() });
+
+/** One direction of the link: what was asked of it and what it did. */
+const direction = z.looseObject({
+  asked: z.looseObject({
+    rate_mbit_per_second: z.number().nullable(),
+    delay_ms: z.number(),
+    jitter_ms: z.number(),
+    loss_percent: z.number(),
+    queue_bytes: z.number().nullable(),
+  }),
+  packets_in: z.number(),
+  bytes_in: z.number(),
+  packets_out: z.number(),
+  bytes_out: z.number(),
+  packets_lost: z.number(),
+  packets_queue_dropped: z.number(),
+  packets_overflowed: z.number(),
+  packets_oversized: z.number(),
+  packets_write_failed: z.number(),
+  tun_drops: z.number(),
+  lateness_us: lateness,
+});
+
+const counters = z.looseObject({ packets: z.number(), bytes: z.number() });
+const bothWays = z.looseObject({ up: counters, down: counters });
+
+const flow = z.looseObject({
+  protocol: z.string(),
+  near_address: z.string(),
+  near_port: z.number().nullable(),
+  far_address: z.string(),
+  /** Null for fragments, which do not say it. */
+  far_port: z.number().nullable(),
+  up: counters,
+  down: counters,
+});
+
+const whole = z.looseObject({
+  schema: z.literal('pronghorn-link-report/1'),
+  profile: z.looseObject({ name: z.string(), hash: z.string() }),
+  seed: z.number(),
+  up: direction,
+  down: direction,
+  flows: z.array(flow),
+  /** Packets that belong to no flow of the list: too many flows, or no well-formed IP. */
+  flows_beyond_table: bothWays,
+  unparsed: bothWays,
+  /** The algorithm that a TCP connection over the link really had, per side. */
+  tcp_congestion: z.looseObject({ near: z.string(), far: z.string() }),
+  kept_deadlines: z.boolean(),
+  /** Of both directions together. */
+  lateness_us: lateness,
+});
+
+/** The command lines are of the lab's own making and full of paths that are gone when a sample is read. */
+const report = whole.transform((all): z.infer<typeof whole> => ({ ...all, commands: undefined }));
+
+/** The report of `pronghorn link`, without the commands that ran. Keys that the lab does not use are kept as they are. */
+export type LinkReport = z.infer<typeof report>;
+export type LinkDirection = z.infer<typeof direction>;
+
+/** A report, or why there is none. */
+export type LinkReading =
+  { readonly kind: 'report'; readonly report: LinkReport } | { readonly kind: 'problem'; readonly problem: string };
+
+/** Reads the report file. */
+export function readLinkReport(path: string): LinkReading {
+  let raw: unknown;
+  try {
+    raw = JSON.parse(readFileSync(path, 'utf8'));
+  } catch {
+    return { kind: 'problem', problem: 'the link wrote no report' };
+  }
+  const result = report.safeParse(raw);
+  if (result.success) return { kind: 'report', report: result.data };
+  const issue = result.error.issues[0];
+  const where = issue?.path.join('.') ?? '';
+  return { kind: 'problem', problem: `the link's report is not understood: ${where}: ${issue?.message ?? ''}` };
+}
+
+export interface FlowBytes {
+  readonly up: number;
+  readonly down: number;
+}
+
+/** The bytes of all flows to one of the server's ports, as IP packets that entered the link; fragments count for any. */
+export function flowBytes(link: LinkReport, protocol: 'tcp' | 'udp', farPort: number): FlowBytes {
+  return link.flows
+    .filter((each) => each.protocol === protocol && (each.far_port === farPort || each.far_port === null))
+    .reduce((sum, each) => ({ up: sum.up + each.up.bytes, down: sum.down + each.down.bytes }), { up: 0, down: 0 });
+}
+
+/** Packets that the link carried without knowing what they belong to. */
+export function unaccountedPackets({ flows_beyond_table: beyond, unparsed }: LinkReport): number {
+  return [beyond.up, beyond.down, unparsed.up, unparsed.down].reduce((sum, { packets }) => sum + packets, 0);
+}
+
+/** Packets of one direction that vanished in another way than the profile says. */
+export function unaskedDrops(one: LinkDirection): number {
+  return one.tun_drops + one.packets_overflowed + one.packets_oversized + one.packets_write_failed;
+}

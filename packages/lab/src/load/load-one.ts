@@ -1,0 +1,113 @@
+/**
+ * Loads the page once in a fresh browser and writes what it saw. Runs behind the link, as the command of
+ * `pronghorn link`, with the path of a job file as its argument. Exit code 0 means that the result is written,
+ * however the load went.
+ */
+import { readFileSync, renameSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import puppeteer, { TimeoutError, type Browser, type Page } from 'puppeteer-core';
+import { browserArguments } from '../browser.js';
+import { messageOf } from '../errors.js';
+import type { BrowserSide } from '../sample.js';
+import { JobFile, type LoadJob } from './job.js';
+import { readQuicCongestion } from './netlog.js';
+import { outcomeOf, type LoadEnd } from './outcome.js';
+import { RequestLog } from './requests.js';
+import { prepareTimeline, readTimeline } from './timeline.js';
+
+const CLOSE_SECONDS = 5;
+/** The developer tools' last messages follow the load event by a few milliseconds. */
+const SETTLE_MS = 1_000;
+
+async function main(): Promise<void> {
+  const path = process.argv[2];
+  if (path === undefined) throw new Error('usage: load-one.js JOB.json');
+  const job = JSON.parse(readFileSync(path, 'utf8')) as LoadJob;
+  const browser = await launch(job);
+  let seen: BrowserSide;
+  try {
+    seen = await load(browser, job);
+  } finally {
+    await close(browser);
+  }
+  const quicCongestion = job.netLog ? await readQuicCongestion(netLogOf(job)) : undefined;
+  writeResult(job, quicCongestion === undefined ? seen : { ...seen, quicCongestion });
+}
+
+async function launch(job: LoadJob): Promise<Browser> {
+  const browser = await puppeteer.launch({
+    executablePath: job.chromium,
+    headless: true,
+    // Over a pipe the browser ends when this process does, however it ends.
+    pipe: true,
+    userDataDir: join(job.folder, JobFile.UserData),
+    args: browserArguments(job.protocol, job.serverAddress, job.spki, job.netLog ? netLogOf(job) : undefined),
+    handleSIGINT: false,
+    handleSIGTERM: false,
+    handleSIGHUP: false,
+  });
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
+    process.once(signal, () => {
+      browser.process()?.kill('SIGKILL');
+      process.exit(1);
+    });
+  }
+  return browser;
+}
+
+async function load(browser: Browser, job: LoadJob): Promise<BrowserSide> {
+  const [first] = await browser.pages();
+  const page = first ?? (await browser.newPage());
+  const log = new RequestLog();
+  await log.attach(await page.createCDPSession());
+  await prepareTimeline(page);
+  const end = await navigate(page, job);
+  if (end.kind === 'loaded') await settle(log);
+  const timeline = await readTimeline(page);
+  const requests = log.requests();
+  return { ...outcomeOf(end, requests, job.expectedRequests), ...timeline, requests };
+}
+
+async function navigate(page: Page, job: LoadJob): Promise<LoadEnd> {
+  try {
+    await page.goto(job.url, { waitUntil: 'load', timeout: job.timeoutSeconds * 1000 });
+    return { kind: 'loaded' };
+  } catch (thrown) {
+    if (thrown instanceof TimeoutError) return { kind: 'timeout', seconds: job.timeoutSeconds };
+    return { kind: 'failed', error: messageOf(thrown) };
+  }
+}
+
+async function settle(log: RequestLog): Promise<void> {
+  const until = performance.now() + SETTLE_MS;
+  while (!log.settled() && performance.now() < until) await sleep(5);
+}
+
+/** Closes the browser in order, so that its NetLog is whole, or by force when it does not answer. */
+async function close(browser: Browser): Promise<void> {
+  const closed = browser.close().then(
+    () => true,
+    () => false,
+  );
+  const inTime = await Promise.race([closed, sleep(CLOSE_SECONDS * 1000, false, { ref: false })]);
+  if (!inTime) browser.process()?.kill('SIGKILL');
+}
+
+function netLogOf(job: LoadJob): string {
+  return join(job.folder, JobFile.NetLog);
+}
+
+function writeResult(job: LoadJob, seen: BrowserSide): void {
+  const path = join(job.folder, JobFile.Result);
+  writeFileSync(`${path}.partial`, JSON.stringify(seen));
+  renameSync(`${path}.partial`, path);
+}
+
+try {
+  await main();
+  process.exit(0);
+} catch (thrown) {
+  process.stderr.write(`error: the browser's side failed: ${messageOf(thrown).split('\n')[0] ?? ''}\n`);
+  process.exit(1);
+}

@@ -1,0 +1,74 @@
+import type { CDPSession, Protocol as DevTools } from 'puppeteer-core';
+import type { DevToolsRequest } from '../sample.js';
+
+type Open<T> = { -readonly [K in keyof T]: T[K] };
+
+/** Collects what the developer tools' network domain says of each request of a page. */
+export class RequestLog {
+  readonly #requests = new Map<string, Open<DevToolsRequest>>();
+  #redirects = 0;
+
+  /** Starts listening. Call before the navigation. */
+  async attach(session: CDPSession): Promise<void> {
+    session.on('Network.requestWillBeSent', (event) => {
+      this.#onRequest(event);
+    });
+    session.on('Network.responseReceived', (event) => {
+      this.#onResponse(event.requestId, event.response);
+    });
+    session.on('Network.loadingFinished', ({ requestId, encodedDataLength }) => {
+      const request = this.#requests.get(requestId);
+      if (request) Object.assign(request, { finished: true, encodedDataLength });
+    });
+    session.on('Network.loadingFailed', ({ requestId, errorText }) => {
+      const request = this.#requests.get(requestId);
+      if (request) request.error = errorText;
+    });
+    await session.send('Network.enable');
+  }
+
+  /** Requests over the network in the order of their start. `data:` URLs never leave the browser and are left out. */
+  requests(): DevToolsRequest[] {
+    return [...this.#requests.values()].filter(({ url }) => !url.startsWith('data:'));
+  }
+
+  /** Whether each request has ended, well or not. */
+  settled(): boolean {
+    return this.requests().every(({ finished, error }) => finished || error !== undefined);
+  }
+
+  #onRequest(event: DevTools.Network.RequestWillBeSentEvent): void {
+    if (event.redirectResponse) this.#onRedirect(event.requestId, event.redirectResponse);
+    this.#requests.set(event.requestId, {
+      requestId: event.requestId,
+      url: event.request.url,
+      type: event.type ?? 'Other',
+      priority: event.request.initialPriority,
+      finished: false,
+    });
+  }
+
+  /** A redirect keeps its request's ID, so that the one before it moves to a key of its own. */
+  #onRedirect(requestId: string, response: DevTools.Network.Response): void {
+    this.#onResponse(requestId, response);
+    const before = this.#requests.get(requestId);
+    if (!before) return;
+    this.#redirects += 1;
+    before.finished = true;
+    this.#requests.set(`${requestId}-redirect-${this.#redirects}`, before);
+    this.#requests.delete(requestId);
+  }
+
+  #onResponse(requestId: string, response: DevTools.Network.Response): void {
+    const request = this.#requests.get(requestId);
+    if (!request) return;
+    request.status = response.status;
+    request.connectionId = response.connectionId;
+    request.connectionReused = response.connectionReused;
+    if (response.protocol !== undefined) request.protocol = response.protocol;
+    if (response.remoteIPAddress !== undefined) {
+      request.remoteAddress = `${response.remoteIPAddress}:${response.remotePort ?? 0}`;
+    }
+    if (response.timing) request.timing = { ...response.timing };
+  }
+}

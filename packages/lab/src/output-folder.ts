@@ -1,0 +1,57 @@
+import { mkdirSync, readdirSync, renameSync, rmdirSync, rmSync } from 'node:fs';
+import { dirname, resolve } from 'node:path';
+import { ExitCode, LabError, messageOf, systemCode } from './errors.js';
+
+/** Says whether `path` can become an output folder: it does not exist, or it is an empty folder. */
+export function requireFree(path: string): void {
+  let entries: string[];
+  try {
+    entries = readdirSync(path);
+  } catch (thrown) {
+    if (systemCode(thrown) === 'ENOENT') return;
+    throw new LabError(ExitCode.CannotCreate, `cannot write to ${path}: ${messageOf(thrown)}`, 'name another --out');
+  }
+  if (entries.length > 0) {
+    throw new LabError(ExitCode.CannotCreate, `the folder ${path} is not empty`, 'name another --out');
+  }
+}
+
+/** Makes an output folder that `requireFree` accepts. */
+export function createFolder(path: string): void {
+  requireFree(path);
+  make(path);
+}
+
+/** Runs `fill` on a folder that gets its name only when `fill` is done, so that nothing half-written stays. */
+export function writeFolderAtOnce(path: string, fill: (folder: string) => void): void {
+  requireFree(path);
+  const target = resolve(path);
+  const partial = `${target}.partial-${process.pid}`;
+  make(partial);
+  try {
+    fill(partial);
+    rmdirIfThere(target);
+    renameSync(partial, target);
+  } catch (thrown) {
+    rmSync(partial, { recursive: true, force: true });
+    if (systemCode(thrown) === undefined) throw thrown;
+    throw new LabError(ExitCode.CannotCreate, `cannot write ${path}: ${messageOf(thrown)}`, 'name another --out');
+  }
+}
+
+function make(path: string): void {
+  try {
+    mkdirSync(dirname(resolve(path)), { recursive: true });
+    mkdirSync(path, { recursive: true });
+  } catch (thrown) {
+    throw new LabError(ExitCode.CannotCreate, `cannot create ${path}: ${messageOf(thrown)}`, 'name another --out');
+  }
+}
+
+function rmdirIfThere(path: string): void {
+  try {
+    rmdirSync(path);
+  } catch (thrown) {
+    if (systemCode(thrown) !== 'ENOENT') throw thrown;
+  }
+}

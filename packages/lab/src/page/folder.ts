@@ -1,0 +1,85 @@
+import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { z } from 'zod';
+import { ExitCode, LabError, messageOf, systemCode } from '../errors.js';
+import { writeFolderAtOnce } from '../output-folder.js';
+import type { Page } from './generate.js';
+
+export const MANIFEST = 'page.json';
+
+const manifest = z.object({ name: z.string(), requests: z.int().min(1), bytes: z.int().min(0) });
+
+/** What the lab knows of a page that it is going to serve. */
+export interface PageFacts {
+  readonly name: string;
+  readonly requests: number;
+  /** Bytes of all bodies, or undefined for a folder that this program did not generate. */
+  readonly bytes: number | undefined;
+  /** The manifest as it is written, which holds a hash of each file. */
+  readonly manifestText: string | undefined;
+}
+
+/** Writes a generated page and its manifest into `folder`, whole or not at all. */
+export function writePage(page: Page, folder: string): void {
+  writeFolderAtOnce(folder, (partial) => {
+    for (const { path, body } of page.files) {
+      const file = join(partial, path);
+      mkdirSync(dirname(file), { recursive: true });
+      writeFileSync(file, body);
+    }
+    writeFileSync(join(partial, MANIFEST), `${JSON.stringify(page.manifest, undefined, 2)}\n`);
+  });
+}
+
+/**
+ * Looks at a folder that holds a page. Its number of requests comes from its manifest, or from the plan
+ * for a page that was made by other means.
+ */
+export function inspectPageFolder(folder: string, requestsInPlan: number | undefined): PageFacts {
+  requireFile(join(folder, 'index.html'), folder);
+  const known = readManifest(folder);
+  if (known === undefined && requestsInPlan === undefined) {
+    throw new LabError(
+      ExitCode.Malformed,
+      `the page folder ${folder} has no ${MANIFEST}, so the number of its requests is not known`,
+      "add `requests = N` to the plan's [page] table",
+    );
+  }
+  if (known !== undefined && requestsInPlan !== undefined && known.requests !== requestsInPlan) {
+    throw new LabError(
+      ExitCode.Malformed,
+      `the plan says that the page makes ${requestsInPlan} requests, and ${folder}/${MANIFEST} says ${known.requests}`,
+      'remove `requests` from the plan',
+    );
+  }
+  return known ?? { name: folder, requests: requestsInPlan as number, bytes: undefined, manifestText: undefined };
+}
+
+function requireFile(file: string, folder: string): void {
+  try {
+    if (statSync(file).isFile()) return;
+  } catch (thrown) {
+    if (systemCode(thrown) !== 'ENOENT' && systemCode(thrown) !== 'ENOTDIR') throw thrown;
+  }
+  throw new LabError(
+    ExitCode.InputMissing,
+    `the page folder ${folder} has no index.html`,
+    'make a page with `pronghorn-lab page SPEC --out DIR`, or name a folder that holds one',
+  );
+}
+
+function readManifest(folder: string): PageFacts | undefined {
+  const file = join(folder, MANIFEST);
+  let text: string;
+  try {
+    text = readFileSync(file, 'utf8');
+  } catch (thrown) {
+    if (systemCode(thrown) === 'ENOENT') return undefined;
+    throw new LabError(ExitCode.InputMissing, `${file} cannot be read: ${messageOf(thrown)}`);
+  }
+  try {
+    return { ...manifest.parse(JSON.parse(text)), manifestText: text };
+  } catch {
+    throw new LabError(ExitCode.Malformed, `${file} is not a page's manifest`, 'generate the page again');
+  }
+}

@@ -1,0 +1,66 @@
+import { crc32, deflateSync } from 'node:zlib';
+import { uniformInt } from 'pure-rand/distribution/uniformInt';
+import type { RandomGenerator } from 'pure-rand/types/RandomGenerator';
+import { randomBytes } from '../seed.js';
+
+const SIGNATURE = Buffer.from([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]);
+const WIDTH = 24;
+const HEIGHT = 16;
+const TRUECOLOUR = 2;
+/** Length, type and checksum around each chunk's data. */
+const CHUNK_OVERHEAD = 12;
+
+type Colour = readonly [number, number, number];
+
+/**
+ * A valid PNG image of exactly `size` bytes: a small gradient, and a private chunk of noise that makes up the size.
+ *
+ * The noise is in a chunk that decoders skip, so that decoding costs the same for each size.
+ */
+export function pngImage(size: number, random: RandomGenerator): Buffer {
+  const head = [SIGNATURE, chunk('IHDR', header()), chunk('IDAT', deflateSync(gradient(random), { level: 9 }))];
+  const end = chunk('IEND', Buffer.alloc(0));
+  const used = Buffer.concat([...head, end]).length + CHUNK_OVERHEAD;
+  if (used > size) throw new RangeError(`a PNG image needs ${used} bytes, not ${size}`);
+  // Lower-case first and second letter: ancillary and private, which decoders must skip.
+  return Buffer.concat([...head, chunk('fiLl', randomBytes(size - used, random)), end]);
+}
+
+function header(): Buffer {
+  const data = Buffer.alloc(13);
+  data.writeUInt32BE(WIDTH, 0);
+  data.writeUInt32BE(HEIGHT, 4);
+  data.writeUInt8(8, 8);
+  data.writeUInt8(TRUECOLOUR, 9);
+  return data;
+}
+
+/** Rows of pixels, each row with filter type 0 in front. */
+function gradient(random: RandomGenerator): Buffer {
+  const from = colour(random);
+  const to = colour(random);
+  const rows = Buffer.alloc(HEIGHT * (1 + 3 * WIDTH));
+  for (let y = 0; y < HEIGHT; y++) {
+    for (let x = 0; x < WIDTH; x++) {
+      const share = (x / (WIDTH - 1) + y / (HEIGHT - 1)) / 2;
+      for (let part = 0; part < 3; part++) {
+        const value = (from[part] as number) * (1 - share) + (to[part] as number) * share;
+        rows[y * (1 + 3 * WIDTH) + 1 + 3 * x + part] = Math.round(value);
+      }
+    }
+  }
+  return rows;
+}
+
+function colour(random: RandomGenerator): Colour {
+  return [uniformInt(random, 40, 240), uniformInt(random, 40, 240), uniformInt(random, 40, 240)];
+}
+
+function chunk(type: string, data: Buffer): Buffer {
+  const body = Buffer.concat([Buffer.from(type, 'latin1'), data]);
+  const length = Buffer.alloc(4);
+  length.writeUInt32BE(data.length);
+  const checksum = Buffer.alloc(4);
+  checksum.writeUInt32BE(crc32(body));
+  return Buffer.concat([length, body, checksum]);
+}

@@ -1,0 +1,56 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { ExitCode, LabError } from './errors.js';
+import { FAR_ADDRESS, lastWord, linkCommand, start, stop, type Ended } from './link-command.js';
+import type { Arm, ProfileFile } from './plan.js';
+import { serverCommand } from './server-command.js';
+import type { Bench } from './run-load.js';
+
+const LIMIT_SECONDS = 30;
+
+/** The exit codes of `pronghorn link` that the lab hands on; any other end is a link that does not work here. */
+const HANDED_ON: readonly number[] = [ExitCode.Malformed, ExitCode.InputMissing, ExitCode.NotPermitted];
+
+/**
+ * Brings each link up once with the server in front and nothing behind, so that a profile that is malformed, a right
+ * that is missing or a port that is taken is found before anything is measured or written.
+ */
+export async function preflight(bench: Bench, profiles: readonly ProfileFile[], arms: readonly Arm[]): Promise<void> {
+  const [first] = arms;
+  if (first === undefined) return;
+  for (const profile of profiles) await tryLink(bench, profile, first);
+  // The profiles are known to be good by now; what is left is whether each other algorithm can be had.
+  const others = arms.filter((arm, at) => arms.findIndex(({ congestion }) => congestion === arm.congestion) === at);
+  for (const arm of others.slice(1)) await tryLink(bench, profiles[0] as ProfileFile, arm);
+}
+
+async function tryLink(bench: Bench, profile: ProfileFile, { congestion }: Arm): Promise<void> {
+  const { pronghorn, pageFolder, certificate } = bench;
+  const outputPath = join(bench.scratch, 'preflight.log');
+  const running = start(
+    linkCommand({
+      pronghorn,
+      profilePath: profile.path,
+      seed: 0,
+      congestion,
+      reportPath: join(bench.scratch, 'preflight.json'),
+      far: serverCommand({ pronghorn, pageFolder, address: FAR_ADDRESS, certificate, congestion }),
+      near: [process.execPath, '--eval', ''],
+    }),
+    outputPath,
+  );
+  const limit = setTimeout(() => void stop(running), LIMIT_SECONDS * 1000);
+  const ended = await running.ended;
+  clearTimeout(limit);
+  if (ended.kind === 'exit' && ended.code === 0) return;
+  throw failure(ended, profile, lastWord(readFileSync(outputPath, 'utf8')));
+}
+
+function failure(ended: Ended, profile: ProfileFile, said: string): LabError {
+  const reason = ended.kind === 'unstartable' ? ended.reason : said.replace(/^error: /i, '');
+  const known = ended.kind === 'exit' ? HANDED_ON.find((code) => code === ended.code) : undefined;
+  return new LabError(
+    (known as ExitCode | undefined) ?? ExitCode.Unavailable,
+    `the link of profile ${profile.name} did not come up: ${reason}`,
+  );
+}

@@ -1,0 +1,54 @@
+import { spawnSync } from 'node:child_process';
+import { accessSync, constants, statSync } from 'node:fs';
+import { delimiter, dirname, join, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { ExitCode, LabError } from './errors.js';
+
+export interface Pronghorn {
+  readonly path: string;
+  readonly version: string;
+}
+
+const BUILD_HINT = 'build it with `cargo build --release`, or set PRONGHORN=/path/to/pronghorn';
+
+/** Finds the `pronghorn` program: the path that was given, else the one built in this repository, else the PATH. */
+export function findPronghorn(given: string | undefined): Pronghorn {
+  const path = given ?? builtHere() ?? findOnPath(['pronghorn']);
+  if (path === undefined) throw new LabError(ExitCode.Unavailable, 'the program pronghorn was not found', BUILD_HINT);
+  if (!isProgram(path)) {
+    throw new LabError(ExitCode.Unavailable, `pronghorn: ${path} is not there or not executable`, BUILD_HINT);
+  }
+  const absolute = resolve(path);
+  const run = spawnSync(absolute, ['--version'], { encoding: 'utf8', timeout: 10_000 });
+  const version = /^pronghorn (\S+)/.exec(run.stdout)?.[1];
+  if (run.status !== 0 || version === undefined) {
+    throw new LabError(ExitCode.Unavailable, `${path} --version does not answer as pronghorn does`, BUILD_HINT);
+  }
+  return { path: absolute, version };
+}
+
+/** The first of `names` that is a program in a folder of the PATH. */
+export function findOnPath(names: readonly string[]): string | undefined {
+  const folders = (process.env.PATH ?? '').split(delimiter).filter((folder) => folder !== '');
+  return names.flatMap((name) => folders.map((folder) => join(folder, name))).find(isProgram);
+}
+
+function builtHere(): string | undefined {
+  const target = process.env.CARGO_TARGET_DIR;
+  const targets = target === undefined ? [] : [resolve(target)];
+  // The repository's root is some folders above this file, wherever it was compiled to.
+  for (let folder = dirname(fileURLToPath(import.meta.url)); folder !== dirname(folder); folder = dirname(folder)) {
+    targets.push(join(folder, 'target'));
+  }
+  return targets.map((folder) => join(folder, 'release', 'pronghorn')).find(isProgram);
+}
+
+/** Whether `path` is a file that may be run. */
+export function isProgram(path: string): boolean {
+  try {
+    accessSync(path, constants.X_OK);
+    return statSync(path).isFile();
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,75 @@
+import type { Campaign } from '../campaign-file.js';
+import type { Results } from '../results.js';
+import { html, Html } from './html.js';
+import { congestion, figures, links, method, trouble, violins, waterfalls } from './sections.js';
+import { ARM_COLOURS, STYLE } from './style.js';
+import type { WaterfallLoad } from './waterfall.js';
+
+/** The whole report as one document that asks for nothing else. `loads` are the median loads, by number. */
+export function reportDocument(
+  campaign: Campaign,
+  results: Results,
+  loads: ReadonlyMap<number, WaterfallLoad>,
+): string {
+  const colourOf = (arm: string): string =>
+    `var(--arm-${
+      Math.max(
+        0,
+        campaign.arms.findIndex(({ name }) => name === arm),
+      ) % ARM_COLOURS
+    })`;
+  const document = html`<!doctype html>
+    <html lang="en">
+      <head>
+        <meta charset="utf-8" />
+        <meta name="viewport" content="width=device-width, initial-scale=1" />
+        <link rel="icon" href="data:," />
+        <title>${campaign.name}: Pronghorn lab report</title>
+        <style>
+          ${new Html(STYLE)}
+        </style>
+      </head>
+      <body>
+        <main>
+          ${heading(campaign, results)} ${violins(results, colourOf)} ${figures(campaign, results, colourOf)}
+          ${waterfalls(results, loads, colourOf)} ${congestion(campaign, results)} ${links(results)} ${trouble(results)}
+          ${method(campaign)}
+          <footer>
+            <p>
+              Made from <code>samples.jsonl</code> and <code>campaign.json</code> beside this file, which hold each load
+              with all its timings. <code>pronghorn-lab report</code> makes it again.
+            </p>
+          </footer>
+        </main>
+      </body>
+    </html> `;
+  return document.markup;
+}
+
+function heading(campaign: Campaign, results: Results): Html {
+  const loads = results.cells.flatMap((cell) => cell.loads);
+  const valid = loads.filter((load) => load.valid);
+  const completed = valid.filter((load) => load.time !== undefined).length;
+  const invalid = loads.length - valid.length;
+  const { page, environment } = campaign;
+  const size = page.bytes === undefined ? '' : ` and ${(page.bytes / 1000).toFixed(0)} KB`;
+  const links = campaign.profiles.length === 1 ? 'one emulated link' : `${campaign.profiles.length} emulated links`;
+  return html`<header>
+    <h1>${campaign.name}: ${listed(campaign.arms.map(({ name }) => name))} over ${links}</h1>
+    <p class="soft">
+      A page of ${page.requests} requests${size}, loaded by Chromium ${environment.chromium}, ${campaign.blocks}
+      ${campaign.blocks === 1 ? 'block' : 'blocks'}, ${campaign.startedAt.slice(0, 10)}.
+    </p>
+    <ul class="facts">
+      <li><b>${loads.length}</b> loads</li>
+      <li class="${invalid === 0 ? 'good' : 'bad'}"><b>${valid.length}</b> valid</li>
+      <li class="${completed === valid.length ? 'good' : 'bad'}"><b>${completed}</b> of ${valid.length} completed</li>
+      <li>seed <b>${campaign.seed}</b></li>
+    </ul>
+    ${campaign.status === 'finished' ? undefined : html`<p class="notice">This campaign did not run to its end: ${campaign.status}.</p>`}
+  </header>`;
+}
+
+function listed(names: readonly string[]): string {
+  return names.length < 2 ? names.join('') : `${names.slice(0, -1).join(', ')} and ${names.at(-1) ?? ''}`;
+}

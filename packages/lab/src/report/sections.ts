@@ -1,0 +1,288 @@
+import type { Campaign } from '../campaign-file.js';
+import type { Cell, DirectionAchieved, LinkAchieved, Results } from '../results.js';
+import { tableNotes, tableRows, troubleLines } from '../table.js';
+import { html, type Html } from './html.js';
+import { violinPlot } from './violin.js';
+import { waterfall, waterfallEnd, waterfallLegend, type WaterfallLoad } from './waterfall.js';
+
+type Colours = (arm: string) => string;
+
+/** One card per profile with its violins. */
+export function violins(results: Results, colourOf: Colours): Html {
+  const cards = profilesOf(results).map(({ profile, cells, link }) => {
+    const asked = link === undefined ? undefined : html`<p class="soft small">${askedInWords(link)}</p>`;
+    return html`<article class="card">
+      <header>
+        <h3>${profile}</h3>
+        ${asked}
+      </header>
+      ${violinPlot(cells, colourOf)}${differences(cells)}
+    </article>`;
+  });
+  return html`<section>
+    <h2>Load times</h2>
+    <div class="grid">${cards}</div>
+    ${howToRead(results)}
+  </section>`;
+}
+
+/** The fewest values whose extremes enclose the median with 95 % confidence: 1 − 2 × 0.5^n ≥ 0.95. */
+const MEDIAN_INTERVAL_LOADS = 6;
+
+function howToRead({ cells }: Results): Html {
+  const fewest = Math.min(...cells.map(({ summary }) => summary.n));
+  const few =
+    fewest < MEDIAN_INTERVAL_LOADS
+      ? `With fewer than ${MEDIAN_INTERVAL_LOADS} loads a median has no 95 % interval: these shapes and differences are a look, not a verdict.`
+      : undefined;
+  return html`<p class="soft small" style="margin-top:10px">
+    Each point is a load, the line is the median, the shape a kernel density estimate (Gaussian, Silverman's bandwidth)
+    cut at the fastest and slowest load. ${few}
+  </p>`;
+}
+
+/** How the medians of the other arms lie to the first one's. */
+function differences([first, ...others]: readonly Cell[]): Html | undefined {
+  const base = first?.summary.median;
+  if (first === undefined || base === undefined || base === 'censored') return undefined;
+  const words = others.flatMap(({ arm, summary: { median } }) => {
+    if (median === undefined || median === 'censored') return [];
+    const percent = (median.seconds / base.seconds - 1) * 100;
+    return [`${arm} ${percent < 0 ? '−' : '+'}${Math.abs(percent).toFixed(1)} %`];
+  });
+  if (words.length === 0) return undefined;
+  return html`<p class="soft small">Median against ${first.arm}: ${words.join(', ')}.</p>`;
+}
+
+/** The table of all figures, with what has to be known to read it. */
+export function figures(campaign: Campaign, results: Results, colourOf: Colours): Html {
+  const names = ['profile', 'arm', 'median', 'mean', 'p90', 'p99', 'min', 'max', 'n', 'completed', 'invalid'];
+  const head = names.map((name, at) => html`<th class="${at < 2 ? 'name' : ''}" scope="col">${name}</th>`);
+  const rows = tableRows(results.cells).map((row, index, all) => {
+    const [profile = '', arm = '', ...values] = row;
+    const first = all[index - 1]?.[0] !== profile;
+    return html`<tr class="${first && index > 0 ? 'first' : ''}">
+      <td class="name profile">${first ? profile : ''}</td>
+      <td class="name"><span class="swatch" style="--arm:${colourOf(arm)}"></span>${arm}</td>
+      ${values.map((value) => html`<td>${value}</td>`)}
+    </tr>`;
+  });
+  const notes = tableNotes(campaign, results).map((note) => html`<p class="soft small">${note}</p>`);
+  return html`<section>
+    <h2>Figures, in seconds</h2>
+    <div class="card">
+      <div class="scroll">
+        <table>
+          <thead>
+            <tr>
+              ${head}
+            </tr>
+          </thead>
+          <tbody>
+            ${rows}
+          </tbody>
+        </table>
+      </div>
+      ${notes}
+    </div>
+  </section>`;
+}
+
+/** Loads that are invalid or did not complete, or the statement that there are none. */
+export function trouble(results: Results): Html {
+  const lines = troubleLines(results);
+  const body =
+    lines.length === 0
+      ? html`<p class="soft">None: each load is valid and completed.</p>`
+      : html`<ul class="trouble">
+          ${lines.map((line) => html`<li>${line}</li>`)}
+        </ul>`;
+  return html`<section>
+    <h2>Loads that are invalid or did not complete</h2>
+    <div class="card">${body}</div>
+  </section>`;
+}
+
+/** The median load of each arm, those of one profile on one time axis. */
+export function waterfalls(results: Results, loads: ReadonlyMap<number, WaterfallLoad>, colourOf: Colours): Html {
+  const profiles = profilesOf(results).map(({ profile, cells }) => {
+    const shown = cells.flatMap((cell) => {
+      const load = cell.medianLoad === undefined ? undefined : loads.get(cell.medianLoad);
+      return load === undefined ? [] : [load];
+    });
+    const end = waterfallEnd(shown);
+    const cards = shown.map(
+      (load) =>
+        html`<article class="card">
+          <header>
+            <h3><span class="swatch" style="--arm:${colourOf(load.arm)}"></span>${load.arm}</h3>
+            <p class="soft small">load ${load.load}: ${loadInWords(load)}</p>
+          </header>
+          ${waterfall(load, end)}
+        </article>`,
+    );
+    return cards.length === 0
+      ? undefined
+      : html`<h3 class="profile">${profile}</h3>
+          <div class="grid">${cards}</div>`;
+  });
+  return html`<section>
+    <h2>Waterfall of each arm's median load</h2>
+    ${waterfallLegend()}${profiles}
+  </section>`;
+}
+
+function loadInWords({ browser }: WaterfallLoad): string {
+  const connections = new Set(browser.requests.map(({ connectionId }) => connectionId)).size;
+  const protocols = [...new Set(browser.requests.map(({ protocol }) => protocol ?? 'none'))].join(', ');
+  const end = browser.navigation?.loadEventEnd ?? 0;
+  const load = browser.outcome === 'completed' ? `${(end / 1000).toFixed(4)} s` : 'did not complete';
+  return `${load}, ${browser.requests.length} requests, ${protocols}, ${connections} connection${connections === 1 ? '' : 's'}`;
+}
+
+/** Which congestion control was asked for, and which each side says that it had. */
+export function congestion(campaign: Campaign, results: Results): Html {
+  const rows = campaign.arms.map((arm) => {
+    const seen = results.cells.filter((cell) => cell.arm === arm.name).map((cell) => cell.congestion);
+    const all = (pick: 'serverTcp' | 'clientTcp' | 'clientQuic'): string =>
+      [...new Set(seen.flatMap((one) => one[pick]))].join(', ') || '–';
+    return html`<tr>
+      <td class="name">${arm.name}</td>
+      <td class="name">${arm.congestion}</td>
+      <td class="name">${all('serverTcp')}</td>
+      <td class="name">${all('clientTcp')}</td>
+      <td class="name">${arm.congestion}</td>
+      <td class="name">${all('clientQuic')}</td>
+    </tr>`;
+  });
+  const head = [
+    'arm',
+    'asked for',
+    'server, TCP (probed)',
+    'client, TCP (probed)',
+    'server, QUIC (as set)',
+    'client, QUIC (rehearsal)',
+  ];
+  return html`<section>
+    <h2>Congestion control</h2>
+    <div class="card">
+      <div class="scroll">
+        <table>
+          <thead>
+            <tr>
+              ${head.map((name) => html`<th class="name" scope="col">${name}</th>`)}
+            </tr>
+          </thead>
+          <tbody>
+            ${rows}
+          </tbody>
+        </table>
+      </div>
+      <p class="soft small">
+        A page is sent by the server, so that the server's side of the arm's own protocol decides. Chromium's own is
+        read from the NetLog of a rehearsal, since a NetLog slows the loads that it is written for. The kernel's default
+        here is ${campaign.environment.tcpCongestionDefault}; it has ${campaign.environment.tcpCongestionAvailable}.
+      </p>
+    </div>
+  </section>`;
+}
+
+/** What was asked of each link, and what it did over all loads. */
+export function links(results: Results): Html {
+  const head = ['link', 'direction', 'asked', 'packets', 'lost', 'queue drops', 'other drops', 'worst p99 lateness'];
+  const rows = results.links.flatMap(({ profile, up, down }) => [
+    directionRow(profile, 'up', up),
+    directionRow('', 'down', down),
+  ]);
+  return html`<section>
+    <h2>Links: asked and achieved</h2>
+    <div class="card">
+      <div class="scroll">
+        <table>
+          <thead>
+            <tr>
+              ${head.map((name, at) => html`<th class="${at < 3 ? 'name' : ''}" scope="col">${name}</th>`)}
+            </tr>
+          </thead>
+          <tbody>
+            ${rows}
+          </tbody>
+        </table>
+      </div>
+      <p class="soft small">
+        Up is from the client to the server. Lateness is how long after its deadline the link delivered a packet. A load
+        whose link was too late or whose devices dropped packets is invalid.
+      </p>
+    </div>
+  </section>`;
+}
+
+function directionRow(profile: string, name: string, one: DirectionAchieved): Html {
+  const share = one.packets === 0 ? '–' : `${one.lost} (${((100 * one.lost) / one.packets).toFixed(2)} %)`;
+  return html`<tr>
+    <td class="name profile">${profile}</td>
+    <td class="name">${name}</td>
+    <td class="name">${directionInWords(one)}</td>
+    <td>${one.packets}</td>
+    <td>${share}</td>
+    <td>${one.queueDropped}</td>
+    <td>${one.unaskedDrops}</td>
+    <td>${(one.worstP99LatenessUs / 1000).toFixed(3)} ms</td>
+  </tr>`;
+}
+
+function askedInWords({ up, down }: LinkAchieved): string {
+  return `Down: ${directionInWords(down)}. Up: ${directionInWords(up)}.`;
+}
+
+function directionInWords({ asked }: DirectionAchieved): string {
+  if (asked === undefined) return 'no link report';
+  const rate = asked.rate_mbit_per_second === null ? 'no rate limit' : `${asked.rate_mbit_per_second} Mbit/s`;
+  const jitter = asked.jitter_ms > 0 ? ` ± ${asked.jitter_ms}` : '';
+  const loss = asked.loss_percent > 0 ? `, ${asked.loss_percent} % loss` : '';
+  return `${rate}, ${asked.delay_ms}${jitter} ms${loss}`;
+}
+
+/** How the campaign was made: what a reader needs to judge it or to run it again. */
+export function method(campaign: Campaign): Html {
+  const { environment: machine, page, plan } = campaign;
+  const facts: [string, string][] = [
+    ['plan', `${plan.file}, sha256 ${plan.sha256.slice(0, 16)}…`],
+    ['page', `${page.name}: ${page.requests} requests${page.bytes === undefined ? '' : `, ${page.bytes} bytes`}`],
+    ['seed', `${campaign.seed}: the order of the arms in each block, and each link's losses`],
+    ['profiles', campaign.profiles.map(({ name, sha256 }) => `${name} (sha256 ${sha256.slice(0, 16)}…)`).join(', ')],
+    ['browser', `Chromium ${machine.chromium}, headless, a fresh profile for each load`],
+    ['server', `pronghorn ${machine.pronghorn}`],
+    ['machine', `${machine.system}, ${machine.cpus} × ${machine.cpu}, ${machine.memoryMebibytes} MiB`],
+    ['lab', `pronghorn-lab ${machine.lab}, Node.js ${machine.node}`],
+    ['time', `${campaign.startedAt} to ${campaign.finishedAt ?? 'an end that was not recorded'}`],
+  ];
+  return html`<section>
+    <h2>How it was measured</h2>
+    <div class="card">
+      <p>
+        After a rehearsal that counts for nothing, in each block each arm loaded the page once, in a random order, with
+        the same link seed for all arms of the block. The browser ran behind an emulated link, the server in front of
+        it. HTTP/3 arms force QUIC from the first request; the others have QUIC off. A load is valid only if the
+        browser's timeline and its developer tools name the arm's protocol for each request, the link saw bytes of that
+        protocol's transport only, and the link kept its deadlines and lost nothing but what its profile says.
+      </p>
+      <dl>
+        ${facts.map(
+          ([name, value]) =>
+            html`<dt>${name}</dt>
+              <dd>${value}</dd>`,
+        )}
+      </dl>
+    </div>
+  </section>`;
+}
+
+function profilesOf(results: Results): { profile: string; cells: Cell[]; link: LinkAchieved | undefined }[] {
+  const names = [...new Set(results.cells.map(({ profile }) => profile))];
+  return names.map((profile) => ({
+    profile,
+    cells: results.cells.filter((cell) => cell.profile === profile),
+    link: results.links.find((link) => link.profile === profile),
+  }));
+}

@@ -1,0 +1,98 @@
+/** The arms' colours in order, told apart by readers who do not see red and green apart. */
+export const ARM_COLOURS = 6;
+
+export const STYLE = `
+:root {
+  color-scheme: light dark;
+  --page: #f6f7f9; --card: #ffffff; --line: #e2e5ea; --text: #1b2330; --soft: #5c6675; --grid: #e9ecf0;
+  --good: #1a7f4b; --bad: #b3261e; --bad-page: #fdecea;
+  --blocked: #c9ced6; --connect: #f2a33a; --wait: #6aa9e9; --receive: #2f6fb7;
+  --arm-0: #3b6fd4; --arm-1: #e07a1f; --arm-2: #1f9a8a; --arm-3: #a24fc1; --arm-4: #8a8f2b; --arm-5: #c2415b;
+}
+@media (prefers-color-scheme: dark) {
+  :root {
+    --page: #12161c; --card: #1a2029; --line: #2c3440; --text: #e6eaf0; --soft: #9aa5b4; --grid: #28303b;
+    --good: #5fcf94; --bad: #ff8a80; --bad-page: #3a1f1d;
+    --blocked: #4a5361; --connect: #d98f2b; --wait: #4f8fd0; --receive: #8cc0f5;
+    --arm-0: #7aa5ff; --arm-1: #ffa95c; --arm-2: #5fd0c0; --arm-3: #d191ea; --arm-4: #c8cd6a; --arm-5: #ff8ba0;
+  }
+}
+* { box-sizing: border-box; }
+body {
+  margin: 0; background: var(--page); color: var(--text); font: 15px/1.5 system-ui, "Segoe UI", "DejaVu Sans", sans-serif;
+  font-variant-numeric: tabular-nums; -webkit-text-size-adjust: 100%;
+}
+main { max-width: 1160px; margin: 0 auto; padding: 28px 20px 48px; }
+h1 { font-size: 1.75rem; line-height: 1.2; margin: 0 0 6px; letter-spacing: -0.01em; }
+h2 { font-size: 1.15rem; margin: 36px 0 12px; }
+h3 { font-size: 1rem; margin: 0; }
+p { margin: 0 0 10px; }
+.soft { color: var(--soft); }
+.small { font-size: 0.86rem; }
+.facts { display: flex; flex-wrap: wrap; gap: 8px; margin: 16px 0 0; padding: 0; list-style: none; }
+.facts li { background: var(--card); border: 1px solid var(--line); border-radius: 999px; padding: 3px 12px; font-size: 0.86rem; }
+.facts b { font-weight: 600; }
+.good { color: var(--good); }
+.bad { color: var(--bad); }
+.grid { display: grid; gap: 16px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 400px), 1fr)); }
+.card { background: var(--card); border: 1px solid var(--line); border-radius: 12px; padding: 16px 18px; min-width: 0; }
+.card header { margin-bottom: 8px; }
+.card header p { margin: 0; }
+.card h3.profile, h3.profile { margin: 20px 0 10px; }
+.scroll + p { margin-top: 12px; }
+.violin { display: block; width: 100%; max-width: 520px; height: auto; margin: 0 auto; }
+.violin text { fill: var(--soft); font-size: 12px; }
+.violin .label { fill: var(--text); font-weight: 600; font-size: 13px; }
+.violin .value { fill: var(--text); font-size: 12px; paint-order: stroke; stroke: var(--card); stroke-width: 4px; stroke-linejoin: round; }
+.violin .bad { fill: var(--bad); }
+.violin .rule { stroke: var(--grid); }
+.violin .base { stroke: var(--line); }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-size: 0.9rem; }
+th, td { padding: 6px 10px; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
+th { font-weight: 600; color: var(--soft); white-space: normal; vertical-align: bottom; }
+th.name, td.name { text-align: left; }
+tr.first td { border-top: 1px solid var(--line); }
+tbody tr:last-child td { border-bottom: 0; }
+td.name.profile { font-weight: 600; }
+.swatch { display: inline-block; width: 0.7em; height: 0.7em; border-radius: 3px; margin-right: 0.45em; background: var(--arm); }
+.legend { display: flex; flex-wrap: wrap; gap: 4px 16px; margin: 0 0 12px; font-size: 0.86rem; color: var(--soft); }
+.legend i { display: inline-block; width: 14px; height: 10px; border-radius: 2px; margin-right: 6px; }
+.waterfall { position: relative; isolation: isolate; margin-top: 10px; font-size: 0.74rem; line-height: 16px; }
+.row { display: grid; grid-template-columns: 104px 46px 1fr; column-gap: 6px; }
+.row:nth-child(odd) .track { background: color-mix(in srgb, var(--grid) 45%, transparent); }
+.row .path { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.row .protocol { color: var(--soft); }
+.track { position: relative; height: 16px; }
+.track i { position: absolute; top: 3px; height: 10px; min-width: 1px; }
+.blocked { background: var(--blocked); }
+.connect { background: var(--connect); }
+.wait { background: var(--wait); }
+.receive { background: var(--receive); }
+.axis .track { height: 20px; color: var(--soft); background: none; }
+.row.axis .track { background: none; }
+.axis .track span { position: absolute; transform: translateX(-50%); white-space: nowrap; }
+.axis .track span:first-child { transform: none; }
+.axis .track span.last { transform: translateX(-100%); }
+.marks { position: absolute; inset: 0; display: grid; grid-template-columns: 104px 46px 1fr; column-gap: 6px; pointer-events: none; z-index: 1; }
+.marks.behind { z-index: -1; }
+.marks div { position: relative; grid-column: 3; }
+.marks s { position: absolute; top: 0; bottom: 20px; width: 0; border-left: 1.5px dashed var(--soft); }
+.marks s.tick { border-left: 1px solid var(--line); }
+.marks s.load { border-left: 2px solid var(--text); }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: 4px 16px; margin: 0; font-size: 0.9rem; }
+dt { color: var(--soft); }
+dd { margin: 0; overflow-wrap: anywhere; }
+ul.trouble { margin: 0; padding-left: 1.1em; }
+ul.trouble li { margin-bottom: 4px; overflow-wrap: anywhere; }
+.notice { background: var(--bad-page); border: 1px solid var(--bad); border-radius: 10px; padding: 10px 14px; margin-top: 16px; }
+footer { margin-top: 36px; color: var(--soft); font-size: 0.86rem; }
+@media (max-width: 520px) {
+  main { padding: 20px 12px 36px; }
+  .card { padding: 12px; }
+  .row, .marks { grid-template-columns: 86px 32px 1fr; column-gap: 4px; }
+  dl { grid-template-columns: 1fr; gap: 0; }
+  dd { margin-bottom: 8px; }
+}
+@media print { body { background: none; } .card { break-inside: avoid; } }
+`;

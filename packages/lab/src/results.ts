@@ -1,0 +1,172 @@
+import type { Campaign } from './campaign-file.js';
+import { unaskedDrops, type LinkDirection, type LinkReport } from './link-report.js';
+import type { Outcome, Sample } from './sample.js';
+import { REHEARSAL } from './schedule.js';
+import { nearestRank, summarise, type Summary } from './statistics.js';
+
+/** What tables and plots need of one load. The timings of its requests stay in the file. */
+export interface LoadResult {
+  readonly load: number;
+  readonly block: number;
+  readonly outcome: Outcome;
+  readonly reason: string | undefined;
+  readonly valid: boolean;
+  readonly invalidReasons: readonly string[];
+  /** Seconds, for a completed load. */
+  readonly time: number | undefined;
+}
+
+/** All loads of one arm on one profile. */
+export interface Cell {
+  readonly profile: string;
+  readonly arm: string;
+  readonly loads: readonly LoadResult[];
+  /** Shown when they went wrong, and counted for nothing. */
+  readonly rehearsals: readonly LoadResult[];
+  readonly summary: Summary;
+  readonly invalid: number;
+  /** The valid load at the (lower) median, for the waterfall. */
+  readonly medianLoad: number | undefined;
+  readonly congestion: CongestionSeen;
+}
+
+/** The congestion control that was in force, as each side itself said. More than one value would be a finding. */
+export interface CongestionSeen {
+  readonly serverTcp: readonly string[];
+  readonly clientTcp: readonly string[];
+  readonly clientQuic: readonly string[];
+}
+
+/** What the link of a profile was asked for and did, over all loads of the campaign. */
+export interface LinkAchieved {
+  readonly profile: string;
+  readonly up: DirectionAchieved;
+  readonly down: DirectionAchieved;
+}
+
+export interface DirectionAchieved {
+  readonly asked: LinkDirection['asked'] | undefined;
+  readonly packets: number;
+  readonly lost: number;
+  readonly queueDropped: number;
+  readonly unaskedDrops: number;
+  /** The worst of the loads' 99th percentiles. */
+  readonly worstP99LatenessUs: number;
+}
+
+export interface Results {
+  readonly cells: readonly Cell[];
+  readonly links: readonly LinkAchieved[];
+}
+
+/** Reduces samples, one at a time, to what a campaign's tables and plots show, in the order of the plan. */
+export async function collectResults(campaign: Campaign, samples: AsyncIterable<Sample>): Promise<Results> {
+  const builders = new Map<string, CellBuilder>();
+  const links = new Map<string, LinkBuilder>();
+  for (const { name: profile } of campaign.profiles) {
+    links.set(profile, new LinkBuilder(profile));
+    for (const { name: arm } of campaign.arms) builders.set(keyOf(profile, arm), new CellBuilder(profile, arm));
+  }
+  for await (const sample of samples) {
+    builders.get(keyOf(sample.profile, sample.arm))?.add(sample);
+    if (sample.link) links.get(sample.profile)?.add(sample.link);
+  }
+  return {
+    cells: [...builders.values()].map((builder) => builder.cell()),
+    links: [...links.values()].map((builder) => builder.achieved()),
+  };
+}
+
+/** Whether each arm on each profile has a time to show. */
+export function isComparable(results: Results): boolean {
+  return results.cells.every(({ summary }) => summary.completed > 0);
+}
+
+class CellBuilder {
+  readonly #loads: LoadResult[] = [];
+  readonly #rehearsals: LoadResult[] = [];
+  readonly #serverTcp = new Set<string>();
+  readonly #clientTcp = new Set<string>();
+  readonly #clientQuic = new Set<string>();
+
+  constructor(
+    readonly profile: string,
+    readonly arm: string,
+  ) {}
+
+  add(sample: Sample): void {
+    const { load, block, outcome, reason, valid, invalidReasons, times, link, browser } = sample;
+    const list = block === REHEARSAL ? this.#rehearsals : this.#loads;
+    list.push({ load, block, outcome, reason, valid, invalidReasons, time: times.load });
+    if (link) {
+      this.#serverTcp.add(link.tcp_congestion.far);
+      this.#clientTcp.add(link.tcp_congestion.near);
+    }
+    if (browser?.quicCongestion) this.#clientQuic.add(browser.quicCongestion.algorithm);
+  }
+
+  cell(): Cell {
+    const valid = this.#loads.filter((load) => load.valid);
+    return {
+      profile: this.profile,
+      arm: this.arm,
+      loads: this.#loads,
+      rehearsals: this.#rehearsals,
+      summary: summarise(valid.map(({ time }) => time)),
+      invalid: this.#loads.length - valid.length,
+      medianLoad: medianLoad(valid),
+      congestion: {
+        serverTcp: [...this.#serverTcp],
+        clientTcp: [...this.#clientTcp],
+        clientQuic: [...this.#clientQuic],
+      },
+    };
+  }
+}
+
+/** The load at the middle rank, where one that did not complete ranks as slower than all that did. */
+function medianLoad(valid: readonly LoadResult[]): number | undefined {
+  const rank = ({ time }: LoadResult): number => time ?? Number.MAX_VALUE;
+  const sorted = [...valid].sort((a, b) => rank(a) - rank(b) || a.load - b.load);
+  return sorted[nearestRank(50, sorted.length) - 1]?.load;
+}
+
+class LinkBuilder {
+  #up = noPackets;
+  #down = noPackets;
+
+  constructor(readonly profile: string) {}
+
+  add(link: LinkReport): void {
+    this.#up = plus(this.#up, link.up);
+    this.#down = plus(this.#down, link.down);
+  }
+
+  achieved(): LinkAchieved {
+    return { profile: this.profile, up: this.#up, down: this.#down };
+  }
+}
+
+const noPackets: DirectionAchieved = {
+  asked: undefined,
+  packets: 0,
+  lost: 0,
+  queueDropped: 0,
+  unaskedDrops: 0,
+  worstP99LatenessUs: 0,
+};
+
+function plus(sum: DirectionAchieved, one: LinkDirection): DirectionAchieved {
+  return {
+    asked: one.asked,
+    packets: sum.packets + one.packets_in,
+    lost: sum.lost + one.packets_lost,
+    queueDropped: sum.queueDropped + one.packets_queue_dropped,
+    unaskedDrops: sum.unaskedDrops + unaskedDrops(one),
+    worstP99LatenessUs: Math.max(sum.worstP99LatenessUs, one.lateness_us.p99),
+  };
+}
+
+function keyOf(profile: string, arm: string): string {
+  return `${profile}\n${arm}`;
+}

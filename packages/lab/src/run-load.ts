@@ -1,0 +1,204 @@
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { HOST } from './browser.js';
+import { FAR_ADDRESS, lastWord, linkCommand, start, stop, type Ended, type Running } from './link-command.js';
+import { readLinkReport, type LinkReading } from './link-report.js';
+import { JobFile, type LoadJob } from './load/job.js';
+import type { PageFacts } from './page/folder.js';
+import { SAMPLE_SCHEMA, type BrowserSide, type Outcome, type Sample, type Times } from './sample.js';
+import { REHEARSAL, type ScheduledLoad } from './schedule.js';
+import { countRequests, serverCommand } from './server-command.js';
+import type { Certificate } from './certificate.js';
+import { invalidReasons } from './validity.js';
+
+/** What all loads of a campaign have in common. */
+export interface Bench {
+  readonly pronghorn: string;
+  readonly chromium: string;
+  readonly certificate: Certificate;
+  readonly pageFolder: string;
+  readonly page: PageFacts;
+  readonly timeoutSeconds: number;
+  /** A folder of the campaign for what is removed at its end. */
+  readonly scratch: string;
+  /** Where folders of loads that went wrong are kept. */
+  readonly keepFolder: string;
+  readonly keepAll: boolean;
+}
+
+/** What link, server and browser may take beside the load itself before the lab ends them. */
+const OVERHEAD_SECONDS = 30;
+
+const LOAD_ONE = fileURLToPath(new URL('load/load-one.js', import.meta.url));
+
+/** One load: a process tree of link, server and browser that is started, awaited and judged. */
+export class Load {
+  readonly #bench: Bench;
+  readonly #scheduled: ScheduledLoad;
+  readonly #folder: string;
+  readonly #running: Running;
+  readonly #startedAt = new Date();
+  #stopped = false;
+  #overdue = false;
+
+  constructor(bench: Bench, scheduled: ScheduledLoad) {
+    this.#bench = bench;
+    this.#scheduled = scheduled;
+    this.#folder = mkdtempSync(join(bench.scratch, `load-${scheduled.number}-`));
+    this.#running = start(this.#command(), join(this.#folder, JobFile.Output));
+  }
+
+  /** Waits for the end and gives the sample, or undefined if the load was stopped. */
+  async sample(): Promise<Sample | undefined> {
+    const limit = setTimeout(
+      () => {
+        this.#overdue = true;
+        void stop(this.#running);
+      },
+      (this.#bench.timeoutSeconds + OVERHEAD_SECONDS) * 1000,
+    );
+    const ended = await this.#running.ended;
+    clearTimeout(limit);
+    try {
+      return this.#stopped ? undefined : this.#judge(ended);
+    } finally {
+      rmSync(this.#folder, { recursive: true, force: true, maxRetries: 3 });
+    }
+  }
+
+  /** Ends the load without a sample. */
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    await stop(this.#running);
+  }
+
+  #command(): string[] {
+    const { pronghorn, chromium, certificate, pageFolder, page, timeoutSeconds, keepAll } = this.#bench;
+    const { arm, block, profile, linkSeed } = this.#scheduled;
+    const job: LoadJob = {
+      chromium,
+      protocol: arm.protocol,
+      url: `https://${HOST}/`,
+      serverAddress: FAR_ADDRESS,
+      spki: certificate.spki,
+      timeoutSeconds,
+      expectedRequests: page.requests,
+      netLog: keepAll || block === REHEARSAL,
+      folder: this.#folder,
+    };
+    const jobPath = join(this.#folder, JobFile.Job);
+    writeFileSync(jobPath, JSON.stringify(job));
+    return linkCommand({
+      pronghorn,
+      profilePath: profile.path,
+      seed: linkSeed,
+      congestion: arm.congestion,
+      reportPath: join(this.#folder, JobFile.LinkReport),
+      far: serverCommand({ pronghorn, pageFolder, address: FAR_ADDRESS, certificate, congestion: arm.congestion }),
+      near: [process.execPath, LOAD_ONE, jobPath],
+    });
+  }
+
+  #judge(ended: Ended): Sample {
+    const output = readOr(join(this.#folder, JobFile.Output), '');
+    const browser = this.#readBrowserSide();
+    const link = readLinkReport(join(this.#folder, JobFile.LinkReport));
+    const verdict = this.#verdict(ended, output, browser, link);
+    const wentWrong = verdict.outcome !== 'completed' || verdict.invalidReasons.length > 0;
+    const kept = wentWrong || this.#bench.keepAll ? this.#keep() : undefined;
+    const { number, profile, block, position, arm, linkSeed } = this.#scheduled;
+    return {
+      schema: SAMPLE_SCHEMA,
+      load: number,
+      profile: profile.name,
+      block,
+      position,
+      arm: arm.name,
+      protocol: arm.protocol,
+      congestion: arm.congestion,
+      linkSeed,
+      startedAt: this.#startedAt.toISOString(),
+      wallSeconds: (Date.now() - this.#startedAt.getTime()) / 1000,
+      ...verdict,
+      valid: verdict.invalidReasons.length === 0,
+      times: browser === undefined ? {} : timesOf(browser),
+      ...(browser !== undefined && { browser }),
+      ...(link.kind === 'report' && { link: link.report }),
+      serverRequests: countRequests(output),
+      ...(kept !== undefined && { kept }),
+    };
+  }
+
+  #verdict(
+    ended: Ended,
+    output: string,
+    browser: BrowserSide | undefined,
+    link: LinkReading,
+  ): { outcome: Outcome; reason?: string; invalidReasons: string[] } {
+    if (browser === undefined) {
+      const reason = this.#overdue ? `no end ${OVERHEAD_SECONDS} s after the load's time` : endInWords(ended, output);
+      return { outcome: 'not-run', reason, invalidReasons: [`the load did not run: ${reason}`] };
+    }
+    const { outcome, reason } = browser;
+    const end = { outcome, ...(reason !== undefined && { reason }) };
+    if (link.kind === 'problem') return { ...end, invalidReasons: [`${link.problem}: ${endInWords(ended, output)}`] };
+    const { protocol, congestion } = this.#scheduled.arm;
+    const pageBytes = this.#bench.page.bytes;
+    return { ...end, invalidReasons: invalidReasons({ protocol, congestion, pageBytes, browser, link: link.report }) };
+  }
+
+  #readBrowserSide(): BrowserSide | undefined {
+    const text = readOr(join(this.#folder, JobFile.Result), undefined);
+    return text === undefined ? undefined : (JSON.parse(text) as BrowserSide);
+  }
+
+  /** Copies what explains the load; the browser's own profile folder explains nothing. */
+  #keep(): string {
+    const { number, profile, block, arm } = this.#scheduled;
+    const name = `${String(number).padStart(4, '0')}-${profile.name}-block${block}-${arm.name}`;
+    const target = join(this.#bench.keepFolder, name);
+    mkdirSync(target, { recursive: true });
+    for (const file of [JobFile.NetLog, JobFile.LinkReport, JobFile.Output]) {
+      const source = join(this.#folder, file);
+      if (existsSync(source)) cpSync(source, join(target, file));
+    }
+    return `kept/${name}`;
+  }
+}
+
+/** The figures of a load, in seconds. */
+export function timesOf(browser: BrowserSide): Times {
+  const { navigation, resources, outcome } = browser;
+  if (navigation === undefined) return {};
+  const lastByte = Math.max(navigation.responseEnd, ...resources.map((entry) => entry.responseEnd));
+  const seconds = (milliseconds: number | undefined): number | undefined =>
+    milliseconds === undefined || milliseconds <= 0 ? undefined : milliseconds / 1000;
+  const times = {
+    load: outcome === 'completed' ? seconds(navigation.loadEventEnd) : undefined,
+    firstByte: seconds(navigation.responseStart),
+    lastByte: outcome === 'completed' ? seconds(lastByte) : undefined,
+    firstContentfulPaint: seconds(browser.firstContentfulPaintMs),
+    largestContentfulPaint: seconds(browser.largestContentfulPaintMs),
+  };
+  return Object.fromEntries(Object.entries(times).filter(([, value]) => value !== undefined));
+}
+
+function endInWords(ended: Ended, output: string): string {
+  switch (ended.kind) {
+    case 'exit':
+      return `exit code ${ended.code}, ${lastWord(output)}`;
+    case 'signal':
+      return `killed by ${ended.signal}, ${lastWord(output)}`;
+    case 'unstartable':
+      return ended.reason;
+  }
+}
+
+function readOr<T>(path: string, otherwise: T): string | T {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch {
+    return otherwise;
+  }
+}

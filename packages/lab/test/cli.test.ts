@@ -1,0 +1,162 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { chmodSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test, { after } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { packageFolder } from './places.js';
+
+const CLI = fileURLToPath(new URL('../src/cli.js', import.meta.url));
+const plan = join(packageFolder, 'test/fixtures/plan.toml');
+
+const folder = mkdtempSync(join(tmpdir(), 'lab-cli-test-'));
+after(() => {
+  rmSync(folder, { recursive: true });
+});
+
+interface Run {
+  readonly status: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+function lab(args: readonly string[], env: Record<string, string> = {}): Run {
+  const own: NodeJS.ProcessEnv = { ...process.env, TMPDIR: folder };
+  delete own.PRONGHORN;
+  delete own.CHROMIUM;
+  return spawnSync(process.execPath, [CLI, ...args], { encoding: 'utf8', env: { ...own, ...env } });
+}
+
+/** A program that answers as the real one does where a test needs it to, and goes wrong where the test is about that. */
+function program(name: string, script: string): string {
+  const path = join(folder, name);
+  writeFileSync(path, `#!/bin/sh\n${script}\n`);
+  chmodSync(path, 0o755);
+  return path;
+}
+
+const chromium = program('chromium', 'echo "Chromium 156.0.8078.79"');
+const pronghornWhoseLink = (name: string, link: string): string =>
+  program(name, `[ "$1" = --version ] && { echo "pronghorn 0.1.0"; exit 0; }\n${link}`);
+
+function assertOneLine(run: Run, status: number, says: RegExp): void {
+  assert.equal(run.status, status, run.stderr);
+  assert.match(run.stderr, says);
+  assert.match(run.stderr, /^error: [^\n]+\n$/);
+  assert.equal(run.stdout, '');
+}
+
+const out = join(folder, 'out');
+
+/** Nothing of a campaign is left: neither its output nor its scratch folder. */
+function assertNothingWritten(): void {
+  assert.equal(existsSync(out), false);
+  assert.deepEqual(
+    readdirSync(folder).filter((name) => name.startsWith('pronghorn-lab-')),
+    [],
+  );
+}
+
+test('help names each exit code and goes to stdout', () => {
+  const run = lab(['--help']);
+  assert.equal(run.status, 0);
+  for (const code of [0, 1, 2, 3, 65, 66, 69, 73, 77, 130]) assert.match(run.stdout, new RegExp(`\n  ${code} +\\S`));
+  const readme = readFileSync(join(packageFolder, 'README.md'), 'utf8');
+  for (const code of [0, 1, 2, 3, 65, 66, 69, 73, 77, 130]) assert.match(readme, new RegExp(`\n\\| ${code} +\\|`));
+});
+
+test('version is the package version', () => {
+  const { version } = JSON.parse(readFileSync(join(packageFolder, 'package.json'), 'utf8')) as { version: string };
+  assert.equal(lab(['--version']).stdout, `pronghorn-lab ${version}\n`);
+});
+
+test('wrong use is told in one line', () => {
+  assertOneLine(lab(['rnu']), 2, /there is no command rnu; did you mean `run`\?/);
+  assertOneLine(lab(['run']), 2, /the form is: pronghorn-lab run PLAN\.toml/);
+  assertOneLine(lab(['run', plan, '--bolcks', '3']), 2, /unknown option '--bolcks'/);
+  assertOneLine(lab(['run', plan, '--seed', '-1x']), 2, /--seed/);
+  assertOneLine(lab(['run', plan, '--seed=1e3']), 2, /--seed must be a whole number from 0 to/);
+  assertOneLine(lab(['page', plan]), 2, /needs --out DIR/);
+  assert.equal(lab([]).status, 2);
+});
+
+test('malformed plan is told in one line and nothing is written', () => {
+  const path = join(folder, 'bad.toml');
+  writeFileSync(path, readFileSync(plan, 'utf8').replace('blocks = 1', 'blocks = "one"'));
+  assertOneLine(lab(['run', path, '--out', out]), 65, /`blocks`: must be a whole number of blocks/);
+  assertNothingWritten();
+});
+
+test('missing pronghorn is told with how to get it', () => {
+  const run = lab(['run', plan, '--out', out, '--pronghorn', join(folder, 'nowhere')]);
+  assertOneLine(
+    run,
+    69,
+    /nowhere is not there or not executable; build it with `cargo build --release`, or set PRONGHORN=/,
+  );
+  assertNothingWritten();
+});
+
+test('missing Chromium is told with how to get it', () => {
+  const env = { PRONGHORN: pronghornWhoseLink('pronghorn-a', 'exit 0'), CHROMIUM: join(folder, 'nowhere') };
+  assertOneLine(lab(['run', plan, '--out', out], env), 69, /install the package chromium, or set CHROMIUM=/);
+  assertNothingWritten();
+});
+
+test('program that is no Chromium is refused', () => {
+  const env = { PRONGHORN: pronghornWhoseLink('pronghorn-b', 'exit 0'), CHROMIUM: '/bin/true' };
+  assertOneLine(lab(['run', plan, '--out', out], env), 69, /\/bin\/true --version names no version of Chromium/);
+  assertNothingWritten();
+});
+
+test('link that is not permitted ends in its own words and code', () => {
+  const script = 'echo "error: no right to make network namespaces: run as root" >&2; exit 77';
+  const env = { PRONGHORN: pronghornWhoseLink('pronghorn-c', script), CHROMIUM: chromium };
+  const run = lab(['run', plan, '--out', out], env);
+  assertOneLine(run, 77, /the link of profile mild did not come up: no right to make network namespaces: run as root/);
+  assertNothingWritten();
+});
+
+test('link profile that is malformed ends in the words of the link', () => {
+  const script = 'echo "error: profile mild.toml: line 3: unknown field" >&2; exit 65';
+  const env = { PRONGHORN: pronghornWhoseLink('pronghorn-d', script), CHROMIUM: chromium };
+  assertOneLine(lab(['run', plan, '--out', out], env), 65, /line 3: unknown field/);
+  assertNothingWritten();
+});
+
+test('link that fails in another way is unavailable', () => {
+  const env = { PRONGHORN: pronghornWhoseLink('pronghorn-e', 'exit 9'), CHROMIUM: chromium };
+  assertOneLine(lab(['run', plan, '--out', out], env), 69, /did not come up/);
+  assertNothingWritten();
+});
+
+test('output folder with something in it is left alone', () => {
+  const taken = mkdtempSync(join(folder, 'taken-'));
+  writeFileSync(join(taken, 'mine'), 'text');
+  assertOneLine(lab(['run', plan, '--out', taken]), 73, /is not empty; name another --out/);
+  assert.deepEqual(readdirSync(taken), ['mine']);
+});
+
+test('page is generated into a folder', () => {
+  const target = join(folder, 'page');
+  const run = lab(['page', join(packageFolder, 'plans/demo-page.toml'), '--out', target]);
+  assert.equal(run.status, 0, run.stderr);
+  assert.match(run.stdout, /32 requests, 300000 bytes, seed 20/);
+  assert.equal(readdirSync(join(target, 'images')).length, 23);
+});
+
+test('load that the link cannot run is kept as an invalid sample', () => {
+  // The first call is the preflight of the one profile and the one algorithm; then come the loads.
+  const counter = join(folder, 'calls');
+  const script = `echo x >> ${counter}\n[ "$(wc -l < ${counter})" -le 1 ] && exit 0\necho "error: the far command ended early" >&2; exit 69`;
+  const env = { PRONGHORN: pronghornWhoseLink('pronghorn-f', script), CHROMIUM: chromium };
+  const target = join(folder, 'broken');
+  const run = lab(['run', plan, '--out', target], env);
+  assert.equal(run.status, 3, run.stderr);
+  const samples = readFileSync(join(target, 'samples.jsonl'), 'utf8').trim().split('\n');
+  assert.equal(samples.length, 6);
+  assert.match(run.stdout, /is invalid: the load did not run: exit code 69, error: the far command ended early/);
+  assert.match(run.stderr, /\[1\/6\] mild rehearsal h\d: not-run .* INVALID/);
+  assert.equal(readdirSync(join(target, 'kept')).length, 6);
+});

@@ -1,0 +1,157 @@
+import assert from 'node:assert/strict';
+import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test, { after } from 'node:test';
+import { parse } from 'node-html-parser';
+import type { Sample } from '../../src/sample.js';
+import { packageFolder } from '../places.js';
+
+/** Runs real campaigns: needs `pronghorn`, Chromium, and the right to make namespaces. */
+
+const CLI = join(packageFolder, 'dist/cli.js');
+const plan = join(packageFolder, 'test/fixtures/plan.toml');
+
+const folder = mkdtempSync(join(tmpdir(), 'lab-e2e-'));
+after(() => {
+  rmSync(folder, { recursive: true });
+});
+
+function samplesOf(out: string): Sample[] {
+  const text = readFileSync(join(out, 'samples.jsonl'), 'utf8').trim();
+  return text === '' ? [] : text.split('\n').map((line) => JSON.parse(line) as Sample);
+}
+
+/** Scratch folders of campaigns; they are in this test's own folder, so that others' do not count. */
+function scratchFolders(): string[] {
+  return readdirSync(folder).filter((name) => name.startsWith('pronghorn-lab-'));
+}
+
+const env = { ...process.env, TMPDIR: folder };
+const PROTOCOLS: Readonly<Record<string, string>> = { h1: 'http/1.1', h2: 'h2', h3: 'h3' };
+
+test("campaign of one block loads the page once with each arm, over the arm's protocol only", () => {
+  const out = join(folder, 'campaign');
+  const run = spawnSync(process.execPath, [CLI, 'run', plan, '--out', out], {
+    encoding: 'utf8',
+    env,
+    timeout: 180_000,
+  });
+  const samples = samplesOf(out);
+  assert.deepEqual(
+    samples.map(({ block }) => block),
+    [0, 0, 0, 1, 1, 1],
+    run.stderr,
+  );
+  for (const { arm, block, outcome, reason, browser, link, times } of samples) {
+    // Whether the link kept its deadlines is up to the machine, and the lab's to say; all else is up to us.
+    assert.equal(outcome, 'completed', reason);
+    assert.ok(browser?.navigation && link);
+    const used = [browser.navigation, ...browser.resources].map((entry) => entry.nextHopProtocol);
+    assert.deepEqual(used, Array(6).fill(PROTOCOLS[arm]));
+    assert.deepEqual(
+      browser.requests.map((request) => [request.protocol, request.status]),
+      Array(6).fill([PROTOCOLS[arm], 200]),
+    );
+    const transports = link.flows.filter((flow) => flow.far_port === 443).map((flow) => flow.protocol);
+    assert.deepEqual([...new Set(transports)], [arm === 'h3' ? 'udp' : 'tcp']);
+    // Only a rehearsal is slowed by a NetLog.
+    const algorithm = arm === 'h3' && block === 0 ? 'CUBIC_BYTES' : undefined;
+    assert.equal(browser.quicCongestion?.algorithm, algorithm);
+    // Three one-way delays of 5 ms are the least that connecting, asking and answering take.
+    assert.ok((times.load ?? 0) > 0.015, String(times.load));
+  }
+  const reasons = samples.flatMap(({ invalidReasons }) => invalidReasons);
+  assert.deepEqual(
+    reasons.filter((reason) => !reason.startsWith('the link missed its deadlines')),
+    [],
+  );
+  assert.equal(run.status, samples.every(({ block, valid }) => valid || block === 0) ? 0 : 3, run.stderr);
+  assert.match(run.stdout, /mild +h3 /);
+  const report = parse(readFileSync(join(out, 'report.html'), 'utf8'));
+  assert.deepEqual(
+    report.querySelectorAll('.violin .label').map((label) => label.textContent),
+    ['h1', 'h2', 'h3'],
+  );
+  assert.deepEqual(scratchFolders(), []);
+});
+
+test('server that does not answer makes a timeout, kept and shown as an outcome', () => {
+  const out = join(folder, 'lost');
+  const lost = join(folder, 'lost.toml');
+  const direction = 'rate_mbit_per_second = 50\ndelay_ms = 5\nqueue_ms = 100\nloss_percent = 100\n';
+  writeFileSync(lost, `name = "lost"\ndescription = "Nothing arrives."\n[up]\n${direction}[down]\n${direction}`);
+  const text = readFileSync(plan, 'utf8')
+    .replace('mild.toml', lost)
+    .replace('timeout_seconds = 30', 'timeout_seconds = 2')
+    .replace('spec = "page.toml"', `spec = "${join(packageFolder, 'test/fixtures/page.toml')}"`);
+  const path = join(folder, 'lost-plan.toml');
+  writeFileSync(path, text);
+  const run = spawnSync(process.execPath, [CLI, 'run', path, '--out', out], {
+    encoding: 'utf8',
+    env,
+    timeout: 180_000,
+  });
+  assert.equal(run.status, 3, run.stderr);
+  const samples = samplesOf(out);
+  assert.equal(samples.length, 6);
+  for (const { outcome, times, kept } of samples) {
+    assert.equal(outcome, 'timeout');
+    assert.equal(times.load, undefined);
+    assert.ok(kept !== undefined && existsSync(join(out, kept, 'link.json')));
+  }
+  assert.match(run.stdout, /did not complete: timeout: no load event in 2 s; 0 of 6 requests answered/);
+});
+
+test('interrupted campaign keeps its samples, reports them and leaves nothing running', async () => {
+  const out = join(folder, 'interrupted');
+  const path = join(folder, 'long-plan.toml');
+  writeFileSync(
+    path,
+    readFileSync(plan, 'utf8')
+      .replace('blocks = 1', 'blocks = 500')
+      .replace('mild.toml', join(packageFolder, 'test/fixtures/mild.toml'))
+      .replace('spec = "page.toml"', `spec = "${join(packageFolder, 'test/fixtures/page.toml')}"`),
+  );
+  const child = spawn(process.execPath, [CLI, 'run', path, '--out', out], { env, stdio: ['ignore', 'pipe', 'pipe'] });
+  const { stdout, stderr } = await interruptAfterTwoLoads(child);
+  assert.equal(child.exitCode, 130, stderr);
+  const samples = samplesOf(out);
+  assert.equal(samples.length, 2, stderr);
+  assert.match(stderr, /\[ {3}3\/1503\] .* stopped, no sample\ninterrupted: the loads until then are in /);
+  assert.match(stdout, /The campaign was interrupted/);
+  assert.ok(existsSync(join(out, 'report.html')));
+  const campaign = JSON.parse(readFileSync(join(out, 'campaign.json'), 'utf8')) as { status: string };
+  assert.equal(campaign.status, 'interrupted');
+  assert.deepEqual(scratchFolders(), []);
+  assert.deepEqual(processesNaming(folder), []);
+});
+
+/** Sends SIGINT when the progress shows two loads, and waits for the end. */
+async function interruptAfterTwoLoads(child: ChildProcess): Promise<{ stdout: string; stderr: string }> {
+  let stdout = '';
+  let stderr = '';
+  let sent = false;
+  child.stdout?.on('data', (part: Buffer) => (stdout += part.toString()));
+  child.stderr?.on('data', (part: Buffer) => {
+    stderr += part.toString();
+    if (!sent && stderr.includes('[   2/1503]')) sent = child.kill('SIGINT');
+  });
+  await new Promise((resolve) => child.once('close', resolve));
+  return { stdout, stderr };
+}
+
+/** Command lines of processes that name a path, this one's own apart. */
+function processesNaming(path: string): string[] {
+  return readdirSync('/proc')
+    .filter((entry) => /^\d+$/.test(entry) && Number(entry) !== process.pid)
+    .map((pid) => {
+      try {
+        return readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ');
+      } catch {
+        return ''; // gone since
+      }
+    })
+    .filter((commandLine) => commandLine.includes(path));
+}

@@ -1,0 +1,77 @@
+import assert from 'node:assert/strict';
+import test from 'node:test';
+import { inWords, Progress, resultInWords } from '../src/progress.js';
+import type { Sample } from '../src/sample.js';
+import { schedule } from '../src/schedule.js';
+import { recorded, type Mutable } from './recorded.js';
+
+const scheduled = schedule(
+  {
+    arms: [{ name: 'h3', protocol: 'h3', congestion: 'cubic' }],
+    profiles: ['fast', 'slow'].map((name) => ({ name, path: '', text: '' })),
+    blocks: 2,
+  },
+  1,
+);
+/** Without the rehearsal, numbered anew. */
+const loads = scheduled.slice(1).map((load) => ({ ...load, number: load.number - 1 }));
+
+function sampleOf(wallSeconds: number): Mutable<Sample> {
+  return Object.assign(structuredClone(recorded('h3')) as Mutable<Sample>, { wallSeconds, times: { load: 1.5 } });
+}
+
+/** What `use` makes a progress write. */
+function written(isTTY: boolean, use: (progress: Progress) => void): string {
+  let text = '';
+  use(new Progress(loads, { write: (part: string) => (text += part), isTTY }));
+  return text;
+}
+
+const both = (progress: Progress): void => {
+  loads.slice(0, 2).forEach((load, at) => {
+    progress.started(load);
+    progress.finished(load, sampleOf(at === 0 ? 10 : 50));
+  });
+};
+
+test('each load is one line with what is left, judged by its own profile and arm', () => {
+  assert.deepEqual(written(false, both).split('\n'), [
+    '[1/4] fast block 1 h3: 1.500 s, valid; 3 to go, about 30 s',
+    '[2/4] slow block 1 h3: 1.500 s, valid; 2 to go, about 60 s',
+    '',
+  ]);
+});
+
+test('terminal shows the running load and then writes its line over it', () => {
+  const text = written(true, both);
+  assert.ok(text.startsWith('[1/4] fast block 1 h3: …\r\u001b[K[1/4] fast block 1 h3: 1.500 s'));
+});
+
+test('last load leaves nothing to estimate', () => {
+  const last = loads.at(-1);
+  assert.ok(last);
+  const text = written(false, (progress) => {
+    progress.finished(last, sampleOf(1));
+  });
+  assert.equal(text, '[4/4] slow block 2 h3: 1.500 s, valid\n');
+});
+
+test('result without a time says how the load ended, and an invalid one why', () => {
+  const sample = Object.assign(sampleOf(1), { outcome: 'timeout', reason: 'no load event in 30 s', times: {} });
+  assert.equal(resultInWords(sample), 'timeout (no load event in 30 s), valid');
+  Object.assign(sample, { valid: false, invalidReasons: ['a', 'b'] });
+  assert.equal(resultInWords(sample), 'timeout (no load event in 30 s), INVALID: a; b');
+});
+
+test('durations are rough', () => {
+  assert.deepEqual([0.2, 40, 89, 200, 4800].map(inWords), ['1 s', '40 s', '89 s', '3 min', '1 h 20 min']);
+});
+
+test('rehearsal is called so', () => {
+  const rehearsal = scheduled[0];
+  assert.ok(rehearsal);
+  const text = written(true, (progress) => {
+    progress.started(rehearsal);
+  });
+  assert.match(text, /fast rehearsal h3: …$/);
+});

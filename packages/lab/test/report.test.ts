@@ -1,0 +1,238 @@
+import assert from 'node:assert/strict';
+import { appendFileSync, cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test, { type TestContext } from 'node:test';
+import { parse } from 'node-html-parser';
+import { html } from '../src/report/html.js';
+import { spansOf } from '../src/report/waterfall.js';
+import { REPORT, writeReports } from '../src/report/write.js';
+import type { Sample, TimelineEntry } from '../src/sample.js';
+import { recorded, recordedFolder, recordedSamples, type Mutable } from './recorded.js';
+
+/** A copy of the recorded campaign with other samples. */
+function campaignOf(t: TestContext, samples: readonly unknown[]): string {
+  const folder = mkdtempSync(join(tmpdir(), 'lab-report-test-'));
+  t.after(() => {
+    rmSync(folder, { recursive: true });
+  });
+  cpSync(join(recordedFolder, 'campaign.json'), join(folder, 'campaign.json'));
+  writeFileSync(join(folder, 'samples.jsonl'), samples.map((sample) => `${JSON.stringify(sample)}\n`).join(''));
+  return folder;
+}
+
+/** Seven blocks of each arm with times of their own, from the recorded one. */
+function manySamples(): Mutable<Sample>[] {
+  const recordedBlock = recordedSamples().filter(({ block }) => block === 1);
+  return Array.from({ length: 7 }, (_, block) =>
+    recordedBlock.map((sample, index) => {
+      const copy = structuredClone(sample) as Mutable<Sample>;
+      copy.load = block * 3 + index + 1;
+      copy.block = block + 1;
+      copy.times.load = 0.1 * (index + 1) + 0.01 * ((block * 3) % 7);
+      return copy;
+    }),
+  ).flat();
+}
+
+async function reportOf(
+  t: TestContext,
+  samples: readonly unknown[],
+): Promise<{ markup: string; text: string; table: string }> {
+  const folder = campaignOf(t, samples);
+  const { table } = await writeReports(folder);
+  const markup = readFileSync(join(folder, REPORT), 'utf8');
+  return { markup, text: parse(markup).textContent.replace(/\s+/g, ' '), table };
+}
+
+test('report shows each arm in violins, table and waterfalls', async (t) => {
+  const { markup } = await reportOf(t, manySamples());
+  const root = parse(markup);
+  const labels = root.querySelectorAll('.violin .label').map((label) => label.textContent);
+  assert.deepEqual(labels, ['h1', 'h2', 'h3']);
+  assert.equal(root.querySelectorAll('.violin path').length, 3);
+  assert.equal(root.querySelectorAll('.violin circle').length, 21);
+  assert.equal(root.querySelectorAll('.waterfall').length, 3);
+  assert.equal(root.querySelectorAll('.waterfall .row .path').length, 3 * 6);
+  assert.equal(root.querySelector('table')?.querySelectorAll('tbody tr').length, 3);
+});
+
+test('report asks for nothing outside itself', async (t) => {
+  const { markup } = await reportOf(t, manySamples());
+  const root = parse(markup);
+  assert.equal(root.querySelectorAll('script, img, iframe, object, embed, video, audio').length, 0);
+  const targets = root
+    .querySelectorAll('*')
+    .flatMap((element) => ['href', 'src', 'srcset', 'action', 'xlink:href'].map((name) => element.getAttribute(name)));
+  assert.deepEqual(
+    targets.filter((target) => target !== undefined),
+    ['data:,'],
+  );
+  const style = root
+    .querySelectorAll('style')
+    .map((element) => element.textContent)
+    .join('');
+  assert.doesNotMatch(style, /url\(|@import/);
+  assert.doesNotMatch(markup, /https?:\/\//);
+});
+
+test('report shows congestion control of both sides, seed, link and machine', async (t) => {
+  const { text } = await reportOf(t, [...recordedSamples(), ...manySamples()]);
+  for (const fact of ['CUBIC_BYTES', 'cubic', 'seed 5', '50 Mbit/s, 5 ms', 'Chromium 156', 'linux']) {
+    assert.ok(text.includes(fact), fact);
+  }
+});
+
+test('rehearsal counts for no figure, and is listed when it went wrong', async (t) => {
+  const rehearsals = recordedSamples().filter(({ block }) => block === 0) as Mutable<Sample>[];
+  assert.equal(rehearsals.length, 3);
+  for (const rehearsal of rehearsals) rehearsal.times.load = 77;
+  Object.assign(rehearsals[0] ?? {}, { valid: false, invalidReasons: ['it was late'] });
+  const { table, markup } = await reportOf(t, [...rehearsals, ...manySamples()]);
+  assert.doesNotMatch(table, /77\.0000/);
+  assert.match(table, /load 1 \(mild, rehearsal, h\d\) is invalid: it was late/);
+  assert.equal(parse(markup).querySelectorAll('.violin circle').length, 21);
+});
+
+test('waterfall is of the load with the median time', async (t) => {
+  const samples = manySamples();
+  const times = samples.filter(({ arm }) => arm === 'h2').sort((a, b) => (a.times.load ?? 0) - (b.times.load ?? 0));
+  const { text } = await reportOf(t, samples);
+  assert.ok(text.includes(`load ${times[3]?.load ?? 0}:`), text);
+});
+
+test('invalid load is out of the figures and listed with its reasons', async (t) => {
+  const samples = manySamples();
+  const bad = samples.find(({ arm }) => arm === 'h3');
+  assert.ok(bad);
+  Object.assign(bad, { valid: false, invalidReasons: ['the link <missed> its deadlines'], times: { load: 99 } });
+  const { markup, text, table } = await reportOf(t, samples);
+  assert.match(table, /mild +h3 +.* 6 +6 +1\n/);
+  assert.doesNotMatch(table, /99\.0000/);
+  assert.ok(table.includes(`load ${bad.load} (mild, block 1, h3) is invalid: the link <missed> its deadlines`));
+  assert.equal(parse(markup).querySelectorAll('ul.trouble li').length, 1);
+  assert.ok(markup.includes('the link &#60;missed&#62; its deadlines'));
+  assert.ok(text.includes('21 loads'));
+});
+
+test('load that did not complete counts, ranks slowest and is listed', async (t) => {
+  const samples = manySamples();
+  for (const sample of samples.filter(({ arm }) => arm === 'h2').slice(0, 2)) {
+    Object.assign(sample, { outcome: 'timeout', reason: 'no load event in 30 s', times: {} });
+  }
+  const { text, table } = await reportOf(t, samples);
+  assert.match(table, /mild +h2 +\d\.\d{4} +\d\.\d{4}\* +none +none +\d\.\d{4} +none +7 +5 +0\n/);
+  assert.ok(text.includes('2 unfinished'));
+  assert.match(table, /"none": the load at this rank did not complete \(limit 30 s\)/);
+});
+
+test('seconds in the table have four decimals', async (t) => {
+  const [sample] = manySamples();
+  assert.ok(sample);
+  sample.times.load = 0.6350000001;
+  const { table } = await reportOf(t, [sample]);
+  assert.match(table, new RegExp(`mild +${sample.arm} +0\\.6350 +0\\.6350`));
+});
+
+test('p99 of few loads is called what it is', async (t) => {
+  const { table } = await reportOf(t, manySamples());
+  assert.match(table, /p99 = largest of 7; p99 says more than the maximum from n = 100 on/);
+});
+
+test('arm without a completed load leaves nothing to compare', async (t) => {
+  const onlyTwo = manySamples().filter(({ arm }) => arm !== 'h3');
+  assert.equal((await writeReports(campaignOf(t, onlyTwo))).comparable, false);
+  assert.equal((await writeReports(campaignOf(t, manySamples()))).comparable, true);
+});
+
+test('report of a campaign without samples is made all the same', async (t) => {
+  const { markup } = await reportOf(t, []);
+  assert.equal(parse(markup).querySelectorAll('.violin').length, 1);
+});
+
+test('reports leave no partial files', async (t) => {
+  const folder = campaignOf(t, manySamples());
+  await writeReports(folder);
+  assert.deepEqual(readdirSync(folder).sort(), [
+    'campaign.json',
+    'report.html',
+    'samples.jsonl',
+    'table.md',
+    'table.txt',
+  ]);
+});
+
+test('torn last line of samples is named with its number', async (t) => {
+  const folder = campaignOf(t, manySamples());
+  appendFileSync(join(folder, 'samples.jsonl'), '{"schema":1,"load":2');
+  await assert.rejects(writeReports(folder), { exitCode: 65, message: /samples\.jsonl, line 22 is not a sample/ });
+});
+
+test('folder that is no campaign is missing input', async (t) => {
+  const folder = campaignOf(t, []);
+  rmSync(join(folder, 'samples.jsonl'));
+  await assert.rejects(writeReports(folder), { exitCode: 66, message: /samples\.jsonl cannot be read/ });
+  rmSync(join(folder, 'campaign.json'));
+  await assert.rejects(writeReports(folder), { exitCode: 66, message: /has no campaign\.json/ });
+});
+
+test('text in templates is escaped and markup is not', () => {
+  assert.equal(
+    html`<p title="${'"x"'}">${'<b>'}${html`<i>${1}</i>`}${undefined}</p>`.markup,
+    '<p title="&#34;x&#34;">&#60;b&#62;<i>1</i></p>',
+  );
+});
+
+const entry = (times: Partial<TimelineEntry>): TimelineEntry => ({
+  ...(recorded('h3').browser.resources[0] as TimelineEntry),
+  ...times,
+});
+
+test('phases of a request that opens the connection follow each other without gaps', () => {
+  const spans = spansOf(
+    entry({ startTime: 0, connectStart: 10, connectEnd: 110, requestStart: 112, responseStart: 210, responseEnd: 230 }),
+  );
+  assert.deepEqual(
+    spans.map(({ phase, from, to }) => `${phase} ${from}-${to}`),
+    ['blocked 0-10', 'connect 10-110', 'blocked 110-112', 'wait 112-210', 'receive 210-230'],
+  );
+});
+
+test('request on an open connection has no connect phase', () => {
+  const spans = spansOf(
+    entry({ startTime: 5, connectStart: 5, connectEnd: 5, requestStart: 40, responseStart: 90, responseEnd: 100 }),
+  );
+  assert.deepEqual(
+    spans.map(({ phase, from, to }) => `${phase} ${from}-${to}`),
+    ['blocked 5-40', 'wait 40-90', 'receive 90-100'],
+  );
+});
+
+test('wait of a request with early data starts within the handshake', () => {
+  const spans = spansOf(
+    entry({ startTime: 0, connectStart: 4, connectEnd: 100, requestStart: 6, responseStart: 108, responseEnd: 109 }),
+  );
+  assert.deepEqual(
+    spans.map(({ phase, from, to }) => `${phase} ${from}-${to}`),
+    ['blocked 0-4', 'connect 4-6', 'wait 6-108', 'receive 108-109'],
+  );
+});
+
+test('median load that did not complete is drawn as far as it came', async (t) => {
+  const samples = manySamples();
+  for (const sample of samples.filter(({ arm }) => arm === 'h2').slice(0, 5)) {
+    Object.assign(sample, { outcome: 'timeout', reason: 'no load event in 30 s', times: {} });
+    Object.assign(sample.browser ?? {}, { outcome: 'timeout', resources: sample.browser?.resources.slice(0, 2) });
+  }
+  const { markup, text } = await reportOf(t, samples);
+  assert.match(text, /load \d+: did not complete, 6 requests, h2/);
+  assert.equal(parse(markup).querySelectorAll('.waterfall .row .path').length, 6 + 3 + 6);
+});
+
+test('campaign whose loads all wrote a NetLog says so', async (t) => {
+  const folder = campaignOf(t, manySamples());
+  const path = join(folder, 'campaign.json');
+  writeFileSync(path, readFileSync(path, 'utf8').replace('"netLog": false', '"netLog": true'));
+  const { table } = await writeReports(folder);
+  assert.match(table, /Each load wrote a NetLog, which slows it/);
+});

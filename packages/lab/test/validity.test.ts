@@ -1,0 +1,168 @@
+import assert from 'node:assert/strict';
+import test from 'node:test';
+import type { Evidence } from '../src/validity.js';
+import { invalidReasons } from '../src/validity.js';
+import { recorded, type Mutable } from './recorded.js';
+
+const PAGE_BYTES = 26_000;
+const ARMS = ['h1', 'h2', 'h3'] as const;
+type ArmName = (typeof ARMS)[number];
+
+/** The evidence of a real load, with one thing changed in it. */
+function judge(arm: ArmName, change: (evidence: Mutable<Evidence>) => void = () => undefined): string[] {
+  const { protocol, congestion, browser, link } = recorded(arm);
+  const evidence = { protocol, congestion, pageBytes: PAGE_BYTES, browser, link } as Mutable<Evidence>;
+  change(evidence);
+  return invalidReasons(evidence);
+}
+
+function first<T>(items: readonly T[]): T {
+  assert.ok(items[0] !== undefined);
+  return items[0];
+}
+
+for (const arm of ARMS) {
+  test(`recorded ${arm} load is valid`, () => {
+    assert.deepEqual(judge(arm), []);
+  });
+
+  test(`${arm} load with one resource of another protocol in the timeline is invalid`, () => {
+    const reasons = judge(arm, ({ browser }) => {
+      first(browser.resources).nextHopProtocol = 'hq';
+    });
+    assert.deepEqual(reasons, ['1 of 6 timeline entries say hq']);
+  });
+
+  test(`${arm} load whose document came by another protocol is invalid`, () => {
+    const reasons = judge(arm, ({ browser }) => {
+      assert.ok(browser.navigation);
+      browser.navigation.nextHopProtocol = 'hq';
+    });
+    assert.equal(reasons.length, 1);
+  });
+
+  test(`${arm} load with one request of another protocol in the developer tools is invalid`, () => {
+    const reasons = judge(arm, ({ browser }) => {
+      first(browser.requests).protocol = 'hq';
+    });
+    assert.deepEqual(reasons, ['1 of 6 requests used hq by the developer tools']);
+  });
+
+  test(`${arm} load with an answered request without a protocol is invalid`, () => {
+    const reasons = judge(arm, ({ browser }) => {
+      delete first(browser.requests).protocol;
+    });
+    assert.match(first(reasons), /used no protocol/);
+  });
+
+  test(`${arm} load with bytes of the other transport on the link is invalid`, () => {
+    const reasons = judge(arm, ({ link }) => {
+      const flow = first(link.flows.filter(({ far_port: port }) => port === 443));
+      const other = structuredClone(flow);
+      other.protocol = arm === 'h3' ? 'tcp' : 'udp';
+      other.up.bytes = 40;
+      other.down.bytes = 0;
+      link.flows.push(other);
+    });
+    assert.deepEqual(reasons, [`40 bytes of ${arm === 'h3' ? 'TCP' : 'UDP'} port 443 crossed the link`]);
+  });
+
+  test(`${arm} load with fragments of the other transport is invalid`, () => {
+    const reasons = judge(arm, ({ link }) => {
+      const fragments = structuredClone(first(link.flows));
+      link.flows.push({ ...fragments, protocol: arm === 'h3' ? 'tcp' : 'udp', near_port: null, far_port: null });
+    });
+    assert.equal(reasons.length, 1);
+  });
+
+  test(`${arm} load with fewer bytes on the link than in the page is invalid`, () => {
+    const reasons = judge(arm, ({ link }) => {
+      for (const flow of link.flows) flow.down.bytes = 0;
+      first(link.flows.filter(({ far_port: port }) => port === 443)).down.bytes = PAGE_BYTES;
+    });
+    assert.match(first(reasons), /fewer than the \d+ of the responses/);
+  });
+
+  test(`${arm} load on a link that missed its deadlines is invalid`, () => {
+    const reasons = judge(arm, ({ link }) => {
+      link.kept_deadlines = false;
+      link.lateness_us.p99 = 12_345;
+    });
+    assert.deepEqual(reasons, ['the link missed its deadlines: 1 % of its packets were 12.3 ms late or more']);
+  });
+
+  test(`${arm} load under another congestion control than the arm's is invalid`, () => {
+    const reasons = judge(arm, ({ link }) => {
+      link.tcp_congestion.far = 'bbr';
+    });
+    assert.deepEqual(reasons, ['TCP had cubic at the client and bbr at the server, not cubic']);
+  });
+}
+
+for (const counter of ['tun_drops', 'packets_overflowed', 'packets_oversized', 'packets_write_failed'] as const) {
+  test(`load with ${counter} is invalid in either direction`, () => {
+    for (const direction of ['up', 'down'] as const) {
+      const reasons = judge('h2', ({ link }) => {
+        link[direction][counter] = 2;
+      });
+      assert.deepEqual(reasons, ["2 packets vanished at the link's devices, not by its profile"]);
+    }
+  });
+}
+
+test('load with packets that belong to no listed flow is invalid', () => {
+  for (const table of ['flows_beyond_table', 'unparsed'] as const) {
+    const reasons = judge('h3', ({ link }) => {
+      link[table].down.packets = 3;
+    });
+    assert.deepEqual(reasons, ['the link carried 3 packets of flows that it did not list']);
+  }
+});
+
+test('each broken rule is told', () => {
+  const reasons = judge('h3', ({ browser, link }) => {
+    first(browser.requests).protocol = 'h2';
+    link.kept_deadlines = false;
+    link.up.tun_drops = 1;
+  });
+  assert.equal(reasons.length, 3);
+});
+
+test('losses and queue drops that the profile asks for break no rule', () => {
+  const reasons = judge('h3', ({ link }) => {
+    link.up.packets_lost = 40;
+    link.down.packets_queue_dropped = 9;
+  });
+  assert.deepEqual(reasons, []);
+});
+
+test('load that timed out before any response is valid as long as nothing contradicts its arm', () => {
+  const timedOut = (link: (evidence: Mutable<Evidence>) => void): string[] =>
+    judge('h3', (evidence) => {
+      const { browser } = evidence;
+      browser.outcome = 'timeout';
+      delete browser.navigation;
+      browser.resources = [];
+      browser.requests = browser.requests.slice(0, 1).map(({ requestId, url, type, priority }) => {
+        return { requestId, url, type, priority, finished: false };
+      });
+      link(evidence);
+    });
+  assert.deepEqual(
+    timedOut(({ link }) => {
+      for (const flow of link.flows) flow.down.bytes = 0;
+    }),
+    [],
+  );
+  const fellBack = timedOut(({ link }) => {
+    for (const flow of link.flows) flow.protocol = 'tcp';
+  });
+  assert.match(first(fellBack), /bytes of TCP port 443 crossed the link/);
+});
+
+test('data URLs in the timeline need no protocol', () => {
+  const reasons = judge('h2', ({ browser }) => {
+    browser.resources.push({ ...first(browser.resources), name: 'data:,x', nextHopProtocol: 'data' });
+  });
+  assert.deepEqual(reasons, []);
+});
