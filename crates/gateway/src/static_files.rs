@@ -39,7 +39,7 @@ struct Found {
     file: OwnedFd,
     length: u64,
     validators: Validators,
-    content_type: Option<HeaderValue>,
+    content_type: HeaderValue,
 }
 
 /// What a path turned out to be.
@@ -180,12 +180,10 @@ fn validators(stat: &Stat) -> Validators {
     Validators { etag, last_modified: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds) }
 }
 
-fn content_type(path: &[u8]) -> Option<HeaderValue> {
-    let guess = mime_guess::from_path(OsStr::from_bytes(path)).first_raw()?;
-    if guess.starts_with("text/") {
-        return HeaderValue::from_str(&format!("{guess}; charset=utf-8")).ok();
-    }
-    Some(HeaderValue::from_static(guess))
+fn content_type(path: &[u8]) -> HeaderValue {
+    // Without a type, a browser looks into the content, and what looks like a page runs as one.
+    let guess = mime_guess::from_path(OsStr::from_bytes(path)).first_raw().unwrap_or("application/octet-stream");
+    if guess.starts_with("text/") { field(&format!("{guess}; charset=utf-8")) } else { HeaderValue::from_static(guess) }
 }
 
 fn respond(found: Found, request: &HeaderMap) -> Answer {
@@ -211,9 +209,7 @@ fn respond(found: Found, request: &HeaderMap) -> Answer {
     let mut answer = Answer::new(status);
     describe_state(&mut answer.headers, validators);
     answer.headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-    if let Some(content_type) = found.content_type {
-        answer.headers.insert(CONTENT_TYPE, content_type);
-    }
+    answer.headers.insert(CONTENT_TYPE, found.content_type);
     if status == StatusCode::PARTIAL_CONTENT {
         answer.headers.insert(CONTENT_RANGE, field(&format!("bytes {}-{}/{length}", part.start, part.end - 1)));
     }

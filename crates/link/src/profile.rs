@@ -274,6 +274,12 @@ fn syntax_error(text: &str, error: &toml::de::Error) -> Error {
     let start = error.span().map_or(0, |span| span.start.min(text.len()));
     let line = 1 + text.bytes().take(start).filter(|byte| *byte == b'\n').count();
     let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
+    // What is wrong with a value does not say whose it is.
+    let key = text.lines().nth(line - 1).and_then(|text| text.split_once('=')).map(|(key, _)| key.trim());
+    let message = match key {
+        Some(key) if message.starts_with("invalid") => format!("{key}: {message}"),
+        _ => message,
+    };
     Error::Syntax { line, message }
 }
 

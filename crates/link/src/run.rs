@@ -1,7 +1,7 @@
 //! Runs a command behind a link, with another one in front of it, and reports what the link did.
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
@@ -106,7 +106,8 @@ pub fn run(run: &Run) -> Result<u8, Error> {
 }
 
 fn warn(message: &str) {
-    eprintln!("warning: {message}");
+    // Nobody can read it: the report has it too.
+    let _ = writeln!(std::io::stderr(), "warning: {message}");
 }
 
 /// Waits for COMMAND's end; forwards signals meanwhile, and tells when the far command ends before.
