@@ -227,13 +227,13 @@ impl Fetch {
         *request.headers_mut() = self.headers(&origin == first);
         if self.arguments.verbose {
             let target = uri.path_and_query().map_or("/", |target| target.as_str());
-            eprintln!("> {method} {target} {}", connection.protocol());
-            eprintln!("> host: {}", origin.authority);
+            tell!("> {method} {target} {}", connection.protocol());
+            tell!("> host: {}", origin.authority);
             print_fields('>', request.headers());
         }
         let response = connection.send(request).await.map_err(|error| exchange_failure(&error))?;
         if self.arguments.verbose {
-            eprintln!("< {} {}", connection.protocol(), response.status());
+            tell!("< {} {}", connection.protocol(), response.status());
             print_fields('<', response.headers());
         }
         self.connection = Some((origin, connection));
@@ -247,7 +247,7 @@ impl Fetch {
             match self.connector.connect(&target).await {
                 Ok(connection) => {
                     if self.arguments.verbose {
-                        eprintln!("* connected to {remote} with {}", connection.protocol());
+                        tell!("* connected to {remote} with {}", connection.protocol());
                     }
                     return Ok(connection);
                 }
@@ -284,7 +284,7 @@ impl Fetch {
             } else if let Some(trailers) = frame.trailers_ref()
                 && self.arguments.verbose
             {
-                eprintln!("< trailers:");
+                tell!("< trailers:");
                 print_fields('<', trailers);
             }
         }
@@ -354,7 +354,7 @@ fn exchange_failure(error: &Error) -> Failure {
 
 fn print_fields(mark: char, headers: &HeaderMap) {
     for (name, value) in headers {
-        eprintln!("{mark} {name}: {}", String::from_utf8_lossy(value.as_bytes()));
+        tell!("{mark} {name}: {}", String::from_utf8_lossy(value.as_bytes()));
     }
 }
 
@@ -368,7 +368,7 @@ fn print_timings(timings: &Timings, bytes: usize, total: Duration) {
     }
     parts.push(format!("first byte {}", milliseconds(timings.head)));
     parts.push(format!("total {}", milliseconds(total)));
-    eprintln!("* {bytes} bytes; {}", parts.join(", "));
+    tell!("* {bytes} bytes; {}", parts.join(", "));
 }
 
 /// Where the content goes. A file appears only when it is whole.

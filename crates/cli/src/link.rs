@@ -1,6 +1,7 @@
 //! `pronghorn link`: what was typed, turned into a run or a calibration of the library `pronghorn-link`.
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -89,7 +90,7 @@ pub(crate) struct LinkArgs {
 pub(crate) fn run(args: LinkArgs) -> ExitCode {
     let done = if args.calibrate { calibrate(&args) } else { run_command(args) };
     ExitCode::from(done.unwrap_or_else(|error| {
-        eprintln!("error: {error}");
+        tell!("error: {error}");
         error.exit_code()
     }))
 }
@@ -114,9 +115,10 @@ fn calibrate(args: &LinkArgs) -> Result<u8, Error> {
     let profile = Profile::load(&args.profile)?;
     let report = args.report.as_deref().map(ReportFile::prepare).transpose()?;
     pronghorn_link::enter_user_namespace_unless_root()?;
-    eprintln!("pronghorn link: calibrating {}, about {} s", profile.name, args.seconds.saturating_mul(3));
+    tell!("pronghorn link: calibrating {}, about {} s", profile.name, args.seconds.saturating_mul(3));
     let calibration = pronghorn_link::calibrate::calibrate(&profile, args.seed, args.seconds)?;
-    println!("{calibration}");
+    // The exit code says the same to a reader who has gone.
+    let _ = writeln!(std::io::stdout(), "{calibration}");
     if let Some(report) = report {
         report.write(&calibration)?;
     }

@@ -4,6 +4,14 @@
 
 #![forbid(unsafe_code)]
 
+/// Prints a line on standard error. Unlike `eprintln!` it does not panic when nobody can read it: a server serves on.
+macro_rules! tell {
+    ($($message:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($message)*);
+    }};
+}
+
 mod client_tls;
 mod failure;
 mod get;
@@ -39,7 +47,7 @@ fn main() -> ExitCode {
         Command::Link(arguments) => return link::run(arguments),
     };
     result.unwrap_or_else(|failure| {
-        eprintln!("error: {failure}");
+        tell!("error: {failure}");
         failure.exit_code()
     })
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use pronghorn_engine::{BindError, Config, Congestion, Group, Listener, Workers};
+use pronghorn_engine::{BindError, Config, Congestion, Group, Listener, Stats, Workers};
 use pronghorn_gateway::{AccessLog, CertificateError, Loaded, StaticFiles};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -92,13 +92,13 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 /// Counters are summed over the workers.
-fn print_stats(workers: &Workers) {
+fn print_stats(stats: &[Arc<Stats>]) {
     let mut total = serde_json::Map::new();
-    for (name, value) in workers.stats().flat_map(|stats| stats.values()) {
+    for (name, value) in stats.iter().flat_map(|stats| stats.values()) {
         let sum = total.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0) + value;
         total.insert(name.to_owned(), sum.into());
     }
-    eprintln!("{}", serde_json::Value::Object(total));
+    tell!("{}", serde_json::Value::Object(total));
 }
 
 pub(crate) fn run(arguments: &ServeArgs) -> Result<(), Failure> {
@@ -121,22 +121,24 @@ pub(crate) fn run(arguments: &ServeArgs) -> Result<(), Failure> {
     let workers = Workers::start(Group::new(workers), listeners, identity, &config, handler)
         .map_err(|error| Failure::new(Kind::Internal, format_args!("cannot start: {error}")))?;
 
-    introduce(arguments, &addresses, loaded.as_ref());
-    let result = serve_until_told(&workers, arguments.grace);
+    let stats: Vec<_> = workers.stats().cloned().collect();
+    serve_until_told(workers, arguments.grace, || introduce(arguments, &addresses, loaded.as_ref()))?;
+    // The last lines of the log, before what is to be the last line.
+    drop(log);
     if arguments.stats {
-        print_stats(&workers);
+        print_stats(&stats);
     }
-    result?;
-    workers.join().map_err(|error| Failure::new(Kind::Internal, format_args!("a worker failed: {error}")))
+    Ok(())
 }
 
-/// Waits for a signal, then for the workers. A second signal ends at once.
-fn serve_until_told(workers: &Workers, grace: Duration) -> Result<(), Failure> {
+/// Waits for a signal, then for the workers. A second signal ends at once. `ready` is called when signals are heard.
+fn serve_until_told(workers: Workers, grace: Duration, ready: impl FnOnce()) -> Result<(), Failure> {
     let internal = |error: io::Error| Failure::new(Kind::Internal, format_args!("cannot wait for signals: {error}"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(internal)?;
     runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate()).map_err(internal)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(internal)?;
+        ready();
         let mut told = false;
         loop {
             tokio::select! {
@@ -151,22 +153,23 @@ fn serve_until_told(workers: &Workers, grace: Duration) -> Result<(), Failure> {
             workers.shut_down(grace);
         }
         Ok(())
-    })
+    })?;
+    workers.join().map_err(|error| Failure::new(Kind::Internal, format_args!("a worker failed: {error}")))
 }
 
 fn introduce(arguments: &ServeArgs, addresses: &[(SocketAddr, bool)], loaded: Option<&Loaded>) {
     for (address, secure) in addresses {
         let (scheme, protocols) = if *secure { ("https", "h1, h2, h3") } else { ("http", "h1") };
-        eprintln!("listening on {scheme}://{address} ({protocols})");
+        tell!("listening on {scheme}://{address} ({protocols})");
     }
-    eprintln!("serving {} with {} congestion control", arguments.dir.display(), arguments.congestion);
+    tell!("serving {} with {} congestion control", arguments.dir.display(), arguments.congestion);
     let Some(loaded) = loaded else { return };
     let (spki, cert) = (&loaded.spki_sha256, loaded.cert.display());
-    eprintln!("certificate {cert}, SPKI SHA-256 {spki}");
+    tell!("certificate {cert}, SPKI SHA-256 {spki}");
     let port = addresses.iter().find(|(_, secure)| *secure).map(|(address, _)| address.port());
     if let (None, Some(port)) = (&arguments.cert, port) {
-        eprintln!("the certificate is self-signed; Chromium takes it, and speaks HTTP/3 at once, with:");
-        eprintln!(
+        tell!("the certificate is self-signed; Chromium takes it, and speaks HTTP/3 at once, with:");
+        tell!(
             "  --user-data-dir=$(mktemp -d) --ignore-certificate-errors-spki-list={spki} --origin-to-force-quic-on=localhost:{port} \
              https://localhost:{port}/"
         );
