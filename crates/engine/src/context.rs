@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
-use http::header::{ALT_SVC, CONTENT_LENGTH, DATE};
+use http::header::{ALT_SVC, CONTENT_LENGTH, DATE, TRAILER};
 use http::{HeaderValue, Method, StatusCode};
 use http_body::Body as _;
 use slab::Slab;
@@ -48,6 +48,8 @@ impl Context {
         let size = response.body.size_hint().exact();
         if !never_has_content
             && !response.headers.contains_key(CONTENT_LENGTH)
+            // Over HTTP/1.1 content of a known length has no place for trailers.
+            && !response.headers.contains_key(TRAILER)
             && let Some(size) = size
         {
             response.headers.insert(CONTENT_LENGTH, size.into());

@@ -1,18 +1,21 @@
 //! HTTP/1.1 towards clients, by hyper.
 
 use std::cell::{Cell, RefCell};
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll, Waker, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Method};
-use http_body::{Frame, SizeHint};
+use http::header::TRAILER;
+use http::{HeaderValue, Method, StatusCode, Uri};
+use http_body::{Body as _, Frame, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::Service;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::context::Context;
 use crate::message::Peer;
@@ -20,30 +23,33 @@ use crate::runtime::HyperTimer;
 use crate::tcp::{Activity, ExchangeGuard, Outcome, Watchdog};
 use crate::{Body, BodyError, Incoming, Request, Responder, Response};
 
+/// How long a client may go on sending after an answer that came before its request's end.
+const LINGER: Duration = Duration::from_secs(5);
+const LINGER_BUFFER: usize = 16 << 10;
+
 /// Serves one connection until it ends.
 pub(crate) async fn serve<T>(io: T, peer: Peer, alt_svc: Option<HeaderValue>, activity: Rc<Activity>, context: Rc<Context>) -> Outcome
 where
     T: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let service = Requests { peer, alt_svc, activity: activity.clone(), context: context.clone() };
-    let mut connection = std::pin::pin!(
-        http1::Builder::new()
-            .timer(HyperTimer(context.handle.timers().clone()))
-            // Runs between requests too, so it is the idle timeout as well.
-            .header_read_timeout(context.config.idle_timeout)
-            .max_header_size(context.config.field_section_bytes as usize)
-            .half_close(false)
-            .serve_connection(TokioIo::new(io), service)
-    );
+    let unread = Rc::<Cell<bool>>::default();
+    let service = Requests { peer, alt_svc, activity: activity.clone(), unread: unread.clone(), context: context.clone() };
+    let mut connection = http1::Builder::new()
+        .timer(HyperTimer(context.handle.timers().clone()))
+        // Runs between requests too, so it is the idle timeout as well.
+        .header_read_timeout(context.config.idle_timeout)
+        .max_header_size(context.config.field_section_bytes as usize)
+        .half_close(false)
+        .serve_connection(TokioIo::new(io), service);
     let mut watchdog = Watchdog::new(activity, &context);
     let mut shutdown = context.shutdown.subscribe();
     let mut finishing = false;
-    std::future::poll_fn(|cx| {
+    let outcome = poll_fn(|cx| {
         if !finishing && shutdown.poll(cx).is_ready() {
             finishing = true;
-            connection.as_mut().graceful_shutdown();
+            Pin::new(&mut connection).graceful_shutdown();
         }
-        match connection.as_mut().poll(cx) {
+        match connection.poll_without_shutdown(cx) {
             Poll::Ready(Err(error)) if error.is_timeout() => Poll::Ready(Outcome::TimedOut),
             Poll::Ready(Err(error)) if error.is_parse() || error.is_user() => Poll::Ready(Outcome::ProtocolError),
             // Other errors say that the peer left, in mid-message or between two.
@@ -51,13 +57,48 @@ where
             Poll::Pending => watchdog.poll(cx).map(|()| Outcome::TimedOut),
         }
     })
-    .await
+    .await;
+    close(connection.into_parts().io.into_inner(), unread.get(), &context).await;
+    outcome
+}
+
+/// Closes the connection, in stages when the peer is still sending.
+///
+/// RFC 9112, section 9.6: closed at once, what arrives then would make the system reset the connection, and the reset may
+/// overtake the last response.
+async fn close<T: AsyncRead + AsyncWrite + Unpin>(mut io: T, unread: bool, context: &Context) {
+    let mut patience = context.handle.sleep(LINGER);
+    let mut is_shut_down = false;
+    poll_fn(|cx| {
+        if Pin::new(&mut patience).poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        if !is_shut_down {
+            // The peer has gone already when this fails.
+            is_shut_down = ready!(Pin::new(&mut io).poll_shutdown(cx)).is_ok();
+            if !is_shut_down || !unread {
+                return Poll::Ready(());
+            }
+        }
+        let mut storage = [MaybeUninit::uninit(); LINGER_BUFFER];
+        let mut buffer = ReadBuf::uninit(&mut storage);
+        let read = ready!(Pin::new(&mut io).poll_read(cx, &mut buffer));
+        if read.is_err() || buffer.filled().is_empty() {
+            return Poll::Ready(());
+        }
+        // One piece a poll, so that a fast sender does not hold the worker.
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 struct Requests {
     peer: Peer,
     alt_svc: Option<HeaderValue>,
     activity: Rc<Activity>,
+    /// Set when a request's content was given up before its end.
+    unread: Rc<Cell<bool>>,
     context: Rc<Context>,
 }
 
@@ -77,9 +118,23 @@ impl Service<hyper::Request<hyper::body::Incoming>> for Requests {
             guard: Some(self.activity.begin_exchange()),
             context: self.context.clone(),
         };
-        let request = Request { method: head.method, uri: head.uri, headers: head.headers, peer: self.peer, body: Incoming::http1(body) };
+        let body = Incoming::http1(body, Some(self.unread.clone()));
+        if !is_target(&head.method, &head.uri) {
+            self.context.stats.requests_refused.add(1);
+            exchange.respond(Response::new(StatusCode::BAD_REQUEST));
+            return answer;
+        }
+        let request = Request { method: head.method, uri: head.uri, headers: head.headers, peer: self.peer, body };
         self.context.handler.handle(request, Responder::http1(exchange, self.context.handle.clone()));
         answer
+    }
+}
+
+/// Whether the target has a form that its method allows (RFC 9112, section 3.2): the library also takes a host for a path.
+fn is_target(method: &Method, uri: &Uri) -> bool {
+    match uri.path_and_query() {
+        None => method == Method::CONNECT,
+        Some(target) => target.as_str().starts_with('/') || (target == "*" && method == Method::OPTIONS),
     }
 }
 
@@ -136,7 +191,13 @@ impl Future for Answer {
             return Poll::Pending;
         };
         this.context.prepare(&this.method, this.alt_svc.as_ref(), &mut response);
-        let mut answer = hyper::Response::new(GuardedBody { body: response.body, _guard: this.guard.take() });
+        let body = GuardedBody {
+            body: response.body,
+            is_chunked: response.headers.contains_key(TRAILER),
+            context: this.context.clone(),
+            _guard: this.guard.take(),
+        };
+        let mut answer = hyper::Response::new(body);
         *answer.status_mut() = response.status;
         *answer.headers_mut() = response.headers;
         Poll::Ready(Ok(answer))
@@ -156,7 +217,18 @@ impl Drop for Answer {
 /// A response's body that keeps its exchange counted as long as it lasts.
 struct GuardedBody {
     body: Body,
+    /// Trailers follow, so the length must not be announced even if it is known.
+    is_chunked: bool,
+    context: Rc<Context>,
     _guard: Option<ExchangeGuard>,
+}
+
+impl Drop for GuardedBody {
+    fn drop(&mut self) {
+        if !self.body.is_end_stream() {
+            self.context.stats.requests_aborted.add(1);
+        }
+    }
 }
 
 impl http_body::Body for GuardedBody {
@@ -172,6 +244,6 @@ impl http_body::Body for GuardedBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        if self.is_chunked { SizeHint::default() } else { self.body.size_hint() }
     }
 }

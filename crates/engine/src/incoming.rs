@@ -1,12 +1,13 @@
 //! Content that the peer sends.
 
+use std::cell::Cell;
 use std::fmt;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http_body::{Frame, SizeHint};
+use http_body::{Body as _, Frame, SizeHint};
 
 use crate::BodyError;
 use crate::http3::Stream;
@@ -20,7 +21,11 @@ pub struct Incoming {
 
 enum Content {
     Empty,
-    Http1(hyper::body::Incoming),
+    Http1 {
+        body: hyper::body::Incoming,
+        /// Set when the content is given up before its end.
+        unread: Option<Rc<Cell<bool>>>,
+    },
     Http2(h2::RecvStream),
     Http3(Rc<Stream>),
 }
@@ -30,8 +35,8 @@ impl Incoming {
         Self { content: Content::Empty }
     }
 
-    pub(crate) fn http1(body: hyper::body::Incoming) -> Self {
-        Self { content: Content::Http1(body) }
+    pub(crate) fn http1(body: hyper::body::Incoming, unread: Option<Rc<Cell<bool>>>) -> Self {
+        Self { content: Content::Http1 { body, unread } }
     }
 
     pub(crate) fn http2(body: h2::RecvStream) -> Self {
@@ -50,7 +55,7 @@ impl http_body::Body for Incoming {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let frame = match &mut self.content {
             Content::Empty => None,
-            Content::Http1(body) => ready!(Pin::new(body).poll_frame(cx)).map(|frame| frame.map_err(Into::into)),
+            Content::Http1 { body, .. } => ready!(Pin::new(body).poll_frame(cx)).map(|frame| frame.map_err(Into::into)),
             Content::Http2(body) => ready!(poll_http2(body, cx)),
             Content::Http3(stream) => ready!(stream.poll_inbound(cx)).map(|frame| frame.map_err(Into::into)),
         };
@@ -63,7 +68,7 @@ impl http_body::Body for Incoming {
     fn is_end_stream(&self) -> bool {
         match &self.content {
             Content::Empty => true,
-            Content::Http1(body) => body.is_end_stream(),
+            Content::Http1 { body, .. } => body.is_end_stream(),
             Content::Http2(body) => body.is_end_stream(),
             Content::Http3(stream) => stream.inbound_is_over(),
         }
@@ -72,7 +77,7 @@ impl http_body::Body for Incoming {
     fn size_hint(&self) -> SizeHint {
         match &self.content {
             Content::Empty => SizeHint::with_exact(0),
-            Content::Http1(body) => body.size_hint(),
+            Content::Http1 { body, .. } => body.size_hint(),
             Content::Http2(_) | Content::Http3(_) => SizeHint::default(),
         }
     }
@@ -95,8 +100,10 @@ fn poll_http2(body: &mut h2::RecvStream, cx: &mut Context<'_>) -> Poll<Option<Re
 
 impl Drop for Incoming {
     fn drop(&mut self) {
-        if let Content::Http3(stream) = &self.content {
-            stream.discard_inbound();
+        match &self.content {
+            Content::Http1 { body, unread: Some(unread) } if !body.is_end_stream() => unread.set(true),
+            Content::Http3(stream) => stream.discard_inbound(),
+            _ => {}
         }
     }
 }
@@ -105,7 +112,7 @@ impl fmt::Debug for Incoming {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let content = match &self.content {
             Content::Empty => "empty",
-            Content::Http1(_) => "HTTP/1.1",
+            Content::Http1 { .. } => "HTTP/1.1",
             Content::Http2(_) => "HTTP/2",
             Content::Http3(_) => "HTTP/3",
         };

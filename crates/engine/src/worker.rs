@@ -350,6 +350,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         let member = &self.group.members[usize::from(self.number)];
         *member.wakeup.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.executor.cancel_all();
     }
 }
 

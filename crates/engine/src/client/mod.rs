@@ -233,7 +233,7 @@ impl Connection {
             Sender::Http1(sender) => {
                 sender.ready().await.map_err(|error| exchange(&error))?;
                 let response = sender.send_request(for_http1(request)).await.map_err(|error| exchange(&error))?;
-                Ok(response.map(Incoming::http1))
+                Ok(response.map(|body| Incoming::http1(body, None)))
             }
             Sender::Http2(sender) => {
                 poll_fn(|cx| sender.poll_ready(cx)).await.map_err(|error| exchange(&error))?;

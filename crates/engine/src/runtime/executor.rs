@@ -1,10 +1,12 @@
 //! The run queue.
 
-use std::collections::VecDeque;
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
 use std::future::Future;
+use std::rc::{Rc, Weak};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use async_task::Runnable;
+use async_task::{Runnable, Task};
 
 use super::Wakeup;
 
@@ -12,6 +14,15 @@ use super::Wakeup;
 #[derive(Clone)]
 pub(crate) struct Executor {
     queue: Arc<Queue>,
+    /// Every task that has not ended. A future and what it waits for often hold each other, so they would outlive the worker.
+    tasks: Rc<Tasks>,
+}
+
+#[derive(Default)]
+struct Tasks {
+    /// Never used twice, so that a task that ends takes out itself alone.
+    next_key: Cell<u64>,
+    running: RefCell<HashMap<u64, Task<()>, rustc_hash::FxBuildHasher>>,
 }
 
 struct Queue {
@@ -21,7 +32,7 @@ struct Queue {
 
 impl Executor {
     pub(crate) fn new(wakeup: Arc<Wakeup>) -> Self {
-        Self { queue: Arc::new(Queue { ready: Mutex::new(VecDeque::new()), wakeup }) }
+        Self { queue: Arc::new(Queue { ready: Mutex::new(VecDeque::new()), wakeup }), tasks: Rc::default() }
     }
 
     pub(crate) fn spawn(&self, future: impl Future<Output = ()> + 'static) {
@@ -36,9 +47,28 @@ impl Executor {
                 std::mem::forget(runnable);
             }
         };
+        let key = self.tasks.next_key.get();
+        self.tasks.next_key.set(key + 1);
+        let end = End { tasks: Rc::downgrade(&self.tasks), key };
+        let future = async move {
+            let _end = end;
+            future.await;
+        };
         let (runnable, task) = async_task::spawn_local(future, schedule);
+        self.tasks.running.borrow_mut().insert(key, task);
         runnable.schedule();
-        task.detach();
+    }
+
+    /// Drops every future.
+    pub(crate) fn cancel_all(&self) {
+        // A cancelled task is scheduled once more, and run to drop its future; that may cancel or spawn others.
+        loop {
+            let tasks = std::mem::take(&mut *self.tasks.running.borrow_mut());
+            drop(tasks);
+            if self.run(usize::MAX) == 0 && self.tasks.running.borrow().is_empty() {
+                break;
+            }
+        }
     }
 
     /// Polls at most `budget` tasks and returns how many were polled.
@@ -52,6 +82,22 @@ impl Executor {
 
     pub(crate) fn is_idle(&self) -> bool {
         self.queue.lock().is_empty()
+    }
+}
+
+/// Takes its task out of the table when the future has ended.
+struct End {
+    tasks: Weak<Tasks>,
+    key: u64,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        let task = self.tasks.upgrade().and_then(|tasks| tasks.running.borrow_mut().remove(&self.key));
+        if let Some(task) = task {
+            // Dropped instead, it would cancel itself.
+            task.detach();
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! [`Transport`] is one endpoint on one UDP socket, sans-IO: datagrams go in by [`Transport::handle_datagram`] and come out of
 //! [`Transport::poll_transmit`]; what happened comes out of [`Transport::poll_event`]. Only [`quinn`] names a library.
 
+mod congestion;
 mod connection_id;
 mod quinn;
 

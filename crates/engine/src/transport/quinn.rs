@@ -9,18 +9,22 @@ use std::time::Instant;
 use aws_lc_rs::hkdf;
 use bytes::Bytes;
 use pronghorn_h3::StreamId;
+use quinn_proto::congestion::ControllerFactory;
 use quinn_proto::crypto::HandshakeTokenKey;
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::{
     ConnectionError, ConnectionHandle, DatagramEvent, EcnCodepoint, EndpointConfig, IdleTimeout, ReadError, ReadableError, ServerConfig,
-    StreamEvent, TransportConfig, VarInt, WriteError, congestion,
+    StreamEvent, TransportConfig, VarInt, WriteError,
 };
 use rand::RngCore;
 
+use super::congestion::{self, Closing};
 use super::{Closed, ConnectionIds, ConnectionKey, Datagram, Dir, Ecn, Event, Read, Transmit, Transport, Write};
 use crate::config::{Congestion, TransportLimits};
 use crate::stats::Stats;
 
+/// RFC 9000, section 15.
+const VERSION_1: u32 = 1;
 /// GSO trains that one connection may send before another has its turn.
 const TRAINS_PER_TURN: u32 = 4;
 
@@ -39,7 +43,10 @@ impl EndpointKeys {
         let mut secret = [0; 64];
         rand::rng().fill_bytes(&mut secret);
         let token = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(&secret);
-        Self { endpoint: EndpointConfig::default(), token: Arc::new(token), ids: ConnectionIds::default() }
+        let mut endpoint = EndpointConfig::default();
+        // The library would take the drafts of version 1 as well.
+        endpoint.supported_versions(vec![VERSION_1]);
+        Self { endpoint, token: Arc::new(token), ids: ConnectionIds::default() }
     }
 
     pub(crate) fn ids(&self) -> &ConnectionIds {
@@ -52,6 +59,7 @@ pub(crate) struct QuinnConfig {
     keys: EndpointKeys,
     transport: Arc<TransportConfig>,
     server: Option<ServerConfig>,
+    closing: Closing,
 }
 
 /// TLS for connections that this side opens.
@@ -71,7 +79,8 @@ impl QuinnConfig {
         tls: Option<Arc<rustls::ServerConfig>>,
         keys: EndpointKeys,
     ) -> Result<Self, String> {
-        let transport = Arc::new(transport_config(limits, congestion)?);
+        let closing = Closing::default();
+        let transport = Arc::new(transport_config(limits, congestion::factory(congestion, closing.clone()))?);
         let server = tls
             .map(|tls| {
                 let crypto = QuicServerConfig::try_from(tls).map_err(|error| error.to_string())?;
@@ -80,11 +89,11 @@ impl QuinnConfig {
                 Ok::<_, String>(server)
             })
             .transpose()?;
-        Ok(Self { keys, transport, server })
+        Ok(Self { keys, transport, server, closing })
     }
 }
 
-fn transport_config(limits: &TransportLimits, congestion: Congestion) -> Result<TransportConfig, String> {
+fn transport_config(limits: &TransportLimits, congestion: Arc<dyn ControllerFactory + Send + Sync>) -> Result<TransportConfig, String> {
     let number = |what: &str, value: u64| VarInt::from_u64(value).map_err(|_| format!("{what} is over 2^62-1"));
     let mut config = TransportConfig::default();
     config
@@ -97,11 +106,7 @@ fn transport_config(limits: &TransportLimits, congestion: Congestion) -> Result<
         .max_idle_timeout(Some(IdleTimeout::try_from(limits.idle_timeout).map_err(|_| "the idle timeout is too long".to_owned())?))
         // HTTP datagrams are not offered yet.
         .datagram_receive_buffer_size(None);
-    match congestion {
-        Congestion::Cubic => config.congestion_controller_factory(Arc::new(congestion::CubicConfig::default())),
-        Congestion::NewReno => config.congestion_controller_factory(Arc::new(congestion::NewRenoConfig::default())),
-        Congestion::Bbr => config.congestion_controller_factory(Arc::new(congestion::BbrConfig::default())),
-    };
+    config.congestion_controller_factory(congestion);
     Ok(config)
 }
 
@@ -109,6 +114,7 @@ fn transport_config(limits: &TransportLimits, congestion: Congestion) -> Result<
 pub(crate) struct Quinn {
     endpoint: quinn_proto::Endpoint,
     transport: Arc<TransportConfig>,
+    closing: Closing,
     connections: Vec<Option<Connection>>,
     generation: u32,
     events: VecDeque<(ConnectionKey, Event)>,
@@ -155,6 +161,7 @@ impl Quinn {
         Self {
             endpoint: quinn_proto::Endpoint::new(Arc::new(endpoint), config.server.clone().map(Arc::new), !may_fragment, None),
             transport: config.transport.clone(),
+            closing: config.closing.clone(),
             connections: Vec::new(),
             generation: 0,
             events: VecDeque::new(),
@@ -340,9 +347,13 @@ impl Transport for Quinn {
             buffer.extend_from_slice(&data);
             return Some(from_transmit(&transmit));
         }
+        let closing = self.closing.clone();
         while let Some(&key) = self.sending.front() {
             if let Some(connection) = self.connection(key) {
-                if let Some(transmit) = connection.inner.poll_transmit(now, max_segments, buffer) {
+                closing.set(connection.closed);
+                let transmit = connection.inner.poll_transmit(now, max_segments, buffer);
+                closing.set(false);
+                if let Some(transmit) = transmit {
                     // A long transfer must not hold up the others: after some trains the next connection has its turn.
                     connection.trains += 1;
                     if connection.trains >= TRAINS_PER_TURN {

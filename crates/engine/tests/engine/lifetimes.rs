@@ -113,6 +113,24 @@ fn client_gone_in_mid_body_frees_the_producer() {
 }
 
 #[test]
+fn dropped_worker_drops_what_runs_on_it() {
+    for protocol in PROTOCOLS {
+        let alive = Rc::new(Cell::new(0));
+        let made = alive.clone();
+        let mut bench = Bench::new(1, &Config::default(), |_| {
+            let alive = made.clone();
+            move |_, responder: Responder| responder.send(Response::new(StatusCode::OK).with_body(Body::stream(Endless::new(&alive))))
+        });
+        let mut connection = bench.connect(protocol);
+        let response = bench.run(async move { (connection.send(get("/")).await.unwrap(), connection) });
+        assert_eq!(alive.get(), 1, "{protocol}");
+        bench.servers.clear();
+        assert_eq!(alive.get(), 0, "{protocol}: a future outlived its worker");
+        drop(response);
+    }
+}
+
+#[test]
 fn slow_reader_holds_the_producer_back() {
     for protocol in PROTOCOLS {
         let produced = Rc::new(Cell::new(0_u64));
@@ -212,8 +230,11 @@ fn shutdown_ends_with_its_grace() {
             |_, responder: Responder| responder.respond(std::future::pending())
         });
         let mut connection = bench.connect(protocol);
+        let told = Rc::new(Cell::new(false));
+        let mark = told.clone();
         bench.client.handle().spawn(async move {
             assert!(fetch(&mut connection, get("/")).await.is_err(), "{protocol}");
+            mark.set(true);
         });
         let requests = |stats: &Stats| stats.requests_http1.value() + stats.requests_http2.value() + stats.requests_http3.value();
         bench.turn_until(|bench| bench.count(requests) == 1);
@@ -226,5 +247,8 @@ fn shutdown_ends_with_its_grace() {
         assert!(!bench.servers[0].is_finished(), "{protocol}: grace was cut short");
         bench.skip(Duration::from_secs(2));
         bench.turn_until(|bench| bench.servers[0].is_finished());
+        // The client is told: on this clock nothing of its own times out.
+        bench.servers.clear();
+        bench.turn_until(|_| told.get());
     }
 }

@@ -1,0 +1,95 @@
+//! Congestion controllers that let a connection's last packet out.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use quinn_proto::RttEstimator;
+use quinn_proto::congestion::{BbrConfig, Controller, ControllerFactory, ControllerMetrics, CubicConfig, NewRenoConfig};
+
+use crate::config::Congestion;
+
+/// More than any connection has in flight, and so much that the library does not pace.
+const UNLIMITED: u64 = 1 << 40;
+
+/// Set while the endpoint takes packets from a closed connection.
+///
+/// The library holds CONNECTION_CLOSE back as it does data when the window is full, and then the peer has to wait for its own
+/// time-out. RFC 9002, section 7 limits packets in flight, which those that hold only such a frame are not (section 2).
+#[derive(Clone, Default)]
+pub(super) struct Closing(Arc<AtomicBool>);
+
+impl Closing {
+    pub(super) fn set(&self, closing: bool) {
+        self.0.store(closing, Ordering::Relaxed);
+    }
+}
+
+/// The factory of `congestion`, whose controllers obey `closing`.
+pub(super) fn factory(congestion: Congestion, closing: Closing) -> Arc<dyn ControllerFactory + Send + Sync> {
+    let inner: Arc<dyn ControllerFactory + Send + Sync> = match congestion {
+        Congestion::Cubic => Arc::new(CubicConfig::default()),
+        Congestion::NewReno => Arc::new(NewRenoConfig::default()),
+        Congestion::Bbr => Arc::new(BbrConfig::default()),
+    };
+    Arc::new(Factory { inner, closing })
+}
+
+struct Factory {
+    inner: Arc<dyn ControllerFactory + Send + Sync>,
+    closing: Closing,
+}
+
+impl ControllerFactory for Factory {
+    fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
+        Box::new(Closable { inner: self.inner.clone().build(now, current_mtu), closing: self.closing.clone() })
+    }
+}
+
+struct Closable {
+    inner: Box<dyn Controller>,
+    closing: Closing,
+}
+
+impl Controller for Closable {
+    fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
+        self.inner.on_sent(now, bytes, last_packet_number);
+    }
+
+    fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, app_limited: bool, rtt: &RttEstimator) {
+        self.inner.on_ack(now, sent, bytes, app_limited, rtt);
+    }
+
+    fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, largest_packet_num_acked: Option<u64>) {
+        self.inner.on_end_acks(now, in_flight, app_limited, largest_packet_num_acked);
+    }
+
+    fn on_congestion_event(&mut self, now: Instant, sent: Instant, is_persistent_congestion: bool, lost_bytes: u64) {
+        self.inner.on_congestion_event(now, sent, is_persistent_congestion, lost_bytes);
+    }
+
+    fn on_mtu_update(&mut self, new_mtu: u16) {
+        self.inner.on_mtu_update(new_mtu);
+    }
+
+    fn window(&self) -> u64 {
+        if self.closing.0.load(Ordering::Relaxed) { UNLIMITED } else { self.inner.window() }
+    }
+
+    fn metrics(&self) -> ControllerMetrics {
+        self.inner.metrics()
+    }
+
+    fn clone_box(&self) -> Box<dyn Controller> {
+        Box::new(Self { inner: self.inner.clone_box(), closing: self.closing.clone() })
+    }
+
+    fn initial_window(&self) -> u64 {
+        self.inner.initial_window()
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self.inner.into_any()
+    }
+}
