@@ -343,7 +343,8 @@ mod tests {
         assert!(missing.contains("missing field `down`"), "{missing}");
         let broken = Profile::from_toml("name = \"x\"\nup = [\n").unwrap_err().to_string();
         assert!(!broken.contains('\n'), "{broken}");
-        assert!(error_of("delay_ms = \"long\"").starts_with("line 3: invalid type"), "{}", error_of("delay_ms = \"long\""));
+        let mistyped = error_of("delay_ms = \"long\"");
+        assert!(mistyped.starts_with("line 3: delay_ms: invalid type"), "{mistyped}");
     }
 
     #[test]
