@@ -61,8 +61,14 @@ pub struct TransportLimits {
     /// Bytes that a peer may send on all streams ahead of their being read: the most that a connection holds of what it
     /// received. Default 4 MiB.
     pub connection_window_bytes: u64,
-    /// Bytes sent and not yet acknowledged, or waiting to be sent: the most that a connection holds for sending. Default 4 MiB.
+    /// Bytes sent and not yet acknowledged, or waiting in the transport. Default 4 MiB. Besides them each stream holds the piece of
+    /// its body that is next: what the handler gave as one piece, or up to 64 KiB of a body that produces more.
     pub send_window_bytes: u64,
+    /// Handshakes that a worker has open before it asks new clients to prove their address (Retry), which costs them a round
+    /// trip and an attacker with forged addresses everything. Some 50 KiB each. Default 1,000.
+    pub open_handshakes: usize,
+    /// QUIC connections that a worker has at the most; more are refused. Default 100,000.
+    pub connections: usize,
     /// After this long without a packet a connection is dropped. Default 30 s.
     pub idle_timeout: Duration,
 }
@@ -74,6 +80,8 @@ impl Default for TransportLimits {
             stream_window_bytes: 1 << 20,
             connection_window_bytes: 4 << 20,
             send_window_bytes: 4 << 20,
+            open_handshakes: 1_000,
+            connections: 100_000,
             idle_timeout: Duration::from_secs(30),
         }
     }
@@ -86,9 +94,10 @@ pub struct Config {
     pub transport: TransportLimits,
     /// The controller for QUIC, and for TCP on sockets that accept it. Default CUBIC.
     pub congestion: Congestion,
-    /// A TCP connection on which nothing moves for this long, and for which no handler is at work, is closed. Default 30 s.
+    /// A TCP connection on which nothing moves for this long is closed, unless a handler is at work for it. It is also the most
+    /// that the head of an HTTP/1.1 request may take. Default 30 s.
     pub idle_timeout: Duration,
-    /// The most that the TLS handshake, and the head of an HTTP/1.1 request, may take. Default 10 s.
+    /// The most that the TLS handshake over TCP may take. Default 10 s.
     pub head_timeout: Duration,
     /// The most bytes of a request's field section, as RFC 9114, section 4.2.2 counts them. Default 64 KiB.
     pub field_section_bytes: u32,

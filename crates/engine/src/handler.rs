@@ -85,10 +85,16 @@ impl Responder {
             .await;
             match response {
                 Some(response) => self.send_now(response),
-                // There is nobody to answer.
-                None => drop(self.exchange.take()),
+                None => self.abandon(),
             }
         });
+    }
+
+    /// There is nobody to answer. HTTP/1.1 and HTTP/3 have noticed that themselves.
+    fn abandon(&mut self) {
+        if let Some(Exchange::Http2(exchange)) = self.exchange.take() {
+            exchange.abandon();
+        }
     }
 
     /// Ready when the peer has given up on the response, so that work for it can stop.

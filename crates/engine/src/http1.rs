@@ -111,14 +111,15 @@ impl Service<hyper::Request<hyper::body::Incoming>> for Requests {
         let (head, body) = request.into_parts();
         self.context.stats.requests_http1.add(1);
         let exchange = Rc::new(Http1Exchange::default());
+        let guard = self.activity.begin_exchange();
         let answer = Answer {
             exchange: exchange.clone(),
             method: head.method.clone(),
             alt_svc: self.alt_svc.clone(),
-            guard: Some(self.activity.begin_exchange()),
+            guard: Some(guard.clone()),
             context: self.context.clone(),
         };
-        let body = Incoming::http1(body, Some(self.unread.clone()));
+        let body = Incoming::http1(body, Some(Http1Server { unread: self.unread.clone(), guard }));
         if !is_target(&head.method, &head.uri) {
             self.context.stats.requests_refused.add(1);
             exchange.respond(Response::new(StatusCode::BAD_REQUEST));
@@ -136,6 +137,13 @@ fn is_target(method: &Method, uri: &Uri) -> bool {
         None => method == Method::CONNECT,
         Some(target) => target.as_str().starts_with('/') || (target == "*" && method == Method::OPTIONS),
     }
+}
+
+/// What the content of a request tells its connection.
+pub(crate) struct Http1Server {
+    /// Set when the content is given up before its end.
+    pub(crate) unread: Rc<Cell<bool>>,
+    pub(crate) guard: Rc<ExchangeGuard>,
 }
 
 /// Where the handler leaves its response for the connection.
@@ -177,7 +185,7 @@ struct Answer {
     exchange: Rc<Http1Exchange>,
     method: Method,
     alt_svc: Option<HeaderValue>,
-    guard: Option<ExchangeGuard>,
+    guard: Option<Rc<ExchangeGuard>>,
     context: Rc<Context>,
 }
 
@@ -191,6 +199,9 @@ impl Future for Answer {
             return Poll::Pending;
         };
         this.context.prepare(&this.method, this.alt_svc.as_ref(), &mut response);
+        if let Some(guard) = &this.guard {
+            guard.set_answered();
+        }
         let body = GuardedBody {
             body: response.body,
             is_chunked: response.headers.contains_key(TRAILER),
@@ -220,7 +231,7 @@ struct GuardedBody {
     /// Trailers follow, so the length must not be announced even if it is known.
     is_chunked: bool,
     context: Rc<Context>,
-    _guard: Option<ExchangeGuard>,
+    _guard: Option<Rc<ExchangeGuard>>,
 }
 
 impl Drop for GuardedBody {

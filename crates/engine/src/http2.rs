@@ -44,6 +44,7 @@ where
     };
     let mut shutdown = context.shutdown.subscribe();
     let mut finishing = false;
+    let mut end = Outcome::Done;
     loop {
         let accepted = poll_fn(|cx| {
             if !finishing && shutdown.poll(cx).is_ready() {
@@ -68,13 +69,14 @@ where
                 dispatch(request, exchange, peer);
             }
             Ok(Some(Err(error))) => return outcome(&error),
-            Ok(None) => return Outcome::Done,
+            Ok(None) => return end,
             Err(()) if finishing => return Outcome::TimedOut,
             Err(()) => {
                 // RFC 9113, section 6.8: an endpoint that closes a connection SHOULD first say GOAWAY.
                 connection.abrupt_shutdown(Reason::NO_ERROR);
                 // What the peer does with it decides whether this ends now or at the next time-out.
                 finishing = true;
+                end = Outcome::TimedOut;
                 watchdog.restart();
             }
         }
@@ -85,7 +87,13 @@ fn dispatch(request: http::Request<h2::RecvStream>, exchange: Http2Exchange, pee
     let (head, body) = request.into_parts();
     let context = exchange.context.clone();
     context.stats.requests_http2.add(1);
-    let request = Request { method: head.method, uri: head.uri, headers: head.headers, peer, body: Incoming::http2(body) };
+    let request = Request {
+        method: head.method,
+        uri: head.uri,
+        headers: head.headers,
+        peer,
+        body: Incoming::http2(body, Some(exchange.guard.clone())),
+    };
     context.handler.handle(request, Responder::http2(exchange, context.handle.clone()));
 }
 
@@ -98,12 +106,13 @@ pub(crate) struct Http2Exchange {
     respond: SendResponse<Bytes>,
     method: Method,
     alt_svc: Option<HeaderValue>,
-    guard: ExchangeGuard,
+    guard: Rc<ExchangeGuard>,
     context: Rc<Context>,
 }
 
 impl Http2Exchange {
     pub(crate) fn respond(mut self, mut response: Response) {
+        self.guard.set_answered();
         let has_content = self.context.prepare(&self.method, self.alt_svc.as_ref(), &mut response);
         let mut head = http::Response::new(());
         *head.status_mut() = response.status;
@@ -127,13 +136,17 @@ impl Http2Exchange {
         }
         let context = self.context.clone();
         context.handle.spawn(async move {
-            let sent = pump(&mut stream, body).await;
+            let sent = pump(&mut stream, body, Some(&self.guard)).await;
             if let Err(reason) = sent {
                 self.context.stats.requests_aborted.add(1);
                 stream.send_reset(reason);
             }
-            drop(self.guard);
         });
+    }
+
+    /// The peer has gone before it was answered.
+    pub(crate) fn abandon(self) {
+        self.context.stats.requests_aborted.add(1);
     }
 
     pub(crate) fn poll_closed(&mut self, cx: &mut TaskContext<'_>) -> Poll<()> {
@@ -142,7 +155,9 @@ impl Http2Exchange {
 }
 
 /// Moves a body into a stream at the pace that the peer allows.
-pub(crate) async fn pump(stream: &mut SendStream<Bytes>, body: Body) -> Result<(), Reason> {
+///
+/// `guard`: told when it is the peer that is waited for.
+pub(crate) async fn pump(stream: &mut SendStream<Bytes>, body: Body, guard: Option<&ExchangeGuard>) -> Result<(), Reason> {
     let mut body = pin!(body);
     loop {
         let frame = poll_fn(|cx| {
@@ -161,7 +176,14 @@ pub(crate) async fn pump(stream: &mut SendStream<Bytes>, body: Body) -> Result<(
             Ok(mut data) => {
                 while !data.is_empty() {
                     stream.reserve_capacity(data.len());
-                    let capacity = poll_fn(|cx| poll_capacity(stream, cx)).await?;
+                    let capacity = poll_fn(|cx| {
+                        let capacity = poll_capacity(stream, cx);
+                        if let Some(guard) = guard {
+                            guard.set_outbound_waiting(capacity.is_pending());
+                        }
+                        capacity
+                    })
+                    .await?;
                     let chunk = data.split_to(capacity.min(data.len()));
                     let last = data.is_empty() && body.is_end_stream();
                     stream.send_data(chunk, last).map_err(|_| Reason::CANCEL)?;

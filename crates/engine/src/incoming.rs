@@ -1,6 +1,5 @@
 //! Content that the peer sends.
 
-use std::cell::Cell;
 use std::fmt;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -10,7 +9,9 @@ use bytes::Bytes;
 use http_body::{Body as _, Frame, SizeHint};
 
 use crate::BodyError;
+use crate::http1::Http1Server;
 use crate::http3::Stream;
+use crate::tcp::ExchangeGuard;
 
 /// The content of a message that arrives: data frames, then trailers if there are any.
 ///
@@ -21,12 +22,8 @@ pub struct Incoming {
 
 enum Content {
     Empty,
-    Http1 {
-        body: hyper::body::Incoming,
-        /// Set when the content is given up before its end.
-        unread: Option<Rc<Cell<bool>>>,
-    },
-    Http2(h2::RecvStream),
+    Http1 { body: hyper::body::Incoming, server: Option<Http1Server> },
+    Http2 { body: h2::RecvStream, guard: Option<Rc<ExchangeGuard>> },
     Http3(Rc<Stream>),
 }
 
@@ -35,12 +32,14 @@ impl Incoming {
         Self { content: Content::Empty }
     }
 
-    pub(crate) fn http1(body: hyper::body::Incoming, unread: Option<Rc<Cell<bool>>>) -> Self {
-        Self { content: Content::Http1 { body, unread } }
+    /// `server`: where the content is a request's.
+    pub(crate) fn http1(body: hyper::body::Incoming, server: Option<Http1Server>) -> Self {
+        Self { content: Content::Http1 { body, server } }
     }
 
-    pub(crate) fn http2(body: h2::RecvStream) -> Self {
-        Self { content: if body.is_end_stream() { Content::Empty } else { Content::Http2(body) } }
+    /// `guard`: where the content is a request's.
+    pub(crate) fn http2(body: h2::RecvStream, guard: Option<Rc<ExchangeGuard>>) -> Self {
+        Self { content: if body.is_end_stream() { Content::Empty } else { Content::Http2 { body, guard } } }
     }
 
     pub(crate) fn http3(stream: Rc<Stream>) -> Self {
@@ -55,11 +54,24 @@ impl http_body::Body for Incoming {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let frame = match &mut self.content {
             Content::Empty => None,
-            Content::Http1 { body, .. } => ready!(Pin::new(body).poll_frame(cx)).map(|frame| frame.map_err(Into::into)),
-            Content::Http2(body) => ready!(poll_http2(body, cx)),
+            Content::Http1 { body, server } => {
+                let frame = Pin::new(body).poll_frame(cx);
+                if let Some(server) = server {
+                    server.guard.set_inbound_waiting(frame.is_pending());
+                }
+                ready!(frame).map(|frame| frame.map_err(Into::into))
+            }
+            Content::Http2 { body, guard } => {
+                let frame = poll_http2(body, cx);
+                if let Some(guard) = guard {
+                    guard.set_inbound_waiting(frame.is_pending());
+                }
+                ready!(frame)
+            }
             Content::Http3(stream) => ready!(stream.poll_inbound(cx)).map(|frame| frame.map_err(Into::into)),
         };
         if !matches!(frame, Some(Ok(_))) {
+            // What was there knows that it has ended, so dropping it tells nobody.
             self.content = Content::Empty;
         }
         Poll::Ready(frame)
@@ -69,7 +81,7 @@ impl http_body::Body for Incoming {
         match &self.content {
             Content::Empty => true,
             Content::Http1 { body, .. } => body.is_end_stream(),
-            Content::Http2(body) => body.is_end_stream(),
+            Content::Http2 { body, .. } => body.is_end_stream(),
             Content::Http3(stream) => stream.inbound_is_over(),
         }
     }
@@ -78,7 +90,7 @@ impl http_body::Body for Incoming {
         match &self.content {
             Content::Empty => SizeHint::with_exact(0),
             Content::Http1 { body, .. } => body.size_hint(),
-            Content::Http2(_) | Content::Http3(_) => SizeHint::default(),
+            Content::Http2 { .. } | Content::Http3(_) => SizeHint::default(),
         }
     }
 }
@@ -101,7 +113,13 @@ fn poll_http2(body: &mut h2::RecvStream, cx: &mut Context<'_>) -> Poll<Option<Re
 impl Drop for Incoming {
     fn drop(&mut self) {
         match &self.content {
-            Content::Http1 { body, unread: Some(unread) } if !body.is_end_stream() => unread.set(true),
+            Content::Http1 { body, server: Some(server) } => {
+                server.guard.set_inbound_waiting(false);
+                if !body.is_end_stream() {
+                    server.unread.set(true);
+                }
+            }
+            Content::Http2 { guard: Some(guard), .. } => guard.set_inbound_waiting(false),
             Content::Http3(stream) => stream.discard_inbound(),
             _ => {}
         }
@@ -113,7 +131,7 @@ impl fmt::Debug for Incoming {
         let content = match &self.content {
             Content::Empty => "empty",
             Content::Http1 { .. } => "HTTP/1.1",
-            Content::Http2(_) => "HTTP/2",
+            Content::Http2 { .. } => "HTTP/2",
             Content::Http3(_) => "HTTP/3",
         };
         f.debug_tuple("Incoming").field(&content).finish()

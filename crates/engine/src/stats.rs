@@ -52,8 +52,10 @@ counters! {
     tcp_protocol_errors,
     /// QUIC connections accepted.
     quic_accepted,
-    /// QUIC connections refused.
+    /// QUIC connections refused, because there are too many or the handshake was malformed.
     quic_refused,
+    /// QUIC clients asked to prove their address (Retry), because many handshakes were open.
+    quic_retries_sent,
     /// QUIC connections whose handshake was completed.
     quic_connected,
     /// QUIC connections open now, those in their handshake included.
@@ -82,8 +84,10 @@ counters! {
     datagrams_unsent,
     /// Version Negotiation packets sent.
     version_negotiations_sent,
-    /// Stateless resets and refusals sent.
+    /// Stateless resets, refusals and Retry packets sent.
     stateless_answers_sent,
+    /// Answers to datagrams of no connection that were dropped because too many waited to be sent.
+    stateless_answers_dropped,
     /// Datagrams passed to the worker that their connection ID names.
     strays_passed_on,
     /// Datagrams for another worker that were dropped because its mailbox was full.

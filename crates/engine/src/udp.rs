@@ -1,7 +1,7 @@
 //! A UDP socket with batched receive, GRO, GSO and ECN.
 
 use std::io::{self, IoSliceMut};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 
 use bytes::BytesMut;
@@ -108,7 +108,11 @@ impl UdpSocket {
 
 /// IPv4 addresses as such, also where an IPv6 socket received from them.
 pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
+    match address.ip().to_canonical() {
+        ip @ IpAddr::V4(_) => SocketAddr::new(ip, address.port()),
+        // As it is: a link-local address needs its scope.
+        IpAddr::V6(_) => address,
+    }
 }
 
 /// IPv4 addresses in the form that an IPv6 socket sends to.

@@ -103,6 +103,13 @@ pub struct Worker {
     quic: Vec<QuicSocket>,
     buffers: ReceiveBuffers,
     drain: Option<Drain>,
+    /// Counts turns. Each begins with another listener, so that a flood on one does not use up what is for all.
+    first: usize,
+}
+
+/// The numbers below `length`, beginning with another one each time that `turn` grows.
+fn rotated(turn: usize, length: usize) -> impl Iterator<Item = usize> {
+    (0..length).map(move |index| (turn % length + index) % length)
 }
 
 /// A UDP socket and the connections on it.
@@ -146,6 +153,7 @@ impl Worker {
             quic: Vec::new(),
             buffers: ReceiveBuffers::new(),
             drain: None,
+            first: 0,
         })
     }
 
@@ -218,9 +226,11 @@ impl Worker {
     pub fn turn(&mut self, now: Instant) -> io::Result<()> {
         let wakeup = self.wakeup.clone();
         let _in_turn = TurnGuard::enter(&wakeup);
-        self.context.handle.set_now(now);
+        self.context.handle.begin_turn(now);
+        self.first = self.first.wrapping_add(1);
         let mut left = self.context.config.budget;
         let mut more_events = self.reactor.poll(Some(Duration::ZERO))?;
+        self.wakeup.rearm();
         self.timers.advance(now);
         self.quic.iter_mut().for_each(|quic| quic.http3.transport.handle_timeout(now));
         self.take_mail(now);
@@ -234,10 +244,13 @@ impl Worker {
                 break;
             }
         }
-        self.quic.iter_mut().for_each(|quic| quic.send(now, &mut left.sends, &self.context.stats));
+        for index in rotated(self.first, self.quic.len()) {
+            self.quic[index].send(now, &mut left.sends, &self.context.stats);
+        }
         self.drain(now);
         // Sending may have raised events, and what was not done for want of budget waits.
         more_events |= self.has_work(&self.context.config.budget) || self.quic.iter().any(QuicSocket::can_send);
+        more_events |= self.context.handle.has_deferred();
         if more_events {
             self.wakeup.notify_descriptor()?;
         }
@@ -283,7 +296,8 @@ impl Worker {
     fn accept(&mut self, left: &mut Budget) {
         // The sleep of a pause wakes the worker by its timer; there is no future to wake.
         let mut cx = TaskContext::from_waker(Waker::noop());
-        for listener in &mut self.tcp {
+        for index in rotated(self.first, self.tcp.len()) {
+            let listener = &mut self.tcp[index];
             listener.poll_pause(&mut cx);
             if listener.is_ready() {
                 left.accepts -= listener.accept(left.accepts, &self.context);
@@ -292,8 +306,9 @@ impl Worker {
     }
 
     fn receive(&mut self, now: Instant, left: &mut Budget) {
-        let Self { quic, buffers, group, context, number, .. } = self;
-        for (index, quic) in quic.iter_mut().enumerate() {
+        let Self { quic, buffers, group, context, number, first, .. } = self;
+        for index in rotated(*first, quic.len()) {
+            let quic = &mut quic[index];
             while left.receive_batches > 0 && quic.udp.is_readable() {
                 left.receive_batches -= 1;
                 let transport = &mut quic.http3.transport;

@@ -52,19 +52,32 @@ struct Stop {
 }
 
 /// Counts a running worker; its end, a panic included, is noticed.
-struct Running(Arc<Stop>);
+struct Running {
+    stop: Arc<Stop>,
+    group: Group,
+}
 
 impl Running {
-    fn new(stop: Arc<Stop>) -> Self {
+    fn new(stop: Arc<Stop>, group: Group) -> Self {
         stop.running.fetch_add(1, Ordering::AcqRel);
-        Self(stop)
+        Self { stop, group }
+    }
+
+    /// This worker has failed. The others would go on with a part of the connections missing: whoever supervises the process
+    /// starts it anew.
+    fn fail(&self) {
+        self.stop.begin(Duration::ZERO);
+        self.group.wake_all();
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0.running.fetch_sub(1, Ordering::AcqRel);
-        self.0.ended.notify_waiters();
+        if std::thread::panicking() {
+            self.fail();
+        }
+        self.stop.running.fetch_sub(1, Ordering::AcqRel);
+        self.stop.ended.notify_waiters();
     }
 }
 
@@ -103,15 +116,10 @@ impl Workers {
         let mut workers = Self { group, threads: Vec::new(), stop: Arc::default() };
         for (number, share) in shares.into_iter().enumerate() {
             let (group, identity, config, handler) = (workers.group.clone(), identity.cloned(), config.clone(), handler.clone());
-            let running = Running::new(workers.stop.clone());
+            let running = Running::new(workers.stop.clone(), group.clone());
             let run = move || {
-                let result = run_worker(number, &group, config, handler(number), share, identity.as_ref(), &running.0);
-                if result.is_err() {
-                    // The others would go on with a part of the connections missing: whoever supervises the process starts it anew.
-                    running.0.begin(Duration::ZERO);
-                    group.wake_all();
-                }
-                result
+                let result = run_worker(number, &group, config, handler(number), share, identity.as_ref(), &running.stop);
+                result.inspect_err(|_| running.fail())
             };
             let thread = std::thread::Builder::new().name(format!("worker-{number}")).spawn(run);
             workers.threads.push(thread.inspect_err(|_| workers.shut_down(Duration::ZERO))?);

@@ -245,12 +245,12 @@ impl Connection {
                     Some(data) if !ends => stream.send_data(data, true).map_err(|error| exchange(&error))?,
                     Some(_) => {}
                     None => self.handle.spawn(async move {
-                        if let Err(reason) = pump(&mut stream, body).await {
+                        if let Err(reason) = pump(&mut stream, body, None).await {
                             stream.send_reset(reason);
                         }
                     }),
                 }
-                response.await.map(|response| response.map(Incoming::http2)).map_err(|error| exchange(&error))
+                response.await.map(|response| response.map(|body| Incoming::http2(body, None))).map_err(|error| exchange(&error))
             }
             Sender::Http3(connection) => {
                 let (head, body) = request.into_parts();

@@ -29,7 +29,7 @@ pub(super) struct Connection {
     dirty: Rc<Dirty>,
     requests: HashMap<StreamId, Exchange, rustc_hash::FxBuildHasher>,
     /// Our unidirectional streams, and what the transport has not taken of them.
-    uni: HashMap<UniStream, (StreamId, VecDeque<Bytes>)>,
+    uni: HashMap<UniStream, OwnUni>,
     /// Requests that wait until the peer allows another stream.
     waiting: VecDeque<Rc<Stream>>,
     /// Streams whose last byte was handed over and not yet acknowledged.
@@ -112,7 +112,7 @@ impl Connection {
 
     /// Whether all that was promised is done after [`Connection::go_away`].
     pub(super) fn is_drained(&self) -> bool {
-        self.draining && self.requests.is_empty() && self.unacknowledged == 0
+        self.draining && self.requests.is_empty() && self.h3.open_streams() == 0 && self.unacknowledged == 0
     }
 
     pub(super) fn on_acknowledged(&mut self) {
@@ -123,11 +123,15 @@ impl Connection {
     pub(super) fn on_available(&mut self, transport: &mut impl Transport) {
         self.write_uni(transport);
         while let Some(stream) = self.waiting.pop_front() {
-            if !self.open(transport, &stream) {
+            if stream.is_discarding() {
+                // Given up before it began.
+                stream.on_closed();
+            } else if self.open(transport, &stream) {
+                self.flush(transport, &stream);
+            } else {
                 self.waiting.push_front(stream);
                 break;
             }
-            self.flush(transport, &stream);
         }
     }
 
@@ -172,6 +176,12 @@ impl Connection {
     pub(super) fn on_stopped(&mut self, transport: &mut impl Transport, id: StreamId, code: u64) -> Result<(), ConnectionError> {
         self.h3.handle_stop_sending(id, code)?;
         self.on_events(transport);
+        //= RFC 9000 section 3.5
+        //# An endpoint that receives a STOP_SENDING frame MUST send a RESET_STREAM frame if the stream is in the "Ready" or "Send" state.
+        // Done before its end was sent, the stream still has bytes that nobody wants.
+        if id.is_bidi() && self.requests.get(&id).is_none_or(|exchange| exchange.sent) && transport.reset(self.key, id, code) {
+            self.unacknowledged = self.unacknowledged.saturating_sub(1);
+        }
         Ok(())
     }
 
@@ -197,7 +207,9 @@ impl Connection {
     /// Carries out what a handle did to its stream.
     pub(super) fn on_dirty(&mut self, transport: &mut impl Transport, stream: &Rc<Stream>) -> Result<(), ConnectionError> {
         if stream.id.get().is_none() && !self.open(transport, stream) {
-            self.waiting.push_back(stream.clone());
+            if !stream.is_waiting.replace(true) {
+                self.waiting.push_back(stream.clone());
+            }
             return Ok(());
         }
         self.flush(transport, stream);
@@ -242,19 +254,17 @@ impl Connection {
                 }
                 Event::Finished { stream } => self.on_inbound_end(stream, Ok(())),
                 Event::Reset { stream, code } => {
-                    self.on_inbound_end(stream, Err(StreamError::Reset(code)));
-                    // A server has nothing to answer to half a request.
+                    // A server has nothing to answer to half a request. What it has answered already stays.
                     if self.client.is_none() {
                         self.abort(transport, stream, ErrorCode::H3_REQUEST_CANCELLED);
                     }
+                    self.on_inbound_end(stream, Err(StreamError::Reset(code)));
                 }
                 Event::StreamError { stream, code, reason } => self.on_stream_error(transport, stream, code, reason),
                 Event::StopSending { stream, .. } => {
                     if let Some(exchange) = self.requests.get_mut(&stream)
                         && !exchange.sent
                     {
-                        exchange.wire.clear();
-                        exchange.stream.on_closed();
                         self.abort(transport, stream, ErrorCode::H3_REQUEST_CANCELLED);
                     }
                 }
@@ -322,19 +332,20 @@ impl Connection {
     }
 
     fn on_stream_error(&mut self, transport: &mut impl Transport, id: StreamId, code: ErrorCode, reason: &'static str) {
-        if self.client.is_none() {
+        if self.client.is_none() && !self.requests.contains_key(&id) {
+            if code == ErrorCode::H3_EXCESSIVE_LOAD {
+                return self.refuse(transport, id, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, code);
+            }
             self.context.stats.requests_refused.add(1);
         }
-        if self.client.is_none() && code == ErrorCode::H3_EXCESSIVE_LOAD && !self.requests.contains_key(&id) {
-            return self.refuse(transport, id, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, code);
-        }
         self.stop(transport, id, code);
-        self.on_inbound_end(id, Err(StreamError::Malformed(reason)));
         self.abort(transport, id, code);
+        self.on_inbound_end(id, Err(StreamError::Malformed(reason)));
     }
 
     /// Answers a request that no handler gets to see.
     fn refuse(&mut self, transport: &mut impl Transport, id: StreamId, status: StatusCode, code: ErrorCode) {
+        self.context.stats.requests_refused.add(1);
         self.stop(transport, id, code);
         let stream = Stream::new(self.key, Some(id), Method::GET, self.dirty.clone());
         let mut exchange = Exchange::new(stream.clone());
@@ -351,15 +362,16 @@ impl Connection {
 
     /// Resets our side of a stream, if it is not done.
     fn abort(&mut self, transport: &mut impl Transport, id: StreamId, code: ErrorCode) {
-        let open = self.requests.get_mut(&id).is_none_or(|exchange| !std::mem::replace(&mut exchange.sent, true));
-        if open {
-            transport.reset(self.key, id, code.0);
-            self.h3.finish_sending(id);
+        if let Some(exchange) = self.requests.get_mut(&id) {
+            exchange.wire.clear();
+            exchange.stream.on_closed();
+            if std::mem::replace(&mut exchange.sent, true) {
+                return self.forget_if_done(id);
+            }
             self.context.stats.requests_aborted.add(1);
         }
-        if let Some(exchange) = self.requests.get(&id) {
-            exchange.stream.on_closed();
-        }
+        transport.reset(self.key, id, code.0);
+        self.h3.finish_sending(id);
         self.forget_if_done(id);
     }
 
@@ -416,22 +428,27 @@ impl Connection {
         self.write_uni(transport);
     }
 
-    /// Writes our control and QPACK streams, opening each at its first bytes.
+    /// Writes our control and QPACK streams, opening each as soon as there are bytes for it and the peer allows.
     fn write_uni(&mut self, transport: &mut impl Transport) {
         while let Some((kind, bytes)) = self.h3.poll_uni_write() {
-            if let Some((_, queue)) = self.uni.get_mut(&kind) {
-                queue.push_back(bytes);
-            } else if let Some(id) = transport.open(self.key, Dir::Uni) {
-                self.uni.insert(kind, (id, VecDeque::from([bytes])));
-            }
+            self.uni.entry(kind).or_default().queue.push_back(bytes);
         }
-        for (id, queue) in self.uni.values_mut() {
-            if !queue.is_empty() {
+        for uni in self.uni.values_mut().filter(|uni| !uni.queue.is_empty()) {
+            uni.id = uni.id.or_else(|| transport.open(self.key, Dir::Uni));
+            if let Some(id) = uni.id {
                 // What is left is written at the next `Writable` event.
-                transport.write(self.key, *id, queue);
+                transport.write(self.key, id, &mut uni.queue);
             }
         }
     }
+}
+
+/// A unidirectional stream of ours.
+#[derive(Default)]
+struct OwnUni {
+    /// `None` until the peer allows the stream.
+    id: Option<StreamId>,
+    queue: VecDeque<Bytes>,
 }
 
 impl Exchange {

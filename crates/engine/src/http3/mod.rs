@@ -26,6 +26,9 @@ use crate::transport::{Closed, ConnectionKey, Event, Transport};
 /// How long after the announcement of a shutdown requests are still taken, so that those on their way are not refused.
 const DRAIN_NOTICE: Duration = Duration::from_millis(250);
 
+/// How long after the last request was named connections that are done are closed.
+const CLOSE_DELAY: Duration = Duration::from_millis(20);
+
 /// The HTTP/3 side of one UDP socket.
 pub(crate) struct Http3<T> {
     pub(crate) transport: T,
@@ -42,7 +45,8 @@ enum Shutdown {
     No,
     /// Announced; the last request is named at this time.
     Announced(Instant),
-    Final,
+    /// Named. Connections that are done close from this time on, so that GOAWAY is on its way before.
+    Final(Instant),
 }
 
 impl<T: Transport> Http3<T> {
@@ -72,19 +76,24 @@ impl<T: Transport> Http3<T> {
                 break;
             }
         }
-        if let Shutdown::Announced(until) = self.shutdown
-            && now >= until
-        {
-            self.shutdown = Shutdown::Final;
-            for connection in self.connections.values_mut() {
-                connection.go_away(&mut self.transport, true);
+        self.proceed_with_shutdown(now);
+    }
+
+    fn proceed_with_shutdown(&mut self, now: Instant) {
+        match self.shutdown {
+            Shutdown::Announced(until) if now >= until => {
+                self.shutdown = Shutdown::Final(now + CLOSE_DELAY);
+                for connection in self.connections.values_mut() {
+                    connection.go_away(&mut self.transport, true);
+                }
             }
-        }
-        if self.shutdown == Shutdown::Final {
-            let drained: Vec<_> = self.connections.iter().filter(|(_, c)| c.is_drained()).map(|(key, _)| *key).collect();
-            for key in drained {
-                self.close(now, key, ErrorCode::H3_NO_ERROR, "");
+            Shutdown::Final(from) if now >= from => {
+                let drained: Vec<_> = self.connections.iter().filter(|(_, c)| c.is_drained()).map(|(key, _)| *key).collect();
+                for key in drained {
+                    self.close(now, key, ErrorCode::H3_NO_ERROR, "");
+                }
             }
+            Shutdown::No | Shutdown::Announced(_) | Shutdown::Final(_) => {}
         }
     }
 
@@ -95,7 +104,9 @@ impl<T: Transport> Http3<T> {
     pub(crate) fn poll_timeout(&mut self) -> Option<Instant> {
         let own = match self.shutdown {
             Shutdown::Announced(until) => Some(until),
-            Shutdown::No | Shutdown::Final => None,
+            // Once it has passed, whatever makes a connection done causes a turn.
+            Shutdown::Final(from) => Some(from).filter(|from| *from > self.context.handle.now()),
+            Shutdown::No => None,
         };
         [self.transport.poll_timeout(), own].into_iter().flatten().min()
     }
@@ -157,16 +168,22 @@ impl<T: Transport> Http3<T> {
 
     fn on_accepted(&mut self, key: ConnectionKey, remote: SocketAddr) {
         self.context.stats.quic_open.add(1);
-        let connection = Connection::server(key, remote, self.context.clone(), self.dirty.clone(), self.alt_svc.clone());
+        let mut connection = Connection::server(key, remote, self.context.clone(), self.dirty.clone(), self.alt_svc.clone());
+        // It came just before the end was announced.
+        if self.shutdown != Shutdown::No {
+            connection.go_away(&mut self.transport, false);
+        }
+        if matches!(self.shutdown, Shutdown::Final(_)) {
+            connection.go_away(&mut self.transport, true);
+        }
         self.connections.insert(key, connection);
     }
 
     fn on_closed(&mut self, key: ConnectionKey, reason: &Closed) {
-        let Some(mut connection) = self.connections.remove(&key) else { return };
-        let stats = &self.context.stats;
-        if connection.client_state().is_none() {
-            stats.quic_open.subtract(1);
+        if !self.forget(key, &reason.to_string()) {
+            return;
         }
+        let stats = &self.context.stats;
         match reason {
             Closed::Locally | Closed::Reset => {}
             Closed::ByPeer { code, .. } => {
@@ -177,7 +194,6 @@ impl<T: Transport> Http3<T> {
             Closed::TimedOut => stats.quic_timed_out.add(1),
             Closed::Transport(_) => stats.quic_errors.add(1),
         }
-        connection.on_closed(&reason.to_string());
     }
 
     /// Runs `action` on a connection; when it fails, the connection is closed with the error.
@@ -189,10 +205,21 @@ impl<T: Transport> Http3<T> {
     ) {
         let Some(connection) = self.connections.get_mut(&key) else { return };
         if let Err(error) = action(connection, &mut self.transport) {
+            // Nothing that comes for it later is looked at.
+            self.forget(key, &error.to_string());
             self.context.stats.quic_errors.add(1);
-            connection.on_closed(&error.to_string());
             self.close(now, key, error.code(), error.reason());
         }
+    }
+
+    /// Takes a connection out and tells everybody who waits for it.
+    fn forget(&mut self, key: ConnectionKey, reason: &str) -> bool {
+        let Some(mut connection) = self.connections.remove(&key) else { return false };
+        if connection.client_state().is_none() {
+            self.context.stats.quic_open.subtract(1);
+        }
+        connection.on_closed(reason);
+        true
     }
 
     fn close(&mut self, now: Instant, key: ConnectionKey, code: ErrorCode, reason: &str) {

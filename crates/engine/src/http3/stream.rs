@@ -23,6 +23,15 @@ const INBOUND_BYTES: usize = 64 << 10;
 /// Bytes of content that a producer may be ahead of the transport.
 const OUTBOUND_BYTES: usize = 64 << 10;
 
+/// Pieces below this size are copied out of their datagrams.
+const COPIED_BYTES: usize = 1 << 10;
+/// What the memory of a piece costs besides its bytes.
+const PIECE_BYTES: usize = 64;
+
+fn cost(data: &Bytes) -> usize {
+    data.len() + PIECE_BYTES
+}
+
 /// Why an exchange over HTTP/3 failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamError {
@@ -77,6 +86,8 @@ pub(crate) struct Stream {
     pub(super) connection: ConnectionKey,
     /// Set once the transport has given the stream a number; for a client that may wait for the peer's permission.
     pub(super) id: Cell<Option<StreamId>>,
+    /// It is in the connection's queue of requests that wait for a stream.
+    pub(super) is_waiting: Cell<bool>,
     /// The request's method, which decides whether the response may have content.
     pub(super) method: Method,
     dirty: Rc<Dirty>,
@@ -109,7 +120,15 @@ struct State {
 
 impl Stream {
     pub(super) fn new(connection: ConnectionKey, id: Option<StreamId>, method: Method, dirty: Rc<Dirty>) -> Rc<Self> {
-        Rc::new(Self { connection, id: Cell::new(id), method, dirty, queued: Cell::new(false), state: RefCell::default() })
+        Rc::new(Self {
+            connection,
+            id: Cell::new(id),
+            is_waiting: Cell::default(),
+            method,
+            dirty,
+            queued: Cell::default(),
+            state: RefCell::default(),
+        })
     }
 
     // ---- the application's side -------------------------------------------------------------------------------------------
@@ -117,7 +136,7 @@ impl Stream {
     pub(crate) fn poll_inbound(self: &Rc<Self>, cx: &mut TaskContext<'_>) -> Poll<Option<Result<Frame<Bytes>, StreamError>>> {
         let mut state = self.state.borrow_mut();
         if let Some(data) = state.inbound.pop_front() {
-            state.inbound_bytes -= data.len();
+            state.inbound_bytes -= cost(&data);
             let resume = state.paused && state.inbound_bytes < INBOUND_BYTES / 2;
             drop(state);
             if resume {
@@ -281,7 +300,9 @@ impl Stream {
         if state.discarding {
             return;
         }
-        state.inbound_bytes += data.len();
+        // A small piece would keep the whole datagram alive that it is cut from.
+        let data = if data.len() < COPIED_BYTES { Bytes::copy_from_slice(&data) } else { data };
+        state.inbound_bytes += cost(&data);
         state.inbound.push_back(data);
         let reader = state.reader.take();
         drop(state);

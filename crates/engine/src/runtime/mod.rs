@@ -7,10 +7,11 @@ mod reactor;
 mod timers;
 mod wakeup;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 pub(crate) use executor::Executor;
@@ -29,11 +30,14 @@ pub struct Handle {
     reactor: ReactorHandle,
     wakeup: Arc<Wakeup>,
     now: Rc<Cell<Instant>>,
+    turn: Rc<Cell<u64>>,
+    /// Whom the next turn wakes.
+    deferred: Rc<RefCell<Vec<Waker>>>,
 }
 
 impl Handle {
     pub(crate) fn new(executor: Executor, timers: Timers, reactor: ReactorHandle, wakeup: Arc<Wakeup>, now: Instant) -> Self {
-        Self { executor, timers, reactor, wakeup, now: Rc::new(Cell::new(now)) }
+        Self { executor, timers, reactor, wakeup, now: Rc::new(Cell::new(now)), turn: Rc::default(), deferred: Rc::default() }
     }
 
     /// Runs `future` on this worker until it is ready.
@@ -55,8 +59,26 @@ impl Handle {
         self.now.get()
     }
 
-    pub(crate) fn set_now(&self, now: Instant) {
+    /// Begins a turn: those who had had enough of the last one go on.
+    pub(crate) fn begin_turn(&self, now: Instant) {
         self.now.set(now);
+        self.turn.set(self.turn.get() + 1);
+        let deferred = std::mem::take(&mut *self.deferred.borrow_mut());
+        deferred.into_iter().for_each(Waker::wake);
+    }
+
+    /// The number of the current turn.
+    pub(crate) fn turn(&self) -> u64 {
+        self.turn.get()
+    }
+
+    /// Wakes `waker` in the next turn, not in this one.
+    pub(crate) fn defer(&self, waker: &Waker) {
+        self.deferred.borrow_mut().push(waker.clone());
+    }
+
+    pub(crate) fn has_deferred(&self) -> bool {
+        !self.deferred.borrow().is_empty()
     }
 
     pub(crate) fn reactor(&self) -> &ReactorHandle {

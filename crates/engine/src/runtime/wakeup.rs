@@ -32,9 +32,15 @@ impl Wakeup {
         }
     }
 
+    /// Called when the poller has taken in the wake-up and the queues have not been looked at yet: what is notified from here on
+    /// writes to the descriptor again. Any earlier, the poller could swallow a write whose flag then stays set.
+    pub(crate) fn rearm(&self) {
+        self.notified.store(false, Ordering::SeqCst);
+    }
+
     /// Makes the descriptor readable although this worker's turn is running: it ends early and must come back.
     pub(crate) fn notify_descriptor(&self) -> io::Result<()> {
-        if self.notified.swap(true, Ordering::AcqRel) { Ok(()) } else { self.waker.wake() }
+        if self.notified.swap(true, Ordering::SeqCst) { Ok(()) } else { self.waker.wake() }
     }
 }
 
@@ -45,7 +51,6 @@ pub(crate) struct TurnGuard {
 
 impl TurnGuard {
     pub(crate) fn enter(wakeup: &Wakeup) -> Self {
-        wakeup.notified.store(false, Ordering::Release);
         Self { outer: IN_TURN.replace(wakeup) }
     }
 }

@@ -17,6 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::context::Context;
 use crate::message::{Peer, Protocol};
 use crate::runtime::{ReactorHandle, Registration, Sleep};
+use crate::stats::Stats;
 use crate::tls::Identity;
 use crate::udp::canonical;
 use crate::{http1, http2};
@@ -99,14 +100,14 @@ impl TcpListener {
         let Ok(stream) = TcpStream::new(socket, &context.handle) else { return };
         let peer = Peer { protocol: Protocol::Http1, remote, secure: self.tls.is_some() };
         let (tls, alt_svc, task_context) = (self.tls.clone(), self.alt_svc.clone(), context.clone());
-        context.stats.tcp_open.add(1);
+        let open = Open::new(context.stats.clone());
         context.handle.spawn(async move {
+            let _open = open;
             let outcome = match tls {
                 Some(tls) => serve_tls(stream, tls, peer, alt_svc, task_context.clone()).await,
                 None => serve_clear(stream, peer, alt_svc, task_context.clone()).await,
             };
             let stats = &task_context.stats;
-            stats.tcp_open.subtract(1);
             match outcome {
                 Outcome::Done => {}
                 Outcome::TlsFailed => stats.tls_failed.add(1),
@@ -114,6 +115,22 @@ impl TcpListener {
                 Outcome::ProtocolError => stats.tcp_protocol_errors.add(1),
             }
         });
+    }
+}
+
+/// Counts an open connection, also when its future is dropped.
+struct Open(Arc<Stats>);
+
+impl Open {
+    fn new(stats: Arc<Stats>) -> Self {
+        stats.tcp_open.add(1);
+        Self(stats)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.tcp_open.subtract(1);
     }
 }
 

@@ -12,42 +12,83 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::runtime::{Handle, Registration};
 
+/// Bytes that one connection may move in a turn. The libraries above go on until the socket stops them, and a peer that is fast
+/// enough would keep them from ever returning to the worker.
+const BYTES_PER_TURN: usize = 1 << 20;
+
 /// What a watchdog needs to know of a connection.
 pub(crate) struct Activity {
     /// When bytes last moved in either direction.
     last: Cell<Instant>,
     /// Bytes wait to be sent and the peer does not take them.
     write_blocked: Cell<bool>,
-    /// Requests that a handler has not answered to their end.
+    /// Requests that have not been answered to their end.
     exchanges: Cell<usize>,
+    /// Those of them that wait for the peer and not for their handler.
+    waiting: Cell<usize>,
 }
 
 impl Activity {
     pub(crate) fn new(now: Instant) -> Rc<Self> {
-        Rc::new(Self { last: Cell::new(now), write_blocked: Cell::new(false), exchanges: Cell::new(0) })
+        Rc::new(Self { last: Cell::new(now), write_blocked: Cell::default(), exchanges: Cell::default(), waiting: Cell::default() })
     }
 
     pub(crate) fn last(&self) -> Instant {
         self.last.get()
     }
 
-    /// Whether silence is the peer's doing: nothing is asked, or what was answered is not taken.
+    /// Whether silence is the peer's doing: nothing is asked, content does not come, or what was answered is not taken.
     pub(crate) fn waits_for_peer(&self) -> bool {
-        self.exchanges.get() == 0 || self.write_blocked.get()
+        self.exchanges.get() == self.waiting.get() || self.write_blocked.get()
     }
 
-    pub(crate) fn begin_exchange(self: &Rc<Self>) -> ExchangeGuard {
+    pub(crate) fn begin_exchange(self: &Rc<Self>) -> Rc<ExchangeGuard> {
         self.exchanges.set(self.exchanges.get() + 1);
-        ExchangeGuard(self.clone())
+        Rc::new(ExchangeGuard { activity: self.clone(), inbound: Cell::default(), outbound: Cell::default(), answered: Cell::default() })
     }
 }
 
-/// Counts one exchange of a connection until dropped.
-pub(crate) struct ExchangeGuard(Rc<Activity>);
+/// Counts one exchange of a connection until dropped, and what it waits for.
+pub(crate) struct ExchangeGuard {
+    activity: Rc<Activity>,
+    /// The handler waits for content of the request.
+    inbound: Cell<bool>,
+    /// Content of the response waits for the peer's permission.
+    outbound: Cell<bool>,
+    answered: Cell<bool>,
+}
+
+impl ExchangeGuard {
+    pub(crate) fn set_inbound_waiting(&self, waiting: bool) {
+        self.change(|| self.inbound.set(waiting));
+    }
+
+    pub(crate) fn set_outbound_waiting(&self, waiting: bool) {
+        self.change(|| self.outbound.set(waiting));
+    }
+
+    /// The response has begun. From here on a request's content may rest: perhaps the two sides talk to each other.
+    pub(crate) fn set_answered(&self) {
+        self.change(|| self.answered.set(true));
+    }
+
+    fn change(&self, change: impl FnOnce()) {
+        let before = usize::from(self.waits());
+        change();
+        let waiting = &self.activity.waiting;
+        waiting.set(waiting.get() - before + usize::from(self.waits()));
+    }
+
+    fn waits(&self) -> bool {
+        self.outbound.get() || (self.inbound.get() && !self.answered.get())
+    }
+}
 
 impl Drop for ExchangeGuard {
     fn drop(&mut self) {
-        self.0.exchanges.set(self.0.exchanges.get() - 1);
+        let Activity { exchanges, waiting, .. } = &*self.activity;
+        exchanges.set(exchanges.get() - 1);
+        waiting.set(waiting.get() - usize::from(self.waits()));
     }
 }
 
@@ -58,12 +99,14 @@ pub(crate) struct TcpStream {
     socket: mio::net::TcpStream,
     handle: Handle,
     activity: Rc<Activity>,
+    /// The last turn in which bytes moved, and how many.
+    moved: Cell<(u64, usize)>,
 }
 
 impl TcpStream {
     pub(crate) fn new(mut socket: mio::net::TcpStream, handle: &Handle) -> io::Result<Self> {
         let registration = handle.reactor().register(&mut socket, Interest::READABLE | Interest::WRITABLE)?;
-        Ok(Self { registration, socket, handle: handle.clone(), activity: Activity::new(handle.now()) })
+        Ok(Self { registration, socket, handle: handle.clone(), activity: Activity::new(handle.now()), moved: Cell::default() })
     }
 
     pub(crate) fn activity(&self) -> &Rc<Activity> {
@@ -79,11 +122,29 @@ impl TcpStream {
         }
     }
 
+    /// Pending, until the next turn, once this one has moved its share.
+    fn poll_share(&self, cx: &Context<'_>) -> Poll<()> {
+        let (turn, bytes) = self.moved.get();
+        if turn == self.handle.turn() && bytes >= BYTES_PER_TURN {
+            self.handle.defer(cx.waker());
+            return Poll::Pending;
+        }
+        Poll::Ready(())
+    }
+
+    fn on_moved(&self, count: usize) {
+        let (turn, bytes) = self.moved.get();
+        let now = self.handle.turn();
+        self.moved.set((now, if turn == now { bytes + count } else { count }));
+        self.activity.last.set(self.handle.now());
+    }
+
     fn poll_write_with(
         &self,
         cx: &mut Context<'_>,
         mut write: impl FnMut(&mio::net::TcpStream) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_share(cx));
         loop {
             if self.registration.readiness().poll_writable(cx).is_pending() {
                 self.activity.write_blocked.set(true);
@@ -94,7 +155,7 @@ impl TcpStream {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 result => {
                     self.activity.write_blocked.set(false);
-                    self.activity.last.set(self.handle.now());
+                    self.on_moved(*result.as_ref().unwrap_or(&0));
                     return Poll::Ready(result);
                 }
             }
@@ -104,6 +165,7 @@ impl TcpStream {
 
 impl AsyncRead for TcpStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_share(cx));
         loop {
             ready!(self.registration.readiness().poll_readable(cx));
             match (&self.socket).read(buffer.initialize_unfilled()) {
@@ -112,7 +174,7 @@ impl AsyncRead for TcpStream {
                 Err(error) => return Poll::Ready(Err(error)),
                 Ok(count) => {
                     buffer.advance(count);
-                    self.activity.last.set(self.handle.now());
+                    self.on_moved(count);
                     return Poll::Ready(Ok(()));
                 }
             }

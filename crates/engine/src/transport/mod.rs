@@ -139,6 +139,7 @@ pub(crate) trait Transport {
     /// Writes chunks from the front of `chunks`, which keeps what was not taken.
     fn write(&mut self, key: ConnectionKey, stream: StreamId, chunks: &mut VecDeque<Bytes>) -> Write;
     fn finish(&mut self, key: ConnectionKey, stream: StreamId);
-    fn reset(&mut self, key: ConnectionKey, stream: StreamId, code: u64);
+    /// Returns whether there was something to reset. If it was finished, it will not be acknowledged any more.
+    fn reset(&mut self, key: ConnectionKey, stream: StreamId, code: u64) -> bool;
     fn stop(&mut self, key: ConnectionKey, stream: StreamId, code: u64);
 }

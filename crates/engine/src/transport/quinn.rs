@@ -25,6 +25,8 @@ use crate::stats::Stats;
 
 /// RFC 9000, section 15.
 const VERSION_1: u32 = 1;
+/// Answers to datagrams of no connection that wait to be sent: 128 KiB at the most. A flood of such datagrams gets no more.
+const WAITING_ANSWERS: usize = 256;
 /// GSO trains that one connection may send before another has its turn.
 const TRAINS_PER_TURN: u32 = 4;
 
@@ -60,6 +62,8 @@ pub(crate) struct QuinnConfig {
     transport: Arc<TransportConfig>,
     server: Option<ServerConfig>,
     closing: Closing,
+    max_handshakes: usize,
+    max_connections: usize,
 }
 
 /// TLS for connections that this side opens.
@@ -89,7 +93,7 @@ impl QuinnConfig {
                 Ok::<_, String>(server)
             })
             .transpose()?;
-        Ok(Self { keys, transport, server, closing })
+        Ok(Self { keys, transport, server, closing, max_handshakes: limits.open_handshakes, max_connections: limits.connections })
     }
 }
 
@@ -123,6 +127,10 @@ pub(crate) struct Quinn {
     /// Connections that may have something to send, each at most once.
     sending: VecDeque<ConnectionKey>,
     deadlines: BinaryHeap<Reverse<(Instant, ConnectionKey)>>,
+    /// Connections of peers that have not completed their handshake.
+    handshakes: usize,
+    max_handshakes: usize,
+    max_connections: usize,
     stats: Arc<Stats>,
     scratch: Vec<u8>,
 }
@@ -137,6 +145,8 @@ struct Connection {
     sending: bool,
     /// Trains sent since another connection had its turn.
     trains: u32,
+    /// Counted among the open handshakes.
+    handshaking: bool,
     closed: bool,
 }
 
@@ -168,6 +178,9 @@ impl Quinn {
             answers: VecDeque::new(),
             sending: VecDeque::new(),
             deadlines: BinaryHeap::new(),
+            handshakes: 0,
+            max_handshakes: config.max_handshakes,
+            max_connections: config.max_connections,
             stats,
             scratch: Vec::new(),
         }
@@ -187,24 +200,44 @@ impl Quinn {
         Some(connection)
     }
 
-    fn insert(&mut self, now: Instant, handle: ConnectionHandle, inner: quinn_proto::Connection) -> ConnectionKey {
+    fn insert(&mut self, now: Instant, handle: ConnectionHandle, inner: quinn_proto::Connection, accepted: bool) -> ConnectionKey {
+        self.handshakes += usize::from(accepted);
         self.generation = self.generation.wrapping_add(1);
         let key = ConnectionKey { index: handle.0 as u32, generation: self.generation };
         let index = handle.0;
         if self.connections.len() <= index {
             self.connections.resize_with(index + 1, || None);
         }
-        self.connections[index] =
-            Some(Connection { inner, key, began: now, deadline: None, queued_deadline: None, sending: false, trains: 0, closed: false });
+        self.connections[index] = Some(Connection {
+            inner,
+            key,
+            began: now,
+            deadline: None,
+            queued_deadline: None,
+            sending: false,
+            trains: 0,
+            handshaking: accepted,
+            closed: false,
+        });
         key
     }
 
     fn accept(&mut self, now: Instant, incoming: quinn_proto::Incoming) {
         let remote = incoming.remote_address();
         self.scratch.clear();
+        if self.endpoint.open_connections() >= self.max_connections {
+            self.stats.quic_refused.add(1);
+            let transmit = self.endpoint.refuse(incoming, &mut self.scratch);
+            return self.answer(transmit);
+        }
+        if self.handshakes >= self.max_handshakes && incoming.may_retry() {
+            self.stats.quic_retries_sent.add(1);
+            let transmit = self.endpoint.retry(incoming, &mut self.scratch);
+            return self.answer(transmit.expect("invariant: it may be sent, as was asked just before"));
+        }
         match self.endpoint.accept(incoming, now, &mut self.scratch, None) {
             Ok((handle, connection)) => {
-                let key = self.insert(now, handle, connection);
+                let key = self.insert(now, handle, connection, true);
                 self.stats.quic_accepted.add(1);
                 self.events.push_back((key, Event::Accepted { remote }));
                 self.drive(now, key);
@@ -219,6 +252,10 @@ impl Quinn {
     }
 
     fn answer(&mut self, transmit: quinn_proto::Transmit) {
+        if self.answers.len() >= WAITING_ANSWERS {
+            self.stats.stateless_answers_dropped.add(1);
+            return;
+        }
         self.answers.push_back((transmit, std::mem::take(&mut self.scratch)));
     }
 
@@ -230,7 +267,7 @@ impl Quinn {
 
     /// Moves events between connection and endpoint, and the connection's own to the caller; queues its deadline.
     fn settle(&mut self, now: Instant, key: ConnectionKey) {
-        let Self { endpoint, connections, events, deadlines, .. } = self;
+        let Self { endpoint, connections, events, deadlines, handshakes, .. } = self;
         let Some(slot) = connections.get_mut(key.index as usize) else { return };
         let Some(connection) = slot.as_mut().filter(|connection| connection.key == key) else { return };
         let mut drained = false;
@@ -242,6 +279,10 @@ impl Quinn {
         }
         while let Some(event) = connection.inner.poll() {
             connection.translate(now, event, events);
+        }
+        if connection.handshaking && (drained || connection.closed || !connection.inner.is_handshaking()) {
+            connection.handshaking = false;
+            *handshakes -= 1;
         }
         if drained {
             *slot = None;
@@ -375,7 +416,7 @@ impl Transport for Quinn {
         let mut config = quinn_proto::ClientConfig::new(tls.0.clone());
         config.transport_config(self.transport.clone());
         let (handle, connection) = self.endpoint.connect(now, config, remote, server_name).map_err(|error| error.to_string())?;
-        let key = self.insert(now, handle, connection);
+        let key = self.insert(now, handle, connection, false);
         self.drive(now, key);
         Ok(key)
     }
@@ -450,11 +491,9 @@ impl Transport for Quinn {
         }
     }
 
-    fn reset(&mut self, key: ConnectionKey, stream: StreamId, code: u64) {
-        if let Some(connection) = self.touch(key) {
-            // An error says that the stream is gone already.
-            let _ = connection.inner.send_stream(to_quinn(stream)).reset(varint(code));
-        }
+    fn reset(&mut self, key: ConnectionKey, stream: StreamId, code: u64) -> bool {
+        let Some(connection) = self.touch(key) else { return false };
+        connection.inner.send_stream(to_quinn(stream)).reset(varint(code)).is_ok()
     }
 
     fn stop(&mut self, key: ConnectionKey, stream: StreamId, code: u64) {

@@ -1,6 +1,7 @@
 //! The worker inside different hosts: one descriptor, one function.
 
 use std::cell::Cell;
+use std::io::Write;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsFd;
 use std::rc::Rc;
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Bench, PROTOCOLS, fetch, get, hello, trust};
 use http::StatusCode;
-use pronghorn_engine::{Budget, Config, Group, Listener, Target, Worker, embed_in_tokio};
+use pronghorn_engine::{Budget, Config, Group, Listener, Request, Responder, Response, Target, Worker, Workers, embed_in_tokio};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 
@@ -76,6 +77,78 @@ fn flood_is_taken_in_bounded_turns_that_are_resumed() {
     // What is done leaves the descriptor quiet, or the host would spin.
     server.turn(Instant::now()).unwrap();
     assert!(!is_readable(server), "an idle worker asks for turns");
+}
+
+#[test]
+fn answers_to_a_flood_are_bounded() {
+    const DATAGRAMS: u64 = 600;
+    // Nothing can be sent, so that answers would pile up.
+    let config = Config { budget: Budget { sends: 0, ..Budget::default() }, ..Config::default() };
+    let mut bench = Bench::new(1, &config, hello);
+    let flood = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let mut unknown_version = [0; 1200];
+    unknown_version[..15].copy_from_slice(&[0xc0, 0x0a, 0x0b, 0x0c, 0x0d, 4, 1, 2, 3, 4, 4, 5, 6, 7, 8]);
+    for _ in 0..DATAGRAMS {
+        flood.send_to(&unknown_version, bench.address).unwrap();
+    }
+    while bench.stats[0].datagrams_received.value() < DATAGRAMS {
+        bench.servers[0].turn(Instant::now()).unwrap();
+    }
+    let (made, dropped) = (bench.stats[0].version_negotiations_sent.value(), bench.stats[0].stateless_answers_dropped.value());
+    assert_eq!(made, DATAGRAMS);
+    assert!((300..DATAGRAMS).contains(&dropped), "{dropped} of {made} answers dropped");
+}
+
+#[test]
+fn wake_up_from_another_thread_is_never_lost() {
+    const ROUNDS: usize = 5_000;
+    // Each request is answered by a thread of its own, which wakes the worker whatever the worker is doing just then.
+    let (ask, asked) = std::sync::mpsc::channel::<tokio::sync::oneshot::Sender<()>>();
+    std::thread::spawn(move || {
+        for answer in asked {
+            answer.send(()).unwrap();
+        }
+    });
+    let mut bench = Bench::new(1, &Config::default(), |_| {
+        let ask = ask.clone();
+        move |_, responder: Responder| {
+            let (answer, answered) = tokio::sync::oneshot::channel();
+            ask.send(answer).unwrap();
+            responder.respond(async move {
+                answered.await.unwrap();
+                Response::new(StatusCode::OK)
+            });
+        }
+    });
+    let mut connection = bench.connect(pronghorn_engine::Protocol::Http1);
+    let done = Rc::new(Cell::new(false));
+    let mark = done.clone();
+    bench.client.handle().spawn(async move {
+        for _ in 0..ROUNDS {
+            assert!(fetch(&mut connection, get("/")).await.is_ok());
+        }
+        mark.set(true);
+    });
+    while !done.get() {
+        let mut readable = [&bench.servers[0], &bench.client].map(|worker| PollFd::from_borrowed_fd(worker.as_fd(), PollFlags::IN));
+        let ready = poll(&mut readable, Some(&Timespec { tv_sec: 10, tv_nsec: 0 })).unwrap();
+        assert!(ready > 0, "everybody waits and nobody is woken");
+        bench.turn();
+    }
+}
+
+#[test]
+fn panic_of_a_handler_ends_all_workers() {
+    let listener = Listener::clear((Ipv4Addr::LOCALHOST, 0).into(), 2, pronghorn_engine::Congestion::Cubic).unwrap();
+    let address = listener.address();
+    let handler = |_| |_: Request, _: Responder| panic!("as this test wants");
+    let workers = Workers::start(Group::new(2), vec![listener], None, &Config::default(), handler).unwrap();
+    let mut client = std::net::TcpStream::connect(address).unwrap();
+    client.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let ended = runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), workers.finished()).await });
+    assert!(ended.is_ok(), "the other worker serves on");
+    assert!(workers.join().is_err());
 }
 
 #[test]

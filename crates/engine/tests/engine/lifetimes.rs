@@ -29,8 +29,10 @@ fn idle_connection_is_closed_at_its_timeout_and_not_before() {
             bench.turn();
         }
         assert_eq!(bench.count(open), 1, "{protocol}: closed too early");
-        bench.skip(Duration::from_secs(65));
-        bench.turn_until(|bench| bench.count(open) == 0);
+        bench.turn_until(|bench| {
+            bench.skip(Duration::from_secs(1));
+            bench.count(open) == 0
+        });
         drop(connection);
     }
 }
@@ -62,6 +64,76 @@ fn exchange_that_waits_for_its_handler_outlives_the_idle_timeout_over_tcp() {
             }
         }
         bench.turn_until(|_| done.get());
+    }
+}
+
+#[test]
+fn peer_that_takes_nothing_is_given_up() {
+    for protocol in PROTOCOLS {
+        let alive = Rc::new(Cell::new(0));
+        let made = alive.clone();
+        let mut bench = Bench::new(1, &Config::default(), |_| {
+            let alive = made.clone();
+            move |_, responder: Responder| responder.send(Response::new(StatusCode::OK).with_body(Body::stream(Endless::new(&alive))))
+        });
+        let mut connection = bench.connect(protocol);
+        let response = bench.run(async move { (connection.send(get("/")).await.unwrap(), connection) });
+        for _ in 0..300 {
+            bench.turn();
+        }
+        assert_eq!(bench.count(open), 1, "{protocol}: given up too early");
+        give_up(&mut bench);
+        assert_eq!(alive.get(), 0, "{protocol}: its body is still there");
+        drop(response);
+    }
+}
+
+#[test]
+fn upload_that_stalls_is_given_up() {
+    for protocol in PROTOCOLS {
+        let mut bench = Bench::new(1, &Config::default(), |_| {
+            |request: pronghorn_engine::Request, responder: Responder| {
+                responder.respond(async move {
+                    let _ = request.body.collect().await;
+                    Response::new(StatusCode::OK)
+                });
+            }
+        });
+        let mut connection = bench.connect(protocol);
+        bench.client.handle().spawn(async move {
+            let request = Request::post("https://localhost/").body(Body::stream(Stalled)).unwrap();
+            assert!(connection.send(request).await.is_err(), "{protocol}: answered without its content");
+        });
+        let requests = |stats: &Stats| stats.requests_http1.value() + stats.requests_http2.value() + stats.requests_http3.value();
+        bench.turn_until(|bench| bench.count(requests) == 1);
+        for _ in 0..20 {
+            bench.turn();
+        }
+        give_up(&mut bench);
+    }
+}
+
+/// Lets the time-outs of the server pass. HTTP/2 says goodbye first and gives the peer as long again.
+fn give_up(bench: &mut Bench) {
+    for _ in 0..3 {
+        bench.skip(Duration::from_secs(31));
+        for _ in 0..50 {
+            let now = bench.now();
+            bench.servers[0].turn(now).unwrap();
+        }
+    }
+    assert_eq!(bench.count(open), 0, "the connection is still there");
+}
+
+/// A body that never comes.
+struct Stalled;
+
+impl http_body::Body for Stalled {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
+        Poll::Pending
     }
 }
 
