@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
@@ -24,13 +24,18 @@ pub(crate) fn config(cacert: Option<&Path>, verify: bool) -> Result<ClientConfig
     let mut roots = RootCertStore::empty();
     match cacert {
         Some(path) => {
-            let malformed = |error: &dyn std::fmt::Display| {
-                Failure::new(Kind::Missing, format_args!("{}: {error}", path.display()))
-                    .with_hint("give a file of certificates in PEM form")
+            let fail = |kind, error: &dyn std::fmt::Display| {
+                Failure::new(kind, format_args!("{}: {error}", path.display())).with_hint("give a file of certificates in PEM form")
             };
-            for certificate in CertificateDer::pem_file_iter(path).map_err(|error| malformed(&error))? {
-                let certificate = certificate.map_err(|error| malformed(&error))?;
-                roots.add(certificate).map_err(|error| malformed(&error))?;
+            let unreadable = |error: pem::Error| match error {
+                pem::Error::Io(error) => fail(Kind::Missing, &error),
+                other => fail(Kind::Malformed, &other),
+            };
+            for certificate in CertificateDer::pem_file_iter(path).map_err(unreadable)? {
+                roots.add(certificate.map_err(unreadable)?).map_err(|error| fail(Kind::Malformed, &error))?;
+            }
+            if roots.is_empty() {
+                return Err(fail(Kind::Malformed, &"holds no certificate"));
             }
         }
         None => drop(roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs)),

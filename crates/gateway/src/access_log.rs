@@ -39,7 +39,15 @@ impl AccessLog {
 
     /// Notes a request; the line is written when the response that goes through [`Logged::finish`] has ended.
     pub fn begin(self: &Arc<Self>, request: &Request) -> Logged {
-        Logged { log: self.clone(), method: request.method.clone(), uri: request.uri.clone(), peer: request.peer, began: Instant::now() }
+        Logged {
+            log: self.clone(),
+            method: request.method.clone(),
+            uri: request.uri.clone(),
+            peer: request.peer,
+            began: Instant::now(),
+            status: None,
+            end: BodyEnd { bytes: 0, complete: false },
+        }
     }
 
     fn write(&self, line: String) {
@@ -82,31 +90,41 @@ fn write_lines(mut output: impl Write, lines: &Receiver<String>, dropped: &Atomi
     }
 }
 
-/// A request whose line is not written yet.
+/// A request whose line is not written yet. Dropped without a response, it writes `-` for the status.
 pub struct Logged {
     log: Arc<AccessLog>,
     method: Method,
     uri: Uri,
     peer: Peer,
     began: Instant,
+    status: Option<StatusCode>,
+    end: BodyEnd,
 }
 
 impl Logged {
     /// The same response, whose end writes the line.
     #[must_use]
-    pub fn finish(self, response: Response) -> Response {
+    pub fn finish(mut self, response: Response) -> Response {
         let Response { status, headers, body } = response;
-        let body = body.on_end(move |end| self.write(status, end));
+        self.status = Some(status);
+        let body = body.on_end(move |end| {
+            // As a whole, so that dropping it here writes the line.
+            let mut logged = self;
+            logged.end = end;
+        });
         Response { status, headers, body }
     }
+}
 
-    fn write(self, status: StatusCode, end: BodyEnd) {
+impl Drop for Logged {
+    fn drop(&mut self) {
         let time = humantime::format_rfc3339_millis(SystemTime::now());
         let Peer { remote, protocol, .. } = self.peer;
         let target = self.uri.path_and_query().map_or("-", |target| target.as_str());
-        let (method, status, bytes) = (&self.method, status.as_u16(), end.bytes);
+        let (method, bytes) = (&self.method, self.end.bytes);
+        let status = self.status.as_ref().map_or("-", StatusCode::as_str);
         let milliseconds = self.began.elapsed().as_secs_f64() * 1e3;
-        let aborted = if end.complete { "" } else { " aborted" };
+        let aborted = if self.end.complete { "" } else { " aborted" };
         self.log.write(format!("{time} {remote} {protocol} {method} {target} {status} {bytes} {milliseconds:.3}ms{aborted}\n"));
     }
 }

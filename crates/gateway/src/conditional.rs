@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use http::header::{IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE};
+use http::header::{IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE};
 use http::{HeaderMap, HeaderValue};
 
 /// What tells one state of a file from another.
@@ -15,11 +15,20 @@ pub(crate) struct Validators {
 }
 
 impl Validators {
+    /// Whether the client asks only for another state than this one: the answer is 412.
+    pub(crate) fn precondition_failed(&self, request: &HeaderMap) -> bool {
+        // RFC 9110, section 13.2.2: here too the date counts only when there is no tag. The comparison is a strong one.
+        if request.contains_key(IF_MATCH) {
+            return !request.get_all(IF_MATCH).iter().any(|field| self.is_listed(field, false));
+        }
+        date(request.get(IF_UNMODIFIED_SINCE)).is_some_and(|since| self.last_modified > since)
+    }
+
     /// Whether the client has this state already: the answer is 304.
     pub(crate) fn not_modified(&self, request: &HeaderMap) -> bool {
         // RFC 9110, section 13.2.2: the date counts only when there is no tag.
         if request.contains_key(IF_NONE_MATCH) {
-            return request.get_all(IF_NONE_MATCH).iter().any(|field| self.is_listed(field));
+            return request.get_all(IF_NONE_MATCH).iter().any(|field| self.is_listed(field, true));
         }
         date(request.get(IF_MODIFIED_SINCE)).is_some_and(|since| self.last_modified <= since)
     }
@@ -34,10 +43,10 @@ impl Validators {
         }
     }
 
-    fn is_listed(&self, field: &HeaderValue) -> bool {
-        field
-            .to_str()
-            .is_ok_and(|list| list.split(',').map(str::trim).any(|tag| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == self.etag))
+    fn is_listed(&self, field: &HeaderValue, weak: bool) -> bool {
+        field.to_str().is_ok_and(|list| {
+            list.split(',').map(str::trim).any(|tag| tag == "*" || tag.strip_prefix("W/").filter(|_| weak).unwrap_or(tag) == self.etag)
+        })
     }
 }
 
@@ -77,6 +86,21 @@ mod tests {
         assert!(validators().not_modified(&fields(&[(IF_MODIFIED_SINCE, "Sun, 06 Nov 1994 08:49:37 GMT")])));
         assert!(!validators().not_modified(&fields(&[(IF_MODIFIED_SINCE, "Sun, 06 Nov 1994 08:49:36 GMT")])));
         assert!(!validators().not_modified(&fields(&[(IF_MODIFIED_SINCE, "yesterday")])));
+    }
+
+    #[test]
+    fn precondition_fails_for_another_state() {
+        for (name, value, failed) in [
+            (IF_MATCH, "\"abc\"", false),
+            (IF_MATCH, "*", false),
+            (IF_MATCH, "W/\"abc\"", true),
+            (IF_MATCH, "\"x\"", true),
+            (IF_UNMODIFIED_SINCE, "Sun, 06 Nov 1994 08:49:37 GMT", false),
+            (IF_UNMODIFIED_SINCE, "Sun, 06 Nov 1994 08:49:36 GMT", true),
+            (IF_UNMODIFIED_SINCE, "yesterday", false),
+        ] {
+            assert_eq!(validators().precondition_failed(&fields(&[(name.clone(), value)])), failed, "{name}: {value}");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
 /// Bytes read from a file at once; the most that a response holds of its file.
-pub(crate) const CHUNK_BYTES: usize = 256 << 10;
+pub(crate) const CHUNK_BYTES: usize = 64 << 10;
 
 /// Reads a part of a file, chunk by chunk, off the worker.
 pub(crate) struct FileBody {

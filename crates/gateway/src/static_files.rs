@@ -23,6 +23,8 @@ use crate::path;
 use crate::range::{self, Asked};
 
 const INDEX: &[u8] = b"index.html";
+/// How often a file is tried to be opened while others are renamed.
+const OPEN_ATTEMPTS: usize = 16;
 
 /// Serves the files below a folder: GET and HEAD, single ranges, conditional requests, `index.html` for folders.
 ///
@@ -115,8 +117,8 @@ impl StaticFiles {
             return;
         }
         let root = self.root.clone();
-        let Request { uri, headers, .. } = request;
-        responder.respond(async move { finish(unblock(move || answer(&root, &uri, &headers)).await.into()) });
+        let Request { method, uri, headers, .. } = request;
+        responder.respond(async move { finish(unblock(move || answer(&root, &method, &uri, &headers)).await.into()) });
     }
 }
 
@@ -127,7 +129,7 @@ impl pronghorn_engine::Handler for StaticFiles {
 }
 
 /// Blocks on the disk.
-fn answer(root: &OwnedFd, uri: &http::Uri, headers: &HeaderMap) -> Answer {
+fn answer(root: &OwnedFd, method: &Method, uri: &http::Uri, headers: &HeaderMap) -> Answer {
     let Ok(mut path) = path::below(uri.path()) else { return text(StatusCode::BAD_REQUEST, "bad path\n") };
     let is_folder = uri.path().ends_with('/');
     if is_folder {
@@ -140,12 +142,13 @@ fn answer(root: &OwnedFd, uri: &http::Uri, headers: &HeaderMap) -> Answer {
         return redirect_to_folder(uri);
     }
     match look_up(root, &path) {
-        Ok(Lookup::File(found)) => respond(found, headers),
+        Ok(Lookup::File(found)) => respond(found, method, headers),
         Ok(Lookup::Folder) if is_folder => not_found(),
         Ok(Lookup::Folder) => redirect_to_folder(uri),
         Err(Errno::ACCESS | Errno::PERM) => text(StatusCode::FORBIDDEN, "forbidden\n"),
         // A link or a path that leads out of the folder is not told from one that leads nowhere.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::XDEV | Errno::LOOP | Errno::NAMETOOLONG | Errno::NXIO | Errno::INVAL) => not_found(),
+        Err(Errno::AGAIN | Errno::MFILE | Errno::NFILE) => text(StatusCode::SERVICE_UNAVAILABLE, "try again\n"),
         Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "the file cannot be read\n"),
     }
 }
@@ -155,11 +158,9 @@ fn look_up(root: &OwnedFd, path: &[u8]) -> Result<Lookup, Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     let open = || rustix::fs::openat2(root, path, flags, Mode::empty(), resolve);
-    let file = match open() {
-        // A rename somewhere kept the kernel from proving that the path stays inside.
-        Err(Errno::AGAIN) => open()?,
-        result => result?,
-    };
+    // A rename somewhere can keep the kernel from proving that the path stays inside.
+    let attempts = std::iter::repeat_with(open).take(OPEN_ATTEMPTS);
+    let file = attempts.into_iter().find(|result| !matches!(result, Err(Errno::AGAIN))).unwrap_or(Err(Errno::AGAIN))?;
     let stat = rustix::fs::fstat(&file)?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Ok(Lookup::File(Found {
@@ -186,15 +187,19 @@ fn content_type(path: &[u8]) -> HeaderValue {
     if guess.starts_with("text/") { field(&format!("{guess}; charset=utf-8")) } else { HeaderValue::from_static(guess) }
 }
 
-fn respond(found: Found, request: &HeaderMap) -> Answer {
+fn respond(found: Found, method: &Method, request: &HeaderMap) -> Answer {
     let validators = &found.validators;
+    if validators.precondition_failed(request) {
+        return text(StatusCode::PRECONDITION_FAILED, "the file has changed\n");
+    }
     if validators.not_modified(request) {
         let mut answer = Answer::new(StatusCode::NOT_MODIFIED);
         describe_state(&mut answer.headers, validators);
         return answer;
     }
     let asked = match request.get(RANGE).and_then(|field| field.to_str().ok()) {
-        Some(field) if validators.range_applies(request) => range::parse(field, found.length),
+        // RFC 9110, section 14.2: for any other method the field is to be ignored.
+        Some(field) if method == Method::GET && validators.range_applies(request) => range::parse(field, found.length),
         _ => Asked::Whole,
     };
     let length = found.length;
