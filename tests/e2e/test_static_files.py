@@ -220,3 +220,23 @@ def test_method_that_a_file_does_not_have_is_405_with_allow(server, protocol_fet
     assert response.status == 405
     # RFC 9110 section 15.5.6: "The origin server MUST generate an Allow header field".
     assert {"GET", "HEAD"} <= {method.strip() for method in response.header("allow").split(",")}
+
+
+def test_range_of_a_head_request_is_ignored(server, protocol_fetcher):
+    # RFC 9110 section 14.2: "A server MUST ignore a Range header field received with a request method that is
+    # unrecognized or for which range handling is not defined. For this specification, GET is the only method".
+    whole = protocol_fetcher.fetch(f"{server.origin}/small.txt", method="HEAD")
+    ranged = protocol_fetcher.fetch(f"{server.origin}/small.txt", method="HEAD", headers=[("range", "bytes=1-2")])
+    assert ranged.status == 200
+    assert ranged.header("content-length") == whole.header("content-length")
+    assert ranged.header("content-range") is None
+
+
+def test_precondition_on_another_state_is_412(server, protocol_fetcher):
+    etag = protocol_fetcher.fetch(f"{server.origin}/small.txt").header("etag")
+    for condition, status in [
+        (("if-match", etag), 200),
+        (("if-match", '"another"'), 412),
+        (("if-unmodified-since", "Sun, 06 Nov 1994 08:49:37 GMT"), 412),
+    ]:
+        assert protocol_fetcher.fetch(f"{server.origin}/small.txt", headers=[condition]).status == status, condition
