@@ -8,13 +8,38 @@ use std::time::Duration;
 
 use crate::support::{Bench, PROTOCOLS, fetch, get, hello};
 use bytes::Bytes;
-use http::{Request, StatusCode};
+use http::StatusCode;
 use http_body::Frame;
 use http_body_util::BodyExt;
-use pronghorn_engine::{Body, Config, Protocol, Responder, Response, Stats};
+use pronghorn_engine::{Body, Config, Protocol, Request, Responder, Response, Stats};
 
 fn open(stats: &Stats) -> u64 {
     stats.tcp_open.value() + stats.quic_open.value()
+}
+
+fn requests(stats: &Stats) -> u64 {
+    stats.requests_http1.value() + stats.requests_http2.value() + stats.requests_http3.value()
+}
+
+/// Answers `late` after so long.
+fn late(delay: Duration) -> impl Fn(usize) -> Box<dyn Fn(Request, Responder)> {
+    move |_| {
+        Box::new(move |_, responder| {
+            let handle = responder.handle().clone();
+            responder.respond(async move {
+                handle.sleep(delay).await;
+                Response::new(StatusCode::OK).with_body("late")
+            });
+        })
+    }
+}
+
+/// Answers with a body that has no end, counted in `alive`.
+fn endless(alive: &Rc<Cell<i32>>) -> impl Fn(usize) -> Box<dyn Fn(Request, Responder)> {
+    move |_| {
+        let alive = alive.clone();
+        Box::new(move |_, responder| responder.send(Response::new(StatusCode::OK).with_body(Body::stream(Endless::new(&alive)))))
+    }
 }
 
 #[test]
@@ -40,15 +65,7 @@ fn idle_connection_is_closed_at_its_timeout_and_not_before() {
 #[test]
 fn exchange_that_waits_for_its_handler_outlives_the_idle_timeout_over_tcp() {
     for protocol in [Protocol::Http1, Protocol::Http2] {
-        let mut bench = Bench::new(1, &Config::default(), |_| {
-            |_, responder: Responder| {
-                let handle = responder.handle().clone();
-                responder.respond(async move {
-                    handle.sleep(Duration::from_secs(300)).await;
-                    Response::new(StatusCode::OK).with_body("late")
-                });
-            }
-        });
+        let mut bench = Bench::new(1, &Config::default(), late(Duration::from_secs(300)));
         let mut connection = bench.connect(protocol);
         let done = Rc::new(Cell::new(false));
         let mark = done.clone();
@@ -56,7 +73,7 @@ fn exchange_that_waits_for_its_handler_outlives_the_idle_timeout_over_tcp() {
             assert_eq!(fetch(&mut connection, get("/")).await, Ok((StatusCode::OK, "late".into())), "{protocol}");
             mark.set(true);
         });
-        bench.turn_until(|bench| bench.count(|stats| stats.requests_http1.value() + stats.requests_http2.value()) == 1);
+        bench.turn_until(|bench| bench.count(requests) == 1);
         for _ in 0..30 {
             bench.skip(Duration::from_secs(10));
             for _ in 0..5 {
@@ -71,11 +88,7 @@ fn exchange_that_waits_for_its_handler_outlives_the_idle_timeout_over_tcp() {
 fn peer_that_takes_nothing_is_given_up() {
     for protocol in PROTOCOLS {
         let alive = Rc::new(Cell::new(0));
-        let made = alive.clone();
-        let mut bench = Bench::new(1, &Config::default(), |_| {
-            let alive = made.clone();
-            move |_, responder: Responder| responder.send(Response::new(StatusCode::OK).with_body(Body::stream(Endless::new(&alive))))
-        });
+        let mut bench = Bench::new(1, &Config::default(), endless(&alive));
         let mut connection = bench.connect(protocol);
         let response = bench.run(async move { (connection.send(get("/")).await.unwrap(), connection) });
         for _ in 0..300 {
@@ -92,7 +105,7 @@ fn peer_that_takes_nothing_is_given_up() {
 fn upload_that_stalls_is_given_up() {
     for protocol in PROTOCOLS {
         let mut bench = Bench::new(1, &Config::default(), |_| {
-            |request: pronghorn_engine::Request, responder: Responder| {
+            |request: Request, responder: Responder| {
                 responder.respond(async move {
                     let _ = request.body.collect().await;
                     Response::new(StatusCode::OK)
@@ -101,10 +114,9 @@ fn upload_that_stalls_is_given_up() {
         });
         let mut connection = bench.connect(protocol);
         bench.client.handle().spawn(async move {
-            let request = Request::post("https://localhost/").body(Body::stream(Stalled)).unwrap();
+            let request = http::Request::post("https://localhost/").body(Body::stream(Stalled)).unwrap();
             assert!(connection.send(request).await.is_err(), "{protocol}: answered without its content");
         });
-        let requests = |stats: &Stats| stats.requests_http1.value() + stats.requests_http2.value() + stats.requests_http3.value();
         bench.turn_until(|bench| bench.count(requests) == 1);
         for _ in 0..20 {
             bench.turn();
@@ -166,11 +178,7 @@ impl http_body::Body for Endless {
 fn client_gone_in_mid_body_frees_the_producer() {
     for protocol in PROTOCOLS {
         let alive = Rc::new(Cell::new(0));
-        let made = alive.clone();
-        let mut bench = Bench::new(1, &Config::default(), |_| {
-            let alive = made.clone();
-            move |_, responder: Responder| responder.send(Response::new(StatusCode::OK).with_body(Body::stream(Endless::new(&alive))))
-        });
+        let mut bench = Bench::new(1, &Config::default(), endless(&alive));
         let mut connection = bench.connect(protocol);
         let connection = bench.run(async move {
             let mut body = connection.send(get("/")).await.unwrap().into_body();
@@ -188,11 +196,7 @@ fn client_gone_in_mid_body_frees_the_producer() {
 fn dropped_worker_drops_what_runs_on_it() {
     for protocol in PROTOCOLS {
         let alive = Rc::new(Cell::new(0));
-        let made = alive.clone();
-        let mut bench = Bench::new(1, &Config::default(), |_| {
-            let alive = made.clone();
-            move |_, responder: Responder| responder.send(Response::new(StatusCode::OK).with_body(Body::stream(Endless::new(&alive))))
-        });
+        let mut bench = Bench::new(1, &Config::default(), endless(&alive));
         let mut connection = bench.connect(protocol);
         let response = bench.run(async move { (connection.send(get("/")).await.unwrap(), connection) });
         assert_eq!(alive.get(), 1, "{protocol}");
@@ -249,7 +253,7 @@ fn unread_upload_is_held_back_too() {
             frame
         });
         bench.client.handle().spawn(async move {
-            let request = Request::post("https://localhost/").body(Body::stream(body)).unwrap();
+            let request = http::Request::post("https://localhost/").body(Body::stream(body)).unwrap();
             drop(connection.send(request).await);
         });
         bench.turn_until(|_| !kept.borrow().is_empty());
@@ -264,23 +268,14 @@ fn unread_upload_is_held_back_too() {
 #[test]
 fn shutdown_finishes_what_runs_and_refuses_what_is_new() {
     for protocol in PROTOCOLS {
-        let mut bench = Bench::new(1, &Config::default(), |_| {
-            |_, responder: Responder| {
-                let handle = responder.handle().clone();
-                responder.respond(async move {
-                    handle.sleep(Duration::from_secs(3)).await;
-                    Response::new(StatusCode::OK).with_body("finished")
-                });
-            }
-        });
+        let mut bench = Bench::new(1, &Config::default(), late(Duration::from_secs(3)));
         let mut connection = bench.connect(protocol);
         let done = Rc::new(Cell::new(false));
         let mark = done.clone();
         bench.client.handle().spawn(async move {
-            assert_eq!(fetch(&mut connection, get("/")).await, Ok((StatusCode::OK, "finished".into())), "{protocol}");
+            assert_eq!(fetch(&mut connection, get("/")).await, Ok((StatusCode::OK, "late".into())), "{protocol}");
             mark.set(true);
         });
-        let requests = |stats: &Stats| stats.requests_http1.value() + stats.requests_http2.value() + stats.requests_http3.value();
         bench.turn_until(|bench| bench.count(requests) == 1);
         let now = bench.now();
         bench.servers[0].shut_down(now, Duration::from_secs(10));
@@ -308,7 +303,6 @@ fn shutdown_ends_with_its_grace() {
             assert!(fetch(&mut connection, get("/")).await.is_err(), "{protocol}");
             mark.set(true);
         });
-        let requests = |stats: &Stats| stats.requests_http1.value() + stats.requests_http2.value() + stats.requests_http3.value();
         bench.turn_until(|bench| bench.count(requests) == 1);
         let now = bench.now();
         bench.servers[0].shut_down(now, Duration::from_secs(10));
