@@ -30,6 +30,8 @@ pub struct Counts {
     pub flows: flow::Table,
     /// From going live to the stop.
     pub duration_ns: u64,
+    /// On the monotonic clock.
+    pub live_since_ns: u64,
 }
 
 /// A running emulator. Until [`Emulator::go_live`] it passes packets on at once and counts nothing.

@@ -30,6 +30,9 @@ pub struct Report {
     pub seed: u64,
     /// From going live to the stop.
     pub duration_seconds: f64,
+    /// When it went live, on the monotonic clock: the time from which jitter is drawn.
+    #[serde(skip)]
+    pub(crate) live_since_ns: u64,
     /// Deadlines kept and not one packet dropped other than as the profile says.
     pub clean: bool,
     /// The 99th percentile of the lateness of all packets is within the bound below.
@@ -243,6 +246,7 @@ impl Report {
             profile: ProfileReport { name: profile.name.clone(), hash: profile.hash(), description: profile.description.clone() },
             seed: parts.seed,
             duration_seconds: counts.duration_ns as f64 / 1e9,
+            live_since_ns: counts.live_since_ns,
             clean: kept_deadlines && [&up, &down].into_iter().all(DirectionReport::dropped_as_asked),
             kept_deadlines,
             lateness_us,

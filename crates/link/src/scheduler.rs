@@ -60,13 +60,9 @@ pub struct Scheduler {
 impl Scheduler {
     /// `seed` is the link's; the two directions draw from streams of their own.
     pub fn new(direction: &Direction, seed: u64, way: Way) -> Self {
-        let stream = match way {
-            Way::Up => 0,
-            Way::Down => 2,
-        };
         Self {
-            loss: LossProcess::new(direction.loss, generator(seed, stream)),
-            jitter: Jitter::new(direction.jitter_ns, generator(seed, stream + 1)),
+            loss: LossProcess::new(direction.loss, generator(seed, first_stream(way))),
+            jitter: Jitter::of(direction, seed, way),
             direction: direction.clone(),
             busy_until_ns: 0,
             busy_remainder: 0,
@@ -165,9 +161,17 @@ impl LossProcess {
     }
 }
 
+/// Each direction draws its losses from one stream and its jitter from the next.
+fn first_stream(way: Way) -> u64 {
+    match way {
+        Way::Up => 0,
+        Way::Down => 2,
+    }
+}
+
 /// Extra delay as a function of time: uniform within ± `amplitude_ns` at each step, a straight line between steps.
 #[derive(Debug)]
-struct Jitter {
+pub(crate) struct Jitter {
     amplitude_ns: u64,
     generator: ChaCha8Rng,
     step: u64,
@@ -176,6 +180,11 @@ struct Jitter {
 }
 
 impl Jitter {
+    /// That of one direction of a link, from its going live on.
+    pub(crate) fn of(direction: &Direction, seed: u64, way: Way) -> Self {
+        Self::new(direction.jitter_ns, generator(seed, first_stream(way) + 1))
+    }
+
     fn new(amplitude_ns: u64, generator: ChaCha8Rng) -> Self {
         let mut jitter = Self { amplitude_ns, generator, step: 0, from_ns: 0, to_ns: 0 };
         if amplitude_ns > 0 {
@@ -184,7 +193,7 @@ impl Jitter {
         jitter
     }
 
-    fn at(&mut self, now_ns: u64) -> i64 {
+    pub(crate) fn at(&mut self, now_ns: u64) -> i64 {
         if self.amplitude_ns == 0 {
             return 0;
         }

@@ -6,7 +6,7 @@ use super::probe::{self, Arrival, Plan, Sample};
 use super::{CONFIDENCE, Check, DELAY_BOUND_MS, PROBE_WIRE_BYTES, Probed, RATE_BOUND, direction, direction_report, name};
 use crate::profile::{Direction, MTU};
 use crate::report::LATENESS_P99_BOUND_US;
-use crate::scheduler::{JITTER_STEP_NS, Way};
+use crate::scheduler::{Jitter, Way};
 use crate::{Error, Link, Options, Profile, binomial};
 
 /// Left out at the beginning, until the queue is never empty.
@@ -65,42 +65,28 @@ pub(super) fn probes(way: Way, asked: &Direction, probed: &Probed) -> [Check; 4]
         Way::Up => &probed.up,
         Way::Down => &probed.down,
     };
-    [delay(way, asked, sample), loss(way, asked, sample), bypass(way, sample, probed), lateness(way, probed)]
+    let mut drawn = Jitter::of(asked, probed.report.seed, way);
+    let jitter = |departed_ns: u64| drawn.at(departed_ns.saturating_sub(probed.report.live_since_ns));
+    [delay(way, asked, sample, jitter), loss(way, asked, sample), bypass(way, sample, probed), lateness(way, probed)]
 }
 
-fn delay(way: Way, asked: &Direction, sample: &Sample) -> Check {
-    let expected_ms = (asked.delay_ns + asked.serialisation_ns(PROBE_WIRE_BYTES as u64)) as f64 / 1e6;
-    let mut delays_ms: Vec<f64> = independent(&sample.arrivals, asked.jitter_ns)
-        .map(|arrival| arrival.received_ns.saturating_sub(arrival.sent_ns) as f64 / 1e6)
-        .collect();
+/// `jitter`: what the link drew for a packet that left the queue at this time, which is taken off. What remains is the same for all
+/// probes, so that a few of them tell the delay as exactly as a link without jitter does.
+fn delay(way: Way, asked: &Direction, sample: &Sample, mut jitter: impl FnMut(u64) -> i64) -> Check {
+    let serialisation_ns = asked.serialisation_ns(PROBE_WIRE_BYTES as u64);
+    let expected_ms = (asked.delay_ns + serialisation_ns) as f64 / 1e6;
+    let delay_ms = |arrival: &Arrival| {
+        let measured_ns = arrival.received_ns.saturating_sub(arrival.sent_ns) as f64;
+        (measured_ns - jitter(arrival.sent_ns + serialisation_ns) as f64) / 1e6
+    };
+    let mut delays_ms: Vec<f64> = sample.arrivals.iter().map(delay_ms).collect();
     delays_ms.sort_unstable_by(f64::total_cmp);
-    let count = delays_ms.len();
-    let (mut bound, mut measured, mut passed) = ("no probe arrived".into(), "-".into(), asked.loss_probability() >= 1.0);
-    if count > 0 {
-        // The ranks between which the true median lies: exact for any distribution.
-        let (low, high) = binomial::interval(count as u64, 0.5, CONFIDENCE);
-        let low_ms = delays_ms[(low as usize).saturating_sub(1).min(count - 1)];
-        let high_ms = delays_ms[(high as usize).min(count - 1)];
-        let median_ms = delays_ms[count / 2];
-        let sampling_ms = (high_ms - low_ms) / 2.0;
-        measured = format!("{median_ms:.3} ms");
-        bound = format!("within {DELAY_BOUND_MS} ms + {sampling_ms:.3} (sampling, n {count})");
-        passed = (low_ms - DELAY_BOUND_MS..=high_ms + DELAY_BOUND_MS).contains(&expected_ms);
-    }
+    let (measured, passed) = match delays_ms.get(delays_ms.len() / 2) {
+        Some(median_ms) => (format!("{median_ms:.3} ms"), (median_ms - expected_ms).abs() <= DELAY_BOUND_MS),
+        None => ("-".into(), asked.loss_probability() >= 1.0),
+    };
+    let bound = format!("within {DELAY_BOUND_MS} ms (median of {})", delays_ms.len());
     Check { direction: name(way), what: "delay", asked: format!("{expected_ms:.3} ms"), measured, bound, passed }
-}
-
-/// Under jitter, probes so far apart that their jitter has nothing in common; otherwise all of them.
-fn independent(arrivals: &[Arrival], jitter_ns: u64) -> impl Iterator<Item = &Arrival> {
-    let apart_ns = if jitter_ns == 0 { 0 } else { 2 * JITTER_STEP_NS };
-    let mut next_ns = 0;
-    arrivals.iter().filter(move |arrival| {
-        let taken = arrival.sent_ns >= next_ns;
-        if taken {
-            next_ns = arrival.sent_ns + apart_ns;
-        }
-        taken
-    })
 }
 
 fn loss(way: Way, asked: &Direction, sample: &Sample) -> Check {
@@ -147,8 +133,13 @@ fn lateness(way: Way, probed: &Probed) -> Check {
 mod tests {
     use super::*;
     use crate::profile::Loss;
+    use crate::scheduler::{Scheduler, Verdict};
 
     const MS: u64 = 1_000_000;
+
+    fn still(_: u64) -> i64 {
+        0
+    }
 
     fn asked() -> Direction {
         Direction {
@@ -171,33 +162,45 @@ mod tests {
     fn delay_counts_the_probe_on_the_wire_and_allows_its_bound_only() {
         // 128 bytes at 12 Mbit/s are 85.333 us.
         let right = 35 * MS + 85_333;
-        assert!(delay(Way::Up, &asked(), &sample(500, |_| right)).passed);
-        assert!(delay(Way::Up, &asked(), &sample(500, |_| right + 299_000)).passed);
-        assert!(!delay(Way::Up, &asked(), &sample(500, |_| right + 301_000)).passed);
-        assert!(!delay(Way::Up, &asked(), &sample(500, |_| right - 301_000)).passed);
+        assert!(delay(Way::Up, &asked(), &sample(500, |_| right), still).passed);
+        assert!(delay(Way::Up, &asked(), &sample(500, |_| right + 299_000), still).passed);
+        assert!(!delay(Way::Up, &asked(), &sample(500, |_| right + 301_000), still).passed);
+        assert!(!delay(Way::Up, &asked(), &sample(500, |_| right - 301_000), still).passed);
     }
 
     #[test]
     fn few_late_probes_do_not_move_the_median() {
         let late = |number: u64| 35 * MS + 85_333 + if number.is_multiple_of(10) { 20 * MS } else { 0 };
-        assert!(delay(Way::Up, &asked(), &sample(500, late)).passed);
+        assert!(delay(Way::Up, &asked(), &sample(500, late), still).passed);
     }
 
     #[test]
-    fn jitter_widens_the_bound_by_its_sampling_error_alone() {
+    fn delay_under_jitter_is_as_exact_as_without() {
         let jittery = Direction { jitter_ns: 8 * MS, ..asked() };
-        // A saw-tooth over ± 8 ms that no multiple of the 20 ms between independent probes follows.
-        let tooth = |number: u64| 27 * MS + 85_333 + (number / 10 * 7919) % (16 * MS / 1000) * 1000;
-        assert!(delay(Way::Up, &jittery, &sample(20_000, tooth)).passed);
-        assert!(!delay(Way::Up, &jittery, &sample(20_000, |number| tooth(number) + 2 * MS)).passed);
+        let live_ns = 5 * MS;
+        let check = |seed_of_link: u64, error_ns: u64| {
+            let mut link = Scheduler::new(&jittery, seed_of_link, Way::Up);
+            let arrivals = (0..2000).filter_map(|number| {
+                let sent_ns = live_ns + number * 2 * MS;
+                match link.handle_packet(PROBE_WIRE_BYTES, sent_ns - live_ns) {
+                    Verdict::Deliver { deadline_ns } => Some(Arrival { sent_ns, received_ns: live_ns + deadline_ns + error_ns }),
+                    Verdict::Lost | Verdict::QueueFull => None,
+                }
+            });
+            let sample = Sample { sent: 2000, arrivals: arrivals.collect() };
+            let mut drawn = Jitter::of(&jittery, 7, Way::Up);
+            delay(Way::Up, &jittery, &sample, |departed_ns| drawn.at(departed_ns - live_ns)).passed
+        };
+        assert!(check(7, 0) && check(7, 250_000));
+        assert!(!check(7, 350_000));
     }
 
     #[test]
     fn no_arrival_at_all_fails_unless_all_were_to_be_lost() {
         let nothing = Sample { sent: 100, arrivals: Vec::new() };
-        assert!(!delay(Way::Up, &asked(), &nothing).passed);
+        assert!(!delay(Way::Up, &asked(), &nothing, still).passed);
         let all = Direction { loss: Loss::Independent { percent: 100.0 }, ..asked() };
-        assert!(delay(Way::Up, &all, &nothing).passed && loss(Way::Up, &all, &nothing).passed);
+        assert!(delay(Way::Up, &all, &nothing, still).passed && loss(Way::Up, &all, &nothing).passed);
     }
 
     #[test]

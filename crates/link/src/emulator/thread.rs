@@ -152,6 +152,6 @@ impl Loop {
 
     fn finish(self) -> Counts {
         let duration_ns = self.now();
-        Counts { up: self.up.finish(), down: self.down.finish(), flows: self.flows, duration_ns }
+        Counts { up: self.up.finish(), down: self.down.finish(), flows: self.flows, duration_ns, live_since_ns: self.live_since_ns }
     }
 }
