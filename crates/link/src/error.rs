@@ -89,7 +89,7 @@ pub enum Error {
         seconds: u64,
     },
     /// The report's place cannot be written.
-    #[error("cannot write the report {path}: {source}", path = path.display())]
+    #[error("cannot write the report {path}: {source}: name a file in a folder that this user may write", path = path.display())]
     Report {
         /// As given.
         path: PathBuf,

@@ -93,7 +93,7 @@ pub struct Asked {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file could not be read.
-    #[error("cannot read profile {path}: {source}", path = path.display())]
+    #[error("cannot read profile {path}: {source}: give a TOML file that says what the link does (docs/link.md)", path = path.display())]
     Unreadable {
         /// As given.
         path: PathBuf,
