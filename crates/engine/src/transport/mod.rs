@@ -19,7 +19,7 @@ pub(crate) use connection_id::steer;
 pub(crate) use quinn::{ClientTls, EndpointKeys, Quinn, QuinnConfig};
 
 /// A connection of one endpoint. Never used twice, so that one that outlives its connection names nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ConnectionKey {
     pub(crate) index: u32,
     pub(crate) generation: u32,

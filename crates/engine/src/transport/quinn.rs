@@ -102,7 +102,7 @@ fn transport_config(limits: &TransportLimits, congestion: Arc<dyn ControllerFact
     let mut config = TransportConfig::default();
     config
         .max_concurrent_bidi_streams(number("concurrent streams", limits.concurrent_streams.into())?)
-        // The control stream, two QPACK streams, and one of a reserved type.
+        // The control stream and two QPACK streams, and room for reserved and unknown types.
         .max_concurrent_uni_streams(VarInt::from_u32(8))
         .stream_receive_window(number("the stream window", limits.stream_window_bytes)?)
         .receive_window(number("the connection window", limits.connection_window_bytes)?)
@@ -148,18 +148,6 @@ struct Connection {
     /// Counted among the open handshakes.
     handshaking: bool,
     closed: bool,
-}
-
-impl Ord for ConnectionKey {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.index, self.generation).cmp(&(other.index, other.generation))
-    }
-}
-
-impl PartialOrd for ConnectionKey {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
 }
 
 impl Quinn {

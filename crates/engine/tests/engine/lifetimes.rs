@@ -266,7 +266,7 @@ fn unread_upload_is_held_back_too() {
 }
 
 #[test]
-fn shutdown_finishes_what_runs_and_refuses_what_is_new() {
+fn shutdown_finishes_what_runs() {
     for protocol in PROTOCOLS {
         let mut bench = Bench::new(1, &Config::default(), late(Duration::from_secs(3)));
         let mut connection = bench.connect(protocol);
