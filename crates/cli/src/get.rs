@@ -15,7 +15,8 @@ use http::uri::{Authority, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt;
 use pronghorn_engine::{
-    Body, Config, ConnectTimings, Connection, Connector, Error, Group, Incoming, Protocol, Responder, Target, Worker, embed_in_tokio,
+    Body, Config, ConnectTimings, Connection, Connector, Error, Group, Incoming, Protocol, Responder, Resumption, Target, Worker,
+    embed_in_tokio,
 };
 
 use crate::client_tls;
@@ -243,7 +244,13 @@ impl Fetch {
     async fn connect(&self, origin: &Origin, addresses: &[SocketAddr]) -> Result<Connection, Failure> {
         let mut failure = None;
         for &remote in addresses {
-            let target = Target { remote, server_name: origin.host().to_owned(), protocol: self.arguments.http, secure: origin.secure };
+            let target = Target {
+                remote,
+                server_name: origin.host().to_owned(),
+                protocol: self.arguments.http,
+                secure: origin.secure,
+                resumption: Resumption::default(),
+            };
             match self.connector.connect(&target).await {
                 Ok(connection) => {
                     if self.arguments.verbose {

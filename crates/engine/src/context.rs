@@ -11,9 +11,10 @@ use http::{HeaderValue, Method, StatusCode};
 use http_body::Body as _;
 use slab::Slab;
 
+use crate::config::EarlyData;
 use crate::runtime::Handle;
 use crate::stats::Stats;
-use crate::{Config, Handler, Response};
+use crate::{Config, Handler, Peer, Response};
 
 pub(crate) struct Context {
     pub(crate) handle: Handle,
@@ -28,6 +29,17 @@ impl Context {
     pub(crate) fn new(handle: Handle, config: Config, handler: Rc<dyn Handler>, stats: Arc<Stats>) -> Rc<Self> {
         let date = Date::new(handle.now());
         Rc::new(Self { handle, config, handler, stats, shutdown: Rc::default(), date })
+    }
+
+    /// Whether a request must not be answered before the handshake is done; counts those that came before it.
+    pub(crate) fn is_too_early(&self, method: &Method, peer: &Peer) -> bool {
+        if !peer.early_data {
+            return false;
+        }
+        let refused = self.config.early_data != EarlyData::All && !method.is_safe();
+        let counter = if refused { &self.stats.requests_too_early } else { &self.stats.requests_early };
+        counter.add(1);
+        refused
     }
 
     /// Completes a response's head and drops content that must not be sent.
