@@ -38,11 +38,11 @@ pub struct Connector {
     http3: http3::Client,
 }
 
-/// TLS of each kind. A session is of use only where the same is spoken, so that each has a store of its own.
+/// TLS of each kind. A session is of use only on the transport that it comes from, so that each has its store: what comes over TCP
+/// lacks what QUIC remembers. That HTTP is of the same version is for the server to check.
 struct ClientTlsConfigs {
     base: rustls::ClientConfig,
-    /// HTTP/2 or HTTP/1.1, HTTP/2 alone, HTTP/1.1 alone.
-    tcp: [Arc<ClientSessions>; 3],
+    tcp: Arc<ClientSessions>,
     /// In the order of [`Resumption`].
     quic: [ClientTls; 3],
 }
@@ -52,16 +52,16 @@ impl ClientTlsConfigs {
         let quic_sessions = Arc::<ClientSessions>::default();
         let quic = |resumption| ClientTls::new(config(base, &[b"h3"], &quic_sessions, resumption));
         let quic = [quic(Resumption::Off)?, quic(Resumption::Session)?, quic(Resumption::EarlyData)?];
-        Ok(Self { base: base.clone(), tcp: Default::default(), quic })
+        Ok(Self { base: base.clone(), tcp: Arc::default(), quic })
     }
 
     fn tcp(&self, protocol: Option<Protocol>, resumption: Resumption) -> Arc<rustls::ClientConfig> {
-        let (alpn, sessions): (&[&[u8]], _) = match protocol {
-            None => (&[b"h2", b"http/1.1"], &self.tcp[0]),
-            Some(Protocol::Http2) => (&[b"h2"], &self.tcp[1]),
-            Some(_) => (&[b"http/1.1"], &self.tcp[2]),
+        let alpn: &[&[u8]] = match protocol {
+            None => &[b"h2", b"http/1.1"],
+            Some(Protocol::Http2) => &[b"h2"],
+            Some(_) => &[b"http/1.1"],
         };
-        config(&self.base, alpn, sessions, resumption)
+        config(&self.base, alpn, &self.tcp, resumption)
     }
 }
 
@@ -81,7 +81,7 @@ fn config(
     Arc::new(tls)
 }
 
-/// What to do with the session of an earlier connection to the same server, made by the same [`Connector`] with the same protocol.
+/// What to do with the session of an earlier connection to the same server, made by the same [`Connector`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Resumption {
     /// Leave it, and keep none.

@@ -13,10 +13,7 @@ const SERVERS: usize = 256;
 /// Tickets of one server: what a client that opens many connections at once can use.
 const TICKETS_PER_SERVER: usize = 1024;
 
-/// The sessions of one transport and protocol, each used once.
-///
-/// Only a connection that speaks the same can use a session for early data, and a session over TCP lacks what QUIC remembers, so
-/// there is a store for each.
+/// The sessions of one transport, each used once.
 #[derive(Default)]
 pub(crate) struct ClientSessions {
     servers: Mutex<Servers>,

@@ -13,7 +13,7 @@ use quinn_proto::congestion::ControllerFactory;
 use quinn_proto::crypto::HandshakeTokenKey;
 use quinn_proto::{
     ConnectionError, ConnectionHandle, DatagramEvent, EcnCodepoint, EndpointConfig, IdleTimeout, ReadError, ReadableError, ServerConfig,
-    StreamEvent, TransportConfig, VarInt, WriteError,
+    StreamEvent, TransportConfig, TransportErrorCode, VarInt, WriteError,
 };
 use rand::RngCore;
 
@@ -528,6 +528,13 @@ fn closed(reason: ConnectionError) -> Closed {
     match reason {
         ConnectionError::ApplicationClosed(close) => {
             Closed::ByPeer { code: close.error_code.into_inner(), reason: String::from_utf8_lossy(&close.reason).into_owned() }
+        }
+        // RFC 9000, section 10.2.3: what the application has to say is left out until the handshake is done. A client whose early data
+        // has been answered may close that soon.
+        ConnectionError::ConnectionClosed(close)
+            if matches!(close.error_code, TransportErrorCode::NO_ERROR | TransportErrorCode::APPLICATION_ERROR) =>
+        {
+            Closed::ByPeer { code: 0, reason: String::new() }
         }
         ConnectionError::LocallyClosed => Closed::Locally,
         ConnectionError::TimedOut => Closed::TimedOut,
