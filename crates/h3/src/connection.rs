@@ -1,7 +1,9 @@
 //! The connection: stream bytes in, events out, and the application's messages to bytes.
 
 mod control;
+mod events;
 mod incoming;
+mod ledger;
 mod outgoing;
 mod request_stream;
 mod stream_map;
@@ -100,10 +102,10 @@ impl Connection {
     /// Takes bytes of a stream, in order.
     pub fn handle_data(&mut self, stream: StreamId, data: Bytes) -> Result<(), ConnectionError> {
         if stream.is_bidi() {
-            match self.received_request(stream)? {
-                Some((request, shared)) => request.on_data(stream, data, shared),
-                None => Ok(()),
+            if let Some((request, shared)) = self.received_request(stream)? {
+                request.on_data(stream, data, shared)?;
             }
+            self.shared.ledger.verdict()
         } else {
             self.on_uni_data(stream, data)
         }
@@ -112,25 +114,25 @@ impl Connection {
     /// The peer's side of the stream ended cleanly, after all its data.
     pub fn handle_fin(&mut self, stream: StreamId) -> Result<(), ConnectionError> {
         if !stream.is_bidi() {
-            return self.incoming.on_end(stream);
+            return self.incoming.on_end(stream, &mut self.shared.ledger);
         }
         if let Some((request, shared)) = self.received_request(stream)? {
             request.on_fin(stream, shared)?;
             self.forget_if_done(stream);
         }
-        Ok(())
+        self.shared.ledger.verdict()
     }
 
     /// The peer reset its side of the stream.
     pub fn handle_reset(&mut self, stream: StreamId, code: u64) -> Result<(), ConnectionError> {
         if !stream.is_bidi() {
-            return self.incoming.on_end(stream);
+            return self.incoming.on_end(stream, &mut self.shared.ledger);
         }
         if let Some((request, shared)) = self.received_request(stream)? {
             request.on_reset(stream, ErrorCode(code), shared);
             self.forget_if_done(stream);
         }
-        Ok(())
+        self.shared.ledger.verdict()
     }
 
     /// The peer wants no more of what we send on the stream. Streams that we opened ourselves belong here too.
@@ -139,10 +141,11 @@ impl Connection {
             // All unidirectional streams of ours are critical.
             return Err(closed_critical_stream());
         }
-        if self.requests.get(&stream).is_some_and(|request| !request.is_sending_done) {
+        if let Some(request) = self.requests.get_mut(&stream).filter(|request| !request.is_sending_done) {
+            request.on_aborted(&mut self.shared);
             self.shared.events.push_back(Event::StopSending { stream, code: ErrorCode(code) });
         }
-        Ok(())
+        self.shared.ledger.verdict()
     }
 
     /// Client: the next request will go on this stream, which the transport has opened.
@@ -305,7 +308,7 @@ impl Connection {
             return Ok(self.requests.get_mut(&stream).map(|request| (request, shared)));
         }
         let request = self.requests.entry(stream).or_insert_with(|| {
-            self.next_request = self.next_request.max(StreamId(stream.0 + 4));
+            self.next_request = self.next_request.max(StreamId(stream.0 + 4).min(StreamId::MAX_REQUEST));
             let mut request = RequestStream::new();
             if matches!(self.shutdown, Shutdown::From(first) if stream >= first) {
                 request.refuse(stream, REQUEST_REJECTED, shared);
@@ -316,26 +319,35 @@ impl Connection {
     }
 
     fn forget_if_done(&mut self, stream: StreamId) {
-        if self.requests.get(&stream).is_some_and(RequestStream::is_done) {
-            self.requests.remove(&stream);
+        if self.requests.get(&stream).is_some_and(RequestStream::is_done)
+            && let Some(request) = self.requests.remove(&stream)
+        {
+            request.on_done(&mut self.shared.ledger);
         }
     }
 
     fn on_uni_data(&mut self, stream: StreamId, mut data: Bytes) -> Result<(), ConnectionError> {
-        match self.incoming.sort(stream, &mut data, self.shared.role)? {
-            Sorted::AwaitingType | Sorted::Known(Purpose::Ignored) => Ok(()),
+        match self.incoming.sort(stream, &mut data, &mut self.shared)? {
+            Sorted::AwaitingType => self.shared.ledger.verdict(),
+            //= RFC 9114 section 6.2.3
+            //# Endpoints MUST NOT consider these streams to have any meaning upon receipt.
+            Sorted::Known(Purpose::Ignored) => {
+                self.shared.ledger.on_ignored_bytes(data.len());
+                self.shared.ledger.verdict()
+            }
             Sorted::Unknown => {
                 //= RFC 9114 section 6.2
                 //# Recipients of unknown stream types MUST either abort reading of the stream or discard incoming data
                 //# without further processing.
                 let code = ErrorCode::H3_STREAM_CREATION_ERROR;
                 self.shared.events.push_back(Event::StopUni { stream, code });
-                Ok(())
+                self.shared.ledger.on_ignored_bytes(data.len());
+                self.shared.ledger.verdict()
             }
             Sorted::Known(Purpose::QpackEncoder) => Ok(self.shared.decoder.handle_encoder_stream(&data)?),
             Sorted::Known(Purpose::QpackDecoder) => Ok(self.encoder.handle_decoder_stream(&data)?),
             Sorted::Known(Purpose::Control) => {
-                while let Some(frame) = self.incoming.control.read(&mut data)? {
+                while let Some(frame) = self.incoming.control.read(&mut data, &mut self.shared.ledger)? {
                     self.on_control_frame(&frame);
                 }
                 Ok(())
@@ -365,16 +377,14 @@ impl Connection {
         refused.sort_unstable();
         for stream in refused {
             if let Some(request) = self.requests.get_mut(&stream) {
-                request.refuse(stream, NOT_PROCESSED, &mut self.shared);
+                request.on_unprocessed(stream, &mut self.shared);
             }
         }
     }
 }
 
 const REQUEST_REJECTED: StreamFault =
-    StreamFault { code: ErrorCode::H3_REQUEST_REJECTED, reason: "the request came after the connection was shut down" };
-const NOT_PROCESSED: StreamFault =
-    StreamFault { code: ErrorCode::H3_REQUEST_REJECTED, reason: "the server goes away without processing the request" };
+    StreamFault::new(ErrorCode::H3_REQUEST_REJECTED, "the request came after the connection was shut down");
 
 /// Whether another head follows the one that is encoded.
 #[derive(Clone, Copy)]

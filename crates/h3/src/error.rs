@@ -4,7 +4,7 @@ use std::fmt;
 
 use pronghorn_qpack::{DecoderStreamError, DecompressionError, EncoderStreamError};
 
-use crate::stream::StreamId;
+use crate::{limit::Limit, stream::StreamId};
 
 /// An application error code (RFC 9114 section 8.1, RFC 9204 section 6, RFC 9297 section 5.2). Peers may use any other value.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -104,11 +104,17 @@ impl fmt::Debug for ErrorCode {
 pub struct ConnectionError {
     code: ErrorCode,
     reason: &'static str,
+    limit: Option<Limit>,
 }
 
 impl ConnectionError {
     pub(crate) const fn new(code: ErrorCode, reason: &'static str) -> Self {
-        Self { code, reason }
+        Self { code, reason, limit: None }
+    }
+
+    /// The peer went beyond a limit.
+    pub(crate) const fn limit_reached(limit: Limit) -> Self {
+        Self { code: Limit::CODE, reason: limit.reason(), limit: Some(limit) }
     }
 
     /// What CONNECTION_CLOSE has to carry.
@@ -120,6 +126,11 @@ impl ConnectionError {
     pub const fn reason(&self) -> &'static str {
         self.reason
     }
+
+    /// The limit that the peer has reached, if that is what it did.
+    pub const fn limit(&self) -> Option<Limit> {
+        self.limit
+    }
 }
 
 /// What is wrong with one request or response; the connection goes on.
@@ -127,12 +138,22 @@ impl ConnectionError {
 pub(crate) struct StreamFault {
     pub(crate) code: ErrorCode,
     pub(crate) reason: &'static str,
+    pub(crate) limit: Option<Limit>,
 }
 
 impl StreamFault {
+    pub(crate) const fn new(code: ErrorCode, reason: &'static str) -> Self {
+        Self { code, reason, limit: None }
+    }
+
+    /// The message went beyond a limit.
+    pub(crate) const fn limit_reached(limit: Limit) -> Self {
+        Self { code: Limit::CODE, reason: limit.reason(), limit: Some(limit) }
+    }
+
     /// The message is malformed (RFC 9114 section 4.1.2).
     pub(crate) const fn malformed(reason: &'static str) -> Self {
-        Self { code: ErrorCode::H3_MESSAGE_ERROR, reason }
+        Self::new(ErrorCode::H3_MESSAGE_ERROR, reason)
     }
 }
 
@@ -174,9 +195,7 @@ pub(crate) enum DecodeFault {
 impl From<DecompressionError> for DecodeFault {
     fn from(error: DecompressionError) -> Self {
         match error {
-            DecompressionError::SectionTooLarge { .. } => {
-                Self::Stream(StreamFault { code: ErrorCode::H3_EXCESSIVE_LOAD, reason: "the field section is too large" })
-            }
+            DecompressionError::SectionTooLarge { .. } => Self::Stream(StreamFault::limit_reached(Limit::FieldSectionSize)),
             _ => Self::Connection(ConnectionError::new(
                 ErrorCode::QPACK_DECOMPRESSION_FAILED,
                 match error {
