@@ -23,7 +23,7 @@ use crate::{
         FrameHeader, FrameType,
         settings::{SettingId, Settings},
     },
-    message,
+    message::{OutgoingSection, SectionKind},
     stream::StreamId,
     varint,
 };
@@ -164,7 +164,8 @@ impl Connection {
     }
 
     /// Appends a HEADERS frame to `out`: a request, a response, an interim response, or trailers if the head was sent
-    /// already. Connection-specific fields, which HTTP/3 does not have, are left out. After an error `out` is as before.
+    /// already. Connection-specific fields, which HTTP/3 does not have, are left out, and so is `host` beside `:authority`. After
+    /// an error `out` is as before.
     pub fn encode_headers<'a>(
         &mut self,
         stream: StreamId,
@@ -177,14 +178,25 @@ impl Connection {
             return Err(SendError::MessageComplete { stream });
         }
         let frame_start = out.len();
+        let section_kind = match (request.sent, self.shared.role) {
+            (Sent::Nothing, Role::Client) => SectionKind::Request,
+            (Sent::Nothing, Role::Server) => SectionKind::Response,
+            _ => SectionKind::Trailers,
+        };
+        let offers_extended_connect = self.peer_settings.is_some_and(|settings| settings.enable_connect_protocol);
+        let mut section = OutgoingSection::new(section_kind, offers_extended_connect);
         let mut kind = HeadKind::Final;
         let mut requested = Requested::Other;
-        let lines = lines.into_iter().filter(|line| !message::is_connection_specific(line.name)).inspect(|line| match line.name {
+        let lines = lines.into_iter().filter(|line| section.takes(line)).inspect(|line| match line.name {
             b":status" if line.value.first() == Some(&b'1') => kind = HeadKind::Interim,
             b":method" => requested = Requested::from_method(line.value),
             _ => {}
         });
         let size = encode_headers_frame(&mut self.encoder, stream, lines, out);
+        if let Some(reason) = section.fault() {
+            out.truncate(frame_start);
+            return Err(SendError::Malformed { reason });
+        }
         let limit = self.peer_settings.and_then(|settings| settings.max_field_section_size).unwrap_or(u64::MAX);
         //= RFC 9114 section 4.2.2
         //# An implementation that has received this parameter SHOULD NOT send an HTTP message header that exceeds the

@@ -170,6 +170,12 @@ pub enum SendError {
     /// The peer said that it takes no requests any more: retry on another connection.
     #[error("the peer takes no new requests on this connection")]
     GoingAway,
+    /// The section breaks a rule of RFC 9114 section 4.2 or 4.3, and the peer would have to refuse it.
+    #[error("the field section is malformed: {reason}")]
+    Malformed {
+        /// What is wrong, in a few words.
+        reason: &'static str,
+    },
     /// The field section exceeds what the peer says it takes.
     #[error("the field section of {size} bytes exceeds the peer's limit of {limit}")]
     FieldSectionTooLarge {

@@ -160,8 +160,8 @@ fn extended_connect_is_taken_only_where_offered() {
 }
 
 //= RFC 9114 section 4.1.2
-//# A request or response that is defined as having content when it contains a Content-Length header field ([HTTP], Section
-//# 8.6) is malformed if the value of the Content-Length header field does not equal the sum of the DATA frame lengths
+//# A request or response that is defined as having content when it contains a Content-Length header field (Section 8.6 of
+//# [HTTP]) is malformed if the value of the Content-Length header field does not equal the sum of the DATA frame lengths
 //# received.
 #[test]
 fn content_has_the_announced_length() {
@@ -176,15 +176,21 @@ fn content_has_the_announced_length() {
     assert_eq!(events[1..], ["0 data abc", "0 error H3_MESSAGE_ERROR"]);
 }
 
+//= RFC 9110 section 8.6
+//# a recipient of a Content-Length header field value consisting of the same decimal value repeated as a comma-separated
+//# list (e.g, "Content-Length: 42, 42") MAY either reject the message as invalid or replace that invalid field value with a
+//# single instance of the decimal value
 #[test]
 fn content_length_is_one_number() {
     for value in ["", "a", "-1", "+1", "5, 5", "0x5", "18446744073709551616"] {
         let lines = [GET[0], GET[1], GET[2], GET[3], ("content-length", value)];
         assert!(is_malformed(&[headers(&lines)]), "{value:?}");
     }
-    assert!(is_malformed(&[post_with(&[("content-length", "5"), ("content-length", "6")]), data(b"abcde")]));
-    let twice = post_with(&[("content-length", "5"), ("content-length", "5")]);
-    assert!(!is_malformed(&[twice, data(b"abcde")]));
+    for second in ["5", "6"] {
+        assert!(is_malformed(&[post_with(&[("content-length", "5"), ("content-length", second)]), data(b"abcde")]), "{second}");
+        let twice = status("200", &[("content-length", "5"), ("content-length", second)]);
+        assert_eq!(response("GET", &[twice, data(b"abcde")]).unwrap(), ["0 error H3_MESSAGE_ERROR"]);
+    }
 }
 
 //= RFC 9114 section 4.3
@@ -323,4 +329,86 @@ fn responses_without_content_have_none() {
     }
     let events = response("GET", &[status("200", &with_length), data(b"abcde")]).unwrap();
     assert_eq!(events.last().unwrap(), "0 finished");
+}
+
+#[test]
+fn authority_is_a_host_with_or_without_port() {
+    let with_authority = |authority| request(&[headers(&[GET[0], GET[1], (":authority", authority), GET[3]])]).unwrap();
+    let with_host = |host| request(&[headers(&[GET[0], GET[1], GET[3], ("host", host)])]).unwrap();
+    for text in ["example.com", "example.com:8443", "192.0.2.1", "[2001:db8::1]:443", "a_b.example"] {
+        assert!(with_authority(text)[0].ends_with(" end"), "{text}");
+        assert!(with_host(text)[0].ends_with(" end"), "{text}");
+    }
+    for text in [
+        "user@example.com",
+        "user:word@example.com",
+        "@example.com",
+        ":443",
+        "example.com:https",
+        "example.com:65536",
+        "example.com:443:443",
+        "example.com,example.org",
+        "[::1",
+        "::1",
+        "example.com/",
+        "example.com?",
+        "example.com#",
+        "example.com\\",
+        "b\u{fc}cher.example",
+    ] {
+        // A comma is a valid character of a name, whatever is meant by it.
+        let is_valid = text.contains(',');
+        assert_eq!(with_authority(text)[0] == "0 error H3_MESSAGE_ERROR", !is_valid, "{text}");
+        assert_eq!(with_host(text)[0] == "0 error H3_MESSAGE_ERROR", !is_valid, "{text}");
+    }
+}
+
+//= RFC 9114 section 4.4
+//# The :authority pseudo-header field contains the host and port to connect to
+#[test]
+fn connect_needs_a_port() {
+    for authority in ["example.com", "example.com:", "example.com:0", "example.com:65536", "example.com:x", ":443"] {
+        assert_heads_malformed(&[&[(":method", "CONNECT"), (":authority", authority)]]);
+    }
+    let v6 = [(":method", "CONNECT"), (":authority", "[::1]:443")];
+    assert_eq!(request(&[headers(&v6)]).unwrap(), ["0 CONNECT -://[::1]:443- end"]);
+    let host = [(":method", "CONNECT"), (":authority", "example.com:443"), ("host", "example.org:443")];
+    assert_heads_malformed(&[&host]);
+}
+
+#[test]
+fn te_belongs_into_a_requests_head_alone() {
+    assert!(is_malformed(&[post_with(&[]), headers(&[("te", "trailers")])]));
+    assert_eq!(response("GET", &[status("200", &[("te", "trailers")])]).unwrap(), ["0 error H3_MESSAGE_ERROR"]);
+}
+
+#[test]
+fn trailers_say_nothing_about_framing_and_target() {
+    for line in [("content-length", "0"), ("content-length", "3"), ("host", "example.com")] {
+        assert!(is_malformed(&[post_with(&[]), data(b"abc"), headers(&[line])]), "{line:?}");
+        let events = response("GET", &[status("200", &[]), headers(&[line])]).unwrap();
+        assert_eq!(events.last().unwrap(), "0 error H3_MESSAGE_ERROR", "{line:?}");
+    }
+}
+
+#[test]
+fn schemes_other_than_http_need_no_authority() {
+    let other = [GET[0], (":scheme", "urn"), (":path", "example:a")];
+    assert_eq!(request(&[headers(&other)]).unwrap(), ["0 GET urn://-example:a end"]);
+    assert_heads_malformed(&[
+        &[GET[0], (":scheme", "urn"), (":authority", ""), (":path", "a")],
+        &[GET[0], (":scheme", "urn"), (":path", "a"), ("host", "")],
+        &[GET[0], (":scheme", "HTTPS"), GET[3]],
+        &[GET[0], (":scheme", "http"), (":path", "/")],
+    ]);
+}
+
+#[test]
+fn protocol_of_extended_connect_is_a_token() {
+    for protocol in ["", "web socket", "a/b"] {
+        let head = headers(&[(":method", "CONNECT"), (":protocol", protocol), GET[1], GET[2], GET[3]]);
+        let mut server = Scripted::with_config(Role::Server, Config::default().with_extended_connect(true));
+        server.receive(REQUEST, &head).unwrap();
+        assert_eq!(server.stream_error(), Some(ErrorCode::H3_MESSAGE_ERROR), "{protocol:?}");
+    }
 }

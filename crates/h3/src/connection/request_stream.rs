@@ -281,7 +281,7 @@ impl RequestStream {
                 if let Some(left) = &mut self.content_left {
                     //= RFC 9114 section 4.1.2
                     //# A request or response that is defined as having content when it contains a Content-Length header
-                    //# field ([HTTP], Section 8.6) is malformed if the value of the Content-Length header field does not
+                    //# field (Section 8.6 of [HTTP]) is malformed if the value of the Content-Length header field does not
                     //# equal the sum of the DATA frame lengths received.
                     let Some(rest) = left.checked_sub(header.len) else {
                         self.refuse(stream, StreamFault::malformed("there is more content than there may be"), shared);
