@@ -86,6 +86,12 @@ impl Connection {
     pub fn new(role: Role, config: Config) -> Self {
         let shared = Shared::new(role, config);
         let mut outgoing = OutgoingStreams::default();
+        //= RFC 9114 section 7.2.4.2
+        //# Endpoints MUST NOT require any data to be received from the peer prior to sending the SETTINGS frame;
+        //# settings MUST be sent as soon as the transport is ready to send data.
+        //= RFC 9114 section 3.2
+        //# After the QUIC connection is established, a SETTINGS frame MUST be sent by each endpoint as the initial
+        //# frame of their respective HTTP control stream.
         outgoing.write_settings(&offered_settings(&shared), &shared.config);
         Self {
             requests: StreamMap::default(),
@@ -142,6 +148,9 @@ impl Connection {
             return Err(closed_critical_stream());
         }
         if let Some(request) = self.requests.get_mut(&stream).filter(|request| !request.is_sending_done) {
+            //= RFC 9114 section 4.1
+            //# Clients MUST NOT discard complete responses as a result of having their request terminated abruptly,
+            //# though clients can always discard responses at their discretion for other reasons.
             request.on_aborted(&mut self.shared);
             self.shared.events.push_back(Event::StopSending { stream, code: ErrorCode(code) });
         }
@@ -150,6 +159,8 @@ impl Connection {
 
     /// Client: the next request will go on this stream, which the transport has opened.
     pub fn open_request(&mut self, stream: StreamId) -> Result<(), SendError> {
+        //= RFC 9114 section 4.1
+        //# A client MUST send only a single request on a given stream.
         if self.shared.role == Role::Server || !stream.is_request() || self.requests.contains_key(&stream) {
             return Err(SendError::StreamNotOpen { stream });
         }
@@ -197,6 +208,11 @@ impl Connection {
             out.truncate(frame_start);
             return Err(SendError::Malformed { reason });
         }
+        //= RFC 9114 section 7.2.4.2
+        //# Once a server has provided new settings, clients MUST comply with those values.
+        //= RFC 9114 section 7.2.4.2
+        //# A client MUST comply with stored settings -- or default values if no values are stored -- when attempting
+        //# 0-RTT.
         let limit = self.peer_settings.and_then(|settings| settings.max_field_section_size).unwrap_or(u64::MAX);
         //= RFC 9114 section 4.2.2
         //# An implementation that has received this parameter SHOULD NOT send an HTTP message header that exceeds the
@@ -262,6 +278,10 @@ impl Connection {
                 self.shutdown = Shutdown::Announced;
                 StreamId::MAX_REQUEST
             }
+            //= RFC 9114 section 5.2
+            //# An endpoint MAY send multiple GOAWAY frames indicating different identifiers, but the identifier in each
+            //# frame MUST NOT be greater than the identifier in any previous frame, since clients might already have
+            //# retried unprocessed requests on another HTTP connection.
             (Role::Server, Shutdown::Announced) => {
                 self.shutdown = Shutdown::From(self.next_request);
                 self.next_request
@@ -322,6 +342,9 @@ impl Connection {
         let request = self.requests.entry(stream).or_insert_with(|| {
             self.next_request = self.next_request.max(StreamId(stream.0 + 4).min(StreamId::MAX_REQUEST));
             let mut request = RequestStream::new();
+            //= RFC 9114 section 4.1.1
+            //# Servers MUST NOT use the H3_REQUEST_REJECTED error code for requests that were partially or fully
+            //# processed.
             if matches!(self.shutdown, Shutdown::From(first) if stream >= first) {
                 request.refuse(stream, REQUEST_REJECTED, shared);
             }
@@ -351,6 +374,11 @@ impl Connection {
                 //= RFC 9114 section 6.2
                 //# Recipients of unknown stream types MUST either abort reading of the stream or discard incoming data
                 //# without further processing.
+                //= RFC 9114 section 9
+                //# Implementations MUST discard data or abort reading on unidirectional streams that have unknown or
+                //# unsupported types.
+                //= RFC 9114 section 6.2
+                //# The recipient MUST NOT consider unknown stream types to be a connection error of any kind.
                 let code = ErrorCode::H3_STREAM_CREATION_ERROR;
                 self.shared.events.push_back(Event::StopUni { stream, code });
                 self.shared.ledger.on_ignored_bytes(data.len());
@@ -418,6 +446,8 @@ impl Requested {
 fn offered_settings(shared: &Shared) -> Vec<(SettingId, u64)> {
     let config = &shared.config;
     let mut settings = vec![(SettingId::MAX_FIELD_SECTION_SIZE, config.max_field_section_size)];
+    //= RFC 9114 section 7.2.4.2
+    //# The server MUST include all settings that differ from their default values.
     let defaults_to_zero = [
         (SettingId::QPACK_MAX_TABLE_CAPACITY, shared.decoder.max_table_capacity()),
         (SettingId::QPACK_BLOCKED_STREAMS, shared.decoder.max_blocked_streams()),

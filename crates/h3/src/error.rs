@@ -77,6 +77,9 @@ impl From<ErrorCode> for u64 {
     }
 }
 
+//= RFC 9114 section 8
+//# Because new error codes can be defined without negotiation (see Section 9), use of an error code in an unexpected
+//# context or receipt of an unknown error code MUST be treated as equivalent to H3_NO_ERROR.
 impl From<u64> for ErrorCode {
     fn from(code: u64) -> Self {
         Self(code)

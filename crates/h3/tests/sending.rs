@@ -32,6 +32,12 @@ fn is_refused(scripted: &mut Scripted, lines: &[(&str, &str)]) -> bool {
     is_refused
 }
 
+//= RFC 9114 section 4.3
+//# Endpoints MUST NOT generate pseudo-header fields other than those defined in this document.
+//= RFC 9114 section 4.3
+//# All pseudo-header fields MUST appear in the header section before regular header fields.
+//= RFC 9114 section 4.2
+//# Characters in field names MUST be converted to lowercase prior to their encoding.
 #[test]
 fn malformed_requests_are_not_sent() {
     let [method, scheme, authority, path] = GET;
@@ -142,8 +148,8 @@ fn response_arrives_though_the_server_stopped_the_request() {
 }
 
 //= RFC 9114 section 8
-//# use of an error code in an unexpected context or receipt of an unknown error code MUST be treated as equivalent to
-//# H3_NO_ERROR.
+//# Because new error codes can be defined without negotiation (see Section 9), use of an error code in an unexpected
+//# context or receipt of an unknown error code MUST be treated as equivalent to H3_NO_ERROR.
 #[test]
 fn unknown_error_codes_have_no_meaning_of_their_own() {
     let outcome = |code: u64| {
@@ -162,6 +168,14 @@ fn unknown_error_codes_have_no_meaning_of_their_own() {
 }
 
 /// Reserved values wherever a peer can put them: around everything else, and without effect.
+//= RFC 9114 section 9
+//# Implementations MUST ignore unknown or unsupported values in all extensible protocol elements.
+//= RFC 9114 section 7.2.4.1
+//# Endpoints MUST NOT consider such settings to have any meaning upon receipt.
+//= RFC 9114 section 7.2.8
+//# Endpoints MUST NOT consider these frames to have any meaning upon receipt.
+//= RFC 9114 section 6.2.3
+//# Endpoints MUST NOT consider these streams to have any meaning upon receipt.
 #[test]
 fn reserved_values_are_ignored_everywhere() {
     for number in [0, 1, 7, 1 << 20, (varint::MAX - 0x21) / 0x1f] {

@@ -122,6 +122,9 @@ impl ControlStream {
             //# If a HEADERS frame is received on a control stream, the recipient MUST respond with a connection error
             //# of type H3_FRAME_UNEXPECTED.
             FrameType::HEADERS => return Err(unexpected("a HEADERS frame on the control stream")),
+            //= RFC 9114 section 7.2.5
+            //# If a PUSH_PROMISE frame is received on the control stream, the client MUST respond with a connection
+            //# error of type H3_FRAME_UNEXPECTED.
             FrameType::PUSH_PROMISE => return Err(unexpected("a PUSH_PROMISE frame on the control stream")),
             //= RFC 9114 section 7.2.7
             //# A client MUST treat the receipt of a MAX_PUSH_ID frame as a connection error of type H3_FRAME_UNEXPECTED.
@@ -163,6 +166,9 @@ impl ControlStream {
                 //= RFC 9114 section 7.2.3
                 //# If a CANCEL_PUSH frame is received that references a push ID greater than currently allowed on the
                 //# connection, this MUST be treated as a connection error of type H3_ID_ERROR.
+                //= RFC 9114 section 7.2.3
+                //# If a server receives a CANCEL_PUSH frame for a push ID that has not yet been mentioned by a
+                //# PUSH_PROMISE frame, this MUST be treated as a connection error of type H3_ID_ERROR.
                 // As client we allow none; as server we have promised none, which is the same error.
                 return Err(id_error("a CANCEL_PUSH frame names a push that does not exist"));
             }

@@ -161,6 +161,9 @@ impl RequestStream {
     }
 
     /// Client role: the server says that it has not processed the request.
+    //= RFC 9114 section 4.1.1
+    //# Clients MUST NOT use the H3_REQUEST_REJECTED error code, except when a server has requested closure of the
+    //# request stream with this error code.
     pub(super) fn on_unprocessed(&mut self, stream: StreamId, shared: &mut Shared) {
         if self.awaiting != Awaiting::Nothing {
             self.ignore();
@@ -275,6 +278,8 @@ impl RequestStream {
                 //= RFC 9114 section 4.1
                 //# Receipt of an invalid sequence of frames MUST be treated as a connection error of type
                 //# H3_FRAME_UNEXPECTED.
+                //= RFC 9114 section 7.2.1
+                //# DATA frames MUST be associated with an HTTP request or response.
                 if self.awaiting != Awaiting::Content {
                     return Err(unexpected("a DATA frame before the head or after the trailers"));
                 }
@@ -316,6 +321,21 @@ impl RequestStream {
                 //# has advertised as a connection error of H3_ID_ERROR.
                 return Err(ConnectionError::new(ErrorCode::H3_ID_ERROR, "a PUSH_PROMISE frame, but no push is allowed"));
             }
+            //= RFC 9114 section 7.2.5
+            //# A server MUST treat the receipt of a PUSH_PROMISE frame as a connection error of type
+            //# H3_FRAME_UNEXPECTED.
+            //= RFC 9114 section 7.2.7
+            //# Receipt of a MAX_PUSH_ID frame on any other stream MUST be treated as a connection error of type
+            //# H3_FRAME_UNEXPECTED.
+            //= RFC 9114 section 7.2.6
+            //# A client MUST treat a GOAWAY frame on a stream other than the control stream as a connection error of
+            //# type H3_FRAME_UNEXPECTED.
+            //= RFC 9114 section 7.2.4
+            //# If an endpoint receives a SETTINGS frame on a different stream, the endpoint MUST respond with a
+            //# connection error of type H3_FRAME_UNEXPECTED.
+            //= RFC 9114 section 7.2.3
+            //# Receiving a CANCEL_PUSH frame on a stream other than the control stream MUST be treated as a connection
+            //# error of type H3_FRAME_UNEXPECTED.
             FrameType::CANCEL_PUSH
             | FrameType::SETTINGS
             | FrameType::PUSH_PROMISE
@@ -380,6 +400,8 @@ impl RequestStream {
                 Head::Request(head)
             }
             Role::Client => {
+                //= RFC 9114 section 4.1.2
+                //# Clients MUST NOT accept a malformed response.
                 let head = message::response_head(section)?;
                 if head.is_interim() {
                     self.on_interim(&shared.config)?;

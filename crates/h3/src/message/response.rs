@@ -29,7 +29,7 @@ pub(crate) fn response_head(section: FieldSection) -> Result<ResponseHead, Strea
         }
     }
     //= RFC 9114 section 4.3.2
-    //# This pseudo-header field MUST be included in all responses; otherwise, the response is malformed.
+    //# This pseudo-header field MUST be included in all responses; otherwise, the response is malformed (see Section 4.1.2).
     let status = status.ok_or(StreamFault::malformed("the response has no :status"))?;
     Ok(ResponseHead { section, status, content_length })
 }
