@@ -367,7 +367,11 @@ impl Transport for Quinn {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 if let Some(Some(connection)) = self.connections.get_mut(handle.0) {
                     let key = connection.key;
+                    let before = connection.inner.remote_address();
                     connection.inner.handle_event(event);
+                    if connection.inner.remote_address() != before {
+                        self.stats.quic_migrations.add(1);
+                    }
                     self.drive(now, key);
                 }
             }
