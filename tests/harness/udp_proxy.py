@@ -1,4 +1,4 @@
-"""A bad network between a client and a server: a UDP proxy that loses, reorders, duplicates, damages and moves datagrams."""
+"""A bad network: a UDP proxy that loses, reorders, duplicates, damages and moves datagrams."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class UdpProxy:
             each.close()
 
     def rebind(self) -> None:
-        """From here on each client has another port, and perhaps another address, towards the server: as if a NAT forgot."""
+        """From here on each client has another port, and perhaps address, towards the server: as if a NAT forgot."""
         self.seen["rebind"] += 1
         with self._lock:
             for flow in self.flows.values():
