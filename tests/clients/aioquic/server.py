@@ -1,6 +1,6 @@
 """An HTTP/3 server on aioquic, for the tests of our own client.
 
-`server.py --cert FILE --key FILE [--retry]` prints `listening on https://127.0.0.1:PORT (h3)` and runs until it is killed.
+`server.py --cert FILE --key FILE [--retry]` prints `listening on https://127.0.0.1:PORT (h3)` and runs until killed.
 `/bytes/N` answers N bytes, `/request` what it was asked for; session tickets are kept, so that early data is taken.
 """
 
