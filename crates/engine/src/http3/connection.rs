@@ -279,7 +279,11 @@ impl Connection {
                     }
                     self.on_inbound_end(stream, Err(StreamError::Reset(code)));
                 }
-                Event::StreamError { stream, code, reason } => self.on_stream_error(transport, stream, code, reason),
+                Event::StreamError { stream, code, reason, .. } => self.on_stream_error(transport, stream, code, reason),
+                Event::Unprocessed { stream } => {
+                    let reason = "the server goes away without processing the request";
+                    self.on_stream_error(transport, stream, ErrorCode::H3_REQUEST_CANCELLED, reason);
+                }
                 Event::StopSending { stream, .. } => {
                     if let Some(exchange) = self.requests.get_mut(&stream)
                         && !exchange.sent
