@@ -236,16 +236,31 @@ fn cancelled_streams_release_their_entries() {
 #[test]
 fn entries_about_to_be_evicted_are_copied() {
     let mut pair = Pair::new(400, 16);
-    let values: Vec<String> = (0..5).map(|number| format!("{number}{}", "v".repeat(30))).collect();
+    let values: Vec<String> = (0..20).map(|number| format!("{number}{}", "v".repeat(30))).collect();
     pair.exchange(0, &[AGENT]);
     for (stream, value) in (1..).zip(&values) {
-        // Two streams, for the second sight. The agent is used all along.
-        pair.exchange(stream * 8, &[("x-a", value)]);
-        pair.exchange(stream * 8 + 4, &[("x-a", value), AGENT]);
+        // Two streams, for the second sight.
+        pair.exchange(stream * 12, &[("x-a", value)]);
+        pair.exchange(stream * 12 + 4, &[("x-a", value)]);
+        // Found, or copied by a byte or two, but neither spelled nor inserted again.
+        let (section, inserted) = pair.exchange(stream * 12 + 8, &[AGENT]);
+        assert!(section == 3 && inserted < 3, "{section} {inserted}");
         assert!(pair.encoder.table_size() <= 400);
     }
-    // It was the first of six entries, of which five fit.
-    assert_eq!(pair.exchange(400, &[AGENT]).0, 3);
+}
+
+#[test]
+fn entries_that_may_not_have_arrived_are_not_evicted() {
+    let long = "b".repeat(60);
+    // No section may refer to them.
+    let mut pair = Pair::new(150, 0);
+    pair.encode(0, &[AGENT]);
+    assert!(pair.insert() > 0);
+    pair.encode(4, &[("user-agent", &long)]);
+    assert_eq!(pair.insert(), 0);
+    pair.acknowledge();
+    pair.encode(8, &[("user-agent", &long)]);
+    assert!(pair.insert() > 0);
 }
 
 //= RFC 9204 section 4.4.1

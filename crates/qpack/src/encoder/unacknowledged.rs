@@ -125,5 +125,9 @@ mod tests {
         assert!(unacknowledged.may_risk_blocking(8, 2));
         unacknowledged.on_received(2);
         assert!(!unacknowledged.may_risk_blocking(4, 0));
+        unacknowledged.push(section(12, 3));
+        assert!(!unacknowledged.may_risk_blocking(16, 1));
+        unacknowledged.cancel(12);
+        assert!(unacknowledged.may_risk_blocking(16, 1));
     }
 }
