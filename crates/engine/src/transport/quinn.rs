@@ -127,6 +127,8 @@ pub(crate) struct Quinn {
     /// Connections that may have something to send, each at most once.
     sending: VecDeque<ConnectionKey>,
     deadlines: BinaryHeap<Reverse<(Instant, ConnectionKey)>>,
+    /// Memory for the connections whose deadline has come; empty in between.
+    due: Vec<ConnectionKey>,
     /// Connections of peers that have not completed their handshake.
     handshakes: usize,
     max_handshakes: usize,
@@ -166,6 +168,7 @@ impl Quinn {
             answers: VecDeque::new(),
             sending: VecDeque::new(),
             deadlines: BinaryHeap::new(),
+            due: Vec::new(),
             handshakes: 0,
             max_handshakes: config.max_handshakes,
             max_connections: config.max_connections,
@@ -341,6 +344,9 @@ impl Transport for Quinn {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
+        // Each connection once: one that has fallen due several times over would send the probes of all of them in one burst and back
+        // off as if each had been lost. Between two of them it has to send.
+        let mut due = std::mem::take(&mut self.due);
         while let Some(Reverse((deadline, key))) = self.deadlines.peek().copied() {
             if deadline > now {
                 break;
@@ -349,13 +355,18 @@ impl Transport for Quinn {
             let Some(connection) = self.connection(key) else { continue };
             if connection.queued_deadline == Some(deadline) {
                 connection.queued_deadline = None;
+                due.push(key);
             }
+        }
+        for key in due.drain(..) {
+            let Some(connection) = self.connection(key) else { continue };
             if connection.deadline.is_some_and(|deadline| deadline <= now) {
                 connection.inner.handle_timeout(now);
             }
             // Puts the deadline, which may have moved back, into the heap again.
             self.drive(now, key);
         }
+        self.due = due;
     }
 
     fn poll_timeout(&mut self) -> Option<Instant> {
