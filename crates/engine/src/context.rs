@@ -58,7 +58,8 @@ impl Context {
         if without_content {
             response.body.discard();
         }
-        !without_content && size != Some(0)
+        // Nothing to say of its size may still be followed by trailers, or by a failure.
+        !without_content && !response.body.is_end_stream()
     }
 }
 
