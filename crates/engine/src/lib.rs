@@ -20,6 +20,8 @@ mod incoming;
 mod listen;
 mod message;
 mod runtime;
+#[cfg(test)]
+mod simulation;
 mod stats;
 mod tcp;
 mod tls;

@@ -16,7 +16,7 @@ use quinn_proto::{
     ConnectionError, ConnectionHandle, DatagramEvent, EcnCodepoint, EndpointConfig, IdleTimeout, ReadError, ReadableError, ServerConfig,
     StreamEvent, TransportConfig, VarInt, WriteError,
 };
-use rand::RngCore;
+use rand::CryptoRng;
 
 use super::congestion::{self, Closing};
 use super::{Closed, ConnectionIds, ConnectionKey, Datagram, Dir, Ecn, Event, Read, Transmit, Transport, Write};
@@ -42,13 +42,17 @@ pub(crate) struct EndpointKeys {
 
 impl EndpointKeys {
     pub(crate) fn new() -> Self {
+        Self::from_rng(&mut rand::rng())
+    }
+
+    pub(crate) fn from_rng(rng: &mut impl CryptoRng) -> Self {
         let mut secret = [0; 64];
-        rand::rng().fill_bytes(&mut secret);
+        rng.fill_bytes(&mut secret);
         let token = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(&secret);
         let mut endpoint = EndpointConfig::default();
         // The library would take the drafts of version 1 as well.
         endpoint.supported_versions(vec![VERSION_1]);
-        Self { endpoint, token: Arc::new(token), ids: ConnectionIds::default() }
+        Self { endpoint, token: Arc::new(token), ids: ConnectionIds::new(rng) }
     }
 
     pub(crate) fn ids(&self) -> &ConnectionIds {
@@ -64,6 +68,8 @@ pub(crate) struct QuinnConfig {
     closing: Closing,
     max_handshakes: usize,
     max_connections: usize,
+    /// What each random number of the endpoint comes from, so that a run can be repeated; the operating system otherwise.
+    seed: Option<[u8; 32]>,
 }
 
 /// TLS for connections that this side opens.
@@ -93,7 +99,20 @@ impl QuinnConfig {
                 Ok::<_, String>(server)
             })
             .transpose()?;
-        Ok(Self { keys, transport, server, closing, max_handshakes: limits.open_handshakes, max_connections: limits.connections })
+        Ok(Self {
+            keys,
+            transport,
+            server,
+            closing,
+            max_handshakes: limits.open_handshakes,
+            max_connections: limits.connections,
+            seed: None,
+        })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn with_seed(self, seed: [u8; 32]) -> Self {
+        Self { seed: Some(seed), ..self }
     }
 }
 
@@ -157,9 +176,10 @@ impl Quinn {
     pub(crate) fn new(config: &QuinnConfig, worker: u8, may_fragment: bool, stats: Arc<Stats>) -> Self {
         let mut endpoint = config.keys.endpoint.clone();
         let ids = config.keys.ids.clone();
-        endpoint.cid_generator(move || Box::new(ids.generator(worker)));
+        let seed = config.seed;
+        endpoint.cid_generator(move || Box::new(ids.generator(worker, seed)));
         Self {
-            endpoint: quinn_proto::Endpoint::new(Arc::new(endpoint), config.server.clone().map(Arc::new), !may_fragment, None),
+            endpoint: quinn_proto::Endpoint::new(Arc::new(endpoint), config.server.clone().map(Arc::new), !may_fragment, seed),
             transport: config.transport.clone(),
             closing: config.closing.clone(),
             connections: Vec::new(),
