@@ -286,6 +286,15 @@ impl Connection {
         self.requests.len()
     }
 
+    /// What our SETTINGS say.
+    pub fn own_settings(&self) -> Settings {
+        let mut own = Settings::default();
+        for (id, value) in offered_settings(&self.shared) {
+            own.set(id, value).expect("invariant: what we offer is valid");
+        }
+        own
+    }
+
     /// The peer's SETTINGS, once they have arrived.
     pub fn peer_settings(&self) -> Option<&Settings> {
         self.peer_settings.as_ref()

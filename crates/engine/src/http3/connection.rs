@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, Method, StatusCode};
@@ -15,6 +16,7 @@ use super::framing::{Framed, Framer};
 use super::stream::{Dirty, Stream, StreamError};
 use crate::context::Context;
 use crate::message::{Peer, Protocol};
+use crate::qlog::{StreamSide, StreamState, Trace};
 use crate::transport::{ConnectionKey, Dir, Read, Transport, Write};
 use crate::{Incoming, Request, Responder, Response};
 
@@ -37,6 +39,7 @@ pub(super) struct Connection {
     unacknowledged: usize,
     draining: bool,
     client: Option<Rc<ConnectionState>>,
+    trace: Option<Trace>,
     encoded: BytesMut,
 }
 
@@ -96,7 +99,22 @@ impl Connection {
             unacknowledged: 0,
             draining: false,
             client,
+            trace: None,
             encoded: BytesMut::new(),
+        }
+    }
+
+    /// Writes what happens to `trace` from here on, if there is one.
+    pub(super) fn trace(&mut self, trace: Option<Trace>) {
+        self.trace = trace;
+        self.traced(|trace, now| {
+            trace.settings(now, true, &self.h3.own_settings());
+        });
+    }
+
+    fn traced(&self, write: impl FnOnce(&Trace, Instant)) {
+        if let Some(trace) = &self.trace {
+            write(trace, self.context.handle.now());
         }
     }
 
@@ -238,6 +256,7 @@ impl Connection {
 
     fn on_events(&mut self, transport: &mut impl Transport) {
         while let Some(event) = self.h3.poll_event() {
+            self.traced(|trace, now| trace.received(now, &event, self.h3.peer_settings()));
             match event {
                 Event::Head { stream, head: Head::Request(head), end } => self.on_request(transport, stream, &head, end),
                 Event::Head { stream, head: Head::Response(head), end } => self.on_response(transport, stream, &head, end),
@@ -371,6 +390,7 @@ impl Connection {
             }
             self.context.stats.requests_aborted.add(1);
         }
+        self.traced(|trace, now| trace.stream_state(now, id, StreamSide::Sending, StreamState::ResetSent));
         transport.reset(self.key, id, code.0);
         self.h3.finish_sending(id);
         self.forget_if_done(id);
@@ -390,8 +410,14 @@ impl Connection {
         while let Some(exchange) = self.requests.get_mut(&id)
             && let Some(outbound) = stream.next_outbound()
         {
-            let mut framer =
-                Framer { id, h3: &mut self.h3, encoded: &mut self.encoded, alt_svc: self.alt_svc.as_ref(), context: &self.context };
+            let mut framer = Framer {
+                id,
+                h3: &mut self.h3,
+                encoded: &mut self.encoded,
+                alt_svc: self.alt_svc.as_ref(),
+                context: &self.context,
+                trace: self.trace.as_ref(),
+            };
             match framer.frame(stream, outbound, &mut exchange.wire) {
                 Framed::More => {}
                 Framed::Last => exchange.fin = true,
@@ -400,7 +426,12 @@ impl Connection {
         }
         let Some(exchange) = self.requests.get_mut(&id) else { return };
         if !exchange.sent {
-            match transport.write(self.key, id, &mut exchange.wire) {
+            let wrote = transport.write(self.key, id, &mut exchange.wire);
+            let waiting = exchange.wire.iter().map(Bytes::len).sum();
+            if let Some(trace) = &self.trace {
+                trace.wrote(self.context.handle.now(), id, &wrote, exchange.fin, waiting);
+            }
+            match wrote {
                 Write::Done if exchange.fin => {
                     transport.finish(self.key, id);
                     exchange.sent = true;
@@ -411,7 +442,7 @@ impl Connection {
                 // The peer wants none of it: perhaps it said so before its request was complete, when there was nobody to tell.
                 Write::Stopped => return self.abort(transport, id, ErrorCode::H3_REQUEST_CANCELLED),
             }
-            stream.wrote(exchange.wire.iter().map(Bytes::len).sum());
+            stream.wrote(waiting);
         }
         if self.client.is_some() && !exchange.received && stream.is_discarding() {
             // The application has dropped the response, so the request is of no use either.

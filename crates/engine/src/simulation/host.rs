@@ -43,7 +43,7 @@ impl Host {
         let handle = Handle::new(executor.clone(), timers.clone(), reactor.handle().clone(), wakeup.clone(), now);
         let stats = Arc::<Stats>::default();
         let keys = EndpointKeys::from_rng(&mut rng);
-        let quinn = QuinnConfig::new(&config.transport, config.congestion, tls, keys).unwrap().with_seed(rng.random());
+        let quinn = QuinnConfig::new(&config.transport, config.congestion, tls, keys, None).unwrap().with_seed(rng.random());
         let context = Context::new(handle, config, Rc::new(handler), stats.clone());
         *context.rng.borrow_mut() = rng;
         let transport = Quinn::new(&quinn, 0, false, stats);

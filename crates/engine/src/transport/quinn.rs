@@ -13,20 +13,23 @@ use quinn_proto::congestion::ControllerFactory;
 use quinn_proto::crypto::HandshakeTokenKey;
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::{
-    ConnectionError, ConnectionHandle, DatagramEvent, EcnCodepoint, EndpointConfig, IdleTimeout, ReadError, ReadableError, ServerConfig,
-    StreamEvent, TransportConfig, VarInt, WriteError,
+    ConnectionError, ConnectionHandle, ConnectionId, DatagramEvent, EcnCodepoint, EndpointConfig, IdleTimeout, ReadError, ReadableError,
+    ServerConfig, StreamEvent, TransportConfig, VarInt, WriteError,
 };
 use rand::CryptoRng;
 
 use super::congestion::{self, Closing};
 use super::{Closed, ConnectionIds, ConnectionKey, Datagram, Dir, Ecn, Event, Read, Transmit, Transport, Write};
 use crate::config::{Congestion, TransportLimits};
+use crate::qlog::{Qlog, Trace, Vantage};
 use crate::stats::Stats;
 
 /// RFC 9000, section 15.
 const VERSION_1: u32 = 1;
 /// Answers to datagrams of no connection that wait to be sent: 128 KiB at the most. A flood of such datagrams gets no more.
 const WAITING_ANSWERS: usize = 256;
+/// RFC 9000, section 7.2 wants 8 bytes at the least.
+const INITIAL_ID_LEN: usize = 20;
 /// GSO trains that one connection may send before another has its turn.
 const TRAINS_PER_TURN: u32 = 4;
 
@@ -63,7 +66,8 @@ impl EndpointKeys {
 /// How the connections of one endpoint behave.
 pub(crate) struct QuinnConfig {
     keys: EndpointKeys,
-    transport: Arc<TransportConfig>,
+    transport: TransportTemplate,
+    qlog: Option<Qlog>,
     server: Option<ServerConfig>,
     closing: Closing,
     max_handshakes: usize,
@@ -88,20 +92,22 @@ impl QuinnConfig {
         congestion: Congestion,
         tls: Option<Arc<rustls::ServerConfig>>,
         keys: EndpointKeys,
+        qlog: Option<Qlog>,
     ) -> Result<Self, String> {
         let closing = Closing::default();
-        let transport = Arc::new(transport_config(limits, congestion::factory(congestion, closing.clone()))?);
+        let transport = TransportTemplate::new(limits.clone(), congestion::factory(congestion, closing.clone()))?;
         let server = tls
             .map(|tls| {
                 let crypto = QuicServerConfig::try_from(tls).map_err(|error| error.to_string())?;
                 let mut server = ServerConfig::new(Arc::new(crypto), keys.token.clone());
-                server.transport_config(transport.clone());
+                server.transport_config(transport.shared.clone());
                 Ok::<_, String>(server)
             })
             .transpose()?;
         Ok(Self {
             keys,
             transport,
+            qlog,
             server,
             closing,
             max_handshakes: limits.open_handshakes,
@@ -113,6 +119,28 @@ impl QuinnConfig {
     #[cfg(test)]
     pub(crate) fn with_seed(self, seed: [u8; 32]) -> Self {
         Self { seed: Some(seed), ..self }
+    }
+}
+
+/// The configuration that connections share, and what it was made from.
+#[derive(Clone)]
+struct TransportTemplate {
+    shared: Arc<TransportConfig>,
+    limits: TransportLimits,
+    congestion: Arc<dyn ControllerFactory + Send + Sync>,
+}
+
+impl TransportTemplate {
+    fn new(limits: TransportLimits, congestion: Arc<dyn ControllerFactory + Send + Sync>) -> Result<Self, String> {
+        let shared = Arc::new(transport_config(&limits, congestion.clone())?);
+        Ok(Self { shared, limits, congestion })
+    }
+
+    /// The library ties a trace to a configuration, so a connection that is traced has one of its own.
+    fn traced(&self, trace: &Trace) -> Arc<TransportConfig> {
+        let mut config = transport_config(&self.limits, self.congestion.clone()).expect("invariant: `new` made one from the same limits");
+        config.qlog_stream(Some(trace.transport()));
+        Arc::new(config)
     }
 }
 
@@ -136,7 +164,9 @@ fn transport_config(limits: &TransportLimits, congestion: Arc<dyn ControllerFact
 /// One endpoint and its connections.
 pub(crate) struct Quinn {
     endpoint: quinn_proto::Endpoint,
-    transport: Arc<TransportConfig>,
+    transport: TransportTemplate,
+    qlog: Option<Qlog>,
+    server: Option<ServerConfig>,
     closing: Closing,
     connections: Vec<Option<Connection>>,
     generation: u32,
@@ -168,6 +198,7 @@ struct Connection {
     trains: u32,
     /// Counted among the open handshakes.
     handshaking: bool,
+    trace: Option<Trace>,
     closed: bool,
 }
 
@@ -181,6 +212,8 @@ impl Quinn {
         Self {
             endpoint: quinn_proto::Endpoint::new(Arc::new(endpoint), config.server.clone().map(Arc::new), !may_fragment, seed),
             transport: config.transport.clone(),
+            qlog: config.qlog.clone(),
+            server: config.server.clone(),
             closing: config.closing.clone(),
             connections: Vec::new(),
             generation: 0,
@@ -211,7 +244,14 @@ impl Quinn {
         Some(connection)
     }
 
-    fn insert(&mut self, now: Instant, handle: ConnectionHandle, inner: quinn_proto::Connection, accepted: bool) -> ConnectionKey {
+    fn insert(
+        &mut self,
+        now: Instant,
+        handle: ConnectionHandle,
+        inner: quinn_proto::Connection,
+        accepted: bool,
+        trace: Option<Trace>,
+    ) -> ConnectionKey {
         self.handshakes += usize::from(accepted);
         self.generation = self.generation.wrapping_add(1);
         let key = ConnectionKey { index: handle.0 as u32, generation: self.generation };
@@ -228,6 +268,7 @@ impl Quinn {
             sending: false,
             trains: 0,
             handshaking: accepted,
+            trace,
             closed: false,
         });
         key
@@ -246,9 +287,14 @@ impl Quinn {
             let transmit = self.endpoint.retry(incoming, &mut self.scratch);
             return self.answer(transmit.expect("invariant: it may be sent, as was asked just before"));
         }
-        match self.endpoint.accept(incoming, now, &mut self.scratch, None) {
+        let trace = self.qlog.as_ref().and_then(|qlog| qlog.begin(now, &incoming.orig_dst_cid().to_string(), Vantage::Server));
+        let traced = trace.as_ref().zip(self.server.clone()).map(|(trace, mut server)| {
+            server.transport_config(self.transport.traced(trace));
+            Arc::new(server)
+        });
+        match self.endpoint.accept(incoming, now, &mut self.scratch, traced) {
             Ok((handle, connection)) => {
-                let key = self.insert(now, handle, connection, true);
+                let key = self.insert(now, handle, connection, true, trace);
                 self.stats.quic_accepted.add(1);
                 self.events.push_back((key, Event::Accepted { remote }));
                 self.drive(now, key);
@@ -433,9 +479,12 @@ impl Transport for Quinn {
 
     fn connect(&mut self, now: Instant, remote: SocketAddr, server_name: &str, tls: &ClientTls) -> Result<ConnectionKey, String> {
         let mut config = quinn_proto::ClientConfig::new(tls.0.clone());
-        config.transport_config(self.transport.clone());
+        let id = ConnectionId::new(&rand::random::<[u8; INITIAL_ID_LEN]>());
+        let trace = self.qlog.as_ref().and_then(|qlog| qlog.begin(now, &id.to_string(), Vantage::Client));
+        config.transport_config(trace.as_ref().map_or_else(|| self.transport.shared.clone(), |trace| self.transport.traced(trace)));
+        config.initial_dst_cid_provider(Arc::new(move || id));
         let (handle, connection) = self.endpoint.connect(now, config, remote, server_name).map_err(|error| error.to_string())?;
-        let key = self.insert(now, handle, connection, false);
+        let key = self.insert(now, handle, connection, false, trace);
         self.drive(now, key);
         Ok(key)
     }
@@ -453,6 +502,10 @@ impl Transport for Quinn {
             }
             self.drive(now, key);
         }
+    }
+
+    fn trace(&mut self, key: ConnectionKey) -> Option<Trace> {
+        self.connection(key)?.trace.clone()
     }
 
     fn wants_to_send(&self) -> bool {

@@ -70,7 +70,7 @@ impl Settings {
         Ok(settings)
     }
 
-    fn set(&mut self, id: SettingId, value: u64) -> Result<(), ConnectionError> {
+    pub(crate) fn set(&mut self, id: SettingId, value: u64) -> Result<(), ConnectionError> {
         match id {
             SettingId::MAX_FIELD_SECTION_SIZE => self.max_field_section_size = Some(value),
             SettingId::QPACK_MAX_TABLE_CAPACITY => self.qpack_max_table_capacity = value,
