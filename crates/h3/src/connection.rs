@@ -9,7 +9,7 @@ mod stream_map;
 use std::fmt;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use pronghorn_qpack::{Encoder, FieldLine, FieldSection};
+use pronghorn_qpack::{Encoder, FieldLine, FieldSection, SectionTooLarge};
 
 pub use outgoing::UniStream;
 
@@ -181,12 +181,11 @@ impl Connection {
             b":method" => requested = Requested::from_method(line.value),
             _ => {}
         });
-        let size = encode_headers_frame(&mut self.encoder, stream, lines, out);
         let limit = self.peer_settings.and_then(|settings| settings.max_field_section_size).unwrap_or(u64::MAX);
         //= RFC 9114 section 4.2.2
         //# An implementation that has received this parameter SHOULD NOT send an HTTP message header that exceeds the
         //# indicated size, as the peer will likely refuse to process it.
-        if size > limit {
+        if let Err(SectionTooLarge { size }) = encode_headers_frame(&mut self.encoder, limit, stream, lines, out) {
             out.truncate(frame_start);
             return Err(SendError::FieldSectionTooLarge { size, limit });
         }
@@ -417,20 +416,21 @@ fn offered_settings(shared: &Shared) -> Vec<(SettingId, u64)> {
     settings
 }
 
-/// Appends a HEADERS frame and returns the section's size.
+/// Appends a HEADERS frame. After an error a part of it may be there.
 fn encode_headers_frame<'a>(
     encoder: &mut Encoder,
+    limit: u64,
     stream: StreamId,
     lines: impl IntoIterator<Item = FieldLine<'a>>,
     out: &mut BytesMut,
-) -> u64 {
+) -> Result<(), SectionTooLarge> {
     // Two bytes for the length hold most sections; they are written when it is known.
     const LEN_BYTES: usize = 2;
     varint::encode(FrameType::HEADERS.0, out);
     let len_start = out.len();
     out.put_bytes(0, LEN_BYTES);
     let section_start = out.len();
-    let size = encoder.encode(stream.0, lines, out);
+    encoder.encode_within(limit, stream.0, lines, out)?;
     let section_end = out.len();
     let len = (section_end - section_start) as u64;
     if len < 1 << 14 {
@@ -443,7 +443,7 @@ fn encode_headers_frame<'a>(
         let mut len_bytes = &mut out[len_start..section_start + missing];
         varint::encode(len, &mut len_bytes);
     }
-    size
+    Ok(())
 }
 
 impl fmt::Display for Role {
