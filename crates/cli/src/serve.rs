@@ -14,6 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::failure::{Failure, Kind};
 use crate::key_log;
+use crate::qlog;
 
 #[derive(Args)]
 pub(crate) struct ServeArgs {
@@ -52,6 +53,10 @@ pub(crate) struct ServeArgs {
     /// On SIGTERM, finish what runs for at most this long
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     grace: Duration,
+
+    /// Write a qlog file for each QUIC connection into this folder
+    #[arg(long, value_name = "DIR", env = "QLOGDIR")]
+    qlog: Option<PathBuf>,
 
     /// Do not print a line for each request
     #[arg(long)]
@@ -128,6 +133,8 @@ pub(crate) fn run(arguments: &ServeArgs) -> Result<(), Failure> {
         ..Config::default()
     };
     config.transport.idle_timeout = arguments.idle_timeout;
+    let qlog = arguments.qlog.as_deref().map(qlog::to_folder).transpose()?;
+    config.qlog.clone_from(&qlog);
     let log = (!arguments.quiet).then(|| Arc::new(AccessLog::new(io::stderr())));
     let files = match &log {
         Some(log) => files.with_log(log.clone()),
@@ -142,6 +149,11 @@ pub(crate) fn run(arguments: &ServeArgs) -> Result<(), Failure> {
     serve_until_told(workers, arguments.grace, || introduce(arguments, &addresses, loaded.as_ref()))?;
     // The last lines of the log, before what is to be the last line.
     drop(log);
+    // Its last user waits for the files, so it must not be a worker.
+    drop(config);
+    if let Some(qlog) = &qlog {
+        qlog::conclude(qlog);
+    }
     if arguments.stats {
         print_stats(&stats, identity);
     }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::qlog::Qlog;
+
 /// A congestion controller, for QUIC and TCP alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Congestion {
@@ -142,6 +144,8 @@ pub struct Config {
     pub field_section_bytes: u32,
     /// What becomes of requests that come before the handshake is done. Default: those with a safe method are answered.
     pub early_data: EarlyData,
+    /// Where each QUIC connection writes what happens on it, if anywhere. Default: nowhere.
+    pub qlog: Option<Qlog>,
     /// What one turn of a worker may do before it returns to its host.
     pub budget: Budget,
 }
@@ -155,6 +159,7 @@ impl Default for Config {
             head_timeout: Duration::from_secs(10),
             field_section_bytes: 64 << 10,
             early_data: EarlyData::default(),
+            qlog: None,
             budget: Budget::default(),
         }
     }

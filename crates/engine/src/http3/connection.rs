@@ -3,10 +3,12 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, Method, StatusCode};
 use pronghorn_h3::{self as h3, ConnectionError, ErrorCode, Event, Head, Role, StreamId, UniStream};
+use rand::Rng;
 
 use super::client::ConnectionState;
 use super::fields;
@@ -14,6 +16,7 @@ use super::framing::{Framed, Framer};
 use super::stream::{Dirty, Stream, StreamError};
 use crate::context::Context;
 use crate::message::{Peer, Protocol};
+use crate::qlog::{StreamSide, StreamState, Trace};
 use crate::transport::{ConnectionKey, Dir, Read, Transport, Write};
 use crate::{Incoming, Request, Responder, Response};
 
@@ -29,7 +32,7 @@ pub(super) struct Connection {
     dirty: Rc<Dirty>,
     requests: HashMap<StreamId, Exchange, rustc_hash::FxBuildHasher>,
     /// Our unidirectional streams, and what the transport has not taken of them.
-    uni: HashMap<UniStream, OwnUni>,
+    uni: HashMap<UniStream, OwnUni, rustc_hash::FxBuildHasher>,
     /// Requests that wait until the peer allows another stream.
     waiting: VecDeque<Rc<Stream>>,
     /// Streams whose last byte was handed over and not yet acknowledged.
@@ -38,6 +41,7 @@ pub(super) struct Connection {
     client: Option<Rc<ConnectionState>>,
     /// What comes until the handshake is done is early data.
     handshaking: bool,
+    trace: Option<Trace>,
     encoded: BytesMut,
 }
 
@@ -89,12 +93,13 @@ impl Connection {
             context,
             dirty,
             requests: HashMap::default(),
-            uni: HashMap::new(),
+            uni: HashMap::default(),
             waiting: VecDeque::new(),
             unacknowledged: 0,
             draining: false,
             client,
             handshaking: true,
+            trace: None,
             encoded: BytesMut::new(),
         }
     }
@@ -119,6 +124,20 @@ impl Connection {
             stream.send_again();
             stream.is_waiting.set(true);
             self.waiting.push_front(stream);
+        }
+    }
+
+    /// Writes what happens to `trace` from here on, if there is one.
+    pub(super) fn trace(&mut self, trace: Option<Trace>) {
+        self.trace = trace;
+        self.traced(|trace, now| {
+            trace.settings(now, true, &self.h3.own_settings());
+        });
+    }
+
+    fn traced(&self, write: impl FnOnce(&Trace, Instant)) {
+        if let Some(trace) = &self.trace {
+            write(trace, self.context.handle.now());
         }
     }
 
@@ -260,6 +279,7 @@ impl Connection {
 
     fn on_events(&mut self, transport: &mut impl Transport) {
         while let Some(event) = self.h3.poll_event() {
+            self.traced(|trace, now| trace.received(now, &event, self.h3.peer_settings()));
             match event {
                 Event::Head { stream, head: Head::Request(head), end } => self.on_request(transport, stream, &head, end),
                 Event::Head { stream, head: Head::Response(head), end } => self.on_response(transport, stream, &head, end),
@@ -283,7 +303,11 @@ impl Connection {
                     }
                     self.on_inbound_end(stream, Err(StreamError::Reset(code)));
                 }
-                Event::StreamError { stream, code, reason } => self.on_stream_error(transport, stream, code, reason),
+                Event::StreamError { stream, code, reason, .. } => self.on_stream_error(transport, stream, code, reason),
+                Event::Unprocessed { stream } => {
+                    let reason = "the server goes away without processing the request";
+                    self.on_stream_error(transport, stream, ErrorCode::H3_REQUEST_CANCELLED, reason);
+                }
                 Event::StopSending { stream, .. } => {
                     if let Some(exchange) = self.requests.get_mut(&stream)
                         && !exchange.sent
@@ -392,6 +416,7 @@ impl Connection {
             }
             self.context.stats.requests_aborted.add(1);
         }
+        self.traced(|trace, now| trace.stream_state(now, id, StreamSide::Sending, StreamState::ResetSent));
         transport.reset(self.key, id, code.0);
         self.h3.finish_sending(id);
         self.forget_if_done(id);
@@ -411,8 +436,14 @@ impl Connection {
         while let Some(exchange) = self.requests.get_mut(&id)
             && let Some(outbound) = stream.next_outbound()
         {
-            let mut framer =
-                Framer { id, h3: &mut self.h3, encoded: &mut self.encoded, alt_svc: self.alt_svc.as_ref(), context: &self.context };
+            let mut framer = Framer {
+                id,
+                h3: &mut self.h3,
+                encoded: &mut self.encoded,
+                alt_svc: self.alt_svc.as_ref(),
+                context: &self.context,
+                trace: self.trace.as_ref(),
+            };
             match framer.frame(stream, outbound, &mut exchange.wire) {
                 Framed::More => {}
                 Framed::Last => exchange.fin = true,
@@ -421,7 +452,12 @@ impl Connection {
         }
         let Some(exchange) = self.requests.get_mut(&id) else { return };
         if !exchange.sent {
-            match transport.write(self.key, id, &mut exchange.wire) {
+            let wrote = transport.write(self.key, id, &mut exchange.wire);
+            let waiting = exchange.wire.iter().map(Bytes::len).sum();
+            if let Some(trace) = &self.trace {
+                trace.wrote(self.context.handle.now(), id, &wrote, exchange.fin, waiting);
+            }
+            match wrote {
                 Write::Done if exchange.fin => {
                     transport.finish(self.key, id);
                     exchange.sent = true;
@@ -432,7 +468,7 @@ impl Connection {
                 // The peer wants none of it: perhaps it said so before its request was complete, when there was nobody to tell.
                 Write::Stopped => return self.abort(transport, id, ErrorCode::H3_REQUEST_CANCELLED),
             }
-            stream.wrote(exchange.wire.iter().map(Bytes::len).sum());
+            stream.wrote(waiting);
         }
         if self.client.is_some() && !exchange.received && stream.is_discarding() {
             // The application has dropped the response, so the request is of no use either.
@@ -466,7 +502,7 @@ impl Connection {
 }
 
 fn protocol(role: Role, context: &Context) -> h3::Connection {
-    let config = h3::Config::default().with_grease_seed(rand::random());
+    let config = h3::Config::default().with_grease_seed(context.rng.borrow_mut().random());
     let limited = config.clone().with_max_field_section_size(context.config.field_section_bytes.into());
     // Out of its range, the default is the nearest that is safe.
     h3::Connection::new(role, limited.unwrap_or(config))

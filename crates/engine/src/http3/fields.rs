@@ -1,8 +1,10 @@
 //! Between field sections and header maps.
 
-use http::header::{AUTHORIZATION, COOKIE, HOST, PROXY_AUTHORIZATION, SET_COOKIE};
+use http::header::HOST;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use pronghorn_h3::{FieldLine, RequestHead, ResponseHead, SectionLine};
+
+use crate::message::is_secret;
 
 /// What a request's head is in the engine's model.
 pub(super) struct RequestParts {
@@ -50,10 +52,6 @@ pub(super) fn headers<'a>(lines: impl Iterator<Item = SectionLine<'a>>, capacity
 pub(super) fn lines(headers: &HeaderMap) -> impl Iterator<Item = FieldLine<'_>> {
     headers.iter().map(|(name, value)| {
         let line = FieldLine::new(name.as_str().as_bytes(), value.as_bytes());
-        FieldLine { never_index: value.is_sensitive() || is_secret(name), ..line }
+        FieldLine { never_index: value.is_sensitive() || is_secret(line.name), ..line }
     })
-}
-
-fn is_secret(name: &HeaderName) -> bool {
-    [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE, SET_COOKIE].contains(name)
 }

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use pronghorn_h3::StreamId;
 
+use crate::qlog::Trace;
 use crate::tls::TlsSummary;
 use connection_id::ConnectionIds;
 pub(crate) use connection_id::steer;
@@ -138,6 +139,9 @@ pub(crate) trait Transport {
     /// Takes no new connection from here on.
     fn refuse_new(&mut self);
     fn close(&mut self, now: Instant, key: ConnectionKey, code: u64, reason: &str);
+
+    /// Where the connection's events are written, if they are.
+    fn trace(&mut self, key: ConnectionKey) -> Option<Trace>;
 
     fn open(&mut self, key: ConnectionKey, dir: Dir) -> Option<StreamId>;
     fn read(&mut self, key: ConnectionKey, stream: StreamId) -> Read;

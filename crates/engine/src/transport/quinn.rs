@@ -12,15 +12,16 @@ use pronghorn_h3::StreamId;
 use quinn_proto::congestion::ControllerFactory;
 use quinn_proto::crypto::HandshakeTokenKey;
 use quinn_proto::{
-    ConnectionError, ConnectionHandle, DatagramEvent, EcnCodepoint, EndpointConfig, IdleTimeout, ReadError, ReadableError, ServerConfig,
-    StreamEvent, TransportConfig, TransportErrorCode, VarInt, WriteError,
+    ConnectionError, ConnectionHandle, ConnectionId, DatagramEvent, EcnCodepoint, EndpointConfig, IdleTimeout, ReadError, ReadableError,
+    ServerConfig, StreamEvent, TransportConfig, TransportErrorCode, VarInt, WriteError,
 };
-use rand::RngCore;
+use rand::CryptoRng;
 
 use super::congestion::{self, Closing};
 use super::session::{self, Handshake, ServerTls};
 use super::{Closed, ConnectionIds, ConnectionKey, Datagram, Dir, Ecn, Event, Read, Transmit, Transport, Write};
 use crate::config::{Congestion, TransportLimits};
+use crate::qlog::{Qlog, Trace, Vantage};
 use crate::stats::Stats;
 use crate::tls::TlsSummary;
 
@@ -28,6 +29,8 @@ use crate::tls::TlsSummary;
 const VERSION_1: u32 = 1;
 /// Answers to datagrams of no connection that wait to be sent: 128 KiB at the most. A flood of such datagrams gets no more.
 const WAITING_ANSWERS: usize = 256;
+/// RFC 9000, section 7.2 wants 8 bytes at the least.
+const INITIAL_ID_LEN: usize = 20;
 /// GSO trains that one connection may send before another has its turn.
 const TRAINS_PER_TURN: u32 = 4;
 
@@ -43,13 +46,17 @@ pub(crate) struct EndpointKeys {
 
 impl EndpointKeys {
     pub(crate) fn new() -> Self {
+        Self::from_rng(&mut rand::rng())
+    }
+
+    pub(crate) fn from_rng(rng: &mut impl CryptoRng) -> Self {
         let mut secret = [0; 64];
-        rand::rng().fill_bytes(&mut secret);
+        rng.fill_bytes(&mut secret);
         let token = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(&secret);
         let mut endpoint = EndpointConfig::default();
         // The library would take the drafts of version 1 as well.
         endpoint.supported_versions(vec![VERSION_1]);
-        Self { endpoint, token: Arc::new(token), ids: ConnectionIds::default() }
+        Self { endpoint, token: Arc::new(token), ids: ConnectionIds::new(rng) }
     }
 
     pub(crate) fn ids(&self) -> &ConnectionIds {
@@ -60,11 +67,14 @@ impl EndpointKeys {
 /// How the connections of one endpoint behave.
 pub(crate) struct QuinnConfig {
     keys: EndpointKeys,
-    transport: Arc<TransportConfig>,
+    transport: TransportTemplate,
+    qlog: Option<Qlog>,
     server: Option<ServerConfig>,
     closing: Closing,
     max_handshakes: usize,
     max_connections: usize,
+    /// What each random number of the endpoint comes from, so that a run can be repeated; the operating system otherwise.
+    seed: Option<[u8; 32]>,
 }
 
 /// TLS for connections that this side opens.
@@ -83,17 +93,54 @@ impl QuinnConfig {
         congestion: Congestion,
         tls: Option<Arc<rustls::ServerConfig>>,
         keys: EndpointKeys,
+        qlog: Option<Qlog>,
     ) -> Result<Self, String> {
         let closing = Closing::default();
-        let transport = Arc::new(transport_config(limits, congestion::factory(congestion, closing.clone()))?);
+        let transport = TransportTemplate::new(limits.clone(), congestion::factory(congestion, closing.clone()))?;
         let server = tls
             .map(|tls| {
                 let mut server = ServerConfig::new(Arc::new(ServerTls::new(tls)?), keys.token.clone());
-                server.transport_config(transport.clone());
+                server.transport_config(transport.shared.clone());
                 Ok::<_, String>(server)
             })
             .transpose()?;
-        Ok(Self { keys, transport, server, closing, max_handshakes: limits.open_handshakes, max_connections: limits.connections })
+        Ok(Self {
+            keys,
+            transport,
+            qlog,
+            server,
+            closing,
+            max_handshakes: limits.open_handshakes,
+            max_connections: limits.connections,
+            seed: None,
+        })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn with_seed(self, seed: [u8; 32]) -> Self {
+        Self { seed: Some(seed), ..self }
+    }
+}
+
+/// The configuration that connections share, and what it was made from.
+#[derive(Clone)]
+struct TransportTemplate {
+    shared: Arc<TransportConfig>,
+    limits: TransportLimits,
+    congestion: Arc<dyn ControllerFactory + Send + Sync>,
+}
+
+impl TransportTemplate {
+    fn new(limits: TransportLimits, congestion: Arc<dyn ControllerFactory + Send + Sync>) -> Result<Self, String> {
+        let shared = Arc::new(transport_config(&limits, congestion.clone())?);
+        Ok(Self { shared, limits, congestion })
+    }
+
+    /// The library ties a trace to a configuration, so a connection that is traced has one of its own.
+    fn traced(&self, trace: &Trace) -> Arc<TransportConfig> {
+        let mut config = transport_config(&self.limits, self.congestion.clone()).expect("invariant: `new` made one from the same limits");
+        config.qlog_stream(Some(trace.transport()));
+        Arc::new(config)
     }
 }
 
@@ -117,7 +164,9 @@ fn transport_config(limits: &TransportLimits, congestion: Arc<dyn ControllerFact
 /// One endpoint and its connections.
 pub(crate) struct Quinn {
     endpoint: quinn_proto::Endpoint,
-    transport: Arc<TransportConfig>,
+    transport: TransportTemplate,
+    qlog: Option<Qlog>,
+    server: Option<ServerConfig>,
     closing: Closing,
     connections: Vec<Option<Connection>>,
     generation: u32,
@@ -127,6 +176,8 @@ pub(crate) struct Quinn {
     /// Connections that may have something to send, each at most once.
     sending: VecDeque<ConnectionKey>,
     deadlines: BinaryHeap<Reverse<(Instant, ConnectionKey)>>,
+    /// Memory for the connections whose deadline has come; empty in between.
+    due: Vec<ConnectionKey>,
     /// Connections of peers that have not completed their handshake.
     handshakes: usize,
     max_handshakes: usize,
@@ -149,6 +200,7 @@ struct Connection {
     handshaking: bool,
     /// Early data is accepted or, on a connection that this side opened, sent.
     early_data: bool,
+    trace: Option<Trace>,
     closed: bool,
 }
 
@@ -157,10 +209,13 @@ impl Quinn {
     pub(crate) fn new(config: &QuinnConfig, worker: u8, may_fragment: bool, stats: Arc<Stats>) -> Self {
         let mut endpoint = config.keys.endpoint.clone();
         let ids = config.keys.ids.clone();
-        endpoint.cid_generator(move || Box::new(ids.generator(worker)));
+        let seed = config.seed;
+        endpoint.cid_generator(move || Box::new(ids.generator(worker, seed)));
         Self {
-            endpoint: quinn_proto::Endpoint::new(Arc::new(endpoint), config.server.clone().map(Arc::new), !may_fragment, None),
+            endpoint: quinn_proto::Endpoint::new(Arc::new(endpoint), config.server.clone().map(Arc::new), !may_fragment, seed),
             transport: config.transport.clone(),
+            qlog: config.qlog.clone(),
+            server: config.server.clone(),
             closing: config.closing.clone(),
             connections: Vec::new(),
             generation: 0,
@@ -168,6 +223,7 @@ impl Quinn {
             answers: VecDeque::new(),
             sending: VecDeque::new(),
             deadlines: BinaryHeap::new(),
+            due: Vec::new(),
             handshakes: 0,
             max_handshakes: config.max_handshakes,
             max_connections: config.max_connections,
@@ -190,7 +246,14 @@ impl Quinn {
         Some(connection)
     }
 
-    fn insert(&mut self, now: Instant, handle: ConnectionHandle, inner: quinn_proto::Connection, accepted: bool) -> ConnectionKey {
+    fn insert(
+        &mut self,
+        now: Instant,
+        handle: ConnectionHandle,
+        inner: quinn_proto::Connection,
+        accepted: bool,
+        trace: Option<Trace>,
+    ) -> ConnectionKey {
         self.handshakes += usize::from(accepted);
         self.generation = self.generation.wrapping_add(1);
         let key = ConnectionKey { index: handle.0 as u32, generation: self.generation };
@@ -208,6 +271,7 @@ impl Quinn {
             trains: 0,
             handshaking: accepted,
             early_data: false,
+            trace,
             closed: false,
         });
         key
@@ -226,9 +290,14 @@ impl Quinn {
             let transmit = self.endpoint.retry(incoming, &mut self.scratch);
             return self.answer(transmit.expect("invariant: it may be sent, as was asked just before"));
         }
-        match self.endpoint.accept(incoming, now, &mut self.scratch, None) {
+        let trace = self.qlog.as_ref().and_then(|qlog| qlog.begin(now, &incoming.orig_dst_cid().to_string(), Vantage::Server));
+        let traced = trace.as_ref().zip(self.server.clone()).map(|(trace, mut server)| {
+            server.transport_config(self.transport.traced(trace));
+            Arc::new(server)
+        });
+        match self.endpoint.accept(incoming, now, &mut self.scratch, traced) {
             Ok((handle, connection)) => {
-                let key = self.insert(now, handle, connection, true);
+                let key = self.insert(now, handle, connection, true, trace);
                 self.stats.quic_accepted.add(1);
                 self.events.push_back((key, Event::Accepted { remote }));
                 self.drive(now, key);
@@ -354,7 +423,11 @@ impl Transport for Quinn {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 if let Some(Some(connection)) = self.connections.get_mut(handle.0) {
                     let key = connection.key;
+                    let before = connection.inner.remote_address();
                     connection.inner.handle_event(event);
+                    if connection.inner.remote_address() != before {
+                        self.stats.quic_migrations.add(1);
+                    }
                     self.drive(now, key);
                 }
             }
@@ -373,6 +446,9 @@ impl Transport for Quinn {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
+        // Each connection once: one that has fallen due several times over would send the probes of all of them in one burst and back
+        // off as if each had been lost. Between two of them it has to send.
+        let mut due = std::mem::take(&mut self.due);
         while let Some(Reverse((deadline, key))) = self.deadlines.peek().copied() {
             if deadline > now {
                 break;
@@ -381,13 +457,18 @@ impl Transport for Quinn {
             let Some(connection) = self.connection(key) else { continue };
             if connection.queued_deadline == Some(deadline) {
                 connection.queued_deadline = None;
+                due.push(key);
             }
+        }
+        for key in due.drain(..) {
+            let Some(connection) = self.connection(key) else { continue };
             if connection.deadline.is_some_and(|deadline| deadline <= now) {
                 connection.inner.handle_timeout(now);
             }
             // Puts the deadline, which may have moved back, into the heap again.
             self.drive(now, key);
         }
+        self.due = due;
     }
 
     fn poll_timeout(&mut self) -> Option<Instant> {
@@ -434,9 +515,12 @@ impl Transport for Quinn {
 
     fn connect(&mut self, now: Instant, remote: SocketAddr, server_name: &str, tls: &ClientTls) -> Result<ConnectionKey, String> {
         let mut config = quinn_proto::ClientConfig::new(tls.0.clone());
-        config.transport_config(self.transport.clone());
+        let id = ConnectionId::new(&rand::random::<[u8; INITIAL_ID_LEN]>());
+        let trace = self.qlog.as_ref().and_then(|qlog| qlog.begin(now, &id.to_string(), Vantage::Client));
+        config.transport_config(trace.as_ref().map_or_else(|| self.transport.shared.clone(), |trace| self.transport.traced(trace)));
+        config.initial_dst_cid_provider(Arc::new(move || id));
         let (handle, connection) = self.endpoint.connect(now, config, remote, server_name).map_err(|error| error.to_string())?;
-        let key = self.insert(now, handle, connection, false);
+        let key = self.insert(now, handle, connection, false, trace);
         self.drive(now, key);
         Ok(key)
     }
@@ -454,6 +538,10 @@ impl Transport for Quinn {
             }
             self.drive(now, key);
         }
+    }
+
+    fn trace(&mut self, key: ConnectionKey) -> Option<Trace> {
+        self.connection(key)?.trace.clone()
     }
 
     fn wants_to_send(&self) -> bool {
