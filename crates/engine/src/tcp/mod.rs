@@ -1,5 +1,6 @@
 //! Connections over TCP: accepting, TLS, the choice of protocol, and their time-outs.
 
+mod info;
 mod stream;
 mod tls;
 
@@ -22,6 +23,7 @@ use crate::stats::Stats;
 use crate::udp::canonical;
 use crate::{http1, http2};
 
+pub(crate) use info::TcpProbe;
 pub(crate) use stream::{Activity, ExchangeGuard, TcpStream};
 pub(crate) use tls::{Progress, TlsStream};
 
