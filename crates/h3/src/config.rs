@@ -9,11 +9,12 @@ pub struct Config {
     pub(crate) grease: bool,
     pub(crate) grease_seed: u64,
     pub(crate) extended_connect: bool,
+    pub(crate) max_concurrent_requests: u64,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { max_field_section_size: 64 * 1024, grease: true, grease_seed: 0, extended_connect: false }
+        Self { max_field_section_size: 64 * 1024, grease: true, grease_seed: 0, extended_connect: false, max_concurrent_requests: 1 << 60 }
     }
 }
 
@@ -60,6 +61,14 @@ impl Config {
     #[must_use]
     pub const fn with_extended_connect(mut self, extended_connect: bool) -> Self {
         self.extended_connect = extended_connect;
+        self
+    }
+
+    /// Server role: the requests that the transport lets a client have open at once. A PRIORITY_UPDATE for one beyond is an
+    /// error. Default: 2^60, which no stream ID is beyond.
+    #[must_use]
+    pub const fn with_max_concurrent_requests(mut self, requests: u64) -> Self {
+        self.max_concurrent_requests = requests;
         self
     }
 

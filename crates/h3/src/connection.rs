@@ -3,6 +3,7 @@
 mod control;
 mod incoming;
 mod outgoing;
+mod priorities;
 mod request_stream;
 mod stream_map;
 
@@ -21,7 +22,9 @@ use crate::{
         FrameHeader, FrameType,
         settings::{SettingId, Settings},
     },
+    head::Head,
     message,
+    priority::Priority,
     stream::StreamId,
     varint,
 };
@@ -29,6 +32,7 @@ use crate::{
 use control::ControlFrame;
 use incoming::{IncomingStreams, Purpose, Sorted, closed_critical_stream};
 use outgoing::OutgoingStreams;
+use priorities::EarlyPriorities;
 use request_stream::{RequestStream, Requested, Sent, Shared};
 use stream_map::StreamMap;
 
@@ -66,6 +70,7 @@ pub struct Connection {
     peer_settings: Option<Settings>,
     /// Server role: one above the highest request that has come.
     next_request: StreamId,
+    early_priorities: EarlyPriorities,
     shutdown: Shutdown,
 }
 
@@ -93,6 +98,7 @@ impl Connection {
             encoder: Encoder::new(),
             peer_settings: None,
             next_request: StreamId(0),
+            early_priorities: EarlyPriorities::default(),
             shutdown: Shutdown::No,
         }
     }
@@ -262,7 +268,13 @@ impl Connection {
 
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.shared.events.pop_front()
+        let event = self.shared.events.pop_front();
+        if let Some(Event::Head { stream, head: Head::Request(_), .. }) = event
+            && let Some(priority) = self.early_priorities.remove(stream)
+        {
+            self.shared.events.push_front(Event::PriorityUpdate { stream, priority });
+        }
+        event
     }
 
     /// Bytes for one of our unidirectional streams. The first bytes of a stream say its type.
@@ -284,6 +296,11 @@ impl Connection {
     /// Request streams that are not done on both sides.
     pub fn open_streams(&self) -> usize {
         self.requests.len()
+    }
+
+    /// Server role: how many PRIORITY_UPDATE frames were forgotten because too many waited for their requests.
+    pub fn dropped_priority_updates(&self) -> u64 {
+        self.early_priorities.dropped()
     }
 
     /// The peer's SETTINGS, once they have arrived.
@@ -336,14 +353,14 @@ impl Connection {
             Sorted::Known(Purpose::QpackDecoder) => Ok(self.encoder.handle_decoder_stream(&data)?),
             Sorted::Known(Purpose::Control) => {
                 while let Some(frame) = self.incoming.control.read(&mut data)? {
-                    self.on_control_frame(&frame);
+                    self.on_control_frame(&frame)?;
                 }
                 Ok(())
             }
         }
     }
 
-    fn on_control_frame(&mut self, frame: &ControlFrame) {
+    fn on_control_frame(&mut self, frame: &ControlFrame) -> Result<(), ConnectionError> {
         match *frame {
             ControlFrame::Settings(settings) => {
                 self.encoder.set_peer_settings(settings.qpack_max_table_capacity, settings.qpack_blocked_streams);
@@ -356,7 +373,24 @@ impl Connection {
                     self.refuse_from(StreamId(id));
                 }
             }
+            ControlFrame::PriorityUpdate { stream, priority } => self.on_priority_update(stream, priority)?,
         }
+        Ok(())
+    }
+
+    fn on_priority_update(&mut self, stream: StreamId, priority: Priority) -> Result<(), ConnectionError> {
+        //= RFC 9218 section 7.2
+        //# If a server receives a PRIORITY_UPDATE (type=0xF0700) with a stream ID that is beyond the stream limits, this
+        //# SHOULD be treated as a connection error of type H3_ID_ERROR.
+        // The transport never allows more than what came already and as many again.
+        if stream.0 / 4 >= (self.next_request.0 / 4).saturating_add(self.shared.config.max_concurrent_requests) {
+            return Err(ConnectionError::new(ErrorCode::H3_ID_ERROR, "a PRIORITY_UPDATE names a request beyond the limit"));
+        }
+        match self.requests.get(&stream) {
+            Some(request) if request.has_head() => self.shared.events.push_back(Event::PriorityUpdate { stream, priority }),
+            _ => self.early_priorities.insert(stream, priority),
+        }
+        Ok(())
     }
 
     /// Client: the server will not process requests from this one on.

@@ -36,6 +36,7 @@ mod event;
 mod frame;
 mod head;
 mod message;
+mod priority;
 mod stream;
 pub mod varint;
 
@@ -46,5 +47,6 @@ pub use event::Event;
 pub use frame::FrameType;
 pub use frame::settings::{SettingId, Settings};
 pub use head::{Head, RequestHead, ResponseHead};
+pub use priority::Priority;
 pub use pronghorn_qpack::{FieldLine, FieldSection, Iter, SectionLine};
 pub use stream::{StreamId, StreamType};
