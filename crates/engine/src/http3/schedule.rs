@@ -122,7 +122,7 @@ mod tests {
     fn first_of_the_ordered_takes_turns_with_the_incremental() {
         let (ordered, shared) = (priority(3, false), priority(3, true));
         let order = served(&[(0, ordered, 2), (4, ordered, 2), (8, shared, 4), (12, shared, 4)]);
-        assert_eq!(order, [8, 12, 0, 8, 12, 0, 8, 12, 4, 8, 12, 4]);
+        assert_eq!(order, [8, 12, 0, 8, 12, 0, 8, 12, 4, 8, 4, 12]);
     }
 
     #[test]
