@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use pronghorn_h3::{Priority, StreamId};
 
+use crate::client::StatsSink;
+
 use connection_id::ConnectionIds;
 pub(crate) use connection_id::steer;
 pub(crate) use quinn::{ClientTls, EndpointKeys, Quinn, QuinnConfig};
@@ -135,6 +137,11 @@ pub(crate) trait Transport {
     /// Takes no new connection from here on.
     fn refuse_new(&mut self);
     fn close(&mut self, now: Instant, key: ConnectionKey, code: u64, reason: &str);
+
+    /// Leaves the connection's counts in `sink` at its end, and at each [`Transport::measure`].
+    fn observe(&mut self, key: ConnectionKey, sink: StatsSink);
+    /// Brings the sink of an open connection up to date.
+    fn measure(&mut self, key: ConnectionKey);
 
     fn open(&mut self, key: ConnectionKey, dir: Dir) -> Option<StreamId>;
     fn read(&mut self, key: ConnectionKey, stream: StreamId) -> Read;

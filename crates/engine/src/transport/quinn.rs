@@ -20,6 +20,8 @@ use rand::RngCore;
 
 use super::congestion::{self, Closing};
 use super::{Closed, ConnectionIds, ConnectionKey, Datagram, Dir, Ecn, Event, Read, Transmit, Transport, Write};
+use crate::TransportStats;
+use crate::client::StatsSink;
 use crate::config::{Congestion, TransportLimits};
 use crate::stats::Stats;
 
@@ -160,6 +162,7 @@ struct Connection {
     /// Counted among the open handshakes.
     handshaking: bool,
     closed: bool,
+    observer: Option<StatsSink>,
 }
 
 impl Quinn {
@@ -219,6 +222,7 @@ impl Quinn {
             trains: 0,
             handshaking: accepted,
             closed: false,
+            observer: None,
         });
         key
     }
@@ -287,6 +291,7 @@ impl Quinn {
             *handshakes -= 1;
         }
         if drained {
+            connection.tell_observer();
             *slot = None;
             return;
         }
@@ -306,6 +311,20 @@ impl Connection {
     fn open_send_window(&mut self, max: u64, lead: u64) {
         let in_flight = self.inner.congestion_state().window().saturating_mul(2);
         self.inner.set_send_window(in_flight.saturating_add(UNSENT_BYTES + lead).min(max));
+    }
+
+    fn tell_observer(&self) {
+        if let Some(observer) = &self.observer {
+            let stats = self.inner.stats();
+            observer.set(TransportStats {
+                bytes_sent: stats.udp_tx.bytes,
+                bytes_received: stats.udp_rx.bytes,
+                packets_sent: stats.path.sent_packets,
+                packets_received: stats.udp_rx.datagrams,
+                packets_lost: stats.path.lost_packets,
+                rtt: stats.path.rtt,
+            });
+        }
     }
 
     fn translate(&mut self, now: Instant, event: quinn_proto::Event, events: &mut VecDeque<(ConnectionKey, Event)>) {
@@ -442,6 +461,18 @@ impl Transport for Quinn {
                 self.events.push_back((key, Event::Closed(Closed::Locally)));
             }
             self.drive(now, key);
+        }
+    }
+
+    fn observe(&mut self, key: ConnectionKey, sink: StatsSink) {
+        if let Some(connection) = self.connection(key) {
+            connection.observer = Some(sink);
+        }
+    }
+
+    fn measure(&mut self, key: ConnectionKey) {
+        if let Some(connection) = self.connection(key) {
+            connection.tell_observer();
         }
     }
 
