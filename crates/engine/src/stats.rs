@@ -76,6 +76,10 @@ counters! {
     requests_aborted,
     /// Requests refused as malformed or too large before a handler saw them.
     requests_refused,
+    /// PRIORITY_UPDATE frames that changed the order of what is sent.
+    priority_updates,
+    /// PRIORITY_UPDATE frames forgotten because too many waited for their requests.
+    priority_updates_dropped,
     /// Datagrams received.
     datagrams_received,
     /// Datagrams sent.
