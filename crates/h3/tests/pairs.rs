@@ -485,8 +485,6 @@ impl Half {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
-
     #[test]
     fn what_was_sent_arrives(operations in vec((any::<usize>(), operation()), 0..120)) {
         let mut world = World::new();
