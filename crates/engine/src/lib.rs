@@ -21,6 +21,8 @@ mod listen;
 mod message;
 mod qlog;
 mod runtime;
+#[cfg(test)]
+mod simulation;
 mod stats;
 mod tcp;
 mod tls;

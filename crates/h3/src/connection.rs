@@ -8,10 +8,10 @@ mod outgoing;
 mod request_stream;
 mod stream_map;
 
-use std::fmt;
+use std::{cell::RefCell, fmt};
 
 use bytes::{BufMut, Bytes, BytesMut};
-use pronghorn_qpack::{Encoder, FieldLine, FieldSection};
+use pronghorn_qpack::{Encoder, FieldLine, FieldSection, SectionTooLarge};
 
 pub use outgoing::UniStream;
 
@@ -195,19 +195,14 @@ impl Connection {
             _ => SectionKind::Trailers,
         };
         let offers_extended_connect = self.peer_settings.is_some_and(|settings| settings.enable_connect_protocol);
-        let mut section = OutgoingSection::new(section_kind, offers_extended_connect);
+        let section = RefCell::new(OutgoingSection::new(section_kind, offers_extended_connect));
         let mut kind = HeadKind::Final;
         let mut requested = Requested::Other;
-        let lines = lines.into_iter().filter(|line| section.takes(line)).inspect(|line| match line.name {
+        let lines = lines.into_iter().filter(|line| section.borrow_mut().takes(line)).inspect(|line| match line.name {
             b":status" if line.value.first() == Some(&b'1') => kind = HeadKind::Interim,
             b":method" => requested = Requested::from_method(line.value),
             _ => {}
         });
-        let size = encode_headers_frame(&mut self.encoder, stream, lines, out);
-        if let Some(reason) = section.fault() {
-            out.truncate(frame_start);
-            return Err(SendError::Malformed { reason });
-        }
         //= RFC 9114 section 7.2.4.2
         //# Once a server has provided new settings, clients MUST comply with those values.
         //= RFC 9114 section 7.2.4.2
@@ -217,9 +212,16 @@ impl Connection {
         //= RFC 9114 section 4.2.2
         //# An implementation that has received this parameter SHOULD NOT send an HTTP message header that exceeds the
         //# indicated size, as the peer will likely refuse to process it.
-        if size > limit {
+        let check = || match section.borrow().fault() {
+            Some(reason) => Err(Unsendable::Malformed(reason)),
+            None => Ok(()),
+        };
+        if let Err(unsendable) = encode_headers_frame(&mut self.encoder, limit, stream, lines, out, check) {
             out.truncate(frame_start);
-            return Err(SendError::FieldSectionTooLarge { size, limit });
+            return Err(match unsendable {
+                Unsendable::Malformed(reason) => SendError::Malformed { reason },
+                Unsendable::TooLarge(size) => SendError::FieldSectionTooLarge { size, limit },
+            });
         }
         match (request.sent, kind) {
             (Sent::Nothing, HeadKind::Interim) => {}
@@ -469,20 +471,22 @@ fn offered_settings(shared: &Shared) -> Vec<(SettingId, u64)> {
     settings
 }
 
-/// Appends a HEADERS frame and returns the section's size.
-fn encode_headers_frame<'a>(
+/// Appends a HEADERS frame. After an error a part of it may be there.
+fn encode_headers_frame<'a, E: From<SectionTooLarge>>(
     encoder: &mut Encoder,
+    limit: u64,
     stream: StreamId,
     lines: impl IntoIterator<Item = FieldLine<'a>>,
     out: &mut BytesMut,
-) -> u64 {
+    check: impl FnOnce() -> Result<(), E>,
+) -> Result<(), E> {
     // Two bytes for the length hold most sections; they are written when it is known.
     const LEN_BYTES: usize = 2;
     varint::encode(FrameType::HEADERS.0, out);
     let len_start = out.len();
     out.put_bytes(0, LEN_BYTES);
     let section_start = out.len();
-    let size = encoder.encode(stream.0, lines, out);
+    encoder.encode_if(limit, stream.0, lines, out, check)?;
     let section_end = out.len();
     let len = (section_end - section_start) as u64;
     if len < 1 << 14 {
@@ -495,7 +499,19 @@ fn encode_headers_frame<'a>(
         let mut len_bytes = &mut out[len_start..section_start + missing];
         varint::encode(len, &mut len_bytes);
     }
-    size
+    Ok(())
+}
+
+/// Why a section of ours stays unsent.
+enum Unsendable {
+    Malformed(&'static str),
+    TooLarge(u64),
+}
+
+impl From<SectionTooLarge> for Unsendable {
+    fn from(error: SectionTooLarge) -> Self {
+        Self::TooLarge(error.size)
+    }
 }
 
 impl fmt::Display for Role {

@@ -214,6 +214,7 @@ impl From<DecompressionError> for DecodeFault {
                     DecompressionError::InvalidDynamicIndex => "a field section names no entry of the dynamic table",
                     DecompressionError::InvalidRequiredInsertCount => "a required insert count is impossible",
                     DecompressionError::NegativeBase => "the base of a field section is negative",
+                    DecompressionError::TooManyBlockedStreams { .. } => "more streams are blocked than the settings allow",
                     DecompressionError::Huffman(_) => "a string is not valid Huffman code",
                     DecompressionError::SectionTooLarge { .. } => unreachable!("invariant: matched above"),
                 },
@@ -227,7 +228,9 @@ impl From<EncoderStreamError> for ConnectionError {
         let reason = match error {
             EncoderStreamError::CapacityExceedsLimit { .. } => "the dynamic table capacity exceeds the limit",
             EncoderStreamError::EntryTooLarge => "an inserted entry does not fit the dynamic table",
-            EncoderStreamError::InvalidIndex => "a duplicated entry does not exist",
+            EncoderStreamError::InvalidIndex => "an instruction names no entry of the dynamic table",
+            EncoderStreamError::InvalidStaticIndex => "an instruction names no entry of the static table",
+            EncoderStreamError::Huffman(_) => "a string on the encoder stream is not valid Huffman code",
             EncoderStreamError::IntegerOverflow => "an integer on the encoder stream is too large",
         };
         Self::new(ErrorCode::QPACK_ENCODER_STREAM_ERROR, reason)

@@ -8,6 +8,7 @@ use std::time::Instant;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, Method, StatusCode};
 use pronghorn_h3::{self as h3, ConnectionError, ErrorCode, Event, Head, Role, StreamId, UniStream};
+use rand::Rng;
 
 use super::client::ConnectionState;
 use super::fields;
@@ -31,7 +32,7 @@ pub(super) struct Connection {
     dirty: Rc<Dirty>,
     requests: HashMap<StreamId, Exchange, rustc_hash::FxBuildHasher>,
     /// Our unidirectional streams, and what the transport has not taken of them.
-    uni: HashMap<UniStream, OwnUni>,
+    uni: HashMap<UniStream, OwnUni, rustc_hash::FxBuildHasher>,
     /// Requests that wait until the peer allows another stream.
     waiting: VecDeque<Rc<Stream>>,
     /// Streams whose last byte was handed over and not yet acknowledged.
@@ -82,7 +83,7 @@ impl Connection {
         dirty: Rc<Dirty>,
         client: Option<Rc<ConnectionState>>,
     ) -> Self {
-        let config = h3::Config::default().with_grease_seed(rand::random());
+        let config = h3::Config::default().with_grease_seed(context.rng.borrow_mut().random());
         let limited = config.clone().with_max_field_section_size(context.config.field_section_bytes.into());
         Self {
             key,
@@ -93,7 +94,7 @@ impl Connection {
             context,
             dirty,
             requests: HashMap::default(),
-            uni: HashMap::new(),
+            uni: HashMap::default(),
             waiting: VecDeque::new(),
             unacknowledged: 0,
             draining: false,

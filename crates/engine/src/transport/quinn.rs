@@ -16,7 +16,7 @@ use quinn_proto::{
     ConnectionError, ConnectionHandle, ConnectionId, DatagramEvent, EcnCodepoint, EndpointConfig, IdleTimeout, ReadError, ReadableError,
     ServerConfig, StreamEvent, TransportConfig, VarInt, WriteError,
 };
-use rand::RngCore;
+use rand::CryptoRng;
 
 use super::congestion::{self, Closing};
 use super::{Closed, ConnectionIds, ConnectionKey, Datagram, Dir, Ecn, Event, Read, Transmit, Transport, Write};
@@ -45,13 +45,17 @@ pub(crate) struct EndpointKeys {
 
 impl EndpointKeys {
     pub(crate) fn new() -> Self {
+        Self::from_rng(&mut rand::rng())
+    }
+
+    pub(crate) fn from_rng(rng: &mut impl CryptoRng) -> Self {
         let mut secret = [0; 64];
-        rand::rng().fill_bytes(&mut secret);
+        rng.fill_bytes(&mut secret);
         let token = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(&secret);
         let mut endpoint = EndpointConfig::default();
         // The library would take the drafts of version 1 as well.
         endpoint.supported_versions(vec![VERSION_1]);
-        Self { endpoint, token: Arc::new(token), ids: ConnectionIds::default() }
+        Self { endpoint, token: Arc::new(token), ids: ConnectionIds::new(rng) }
     }
 
     pub(crate) fn ids(&self) -> &ConnectionIds {
@@ -68,6 +72,8 @@ pub(crate) struct QuinnConfig {
     closing: Closing,
     max_handshakes: usize,
     max_connections: usize,
+    /// What each random number of the endpoint comes from, so that a run can be repeated; the operating system otherwise.
+    seed: Option<[u8; 32]>,
 }
 
 /// TLS for connections that this side opens.
@@ -98,7 +104,21 @@ impl QuinnConfig {
                 Ok::<_, String>(server)
             })
             .transpose()?;
-        Ok(Self { keys, transport, qlog, server, closing, max_handshakes: limits.open_handshakes, max_connections: limits.connections })
+        Ok(Self {
+            keys,
+            transport,
+            qlog,
+            server,
+            closing,
+            max_handshakes: limits.open_handshakes,
+            max_connections: limits.connections,
+            seed: None,
+        })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn with_seed(self, seed: [u8; 32]) -> Self {
+        Self { seed: Some(seed), ..self }
     }
 }
 
@@ -156,6 +176,8 @@ pub(crate) struct Quinn {
     /// Connections that may have something to send, each at most once.
     sending: VecDeque<ConnectionKey>,
     deadlines: BinaryHeap<Reverse<(Instant, ConnectionKey)>>,
+    /// Memory for the connections whose deadline has come; empty in between.
+    due: Vec<ConnectionKey>,
     /// Connections of peers that have not completed their handshake.
     handshakes: usize,
     max_handshakes: usize,
@@ -185,9 +207,10 @@ impl Quinn {
     pub(crate) fn new(config: &QuinnConfig, worker: u8, may_fragment: bool, stats: Arc<Stats>) -> Self {
         let mut endpoint = config.keys.endpoint.clone();
         let ids = config.keys.ids.clone();
-        endpoint.cid_generator(move || Box::new(ids.generator(worker)));
+        let seed = config.seed;
+        endpoint.cid_generator(move || Box::new(ids.generator(worker, seed)));
         Self {
-            endpoint: quinn_proto::Endpoint::new(Arc::new(endpoint), config.server.clone().map(Arc::new), !may_fragment, None),
+            endpoint: quinn_proto::Endpoint::new(Arc::new(endpoint), config.server.clone().map(Arc::new), !may_fragment, seed),
             transport: config.transport.clone(),
             qlog: config.qlog.clone(),
             server: config.server.clone(),
@@ -198,6 +221,7 @@ impl Quinn {
             answers: VecDeque::new(),
             sending: VecDeque::new(),
             deadlines: BinaryHeap::new(),
+            due: Vec::new(),
             handshakes: 0,
             max_handshakes: config.max_handshakes,
             max_connections: config.max_connections,
@@ -390,6 +414,9 @@ impl Transport for Quinn {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
+        // Each connection once: one that has fallen due several times over would send the probes of all of them in one burst and back
+        // off as if each had been lost. Between two of them it has to send.
+        let mut due = std::mem::take(&mut self.due);
         while let Some(Reverse((deadline, key))) = self.deadlines.peek().copied() {
             if deadline > now {
                 break;
@@ -398,13 +425,18 @@ impl Transport for Quinn {
             let Some(connection) = self.connection(key) else { continue };
             if connection.queued_deadline == Some(deadline) {
                 connection.queued_deadline = None;
+                due.push(key);
             }
+        }
+        for key in due.drain(..) {
+            let Some(connection) = self.connection(key) else { continue };
             if connection.deadline.is_some_and(|deadline| deadline <= now) {
                 connection.inner.handle_timeout(now);
             }
             // Puts the deadline, which may have moved back, into the heap again.
             self.drive(now, key);
         }
+        self.due = due;
     }
 
     fn poll_timeout(&mut self) -> Option<Instant> {
