@@ -244,7 +244,7 @@ impl Connection {
         if self.h3.open_request(id).is_err() {
             transport.reset(self.key, id, ErrorCode::H3_REQUEST_CANCELLED.0);
             transport.stop(self.key, id, ErrorCode::H3_REQUEST_CANCELLED.0);
-            stream.on_inbound_end(Err(StreamError::ConnectionClosed("the server takes no more requests (GOAWAY)".to_owned())));
+            stream.on_inbound_end(Err(StreamError::Refused("it takes no more requests (GOAWAY)".to_owned())));
             stream.on_closed();
         } else {
             self.requests.insert(id, Exchange::new(stream.clone()));
