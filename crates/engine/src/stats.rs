@@ -70,6 +70,8 @@ counters! {
     requests_http2,
     /// Requests over HTTP/3.
     requests_http3,
+    /// Requests and responses over HTTP/3 that had to wait for the peer's QPACK encoder.
+    qpack_streams_blocked,
     /// Requests whose exchange ended before the response was handed over whole.
     requests_aborted,
     /// Requests refused as malformed or too large before a handler saw them.
