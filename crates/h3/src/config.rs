@@ -22,6 +22,7 @@ pub struct Config {
     pub(crate) grease: bool,
     pub(crate) grease_seed: u64,
     pub(crate) extended_connect: bool,
+    pub(crate) max_concurrent_requests: u64,
 }
 
 impl Default for Config {
@@ -38,6 +39,7 @@ impl Default for Config {
             grease: true,
             grease_seed: 0,
             extended_connect: false,
+            max_concurrent_requests: 1 << 60,
         }
     }
 }
@@ -139,6 +141,14 @@ impl Config {
     #[must_use]
     pub const fn with_extended_connect(mut self, extended_connect: bool) -> Self {
         self.extended_connect = extended_connect;
+        self
+    }
+
+    /// Server role: the requests that the transport lets a client have open at once. A PRIORITY_UPDATE for one beyond is an
+    /// error. Default: 2^60, which no stream ID is beyond.
+    #[must_use]
+    pub const fn with_max_concurrent_requests(mut self, requests: u64) -> Self {
+        self.max_concurrent_requests = requests;
         self
     }
 

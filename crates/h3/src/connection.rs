@@ -5,6 +5,7 @@ mod events;
 mod incoming;
 mod ledger;
 mod outgoing;
+mod priorities;
 mod request_stream;
 mod stream_map;
 
@@ -23,7 +24,9 @@ use crate::{
         FrameHeader, FrameType,
         settings::{SettingId, Settings},
     },
+    head::Head,
     message::{OutgoingSection, SectionKind},
+    priority::Priority,
     stream::StreamId,
     varint,
 };
@@ -31,6 +34,7 @@ use crate::{
 use control::ControlFrame;
 use incoming::{IncomingStreams, Purpose, Sorted, closed_critical_stream};
 use outgoing::OutgoingStreams;
+use priorities::EarlyPriorities;
 use request_stream::{RequestStream, Requested, Sent, Shared};
 use stream_map::StreamMap;
 
@@ -68,6 +72,7 @@ pub struct Connection {
     peer_settings: Option<Settings>,
     /// Server role: one above the highest request that has come.
     next_request: StreamId,
+    early_priorities: EarlyPriorities,
     shutdown: Shutdown,
 }
 
@@ -101,6 +106,7 @@ impl Connection {
             encoder: Encoder::new(),
             peer_settings: None,
             next_request: StreamId(0),
+            early_priorities: EarlyPriorities::default(),
             shutdown: Shutdown::No,
         }
     }
@@ -299,7 +305,13 @@ impl Connection {
 
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.shared.events.pop_front()
+        let event = self.shared.events.pop_front();
+        if let Some(Event::Head { stream, head: Head::Request(_), .. }) = event
+            && let Some(priority) = self.early_priorities.remove(stream)
+        {
+            self.shared.events.push_front(Event::PriorityUpdate { stream, priority });
+        }
+        event
     }
 
     /// Bytes for one of our unidirectional streams. The first bytes of a stream say its type.
@@ -330,6 +342,11 @@ impl Connection {
             own.set(id, value).expect("invariant: what we offer is valid");
         }
         own
+    }
+
+    /// Server role: how many PRIORITY_UPDATE frames were forgotten because too many waited for their requests.
+    pub fn dropped_priority_updates(&self) -> u64 {
+        self.early_priorities.dropped()
     }
 
     /// The peer's SETTINGS, once they have arrived.
@@ -399,14 +416,14 @@ impl Connection {
             Sorted::Known(Purpose::QpackDecoder) => Ok(self.encoder.handle_decoder_stream(&data)?),
             Sorted::Known(Purpose::Control) => {
                 while let Some(frame) = self.incoming.control.read(&mut data, &mut self.shared.ledger)? {
-                    self.on_control_frame(&frame);
+                    self.on_control_frame(&frame)?;
                 }
                 Ok(())
             }
         }
     }
 
-    fn on_control_frame(&mut self, frame: &ControlFrame) {
+    fn on_control_frame(&mut self, frame: &ControlFrame) -> Result<(), ConnectionError> {
         match *frame {
             ControlFrame::Settings(settings) => {
                 self.encoder.set_peer_settings(settings.qpack_max_table_capacity, settings.qpack_blocked_streams);
@@ -419,7 +436,24 @@ impl Connection {
                     self.refuse_from(StreamId(id));
                 }
             }
+            ControlFrame::PriorityUpdate { stream, priority } => self.on_priority_update(stream, priority)?,
         }
+        Ok(())
+    }
+
+    fn on_priority_update(&mut self, stream: StreamId, priority: Priority) -> Result<(), ConnectionError> {
+        //= RFC 9218 section 7.2
+        //# If a server receives a PRIORITY_UPDATE (type=0xF0700) with a stream ID that is beyond the stream limits, this
+        //# SHOULD be treated as a connection error of type H3_ID_ERROR.
+        // The transport never allows more than what came already and as many again.
+        if stream.0 / 4 >= (self.next_request.0 / 4).saturating_add(self.shared.config.max_concurrent_requests) {
+            return Err(ConnectionError::new(ErrorCode::H3_ID_ERROR, "a PRIORITY_UPDATE names a request beyond the limit"));
+        }
+        match self.requests.get(&stream) {
+            Some(request) if request.has_head() => self.shared.events.push_back(Event::PriorityUpdate { stream, priority }),
+            _ => self.early_priorities.insert(stream, priority),
+        }
+        Ok(())
     }
 
     /// Client: the server will not process requests from this one on.

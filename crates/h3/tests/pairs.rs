@@ -416,6 +416,7 @@ impl World {
                 }
                 Event::Reset { stream, .. } => self.cut_short(stream, side),
                 Event::StopUni { .. } => panic!("we open no stream that we do not know"),
+                Event::PriorityUpdate { .. } => panic!("we send no such frame"),
                 Event::Head { stream, .. } | Event::Data { stream, .. } | Event::Trailers { stream, .. } | Event::Finished { stream } => {
                     self.half(stream, from).hear(stream, &event);
                 }

@@ -268,6 +268,11 @@ impl RequestStream {
         }
     }
 
+    /// Whether the head of the peer's message has come, or will not.
+    pub(super) fn has_head(&self) -> bool {
+        self.awaiting != Awaiting::Head
+    }
+
     fn has_missing_content(&self) -> bool {
         self.content_left.is_some_and(|left| left > 0)
     }
