@@ -336,10 +336,7 @@ impl Connection {
                     self.on_inbound_end(stream, Err(StreamError::Reset(code)));
                 }
                 Event::StreamError { stream, code, reason, .. } => self.on_stream_error(transport, stream, code, reason),
-                Event::Unprocessed { stream } => {
-                    let reason = "the server goes away without processing the request";
-                    self.on_stream_error(transport, stream, ErrorCode::H3_REQUEST_CANCELLED, reason);
-                }
+                Event::Unprocessed { stream } => self.on_unprocessed(transport, stream),
                 Event::StopSending { stream, .. } => {
                     if let Some(exchange) = self.requests.get_mut(&stream)
                         && !exchange.sent
@@ -430,6 +427,13 @@ impl Connection {
         self.stop(transport, id, code);
         self.abort(transport, id, code);
         self.on_inbound_end(id, Err(StreamError::Malformed(reason)));
+    }
+
+    /// The server goes away and has not processed the request.
+    fn on_unprocessed(&mut self, transport: &mut impl Transport, id: StreamId) {
+        self.stop(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
+        self.abort(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
+        self.on_inbound_end(id, Err(StreamError::Refused("it goes away (GOAWAY)".to_owned())));
     }
 
     /// Answers a request that no handler gets to see.
