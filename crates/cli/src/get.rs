@@ -89,7 +89,7 @@ pub(crate) struct GetArgs {
     verbose: bool,
 }
 
-fn protocol(text: &str) -> Result<Protocol, String> {
+pub(crate) fn protocol(text: &str) -> Result<Protocol, String> {
     match text {
         "1.1" => Ok(Protocol::Http1),
         "2" => Ok(Protocol::Http2),
@@ -98,7 +98,7 @@ fn protocol(text: &str) -> Result<Protocol, String> {
     }
 }
 
-fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
+pub(crate) fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
     let (name, value) = text.split_once(':').ok_or("write it as 'name: value'")?;
     let name = name.trim().parse().map_err(|_| format!("{name:?} is no field name"))?;
     let value = value.trim().parse().map_err(|_| format!("{value:?} is no field value"))?;
@@ -131,7 +131,7 @@ pub(crate) fn run(arguments: GetArgs) -> Result<(), Failure> {
     result
 }
 
-fn read_content(path: &Path) -> Result<Bytes, Failure> {
+pub(crate) fn read_content(path: &Path) -> Result<Bytes, Failure> {
     std::fs::read(path).map(Bytes::from).map_err(|error| {
         Failure::new(Kind::Missing, format_args!("cannot read {}: {error}", path.display())).with_hint("--data takes the name of a file")
     })
@@ -168,13 +168,13 @@ struct Fetch {
 }
 
 #[derive(Clone, PartialEq, Eq)]
-struct Origin {
+pub(crate) struct Origin {
     secure: bool,
     authority: Authority,
 }
 
 impl Origin {
-    fn of(uri: &Uri) -> Result<Self, Failure> {
+    pub(crate) fn of(uri: &Uri) -> Result<Self, Failure> {
         let bad =
             || Failure::new(Kind::Usage, format_args!("{uri} is not a URL to fetch")).with_hint("write https://HOST/ or http://HOST/");
         let secure = match uri.scheme() {
@@ -356,7 +356,7 @@ impl Fetch {
     }
 }
 
-fn resolve(connect_to: Option<&str>, origin: &Origin) -> Result<Vec<SocketAddr>, Failure> {
+pub(crate) fn resolve(connect_to: Option<&str>, origin: &Origin) -> Result<Vec<SocketAddr>, Failure> {
     let resolved = match connect_to {
         Some(address) => address.to_socket_addrs(),
         None => (origin.host(), origin.port()).to_socket_addrs(),
@@ -400,7 +400,7 @@ fn join(base: &Uri, location: &str) -> Option<Uri> {
     format!("{}://{}{path}", base.scheme_str()?, base.authority()?).parse().ok()
 }
 
-fn exchange_failure(error: &Error) -> Failure {
+pub(crate) fn exchange_failure(error: &Error) -> Failure {
     match error {
         Error::Connect { .. } => Failure::new(Kind::Unavailable, error).with_hint("check that the server runs and the port is right"),
         Error::Handshake { reason, .. } if reason.contains("certificate") => {

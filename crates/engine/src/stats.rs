@@ -89,10 +89,16 @@ counters! {
     requests_early,
     /// Requests in early data whose method is not safe, answered with 425 Too Early.
     requests_too_early,
+    /// Requests and responses over HTTP/3 that had to wait for the peer's QPACK encoder.
+    qpack_streams_blocked,
     /// Requests whose exchange ended before the response was handed over whole.
     requests_aborted,
     /// Requests refused as malformed or too large before a handler saw them.
     requests_refused,
+    /// PRIORITY_UPDATE frames that changed the order of what is sent.
+    priority_updates,
+    /// PRIORITY_UPDATE frames forgotten because too many waited for their requests.
+    priority_updates_dropped,
     /// Datagrams received.
     datagrams_received,
     /// Datagrams sent.
