@@ -76,6 +76,18 @@ def test_recorded_first_flight_is_answered_once(start_serve, get, version, worke
     assert seen["early_data_refused_no_session"] == REPLAYS
 
 
+@pytest.mark.parametrize("version", ["1.1", "2"])
+def test_client_that_never_completes_its_handshake_is_closed(start_serve, get, version):
+    """Its early request has been answered, which must not make it a client like others."""
+    server = start_serve("--stats", "--grace", "0.5", "--idle-timeout", "60")
+    flight = capture(server.port, get, version, "/small.txt")
+    with flight.send(server.port) as sender:
+        while sender.recv(65535):
+            pass
+    seen = counters(server)
+    assert (seen["requests_early"], seen["tcp_timed_out"]) == (1, 1)
+
+
 def test_server_that_takes_no_early_data_resumes_all_the_same(start_serve, get, version):
     server = start_serve("--stats", "--early-data", "off", "--grace", "0.5")
     command = [*get, "--http", version, "--early-data", "--repeat", "3", "-v", f"{server.origin}/small.txt"]
