@@ -19,6 +19,7 @@ mod get;
 mod link;
 mod load;
 mod load_table;
+mod qlog;
 mod serve;
 
 use std::process::ExitCode;

@@ -8,6 +8,8 @@ mod embedding;
 #[cfg(test)]
 mod lifetimes;
 #[cfg(test)]
+mod priorities;
+#[cfg(test)]
 mod steering;
 #[cfg(test)]
 mod support;
