@@ -32,7 +32,7 @@ mod worker;
 mod workers;
 
 pub use body::{Body, BodyEnd, BodyError};
-pub use client::{ConnectTimings, Connection, Connector, Error, Target};
+pub use client::{ConnectTimings, Connection, Connector, Error, StatsProbe, Target, TransportStats};
 pub use config::{Budget, Config, Congestion, TransportLimits};
 pub use handler::{Handler, Responder};
 pub use http3::StreamError;

@@ -244,7 +244,7 @@ impl Connection {
         if self.h3.open_request(id).is_err() {
             transport.reset(self.key, id, ErrorCode::H3_REQUEST_CANCELLED.0);
             transport.stop(self.key, id, ErrorCode::H3_REQUEST_CANCELLED.0);
-            stream.on_inbound_end(Err(StreamError::ConnectionClosed("the server takes no more requests (GOAWAY)".to_owned())));
+            stream.on_inbound_end(Err(StreamError::Refused("it takes no more requests (GOAWAY)".to_owned())));
             stream.on_closed();
         } else {
             self.requests.insert(id, Exchange::new(stream.clone()));
@@ -280,7 +280,11 @@ impl Connection {
                     }
                     self.on_inbound_end(stream, Err(StreamError::Reset(code)));
                 }
-                Event::StreamError { stream, code, reason } => self.on_stream_error(transport, stream, code, reason),
+                Event::StreamError { stream, code, reason, .. } => self.on_stream_error(transport, stream, code, reason),
+                Event::Unprocessed { stream } => {
+                    let reason = "the server goes away without processing the request";
+                    self.on_stream_error(transport, stream, ErrorCode::H3_REQUEST_CANCELLED, reason);
+                }
                 Event::StopSending { stream, .. } => {
                     if let Some(exchange) = self.requests.get_mut(&stream)
                         && !exchange.sent

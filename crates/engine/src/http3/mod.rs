@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use http::HeaderValue;
 use pronghorn_h3::{ConnectionError, ErrorCode};
 
-pub(crate) use client::{Client, ClientConnection};
+pub(crate) use client::{Client, ClientConnection, StatsProbe};
 pub(crate) use stream::Stream;
 pub use stream::StreamError;
 
@@ -71,6 +71,11 @@ impl<T: Transport> Http3<T> {
             } else if let Some(stream) = self.dirty.pop() {
                 stream.unqueue();
                 let key = stream.connection;
+                if !self.connections.contains_key(&key) {
+                    // The connection ended between the request and its turn; nobody else would tell it.
+                    stream.on_inbound_end(Err(StreamError::Refused("the connection has ended".to_owned())));
+                    stream.on_closed();
+                }
                 self.with_connection(now, key, |connection, transport| connection.on_dirty(transport, &stream));
             } else {
                 break;
@@ -239,12 +244,19 @@ impl<T: Transport> Http3<T> {
             match self.transport.connect(now, connect.remote, &connect.server_name, &connect.tls) {
                 Ok(key) => {
                     connect.state.key.set(Some(key));
+                    self.transport.observe(key, connect.state.stats());
                     let mut connection = Connection::client(key, connect.remote, self.context.clone(), self.dirty.clone(), connect.state);
                     connection.trace(self.transport.trace(key));
                     self.connections.insert(key, connection);
                 }
                 Err(error) => connect.state.on_closed(&error),
             }
+        }
+        for state in self.client.take_measures() {
+            if let Some(key) = state.key.get() {
+                self.transport.measure(key);
+            }
+            state.on_measured();
         }
         for key in self.client.take_closes() {
             self.close(now, key, ErrorCode::H3_NO_ERROR, "");

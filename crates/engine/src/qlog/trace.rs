@@ -84,7 +84,10 @@ impl Trace {
             h3::Event::Data { stream, data } => self.data_received(now, *stream, data.len() as u64),
             h3::Event::Finished { stream } => self.stream_state(now, *stream, StreamSide::Receiving, StreamState::DataRead),
             h3::Event::Reset { stream, .. } => self.stream_state(now, *stream, StreamSide::Receiving, StreamState::ResetRead),
-            h3::Event::StreamError { stream, code, reason } => self.stream_error(now, *stream, *code, reason),
+            h3::Event::StreamError { stream, code, reason, .. } => self.stream_error(now, *stream, *code, reason),
+            h3::Event::Unprocessed { stream } => {
+                self.stream_error(now, *stream, ErrorCode::H3_REQUEST_REJECTED, "the server goes away and did not process the request");
+            }
             // The library's type wants the stream, which an application of HTTP/3 does not see.
             h3::Event::GoAway { id } => {
                 self.json(now, EventImportance::Core, "http:frame_parsed", json!({ "frame": { "frame_type": "goaway", "id": id } }));

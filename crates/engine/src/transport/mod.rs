@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use pronghorn_h3::StreamId;
 
+use crate::client::StatsSink;
 use crate::qlog::Trace;
 use connection_id::ConnectionIds;
 pub(crate) use connection_id::steer;
@@ -137,6 +138,10 @@ pub(crate) trait Transport {
 
     /// Where the connection's events are written, if they are.
     fn trace(&mut self, key: ConnectionKey) -> Option<Trace>;
+    /// Leaves the connection's counts in `sink` at its end, and at each [`Transport::measure`].
+    fn observe(&mut self, key: ConnectionKey, sink: StatsSink);
+    /// Brings the sink of an open connection up to date.
+    fn measure(&mut self, key: ConnectionKey);
 
     fn open(&mut self, key: ConnectionKey, dir: Dir) -> Option<StreamId>;
     fn read(&mut self, key: ConnectionKey, stream: StreamId) -> Read;

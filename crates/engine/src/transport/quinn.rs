@@ -20,6 +20,8 @@ use rand::CryptoRng;
 
 use super::congestion::{self, Closing};
 use super::{Closed, ConnectionIds, ConnectionKey, Datagram, Dir, Ecn, Event, Read, Transmit, Transport, Write};
+use crate::TransportStats;
+use crate::client::StatsSink;
 use crate::config::{Congestion, TransportLimits};
 use crate::qlog::{Qlog, Trace, Vantage};
 use crate::stats::Stats;
@@ -200,6 +202,7 @@ struct Connection {
     handshaking: bool,
     trace: Option<Trace>,
     closed: bool,
+    observer: Option<StatsSink>,
 }
 
 impl Quinn {
@@ -270,6 +273,7 @@ impl Quinn {
             handshaking: accepted,
             trace,
             closed: false,
+            observer: None,
         });
         key
     }
@@ -342,6 +346,7 @@ impl Quinn {
             *handshakes -= 1;
         }
         if drained {
+            connection.tell_observer();
             *slot = None;
             return;
         }
@@ -356,6 +361,20 @@ impl Quinn {
 }
 
 impl Connection {
+    fn tell_observer(&self) {
+        if let Some(observer) = &self.observer {
+            let stats = self.inner.stats();
+            observer.set(TransportStats {
+                bytes_sent: stats.udp_tx.bytes,
+                bytes_received: stats.udp_rx.bytes,
+                packets_sent: stats.path.sent_packets,
+                packets_received: stats.udp_rx.datagrams,
+                packets_lost: stats.path.lost_packets,
+                rtt: stats.path.rtt,
+            });
+        }
+    }
+
     fn translate(&mut self, now: Instant, event: quinn_proto::Event, events: &mut VecDeque<(ConnectionKey, Event)>) {
         let key = self.key;
         let mut push = |event| events.push_back((key, event));
@@ -391,7 +410,11 @@ impl Transport for Quinn {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 if let Some(Some(connection)) = self.connections.get_mut(handle.0) {
                     let key = connection.key;
+                    let before = connection.inner.remote_address();
                     connection.inner.handle_event(event);
+                    if connection.inner.remote_address() != before {
+                        self.stats.quic_migrations.add(1);
+                    }
                     self.drive(now, key);
                 }
             }
@@ -506,6 +529,18 @@ impl Transport for Quinn {
 
     fn trace(&mut self, key: ConnectionKey) -> Option<Trace> {
         self.connection(key)?.trace.clone()
+    }
+
+    fn observe(&mut self, key: ConnectionKey, sink: StatsSink) {
+        if let Some(connection) = self.connection(key) {
+            connection.observer = Some(sink);
+        }
+    }
+
+    fn measure(&mut self, key: ConnectionKey) {
+        if let Some(connection) = self.connection(key) {
+            connection.tell_observer();
+        }
     }
 
     fn wants_to_send(&self) -> bool {
