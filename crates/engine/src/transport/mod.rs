@@ -132,7 +132,7 @@ pub(crate) trait Transport {
     fn wants_to_send(&self) -> bool;
 
     fn connect(&mut self, now: Instant, remote: SocketAddr, server_name: &str, tls: &ClientTls) -> Result<ConnectionKey, String>;
-    /// Takes no new connection from here on.
+    /// Takes no new connection from here on; whoever asks for one is told so.
     fn refuse_new(&mut self);
     fn close(&mut self, now: Instant, key: ConnectionKey, code: u64, reason: &str);
 
