@@ -5,6 +5,8 @@
 
 mod congestion;
 mod connection_id;
+#[cfg(test)]
+mod contract;
 mod quinn;
 
 use std::collections::VecDeque;
@@ -118,7 +120,7 @@ pub(crate) enum Write {
     Stopped,
 }
 
-/// One QUIC endpoint. See the module's documentation for the order of calls.
+/// One QUIC endpoint. See the module's documentation for the order of calls; what each call has to do is tested by `contract`.
 pub(crate) trait Transport {
     fn handle_datagram(&mut self, now: Instant, datagram: Datagram);
     fn handle_timeout(&mut self, now: Instant);
