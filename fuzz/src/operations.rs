@@ -209,6 +209,10 @@ impl Side {
                 }
                 Event::Finished { stream } => self.received.entry(stream).or_default().is_complete = true,
                 Event::Reset { stream, .. } | Event::StopSending { stream, .. } => self.end(stream),
+                Event::Unprocessed { stream } => {
+                    self.connection.stop_receiving(stream);
+                    self.end(stream);
+                }
                 Event::StreamError { stream, code, reason, .. } => {
                     assert_eq!(code, ErrorCode::H3_REQUEST_REJECTED, "stream {stream}: {reason}");
                     self.connection.stop_receiving(stream);

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use pronghorn_qpack::FieldSection;
 
-use crate::{error::ErrorCode, head::Head, limit::Limit, stream::StreamId};
+use crate::{error::ErrorCode, head::Head, limit::Limit, priority::Priority, stream::StreamId};
 
 /// What [`crate::Connection::poll_event`] returns.
 ///
@@ -84,6 +84,14 @@ pub enum Event {
     GoAway {
         /// Stream ID or push ID.
         id: u64,
+    },
+    /// Server role: the client asks for another place of this request's response among the others; what the request's
+    /// `priority` field says does not count any more (RFC 9218 section 7). Comes after the request's head.
+    PriorityUpdate {
+        /// The request's stream.
+        stream: StreamId,
+        /// What the client asks for.
+        priority: Priority,
     },
     /// The peer opened a unidirectional stream of a type that we do not know: send STOP_SENDING with `code`, then call
     /// [`crate::Connection::stop_receiving`]. What arrives before is ignored.

@@ -37,6 +37,7 @@ mod frame;
 mod head;
 mod limit;
 mod message;
+mod priority;
 mod stream;
 pub mod varint;
 
@@ -48,5 +49,6 @@ pub use frame::FrameType;
 pub use frame::settings::{SettingId, Settings};
 pub use head::{Head, RequestHead, ResponseHead};
 pub use limit::Limit;
+pub use priority::Priority;
 pub use pronghorn_qpack::{FieldLine, FieldSection, Iter, SectionLine};
 pub use stream::{StreamId, StreamType};

@@ -7,12 +7,13 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, Method, StatusCode};
-use pronghorn_h3::{self as h3, ConnectionError, ErrorCode, Event, Head, Role, StreamId, UniStream};
+use pronghorn_h3::{self as h3, ConnectionError, ErrorCode, Event, Head, Priority, Role, StreamId, UniStream};
 use rand::Rng;
 
 use super::client::ConnectionState;
 use super::fields;
 use super::framing::{Framed, Framer};
+use super::schedule::Schedule;
 use super::stream::{Dirty, Stream, StreamError};
 use crate::context::Context;
 use crate::message::{Peer, Protocol};
@@ -31,6 +32,11 @@ pub(super) struct Connection {
     context: Rc<Context>,
     dirty: Rc<Dirty>,
     requests: HashMap<StreamId, Exchange, rustc_hash::FxBuildHasher>,
+    /// The requests with bytes to write that the transport may take.
+    schedule: Schedule,
+    /// [`Connection::write`] has something to do.
+    wants_to_write: bool,
+    dropped_priority_updates: u64,
     /// Our unidirectional streams, and what the transport has not taken of them.
     uni: HashMap<UniStream, OwnUni, rustc_hash::FxBuildHasher>,
     /// Requests that wait until the peer allows another stream.
@@ -39,6 +45,8 @@ pub(super) struct Connection {
     unacknowledged: usize,
     draining: bool,
     client: Option<Rc<ConnectionState>>,
+    /// What comes until the handshake is done is early data.
+    handshaking: bool,
     trace: Option<Trace>,
     encoded: BytesMut,
 }
@@ -46,6 +54,9 @@ pub(super) struct Connection {
 /// The driver's part of a request's stream.
 struct Exchange {
     stream: Rc<Stream>,
+    priority: Priority,
+    /// It is in the schedule, under its priority.
+    scheduled: bool,
     /// Framed bytes that wait for the transport.
     wire: VecDeque<Bytes>,
     /// The stream ends after these bytes; otherwise more is to come.
@@ -83,24 +94,48 @@ impl Connection {
         dirty: Rc<Dirty>,
         client: Option<Rc<ConnectionState>>,
     ) -> Self {
-        let config = h3::Config::default().with_grease_seed(context.rng.borrow_mut().random());
-        let limited = config.clone().with_max_field_section_size(context.config.field_section_bytes.into());
         Self {
             key,
             remote,
             alt_svc: None,
-            // Out of its range, the default is the nearest that is safe.
-            h3: h3::Connection::new(role, limited.unwrap_or(config)),
+            h3: protocol(role, &context),
             context,
             dirty,
             requests: HashMap::default(),
+            schedule: Schedule::default(),
+            wants_to_write: false,
+            dropped_priority_updates: 0,
             uni: HashMap::default(),
             waiting: VecDeque::new(),
             unacknowledged: 0,
             draining: false,
             client,
+            handshaking: true,
             trace: None,
             encoded: BytesMut::new(),
+        }
+    }
+
+    /// The handshake is done; early data was refused if it says so.
+    pub(super) fn on_connected(&mut self, transport: &mut impl Transport, early_data_accepted: Option<bool>) {
+        self.handshaking = false;
+        if early_data_accepted == Some(false) {
+            self.begin_again();
+        }
+        self.on_available(transport);
+    }
+
+    /// The server has thrown away all that was sent to it, unread. It is sent again on the same connection, in the same order.
+    fn begin_again(&mut self) {
+        self.h3 = protocol(Role::Client, &self.context);
+        self.uni.clear();
+        self.unacknowledged = 0;
+        let mut lost: Vec<_> = self.requests.drain().collect();
+        lost.sort_unstable_by_key(|(id, _)| *id);
+        for (_, Exchange { stream, .. }) in lost.into_iter().rev() {
+            stream.send_again();
+            stream.is_waiting.set(true);
+            self.waiting.push_front(stream);
         }
     }
 
@@ -155,7 +190,24 @@ impl Connection {
     }
 
     pub(super) fn on_readable(&mut self, transport: &mut impl Transport, id: StreamId) -> Result<(), ConnectionError> {
+        self.read(transport, id)?;
+        // What came may be what other streams have waited for.
+        while let Some(unblocked) = self.h3.poll_unblocked() {
+            self.read(transport, unblocked)?;
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, transport: &mut impl Transport, id: StreamId) -> Result<(), ConnectionError> {
         loop {
+            if self.h3.is_blocked(id) {
+                // It is not read until its field section can be decoded: the flow control window bounds what follows.
+                if let Some(code) = transport.received_reset(self.key, id) {
+                    self.h3.handle_reset(id, code)?;
+                    self.on_events(transport);
+                }
+                return Ok(());
+            }
             let room = self.requests.get(&id).map_or(READ_BYTES, |exchange| exchange.stream.inbound_room());
             if room == 0 {
                 return Ok(());
@@ -167,6 +219,10 @@ impl Connection {
                     Read::Data(data) => {
                         taken += data.len();
                         self.h3.handle_data(id, data)?;
+                        if self.h3.is_blocked(id) {
+                            self.context.stats.qpack_streams_blocked.add(1);
+                            break;
+                        }
                         continue;
                     }
                     Read::Finished => self.h3.handle_fin(id)?,
@@ -184,9 +240,8 @@ impl Connection {
     }
 
     pub(super) fn on_writable(&mut self, transport: &mut impl Transport, id: StreamId) {
-        if let Some(exchange) = self.requests.get(&id) {
-            let stream = exchange.stream.clone();
-            self.flush(transport, &stream);
+        if self.requests.contains_key(&id) {
+            self.schedule(id);
         } else {
             self.write_uni(transport);
         }
@@ -247,7 +302,7 @@ impl Connection {
             stream.on_inbound_end(Err(StreamError::Refused("it takes no more requests (GOAWAY)".to_owned())));
             stream.on_closed();
         } else {
-            self.requests.insert(id, Exchange::new(stream.clone()));
+            self.requests.insert(id, Exchange::new(stream.clone(), Priority::default()));
         }
         true
     }
@@ -281,10 +336,7 @@ impl Connection {
                     self.on_inbound_end(stream, Err(StreamError::Reset(code)));
                 }
                 Event::StreamError { stream, code, reason, .. } => self.on_stream_error(transport, stream, code, reason),
-                Event::Unprocessed { stream } => {
-                    let reason = "the server goes away without processing the request";
-                    self.on_stream_error(transport, stream, ErrorCode::H3_REQUEST_CANCELLED, reason);
-                }
+                Event::Unprocessed { stream } => self.on_unprocessed(transport, stream),
                 Event::StopSending { stream, .. } => {
                     if let Some(exchange) = self.requests.get_mut(&stream)
                         && !exchange.sent
@@ -301,9 +353,15 @@ impl Connection {
                         client.on_go_away();
                     }
                 }
+                Event::PriorityUpdate { stream, priority } => {
+                    self.context.stats.priority_updates.add(1);
+                    self.set_priority(transport, stream, priority);
+                }
                 Event::Settings => {}
             }
         }
+        let dropped = self.h3.dropped_priority_updates();
+        self.context.stats.priority_updates_dropped.add(dropped - std::mem::replace(&mut self.dropped_priority_updates, dropped));
         self.write_uni(transport);
     }
 
@@ -314,7 +372,11 @@ impl Connection {
             return;
         };
         let stream = Stream::new(self.key, Some(id), parts.method.clone(), self.dirty.clone());
-        let mut exchange = Exchange::new(stream.clone());
+        //= RFC 9218 section 5
+        //# The Priority HTTP header field is an end-to-end signal that indicates the endpoint's view of how HTTP responses should be
+        //# prioritized.
+        let priority = fields::priority(&parts.headers).map_or(Priority::default(), |value| Priority::from_field(&value));
+        let mut exchange = Exchange::new(stream.clone(), priority);
         let body = if end {
             exchange.received = true;
             stream.on_inbound_end(Ok(()));
@@ -323,13 +385,13 @@ impl Connection {
             Incoming::http3(stream.clone())
         };
         self.requests.insert(id, exchange);
-        let request = Request {
-            method: parts.method,
-            uri: parts.uri,
-            headers: parts.headers,
-            peer: Peer { protocol: Protocol::Http3, remote: self.remote, secure: true },
-            body,
-        };
+        transport.set_priority(self.key, id, priority);
+        let peer = Peer { protocol: Protocol::Http3, remote: self.remote, secure: true, early_data: self.handshaking };
+        if self.context.is_too_early(&parts.method, &peer) {
+            // The body goes unread, which stops the stream once the answer is there.
+            return stream.respond(Response::new(StatusCode::TOO_EARLY));
+        }
+        let request = Request { method: parts.method, uri: parts.uri, headers: parts.headers, peer, body };
         self.context.handler.handle(request, Responder::http3(stream, self.context.handle.clone()));
     }
 
@@ -367,12 +429,19 @@ impl Connection {
         self.on_inbound_end(id, Err(StreamError::Malformed(reason)));
     }
 
+    /// The server goes away and has not processed the request.
+    fn on_unprocessed(&mut self, transport: &mut impl Transport, id: StreamId) {
+        self.stop(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
+        self.abort(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
+        self.on_inbound_end(id, Err(StreamError::Refused("it goes away (GOAWAY)".to_owned())));
+    }
+
     /// Answers a request that no handler gets to see.
     fn refuse(&mut self, transport: &mut impl Transport, id: StreamId, status: StatusCode, code: ErrorCode) {
         self.context.stats.requests_refused.add(1);
         self.stop(transport, id, code);
         let stream = Stream::new(self.key, Some(id), Method::GET, self.dirty.clone());
-        let mut exchange = Exchange::new(stream.clone());
+        let mut exchange = Exchange::new(stream.clone(), Priority::default());
         exchange.received = true;
         self.requests.insert(id, exchange);
         stream.on_inbound_end(Ok(()));
@@ -388,6 +457,9 @@ impl Connection {
     fn abort(&mut self, transport: &mut impl Transport, id: StreamId, code: ErrorCode) {
         if let Some(exchange) = self.requests.get_mut(&id) {
             exchange.wire.clear();
+            if std::mem::take(&mut exchange.scheduled) {
+                self.schedule.remove(id, exchange.priority);
+            }
             exchange.stream.on_closed();
             if std::mem::replace(&mut exchange.sent, true) {
                 return self.forget_if_done(id);
@@ -408,7 +480,7 @@ impl Connection {
 
     // ---- what we send -----------------------------------------------------------------------------------------------------
 
-    /// Frames what the application has queued on the stream and gives it to the transport.
+    /// Frames what the application has queued on the stream, to be written when its turn comes.
     fn flush(&mut self, transport: &mut impl Transport, stream: &Rc<Stream>) {
         let Some(id) = stream.id.get() else { return };
         while let Some(exchange) = self.requests.get_mut(&id)
@@ -424,18 +496,70 @@ impl Connection {
             };
             match framer.frame(stream, outbound, &mut exchange.wire) {
                 Framed::More => {}
+                Framed::Response { priority, last } => {
+                    exchange.fin = last;
+                    //= RFC 9218 section 8
+                    //# When used in a response, the Priority field allows the server to override the client's request.
+                    if let Some(said) = priority {
+                        let priority = exchange.priority.overridden_by(&said);
+                        self.set_priority(transport, id, priority);
+                    }
+                }
                 Framed::Last => exchange.fin = true,
                 Framed::Abort(code) => return self.abort(transport, id, code),
             }
         }
+        // First what the heads refer to: it must not wait for flow control credit that they use up.
+        self.write_uni(transport);
+        self.schedule(id);
+        self.end_reading(transport, id);
+    }
+
+    /// Puts the stream among those that wait for their turn to be written.
+    fn schedule(&mut self, id: StreamId) {
+        if let Some(exchange) = self.requests.get_mut(&id)
+            && !exchange.sent
+            && (exchange.fin || !exchange.wire.is_empty())
+        {
+            self.wants_to_write = true;
+            if !std::mem::replace(&mut exchange.scheduled, true) {
+                self.schedule.insert(id, exchange.priority);
+            }
+        }
+    }
+
+    fn set_priority(&mut self, transport: &mut impl Transport, id: StreamId, priority: Priority) {
         let Some(exchange) = self.requests.get_mut(&id) else { return };
-        if !exchange.sent {
-            let wrote = transport.write(self.key, id, &mut exchange.wire);
+        if exchange.priority == priority {
+            return;
+        }
+        if exchange.scheduled {
+            self.schedule.remove(id, exchange.priority);
+            self.schedule.insert(id, priority);
+        }
+        exchange.priority = priority;
+        transport.set_priority(self.key, id, priority);
+    }
+
+    /// Whether [`Connection::write`] has to be called. Asking again gives false until there is more.
+    pub(super) fn wants_to_write(&mut self) -> bool {
+        std::mem::take(&mut self.wants_to_write)
+    }
+
+    /// Gives the transport what it takes, the most urgent first.
+    ///
+    /// Called when all events and handles of a turn have been heard, so that the order among them does not matter.
+    pub(super) fn write(&mut self, transport: &mut impl Transport) {
+        while let Some(turn) = self.schedule.next() {
+            let id = turn.id;
+            let Some(exchange) = self.requests.get_mut(&id) else { continue };
+            exchange.scheduled = false;
+            let written = transport.write(self.key, id, &mut exchange.wire, turn.bytes);
             let waiting = exchange.wire.iter().map(Bytes::len).sum();
             if let Some(trace) = &self.trace {
-                trace.wrote(self.context.handle.now(), id, &wrote, exchange.fin, waiting);
+                trace.wrote(self.context.handle.now(), id, &written, exchange.fin, waiting);
             }
-            match wrote {
+            match written {
                 Write::Done if exchange.fin => {
                     transport.finish(self.key, id);
                     exchange.sent = true;
@@ -443,25 +567,41 @@ impl Connection {
                     self.h3.finish_sending(id);
                 }
                 Write::Done | Write::Blocked => {}
+                Write::More => {
+                    exchange.scheduled = true;
+                    self.schedule.insert(id, exchange.priority);
+                }
                 // The peer wants none of it: perhaps it said so before its request was complete, when there was nobody to tell.
-                Write::Stopped => return self.abort(transport, id, ErrorCode::H3_REQUEST_CANCELLED),
+                Write::Stopped => {
+                    self.abort(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
+                    continue;
+                }
             }
-            stream.wrote(waiting);
+            exchange.stream.wrote(waiting);
+            if exchange.sent {
+                self.end_reading(transport, id);
+            }
         }
-        if self.client.is_some() && !exchange.received && stream.is_discarding() {
-            // The application has dropped the response, so the request is of no use either.
-            exchange.received = true;
-            self.stop(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
-            self.abort(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
-        } else if exchange.sent && !exchange.received && stream.is_discarding() {
-            exchange.received = true;
-            //= RFC 9114 section 4.1
-            //# When the server does not need to receive the remainder of the request, it MAY abort reading the request stream, send a
-            //# complete response, and cleanly close the sending part of the stream.
-            self.stop(transport, id, ErrorCode::H3_NO_ERROR);
+    }
+
+    /// Stops reading what nobody wants any more, and forgets the exchange when that was the last of it.
+    fn end_reading(&mut self, transport: &mut impl Transport, id: StreamId) {
+        let Some(exchange) = self.requests.get_mut(&id) else { return };
+        if !exchange.received && exchange.stream.is_discarding() {
+            if self.client.is_some() {
+                // The application has dropped the response, so the request is of no use either.
+                exchange.received = true;
+                self.stop(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
+                self.abort(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
+            } else if exchange.sent {
+                exchange.received = true;
+                //= RFC 9114 section 4.1
+                //# When the server does not need to receive the remainder of the request, it MAY abort reading the request stream, send a
+                //# complete response, and cleanly close the sending part of the stream.
+                self.stop(transport, id, ErrorCode::H3_NO_ERROR);
+            }
         }
         self.forget_if_done(id);
-        self.write_uni(transport);
     }
 
     /// Writes our control and QPACK streams, opening each as soon as there are bytes for it and the peer allows.
@@ -469,14 +609,23 @@ impl Connection {
         while let Some((kind, bytes)) = self.h3.poll_uni_write() {
             self.uni.entry(kind).or_default().queue.push_back(bytes);
         }
-        for uni in self.uni.values_mut().filter(|uni| !uni.queue.is_empty()) {
+        for (kind, uni) in self.uni.iter_mut().filter(|(_, uni)| !uni.queue.is_empty()) {
             uni.id = uni.id.or_else(|| transport.open(self.key, Dir::Uni));
             if let Some(id) = uni.id {
                 // What is left is written at the next `Writable` event.
-                transport.write(self.key, id, &mut uni.queue);
+                transport.write(self.key, id, &mut uni.queue, usize::MAX);
             }
+            self.h3.set_uni_backlog(*kind, uni.queue.iter().map(Bytes::len).sum());
         }
     }
+}
+
+fn protocol(role: Role, context: &Context) -> h3::Connection {
+    let config = h3::Config::default().with_grease_seed(context.rng.borrow_mut().random());
+    let config = config.with_max_concurrent_requests(context.config.transport.concurrent_streams.into());
+    let limited = config.clone().with_max_field_section_size(context.config.field_section_bytes.into());
+    // Out of its range, the default is the nearest that is safe.
+    h3::Connection::new(role, limited.unwrap_or(config))
 }
 
 /// A unidirectional stream of ours.
@@ -488,7 +637,7 @@ struct OwnUni {
 }
 
 impl Exchange {
-    fn new(stream: Rc<Stream>) -> Self {
-        Self { stream, wire: VecDeque::new(), fin: false, sent: false, received: false }
+    fn new(stream: Rc<Stream>, priority: Priority) -> Self {
+        Self { stream, priority, scheduled: false, wire: VecDeque::new(), fin: false, sent: false, received: false }
     }
 }

@@ -28,6 +28,11 @@ pub(super) struct Framer<'a> {
 /// What follows the frames.
 pub(super) enum Framed {
     More,
+    /// Nothing if `last`, otherwise more; the frames begin a response with this in its `priority` field.
+    Response {
+        priority: Option<Bytes>,
+        last: bool,
+    },
     /// Nothing: the stream ends after them.
     Last,
     /// A reset in their place.
@@ -66,7 +71,9 @@ impl Framer<'_> {
         let has_content = self.context.prepare(&stream.method, self.alt_svc, &mut response);
         let status = FieldLine::new(b":status", response.status.as_str().as_bytes());
         self.headers(std::iter::once(status).chain(fields::lines(&response.headers)))?;
-        Ok(if has_content { self.body(stream, response.body, wire) } else { Framed::Last })
+        let priority = fields::priority(&response.headers);
+        let last = !has_content || self.body(stream, response.body, wire);
+        Ok(Framed::Response { priority, last })
     }
 
     fn headers<'l>(&mut self, lines: impl Iterator<Item = FieldLine<'l>>) -> Result<(), SendError> {
@@ -76,14 +83,14 @@ impl Framer<'_> {
         self.h3.encode_headers(self.id, lines, self.encoded)
     }
 
-    fn body(&mut self, stream: &Rc<Stream>, mut body: Body, wire: &mut VecDeque<Bytes>) -> Framed {
+    /// Returns whether that was all of it.
+    fn body(&mut self, stream: &Rc<Stream>, mut body: Body, wire: &mut VecDeque<Bytes>) -> bool {
         if let Some(data) = body.take_full() {
             self.data(data, wire);
-            Framed::Last
-        } else {
-            self.context.handle.spawn(stream.clone().pump(body));
-            Framed::More
+            return true;
         }
+        self.context.handle.spawn(stream.clone().pump(body));
+        false
     }
 
     fn data(&mut self, data: Bytes, wire: &mut VecDeque<Bytes>) {

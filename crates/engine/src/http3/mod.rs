@@ -4,6 +4,7 @@ mod client;
 mod connection;
 mod fields;
 mod framing;
+mod schedule;
 mod stream;
 
 use std::collections::HashMap;
@@ -34,6 +35,8 @@ pub(crate) struct Http3<T> {
     pub(crate) transport: T,
     connections: HashMap<ConnectionKey, Connection, rustc_hash::FxBuildHasher>,
     dirty: Rc<Dirty>,
+    /// Connections that have bytes for the transport.
+    writing: Vec<ConnectionKey>,
     client: Client,
     context: Rc<Context>,
     alt_svc: Option<HeaderValue>,
@@ -54,7 +57,7 @@ impl<T: Transport> Http3<T> {
     pub(crate) fn new(transport: T, context: Rc<Context>, alt_svc: Option<HeaderValue>) -> Self {
         let dirty = Dirty::new(context.handle.wakeup().clone());
         let client = Client::new(dirty.clone(), context.handle.wakeup().clone());
-        Self { transport, connections: HashMap::default(), dirty, client, context, alt_svc, shutdown: Shutdown::No }
+        Self { transport, connections: HashMap::default(), dirty, writing: Vec::new(), client, context, alt_svc, shutdown: Shutdown::No }
     }
 
     /// A handle that opens connections from this socket.
@@ -77,6 +80,10 @@ impl<T: Transport> Http3<T> {
                     stream.on_closed();
                 }
                 self.with_connection(now, key, |connection, transport| connection.on_dirty(transport, &stream));
+            } else if let Some(key) = self.writing.pop() {
+                if let Some(connection) = self.connections.get_mut(&key) {
+                    connection.write(&mut self.transport);
+                }
             } else {
                 break;
             }
@@ -143,13 +150,20 @@ impl<T: Transport> Http3<T> {
     fn on_event(&mut self, now: Instant, key: ConnectionKey, event: Event) {
         match event {
             Event::Accepted { remote } => self.on_accepted(key, remote),
-            Event::Connected { handshake } => {
+            Event::EarlyData => self.with_connection(now, key, |connection, transport| {
+                if let Some(client) = connection.client_state() {
+                    client.on_early_data();
+                }
+                connection.on_available(transport);
+                Ok(())
+            }),
+            Event::Connected { handshake, tls } => {
                 self.context.stats.quic_connected.add(1);
                 self.with_connection(now, key, |connection, transport| {
                     if let Some(client) = connection.client_state() {
-                        client.on_connected(key, handshake);
+                        client.on_connected(key, handshake, tls);
                     }
-                    connection.on_available(transport);
+                    connection.on_connected(transport, tls.and_then(|tls| tls.early_data_accepted));
                     Ok(())
                 });
             }
@@ -213,11 +227,15 @@ impl<T: Transport> Http3<T> {
         action: impl FnOnce(&mut Connection, &mut T) -> Result<(), ConnectionError>,
     ) {
         let Some(connection) = self.connections.get_mut(&key) else { return };
-        if let Err(error) = action(connection, &mut self.transport) {
-            // Nothing that comes for it later is looked at.
-            self.forget(key, &error.to_string());
-            self.context.stats.quic_errors.add(1);
-            self.close(now, key, error.code(), error.reason());
+        match action(connection, &mut self.transport) {
+            Ok(()) if connection.wants_to_write() => self.writing.push(key),
+            Ok(()) => {}
+            Err(error) => {
+                // Nothing that comes for it later is looked at.
+                self.forget(key, &error.to_string());
+                self.context.stats.quic_errors.add(1);
+                self.close(now, key, error.code(), error.reason());
+            }
         }
     }
 

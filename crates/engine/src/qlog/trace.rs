@@ -92,6 +92,10 @@ impl Trace {
             h3::Event::GoAway { id } => {
                 self.json(now, EventImportance::Core, "http:frame_parsed", json!({ "frame": { "frame_type": "goaway", "id": id } }));
             }
+            h3::Event::PriorityUpdate { stream, priority } => {
+                let frame = json!({ "frame_type": "priority_update", "target_stream_type": "request", "prioritized_element_id": u64::from(*stream), "priority_field_value": priority.to_string() });
+                self.json(now, EventImportance::Core, "http:frame_parsed", json!({ "frame": frame }));
+            }
             h3::Event::StopSending { .. } | h3::Event::StopUni { .. } => {}
         }
     }
@@ -129,7 +133,7 @@ impl Trace {
     pub(crate) fn wrote(&self, now: Instant, stream: StreamId, write: &Write, is_last: bool, waiting_bytes: usize) {
         match write {
             Write::Done if is_last => self.stream_state(now, stream, StreamSide::Sending, StreamState::DataSent),
-            Write::Done | Write::Stopped => {}
+            Write::Done | Write::More | Write::Stopped => {}
             Write::Blocked => self.stream_blocked(now, stream, waiting_bytes),
         }
     }

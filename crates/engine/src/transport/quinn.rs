@@ -8,23 +8,24 @@ use std::time::Instant;
 
 use aws_lc_rs::hkdf;
 use bytes::Bytes;
-use pronghorn_h3::StreamId;
+use pronghorn_h3::{Priority, StreamId};
 use quinn_proto::congestion::ControllerFactory;
 use quinn_proto::crypto::HandshakeTokenKey;
-use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::{
     ConnectionError, ConnectionHandle, ConnectionId, DatagramEvent, EcnCodepoint, EndpointConfig, IdleTimeout, ReadError, ReadableError,
-    ServerConfig, StreamEvent, TransportConfig, VarInt, WriteError,
+    ServerConfig, StreamEvent, TransportConfig, TransportErrorCode, VarInt, WriteError,
 };
 use rand::CryptoRng;
 
 use super::congestion::{self, Closing};
+use super::session::{self, Handshake, ServerTls};
 use super::{Closed, ConnectionIds, ConnectionKey, Datagram, Dir, Ecn, Event, Read, Transmit, Transport, Write};
 use crate::TransportStats;
 use crate::client::StatsSink;
 use crate::config::{Congestion, TransportLimits};
 use crate::qlog::{Qlog, Trace, Vantage};
 use crate::stats::Stats;
+use crate::tls::TlsSummary;
 
 /// RFC 9000, section 15.
 const VERSION_1: u32 = 1;
@@ -32,6 +33,8 @@ const VERSION_1: u32 = 1;
 const WAITING_ANSWERS: usize = 256;
 /// RFC 9000, section 7.2 wants 8 bytes at the least.
 const INITIAL_ID_LEN: usize = 20;
+/// Bytes in the transport that the congestion window does not let out yet: the largest GSO train.
+const UNSENT_BYTES: u64 = 64 << 10;
 /// GSO trains that one connection may send before another has its turn.
 const TRAINS_PER_TURN: u32 = 4;
 
@@ -76,15 +79,16 @@ pub(crate) struct QuinnConfig {
     max_connections: usize,
     /// What each random number of the endpoint comes from, so that a run can be repeated; the operating system otherwise.
     seed: Option<[u8; 32]>,
+    max_send_window: u64,
 }
 
 /// TLS for connections that this side opens.
 #[derive(Clone)]
-pub(crate) struct ClientTls(Arc<QuicClientConfig>);
+pub(crate) struct ClientTls(Arc<session::ClientTls>);
 
 impl ClientTls {
-    pub(crate) fn new(config: rustls::ClientConfig) -> Result<Self, String> {
-        QuicClientConfig::try_from(config).map(|config| Self(Arc::new(config))).map_err(|error| error.to_string())
+    pub(crate) fn new(config: Arc<rustls::ClientConfig>) -> Result<Self, String> {
+        session::ClientTls::new(config).map(|tls| Self(Arc::new(tls)))
     }
 }
 
@@ -100,8 +104,7 @@ impl QuinnConfig {
         let transport = TransportTemplate::new(limits.clone(), congestion::factory(congestion, closing.clone()))?;
         let server = tls
             .map(|tls| {
-                let crypto = QuicServerConfig::try_from(tls).map_err(|error| error.to_string())?;
-                let mut server = ServerConfig::new(Arc::new(crypto), keys.token.clone());
+                let mut server = ServerConfig::new(Arc::new(ServerTls::new(tls)?), keys.token.clone());
                 server.transport_config(transport.shared.clone());
                 Ok::<_, String>(server)
             })
@@ -114,6 +117,7 @@ impl QuinnConfig {
             closing,
             max_handshakes: limits.open_handshakes,
             max_connections: limits.connections,
+            max_send_window: limits.send_window_bytes,
             seed: None,
         })
     }
@@ -185,6 +189,7 @@ pub(crate) struct Quinn {
     max_handshakes: usize,
     max_connections: usize,
     is_refusing: bool,
+    max_send_window: u64,
     stats: Arc<Stats>,
     scratch: Vec<u8>,
 }
@@ -201,6 +206,8 @@ struct Connection {
     trains: u32,
     /// Counted among the open handshakes.
     handshaking: bool,
+    /// Early data is accepted or, on a connection that this side opened, sent.
+    early_data: bool,
     trace: Option<Trace>,
     closed: bool,
     observer: Option<StatsSink>,
@@ -230,6 +237,7 @@ impl Quinn {
             max_handshakes: config.max_handshakes,
             max_connections: config.max_connections,
             is_refusing: false,
+            max_send_window: config.max_send_window,
             stats,
             scratch: Vec::new(),
         }
@@ -273,6 +281,7 @@ impl Quinn {
             sending: false,
             trains: 0,
             handshaking: accepted,
+            early_data: false,
             trace,
             closed: false,
             observer: None,
@@ -330,7 +339,7 @@ impl Quinn {
 
     /// Moves events between connection and endpoint, and the connection's own to the caller; queues its deadline.
     fn settle(&mut self, now: Instant, key: ConnectionKey) {
-        let Self { endpoint, connections, events, deadlines, handshakes, .. } = self;
+        let Self { endpoint, connections, events, deadlines, handshakes, max_send_window, stats, .. } = self;
         let Some(slot) = connections.get_mut(key.index as usize) else { return };
         let Some(connection) = slot.as_mut().filter(|connection| connection.key == key) else { return };
         let mut drained = false;
@@ -340,8 +349,17 @@ impl Quinn {
                 connection.inner.handle_event(event);
             }
         }
+        connection.open_send_window(*max_send_window, 0);
+        if !connection.early_data && connection.inner.has_0rtt() {
+            connection.early_data = true;
+            if connection.inner.side().is_server() {
+                stats.early_data_accepted.add(1);
+            } else {
+                events.push_back((key, Event::EarlyData));
+            }
+        }
         while let Some(event) = connection.inner.poll() {
-            connection.translate(now, event, events);
+            connection.translate(now, event, events, stats);
         }
         if connection.handshaking && (drained || connection.closed || !connection.inner.is_handshaking()) {
             connection.handshaking = false;
@@ -363,6 +381,28 @@ impl Quinn {
 }
 
 impl Connection {
+    /// Lets the library hold what is in flight, as much again for what was lost at its front and holds the rest, and a little
+    /// that has not been sent: what is more would go before anything that turns out to be more urgent.
+    fn open_send_window(&mut self, max: u64, lead: u64) {
+        let in_flight = self.inner.congestion_state().window().saturating_mul(2);
+        self.inner.set_send_window(in_flight.saturating_add(UNSENT_BYTES + lead).min(max));
+    }
+
+    /// How the handshake, which is done now, went.
+    fn on_connected(&self, stats: &Stats) -> Option<TlsSummary> {
+        let handshake = self.inner.crypto_session().handshake_data()?;
+        match *handshake.downcast::<Handshake>().ok()? {
+            Handshake::Client(summary) => Some(summary),
+            Handshake::Server(handshake) => {
+                handshake.count(stats);
+                if handshake.resumed {
+                    stats.quic_resumed.add(1);
+                }
+                None
+            }
+        }
+    }
+
     fn tell_observer(&self) {
         if let Some(observer) = &self.observer {
             let stats = self.inner.stats();
@@ -377,11 +417,14 @@ impl Connection {
         }
     }
 
-    fn translate(&mut self, now: Instant, event: quinn_proto::Event, events: &mut VecDeque<(ConnectionKey, Event)>) {
+    fn translate(&mut self, now: Instant, event: quinn_proto::Event, events: &mut VecDeque<(ConnectionKey, Event)>, stats: &Stats) {
         let key = self.key;
+        if let quinn_proto::Event::Connected = event {
+            let tls = self.on_connected(stats);
+            return events.push_back((key, Event::Connected { handshake: now.saturating_duration_since(self.began), tls }));
+        }
         let mut push = |event| events.push_back((key, event));
         match event {
-            quinn_proto::Event::Connected => push(Event::Connected { handshake: now.saturating_duration_since(self.began) }),
             quinn_proto::Event::ConnectionLost { reason } => {
                 if !std::mem::replace(&mut self.closed, true) {
                     push(Event::Closed(closed(reason)));
@@ -399,7 +442,10 @@ impl Connection {
             }
             quinn_proto::Event::Stream(StreamEvent::Available { .. }) => push(Event::Available),
             quinn_proto::Event::Stream(StreamEvent::Finished { .. }) => push(Event::Acknowledged),
-            quinn_proto::Event::HandshakeDataReady | quinn_proto::Event::DatagramReceived | quinn_proto::Event::DatagramsUnblocked => {}
+            quinn_proto::Event::Connected
+            | quinn_proto::Event::HandshakeDataReady
+            | quinn_proto::Event::DatagramReceived
+            | quinn_proto::Event::DatagramsUnblocked => {}
         }
     }
 }
@@ -555,7 +601,13 @@ impl Transport for Quinn {
             Dir::Bidi => quinn_proto::Dir::Bi,
             Dir::Uni => quinn_proto::Dir::Uni,
         };
-        self.connection(key)?.inner.streams().open(dir).map(from_quinn)
+        let connection = self.connection(key)?;
+        let id = connection.inner.streams().open(dir)?;
+        if dir == quinn_proto::Dir::Uni {
+            // What the peer needs to read anything at all: SETTINGS, and the entries of the dynamic table. A new stream takes it.
+            let _ = connection.inner.send_stream(id).set_priority(OWN_STREAMS);
+        }
+        Some(from_quinn(id))
     }
 
     fn read(&mut self, key: ConnectionKey, stream: StreamId) -> Read {
@@ -580,18 +632,61 @@ impl Transport for Quinn {
         read
     }
 
-    fn write(&mut self, key: ConnectionKey, stream: StreamId, chunks: &mut VecDeque<Bytes>) -> Write {
+    fn received_reset(&mut self, key: ConnectionKey, stream: StreamId) -> Option<u64> {
+        let code = self.connection(key)?.inner.recv_stream(to_quinn(stream)).received_reset().ok()??;
+        // The stream's place may go to another one.
+        self.touch(key);
+        Some(code.into_inner())
+    }
+
+    fn write(&mut self, key: ConnectionKey, stream: StreamId, chunks: &mut VecDeque<Bytes>, mut limit: usize) -> Write {
+        let max_window = self.max_send_window;
         let Some(connection) = self.touch(key) else { return Write::Stopped };
-        let mut stream = connection.inner.send_stream(to_quinn(stream));
-        while !chunks.is_empty() {
-            match stream.write_chunks(chunks.make_contiguous()) {
-                // A chunk taken in part has been cut at its front by the library.
-                Ok(written) => drop(chunks.drain(..written.chunks)),
-                Err(WriteError::Blocked) => return Write::Blocked,
-                Err(WriteError::Stopped(_) | WriteError::ClosedStream) => return Write::Stopped,
+        let id = to_quinn(stream);
+        let priority = connection.inner.send_stream(id).priority().unwrap_or_default();
+        connection.open_send_window(max_window, lead(priority));
+        let mut stream = connection.inner.send_stream(id);
+        let written = loop {
+            let Some(first) = chunks.front_mut() else { break Write::Done };
+            if limit == 0 {
+                break Write::More;
             }
+            let result = if first.len() > limit {
+                let mut part = first.split_to(limit);
+                let result = stream.write_chunks(std::slice::from_mut(&mut part));
+                if !part.is_empty() {
+                    chunks.push_front(part);
+                }
+                result
+            } else {
+                let mut bytes = 0_usize;
+                let ends = chunks.iter().map(|chunk| {
+                    bytes = bytes.saturating_add(chunk.len());
+                    bytes
+                });
+                let fits = ends.take_while(|end| *end <= limit).count();
+                let result = stream.write_chunks(&mut chunks.make_contiguous()[..fits]);
+                // A chunk taken in part has been cut at its front by the library.
+                if let Ok(written) = &result {
+                    chunks.drain(..written.chunks);
+                }
+                result
+            };
+            match result {
+                Ok(written) => limit -= written.bytes,
+                Err(WriteError::Blocked) => break Write::Blocked,
+                Err(WriteError::Stopped(_) | WriteError::ClosedStream) => break Write::Stopped,
+            }
+        };
+        connection.open_send_window(max_window, 0);
+        written
+    }
+
+    fn set_priority(&mut self, key: ConnectionKey, stream: StreamId, priority: Priority) {
+        if let Some(connection) = self.connection(key) {
+            // An error says that the stream is gone, and with it what was to be ordered.
+            let _ = connection.inner.send_stream(to_quinn(stream)).set_priority(to_quinn_priority(stream, priority));
         }
-        Write::Done
     }
 
     fn finish(&mut self, key: ConnectionKey, stream: StreamId) {
@@ -619,11 +714,43 @@ fn closed(reason: ConnectionError) -> Closed {
         ConnectionError::ApplicationClosed(close) => {
             Closed::ByPeer { code: close.error_code.into_inner(), reason: String::from_utf8_lossy(&close.reason).into_owned() }
         }
+        // RFC 9000, section 10.2.3: what the application has to say is left out until the handshake is done. A client whose early data
+        // has been answered may close that soon.
+        ConnectionError::ConnectionClosed(close)
+            if matches!(close.error_code, TransportErrorCode::NO_ERROR | TransportErrorCode::APPLICATION_ERROR) =>
+        {
+            Closed::ByPeer { code: 0, reason: String::new() }
+        }
         ConnectionError::LocallyClosed => Closed::Locally,
         ConnectionError::TimedOut => Closed::TimedOut,
         ConnectionError::Reset => Closed::Reset,
         other => Closed::Transport(other.to_string()),
     }
+}
+
+/// The priority of our unidirectional streams: before every response.
+const OWN_STREAMS: i32 = i32::MAX;
+/// The library's priorities between two levels of urgency.
+const LEVEL: i32 = 1 << 28;
+/// Bytes that each level of urgency may have in the transport beyond what the next less urgent one may, so that a page's style
+/// sheet need not wait for room that its images have taken.
+const LEAD_PER_LEVEL: u64 = 16 << 10;
+
+/// The library sends the highest number first and shares between equal ones.
+fn to_quinn_priority(stream: StreamId, priority: Priority) -> i32 {
+    let level = (3 - i32::from(priority.urgency)) * LEVEL;
+    if priority.incremental {
+        return level;
+    }
+    // In the order of the requests. After 2^27 of them on one connection two neighbours may be sent in the wrong order, once.
+    let place = (stream.0 / 4) % (LEVEL as u64 / 2);
+    level + LEVEL / 2 - place as i32
+}
+
+/// How much farther than the least urgent level a stream of this priority may go.
+fn lead(priority: i32) -> u64 {
+    let above_least = (priority.div_euclid(LEVEL) + 4).clamp(0, 7);
+    above_least as u64 * LEAD_PER_LEVEL
 }
 
 fn varint(code: u64) -> VarInt {

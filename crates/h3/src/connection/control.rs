@@ -11,6 +11,7 @@ use crate::{
         take_up_to,
     },
     limit::Limit,
+    priority::Priority,
     stream::StreamId,
 };
 
@@ -22,6 +23,7 @@ const MAX_VARINT_LEN: u64 = 8;
 pub(super) enum ControlFrame {
     Settings(Settings),
     GoAway { id: u64 },
+    PriorityUpdate { stream: StreamId, priority: Priority },
 }
 
 /// Reads the peer's control stream.
@@ -173,7 +175,8 @@ impl ControlStream {
                 return Err(id_error("a CANCEL_PUSH frame names a push that does not exist"));
             }
             FrameType::PRIORITY_UPDATE_REQUEST => {
-                priority_update::decode_request(payload)?;
+                let (stream, priority) = priority_update::decode_request(payload)?;
+                return Ok(Some(ControlFrame::PriorityUpdate { stream, priority }));
             }
             FrameType::PRIORITY_UPDATE_PUSH => return Err(priority_update::refuse_push(payload)),
             _ => unreachable!("invariant: on_header collects no other payload"),

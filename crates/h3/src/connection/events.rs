@@ -53,6 +53,11 @@ impl EventQueue {
         self.events.pop_front()
     }
 
+    /// An event that belongs to the one that was polled last.
+    pub(super) fn push_front(&mut self, event: Event) {
+        self.events.push_front(event);
+    }
+
     /// The last event, unless it is content.
     pub(super) fn back_mut(&mut self) -> Option<&mut Event> {
         self.events.back_mut()

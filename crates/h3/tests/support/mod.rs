@@ -197,6 +197,7 @@ pub(crate) fn describe(event: &Event) -> String {
         Event::Head { stream, head: Head::Response(head), end } => {
             format!("{stream} {}{}{}", head.status(), fields(head.fields()), end_mark(end))
         }
+        Event::PriorityUpdate { stream, priority } => format!("{stream} priority {priority}"),
         Event::Data { stream, data } => format!("{stream} data {}", data.escape_ascii()),
         Event::Trailers { stream, section } => format!("{stream} trailers{}", fields(section.iter())),
         Event::Finished { stream } => format!("{stream} finished"),

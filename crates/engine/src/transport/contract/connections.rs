@@ -15,7 +15,8 @@ pub(super) fn handshake_is_told_on_both_sides_and_once<S: Subject>() {
     let mut pair = Pair::<S>::new(&Limits::default());
     let key = pair.begin_connecting();
     pair.run_for(Duration::from_secs(1));
-    let Some(handshake) = pair.client.take(key, |event| if let Event::Connected { handshake } = event { Some(*handshake) } else { None })
+    let Some(handshake) =
+        pair.client.take(key, |event| if let Event::Connected { handshake, .. } = event { Some(*handshake) } else { None })
     else {
         panic!("the client does not know: {:?}", pair.client.events)
     };

@@ -178,7 +178,7 @@ impl<S: Subject> Pair<S> {
         let mut received = Vec::new();
         let mut is_finished = false;
         self.run_until(|pair| {
-            if !is_finished && pair.client.transport.write(keys.0, stream, &mut chunks) == Write::Done {
+            if !is_finished && pair.client.transport.write(keys.0, stream, &mut chunks, usize::MAX) == Write::Done {
                 pair.client.transport.finish(keys.0, stream);
                 is_finished = true;
             }
@@ -230,7 +230,7 @@ impl<T: Transport> End<T> {
     /// Writes as much as the transport takes, up to so many bytes, and returns how much that was.
     pub(super) fn write_up_to(&mut self, key: ConnectionKey, stream: StreamId, size: usize) -> (usize, Write) {
         let mut chunks = VecDeque::from([content(size).into()]);
-        let written = self.transport.write(key, stream, &mut chunks);
+        let written = self.transport.write(key, stream, &mut chunks, usize::MAX);
         (size - chunks.iter().map(Bytes::len).sum::<usize>(), written)
     }
 

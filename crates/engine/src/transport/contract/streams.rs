@@ -50,7 +50,7 @@ pub(super) fn unread_stream_holds_the_writer_back<S: Subject>() {
     let mut written = 0;
     // Without a reader it ends at the window.
     pair.client.events.clear();
-    assert_eq!(pair.client.transport.write(client, stream, &mut chunks), Write::Blocked);
+    assert_eq!(pair.client.transport.write(client, stream, &mut chunks, usize::MAX), Write::Blocked);
     pair.run_for(Duration::from_secs(5));
     assert_eq!(
         pair.client.take(client, |event| matches!(event, Event::Writable(_)).then_some(())),
@@ -66,7 +66,7 @@ pub(super) fn unread_stream_holds_the_writer_back<S: Subject>() {
             pair.server.read_to(server, stream, &mut received);
             pair.client.take(client, |event| matches!(event, Event::Writable(id) if *id == stream).then_some(())).is_some()
         });
-        pair.client.transport.write(client, stream, &mut chunks);
+        pair.client.transport.write(client, stream, &mut chunks, usize::MAX);
     }
     pair.client.transport.finish(client, stream);
     pair.run_until(|pair| pair.server.read_to(server, stream, &mut received));
