@@ -187,6 +187,7 @@ pub(crate) struct Quinn {
     handshakes: usize,
     max_handshakes: usize,
     max_connections: usize,
+    is_refusing: bool,
     max_send_window: u64,
     stats: Arc<Stats>,
     scratch: Vec<u8>,
@@ -234,6 +235,7 @@ impl Quinn {
             handshakes: 0,
             max_handshakes: config.max_handshakes,
             max_connections: config.max_connections,
+            is_refusing: false,
             max_send_window: config.max_send_window,
             stats,
             scratch: Vec::new(),
@@ -289,7 +291,7 @@ impl Quinn {
     fn accept(&mut self, now: Instant, incoming: quinn_proto::Incoming) {
         let remote = incoming.remote_address();
         self.scratch.clear();
-        if self.endpoint.open_connections() >= self.max_connections {
+        if self.is_refusing || self.endpoint.open_connections() >= self.max_connections {
             self.stats.quic_refused.add(1);
             let transmit = self.endpoint.refuse(incoming, &mut self.scratch);
             return self.answer(transmit);
@@ -558,7 +560,8 @@ impl Transport for Quinn {
     }
 
     fn refuse_new(&mut self) {
-        self.endpoint.set_server_config(None);
+        // Without a configuration the library would be silent, and clients would wait for their time-outs.
+        self.is_refusing = true;
     }
 
     fn close(&mut self, now: Instant, key: ConnectionKey, code: u64, reason: &str) {
