@@ -6,10 +6,13 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TE, TRAILER, TRANSFER_ENCODING};
+use http::{HeaderMap, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 
 use crate::BodyError;
 use crate::http1::Http1Server;
+use crate::http2::Answer as Http2Answer;
 use crate::http3::Stream;
 use crate::tcp::ExchangeGuard;
 
@@ -23,7 +26,7 @@ pub struct Incoming {
 enum Content {
     Empty,
     Http1 { body: hyper::body::Incoming, server: Option<Http1Server> },
-    Http2 { body: h2::RecvStream, guard: Option<Rc<ExchangeGuard>> },
+    Http2 { body: h2::RecvStream, guard: Option<Rc<ExchangeGuard>>, expectation: Option<Rc<Http2Answer>> },
     Http3(Rc<Stream>),
 }
 
@@ -37,9 +40,9 @@ impl Incoming {
         Self { content: Content::Http1 { body, server } }
     }
 
-    /// `guard`: where the content is a request's.
-    pub(crate) fn http2(body: h2::RecvStream, guard: Option<Rc<ExchangeGuard>>) -> Self {
-        Self { content: if body.is_end_stream() { Content::Empty } else { Content::Http2 { body, guard } } }
+    /// `guard`: where the content is a request's. `expectation`: where the client waits for 100 (Continue).
+    pub(crate) fn http2(body: h2::RecvStream, guard: Option<Rc<ExchangeGuard>>, expectation: Option<Rc<Http2Answer>>) -> Self {
+        Self { content: if body.is_end_stream() { Content::Empty } else { Content::Http2 { body, guard, expectation } } }
     }
 
     pub(crate) fn http3(stream: Rc<Stream>) -> Self {
@@ -61,8 +64,13 @@ impl http_body::Body for Incoming {
                 }
                 ready!(frame).map(|frame| frame.map_err(Into::into))
             }
-            Content::Http2 { body, guard } => {
+            Content::Http2 { body, guard, expectation } => {
                 let frame = poll_http2(body, cx);
+                if let Some(answer) = expectation.take()
+                    && frame.is_pending()
+                {
+                    answer.inform(StatusCode::CONTINUE, HeaderMap::new());
+                }
                 if let Some(guard) = guard {
                     guard.set_inbound_waiting(frame.is_pending());
                 }
@@ -70,6 +78,7 @@ impl http_body::Body for Incoming {
             }
             Content::Http3(stream) => ready!(stream.poll_inbound(cx)).map(|frame| frame.map_err(Into::into)),
         };
+        let frame = frame.map(|frame| frame.map(without_framing));
         if !matches!(frame, Some(Ok(_))) {
             // What was there knows that it has ended, so dropping it tells nobody.
             self.content = Content::Empty;
@@ -92,6 +101,19 @@ impl http_body::Body for Incoming {
             Content::Http1 { body, .. } => body.size_hint(),
             Content::Http2 { .. } | Content::Http3(_) => SizeHint::default(),
         }
+    }
+}
+
+/// RFC 9110, section 6.5.1: fields that say how a message is framed or routed say nothing any more when they come after it.
+fn without_framing(frame: Frame<Bytes>) -> Frame<Bytes> {
+    match frame.into_trailers() {
+        Ok(mut trailers) => {
+            for name in [CONNECTION, CONTENT_LENGTH, HOST, TE, TRAILER, TRANSFER_ENCODING] {
+                trailers.remove(name);
+            }
+            Frame::trailers(trailers)
+        }
+        Err(frame) => frame,
     }
 }
 

@@ -326,7 +326,7 @@ impl Connection {
                 }
                 response
                     .await
-                    .map(|response| response.map(|body| Incoming::http2(body, None)))
+                    .map(|response| response.map(|body| Incoming::http2(body, None, None)))
                     .map_err(|error| failure::http2(&error, true))
             }
             Sender::Http3(connection) => {

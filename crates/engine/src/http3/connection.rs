@@ -304,8 +304,14 @@ impl Connection {
     fn on_request(&mut self, transport: &mut impl Transport, id: StreamId, head: &h3::RequestHead, end: bool) {
         self.context.stats.requests_http3.add(1);
         let Some(parts) = fields::request(head) else {
-            self.refuse(transport, id, StatusCode::BAD_REQUEST, ErrorCode::H3_MESSAGE_ERROR);
-            return;
+            return self.refuse(transport, id, StatusCode::BAD_REQUEST, ErrorCode::H3_MESSAGE_ERROR);
+        };
+        let parts = match parts.admit() {
+            Ok(parts) => parts,
+            Err(refusal) => {
+                let code = if refusal.status == StatusCode::BAD_REQUEST { ErrorCode::H3_MESSAGE_ERROR } else { ErrorCode::H3_NO_ERROR };
+                return self.refuse(transport, id, refusal.status, code);
+            }
         };
         let stream = Stream::new(self.key, Some(id), parts.method.clone(), self.dirty.clone());
         //= RFC 9218 section 5
@@ -313,6 +319,7 @@ impl Connection {
         //# prioritized.
         let priority = fields::priority(&parts.headers).map_or(Priority::default(), |value| Priority::from_field(&value));
         let mut exchange = Exchange::new(stream.clone(), priority);
+        stream.expects_continue.set(parts.expects_continue && !end);
         let body = if end {
             exchange.received = true;
             stream.on_inbound_end(Ok(()));
@@ -329,7 +336,7 @@ impl Connection {
             peer: Peer { protocol: Protocol::Http3, remote: self.remote, secure: true },
             body,
         };
-        self.context.handler.handle(request, Responder::http3(stream, self.context.handle.clone()));
+        self.context.dispatch(request, Responder::http3(stream, &self.context));
     }
 
     fn on_response(&mut self, transport: &mut impl Transport, id: StreamId, head: &h3::ResponseHead, end: bool) {

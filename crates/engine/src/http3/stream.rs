@@ -77,6 +77,7 @@ impl Dirty {
 /// What the application wants sent, in order.
 pub(super) enum Outbound {
     Request { method: Method, uri: Uri, headers: HeaderMap },
+    Interim { status: StatusCode, headers: HeaderMap },
     Response(Response),
     Data(Bytes),
     Trailers(HeaderMap),
@@ -93,6 +94,8 @@ pub(crate) struct Stream {
     pub(super) is_waiting: Cell<bool>,
     /// The request's method, which decides whether the response may have content.
     pub(super) method: Method,
+    /// The client waits for 100 (Continue) before it sends content.
+    pub(super) expects_continue: Cell<bool>,
     dirty: Rc<Dirty>,
     queued: Cell<bool>,
     state: RefCell<State>,
@@ -128,6 +131,7 @@ impl Stream {
             id: Cell::new(id),
             is_waiting: Cell::default(),
             method,
+            expects_continue: Cell::default(),
             dirty,
             queued: Cell::default(),
             state: RefCell::default(),
@@ -158,6 +162,10 @@ impl Stream {
             }
             None => {
                 state.reader = Some(cx.waker().clone());
+                drop(state);
+                if self.expects_continue.take() {
+                    self.inform(StatusCode::CONTINUE, HeaderMap::new());
+                }
                 Poll::Pending
             }
         }
@@ -180,7 +188,12 @@ impl Stream {
         }
     }
 
+    pub(crate) fn inform(self: &Rc<Self>, status: StatusCode, headers: HeaderMap) {
+        self.send(Outbound::Interim { status, headers });
+    }
+
     pub(crate) fn respond(self: &Rc<Self>, response: Response) {
+        self.expects_continue.set(false);
         self.send(Outbound::Response(response));
     }
 
@@ -209,6 +222,7 @@ impl Stream {
 
     /// Moves a body into the stream at the pace that the transport allows.
     pub(crate) async fn pump(self: Rc<Self>, body: Body) {
+        let _guard = AbortOnPanic(&self);
         let mut body = pin!(body);
         loop {
             let frame = poll_fn(|cx| match self.poll_capacity(cx) {
@@ -354,6 +368,17 @@ impl Stream {
         drop(state);
         drop(outbound);
         wakers.into_iter().for_each(wake);
+    }
+}
+
+/// Ends a message whose body has panicked, so that the peer does not wait for the rest.
+struct AbortOnPanic<'a>(&'a Rc<Stream>);
+
+impl Drop for AbortOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.send(Outbound::Abort(ErrorCode::H3_INTERNAL_ERROR));
+        }
     }
 }
 
