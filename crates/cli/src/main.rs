@@ -16,6 +16,7 @@ mod client_tls;
 mod failure;
 mod get;
 mod link;
+mod qlog;
 mod serve;
 
 use std::process::ExitCode;

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant, SystemTime};
 use http::header::{ALT_SVC, CONNECTION, CONTENT_LENGTH, DATE, TRAILER, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body::Body as _;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
 use slab::Slab;
 
 use crate::runtime::Handle;
@@ -22,13 +24,16 @@ pub(crate) struct Context {
     pub(crate) handler: Rc<dyn Handler>,
     pub(crate) stats: Arc<Stats>,
     pub(crate) shutdown: Rc<Shutdown>,
+    /// Where connections draw their random numbers; a simulation puts its own here.
+    pub(crate) rng: RefCell<StdRng>,
     date: Date,
 }
 
 impl Context {
     pub(crate) fn new(handle: Handle, config: Config, handler: Rc<dyn Handler>, stats: Arc<Stats>) -> Rc<Self> {
         let date = Date::new(handle.now());
-        Rc::new(Self { handle, config, handler, stats, shutdown: Rc::default(), date })
+        let rng = RefCell::new(StdRng::from_rng(&mut rand::rng()));
+        Rc::new(Self { handle, config, handler, stats, shutdown: Rc::default(), rng, date })
     }
 
     /// Gives a request to the handler. When that panics, the request is answered 500 and the worker goes on.
@@ -80,7 +85,8 @@ impl Context {
         if without_content {
             response.body.discard();
         }
-        !without_content && size != Some(0)
+        // No bytes of content may still be followed by trailers, or by a failure.
+        !without_content && !response.body.is_end_stream()
     }
 
     /// Makes `content-length` and the content agree: the one is corrected where the size is known, the other is held to it where not.

@@ -1,5 +1,7 @@
 //! HTTP/2 towards clients, by h2.
 
+mod linger;
+
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -18,6 +20,8 @@ use crate::context::{Context, remove_connection_fields};
 use crate::message::{Peer, Protocol};
 use crate::tcp::{Activity, ExchangeGuard, Outcome, Watchdog};
 use crate::{Body, Incoming, Request, Responder, Response};
+
+pub(crate) use linger::Http2Server;
 
 /// Serves one connection until it ends.
 pub(crate) async fn serve<T>(io: T, peer: Peer, alt_svc: Option<HeaderValue>, activity: Rc<Activity>, context: Rc<Context>) -> Outcome
@@ -100,7 +104,8 @@ fn dispatch(request: http::Request<h2::RecvStream>, exchange: Http2Exchange, pee
     match head.admit() {
         Ok(admitted) => {
             let expectation = admitted.expects_continue.then(|| exchange.answer.clone());
-            let body = Incoming::http2(body, Some(exchange.guard.clone()), expectation);
+            let server = Http2Server { guard: exchange.guard.clone(), handle: context.handle.clone(), expectation };
+            let body = Incoming::http2(body, Some(server));
             let request = Request { method: admitted.method, uri: admitted.uri, headers: admitted.headers, peer, body };
             context.dispatch(request, Responder::http2(exchange, &context));
         }

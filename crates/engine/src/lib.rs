@@ -20,7 +20,10 @@ mod http3;
 mod incoming;
 mod listen;
 mod message;
+mod qlog;
 mod runtime;
+#[cfg(test)]
+mod simulation;
 mod stats;
 mod tcp;
 mod tls;
@@ -37,6 +40,7 @@ pub use http3::StreamError;
 pub use incoming::Incoming;
 pub use listen::{BindError, Listener, Sockets};
 pub use message::{Peer, Protocol, Request, Response};
+pub use qlog::Qlog;
 pub use runtime::{Handle, Sleep};
 pub use stats::{Counter, Stats};
 pub use tls::{Identity, provider};

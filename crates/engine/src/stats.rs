@@ -60,6 +60,8 @@ counters! {
     quic_connected,
     /// QUIC connections open now, those in their handshake included.
     quic_open,
+    /// Times that the peer of a QUIC connection went on from another address or port.
+    quic_migrations,
     /// QUIC connections that ended because nothing was heard from the peer.
     quic_timed_out,
     /// QUIC connections that ended with an error of the transport or of HTTP/3, on either side.

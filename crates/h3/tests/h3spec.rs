@@ -48,6 +48,8 @@ fn absent_mandatory_pseudo_header_is_malformed() {
     assert_eq!(malformed(&headers(&[])), Some(ErrorCode::H3_MESSAGE_ERROR));
 }
 
+//= RFC 9114 section 4.3
+//# Endpoints MUST treat a request or response that contains undefined or invalid pseudo-header fields as malformed.
 #[test]
 fn prohibited_pseudo_header_is_malformed() {
     for name in [":status", ":foo", ":", ":protocol"] {
@@ -57,6 +59,9 @@ fn prohibited_pseudo_header_is_malformed() {
     }
 }
 
+//= RFC 9114 section 4.3
+//# Any request or response that contains a pseudo-header field that appears in a header section after a regular header
+//# field MUST be treated as malformed.
 #[test]
 fn pseudo_header_after_fields_is_malformed() {
     let lines = [("accept", "*/*"), support::GET[0], support::GET[1], support::GET[2], support::GET[3]];
@@ -75,26 +80,40 @@ fn control_stream_without_settings_first_closes_connection() {
     }
 }
 
+//= RFC 9114 section 7.2.1
+//# If a DATA frame is received on a control stream, the recipient MUST respond with a connection error of type
+//# H3_FRAME_UNEXPECTED.
 #[test]
 fn data_on_control_stream_closes_connection() {
     assert_eq!(on_control(&[settings(&[]), data(b"a")].concat()), ErrorCode::H3_FRAME_UNEXPECTED);
 }
 
+//= RFC 9114 section 7.2.2
+//# If a HEADERS frame is received on a control stream, the recipient MUST respond with a connection error of type
+//# H3_FRAME_UNEXPECTED.
 #[test]
 fn headers_on_control_stream_close_connection() {
     assert_eq!(on_control(&[settings(&[]), get_with(&[])].concat()), ErrorCode::H3_FRAME_UNEXPECTED);
 }
 
+//= RFC 9114 section 7.2.4
+//# If an endpoint receives a second SETTINGS frame on the control stream, the endpoint MUST respond with a connection
+//# error of type H3_FRAME_UNEXPECTED.
 #[test]
 fn second_settings_close_connection() {
     assert_eq!(on_control(&[settings(&[]), settings(&[])].concat()), ErrorCode::H3_FRAME_UNEXPECTED);
 }
 
+//= RFC 9114 section 7.2.4
+//# The same setting identifier MUST NOT occur more than once in the SETTINGS frame.
 #[test]
 fn repeated_setting_closes_connection() {
     assert_eq!(on_control(&settings(&[0x06, 1000, 0x06, 1000])), ErrorCode::H3_SETTINGS_ERROR);
 }
 
+//= RFC 9114 section 7.2.4.1
+//# These reserved settings MUST NOT be sent, and their receipt MUST be treated as a connection error of type
+//# H3_SETTINGS_ERROR.
 #[test]
 fn http2_setting_closes_connection() {
     for id in [0x00, 0x02, 0x03, 0x04, 0x05] {
@@ -102,6 +121,9 @@ fn http2_setting_closes_connection() {
     }
 }
 
+//= RFC 9114 section 7.2.3
+//# Receiving a CANCEL_PUSH frame on a stream other than the control stream MUST be treated as a connection error of
+//# type H3_FRAME_UNEXPECTED.
 #[test]
 fn cancel_push_on_request_stream_closes_connection() {
     let mut server = Scripted::server();

@@ -76,12 +76,12 @@ class H2Client:
     def flush(self) -> None:
         self.socket.sendall(self.http.data_to_send())
 
-    def start(self, path: str, *, method: str = "GET", headers=()) -> int:
-        """Sends a request without a body and returns its stream."""
+    def start(self, path: str, *, method: str = "GET", headers=(), end: bool = True) -> int:
+        """Sends the head of a request, by default all of it, and returns its stream."""
         stream = self.http.get_next_available_stream_id()
         self.exchanges[stream] = Exchange()
         head = [(":method", method), (":scheme", "https"), (":authority", self.authority), (":path", path), *headers]
-        self.http.send_headers(stream, head, end_stream=True)
+        self.http.send_headers(stream, head, end_stream=end)
         self.flush()
         return stream
 

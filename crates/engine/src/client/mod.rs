@@ -224,6 +224,8 @@ impl Connector {
             let handshake = h2::client::Builder::new()
                 .initial_window_size(STREAM_WINDOW_BYTES)
                 .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+                // Until the server has said how many it takes: the library would send a hundred, and have most refused by some.
+                .initial_max_send_streams(1)
                 // Nobody would read what a server pushes.
                 .enable_push(false)
                 .handshake::<_, Bytes>(stream)
@@ -326,7 +328,7 @@ impl Connection {
                 }
                 response
                     .await
-                    .map(|response| response.map(|body| Incoming::http2(body, None, None)))
+                    .map(|response| response.map(|body| Incoming::http2(body, None)))
                     .map_err(|error| failure::http2(&error, true))
             }
             Sender::Http3(connection) => {

@@ -3,10 +3,12 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, Method, StatusCode};
 use pronghorn_h3::{self as h3, ConnectionError, ErrorCode, Event, Head, Priority, Role, StreamId, UniStream};
+use rand::Rng;
 
 use super::client::ConnectionState;
 use super::fields;
@@ -15,6 +17,7 @@ use super::schedule::Schedule;
 use super::stream::{Dirty, Stream, StreamError};
 use crate::context::Context;
 use crate::message::{Peer, Protocol};
+use crate::qlog::{StreamSide, StreamState, Trace};
 use crate::transport::{ConnectionKey, Dir, Read, Transport, Write};
 use crate::{Incoming, Request, Responder, Response};
 
@@ -35,13 +38,14 @@ pub(super) struct Connection {
     wants_to_write: bool,
     dropped_priority_updates: u64,
     /// Our unidirectional streams, and what the transport has not taken of them.
-    uni: HashMap<UniStream, OwnUni>,
+    uni: HashMap<UniStream, OwnUni, rustc_hash::FxBuildHasher>,
     /// Requests that wait until the peer allows another stream.
     waiting: VecDeque<Rc<Stream>>,
     /// Streams whose last byte was handed over and not yet acknowledged.
     unacknowledged: usize,
     draining: bool,
     client: Option<Rc<ConnectionState>>,
+    trace: Option<Trace>,
     encoded: BytesMut,
 }
 
@@ -88,7 +92,7 @@ impl Connection {
         dirty: Rc<Dirty>,
         client: Option<Rc<ConnectionState>>,
     ) -> Self {
-        let config = h3::Config::default().with_grease_seed(rand::random());
+        let config = h3::Config::default().with_grease_seed(context.rng.borrow_mut().random());
         let config = config.with_max_concurrent_requests(context.config.transport.concurrent_streams.into());
         let limited = config.clone().with_max_field_section_size(context.config.field_section_bytes.into());
         Self {
@@ -103,12 +107,27 @@ impl Connection {
             schedule: Schedule::default(),
             wants_to_write: false,
             dropped_priority_updates: 0,
-            uni: HashMap::new(),
+            uni: HashMap::default(),
             waiting: VecDeque::new(),
             unacknowledged: 0,
             draining: false,
             client,
+            trace: None,
             encoded: BytesMut::new(),
+        }
+    }
+
+    /// Writes what happens to `trace` from here on, if there is one.
+    pub(super) fn trace(&mut self, trace: Option<Trace>) {
+        self.trace = trace;
+        self.traced(|trace, now| {
+            trace.settings(now, true, &self.h3.own_settings());
+        });
+    }
+
+    fn traced(&self, write: impl FnOnce(&Trace, Instant)) {
+        if let Some(trace) = &self.trace {
+            write(trace, self.context.handle.now());
         }
     }
 
@@ -249,6 +268,7 @@ impl Connection {
 
     fn on_events(&mut self, transport: &mut impl Transport) {
         while let Some(event) = self.h3.poll_event() {
+            self.traced(|trace, now| trace.received(now, &event, self.h3.peer_settings()));
             match event {
                 Event::Head { stream, head: Head::Request(head), end } => self.on_request(transport, stream, &head, end),
                 Event::Head { stream, head: Head::Response(head), end } => self.on_response(transport, stream, &head, end),
@@ -272,7 +292,11 @@ impl Connection {
                     }
                     self.on_inbound_end(stream, Err(StreamError::Reset(code)));
                 }
-                Event::StreamError { stream, code, reason } => self.on_stream_error(transport, stream, code, reason),
+                Event::StreamError { stream, code, reason, .. } => self.on_stream_error(transport, stream, code, reason),
+                Event::Unprocessed { stream } => {
+                    let reason = "the server goes away without processing the request";
+                    self.on_stream_error(transport, stream, ErrorCode::H3_REQUEST_CANCELLED, reason);
+                }
                 Event::StopSending { stream, .. } => {
                     if let Some(exchange) = self.requests.get_mut(&stream)
                         && !exchange.sent
@@ -403,6 +427,7 @@ impl Connection {
             }
             self.context.stats.requests_aborted.add(1);
         }
+        self.traced(|trace, now| trace.stream_state(now, id, StreamSide::Sending, StreamState::ResetSent));
         transport.reset(self.key, id, code.0);
         self.h3.finish_sending(id);
         self.forget_if_done(id);
@@ -422,8 +447,14 @@ impl Connection {
         while let Some(exchange) = self.requests.get_mut(&id)
             && let Some(outbound) = stream.next_outbound()
         {
-            let mut framer =
-                Framer { id, h3: &mut self.h3, encoded: &mut self.encoded, alt_svc: self.alt_svc.as_ref(), context: &self.context };
+            let mut framer = Framer {
+                id,
+                h3: &mut self.h3,
+                encoded: &mut self.encoded,
+                alt_svc: self.alt_svc.as_ref(),
+                context: &self.context,
+                trace: self.trace.as_ref(),
+            };
             match framer.frame(stream, outbound, &mut exchange.wire) {
                 Framed::More => {}
                 Framed::Response { priority, last } => {
@@ -483,8 +514,12 @@ impl Connection {
             let id = turn.id;
             let Some(exchange) = self.requests.get_mut(&id) else { continue };
             exchange.scheduled = false;
-            let written = transport.write(self.key, id, &mut exchange.wire, turn.bytes);
-            match written {
+            let wrote = transport.write(self.key, id, &mut exchange.wire, turn.bytes);
+            let waiting = exchange.wire.iter().map(Bytes::len).sum();
+            if let Some(trace) = &self.trace {
+                trace.wrote(self.context.handle.now(), id, &wrote, exchange.fin, waiting);
+            }
+            match wrote {
                 Write::Done if exchange.fin => {
                     transport.finish(self.key, id);
                     exchange.sent = true;
@@ -502,7 +537,7 @@ impl Connection {
                     continue;
                 }
             }
-            exchange.stream.wrote(exchange.wire.iter().map(Bytes::len).sum());
+            exchange.stream.wrote(waiting);
             if exchange.sent {
                 self.end_reading(transport, id);
             }

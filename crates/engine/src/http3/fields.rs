@@ -1,12 +1,11 @@
 //! Between field sections and header maps.
 
 use bytes::{Bytes, BytesMut};
-use http::header::{AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION, SET_COOKIE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version};
 use pronghorn_h3::{FieldLine, RequestHead, ResponseHead, SectionLine};
 
 use crate::admission::Head;
-use crate::message::Protocol;
+use crate::message::{Protocol, is_secret};
 
 const PRIORITY: HeaderName = HeaderName::from_static("priority");
 
@@ -59,10 +58,6 @@ pub(super) fn priority(headers: &HeaderMap) -> Option<Bytes> {
 pub(super) fn lines(headers: &HeaderMap) -> impl Iterator<Item = FieldLine<'_>> {
     headers.iter().map(|(name, value)| {
         let line = FieldLine::new(name.as_str().as_bytes(), value.as_bytes());
-        FieldLine { never_index: value.is_sensitive() || is_secret(name), ..line }
+        FieldLine { never_index: value.is_sensitive() || is_secret(line.name), ..line }
     })
-}
-
-fn is_secret(name: &HeaderName) -> bool {
-    [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE, SET_COOKIE].contains(name)
 }

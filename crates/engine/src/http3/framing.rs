@@ -11,6 +11,7 @@ use pronghorn_h3::{self as h3, ErrorCode, FieldLine, SendError, StreamId};
 use super::fields;
 use super::stream::{Outbound, Stream};
 use crate::context::Context;
+use crate::qlog::{Trace, Way};
 use crate::{Body, Response};
 
 /// Frames for one stream of a connection.
@@ -21,6 +22,7 @@ pub(super) struct Framer<'a> {
     pub(super) encoded: &'a mut BytesMut,
     pub(super) alt_svc: Option<&'a HeaderValue>,
     pub(super) context: &'a Rc<Context>,
+    pub(super) trace: Option<&'a Trace>,
 }
 
 /// What follows the frames.
@@ -51,7 +53,7 @@ impl Framer<'_> {
                 self.data(data, wire);
                 Ok(Framed::More)
             }
-            Outbound::Trailers(trailers) => self.h3.encode_headers(self.id, fields::lines(&trailers), self.encoded).map(|()| Framed::More),
+            Outbound::Trailers(trailers) => self.headers(fields::lines(&trailers)).map(|()| Framed::More),
             Outbound::End => Ok(Framed::Last),
             Outbound::Abort(code) => Ok(Framed::Abort(code)),
         };
@@ -66,16 +68,23 @@ impl Framer<'_> {
         let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
         let pseudo = [(":method", method.as_str()), (":scheme", scheme), (":authority", authority), (":path", path)];
         let lines = pseudo.into_iter().map(|(name, value)| FieldLine::new(name.as_bytes(), value.as_bytes()));
-        self.h3.encode_headers(self.id, lines.chain(fields::lines(headers)), self.encoded)
+        self.headers(lines.chain(fields::lines(headers)))
     }
 
     fn response(&mut self, stream: &Rc<Stream>, mut response: Response, wire: &mut VecDeque<Bytes>) -> Result<Framed, SendError> {
         let has_content = self.context.prepare(&stream.method, self.alt_svc, &mut response);
         let status = FieldLine::new(b":status", response.status.as_str().as_bytes());
-        self.h3.encode_headers(self.id, std::iter::once(status).chain(fields::lines(&response.headers)), self.encoded)?;
+        self.headers(std::iter::once(status).chain(fields::lines(&response.headers)))?;
         let priority = fields::priority(&response.headers);
         let last = !has_content || self.body(stream, response.body, wire);
         Ok(Framed::Response { priority, last })
+    }
+
+    fn headers<'l>(&mut self, lines: impl Iterator<Item = FieldLine<'l>>) -> Result<(), SendError> {
+        let Some(trace) = self.trace else { return self.h3.encode_headers(self.id, lines, self.encoded) };
+        let lines: Vec<_> = lines.collect();
+        trace.headers(self.context.handle.now(), Way::Sent, self.id, lines.iter().copied());
+        self.h3.encode_headers(self.id, lines, self.encoded)
     }
 
     /// Returns whether that was all of it.
@@ -90,6 +99,9 @@ impl Framer<'_> {
 
     fn data(&mut self, data: Bytes, wire: &mut VecDeque<Bytes>) {
         if !data.is_empty() {
+            if let Some(trace) = self.trace {
+                trace.data_sent(self.context.handle.now(), self.id, data.len() as u64);
+            }
             self.h3.encode_data_header(self.id, data.len() as u64, self.encoded);
             self.give(wire);
             wire.push_back(data);

@@ -181,6 +181,7 @@ impl<T: Transport> Http3<T> {
     fn on_accepted(&mut self, key: ConnectionKey, remote: SocketAddr) {
         self.context.stats.quic_open.add(1);
         let mut connection = Connection::server(key, remote, self.context.clone(), self.dirty.clone(), self.alt_svc.clone());
+        connection.trace(self.transport.trace(key));
         // It came just before the end was announced.
         if self.shutdown != Shutdown::No {
             connection.go_away(&mut self.transport, false);
@@ -192,6 +193,9 @@ impl<T: Transport> Http3<T> {
     }
 
     fn on_closed(&mut self, key: ConnectionKey, reason: &Closed) {
+        if let Some(trace) = self.transport.trace(key) {
+            trace.closed(self.context.handle.now(), reason);
+        }
         if !self.forget(key, &reason.to_string()) {
             return;
         }
@@ -239,6 +243,9 @@ impl<T: Transport> Http3<T> {
     }
 
     fn close(&mut self, now: Instant, key: ConnectionKey, code: ErrorCode, reason: &str) {
+        if let Some(trace) = self.transport.trace(key) {
+            trace.closed_with(now, code.0, reason);
+        }
         // The transport answers with its `Closed` event, which takes the connection out.
         self.transport.close(now, key, code.0, reason);
     }
@@ -249,7 +256,8 @@ impl<T: Transport> Http3<T> {
                 Ok(key) => {
                     connect.state.key.set(Some(key));
                     self.transport.observe(key, connect.state.stats());
-                    let connection = Connection::client(key, connect.remote, self.context.clone(), self.dirty.clone(), connect.state);
+                    let mut connection = Connection::client(key, connect.remote, self.context.clone(), self.dirty.clone(), connect.state);
+                    connection.trace(self.transport.trace(key));
                     self.connections.insert(key, connection);
                 }
                 Err(error) => connect.state.on_closed(&error),

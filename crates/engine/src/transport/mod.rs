@@ -15,7 +15,7 @@ use bytes::{Bytes, BytesMut};
 use pronghorn_h3::{Priority, StreamId};
 
 use crate::client::StatsSink;
-
+use crate::qlog::Trace;
 use connection_id::ConnectionIds;
 pub(crate) use connection_id::steer;
 pub(crate) use quinn::{ClientTls, EndpointKeys, Quinn, QuinnConfig};
@@ -138,6 +138,8 @@ pub(crate) trait Transport {
     fn refuse_new(&mut self);
     fn close(&mut self, now: Instant, key: ConnectionKey, code: u64, reason: &str);
 
+    /// Where the connection's events are written, if they are.
+    fn trace(&mut self, key: ConnectionKey) -> Option<Trace>;
     /// Leaves the connection's counts in `sink` at its end, and at each [`Transport::measure`].
     fn observe(&mut self, key: ConnectionKey, sink: StatsSink);
     /// Brings the sink of an open connection up to date.

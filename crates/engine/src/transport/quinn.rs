@@ -13,16 +13,17 @@ use quinn_proto::congestion::ControllerFactory;
 use quinn_proto::crypto::HandshakeTokenKey;
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::{
-    ConnectionError, ConnectionHandle, DatagramEvent, EcnCodepoint, EndpointConfig, IdleTimeout, ReadError, ReadableError, ServerConfig,
-    StreamEvent, TransportConfig, VarInt, WriteError,
+    ConnectionError, ConnectionHandle, ConnectionId, DatagramEvent, EcnCodepoint, EndpointConfig, IdleTimeout, ReadError, ReadableError,
+    ServerConfig, StreamEvent, TransportConfig, VarInt, WriteError,
 };
-use rand::RngCore;
+use rand::CryptoRng;
 
 use super::congestion::{self, Closing};
 use super::{Closed, ConnectionIds, ConnectionKey, Datagram, Dir, Ecn, Event, Read, Transmit, Transport, Write};
 use crate::TransportStats;
 use crate::client::StatsSink;
 use crate::config::{Congestion, TransportLimits};
+use crate::qlog::{Qlog, Trace, Vantage};
 use crate::stats::Stats;
 
 /// RFC 9000, section 15.
@@ -31,6 +32,8 @@ const VERSION_1: u32 = 1;
 const WAITING_ANSWERS: usize = 256;
 /// Bytes in the transport that the congestion window does not let out yet: the largest GSO train.
 const UNSENT_BYTES: u64 = 64 << 10;
+/// RFC 9000, section 7.2 wants 8 bytes at the least.
+const INITIAL_ID_LEN: usize = 20;
 /// GSO trains that one connection may send before another has its turn.
 const TRAINS_PER_TURN: u32 = 4;
 
@@ -46,13 +49,17 @@ pub(crate) struct EndpointKeys {
 
 impl EndpointKeys {
     pub(crate) fn new() -> Self {
+        Self::from_rng(&mut rand::rng())
+    }
+
+    pub(crate) fn from_rng(rng: &mut impl CryptoRng) -> Self {
         let mut secret = [0; 64];
-        rand::rng().fill_bytes(&mut secret);
+        rng.fill_bytes(&mut secret);
         let token = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(&secret);
         let mut endpoint = EndpointConfig::default();
         // The library would take the drafts of version 1 as well.
         endpoint.supported_versions(vec![VERSION_1]);
-        Self { endpoint, token: Arc::new(token), ids: ConnectionIds::default() }
+        Self { endpoint, token: Arc::new(token), ids: ConnectionIds::new(rng) }
     }
 
     pub(crate) fn ids(&self) -> &ConnectionIds {
@@ -63,12 +70,15 @@ impl EndpointKeys {
 /// How the connections of one endpoint behave.
 pub(crate) struct QuinnConfig {
     keys: EndpointKeys,
-    transport: Arc<TransportConfig>,
+    transport: TransportTemplate,
+    qlog: Option<Qlog>,
     server: Option<ServerConfig>,
     closing: Closing,
     max_handshakes: usize,
     max_connections: usize,
     max_send_window: u64,
+    /// What each random number of the endpoint comes from, so that a run can be repeated; the operating system otherwise.
+    seed: Option<[u8; 32]>,
 }
 
 /// TLS for connections that this side opens.
@@ -87,26 +97,56 @@ impl QuinnConfig {
         congestion: Congestion,
         tls: Option<Arc<rustls::ServerConfig>>,
         keys: EndpointKeys,
+        qlog: Option<Qlog>,
     ) -> Result<Self, String> {
         let closing = Closing::default();
-        let transport = Arc::new(transport_config(limits, congestion::factory(congestion, closing.clone()))?);
+        let transport = TransportTemplate::new(limits.clone(), congestion::factory(congestion, closing.clone()))?;
         let server = tls
             .map(|tls| {
                 let crypto = QuicServerConfig::try_from(tls).map_err(|error| error.to_string())?;
                 let mut server = ServerConfig::new(Arc::new(crypto), keys.token.clone());
-                server.transport_config(transport.clone());
+                server.transport_config(transport.shared.clone());
                 Ok::<_, String>(server)
             })
             .transpose()?;
         Ok(Self {
             keys,
             transport,
+            qlog,
             server,
             closing,
             max_handshakes: limits.open_handshakes,
             max_connections: limits.connections,
             max_send_window: limits.send_window_bytes,
+            seed: None,
         })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn with_seed(self, seed: [u8; 32]) -> Self {
+        Self { seed: Some(seed), ..self }
+    }
+}
+
+/// The configuration that connections share, and what it was made from.
+#[derive(Clone)]
+struct TransportTemplate {
+    shared: Arc<TransportConfig>,
+    limits: TransportLimits,
+    congestion: Arc<dyn ControllerFactory + Send + Sync>,
+}
+
+impl TransportTemplate {
+    fn new(limits: TransportLimits, congestion: Arc<dyn ControllerFactory + Send + Sync>) -> Result<Self, String> {
+        let shared = Arc::new(transport_config(&limits, congestion.clone())?);
+        Ok(Self { shared, limits, congestion })
+    }
+
+    /// The library ties a trace to a configuration, so a connection that is traced has one of its own.
+    fn traced(&self, trace: &Trace) -> Arc<TransportConfig> {
+        let mut config = transport_config(&self.limits, self.congestion.clone()).expect("invariant: `new` made one from the same limits");
+        config.qlog_stream(Some(trace.transport()));
+        Arc::new(config)
     }
 }
 
@@ -130,7 +170,9 @@ fn transport_config(limits: &TransportLimits, congestion: Arc<dyn ControllerFact
 /// One endpoint and its connections.
 pub(crate) struct Quinn {
     endpoint: quinn_proto::Endpoint,
-    transport: Arc<TransportConfig>,
+    transport: TransportTemplate,
+    qlog: Option<Qlog>,
+    server: Option<ServerConfig>,
     closing: Closing,
     connections: Vec<Option<Connection>>,
     generation: u32,
@@ -140,6 +182,8 @@ pub(crate) struct Quinn {
     /// Connections that may have something to send, each at most once.
     sending: VecDeque<ConnectionKey>,
     deadlines: BinaryHeap<Reverse<(Instant, ConnectionKey)>>,
+    /// Memory for the connections whose deadline has come; empty in between.
+    due: Vec<ConnectionKey>,
     /// Connections of peers that have not completed their handshake.
     handshakes: usize,
     max_handshakes: usize,
@@ -161,6 +205,7 @@ struct Connection {
     trains: u32,
     /// Counted among the open handshakes.
     handshaking: bool,
+    trace: Option<Trace>,
     closed: bool,
     observer: Option<StatsSink>,
 }
@@ -170,10 +215,13 @@ impl Quinn {
     pub(crate) fn new(config: &QuinnConfig, worker: u8, may_fragment: bool, stats: Arc<Stats>) -> Self {
         let mut endpoint = config.keys.endpoint.clone();
         let ids = config.keys.ids.clone();
-        endpoint.cid_generator(move || Box::new(ids.generator(worker)));
+        let seed = config.seed;
+        endpoint.cid_generator(move || Box::new(ids.generator(worker, seed)));
         Self {
-            endpoint: quinn_proto::Endpoint::new(Arc::new(endpoint), config.server.clone().map(Arc::new), !may_fragment, None),
+            endpoint: quinn_proto::Endpoint::new(Arc::new(endpoint), config.server.clone().map(Arc::new), !may_fragment, seed),
             transport: config.transport.clone(),
+            qlog: config.qlog.clone(),
+            server: config.server.clone(),
             closing: config.closing.clone(),
             connections: Vec::new(),
             generation: 0,
@@ -181,6 +229,7 @@ impl Quinn {
             answers: VecDeque::new(),
             sending: VecDeque::new(),
             deadlines: BinaryHeap::new(),
+            due: Vec::new(),
             handshakes: 0,
             max_handshakes: config.max_handshakes,
             max_connections: config.max_connections,
@@ -204,7 +253,14 @@ impl Quinn {
         Some(connection)
     }
 
-    fn insert(&mut self, now: Instant, handle: ConnectionHandle, inner: quinn_proto::Connection, accepted: bool) -> ConnectionKey {
+    fn insert(
+        &mut self,
+        now: Instant,
+        handle: ConnectionHandle,
+        inner: quinn_proto::Connection,
+        accepted: bool,
+        trace: Option<Trace>,
+    ) -> ConnectionKey {
         self.handshakes += usize::from(accepted);
         self.generation = self.generation.wrapping_add(1);
         let key = ConnectionKey { index: handle.0 as u32, generation: self.generation };
@@ -221,6 +277,7 @@ impl Quinn {
             sending: false,
             trains: 0,
             handshaking: accepted,
+            trace,
             closed: false,
             observer: None,
         });
@@ -240,9 +297,14 @@ impl Quinn {
             let transmit = self.endpoint.retry(incoming, &mut self.scratch);
             return self.answer(transmit.expect("invariant: it may be sent, as was asked just before"));
         }
-        match self.endpoint.accept(incoming, now, &mut self.scratch, None) {
+        let trace = self.qlog.as_ref().and_then(|qlog| qlog.begin(now, &incoming.orig_dst_cid().to_string(), Vantage::Server));
+        let traced = trace.as_ref().zip(self.server.clone()).map(|(trace, mut server)| {
+            server.transport_config(self.transport.traced(trace));
+            Arc::new(server)
+        });
+        match self.endpoint.accept(incoming, now, &mut self.scratch, traced) {
             Ok((handle, connection)) => {
-                let key = self.insert(now, handle, connection, true);
+                let key = self.insert(now, handle, connection, true, trace);
                 self.stats.quic_accepted.add(1);
                 self.events.push_back((key, Event::Accepted { remote }));
                 self.drive(now, key);
@@ -362,7 +424,11 @@ impl Transport for Quinn {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 if let Some(Some(connection)) = self.connections.get_mut(handle.0) {
                     let key = connection.key;
+                    let before = connection.inner.remote_address();
                     connection.inner.handle_event(event);
+                    if connection.inner.remote_address() != before {
+                        self.stats.quic_migrations.add(1);
+                    }
                     self.drive(now, key);
                 }
             }
@@ -381,6 +447,9 @@ impl Transport for Quinn {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
+        // Each connection once: one that has fallen due several times over would send the probes of all of them in one burst and back
+        // off as if each had been lost. Between two of them it has to send.
+        let mut due = std::mem::take(&mut self.due);
         while let Some(Reverse((deadline, key))) = self.deadlines.peek().copied() {
             if deadline > now {
                 break;
@@ -389,13 +458,18 @@ impl Transport for Quinn {
             let Some(connection) = self.connection(key) else { continue };
             if connection.queued_deadline == Some(deadline) {
                 connection.queued_deadline = None;
+                due.push(key);
             }
+        }
+        for key in due.drain(..) {
+            let Some(connection) = self.connection(key) else { continue };
             if connection.deadline.is_some_and(|deadline| deadline <= now) {
                 connection.inner.handle_timeout(now);
             }
             // Puts the deadline, which may have moved back, into the heap again.
             self.drive(now, key);
         }
+        self.due = due;
     }
 
     fn poll_timeout(&mut self) -> Option<Instant> {
@@ -442,9 +516,12 @@ impl Transport for Quinn {
 
     fn connect(&mut self, now: Instant, remote: SocketAddr, server_name: &str, tls: &ClientTls) -> Result<ConnectionKey, String> {
         let mut config = quinn_proto::ClientConfig::new(tls.0.clone());
-        config.transport_config(self.transport.clone());
+        let id = ConnectionId::new(&rand::random::<[u8; INITIAL_ID_LEN]>());
+        let trace = self.qlog.as_ref().and_then(|qlog| qlog.begin(now, &id.to_string(), Vantage::Client));
+        config.transport_config(trace.as_ref().map_or_else(|| self.transport.shared.clone(), |trace| self.transport.traced(trace)));
+        config.initial_dst_cid_provider(Arc::new(move || id));
         let (handle, connection) = self.endpoint.connect(now, config, remote, server_name).map_err(|error| error.to_string())?;
-        let key = self.insert(now, handle, connection, false);
+        let key = self.insert(now, handle, connection, false, trace);
         self.drive(now, key);
         Ok(key)
     }
@@ -462,6 +539,10 @@ impl Transport for Quinn {
             }
             self.drive(now, key);
         }
+    }
+
+    fn trace(&mut self, key: ConnectionKey) -> Option<Trace> {
+        self.connection(key)?.trace.clone()
     }
 
     fn observe(&mut self, key: ConnectionKey, sink: StatsSink) {

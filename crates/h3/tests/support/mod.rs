@@ -204,6 +204,7 @@ pub(crate) fn describe(event: &Event) -> String {
         Event::Reset { stream, code } => format!("{stream} reset {code}"),
         Event::StreamError { stream, code, .. } => format!("{stream} error {code}"),
         Event::StopSending { stream, code } => format!("{stream} stop sending {code}"),
+        Event::Unprocessed { stream } => format!("{stream} unprocessed"),
         Event::GoAway { id } => format!("go away {id}"),
         Event::StopUni { stream, code } => format!("{stream} stop uni {code}"),
     }
