@@ -98,6 +98,9 @@ fn check_lines(protocol: Protocol, headers: &HeaderMap) -> Result<(), Refusal> {
 
 /// RFC 9110, section 8.6. What lines that agree say is said once.
 fn check_length(method: &Method, headers: &mut HeaderMap) -> Result<(), Refusal> {
+    if method == Method::CONNECT && headers.contains_key(TRANSFER_ENCODING) {
+        return Err(malformed("CONNECT has content"));
+    }
     let mut lines = headers.get_all(CONTENT_LENGTH).iter();
     let Some(first) = lines.next() else { return Ok(()) };
     let repeated = match lines.next() {
@@ -109,10 +112,9 @@ fn check_length(method: &Method, headers: &mut HeaderMap) -> Result<(), Refusal>
     if first.is_empty() || first.len() > 19 || !first.as_bytes().iter().all(u8::is_ascii_digit) {
         return Err(malformed("content-length is not a number"));
     }
-    //= RFC 9110 section 9.3.6
-    //# A client MUST NOT send content in a CONNECT request.
+    // RFC 9110, section 9.3.6: a CONNECT request has no content. What follows it is not for everybody the same.
     if method == Method::CONNECT {
-        return Err(malformed("CONNECT has a content-length"));
+        return Err(malformed("CONNECT has content"));
     }
     if repeated {
         let first = first.clone();

@@ -338,9 +338,6 @@ impl Connection {
             }
         };
         let stream = Stream::new(self.key, Some(id), parts.method.clone(), self.dirty.clone());
-        //= RFC 9218 section 5
-        //# The Priority HTTP header field is an end-to-end signal that indicates the endpoint's view of how HTTP responses should be
-        //# prioritized.
         let priority = fields::priority(&parts.headers).map_or(Priority::default(), |value| Priority::from_field(&value));
         let mut exchange = Exchange::new(stream.clone(), priority);
         stream.expects_continue.set(parts.expects_continue && !end);
@@ -460,7 +457,8 @@ impl Connection {
                 Framed::Response { priority, last } => {
                     exchange.fin = last;
                     //= RFC 9218 section 8
-                    //# When used in a response, the Priority field allows the server to override the client's request.
+                    //# The absence of a priority parameter in an HTTP response indicates the server's disinterest in changing the
+                    //# client-provided value.
                     if let Some(said) = priority {
                         let priority = exchange.priority.overridden_by(&said);
                         self.set_priority(transport, id, priority);
