@@ -361,11 +361,9 @@ impl Connection {
     }
 
     fn on_response(&mut self, transport: &mut impl Transport, id: StreamId, head: &h3::ResponseHead, end: bool) {
-        if head.is_interim() {
-            return;
-        }
         let Some(exchange) = self.requests.get_mut(&id) else { return };
         match fields::response(head) {
+            Some((status, headers)) if head.is_interim() => exchange.stream.on_interim(status, headers),
             Some((status, headers)) => exchange.stream.on_response(status, headers),
             None => return self.on_stream_error(transport, id, ErrorCode::H3_MESSAGE_ERROR, "the response cannot be represented"),
         }

@@ -120,6 +120,8 @@ struct State {
     closed: bool,
     closed_waker: Option<Waker>,
 
+    /// Interim responses that were not fetched yet.
+    interim: VecDeque<(StatusCode, HeaderMap)>,
     response: Option<Result<(StatusCode, HeaderMap), StreamError>>,
     response_waker: Option<Waker>,
 }
@@ -270,6 +272,11 @@ impl Stream {
         Poll::Pending
     }
 
+    /// The client's side: the next interim response, of those that came before the last poll of the final one.
+    pub(crate) fn next_interim(&self) -> Option<(StatusCode, HeaderMap)> {
+        self.state.borrow_mut().interim.pop_front()
+    }
+
     fn mark_dirty(self: &Rc<Self>) {
         if !self.queued.replace(true) {
             self.dirty.push(self.clone());
@@ -348,6 +355,15 @@ impl Stream {
         drop(state);
         wake(reader);
         wake(response_waker);
+    }
+
+    /// HTTP/3 limits how many there can be.
+    pub(super) fn on_interim(&self, status: StatusCode, headers: HeaderMap) {
+        let mut state = self.state.borrow_mut();
+        state.interim.push_back((status, headers));
+        let waker = state.response_waker.take();
+        drop(state);
+        wake(waker);
     }
 
     pub(super) fn on_response(&self, status: StatusCode, headers: HeaderMap) {
