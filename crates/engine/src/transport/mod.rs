@@ -152,6 +152,8 @@ pub(crate) trait Transport {
 
     fn open(&mut self, key: ConnectionKey, dir: Dir) -> Option<StreamId>;
     fn read(&mut self, key: ConnectionKey, stream: StreamId) -> Read;
+    /// The code of a reset that has arrived, without reading what came before. It is told once, here or by a read.
+    fn received_reset(&mut self, key: ConnectionKey, stream: StreamId) -> Option<u64>;
     /// Writes at most `limit` bytes from the front of `chunks`, which keeps what was not taken.
     fn write(&mut self, key: ConnectionKey, stream: StreamId, chunks: &mut VecDeque<Bytes>, limit: usize) -> Write;
     /// How what is written on a request's stream stands to what is written on others: all bytes of a more urgent level leave before

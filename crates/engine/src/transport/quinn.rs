@@ -632,6 +632,13 @@ impl Transport for Quinn {
         read
     }
 
+    fn received_reset(&mut self, key: ConnectionKey, stream: StreamId) -> Option<u64> {
+        let code = self.connection(key)?.inner.recv_stream(to_quinn(stream)).received_reset().ok()??;
+        // The stream's place may go to another one.
+        self.touch(key);
+        Some(code.into_inner())
+    }
+
     fn write(&mut self, key: ConnectionKey, stream: StreamId, chunks: &mut VecDeque<Bytes>, mut limit: usize) -> Write {
         let max_window = self.max_send_window;
         let Some(connection) = self.touch(key) else { return Write::Stopped };
