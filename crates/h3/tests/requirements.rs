@@ -8,6 +8,12 @@ use std::{
 
 const LIST: &str = include_str!("rfc9114.txt");
 
+/// Other quotes that may stand at code alone, with the reason.
+const WITHOUT_TEST: [(&str, &str); 1] = [(
+    "The sender MUST NOT close either of these streams, and the receiver MUST NOT request that the sender close either of these streams.",
+    "the engine keeps the streams open, and no function here asks for their end",
+)];
+
 /// A sentence and where it stands, such as "RFC 9114 section 4.2".
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Quote {
@@ -159,7 +165,9 @@ fn quoted_requirements_are_in_the_words_of_the_rfc() {
 fn each_quote_stands_at_code_and_at_a_test() {
     let (here, qpack) = (Quoted::here(), Quoted::of_crate("qpack"));
     assert!(here.at_code.len() > 80, "the sources have quotes");
+    let is_excused = |quote: &Quote| WITHOUT_TEST.iter().any(|(text, _)| quote.text == *text);
     let only_code = here.at_code.iter().filter(|quote| !here.at_tests.contains(quote) && !qpack.at_tests.contains(quote));
+    let only_code = only_code.filter(|quote| !is_excused(quote));
     let only_tests = here.at_tests.iter().filter(|quote| !here.at_code.contains(quote) && !qpack.at_code.contains(quote));
     let only_code = only_code.map(|quote| (quote, "at code, but at no test"));
     report(only_code.chain(only_tests.map(|quote| (quote, "at a test, but not at code"))));
