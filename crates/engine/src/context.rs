@@ -55,6 +55,8 @@ impl Context {
         if !peer.early_data {
             return false;
         }
+        //= RFC 9114 section 10.9
+        //# The anti-replay mitigations in [HTTP-REPLAY] MUST be applied when using HTTP/3 with 0-RTT.
         let refused = self.config.early_data != EarlyData::All && !method.is_safe();
         let counter = if refused { &self.stats.requests_too_early } else { &self.stats.requests_early };
         counter.add(1);

@@ -251,6 +251,8 @@ fn more_blocked_streams_than_promised_close_connection() {
     assert_eq!(server.receive(StreamId(8), &blocked), Err(ErrorCode::QPACK_DECOMPRESSION_FAILED));
 }
 
+//= RFC 9204 section 2.2.1
+//# While blocked, encoded field section data SHOULD remain in the blocked stream's flow-control window.
 #[test]
 fn data_pushed_onto_a_blocked_stream_is_bounded() {
     let mut client = Client::new();

@@ -560,6 +560,13 @@ impl Connection {
             }
             match written {
                 Write::Done if exchange.fin => {
+                    //= RFC 9114 section 4.1
+                    //# After sending a request, a client MUST close the stream for sending.
+                    //= RFC 9114 section 4.1
+                    //# Unless using the CONNECT method (see Section 4.4), clients MUST NOT make stream closure dependent on
+                    //# receiving a response to their request.
+                    //= RFC 9114 section 4.1
+                    //# After sending a final response, the server MUST close the stream for sending.
                     transport.finish(self.key, id);
                     exchange.sent = true;
                     self.unacknowledged += 1;
