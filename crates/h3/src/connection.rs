@@ -25,6 +25,7 @@ use crate::{
         settings::{SettingId, Settings},
     },
     head::Head,
+    limit::Limit,
     message::{OutgoingSection, SectionKind},
     priority::Priority,
     stream::StreamId,
@@ -126,7 +127,7 @@ impl Connection {
     /// Takes bytes of a stream, in order.
     pub fn handle_data(&mut self, stream: StreamId, data: Bytes) -> Result<(), ConnectionError> {
         if self.decoder_backlog > MAX_DECODER_BACKLOG {
-            return Err(ConnectionError::new(ErrorCode::H3_EXCESSIVE_LOAD, "the peer does not take what our decoder has to say"));
+            return Err(ConnectionError::limit_reached(Limit::DecoderBacklog));
         }
         if stream.is_bidi() {
             if let Some((request, shared)) = self.received_request(stream)? {

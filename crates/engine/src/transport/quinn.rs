@@ -154,6 +154,9 @@ fn transport_config(limits: &TransportLimits, congestion: Arc<dyn ControllerFact
     let mut config = TransportConfig::default();
     config
         .max_concurrent_bidi_streams(number("concurrent streams", limits.concurrent_streams.into())?)
+        //= RFC 9114 section 6.2
+        //# Therefore, the transport parameters sent by both clients and servers MUST allow the peer to create at least
+        //# three unidirectional streams.
         // The control stream and two QPACK streams, and room for reserved and unknown types.
         .max_concurrent_uni_streams(VarInt::from_u32(8))
         .stream_receive_window(number("the stream window", limits.stream_window_bytes)?)
@@ -187,6 +190,7 @@ pub(crate) struct Quinn {
     handshakes: usize,
     max_handshakes: usize,
     max_connections: usize,
+    is_refusing: bool,
     max_send_window: u64,
     stats: Arc<Stats>,
     scratch: Vec<u8>,
@@ -234,6 +238,7 @@ impl Quinn {
             handshakes: 0,
             max_handshakes: config.max_handshakes,
             max_connections: config.max_connections,
+            is_refusing: false,
             max_send_window: config.max_send_window,
             stats,
             scratch: Vec::new(),
@@ -289,7 +294,7 @@ impl Quinn {
     fn accept(&mut self, now: Instant, incoming: quinn_proto::Incoming) {
         let remote = incoming.remote_address();
         self.scratch.clear();
-        if self.endpoint.open_connections() >= self.max_connections {
+        if self.is_refusing || self.endpoint.open_connections() >= self.max_connections {
             self.stats.quic_refused.add(1);
             let transmit = self.endpoint.refuse(incoming, &mut self.scratch);
             return self.answer(transmit);
@@ -558,7 +563,8 @@ impl Transport for Quinn {
     }
 
     fn refuse_new(&mut self) {
-        self.endpoint.set_server_config(None);
+        // Without a configuration the library would be silent, and clients would wait for their time-outs.
+        self.is_refusing = true;
     }
 
     fn close(&mut self, now: Instant, key: ConnectionKey, code: u64, reason: &str) {

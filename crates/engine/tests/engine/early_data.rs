@@ -158,6 +158,8 @@ fn refused_early_data_is_sent_again_after_the_handshake() {
     }
 }
 
+//= RFC 9114 section 10.9
+//# The anti-replay mitigations in [HTTP-REPLAY] MUST be applied when using HTTP/3 with 0-RTT.
 #[test]
 fn many_requests_in_refused_early_data_are_each_answered_once() {
     for protocol in [Protocol::Http2, Protocol::Http3] {

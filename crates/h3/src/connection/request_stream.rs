@@ -516,7 +516,7 @@ fn check_lines(section: &FieldSection, config: &Config) -> Result<(), StreamFaul
 impl Blocked {
     fn hold(&mut self, data: &[u8]) -> Result<(), ConnectionError> {
         if self.held.len() + data.len() > MAX_HELD_BYTES {
-            return Err(ConnectionError::new(ErrorCode::H3_EXCESSIVE_LOAD, "too much data on a blocked stream"));
+            return Err(ConnectionError::limit_reached(Limit::BlockedStreamBytes));
         }
         self.held.extend_from_slice(data);
         Ok(())
