@@ -1,6 +1,7 @@
 //! Connections over TCP: accepting, TLS, the choice of protocol, and their time-outs.
 
 mod info;
+mod polled;
 mod stream;
 mod tls;
 
