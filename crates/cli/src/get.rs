@@ -20,6 +20,7 @@ use pronghorn_engine::{
 
 use crate::client_tls;
 use crate::failure::{Failure, Kind};
+use crate::qlog;
 use crate::serve::seconds;
 
 const MAX_REDIRECTS: usize = 10;
@@ -65,6 +66,10 @@ pub(crate) struct GetArgs {
     #[arg(short = 'o', long, value_name = "FILE")]
     output: Option<PathBuf>,
 
+    /// Write a qlog file for each QUIC connection into this folder
+    #[arg(long, value_name = "DIR", env = "QLOGDIR")]
+    qlog: Option<PathBuf>,
+
     /// Give up after this long
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     timeout: Duration,
@@ -74,7 +79,7 @@ pub(crate) struct GetArgs {
     verbose: bool,
 }
 
-fn protocol(text: &str) -> Result<Protocol, String> {
+pub(crate) fn protocol(text: &str) -> Result<Protocol, String> {
     match text {
         "1.1" => Ok(Protocol::Http1),
         "2" => Ok(Protocol::Http2),
@@ -83,7 +88,7 @@ fn protocol(text: &str) -> Result<Protocol, String> {
     }
 }
 
-fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
+pub(crate) fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
     let (name, value) = text.split_once(':').ok_or("write it as 'name: value'")?;
     let name = name.trim().parse().map_err(|_| format!("{name:?} is no field name"))?;
     let value = value.trim().parse().map_err(|_| format!("{value:?} is no field value"))?;
@@ -95,18 +100,25 @@ pub(crate) fn run(arguments: GetArgs) -> Result<(), Failure> {
     let tls = client_tls::config(arguments.cacert.as_deref(), !arguments.no_verify)?;
     let content = arguments.data.as_deref().map(read_content).transpose()?.unwrap_or_default();
     let refuse = |_, responder: Responder| drop(responder);
-    let mut worker = Worker::new(0, &Group::new(1), Config::default(), refuse).map_err(internal)?;
+    let qlog = arguments.qlog.as_deref().map(qlog::to_folder).transpose()?;
+    let config = Config { qlog: qlog.clone(), ..Config::default() };
+    let mut worker = Worker::new(0, &Group::new(1), config, refuse).map_err(internal)?;
     let connector = worker.connector(&tls).map_err(internal)?;
     let timeout = arguments.timeout;
     let fetch = async move { Fetch { arguments, connector, content, connection: None }.run().await };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(internal)?;
-    runtime.block_on(async {
+    let result = runtime.block_on(async {
         let late = || Failure::new(Kind::TimedOut, "the server took too long").with_hint("allow more with --timeout");
         tokio::time::timeout(timeout, drive(&mut worker, fetch)).await.unwrap_or_else(|_| Err(late()))
-    })
+    });
+    drop(worker);
+    if let Some(qlog) = &qlog {
+        qlog::conclude(qlog);
+    }
+    result
 }
 
-fn read_content(path: &Path) -> Result<Bytes, Failure> {
+pub(crate) fn read_content(path: &Path) -> Result<Bytes, Failure> {
     std::fs::read(path).map(Bytes::from).map_err(|error| {
         Failure::new(Kind::Missing, format_args!("cannot read {}: {error}", path.display())).with_hint("--data takes the name of a file")
     })
@@ -141,13 +153,13 @@ struct Fetch {
 }
 
 #[derive(Clone, PartialEq, Eq)]
-struct Origin {
+pub(crate) struct Origin {
     secure: bool,
     authority: Authority,
 }
 
 impl Origin {
-    fn of(uri: &Uri) -> Result<Self, Failure> {
+    pub(crate) fn of(uri: &Uri) -> Result<Self, Failure> {
         let bad =
             || Failure::new(Kind::Usage, format_args!("{uri} is not a URL to fetch")).with_hint("write https://HOST/ or http://HOST/");
         let secure = match uri.scheme() {
@@ -296,7 +308,7 @@ impl Fetch {
     }
 }
 
-fn resolve(connect_to: Option<&str>, origin: &Origin) -> Result<Vec<SocketAddr>, Failure> {
+pub(crate) fn resolve(connect_to: Option<&str>, origin: &Origin) -> Result<Vec<SocketAddr>, Failure> {
     let resolved = match connect_to {
         Some(address) => address.to_socket_addrs(),
         None => (origin.host(), origin.port()).to_socket_addrs(),
@@ -340,7 +352,7 @@ fn join(base: &Uri, location: &str) -> Option<Uri> {
     format!("{}://{}{path}", base.scheme_str()?, base.authority()?).parse().ok()
 }
 
-fn exchange_failure(error: &Error) -> Failure {
+pub(crate) fn exchange_failure(error: &Error) -> Failure {
     match error {
         Error::Connect { .. } => Failure::new(Kind::Unavailable, error).with_hint("check that the server runs and the port is right"),
         Error::Handshake { reason, .. } if reason.contains("certificate") => {
@@ -348,7 +360,9 @@ fn exchange_failure(error: &Error) -> Failure {
         }
         Error::Handshake { reason, .. } if reason.contains("in time") => Failure::new(Kind::TimedOut, error),
         Error::Unsupported(_) => Failure::new(Kind::Protocol, error).with_hint("try another version with --http"),
-        Error::Handshake { .. } | Error::Exchange(_) => Failure::new(Kind::Protocol, error),
+        Error::Handshake { .. } | Error::Refused(_) | Error::Reset(_) | Error::Closed(_) | Error::Exchange(_) => {
+            Failure::new(Kind::Protocol, error)
+        }
     }
 }
 

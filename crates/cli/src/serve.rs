@@ -13,6 +13,7 @@ use pronghorn_gateway::{AccessLog, CertificateError, Loaded, StaticFiles};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::failure::{Failure, Kind};
+use crate::qlog;
 
 #[derive(Args)]
 pub(crate) struct ServeArgs {
@@ -47,6 +48,10 @@ pub(crate) struct ServeArgs {
     /// On SIGTERM, finish what runs for at most this long
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     grace: Duration,
+
+    /// Write a qlog file for each QUIC connection into this folder
+    #[arg(long, value_name = "DIR", env = "QLOGDIR")]
+    qlog: Option<PathBuf>,
 
     /// Do not print a line for each request
     #[arg(long)]
@@ -111,6 +116,8 @@ pub(crate) fn run(arguments: &ServeArgs) -> Result<(), Failure> {
 
     let mut config = Config { congestion: arguments.congestion, idle_timeout: arguments.idle_timeout, ..Config::default() };
     config.transport.idle_timeout = arguments.idle_timeout;
+    let qlog = arguments.qlog.as_deref().map(qlog::to_folder).transpose()?;
+    config.qlog.clone_from(&qlog);
     let log = (!arguments.quiet).then(|| Arc::new(AccessLog::new(io::stderr())));
     let files = match &log {
         Some(log) => files.with_log(log.clone()),
@@ -125,6 +132,11 @@ pub(crate) fn run(arguments: &ServeArgs) -> Result<(), Failure> {
     serve_until_told(workers, arguments.grace, || introduce(arguments, &addresses, loaded.as_ref()))?;
     // The last lines of the log, before what is to be the last line.
     drop(log);
+    // Its last user waits for the files, so it must not be a worker.
+    drop(config);
+    if let Some(qlog) = &qlog {
+        qlog::conclude(qlog);
+    }
     if arguments.stats {
         print_stats(&stats);
     }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::qlog::Qlog;
+
 /// A congestion controller, for QUIC and TCP alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Congestion {
@@ -101,6 +103,8 @@ pub struct Config {
     pub head_timeout: Duration,
     /// The most bytes of a request's field section, as RFC 9114, section 4.2.2 counts them. Default 64 KiB.
     pub field_section_bytes: u32,
+    /// Where each QUIC connection writes what happens on it, if anywhere. Default: nowhere.
+    pub qlog: Option<Qlog>,
     /// What one turn of a worker may do before it returns to its host.
     pub budget: Budget,
 }
@@ -113,6 +117,7 @@ impl Default for Config {
             idle_timeout: Duration::from_secs(30),
             head_timeout: Duration::from_secs(10),
             field_section_bytes: 64 << 10,
+            qlog: None,
             budget: Budget::default(),
         }
     }

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant, SystemTime};
 use http::header::{ALT_SVC, CONTENT_LENGTH, DATE, TRAILER};
 use http::{HeaderValue, Method, StatusCode};
 use http_body::Body as _;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
 use slab::Slab;
 
 use crate::runtime::Handle;
@@ -21,13 +23,16 @@ pub(crate) struct Context {
     pub(crate) handler: Rc<dyn Handler>,
     pub(crate) stats: Arc<Stats>,
     pub(crate) shutdown: Rc<Shutdown>,
+    /// Where connections draw their random numbers; a simulation puts its own here.
+    pub(crate) rng: RefCell<StdRng>,
     date: Date,
 }
 
 impl Context {
     pub(crate) fn new(handle: Handle, config: Config, handler: Rc<dyn Handler>, stats: Arc<Stats>) -> Rc<Self> {
         let date = Date::new(handle.now());
-        Rc::new(Self { handle, config, handler, stats, shutdown: Rc::default(), date })
+        let rng = RefCell::new(StdRng::from_rng(&mut rand::rng()));
+        Rc::new(Self { handle, config, handler, stats, shutdown: Rc::default(), rng, date })
     }
 
     /// Completes a response's head and drops content that must not be sent.
@@ -58,7 +63,8 @@ impl Context {
         if without_content {
             response.body.discard();
         }
-        !without_content && size != Some(0)
+        // No bytes of content may still be followed by trailers, or by a failure.
+        !without_content && !response.body.is_end_stream()
     }
 }
 

@@ -1,5 +1,7 @@
 //! HTTP/2 towards clients, by h2.
 
+mod linger;
+
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
@@ -16,6 +18,8 @@ use crate::context::Context;
 use crate::message::Peer;
 use crate::tcp::{Activity, ExchangeGuard, Outcome, Watchdog};
 use crate::{Body, Incoming, Request, Responder, Response};
+
+pub(crate) use linger::Http2Server;
 
 /// Serves one connection until it ends.
 pub(crate) async fn serve<T>(io: T, peer: Peer, alt_svc: Option<HeaderValue>, activity: Rc<Activity>, context: Rc<Context>) -> Outcome
@@ -92,7 +96,7 @@ fn dispatch(request: http::Request<h2::RecvStream>, exchange: Http2Exchange, pee
         uri: head.uri,
         headers: head.headers,
         peer,
-        body: Incoming::http2(body, Some(exchange.guard.clone())),
+        body: Incoming::http2(body, Some(Http2Server { guard: exchange.guard.clone(), handle: context.handle.clone() })),
     };
     context.handler.handle(request, Responder::http2(exchange, context.handle.clone()));
 }

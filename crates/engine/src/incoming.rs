@@ -10,8 +10,8 @@ use http_body::{Body as _, Frame, SizeHint};
 
 use crate::BodyError;
 use crate::http1::Http1Server;
+use crate::http2::Http2Server;
 use crate::http3::Stream;
-use crate::tcp::ExchangeGuard;
 
 /// The content of a message that arrives: data frames, then trailers if there are any.
 ///
@@ -23,7 +23,7 @@ pub struct Incoming {
 enum Content {
     Empty,
     Http1 { body: hyper::body::Incoming, server: Option<Http1Server> },
-    Http2 { body: h2::RecvStream, guard: Option<Rc<ExchangeGuard>> },
+    Http2 { body: h2::RecvStream, server: Option<Http2Server> },
     Http3(Rc<Stream>),
 }
 
@@ -37,9 +37,9 @@ impl Incoming {
         Self { content: Content::Http1 { body, server } }
     }
 
-    /// `guard`: where the content is a request's.
-    pub(crate) fn http2(body: h2::RecvStream, guard: Option<Rc<ExchangeGuard>>) -> Self {
-        Self { content: if body.is_end_stream() { Content::Empty } else { Content::Http2 { body, guard } } }
+    /// `server`: where the content is a request's.
+    pub(crate) fn http2(body: h2::RecvStream, server: Option<Http2Server>) -> Self {
+        Self { content: if body.is_end_stream() { Content::Empty } else { Content::Http2 { body, server } } }
     }
 
     pub(crate) fn http3(stream: Rc<Stream>) -> Self {
@@ -61,10 +61,10 @@ impl http_body::Body for Incoming {
                 }
                 ready!(frame).map(|frame| frame.map_err(Into::into))
             }
-            Content::Http2 { body, guard } => {
+            Content::Http2 { body, server } => {
                 let frame = poll_http2(body, cx);
-                if let Some(guard) = guard {
-                    guard.set_inbound_waiting(frame.is_pending());
+                if let Some(server) = server {
+                    server.guard.set_inbound_waiting(frame.is_pending());
                 }
                 ready!(frame)
             }
@@ -112,14 +112,19 @@ fn poll_http2(body: &mut h2::RecvStream, cx: &mut Context<'_>) -> Poll<Option<Re
 
 impl Drop for Incoming {
     fn drop(&mut self) {
-        match &self.content {
+        match std::mem::replace(&mut self.content, Content::Empty) {
             Content::Http1 { body, server: Some(server) } => {
                 server.guard.set_inbound_waiting(false);
                 if !body.is_end_stream() {
                     server.unread.set(true);
                 }
             }
-            Content::Http2 { guard: Some(guard), .. } => guard.set_inbound_waiting(false),
+            Content::Http2 { body, server: Some(server) } => {
+                server.guard.set_inbound_waiting(false);
+                if !body.is_end_stream() {
+                    server.linger(body);
+                }
+            }
             Content::Http3(stream) => stream.discard_inbound(),
             _ => {}
         }

@@ -19,7 +19,10 @@ mod http3;
 mod incoming;
 mod listen;
 mod message;
+mod qlog;
 mod runtime;
+#[cfg(test)]
+mod simulation;
 mod stats;
 mod tcp;
 mod tls;
@@ -29,13 +32,14 @@ mod worker;
 mod workers;
 
 pub use body::{Body, BodyEnd, BodyError};
-pub use client::{ConnectTimings, Connection, Connector, Error, Target};
+pub use client::{ConnectTimings, Connection, Connector, Error, StatsProbe, Target, TransportStats};
 pub use config::{Budget, Config, Congestion, TransportLimits};
 pub use handler::{Handler, Responder};
 pub use http3::StreamError;
 pub use incoming::Incoming;
 pub use listen::{BindError, Listener, Sockets};
 pub use message::{Peer, Protocol, Request, Response};
+pub use qlog::Qlog;
 pub use runtime::{Handle, Sleep};
 pub use stats::{Counter, Stats};
 pub use tls::{Identity, provider};

@@ -60,6 +60,8 @@ counters! {
     quic_connected,
     /// QUIC connections open now, those in their handshake included.
     quic_open,
+    /// Times that the peer of a QUIC connection went on from another address or port.
+    quic_migrations,
     /// QUIC connections that ended because nothing was heard from the peer.
     quic_timed_out,
     /// QUIC connections that ended with an error of the transport or of HTTP/3, on either side.
@@ -76,6 +78,10 @@ counters! {
     requests_aborted,
     /// Requests refused as malformed or too large before a handler saw them.
     requests_refused,
+    /// PRIORITY_UPDATE frames that changed the order of what is sent.
+    priority_updates,
+    /// PRIORITY_UPDATE frames forgotten because too many waited for their requests.
+    priority_updates_dropped,
     /// Datagrams received.
     datagrams_received,
     /// Datagrams sent.

@@ -197,7 +197,8 @@ impl Worker {
         let udp = UdpSocket::new(udp, self.reactor.handle())?;
         let config = &self.context.config;
         let tls = identity.map(|identity| identity.quic().clone());
-        let quinn = QuinnConfig::new(&config.transport, config.congestion, tls, self.group.keys.clone()).map_err(io::Error::other)?;
+        let quinn = QuinnConfig::new(&config.transport, config.congestion, tls, self.group.keys.clone(), config.qlog.clone())
+            .map_err(io::Error::other)?;
         let transport = Quinn::new(&quinn, self.number, udp.may_fragment(), self.context.stats.clone());
         let http3 = Http3::new(transport, self.context.clone(), alt_svc);
         self.quic.push(QuicSocket { udp, http3, outgoing: Vec::new(), blocked: None });

@@ -130,6 +130,18 @@ impl Encoder {
         lines: impl IntoIterator<Item = FieldLine<'a>>,
         section: &mut BytesMut,
     ) -> Result<u64, SectionTooLarge> {
+        self.encode_if(limit, stream_id, lines, section, || Ok(()))
+    }
+
+    /// The same, unless `check`, which is called after the last line, fails: then the outcome is as with one that is too large.
+    pub fn encode_if<'a, E: From<SectionTooLarge>>(
+        &mut self,
+        limit: u64,
+        stream_id: u64,
+        lines: impl IntoIterator<Item = FieldLine<'a>>,
+        section: &mut BytesMut,
+        check: impl FnOnce() -> Result<(), E>,
+    ) -> Result<u64, E> {
         let start = section.len();
         // Required Insert Count 0 and Base 0, if nothing refers to the dynamic table (RFC 9204 section 4.5.1).
         section.extend_from_slice(&[0, 0]);
@@ -147,9 +159,10 @@ impl Encoder {
                 None => encode_static_line(&line, section),
             }
         }
-        if size > limit {
+        let too_large = || Err(SectionTooLarge { size }.into());
+        if let Err(error) = check().and_then(|()| if size > limit { too_large() } else { Ok(()) }) {
             section.truncate(start);
-            return Err(SectionTooLarge { size });
+            return Err(error);
         }
         if let Some(references) = references.filter(|references| references.required_insert_count > 0) {
             self.on_encoded(stream_id, &references, start, section);

@@ -1,5 +1,6 @@
 //! Connections over TCP: accepting, TLS, the choice of protocol, and their time-outs.
 
+mod info;
 mod stream;
 
 use std::future::{Future, poll_fn};
@@ -22,6 +23,7 @@ use crate::tls::Identity;
 use crate::udp::canonical;
 use crate::{http1, http2};
 
+pub(crate) use info::TcpProbe;
 pub(crate) use stream::{Activity, ExchangeGuard, TcpStream};
 
 /// How long accepting pauses when the process is out of descriptors: the queue stays, and the error would only repeat.

@@ -10,6 +10,7 @@ use std::time::Instant;
 use mio::Interest;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::TcpProbe;
 use crate::runtime::{Handle, Registration};
 
 /// Bytes that one connection may move in a turn. The libraries above go on until the socket stops them, and a peer that is fast
@@ -96,7 +97,9 @@ impl Drop for ExchangeGuard {
 pub(crate) struct TcpStream {
     // Before the socket, so that it leaves the reactor's table before the descriptor can be used again.
     registration: Registration,
-    socket: mio::net::TcpStream,
+    socket: Rc<mio::net::TcpStream>,
+    /// Told of the end, where somebody asked.
+    probe: Option<Rc<TcpProbe>>,
     handle: Handle,
     activity: Rc<Activity>,
     /// The last turn in which bytes moved, and how many.
@@ -106,7 +109,19 @@ pub(crate) struct TcpStream {
 impl TcpStream {
     pub(crate) fn new(mut socket: mio::net::TcpStream, handle: &Handle) -> io::Result<Self> {
         let registration = handle.reactor().register(&mut socket, Interest::READABLE | Interest::WRITABLE)?;
-        Ok(Self { registration, socket, handle: handle.clone(), activity: Activity::new(handle.now()), moved: Cell::default() })
+        Ok(Self {
+            registration,
+            socket: Rc::new(socket),
+            probe: None,
+            handle: handle.clone(),
+            activity: Activity::new(handle.now()),
+            moved: Cell::default(),
+        })
+    }
+
+    /// Lets the connection's counts be read as long as it is open, and those of its end afterwards.
+    pub(crate) fn probe(&mut self) -> Rc<TcpProbe> {
+        self.probe.get_or_insert_with(|| TcpProbe::new(&self.socket)).clone()
     }
 
     pub(crate) fn activity(&self) -> &Rc<Activity> {
@@ -163,12 +178,20 @@ impl TcpStream {
     }
 }
 
+impl Drop for TcpStream {
+    fn drop(&mut self) {
+        if let Some(probe) = &self.probe {
+            probe.refresh(&self.socket);
+        }
+    }
+}
+
 impl AsyncRead for TcpStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_share(cx));
         loop {
             ready!(self.registration.readiness().poll_readable(cx));
-            match (&self.socket).read(buffer.initialize_unfilled()) {
+            match (&*self.socket).read(buffer.initialize_unfilled()) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.registration.readiness().clear_readable(),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Poll::Ready(Err(error)),

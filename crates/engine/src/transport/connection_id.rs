@@ -1,9 +1,11 @@
 //! Connection IDs that name their worker.
 
-use std::hash::{BuildHasher, RandomState};
+use std::fmt;
+use std::hash::{DefaultHasher, Hasher};
 
 use quinn_proto::{ConnectionId, ConnectionIdGenerator, InvalidCid};
-use rand::RngCore;
+use rand::rngs::StdRng;
+use rand::{CryptoRng, RngCore, SeedableRng};
 
 /// Bytes of a connection ID of ours: one for the worker, seven random.
 pub(crate) const LENGTH: usize = 8;
@@ -12,14 +14,22 @@ pub(crate) const LENGTH: usize = 8;
 ///
 /// The first byte is the worker's number, masked by a keyed hash of the random rest, so that to anyone without the key the IDs
 /// of one connection have nothing in common (RFC 9000, section 5.1).
-#[derive(Clone, Debug, Default)]
+#[derive(Clone)]
 pub(crate) struct ConnectionIds {
-    mask: RandomState,
+    mask_key: [u8; 16],
 }
 
 impl ConnectionIds {
-    pub(crate) fn generator(&self, worker: u8) -> Generator {
-        Generator { ids: self.clone(), worker }
+    pub(crate) fn new(rng: &mut impl CryptoRng) -> Self {
+        let mut mask_key = [0; 16];
+        rng.fill_bytes(&mut mask_key);
+        Self { mask_key }
+    }
+
+    /// `seed`: what the random bytes come from; the operating system otherwise.
+    pub(crate) fn generator(&self, worker: u8, seed: Option<[u8; 32]>) -> Generator {
+        let rng = seed.map_or_else(|| StdRng::from_rng(&mut rand::rng()), StdRng::from_seed);
+        Generator { ids: self.clone(), worker, rng }
     }
 
     /// The worker that issued `id`; any number when it is not one of ours.
@@ -29,7 +39,16 @@ impl ConnectionIds {
     }
 
     fn mask_byte(&self, rest: &[u8]) -> u8 {
-        self.mask.hash_one(rest) as u8
+        let mut hasher = DefaultHasher::new();
+        hasher.write(&self.mask_key);
+        hasher.write(rest);
+        hasher.finish() as u8
+    }
+}
+
+impl fmt::Debug for ConnectionIds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectionIds").finish_non_exhaustive()
     }
 }
 
@@ -53,12 +72,13 @@ pub(crate) fn steer(ids: &ConnectionIds, datagram: &[u8]) -> Option<u8> {
 pub(crate) struct Generator {
     ids: ConnectionIds,
     worker: u8,
+    rng: StdRng,
 }
 
 impl ConnectionIdGenerator for Generator {
     fn generate_cid(&mut self) -> ConnectionId {
         let mut id = [0; LENGTH];
-        rand::rng().fill_bytes(&mut id[1..]);
+        self.rng.fill_bytes(&mut id[1..]);
         id[0] = self.worker ^ self.ids.mask_byte(&id[1..]);
         ConnectionId::new(&id)
     }
@@ -86,19 +106,19 @@ mod tests {
 
     #[test]
     fn issued_id_names_its_worker() {
-        let ids = ConnectionIds::default();
+        let ids = ConnectionIds::new(&mut rand::rng());
         for worker in 0..=255 {
-            let id = ids.generator(worker).generate_cid();
+            let id = ids.generator(worker, None).generate_cid();
             assert_eq!(steer(&ids, &short_header(&id)), Some(worker));
-            assert!(ids.generator(worker).validate(&id).is_ok());
-            assert!(ids.generator(worker.wrapping_add(1)).validate(&id).is_err());
+            assert!(ids.generator(worker, None).validate(&id).is_ok());
+            assert!(ids.generator(worker.wrapping_add(1), None).validate(&id).is_err());
         }
     }
 
     #[test]
     fn handshake_packet_is_steered_and_initial_is_not() {
-        let ids = ConnectionIds::default();
-        let id = ids.generator(3).generate_cid();
+        let ids = ConnectionIds::new(&mut rand::rng());
+        let id = ids.generator(3, None).generate_cid();
         let long = |first: u8| [&[first, 0, 0, 0, 1, LENGTH as u8], &id[..], &[0; 20]].concat();
         assert_eq!(steer(&ids, &long(0xe0)), Some(3));
         assert_eq!(steer(&ids, &long(0xc0)), None);
@@ -107,8 +127,8 @@ mod tests {
 
     #[test]
     fn truncated_datagram_is_not_steered() {
-        let ids = ConnectionIds::default();
-        let id = ids.generator(3).generate_cid();
+        let ids = ConnectionIds::new(&mut rand::rng());
+        let id = ids.generator(3, None).generate_cid();
         let whole = short_header(&id);
         for length in 0..=LENGTH {
             assert_eq!(steer(&ids, &whole[..length]), None);
@@ -117,8 +137,8 @@ mod tests {
 
     #[test]
     fn ids_of_one_worker_share_no_first_byte() {
-        let ids = ConnectionIds::default();
-        let mut generator = ids.generator(0);
+        let ids = ConnectionIds::new(&mut rand::rng());
+        let mut generator = ids.generator(0, None);
         let first_bytes: std::collections::HashSet<u8> = (0..512).map(|_| generator.generate_cid()[0]).collect();
         assert!(first_bytes.len() > 64, "only {} first bytes in 512 identifiers", first_bytes.len());
     }

@@ -2,9 +2,13 @@
 
 // Marked as tests so that lints take their helpers for what they are.
 #[cfg(test)]
+mod client;
+#[cfg(test)]
 mod embedding;
 #[cfg(test)]
 mod lifetimes;
+#[cfg(test)]
+mod priorities;
 #[cfg(test)]
 mod steering;
 #[cfg(test)]
