@@ -149,8 +149,7 @@ impl Service<hyper::Request<hyper::body::Incoming>> for Requests {
         };
         match head.admit() {
             Ok(admitted) => {
-                let request =
-                    Request { method: admitted.method, uri: admitted.uri, headers: admitted.headers, peer, body };
+                let request = Request { method: admitted.method, uri: admitted.uri, headers: admitted.headers, peer, body };
                 self.context.dispatch(request, Responder::http1(exchange, &self.context));
             }
             Err(refusal) => {
