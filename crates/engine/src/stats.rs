@@ -52,7 +52,7 @@ counters! {
     tcp_protocol_errors,
     /// QUIC connections accepted.
     quic_accepted,
-    /// QUIC connections refused, because there are too many or the handshake was malformed.
+    /// QUIC connections refused, because there are too many, the worker ends or the handshake was malformed.
     quic_refused,
     /// QUIC clients asked to prove their address (Retry), because many handshakes were open.
     quic_retries_sent,
@@ -89,6 +89,8 @@ counters! {
     requests_early,
     /// Requests in early data whose method is not safe, answered with 425 Too Early.
     requests_too_early,
+    /// Requests and responses over HTTP/3 that had to wait for the peer's QPACK encoder.
+    qpack_streams_blocked,
     /// Requests whose exchange ended before the response was handed over whole.
     requests_aborted,
     /// Requests refused as malformed or too large before a handler saw them.

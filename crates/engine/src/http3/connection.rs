@@ -190,7 +190,24 @@ impl Connection {
     }
 
     pub(super) fn on_readable(&mut self, transport: &mut impl Transport, id: StreamId) -> Result<(), ConnectionError> {
+        self.read(transport, id)?;
+        // What came may be what other streams have waited for.
+        while let Some(unblocked) = self.h3.poll_unblocked() {
+            self.read(transport, unblocked)?;
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, transport: &mut impl Transport, id: StreamId) -> Result<(), ConnectionError> {
         loop {
+            if self.h3.is_blocked(id) {
+                // It is not read until its field section can be decoded: the flow control window bounds what follows.
+                if let Some(code) = transport.received_reset(self.key, id) {
+                    self.h3.handle_reset(id, code)?;
+                    self.on_events(transport);
+                }
+                return Ok(());
+            }
             let room = self.requests.get(&id).map_or(READ_BYTES, |exchange| exchange.stream.inbound_room());
             if room == 0 {
                 return Ok(());
@@ -202,6 +219,10 @@ impl Connection {
                     Read::Data(data) => {
                         taken += data.len();
                         self.h3.handle_data(id, data)?;
+                        if self.h3.is_blocked(id) {
+                            self.context.stats.qpack_streams_blocked.add(1);
+                            break;
+                        }
                         continue;
                     }
                     Read::Finished => self.h3.handle_fin(id)?,
@@ -315,10 +336,7 @@ impl Connection {
                     self.on_inbound_end(stream, Err(StreamError::Reset(code)));
                 }
                 Event::StreamError { stream, code, reason, .. } => self.on_stream_error(transport, stream, code, reason),
-                Event::Unprocessed { stream } => {
-                    let reason = "the server goes away without processing the request";
-                    self.on_stream_error(transport, stream, ErrorCode::H3_REQUEST_CANCELLED, reason);
-                }
+                Event::Unprocessed { stream } => self.on_unprocessed(transport, stream),
                 Event::StopSending { stream, .. } => {
                     if let Some(exchange) = self.requests.get_mut(&stream)
                         && !exchange.sent
@@ -411,6 +429,13 @@ impl Connection {
         self.on_inbound_end(id, Err(StreamError::Malformed(reason)));
     }
 
+    /// The server goes away and has not processed the request.
+    fn on_unprocessed(&mut self, transport: &mut impl Transport, id: StreamId) {
+        self.stop(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
+        self.abort(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
+        self.on_inbound_end(id, Err(StreamError::Refused("it goes away (GOAWAY)".to_owned())));
+    }
+
     /// Answers a request that no handler gets to see.
     fn refuse(&mut self, transport: &mut impl Transport, id: StreamId, status: StatusCode, code: ErrorCode) {
         self.context.stats.requests_refused.add(1);
@@ -484,9 +509,10 @@ impl Connection {
                 Framed::Abort(code) => return self.abort(transport, id, code),
             }
         }
+        // First what the heads refer to: it must not wait for flow control credit that they use up.
+        self.write_uni(transport);
         self.schedule(id);
         self.end_reading(transport, id);
-        self.write_uni(transport);
     }
 
     /// Puts the stream among those that wait for their turn to be written.
@@ -583,12 +609,13 @@ impl Connection {
         while let Some((kind, bytes)) = self.h3.poll_uni_write() {
             self.uni.entry(kind).or_default().queue.push_back(bytes);
         }
-        for uni in self.uni.values_mut().filter(|uni| !uni.queue.is_empty()) {
+        for (kind, uni) in self.uni.iter_mut().filter(|(_, uni)| !uni.queue.is_empty()) {
             uni.id = uni.id.or_else(|| transport.open(self.key, Dir::Uni));
             if let Some(id) = uni.id {
                 // What is left is written at the next `Writable` event.
                 transport.write(self.key, id, &mut uni.queue, usize::MAX);
             }
+            self.h3.set_uni_backlog(*kind, uni.queue.iter().map(Bytes::len).sum());
         }
     }
 }
