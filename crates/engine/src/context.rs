@@ -14,9 +14,10 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use slab::Slab;
 
+use crate::config::EarlyData;
 use crate::runtime::Handle;
 use crate::stats::Stats;
-use crate::{Config, Handler, Request, Responder, Response};
+use crate::{Config, Handler, Peer, Request, Responder, Response};
 
 pub(crate) struct Context {
     pub(crate) handle: Handle,
@@ -38,11 +39,25 @@ impl Context {
 
     /// Gives a request to the handler. When that panics, the request is answered 500 and the worker goes on.
     pub(crate) fn dispatch(&self, request: Request, responder: Responder) {
+        if self.is_too_early(&request.method, &request.peer) {
+            return responder.send(Response::new(StatusCode::TOO_EARLY));
+        }
         // The handler may leave its own state half changed; that is for it to know. What it got from here is dropped, which answers.
         let handled = catch_unwind(AssertUnwindSafe(|| self.handler.handle(request, responder)));
         if handled.is_err() {
             self.stats.handler_panics.add(1);
         }
+    }
+
+    /// Whether a request must not be answered before the handshake is done; counts those that came before it.
+    fn is_too_early(&self, method: &Method, peer: &Peer) -> bool {
+        if !peer.early_data {
+            return false;
+        }
+        let refused = self.config.early_data != EarlyData::All && !method.is_safe();
+        let counter = if refused { &self.stats.requests_too_early } else { &self.stats.requests_early };
+        counter.add(1);
+        refused
     }
 
     /// Completes a response's head, drops content that must not be sent, and holds the rest to its announced length.

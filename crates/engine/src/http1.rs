@@ -24,9 +24,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use self::wire::{Shared, Wire};
 use crate::admission::Head;
 use crate::context::Context;
-use crate::message::{Peer, Protocol};
+use crate::message::Protocol;
 use crate::runtime::HyperTimer;
-use crate::tcp::{Activity, ExchangeGuard, Outcome, Watchdog};
+use crate::tcp::{Activity, Connected, ExchangeGuard, Outcome, Watchdog};
 use crate::{Body, BodyError, Incoming, Request, Responder, Response};
 
 /// How long a client may go on sending after an answer that came before its request's end.
@@ -34,7 +34,7 @@ const LINGER: Duration = Duration::from_secs(5);
 const LINGER_BUFFER: usize = 16 << 10;
 
 /// Serves one connection until it ends.
-pub(crate) async fn serve<T>(io: T, peer: Peer, alt_svc: Option<HeaderValue>, activity: Rc<Activity>, context: Rc<Context>) -> Outcome
+pub(crate) async fn serve<T>(io: T, peer: Connected, alt_svc: Option<HeaderValue>, activity: Rc<Activity>, context: Rc<Context>) -> Outcome
 where
     T: AsyncRead + AsyncWrite + Unpin + 'static,
 {
@@ -111,7 +111,7 @@ async fn close<T: AsyncRead + AsyncWrite + Unpin>(mut io: T, unread: bool, conte
 }
 
 struct Requests {
-    peer: Peer,
+    peer: Connected,
     alt_svc: Option<HeaderValue>,
     activity: Rc<Activity>,
     /// Set when a request's content was given up before its end.
@@ -138,17 +138,18 @@ impl Service<hyper::Request<hyper::body::Incoming>> for Requests {
             context: self.context.clone(),
         };
         let body = Incoming::http1(body, Some(Http1Server { unread: self.unread.clone(), guard }));
+        let peer = self.peer.now();
         let head = Head {
             protocol: Protocol::Http1,
             version: head.version,
-            secure: self.peer.secure,
+            secure: peer.secure,
             method: head.method,
             uri: head.uri,
             headers: head.headers,
         };
         match head.admit() {
             Ok(admitted) => {
-                let request = Request { method: admitted.method, uri: admitted.uri, headers: admitted.headers, peer: self.peer, body };
+                let request = Request { method: admitted.method, uri: admitted.uri, headers: admitted.headers, peer, body };
                 self.context.dispatch(request, Responder::http1(exchange, &self.context));
             }
             Err(refusal) => {

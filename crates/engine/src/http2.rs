@@ -18,13 +18,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::admission::Head;
 use crate::context::{Context, remove_connection_fields};
 use crate::message::{Peer, Protocol};
-use crate::tcp::{Activity, ExchangeGuard, Outcome, Watchdog};
+use crate::tcp::{Activity, Connected, ExchangeGuard, Outcome, Watchdog};
 use crate::{Body, Incoming, Request, Responder, Response};
 
 pub(crate) use linger::Http2Server;
 
 /// Serves one connection until it ends.
-pub(crate) async fn serve<T>(io: T, peer: Peer, alt_svc: Option<HeaderValue>, activity: Rc<Activity>, context: Rc<Context>) -> Outcome
+pub(crate) async fn serve<T>(io: T, peer: Connected, alt_svc: Option<HeaderValue>, activity: Rc<Activity>, context: Rc<Context>) -> Outcome
 where
     T: AsyncRead + AsyncWrite + Unpin + 'static,
 {
@@ -72,7 +72,7 @@ where
                     guard: activity.begin_exchange(),
                     context: context.clone(),
                 };
-                dispatch(request, exchange, peer);
+                dispatch(request, exchange, peer.now());
             }
             Ok(Some(Err(error))) => return outcome(&error),
             Ok(None) => return end,

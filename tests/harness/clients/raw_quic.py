@@ -129,6 +129,9 @@ class Port:
         for size in {len(cid) for cid in self.connections}:
             if connection := self.connections.get(datagram[1 : 1 + size]):
                 return connection
+        if len(self.connections) == 1:
+            # Perhaps to a connection ID that the test has issued.
+            return next(iter(self.connections.values()))
         # A stateless reset is for whoever remembers its token.
         return next((each for each in self.connections.values() if datagram[-16:] in each.reset_tokens), None)
 
@@ -353,6 +356,10 @@ class RawQuic:
             self.send(quic_frames.stream(stream, piece, offset=offset, fin=fin and last), level=level, reliable=True)
             self._stream_sent[stream] = offset + len(piece)
             at += max(len(piece), 1)
+
+    def sent_on(self, stream: int) -> int:
+        """How many bytes `write` has sent on a stream."""
+        return self._stream_sent.get(stream, 0)
 
     def update_key(self) -> None:
         """The next 1-RTT packet uses the next keys (RFC 9001 section 6), whether that is allowed now or not."""
