@@ -52,7 +52,7 @@ counters! {
     tcp_protocol_errors,
     /// QUIC connections accepted.
     quic_accepted,
-    /// QUIC connections refused, because there are too many or the handshake was malformed.
+    /// QUIC connections refused, because there are too many, the worker ends or the handshake was malformed.
     quic_refused,
     /// QUIC clients asked to prove their address (Retry), because many handshakes were open.
     quic_retries_sent,

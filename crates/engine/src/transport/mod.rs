@@ -5,6 +5,8 @@
 
 mod congestion;
 mod connection_id;
+#[cfg(test)]
+mod contract;
 mod quinn;
 mod session;
 
@@ -125,7 +127,7 @@ pub(crate) enum Write {
     Stopped,
 }
 
-/// One QUIC endpoint. See the module's documentation for the order of calls.
+/// One QUIC endpoint. See the module's documentation for the order of calls; what each call has to do is tested by `contract`.
 pub(crate) trait Transport {
     fn handle_datagram(&mut self, now: Instant, datagram: Datagram);
     fn handle_timeout(&mut self, now: Instant);
@@ -139,7 +141,7 @@ pub(crate) trait Transport {
     fn wants_to_send(&self) -> bool;
 
     fn connect(&mut self, now: Instant, remote: SocketAddr, server_name: &str, tls: &ClientTls) -> Result<ConnectionKey, String>;
-    /// Takes no new connection from here on.
+    /// Takes no new connection from here on; whoever asks for one is told so.
     fn refuse_new(&mut self);
     fn close(&mut self, now: Instant, key: ConnectionKey, code: u64, reason: &str);
 
