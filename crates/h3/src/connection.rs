@@ -375,6 +375,11 @@ impl Connection {
         self.requests.len()
     }
 
+    /// Server role: how many PRIORITY_UPDATE frames were forgotten because too many waited for their requests.
+    pub fn dropped_priority_updates(&self) -> u64 {
+        self.early_priorities.dropped()
+    }
+
     /// What our SETTINGS say.
     pub fn own_settings(&self) -> Settings {
         let mut own = Settings::default();
@@ -382,11 +387,6 @@ impl Connection {
             own.set(id, value).expect("invariant: what we offer is valid");
         }
         own
-    }
-
-    /// Server role: how many PRIORITY_UPDATE frames were forgotten because too many waited for their requests.
-    pub fn dropped_priority_updates(&self) -> u64 {
-        self.early_priorities.dropped()
     }
 
     /// The peer's SETTINGS, once they have arrived.

@@ -12,6 +12,8 @@ mod lifetimes;
 #[cfg(test)]
 mod linger;
 #[cfg(test)]
+mod messages;
+#[cfg(test)]
 mod priorities;
 #[cfg(test)]
 mod steering;
