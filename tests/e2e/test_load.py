@@ -78,7 +78,9 @@ def test_server_counts_what_the_report_says(load, start, identity, site, version
     assert report["requests"]["begun"] == report["requests"]["status"]["2xx"] == 500
     assert report["body"]["received_bytes"] == 500 * size
     assert report["latency_us"]["head"]["count"] == report["latency_us"]["response"]["count"] == 500
-    assert report["connections"] == {"opened": 3, "failed": 0, "protocols": {NAME[version]: 3}}
+    connections = report["connections"]
+    assert (connections["opened"], connections["failed"], connections["resumed"]) == (3, 0, 0)
+    assert connections["protocols"] == {NAME[version]: 3}
     assert report["transport"]["received_bytes"] > 500 * size
     counters = stopped(server)
     assert counters[COUNTER[version]] == 500
@@ -125,6 +127,36 @@ def test_connections_per_second(load, server, version):
     )
     assert report["requests"]["status"]["2xx"] == report["connections"]["opened"] == 40
     assert report["plan"]["rate_per_second"] == 20
+
+
+@pytest.mark.parametrize("mode", ["off", "session", "early_data"])
+def test_sessions_are_resumed_as_asked(load, start, identity, site, version, mode):
+    server = start(serve_command(site.root, identity, "--quiet", "--stats"))
+    flags = {"off": [], "session": ["--resume"], "early_data": ["--early-data"]}[mode]
+    report = load("--http", version, "--reconnect", *flags, "-c", "3", "-n", "30", f"{server.origin}/small.txt")
+    assert report["requests"]["status"]["2xx"] == report["connections"]["opened"] == 30
+    assert report["plan"]["resumption"] == mode
+    assert report["connections"]["resumed"] == (0 if mode == "off" else 30)
+    assert report["connections"]["early_data_accepted"] == (30 if mode == "early_data" else 0)
+    counters = stopped(server)
+    assert counters["early_data_accepted"] == report["connections"]["early_data_accepted"]
+    resumed = report["connections"]["resumed"]
+    # The end of the run may close the last three before the server has heard the end of their handshakes.
+    assert resumed - 3 <= counters["quic_resumed" if version == "3" else "tcp_resumed"] <= resumed
+
+
+def test_sessions_of_servers_by_others_are_resumed(load, peer, version):
+    report = load("--http", version, "--reconnect", "--resume", "-c", "2", "-n", "20", f"{peer.origin}/request")
+    assert report["requests"]["status"]["2xx"] == report["connections"]["resumed"] == 20
+
+
+def test_early_data_that_the_server_refuses_is_sent_again(load, start, identity, site, version):
+    server = start(serve_command(site.root, identity, "--quiet", "--stats", "--early-data", "off"))
+    arguments = ["--http", version, "--reconnect", "--early-data", "-n", "10"]
+    report = load(*arguments, f"{server.origin}/small.txt")
+    assert report["requests"]["status"]["2xx"] == report["connections"]["resumed"] == 10
+    assert report["connections"]["early_data_accepted"] == 0
+    assert stopped(server)["early_data_accepted"] == 0
 
 
 def test_status_classes_of_several_urls(load, peer, version):
@@ -248,7 +280,7 @@ def test_json_is_what_the_documentation_says(load, server):
     free = {"HTTP/3"}
     warnings = {"kind", "message"}
     assert names(report) - free <= described
-    values = {"kept", "one_request", "null", "--json"}
+    values = {"kept", "one_request", "off", "session", "early_data", "null", "--json"}
     missing = {name for name in described if "." not in name and "/" not in name} - names(report) - warnings - values
     assert missing <= {"pronghorn-load-report"}
     assert report["schema"] == "pronghorn-load-report/1"
@@ -292,6 +324,8 @@ def test_clear_text(load, start, site):
         (["--rate", "1e300", "https://localhost/"], "rate"),
         (["-d", "0", "https://localhost/"], "duration"),
         (["--timeout", "0", "https://localhost/"], "timeout"),
+        (["--http", "2", "--early-data", "https://localhost/"], "early data"),
+        (["--reconnect", "--early-data", "https://localhost/"], "early data"),
         (["--reconnect", "-m", "2", "https://localhost/"], "--streams"),
         (["--rate", "1", "--connections-per-second", "1", "https://localhost/"], "--connections-per-second"),
         (["--data", "x", "--data-size", "1", "https://localhost/"], "--data"),

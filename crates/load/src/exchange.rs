@@ -5,9 +5,9 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Instant;
 
-use http::{Request, StatusCode};
+use http::StatusCode;
 use http_body_util::BodyExt;
-use pronghorn_engine::{Body, Error};
+use pronghorn_engine::Error;
 
 use crate::generator::Generator;
 use crate::lane::{Hold, Lane};
@@ -15,7 +15,6 @@ use crate::plan::ConnectionUse;
 use crate::schedule::{Next, Ticket};
 use crate::tally::Outcome;
 use crate::watch::{Cut, Seat};
-use crate::{Upload, upload};
 
 /// How often a request that no server has taken is sent again.
 const RESENDS: u32 = 3;
@@ -53,8 +52,7 @@ impl Slot {
             };
             generator.tally.borrow_mut().on_ended(&ticket, generator.clock(), &outcome);
             if generator.plan().connection_use == ConnectionUse::OneRequest {
-                self.lane.close().await;
-                hold = None;
+                self.lane.retire(hold.take(), ticket.measured).await;
             } else if cut {
                 // What came of the abandoned exchange would be in the way of the next over HTTP/1.1.
                 hold = hold.filter(|hold: &Hold| hold.connection.share().is_some());
@@ -108,7 +106,7 @@ impl Slot {
                 Some(hold) => hold,
                 None => hold.insert(self.lane.take(seen).await?),
             };
-            match connection.send(self.request(ticket)).await {
+            match connection.send(generator.request(ticket.measured)).await {
                 Ok(response) => break response,
                 Err(Error::Refused(_)) if resent < RESENDS => {
                     resent += 1;
@@ -130,20 +128,5 @@ impl Slot {
         }
         self.lane.on_response();
         Ok((status, head))
-    }
-
-    fn request(&self, ticket: &Ticket) -> Request<Body> {
-        let generator = &self.generator;
-        let plan = generator.plan();
-        let mut body = upload::body(&plan.upload);
-        if ticket.measured && !matches!(plan.upload, Upload::None) {
-            let generator = generator.clone();
-            body = body.on_end(move |end| generator.on_body_sent(end.bytes));
-        }
-        let mut request = Request::new(body);
-        request.method_mut().clone_from(&plan.method);
-        *request.uri_mut() = generator.next_url();
-        request.headers_mut().clone_from(&generator.fields);
-        request
     }
 }

@@ -11,8 +11,8 @@ use std::sync::{Mutex, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use http::{HeaderMap, Uri};
-use pronghorn_engine::{Connector, Error, Handle, Protocol, TransportStats};
+use http::{HeaderMap, Request, Uri};
+use pronghorn_engine::{Body, Connector, Error, Handle, Protocol, TlsSummary, TransportStats};
 
 use crate::cpu::{Account, Usage};
 use crate::exchange::Slot;
@@ -21,6 +21,7 @@ use crate::plan::{ConnectionUse, Plan};
 use crate::schedule::{Allowance, Next, Pace, Phases, Schedule};
 use crate::signal::Signal;
 use crate::tally::Tally;
+use crate::upload;
 use crate::watch::{Cut, Watch};
 
 /// What the threads of a run share.
@@ -96,7 +97,7 @@ pub(crate) struct Generator {
     share: Share,
     handle: Handle,
     clock: Clock,
-    pub(crate) fields: HeaderMap,
+    fields: HeaderMap,
     /// Which address was connected to last.
     pub(crate) address: Cell<usize>,
     pub(crate) tally: RefCell<Tally>,
@@ -167,7 +168,7 @@ impl Generator {
                 generator.watch.look(generator.clock());
             }
         });
-        if self.plan().connection_use == ConnectionUse::Kept {
+        if self.plan().connection_use == ConnectionUse::Kept || self.plan().needs_sessions() {
             self.clone().open_lanes().await;
         } else {
             self.shared.on_opened(self.share.connections, self.clock());
@@ -379,11 +380,29 @@ impl Generator {
         }
     }
 
-    pub(crate) fn on_body_sent(&self, bytes: u64) {
+    fn on_body_sent(&self, bytes: u64) {
         self.body_sent.set(self.body_sent.get() + bytes);
     }
 
-    pub(crate) fn next_url(&self) -> Uri {
+    pub(crate) fn on_tls(&self, tls: &TlsSummary) {
+        self.tally.borrow_mut().on_tls(tls);
+    }
+
+    /// The next request. Its content is counted when it is `measured`.
+    pub(crate) fn request(self: &Rc<Self>, measured: bool) -> Request<Body> {
+        let mut body = upload::body(&self.plan().upload);
+        if measured && self.plan().upload.size().is_some() {
+            let generator = self.clone();
+            body = body.on_end(move |end| generator.on_body_sent(end.bytes));
+        }
+        let mut request = Request::new(body);
+        request.method_mut().clone_from(&self.plan().method);
+        *request.uri_mut() = self.next_url();
+        request.headers_mut().clone_from(&self.fields);
+        request
+    }
+
+    fn next_url(&self) -> Uri {
         let urls = &self.plan().urls;
         let index = self.url.get();
         self.url.set((index + 1) % urls.len());

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use http::StatusCode;
 use http_body_util::BodyExt;
 use pronghorn_engine::{
-    Config, Connector, Group, Handler, Identity, Listener, Protocol, Request, Responder, Response, Stats, TransportLimits, Worker,
+    Config, Connector, EarlyData, Group, Handler, Identity, Listener, Protocol, Request, Responder, Response, Resumption, Stats,
+    TransportLimits, Worker,
 };
 use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -203,6 +204,33 @@ fn connection_for_each_request_is_opened_within_its_latency() {
         assert!(report.transport.sent_bytes > 20 * 100, "{protocol}: {report:#?}");
         let accepted = bench.stats.tcp_accepted.value() + bench.stats.quic_accepted.value();
         assert_eq!(accepted, 20, "{protocol}");
+    }
+}
+
+#[test]
+fn connections_resume_and_send_early_as_the_plan_says() {
+    for (protocol, resumption) in PROTOCOLS
+        .into_iter()
+        .flat_map(|protocol| [Resumption::Off, Resumption::Session, Resumption::EarlyData].map(|resumption| (protocol, resumption)))
+    {
+        let config = Config { early_data: EarlyData::SafeMethods, ..Config::default() };
+        let mut bench = Bench::new(protocol, config, hello);
+        (bench.plan.requests, bench.plan.connections, bench.plan.connection_use) = (Some(12), 3, ConnectionUse::OneRequest);
+        bench.plan.resumption = resumption;
+        let report = bench.run(MILLISECOND).unwrap();
+        let connections = &report.connections;
+        let counted = (connections.opened, connections.resumed, connections.early_data_accepted, connections.early_data_refused);
+        let expected = match resumption {
+            Resumption::Off => (12, 0, 0, 0),
+            Resumption::Session => (12, 12, 0, 0),
+            Resumption::EarlyData => (12, 12, 12, 0),
+        };
+        assert_eq!(counted, expected, "{protocol} {resumption:?}");
+        assert_eq!(report.requests.status.successful, 12, "{protocol} {resumption:?}: {report:#?}");
+        // One for each of the connections that are open at once, so that there are sessions.
+        let sessions = if resumption == Resumption::Off { 0 } else { 3 };
+        assert_eq!((report.requests.warm_up, bench.served()), (sessions, 12 + sessions), "{protocol} {resumption:?}");
+        assert_eq!(bench.stats.early_data_accepted.value(), connections.early_data_accepted, "{protocol} {resumption:?}");
     }
 }
 

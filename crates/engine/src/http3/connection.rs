@@ -45,6 +45,8 @@ pub(super) struct Connection {
     unacknowledged: usize,
     draining: bool,
     client: Option<Rc<ConnectionState>>,
+    /// What comes until the handshake is done is early data.
+    handshaking: bool,
     trace: Option<Trace>,
     encoded: BytesMut,
 }
@@ -92,15 +94,11 @@ impl Connection {
         dirty: Rc<Dirty>,
         client: Option<Rc<ConnectionState>>,
     ) -> Self {
-        let config = h3::Config::default().with_grease_seed(context.rng.borrow_mut().random());
-        let config = config.with_max_concurrent_requests(context.config.transport.concurrent_streams.into());
-        let limited = config.clone().with_max_field_section_size(context.config.field_section_bytes.into());
         Self {
             key,
             remote,
             alt_svc: None,
-            // Out of its range, the default is the nearest that is safe.
-            h3: h3::Connection::new(role, limited.unwrap_or(config)),
+            h3: protocol(role, &context),
             context,
             dirty,
             requests: HashMap::default(),
@@ -112,8 +110,32 @@ impl Connection {
             unacknowledged: 0,
             draining: false,
             client,
+            handshaking: true,
             trace: None,
             encoded: BytesMut::new(),
+        }
+    }
+
+    /// The handshake is done; early data was refused if it says so.
+    pub(super) fn on_connected(&mut self, transport: &mut impl Transport, early_data_accepted: Option<bool>) {
+        self.handshaking = false;
+        if early_data_accepted == Some(false) {
+            self.begin_again();
+        }
+        self.on_available(transport);
+    }
+
+    /// The server has thrown away all that was sent to it, unread. It is sent again on the same connection, in the same order.
+    fn begin_again(&mut self) {
+        self.h3 = protocol(Role::Client, &self.context);
+        self.uni.clear();
+        self.unacknowledged = 0;
+        let mut lost: Vec<_> = self.requests.drain().collect();
+        lost.sort_unstable_by_key(|(id, _)| *id);
+        for (_, Exchange { stream, .. }) in lost.into_iter().rev() {
+            stream.send_again();
+            stream.is_waiting.set(true);
+            self.waiting.push_front(stream);
         }
     }
 
@@ -346,13 +368,12 @@ impl Connection {
         };
         self.requests.insert(id, exchange);
         transport.set_priority(self.key, id, priority);
-        let request = Request {
-            method: parts.method,
-            uri: parts.uri,
-            headers: parts.headers,
-            peer: Peer { protocol: Protocol::Http3, remote: self.remote, secure: true },
-            body,
-        };
+        let peer = Peer { protocol: Protocol::Http3, remote: self.remote, secure: true, early_data: self.handshaking };
+        if self.context.is_too_early(&parts.method, &peer) {
+            // The body goes unread, which stops the stream once the answer is there.
+            return stream.respond(Response::new(StatusCode::TOO_EARLY));
+        }
+        let request = Request { method: parts.method, uri: parts.uri, headers: parts.headers, peer, body };
         self.context.handler.handle(request, Responder::http3(stream, self.context.handle.clone()));
     }
 
@@ -570,6 +591,14 @@ impl Connection {
             }
         }
     }
+}
+
+fn protocol(role: Role, context: &Context) -> h3::Connection {
+    let config = h3::Config::default().with_grease_seed(context.rng.borrow_mut().random());
+    let config = config.with_max_concurrent_requests(context.config.transport.concurrent_streams.into());
+    let limited = config.clone().with_max_field_section_size(context.config.field_section_bytes.into());
+    // Out of its range, the default is the nearest that is safe.
+    h3::Connection::new(role, limited.unwrap_or(config))
 }
 
 /// A unidirectional stream of ours.

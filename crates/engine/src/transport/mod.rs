@@ -6,6 +6,7 @@
 mod congestion;
 mod connection_id;
 mod quinn;
+mod session;
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -16,6 +17,7 @@ use pronghorn_h3::{Priority, StreamId};
 
 use crate::client::StatsSink;
 use crate::qlog::Trace;
+use crate::tls::TlsSummary;
 use connection_id::ConnectionIds;
 pub(crate) use connection_id::steer;
 pub(crate) use quinn::{ClientTls, EndpointKeys, Quinn, QuinnConfig};
@@ -64,8 +66,11 @@ pub(crate) enum Dir {
 pub(crate) enum Event {
     /// The peer began a connection; nothing is known of it yet.
     Accepted { remote: SocketAddr },
-    /// The handshake is done.
-    Connected { handshake: Duration },
+    /// Requests may be sent to the server although the handshake is not done (0-RTT).
+    EarlyData,
+    /// The handshake is done. `tls` is there for connections that this side opened. If it says that early data was refused, all streams
+    /// that were opened until now are gone, unseen by the server.
+    Connected { handshake: Duration, tls: Option<TlsSummary> },
     /// The stream has data, its end or its reset to read. Also for each stream that the peer opens.
     Readable(StreamId),
     /// The stream takes data again.

@@ -11,20 +11,21 @@ use bytes::Bytes;
 use pronghorn_h3::{Priority, StreamId};
 use quinn_proto::congestion::ControllerFactory;
 use quinn_proto::crypto::HandshakeTokenKey;
-use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::{
     ConnectionError, ConnectionHandle, ConnectionId, DatagramEvent, EcnCodepoint, EndpointConfig, IdleTimeout, ReadError, ReadableError,
-    ServerConfig, StreamEvent, TransportConfig, VarInt, WriteError,
+    ServerConfig, StreamEvent, TransportConfig, TransportErrorCode, VarInt, WriteError,
 };
 use rand::CryptoRng;
 
 use super::congestion::{self, Closing};
+use super::session::{self, Handshake, ServerTls};
 use super::{Closed, ConnectionIds, ConnectionKey, Datagram, Dir, Ecn, Event, Read, Transmit, Transport, Write};
 use crate::TransportStats;
 use crate::client::StatsSink;
 use crate::config::{Congestion, TransportLimits};
 use crate::qlog::{Qlog, Trace, Vantage};
 use crate::stats::Stats;
+use crate::tls::TlsSummary;
 
 /// RFC 9000, section 15.
 const VERSION_1: u32 = 1;
@@ -83,11 +84,11 @@ pub(crate) struct QuinnConfig {
 
 /// TLS for connections that this side opens.
 #[derive(Clone)]
-pub(crate) struct ClientTls(Arc<QuicClientConfig>);
+pub(crate) struct ClientTls(Arc<session::ClientTls>);
 
 impl ClientTls {
-    pub(crate) fn new(config: rustls::ClientConfig) -> Result<Self, String> {
-        QuicClientConfig::try_from(config).map(|config| Self(Arc::new(config))).map_err(|error| error.to_string())
+    pub(crate) fn new(config: Arc<rustls::ClientConfig>) -> Result<Self, String> {
+        session::ClientTls::new(config).map(|tls| Self(Arc::new(tls)))
     }
 }
 
@@ -103,8 +104,7 @@ impl QuinnConfig {
         let transport = TransportTemplate::new(limits.clone(), congestion::factory(congestion, closing.clone()))?;
         let server = tls
             .map(|tls| {
-                let crypto = QuicServerConfig::try_from(tls).map_err(|error| error.to_string())?;
-                let mut server = ServerConfig::new(Arc::new(crypto), keys.token.clone());
+                let mut server = ServerConfig::new(Arc::new(ServerTls::new(tls)?), keys.token.clone());
                 server.transport_config(transport.shared.clone());
                 Ok::<_, String>(server)
             })
@@ -205,6 +205,8 @@ struct Connection {
     trains: u32,
     /// Counted among the open handshakes.
     handshaking: bool,
+    /// Early data is accepted or, on a connection that this side opened, sent.
+    early_data: bool,
     trace: Option<Trace>,
     closed: bool,
     observer: Option<StatsSink>,
@@ -277,6 +279,7 @@ impl Quinn {
             sending: false,
             trains: 0,
             handshaking: accepted,
+            early_data: false,
             trace,
             closed: false,
             observer: None,
@@ -334,7 +337,7 @@ impl Quinn {
 
     /// Moves events between connection and endpoint, and the connection's own to the caller; queues its deadline.
     fn settle(&mut self, now: Instant, key: ConnectionKey) {
-        let Self { endpoint, connections, events, deadlines, handshakes, max_send_window, .. } = self;
+        let Self { endpoint, connections, events, deadlines, handshakes, max_send_window, stats, .. } = self;
         let Some(slot) = connections.get_mut(key.index as usize) else { return };
         let Some(connection) = slot.as_mut().filter(|connection| connection.key == key) else { return };
         let mut drained = false;
@@ -345,8 +348,16 @@ impl Quinn {
             }
         }
         connection.open_send_window(*max_send_window, 0);
+        if !connection.early_data && connection.inner.has_0rtt() {
+            connection.early_data = true;
+            if connection.inner.side().is_server() {
+                stats.early_data_accepted.add(1);
+            } else {
+                events.push_back((key, Event::EarlyData));
+            }
+        }
         while let Some(event) = connection.inner.poll() {
-            connection.translate(now, event, events);
+            connection.translate(now, event, events, stats);
         }
         if connection.handshaking && (drained || connection.closed || !connection.inner.is_handshaking()) {
             connection.handshaking = false;
@@ -375,6 +386,21 @@ impl Connection {
         self.inner.set_send_window(in_flight.saturating_add(UNSENT_BYTES + lead).min(max));
     }
 
+    /// How the handshake, which is done now, went.
+    fn on_connected(&self, stats: &Stats) -> Option<TlsSummary> {
+        let handshake = self.inner.crypto_session().handshake_data()?;
+        match *handshake.downcast::<Handshake>().ok()? {
+            Handshake::Client(summary) => Some(summary),
+            Handshake::Server(handshake) => {
+                handshake.count(stats);
+                if handshake.resumed {
+                    stats.quic_resumed.add(1);
+                }
+                None
+            }
+        }
+    }
+
     fn tell_observer(&self) {
         if let Some(observer) = &self.observer {
             let stats = self.inner.stats();
@@ -389,11 +415,14 @@ impl Connection {
         }
     }
 
-    fn translate(&mut self, now: Instant, event: quinn_proto::Event, events: &mut VecDeque<(ConnectionKey, Event)>) {
+    fn translate(&mut self, now: Instant, event: quinn_proto::Event, events: &mut VecDeque<(ConnectionKey, Event)>, stats: &Stats) {
         let key = self.key;
+        if let quinn_proto::Event::Connected = event {
+            let tls = self.on_connected(stats);
+            return events.push_back((key, Event::Connected { handshake: now.saturating_duration_since(self.began), tls }));
+        }
         let mut push = |event| events.push_back((key, event));
         match event {
-            quinn_proto::Event::Connected => push(Event::Connected { handshake: now.saturating_duration_since(self.began) }),
             quinn_proto::Event::ConnectionLost { reason } => {
                 if !std::mem::replace(&mut self.closed, true) {
                     push(Event::Closed(closed(reason)));
@@ -411,7 +440,10 @@ impl Connection {
             }
             quinn_proto::Event::Stream(StreamEvent::Available { .. }) => push(Event::Available),
             quinn_proto::Event::Stream(StreamEvent::Finished { .. }) => push(Event::Acknowledged),
-            quinn_proto::Event::HandshakeDataReady | quinn_proto::Event::DatagramReceived | quinn_proto::Event::DatagramsUnblocked => {}
+            quinn_proto::Event::Connected
+            | quinn_proto::Event::HandshakeDataReady
+            | quinn_proto::Event::DatagramReceived
+            | quinn_proto::Event::DatagramsUnblocked => {}
         }
     }
 }
@@ -671,6 +703,13 @@ fn closed(reason: ConnectionError) -> Closed {
     match reason {
         ConnectionError::ApplicationClosed(close) => {
             Closed::ByPeer { code: close.error_code.into_inner(), reason: String::from_utf8_lossy(&close.reason).into_owned() }
+        }
+        // RFC 9000, section 10.2.3: what the application has to say is left out until the handshake is done. A client whose early data
+        // has been answered may close that soon.
+        ConnectionError::ConnectionClosed(close)
+            if matches!(close.error_code, TransportErrorCode::NO_ERROR | TransportErrorCode::APPLICATION_ERROR) =>
+        {
+            Closed::ByPeer { code: 0, reason: String::new() }
         }
         ConnectionError::LocallyClosed => Closed::Locally,
         ConnectionError::TimedOut => Closed::TimedOut,
