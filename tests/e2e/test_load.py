@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -11,7 +12,7 @@ import subprocess
 import pytest
 from harness.counting_server import ANSWER, CountingServer
 from harness.process import Process
-from harness.server import REPOSITORY, Server, pronghorn, quic_go_server, serve_command
+from harness.server import REPOSITORY, Server, echo_command, pronghorn, quic_go_server, serve_command
 from harness.waiting import eventually
 
 REQUESTS_FAILED = 1
@@ -204,6 +205,36 @@ def test_stall_shows_at_a_fixed_rate_and_hides_without(load, identity, version):
     assert "streams_taken" in {warning["kind"] for warning in fixed["warnings"]}
     # One in five hundred has seen it: nothing of it is in the 99th percentile but what a slow machine adds.
     assert closed["latency_us"]["response"]["p99"] < latency["p99"]
+
+
+LOSSY_UPLINK = """
+name = "test"
+[up]
+rate_mbit_per_second = 20
+delay_ms = 2
+loss_percent = 4
+queue_ms = 200
+[down]
+rate_mbit_per_second = 20
+delay_ms = 2
+queue_ms = 200
+"""
+
+
+def test_losses_are_those_of_the_link(identity, version, tmp_path):
+    (tmp_path / "profile.toml").write_text(LOSSY_UPLINK)
+    far = shlex.join(str(part) for part in echo_command(identity, listen="10.77.0.2:443"))
+    near = [pronghorn(), "load", "--json", "--http", version, "--no-verify", "-n", "20", "--data-size", "100000"]
+    command = [pronghorn(), "link", tmp_path / "profile.toml", "--far", far, "--far-ready", "443"]
+    command += ["--report", tmp_path / "report.json", "--", *near, "https://10.77.0.2/upload"]
+    done = subprocess.run([str(part) for part in command], capture_output=True, timeout=110)
+    assert done.returncode == 0, done.stderr.decode()
+    report = json.loads(done.stdout)
+    assert report["requests"]["status"]["2xx"] == 20
+    lost = json.loads((tmp_path / "report.json").read_text())["up"]["packets_lost"]
+    assert lost > 20
+    # Lost acknowledgements are not sent again, and a few packets are given up for lost too early.
+    assert lost / 2 <= report["transport"]["lost_packets"] <= 2 * lost
 
 
 def test_server_that_says_goaway_loses_no_request(load, identity):

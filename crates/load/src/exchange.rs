@@ -1,6 +1,7 @@
 //! One stream's requests, one after the other.
 
 use std::cell::{Cell, RefCell};
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Instant;
@@ -42,7 +43,10 @@ impl Slot {
             let generator = &self.generator;
             let now = generator.clock();
             generator.tally.borrow_mut().on_begun(&ticket, now, generator.plan().rate.is_some(), held_up);
-            let done = self.seat.guard(now + generator.plan().timeout, self.exchange(&ticket, &mut hold)).await;
+            let done = {
+                let exchange = pin!(self.exchange(&ticket, &mut hold));
+                self.seat.guard(now + generator.plan().timeout, exchange).await
+            };
             let cut = done.is_err();
             let outcome = match done {
                 Ok(Ok((status, head))) => Outcome::Answered { status, head },
@@ -104,7 +108,8 @@ impl Slot {
             }
             let Hold { connection, number } = match hold {
                 Some(hold) => hold,
-                None => hold.insert(self.lane.take(seen).await?),
+                // Boxed: a handshake is large, and every stream would have room for one.
+                None => hold.insert(Box::pin(self.lane.take(seen)).await?),
             };
             match connection.send(generator.request(ticket.measured)).await {
                 Ok(response) => break response,

@@ -22,7 +22,10 @@ use crate::schedule::{Allowance, Next, Pace, Phases, Schedule};
 use crate::signal::Signal;
 use crate::tally::Tally;
 use crate::upload;
-use crate::watch::{Cut, Watch};
+use crate::watch::{Cut, Seat, Watch};
+
+/// Connections that a thread opens at once before the load: more would only wait for each other's handshakes, and time out.
+const OPENED_AT_ONCE: usize = 64;
 
 /// What the threads of a run share.
 pub(crate) struct Shared {
@@ -187,20 +190,23 @@ impl Generator {
     }
 
     async fn open_lanes(self: Rc<Self>) {
-        let left = Rc::new(Cell::new(self.share.connections));
+        let lanes = Rc::new(RefCell::new(VecDeque::from(self.lanes.borrow().clone())));
+        let openers = lanes.borrow().len().min(OPENED_AT_ONCE);
+        let left = Rc::new(Cell::new(openers));
         let done = Rc::<Signal<()>>::default();
         let opened = Rc::new(Cell::new(0));
-        let lanes = self.lanes.borrow().clone();
-        for lane in lanes {
-            let (generator, left, done, opened, seat) = (self.clone(), left.clone(), done.clone(), opened.clone(), self.watch.seat());
+        let failed = Rc::new(Cell::new(0));
+        for _ in 0..openers {
+            let (generator, lanes, left, done, opened) = (self.clone(), lanes.clone(), left.clone(), done.clone(), opened.clone());
+            let (failed, seat) = (failed.clone(), self.watch.seat());
             self.handle.spawn(async move {
-                let deadline = generator.clock() + generator.plan().timeout;
-                match seat.guard(deadline, lane.open()).await {
-                    Ok(Ok(())) => opened.set(opened.get() + 1),
-                    Ok(Err(error)) => generator.keep_failure(error),
-                    Err(Cut::TimedOut | Cut::Interrupted) => {
-                        let remote = generator.plan().remotes[generator.address.get()];
-                        generator.keep_failure(Error::Handshake { remote, reason: "no connection in time".to_owned() });
+                loop {
+                    let Some(lane) = lanes.borrow_mut().pop_front() else { break };
+                    let result = if generator.open(&lane, &seat).await { &opened } else { &failed };
+                    result.set(result.get() + 1);
+                    // The rest would fail the same way; what can be opened later is opened when it is needed.
+                    if failed.get() > 0 && (opened.get() == 0 || failed.get() >= OPENED_AT_ONCE) {
+                        lanes.borrow_mut().clear();
                     }
                 }
                 left.set(left.get() - 1);
@@ -211,6 +217,22 @@ impl Generator {
         }
         done.wait().await;
         self.shared.on_opened(opened.get(), self.clock());
+    }
+
+    async fn open(&self, lane: &Lane, seat: &Seat) -> bool {
+        if self.shared.interrupt.value().is_some() {
+            return false;
+        }
+        let failure = match seat.guard(self.clock() + self.plan().timeout, pin!(lane.open())).await {
+            Ok(Ok(())) => return true,
+            Ok(Err(error)) => error,
+            Err(Cut::TimedOut | Cut::Interrupted) => {
+                let remote = self.plan().remotes[self.address.get()];
+                Error::Handshake { remote, reason: "no connection in time".to_owned() }
+            }
+        };
+        self.keep_failure(failure);
+        false
     }
 
     fn keep_failure(&self, error: Error) {

@@ -9,9 +9,9 @@ use http::uri::Scheme;
 use http::{HeaderMap, HeaderValue, Method, Uri};
 use pronghorn_engine::{Protocol, Resumption};
 
-/// The most connections of a run: each needs a descriptor over TCP, and some 100 KiB.
+/// The most connections of a run: each needs a descriptor over TCP, and some 60 KiB.
 pub const MAX_CONNECTIONS: usize = 100_000;
-/// The most requests that a run has open at once, over all connections. Some 2 KiB each.
+/// The most requests that a run has open at once, over all connections. Some 6 KiB each.
 pub const MAX_STREAMS: usize = 1_000_000;
 
 /// What to do. [`Plan::new`] gives one connection, one request at a time, for ten seconds.

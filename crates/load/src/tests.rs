@@ -340,6 +340,18 @@ fn server_that_cannot_be_reached_is_an_error_and_no_report() {
 }
 
 #[test]
+fn server_that_answers_nothing_is_given_up_after_one_timeout_whatever_the_number_of_connections() {
+    let mut bench = Bench::new(Protocol::Http3, Config::default(), hello);
+    let silent = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    (bench.plan.remotes, bench.plan.connections) = (vec![silent.local_addr().unwrap()], 1_000);
+    let began = bench.clock.get();
+    let error = bench.run(100 * MILLISECOND).unwrap_err();
+    assert!(error.to_string().contains("in time"), "{error}");
+    let waited = bench.clock.get() - began;
+    assert!(waited < 2 * bench.plan.timeout, "{waited:?}");
+}
+
+#[test]
 fn second_address_is_used_where_the_first_does_not_answer() {
     let mut bench = Bench::new(Protocol::Http2, Config::default(), hello);
     let free = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
