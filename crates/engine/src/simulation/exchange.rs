@@ -12,10 +12,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 
 use super::content::{self, Gauge, Received};
 use super::plan::{Answer, ConnectionPlan, Exchange, Plan, Reading, Stream};
-use crate::http3::{Client, ClientConnection};
 use crate::runtime::Handle;
-use crate::transport::ClientTls;
-use crate::{Body, Request, Responder, Response};
+use crate::{Body, Connection, Connector, Protocol, Request, Responder, Response, Resumption, Target};
 
 /// How an exchange ended for the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -200,10 +198,10 @@ pub(crate) fn check_memory(plan: &Plan, exchange: &Exchange, record: &Record) {
 /// What the client's futures need.
 #[derive(Clone)]
 pub(crate) struct User {
-    pub(crate) client: Client,
+    pub(crate) connector: Connector,
     pub(crate) handle: Handle,
     pub(crate) server: SocketAddr,
-    pub(crate) tls: ClientTls,
+    pub(crate) resumption: Resumption,
     pub(crate) log: Log,
 }
 
@@ -213,16 +211,22 @@ impl User {
         self.handle.sleep(plan.at).await;
         let began = self.handle.now();
         let closes = plan.closes.map(|after| began + after);
-        let connected = within(&self.handle, closes, self.client.connect(self.server, "localhost", &self.tls)).await;
-        let connection = match connected {
-            Some(Ok(connection)) => Rc::new(connection),
+        let target = Target {
+            remote: self.server,
+            server_name: "localhost".to_owned(),
+            protocol: Some(Protocol::Http3),
+            secure: true,
+            resumption: self.resumption,
+        };
+        let connection = match within(&self.handle, closes, self.connector.connect(&target)).await {
+            Some(Ok(connection)) => connection,
             Some(Err(reason)) => {
                 return plan.requests.iter().for_each(|exchange| self.note(exchange, Ended::Failed(format!("no connection: {reason}"))));
             }
             None => return plan.requests.iter().for_each(|exchange| self.note(exchange, Ended::Left)),
         };
         for exchange in plan.requests {
-            let (user, connection) = (self.clone(), connection.clone());
+            let (user, connection) = (self.clone(), connection.share().unwrap());
             self.handle.spawn(async move {
                 user.handle.sleep(exchange.at).await;
                 let ended = user.exchange(&exchange, connection, closes).await;
@@ -238,7 +242,7 @@ impl User {
         record.ended_at = Some(self.handle.now());
     }
 
-    async fn exchange(&self, exchange: &Exchange, connection: Rc<ClientConnection>, closes: Option<Instant>) -> Ended {
+    async fn exchange(&self, exchange: &Exchange, mut connection: Connection, closes: Option<Instant>) -> Ended {
         let gauge = self.log.borrow()[exchange.number as usize].upload_gauge.clone();
         let body = match &exchange.upload {
             Some(upload) => content::body(&self.handle, exchange.upload_tag(), upload, &gauge),
@@ -246,17 +250,18 @@ impl User {
         };
         let method = if exchange.upload.is_some() { Method::POST } else { Method::GET };
         let uri = Uri::try_from(format!("https://localhost/{}", exchange.number)).unwrap();
-        let mut headers = HeaderMap::new();
-        add_fields(exchange, &mut headers);
-        let spawn = |stream: Rc<crate::http3::Stream>, body| self.handle.spawn(stream.pump(body));
+        let mut request = http::Request::new(body);
+        *request.method_mut() = method;
+        *request.uri_mut() = uri;
+        add_fields(exchange, request.headers_mut());
         let gives_up = exchange.patience.map(|patience| self.handle.now() + patience);
         let gives_up = [gives_up, closes].into_iter().flatten().min();
-        let response = within(&self.handle, gives_up, connection.send(method, uri, headers, body, spawn)).await;
-        let (status, headers, incoming) = match response {
+        let response = match within(&self.handle, gives_up, connection.send(request)).await {
             Some(Ok(response)) => response,
             Some(Err(error)) => return Ended::Failed(error.to_string()),
             None => return Ended::Left,
         };
+        let (status, headers, incoming) = (response.status(), response.headers().clone(), response.into_body());
         let (expected, content, tag) = exchange.response();
         assert_eq!(status, expected, "exchange {}", exchange.number);
         if status == StatusCode::OK {

@@ -6,7 +6,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::network::Weather;
-use crate::{Config, Congestion, TransportLimits};
+use crate::{Config, Congestion, EarlyData, Resumption, TransportLimits};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -15,6 +15,8 @@ pub(crate) struct Plan {
     pub(crate) deadly: bool,
     pub(crate) server: Config,
     pub(crate) client: Config,
+    /// What the client does with the sessions of earlier connections.
+    pub(crate) resumption: Resumption,
     pub(crate) connections: Vec<ConnectionPlan>,
     /// The server begins to end at this time.
     pub(crate) go_away: Option<Duration>,
@@ -87,10 +89,11 @@ impl Plan {
         let weather = draw.weather(deadly);
         let server = draw.config();
         let client = draw.config();
+        let resumption = [Resumption::Off, Resumption::Session, Resumption::EarlyData][draw.0.random_range(0..3)];
         let mut number = 0;
         let connections = (0..draw.0.random_range(1..=3)).map(|_| draw.connection(&mut number)).collect();
         let go_away = draw.chance(0.2).then(|| draw.duration(0, 3000));
-        Self { weather, deadly, server, client, connections, go_away }
+        Self { weather, deadly, server, client, resumption, connections, go_away }
     }
 
     /// Whether each connection has to last until the client closes it.
@@ -188,7 +191,8 @@ impl Draw {
         }
         // The library's BBR draws random numbers of its own, so its runs could not be repeated.
         let congestion = if self.chance(0.3) { Congestion::NewReno } else { Congestion::Cubic };
-        Config { transport, congestion, ..Config::default() }
+        let early_data = EarlyData::ALL[self.0.random_range(0..3)];
+        Config { transport, congestion, early_data, ..Config::default() }
     }
 
     fn connection(&mut self, number: &mut u64) -> ConnectionPlan {
