@@ -423,8 +423,10 @@ impl Connection {
 
     fn forget_if_done(&mut self, stream: StreamId) {
         if self.requests.get(&stream).is_some_and(RequestStream::is_done)
-            && let Some(request) = self.requests.remove(&stream)
+            && let Some(mut request) = self.requests.remove(&stream)
         {
+            // Its head may still be blocked, where our side was reset before it came: nobody waits for it any more.
+            request.abandon(stream, &mut self.shared);
             request.on_done(&mut self.shared.ledger);
         }
     }

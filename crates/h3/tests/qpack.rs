@@ -126,7 +126,8 @@ fn qpack_streams_are_allowed_without_a_table() {
 //# encoder instructions on the encoder stream.
 #[test]
 fn nothing_is_inserted_before_settings_or_against_the_configuration() {
-    let agent = [FieldLine::new(b"user-agent", b"a")];
+    let lines = [GET[0], GET[1], GET[2], GET[3], ("user-agent", "a")];
+    let lines = lines.map(|(name, value)| FieldLine::new(name.as_bytes(), value.as_bytes()));
     let streams =
         |connection: &mut Connection| std::iter::from_fn(|| connection.poll_uni_write()).map(|(stream, _)| stream).collect::<Vec<_>>();
     for (capacity, with_settings) in [(4096, false), (0, true)] {
@@ -135,7 +136,7 @@ fn nothing_is_inserted_before_settings_or_against_the_configuration() {
             client.control(&settings(&[0x01, 4096, 0x07, 16])).unwrap();
         }
         client.connection.open_request(REQUEST).unwrap();
-        client.connection.encode_headers(REQUEST, agent, &mut BytesMut::new()).unwrap();
+        client.connection.encode_headers(REQUEST, lines, &mut BytesMut::new()).unwrap();
         assert_eq!(streams(&mut client.connection), [UniStream::Control]);
     }
 }
@@ -149,7 +150,7 @@ fn own_streams_are_opened_once() {
     let mut written = Vec::new();
     for (id, agent) in [(0, "a"), (4, "b"), (8, "c")] {
         client.connection.open_request(StreamId(id)).unwrap();
-        client.send(StreamId(id), &[("user-agent", agent)]).unwrap();
+        client.send(StreamId(id), &[GET[0], GET[1], GET[2], GET[3], ("user-agent", agent)]).unwrap();
         let bytes = std::iter::from_fn(|| client.connection.poll_uni_write()).filter(|(stream, _)| *stream == UniStream::QpackEncoder);
         written.push(bytes.map(|(_, bytes)| bytes).collect::<Vec<_>>().concat());
     }
@@ -357,9 +358,9 @@ fn held_up_encoder_stream_stops_references_to_what_it_carries() {
         client.connection.set_uni_backlog(UniStream::QpackEncoder, backlog);
         client.connection.open_request(StreamId(id)).unwrap();
         // A HEADERS frame with two bytes of length: the Required Insert Count follows.
-        client.send(StreamId(id), &[("user-agent", "a")]).unwrap()[3]
+        client.send(StreamId(id), &[GET[0], GET[1], GET[2], GET[3], ("user-agent", "a")]).unwrap()[3]
     };
-    assert_eq!((get(0, 0), get(4, 10), get(8, 0)), (2, 0, 2));
+    assert_eq!((get(0, 0), get(4, 10), get(8, 0)), (3, 0, 3));
 }
 
 /// What is on its way to one side.

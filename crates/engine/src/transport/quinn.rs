@@ -25,7 +25,6 @@ use crate::client::StatsSink;
 use crate::config::{Congestion, TransportLimits};
 use crate::qlog::{Qlog, Trace, Vantage};
 use crate::stats::Stats;
-use crate::tls::TlsSummary;
 
 /// RFC 9000, section 15.
 const VERSION_1: u32 = 1;
@@ -206,8 +205,8 @@ struct Connection {
     trains: u32,
     /// Counted among the open handshakes.
     handshaking: bool,
-    /// Early data is accepted or, on a connection that this side opened, sent.
-    early_data: bool,
+    /// What becomes of early data is known.
+    decided: bool,
     trace: Option<Trace>,
     closed: bool,
     observer: Option<StatsSink>,
@@ -281,7 +280,7 @@ impl Quinn {
             sending: false,
             trains: 0,
             handshaking: accepted,
-            early_data: false,
+            decided: false,
             trace,
             closed: false,
             observer: None,
@@ -350,16 +349,11 @@ impl Quinn {
             }
         }
         connection.open_send_window(*max_send_window, 0);
-        if !connection.early_data && connection.inner.has_0rtt() {
-            connection.early_data = true;
-            if connection.inner.side().is_server() {
-                stats.early_data_accepted.add(1);
-            } else {
-                events.push_back((key, Event::EarlyData));
-            }
+        if !connection.decided {
+            connection.look_at_handshake(events, stats);
         }
         while let Some(event) = connection.inner.poll() {
-            connection.translate(now, event, events, stats);
+            connection.translate(now, event, events);
         }
         if connection.handshaking && (drained || connection.closed || !connection.inner.is_handshaking()) {
             connection.handshaking = false;
@@ -388,18 +382,20 @@ impl Connection {
         self.inner.set_send_window(in_flight.saturating_add(UNSENT_BYTES + lead).min(max));
     }
 
-    /// How the handshake, which is done now, went.
-    fn on_connected(&self, stats: &Stats) -> Option<TlsSummary> {
-        let handshake = self.inner.crypto_session().handshake_data()?;
-        match *handshake.downcast::<Handshake>().ok()? {
-            Handshake::Client(summary) => Some(summary),
-            Handshake::Server(handshake) => {
-                handshake.count(stats);
-                if handshake.resumed {
-                    stats.quic_resumed.add(1);
-                }
-                None
+    fn handshake(&self) -> Option<Handshake> {
+        self.inner.crypto_session().handshake_data()?.downcast().ok().map(|handshake| *handshake)
+    }
+
+    /// Looks, until it is decided, at what TLS makes of the session and of early data.
+    fn look_at_handshake(&mut self, events: &mut VecDeque<(ConnectionKey, Event)>, stats: &Stats) {
+        if self.inner.side().is_client() {
+            self.decided = true;
+            if self.inner.has_0rtt() {
+                events.push_back((self.key, Event::EarlyData));
             }
+        } else if let Some(Handshake::Server(handshake)) = self.handshake() {
+            self.decided = true;
+            handshake.count(&stats.quic_resumed, stats);
         }
     }
 
@@ -417,10 +413,13 @@ impl Connection {
         }
     }
 
-    fn translate(&mut self, now: Instant, event: quinn_proto::Event, events: &mut VecDeque<(ConnectionKey, Event)>, stats: &Stats) {
+    fn translate(&mut self, now: Instant, event: quinn_proto::Event, events: &mut VecDeque<(ConnectionKey, Event)>) {
         let key = self.key;
         if let quinn_proto::Event::Connected = event {
-            let tls = self.on_connected(stats);
+            let tls = match self.handshake() {
+                Some(Handshake::Client(summary)) => Some(summary),
+                Some(Handshake::Server(_)) | None => None,
+            };
             return events.push_back((key, Event::Connected { handshake: now.saturating_duration_since(self.began), tls }));
         }
         let mut push = |event| events.push_back((key, event));
