@@ -38,7 +38,7 @@ pub(crate) struct Record {
 
 pub(crate) type Log = Rc<RefCell<Vec<Record>>>;
 
-const AT_EASE: Reading = Reading { rest_every: u64::MAX, rest: Duration::ZERO, leaves_at: None };
+const AT_EASE: Reading = Reading { waits: Duration::ZERO, rest_every: u64::MAX, rest: Duration::ZERO, leaves_at: None };
 
 impl Exchange {
     fn upload_tag(&self) -> u64 {
@@ -180,16 +180,14 @@ pub(crate) fn check_end(exchange: &Exchange, record: &Record, lasts: bool) {
 pub(crate) fn check_memory(plan: &Plan, exchange: &Exchange, record: &Record) {
     /// What the engine holds of each side's content ahead of the transport or the reader, and the pieces that are in its hands.
     const ENGINE: u64 = (64 << 10) * 3;
-    let bound = |stream: &Stream, from: &crate::Config, to: &crate::Config| {
-        ENGINE + 2 * stream.chunk + from.transport.send_window_bytes.min(to.transport.stream_window_bytes * 2)
-    };
-    let gauges = [
-        (exchange.upload.as_ref(), &record.upload_gauge, &plan.client, &plan.server),
-        (exchange.response().1, &record.content_gauge, &plan.server, &plan.client),
-    ];
-    for (stream, gauge, from, to) in gauges {
-        let most = stream.map_or(0, |stream| bound(stream, from, to));
-        assert!(gauge.most() <= most, "exchange {}: {} bytes on their way where {most} are allowed", exchange.number, gauge.most());
+    let way = |stream: &Stream, to: &crate::Config| ENGINE + 2 * stream.chunk + to.transport.stream_window_bytes;
+    let (Plan { client, server, .. }, upload, content) = (plan, exchange.upload.as_ref(), exchange.response().1);
+    let there = upload.map_or(0, |upload| way(upload, server));
+    let back = content.map_or(0, |content| way(content, client));
+    // What is echoed is on its way until it is back.
+    let there = if matches!(exchange.answer, Answer::Echo) { there + back } else { there };
+    for (most, allowed) in [(record.upload_gauge.most(), there), (record.content_gauge.most(), back)] {
+        assert!(most <= allowed, "exchange {}: {most} bytes on their way where {allowed} are allowed", exchange.number);
     }
 }
 
@@ -267,7 +265,10 @@ impl User {
         if status == StatusCode::OK {
             check_fields(exchange, &headers);
         }
-        let gauge = self.log.borrow()[exchange.number as usize].content_gauge.clone();
+        let gauge = {
+            let record = &self.log.borrow()[exchange.number as usize];
+            if matches!(exchange.answer, Answer::Echo) { record.upload_gauge.clone() } else { record.content_gauge.clone() }
+        };
         let has_trailers = content.is_some_and(|content| content.trailers);
         let reading = content::read(self.handle.clone(), incoming, tag, has_trailers, exchange.reading, gauge);
         match within(&self.handle, closes, reading).await {

@@ -75,6 +75,8 @@ pub(crate) enum Answer {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
+    /// Before anything is read.
+    pub(crate) waits: Duration,
     /// Rest after each so many bytes.
     pub(crate) rest_every: u64,
     pub(crate) rest: Duration,
@@ -176,7 +178,7 @@ impl Draw {
         if self.chance(0.5) {
             transport.concurrent_streams = self.0.random_range(1..=8);
         }
-        if self.chance(0.5) {
+        if self.chance(0.8) {
             transport.stream_window_bytes = self.0.random_range(2_000..100_000);
         }
         if self.chance(0.5) {
@@ -231,8 +233,7 @@ impl Draw {
     }
 
     fn stream(&mut self) -> Stream {
-        let most = if self.chance(0.1) { 400_000 } else { 40_000 };
-        let size = self.size(most);
+        let size = if self.chance(0.04) { self.0.random_range(100_000..1_000_000) } else { self.size(60_000) };
         let whole = self.chance(0.4);
         Stream {
             size,
@@ -256,8 +257,9 @@ impl Draw {
 
     fn reading(&mut self) -> Reading {
         Reading {
-            rest_every: 1 + self.size(100_000).max(4000),
-            rest: if self.chance(0.3) { self.duration(0, 100) } else { Duration::ZERO },
+            waits: if self.chance(0.2) { self.duration(0, 4000) } else { Duration::ZERO },
+            rest_every: 1 + self.size(100_000).max(8000),
+            rest: if self.chance(0.3) { self.duration(0, 200) } else { Duration::ZERO },
             leaves_at: self.chance(0.08).then(|| self.size(40_000)),
         }
     }
