@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from aioquic.buffer import encode_uint_var
-
 from harness.clients.aioquic_h3 import Exchange, H3Client, h3_connection
 
 SIZE = 8 << 20
@@ -24,7 +23,7 @@ def update_priority(client: H3Client, exchange: Exchange, value: str) -> None:
 
 
 async def share_at_the_end_of(client: H3Client, first: Exchange, other: Exchange) -> float:
-    """How much of `other` was there when `first` had come whole. What is there tells the order: the clock plays no part."""
+    """How much of `other` was there when `first` had come whole: the order, in which the clock plays no part."""
     seen = []
     first.done.add_done_callback(lambda _done: seen.append(len(other.body) / SIZE))
     for exchange in (first, other):
