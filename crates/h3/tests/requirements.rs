@@ -1,4 +1,5 @@
-//! Whether each MUST of RFC 9114 is quoted where it is obeyed and where it is proved: `rfc9114.txt` is the list.
+//! Whether each MUST of RFC 9114 and RFC 9204 is quoted where it is obeyed and where it is proved: `rfc9114.txt` and
+//! `rfc9204.txt` are the lists.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,7 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-const LIST: &str = include_str!("rfc9114.txt");
+/// The RFCs and their sentences.
+const LISTS: [(&str, &str); 2] = [("RFC 9114", include_str!("rfc9114.txt")), ("RFC 9204", include_str!("rfc9204.txt"))];
 
 /// A sentence and where it stands, such as "RFC 9114 section 4.2".
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,22 +17,24 @@ struct Quote {
     text: String,
 }
 
-/// The sentences of the list, each with the reason why it is not quoted, if there is one.
+/// The sentences of the lists, each with the reason why it is not quoted, if there is one.
 fn requirements() -> BTreeMap<Quote, Option<&'static str>> {
     let mut requirements = BTreeMap::new();
-    let mut section = "";
-    let mut last = None;
-    for line in LIST.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-        if let Some(name) = line.strip_prefix("== ") {
-            section = name;
-        } else if let Some(reason) = line.strip_prefix("- ") {
-            let sentence: Quote = last.take().expect("a reason follows its sentence");
-            requirements.insert(sentence, Some(reason));
-        } else {
-            let sentence = Quote { source: format!("RFC 9114 {section}"), text: line.to_owned() };
-            let earlier = requirements.insert(sentence.clone(), None);
-            assert_eq!(earlier, None, "listed twice: {sentence:?}");
-            last = Some(sentence);
+    for (rfc, list) in LISTS {
+        let mut section = "";
+        let mut last = None;
+        for line in list.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            if let Some(name) = line.strip_prefix("== ") {
+                section = name;
+            } else if let Some(reason) = line.strip_prefix("- ") {
+                let sentence: Quote = last.take().expect("a reason follows its sentence");
+                requirements.insert(sentence, Some(reason));
+            } else {
+                let sentence = Quote { source: format!("{rfc} {section}"), text: line.to_owned() };
+                let earlier = requirements.insert(sentence.clone(), None);
+                assert_eq!(earlier, None, "listed twice: {sentence:?}");
+                last = Some(sentence);
+            }
         }
     }
     requirements
@@ -46,6 +50,14 @@ struct Quoted {
 impl Quoted {
     fn here() -> Self {
         Self::read(Path::new(env!("CARGO_MANIFEST_DIR")))
+    }
+
+    /// Here and in the crate below, where most of what is said of QPACK is obeyed.
+    fn here_and_in_qpack() -> Self {
+        let (mut quoted, qpack) = (Self::here(), Self::read(&Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("qpack")));
+        quoted.at_code.extend(qpack.at_code);
+        quoted.at_tests.extend(qpack.at_tests);
+        quoted
     }
 
     fn read(package: &Path) -> Self {
@@ -109,8 +121,8 @@ fn report<'a>(problems: impl IntoIterator<Item = (&'a Quote, &'a str)>) {
 
 #[test]
 fn each_requirement_is_quoted_at_code_and_at_a_test() {
-    let (requirements, quoted) = (requirements(), Quoted::here());
-    assert!(requirements.len() > 120, "the list is whole");
+    let (requirements, quoted) = (requirements(), Quoted::here_and_in_qpack());
+    assert!(requirements.len() > 150, "the lists are whole");
     report(requirements.iter().filter_map(|(sentence, reason)| {
         match (reason, quoted.at_code.contains_key(sentence), quoted.at_tests.contains_key(sentence)) {
             (None, true, true) | (Some(_), false, _) | (Some(_), _, false) => None,
@@ -123,23 +135,20 @@ fn each_requirement_is_quoted_at_code_and_at_a_test() {
 }
 
 #[test]
-fn quoted_requirements_are_in_the_words_of_the_rfc() {
-    let (requirements, quoted) = (requirements(), Quoted::here());
+fn quoted_requirements_are_in_the_words_of_their_rfc() {
+    let (requirements, quoted) = (requirements(), Quoted::here_and_in_qpack());
     let all = quoted.at_code.keys().chain(quoted.at_tests.keys());
-    let of_this_rfc: BTreeSet<&Quote> = all.filter(|quote| quote.source.starts_with("RFC 9114 ") && has_keyword(&quote.text)).collect();
-    report(of_this_rfc.into_iter().filter(|quote| !requirements.contains_key(quote)).map(|quote| (quote, "not in the list")));
+    let is_listed = |quote: &Quote| LISTS.iter().any(|(rfc, _)| quote.source.starts_with(&format!("{rfc} ")));
+    let of_these_rfcs: BTreeSet<&Quote> = all.filter(|quote| is_listed(quote) && has_keyword(&quote.text)).collect();
+    report(of_these_rfcs.into_iter().filter(|quote| !requirements.contains_key(quote)).map(|quote| (quote, "not in the list")));
 }
 
 /// Quotes of other RFCs too, and those without a MUST. The other side of what is said of QPACK may stand in that crate.
 #[test]
 fn each_quote_stands_at_code_and_at_a_test() {
-    let quoted = Quoted::here();
-    let qpack = Quoted::read(&Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("qpack"));
-    let without = |ours: &BTreeMap<Quote, PathBuf>, here: &BTreeMap<Quote, PathBuf>, there: &BTreeMap<Quote, PathBuf>| -> Vec<Quote> {
-        ours.keys().filter(|quote| !here.contains_key(quote) && !there.contains_key(quote)).cloned().collect()
-    };
-    let only_code = without(&quoted.at_code, &quoted.at_tests, &qpack.at_tests);
-    let only_tests = without(&quoted.at_tests, &quoted.at_code, &qpack.at_code);
-    let only_code = only_code.iter().map(|quote| (quote, "at code, but at no test"));
-    report(only_code.chain(only_tests.iter().map(|quote| (quote, "at a test, but not at code"))));
+    let (here, all) = (Quoted::here(), Quoted::here_and_in_qpack());
+    let only_code = here.at_code.keys().filter(|quote| !all.at_tests.contains_key(quote));
+    let only_tests = here.at_tests.keys().filter(|quote| !all.at_code.contains_key(quote));
+    let only_code = only_code.map(|quote| (quote, "at code, but at no test"));
+    report(only_code.chain(only_tests.map(|quote| (quote, "at a test, but not at code"))));
 }
