@@ -190,7 +190,24 @@ impl Connection {
     }
 
     pub(super) fn on_readable(&mut self, transport: &mut impl Transport, id: StreamId) -> Result<(), ConnectionError> {
+        self.read(transport, id)?;
+        // What came may be what other streams have waited for.
+        while let Some(unblocked) = self.h3.poll_unblocked() {
+            self.read(transport, unblocked)?;
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, transport: &mut impl Transport, id: StreamId) -> Result<(), ConnectionError> {
         loop {
+            if self.h3.is_blocked(id) {
+                // It is not read until its field section can be decoded: the flow control window bounds what follows.
+                if let Some(code) = transport.received_reset(self.key, id) {
+                    self.h3.handle_reset(id, code)?;
+                    self.on_events(transport);
+                }
+                return Ok(());
+            }
             let room = self.requests.get(&id).map_or(READ_BYTES, |exchange| exchange.stream.inbound_room());
             if room == 0 {
                 return Ok(());
@@ -202,6 +219,10 @@ impl Connection {
                     Read::Data(data) => {
                         taken += data.len();
                         self.h3.handle_data(id, data)?;
+                        if self.h3.is_blocked(id) {
+                            self.context.stats.qpack_streams_blocked.add(1);
+                            break;
+                        }
                         continue;
                     }
                     Read::Finished => self.h3.handle_fin(id)?,
@@ -315,10 +336,7 @@ impl Connection {
                     self.on_inbound_end(stream, Err(StreamError::Reset(code)));
                 }
                 Event::StreamError { stream, code, reason, .. } => self.on_stream_error(transport, stream, code, reason),
-                Event::Unprocessed { stream } => {
-                    let reason = "the server goes away without processing the request";
-                    self.on_stream_error(transport, stream, ErrorCode::H3_REQUEST_CANCELLED, reason);
-                }
+                Event::Unprocessed { stream } => self.on_unprocessed(transport, stream),
                 Event::StopSending { stream, .. } => {
                     if let Some(exchange) = self.requests.get_mut(&stream)
                         && !exchange.sent
@@ -350,15 +368,19 @@ impl Connection {
     fn on_request(&mut self, transport: &mut impl Transport, id: StreamId, head: &h3::RequestHead, end: bool) {
         self.context.stats.requests_http3.add(1);
         let Some(parts) = fields::request(head) else {
-            self.refuse(transport, id, StatusCode::BAD_REQUEST, ErrorCode::H3_MESSAGE_ERROR);
-            return;
+            return self.refuse(transport, id, StatusCode::BAD_REQUEST, ErrorCode::H3_MESSAGE_ERROR);
+        };
+        let parts = match parts.admit() {
+            Ok(parts) => parts,
+            Err(refusal) => {
+                let code = if refusal.status == StatusCode::BAD_REQUEST { ErrorCode::H3_MESSAGE_ERROR } else { ErrorCode::H3_NO_ERROR };
+                return self.refuse(transport, id, refusal.status, code);
+            }
         };
         let stream = Stream::new(self.key, Some(id), parts.method.clone(), self.dirty.clone());
-        //= RFC 9218 section 5
-        //# The Priority HTTP header field is an end-to-end signal that indicates the endpoint's view of how HTTP responses should be
-        //# prioritized.
         let priority = fields::priority(&parts.headers).map_or(Priority::default(), |value| Priority::from_field(&value));
         let mut exchange = Exchange::new(stream.clone(), priority);
+        stream.expects_continue.set(parts.expects_continue && !end);
         let body = if end {
             exchange.received = true;
             stream.on_inbound_end(Ok(()));
@@ -369,20 +391,14 @@ impl Connection {
         self.requests.insert(id, exchange);
         transport.set_priority(self.key, id, priority);
         let peer = Peer { protocol: Protocol::Http3, remote: self.remote, secure: true, early_data: self.handshaking };
-        if self.context.is_too_early(&parts.method, &peer) {
-            // The body goes unread, which stops the stream once the answer is there.
-            return stream.respond(Response::new(StatusCode::TOO_EARLY));
-        }
         let request = Request { method: parts.method, uri: parts.uri, headers: parts.headers, peer, body };
-        self.context.handler.handle(request, Responder::http3(stream, self.context.handle.clone()));
+        self.context.dispatch(request, Responder::http3(stream, &self.context));
     }
 
     fn on_response(&mut self, transport: &mut impl Transport, id: StreamId, head: &h3::ResponseHead, end: bool) {
-        if head.is_interim() {
-            return;
-        }
         let Some(exchange) = self.requests.get_mut(&id) else { return };
         match fields::response(head) {
+            Some((status, headers)) if head.is_interim() => exchange.stream.on_interim(status, headers),
             Some((status, headers)) => exchange.stream.on_response(status, headers),
             None => return self.on_stream_error(transport, id, ErrorCode::H3_MESSAGE_ERROR, "the response cannot be represented"),
         }
@@ -409,6 +425,13 @@ impl Connection {
         self.stop(transport, id, code);
         self.abort(transport, id, code);
         self.on_inbound_end(id, Err(StreamError::Malformed(reason)));
+    }
+
+    /// The server goes away and has not processed the request.
+    fn on_unprocessed(&mut self, transport: &mut impl Transport, id: StreamId) {
+        self.stop(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
+        self.abort(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
+        self.on_inbound_end(id, Err(StreamError::Refused("it goes away (GOAWAY)".to_owned())));
     }
 
     /// Answers a request that no handler gets to see.
@@ -474,7 +497,8 @@ impl Connection {
                 Framed::Response { priority, last } => {
                     exchange.fin = last;
                     //= RFC 9218 section 8
-                    //# When used in a response, the Priority field allows the server to override the client's request.
+                    //# The absence of a priority parameter in an HTTP response indicates the server's disinterest in changing the
+                    //# client-provided value.
                     if let Some(said) = priority {
                         let priority = exchange.priority.overridden_by(&said);
                         self.set_priority(transport, id, priority);
@@ -484,9 +508,10 @@ impl Connection {
                 Framed::Abort(code) => return self.abort(transport, id, code),
             }
         }
+        // First what the heads refer to: it must not wait for flow control credit that they use up.
+        self.write_uni(transport);
         self.schedule(id);
         self.end_reading(transport, id);
-        self.write_uni(transport);
     }
 
     /// Puts the stream among those that wait for their turn to be written.
@@ -524,6 +549,8 @@ impl Connection {
     ///
     /// Called when all events and handles of a turn have been heard, so that the order among them does not matter.
     pub(super) fn write(&mut self, transport: &mut impl Transport) {
+        // First what the heads refer to: it must not wait for flow control credit that they use up.
+        self.write_uni(transport);
         while let Some(turn) = self.schedule.next() {
             let id = turn.id;
             let Some(exchange) = self.requests.get_mut(&id) else { continue };
@@ -535,6 +562,13 @@ impl Connection {
             }
             match written {
                 Write::Done if exchange.fin => {
+                    //= RFC 9114 section 4.1
+                    //# After sending a request, a client MUST close the stream for sending.
+                    //= RFC 9114 section 4.1
+                    //# Unless using the CONNECT method (see Section 4.4), clients MUST NOT make stream closure dependent on
+                    //# receiving a response to their request.
+                    //= RFC 9114 section 4.1
+                    //# After sending a final response, the server MUST close the stream for sending.
                     transport.finish(self.key, id);
                     exchange.sent = true;
                     self.unacknowledged += 1;
@@ -583,12 +617,13 @@ impl Connection {
         while let Some((kind, bytes)) = self.h3.poll_uni_write() {
             self.uni.entry(kind).or_default().queue.push_back(bytes);
         }
-        for uni in self.uni.values_mut().filter(|uni| !uni.queue.is_empty()) {
+        for (kind, uni) in self.uni.iter_mut().filter(|(_, uni)| !uni.queue.is_empty()) {
             uni.id = uni.id.or_else(|| transport.open(self.key, Dir::Uni));
             if let Some(id) = uni.id {
                 // What is left is written at the next `Writable` event.
                 transport.write(self.key, id, &mut uni.queue, usize::MAX);
             }
+            self.h3.set_uni_backlog(*kind, uni.queue.iter().map(Bytes::len).sum());
         }
     }
 }

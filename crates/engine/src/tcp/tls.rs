@@ -77,7 +77,7 @@ impl Progress {
 }
 
 enum Side {
-    Server { tls: ServerConnection, offer: RecordedOffer, takes_early_data: bool, stats: Arc<Stats> },
+    Server { tls: ServerConnection, offer: RecordedOffer, takes_early_data: bool, decided: bool, stats: Arc<Stats> },
     Client { tls: ClientConnection, early: Option<Vec<u8>> },
 }
 
@@ -96,7 +96,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
     pub(crate) async fn accept(io: T, config: Arc<ServerConfig>, stats: Arc<Stats>) -> io::Result<Self> {
         let takes_early_data = config.max_early_data_size > 0;
         let tls = ServerConnection::new(config).map_err(io::Error::other)?;
-        let mut stream = Self::new(io, Side::Server { tls, offer: RecordedOffer::default(), takes_early_data, stats });
+        let mut stream = Self::new(io, Side::Server { tls, offer: RecordedOffer::default(), takes_early_data, decided: false, stats });
         poll_fn(|cx| stream.poll_handshake(cx)).await?;
         Ok(stream)
     }
@@ -150,7 +150,6 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
 
     /// Reads what the socket has and decrypts it. Ready with 0 at the end of the stream.
     fn poll_read_tls(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let was_early = self.is_early();
         let read = match self.side.read_tls(&mut PolledRead { io: &mut self.io, cx }) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
             read => read?,
@@ -164,12 +163,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
         if read == 0 {
             self.progress.fail("the peer closed the connection");
         }
-        if let Side::Server { stats, .. } = &self.side {
-            let stats = stats.clone();
-            if !was_early && self.is_early() {
-                stats.early_data_accepted.add(1);
-            }
-        }
+        self.side.look_at_handshake();
         if self.progress.summary().is_none() && !self.side.is_handshaking() {
             self.on_handshake_done()?;
         }
@@ -178,20 +172,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
 
     fn on_handshake_done(&mut self) -> io::Result<()> {
         let summary = match &mut self.side {
-            Side::Server { tls, offer, takes_early_data, stats } => {
-                let (offered, accepted) = (offer.offered(), tls.early_data().is_some());
-                let summary = TlsSummary::new(tls, offered.then_some(accepted));
-                ServerHandshake {
-                    resumed: summary.resumed,
-                    early_data_offered: offered,
-                    early_data_accepted: accepted,
-                    takes_early_data: *takes_early_data,
-                }
-                .count(stats);
-                if summary.resumed {
-                    stats.tcp_resumed.add(1);
-                }
-                summary
+            Side::Server { tls, offer, .. } => {
+                let accepted = tls.early_data().is_some();
+                TlsSummary::new(tls, offer.offered().then_some(accepted))
             }
             Side::Client { tls, early } => {
                 let sent = early.take();
@@ -325,6 +308,17 @@ impl<T> Drop for TlsStream<T> {
 
 /// What both kinds of connection of the library can do.
 impl Side {
+    /// Looks, until it is decided, at what TLS makes of the session and of early data.
+    fn look_at_handshake(&mut self) {
+        if let Self::Server { tls, offer, takes_early_data, decided: decided @ false, stats } = self {
+            let accepted = tls.early_data().is_some();
+            if let Some(handshake) = ServerHandshake::new(tls, offer.offered(), accepted, *takes_early_data) {
+                *decided = true;
+                handshake.count(&stats.tcp_resumed, stats);
+            }
+        }
+    }
+
     /// `None` when there is nothing to read yet, and 0 bytes at the end.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         let mut reader = match self {

@@ -7,9 +7,9 @@ mod sessions;
 use std::sync::Arc;
 
 use aws_lc_rs::digest;
-use rustls::KeyLog;
 use rustls::crypto::{CryptoProvider, aws_lc_rs as provider_crate};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{HandshakeKind, KeyLog};
 
 pub(crate) use client_hello::{EarlyDataOffer, RecordedOffer};
 pub(crate) use client_sessions::ClientSessions;
@@ -17,7 +17,7 @@ use sessions::Scope;
 pub use sessions::{SessionLimits, Sessions};
 
 use crate::config::{Config, EarlyData};
-use crate::stats::Stats;
+use crate::stats::{Counter, Stats};
 
 /// Bytes of early data that a TCP connection may send. Held until the protocol above reads them, which it does at once, so that
 /// this much at the most waits.
@@ -90,8 +90,11 @@ impl Identity {
         //# If 0-RTT data is accepted by the server, the server MUST NOT reduce any limits or alter any values that might be violated by
         //# the client with its 0-RTT data.
         //= RFC 9114 section 7.2.4.2
-        //# If a server accepts 0-RTT data, its SETTINGS frame MUST NOT reduce any limits or alter any values that might be violated by
-        //# the client with its 0-RTT data.
+        //# If 0-RTT data is accepted by the server, its SETTINGS frame MUST NOT reduce any limits or alter any values that
+        //# might be violated by the client with its 0-RTT data.
+        //= RFC 9114 section 7.2.4.2
+        //# If the server cannot determine that the settings remembered by a client are compatible with its current
+        //# settings, it MUST NOT accept 0-RTT data.
         // A listener with other limits does not know the session.
         let limits = format!("quic {:?} {}", config.transport, config.field_section_bytes);
         tls.session_storage = self.sessions.view(self.scope(&limits));
@@ -111,23 +114,35 @@ impl Identity {
     }
 }
 
-/// A handshake of ours that is done.
+/// What a server made of a ClientHello.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServerHandshake {
     pub(crate) resumed: bool,
-    pub(crate) early_data_offered: bool,
-    pub(crate) early_data_accepted: bool,
+    early_data_offered: bool,
+    early_data_accepted: bool,
     /// Whether early data is ever taken here.
-    pub(crate) takes_early_data: bool,
+    takes_early_data: bool,
 }
 
 impl ServerHandshake {
-    /// Counts why early data was refused. What is accepted is counted at that moment, for its handshake may never be done.
-    pub(crate) fn count(self, stats: &Stats) {
-        if !self.early_data_offered || self.early_data_accepted {
-            return;
+    /// `None` until a ClientHello is answered, other than with the wish for another one.
+    pub(crate) fn new(tls: &rustls::CommonState, offered: bool, accepted: bool, takes_early_data: bool) -> Option<Self> {
+        let resumed = match tls.handshake_kind() {
+            Some(HandshakeKind::Resumed) => true,
+            Some(HandshakeKind::Full) => false,
+            Some(HandshakeKind::FullWithHelloRetryRequest) if !tls.is_handshaking() => false,
+            Some(HandshakeKind::FullWithHelloRetryRequest) | None => return None,
+        };
+        Some(Self { resumed, early_data_offered: offered, early_data_accepted: accepted, takes_early_data })
+    }
+
+    pub(crate) fn count(self, resumed: &Counter, stats: &Stats) {
+        if self.resumed {
+            resumed.add(1);
         }
         let counter = match self {
+            Self { early_data_accepted: true, .. } => &stats.early_data_accepted,
+            Self { early_data_offered: false, .. } => return,
             Self { takes_early_data: false, .. } => &stats.early_data_refused_off,
             // A replayed first flight ends here.
             Self { resumed: false, .. } => &stats.early_data_refused_no_session,
@@ -153,7 +168,7 @@ pub struct TlsSummary {
 impl TlsSummary {
     pub(crate) fn new(tls: &rustls::CommonState, early_data_accepted: Option<bool>) -> Self {
         Self {
-            resumed: tls.handshake_kind() == Some(rustls::HandshakeKind::Resumed),
+            resumed: tls.handshake_kind() == Some(HandshakeKind::Resumed),
             early_data_accepted,
             cipher_suite: tls.negotiated_cipher_suite().map(|suite| suite.suite()),
             key_exchange: tls.negotiated_key_exchange_group().map(rustls::crypto::SupportedKxGroup::name),
@@ -164,4 +179,33 @@ impl TlsSummary {
 /// The cryptography of all TLS here: aws-lc-rs, post-quantum key exchange preferred.
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(provider_crate::default_provider())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn identity(sessions: &Arc<Sessions>) -> Identity {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+        Identity::new(vec![CertificateDer::from(made.cert)], key).unwrap().with_sessions(sessions.clone())
+    }
+
+    #[test]
+    fn ticket_works_only_for_the_certificate_transport_and_limits_it_was_given_by() {
+        let sessions = Sessions::new(SessionLimits::default());
+        let (here, there) = (identity(&sessions), identity(&sessions));
+        let config = Config::default();
+        let mut other_limits = Config::default();
+        other_limits.transport.idle_timeout = Duration::from_secs(1);
+        let store = |tls: Arc<rustls::ServerConfig>| tls.session_storage.clone();
+        assert!(store(here.quic(&config)).put(vec![1; 32], vec![7; 100]));
+        for elsewhere in [here.tcp(&config), here.quic(&other_limits), there.quic(&config), there.tcp(&config)] {
+            assert_eq!(store(elsewhere).take(&[1; 32]), None);
+        }
+        // Another worker.
+        assert_eq!(store(here.clone().quic(&config)).take(&[1; 32]), Some(vec![7; 100]));
+    }
 }

@@ -5,6 +5,8 @@
 
 mod congestion;
 mod connection_id;
+#[cfg(test)]
+mod contract;
 mod quinn;
 mod session;
 
@@ -125,7 +127,7 @@ pub(crate) enum Write {
     Stopped,
 }
 
-/// One QUIC endpoint. See the module's documentation for the order of calls.
+/// One QUIC endpoint. See the module's documentation for the order of calls; what each call has to do is tested by `contract`.
 pub(crate) trait Transport {
     fn handle_datagram(&mut self, now: Instant, datagram: Datagram);
     fn handle_timeout(&mut self, now: Instant);
@@ -139,7 +141,7 @@ pub(crate) trait Transport {
     fn wants_to_send(&self) -> bool;
 
     fn connect(&mut self, now: Instant, remote: SocketAddr, server_name: &str, tls: &ClientTls) -> Result<ConnectionKey, String>;
-    /// Takes no new connection from here on.
+    /// Takes no new connection from here on; whoever asks for one is told so.
     fn refuse_new(&mut self);
     fn close(&mut self, now: Instant, key: ConnectionKey, code: u64, reason: &str);
 
@@ -152,6 +154,8 @@ pub(crate) trait Transport {
 
     fn open(&mut self, key: ConnectionKey, dir: Dir) -> Option<StreamId>;
     fn read(&mut self, key: ConnectionKey, stream: StreamId) -> Read;
+    /// The code of a reset that has arrived, without reading what came before. It is told once, here or by a read.
+    fn received_reset(&mut self, key: ConnectionKey, stream: StreamId) -> Option<u64>;
     /// Writes at most `limit` bytes from the front of `chunks`, which keeps what was not taken.
     fn write(&mut self, key: ConnectionKey, stream: StreamId, chunks: &mut VecDeque<Bytes>, limit: usize) -> Write;
     /// How what is written on a request's stream stands to what is written on others: all bytes of a more urgent level leave before

@@ -25,7 +25,6 @@ use crate::client::StatsSink;
 use crate::config::{Congestion, TransportLimits};
 use crate::qlog::{Qlog, Trace, Vantage};
 use crate::stats::Stats;
-use crate::tls::TlsSummary;
 
 /// RFC 9000, section 15.
 const VERSION_1: u32 = 1;
@@ -155,6 +154,9 @@ fn transport_config(limits: &TransportLimits, congestion: Arc<dyn ControllerFact
     let mut config = TransportConfig::default();
     config
         .max_concurrent_bidi_streams(number("concurrent streams", limits.concurrent_streams.into())?)
+        //= RFC 9114 section 6.2
+        //# Therefore, the transport parameters sent by both clients and servers MUST allow the peer to create at least
+        //# three unidirectional streams.
         // The control stream and two QPACK streams, and room for reserved and unknown types.
         .max_concurrent_uni_streams(VarInt::from_u32(8))
         .stream_receive_window(number("the stream window", limits.stream_window_bytes)?)
@@ -188,6 +190,7 @@ pub(crate) struct Quinn {
     handshakes: usize,
     max_handshakes: usize,
     max_connections: usize,
+    is_refusing: bool,
     max_send_window: u64,
     stats: Arc<Stats>,
     scratch: Vec<u8>,
@@ -205,8 +208,8 @@ struct Connection {
     trains: u32,
     /// Counted among the open handshakes.
     handshaking: bool,
-    /// Early data is accepted or, on a connection that this side opened, sent.
-    early_data: bool,
+    /// What becomes of early data is known.
+    decided: bool,
     trace: Option<Trace>,
     closed: bool,
     observer: Option<StatsSink>,
@@ -235,6 +238,7 @@ impl Quinn {
             handshakes: 0,
             max_handshakes: config.max_handshakes,
             max_connections: config.max_connections,
+            is_refusing: false,
             max_send_window: config.max_send_window,
             stats,
             scratch: Vec::new(),
@@ -279,7 +283,7 @@ impl Quinn {
             sending: false,
             trains: 0,
             handshaking: accepted,
-            early_data: false,
+            decided: false,
             trace,
             closed: false,
             observer: None,
@@ -290,7 +294,7 @@ impl Quinn {
     fn accept(&mut self, now: Instant, incoming: quinn_proto::Incoming) {
         let remote = incoming.remote_address();
         self.scratch.clear();
-        if self.endpoint.open_connections() >= self.max_connections {
+        if self.is_refusing || self.endpoint.open_connections() >= self.max_connections {
             self.stats.quic_refused.add(1);
             let transmit = self.endpoint.refuse(incoming, &mut self.scratch);
             return self.answer(transmit);
@@ -348,16 +352,11 @@ impl Quinn {
             }
         }
         connection.open_send_window(*max_send_window, 0);
-        if !connection.early_data && connection.inner.has_0rtt() {
-            connection.early_data = true;
-            if connection.inner.side().is_server() {
-                stats.early_data_accepted.add(1);
-            } else {
-                events.push_back((key, Event::EarlyData));
-            }
+        if !connection.decided {
+            connection.look_at_handshake(events, stats);
         }
         while let Some(event) = connection.inner.poll() {
-            connection.translate(now, event, events, stats);
+            connection.translate(now, event, events);
         }
         if connection.handshaking && (drained || connection.closed || !connection.inner.is_handshaking()) {
             connection.handshaking = false;
@@ -386,18 +385,20 @@ impl Connection {
         self.inner.set_send_window(in_flight.saturating_add(UNSENT_BYTES + lead).min(max));
     }
 
-    /// How the handshake, which is done now, went.
-    fn on_connected(&self, stats: &Stats) -> Option<TlsSummary> {
-        let handshake = self.inner.crypto_session().handshake_data()?;
-        match *handshake.downcast::<Handshake>().ok()? {
-            Handshake::Client(summary) => Some(summary),
-            Handshake::Server(handshake) => {
-                handshake.count(stats);
-                if handshake.resumed {
-                    stats.quic_resumed.add(1);
-                }
-                None
+    fn handshake(&self) -> Option<Handshake> {
+        self.inner.crypto_session().handshake_data()?.downcast().ok().map(|handshake| *handshake)
+    }
+
+    /// Looks, until it is decided, at what TLS makes of the session and of early data.
+    fn look_at_handshake(&mut self, events: &mut VecDeque<(ConnectionKey, Event)>, stats: &Stats) {
+        if self.inner.side().is_client() {
+            self.decided = true;
+            if self.inner.has_0rtt() {
+                events.push_back((self.key, Event::EarlyData));
             }
+        } else if let Some(Handshake::Server(handshake)) = self.handshake() {
+            self.decided = true;
+            handshake.count(&stats.quic_resumed, stats);
         }
     }
 
@@ -415,10 +416,13 @@ impl Connection {
         }
     }
 
-    fn translate(&mut self, now: Instant, event: quinn_proto::Event, events: &mut VecDeque<(ConnectionKey, Event)>, stats: &Stats) {
+    fn translate(&mut self, now: Instant, event: quinn_proto::Event, events: &mut VecDeque<(ConnectionKey, Event)>) {
         let key = self.key;
         if let quinn_proto::Event::Connected = event {
-            let tls = self.on_connected(stats);
+            let tls = match self.handshake() {
+                Some(Handshake::Client(summary)) => Some(summary),
+                Some(Handshake::Server(_)) | None => None,
+            };
             return events.push_back((key, Event::Connected { handshake: now.saturating_duration_since(self.began), tls }));
         }
         let mut push = |event| events.push_back((key, event));
@@ -559,7 +563,8 @@ impl Transport for Quinn {
     }
 
     fn refuse_new(&mut self) {
-        self.endpoint.set_server_config(None);
+        // Without a configuration the library would be silent, and clients would wait for their time-outs.
+        self.is_refusing = true;
     }
 
     fn close(&mut self, now: Instant, key: ConnectionKey, code: u64, reason: &str) {
@@ -627,6 +632,13 @@ impl Transport for Quinn {
             self.touch(key);
         }
         read
+    }
+
+    fn received_reset(&mut self, key: ConnectionKey, stream: StreamId) -> Option<u64> {
+        let code = self.connection(key)?.inner.recv_stream(to_quinn(stream)).received_reset().ok()??;
+        // The stream's place may go to another one.
+        self.touch(key);
+        Some(code.into_inner())
     }
 
     fn write(&mut self, key: ConnectionKey, stream: StreamId, chunks: &mut VecDeque<Bytes>, mut limit: usize) -> Write {

@@ -112,22 +112,18 @@ impl crypto::Session for Session {
         initial_keys(&self.initial, dst_cid, side)
     }
 
+    /// A server's is there as soon as it is decided: the client may never complete the handshake.
     fn handshake_data(&self) -> Option<Box<dyn Any>> {
-        if self.tls.is_handshaking() {
-            return None;
-        }
         let tls: &CommonState = &self.tls;
         let handshake = match (&self.side, &self.tls) {
-            (SessionSide::Server { offer, takes_early_data }, _) => Handshake::Server(ServerHandshake {
-                resumed: TlsSummary::new(tls, None).resumed,
-                early_data_offered: offer.offered(),
-                early_data_accepted: self.tls.zero_rtt_keys().is_some(),
-                takes_early_data: *takes_early_data,
-            }),
-            (SessionSide::Client { early_data }, quic::Connection::Client(client)) => {
+            (SessionSide::Server { offer, takes_early_data }, _) => {
+                let accepted = self.tls.zero_rtt_keys().is_some();
+                Handshake::Server(ServerHandshake::new(tls, offer.offered(), accepted, *takes_early_data)?)
+            }
+            (SessionSide::Client { early_data }, quic::Connection::Client(client)) if !tls.is_handshaking() => {
                 Handshake::Client(TlsSummary::new(tls, early_data.then(|| client.is_early_data_accepted())))
             }
-            (SessionSide::Client { .. }, quic::Connection::Server(_)) => return None,
+            (SessionSide::Client { .. }, _) => return None,
         };
         Some(Box::new(handshake))
     }

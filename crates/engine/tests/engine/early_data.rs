@@ -155,6 +155,8 @@ fn refused_early_data_is_sent_again_after_the_handshake() {
     }
 }
 
+//= RFC 9114 section 10.9
+//# The anti-replay mitigations in [HTTP-REPLAY] MUST be applied when using HTTP/3 with 0-RTT.
 #[test]
 fn session_serves_one_connection() {
     for protocol in PROTOCOLS {
