@@ -18,6 +18,7 @@ const READ: usize = 64 * 1024;
 
 fn drain(connection: &mut Connection) {
     while connection.poll_event().is_some() {}
+    while connection.poll_uni_write().is_some() {}
 }
 
 /// The most that is held while the peer's bytes are taken as the engine does, those bytes themselves not counted.

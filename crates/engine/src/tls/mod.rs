@@ -90,8 +90,11 @@ impl Identity {
         //# If 0-RTT data is accepted by the server, the server MUST NOT reduce any limits or alter any values that might be violated by
         //# the client with its 0-RTT data.
         //= RFC 9114 section 7.2.4.2
-        //# If a server accepts 0-RTT data, its SETTINGS frame MUST NOT reduce any limits or alter any values that might be violated by
-        //# the client with its 0-RTT data.
+        //# If 0-RTT data is accepted by the server, its SETTINGS frame MUST NOT reduce any limits or alter any values that
+        //# might be violated by the client with its 0-RTT data.
+        //= RFC 9114 section 7.2.4.2
+        //# If the server cannot determine that the settings remembered by a client are compatible with its current
+        //# settings, it MUST NOT accept 0-RTT data.
         // A listener with other limits does not know the session.
         let limits = format!("quic {:?} {}", config.transport, config.field_section_bytes);
         tls.session_storage = self.sessions.view(self.scope(&limits));
