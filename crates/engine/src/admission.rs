@@ -214,5 +214,6 @@ fn join_cookies(headers: &mut HeaderMap) {
 }
 
 #[cfg(test)]
-#[path = "admission/tests.rs"]
+mod desync;
+#[cfg(test)]
 mod tests;
