@@ -80,7 +80,8 @@ impl Quoted {
         let mut quoted = Self::default();
         for path in files(&package.join("src"), "rs") {
             let text = read(&path);
-            let (code, tests) = text.split_once("#[cfg(test)]\nmod tests").unwrap_or((&text, ""));
+            let is_test = path.ends_with("tests.rs");
+            let (code, tests) = if is_test { ("", &*text) } else { text.split_once("#[cfg(test)]\nmod tests").unwrap_or((&text, "")) };
             quoted.at_code.extend(quotes(code));
             quoted.at_tests.extend(quotes(tests));
         }

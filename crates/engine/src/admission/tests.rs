@@ -116,6 +116,10 @@ fn expectation_other_than_continue_fails() {
     assert!(!old.admit().unwrap().expects_continue);
 }
 
+//= RFC 9114 section 4.2.1
+//# If a decompressed field section contains multiple cookie field lines, these MUST be concatenated into a single byte string
+//# using the two-byte delimiter of "; " (ASCII 0x3b, 0x20) before being passed into a context other than HTTP/2 or HTTP/3,
+//# such as an HTTP/1.1 connection, or a generic HTTP server application.
 #[test]
 fn cookie_crumbs_become_one_line() {
     let crumbs = &[("cookie", "a=1"), ("x-a", "b"), ("cookie", "b=2; c=3"), ("cookie", "d=4")];
