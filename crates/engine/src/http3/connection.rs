@@ -549,6 +549,8 @@ impl Connection {
     ///
     /// Called when all events and handles of a turn have been heard, so that the order among them does not matter.
     pub(super) fn write(&mut self, transport: &mut impl Transport) {
+        // First what the heads refer to: it must not wait for flow control credit that they use up.
+        self.write_uni(transport);
         while let Some(turn) = self.schedule.next() {
             let id = turn.id;
             let Some(exchange) = self.requests.get_mut(&id) else { continue };

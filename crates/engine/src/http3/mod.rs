@@ -16,6 +16,8 @@ use http::HeaderValue;
 use pronghorn_h3::{ConnectionError, ErrorCode};
 
 pub(crate) use client::{Client, ClientConnection, StatsProbe};
+#[cfg(test)]
+pub(crate) use fields::request as request_head;
 pub(crate) use stream::Stream;
 pub use stream::StreamError;
 

@@ -162,9 +162,9 @@ impl RequestStream {
         }
     }
 
-    /// Whether the transport has no more use for the stream, so that its state can go.
+    /// Whether the transport has no more use for the stream, so that its state can go. A blocked one has yet to be told.
     pub(super) const fn is_done(&self) -> bool {
-        self.is_receiving_done && self.is_sending_done
+        self.is_receiving_done && self.is_sending_done && self.blocked.is_none()
     }
 
     /// Gives the message up with an error of the stream.
