@@ -146,7 +146,7 @@ fn stall_of_the_server_shows_in_the_percentiles_at_a_fixed_rate() {
         // At 1,000 requests a second half a second of silence is a quarter of two seconds' requests.
         let mut bench = Bench::new(protocol, Config::default(), stalls_at(500, stall));
         (bench.plan.requests, bench.plan.rate) = (Some(2_000), Some(1_000.0));
-        let fixed = bench.run(MILLISECOND / 4).unwrap();
+        let fixed = bench.run(MILLISECOND / 2).unwrap();
         assert_eq!(fixed.requests.status.successful, 2_000, "{protocol}");
         let latency = fixed.latency_us.response;
         // A request that was due in the middle of the stall waited for half of it, whether it could be sent or not.
@@ -157,7 +157,7 @@ fn stall_of_the_server_shows_in_the_percentiles_at_a_fixed_rate() {
         // As fast as the server answers, one request alone has seen it.
         let mut bench = Bench::new(protocol, Config::default(), stalls_at(500, stall));
         bench.plan.requests = Some(2_000);
-        let closed = bench.run(MILLISECOND / 4).unwrap();
+        let closed = bench.run(MILLISECOND / 2).unwrap();
         let latency = closed.latency_us.response;
         assert!(latency.p99 < 50_000.0 && latency.max >= 500_000.0, "{protocol}: {latency:?}");
     }
