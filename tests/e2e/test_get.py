@@ -6,6 +6,8 @@ import json
 import re
 import socket
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +22,8 @@ OUTPUT = 73
 TIMED_OUT = 75
 PROTOCOL = 76
 USAGE = 2
+
+AIOQUIC_SERVER = Path(__file__).parents[1] / "clients" / "aioquic" / "server.py"
 
 GO_PROTOCOL = {"1.1": "HTTP/1.1", "2": "HTTP/2.0", "3": "HTTP/3.0"}
 
@@ -117,6 +121,9 @@ def test_connect_to_leaves_the_name_and_changes_the_address(get, peer, version):
     assert seen["host"] == f"localhost:{peer.port + 1}"
 
 
+# //= RFC 9114 section 3.1
+# //# If the certificate cannot be verified with respect to the URI's origin server, the client MUST NOT consider
+# //# the server authoritative for that origin.
 def test_unknown_authority_is_refused_unless_told_otherwise(get, peer, version):
     done = get("--http", version, f"{peer.origin}/request", trust=(), code=PROTOCOL)
     assert b"--no-verify" in done.stderr
@@ -124,6 +131,9 @@ def test_unknown_authority_is_refused_unless_told_otherwise(get, peer, version):
     assert get("--http", version, f"{peer.origin}/request", trust=("--no-verify",)).stdout
 
 
+# //= RFC 9114 section 3.1
+# //# Upon receiving a server certificate in the TLS handshake, the client MUST verify that the certificate is an
+# //# acceptable match for the URI's origin server using the process described in Section 4.3.4 of [HTTP].
 def test_name_that_the_certificate_lacks_is_refused(get, peer, version):
     arguments = ["--http", version, "--connect-to", f"127.0.0.1:{peer.port}"]
     get(*arguments, "https://other.test/request", code=PROTOCOL)
@@ -132,6 +142,12 @@ def test_name_that_the_certificate_lacks_is_refused(get, peer, version):
 def test_body_cut_short_is_an_error_and_leaves_no_file(get, peer, version, tmp_path):
     get("--http", version, "-o", tmp_path / "out", f"{peer.origin}/cut", code=PROTOCOL)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_request_that_the_server_goes_away_from_is_known_as_not_taken(get, start, identity):
+    server = start([sys.executable, AIOQUIC_SERVER, "--cert", identity.cert, "--key", identity.key])
+    done = get("--http", "3", f"{server.origin}/go-away", code=PROTOCOL)
+    assert "did not take the request" in done.stderr.decode()
 
 
 @pytest.mark.parametrize("version", ["1.1", "2"])

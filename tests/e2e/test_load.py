@@ -9,6 +9,7 @@ import socket
 import subprocess
 
 import pytest
+
 from harness.counting_server import ANSWER, CountingServer
 from harness.process import Process
 from harness.server import REPOSITORY, Server, pronghorn, quic_go_server, serve_command

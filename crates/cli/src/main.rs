@@ -16,6 +16,7 @@ macro_rules! tell {
 mod client_tls;
 mod failure;
 mod get;
+mod key_log;
 mod link;
 mod load;
 mod load_table;

@@ -1,5 +1,9 @@
 //! HTTP/1.1 towards clients, by hyper.
 
+mod chunked;
+mod head;
+mod wire;
+
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::mem::MaybeUninit;
@@ -9,18 +13,20 @@ use std::task::{Context as TaskContext, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::TRAILER;
-use http::{HeaderValue, Method, StatusCode, Uri};
+use http::header::{CONNECTION, TRAILER};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::Service;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use self::wire::{Shared, Wire};
+use crate::admission::Head;
 use crate::context::Context;
-use crate::message::Peer;
+use crate::message::Protocol;
 use crate::runtime::HyperTimer;
-use crate::tcp::{Activity, ExchangeGuard, Outcome, Watchdog};
+use crate::tcp::{Activity, Connected, ExchangeGuard, Outcome, Watchdog};
 use crate::{Body, BodyError, Incoming, Request, Responder, Response};
 
 /// How long a client may go on sending after an answer that came before its request's end.
@@ -28,19 +34,22 @@ const LINGER: Duration = Duration::from_secs(5);
 const LINGER_BUFFER: usize = 16 << 10;
 
 /// Serves one connection until it ends.
-pub(crate) async fn serve<T>(io: T, peer: Peer, alt_svc: Option<HeaderValue>, activity: Rc<Activity>, context: Rc<Context>) -> Outcome
+pub(crate) async fn serve<T>(io: T, peer: Connected, alt_svc: Option<HeaderValue>, activity: Rc<Activity>, context: Rc<Context>) -> Outcome
 where
     T: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     let unread = Rc::<Cell<bool>>::default();
-    let service = Requests { peer, alt_svc, activity: activity.clone(), unread: unread.clone(), context: context.clone() };
+    let head_bytes = context.config.field_section_bytes as usize;
+    let (wire, shared) = Wire::new(io, head_bytes);
+    let service =
+        Requests { peer, alt_svc, activity: activity.clone(), unread: unread.clone(), wire: shared.clone(), context: context.clone() };
     let mut connection = http1::Builder::new()
         .timer(HyperTimer(context.handle.timers().clone()))
         // Runs between requests too, so it is the idle timeout as well.
         .header_read_timeout(context.config.idle_timeout)
-        .max_header_size(context.config.field_section_bytes as usize)
+        .max_header_size(head_bytes)
         .half_close(false)
-        .serve_connection(TokioIo::new(io), service);
+        .serve_connection(TokioIo::new(wire), service);
     let mut watchdog = Watchdog::new(activity, &context);
     let mut shutdown = context.shutdown.subscribe();
     let mut finishing = false;
@@ -51,14 +60,22 @@ where
         }
         match connection.poll_without_shutdown(cx) {
             Poll::Ready(Err(error)) if error.is_timeout() => Poll::Ready(Outcome::TimedOut),
-            Poll::Ready(Err(error)) if error.is_parse() || error.is_user() => Poll::Ready(Outcome::ProtocolError),
+            Poll::Ready(Err(error)) if error.is_parse() => {
+                context.stats.requests_refused.add(1);
+                Poll::Ready(Outcome::ProtocolError)
+            }
+            Poll::Ready(_) if shared.has_refused() => {
+                context.stats.requests_refused.add(1);
+                Poll::Ready(Outcome::ProtocolError)
+            }
+            Poll::Ready(Err(error)) if error.is_user() => Poll::Ready(Outcome::ProtocolError),
             // Other errors say that the peer left, in mid-message or between two.
             Poll::Ready(_) => Poll::Ready(Outcome::Done),
             Poll::Pending => watchdog.poll(cx).map(|()| Outcome::TimedOut),
         }
     })
     .await;
-    close(connection.into_parts().io.into_inner(), unread.get(), &context).await;
+    close(connection.into_parts().io.into_inner().into_inner(), unread.get(), &context).await;
     outcome
 }
 
@@ -94,11 +111,12 @@ async fn close<T: AsyncRead + AsyncWrite + Unpin>(mut io: T, unread: bool, conte
 }
 
 struct Requests {
-    peer: Peer,
+    peer: Connected,
     alt_svc: Option<HeaderValue>,
     activity: Rc<Activity>,
     /// Set when a request's content was given up before its end.
     unread: Rc<Cell<bool>>,
+    wire: Rc<Shared>,
     context: Rc<Context>,
 }
 
@@ -110,7 +128,7 @@ impl Service<hyper::Request<hyper::body::Incoming>> for Requests {
     fn call(&self, request: hyper::Request<hyper::body::Incoming>) -> Answer {
         let (head, body) = request.into_parts();
         self.context.stats.requests_http1.add(1);
-        let exchange = Rc::new(Http1Exchange::default());
+        let exchange = Rc::new(Http1Exchange::new(head.version, self.wire.clone()));
         let guard = self.activity.begin_exchange();
         let answer = Answer {
             exchange: exchange.clone(),
@@ -120,22 +138,27 @@ impl Service<hyper::Request<hyper::body::Incoming>> for Requests {
             context: self.context.clone(),
         };
         let body = Incoming::http1(body, Some(Http1Server { unread: self.unread.clone(), guard }));
-        if !is_target(&head.method, &head.uri) {
-            self.context.stats.requests_refused.add(1);
-            exchange.respond(Response::new(StatusCode::BAD_REQUEST));
-            return answer;
+        let peer = self.peer.now();
+        let head = Head {
+            protocol: Protocol::Http1,
+            version: head.version,
+            secure: peer.secure,
+            method: head.method,
+            uri: head.uri,
+            headers: head.headers,
+        };
+        match head.admit() {
+            Ok(admitted) => {
+                let request = Request { method: admitted.method, uri: admitted.uri, headers: admitted.headers, peer, body };
+                self.context.dispatch(request, Responder::http1(exchange, &self.context));
+            }
+            Err(refusal) => {
+                self.context.stats.requests_refused.add(1);
+                // What is wrong with one head is a reason not to trust where the next one begins.
+                exchange.respond(Response::new(refusal.status).with_header(CONNECTION, HeaderValue::from_static("close")));
+            }
         }
-        let request = Request { method: head.method, uri: head.uri, headers: head.headers, peer: self.peer, body };
-        self.context.handler.handle(request, Responder::http1(exchange, self.context.handle.clone()));
         answer
-    }
-}
-
-/// Whether the target has a form that its method allows (RFC 9112, section 3.2): the library also takes a host for a path.
-fn is_target(method: &Method, uri: &Uri) -> bool {
-    match uri.path_and_query() {
-        None => method == Method::CONNECT,
-        Some(target) => target.as_str().starts_with('/') || (target == "*" && method == Method::OPTIONS),
     }
 }
 
@@ -147,8 +170,9 @@ pub(crate) struct Http1Server {
 }
 
 /// Where the handler leaves its response for the connection.
-#[derive(Default)]
 pub(crate) struct Http1Exchange {
+    version: Version,
+    wire: Rc<Shared>,
     response: RefCell<Option<Response>>,
     connection: RefCell<Option<Waker>>,
     closed: Cell<bool>,
@@ -156,6 +180,21 @@ pub(crate) struct Http1Exchange {
 }
 
 impl Http1Exchange {
+    fn new(version: Version, wire: Rc<Shared>) -> Self {
+        let (response, connection, closed, handler) = Default::default();
+        Self { version, wire, response, connection, closed, handler }
+    }
+
+    pub(crate) fn inform(&self, status: StatusCode, headers: &HeaderMap) {
+        //= RFC 9110 section 15.2
+        //# Since HTTP/1.0 did not define any 1xx status codes, a server MUST NOT send a 1xx response to an HTTP/1.0 client.
+        if self.closed.get() || self.version < Version::HTTP_11 {
+            return;
+        }
+        self.wire.inform(status, headers);
+        wake(&self.connection);
+    }
+
     pub(crate) fn respond(&self, response: Response) {
         if self.closed.get() {
             return;
@@ -194,8 +233,9 @@ impl Future for Answer {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
+        *this.exchange.connection.borrow_mut() = Some(cx.waker().clone());
+        ready!(this.exchange.wire.poll_informed(cx));
         let Some(mut response) = this.exchange.response.borrow_mut().take() else {
-            *this.exchange.connection.borrow_mut() = Some(cx.waker().clone());
             return Poll::Pending;
         };
         this.context.prepare(&this.method, this.alt_svc.as_ref(), &mut response);

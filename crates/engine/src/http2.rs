@@ -2,6 +2,7 @@
 
 mod linger;
 
+use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
@@ -10,19 +11,20 @@ use std::task::{Context as TaskContext, Poll, ready};
 use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, SendStream};
-use http::{HeaderValue, Method};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body::Body as _;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::context::Context;
-use crate::message::Peer;
-use crate::tcp::{Activity, ExchangeGuard, Outcome, Watchdog};
+use crate::admission::Head;
+use crate::context::{Context, remove_connection_fields};
+use crate::message::{Peer, Protocol};
+use crate::tcp::{Activity, Connected, ExchangeGuard, Outcome, Watchdog};
 use crate::{Body, Incoming, Request, Responder, Response};
 
 pub(crate) use linger::Http2Server;
 
 /// Serves one connection until it ends.
-pub(crate) async fn serve<T>(io: T, peer: Peer, alt_svc: Option<HeaderValue>, activity: Rc<Activity>, context: Rc<Context>) -> Outcome
+pub(crate) async fn serve<T>(io: T, peer: Connected, alt_svc: Option<HeaderValue>, activity: Rc<Activity>, context: Rc<Context>) -> Outcome
 where
     T: AsyncRead + AsyncWrite + Unpin + 'static,
 {
@@ -64,13 +66,13 @@ where
         match accepted {
             Ok(Some(Ok((request, respond)))) => {
                 let exchange = Http2Exchange {
-                    respond,
+                    answer: Rc::new(Answer { respond: RefCell::new(respond), is_final: Cell::default() }),
                     method: request.method().clone(),
                     alt_svc: alt_svc.clone(),
                     guard: activity.begin_exchange(),
                     context: context.clone(),
                 };
-                dispatch(request, exchange, peer);
+                dispatch(request, exchange, peer.now());
             }
             Ok(Some(Err(error))) => return outcome(&error),
             Ok(None) => return end,
@@ -91,23 +93,57 @@ fn dispatch(request: http::Request<h2::RecvStream>, exchange: Http2Exchange, pee
     let (head, body) = request.into_parts();
     let context = exchange.context.clone();
     context.stats.requests_http2.add(1);
-    let request = Request {
+    let head = Head {
+        protocol: Protocol::Http2,
+        version: head.version,
+        secure: peer.secure,
         method: head.method,
         uri: head.uri,
         headers: head.headers,
-        peer,
-        body: Incoming::http2(body, Some(Http2Server { guard: exchange.guard.clone(), handle: context.handle.clone() })),
     };
-    context.handler.handle(request, Responder::http2(exchange, context.handle.clone()));
+    match head.admit() {
+        Ok(admitted) => {
+            let expectation = admitted.expects_continue.then(|| exchange.answer.clone());
+            let server = Http2Server { guard: exchange.guard.clone(), handle: context.handle.clone(), expectation };
+            let body = Incoming::http2(body, Some(server));
+            let request = Request { method: admitted.method, uri: admitted.uri, headers: admitted.headers, peer, body };
+            context.dispatch(request, Responder::http2(exchange, &context));
+        }
+        Err(refusal) => {
+            context.stats.requests_refused.add(1);
+            exchange.respond(Response::new(refusal.status));
+        }
+    }
 }
 
 fn outcome(error: &h2::Error) -> Outcome {
     if error.is_io() || error.reason() == Some(Reason::NO_ERROR) { Outcome::Done } else { Outcome::ProtocolError }
 }
 
+/// The stream of a request on which its responses are sent.
+pub(crate) struct Answer {
+    respond: RefCell<SendResponse<Bytes>>,
+    /// The final response has begun: no interim one may follow.
+    is_final: Cell<bool>,
+}
+
+impl Answer {
+    /// Sends an interim response, unless the final one has been sent.
+    pub(crate) fn inform(&self, status: StatusCode, headers: HeaderMap) {
+        if self.is_final.get() {
+            return;
+        }
+        let mut head = http::Response::new(());
+        *head.status_mut() = status;
+        *head.headers_mut() = headers;
+        // An error says that the stream is gone, which the final response will meet too.
+        let _ = self.respond.borrow_mut().send_informational(head);
+    }
+}
+
 /// A request that waits for its response.
 pub(crate) struct Http2Exchange {
-    respond: SendResponse<Bytes>,
+    answer: Rc<Answer>,
     method: Method,
     alt_svc: Option<HeaderValue>,
     guard: Rc<ExchangeGuard>,
@@ -115,13 +151,21 @@ pub(crate) struct Http2Exchange {
 }
 
 impl Http2Exchange {
-    pub(crate) fn respond(mut self, mut response: Response) {
+    pub(crate) fn inform(&self, status: StatusCode, headers: HeaderMap) {
+        self.answer.inform(status, headers);
+    }
+
+    pub(crate) fn respond(self, mut response: Response) {
         self.guard.set_answered();
+        self.answer.is_final.set(true);
         let has_content = self.context.prepare(&self.method, self.alt_svc.as_ref(), &mut response);
+        // The library sends no response that has one of them.
+        remove_connection_fields(&mut response.headers);
         let mut head = http::Response::new(());
         *head.status_mut() = response.status;
         *head.headers_mut() = response.headers;
-        let Ok(stream) = self.respond.send_response(head, !has_content) else {
+        let sent = self.answer.respond.borrow_mut().send_response(head, !has_content);
+        let Ok(stream) = sent else {
             // The peer has reset the stream, or the connection is gone.
             self.context.stats.requests_aborted.add(1);
             return;
@@ -154,7 +198,7 @@ impl Http2Exchange {
     }
 
     pub(crate) fn poll_closed(&mut self, cx: &mut TaskContext<'_>) -> Poll<()> {
-        self.respond.poll_reset(cx).map(drop)
+        self.answer.respond.borrow_mut().poll_reset(cx).map(drop)
     }
 }
 

@@ -8,6 +8,7 @@
 
 #![deny(unsafe_code)]
 
+mod admission;
 mod body;
 mod client;
 mod config;
@@ -32,8 +33,8 @@ mod worker;
 mod workers;
 
 pub use body::{Body, BodyEnd, BodyError};
-pub use client::{ConnectTimings, Connection, Connector, Error, StatsProbe, Target, TransportStats};
-pub use config::{Budget, Config, Congestion, TransportLimits};
+pub use client::{ConnectTimings, Connection, Connector, Error, Resumption, StatsProbe, Target, TransportStats};
+pub use config::{Budget, Config, Congestion, EarlyData, TransportLimits};
 pub use handler::{Handler, Responder};
 pub use http3::StreamError;
 pub use incoming::Incoming;
@@ -42,6 +43,6 @@ pub use message::{Peer, Protocol, Request, Response};
 pub use qlog::Qlog;
 pub use runtime::{Handle, Sleep};
 pub use stats::{Counter, Stats};
-pub use tls::{Identity, provider};
+pub use tls::{Identity, SessionLimits, Sessions, TlsSummary, provider};
 pub use worker::{Group, Worker};
 pub use workers::{Workers, embed_in_tokio};

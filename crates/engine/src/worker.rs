@@ -175,7 +175,8 @@ impl Worker {
             .udp
             .is_some()
             .then(|| HeaderValue::from_str(&format!("h3=\":{port}\"; ma=86400")).expect("invariant: a port is visible ASCII"));
-        self.tcp.push(TcpListener::new(sockets.tcp, identity, alt_svc.clone(), self.reactor.handle())?);
+        let tls = identity.map(|identity| identity.tcp(&self.context.config));
+        self.tcp.push(TcpListener::new(sockets.tcp, tls, alt_svc.clone(), self.reactor.handle())?);
         if let (Some(udp), Some(identity)) = (sockets.udp, identity) {
             self.add_quic(udp, Some(identity), alt_svc)?;
         }
@@ -196,7 +197,7 @@ impl Worker {
     fn add_quic(&mut self, udp: std::net::UdpSocket, identity: Option<&Identity>, alt_svc: Option<HeaderValue>) -> io::Result<&QuicSocket> {
         let udp = UdpSocket::new(udp, self.reactor.handle())?;
         let config = &self.context.config;
-        let tls = identity.map(|identity| identity.quic().clone());
+        let tls = identity.map(|identity| identity.quic(config));
         let quinn = QuinnConfig::new(&config.transport, config.congestion, tls, self.group.keys.clone(), config.qlog.clone())
             .map_err(io::Error::other)?;
         let transport = Quinn::new(&quinn, self.number, udp.may_fragment(), self.context.stats.clone());
@@ -239,6 +240,7 @@ impl Worker {
             self.accept(&mut left);
             self.receive(now, &mut left);
             left.polls -= self.executor.run(left.polls);
+            self.context.stats.handler_panics.add(self.executor.take_panics());
             self.quic.iter_mut().for_each(|quic| quic.http3.process(now));
             let spent = left.polls == 0;
             if spent || !self.has_work(&left) {

@@ -166,6 +166,14 @@ impl Config {
         self
     }
 
+    /// Server role: the requests that the transport lets a client have open at once. A PRIORITY_UPDATE for one beyond is an
+    /// error. Default: 2^60, which no stream ID is beyond.
+    #[must_use]
+    pub const fn with_max_concurrent_requests(mut self, requests: u64) -> Self {
+        self.max_concurrent_requests = requests;
+        self
+    }
+
     /// How many bytes of dynamic table we keep for the peer (SETTINGS_QPACK_MAX_TABLE_CAPACITY): default 4096, at most
     /// 1 MiB; zero for no table. At worst it takes twice as much memory.
     pub const fn with_qpack_table_capacity(mut self, capacity: u64) -> Result<Self, ConfigError> {
@@ -195,14 +203,6 @@ impl Config {
         }
         self.qpack_encoder_capacity = capacity;
         Ok(self)
-    }
-
-    /// Server role: the requests that the transport lets a client have open at once. A PRIORITY_UPDATE for one beyond is an
-    /// error. Default: 2^60, which no stream ID is beyond.
-    #[must_use]
-    pub const fn with_max_concurrent_requests(mut self, requests: u64) -> Self {
-        self.max_concurrent_requests = requests;
-        self
     }
 
     /// The largest field section that is received.

@@ -127,7 +127,7 @@ impl Connection {
     /// Takes bytes of a stream, in order.
     pub fn handle_data(&mut self, stream: StreamId, data: Bytes) -> Result<(), ConnectionError> {
         if self.decoder_backlog > MAX_DECODER_BACKLOG {
-            return Err(ConnectionError::limit_reached(Limit::DecoderStreamBacklog));
+            return Err(ConnectionError::limit_reached(Limit::DecoderBacklog));
         }
         if stream.is_bidi() {
             if let Some((request, shared)) = self.received_request(stream)? {
@@ -273,6 +273,10 @@ impl Connection {
     pub fn finish_sending(&mut self, stream: StreamId) {
         if let Some(request) = self.requests.get_mut(&stream) {
             request.is_sending_done = true;
+            // Our side was reset before the blocked head came: nobody waits for it any more.
+            if self.shared.role == Role::Server && request.is_blocked() && !request.has_head() {
+                request.abandon(stream, &mut self.shared);
+            }
             self.forget_if_done(stream);
         }
     }
@@ -344,7 +348,7 @@ impl Connection {
     /// How much of what [`Connection::poll_uni_write`] gave for this stream waits for the peer's flow control; none at first.
     ///
     /// While the encoder stream waits, field sections refer to nothing that it carries. If more than 64 KiB of the
-    /// decoder stream wait ([`Limit::DecoderStreamBacklog`]), the next data that comes from the peer is an error.
+    /// decoder stream wait ([`Limit::DecoderBacklog`]), the next data that comes from the peer is an error.
     pub const fn set_uni_backlog(&mut self, stream: UniStream, bytes: usize) {
         match stream {
             UniStream::Control => {}

@@ -33,11 +33,11 @@ pub enum Limit {
     SettingsSize,
     /// Size of a PRIORITY_UPDATE frame, 1 KiB: the connection is closed.
     PriorityUpdateSize,
+    /// Bytes of our decoder stream that the peer's flow control holds back, 64 KiB: the connection is closed.
+    DecoderBacklog,
     /// Bytes held of a stream whose field section waits for the dynamic table, 64 KiB besides the section: the connection is
-    /// closed. Only a caller that goes on reading such a stream comes so far.
+    /// closed. A caller that reads no blocked stream does not reach it.
     BlockedStreamBytes,
-    /// Bytes of our QPACK decoder stream for which the peer gives no flow control credit, 64 KiB: the connection is closed.
-    DecoderStreamBacklog,
 }
 
 impl Limit {
@@ -53,8 +53,8 @@ impl Limit {
         Self::AbortedRequests,
         Self::SettingsSize,
         Self::PriorityUpdateSize,
+        Self::DecoderBacklog,
         Self::BlockedStreamBytes,
-        Self::DecoderStreamBacklog,
     ];
 
     /// Its place in [`Limit::ALL`], for an array of counters.
@@ -75,8 +75,8 @@ impl Limit {
             Self::AbortedRequests => "aborted_requests",
             Self::SettingsSize => "settings_size",
             Self::PriorityUpdateSize => "priority_update_size",
+            Self::DecoderBacklog => "decoder_backlog",
             Self::BlockedStreamBytes => "blocked_stream_bytes",
-            Self::DecoderStreamBacklog => "decoder_stream_backlog",
         }
     }
 
@@ -93,8 +93,8 @@ impl Limit {
             Self::AbortedRequests => "too many aborted requests",
             Self::SettingsSize => "a SETTINGS frame is too long",
             Self::PriorityUpdateSize => "a PRIORITY_UPDATE frame is too long",
-            Self::BlockedStreamBytes => "too many bytes on a blocked stream",
-            Self::DecoderStreamBacklog => "our QPACK decoder stream gets no flow control credit",
+            Self::DecoderBacklog => "the peer does not take what our decoder has to say",
+            Self::BlockedStreamBytes => "too much data on a blocked stream",
         }
     }
 

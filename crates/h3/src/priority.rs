@@ -65,10 +65,8 @@ impl<'de> DictionaryVisitor<'de> for Said {
 
     fn entry(&mut self, key: &'de KeyRef) -> Result<impl EntryVisitor<'de>, Infallible> {
         //= RFC 9218 section 4
-        //# When receiving an HTTP request that does not carry these priority parameters, a server SHOULD act as if their
-        //# default values were specified.
-        //= RFC 9218 section 4
-        //# Unknown parameters, parameters with out-of-range values, or values of unexpected types MUST be ignored.
+        //# Where the Dictionary is successfully parsed, this document places the additional requirement that unknown priority
+        //# parameters, priority parameters with out-of-range values, or values of unexpected types MUST be ignored.
         if key == URGENCY {
             self.urgency = None;
             Ok(Some(Parameter::Urgency(&mut self.urgency)))

@@ -196,15 +196,16 @@ fn end_of_a_blocked_stream_is_told_with_its_head() {
 }
 
 #[test]
-fn blocked_stream_that_was_answered_already_is_told_nevertheless() {
+fn blocked_trailers_of_a_request_that_was_answered_already_are_told_nevertheless() {
     let mut client = Client::new();
-    let head = client.get(REQUEST, "/a");
-    client.server.receive(REQUEST, &head).unwrap();
+    let trailers = client.headers(REQUEST, &[("server", "b")]);
+    client.server.receive(REQUEST, &[get_with(&[]), trailers].concat()).unwrap();
     client.server.fin(REQUEST).unwrap();
+    client.server.events();
     client.server.connection.finish_sending(REQUEST);
     assert_eq!(client.server.connection.open_streams(), 1);
     client.insert();
-    assert_eq!(client.server.events(), [format!("{} end", request(0, "/a"))]);
+    assert_eq!(client.server.events(), ["0 trailers server=b", "0 finished"]);
     assert_eq!(client.server.connection.open_streams(), 0);
 }
 

@@ -1,7 +1,8 @@
 """An HTTP/3 server on aioquic, for the tests of our own client.
 
 `server.py --cert FILE --key FILE [--retry]` prints `listening on https://127.0.0.1:PORT (h3)` and runs until killed.
-`/bytes/N` answers N bytes, `/request` what it was asked for; session tickets are kept, so that early data is taken.
+`/bytes/N` answers N bytes, `/request` what it was asked for; `/go-away` gets no answer but a GOAWAY that says that no
+request was processed. Session tickets are kept, so that early data is taken.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import sys
 
 from aioquic.asyncio.protocol import QuicConnectionProtocol
 from aioquic.asyncio.server import serve
-from aioquic.h3.connection import H3_ALPN, H3Connection
+from aioquic.buffer import encode_uint_var
+from aioquic.h3.connection import H3_ALPN, FrameType, H3Connection, encode_frame
 from aioquic.h3.events import DataReceived, HeadersReceived
 from aioquic.quic.configuration import QuicConfiguration
 
@@ -41,12 +43,22 @@ class Answers(QuicConnectionProtocol):
                 self.asked[each.stream_id][1].extend(each.data)
             else:
                 continue
+            # //= RFC 9114 section 4.1
+            # //# After sending a request, a client MUST close the stream for sending.
+            # //= RFC 9114 section 4.1
+            # //# Unless using the CONNECT method (see Section 4.4), clients MUST NOT make stream closure
+            # //# dependent on receiving a response to their request.
             if each.stream_ended:
                 self.answer(each.stream_id)
 
     def answer(self, stream: int) -> None:
         head, body = self.asked.pop(stream)
         path = head[":path"]
+        if path == "/go-away":
+            frame = encode_frame(FrameType.GOAWAY, encode_uint_var(0))
+            self._quic.send_stream_data(self.http._local_control_stream_id, frame)
+            self.transmit()
+            return
         if path.startswith("/bytes/"):
             content = pattern(int(path.removeprefix("/bytes/")))
         else:

@@ -1,34 +1,39 @@
 //! Connections to servers, over the three protocols.
 
 mod failure;
+mod interim;
 mod stats;
 
 use std::cell::Cell;
 use std::fmt;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::HOST;
-use http::{HeaderValue, Request, Response, Uri};
+use http::header::{CONTENT_LENGTH, HOST, TRAILER, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
+use http_body::Body as _;
 use hyper_util::rt::TokioIo;
 use rustls::AlertDescription;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_rustls::TlsConnector;
 
 use crate::http2::pump;
 use crate::http3;
 use crate::message::Protocol;
 use crate::runtime::Handle;
-use crate::tcp::{TcpProbe, TcpStream};
+use crate::tcp::{Progress, TcpProbe, TcpStream, TlsStream};
+use crate::tls::{ClientSessions, TlsSummary};
 use crate::transport::ClientTls;
 use crate::{Body, Incoming};
 
+use interim::OnInterim;
 pub(crate) use stats::StatsSink;
 pub use stats::{StatsProbe, TransportStats};
 
@@ -40,9 +45,64 @@ const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 #[derive(Clone)]
 pub struct Connector {
     handle: Handle,
-    tcp: Arc<rustls::ClientConfig>,
-    quic: ClientTls,
+    tls: Arc<ClientTlsConfigs>,
     http3: http3::Client,
+}
+
+/// TLS of each kind. A session is of use only on the transport that it comes from, so that each has its store: what comes over TCP
+/// lacks what QUIC remembers. That HTTP is of the same version is for the server to check.
+struct ClientTlsConfigs {
+    base: rustls::ClientConfig,
+    tcp: Arc<ClientSessions>,
+    /// In the order of [`Resumption`].
+    quic: [ClientTls; 3],
+}
+
+impl ClientTlsConfigs {
+    fn new(base: &rustls::ClientConfig) -> Result<Self, String> {
+        let quic_sessions = Arc::<ClientSessions>::default();
+        let quic = |resumption| ClientTls::new(config(base, &[b"h3"], &quic_sessions, resumption));
+        let quic = [quic(Resumption::Off)?, quic(Resumption::Session)?, quic(Resumption::EarlyData)?];
+        Ok(Self { base: base.clone(), tcp: Arc::default(), quic })
+    }
+
+    fn tcp(&self, protocol: Option<Protocol>, resumption: Resumption) -> Arc<rustls::ClientConfig> {
+        let alpn: &[&[u8]] = match protocol {
+            None => &[b"h2", b"http/1.1"],
+            Some(Protocol::Http2) => &[b"h2"],
+            Some(_) => &[b"http/1.1"],
+        };
+        config(&self.base, alpn, &self.tcp, resumption)
+    }
+}
+
+fn config(
+    base: &rustls::ClientConfig,
+    alpn: &[&[u8]],
+    sessions: &Arc<ClientSessions>,
+    resumption: Resumption,
+) -> Arc<rustls::ClientConfig> {
+    let mut tls = base.clone();
+    tls.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
+    tls.resumption = match resumption {
+        Resumption::Off => rustls::client::Resumption::disabled(),
+        Resumption::Session | Resumption::EarlyData => rustls::client::Resumption::store(sessions.clone()),
+    };
+    tls.enable_early_data = resumption == Resumption::EarlyData;
+    Arc::new(tls)
+}
+
+/// What to do with the session of an earlier connection to the same server, made by the same [`Connector`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Resumption {
+    /// Leave it, and keep none.
+    Off,
+    /// Resume it, which spares the certificate.
+    #[default]
+    Session,
+    /// Resume it, and send requests before the handshake is done (0-RTT), if the protocol is named and the server allows it. Only
+    /// requests that are safe and whose content is in memory go out early; others wait.
+    EarlyData,
 }
 
 /// Where to connect, and what to speak there.
@@ -51,11 +111,19 @@ pub struct Target {
     /// The address.
     pub remote: SocketAddr,
     /// The host name or address that the certificate has to be for.
+    //= RFC 9114 section 3.1
+    //# Upon receiving a server certificate in the TLS handshake, the client MUST verify that the certificate is an
+    //# acceptable match for the URI's origin server using the process described in Section 4.3.4 of [HTTP].
+    //= RFC 9114 section 3.1
+    //# If the certificate cannot be verified with respect to the URI's origin server, the client MUST NOT consider the
+    //# server authoritative for that origin.
     pub server_name: String,
     /// What to speak; an error where the server does not have it. `None` is HTTP/2 or HTTP/1.1, as the server prefers.
     pub protocol: Option<Protocol>,
     /// Whether to use TLS; HTTP/3 always does.
     pub secure: bool,
+    /// What to do with the session of an earlier connection.
+    pub resumption: Resumption,
 }
 
 /// How long the parts of opening a connection took.
@@ -109,8 +177,11 @@ pub struct Connection {
     sender: Sender,
     handle: Handle,
     protocol: Protocol,
+    remote: SocketAddr,
     secure: bool,
     timings: ConnectTimings,
+    /// Over TCP: when TLS began, and how far it is.
+    tls: Option<(Instant, Rc<Progress>)>,
     probe: StatsProbe,
     ended: Ended,
 }
@@ -126,15 +197,10 @@ type Ended = Rc<Cell<bool>>;
 
 impl Connector {
     pub(crate) fn new(handle: Handle, tls: &rustls::ClientConfig, http3: http3::Client) -> Result<Self, String> {
-        let with_alpn = |protocols: &[&[u8]]| {
-            let mut tls = tls.clone();
-            tls.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
-            tls
-        };
-        Ok(Self { handle, tcp: Arc::new(with_alpn(&[])), quic: ClientTls::new(with_alpn(&[b"h3"]))?, http3 })
+        Ok(Self { handle, tls: Arc::new(ClientTlsConfigs::new(tls)?), http3 })
     }
 
-    /// Opens a connection.
+    /// Opens a connection. With [`Resumption::EarlyData`] it may be there before the handshake is done.
     ///
     /// # Errors
     ///
@@ -157,20 +223,17 @@ impl Connector {
         let mut stream = stream;
         stream.connected().await.map_err(|source| Error::Connect { remote, source })?;
         let probe = stream.probe();
-        let mut timings = ConnectTimings { tcp: Some(began.elapsed()), tls: None };
+        let timings = ConnectTimings { tcp: Some(began.elapsed()), tls: None };
         if !target.secure {
-            return self.speak(stream, probe, target, target.protocol.unwrap_or(Protocol::Http1), timings).await;
+            return self.speak(stream, probe, target, target.protocol.unwrap_or(Protocol::Http1), timings, None).await;
         }
         let began = Instant::now();
-        let mut tls = rustls::ClientConfig::clone(&self.tcp);
-        tls.alpn_protocols = match target.protocol {
-            None => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
-            Some(Protocol::Http2) => vec![b"h2".to_vec()],
-            Some(_) => vec![b"http/1.1".to_vec()],
-        };
+        let tls = self.tls.tcp(target.protocol, target.resumption);
+        // What is sent early is in the words of the protocol, which has to be known for that.
+        let early_data = target.resumption == Resumption::EarlyData && target.protocol.is_some();
         let failed = |reason: String| Error::Handshake { remote, reason };
         let name = ServerName::try_from(target.server_name.clone()).map_err(|error| failed(error.to_string()))?;
-        let stream = match TlsConnector::from(Arc::new(tls)).connect(name, stream).await {
+        let stream = match TlsStream::connect(stream, tls, name, early_data).await {
             Ok(stream) => stream,
             Err(error) => {
                 let alert = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
@@ -182,25 +245,31 @@ impl Connector {
                 });
             }
         };
-        let negotiated = if stream.get_ref().1.alpn_protocol() == Some(b"h2") { Protocol::Http2 } else { Protocol::Http1 };
+        let progress = stream.progress().clone();
+        let negotiated = match (progress.summary(), target.protocol) {
+            (None, Some(protocol)) => protocol,
+            _ if stream.alpn_protocol() == Some(b"h2") => Protocol::Http2,
+            _ => Protocol::Http1,
+        };
         if target.protocol.is_some_and(|wanted| wanted != negotiated) {
             return Err(Error::Unsupported(Protocol::Http2));
         }
-        timings.tls = Some(began.elapsed());
-        self.speak(stream, probe, target, negotiated, timings).await
+        self.speak(stream, probe, target, negotiated, timings, Some((began, progress))).await
     }
 
     async fn connect_http3(&self, target: &Target) -> Result<Connection, Error> {
-        let connection = self.http3.connect(target.remote, &target.server_name, &self.quic).await;
+        let tls = &self.tls.quic[target.resumption as usize];
+        let connection = self.http3.connect(target.remote, &target.server_name, tls).await;
         let connection = connection.map_err(|reason| Error::Handshake { remote: target.remote, reason })?;
-        let timings = ConnectTimings { tcp: None, tls: connection.handshake() };
         let probe = StatsProbe::quic(connection.probe());
         Ok(Connection {
             sender: Sender::Http3(Rc::new(connection)),
             handle: self.handle.clone(),
             protocol: Protocol::Http3,
+            remote: target.remote,
             secure: true,
-            timings,
+            timings: ConnectTimings::default(),
+            tls: None,
             probe,
             ended: Ended::default(),
         })
@@ -213,6 +282,7 @@ impl Connector {
         target: &Target,
         protocol: Protocol,
         timings: ConnectTimings,
+        tls: Option<(Instant, Rc<Progress>)>,
     ) -> Result<Connection, Error>
     where
         T: AsyncRead + AsyncWrite + Unpin + 'static,
@@ -247,7 +317,8 @@ impl Connector {
             Sender::Http1(sender)
         };
         let probe = StatsProbe::tcp(probe);
-        Ok(Connection { sender, handle: self.handle.clone(), protocol, secure: target.secure, timings, probe, ended })
+        let Target { remote, secure, .. } = *target;
+        Ok(Connection { sender, handle: self.handle.clone(), protocol, remote, secure, timings, tls, probe, ended })
     }
 }
 
@@ -257,9 +328,57 @@ impl Connection {
         self.protocol
     }
 
-    /// How long opening it took.
+    /// How long opening it took, as far as it is done.
     pub fn timings(&self) -> ConnectTimings {
-        self.timings
+        let tls = match &self.sender {
+            Sender::Http3(connection) => connection.handshake(),
+            _ => self.tls.as_ref().and_then(|(began, progress)| Some(progress.done_at()?.saturating_duration_since(*began))),
+        };
+        ConnectTimings { tls, ..self.timings }
+    }
+
+    /// What TLS came to: whether a session was resumed and early data accepted. `None` in clear text, and until the handshake is done.
+    pub fn tls(&self) -> Option<TlsSummary> {
+        match &self.sender {
+            Sender::Http3(connection) => connection.tls(),
+            _ => self.tls.as_ref().and_then(|(_, progress)| progress.summary()),
+        }
+    }
+
+    /// Waits for the end of a handshake that goes on while requests are sent.
+    ///
+    /// # Errors
+    ///
+    /// When the handshake fails.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn handshake(&self) -> Result<(), Error> {
+        poll_fn(|cx| match (&self.sender, &self.tls) {
+            (Sender::Http3(connection), _) => connection.poll_done(cx),
+            (_, Some((_, progress))) => progress.poll_done(cx),
+            (_, None) => Poll::Ready(()),
+        })
+        .await;
+        self.handshake_failure().map_or(Ok(()), Err)
+    }
+
+    fn handshake_failure(&self) -> Option<Error> {
+        let reason = match &self.sender {
+            Sender::Http3(connection) => connection.handshake_failure(),
+            _ => self.tls.as_ref().and_then(|(_, progress)| progress.failure()),
+        }?;
+        Some(Error::Handshake { remote: self.remote, reason })
+    }
+
+    /// Whether what is sent now is early data.
+    fn is_early(&self) -> bool {
+        match (&self.sender, &self.tls) {
+            (Sender::Http3(connection), _) => connection.is_early(),
+            (_, Some((_, progress))) => progress.summary().is_none() && progress.failure().is_none(),
+            (_, None) => false,
+        }
     }
 
     /// Whether another request may be sent.
@@ -288,14 +407,18 @@ impl Connection {
             sender,
             handle: self.handle.clone(),
             protocol: self.protocol,
+            remote: self.remote,
             secure: self.secure,
             timings: self.timings,
+            tls: self.tls.clone(),
             probe: self.probe.clone(),
             ended: self.ended.clone(),
         })
     }
 
     /// Sends a request, whose URI names the host, and waits for the head of the response.
+    ///
+    /// Before the handshake is done, a request that may not go out early waits, and one that the server found too early is sent again.
     ///
     /// # Errors
     ///
@@ -305,10 +428,76 @@ impl Connection {
     ///
     /// Dropping the future cancels the request.
     pub async fn send(&mut self, request: Request<Body>) -> Result<Response<Incoming>, Error> {
+        self.send_with(request, None).await
+    }
+
+    /// Sends a request as [`Connection::send`] does, and hands over each interim response (1xx) that comes before the final one.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Connection::send`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future cancels the request.
+    pub async fn send_informed(
+        &mut self,
+        request: Request<Body>,
+        mut on_interim: impl FnMut(StatusCode, HeaderMap),
+    ) -> Result<Response<Incoming>, Error> {
+        self.send_with(request, Some(&mut on_interim)).await
+    }
+
+    async fn send_with(&mut self, request: Request<Body>, mut on_interim: Option<OnInterim<'_>>) -> Result<Response<Incoming>, Error> {
+        let (request, again) = if self.is_early() { self.early(request).await? } else { (request, None) };
+        let lent = on_interim.as_mut().map(|on_interim| &mut **on_interim as OnInterim<'_>);
+        let response = self.exchange(request, lent).await;
+        match (response, again) {
+            (Ok(response), Some(again)) if response.status() == StatusCode::TOO_EARLY => {
+                //= RFC 8470 section 5.2
+                //# A user agent SHOULD retry automatically, but any retries MUST NOT be sent in early data.
+                self.handshake().await?;
+                self.exchange(again, on_interim).await
+            }
+            (Err(error), _) => Err(self.handshake_failure().unwrap_or(error)),
+            (response, _) => response,
+        }
+    }
+
+    /// A request that may be sent early, and a copy of it; or, after the handshake, any request.
+    async fn early(&self, request: Request<Body>) -> Result<(Request<Body>, Option<Request<Body>>), Error> {
+        let (head, mut body) = request.into_parts();
+        //= RFC 8470 section 4
+        //# MUST NOT send unsafe methods (or methods whose safety is not known) in early data.
+        if head.method.is_safe()
+            && let Some(content) = body.take_full()
+        {
+            let copy = Request::from_parts(head.clone(), Body::from(content.clone()));
+            return Ok((Request::from_parts(head, Body::from(content)), Some(copy)));
+        }
+        self.handshake().await?;
+        Ok((Request::from_parts(head, body), None))
+    }
+
+    async fn exchange(&mut self, mut request: Request<Body>, mut on_interim: Option<OnInterim<'_>>) -> Result<Response<Incoming>, Error> {
+        frame(&mut request)?;
         match &mut self.sender {
             Sender::Http1(sender) => {
                 sender.ready().await.map_err(|error| failure::http1(&error, false))?;
-                let response = sender.send_request(for_http1(request)).await.map_err(|error| failure::http1(&error, true))?;
+                let mut request = for_http1(request);
+                let informed = on_interim.is_some().then(interim::Waiting::default);
+                if let Some(informed) = &informed {
+                    informed.watch(&mut request);
+                }
+                let mut response = pin!(sender.send_request(request));
+                let response = poll_fn(|cx| {
+                    let response = response.as_mut().poll(cx);
+                    if let (Some(informed), Some(on_interim)) = (&informed, &mut on_interim) {
+                        informed.poll(cx, on_interim);
+                    }
+                    response
+                });
+                let response = response.await.map_err(|error| failure::http1(&error, true))?;
                 Ok(response.map(|body| Incoming::http1(body, None)))
             }
             Sender::Http2(sender) => {
@@ -316,7 +505,7 @@ impl Connection {
                 let (request, mut body) = split(request);
                 let full = body.take_full();
                 let ends = full.as_ref().is_some_and(Bytes::is_empty);
-                let (response, mut stream) = sender.send_request(request, ends).map_err(|error| failure::http2(&error, false))?;
+                let (mut response, mut stream) = sender.send_request(request, ends).map_err(|error| failure::http2(&error, false))?;
                 match full {
                     Some(data) if !ends => stream.send_data(data, true).map_err(|error| failure::http2(&error, true))?,
                     Some(_) => {}
@@ -325,6 +514,12 @@ impl Connection {
                             stream.send_reset(reason);
                         }
                     }),
+                }
+                if let Some(on_interim) = on_interim {
+                    while let Some(Ok(interim)) = poll_fn(|cx| response.poll_informational(cx)).await {
+                        let (head, ()) = interim.into_parts();
+                        on_interim(head.status, head.headers);
+                    }
                 }
                 response
                     .await
@@ -337,7 +532,7 @@ impl Connection {
                 headers.remove(HOST);
                 let handle = &self.handle;
                 let spawn = |stream: std::rc::Rc<http3::Stream>, body| handle.spawn(stream.pump(body));
-                let sent = connection.send(head.method, with_scheme(head.uri, self.secure), headers, body, spawn).await;
+                let sent = connection.send(head.method, with_scheme(head.uri, self.secure), headers, body, spawn, on_interim).await;
                 let (status, headers, body) = sent.map_err(|error| failure::http3(&error))?;
                 let mut response = Response::new(body);
                 *response.status_mut() = status;
@@ -354,6 +549,22 @@ impl fmt::Debug for Connection {
     }
 }
 
+/// Makes `content-length` and the content agree, as is done for responses: whoever gets the request must
+/// not take a part of it for the next one.
+fn frame(request: &mut Request<Body>) -> Result<(), Error> {
+    request.headers_mut().remove(TRANSFER_ENCODING);
+    let mut lines = request.headers().get_all(CONTENT_LENGTH).iter();
+    let Some(first) = lines.next() else { return Ok(()) };
+    let digits = first.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    let announced = digits.and_then(|digits| digits.parse().ok()).filter(|_| lines.next().is_none());
+    match (announced, request.body().size_hint().exact()) {
+        (Some(announced), Some(size)) if announced == size => {}
+        (Some(announced), None) => request.body_mut().expect_bytes(announced),
+        _ => return Err(Error::Exchange("content-length is not the size of the content".to_owned())),
+    }
+    Ok(())
+}
+
 /// RFC 9112, section 3.2.1: the target is the path alone, and the host stands in its field.
 fn for_http1(mut request: Request<Body>) -> Request<Body> {
     if let Some(authority) = request.uri().authority()
@@ -361,6 +572,11 @@ fn for_http1(mut request: Request<Body>) -> Request<Body> {
         && let Ok(host) = HeaderValue::from_str(authority.as_str())
     {
         request.headers_mut().insert(HOST, host);
+    }
+    // The library sends no content with GET and some others unless it is told how, and no trailers behind a known length.
+    let is_open_ended = request.body().size_hint().exact().is_none() || request.headers().contains_key(TRAILER);
+    if is_open_ended && !request.headers().contains_key(CONTENT_LENGTH) {
+        request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
     let path = request.uri().path_and_query().cloned();
     *request.uri_mut() = path.map_or_else(|| Uri::from_static("/"), Uri::from);

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use h2::RecvStream;
 
+use super::Answer;
 use crate::runtime::Handle;
 use crate::tcp::ExchangeGuard;
 
@@ -20,6 +21,8 @@ const LINGER_BYTES: usize = 64 << 10;
 pub(crate) struct Http2Server {
     pub(crate) guard: Rc<ExchangeGuard>,
     pub(crate) handle: Handle,
+    /// Where the client waits for 100 (Continue).
+    pub(crate) expectation: Option<Rc<Answer>>,
 }
 
 impl Http2Server {

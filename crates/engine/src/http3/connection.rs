@@ -45,6 +45,8 @@ pub(super) struct Connection {
     unacknowledged: usize,
     draining: bool,
     client: Option<Rc<ConnectionState>>,
+    /// What comes until the handshake is done is early data.
+    handshaking: bool,
     trace: Option<Trace>,
     encoded: BytesMut,
 }
@@ -92,15 +94,11 @@ impl Connection {
         dirty: Rc<Dirty>,
         client: Option<Rc<ConnectionState>>,
     ) -> Self {
-        let config = h3::Config::default().with_grease_seed(context.rng.borrow_mut().random());
-        let config = config.with_max_concurrent_requests(context.config.transport.concurrent_streams.into());
-        let limited = config.clone().with_max_field_section_size(context.config.field_section_bytes.into());
         Self {
             key,
             remote,
             alt_svc: None,
-            // Out of its range, the default is the nearest that is safe.
-            h3: h3::Connection::new(role, limited.unwrap_or(config)),
+            h3: protocol(role, &context),
             context,
             dirty,
             requests: HashMap::default(),
@@ -112,8 +110,32 @@ impl Connection {
             unacknowledged: 0,
             draining: false,
             client,
+            handshaking: true,
             trace: None,
             encoded: BytesMut::new(),
+        }
+    }
+
+    /// The handshake is done; early data was refused if it says so.
+    pub(super) fn on_connected(&mut self, transport: &mut impl Transport, early_data_accepted: Option<bool>) {
+        self.handshaking = false;
+        if early_data_accepted == Some(false) {
+            self.begin_again();
+        }
+        self.on_available(transport);
+    }
+
+    /// The server has thrown away all that was sent to it, unread. It is sent again on the same connection, in the same order.
+    fn begin_again(&mut self) {
+        self.h3 = protocol(Role::Client, &self.context);
+        self.uni.clear();
+        self.unacknowledged = 0;
+        let mut lost: Vec<_> = self.requests.drain().collect();
+        lost.sort_unstable_by_key(|(id, _)| *id);
+        for (_, Exchange { stream, .. }) in lost.into_iter().rev() {
+            stream.send_again();
+            stream.is_waiting.set(true);
+            self.waiting.push_front(stream);
         }
     }
 
@@ -314,10 +336,7 @@ impl Connection {
                     self.on_inbound_end(stream, Err(StreamError::Reset(code)));
                 }
                 Event::StreamError { stream, code, reason, .. } => self.on_stream_error(transport, stream, code, reason),
-                Event::Unprocessed { stream } => {
-                    let reason = "the server goes away without processing the request";
-                    self.on_stream_error(transport, stream, ErrorCode::H3_REQUEST_CANCELLED, reason);
-                }
+                Event::Unprocessed { stream } => self.on_unprocessed(transport, stream),
                 Event::StopSending { stream, .. } => {
                     if let Some(exchange) = self.requests.get_mut(&stream)
                         && !exchange.sent
@@ -349,15 +368,19 @@ impl Connection {
     fn on_request(&mut self, transport: &mut impl Transport, id: StreamId, head: &h3::RequestHead, end: bool) {
         self.context.stats.requests_http3.add(1);
         let Some(parts) = fields::request(head) else {
-            self.refuse(transport, id, StatusCode::BAD_REQUEST, ErrorCode::H3_MESSAGE_ERROR);
-            return;
+            return self.refuse(transport, id, StatusCode::BAD_REQUEST, ErrorCode::H3_MESSAGE_ERROR);
+        };
+        let parts = match parts.admit() {
+            Ok(parts) => parts,
+            Err(refusal) => {
+                let code = if refusal.status == StatusCode::BAD_REQUEST { ErrorCode::H3_MESSAGE_ERROR } else { ErrorCode::H3_NO_ERROR };
+                return self.refuse(transport, id, refusal.status, code);
+            }
         };
         let stream = Stream::new(self.key, Some(id), parts.method.clone(), self.dirty.clone());
-        //= RFC 9218 section 5
-        //# The Priority HTTP header field is an end-to-end signal that indicates the endpoint's view of how HTTP responses should be
-        //# prioritized.
         let priority = fields::priority(&parts.headers).map_or(Priority::default(), |value| Priority::from_field(&value));
         let mut exchange = Exchange::new(stream.clone(), priority);
+        stream.expects_continue.set(parts.expects_continue && !end);
         let body = if end {
             exchange.received = true;
             stream.on_inbound_end(Ok(()));
@@ -367,22 +390,15 @@ impl Connection {
         };
         self.requests.insert(id, exchange);
         transport.set_priority(self.key, id, priority);
-        let request = Request {
-            method: parts.method,
-            uri: parts.uri,
-            headers: parts.headers,
-            peer: Peer { protocol: Protocol::Http3, remote: self.remote, secure: true },
-            body,
-        };
-        self.context.handler.handle(request, Responder::http3(stream, self.context.handle.clone()));
+        let peer = Peer { protocol: Protocol::Http3, remote: self.remote, secure: true, early_data: self.handshaking };
+        let request = Request { method: parts.method, uri: parts.uri, headers: parts.headers, peer, body };
+        self.context.dispatch(request, Responder::http3(stream, &self.context));
     }
 
     fn on_response(&mut self, transport: &mut impl Transport, id: StreamId, head: &h3::ResponseHead, end: bool) {
-        if head.is_interim() {
-            return;
-        }
         let Some(exchange) = self.requests.get_mut(&id) else { return };
         match fields::response(head) {
+            Some((status, headers)) if head.is_interim() => exchange.stream.on_interim(status, headers),
             Some((status, headers)) => exchange.stream.on_response(status, headers),
             None => return self.on_stream_error(transport, id, ErrorCode::H3_MESSAGE_ERROR, "the response cannot be represented"),
         }
@@ -409,6 +425,13 @@ impl Connection {
         self.stop(transport, id, code);
         self.abort(transport, id, code);
         self.on_inbound_end(id, Err(StreamError::Malformed(reason)));
+    }
+
+    /// The server goes away and has not processed the request.
+    fn on_unprocessed(&mut self, transport: &mut impl Transport, id: StreamId) {
+        self.stop(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
+        self.abort(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
+        self.on_inbound_end(id, Err(StreamError::Refused("it goes away (GOAWAY)".to_owned())));
     }
 
     /// Answers a request that no handler gets to see.
@@ -474,7 +497,8 @@ impl Connection {
                 Framed::Response { priority, last } => {
                     exchange.fin = last;
                     //= RFC 9218 section 8
-                    //# When used in a response, the Priority field allows the server to override the client's request.
+                    //# The absence of a priority parameter in an HTTP response indicates the server's disinterest in changing the
+                    //# client-provided value.
                     if let Some(said) = priority {
                         let priority = exchange.priority.overridden_by(&said);
                         self.set_priority(transport, id, priority);
@@ -484,9 +508,10 @@ impl Connection {
                 Framed::Abort(code) => return self.abort(transport, id, code),
             }
         }
+        // First what the heads refer to: it must not wait for flow control credit that they use up.
+        self.write_uni(transport);
         self.schedule(id);
         self.end_reading(transport, id);
-        self.write_uni(transport);
     }
 
     /// Puts the stream among those that wait for their turn to be written.
@@ -537,6 +562,13 @@ impl Connection {
             }
             match written {
                 Write::Done if exchange.fin => {
+                    //= RFC 9114 section 4.1
+                    //# After sending a request, a client MUST close the stream for sending.
+                    //= RFC 9114 section 4.1
+                    //# Unless using the CONNECT method (see Section 4.4), clients MUST NOT make stream closure dependent on
+                    //# receiving a response to their request.
+                    //= RFC 9114 section 4.1
+                    //# After sending a final response, the server MUST close the stream for sending.
                     transport.finish(self.key, id);
                     exchange.sent = true;
                     self.unacknowledged += 1;
@@ -594,6 +626,14 @@ impl Connection {
             self.h3.set_uni_backlog(*kind, uni.queue.iter().map(Bytes::len).sum());
         }
     }
+}
+
+fn protocol(role: Role, context: &Context) -> h3::Connection {
+    let config = h3::Config::default().with_grease_seed(context.rng.borrow_mut().random());
+    let config = config.with_max_concurrent_requests(context.config.transport.concurrent_streams.into());
+    let limited = config.clone().with_max_field_section_size(context.config.field_section_bytes.into());
+    // Out of its range, the default is the nearest that is safe.
+    h3::Connection::new(role, limited.unwrap_or(config))
 }
 
 /// A unidirectional stream of ours.

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::{Rc, Weak};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -23,6 +24,7 @@ struct Tasks {
     /// Never used twice, so that a task that ends takes out itself alone.
     next_key: Cell<u64>,
     running: RefCell<HashMap<u64, Task<()>, rustc_hash::FxBuildHasher>>,
+    panics: Cell<u64>,
 }
 
 struct Queue {
@@ -75,9 +77,17 @@ impl Executor {
     pub(crate) fn run(&self, budget: usize) -> usize {
         for polled in 0..budget {
             let Some(runnable) = self.queue.lock().pop_front() else { return polled };
-            runnable.run();
+            // A future that panics is dropped, and with it what it was at work for; the others have nothing to do with that.
+            if catch_unwind(AssertUnwindSafe(|| runnable.run())).is_err() {
+                self.tasks.panics.set(self.tasks.panics.get() + 1);
+            }
         }
         budget
+    }
+
+    /// How many futures have panicked since the last call.
+    pub(crate) fn take_panics(&self) -> u64 {
+        self.tasks.panics.take()
     }
 
     pub(crate) fn is_idle(&self) -> bool {

@@ -251,7 +251,7 @@ impl User {
         let spawn = |stream: Rc<crate::http3::Stream>, body| self.handle.spawn(stream.pump(body));
         let gives_up = exchange.patience.map(|patience| self.handle.now() + patience);
         let gives_up = [gives_up, closes].into_iter().flatten().min();
-        let response = within(&self.handle, gives_up, connection.send(method, uri, headers, body, spawn)).await;
+        let response = within(&self.handle, gives_up, connection.send(method, uri, headers, body, spawn, None)).await;
         let (status, headers, incoming) = match response {
             Some(Ok(response)) => response,
             Some(Err(error)) => return Ended::Failed(error.to_string()),

@@ -5,7 +5,10 @@
 
 mod congestion;
 mod connection_id;
+#[cfg(test)]
+mod contract;
 mod quinn;
+mod session;
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -16,6 +19,7 @@ use pronghorn_h3::{Priority, StreamId};
 
 use crate::client::StatsSink;
 use crate::qlog::Trace;
+use crate::tls::TlsSummary;
 use connection_id::ConnectionIds;
 pub(crate) use connection_id::steer;
 pub(crate) use quinn::{ClientTls, EndpointKeys, Quinn, QuinnConfig};
@@ -64,8 +68,11 @@ pub(crate) enum Dir {
 pub(crate) enum Event {
     /// The peer began a connection; nothing is known of it yet.
     Accepted { remote: SocketAddr },
-    /// The handshake is done.
-    Connected { handshake: Duration },
+    /// Requests may be sent to the server although the handshake is not done (0-RTT).
+    EarlyData,
+    /// The handshake is done. `tls` is there for connections that this side opened. If it says that early data was refused, all streams
+    /// that were opened until now are gone, unseen by the server.
+    Connected { handshake: Duration, tls: Option<TlsSummary> },
     /// The stream has data, its end or its reset to read. Also for each stream that the peer opens.
     Readable(StreamId),
     /// The stream takes data again.
@@ -120,7 +127,7 @@ pub(crate) enum Write {
     Stopped,
 }
 
-/// One QUIC endpoint. See the module's documentation for the order of calls.
+/// One QUIC endpoint. See the module's documentation for the order of calls; what each call has to do is tested by `contract`.
 pub(crate) trait Transport {
     fn handle_datagram(&mut self, now: Instant, datagram: Datagram);
     fn handle_timeout(&mut self, now: Instant);
@@ -134,7 +141,7 @@ pub(crate) trait Transport {
     fn wants_to_send(&self) -> bool;
 
     fn connect(&mut self, now: Instant, remote: SocketAddr, server_name: &str, tls: &ClientTls) -> Result<ConnectionKey, String>;
-    /// Takes no new connection from here on.
+    /// Takes no new connection from here on; whoever asks for one is told so.
     fn refuse_new(&mut self);
     fn close(&mut self, now: Instant, key: ConnectionKey, code: u64, reason: &str);
 

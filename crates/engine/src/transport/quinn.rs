@@ -11,14 +11,14 @@ use bytes::Bytes;
 use pronghorn_h3::{Priority, StreamId};
 use quinn_proto::congestion::ControllerFactory;
 use quinn_proto::crypto::HandshakeTokenKey;
-use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::{
     ConnectionError, ConnectionHandle, ConnectionId, DatagramEvent, EcnCodepoint, EndpointConfig, IdleTimeout, ReadError, ReadableError,
-    ServerConfig, StreamEvent, TransportConfig, VarInt, WriteError,
+    ServerConfig, StreamEvent, TransportConfig, TransportErrorCode, VarInt, WriteError,
 };
 use rand::CryptoRng;
 
 use super::congestion::{self, Closing};
+use super::session::{self, Handshake, ServerTls};
 use super::{Closed, ConnectionIds, ConnectionKey, Datagram, Dir, Ecn, Event, Read, Transmit, Transport, Write};
 use crate::TransportStats;
 use crate::client::StatsSink;
@@ -83,11 +83,11 @@ pub(crate) struct QuinnConfig {
 
 /// TLS for connections that this side opens.
 #[derive(Clone)]
-pub(crate) struct ClientTls(Arc<QuicClientConfig>);
+pub(crate) struct ClientTls(Arc<session::ClientTls>);
 
 impl ClientTls {
-    pub(crate) fn new(config: rustls::ClientConfig) -> Result<Self, String> {
-        QuicClientConfig::try_from(config).map(|config| Self(Arc::new(config))).map_err(|error| error.to_string())
+    pub(crate) fn new(config: Arc<rustls::ClientConfig>) -> Result<Self, String> {
+        session::ClientTls::new(config).map(|tls| Self(Arc::new(tls)))
     }
 }
 
@@ -103,8 +103,7 @@ impl QuinnConfig {
         let transport = TransportTemplate::new(limits.clone(), congestion::factory(congestion, closing.clone()))?;
         let server = tls
             .map(|tls| {
-                let crypto = QuicServerConfig::try_from(tls).map_err(|error| error.to_string())?;
-                let mut server = ServerConfig::new(Arc::new(crypto), keys.token.clone());
+                let mut server = ServerConfig::new(Arc::new(ServerTls::new(tls)?), keys.token.clone());
                 server.transport_config(transport.shared.clone());
                 Ok::<_, String>(server)
             })
@@ -155,6 +154,9 @@ fn transport_config(limits: &TransportLimits, congestion: Arc<dyn ControllerFact
     let mut config = TransportConfig::default();
     config
         .max_concurrent_bidi_streams(number("concurrent streams", limits.concurrent_streams.into())?)
+        //= RFC 9114 section 6.2
+        //# Therefore, the transport parameters sent by both clients and servers MUST allow the peer to create at least
+        //# three unidirectional streams.
         // The control stream and two QPACK streams, and room for reserved and unknown types.
         .max_concurrent_uni_streams(VarInt::from_u32(8))
         .stream_receive_window(number("the stream window", limits.stream_window_bytes)?)
@@ -188,6 +190,7 @@ pub(crate) struct Quinn {
     handshakes: usize,
     max_handshakes: usize,
     max_connections: usize,
+    is_refusing: bool,
     max_send_window: u64,
     stats: Arc<Stats>,
     scratch: Vec<u8>,
@@ -205,6 +208,8 @@ struct Connection {
     trains: u32,
     /// Counted among the open handshakes.
     handshaking: bool,
+    /// What becomes of early data is known.
+    decided: bool,
     trace: Option<Trace>,
     closed: bool,
     observer: Option<StatsSink>,
@@ -233,6 +238,7 @@ impl Quinn {
             handshakes: 0,
             max_handshakes: config.max_handshakes,
             max_connections: config.max_connections,
+            is_refusing: false,
             max_send_window: config.max_send_window,
             stats,
             scratch: Vec::new(),
@@ -277,6 +283,7 @@ impl Quinn {
             sending: false,
             trains: 0,
             handshaking: accepted,
+            decided: false,
             trace,
             closed: false,
             observer: None,
@@ -287,7 +294,7 @@ impl Quinn {
     fn accept(&mut self, now: Instant, incoming: quinn_proto::Incoming) {
         let remote = incoming.remote_address();
         self.scratch.clear();
-        if self.endpoint.open_connections() >= self.max_connections {
+        if self.is_refusing || self.endpoint.open_connections() >= self.max_connections {
             self.stats.quic_refused.add(1);
             let transmit = self.endpoint.refuse(incoming, &mut self.scratch);
             return self.answer(transmit);
@@ -334,7 +341,7 @@ impl Quinn {
 
     /// Moves events between connection and endpoint, and the connection's own to the caller; queues its deadline.
     fn settle(&mut self, now: Instant, key: ConnectionKey) {
-        let Self { endpoint, connections, events, deadlines, handshakes, max_send_window, .. } = self;
+        let Self { endpoint, connections, events, deadlines, handshakes, max_send_window, stats, .. } = self;
         let Some(slot) = connections.get_mut(key.index as usize) else { return };
         let Some(connection) = slot.as_mut().filter(|connection| connection.key == key) else { return };
         let mut drained = false;
@@ -345,6 +352,9 @@ impl Quinn {
             }
         }
         connection.open_send_window(*max_send_window, 0);
+        if !connection.decided {
+            connection.look_at_handshake(events, stats);
+        }
         while let Some(event) = connection.inner.poll() {
             connection.translate(now, event, events);
         }
@@ -375,6 +385,23 @@ impl Connection {
         self.inner.set_send_window(in_flight.saturating_add(UNSENT_BYTES + lead).min(max));
     }
 
+    fn handshake(&self) -> Option<Handshake> {
+        self.inner.crypto_session().handshake_data()?.downcast().ok().map(|handshake| *handshake)
+    }
+
+    /// Looks, until it is decided, at what TLS makes of the session and of early data.
+    fn look_at_handshake(&mut self, events: &mut VecDeque<(ConnectionKey, Event)>, stats: &Stats) {
+        if self.inner.side().is_client() {
+            self.decided = true;
+            if self.inner.has_0rtt() {
+                events.push_back((self.key, Event::EarlyData));
+            }
+        } else if let Some(Handshake::Server(handshake)) = self.handshake() {
+            self.decided = true;
+            handshake.count(&stats.quic_resumed, stats);
+        }
+    }
+
     fn tell_observer(&self) {
         if let Some(observer) = &self.observer {
             let stats = self.inner.stats();
@@ -391,9 +418,15 @@ impl Connection {
 
     fn translate(&mut self, now: Instant, event: quinn_proto::Event, events: &mut VecDeque<(ConnectionKey, Event)>) {
         let key = self.key;
+        if let quinn_proto::Event::Connected = event {
+            let tls = match self.handshake() {
+                Some(Handshake::Client(summary)) => Some(summary),
+                Some(Handshake::Server(_)) | None => None,
+            };
+            return events.push_back((key, Event::Connected { handshake: now.saturating_duration_since(self.began), tls }));
+        }
         let mut push = |event| events.push_back((key, event));
         match event {
-            quinn_proto::Event::Connected => push(Event::Connected { handshake: now.saturating_duration_since(self.began) }),
             quinn_proto::Event::ConnectionLost { reason } => {
                 if !std::mem::replace(&mut self.closed, true) {
                     push(Event::Closed(closed(reason)));
@@ -411,7 +444,10 @@ impl Connection {
             }
             quinn_proto::Event::Stream(StreamEvent::Available { .. }) => push(Event::Available),
             quinn_proto::Event::Stream(StreamEvent::Finished { .. }) => push(Event::Acknowledged),
-            quinn_proto::Event::HandshakeDataReady | quinn_proto::Event::DatagramReceived | quinn_proto::Event::DatagramsUnblocked => {}
+            quinn_proto::Event::Connected
+            | quinn_proto::Event::HandshakeDataReady
+            | quinn_proto::Event::DatagramReceived
+            | quinn_proto::Event::DatagramsUnblocked => {}
         }
     }
 }
@@ -527,7 +563,8 @@ impl Transport for Quinn {
     }
 
     fn refuse_new(&mut self) {
-        self.endpoint.set_server_config(None);
+        // Without a configuration the library would be silent, and clients would wait for their time-outs.
+        self.is_refusing = true;
     }
 
     fn close(&mut self, now: Instant, key: ConnectionKey, code: u64, reason: &str) {
@@ -678,6 +715,13 @@ fn closed(reason: ConnectionError) -> Closed {
     match reason {
         ConnectionError::ApplicationClosed(close) => {
             Closed::ByPeer { code: close.error_code.into_inner(), reason: String::from_utf8_lossy(&close.reason).into_owned() }
+        }
+        // RFC 9000, section 10.2.3: what the application has to say is left out until the handshake is done. A client whose early data
+        // has been answered may close that soon.
+        ConnectionError::ConnectionClosed(close)
+            if matches!(close.error_code, TransportErrorCode::NO_ERROR | TransportErrorCode::APPLICATION_ERROR) =>
+        {
+            Closed::ByPeer { code: 0, reason: String::new() }
         }
         ConnectionError::LocallyClosed => Closed::Locally,
         ConnectionError::TimedOut => Closed::TimedOut,

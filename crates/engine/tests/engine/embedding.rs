@@ -1,7 +1,6 @@
 //! The worker inside different hosts: one descriptor, one function.
 
 use std::cell::Cell;
-use std::io::Write;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsFd;
 use std::rc::Rc;
@@ -9,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Bench, PROTOCOLS, fetch, get, hello, trust};
 use http::StatusCode;
-use pronghorn_engine::{Budget, Config, Group, Listener, Request, Responder, Response, Target, Worker, Workers, embed_in_tokio};
+use pronghorn_engine::{
+    Budget, Config, Group, Listener, Request, Responder, Response, Resumption, Target, Worker, Workers, embed_in_tokio,
+};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 
@@ -32,7 +33,13 @@ fn bare_worker_serves_the_three_protocols() {
 fn worker_waits_on_its_descriptor_alone() {
     let mut bench = Bench::new(1, &Config::default(), hello);
     let connector = bench.connector.clone();
-    let target = Target { remote: bench.address, server_name: "localhost".to_owned(), protocol: None, secure: true };
+    let target = Target {
+        remote: bench.address,
+        server_name: "localhost".to_owned(),
+        protocol: None,
+        secure: true,
+        resumption: Resumption::default(),
+    };
     let done = Rc::new(Cell::new(false));
     let mark = done.clone();
     bench.client.handle().spawn(async move {
@@ -138,13 +145,13 @@ fn wake_up_from_another_thread_is_never_lost() {
 }
 
 #[test]
-fn panic_of_a_handler_ends_all_workers() {
+fn panic_of_a_worker_ends_all_workers() {
     let listener = Listener::clear((Ipv4Addr::LOCALHOST, 0).into(), 2, pronghorn_engine::Congestion::Cubic).unwrap();
-    let address = listener.address();
-    let handler = |_| |_: Request, _: Responder| panic!("as this test wants");
+    let handler = |worker| {
+        assert_eq!(worker, 0, "as this test wants");
+        |_: Request, _: Responder| {}
+    };
     let workers = Workers::start(Group::new(2), vec![listener], None, &Config::default(), handler).unwrap();
-    let mut client = std::net::TcpStream::connect(address).unwrap();
-    client.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let ended = runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), workers.finished()).await });
     assert!(ended.is_ok(), "the other worker serves on");
@@ -198,7 +205,13 @@ async fn worker_in_tokio_shares_the_thread_under_a_flood() {
     let counter = answered.clone();
     client.handle().spawn(async move {
         for protocol in PROTOCOLS {
-            let target = Target { remote: address, server_name: "localhost".to_owned(), protocol: Some(protocol), secure: true };
+            let target = Target {
+                remote: address,
+                server_name: "localhost".to_owned(),
+                protocol: Some(protocol),
+                secure: true,
+                resumption: Resumption::default(),
+            };
             let mut connection = connector.connect(&target).await.unwrap();
             for _ in 0..20 {
                 assert_eq!(fetch(&mut connection, get("/")).await, Ok((StatusCode::OK, "hello".into())), "{protocol}");

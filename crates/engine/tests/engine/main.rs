@@ -4,9 +4,13 @@
 #[cfg(test)]
 mod client;
 #[cfg(test)]
+mod early_data;
+#[cfg(test)]
 mod embedding;
 #[cfg(test)]
 mod lifetimes;
+#[cfg(test)]
+mod messages;
 #[cfg(test)]
 mod priorities;
 #[cfg(test)]

@@ -11,7 +11,8 @@ use bytes::Bytes;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use pronghorn_engine::{
-    Body, Config, Connection, Connector, Group, Handler, Identity, Listener, Protocol, Responder, Response, Stats, Target, Worker,
+    Body, Config, Connection, Connector, Error, Group, Handler, Identity, Listener, Protocol, Responder, Response, Resumption,
+    SessionLimits, Sessions, Stats, Target, Worker,
 };
 use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -45,6 +46,7 @@ pub(crate) struct Bench {
     pub(crate) client: Worker,
     pub(crate) connector: Connector,
     pub(crate) address: SocketAddr,
+    identity: Identity,
     pub(crate) stats: Vec<Arc<Stats>>,
     began: Instant,
     skipped: Duration,
@@ -53,20 +55,40 @@ pub(crate) struct Bench {
 impl Bench {
     pub(crate) fn new<H: Handler>(servers: usize, config: &Config, handler: impl Fn(usize) -> H) -> Self {
         let trust = trust();
-        let group = Group::new(servers);
-        let listener = Listener::secure((Ipv4Addr::LOCALHOST, 0).into(), servers, config.congestion).unwrap();
-        let address = listener.address();
-        let workers = listener.into_sockets().into_iter().enumerate().map(|(number, sockets)| {
-            let mut worker = Worker::new(number, &group, config.clone(), handler(number)).unwrap();
-            worker.listen(sockets, Some(&trust.identity)).unwrap();
-            worker
-        });
-        let servers = workers.collect();
         let refuse = |_, responder: Responder| drop(responder);
         let mut client = Worker::new(0, &Group::new(1), Config::default(), refuse).unwrap();
         let connector = client.connector(&trust.client).unwrap();
-        let stats = group.stats().cloned().collect();
-        Self { servers, client, connector, address, stats, began: Instant::now(), skipped: Duration::ZERO }
+        let address = (Ipv4Addr::LOCALHOST, 0).into();
+        let identity = trust.identity;
+        let (servers, stats) = (Vec::with_capacity(servers), Vec::with_capacity(servers));
+        let mut bench = Self { servers, client, connector, address, identity, stats, began: Instant::now(), skipped: Duration::ZERO };
+        bench.start(config, handler);
+        bench
+    }
+
+    fn start<H: Handler>(&mut self, config: &Config, handler: impl Fn(usize) -> H) {
+        let count = self.servers.capacity();
+        let group = Group::new(count);
+        let listener = Listener::secure(self.address, count, config.congestion).unwrap();
+        self.address = listener.address();
+        for (number, sockets) in listener.into_sockets().into_iter().enumerate() {
+            let mut worker = Worker::new(number, &group, config.clone(), handler(number)).unwrap();
+            worker.listen(sockets, Some(&self.identity)).unwrap();
+            self.servers.push(worker);
+        }
+        self.stats = group.stats().cloned().collect();
+    }
+
+    /// The servers crash, and others take their place on the same port with the same certificate and an empty memory.
+    pub(crate) fn restart<H: Handler>(&mut self, config: &Config, handler: impl Fn(usize) -> H) {
+        self.servers.clear();
+        self.identity = self.identity.clone().with_sessions(Sessions::new(SessionLimits::default()));
+        self.start(config, handler);
+    }
+
+    /// A counter of the servers' store of sessions.
+    pub(crate) fn session_count(&self, wanted: &str) -> u64 {
+        self.identity.sessions().values().into_iter().find(|(name, _)| *name == wanted).unwrap().1
     }
 
     /// Moves the clock of all workers forward.
@@ -111,9 +133,27 @@ impl Bench {
         self.connect_to(protocol, self.address)
     }
 
+    /// A connection to the server, to be awaited on the client's worker.
+    pub(crate) fn connecting(
+        &self,
+        protocol: Protocol,
+        resumption: Resumption,
+    ) -> impl Future<Output = Result<Connection, Error>> + 'static {
+        let connector = self.connector.clone();
+        let target =
+            Target { remote: self.address, server_name: "localhost".to_owned(), protocol: Some(protocol), secure: true, resumption };
+        async move { connector.connect(&target).await }
+    }
+
     pub(crate) fn connect_to(&mut self, protocol: Protocol, remote: SocketAddr) -> Connection {
         let connector = self.connector.clone();
-        let target = Target { remote, server_name: "localhost".to_owned(), protocol: Some(protocol), secure: true };
+        let target = Target {
+            remote,
+            server_name: "localhost".to_owned(),
+            protocol: Some(protocol),
+            secure: true,
+            resumption: Resumption::default(),
+        };
         self.run(async move { connector.connect(&target).await }).unwrap()
     }
 

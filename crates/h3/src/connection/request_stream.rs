@@ -39,8 +39,8 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn new(role: Role, config: Config) -> Self {
-        let decoder = Decoder::with_table(config.qpack_table_capacity, config.qpack_blocked_streams);
         let ledger = Ledger::new(&config);
+        let decoder = Decoder::with_table(config.qpack_table_capacity, config.qpack_blocked_streams);
         Self { role, config, decoder, events: EventQueue::default(), ledger, spare_sections: Vec::new() }
     }
 
@@ -178,19 +178,6 @@ impl RequestStream {
         }
     }
 
-    /// Reads no more of the message, and tells the peer's encoder so if it had not ended.
-    pub(super) fn abandon(&mut self, stream: StreamId, shared: &mut Shared) {
-        if self.awaiting != Awaiting::Nothing {
-            self.ignore();
-            shared.decoder.cancel_stream(stream.0);
-        }
-    }
-
-    /// Whether a field section waits for the dynamic table.
-    pub(super) const fn is_blocked(&self) -> bool {
-        self.blocked.is_some()
-    }
-
     /// Client role: the server says that it has not processed the request.
     //= RFC 9114 section 4.1.1
     //# Clients MUST NOT use the H3_REQUEST_REJECTED error code, except when a server has requested closure of the
@@ -215,6 +202,19 @@ impl RequestStream {
         if !self.is_aborted {
             ledger.on_completed_request();
         }
+    }
+
+    /// Reads no more of the message, and tells the peer's encoder so if it had not ended.
+    pub(super) fn abandon(&mut self, stream: StreamId, shared: &mut Shared) {
+        if self.awaiting != Awaiting::Nothing {
+            self.ignore();
+            shared.decoder.cancel_stream(stream.0);
+        }
+    }
+
+    /// Whether a field section waits for the dynamic table.
+    pub(super) const fn is_blocked(&self) -> bool {
+        self.blocked.is_some()
     }
 
     /// Ignores what still comes, and frees what was kept of it.
@@ -307,6 +307,11 @@ impl RequestStream {
         }
     }
 
+    /// Whether the head of the peer's message has come, or will not.
+    pub(super) fn has_head(&self) -> bool {
+        self.awaiting != Awaiting::Head
+    }
+
     /// The insertions that the stream waited for have arrived.
     pub(super) fn resume(&mut self, stream: StreamId, shared: &mut Shared) -> Result<(), ConnectionError> {
         let Some(blocked) = self.blocked.take() else { return Ok(()) };
@@ -314,11 +319,6 @@ impl RequestStream {
         self.on_headers(stream, &section, shared)?;
         self.on_data(stream, held.freeze(), shared)?;
         if fin { self.on_fin(stream, shared) } else { Ok(()) }
-    }
-
-    /// Whether the head of the peer's message has come, or will not.
-    pub(super) fn has_head(&self) -> bool {
-        self.awaiting != Awaiting::Head
     }
 
     fn has_missing_content(&self) -> bool {
@@ -506,6 +506,13 @@ impl RequestStream {
     }
 }
 
+fn check_lines(section: &FieldSection, config: &Config) -> Result<(), StreamFault> {
+    if section.len() > config.max_field_lines as usize {
+        return Err(StreamFault::limit_reached(Limit::FieldLines));
+    }
+    Ok(())
+}
+
 impl Blocked {
     fn hold(&mut self, data: &[u8]) -> Result<(), ConnectionError> {
         if self.held.len() + data.len() > MAX_HELD_BYTES {
@@ -514,13 +521,6 @@ impl Blocked {
         self.held.extend_from_slice(data);
         Ok(())
     }
-}
-
-fn check_lines(section: &FieldSection, config: &Config) -> Result<(), StreamFault> {
-    if section.len() > config.max_field_lines as usize {
-        return Err(StreamFault::limit_reached(Limit::FieldLines));
-    }
-    Ok(())
 }
 
 const MISSING_CONTENT: StreamFault = StreamFault::malformed("there is less content than content-length says");
