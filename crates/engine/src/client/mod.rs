@@ -428,7 +428,7 @@ impl Connection {
     ///
     /// Dropping the future cancels the request.
     pub async fn send(&mut self, request: Request<Body>) -> Result<Response<Incoming>, Error> {
-        self.send_with(request, None).await
+        self.deliver(request, None).await
     }
 
     /// Sends a request as [`Connection::send`] does, and hands over each interim response (1xx) that comes before the final one.
@@ -445,19 +445,19 @@ impl Connection {
         request: Request<Body>,
         mut on_interim: impl FnMut(StatusCode, HeaderMap),
     ) -> Result<Response<Incoming>, Error> {
-        self.send_with(request, Some(&mut on_interim)).await
+        self.deliver(request, Some(&mut on_interim)).await
     }
 
-    async fn send_with(&mut self, request: Request<Body>, mut on_interim: Option<OnInterim<'_>>) -> Result<Response<Incoming>, Error> {
+    async fn deliver(&mut self, mut request: Request<Body>, mut on_interim: Option<OnInterim<'_>>) -> Result<Response<Incoming>, Error> {
+        frame(&mut request)?;
         let (request, again) = if self.is_early() { self.early(request).await? } else { (request, None) };
-        let lent = on_interim.as_mut().map(|on_interim| &mut **on_interim as OnInterim<'_>);
-        let response = self.exchange(request, lent).await;
+        let response = self.exchange(request, &mut on_interim).await;
         match (response, again) {
             (Ok(response), Some(again)) if response.status() == StatusCode::TOO_EARLY => {
                 //= RFC 8470 section 5.2
                 //# A user agent SHOULD retry automatically, but any retries MUST NOT be sent in early data.
                 self.handshake().await?;
-                self.exchange(again, on_interim).await
+                self.exchange(again, &mut on_interim).await
             }
             (Err(error), _) => Err(self.handshake_failure().unwrap_or(error)),
             (response, _) => response,
@@ -479,8 +479,7 @@ impl Connection {
         Ok((Request::from_parts(head, body), None))
     }
 
-    async fn exchange(&mut self, mut request: Request<Body>, mut on_interim: Option<OnInterim<'_>>) -> Result<Response<Incoming>, Error> {
-        frame(&mut request)?;
+    async fn exchange(&mut self, request: Request<Body>, on_interim: &mut Option<OnInterim<'_>>) -> Result<Response<Incoming>, Error> {
         match &mut self.sender {
             Sender::Http1(sender) => {
                 sender.ready().await.map_err(|error| failure::http1(&error, false))?;
@@ -492,7 +491,7 @@ impl Connection {
                 let mut response = pin!(sender.send_request(request));
                 let response = poll_fn(|cx| {
                     let response = response.as_mut().poll(cx);
-                    if let (Some(informed), Some(on_interim)) = (&informed, &mut on_interim) {
+                    if let (Some(informed), Some(on_interim)) = (&informed, on_interim.as_mut()) {
                         informed.poll(cx, on_interim);
                     }
                     response
@@ -551,7 +550,7 @@ impl fmt::Debug for Connection {
 
 /// Makes `content-length` and the content agree, as is done for responses: whoever gets the request must
 /// not take a part of it for the next one.
-fn frame(request: &mut Request<Body>) -> Result<(), Error> {
+pub(crate) fn frame(request: &mut Request<Body>) -> Result<(), Error> {
     request.headers_mut().remove(TRANSFER_ENCODING);
     let mut lines = request.headers().get_all(CONTENT_LENGTH).iter();
     let Some(first) = lines.next() else { return Ok(()) };
@@ -566,7 +565,7 @@ fn frame(request: &mut Request<Body>) -> Result<(), Error> {
 }
 
 /// RFC 9112, section 3.2.1: the target is the path alone, and the host stands in its field.
-fn for_http1(mut request: Request<Body>) -> Request<Body> {
+pub(crate) fn for_http1(mut request: Request<Body>) -> Request<Body> {
     if let Some(authority) = request.uri().authority()
         && !request.headers().contains_key(HOST)
         && let Ok(host) = HeaderValue::from_str(authority.as_str())

@@ -247,7 +247,7 @@ impl ClientConnection {
         headers: HeaderMap,
         body: Body,
         spawn: impl FnOnce(Rc<Stream>, Body),
-        mut on_interim: Option<&mut dyn FnMut(StatusCode, HeaderMap)>,
+        on_interim: &mut Option<&mut dyn FnMut(StatusCode, HeaderMap)>,
     ) -> Result<(StatusCode, HeaderMap, Incoming), StreamError> {
         let key = match (&*self.state.status.borrow(), self.state.key.get()) {
             (Status::Early | Status::Connected(..), Some(key)) => key,
@@ -275,7 +275,7 @@ impl ClientConnection {
         let (status, headers) = poll_fn(|cx| {
             let response = stream.poll_response(cx);
             while let Some((status, headers)) = stream.next_interim() {
-                if let Some(on_interim) = &mut on_interim {
+                if let Some(on_interim) = on_interim.as_mut() {
                     on_interim(status, headers);
                 }
             }
