@@ -15,6 +15,7 @@ macro_rules! tell {
 mod client_tls;
 mod failure;
 mod get;
+mod limits;
 mod link;
 mod serve;
 

@@ -11,8 +11,10 @@ use http::{HeaderValue, Method, StatusCode};
 use http_body::Body as _;
 use slab::Slab;
 
+use crate::admission::Admission;
 use crate::runtime::Handle;
 use crate::stats::Stats;
+use crate::window_budget::WindowBudget;
 use crate::{Config, Handler, Response};
 
 pub(crate) struct Context {
@@ -21,13 +23,15 @@ pub(crate) struct Context {
     pub(crate) handler: Rc<dyn Handler>,
     pub(crate) stats: Arc<Stats>,
     pub(crate) shutdown: Rc<Shutdown>,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) windows: Rc<WindowBudget>,
     date: Date,
 }
 
 impl Context {
-    pub(crate) fn new(handle: Handle, config: Config, handler: Rc<dyn Handler>, stats: Arc<Stats>) -> Rc<Self> {
+    pub(crate) fn new(handle: Handle, config: Config, handler: Rc<dyn Handler>, stats: Arc<Stats>, admission: Arc<Admission>) -> Rc<Self> {
         let date = Date::new(handle.now());
-        Rc::new(Self { handle, config, handler, stats, shutdown: Rc::default(), date })
+        Rc::new(Self { handle, config, handler, stats, shutdown: Rc::default(), admission, windows: Rc::default(), date })
     }
 
     /// Completes a response's head and drops content that must not be sent.

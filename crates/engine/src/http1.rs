@@ -37,8 +37,9 @@ where
     let mut connection = http1::Builder::new()
         .timer(HyperTimer(context.handle.timers().clone()))
         // Runs between requests too, so it is the idle timeout as well.
-        .header_read_timeout(context.config.idle_timeout)
-        .max_header_size(context.config.field_section_bytes as usize)
+        .header_read_timeout(context.config.limits.idle_timeout())
+        .max_header_size(context.config.limits.field_section_bytes() as usize)
+        .max_headers(context.config.limits.field_lines() as usize)
         .half_close(false)
         .serve_connection(TokioIo::new(io), service);
     let mut watchdog = Watchdog::new(activity, &context);

@@ -22,14 +22,17 @@ pub(crate) async fn serve<T>(io: T, peer: Peer, alt_svc: Option<HeaderValue>, ac
 where
     T: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let limits = &context.config.transport;
+    let limits = &context.config.limits;
+    let windows = context.windows.promise(limits, &context.stats);
     let mut builder = h2::server::Builder::new();
     builder
-        .max_concurrent_streams(limits.concurrent_streams)
-        .initial_window_size(u32::try_from(limits.stream_window_bytes).unwrap_or(u32::MAX / 2))
-        .initial_connection_window_size(u32::try_from(limits.connection_window_bytes).unwrap_or(u32::MAX / 2))
-        .max_header_list_size(context.config.field_section_bytes)
-        .max_send_buffer_size(usize::try_from(limits.send_window_bytes).unwrap_or(usize::MAX));
+        .max_concurrent_streams(limits.concurrent_streams() as u32)
+        .initial_window_size(limits.stream_window_bytes() as u32)
+        .initial_connection_window_size(windows.receive as u32)
+        .max_header_list_size(limits.field_section_bytes() as u32)
+        .max_send_buffer_size(windows.send as usize)
+        .max_pending_accept_reset_streams(limits.resets_before_accept() as usize)
+        .max_local_error_reset_streams(Some(limits.stream_errors() as usize));
     let mut watchdog = Watchdog::new(activity.clone(), &context);
     let mut handshake = pin!(builder.handshake::<T, Bytes>(io));
     let handshake = poll_fn(|cx| match handshake.as_mut().poll(cx) {

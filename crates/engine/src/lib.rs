@@ -8,6 +8,7 @@
 
 #![deny(unsafe_code)]
 
+mod admission;
 mod body;
 mod client;
 mod config;
@@ -17,6 +18,7 @@ mod http1;
 mod http2;
 mod http3;
 mod incoming;
+mod limits;
 mod listen;
 mod message;
 mod runtime;
@@ -25,19 +27,22 @@ mod tcp;
 mod tls;
 mod transport;
 mod udp;
+mod window_budget;
 mod worker;
 mod workers;
 
 pub use body::{Body, BodyEnd, BodyError};
 pub use client::{ConnectTimings, Connection, Connector, Error, Target};
-pub use config::{Budget, Config, Congestion, TransportLimits};
+pub use config::{Budget, Config, Congestion};
 pub use handler::{Handler, Responder};
 pub use http3::StreamError;
 pub use incoming::Incoming;
+pub use limits::{Limit, LimitError, Limits, Scope, Unit};
 pub use listen::{BindError, Listener, Sockets};
 pub use message::{Peer, Protocol, Request, Response};
 pub use runtime::{Handle, Sleep};
 pub use stats::{Counter, Stats};
 pub use tls::{Identity, provider};
+pub use transport::Secret;
 pub use worker::{Group, Worker};
 pub use workers::{Workers, embed_in_tokio};

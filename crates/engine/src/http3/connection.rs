@@ -80,7 +80,7 @@ impl Connection {
         client: Option<Rc<ConnectionState>>,
     ) -> Self {
         let config = h3::Config::default().with_grease_seed(rand::random());
-        let limited = config.clone().with_max_field_section_size(context.config.field_section_bytes.into());
+        let limited = config.clone().with_max_field_section_size(context.config.limits.field_section_bytes());
         Self {
             key,
             remote,

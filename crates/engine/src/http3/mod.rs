@@ -191,7 +191,10 @@ impl<T: Transport> Http3<T> {
                     stats.quic_errors.add(1);
                 }
             }
-            Closed::TimedOut => stats.quic_timed_out.add(1),
+            Closed::TimedOut => {
+                stats.quic_timed_out.add(1);
+                stats.idle_timeouts.add(1);
+            }
             Closed::Transport(_) => stats.quic_errors.add(1),
         }
     }

@@ -94,6 +94,10 @@ impl TcpListener {
     }
 
     fn spawn(&self, socket: mio::net::TcpStream, remote: std::net::SocketAddr, context: &Rc<Context>) {
+        let ticket = match context.admission.admit(remote.ip(), &context.config.limits) {
+            Ok(ticket) => ticket,
+            Err(refusal) => return refusal.count(&context.stats),
+        };
         // Small answers must not wait for the acknowledgement of the one before. A socket that refuses is only slower.
         let _ = socket.set_nodelay(true);
         context.stats.tcp_accepted.add(1);
@@ -102,7 +106,7 @@ impl TcpListener {
         let (tls, alt_svc, task_context) = (self.tls.clone(), self.alt_svc.clone(), context.clone());
         let open = Open::new(context.stats.clone());
         context.handle.spawn(async move {
-            let _open = open;
+            let _open = (open, ticket);
             let outcome = match tls {
                 Some(tls) => serve_tls(stream, tls, peer, alt_svc, task_context.clone()).await,
                 None => serve_clear(stream, peer, alt_svc, task_context.clone()).await,
@@ -137,7 +141,7 @@ impl Drop for Open {
 async fn serve_tls(stream: TcpStream, tls: TlsAcceptor, peer: Peer, alt_svc: Option<HeaderValue>, context: Rc<Context>) -> Outcome {
     let activity = stream.activity().clone();
     let mut handshake = pin!(tls.accept(stream));
-    let mut timeout = pin!(context.handle.sleep(context.config.head_timeout));
+    let mut timeout = pin!(context.handle.sleep(context.config.limits.handshake_timeout()));
     let mut shutdown = context.shutdown.subscribe();
     let io = poll_fn(|cx| match handshake.as_mut().poll(cx) {
         Poll::Ready(Ok(io)) => Poll::Ready(Ok(io)),
@@ -172,7 +176,7 @@ pub(crate) struct Watchdog {
 
 impl Watchdog {
     pub(crate) fn new(activity: Rc<Activity>, context: &Rc<Context>) -> Self {
-        let timeout = context.config.idle_timeout;
+        let timeout = context.config.limits.idle_timeout();
         Self { activity, timeout, sleep: Box::pin(context.handle.sleep(timeout)), context: context.clone() }
     }
 

@@ -1,23 +1,28 @@
 //! Connection IDs that name their worker.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::Hasher;
 
 use quinn_proto::{ConnectionId, ConnectionIdGenerator, InvalidCid};
 use rand::RngCore;
+use siphasher::sip::SipHasher13;
 
 /// Bytes of a connection ID of ours: one for the worker, seven random.
 pub(crate) const LENGTH: usize = 8;
 
-/// The form of connection IDs, shared by all workers of a process.
+/// The form of connection IDs, shared by all workers of a process, and of the next one if it has the same key.
 ///
 /// The first byte is the worker's number, masked by a keyed hash of the random rest, so that to anyone without the key the IDs
 /// of one connection have nothing in common (RFC 9000, section 5.1).
-#[derive(Clone, Debug, Default)]
+#[derive(Clone)]
 pub(crate) struct ConnectionIds {
-    mask: RandomState,
+    mask: SipHasher13,
 }
 
 impl ConnectionIds {
+    pub(crate) fn new(key: [u8; 16]) -> Self {
+        Self { mask: SipHasher13::new_with_key(&key) }
+    }
+
     pub(crate) fn generator(&self, worker: u8) -> Generator {
         Generator { ids: self.clone(), worker }
     }
@@ -29,7 +34,9 @@ impl ConnectionIds {
     }
 
     fn mask_byte(&self, rest: &[u8]) -> u8 {
-        self.mask.hash_one(rest) as u8
+        let mut hasher = self.mask;
+        hasher.write(rest);
+        hasher.finish() as u8
     }
 }
 
@@ -80,13 +87,17 @@ impl ConnectionIdGenerator for Generator {
 mod tests {
     use super::*;
 
+    fn ids() -> ConnectionIds {
+        ConnectionIds::new(rand::random())
+    }
+
     fn short_header(id: &ConnectionId) -> Vec<u8> {
         [&[0x40], &id[..], &[0; 20]].concat()
     }
 
     #[test]
     fn issued_id_names_its_worker() {
-        let ids = ConnectionIds::default();
+        let ids = ids();
         for worker in 0..=255 {
             let id = ids.generator(worker).generate_cid();
             assert_eq!(steer(&ids, &short_header(&id)), Some(worker));
@@ -97,7 +108,7 @@ mod tests {
 
     #[test]
     fn handshake_packet_is_steered_and_initial_is_not() {
-        let ids = ConnectionIds::default();
+        let ids = ids();
         let id = ids.generator(3).generate_cid();
         let long = |first: u8| [&[first, 0, 0, 0, 1, LENGTH as u8], &id[..], &[0; 20]].concat();
         assert_eq!(steer(&ids, &long(0xe0)), Some(3));
@@ -107,7 +118,7 @@ mod tests {
 
     #[test]
     fn truncated_datagram_is_not_steered() {
-        let ids = ConnectionIds::default();
+        let ids = ids();
         let id = ids.generator(3).generate_cid();
         let whole = short_header(&id);
         for length in 0..=LENGTH {
@@ -117,7 +128,7 @@ mod tests {
 
     #[test]
     fn ids_of_one_worker_share_no_first_byte() {
-        let ids = ConnectionIds::default();
+        let ids = ids();
         let mut generator = ids.generator(0);
         let first_bytes: std::collections::HashSet<u8> = (0..512).map(|_| generator.generate_cid()[0]).collect();
         assert!(first_bytes.len() > 64, "only {} first bytes in 512 identifiers", first_bytes.len());

@@ -5,6 +5,7 @@
 
 mod congestion;
 mod connection_id;
+mod keys;
 mod quinn;
 
 use std::collections::VecDeque;
@@ -16,7 +17,9 @@ use pronghorn_h3::StreamId;
 
 use connection_id::ConnectionIds;
 pub(crate) use connection_id::steer;
-pub(crate) use quinn::{ClientTls, EndpointKeys, Quinn, QuinnConfig};
+pub(crate) use keys::EndpointKeys;
+pub use keys::Secret;
+pub(crate) use quinn::{ClientTls, Quinn, QuinnConfig};
 
 /// A connection of one endpoint. Never used twice, so that one that outlives its connection names nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

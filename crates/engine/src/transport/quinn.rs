@@ -1,69 +1,43 @@
 //! The transport on quinn-proto.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use aws_lc_rs::hkdf;
 use bytes::Bytes;
 use pronghorn_h3::StreamId;
 use quinn_proto::congestion::ControllerFactory;
-use quinn_proto::crypto::HandshakeTokenKey;
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::{
-    ConnectionError, ConnectionHandle, DatagramEvent, EcnCodepoint, EndpointConfig, IdleTimeout, ReadError, ReadableError, ServerConfig,
-    StreamEvent, TransportConfig, VarInt, WriteError,
+    ConnectionError, ConnectionHandle, DatagramEvent, EcnCodepoint, IdleTimeout, ReadError, ReadableError, ServerConfig, StreamEvent,
+    TransportConfig, TransportErrorCode, ValidationTokenConfig, VarInt, WriteError,
 };
-use rand::RngCore;
 
 use super::congestion::{self, Closing};
-use super::{Closed, ConnectionIds, ConnectionKey, Datagram, Dir, Ecn, Event, Read, Transmit, Transport, Write};
-use crate::config::{Congestion, TransportLimits};
+use super::{Closed, ConnectionKey, Datagram, Dir, Ecn, EndpointKeys, Event, Read, Transmit, Transport, Write, steer};
+use crate::admission::{Admission, Ticket};
+use crate::config::Congestion;
+use crate::limits::Limits;
 use crate::stats::Stats;
+use crate::window_budget::{WindowBudget, Windows};
 
-/// RFC 9000, section 15.
-const VERSION_1: u32 = 1;
-/// Answers to datagrams of no connection that wait to be sent: 128 KiB at the most. A flood of such datagrams gets no more.
-const WAITING_ANSWERS: usize = 256;
+/// Tokens for later connections that a client is given: browsers open a second connection in parallel at times.
+const TOKENS_SENT: u32 = 2;
+/// The shortest packet that a stateless reset may answer, which has to be smaller (RFC 9000, section 10.3.3).
+const SMALLEST_RESETTABLE: usize = 22;
 /// GSO trains that one connection may send before another has its turn.
 const TRAINS_PER_TURN: u32 = 4;
 
-/// What the endpoints of all workers of a group share: any of them can check a token that another one gave out, and name the worker
-/// of a connection ID.
-#[derive(Clone)]
-pub(crate) struct EndpointKeys {
-    /// Holds the key of stateless resets.
-    endpoint: EndpointConfig,
-    token: Arc<dyn HandshakeTokenKey>,
-    ids: ConnectionIds,
-}
-
-impl EndpointKeys {
-    pub(crate) fn new() -> Self {
-        let mut secret = [0; 64];
-        rand::rng().fill_bytes(&mut secret);
-        let token = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(&secret);
-        let mut endpoint = EndpointConfig::default();
-        // The library would take the drafts of version 1 as well.
-        endpoint.supported_versions(vec![VERSION_1]);
-        Self { endpoint, token: Arc::new(token), ids: ConnectionIds::default() }
-    }
-
-    pub(crate) fn ids(&self) -> &ConnectionIds {
-        &self.ids
-    }
-}
-
 /// How the connections of one endpoint behave.
 pub(crate) struct QuinnConfig {
+    limits: Limits,
     keys: EndpointKeys,
-    transport: Arc<TransportConfig>,
-    server: Option<ServerConfig>,
+    tls: Option<Arc<QuicServerConfig>>,
+    congestion: Arc<dyn ControllerFactory + Send + Sync>,
     closing: Closing,
-    max_handshakes: usize,
-    max_connections: usize,
 }
 
 /// TLS for connections that this side opens.
@@ -78,46 +52,57 @@ impl ClientTls {
 
 impl QuinnConfig {
     pub(crate) fn new(
-        limits: &TransportLimits,
+        limits: &Limits,
         congestion: Congestion,
         tls: Option<Arc<rustls::ServerConfig>>,
         keys: EndpointKeys,
     ) -> Result<Self, String> {
         let closing = Closing::default();
-        let transport = Arc::new(transport_config(limits, congestion::factory(congestion, closing.clone()))?);
-        let server = tls
-            .map(|tls| {
-                let crypto = QuicServerConfig::try_from(tls).map_err(|error| error.to_string())?;
-                let mut server = ServerConfig::new(Arc::new(crypto), keys.token.clone());
-                server.transport_config(transport.clone());
-                Ok::<_, String>(server)
-            })
-            .transpose()?;
-        Ok(Self { keys, transport, server, closing, max_handshakes: limits.open_handshakes, max_connections: limits.connections })
+        let congestion = congestion::factory(congestion, closing.clone());
+        let tls = tls.map(|tls| QuicServerConfig::try_from(tls).map(Arc::new)).transpose().map_err(|error| error.to_string())?;
+        Ok(Self { limits: limits.clone(), keys, tls, congestion, closing })
     }
-}
 
-fn transport_config(limits: &TransportLimits, congestion: Arc<dyn ControllerFactory + Send + Sync>) -> Result<TransportConfig, String> {
-    let number = |what: &str, value: u64| VarInt::from_u64(value).map_err(|_| format!("{what} is over 2^62-1"));
-    let mut config = TransportConfig::default();
-    config
-        .max_concurrent_bidi_streams(number("concurrent streams", limits.concurrent_streams.into())?)
-        // The control stream and two QPACK streams, and room for reserved and unknown types.
-        .max_concurrent_uni_streams(VarInt::from_u32(8))
-        .stream_receive_window(number("the stream window", limits.stream_window_bytes)?)
-        .receive_window(number("the connection window", limits.connection_window_bytes)?)
-        .send_window(limits.send_window_bytes)
-        .max_idle_timeout(Some(IdleTimeout::try_from(limits.idle_timeout).map_err(|_| "the idle timeout is too long".to_owned())?))
-        // HTTP datagrams are not offered yet.
-        .datagram_receive_buffer_size(None);
-    config.congestion_controller_factory(congestion);
-    Ok(config)
+    /// `receive` and `send`: the windows of a connection.
+    fn transport(&self, receive: u64, send: u64) -> Arc<TransportConfig> {
+        let limits = &self.limits;
+        let idle = IdleTimeout::try_from(limits.idle_timeout()).expect("invariant: the table allows no more than an hour");
+        let mut config = TransportConfig::default();
+        config
+            .max_concurrent_bidi_streams(varint(limits.concurrent_streams()))
+            .max_concurrent_uni_streams(varint(limits.uni_streams()))
+            .stream_receive_window(varint(limits.stream_window_bytes()))
+            .receive_window(varint(receive))
+            .send_window(send)
+            .max_idle_timeout(Some(idle))
+            // HTTP datagrams are not offered yet.
+            .datagram_receive_buffer_size(None);
+        config.congestion_controller_factory(self.congestion.clone());
+        Arc::new(config)
+    }
+
+    /// The server's configuration for connections with the full windows.
+    fn server(&self, transport: Arc<TransportConfig>, stats: &Arc<Stats>) -> Option<ServerConfig> {
+        let mut server = ServerConfig::new(self.tls.clone()?, self.keys.token.clone());
+        let mut tokens = ValidationTokenConfig::default();
+        let remembered = self.limits.used_tokens();
+        tokens.log(self.keys.token_log(remembered, stats.clone())).sent(if remembered > 0 { TOKENS_SENT } else { 0 });
+        server.transport_config(transport).validation_token_config(tokens);
+        Some(server)
+    }
 }
 
 /// One endpoint and its connections.
 pub(crate) struct Quinn {
     endpoint: quinn_proto::Endpoint,
+    config: QuinnConfig,
+    worker: u8,
+    /// For connections of full windows.
     transport: Arc<TransportConfig>,
+    /// What a server's connections begin with, by the window for receiving; some ten at the most.
+    server: HashMap<u64, Arc<ServerConfig>, rustc_hash::FxBuildHasher>,
+    admission: Arc<Admission>,
+    budget: Rc<WindowBudget>,
     closing: Closing,
     connections: Vec<Option<Connection>>,
     generation: u32,
@@ -129,8 +114,6 @@ pub(crate) struct Quinn {
     deadlines: BinaryHeap<Reverse<(Instant, ConnectionKey)>>,
     /// Connections of peers that have not completed their handshake.
     handshakes: usize,
-    max_handshakes: usize,
-    max_connections: usize,
     stats: Arc<Stats>,
     scratch: Vec<u8>,
 }
@@ -145,21 +128,39 @@ struct Connection {
     sending: bool,
     /// Trains sent since another connection had its turn.
     trains: u32,
-    /// Counted among the open handshakes.
-    handshaking: bool,
+    /// When an accepted connection's handshake has to be done. As long as it is there, it is counted among the open ones.
+    handshake_until: Option<Instant>,
     closed: bool,
+    _admitted: Option<(Ticket, Windows)>,
 }
 
 impl Quinn {
-    /// `may_fragment`: the socket cannot keep the kernel from fragmenting, so the path MTU cannot be probed.
-    pub(crate) fn new(config: &QuinnConfig, worker: u8, may_fragment: bool, stats: Arc<Stats>) -> Self {
-        let mut endpoint = config.keys.endpoint.clone();
+    /// `address`: what the socket is bound to. `may_fragment`: the socket cannot keep the kernel from fragmenting, so the path MTU cannot be probed.
+    pub(crate) fn new(
+        config: QuinnConfig,
+        worker: u8,
+        address: SocketAddr,
+        may_fragment: bool,
+        stats: Arc<Stats>,
+        admission: Arc<Admission>,
+        budget: Rc<WindowBudget>,
+    ) -> Self {
+        let mut endpoint = config.keys.endpoint(address);
         let ids = config.keys.ids.clone();
         endpoint.cid_generator(move || Box::new(ids.generator(worker)));
+        endpoint.min_reset_interval(Duration::from_secs(1) / config.limits.stateless_resets_per_second() as u32);
+        let (receive, send) = (config.limits.connection_window_bytes(), config.limits.send_window_bytes());
+        let transport = config.transport(receive, send);
+        let server = config.server(transport.clone(), &stats).map(Arc::new);
         Self {
-            endpoint: quinn_proto::Endpoint::new(Arc::new(endpoint), config.server.clone().map(Arc::new), !may_fragment, None),
-            transport: config.transport.clone(),
+            endpoint: quinn_proto::Endpoint::new(Arc::new(endpoint), server.clone(), !may_fragment, None),
+            transport,
+            server: server.into_iter().map(|server| (receive, server)).collect(),
             closing: config.closing.clone(),
+            config,
+            worker,
+            admission,
+            budget,
             connections: Vec::new(),
             generation: 0,
             events: VecDeque::new(),
@@ -167,8 +168,6 @@ impl Quinn {
             sending: VecDeque::new(),
             deadlines: BinaryHeap::new(),
             handshakes: 0,
-            max_handshakes: config.max_handshakes,
-            max_connections: config.max_connections,
             stats,
             scratch: Vec::new(),
         }
@@ -188,8 +187,15 @@ impl Quinn {
         Some(connection)
     }
 
-    fn insert(&mut self, now: Instant, handle: ConnectionHandle, inner: quinn_proto::Connection, accepted: bool) -> ConnectionKey {
-        self.handshakes += usize::from(accepted);
+    fn insert(
+        &mut self,
+        now: Instant,
+        handle: ConnectionHandle,
+        inner: quinn_proto::Connection,
+        admitted: Option<(Ticket, Windows)>,
+    ) -> ConnectionKey {
+        let handshake_until = admitted.is_some().then(|| now + self.config.limits.handshake_timeout());
+        self.handshakes += usize::from(handshake_until.is_some());
         self.generation = self.generation.wrapping_add(1);
         let key = ConnectionKey { index: handle.0 as u32, generation: self.generation };
         let index = handle.0;
@@ -204,28 +210,37 @@ impl Quinn {
             queued_deadline: None,
             sending: false,
             trains: 0,
-            handshaking: accepted,
+            handshake_until,
             closed: false,
+            _admitted: admitted,
         });
         key
     }
 
     fn accept(&mut self, now: Instant, incoming: quinn_proto::Incoming) {
         let remote = incoming.remote_address();
+        let limits = &self.config.limits;
         self.scratch.clear();
-        if self.endpoint.open_connections() >= self.max_connections {
-            self.stats.quic_refused.add(1);
-            let transmit = self.endpoint.refuse(incoming, &mut self.scratch);
-            return self.answer(transmit);
-        }
-        if self.handshakes >= self.max_handshakes && incoming.may_retry() {
+        let pressed = self.handshakes as u64 >= limits.open_handshakes() || self.admission.is_pressed(remote.ip(), limits);
+        if pressed && !incoming.remote_address_validated() && incoming.may_retry() {
             self.stats.quic_retries_sent.add(1);
             let transmit = self.endpoint.retry(incoming, &mut self.scratch);
             return self.answer(transmit.expect("invariant: it may be sent, as was asked just before"));
         }
-        match self.endpoint.accept(incoming, now, &mut self.scratch, None) {
+        let ticket = match self.admission.admit(remote.ip(), limits) {
+            Ok(ticket) => ticket,
+            Err(refusal) => {
+                refusal.count(&self.stats);
+                self.stats.quic_refused.add(1);
+                let transmit = self.endpoint.refuse(incoming, &mut self.scratch);
+                return self.answer(transmit);
+            }
+        };
+        let windows = self.budget.promise(limits, &self.stats);
+        let server = self.server_config(&windows);
+        match self.endpoint.accept(incoming, now, &mut self.scratch, server) {
             Ok((handle, connection)) => {
-                let key = self.insert(now, handle, connection, true);
+                let key = self.insert(now, handle, connection, Some((ticket, windows)));
                 self.stats.quic_accepted.add(1);
                 self.events.push_back((key, Event::Accepted { remote }));
                 self.drive(now, key);
@@ -239,8 +254,26 @@ impl Quinn {
         }
     }
 
+    /// The configuration of a connection with these windows; `None` is the endpoint's own.
+    fn server_config(&mut self, windows: &Windows) -> Option<Arc<ServerConfig>> {
+        if let Some(server) = self.server.get(&windows.receive) {
+            return Some(server.clone());
+        }
+        let mut server = ServerConfig::clone(self.server.get(&self.config.limits.connection_window_bytes())?);
+        server.transport_config(self.config.transport(windows.receive, windows.send));
+        let server = Arc::new(server);
+        self.server.insert(windows.receive, server.clone());
+        Some(server)
+    }
+
+    /// Whether a packet of no connection is one that a stateless reset would answer: it names a connection ID that was issued here.
+    fn is_resettable(&self, datagram: &[u8]) -> bool {
+        let is_short = datagram.first().is_some_and(|first| first & 0x80 == 0);
+        is_short && datagram.len() >= SMALLEST_RESETTABLE && steer(&self.config.keys.ids, datagram) == Some(self.worker)
+    }
+
     fn answer(&mut self, transmit: quinn_proto::Transmit) {
-        if self.answers.len() >= WAITING_ANSWERS {
+        if self.answers.len() as u64 >= self.config.limits.waiting_answers() {
             self.stats.stateless_answers_dropped.add(1);
             return;
         }
@@ -255,7 +288,7 @@ impl Quinn {
 
     /// Moves events between connection and endpoint, and the connection's own to the caller; queues its deadline.
     fn settle(&mut self, now: Instant, key: ConnectionKey) {
-        let Self { endpoint, connections, events, deadlines, handshakes, .. } = self;
+        let Self { endpoint, connections, events, deadlines, handshakes, config, stats, .. } = self;
         let Some(slot) = connections.get_mut(key.index as usize) else { return };
         let Some(connection) = slot.as_mut().filter(|connection| connection.key == key) else { return };
         let mut drained = false;
@@ -266,17 +299,20 @@ impl Quinn {
             }
         }
         while let Some(event) = connection.inner.poll() {
+            if let quinn_proto::Event::ConnectionLost { reason } = &event {
+                connection.count_overrun(reason, &config.limits, stats);
+            }
             connection.translate(now, event, events);
         }
-        if connection.handshaking && (drained || connection.closed || !connection.inner.is_handshaking()) {
-            connection.handshaking = false;
+        if connection.handshake_until.is_some() && (drained || connection.closed || !connection.inner.is_handshaking()) {
+            connection.handshake_until = None;
             *handshakes -= 1;
         }
         if drained {
             *slot = None;
             return;
         }
-        connection.deadline = connection.inner.poll_timeout();
+        connection.deadline = [connection.inner.poll_timeout(), connection.handshake_until].into_iter().flatten().min();
         if let Some(deadline) = connection.deadline
             && connection.queued_deadline.is_none_or(|queued| deadline < queued)
         {
@@ -287,6 +323,21 @@ impl Quinn {
 }
 
 impl Connection {
+    /// Counts the limit that the peer overran, if that is what ended the connection.
+    fn count_overrun(&mut self, reason: &ConnectionError, limits: &Limits, stats: &Stats) {
+        let ConnectionError::TransportError(error) = reason else { return };
+        if error.code == TransportErrorCode::FLOW_CONTROL_ERROR {
+            stats.connection_window_overruns.add(1);
+        } else if error.code == TransportErrorCode::STREAM_LIMIT_ERROR {
+            // The library does not say of which kind the stream was.
+            let streams = self.inner.streams();
+            let uni = streams.remote_open_streams(quinn_proto::Dir::Uni) >= limits.uni_streams()
+                && streams.remote_open_streams(quinn_proto::Dir::Bi) < limits.concurrent_streams();
+            let counter = if uni { &stats.uni_streams_refused } else { &stats.streams_refused };
+            counter.add(1);
+        }
+    }
+
     fn translate(&mut self, now: Instant, event: quinn_proto::Event, events: &mut VecDeque<(ConnectionKey, Event)>) {
         let key = self.key;
         let mut push = |event| events.push_back((key, event));
@@ -318,6 +369,7 @@ impl Transport for Quinn {
     fn handle_datagram(&mut self, now: Instant, datagram: Datagram) {
         self.scratch.clear();
         let ecn = datagram.ecn.map(to_codepoint);
+        let resettable = self.is_resettable(&datagram.data);
         match self.endpoint.handle(now, datagram.remote, datagram.local_ip, ecn, datagram.data, &mut self.scratch) {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 if let Some(Some(connection)) = self.connections.get_mut(handle.0) {
@@ -332,10 +384,13 @@ impl Transport for Quinn {
                 if matches!(self.scratch.get(..5), Some([first, 0, 0, 0, 0]) if first & 0x80 != 0) {
                     self.stats.version_negotiations_sent.add(1);
                 } else {
+                    self.stats.stateless_resets_sent.add(u64::from(resettable));
                     self.stats.stateless_answers_sent.add(1);
                 }
                 self.answer(transmit);
             }
+            // Nothing else keeps the library from answering a packet of this form.
+            None if resettable => self.stats.stateless_resets_withheld.add(1),
             None => self.stats.datagrams_ignored.add(1),
         }
     }
@@ -352,6 +407,10 @@ impl Transport for Quinn {
             }
             if connection.deadline.is_some_and(|deadline| deadline <= now) {
                 connection.inner.handle_timeout(now);
+            }
+            if connection.handshake_until.is_some_and(|until| until <= now) && !connection.closed {
+                self.stats.handshakes_timed_out.add(1);
+                self.close(now, key, 0, "the handshake took too long");
             }
             // Puts the deadline, which may have moved back, into the heap again.
             self.drive(now, key);
@@ -404,7 +463,7 @@ impl Transport for Quinn {
         let mut config = quinn_proto::ClientConfig::new(tls.0.clone());
         config.transport_config(self.transport.clone());
         let (handle, connection) = self.endpoint.connect(now, config, remote, server_name).map_err(|error| error.to_string())?;
-        let key = self.insert(now, handle, connection, false);
+        let key = self.insert(now, handle, connection, None);
         self.drive(now, key);
         Ok(key)
     }
@@ -465,7 +524,10 @@ impl Transport for Quinn {
             match stream.write_chunks(chunks.make_contiguous()) {
                 // A chunk taken in part has been cut at its front by the library.
                 Ok(written) => drop(chunks.drain(..written.chunks)),
-                Err(WriteError::Blocked) => return Write::Blocked,
+                Err(WriteError::Blocked) => {
+                    self.stats.send_window_waits.add(1);
+                    return Write::Blocked;
+                }
                 Err(WriteError::Stopped(_) | WriteError::ClosedStream) => return Write::Stopped,
             }
         }

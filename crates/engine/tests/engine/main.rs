@@ -6,6 +6,8 @@ mod embedding;
 #[cfg(test)]
 mod lifetimes;
 #[cfg(test)]
+mod limits_table;
+#[cfg(test)]
 mod steering;
 #[cfg(test)]
 mod support;
