@@ -8,6 +8,8 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
 
+use crate::dispatch::Counted;
+
 /// Why a body could not be produced. The engine aborts the message, so that the peer does not take it for complete.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -21,6 +23,8 @@ pub struct Body {
     content: Content,
     sent: u64,
     on_end: Option<OnEnd>,
+    /// The request that this is the response to.
+    request: Option<Counted>,
 }
 
 enum Content {
@@ -61,7 +65,12 @@ impl Body {
     }
 
     fn from_content(content: Content) -> Self {
-        Self { content, sent: 0, on_end: None }
+        Self { content, sent: 0, on_end: None, request: None }
+    }
+
+    /// Keeps the request open until the body has been handed over or dropped.
+    pub(crate) fn hold(&mut self, request: Counted) {
+        self.request = Some(request);
     }
 
     /// The content if it is wholly in memory; the body is then empty and has ended.
@@ -76,6 +85,15 @@ impl Body {
         Some(bytes)
     }
 
+    /// Bytes of the content if it is wholly in memory.
+    pub(crate) fn full_size(&self) -> Option<usize> {
+        match &self.content {
+            Content::Empty => Some(0),
+            Content::Full(bytes) => Some(bytes.len()),
+            Content::Stream(_) => None,
+        }
+    }
+
     /// Drops the content unsent, as for HEAD, and counts that as a complete end.
     pub(crate) fn discard(&mut self) {
         self.content = Content::Empty;
@@ -84,6 +102,7 @@ impl Body {
 
     fn end(&mut self, complete: bool) {
         self.content = Content::Empty;
+        self.request = None;
         if let Some(on_end) = self.on_end.take() {
             on_end(BodyEnd { bytes: self.sent, complete });
         }

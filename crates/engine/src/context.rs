@@ -12,6 +12,7 @@ use http_body::Body as _;
 use slab::Slab;
 
 use crate::admission::Admission;
+use crate::dispatch::Gauge;
 use crate::runtime::Handle;
 use crate::stats::Stats;
 use crate::window_budget::WindowBudget;
@@ -25,13 +26,28 @@ pub(crate) struct Context {
     pub(crate) shutdown: Rc<Shutdown>,
     pub(crate) admission: Arc<Admission>,
     pub(crate) windows: Rc<WindowBudget>,
+    /// Requests that have not been answered to their end.
+    pub(crate) open_requests: Gauge,
+    /// Heads over HTTP/3 that are not complete.
+    pub(crate) partial_heads: Gauge,
     date: Date,
 }
 
 impl Context {
     pub(crate) fn new(handle: Handle, config: Config, handler: Rc<dyn Handler>, stats: Arc<Stats>, admission: Arc<Admission>) -> Rc<Self> {
         let date = Date::new(handle.now());
-        Rc::new(Self { handle, config, handler, stats, shutdown: Rc::default(), admission, windows: Rc::default(), date })
+        Rc::new(Self {
+            handle,
+            config,
+            handler,
+            stats,
+            shutdown: Rc::default(),
+            admission,
+            windows: Rc::default(),
+            open_requests: Gauge::default(),
+            partial_heads: Gauge::default(),
+            date,
+        })
     }
 
     /// Completes a response's head and drops content that must not be sent.

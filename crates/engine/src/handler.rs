@@ -8,9 +8,11 @@ use std::task::{Context, Poll};
 
 use http::StatusCode;
 
+use crate::dispatch::Counted;
 use crate::http1::Http1Exchange;
 use crate::http2::Http2Exchange;
 use crate::http3::Stream;
+use crate::meter::Meter;
 use crate::runtime::Handle;
 use crate::{Request, Response};
 
@@ -33,6 +35,9 @@ impl<F: Fn(Request, Responder) + 'static> Handler for F {
 pub struct Responder {
     exchange: Option<Exchange>,
     handle: Handle,
+    open: Option<Counted>,
+    /// Of the request's content, if it has any.
+    meter: Option<Rc<Meter>>,
 }
 
 enum Exchange {
@@ -43,15 +48,21 @@ enum Exchange {
 
 impl Responder {
     pub(crate) fn http1(exchange: Rc<Http1Exchange>, handle: Handle) -> Self {
-        Self { exchange: Some(Exchange::Http1(exchange)), handle }
+        Self { exchange: Some(Exchange::Http1(exchange)), handle, open: None, meter: None }
     }
 
     pub(crate) fn http2(exchange: Http2Exchange, handle: Handle) -> Self {
-        Self { exchange: Some(Exchange::Http2(Box::new(exchange))), handle }
+        Self { exchange: Some(Exchange::Http2(Box::new(exchange))), handle, open: None, meter: None }
     }
 
     pub(crate) fn http3(stream: Rc<Stream>, handle: Handle) -> Self {
-        Self { exchange: Some(Exchange::Http3(stream)), handle }
+        Self { exchange: Some(Exchange::Http3(stream)), handle, open: None, meter: None }
+    }
+
+    /// Keeps `open` as long as the response lasts, and answers what `meter` says if the content was cut off.
+    pub(crate) fn accompany(&mut self, open: Counted, meter: Option<Rc<Meter>>) {
+        self.open = Some(open);
+        self.meter = meter;
     }
 
     /// The worker that the request is on.
@@ -64,7 +75,16 @@ impl Responder {
         self.send_now(response);
     }
 
-    fn send_now(&mut self, response: Response) {
+    fn send_now(&mut self, mut response: Response) {
+        if let Some(meter) = self.meter.take() {
+            meter.set_answered();
+            if let Some(limit) = meter.reached() {
+                response = Response::new(limit.status());
+            }
+        }
+        if let Some(open) = self.open.take() {
+            response.body.hold(open);
+        }
         match self.exchange.take() {
             Some(Exchange::Http1(exchange)) => exchange.respond(response),
             Some(Exchange::Http2(exchange)) => exchange.respond(response),

@@ -20,7 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::context::Context;
 use crate::message::Peer;
 use crate::runtime::HyperTimer;
-use crate::tcp::{Activity, ExchangeGuard, Outcome, Watchdog};
+use crate::tcp::{Activity, ExchangeGuard, HeadClock, Outcome, Watchdog};
 use crate::{Body, BodyError, Incoming, Request, Responder, Response};
 
 /// How long a client may go on sending after an answer that came before its request's end.
@@ -41,8 +41,8 @@ where
         .max_header_size(context.config.limits.field_section_bytes() as usize)
         .max_headers(context.config.limits.field_lines() as usize)
         .half_close(false)
-        .serve_connection(TokioIo::new(io), service);
-    let mut watchdog = Watchdog::new(activity, &context);
+        .serve_connection(TokioIo::new(HeadClock::new(io, activity.clone(), context.handle.clone())), service);
+    let mut watchdog = Watchdog::new(activity.clone(), &context);
     let mut shutdown = context.shutdown.subscribe();
     let mut finishing = false;
     let outcome = poll_fn(|cx| {
@@ -51,7 +51,14 @@ where
             Pin::new(&mut connection).graceful_shutdown();
         }
         match connection.poll_without_shutdown(cx) {
-            Poll::Ready(Err(error)) if error.is_timeout() => Poll::Ready(Outcome::TimedOut),
+            Poll::Ready(Err(error)) if error.is_timeout() => {
+                context.stats.idle_timeouts.add(1);
+                Poll::Ready(Outcome::TimedOut)
+            }
+            Poll::Ready(Err(error)) if error.is_parse_too_large() => {
+                count_large_head(&activity, &context);
+                Poll::Ready(Outcome::ProtocolError)
+            }
             Poll::Ready(Err(error)) if error.is_parse() || error.is_user() => Poll::Ready(Outcome::ProtocolError),
             // Other errors say that the peer left, in mid-message or between two.
             Poll::Ready(_) => Poll::Ready(Outcome::Done),
@@ -61,6 +68,15 @@ where
     .await;
     close(connection.into_parts().io.into_inner(), unread.get(), &context).await;
     outcome
+}
+
+/// The library has answered 431 or 414 by itself.
+fn count_large_head(activity: &Activity, context: &Context) {
+    let bytes = activity.head().map_or(0, |(_, bytes)| bytes as u64);
+    let too_long = bytes >= context.config.limits.field_section_bytes();
+    let counter = if too_long { &context.stats.heads_too_large } else { &context.stats.heads_too_many_lines };
+    counter.add(1);
+    context.stats.requests_refused.add(1);
 }
 
 /// Closes the connection, in stages when the peer is still sending.
@@ -127,7 +143,7 @@ impl Service<hyper::Request<hyper::body::Incoming>> for Requests {
             return answer;
         }
         let request = Request { method: head.method, uri: head.uri, headers: head.headers, peer: self.peer, body };
-        self.context.handler.handle(request, Responder::http1(exchange, self.context.handle.clone()));
+        self.context.dispatch(request, Responder::http1(exchange, self.context.handle.clone()));
         answer
     }
 }

@@ -21,6 +21,8 @@ const CONNECTION_BYTES: u64 = 48 << 10;
 const HANDSHAKE_BYTES: u64 = 64 << 10;
 /// What an exchange holds besides its head: the pieces of content that either side may be ahead of the other, 64 KiB each way.
 const EXCHANGE_BYTES: u64 = 128 << 10;
+/// A datagram that waits.
+const DATAGRAM_BYTES: u64 = 1_500;
 /// A used token and its place in the log.
 const USED_TOKEN_BYTES: u64 = 64;
 
@@ -169,28 +171,28 @@ impl Limits {
         Ok(self)
     }
 
-    /// The most memory that peers can make `workers` workers hold, in bytes, by what the limits allow: every connection open, its
-    /// windows full, its streams open and each in the middle of the largest head.
+    /// The most memory that peers can make `workers` workers hold, in bytes, by what the limits allow, if all of them go as far as
+    /// they can at the same moment: every connection open, its windows full, a head half sent on it, and as many requests open as
+    /// there may be.
     ///
-    /// What a handler holds is its own. Nobody has to have as much: who cannot let it come to that lowers the limits that it is
-    /// made of, [`Limits::connections`] first.
+    /// What a handler holds is its own.
     pub fn worst_case_bytes(&self, workers: usize) -> u64 {
         let workers = workers as u64;
-        let handshakes = workers.saturating_mul(self.open_handshakes()).min(self.connections()).saturating_mul(HANDSHAKE_BYTES);
-        let connections = self.connections().saturating_mul(CONNECTION_BYTES);
-        let full = self.connection_window_bytes().saturating_add(self.send_window_bytes());
-        let windows = workers
-            .saturating_mul(self.window_budget_bytes())
-            .saturating_add(self.connections().saturating_mul(2 * SMALLEST_WINDOW))
-            .min(self.connections().saturating_mul(full));
-        let heads = self.connections().saturating_mul(self.heads_of_a_connection());
-        let tokens = self.used_tokens().saturating_mul(USED_TOKEN_BYTES);
-        [handshakes, connections, windows, heads, tokens].into_iter().fold(0, u64::saturating_add)
-    }
-
-    /// Heads and pieces of content of all streams of a connection. A head is held twice: encoded until it is complete, and decoded.
-    fn heads_of_a_connection(&self) -> u64 {
-        self.concurrent_streams().saturating_mul(2 * self.field_section_bytes() + EXCHANGE_BYTES)
+        let times = u64::saturating_mul;
+        let full = self.connection_window_bytes() + self.send_window_bytes();
+        let windows = times(workers, self.window_budget_bytes()).saturating_add(times(self.connections(), 2 * SMALLEST_WINDOW));
+        [
+            times(times(workers, self.open_handshakes()).min(self.connections()), HANDSHAKE_BYTES),
+            // Over TCP each connection may be in the middle of one head.
+            times(self.connections(), CONNECTION_BYTES + self.field_section_bytes()),
+            windows.min(times(self.connections(), full)),
+            times(times(workers, self.partial_heads()), self.field_section_bytes()),
+            times(times(workers, self.open_requests()), self.field_section_bytes() + EXCHANGE_BYTES),
+            times(workers, (self.waiting_answers() + self.waiting_strays()) * DATAGRAM_BYTES),
+            times(self.used_tokens(), USED_TOKEN_BYTES),
+        ]
+        .into_iter()
+        .fold(0, u64::saturating_add)
     }
 }
 
@@ -258,8 +260,8 @@ mod tests {
     fn lower_limits_lower_the_worst_case() {
         let default = Limits::default();
         let fewer = Limits::default().with_connections(1_000).unwrap();
-        assert!(fewer.worst_case_bytes(2) < default.worst_case_bytes(2) / 50);
-        let thrifty = fewer.clone().with_concurrent_streams(16).unwrap().with_field_section_bytes(16 << 10).unwrap();
-        assert!(thrifty.worst_case_bytes(2) < fewer.worst_case_bytes(2) / 2);
+        assert!(fewer.worst_case_bytes(2) < default.worst_case_bytes(2) / 2);
+        let thrifty = fewer.clone().with_open_requests(100).unwrap().with_window_budget_bytes(64 << 20).unwrap();
+        assert!(thrifty.worst_case_bytes(2) < fewer.worst_case_bytes(2) / 4);
     }
 }

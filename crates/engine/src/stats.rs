@@ -92,8 +92,14 @@ counters! {
     bodies_too_large,
     /// Responses that the peer did not take.
     response_timeouts,
+    /// Responses that the peer took too slowly.
+    responses_too_slow,
     /// Requests over HTTP/2 refused, and HTTP/3 connections closed, because too many were open at once.
     streams_refused,
+    /// Requests refused because the worker had too many open.
+    requests_shed,
+    /// Requests over HTTP/3 refused because too many heads were incomplete.
+    partial_heads_refused,
     /// Requests whose head had too many bytes.
     heads_too_large,
     /// Requests whose head had too many field lines.

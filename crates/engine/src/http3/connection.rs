@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, Method, StatusCode};
@@ -11,9 +12,11 @@ use pronghorn_h3::{self as h3, ConnectionError, ErrorCode, Event, Head, Role, St
 use super::client::ConnectionState;
 use super::fields;
 use super::framing::{Framed, Framer};
+use super::patience::Patience;
 use super::stream::{Dirty, Stream, StreamError};
 use crate::context::Context;
 use crate::message::{Peer, Protocol};
+use crate::progress::Progress;
 use crate::transport::{ConnectionKey, Dir, Read, Transport, Write};
 use crate::{Incoming, Request, Responder, Response};
 
@@ -37,6 +40,7 @@ pub(super) struct Connection {
     draining: bool,
     client: Option<Rc<ConnectionState>>,
     encoded: BytesMut,
+    patience: Patience,
 }
 
 /// The driver's part of a request's stream.
@@ -48,6 +52,7 @@ struct Exchange {
     fin: bool,
     sent: bool,
     received: bool,
+    progress: Progress,
 }
 
 impl Connection {
@@ -96,7 +101,55 @@ impl Connection {
             draining: false,
             client,
             encoded: BytesMut::new(),
+            patience: Patience::default(),
         }
+    }
+
+    /// When [`Connection::check_patience`] has to be called, if that is news.
+    pub(super) fn next_check(&mut self) -> Option<Instant> {
+        self.patience.take_news()
+    }
+
+    /// Ends what the peer has left waiting until now: heads that are not complete, responses that it does not take.
+    pub(super) fn check_patience(&mut self, transport: &mut impl Transport, now: Instant) {
+        if !self.patience.is_due(now) {
+            return;
+        }
+        let context = self.context.clone();
+        let (limits, stats) = (&context.config.limits, &context.stats);
+        while let Some(id) = self.patience.overdue_head(now) {
+            stats.head_timeouts.add(1);
+            stats.requests_refused.add(1);
+            self.stop(transport, id, ErrorCode::H3_REQUEST_REJECTED);
+            self.abort(transport, id, ErrorCode::H3_REQUEST_REJECTED);
+        }
+        let deadline = |exchange: &Exchange| exchange.progress.deadline(limits);
+        let overdue = self.requests.iter().filter(|(_, exchange)| deadline(exchange).is_some_and(|deadline| deadline <= now));
+        for id in overdue.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.requests[&id].progress.count(stats);
+            self.stop(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
+            self.abort(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
+            self.on_inbound_end(id, Err(StreamError::Reset(ErrorCode::H3_REQUEST_CANCELLED)));
+        }
+        let next = self.requests.values().filter_map(deadline).chain(self.patience.next_head()).min();
+        if let Some(next) = next {
+            self.patience.expect(next);
+        }
+    }
+
+    /// The stream may have to bring more of its head.
+    fn expect_head(&mut self, transport: &mut impl Transport, id: StreamId) {
+        if self.client.is_some() || !id.is_bidi() || self.requests.contains_key(&id) || self.patience.knows(id) {
+            return;
+        }
+        let limits = &self.context.config.limits;
+        if let Some(counted) = self.context.partial_heads.add(limits.partial_heads()) {
+            return self.patience.begin_head(id, self.context.handle.now() + limits.head_timeout(), counted);
+        }
+        self.context.stats.partial_heads_refused.add(1);
+        self.context.stats.requests_refused.add(1);
+        self.stop(transport, id, ErrorCode::H3_REQUEST_REJECTED);
+        self.abort(transport, id, ErrorCode::H3_REQUEST_REJECTED);
     }
 
     pub(super) fn client_state(&self) -> Option<&Rc<ConnectionState>> {
@@ -143,6 +196,7 @@ impl Connection {
             }
             let mut taken = 0;
             let mut blocked = false;
+            let mut more = false;
             while taken < room.min(READ_BYTES) {
                 match transport.read(self.key, id) {
                     Read::Data(data) => {
@@ -152,12 +206,17 @@ impl Connection {
                     }
                     Read::Finished => self.h3.handle_fin(id)?,
                     Read::Reset(code) => self.h3.handle_reset(id, code)?,
-                    Read::Blocked | Read::Gone => {}
+                    Read::Blocked => more = true,
+                    Read::Gone => {}
                 }
                 blocked = true;
                 break;
             }
+            self.patience.ended = None;
             self.on_events(transport);
+            if more && self.patience.ended != Some(id) {
+                self.expect_head(transport, id);
+            }
             if blocked {
                 return Ok(());
             }
@@ -285,6 +344,7 @@ impl Connection {
 
     fn on_request(&mut self, transport: &mut impl Transport, id: StreamId, head: &h3::RequestHead, end: bool) {
         self.context.stats.requests_http3.add(1);
+        self.patience.end_head(id);
         let Some(parts) = fields::request(head) else {
             self.refuse(transport, id, StatusCode::BAD_REQUEST, ErrorCode::H3_MESSAGE_ERROR);
             return;
@@ -306,7 +366,7 @@ impl Connection {
             peer: Peer { protocol: Protocol::Http3, remote: self.remote, secure: true },
             body,
         };
-        self.context.handler.handle(request, Responder::http3(stream, self.context.handle.clone()));
+        self.context.dispatch(request, Responder::http3(stream, self.context.handle.clone()));
     }
 
     fn on_response(&mut self, transport: &mut impl Transport, id: StreamId, head: &h3::ResponseHead, end: bool) {
@@ -334,6 +394,7 @@ impl Connection {
     fn on_stream_error(&mut self, transport: &mut impl Transport, id: StreamId, code: ErrorCode, reason: &'static str) {
         if self.client.is_none() && !self.requests.contains_key(&id) {
             if code == ErrorCode::H3_EXCESSIVE_LOAD {
+                self.context.stats.heads_too_large.add(1);
                 return self.refuse(transport, id, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, code);
             }
             self.context.stats.requests_refused.add(1);
@@ -346,6 +407,7 @@ impl Connection {
     /// Answers a request that no handler gets to see.
     fn refuse(&mut self, transport: &mut impl Transport, id: StreamId, status: StatusCode, code: ErrorCode) {
         self.context.stats.requests_refused.add(1);
+        self.patience.end_head(id);
         self.stop(transport, id, code);
         let stream = Stream::new(self.key, Some(id), Method::GET, self.dirty.clone());
         let mut exchange = Exchange::new(stream.clone());
@@ -362,6 +424,7 @@ impl Connection {
 
     /// Resets our side of a stream, if it is not done.
     fn abort(&mut self, transport: &mut impl Transport, id: StreamId, code: ErrorCode) {
+        self.patience.end_head(id);
         if let Some(exchange) = self.requests.get_mut(&id) {
             exchange.wire.clear();
             exchange.stream.on_closed();
@@ -399,7 +462,20 @@ impl Connection {
         }
         let Some(exchange) = self.requests.get_mut(&id) else { return };
         if !exchange.sent {
-            match transport.write(self.key, id, &mut exchange.wire) {
+            let waiting = exchange.waiting();
+            let written = transport.write(self.key, id, &mut exchange.wire);
+            if self.client.is_none() {
+                let limits = &self.context.config.limits;
+                exchange.progress.on_moved(waiting - exchange.waiting(), limits);
+                match written {
+                    Write::Blocked => exchange.progress.on_blocked(self.context.handle.now()),
+                    Write::Done | Write::Stopped => exchange.progress.on_done(),
+                }
+                if let Some(deadline) = exchange.progress.deadline(limits) {
+                    self.patience.expect(deadline);
+                }
+            }
+            match written {
                 Write::Done if exchange.fin => {
                     transport.finish(self.key, id);
                     exchange.sent = true;
@@ -410,7 +486,7 @@ impl Connection {
                 // The peer wants none of it: perhaps it said so before its request was complete, when there was nobody to tell.
                 Write::Stopped => return self.abort(transport, id, ErrorCode::H3_REQUEST_CANCELLED),
             }
-            stream.wrote(exchange.wire.iter().map(Bytes::len).sum());
+            stream.wrote(exchange.waiting());
         }
         if self.client.is_some() && !exchange.received && stream.is_discarding() {
             // The application has dropped the response, so the request is of no use either.
@@ -453,6 +529,11 @@ struct OwnUni {
 
 impl Exchange {
     fn new(stream: Rc<Stream>) -> Self {
-        Self { stream, wire: VecDeque::new(), fin: false, sent: false, received: false }
+        Self { stream, wire: VecDeque::new(), fin: false, sent: false, received: false, progress: Progress::default() }
+    }
+
+    /// Framed bytes that the transport has not taken.
+    fn waiting(&self) -> usize {
+        self.wire.iter().map(Bytes::len).sum()
     }
 }

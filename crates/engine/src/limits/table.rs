@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    CONNECTION_BYTES, EXCHANGE_BYTES, HANDSHAKE_BYTES, Limit, LimitError, SMALLEST_WINDOW, Scope, USED_TOKEN_BYTES, Unit, milliseconds,
+    CONNECTION_BYTES, DATAGRAM_BYTES, EXCHANGE_BYTES, HANDSHAKE_BYTES, Limit, LimitError, SMALLEST_WINDOW, Scope, USED_TOKEN_BYTES, Unit,
+    milliseconds,
 };
 
 /// The Rust type of a limit, and the way between it and the table's number.
@@ -162,11 +163,29 @@ limits! {
         counter response_timeouts;
         acts "Over HTTP/2 and HTTP/3 the stream is reset, over HTTP/1.1 the connection is closed.";
 
+    /// The slowest that a peer may take a response that waits for it, averaged over each `response_timeout`.
+    response_bytes_per_second, with_response_bytes_per_second: BytesPerSecond, 240, 0 => GIB, Request;
+        memory |_| 0;
+        counter responses_too_slow;
+        acts "As with `response_timeout`.";
+
     /// Requests open at once on a connection.
     concurrent_streams, with_concurrent_streams: Count, 256, 1 => 100_000, Connection;
-        memory |limits| limits.concurrent_streams.saturating_mul(2 * limits.field_section_bytes + EXCHANGE_BYTES);
+        memory |_| 0;
         counter streams_refused;
-        acts "Over HTTP/2 the stream is reset with REFUSED_STREAM, over HTTP/3 the connection is closed with STREAM_LIMIT_ERROR.";
+        acts "Over HTTP/2 the stream is reset with REFUSED_STREAM, over HTTP/3 the connection is closed with STREAM_LIMIT_ERROR. What they hold together is up to `open_requests`.";
+
+    /// Requests that a worker has open at once, on all of its connections.
+    open_requests, with_open_requests: Count, 10_000, 1 => 10_000_000, Worker;
+        memory |limits| limits.open_requests.saturating_mul(limits.field_section_bytes + EXCHANGE_BYTES);
+        counter requests_shed;
+        acts "The request is answered 503 with `retry-after: 1`.";
+
+    /// Heads over HTTP/3 that a worker has received in part, or that wait for the header table.
+    partial_heads, with_partial_heads: Count, 4_096, 1 => 10_000_000, Worker;
+        memory |limits| limits.partial_heads.saturating_mul(limits.field_section_bytes);
+        counter partial_heads_refused;
+        acts "The stream is reset with H3_REQUEST_REJECTED, which tells the client that it may ask again.";
 
     /// Bytes of a request's head, as RFC 9114, section 4.2.2 counts them. Over HTTP/1.1 the bytes on the wire.
     field_section_bytes, with_field_section_bytes: Bytes, 64 * KIB, KIB => 16 * MIB, Request;
@@ -184,7 +203,7 @@ limits! {
     stream_window_bytes, with_stream_window_bytes: Bytes, MIB, KIB => GIB, Request;
         memory |limits| limits.stream_window_bytes;
         counter stream_window_overruns;
-        acts "A peer that sends more breaks the protocol: the stream or its connection is closed with FLOW_CONTROL_ERROR.";
+        acts "A peer that sends more breaks the protocol: over HTTP/2 the stream is reset with FLOW_CONTROL_ERROR, over HTTP/3 the connection is closed and counted as below.";
 
     /// Bytes that a peer may send on all streams of a connection ahead of their being read.
     connection_window_bytes, with_connection_window_bytes: Bytes, 4 * MIB, SMALLEST_WINDOW => GIB, Connection;
@@ -217,7 +236,7 @@ limits! {
         acts "The connection is closed with ENHANCE_YOUR_CALM.";
 
     /// Streams that this side had to reset over HTTP/2 for the peer's errors, in the life of a connection.
-    stream_errors, with_stream_errors: Count, 256, 1 => 100_000, Connection;
+    stream_errors, with_stream_errors: Count, 1_024, 1 => 100_000, Connection;
         memory |_| 0;
         counter stream_error_floods;
         acts "The connection is closed with ENHANCE_YOUR_CALM.";
@@ -228,8 +247,8 @@ limits! {
         counter control_frame_floods;
         acts "The connection is closed.";
 
-    /// Frames of one head over HTTP/2: HEADERS and its CONTINUATIONs.
-    continuation_frames, with_continuation_frames: Count, 16, 2 => 1_000, Request;
+    /// Frames of one head over HTTP/2: HEADERS and its CONTINUATIONs. As many as `field_section_bytes` needs are always taken.
+    continuation_frames, with_continuation_frames: Count, 6, 1 => 1_000, Request;
         memory |_| 0;
         counter continuation_floods;
         acts "The connection is closed.";
@@ -254,13 +273,13 @@ limits! {
 
     /// Answers to datagrams of no connection that wait to be sent: version negotiation, Retry, refusals, stateless resets.
     waiting_answers, with_waiting_answers: Count, 256, 1 => 100_000, Worker;
-        memory |limits| limits.waiting_answers.saturating_mul(1_500);
+        memory |limits| limits.waiting_answers.saturating_mul(DATAGRAM_BYTES);
         counter stateless_answers_dropped;
         acts "The answer is dropped; the client asks again.";
 
     /// Datagrams that wait for a worker because another one received them.
     waiting_strays, with_waiting_strays: Count, 4_096, 1 => 1_000_000, Worker;
-        memory |limits| limits.waiting_strays.saturating_mul(1_500);
+        memory |limits| limits.waiting_strays.saturating_mul(DATAGRAM_BYTES);
         counter strays_dropped;
         acts "The datagram is dropped; QUIC repairs the loss.";
 }

@@ -1,5 +1,6 @@
 //! Connections over TCP: accepting, TLS, the choice of protocol, and their time-outs.
 
+mod head_clock;
 mod stream;
 
 use std::future::{Future, poll_fn};
@@ -8,7 +9,7 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 use mio::Interest;
@@ -22,6 +23,7 @@ use crate::tls::Identity;
 use crate::udp::canonical;
 use crate::{http1, http2};
 
+pub(crate) use head_clock::HeadClock;
 pub(crate) use stream::{Activity, ExchangeGuard, TcpStream};
 
 /// How long accepting pauses when the process is out of descriptors: the queue stays, and the error would only repeat.
@@ -101,7 +103,7 @@ impl TcpListener {
         // Small answers must not wait for the acknowledgement of the one before. A socket that refuses is only slower.
         let _ = socket.set_nodelay(true);
         context.stats.tcp_accepted.add(1);
-        let Ok(stream) = TcpStream::new(socket, &context.handle) else { return };
+        let Ok(stream) = TcpStream::new(socket, &context.handle, &context.config.limits) else { return };
         let peer = Peer { protocol: Protocol::Http1, remote, secure: self.tls.is_some() };
         let (tls, alt_svc, task_context) = (self.tls.clone(), self.alt_svc.clone(), context.clone());
         let open = Open::new(context.stats.clone());
@@ -147,7 +149,10 @@ async fn serve_tls(stream: TcpStream, tls: TlsAcceptor, peer: Peer, alt_svc: Opt
         Poll::Ready(Ok(io)) => Poll::Ready(Ok(io)),
         Poll::Ready(Err(_)) => Poll::Ready(Err(Outcome::TlsFailed)),
         Poll::Pending if shutdown.poll(cx).is_ready() => Poll::Ready(Err(Outcome::Done)),
-        Poll::Pending => timeout.as_mut().poll(cx).map(|()| Err(Outcome::TimedOut)),
+        Poll::Pending => timeout.as_mut().poll(cx).map(|()| {
+            context.stats.handshakes_timed_out.add(1);
+            Err(Outcome::TimedOut)
+        }),
     })
     .await;
     let io = match io {
@@ -169,34 +174,75 @@ async fn serve_clear(stream: TcpStream, peer: Peer, alt_svc: Option<HeaderValue>
 /// Ends a connection on which the peer leaves us waiting.
 pub(crate) struct Watchdog {
     activity: Rc<Activity>,
-    timeout: Duration,
     sleep: Pin<Box<Sleep>>,
+    /// When the sleep ends.
+    armed: Instant,
+    /// Not before this time, whatever was missed until then.
+    from: Instant,
     context: Rc<Context>,
+}
+
+/// What a peer did not do in time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Missed {
+    Anything,
+    Head,
+    Taking,
 }
 
 impl Watchdog {
     pub(crate) fn new(activity: Rc<Activity>, context: &Rc<Context>) -> Self {
-        let timeout = context.config.limits.idle_timeout();
-        Self { activity, timeout, sleep: Box::pin(context.handle.sleep(timeout)), context: context.clone() }
+        let now = context.handle.now();
+        let armed = now + context.config.limits.idle_timeout();
+        Self { activity, sleep: Box::pin(context.handle.timers().sleep_until(armed)), armed, from: now, context: context.clone() }
     }
 
+    /// Ready when the peer's time is up, which has then been counted.
     pub(crate) fn poll(&mut self, cx: &mut TaskContext<'_>) -> Poll<()> {
+        let now = self.context.handle.now();
         loop {
-            std::task::ready!(self.sleep.as_mut().poll(cx));
-            let now = self.context.handle.now();
-            let silent_until = self.activity.last() + self.timeout;
-            if now >= silent_until && self.activity.waits_for_peer() {
+            let (deadline, missed) = self.next();
+            if now >= deadline {
+                self.count(missed);
                 return Poll::Ready(());
             }
-            // Looked at only when the time is up, so that traffic costs no timer.
-            let next = if now >= silent_until { now + self.timeout } else { silent_until };
-            self.sleep.reset(next);
+            // A deadline that moves back is looked at only when the time is up, so that traffic costs no timer.
+            if deadline < self.armed {
+                self.rearm(deadline);
+            }
+            std::task::ready!(self.sleep.as_mut().poll(cx));
+            self.rearm(deadline);
         }
+    }
+
+    /// What is due next.
+    fn next(&self) -> (Instant, Missed) {
+        let (limits, now) = (&self.context.config.limits, self.context.handle.now());
+        let silent_since = if self.activity.waits_for_peer() { self.activity.last().max(self.from) } else { now };
+        let head = self.activity.head().map(|(began, _)| (began.max(self.from) + limits.head_timeout(), Missed::Head));
+        let taking =
+            self.activity.sending.deadline(limits).map(|deadline| (deadline.max(self.from + limits.response_timeout()), Missed::Taking));
+        let idle = Some((silent_since + limits.idle_timeout(), Missed::Anything));
+        let due = [head, taking, idle].into_iter().flatten().min_by_key(|(deadline, _)| *deadline);
+        due.expect("invariant: there is always the time for idling")
+    }
+
+    fn count(&self, missed: Missed) {
+        let stats = &self.context.stats;
+        match missed {
+            Missed::Anything => stats.idle_timeouts.add(1),
+            Missed::Head => stats.head_timeouts.add(1),
+            Missed::Taking => self.activity.sending.count(stats),
+        }
+    }
+
+    fn rearm(&mut self, deadline: Instant) {
+        self.armed = deadline;
+        self.sleep.reset(deadline);
     }
 
     /// Gives the peer the whole time once more.
     pub(crate) fn restart(&mut self) {
-        let deadline = self.context.handle.now() + self.timeout;
-        self.sleep.reset(deadline);
+        self.from = self.context.handle.now();
     }
 }

@@ -10,6 +10,8 @@ use std::time::Instant;
 use mio::Interest;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::limits::Limits;
+use crate::progress::Progress;
 use crate::runtime::{Handle, Registration};
 
 /// Bytes that one connection may move in a turn. The libraries above go on until the socket stops them, and a peer that is fast
@@ -26,15 +28,46 @@ pub(crate) struct Activity {
     exchanges: Cell<usize>,
     /// Those of them that wait for the peer and not for their handler.
     waiting: Cell<usize>,
+    /// What waits to be sent goes.
+    pub(super) sending: Progress,
+    /// When the head that comes now began, and its bytes so far.
+    head: Cell<Option<(Instant, usize)>>,
 }
 
 impl Activity {
     pub(crate) fn new(now: Instant) -> Rc<Self> {
-        Rc::new(Self { last: Cell::new(now), write_blocked: Cell::default(), exchanges: Cell::default(), waiting: Cell::default() })
+        Rc::new(Self {
+            last: Cell::new(now),
+            write_blocked: Cell::default(),
+            exchanges: Cell::default(),
+            waiting: Cell::default(),
+            sending: Progress::default(),
+            head: Cell::default(),
+        })
     }
 
     pub(crate) fn last(&self) -> Instant {
         self.last.get()
+    }
+
+    /// Bytes of a request's head have come.
+    pub(crate) fn begin_head(&self, now: Instant, bytes: usize) {
+        let (began, so_far) = self.head.get().unwrap_or((now, 0));
+        self.head.set(Some((began, so_far + bytes)));
+    }
+
+    /// It is complete, or there was none.
+    pub(crate) fn end_head(&self) {
+        self.head.set(None);
+    }
+
+    /// When the head that comes now began, and its bytes so far.
+    pub(crate) fn head(&self) -> Option<(Instant, usize)> {
+        self.head.get()
+    }
+
+    pub(crate) fn has_exchanges(&self) -> bool {
+        self.exchanges.get() > 0
     }
 
     /// Whether silence is the peer's doing: nothing is asked, content does not come, or what was answered is not taken.
@@ -44,6 +77,7 @@ impl Activity {
 
     pub(crate) fn begin_exchange(self: &Rc<Self>) -> Rc<ExchangeGuard> {
         self.exchanges.set(self.exchanges.get() + 1);
+        self.end_head();
         Rc::new(ExchangeGuard { activity: self.clone(), inbound: Cell::default(), outbound: Cell::default(), answered: Cell::default() })
     }
 }
@@ -98,15 +132,23 @@ pub(crate) struct TcpStream {
     registration: Registration,
     socket: mio::net::TcpStream,
     handle: Handle,
+    limits: Limits,
     activity: Rc<Activity>,
     /// The last turn in which bytes moved, and how many.
     moved: Cell<(u64, usize)>,
 }
 
 impl TcpStream {
-    pub(crate) fn new(mut socket: mio::net::TcpStream, handle: &Handle) -> io::Result<Self> {
+    pub(crate) fn new(mut socket: mio::net::TcpStream, handle: &Handle, limits: &Limits) -> io::Result<Self> {
         let registration = handle.reactor().register(&mut socket, Interest::READABLE | Interest::WRITABLE)?;
-        Ok(Self { registration, socket, handle: handle.clone(), activity: Activity::new(handle.now()), moved: Cell::default() })
+        Ok(Self {
+            registration,
+            socket,
+            handle: handle.clone(),
+            limits: limits.clone(),
+            activity: Activity::new(handle.now()),
+            moved: Cell::default(),
+        })
     }
 
     pub(crate) fn activity(&self) -> &Rc<Activity> {
@@ -148,6 +190,7 @@ impl TcpStream {
         loop {
             if self.registration.readiness().poll_writable(cx).is_pending() {
                 self.activity.write_blocked.set(true);
+                self.activity.sending.on_blocked(self.handle.now());
                 return Poll::Pending;
             }
             match write(&self.socket) {
@@ -155,7 +198,9 @@ impl TcpStream {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 result => {
                     self.activity.write_blocked.set(false);
-                    self.on_moved(*result.as_ref().unwrap_or(&0));
+                    let written = *result.as_ref().unwrap_or(&0);
+                    self.activity.sending.on_moved(written, &self.limits);
+                    self.on_moved(written);
                     return Poll::Ready(result);
                 }
             }
@@ -196,6 +241,10 @@ impl AsyncWrite for TcpStream {
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.activity.write_blocked.get() {
+            // Those above flush when they have written all that they had.
+            self.activity.sending.on_done();
+        }
         Poll::Ready(Ok(()))
     }
 

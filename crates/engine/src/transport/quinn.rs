@@ -13,7 +13,7 @@ use quinn_proto::congestion::ControllerFactory;
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::{
     ConnectionError, ConnectionHandle, DatagramEvent, EcnCodepoint, IdleTimeout, ReadError, ReadableError, ServerConfig, StreamEvent,
-    TransportConfig, TransportErrorCode, ValidationTokenConfig, VarInt, WriteError,
+    TokenMemoryCache, TransportConfig, TransportErrorCode, ValidationTokenConfig, VarInt, WriteError,
 };
 
 use super::congestion::{self, Closing};
@@ -101,6 +101,8 @@ pub(crate) struct Quinn {
     transport: Arc<TransportConfig>,
     /// What a server's connections begin with, by the window for receiving; some ten at the most.
     server: HashMap<u64, Arc<ServerConfig>, rustc_hash::FxBuildHasher>,
+    /// What servers gave to prove this side's address with the next time; a few for each of the latest servers.
+    tokens: Arc<TokenMemoryCache>,
     admission: Arc<Admission>,
     budget: Rc<WindowBudget>,
     closing: Closing,
@@ -159,6 +161,7 @@ impl Quinn {
             closing: config.closing.clone(),
             config,
             worker,
+            tokens: Arc::default(),
             admission,
             budget,
             connections: Vec::new(),
@@ -461,7 +464,7 @@ impl Transport for Quinn {
 
     fn connect(&mut self, now: Instant, remote: SocketAddr, server_name: &str, tls: &ClientTls) -> Result<ConnectionKey, String> {
         let mut config = quinn_proto::ClientConfig::new(tls.0.clone());
-        config.transport_config(self.transport.clone());
+        config.transport_config(self.transport.clone()).token_store(self.tokens.clone());
         let (handle, connection) = self.endpoint.connect(now, config, remote, server_name).map_err(|error| error.to_string())?;
         let key = self.insert(now, handle, connection, None);
         self.drive(now, key);

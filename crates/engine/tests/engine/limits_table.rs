@@ -17,7 +17,7 @@ fn table_in_the_documentation_is_that_of_the_engine() {
     if std::env::var_os(UPDATE).is_some() {
         std::fs::write(&path, updated).unwrap();
     } else {
-        assert_eq!(document, updated, "run the test with {UPDATE}=1 to bring docs/limits.md up to date");
+        assert!(document == updated, "run the test with {UPDATE}=1 to bring docs/limits.md up to date");
     }
 }
 

@@ -6,7 +6,11 @@ mod embedding;
 #[cfg(test)]
 mod lifetimes;
 #[cfg(test)]
+mod limits;
+#[cfg(test)]
 mod limits_table;
+#[cfg(test)]
+mod raw_tls;
 #[cfg(test)]
 mod steering;
 #[cfg(test)]

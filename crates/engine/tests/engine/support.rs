@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use pronghorn_engine::{
-    Body, Config, Connection, Connector, Group, Handler, Identity, Listener, Protocol, Responder, Response, Stats, Target, Worker,
+    Body, Config, Connection, Connector, Error, Group, Handler, Identity, Listener, Protocol, Responder, Response, Stats, Target, Worker,
 };
 use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -27,8 +27,10 @@ pub(crate) struct Trust {
 /// A self-signed certificate for `localhost`, and a client that trusts it.
 pub(crate) fn trust() -> Trust {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let certificate = CertificateDer::from(made.cert);
-    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    trust_in(CertificateDer::from(made.cert), PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap())
+}
+
+pub(crate) fn trust_in(certificate: CertificateDer<'static>, key: PrivateKeyDer<'static>) -> Trust {
     let mut roots = RootCertStore::empty();
     roots.add(certificate.clone()).unwrap();
     let client = rustls::ClientConfig::builder_with_provider(pronghorn_engine::provider())
@@ -37,6 +39,24 @@ pub(crate) fn trust() -> Trust {
         .with_root_certificates(roots)
         .with_no_client_auth();
     Trust { identity: Identity::new(vec![certificate], key).unwrap(), client }
+}
+
+/// The workers of a server on `address`.
+pub(crate) fn serve<H: Handler>(
+    group: &Group,
+    trust: &Trust,
+    address: SocketAddr,
+    config: &Config,
+    handler: impl Fn(usize) -> H,
+) -> (SocketAddr, Vec<Worker>) {
+    let listener = Listener::secure(address, group.size(), config.congestion).unwrap();
+    let address = listener.address();
+    let workers = listener.into_sockets().into_iter().enumerate().map(|(number, sockets)| {
+        let mut worker = Worker::new(number, group, config.clone(), handler(number)).unwrap();
+        worker.listen(sockets, Some(&trust.identity)).unwrap();
+        worker
+    });
+    (address, workers.collect())
 }
 
 /// Workers that share one thread and one clock.
@@ -52,16 +72,12 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn new<H: Handler>(servers: usize, config: &Config, handler: impl Fn(usize) -> H) -> Self {
-        let trust = trust();
-        let group = Group::new(servers);
-        let listener = Listener::secure((Ipv4Addr::LOCALHOST, 0).into(), servers, config.congestion).unwrap();
-        let address = listener.address();
-        let workers = listener.into_sockets().into_iter().enumerate().map(|(number, sockets)| {
-            let mut worker = Worker::new(number, &group, config.clone(), handler(number)).unwrap();
-            worker.listen(sockets, Some(&trust.identity)).unwrap();
-            worker
-        });
-        let servers = workers.collect();
+        Self::with_group(&Group::new(servers), &trust(), config, handler)
+    }
+
+    /// Servers of `group` with the certificate of `trust`.
+    pub(crate) fn with_group<H: Handler>(group: &Group, trust: &Trust, config: &Config, handler: impl Fn(usize) -> H) -> Self {
+        let (address, servers) = serve(group, trust, (Ipv4Addr::LOCALHOST, 0).into(), config, handler);
         let refuse = |_, responder: Responder| drop(responder);
         let mut client = Worker::new(0, &Group::new(1), Config::default(), refuse).unwrap();
         let connector = client.connector(&trust.client).unwrap();
@@ -112,9 +128,17 @@ impl Bench {
     }
 
     pub(crate) fn connect_to(&mut self, protocol: Protocol, remote: SocketAddr) -> Connection {
+        self.try_connect_to(protocol, remote).unwrap()
+    }
+
+    pub(crate) fn try_connect(&mut self, protocol: Protocol) -> Result<Connection, Error> {
+        self.try_connect_to(protocol, self.address)
+    }
+
+    fn try_connect_to(&mut self, protocol: Protocol, remote: SocketAddr) -> Result<Connection, Error> {
         let connector = self.connector.clone();
         let target = Target { remote, server_name: "localhost".to_owned(), protocol: Some(protocol), secure: true };
-        self.run(async move { connector.connect(&target).await }).unwrap()
+        self.run(async move { connector.connect(&target).await })
     }
 
     /// Sums a counter over the servers.
