@@ -128,6 +128,8 @@ counters! {
     tokens_accepted,
     /// Tokens of earlier connections that proved nothing, because they were used or too old.
     tokens_refused,
+    /// Times that datagrams were not sent, because it would have been more than three times what came from an address not proved.
+    amplification_withheld,
     /// Stateless resets sent.
     stateless_resets_sent,
     /// Stateless resets not sent, because there were too many in a second.

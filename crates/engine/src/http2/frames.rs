@@ -1,8 +1,8 @@
 //! Heads of HTTP/2 frames in a stream of bytes (RFC 9113, section 4.1).
 
 const HEAD: usize = 9;
-/// Bytes of a frame's content that are kept: error codes and window increments.
-const KEPT: usize = 8;
+/// Bytes of a frame's content that are kept: error codes and what is said of them, window increments.
+const KEPT: usize = 40;
 const PREFACE: usize = 24;
 
 /// Types of frames, RFC 9113, section 6.
@@ -22,7 +22,7 @@ pub(super) mod flags {
 }
 
 /// One frame.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Frame {
     pub(super) kind: u8,
     pub(super) flags: u8,
@@ -31,6 +31,12 @@ pub(super) struct Frame {
     /// All of it is there; otherwise only its head.
     pub(super) complete: bool,
     content: [u8; KEPT],
+}
+
+impl Default for Frame {
+    fn default() -> Self {
+        Self::new([0; HEAD])
+    }
 }
 
 impl Frame {
@@ -43,6 +49,11 @@ impl Frame {
             complete: false,
             content: [0; KEPT],
         }
+    }
+
+    /// Its content from `offset` on, as far as it is kept.
+    pub(super) fn content(&self, offset: usize) -> &[u8] {
+        self.content[..self.length.min(KEPT)].get(offset..).unwrap_or_default()
     }
 
     /// A number of four bytes in its content, 0 where there is none.
@@ -130,6 +141,10 @@ mod tests {
             for piece in wire.chunks(size) {
                 frames.read(piece, |frame| {
                     if frame.complete {
+                        assert_eq!(
+                            frame.content(8),
+                            if frame.kind == kind::GOAWAY { &b"xy"[..] } else { &[7; 300][..frame.length.clamp(8, 40) - 8] }
+                        );
                         whole.push((frame.kind, frame.stream, frame.length, frame.word(0), frame.word(1)));
                     } else {
                         heads += 1;

@@ -21,7 +21,6 @@ use crate::context::Context;
 use crate::message::Peer;
 use crate::progress::Progress;
 use crate::runtime::Sleep;
-use crate::stats::Stats;
 use crate::tcp::{Activity, ExchangeGuard, Outcome, Watchdog};
 use crate::{Body, Incoming, Request, Responder, Response};
 
@@ -51,7 +50,7 @@ where
     .await;
     let mut connection = match handshake {
         Some(Ok(connection)) => connection,
-        Some(Err(error)) => return outcome(&error, &watch, &context),
+        Some(Err(error)) => return outcome(&error),
         None => return Outcome::TimedOut,
     };
     let mut shutdown = context.shutdown.subscribe();
@@ -83,7 +82,7 @@ where
                 };
                 dispatch(request, exchange, peer);
             }
-            Ok(Some(Err(error))) => return outcome(&error, &watch, &context),
+            Ok(Some(Err(error))) => return outcome(&error),
             Ok(None) => return end,
             Err(Ended::Flooded) => {
                 connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
@@ -123,25 +122,8 @@ enum Ended {
     Flooded,
 }
 
-fn outcome(error: &h2::Error, watch: &Watch, context: &Context) -> Outcome {
-    if error.is_go_away() && error.is_library() && error.reason() == Some(Reason::ENHANCE_YOUR_CALM) && !watch.is_flooded() {
-        count_abuse(&error.to_string(), &context.stats);
-    }
+fn outcome(error: &h2::Error) -> Outcome {
     if error.is_io() || error.reason() == Some(Reason::NO_ERROR) { Outcome::Done } else { Outcome::ProtocolError }
-}
-
-/// What the library has closed the connection for; it says so in its message only.
-fn count_abuse(message: &str, stats: &Stats) {
-    let counters = [
-        ("too_many_resets", &stats.reset_floods_before_accept),
-        ("too_many_internal_resets", &stats.stream_error_floods),
-        ("too_many_data_frames", &stats.control_frame_floods),
-        ("too_many_continuations", &stats.continuation_floods),
-        ("header_list_way_too_large", &stats.heads_too_large),
-    ];
-    if let Some((_, counter)) = counters.into_iter().find(|(name, _)| message.contains(name)) {
-        counter.add(1);
-    }
 }
 
 /// A request that waits for its response.

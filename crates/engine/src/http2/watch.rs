@@ -15,6 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::bucket::Bucket;
 use super::frames::{Frame, Frames, Preface, flags, kind};
 use crate::context::Context;
+use crate::stats::{Counter, Stats};
 use crate::tcp::Activity;
 
 /// Content that pays for a control frame: peers measure the path with a PING for about as much.
@@ -24,6 +25,7 @@ const TINY_UPDATE: u32 = 256;
 /// RFC 9113, section 7.
 const FLOW_CONTROL_ERROR: u32 = 3;
 const REFUSED_STREAM: u32 = 7;
+const ENHANCE_YOUR_CALM: u32 = 11;
 
 /// What is known of a connection's frames.
 pub(crate) struct Watch {
@@ -135,6 +137,7 @@ impl Watch {
             }
             kind::RST_STREAM if frame.word(0) == REFUSED_STREAM => stats.streams_refused.add(1),
             kind::RST_STREAM if frame.word(0) == FLOW_CONTROL_ERROR => stats.stream_window_overruns.add(1),
+            kind::GOAWAY if frame.word(1) == ENHANCE_YOUR_CALM && !self.is_flooded() => count_abuse(frame.content(8), stats),
             kind::GOAWAY if frame.word(1) == FLOW_CONTROL_ERROR => stats.connection_window_overruns.add(1),
             _ => {}
         }
@@ -156,11 +159,24 @@ impl Watch {
         limits.continuation_frames().max(limits.field_section_bytes() / FRAME_BYTES * 5 / 4 + 1)
     }
 
-    fn flood(&self, counter: &crate::stats::Counter) {
+    fn flood(&self, counter: &Counter) {
         if !self.flooded.replace(true) {
             counter.add(1);
         }
     }
+}
+
+/// What the library has closed the connection for; it says so nowhere else.
+fn count_abuse(said: &[u8], stats: &Stats) {
+    let counter = match said {
+        b"too_many_resets" => &stats.reset_floods_before_accept,
+        b"too_many_internal_resets" => &stats.stream_error_floods,
+        b"too_many_data_frames" => &stats.control_frame_floods,
+        b"too_many_continuations" => &stats.continuation_floods,
+        b"header_list_way_too_large" => &stats.heads_too_large,
+        _ => return,
+    };
+    counter.add(1);
 }
 
 /// A connection whose frames are watched.

@@ -133,7 +133,32 @@ struct Connection {
     /// When an accepted connection's handshake has to be done. As long as it is there, it is counted among the open ones.
     handshake_until: Option<Instant>,
     closed: bool,
+    /// Bytes of datagrams until the handshake is done, where the client's address is not proved.
+    unproved: Option<Exchanged>,
     _admitted: Option<(Ticket, Windows)>,
+}
+
+/// Bytes that went each way.
+#[derive(Clone, Copy, Default)]
+struct Exchanged {
+    received: usize,
+    sent: usize,
+}
+
+impl Exchanged {
+    /// How much of a train of `size` bytes, in datagrams of `segment`, may be sent.
+    ///
+    /// The library lets the datagram pass that crosses the bound, and no other before the address is proved. It is taken for lost
+    /// and sent again later.
+    fn allow(&mut self, size: usize, segment: usize) -> usize {
+        //= RFC 9000 section 8.1
+        //# Prior to validating the client address, servers MUST NOT send more than three times as many bytes as the number of bytes they have received.
+        let bound = 3 * self.received;
+        let left = bound.saturating_sub(self.sent);
+        self.sent += size;
+        // Past the bound already, the library knows the address to be proved.
+        if left == 0 || size <= left { size } else { left / segment * segment }
+    }
 }
 
 impl Quinn {
@@ -196,6 +221,7 @@ impl Quinn {
         handle: ConnectionHandle,
         inner: quinn_proto::Connection,
         admitted: Option<(Ticket, Windows)>,
+        unproved: Option<Exchanged>,
     ) -> ConnectionKey {
         let handshake_until = admitted.is_some().then(|| now + self.config.limits.handshake_timeout());
         self.handshakes += usize::from(handshake_until.is_some());
@@ -215,12 +241,14 @@ impl Quinn {
             trains: 0,
             handshake_until,
             closed: false,
+            unproved,
             _admitted: admitted,
         });
         key
     }
 
-    fn accept(&mut self, now: Instant, incoming: quinn_proto::Incoming) {
+    /// `bytes`: of the datagram that it came with.
+    fn accept(&mut self, now: Instant, incoming: quinn_proto::Incoming, bytes: usize) {
         let remote = incoming.remote_address();
         let limits = &self.config.limits;
         self.scratch.clear();
@@ -239,11 +267,12 @@ impl Quinn {
                 return self.answer(transmit);
             }
         };
+        let unproved = (!incoming.remote_address_validated()).then_some(Exchanged { received: bytes, sent: 0 });
         let windows = self.budget.promise(limits, &self.stats);
         let server = self.server_config(&windows);
         match self.endpoint.accept(incoming, now, &mut self.scratch, server) {
             Ok((handle, connection)) => {
-                let key = self.insert(now, handle, connection, Some((ticket, windows)));
+                let key = self.insert(now, handle, connection, Some((ticket, windows)), unproved);
                 self.stats.quic_accepted.add(1);
                 self.events.push_back((key, Event::Accepted { remote }));
                 self.drive(now, key);
@@ -309,6 +338,9 @@ impl Quinn {
         }
         if connection.handshake_until.is_some() && (drained || connection.closed || !connection.inner.is_handshaking()) {
             connection.handshake_until = None;
+            if !connection.closed {
+                connection.unproved = None;
+            }
             *handshakes -= 1;
         }
         if drained {
@@ -373,15 +405,19 @@ impl Transport for Quinn {
         self.scratch.clear();
         let ecn = datagram.ecn.map(to_codepoint);
         let resettable = self.is_resettable(&datagram.data);
+        let bytes = datagram.data.len();
         match self.endpoint.handle(now, datagram.remote, datagram.local_ip, ecn, datagram.data, &mut self.scratch) {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 if let Some(Some(connection)) = self.connections.get_mut(handle.0) {
                     let key = connection.key;
+                    if let Some(exchanged) = &mut connection.unproved {
+                        exchanged.received += bytes;
+                    }
                     connection.inner.handle_event(event);
                     self.drive(now, key);
                 }
             }
-            Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, incoming),
+            Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, incoming, bytes),
             Some(DatagramEvent::Response(transmit)) => {
                 // Version negotiation is the only answer with a long header and version 0 (RFC 9000, section 17.2.1).
                 if matches!(self.scratch.get(..5), Some([first, 0, 0, 0, 0]) if first & 0x80 != 0) {
@@ -438,13 +474,24 @@ impl Transport for Quinn {
             buffer.extend_from_slice(&data);
             return Some(from_transmit(&transmit));
         }
-        let closing = self.closing.clone();
+        let (closing, stats) = (self.closing.clone(), self.stats.clone());
         while let Some(&key) = self.sending.front() {
             if let Some(connection) = self.connection(key) {
                 closing.set(connection.closed);
                 let transmit = connection.inner.poll_transmit(now, max_segments, buffer);
                 closing.set(false);
-                if let Some(transmit) = transmit {
+                if let Some(mut transmit) = transmit {
+                    if let Some(exchanged) = &mut connection.unproved {
+                        let allowed = exchanged.allow(transmit.size, transmit.segment_size.unwrap_or(transmit.size));
+                        if allowed < transmit.size {
+                            stats.amplification_withheld.add(1);
+                            transmit.size = allowed;
+                        }
+                        if allowed == 0 {
+                            buffer.clear();
+                            continue;
+                        }
+                    }
                     // A long transfer must not hold up the others: after some trains the next connection has its turn.
                     connection.trains += 1;
                     if connection.trains >= TRAINS_PER_TURN {
@@ -466,7 +513,7 @@ impl Transport for Quinn {
         let mut config = quinn_proto::ClientConfig::new(tls.0.clone());
         config.transport_config(self.transport.clone()).token_store(self.tokens.clone());
         let (handle, connection) = self.endpoint.connect(now, config, remote, server_name).map_err(|error| error.to_string())?;
-        let key = self.insert(now, handle, connection, None);
+        let key = self.insert(now, handle, connection, None, None);
         self.drive(now, key);
         Ok(key)
     }
