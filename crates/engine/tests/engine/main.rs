@@ -12,6 +12,8 @@ mod limits_table;
 #[cfg(test)]
 mod raw_tls;
 #[cfg(test)]
+mod restart;
+#[cfg(test)]
 mod steering;
 #[cfg(test)]
 mod support;

@@ -90,6 +90,11 @@ impl Bench {
         self.skipped += duration;
     }
 
+    /// How long the workers have been at it, by their clock.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.now() - self.began
+    }
+
     pub(crate) fn now(&self) -> Instant {
         Instant::now() + self.skipped
     }
