@@ -63,7 +63,7 @@ test-e2e: build ## The program under clients that others wrote, and one small ca
 	npm run test:e2e
 
 .PHONY: build
-build: setup build-program build-echo ## The program and the tests' handler, in release
+build: setup build-program build-tests ## The program, and what the tests run, in release
 	npm run build
 
 .PHONY: build-lab
@@ -74,9 +74,10 @@ build-lab: setup-lab build-program
 build-program:
 	cargo build $(CARGO_FLAGS) --release -p pronghorn-cli
 
-.PHONY: build-echo
-build-echo:
+.PHONY: build-tests
+build-tests:
 	cargo build $(CARGO_FLAGS) --release -p pronghorn-engine --example echo
+	cargo build $(CARGO_FLAGS) --release -p h3-crate-client
 
 .PHONY: setup
 setup: ## Install what is missing (Debian, npm, Python packages; test clients)

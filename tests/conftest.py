@@ -88,9 +88,14 @@ def start() -> Iterator[Callable[..., Server]]:
         return server
 
     yield run
-    for server in started:
+    end(started)
+
+
+def end(servers: list[Process]) -> None:
+    """Ends servers and fails if one of them panicked."""
+    for server in servers:
         server.stop()
-    panics = [line for server in started for line in server.lines if re.search(r"panicked at|SIGSEGV|BUG:", line)]
+    panics = [line for server in servers for line in server.lines if re.search(r"panicked at|SIGSEGV|BUG:", line)]
     assert not panics, f"a server panicked: {panics}"
 
 
@@ -108,6 +113,22 @@ def start_serve(start, identity: Identity, site: Site) -> Callable[..., Server]:
 def server(start_serve) -> Server:
     """A `pronghorn serve` over the common folder."""
     return start_serve()
+
+
+@pytest.fixture(scope="module")
+def shared_server(site: Site, identity: Identity) -> Iterator[Server]:
+    """One for all tests of a file, where none of them may do it any harm."""
+    server = Server(serve_command(site.root, identity))
+    yield server
+    end([server])
+
+
+@pytest.fixture(scope="module")
+def shared_handler(identity: Identity) -> Iterator[Server]:
+    """The engine's test handler, likewise."""
+    server = Server(echo_command(identity))
+    yield server
+    end([server])
 
 
 @pytest.fixture

@@ -116,6 +116,39 @@ def test_early_answer_leaves_the_connection_usable(handler, ca, version):
         assert client.round(f"{handler.origin}/headers?n=1").connections == 1
 
 
+def answered_early(client: H2Client) -> int:
+    """A POST whose content has not ended, with its answer."""
+    stream = client.start("/early", method="POST", end=False)
+    client.finish(stream)
+    return stream
+
+
+def test_upload_that_ends_after_an_early_answer_is_not_reset(handler, ca):
+    # RFC 9113 section 8.1: a server "MAY request that the client abort transmission of a request without error". Where
+    # the end is on its way, that would only make a client doubt its answer.
+    with H2Client(handler.origin, ca) as client:
+        stream = answered_early(client)
+        client.http.send_data(stream, random_bytes(10_000, "early"), end_stream=True)
+        client.flush()
+        assert client.fetch("/headers?n=1").status == 200
+        assert client.exchanges[stream].reset is None
+
+
+def test_upload_that_goes_on_after_an_early_answer_is_stopped(handler, ca):
+    with H2Client(handler.origin, ca) as client:
+        stream = answered_early(client)
+        sent, piece = 0, random_bytes(16_000, "early")
+        while client.exchanges[stream].reset is None and sent < MIB:
+            client.http.send_data(stream, piece)
+            sent += len(piece)
+            client.http.ping(b"take in.")
+            client.flush()
+            client.read()
+        no_error = 0
+        assert client.exchanges[stream].reset == no_error
+        assert client.fetch("/headers?n=1").status == 200
+
+
 async def give_up_h3(origin: str, ca) -> None:
     h3_request_cancelled = 0x10C
     async with h3_connection(origin, ca) as client:

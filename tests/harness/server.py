@@ -42,6 +42,10 @@ def quic_go_server() -> Path:
     return program("QUIC_GO_SERVER", TARGET / "test-clients" / "quic-go-server", "scripts/setup")
 
 
+def h2spec() -> Path:
+    return program("H2SPEC", TARGET / "test-clients" / "h2spec", "scripts/setup")
+
+
 @dataclass(frozen=True)
 class Listener:
     """One `listening on` line."""

@@ -20,6 +20,7 @@ use pronghorn_engine::{
 
 use crate::client_tls;
 use crate::failure::{Failure, Kind};
+use crate::qlog;
 use crate::serve::seconds;
 
 const MAX_REDIRECTS: usize = 10;
@@ -65,6 +66,10 @@ pub(crate) struct GetArgs {
     #[arg(short = 'o', long, value_name = "FILE")]
     output: Option<PathBuf>,
 
+    /// Write a qlog file for each QUIC connection into this folder
+    #[arg(long, value_name = "DIR", env = "QLOGDIR")]
+    qlog: Option<PathBuf>,
+
     /// Give up after this long
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     timeout: Duration,
@@ -95,15 +100,22 @@ pub(crate) fn run(arguments: GetArgs) -> Result<(), Failure> {
     let tls = client_tls::config(arguments.cacert.as_deref(), !arguments.no_verify)?;
     let content = arguments.data.as_deref().map(read_content).transpose()?.unwrap_or_default();
     let refuse = |_, responder: Responder| drop(responder);
-    let mut worker = Worker::new(0, &Group::new(1), Config::default(), refuse).map_err(internal)?;
+    let qlog = arguments.qlog.as_deref().map(qlog::to_folder).transpose()?;
+    let config = Config { qlog: qlog.clone(), ..Config::default() };
+    let mut worker = Worker::new(0, &Group::new(1), config, refuse).map_err(internal)?;
     let connector = worker.connector(&tls).map_err(internal)?;
     let timeout = arguments.timeout;
     let fetch = async move { Fetch { arguments, connector, content, connection: None }.run().await };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(internal)?;
-    runtime.block_on(async {
+    let result = runtime.block_on(async {
         let late = || Failure::new(Kind::TimedOut, "the server took too long").with_hint("allow more with --timeout");
         tokio::time::timeout(timeout, drive(&mut worker, fetch)).await.unwrap_or_else(|_| Err(late()))
-    })
+    });
+    drop(worker);
+    if let Some(qlog) = &qlog {
+        qlog::conclude(qlog);
+    }
+    result
 }
 
 fn read_content(path: &Path) -> Result<Bytes, Failure> {
@@ -348,7 +360,9 @@ fn exchange_failure(error: &Error) -> Failure {
         }
         Error::Handshake { reason, .. } if reason.contains("in time") => Failure::new(Kind::TimedOut, error),
         Error::Unsupported(_) => Failure::new(Kind::Protocol, error).with_hint("try another version with --http"),
-        Error::Handshake { .. } | Error::Exchange(_) => Failure::new(Kind::Protocol, error),
+        Error::Handshake { .. } | Error::Refused(_) | Error::Reset(_) | Error::Closed(_) | Error::Exchange(_) => {
+            Failure::new(Kind::Protocol, error)
+        }
     }
 }
 

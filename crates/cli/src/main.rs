@@ -17,6 +17,7 @@ mod failure;
 mod get;
 mod limits;
 mod link;
+mod qlog;
 mod serve;
 
 use std::process::ExitCode;

@@ -14,6 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::failure::{Failure, Kind};
 use crate::limits::{self, LimitArgument};
+use crate::qlog;
 
 #[derive(Args)]
 pub(crate) struct ServeArgs {
@@ -61,6 +62,10 @@ pub(crate) struct ServeArgs {
     /// On SIGTERM, finish what runs for at most this long
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     grace: Duration,
+
+    /// Write a qlog file for each QUIC connection into this folder
+    #[arg(long, value_name = "DIR", env = "QLOGDIR")]
+    qlog: Option<PathBuf>,
 
     /// Do not print a line for each request
     #[arg(long)]
@@ -128,7 +133,8 @@ pub(crate) fn run(arguments: &ServeArgs) -> Result<(), Failure> {
     let listeners = bind(arguments, workers)?;
     let addresses: Vec<_> = listeners.iter().map(|listener| (listener.address(), listener.is_secure())).collect();
 
-    let config = Config { limits, congestion: arguments.congestion, ..Config::default() };
+    let qlog = arguments.qlog.as_deref().map(qlog::to_folder).transpose()?;
+    let config = Config { limits, congestion: arguments.congestion, qlog: qlog.clone(), ..Config::default() };
     let log = (!arguments.quiet).then(|| Arc::new(AccessLog::new(io::stderr())));
     let files = match &log {
         Some(log) => files.with_log(log.clone()),
@@ -143,6 +149,11 @@ pub(crate) fn run(arguments: &ServeArgs) -> Result<(), Failure> {
     serve_until_told(workers, arguments.grace, || introduce(arguments, &addresses, loaded.as_ref()))?;
     // The last lines of the log, before what is to be the last line.
     drop(log);
+    // Its last user waits for the files, so it must not be a worker.
+    drop(config);
+    if let Some(qlog) = &qlog {
+        qlog::conclude(qlog);
+    }
     if arguments.stats {
         print_stats(&stats);
     }

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use crate::limits::Limits;
 
+use crate::qlog::Qlog;
+
 /// A congestion controller, for QUIC and TCP alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Congestion {
@@ -59,6 +61,8 @@ pub struct Config {
     pub limits: Limits,
     /// The controller for QUIC, and for TCP on sockets that accept it. Default CUBIC.
     pub congestion: Congestion,
+    /// Where each QUIC connection writes what happens on it, if anywhere. Default: nowhere.
+    pub qlog: Option<Qlog>,
     /// What one turn of a worker may do before it returns to its host.
     pub budget: Budget,
 }

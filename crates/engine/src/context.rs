@@ -9,6 +9,8 @@ use std::time::{Duration, Instant, SystemTime};
 use http::header::{ALT_SVC, CONTENT_LENGTH, DATE, TRAILER};
 use http::{HeaderValue, Method, StatusCode};
 use http_body::Body as _;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
 use slab::Slab;
 
 use crate::admission::Admission;
@@ -30,12 +32,15 @@ pub(crate) struct Context {
     pub(crate) open_requests: Gauge,
     /// Heads over HTTP/3 that are not complete.
     pub(crate) partial_heads: Gauge,
+    /// Where connections draw their random numbers; a simulation puts its own here.
+    pub(crate) rng: RefCell<StdRng>,
     date: Date,
 }
 
 impl Context {
     pub(crate) fn new(handle: Handle, config: Config, handler: Rc<dyn Handler>, stats: Arc<Stats>, admission: Arc<Admission>) -> Rc<Self> {
         let date = Date::new(handle.now());
+        let rng = RefCell::new(StdRng::from_rng(&mut rand::rng()));
         Rc::new(Self {
             handle,
             config,
@@ -46,6 +51,7 @@ impl Context {
             windows: Rc::default(),
             open_requests: Gauge::default(),
             partial_heads: Gauge::default(),
+            rng,
             date,
         })
     }
@@ -78,7 +84,8 @@ impl Context {
         if without_content {
             response.body.discard();
         }
-        !without_content && size != Some(0)
+        // No bytes of content may still be followed by trailers, or by a failure.
+        !without_content && !response.body.is_end_stream()
     }
 }
 

@@ -10,9 +10,9 @@ use http_body::{Body as _, Frame, SizeHint};
 
 use crate::BodyError;
 use crate::http1::Http1Server;
+use crate::http2::Http2Server;
 use crate::http3::Stream;
 use crate::meter::Meter;
-use crate::tcp::ExchangeGuard;
 
 /// The content of a message that arrives: data frames, then trailers if there are any.
 ///
@@ -26,7 +26,7 @@ pub struct Incoming {
 enum Content {
     Empty,
     Http1 { body: hyper::body::Incoming, server: Option<Http1Server> },
-    Http2 { body: h2::RecvStream, guard: Option<Rc<ExchangeGuard>> },
+    Http2 { body: h2::RecvStream, server: Option<Http2Server> },
     Http3(Rc<Stream>),
 }
 
@@ -40,9 +40,9 @@ impl Incoming {
         Self { content: Content::Http1 { body, server }, meter: None }
     }
 
-    /// `guard`: where the content is a request's.
-    pub(crate) fn http2(body: h2::RecvStream, guard: Option<Rc<ExchangeGuard>>) -> Self {
-        Self { content: if body.is_end_stream() { Content::Empty } else { Content::Http2 { body, guard } }, meter: None }
+    /// `server`: where the content is a request's.
+    pub(crate) fn http2(body: h2::RecvStream, server: Option<Http2Server>) -> Self {
+        Self { content: if body.is_end_stream() { Content::Empty } else { Content::Http2 { body, server } }, meter: None }
     }
 
     pub(crate) fn http3(stream: Rc<Stream>) -> Self {
@@ -62,7 +62,12 @@ impl Incoming {
                     server.unread.set(true);
                 }
             }
-            Content::Http2 { guard: Some(guard), .. } => guard.set_inbound_waiting(false),
+            Content::Http2 { body, server: Some(server) } => {
+                server.guard.set_inbound_waiting(false);
+                if !body.is_end_stream() {
+                    server.linger(body);
+                }
+            }
             Content::Http3(stream) => stream.discard_inbound(),
             _ => {}
         }
@@ -115,10 +120,10 @@ impl Incoming {
                 }
                 ready!(frame).map(|frame| frame.map_err(Into::into))
             }
-            Content::Http2 { body, guard } => {
+            Content::Http2 { body, server } => {
                 let frame = poll_http2(body, cx);
-                if let Some(guard) = guard {
-                    guard.set_inbound_waiting(frame.is_pending());
+                if let Some(server) = server {
+                    server.guard.set_inbound_waiting(frame.is_pending());
                 }
                 ready!(frame)
             }

@@ -24,7 +24,10 @@ mod listen;
 mod message;
 mod meter;
 mod progress;
+mod qlog;
 mod runtime;
+#[cfg(test)]
+mod simulation;
 mod stats;
 mod tcp;
 mod tls;
@@ -35,7 +38,7 @@ mod worker;
 mod workers;
 
 pub use body::{Body, BodyEnd, BodyError};
-pub use client::{ConnectTimings, Connection, Connector, Error, Target};
+pub use client::{ConnectTimings, Connection, Connector, Error, StatsProbe, Target, TransportStats};
 pub use config::{Budget, Config, Congestion};
 pub use handler::{Handler, Responder};
 pub use http3::StreamError;
@@ -44,6 +47,7 @@ pub use limits::{Limit, LimitError, Limits, Scope, Unit};
 pub use listen::{BindError, Listener, Sockets};
 pub use message::{Peer, Protocol, Request, Response};
 pub use meter::ContentLimit;
+pub use qlog::Qlog;
 pub use runtime::{Handle, Sleep};
 pub use stats::{Counter, Stats};
 pub use tls::{Identity, provider};

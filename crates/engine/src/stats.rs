@@ -60,6 +60,8 @@ counters! {
     quic_connected,
     /// QUIC connections open now, those in their handshake included.
     quic_open,
+    /// Times that the peer of a QUIC connection went on from another address or port.
+    quic_migrations,
     /// QUIC connections that ended because nothing was heard from the peer.
     quic_timed_out,
     /// QUIC connections that ended with an error of the transport or of HTTP/3, on either side.
@@ -122,6 +124,18 @@ counters! {
     control_frame_floods,
     /// HTTP/2 connections closed for a head in too many frames.
     continuation_floods,
+    /// HTTP/3 connections closed for too many frames that carry nothing.
+    useless_frame_floods,
+    /// HTTP/3 connections closed for too many bytes that mean nothing.
+    useless_byte_floods,
+    /// HTTP/3 connections closed for too many streams of unknown type.
+    unknown_stream_floods,
+    /// HTTP/3 connections closed for too many frames on the control stream.
+    control_stream_floods,
+    /// HTTP/3 connections closed because the peer took back too many requests, or broke rules in too many.
+    aborted_request_floods,
+    /// HTTP/3 connections closed for a SETTINGS or PRIORITY_UPDATE frame that was too large.
+    oversized_frames,
     /// HTTP/3 connections closed because the peer opened too many unidirectional streams.
     uni_streams_refused,
     /// QUIC clients whose address was proved by a token of an earlier connection.
@@ -134,6 +148,10 @@ counters! {
     stateless_resets_sent,
     /// Stateless resets not sent, because there were too many in a second.
     stateless_resets_withheld,
+    /// PRIORITY_UPDATE frames that changed the order of what is sent.
+    priority_updates,
+    /// PRIORITY_UPDATE frames forgotten because too many waited for their requests.
+    priority_updates_dropped,
     /// Datagrams received.
     datagrams_received,
     /// Datagrams sent.

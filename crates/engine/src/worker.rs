@@ -203,7 +203,8 @@ impl Worker {
         let udp = UdpSocket::new(udp, self.reactor.handle())?;
         let config = &self.context.config;
         let tls = identity.map(|identity| identity.quic().clone());
-        let quinn = QuinnConfig::new(&config.limits, config.congestion, tls, self.group.keys.clone()).map_err(io::Error::other)?;
+        let quinn = QuinnConfig::new(&config.limits, config.congestion, tls, self.group.keys.clone(), config.qlog.clone());
+        let quinn = quinn.map_err(io::Error::other)?;
         let Context { stats, admission, windows, .. } = &*self.context;
         let transport =
             Quinn::new(quinn, self.number, udp.address(), udp.may_fragment(), stats.clone(), admission.clone(), windows.clone());

@@ -1,19 +1,46 @@
 //! What an endpoint allows and offers.
 
-use crate::varint;
+use crate::{limit::Limit, varint};
 
 /// What one endpoint allows and offers on a connection. The default is safe on the open internet.
+///
+/// Each `max_…` is a [`Limit`] of the same name, which says what happens when a peer reaches it.
+///
+/// A connection of *n* open streams holds at most about *n* × 2 × `max_field_section_size` bytes of field sections, and
+/// what the events refer to that were not polled yet. All other state of a connection is a few kilobytes, whatever the
+/// peer sends.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub(crate) max_field_section_size: u64,
+    pub(crate) max_field_lines: u32,
+    pub(crate) max_interim_responses: u32,
+    pub(crate) max_useless_frames: u32,
+    pub(crate) max_useless_bytes: u64,
+    pub(crate) max_unknown_streams: u32,
+    pub(crate) max_control_frames: u32,
+    pub(crate) max_aborted_requests: u32,
     pub(crate) grease: bool,
     pub(crate) grease_seed: u64,
     pub(crate) extended_connect: bool,
+    pub(crate) max_concurrent_requests: u64,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { max_field_section_size: 64 * 1024, grease: true, grease_seed: 0, extended_connect: false }
+        Self {
+            max_field_section_size: 64 * 1024,
+            max_field_lines: 256,
+            max_interim_responses: 64,
+            max_useless_frames: 1000,
+            max_useless_bytes: 1024 * 1024,
+            max_unknown_streams: 100,
+            max_control_frames: 1000,
+            max_aborted_requests: 500,
+            grease: true,
+            grease_seed: 0,
+            extended_connect: false,
+            max_concurrent_requests: 1 << 60,
+        }
     }
 }
 
@@ -21,11 +48,17 @@ impl Default for Config {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// The largest field section would be too small for any request, or too large for the wire.
-    #[error("a field section size of {size} is not between 1024 and 2^30")]
-    FieldSectionSize {
+    /// A limit would refuse what every peer sends, or be none.
+    #[error("{limit} is {value}, which is not between {min} and {max}")]
+    OutOfRange {
+        /// Which limit.
+        limit: Limit,
         /// What was asked for.
-        size: u64,
+        value: u64,
+        /// The smallest value that is taken.
+        min: u64,
+        /// The largest.
+        max: u64,
     },
 }
 
@@ -33,10 +66,58 @@ impl Config {
     /// How large a received field section may be, as RFC 9114 section 4.2.2 counts it: default 64 KiB, from 1 KiB to 1 GiB.
     /// A stream holds at most about twice as much: the encoded section until it is complete, and the decoded one.
     pub fn with_max_field_section_size(mut self, size: u64) -> Result<Self, ConfigError> {
-        if !(1024..=1 << 30).contains(&size) {
-            return Err(ConfigError::FieldSectionSize { size });
-        }
-        self.max_field_section_size = size;
+        self.max_field_section_size = within(Limit::FieldSectionSize, size, 1024, 1 << 30)?;
+        Ok(self)
+    }
+
+    /// How many lines a received field section may have, pseudo-header fields and trailers included: default 256, from 16 to
+    /// 65,536. Browsers send some 20 and one for each cookie. It bounds the work of whoever looks at each line; the memory is
+    /// bounded by [`Config::with_max_field_section_size`], which counts 32 bytes for each line.
+    pub fn with_max_field_lines(mut self, lines: u32) -> Result<Self, ConfigError> {
+        self.max_field_lines = within(Limit::FieldLines, lines, 16, 65_536)?;
+        Ok(self)
+    }
+
+    /// Client role: how many interim responses one request may get: default 64, from 8 to 65,536. They are passed on and not
+    /// held, but a server could send them for ever.
+    pub fn with_max_interim_responses(mut self, responses: u32) -> Result<Self, ConfigError> {
+        self.max_interim_responses = within(Limit::InterimResponses, responses, 8, 65_536)?;
+        Ok(self)
+    }
+
+    /// By how many frames of unknown type and DATA frames without content the peer may exceed the useful frames: default
+    /// 1,000, from 16 to 2^32 - 1. They cost time, at two bytes each on the wire, and no memory.
+    pub fn with_max_useless_frames(mut self, frames: u32) -> Result<Self, ConfigError> {
+        self.max_useless_frames = within(Limit::UselessFrames, frames, 16, u32::MAX)?;
+        Ok(self)
+    }
+
+    /// By how many bytes what is in unknown frames and unidirectional streams may exceed the useful bytes: default 1 MiB, from
+    /// 4 KiB to 2^62 - 1. They cost time and bandwidth, and no memory.
+    pub fn with_max_useless_bytes(mut self, bytes: u64) -> Result<Self, ConfigError> {
+        self.max_useless_bytes = within(Limit::UselessBytes, bytes, 4096, varint::MAX)?;
+        Ok(self)
+    }
+
+    /// By how many the unidirectional streams of unknown type may exceed the messages: default 100, from 8 to 2^32 - 1. An
+    /// open one holds 32 bytes.
+    pub fn with_max_unknown_streams(mut self, streams: u32) -> Result<Self, ConfigError> {
+        self.max_unknown_streams = within(Limit::UnknownStreams, streams, 8, u32::MAX)?;
+        Ok(self)
+    }
+
+    /// By how many the frames on the control stream may exceed four for each message: default 1,000, from 16 to 2^32 - 1. Each
+    /// may become an event, of some 100 bytes until it is polled.
+    pub fn with_max_control_frames(mut self, frames: u32) -> Result<Self, ConfigError> {
+        self.max_control_frames = within(Limit::ControlFrames, frames, 16, u32::MAX)?;
+        Ok(self)
+    }
+
+    /// Server role: by how many the requests that were cancelled or broke a rule before their response was sent may exceed
+    /// those that ended well: default 500, from 1 to 2^32 - 1. Such a request costs the work that was begun for it, and gives
+    /// the peer room for the next at once. Who leaves a page with many pictures cancels a hundred.
+    pub fn with_max_aborted_requests(mut self, requests: u32) -> Result<Self, ConfigError> {
+        self.max_aborted_requests = within(Limit::AbortedRequests, requests, 1, u32::MAX)?;
         Ok(self)
     }
 
@@ -63,6 +144,14 @@ impl Config {
         self
     }
 
+    /// Server role: the requests that the transport lets a client have open at once. A PRIORITY_UPDATE for one beyond is an
+    /// error. Default: 2^60, which no stream ID is beyond.
+    #[must_use]
+    pub const fn with_max_concurrent_requests(mut self, requests: u64) -> Self {
+        self.max_concurrent_requests = requests;
+        self
+    }
+
     /// The largest field section that is received.
     pub const fn max_field_section_size(&self) -> u64 {
         self.max_field_section_size
@@ -75,5 +164,14 @@ impl Config {
         let value = 0x1f * mixed + 0x21;
         debug_assert!(value <= varint::MAX);
         value
+    }
+}
+
+/// The value, if it is in the range.
+fn within<T: Copy + PartialOrd + Into<u64>>(limit: Limit, value: T, min: T, max: T) -> Result<T, ConfigError> {
+    if (min..=max).contains(&value) {
+        Ok(value)
+    } else {
+        Err(ConfigError::OutOfRange { limit, value: value.into(), min: min.into(), max: max.into() })
     }
 }

@@ -1,15 +1,18 @@
 //! The connection: stream bytes in, events out, and the application's messages to bytes.
 
 mod control;
+mod events;
 mod incoming;
+mod ledger;
 mod outgoing;
+mod priorities;
 mod request_stream;
 mod stream_map;
 
-use std::fmt;
+use std::{cell::RefCell, fmt};
 
 use bytes::{BufMut, Bytes, BytesMut};
-use pronghorn_qpack::{Encoder, FieldLine, FieldSection};
+use pronghorn_qpack::{Encoder, FieldLine, FieldSection, SectionTooLarge};
 
 pub use outgoing::UniStream;
 
@@ -21,7 +24,9 @@ use crate::{
         FrameHeader, FrameType,
         settings::{SettingId, Settings},
     },
-    message,
+    head::Head,
+    message::{OutgoingSection, SectionKind},
+    priority::Priority,
     stream::StreamId,
     varint,
 };
@@ -29,6 +34,7 @@ use crate::{
 use control::ControlFrame;
 use incoming::{IncomingStreams, Purpose, Sorted, closed_critical_stream};
 use outgoing::OutgoingStreams;
+use priorities::EarlyPriorities;
 use request_stream::{RequestStream, Requested, Sent, Shared};
 use stream_map::StreamMap;
 
@@ -66,6 +72,7 @@ pub struct Connection {
     peer_settings: Option<Settings>,
     /// Server role: one above the highest request that has come.
     next_request: StreamId,
+    early_priorities: EarlyPriorities,
     shutdown: Shutdown,
 }
 
@@ -84,6 +91,12 @@ impl Connection {
     pub fn new(role: Role, config: Config) -> Self {
         let shared = Shared::new(role, config);
         let mut outgoing = OutgoingStreams::default();
+        //= RFC 9114 section 7.2.4.2
+        //# Endpoints MUST NOT require any data to be received from the peer prior to sending the SETTINGS frame;
+        //# settings MUST be sent as soon as the transport is ready to send data.
+        //= RFC 9114 section 3.2
+        //# After the QUIC connection is established, a SETTINGS frame MUST be sent by each endpoint as the initial
+        //# frame of their respective HTTP control stream.
         outgoing.write_settings(&offered_settings(&shared), &shared.config);
         Self {
             requests: StreamMap::default(),
@@ -93,6 +106,7 @@ impl Connection {
             encoder: Encoder::new(),
             peer_settings: None,
             next_request: StreamId(0),
+            early_priorities: EarlyPriorities::default(),
             shutdown: Shutdown::No,
         }
     }
@@ -100,10 +114,10 @@ impl Connection {
     /// Takes bytes of a stream, in order.
     pub fn handle_data(&mut self, stream: StreamId, data: Bytes) -> Result<(), ConnectionError> {
         if stream.is_bidi() {
-            match self.received_request(stream)? {
-                Some((request, shared)) => request.on_data(stream, data, shared),
-                None => Ok(()),
+            if let Some((request, shared)) = self.received_request(stream)? {
+                request.on_data(stream, data, shared)?;
             }
+            self.shared.ledger.verdict()
         } else {
             self.on_uni_data(stream, data)
         }
@@ -112,25 +126,25 @@ impl Connection {
     /// The peer's side of the stream ended cleanly, after all its data.
     pub fn handle_fin(&mut self, stream: StreamId) -> Result<(), ConnectionError> {
         if !stream.is_bidi() {
-            return self.incoming.on_end(stream);
+            return self.incoming.on_end(stream, &mut self.shared.ledger);
         }
         if let Some((request, shared)) = self.received_request(stream)? {
             request.on_fin(stream, shared)?;
             self.forget_if_done(stream);
         }
-        Ok(())
+        self.shared.ledger.verdict()
     }
 
     /// The peer reset its side of the stream.
     pub fn handle_reset(&mut self, stream: StreamId, code: u64) -> Result<(), ConnectionError> {
         if !stream.is_bidi() {
-            return self.incoming.on_end(stream);
+            return self.incoming.on_end(stream, &mut self.shared.ledger);
         }
         if let Some((request, shared)) = self.received_request(stream)? {
             request.on_reset(stream, ErrorCode(code), shared);
             self.forget_if_done(stream);
         }
-        Ok(())
+        self.shared.ledger.verdict()
     }
 
     /// The peer wants no more of what we send on the stream. Streams that we opened ourselves belong here too.
@@ -139,14 +153,20 @@ impl Connection {
             // All unidirectional streams of ours are critical.
             return Err(closed_critical_stream());
         }
-        if self.requests.get(&stream).is_some_and(|request| !request.is_sending_done) {
+        if let Some(request) = self.requests.get_mut(&stream).filter(|request| !request.is_sending_done) {
+            //= RFC 9114 section 4.1
+            //# Clients MUST NOT discard complete responses as a result of having their request terminated abruptly,
+            //# though clients can always discard responses at their discretion for other reasons.
+            request.on_aborted(&mut self.shared);
             self.shared.events.push_back(Event::StopSending { stream, code: ErrorCode(code) });
         }
-        Ok(())
+        self.shared.ledger.verdict()
     }
 
     /// Client: the next request will go on this stream, which the transport has opened.
     pub fn open_request(&mut self, stream: StreamId) -> Result<(), SendError> {
+        //= RFC 9114 section 4.1
+        //# A client MUST send only a single request on a given stream.
         if self.shared.role == Role::Server || !stream.is_request() || self.requests.contains_key(&stream) {
             return Err(SendError::StreamNotOpen { stream });
         }
@@ -161,7 +181,8 @@ impl Connection {
     }
 
     /// Appends a HEADERS frame to `out`: a request, a response, an interim response, or trailers if the head was sent
-    /// already. Connection-specific fields, which HTTP/3 does not have, are left out. After an error `out` is as before.
+    /// already. Connection-specific fields, which HTTP/3 does not have, are left out, and so is `host` beside `:authority`. After
+    /// an error `out` is as before.
     pub fn encode_headers<'a>(
         &mut self,
         stream: StreamId,
@@ -174,21 +195,39 @@ impl Connection {
             return Err(SendError::MessageComplete { stream });
         }
         let frame_start = out.len();
+        let section_kind = match (request.sent, self.shared.role) {
+            (Sent::Nothing, Role::Client) => SectionKind::Request,
+            (Sent::Nothing, Role::Server) => SectionKind::Response,
+            _ => SectionKind::Trailers,
+        };
+        let offers_extended_connect = self.peer_settings.is_some_and(|settings| settings.enable_connect_protocol);
+        let section = RefCell::new(OutgoingSection::new(section_kind, offers_extended_connect));
         let mut kind = HeadKind::Final;
         let mut requested = Requested::Other;
-        let lines = lines.into_iter().filter(|line| !message::is_connection_specific(line.name)).inspect(|line| match line.name {
+        let lines = lines.into_iter().filter(|line| section.borrow_mut().takes(line)).inspect(|line| match line.name {
             b":status" if line.value.first() == Some(&b'1') => kind = HeadKind::Interim,
             b":method" => requested = Requested::from_method(line.value),
             _ => {}
         });
-        let size = encode_headers_frame(&mut self.encoder, stream, lines, out);
+        //= RFC 9114 section 7.2.4.2
+        //# Once a server has provided new settings, clients MUST comply with those values.
+        //= RFC 9114 section 7.2.4.2
+        //# A client MUST comply with stored settings -- or default values if no values are stored -- when attempting
+        //# 0-RTT.
         let limit = self.peer_settings.and_then(|settings| settings.max_field_section_size).unwrap_or(u64::MAX);
         //= RFC 9114 section 4.2.2
         //# An implementation that has received this parameter SHOULD NOT send an HTTP message header that exceeds the
         //# indicated size, as the peer will likely refuse to process it.
-        if size > limit {
+        let check = || match section.borrow().fault() {
+            Some(reason) => Err(Unsendable::Malformed(reason)),
+            None => Ok(()),
+        };
+        if let Err(unsendable) = encode_headers_frame(&mut self.encoder, limit, stream, lines, out, check) {
             out.truncate(frame_start);
-            return Err(SendError::FieldSectionTooLarge { size, limit });
+            return Err(match unsendable {
+                Unsendable::Malformed(reason) => SendError::Malformed { reason },
+                Unsendable::TooLarge(size) => SendError::FieldSectionTooLarge { size, limit },
+            });
         }
         match (request.sent, kind) {
             (Sent::Nothing, HeadKind::Interim) => {}
@@ -247,6 +286,10 @@ impl Connection {
                 self.shutdown = Shutdown::Announced;
                 StreamId::MAX_REQUEST
             }
+            //= RFC 9114 section 5.2
+            //# An endpoint MAY send multiple GOAWAY frames indicating different identifiers, but the identifier in each
+            //# frame MUST NOT be greater than the identifier in any previous frame, since clients might already have
+            //# retried unprocessed requests on another HTTP connection.
             (Role::Server, Shutdown::Announced) => {
                 self.shutdown = Shutdown::From(self.next_request);
                 self.next_request
@@ -262,7 +305,13 @@ impl Connection {
 
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.shared.events.pop_front()
+        let event = self.shared.events.pop_front();
+        if let Some(Event::Head { stream, head: Head::Request(_), .. }) = event
+            && let Some(priority) = self.early_priorities.remove(stream)
+        {
+            self.shared.events.push_front(Event::PriorityUpdate { stream, priority });
+        }
+        event
     }
 
     /// Bytes for one of our unidirectional streams. The first bytes of a stream say its type.
@@ -286,6 +335,20 @@ impl Connection {
         self.requests.len()
     }
 
+    /// What our SETTINGS say.
+    pub fn own_settings(&self) -> Settings {
+        let mut own = Settings::default();
+        for (id, value) in offered_settings(&self.shared) {
+            own.set(id, value).expect("invariant: what we offer is valid");
+        }
+        own
+    }
+
+    /// Server role: how many PRIORITY_UPDATE frames were forgotten because too many waited for their requests.
+    pub fn dropped_priority_updates(&self) -> u64 {
+        self.early_priorities.dropped()
+    }
+
     /// The peer's SETTINGS, once they have arrived.
     pub fn peer_settings(&self) -> Option<&Settings> {
         self.peer_settings.as_ref()
@@ -305,8 +368,11 @@ impl Connection {
             return Ok(self.requests.get_mut(&stream).map(|request| (request, shared)));
         }
         let request = self.requests.entry(stream).or_insert_with(|| {
-            self.next_request = self.next_request.max(StreamId(stream.0 + 4));
+            self.next_request = self.next_request.max(StreamId(stream.0 + 4).min(StreamId::MAX_REQUEST));
             let mut request = RequestStream::new();
+            //= RFC 9114 section 4.1.1
+            //# Servers MUST NOT use the H3_REQUEST_REJECTED error code for requests that were partially or fully
+            //# processed.
             if matches!(self.shutdown, Shutdown::From(first) if stream >= first) {
                 request.refuse(stream, REQUEST_REJECTED, shared);
             }
@@ -316,34 +382,48 @@ impl Connection {
     }
 
     fn forget_if_done(&mut self, stream: StreamId) {
-        if self.requests.get(&stream).is_some_and(RequestStream::is_done) {
-            self.requests.remove(&stream);
+        if self.requests.get(&stream).is_some_and(RequestStream::is_done)
+            && let Some(request) = self.requests.remove(&stream)
+        {
+            request.on_done(&mut self.shared.ledger);
         }
     }
 
     fn on_uni_data(&mut self, stream: StreamId, mut data: Bytes) -> Result<(), ConnectionError> {
-        match self.incoming.sort(stream, &mut data, self.shared.role)? {
-            Sorted::AwaitingType | Sorted::Known(Purpose::Ignored) => Ok(()),
+        match self.incoming.sort(stream, &mut data, &mut self.shared)? {
+            Sorted::AwaitingType => self.shared.ledger.verdict(),
+            //= RFC 9114 section 6.2.3
+            //# Endpoints MUST NOT consider these streams to have any meaning upon receipt.
+            Sorted::Known(Purpose::Ignored) => {
+                self.shared.ledger.on_ignored_bytes(data.len());
+                self.shared.ledger.verdict()
+            }
             Sorted::Unknown => {
                 //= RFC 9114 section 6.2
                 //# Recipients of unknown stream types MUST either abort reading of the stream or discard incoming data
                 //# without further processing.
+                //= RFC 9114 section 9
+                //# Implementations MUST discard data or abort reading on unidirectional streams that have unknown or
+                //# unsupported types.
+                //= RFC 9114 section 6.2
+                //# The recipient MUST NOT consider unknown stream types to be a connection error of any kind.
                 let code = ErrorCode::H3_STREAM_CREATION_ERROR;
                 self.shared.events.push_back(Event::StopUni { stream, code });
-                Ok(())
+                self.shared.ledger.on_ignored_bytes(data.len());
+                self.shared.ledger.verdict()
             }
             Sorted::Known(Purpose::QpackEncoder) => Ok(self.shared.decoder.handle_encoder_stream(&data)?),
             Sorted::Known(Purpose::QpackDecoder) => Ok(self.encoder.handle_decoder_stream(&data)?),
             Sorted::Known(Purpose::Control) => {
-                while let Some(frame) = self.incoming.control.read(&mut data)? {
-                    self.on_control_frame(&frame);
+                while let Some(frame) = self.incoming.control.read(&mut data, &mut self.shared.ledger)? {
+                    self.on_control_frame(&frame)?;
                 }
                 Ok(())
             }
         }
     }
 
-    fn on_control_frame(&mut self, frame: &ControlFrame) {
+    fn on_control_frame(&mut self, frame: &ControlFrame) -> Result<(), ConnectionError> {
         match *frame {
             ControlFrame::Settings(settings) => {
                 self.encoder.set_peer_settings(settings.qpack_max_table_capacity, settings.qpack_blocked_streams);
@@ -356,7 +436,24 @@ impl Connection {
                     self.refuse_from(StreamId(id));
                 }
             }
+            ControlFrame::PriorityUpdate { stream, priority } => self.on_priority_update(stream, priority)?,
         }
+        Ok(())
+    }
+
+    fn on_priority_update(&mut self, stream: StreamId, priority: Priority) -> Result<(), ConnectionError> {
+        //= RFC 9218 section 7.2
+        //# If a server receives a PRIORITY_UPDATE (type=0xF0700) with a stream ID that is beyond the stream limits, this
+        //# SHOULD be treated as a connection error of type H3_ID_ERROR.
+        // The transport never allows more than what came already and as many again.
+        if stream.0 / 4 >= (self.next_request.0 / 4).saturating_add(self.shared.config.max_concurrent_requests) {
+            return Err(ConnectionError::new(ErrorCode::H3_ID_ERROR, "a PRIORITY_UPDATE names a request beyond the limit"));
+        }
+        match self.requests.get(&stream) {
+            Some(request) if request.has_head() => self.shared.events.push_back(Event::PriorityUpdate { stream, priority }),
+            _ => self.early_priorities.insert(stream, priority),
+        }
+        Ok(())
     }
 
     /// Client: the server will not process requests from this one on.
@@ -365,16 +462,14 @@ impl Connection {
         refused.sort_unstable();
         for stream in refused {
             if let Some(request) = self.requests.get_mut(&stream) {
-                request.refuse(stream, NOT_PROCESSED, &mut self.shared);
+                request.on_unprocessed(stream, &mut self.shared);
             }
         }
     }
 }
 
 const REQUEST_REJECTED: StreamFault =
-    StreamFault { code: ErrorCode::H3_REQUEST_REJECTED, reason: "the request came after the connection was shut down" };
-const NOT_PROCESSED: StreamFault =
-    StreamFault { code: ErrorCode::H3_REQUEST_REJECTED, reason: "the server goes away without processing the request" };
+    StreamFault::new(ErrorCode::H3_REQUEST_REJECTED, "the request came after the connection was shut down");
 
 /// Whether another head follows the one that is encoded.
 #[derive(Clone, Copy)]
@@ -396,6 +491,8 @@ impl Requested {
 fn offered_settings(shared: &Shared) -> Vec<(SettingId, u64)> {
     let config = &shared.config;
     let mut settings = vec![(SettingId::MAX_FIELD_SECTION_SIZE, config.max_field_section_size)];
+    //= RFC 9114 section 7.2.4.2
+    //# The server MUST include all settings that differ from their default values.
     let defaults_to_zero = [
         (SettingId::QPACK_MAX_TABLE_CAPACITY, shared.decoder.max_table_capacity()),
         (SettingId::QPACK_BLOCKED_STREAMS, shared.decoder.max_blocked_streams()),
@@ -408,20 +505,22 @@ fn offered_settings(shared: &Shared) -> Vec<(SettingId, u64)> {
     settings
 }
 
-/// Appends a HEADERS frame and returns the section's size.
-fn encode_headers_frame<'a>(
+/// Appends a HEADERS frame. After an error a part of it may be there.
+fn encode_headers_frame<'a, E: From<SectionTooLarge>>(
     encoder: &mut Encoder,
+    limit: u64,
     stream: StreamId,
     lines: impl IntoIterator<Item = FieldLine<'a>>,
     out: &mut BytesMut,
-) -> u64 {
+    check: impl FnOnce() -> Result<(), E>,
+) -> Result<(), E> {
     // Two bytes for the length hold most sections; they are written when it is known.
     const LEN_BYTES: usize = 2;
     varint::encode(FrameType::HEADERS.0, out);
     let len_start = out.len();
     out.put_bytes(0, LEN_BYTES);
     let section_start = out.len();
-    let size = encoder.encode(stream.0, lines, out);
+    encoder.encode_if(limit, stream.0, lines, out, check)?;
     let section_end = out.len();
     let len = (section_end - section_start) as u64;
     if len < 1 << 14 {
@@ -434,7 +533,19 @@ fn encode_headers_frame<'a>(
         let mut len_bytes = &mut out[len_start..section_start + missing];
         varint::encode(len, &mut len_bytes);
     }
-    size
+    Ok(())
+}
+
+/// Why a section of ours stays unsent.
+enum Unsendable {
+    Malformed(&'static str),
+    TooLarge(u64),
+}
+
+impl From<SectionTooLarge> for Unsendable {
+    fn from(error: SectionTooLarge) -> Self {
+        Self::TooLarge(error.size)
+    }
 }
 
 impl fmt::Display for Role {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use pronghorn_qpack::{DecoderStreamError, DecompressionError, EncoderStreamError};
 
-use crate::stream::StreamId;
+use crate::{limit::Limit, stream::StreamId};
 
 /// An application error code (RFC 9114 section 8.1, RFC 9204 section 6, RFC 9297 section 5.2). Peers may use any other value.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -77,6 +77,9 @@ impl From<ErrorCode> for u64 {
     }
 }
 
+//= RFC 9114 section 8
+//# Because new error codes can be defined without negotiation (see Section 9), use of an error code in an unexpected
+//# context or receipt of an unknown error code MUST be treated as equivalent to H3_NO_ERROR.
 impl From<u64> for ErrorCode {
     fn from(code: u64) -> Self {
         Self(code)
@@ -104,11 +107,17 @@ impl fmt::Debug for ErrorCode {
 pub struct ConnectionError {
     code: ErrorCode,
     reason: &'static str,
+    limit: Option<Limit>,
 }
 
 impl ConnectionError {
     pub(crate) const fn new(code: ErrorCode, reason: &'static str) -> Self {
-        Self { code, reason }
+        Self { code, reason, limit: None }
+    }
+
+    /// The peer went beyond a limit.
+    pub(crate) const fn limit_reached(limit: Limit) -> Self {
+        Self { code: Limit::CODE, reason: limit.reason(), limit: Some(limit) }
     }
 
     /// What CONNECTION_CLOSE has to carry.
@@ -120,6 +129,11 @@ impl ConnectionError {
     pub const fn reason(&self) -> &'static str {
         self.reason
     }
+
+    /// The limit that the peer has reached, if that is what it did.
+    pub const fn limit(&self) -> Option<Limit> {
+        self.limit
+    }
 }
 
 /// What is wrong with one request or response; the connection goes on.
@@ -127,12 +141,22 @@ impl ConnectionError {
 pub(crate) struct StreamFault {
     pub(crate) code: ErrorCode,
     pub(crate) reason: &'static str,
+    pub(crate) limit: Option<Limit>,
 }
 
 impl StreamFault {
+    pub(crate) const fn new(code: ErrorCode, reason: &'static str) -> Self {
+        Self { code, reason, limit: None }
+    }
+
+    /// The message went beyond a limit.
+    pub(crate) const fn limit_reached(limit: Limit) -> Self {
+        Self { code: Limit::CODE, reason: limit.reason(), limit: Some(limit) }
+    }
+
     /// The message is malformed (RFC 9114 section 4.1.2).
     pub(crate) const fn malformed(reason: &'static str) -> Self {
-        Self { code: ErrorCode::H3_MESSAGE_ERROR, reason }
+        Self::new(ErrorCode::H3_MESSAGE_ERROR, reason)
     }
 }
 
@@ -149,6 +173,12 @@ pub enum SendError {
     /// The peer said that it takes no requests any more: retry on another connection.
     #[error("the peer takes no new requests on this connection")]
     GoingAway,
+    /// The section breaks a rule of RFC 9114 section 4.2 or 4.3, and the peer would have to refuse it.
+    #[error("the field section is malformed: {reason}")]
+    Malformed {
+        /// What is wrong, in a few words.
+        reason: &'static str,
+    },
     /// The field section exceeds what the peer says it takes.
     #[error("the field section of {size} bytes exceeds the peer's limit of {limit}")]
     FieldSectionTooLarge {
@@ -174,9 +204,7 @@ pub(crate) enum DecodeFault {
 impl From<DecompressionError> for DecodeFault {
     fn from(error: DecompressionError) -> Self {
         match error {
-            DecompressionError::SectionTooLarge { .. } => {
-                Self::Stream(StreamFault { code: ErrorCode::H3_EXCESSIVE_LOAD, reason: "the field section is too large" })
-            }
+            DecompressionError::SectionTooLarge { .. } => Self::Stream(StreamFault::limit_reached(Limit::FieldSectionSize)),
             _ => Self::Connection(ConnectionError::new(
                 ErrorCode::QPACK_DECOMPRESSION_FAILED,
                 match error {
@@ -186,6 +214,7 @@ impl From<DecompressionError> for DecodeFault {
                     DecompressionError::InvalidDynamicIndex => "a field section names no entry of the dynamic table",
                     DecompressionError::InvalidRequiredInsertCount => "a required insert count is impossible",
                     DecompressionError::NegativeBase => "the base of a field section is negative",
+                    DecompressionError::TooManyBlockedStreams { .. } => "more streams are blocked than the settings allow",
                     DecompressionError::Huffman(_) => "a string is not valid Huffman code",
                     DecompressionError::SectionTooLarge { .. } => unreachable!("invariant: matched above"),
                 },
@@ -199,7 +228,9 @@ impl From<EncoderStreamError> for ConnectionError {
         let reason = match error {
             EncoderStreamError::CapacityExceedsLimit { .. } => "the dynamic table capacity exceeds the limit",
             EncoderStreamError::EntryTooLarge => "an inserted entry does not fit the dynamic table",
-            EncoderStreamError::InvalidIndex => "a duplicated entry does not exist",
+            EncoderStreamError::InvalidIndex => "an instruction names no entry of the dynamic table",
+            EncoderStreamError::InvalidStaticIndex => "an instruction names no entry of the static table",
+            EncoderStreamError::Huffman(_) => "a string on the encoder stream is not valid Huffman code",
             EncoderStreamError::IntegerOverflow => "an integer on the encoder stream is too large",
         };
         Self::new(ErrorCode::QPACK_ENCODER_STREAM_ERROR, reason)

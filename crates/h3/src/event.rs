@@ -3,13 +3,13 @@
 use bytes::Bytes;
 use pronghorn_qpack::FieldSection;
 
-use crate::{error::ErrorCode, head::Head, stream::StreamId};
+use crate::{error::ErrorCode, head::Head, limit::Limit, priority::Priority, stream::StreamId};
 
 /// What [`crate::Connection::poll_event`] returns.
 ///
 /// On one stream the order is: any number of interim heads (client role), one head, any number of `Data`, perhaps
-/// `Trailers`, then `Finished`, unless the head said `end`. `Reset` or `StreamError` may come instead at any point,
-/// the first event of the stream included, and are the last.
+/// `Trailers`, then `Finished`, unless the head said `end`. `Reset`, `StreamError` or `Unprocessed` may come instead at
+/// any point, the first event of the stream included, and are the last.
 #[derive(Debug)]
 pub enum Event {
     /// The peer's SETTINGS have arrived: see [`crate::Connection::peer_settings`].
@@ -25,7 +25,7 @@ pub enum Event {
         /// as `Finished`, even if there is no content.
         end: bool,
     },
-    /// A piece of content, never empty, cut from the input without copying.
+    /// A piece of content, never empty, cut from the input without copying, but for small pieces, which are joined.
     Data {
         /// The request's stream.
         stream: StreamId,
@@ -62,6 +62,15 @@ pub enum Event {
         code: ErrorCode,
         /// What is wrong, in a few words.
         reason: &'static str,
+        /// The limit that the message has reached, if that is what is wrong.
+        limit: Option<Limit>,
+    },
+    /// Client: the server goes away and did not process the request, so that it is safe to send it again elsewhere. No
+    /// more events come of this stream. The caller stops receiving and resets its side with `H3_REQUEST_CANCELLED`, then
+    /// calls [`crate::Connection::stop_receiving`] and [`crate::Connection::finish_sending`].
+    Unprocessed {
+        /// The request's stream.
+        stream: StreamId,
     },
     /// The peer wants no more of what we send on this stream. The caller resets its side.
     StopSending {
@@ -71,10 +80,18 @@ pub enum Event {
         code: ErrorCode,
     },
     /// The peer shuts down. For a client: requests of this stream ID and above were not processed; each that is open
-    /// gets its own `StreamError` with `H3_REQUEST_REJECTED`. For a server: a push ID, without use.
+    /// gets its own `Unprocessed`. For a server: a push ID, without use.
     GoAway {
         /// Stream ID or push ID.
         id: u64,
+    },
+    /// Server role: the client asks for another place of this request's response among the others; what the request's
+    /// `priority` field says does not count any more (RFC 9218 section 7). Comes after the request's head.
+    PriorityUpdate {
+        /// The request's stream.
+        stream: StreamId,
+        /// What the client asks for.
+        priority: Priority,
     },
     /// The peer opened a unidirectional stream of a type that we do not know: send STOP_SENDING with `code`, then call
     /// [`crate::Connection::stop_receiving`]. What arrives before is ignored.

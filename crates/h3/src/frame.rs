@@ -148,6 +148,12 @@ pub(crate) fn take_up_to(left: &mut u64, data: &mut Bytes) -> Bytes {
 //= RFC 9114 section 7.1
 //# A frame payload that contains additional bytes after the identified fields or a frame payload that terminates before
 //# the end of the identified fields MUST be treated as a connection error of type H3_FRAME_ERROR.
+//= RFC 9114 section 7.1
+//# In particular, redundant length encodings MUST be verified to be self-consistent; see Section 10.8.
+//= RFC 9114 section 7.1
+//# Each frame's payload MUST contain exactly the fields identified in its description.
+//= RFC 9114 section 10.8
+//# An implementation MUST ensure that the length of a frame exactly matches the length of the fields it contains.
 pub(crate) fn decode_single_varint(mut payload: &[u8]) -> Result<u64, ConnectionError> {
     match varint::decode(&mut payload) {
         Some(value) if payload.is_empty() => Ok(value),

@@ -93,6 +93,11 @@ impl RequestHead {
         self.section.iter_from(usize::from(self.pseudo_len))
     }
 
+    /// All lines, pseudo-header fields first.
+    pub fn lines(&self) -> Iter<'_> {
+        self.section.iter()
+    }
+
     /// The section, pseudo-header fields included, for [`crate::Connection::recycle`].
     pub fn into_section(self) -> FieldSection {
         self.section
@@ -131,6 +136,11 @@ impl ResponseHead {
     /// The fields without `:status`, in order.
     pub fn fields(&self) -> Iter<'_> {
         self.section.iter_from(1)
+    }
+
+    /// All lines, `:status` first.
+    pub fn lines(&self) -> Iter<'_> {
+        self.section.iter()
     }
 
     /// The section, `:status` included, for [`crate::Connection::recycle`].

@@ -35,7 +35,9 @@ mod error;
 mod event;
 mod frame;
 mod head;
+mod limit;
 mod message;
+mod priority;
 mod stream;
 pub mod varint;
 
@@ -46,5 +48,7 @@ pub use event::Event;
 pub use frame::FrameType;
 pub use frame::settings::{SettingId, Settings};
 pub use head::{Head, RequestHead, ResponseHead};
+pub use limit::Limit;
+pub use priority::Priority;
 pub use pronghorn_qpack::{FieldLine, FieldSection, Iter, SectionLine};
 pub use stream::{StreamId, StreamType};

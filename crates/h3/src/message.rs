@@ -1,10 +1,12 @@
 //! What makes a message valid (RFC 9114 sections 4.1.2, 4.2 and 4.3). A message that is not is malformed, which
 //! concerns its stream only.
 
+mod authority;
 mod field;
+mod outgoing;
 mod request;
 mod response;
 
-pub(crate) use field::is_connection_specific;
+pub(crate) use outgoing::{OutgoingSection, SectionKind};
 pub(crate) use request::request_head;
 pub(crate) use response::{check_trailers, response_head};

@@ -41,6 +41,20 @@ fn frames(mut input: &[u8]) -> Vec<(u64, Vec<u8>)> {
     frames
 }
 
+//= RFC 9114 section 7.2.4
+//# SETTINGS frames MUST NOT be sent on any stream other than the control stream.
+//= RFC 9114 section 7.2.4
+//# A SETTINGS frame MUST be sent as the first frame of each control stream (see Section 6.2.1) by each peer, and it
+//# MUST NOT be sent subsequently.
+//= RFC 9114 section 6.2.1
+//# Each side MUST initiate a single control stream at the beginning of the connection and send its SETTINGS frame as
+//# the first frame on this stream.
+//= RFC 9114 section 7.2.4.2
+//# Endpoints MUST NOT require any data to be received from the peer prior to sending the SETTINGS frame; settings MUST
+//# be sent as soon as the transport is ready to send data.
+//= RFC 9114 section 3.2
+//# After the QUIC connection is established, a SETTINGS frame MUST be sent by each endpoint as the initial frame of
+//# their respective HTTP control stream.
 #[test]
 fn settings_come_first_and_once() {
     for role in ROLES {
@@ -68,6 +82,8 @@ fn grease_is_reserved_and_follows_the_seed() {
     assert_eq!(seen.len(), 5, "{seen:x?}");
 }
 
+//= RFC 9114 section 7.2.4.2
+//# The server MUST include all settings that differ from their default values.
 #[test]
 fn extended_connect_is_offered_by_servers_only() {
     let config = Config::default().with_grease(false).with_extended_connect(true);
@@ -77,6 +93,8 @@ fn extended_connect_is_offered_by_servers_only() {
     assert_eq!(written_frames(&mut client), [(0x04, varints(&[0x06, 65_536]))]);
 }
 
+//= RFC 9114 section 7.2.4
+//# An implementation MUST ignore any parameter with an identifier it does not understand.
 #[test]
 fn peer_settings_are_kept() {
     for role in ROLES {
@@ -105,6 +123,9 @@ fn unknown_frames_are_skipped_at_any_length() {
     }
 }
 
+//= RFC 9114 section 7.2.8
+//# These frame types MUST NOT be sent, and their receipt MUST be treated as a connection error of type
+//# H3_FRAME_UNEXPECTED.
 #[test]
 fn http2_frames_close_connection_everywhere() {
     for frame_type in [0x02, 0x06, 0x08, 0x09] {
@@ -117,6 +138,12 @@ fn http2_frames_close_connection_everywhere() {
     }
 }
 
+//= RFC 9114 section 6.2.1
+//# Only one control stream per peer is permitted; receipt of a second stream claiming to be a control stream MUST be
+//# treated as a connection error of type H3_STREAM_CREATION_ERROR.
+//= RFC 9204 section 4.2
+//# Receipt of a second instance of either stream type MUST be treated as a connection error of type
+//# H3_STREAM_CREATION_ERROR.
 #[test]
 fn second_critical_stream_closes_connection() {
     for role in ROLES {
@@ -129,6 +156,9 @@ fn second_critical_stream_closes_connection() {
     }
 }
 
+//= RFC 9114 section 6.2.1
+//# If either control stream is closed at any point, this MUST be treated as a connection error of type
+//# H3_CLOSED_CRITICAL_STREAM.
 #[test]
 fn ended_or_reset_critical_stream_closes_connection() {
     for role in ROLES {
@@ -170,6 +200,13 @@ fn stream_that_ends_before_its_type_is_tolerated() {
     }
 }
 
+//= RFC 9114 section 9
+//# Implementations MUST discard data or abort reading on unidirectional streams that have unknown or unsupported types.
+//= RFC 9114 section 6.2
+//# The recipient MUST NOT consider unknown stream types to be a connection error of any kind.
+//= RFC 9114 section 6.2
+//# Recipients of unknown stream types MUST either abort reading of the stream or discard incoming data without further
+//# processing.
 #[test]
 fn unknown_stream_type_is_to_be_stopped_once() {
     let mut server = Scripted::server();
@@ -192,6 +229,12 @@ fn reserved_stream_type_is_ignored() {
     assert!(server.events().is_empty());
 }
 
+//= RFC 9114 section 6.2.2
+//# Only servers can push; if a server receives a client-initiated push stream, this MUST be treated as a connection
+//# error of type H3_STREAM_CREATION_ERROR.
+//= RFC 9114 section 4.6
+//# A client MUST treat receipt of a push stream as a connection error of type H3_ID_ERROR when no MAX_PUSH_ID frame has
+//# been sent or when the stream references a push ID that is greater than the maximum push ID.
 #[test]
 fn push_streams_close_connection() {
     let mut server = Scripted::server();
@@ -200,6 +243,14 @@ fn push_streams_close_connection() {
     assert_eq!(client.open_uni(StreamId(3), 0x01, &[0]), Err(ErrorCode::H3_ID_ERROR));
 }
 
+//= RFC 9114 section 7.2.5
+//# If a PUSH_PROMISE frame is received on the control stream, the client MUST respond with a connection error of type
+//# H3_FRAME_UNEXPECTED.
+//= RFC 9114 section 7.2.5
+//# A server MUST treat the receipt of a PUSH_PROMISE frame as a connection error of type H3_FRAME_UNEXPECTED.
+//= RFC 9114 section 7.2.5
+//# A client MUST treat receipt of a PUSH_PROMISE frame that contains a larger push ID than the client has advertised as
+//# a connection error of H3_ID_ERROR.
 #[test]
 fn push_promise_closes_connection() {
     let mut server = Scripted::server();
@@ -212,6 +263,11 @@ fn push_promise_closes_connection() {
     }
 }
 
+//= RFC 9114 section 7.2.7
+//# A client MUST treat the receipt of a MAX_PUSH_ID frame as a connection error of type H3_FRAME_UNEXPECTED.
+//= RFC 9114 section 7.2.7
+//# A MAX_PUSH_ID frame cannot reduce the maximum push ID; receipt of a MAX_PUSH_ID frame that contains a smaller value
+//# than previously received MUST be treated as a connection error of type H3_ID_ERROR.
 #[test]
 fn max_push_id_may_grow_but_not_shrink() {
     let script = [settings(&[]), frame(0x0d, &[3]), frame(0x0d, &[3]), frame(0x0d, &[4])];
@@ -222,6 +278,12 @@ fn max_push_id_may_grow_but_not_shrink() {
     assert_eq!(control(Role::Client, &script), Err(ErrorCode::H3_FRAME_UNEXPECTED));
 }
 
+//= RFC 9114 section 7.2.3
+//# If a server receives a CANCEL_PUSH frame for a push ID that has not yet been mentioned by a PUSH_PROMISE frame, this
+//# MUST be treated as a connection error of type H3_ID_ERROR.
+//= RFC 9114 section 7.2.3
+//# If a CANCEL_PUSH frame is received that references a push ID greater than currently allowed on the connection, this
+//# MUST be treated as a connection error of type H3_ID_ERROR.
 #[test]
 fn cancel_push_of_no_push_closes_connection() {
     for role in ROLES {
@@ -230,6 +292,15 @@ fn cancel_push_of_no_push_closes_connection() {
     }
 }
 
+//= RFC 9114 section 7.1
+//# In particular, redundant length encodings MUST be verified to be self-consistent; see Section 10.8.
+//= RFC 9114 section 7.1
+//# A frame payload that contains additional bytes after the identified fields or a frame payload that terminates before
+//# the end of the identified fields MUST be treated as a connection error of type H3_FRAME_ERROR.
+//= RFC 9114 section 7.1
+//# Each frame's payload MUST contain exactly the fields identified in its description.
+//= RFC 9114 section 10.8
+//# An implementation MUST ensure that the length of a frame exactly matches the length of the fields it contains.
 #[test]
 fn payload_with_missing_or_more_bytes_is_a_frame_error() {
     for frame_type in [0x03, 0x07, 0x0d] {
@@ -240,6 +311,10 @@ fn payload_with_missing_or_more_bytes_is_a_frame_error() {
     }
 }
 
+//= RFC 9218 section 7.2
+//# The request-stream variant of PRIORITY_UPDATE (type=0xF0700) MUST reference a request stream. If a server receives a
+//# PRIORITY_UPDATE (type=0xF0700) for a stream ID that is not a request stream, this MUST be treated as a connection
+//# error of type H3_ID_ERROR.
 #[test]
 fn priority_update_is_checked() {
     let update = |frame_type, id: u64| {
@@ -261,6 +336,12 @@ fn priority_update_is_checked() {
     assert_eq!(server.receive(REQUEST, &frame(0xf0700, &[0])), Err(ErrorCode::H3_FRAME_UNEXPECTED));
 }
 
+//= RFC 9114 section 7.2.6
+//# A client MUST treat receipt of a GOAWAY frame containing a stream ID of any other type as a connection error of type
+//# H3_ID_ERROR.
+//= RFC 9114 section 5.2
+//# Receiving a GOAWAY containing a larger identifier than previously received MUST be treated as a connection error of
+//# type H3_ID_ERROR.
 #[test]
 fn go_away_names_request_streams_and_never_grows() {
     let go_away = |id| frame(0x07, &varints(&[id]));
@@ -275,6 +356,12 @@ fn go_away_names_request_streams_and_never_grows() {
     }
 }
 
+//= RFC 9114 section 5.2
+//# Endpoints MUST NOT initiate new requests or promise new pushes on the connection after receipt of a GOAWAY frame
+//# from the peer.
+//= RFC 9114 section 4.1.1
+//# Clients MUST NOT use the H3_REQUEST_REJECTED error code, except when a server has requested closure of the request
+//# stream with this error code.
 #[test]
 fn client_opens_nothing_after_go_away_and_learns_what_was_not_processed() {
     let mut client = Scripted::new(Role::Client);
@@ -282,7 +369,7 @@ fn client_opens_nothing_after_go_away_and_learns_what_was_not_processed() {
         client.connection.open_request(StreamId(stream)).unwrap();
     }
     client.control(&[settings(&[]), frame(0x07, &[4])].concat()).unwrap();
-    let refused = ["settings", "go away 4", "4 error H3_REQUEST_REJECTED", "8 error H3_REQUEST_REJECTED"];
+    let refused = ["settings", "go away 4", "4 unprocessed", "8 unprocessed"];
     assert_eq!(client.events(), refused);
     assert_eq!(client.connection.open_request(StreamId(12)), Err(SendError::GoingAway));
     client.send(REQUEST, &support::GET).unwrap();
@@ -290,6 +377,15 @@ fn client_opens_nothing_after_go_away_and_learns_what_was_not_processed() {
     assert_eq!(client.events(), ["0 200"]);
 }
 
+//= RFC 9114 section 5.2
+//# An endpoint MAY send multiple GOAWAY frames indicating different identifiers, but the identifier in each frame MUST
+//# NOT be greater than the identifier in any previous frame, since clients might already have retried unprocessed
+//# requests on another HTTP connection.
+//= RFC 9114 section 4.1.1
+//# Servers MUST NOT use the H3_REQUEST_REJECTED error code for requests that were partially or fully processed.
+//= RFC 9114 section 5.2
+//# An endpoint that is attempting to gracefully shut down a connection can send a GOAWAY frame with a value set to the
+//# maximum possible value (2^62-4 for servers, 2^62-1 for clients).
 #[test]
 fn server_goes_away_in_two_steps() {
     let mut server = Scripted::with_config(Role::Server, Config::default().with_grease(false));
@@ -325,6 +421,9 @@ fn client_goes_away_once() {
     assert_eq!(frames(&client.poll_uni_write().unwrap().1), [(0x07, vec![0])]);
 }
 
+//= RFC 9114 section 6.1
+//# Clients MUST treat receipt of a server-initiated bidirectional stream as a connection error of type
+//# H3_STREAM_CREATION_ERROR unless such an extension has been negotiated.
 #[test]
 fn server_initiated_bidi_stream_closes_connection() {
     let mut client = Scripted::client("GET");

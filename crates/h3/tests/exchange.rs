@@ -193,6 +193,13 @@ fn nothing_is_sent_after_trailers() {
     assert_eq!(client.send(REQUEST, &[("x-sum", "1")]), Err(SendError::MessageComplete { stream: REQUEST }));
 }
 
+//= RFC 9114 section 7.2.4.2
+//# Once a server has provided new settings, clients MUST comply with those values.
+//= RFC 9114 section 7.2.4.2
+//# A client MUST comply with stored settings -- or default values if no values are stored -- when attempting 0-RTT.
+//= RFC 9114 section 4.2.2
+//# An implementation that has received this parameter SHOULD NOT send an HTTP message header that exceeds the indicated
+//# size, as the peer will likely refuse to process it.
 #[test]
 fn section_above_the_peers_limit_is_not_sent() {
     let mut client = Scripted::client("POST");
@@ -208,6 +215,9 @@ fn section_above_the_peers_limit_is_not_sent() {
 //= RFC 9114 section 4.2
 //# An endpoint MUST NOT generate an HTTP/3 field section containing connection-specific fields; any message containing
 //# connection-specific fields MUST be treated as malformed.
+//= RFC 9114 section 4.1
+//# Transfer codings (see Section 7 of [HTTP/1.1]) are not defined for HTTP/3; the Transfer-Encoding header field MUST
+//# NOT be used.
 #[test]
 fn connection_specific_fields_are_not_sent() {
     let lines = [
@@ -227,6 +237,8 @@ fn connection_specific_fields_are_not_sent() {
     assert_eq!(client.events(), ["0 200 server=x"]);
 }
 
+//= RFC 9114 section 4.1
+//# A client MUST send only a single request on a given stream.
 #[test]
 fn requests_are_the_clients_to_open() {
     let mut server = Connection::new(Role::Server, Config::default());

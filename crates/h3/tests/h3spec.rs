@@ -1,5 +1,5 @@
-//! The HTTP/3 and QPACK cases of the public conformance suite h3spec, as frame scripts. Each runs with the script whole
-//! and byte by byte where it is on a control stream.
+//! The HTTP/3 and QPACK cases of the public conformance suite h3spec, as frame scripts, each under the suite's words for it.
+//! A script on a control stream runs whole and byte by byte.
 
 #[expect(dead_code, reason = "each test file uses a part of it")]
 mod support;
@@ -19,6 +19,7 @@ fn malformed(bytes: &[u8]) -> Option<ErrorCode> {
     server.stream_error()
 }
 
+/// `H3_FRAME_UNEXPECTED`: DATA is received before HEADERS (HTTP/3 4.1)
 //= RFC 9114 section 4.1
 //# Receipt of an invalid sequence of frames MUST be treated as a connection error of type H3_FRAME_UNEXPECTED.
 #[test]
@@ -26,6 +27,7 @@ fn data_before_headers_closes_connection() {
     assert_eq!(Scripted::server().receive(REQUEST, &data(b"a")), Err(ErrorCode::H3_FRAME_UNEXPECTED));
 }
 
+/// `H3_MESSAGE_ERROR`: a pseudo-header is duplicated (HTTP/3 4.1.1)
 #[test]
 fn duplicated_pseudo_header_is_malformed() {
     for name in [":method", ":scheme", ":authority", ":path"] {
@@ -35,6 +37,7 @@ fn duplicated_pseudo_header_is_malformed() {
     }
 }
 
+/// `H3_MESSAGE_ERROR`: mandatory pseudo-header fields are absent (HTTP/3 4.1.3)
 //= RFC 9114 section 4.3.1
 //# All HTTP/3 requests MUST include exactly one value for the :method, :scheme, and :path pseudo-header fields, unless
 //# the request is a CONNECT request; see Section 4.4.
@@ -48,6 +51,9 @@ fn absent_mandatory_pseudo_header_is_malformed() {
     assert_eq!(malformed(&headers(&[])), Some(ErrorCode::H3_MESSAGE_ERROR));
 }
 
+/// `H3_MESSAGE_ERROR`: prohibited pseudo-header fields are present (HTTP/3 4.1.3)
+//= RFC 9114 section 4.3
+//# Endpoints MUST treat a request or response that contains undefined or invalid pseudo-header fields as malformed.
 #[test]
 fn prohibited_pseudo_header_is_malformed() {
     for name in [":status", ":foo", ":", ":protocol"] {
@@ -57,6 +63,10 @@ fn prohibited_pseudo_header_is_malformed() {
     }
 }
 
+/// `H3_MESSAGE_ERROR`: pseudo-header fields exist after fields (HTTP/3 4.1.3)
+//= RFC 9114 section 4.3
+//# Any request or response that contains a pseudo-header field that appears in a header section after a regular header
+//# field MUST be treated as malformed.
 #[test]
 fn pseudo_header_after_fields_is_malformed() {
     let lines = [("accept", "*/*"), support::GET[0], support::GET[1], support::GET[2], support::GET[3]];
@@ -65,6 +75,7 @@ fn pseudo_header_after_fields_is_malformed() {
     assert_eq!(malformed(&headers(&lines)), Some(ErrorCode::H3_MESSAGE_ERROR));
 }
 
+/// `H3_MISSING_SETTINGS`: the first control frame is not SETTINGS (HTTP/3 6.2.1)
 //= RFC 9114 section 6.2.1
 //# If the first frame of the control stream is any other frame type, this MUST be treated as a connection error of type
 //# H3_MISSING_SETTINGS.
@@ -75,26 +86,45 @@ fn control_stream_without_settings_first_closes_connection() {
     }
 }
 
+/// `H3_FRAME_UNEXPECTED`: a DATA frame is received on a control stream (HTTP/3 7.2.1)
+//= RFC 9114 section 7.2.1
+//# If a DATA frame is received on a control stream, the recipient MUST respond with a connection error of type
+//# H3_FRAME_UNEXPECTED.
 #[test]
 fn data_on_control_stream_closes_connection() {
     assert_eq!(on_control(&[settings(&[]), data(b"a")].concat()), ErrorCode::H3_FRAME_UNEXPECTED);
 }
 
+/// `H3_FRAME_UNEXPECTED`: a HEADERS frame is received on a control stream (HTTP/3 7.2.2)
+//= RFC 9114 section 7.2.2
+//# If a HEADERS frame is received on a control stream, the recipient MUST respond with a connection error of type
+//# H3_FRAME_UNEXPECTED.
 #[test]
 fn headers_on_control_stream_close_connection() {
     assert_eq!(on_control(&[settings(&[]), get_with(&[])].concat()), ErrorCode::H3_FRAME_UNEXPECTED);
 }
 
+/// `H3_FRAME_UNEXPECTED`: a second SETTINGS frame is received (HTTP/3 7.2.4)
+//= RFC 9114 section 7.2.4
+//# If an endpoint receives a second SETTINGS frame on the control stream, the endpoint MUST respond with a connection
+//# error of type H3_FRAME_UNEXPECTED.
 #[test]
 fn second_settings_close_connection() {
     assert_eq!(on_control(&[settings(&[]), settings(&[])].concat()), ErrorCode::H3_FRAME_UNEXPECTED);
 }
 
+/// `H3_SETTINGS_ERROR`: duplicate setting identifiers exist (HTTP/3 7.2.4)
+//= RFC 9114 section 7.2.4
+//# The same setting identifier MUST NOT occur more than once in the SETTINGS frame.
 #[test]
 fn repeated_setting_closes_connection() {
     assert_eq!(on_control(&settings(&[0x06, 1000, 0x06, 1000])), ErrorCode::H3_SETTINGS_ERROR);
 }
 
+/// `H3_SETTINGS_ERROR`: HTTP/2 settings are included (HTTP/3 7.2.4.1)
+//= RFC 9114 section 7.2.4.1
+//# These reserved settings MUST NOT be sent, and their receipt MUST be treated as a connection error of type
+//# H3_SETTINGS_ERROR.
 #[test]
 fn http2_setting_closes_connection() {
     for id in [0x00, 0x02, 0x03, 0x04, 0x05] {
@@ -102,6 +132,10 @@ fn http2_setting_closes_connection() {
     }
 }
 
+/// `H3_FRAME_UNEXPECTED`: CANCEL_PUSH is received in a request stream (HTTP/3 7.2.5)
+//= RFC 9114 section 7.2.3
+//# Receiving a CANCEL_PUSH frame on a stream other than the control stream MUST be treated as a connection error of
+//# type H3_FRAME_UNEXPECTED.
 #[test]
 fn cancel_push_on_request_stream_closes_connection() {
     let mut server = Scripted::server();
@@ -111,6 +145,7 @@ fn cancel_push_on_request_stream_closes_connection() {
     assert_eq!(server.receive(REQUEST, &script), Err(ErrorCode::H3_FRAME_UNEXPECTED));
 }
 
+/// `QPACK_DECOMPRESSION_FAILED`: an invalid static table index exits in a field line representation (QPACK 3.1)
 //= RFC 9204 section 3.1
 //# When the decoder encounters an invalid static table index in a field line representation, it MUST treat this as a
 //# connection error of type QPACK_DECOMPRESSION_FAILED.
@@ -122,11 +157,13 @@ fn invalid_static_index_closes_connection() {
     assert_eq!(server.receive(REQUEST, &script), Err(ErrorCode::QPACK_DECOMPRESSION_FAILED));
 }
 
+/// `QPACK_ENCODER_STREAM_ERROR`: a new dynamic table capacity value exceeds the limit (QPACK 4.1.3)
 #[test]
 fn dynamic_table_capacity_above_the_limit_closes_connection() {
     assert_eq!(Scripted::server().encoder_stream(&[0x3f, 0xe1, 0x1f]), Err(ErrorCode::QPACK_ENCODER_STREAM_ERROR));
 }
 
+/// `H3_CLOSED_CRITICAL_STREAM`: a control stream is closed (QPACK 4.2)
 //= RFC 9204 section 4.2
 //# Closure of either unidirectional stream type MUST be treated as a connection error of type H3_CLOSED_CRITICAL_STREAM.
 #[test]
@@ -137,6 +174,7 @@ fn closed_control_stream_closes_connection() {
     assert_eq!(server.fin(control), Err(ErrorCode::H3_CLOSED_CRITICAL_STREAM));
 }
 
+/// `QPACK_DECODER_STREAM_ERROR`: Insert Count Increment is 0 (QPACK 4.4.3)
 #[test]
 fn insert_count_increment_of_zero_closes_connection() {
     assert_eq!(Scripted::server().decoder_stream(&[0x00]), Err(ErrorCode::QPACK_DECODER_STREAM_ERROR));

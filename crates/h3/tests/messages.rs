@@ -39,6 +39,10 @@ fn status(status: &'static str, more: &[(&'static str, &'static str)]) -> Vec<u8
     headers(&lines)
 }
 
+//= RFC 9114 section 4.2
+//# A request or response containing uppercase characters in field names MUST be treated as malformed.
+//= RFC 9114 section 10.3
+//# Requests or responses containing invalid field names MUST be treated as malformed.
 #[test]
 fn field_names_are_lower_case_tokens() {
     for name in ["Accept", "x y", "x\u{0}", "", "x:", "x\u{e9}", "(", "x\t"] {
@@ -48,6 +52,8 @@ fn field_names_are_lower_case_tokens() {
     assert_eq!(request(&[get_with(&[("x!#$%&'*+-.^_`|~09az", "v")])]).unwrap().len(), 1);
 }
 
+//= RFC 9114 section 10.3
+//# Any request or response that contains a character not permitted in a field value MUST be treated as malformed.
 #[test]
 fn field_values_have_no_controls_and_no_space_around() {
     for value in [" v", "v ", "\tv", "v\t", "a\0b", "a\rb", "a\nb", "a\u{7f}b", "a\u{1}b", " "] {
@@ -78,6 +84,10 @@ fn connection_specific_fields_are_malformed() {
     assert!(!is_malformed(&[get_with(&[("te", "trailers")])]));
 }
 
+//= RFC 9114 section 4.3.1
+//# This pseudo-header field MUST NOT be empty for "http" or "https" URIs;
+//= RFC 9114 section 4.3.1
+//# "http" or "https" URIs that do not contain a path component MUST include a value of / (ASCII 0x2f).
 #[test]
 fn path_is_absolute_and_clean() {
     for path in ["", "a", "*", "/a b", "/a#b", "http://example.com/"] {
@@ -103,6 +113,8 @@ fn method_and_scheme_have_their_form() {
 
 //= RFC 9114 section 4.3.1
 //# If both fields are present, they MUST contain the same value.
+//= RFC 9114 section 4.3.1
+//# If these fields are present, they MUST NOT be empty.
 #[test]
 fn host_and_authority_agree() {
     assert_heads_malformed(&[
@@ -120,6 +132,10 @@ fn host_and_authority_agree() {
     assert!(!is_malformed(&[get_with(&[("host", "EXAMPLE.com")])]));
 }
 
+//= RFC 9114 section 4.4
+//# A CONNECT request MUST be constructed as follows:
+//= RFC 9114 section 4.4
+//# The :scheme and :path pseudo-header fields are omitted
 #[test]
 fn connect_has_an_authority_and_no_target() {
     let connect = [(":method", "CONNECT"), (":authority", "example.com:443")];
@@ -133,6 +149,8 @@ fn connect_has_an_authority_and_no_target() {
     ]);
 }
 
+//= RFC 9114 section 4.4
+//# Receipt of any other known frame type MUST be treated as a connection error of type H3_FRAME_UNEXPECTED.
 #[test]
 fn tunnel_takes_data_only() {
     let connect = headers(&[(":method", "CONNECT"), (":authority", "example.com:443")]);
@@ -160,8 +178,8 @@ fn extended_connect_is_taken_only_where_offered() {
 }
 
 //= RFC 9114 section 4.1.2
-//# A request or response that is defined as having content when it contains a Content-Length header field ([HTTP], Section
-//# 8.6) is malformed if the value of the Content-Length header field does not equal the sum of the DATA frame lengths
+//# A request or response that is defined as having content when it contains a Content-Length header field (Section 8.6 of
+//# [HTTP]) is malformed if the value of the Content-Length header field does not equal the sum of the DATA frame lengths
 //# received.
 #[test]
 fn content_has_the_announced_length() {
@@ -176,15 +194,21 @@ fn content_has_the_announced_length() {
     assert_eq!(events[1..], ["0 data abc", "0 error H3_MESSAGE_ERROR"]);
 }
 
+//= RFC 9110 section 8.6
+//# a recipient of a Content-Length header field value consisting of the same decimal value repeated as a comma-separated
+//# list (e.g, "Content-Length: 42, 42") MAY either reject the message as invalid or replace that invalid field value with a
+//# single instance of the decimal value
 #[test]
 fn content_length_is_one_number() {
     for value in ["", "a", "-1", "+1", "5, 5", "0x5", "18446744073709551616"] {
         let lines = [GET[0], GET[1], GET[2], GET[3], ("content-length", value)];
         assert!(is_malformed(&[headers(&lines)]), "{value:?}");
     }
-    assert!(is_malformed(&[post_with(&[("content-length", "5"), ("content-length", "6")]), data(b"abcde")]));
-    let twice = post_with(&[("content-length", "5"), ("content-length", "5")]);
-    assert!(!is_malformed(&[twice, data(b"abcde")]));
+    for second in ["5", "6"] {
+        assert!(is_malformed(&[post_with(&[("content-length", "5"), ("content-length", second)]), data(b"abcde")]), "{second}");
+        let twice = status("200", &[("content-length", "5"), ("content-length", second)]);
+        assert_eq!(response("GET", &[twice, data(b"abcde")]).unwrap(), ["0 error H3_MESSAGE_ERROR"]);
+    }
 }
 
 //= RFC 9114 section 4.3
@@ -205,10 +229,20 @@ fn nothing_but_unknown_frames_follows_trailers() {
     assert_eq!(events.unwrap()[1..], ["0 trailers a=b", "0 finished"]);
 }
 
+//= RFC 9114 section 7.2.7
+//# Receipt of a MAX_PUSH_ID frame on any other stream MUST be treated as a connection error of type
+//# H3_FRAME_UNEXPECTED.
+//= RFC 9114 section 7.2.6
+//# A client MUST treat a GOAWAY frame on a stream other than the control stream as a connection error of type
+//# H3_FRAME_UNEXPECTED.
+//= RFC 9114 section 7.2.4
+//# If an endpoint receives a SETTINGS frame on a different stream, the endpoint MUST respond with a connection error of
+//# type H3_FRAME_UNEXPECTED.
 #[test]
 fn frames_of_other_streams_close_connection() {
     for frame_type in [0x04, 0x07, 0x0d, 0x03, 0xf0701] {
         assert_eq!(request(&[frame(frame_type, &[0])]), Err(ErrorCode::H3_FRAME_UNEXPECTED), "{frame_type:#x}");
+        assert_eq!(response("GET", &[frame(frame_type, &[0])]), Err(ErrorCode::H3_FRAME_UNEXPECTED), "{frame_type:#x}");
     }
 }
 
@@ -273,6 +307,8 @@ fn section_above_the_limit_concerns_its_stream_only() {
     assert_eq!(server.events().len(), 1);
 }
 
+//= RFC 9114 section 4.1.2
+//# Malformed requests or responses that are detected MUST be treated as a stream error of type H3_MESSAGE_ERROR.
 #[test]
 fn malformed_message_concerns_its_stream_only() {
     let mut server = Scripted::server();
@@ -284,6 +320,9 @@ fn malformed_message_concerns_its_stream_only() {
     assert_eq!(server.events().len(), 1);
 }
 
+//= RFC 9114 section 4.5
+//# HTTP/3 does not support the HTTP Upgrade mechanism (Section 7.8 of [HTTP]) or the 101 (Switching Protocols)
+//# informational status code (Section 15.2.2 of [HTTP]).
 #[test]
 fn status_is_three_digits() {
     for value in ["", "20", "2000", "abc", "2 0", "099", "101"] {
@@ -293,6 +332,14 @@ fn status_is_three_digits() {
     assert_eq!(response("GET", &[status("999", &[])]).unwrap(), ["0 999 end"]);
 }
 
+//= RFC 9114 section 4.3
+//# Pseudo-header fields defined for requests MUST NOT appear in responses; pseudo-header fields defined for responses
+//# MUST NOT appear in requests.
+//= RFC 9114 section 4.3.2
+//# This pseudo-header field MUST be included in all responses; otherwise, the response is malformed (see Section
+//# 4.1.2).
+//= RFC 9114 section 4.1.2
+//# Clients MUST NOT accept a malformed response.
 #[test]
 fn response_has_status_first_and_nothing_else_pseudo() {
     let heads: [&[(&str, &str)]; 5] = [
@@ -307,6 +354,8 @@ fn response_has_status_first_and_nothing_else_pseudo() {
     }
 }
 
+//= RFC 9114 section 7.2.1
+//# DATA frames MUST be associated with an HTTP request or response.
 #[test]
 fn data_before_the_final_head_closes_connection() {
     assert_eq!(response("GET", &[status("103", &[]), data(b"a")]), Err(ErrorCode::H3_FRAME_UNEXPECTED));
@@ -323,4 +372,106 @@ fn responses_without_content_have_none() {
     }
     let events = response("GET", &[status("200", &with_length), data(b"abcde")]).unwrap();
     assert_eq!(events.last().unwrap(), "0 finished");
+}
+
+//= RFC 9114 section 4.3.1
+//# The authority MUST NOT include the deprecated userinfo subcomponent for URIs of scheme "http" or "https".
+#[test]
+fn authority_is_a_host_with_or_without_port() {
+    let with_authority = |authority| request(&[headers(&[GET[0], GET[1], (":authority", authority), GET[3]])]).unwrap();
+    let with_host = |host| request(&[headers(&[GET[0], GET[1], GET[3], ("host", host)])]).unwrap();
+    for text in ["example.com", "example.com:8443", "192.0.2.1", "[2001:db8::1]:443", "a_b.example"] {
+        assert!(with_authority(text)[0].ends_with(" end"), "{text}");
+        assert!(with_host(text)[0].ends_with(" end"), "{text}");
+    }
+    for text in [
+        "user@example.com",
+        "user:word@example.com",
+        "@example.com",
+        ":443",
+        "example.com:https",
+        "example.com:65536",
+        "example.com:443:443",
+        "example.com,example.org",
+        "[::1",
+        "::1",
+        "example.com/",
+        "example.com?",
+        "example.com#",
+        "example.com\\",
+        "b\u{fc}cher.example",
+    ] {
+        // A comma is a valid character of a name, whatever is meant by it.
+        let is_valid = text.contains(',');
+        assert_eq!(with_authority(text)[0] == "0 error H3_MESSAGE_ERROR", !is_valid, "{text}");
+        assert_eq!(with_host(text)[0] == "0 error H3_MESSAGE_ERROR", !is_valid, "{text}");
+    }
+}
+
+//= RFC 9114 section 4.4
+//# The :authority pseudo-header field contains the host and port to connect to
+#[test]
+fn connect_needs_a_port() {
+    for authority in ["example.com", "example.com:", "example.com:0", "example.com:65536", "example.com:x", ":443"] {
+        assert_heads_malformed(&[&[(":method", "CONNECT"), (":authority", authority)]]);
+    }
+    let v6 = [(":method", "CONNECT"), (":authority", "[::1]:443")];
+    assert_eq!(request(&[headers(&v6)]).unwrap(), ["0 CONNECT -://[::1]:443- end"]);
+    let host = [(":method", "CONNECT"), (":authority", "example.com:443"), ("host", "example.org:443")];
+    assert_heads_malformed(&[&host]);
+}
+
+//= RFC 9114 section 4.2
+//# The only exception to this is the TE header field, which MAY be present in an HTTP/3 request header; when it is, it
+//# MUST NOT contain any value other than "trailers".
+#[test]
+fn te_belongs_into_a_requests_head_alone() {
+    assert!(is_malformed(&[post_with(&[]), headers(&[("te", "trailers")])]));
+    assert_eq!(response("GET", &[status("200", &[("te", "trailers")])]).unwrap(), ["0 error H3_MESSAGE_ERROR"]);
+}
+
+#[test]
+fn trailers_say_nothing_about_framing_and_target() {
+    for line in [("content-length", "0"), ("content-length", "3"), ("host", "example.com")] {
+        assert!(is_malformed(&[post_with(&[]), data(b"abc"), headers(&[line])]), "{line:?}");
+        let events = response("GET", &[status("200", &[]), headers(&[line])]).unwrap();
+        assert_eq!(events.last().unwrap(), "0 error H3_MESSAGE_ERROR", "{line:?}");
+    }
+}
+
+//= RFC 9114 section 4.3.1
+//# If the :scheme pseudo-header field identifies a scheme that has a mandatory authority component (including "http"
+//# and "https"), the request MUST contain either an :authority pseudo-header field or a Host header field.
+#[test]
+fn schemes_other_than_http_need_no_authority() {
+    let other = [GET[0], (":scheme", "urn"), (":path", "example:a")];
+    assert_eq!(request(&[headers(&other)]).unwrap(), ["0 GET urn://-example:a end"]);
+    assert_heads_malformed(&[
+        &[GET[0], (":scheme", "urn"), (":authority", ""), (":path", "a")],
+        &[GET[0], (":scheme", "urn"), (":path", "a"), ("host", "")],
+        &[GET[0], (":scheme", "HTTPS"), GET[3]],
+        &[GET[0], (":scheme", "http"), (":path", "/")],
+    ]);
+}
+
+#[test]
+fn protocol_of_extended_connect_is_a_token() {
+    for protocol in ["", "web socket", "a/b"] {
+        let head = headers(&[(":method", "CONNECT"), (":protocol", protocol), GET[1], GET[2], GET[3]]);
+        let mut server = Scripted::with_config(Role::Server, Config::default().with_extended_connect(true));
+        server.receive(REQUEST, &head).unwrap();
+        assert_eq!(server.stream_error(), Some(ErrorCode::H3_MESSAGE_ERROR), "{protocol:?}");
+    }
+}
+
+//= RFC 9114 section 4.1
+//# On a given stream, receipt of multiple requests or receipt of an additional HTTP response following a final HTTP
+//# response MUST be treated as malformed.
+#[test]
+fn second_request_or_response_on_a_stream_is_malformed() {
+    assert!(is_malformed(&[get_with(&[]), get_with(&[])]));
+    let events = response("GET", &[status("200", &[]), data(b"a"), status("200", &[])]).unwrap();
+    assert_eq!(events, ["0 200", "0 data a", "0 error H3_MESSAGE_ERROR"]);
+    let interim_after_final = response("GET", &[status("200", &[]), status("103", &[])]).unwrap();
+    assert_eq!(interim_after_final, ["0 200", "0 error H3_MESSAGE_ERROR"]);
 }

@@ -3,8 +3,8 @@
 #[expect(dead_code, reason = "each test file uses a part of it")]
 mod support;
 
-use bytes::Bytes;
-use pronghorn_h3::{Config, Connection, ErrorCode, Role, StreamId, varint};
+use bytes::{Bytes, BytesMut};
+use pronghorn_h3::{Config, Connection, ErrorCode, FieldLine, Role, StreamId, varint};
 use proptest::{collection::vec, prelude::*};
 use support::{data, frame, get_with, headers, joined_events, post_with, settings};
 
@@ -67,7 +67,7 @@ proptest! {
     #[test]
     fn operations_in_any_order_never_panic(
         is_server: bool,
-        operations in vec((0..9_u8, 0..24_u64, piece()), 0..40),
+        operations in vec((0..11_u8, 0..24_u64, piece()), 0..40),
     ) {
         let role = if is_server { Role::Server } else { Role::Client };
         let mut connection = Connection::new(role, Config::default());
@@ -83,6 +83,13 @@ proptest! {
                 }
                 7 => {
                     connection.stop_receiving(stream);
+                    Ok(())
+                }
+                8 => connection.handle_stop_sending(stream, 0x10c),
+                9 => {
+                    // Refused where the stream is not open, or the section not in its place.
+                    let lines = [FieldLine::new(if is_server { b":status" } else { b"x-a" }, &bytes)];
+                    let _ = connection.encode_headers(stream, lines, &mut BytesMut::new());
                     Ok(())
                 }
                 _ => {

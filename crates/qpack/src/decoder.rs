@@ -1,156 +1,255 @@
 //! Field sections to field lines.
 
-use bytes::Bytes;
+mod encoder_stream;
+
+use bytes::{Bytes, BytesMut};
 
 use crate::{
+    dynamic_table::{DynamicTable, Entry, max_entries},
     error::{DecompressionError, EncoderStreamError},
     field::FieldSection,
-    huffman,
-    integer::{self, Progress, Step},
+    huffman, integer,
+    prefix::Prefix,
     static_table,
 };
+
+use encoder_stream::EncoderStream;
 
 /// How decoding a section ended, when nothing is wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded {
     /// All lines are there.
     Complete,
-    /// The section needs dynamic table entries that have not arrived: decode it again after
-    /// [`Decoder::handle_encoder_stream`]. Never returned while [`Decoder::max_blocked_streams`] is zero.
+    /// The section needs dynamic table entries that have not arrived: keep it, and decode it again when
+    /// [`Decoder::poll_unblocked`] names its stream. Until then nothing else of the stream may be decoded. Never returned
+    /// while [`Decoder::max_blocked_streams`] is zero.
     Blocked,
 }
 
-/// Decodes the field sections of one connection and reads the peer's encoder stream.
+/// Decodes the field sections of one connection, reads the peer's encoder stream and writes our decoder stream.
 ///
-/// It keeps no dynamic table: [`Decoder::max_table_capacity`] is zero, and the peer learns so from our SETTINGS.
+/// 1. Sections go in by [`Decoder::decode`], bytes of the encoder stream by [`Decoder::handle_encoder_stream`]. An error
+///    ends the connection, except for [`DecompressionError::SectionTooLarge`].
+/// 2. After encoder stream bytes: [`Decoder::poll_unblocked`] until it is empty.
+/// 3. A stream that is reset, or read no more before its end, goes in by [`Decoder::cancel_stream`].
+/// 4. [`Decoder::take_instructions`]: once for a batch of the above, so that one instruction tells of all insertions.
+///
+/// It holds the table, about twice its capacity at worst, an insertion under way, and a few bytes for each blocked
+/// stream. Blocked sections are the caller's to keep.
 #[derive(Debug, Default)]
 pub struct Decoder {
-    incoming: Option<Progress>,
+    max_table_capacity: u64,
+    max_blocked_streams: u64,
+    table: DynamicTable,
+    encoder_stream: EncoderStream,
+    /// Streams that wait, with the insertions that they wait for, in the order in which they were blocked.
+    blocked: Vec<(u64, u64)>,
+    instructions: BytesMut,
+    /// The insertions that our instructions have told the peer of.
+    known_received_count: u64,
 }
 
 impl Decoder {
-    /// A decoder for a new connection.
+    /// A decoder without a dynamic table.
     pub fn new() -> Self {
         Self::default()
     }
 
+    /// A decoder whose peer may use a dynamic table of this capacity in bytes, and let this many streams wait for it. Both
+    /// have to be said in our SETTINGS.
+    ///
+    /// # Panics
+    /// If the capacity exceeds 1 GiB.
+    pub fn with_table(max_table_capacity: u64, max_blocked_streams: u64) -> Self {
+        assert!(max_table_capacity <= 1 << 30, "a dynamic table of more than 1 GiB");
+        Self { max_table_capacity, max_blocked_streams, ..Self::default() }
+    }
+
     /// What our SETTINGS have to say as QPACK_MAX_TABLE_CAPACITY.
     pub const fn max_table_capacity(&self) -> u64 {
-        0
+        self.max_table_capacity
     }
 
     /// What our SETTINGS have to say as QPACK_BLOCKED_STREAMS.
     pub const fn max_blocked_streams(&self) -> u64 {
-        0
+        self.max_blocked_streams
+    }
+
+    /// The bytes in the dynamic table, as RFC 9204 section 3.2.1 counts them.
+    pub const fn table_size(&self) -> u64 {
+        self.table.size()
     }
 
     /// Appends the lines of an encoded section to `into`, which may then be at most `limit` bytes in size
     /// ([`FieldSection::size`]). After an error `into` holds the lines before it.
-    pub fn decode(&mut self, _stream_id: u64, section: &[u8], limit: u64, into: &mut FieldSection) -> Result<Decoded, DecompressionError> {
+    pub fn decode(&mut self, stream_id: u64, section: &[u8], limit: u64, into: &mut FieldSection) -> Result<Decoded, DecompressionError> {
         let mut input = section;
-        decode_prefix(&mut input)?;
+        let prefix = Prefix::decode(&mut input, max_entries(self.max_table_capacity), self.table.insert_count())?;
+        if prefix.required_insert_count > self.table.insert_count() {
+            self.block(stream_id, prefix.required_insert_count)?;
+            return Ok(Decoded::Blocked);
+        }
+        let references = References { table: &self.table, prefix };
+        //= RFC 9204 section 2.2
+        //# The decoder MUST emit field lines in the order their representations appear in the encoded field section.
         while let Some(&first) = input.first() {
-            decode_line(first, &mut input, into)?;
+            references.decode_line(first, &mut input, limit, into)?;
             if into.size() > limit {
                 return Err(DecompressionError::SectionTooLarge { limit });
             }
         }
+        if prefix.required_insert_count > 0 {
+            self.acknowledge(stream_id, prefix.required_insert_count);
+        }
         Ok(Decoded::Complete)
-    }
-
-    /// Bytes for our decoder stream, if any are due.
-    pub fn take_instructions(&mut self) -> Option<Bytes> {
-        None
     }
 
     /// Takes bytes of the peer's encoder stream, in order, cut anywhere.
     pub fn handle_encoder_stream(&mut self, bytes: &[u8]) -> Result<(), EncoderStreamError> {
-        for &byte in bytes {
-            let step = match self.incoming.take() {
-                None => start_instruction(byte)?,
-                Some(progress) => progress.next(byte).map_err(|_| EncoderStreamError::IntegerOverflow)?,
-            };
-            match step {
-                Step::Complete(capacity) => self.on_set_capacity(capacity)?,
-                Step::NeedsMore(progress) => self.incoming = Some(progress),
+        self.encoder_stream.read(bytes, self.max_table_capacity, &mut self.table)
+    }
+
+    /// A stream whose section can be decoded now.
+    pub fn poll_unblocked(&mut self) -> Option<u64> {
+        let insert_count = self.table.insert_count();
+        let place = self.blocked.iter().position(|(_, required)| *required <= insert_count)?;
+        Some(self.blocked.remove(place).0)
+    }
+
+    /// The stream was reset, or is read no more, before all of it was decoded.
+    pub fn cancel_stream(&mut self, stream_id: u64) {
+        self.blocked.retain(|(blocked, _)| *blocked != stream_id);
+        // RFC 9204 section 2.2.2.2: without a table there is nothing to cancel.
+        if self.max_table_capacity > 0 {
+            integer::encode(0x40, 6, stream_id, &mut self.instructions);
+        }
+    }
+
+    /// Bytes for our decoder stream, if any are due.
+    pub fn take_instructions(&mut self) -> Option<Bytes> {
+        // Acknowledged sections have told of most insertions already; one instruction tells of all others.
+        let untold = self.table.insert_count() - self.known_received_count;
+        if untold > 0 {
+            integer::encode(0, 6, untold, &mut self.instructions);
+            self.known_received_count = self.table.insert_count();
+        }
+        if self.instructions.is_empty() { None } else { Some(self.instructions.split().freeze()) }
+    }
+
+    fn block(&mut self, stream_id: u64, required: u64) -> Result<(), DecompressionError> {
+        if let Some(blocked) = self.blocked.iter_mut().find(|(blocked, _)| *blocked == stream_id) {
+            blocked.1 = required;
+            return Ok(());
+        }
+        //= RFC 9204 section 2.1.2
+        //# If a decoder encounters more blocked streams than it promised to support, it MUST treat this as a connection error
+        //# of type QPACK_DECOMPRESSION_FAILED.
+        if self.blocked.len() as u64 >= self.max_blocked_streams {
+            return Err(DecompressionError::TooManyBlockedStreams { limit: self.max_blocked_streams });
+        }
+        self.blocked.push((stream_id, required));
+        Ok(())
+    }
+
+    fn acknowledge(&mut self, stream_id: u64, required: u64) {
+        //= RFC 9204 section 2.2.2.1
+        //# After the decoder finishes decoding a field section encoded using representations containing dynamic table
+        //# references, it MUST emit a Section Acknowledgment instruction
+        integer::encode(0x80, 7, stream_id, &mut self.instructions);
+        self.known_received_count = self.known_received_count.max(required);
+    }
+}
+
+/// What the lines of one section can refer to.
+struct References<'a> {
+    table: &'a DynamicTable,
+    prefix: Prefix,
+}
+
+impl<'a> References<'a> {
+    /// One field line representation (RFC 9204 sections 4.5.2 to 4.5.6).
+    fn decode_line(&self, first: u8, input: &mut &[u8], limit: u64, into: &mut FieldSection) -> Result<(), DecompressionError> {
+        if first & 0x80 != 0 {
+            let index = integer::decode(6, input)?;
+            if first & 0x40 != 0 {
+                into.push_static(static_index(index)?);
+                return Ok(());
             }
+            return push_entry(self.before_base(index)?, limit, into);
         }
-        Ok(())
+        if first & 0x40 != 0 {
+            let index = integer::decode(4, input)?;
+            let never_index = first & 0x20 != 0;
+            if first & 0x10 == 0 {
+                return push_value(self.before_base(index)?, never_index, input, into);
+            }
+            let index = static_index(index)?;
+            let value_start = into.bytes_mut().len();
+            decode_string(7, input, into.bytes_mut())?;
+            into.push_named(index, value_start, never_index);
+            return Ok(());
+        }
+        if first & 0x20 != 0 {
+            let name_start = into.bytes_mut().len();
+            decode_string(3, input, into.bytes_mut())?;
+            let value_start = into.bytes_mut().len();
+            decode_string(7, input, into.bytes_mut())?;
+            into.push_spelled(name_start, value_start, first & 0x10 != 0);
+            return Ok(());
+        }
+        if first & 0x10 != 0 {
+            let index = integer::decode(4, input)?;
+            return push_entry(self.after_base(index)?, limit, into);
+        }
+        let index = integer::decode(3, input)?;
+        push_value(self.after_base(index)?, first & 0x08 != 0, input, into)
     }
 
-    fn on_set_capacity(&mut self, capacity: u64) -> Result<(), EncoderStreamError> {
-        let limit = self.max_table_capacity();
-        //= RFC 9204 section 4.3.1
-        //# The decoder MUST treat a new dynamic table capacity value that exceeds this limit as a connection error of
-        //# type QPACK_ENCODER_STREAM_ERROR.
-        if capacity > limit {
-            return Err(EncoderStreamError::CapacityExceedsLimit { capacity, limit });
-        }
-        Ok(())
+    /// Relative indexing (RFC 9204 section 3.2.5).
+    fn before_base(&self, index: u64) -> Result<&'a Entry, DecompressionError> {
+        self.entry(self.prefix.base.checked_sub(index).and_then(|after| after.checked_sub(1)))
+    }
+
+    /// Post-base indexing (RFC 9204 section 3.2.6).
+    fn after_base(&self, index: u64) -> Result<&'a Entry, DecompressionError> {
+        self.entry(self.prefix.base.checked_add(index))
+    }
+
+    fn entry(&self, absolute: Option<u64>) -> Result<&'a Entry, DecompressionError> {
+        //= RFC 9204 section 2.2.3
+        //# If the decoder encounters a reference in a field line representation to a dynamic table entry that has already
+        //# been evicted or that has an absolute index greater than or equal to the declared Required Insert Count
+        //# (Section 4.5.1), it MUST treat this as a connection error of type QPACK_DECOMPRESSION_FAILED.
+        //= RFC 9204 section 2.2.1
+        //# If it encounters a Required Insert Count smaller than expected, it MUST treat this as a connection error of type
+        //# QPACK_DECOMPRESSION_FAILED
+        absolute
+            .filter(|absolute| *absolute < self.prefix.required_insert_count)
+            .and_then(|absolute| self.table.get(absolute))
+            .ok_or(DecompressionError::InvalidDynamicIndex)
     }
 }
 
-/// The first byte of an encoder instruction (RFC 9204 section 4.3). Without a dynamic table only "set capacity" can be right.
-fn start_instruction(byte: u8) -> Result<Step, EncoderStreamError> {
-    match byte >> 5 {
-        0b000 => Err(EncoderStreamError::InvalidIndex),
-        0b001 => Ok(Progress::start(5, byte)),
-        //= RFC 9204 section 3.2.2
-        //# It is an error if the encoder attempts to add an entry that is larger than the dynamic table capacity; the
-        //# decoder MUST treat this as a connection error of type QPACK_ENCODER_STREAM_ERROR.
-        _ => Err(EncoderStreamError::EntryTooLarge),
+/// A reference of a byte or two can stand for a large entry: its size is checked before it is copied.
+fn push_entry(entry: &Entry, limit: u64, into: &mut FieldSection) -> Result<(), DecompressionError> {
+    if into.size() + entry.size() > limit {
+        return Err(DecompressionError::SectionTooLarge { limit });
     }
-}
-
-/// Required Insert Count and Base (RFC 9204 section 4.5.1).
-fn decode_prefix(input: &mut &[u8]) -> Result<(), DecompressionError> {
-    //= RFC 9204 section 4.5.1.1
-    //# If the decoder encounters a value of EncodedInsertCount that could not have been produced by a conformant encoder,
-    //# it MUST treat this as a connection error of type QPACK_DECOMPRESSION_FAILED.
-    if integer::decode(8, input)? != 0 {
-        return Err(DecompressionError::InvalidRequiredInsertCount);
-    }
-    let sign = input.first().is_some_and(|byte| byte & 0x80 != 0);
-    integer::decode(7, input)?;
-    //= RFC 9204 section 4.5.1.2
-    //# The value of Base MUST NOT be negative.
-    if sign {
-        return Err(DecompressionError::NegativeBase);
-    }
+    into.push_entry(entry);
     Ok(())
 }
 
-/// One field line representation (RFC 9204 sections 4.5.2 to 4.5.6).
-fn decode_line(first: u8, input: &mut &[u8], into: &mut FieldSection) -> Result<(), DecompressionError> {
-    if first & 0x80 != 0 {
-        let index = integer::decode(6, input)?;
-        into.push_static(static_index(first & 0x40 != 0, index)?);
-        return Ok(());
-    }
-    if first & 0x40 != 0 {
-        let index = integer::decode(4, input)?;
-        let index = static_index(first & 0x10 != 0, index)?;
-        let value_start = into.bytes_mut().len();
-        decode_string(7, input, into.bytes_mut())?;
-        into.push_named(index, value_start, first & 0x20 != 0);
-        return Ok(());
-    }
-    if first & 0x20 != 0 {
-        let name_start = into.bytes_mut().len();
-        decode_string(3, input, into.bytes_mut())?;
-        let value_start = into.bytes_mut().len();
-        decode_string(7, input, into.bytes_mut())?;
-        into.push_spelled(name_start, value_start, first & 0x10 != 0);
-        return Ok(());
-    }
-    // Post-base references name entries of the dynamic table, which has none.
-    Err(DecompressionError::InvalidDynamicIndex)
+/// A line with an entry's name and a value of its own.
+fn push_value(entry: &Entry, never_index: bool, input: &mut &[u8], into: &mut FieldSection) -> Result<(), DecompressionError> {
+    let name_start = into.bytes_mut().len();
+    into.push_entry_name(entry);
+    let value_start = into.bytes_mut().len();
+    decode_string(7, input, into.bytes_mut())?;
+    into.push_with_entry_name(entry, name_start, value_start, never_index);
+    Ok(())
 }
 
-fn static_index(is_static: bool, index: u64) -> Result<u8, DecompressionError> {
-    if !is_static {
-        return Err(DecompressionError::InvalidDynamicIndex);
-    }
+fn static_index(index: u64) -> Result<u8, DecompressionError> {
     //= RFC 9204 section 3.1
     //# When the decoder encounters an invalid static table index in a field line representation, it MUST treat this as
     //# a connection error of type QPACK_DECOMPRESSION_FAILED.

@@ -1,25 +1,57 @@
 //! Field lines to field sections.
 
-use bytes::{Bytes, BytesMut};
+mod indexed_table;
+mod policy;
+mod unacknowledged;
+
+use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::{
+    dynamic_table::{Entry, entry_size, max_entries},
     error::DecoderStreamError,
     field::FieldLine,
     huffman,
     integer::{self, Progress, Step},
+    prefix::Prefix,
     static_table::{self, Match},
 };
 
+use indexed_table::{IndexedTable, Keys};
+use policy::{Insertion, Seen};
+use unacknowledged::{Section, Unacknowledged};
+
 /// The size that RFC 9114 section 4.2.2 adds for each line.
 const LINE_OVERHEAD: u64 = 32;
+/// The table that we use of what the peer offers, unless the caller says otherwise. It holds what repeats in the heads of
+/// a browsing session; a larger one saves little more and costs each connection its memory.
+const DEFAULT_MAX_TABLE_CAPACITY: u64 = 4096;
+/// Instructions that nobody has taken: with more nothing is inserted.
+const MAX_PENDING_INSTRUCTION_BYTES: usize = 16 * 1024;
 
-/// Encodes the field sections of one connection and reads the peer's decoder stream.
+/// Encodes the field sections of one connection, writes our encoder stream and reads the peer's decoder stream.
 ///
-/// It refers to the static table only, whatever the peer allows, so it never has instructions to send.
-#[derive(Debug, Default)]
+/// 1. [`Encoder::set_peer_settings`] once, when the peer's SETTINGS have arrived. Before that, and if they allow no
+///    dynamic table, sections refer to the static table only.
+/// 2. [`Encoder::encode`] for each section. What it wrote has to be sent.
+/// 3. [`Encoder::take_instructions`] after it. They should be sent before the section, though they need not arrive before.
+/// 4. [`Encoder::handle_decoder_stream`] as bytes of it come.
+///
+/// Lines that repeat are inserted into the dynamic table, never those that are marked [`FieldLine::never_index`]. It holds
+/// the table, about three times its capacity with what finds entries in it, and some bytes for each of at most 512 sections that
+/// the peer has not acknowledged.
+#[derive(Debug)]
 pub struct Encoder {
+    /// Our own limit.
     max_table_capacity: u64,
-    max_blocked_streams: u64,
+    peer_max_table_capacity: u64,
+    peer_max_blocked_streams: u64,
+    /// Only with a peer that allows a dynamic table.
+    seen: Option<Seen>,
+    table: IndexedTable,
+    unacknowledged: Unacknowledged,
+    instructions: BytesMut,
+    /// The transport has not taken all instructions that were passed on.
+    is_held_up: bool,
     incoming: Option<(Instruction, Progress)>,
 }
 
@@ -31,35 +63,131 @@ enum Instruction {
     InsertCountIncrement,
 }
 
+/// A field section is larger than the limit; nothing was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the field section of {size} bytes is too large")]
+pub struct SectionTooLarge {
+    /// Its size, as RFC 9114 section 4.2.2 counts it.
+    pub size: u64,
+}
+
+impl Default for Encoder {
+    fn default() -> Self {
+        Self::with_max_table_capacity(DEFAULT_MAX_TABLE_CAPACITY)
+    }
+}
+
 impl Encoder {
-    /// An encoder for a new connection.
+    /// An encoder for a new connection, which uses a dynamic table of at most 4096 bytes.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes what the peer's SETTINGS say: the largest dynamic table that it keeps for us and the streams that may be
+    /// An encoder that uses at most this much of what the peer offers as its dynamic table; zero for none.
+    ///
+    /// # Panics
+    /// If the capacity exceeds 1 GiB.
+    pub fn with_max_table_capacity(max_table_capacity: u64) -> Self {
+        assert!(max_table_capacity <= 1 << 30, "a dynamic table of more than 1 GiB");
+        Self {
+            max_table_capacity,
+            peer_max_table_capacity: 0,
+            peer_max_blocked_streams: 0,
+            seen: None,
+            table: IndexedTable::default(),
+            unacknowledged: Unacknowledged::default(),
+            instructions: BytesMut::new(),
+            is_held_up: false,
+            incoming: None,
+        }
+    }
+
+    /// Takes what the peer's SETTINGS say, once: the largest dynamic table that it keeps for us and the streams that may be
     /// blocked on it. Both are zero before.
     pub fn set_peer_settings(&mut self, max_table_capacity: u64, max_blocked_streams: u64) {
-        self.max_table_capacity = max_table_capacity;
-        self.max_blocked_streams = max_blocked_streams;
+        debug_assert!(self.table.capacity() == 0, "the peer's settings are taken once");
+        self.peer_max_table_capacity = max_table_capacity;
+        self.peer_max_blocked_streams = max_blocked_streams;
+        // Less than one entry is of no use.
+        self.seen = (max_entries(self.table_capacity()) > 0).then(Seen::new);
     }
 
     /// Appends a field section for a stream to `section` and returns the size of what was encoded, as RFC 9114 section
-    /// 4.2.2 counts it, so that the caller can compare it with the peer's limit.
-    pub fn encode<'a>(&mut self, _stream_id: u64, lines: impl IntoIterator<Item = FieldLine<'a>>, section: &mut BytesMut) -> u64 {
-        // Required Insert Count 0 and Base 0: nothing refers to the dynamic table (RFC 9204 section 4.5.1).
+    /// 4.2.2 counts it.
+    pub fn encode<'a>(&mut self, stream_id: u64, lines: impl IntoIterator<Item = FieldLine<'a>>, section: &mut BytesMut) -> u64 {
+        match self.encode_within(u64::MAX, stream_id, lines, section) {
+            Ok(size) => size,
+            Err(error) => unreachable!("invariant: {error}, and nothing exceeds 2^64 bytes"),
+        }
+    }
+
+    /// The same, unless the section is larger than `limit`: then nothing is written, and the section does not count as
+    /// sent.
+    pub fn encode_within<'a>(
+        &mut self,
+        limit: u64,
+        stream_id: u64,
+        lines: impl IntoIterator<Item = FieldLine<'a>>,
+        section: &mut BytesMut,
+    ) -> Result<u64, SectionTooLarge> {
+        self.encode_if(limit, stream_id, lines, section, || Ok(()))
+    }
+
+    /// The same, unless `check`, which is called after the last line, fails: then the outcome is as with one that is too large.
+    pub fn encode_if<'a, E: From<SectionTooLarge>>(
+        &mut self,
+        limit: u64,
+        stream_id: u64,
+        lines: impl IntoIterator<Item = FieldLine<'a>>,
+        section: &mut BytesMut,
+        check: impl FnOnce() -> Result<(), E>,
+    ) -> Result<u64, E> {
+        let start = section.len();
+        // Required Insert Count 0 and Base 0, if nothing refers to the dynamic table (RFC 9204 section 4.5.1).
         section.extend_from_slice(&[0, 0]);
         let mut size = 0;
+        let mut references = self.references(stream_id);
+        //= RFC 9204 section 2.1
+        //# An encoder MUST emit field representations in the order they appear in the input field section.
         for line in lines {
             size += line.name.len() as u64 + line.value.len() as u64 + LINE_OVERHEAD;
-            encode_line(&line, section);
+            if size > limit {
+                continue;
+            }
+            match &mut references {
+                Some(references) => self.encode_line(&line, references, section),
+                None => encode_static_line(&line, section),
+            }
         }
-        size
+        let too_large = || Err(SectionTooLarge { size }.into());
+        if let Err(error) = check().and_then(|()| if size > limit { too_large() } else { Ok(()) }) {
+            section.truncate(start);
+            return Err(error);
+        }
+        if let Some(references) = references.filter(|references| references.required_insert_count > 0) {
+            self.on_encoded(stream_id, &references, start, section);
+        }
+        Ok(size)
+    }
+
+    /// The bytes in the dynamic table, as RFC 9204 section 3.2.1 counts them.
+    pub const fn table_size(&self) -> u64 {
+        self.table.size()
     }
 
     /// Bytes for our encoder stream, if any are due.
     pub fn take_instructions(&mut self) -> Option<Bytes> {
-        None
+        if self.instructions.is_empty() { None } else { Some(self.instructions.split().freeze()) }
+    }
+
+    /// Whether the transport still holds instructions back that were taken. While it does, nothing more is inserted and no
+    /// section refers to an entry that may not have arrived: else the section could use up the very flow control credit
+    /// that the instructions wait for.
+    //= RFC 9204 section 2.1.3
+    //# To avoid these deadlocks, an encoder SHOULD NOT write an instruction unless sufficient stream and connection
+    //# flow-control credit is available for the entire instruction.
+    pub const fn set_held_up(&mut self, is_held_up: bool) {
+        self.is_held_up = is_held_up;
     }
 
     /// Takes bytes of the peer's decoder stream, in order, cut anywhere.
@@ -70,11 +198,228 @@ impl Encoder {
                 Some((instruction, progress)) => (instruction, progress.next(byte).map_err(|_| DecoderStreamError::IntegerOverflow)?),
             };
             match step {
-                Step::Complete(value) => on_instruction(instruction, value)?,
+                Step::Complete(value) => self.on_instruction(instruction, value)?,
                 Step::NeedsMore(progress) => self.incoming = Some((instruction, progress)),
             }
         }
         Ok(())
+    }
+
+    fn on_instruction(&mut self, instruction: Instruction, value: u64) -> Result<(), DecoderStreamError> {
+        match instruction {
+            Instruction::SectionAcknowledgment => {
+                //= RFC 9204 section 4.4.1
+                //# If an encoder receives a Section Acknowledgment instruction referring to a stream on which every encoded
+                //# field section with a non-zero Required Insert Count has already been acknowledged, this MUST be treated
+                //# as a connection error of type QPACK_DECODER_STREAM_ERROR.
+                let unexpected = DecoderStreamError::UnexpectedAcknowledgment { stream_id: value };
+                let section = self.unacknowledged.acknowledge(value).ok_or(unexpected)?;
+                self.table.release(&section);
+            }
+            Instruction::StreamCancellation => {
+                // RFC 9204 section 2.2.2.2: it does not say that any insertion has arrived.
+                while let Some(section) = self.unacknowledged.cancel(value) {
+                    self.table.release(&section);
+                }
+            }
+            //= RFC 9204 section 4.4.3
+            //# An encoder that receives an Increment field equal to zero, or one that increases the Known Received Count
+            //# beyond what the encoder has sent, MUST treat this as a connection error of type QPACK_DECODER_STREAM_ERROR.
+            Instruction::InsertCountIncrement if value == 0 => return Err(DecoderStreamError::IncrementIsZero),
+            Instruction::InsertCountIncrement => {
+                // Both are below 2^62.
+                let received = self.unacknowledged.known_received_count() + value;
+                if received > self.table.insert_count() {
+                    return Err(DecoderStreamError::IncrementExceedsInserts);
+                }
+                self.unacknowledged.on_received(received);
+            }
+        }
+        Ok(())
+    }
+
+    //= RFC 9204 section 3.2.3
+    //# The encoder MUST NOT set a dynamic table capacity that exceeds this maximum, but it can choose to use a lower dynamic
+    //# table capacity
+    fn table_capacity(&self) -> u64 {
+        self.max_table_capacity.min(self.peer_max_table_capacity)
+    }
+
+    /// What a section of this stream may refer to; `None` for the static table only.
+    //= RFC 9204 section 3.2.3
+    //# When the maximum table capacity is zero, the encoder MUST NOT insert entries into the dynamic table and MUST NOT send
+    //# any encoder instructions on the encoder stream.
+    fn references(&self, stream_id: u64) -> Option<References> {
+        if self.seen.is_none() || self.unacknowledged.is_full() {
+            return None;
+        }
+        Some(References { stream_id, base: self.table.insert_count(), required_insert_count: 0, oldest: u64::MAX, risks_blocking: None })
+    }
+
+    fn encode_line(&mut self, line: &FieldLine<'_>, references: &mut References, out: &mut BytesMut) {
+        let FieldLine { name, value, never_index } = *line;
+        let static_name = match static_table::find(name, value) {
+            Some(Match::Full(index)) if !never_index => return integer::encode(0b1100_0000, 6, index.into(), out),
+            Some(Match::Full(index) | Match::Name(index)) => Some(index),
+            None => None,
+        };
+        if never_index && let Some(index) = static_name {
+            return encode_value(index, line, out);
+        }
+        // The lowest index of the name: a full match is another one.
+        let keys = Keys::new(name, static_name.map(static_table::first_of_name), value);
+        if !never_index && let Some(absolute) = self.find_or_insert(line, static_name, keys, references) {
+            return references.encode_indexed(absolute, out);
+        }
+        if let Some(index) = static_name {
+            return encode_value(index, line, out);
+        }
+        match self.find_or_insert_name(line, keys, references) {
+            Some(absolute) => references.encode_name(absolute, never_index, out),
+            None => encode_string(if never_index { 0b0011_0000 } else { 0b0010_0000 }, 3, name, out),
+        }
+        encode_string(0, 7, value, out);
+    }
+
+    /// An entry for the line that the section can refer to.
+    fn find_or_insert(&mut self, line: &FieldLine<'_>, static_name: Option<u8>, keys: Keys, references: &mut References) -> Option<u64> {
+        let insertion = policy::insertion(line.name, static_name);
+        if insertion == Insertion::Never {
+            return None;
+        }
+        let absolute = match self.table.find_line(keys, line.name, line.value) {
+            Some(absolute) if self.table.is_draining(absolute) => {
+                let copy = self.duplicate(absolute, keys, references);
+                return copy.and_then(|copy| self.refer(copy, references)).or_else(|| self.refer(absolute, references));
+            }
+            Some(absolute) => absolute,
+            None => {
+                let is_repeated = self.seen.as_mut().is_some_and(|seen| seen.note(keys.line));
+                if !is_repeated && insertion == Insertion::OnRepetition {
+                    return None;
+                }
+                self.insert(keys, line.name, static_name, line.value, references)?
+            }
+        };
+        self.refer(absolute, references)
+    }
+
+    /// An entry with the name of a line that has no entry of its own. A name that repeats gets one with an empty value.
+    fn find_or_insert_name(&mut self, line: &FieldLine<'_>, keys: Keys, references: &mut References) -> Option<u64> {
+        let absolute = match self.table.find_name(keys, line.name) {
+            Some(absolute) => absolute,
+            None if line.never_index => return None,
+            None => {
+                if !self.seen.as_mut().is_some_and(|seen| seen.note(keys.name)) {
+                    return None;
+                }
+                self.insert(Keys::new(line.name, None, &[]), line.name, None, &[], references)?
+            }
+        };
+        self.refer(absolute, references)
+    }
+
+    /// Notes that the section refers to the entry, if it is there and the section may.
+    fn refer(&self, absolute: u64, references: &mut References) -> Option<u64> {
+        self.table.entry(absolute)?;
+        if absolute >= self.unacknowledged.known_received_count() {
+            let limit = self.peer_max_blocked_streams;
+            let may_risk = || !self.is_held_up && self.unacknowledged.may_risk_blocking(references.stream_id, limit);
+            if !*references.risks_blocking.get_or_insert_with(may_risk) {
+                return None;
+            }
+        }
+        references.oldest = references.oldest.min(absolute);
+        references.required_insert_count = references.required_insert_count.max(absolute + 1);
+        Some(absolute)
+    }
+
+    fn insert(&mut self, keys: Keys, name: &[u8], static_name: Option<u8>, value: &[u8], references: &References) -> Option<u64> {
+        self.make_room(entry_size(name, value), references)?;
+        if let Some(index) = static_name {
+            integer::encode(0b1100_0000, 6, index.into(), &mut self.instructions);
+        } else if let Some(absolute) = self.table.find_name(keys, name) {
+            integer::encode(0b1000_0000, 6, self.table.insert_count() - absolute - 1, &mut self.instructions);
+        } else {
+            encode_string(0b0100_0000, 5, name, &mut self.instructions);
+        }
+        encode_string(0, 7, value, &mut self.instructions);
+        Some(self.table.insert(keys, Entry::new(&[name, value].concat(), name.len())))
+    }
+
+    fn duplicate(&mut self, absolute: u64, keys: Keys, references: &References) -> Option<u64> {
+        let entry = self.table.entry(absolute)?.clone();
+        self.make_room(entry.size(), references)?;
+        integer::encode(0, 5, self.table.insert_count() - absolute - 1, &mut self.instructions);
+        Some(self.table.insert(keys, entry))
+    }
+
+    /// Whether an entry of this size may be inserted now.
+    fn make_room(&mut self, size: u64, references: &References) -> Option<()> {
+        if self.is_held_up || self.instructions.len() > MAX_PENDING_INSTRUCTION_BYTES {
+            return None;
+        }
+        if self.table.capacity() == 0 {
+            let capacity = self.table_capacity();
+            if size > capacity {
+                return None;
+            }
+            integer::encode(0b0010_0000, 5, capacity, &mut self.instructions);
+            self.table.set_capacity(capacity);
+        }
+        self.table.has_room(size, &self.unacknowledged, references.oldest).then_some(())
+    }
+
+    /// Puts the prefix in its place and remembers the section until it is acknowledged.
+    fn on_encoded(&mut self, stream_id: u64, references: &References, start: usize, section: &mut BytesMut) {
+        /// What was left for the prefix.
+        const RESERVED: usize = 2;
+        /// Two integers of 62 bits.
+        const LONGEST: usize = 20;
+        let References { base, required_insert_count, oldest, .. } = *references;
+        let mut bytes = [0; LONGEST];
+        let mut rest = &mut bytes[..];
+        Prefix { required_insert_count, base }.encode(max_entries(self.peer_max_table_capacity), &mut rest);
+        let len = LONGEST - rest.len();
+        if len > RESERVED {
+            let end = section.len();
+            section.put_bytes(0, len - RESERVED);
+            section.copy_within(start + RESERVED..end, start + len);
+        }
+        section[start..start + len].copy_from_slice(&bytes[..len]);
+        let unacknowledged = Section { stream_id, required_insert_count, oldest };
+        self.table.hold(&unacknowledged);
+        self.unacknowledged.push(unacknowledged);
+    }
+}
+
+/// The entries that the section under way refers to.
+#[derive(Debug)]
+struct References {
+    stream_id: u64,
+    /// The insertions before the section: newer entries are named by post-base indices.
+    base: u64,
+    required_insert_count: u64,
+    oldest: u64,
+    /// Whether it may refer to entries that perhaps have not arrived; found out when it first matters.
+    risks_blocking: Option<bool>,
+}
+
+impl References {
+    /// RFC 9204 sections 4.5.2 and 4.5.3.
+    fn encode_indexed(&self, absolute: u64, out: &mut BytesMut) {
+        match absolute.checked_sub(self.base) {
+            Some(index) => integer::encode(0b0001_0000, 4, index, out),
+            None => integer::encode(0b1000_0000, 6, self.base - absolute - 1, out),
+        }
+    }
+
+    /// The name of a literal: RFC 9204 sections 4.5.4 and 4.5.5.
+    fn encode_name(&self, absolute: u64, never_index: bool, out: &mut BytesMut) {
+        match absolute.checked_sub(self.base) {
+            Some(index) => integer::encode(if never_index { 0b0000_1000 } else { 0 }, 3, index, out),
+            None => integer::encode(if never_index { 0b0110_0000 } else { 0b0100_0000 }, 4, self.base - absolute - 1, out),
+        }
     }
 }
 
@@ -88,41 +433,29 @@ fn start(byte: u8) -> (Instruction, Step) {
     }
 }
 
-fn on_instruction(instruction: Instruction, value: u64) -> Result<(), DecoderStreamError> {
-    match instruction {
-        //= RFC 9204 section 4.4.1
-        //# If an encoder receives a Section Acknowledgment instruction referring to a stream on which every encoded
-        //# field section with a non-zero Required Insert Count has already been acknowledged, this MUST be treated as a
-        //# connection error of type QPACK_DECODER_STREAM_ERROR.
-        // No section of ours has a Required Insert Count above zero.
-        Instruction::SectionAcknowledgment => Err(DecoderStreamError::UnexpectedAcknowledgment { stream_id: value }),
-        Instruction::StreamCancellation => Ok(()),
-        //= RFC 9204 section 4.4.3
-        //# An encoder that receives an Increment field equal to zero, or one that increases the Known Received Count
-        //# beyond what the encoder has sent, MUST treat this as a connection error of type QPACK_DECODER_STREAM_ERROR.
-        Instruction::InsertCountIncrement if value == 0 => Err(DecoderStreamError::IncrementIsZero),
-        Instruction::InsertCountIncrement => Err(DecoderStreamError::IncrementExceedsInserts),
-    }
-}
-
-/// One field line representation (RFC 9204 sections 4.5.2, 4.5.4 and 4.5.6).
-fn encode_line(line: &FieldLine<'_>, out: &mut BytesMut) {
+/// One field line representation without the dynamic table (RFC 9204 sections 4.5.2, 4.5.4 and 4.5.6).
+fn encode_static_line(line: &FieldLine<'_>, out: &mut BytesMut) {
     let never_index = line.never_index;
     match static_table::find(line.name, line.value) {
         // A secret value never equals a public table's entry in a way that matters, but the N bit has to reach the
         // next hop, and an indexed line has no room for it.
         Some(Match::Full(index)) if !never_index => integer::encode(0b1100_0000, 6, index.into(), out),
-        Some(Match::Full(index) | Match::Name(index)) => {
-            let flags = if never_index { 0b0111_0000 } else { 0b0101_0000 };
-            integer::encode(flags, 4, index.into(), out);
-            encode_string(0, 7, line.value, out);
-        }
+        Some(Match::Full(index) | Match::Name(index)) => encode_value(index, line, out),
         None => {
             let flags = if never_index { 0b0011_0000 } else { 0b0010_0000 };
             encode_string(flags, 3, line.name, out);
             encode_string(0, 7, line.value, out);
         }
     }
+}
+
+/// A literal with the name of a static entry.
+//= RFC 9204 section 4.5.4
+//# When the 'N' bit is set, the encoded field line MUST always be encoded with a literal representation.
+fn encode_value(static_name: u8, line: &FieldLine<'_>, out: &mut BytesMut) {
+    let flags = if line.never_index { 0b0111_0000 } else { 0b0101_0000 };
+    integer::encode(flags, 4, static_name.into(), out);
+    encode_string(0, 7, line.value, out);
 }
 
 /// A string literal: the H bit stands above the length's prefix (RFC 9204 section 4.1.2). Plain unless Huffman is shorter.

@@ -15,7 +15,7 @@ pub enum DecompressionError {
     /// The static table has no entry of this index.
     #[error("the field section names an entry the static table does not have")]
     InvalidStaticIndex,
-    /// A field line refers to a dynamic table entry that does not exist.
+    /// A field line refers to a dynamic table entry that was evicted, or that lies beyond the Required Insert Count.
     #[error("the field section names an entry the dynamic table does not have")]
     InvalidDynamicIndex,
     /// The Required Insert Count cannot be right for the table's capacity.
@@ -24,6 +24,12 @@ pub enum DecompressionError {
     /// The Base lies below zero.
     #[error("the base is negative")]
     NegativeBase,
+    /// More streams wait for the dynamic table than our settings allow.
+    #[error("more than {limit} streams are blocked")]
+    TooManyBlockedStreams {
+        /// What our settings allow.
+        limit: u64,
+    },
     /// A Huffman-coded string breaks RFC 7541 section 5.2.
     #[error("a string is not valid Huffman code: {0}")]
     Huffman(#[from] huffman::DecodeError),
@@ -58,12 +64,18 @@ pub enum EncoderStreamError {
     /// The peer inserts an entry that is larger than the dynamic table.
     #[error("an inserted entry does not fit the dynamic table")]
     EntryTooLarge,
-    /// The peer duplicates an entry that does not exist.
-    #[error("a duplicated entry does not exist")]
+    /// An instruction names a dynamic table entry that was evicted or never inserted.
+    #[error("an instruction names an entry the dynamic table does not have")]
     InvalidIndex,
+    /// The static table has no entry of this index.
+    #[error("an instruction names an entry the static table does not have")]
+    InvalidStaticIndex,
     /// An integer does not fit 62 bits.
     #[error("an integer on the encoder stream is too large")]
     IntegerOverflow,
+    /// A Huffman-coded string breaks RFC 7541 section 5.2.
+    #[error("a string on the encoder stream is not valid Huffman code: {0}")]
+    Huffman(#[from] huffman::DecodeError),
 }
 
 /// The peer's decoder stream breaks the rules: `QPACK_DECODER_STREAM_ERROR`, an error of the connection.

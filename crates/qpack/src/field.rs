@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::static_table;
+use crate::{dynamic_table::Entry, static_table};
 
 /// RFC 9114 section 4.2.2: what each field line adds to the size of its section, besides name and value.
 const LINE_OVERHEAD: u64 = 32;
@@ -166,6 +166,30 @@ impl FieldSection {
     /// Appends an entry of the static table, name and value.
     pub(crate) fn push_static(&mut self, index: u8) {
         self.push_line(Text::Static(index), Text::Static(index), false);
+    }
+
+    /// Appends a line of the dynamic table.
+    pub(crate) fn push_entry(&mut self, entry: &Entry) {
+        let start = self.bytes.len();
+        self.push_entry_name(entry);
+        let value_start = self.bytes.len();
+        self.bytes.extend_from_slice(entry.value());
+        self.push_with_entry_name(entry, start, value_start, false);
+    }
+
+    /// Writes the name of an entry where [`FieldSection::push_with_entry_name`] looks for it.
+    pub(crate) fn push_entry_name(&mut self, entry: &Entry) {
+        if entry.static_name().is_none() {
+            self.bytes.extend_from_slice(entry.name());
+        }
+    }
+
+    /// Appends a line with the name of an entry; its value was written from `value_start` on.
+    pub(crate) fn push_with_entry_name(&mut self, entry: &Entry, name_start: usize, value_start: usize, never_index: bool) {
+        match entry.static_name() {
+            Some(index) => self.push_named(index, value_start, never_index),
+            None => self.push_spelled(name_start, value_start, never_index),
+        }
     }
 
     /// The memory that lines are written to, before [`FieldSection::push_named`] or [`FieldSection::push_spelled`]

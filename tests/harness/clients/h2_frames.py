@@ -23,6 +23,10 @@ class StreamResetError(Exception):
         self.code = code
 
 
+class ConnectionEndedError(ConnectionError):
+    """The server closed the connection before the answer had ended."""
+
+
 GOAWAY = 0x07
 """The frame's type, RFC 9113 section 6.8."""
 
@@ -76,12 +80,22 @@ class H2Client:
     def flush(self) -> None:
         self.socket.sendall(self.http.data_to_send())
 
-    def start(self, path: str, *, method: str = "GET", headers=()) -> int:
-        """Sends a request without a body and returns its stream."""
+    def start(self, path: str, *, method: str = "GET", headers=(), end: bool = True) -> int:
+        """Sends the head of a request, by default all of it, and returns its stream."""
         stream = self.http.get_next_available_stream_id()
         self.exchanges[stream] = Exchange()
         head = [(":method", method), (":scheme", "https"), (":authority", self.authority), (":path", path), *headers]
-        self.http.send_headers(stream, head, end_stream=True)
+        self.http.send_headers(stream, head, end_stream=end)
+        self.flush()
+        return stream
+
+    def send_fields(self, fields: list[tuple[str, str]], content: bytes = b"") -> int:
+        """Sends a request of just these fields, in order or not, and its content; returns its stream."""
+        stream = self.http.get_next_available_stream_id()
+        self.exchanges[stream] = Exchange()
+        self.http.send_headers(stream, fields, end_stream=not content)
+        if content:
+            self.http.send_data(stream, content, end_stream=True)
         self.flush()
         return stream
 
@@ -91,7 +105,8 @@ class H2Client:
     def finish(self, stream: int) -> Response:
         exchange = self.exchanges[stream]
         while not exchange.ended and exchange.reset is None:
-            assert self.read(), "the server closed the connection in mid-answer"
+            if not self.read():
+                raise ConnectionEndedError(f"the server closed the connection in mid-answer: {self.go_away}")
         if exchange.reset is not None:
             raise StreamResetError(exchange.reset)
         return exchange.response()

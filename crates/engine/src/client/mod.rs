@@ -1,9 +1,14 @@
 //! Connections to servers, over the three protocols.
 
+mod failure;
+mod stats;
+
+use std::cell::Cell;
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,9 +26,12 @@ use crate::http3;
 use crate::limits::Limits;
 use crate::message::Protocol;
 use crate::runtime::Handle;
-use crate::tcp::TcpStream;
+use crate::tcp::{TcpProbe, TcpStream};
 use crate::transport::ClientTls;
 use crate::{Body, Incoming};
+
+pub(crate) use stats::StatsSink;
+pub use stats::{StatsProbe, TransportStats};
 
 /// HTTP/2 begins with 64 KiB, which a path of 100 ms turns into 5 Mbit/s. What a response may hold is bounded by these.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
@@ -83,6 +91,15 @@ pub enum Error {
     /// The server does not speak the protocol asked for.
     #[error("the server does not speak {0}")]
     Unsupported(Protocol),
+    /// The server has not taken the request, as when it is about to close the connection: it can be sent again on another one.
+    #[error("the server did not take the request: {0}")]
+    Refused(String),
+    /// The server gave up the exchange and left the connection open.
+    #[error("the server gave up the exchange: {0}")]
+    Reset(String),
+    /// The connection ended before the exchange did.
+    #[error("the connection ended before the exchange: {0}")]
+    Closed(String),
     /// The exchange failed after the connection was made.
     #[error("the exchange failed: {0}")]
     Exchange(String),
@@ -95,13 +112,18 @@ pub struct Connection {
     protocol: Protocol,
     secure: bool,
     timings: ConnectTimings,
+    probe: StatsProbe,
+    ended: Ended,
 }
 
 enum Sender {
     Http1(hyper::client::conn::http1::SendRequest<Body>),
     Http2(h2::client::SendRequest<Bytes>),
-    Http3(http3::ClientConnection),
+    Http3(Rc<http3::ClientConnection>),
 }
+
+/// Set when what drives a connection has ended.
+type Ended = Rc<Cell<bool>>;
 
 impl Connector {
     pub(crate) fn new(handle: Handle, tls: &rustls::ClientConfig, http3: http3::Client) -> Result<Self, String> {
@@ -133,10 +155,12 @@ impl Connector {
             TcpStream::new(socket, &self.handle, &Limits::default())
         });
         let stream = socket.map_err(|source| Error::Connect { remote, source })?;
+        let mut stream = stream;
         stream.connected().await.map_err(|source| Error::Connect { remote, source })?;
+        let probe = stream.probe();
         let mut timings = ConnectTimings { tcp: Some(began.elapsed()), tls: None };
         if !target.secure {
-            return self.speak(stream, target, target.protocol.unwrap_or(Protocol::Http1), timings).await;
+            return self.speak(stream, probe, target, target.protocol.unwrap_or(Protocol::Http1), timings).await;
         }
         let began = Instant::now();
         let mut tls = rustls::ClientConfig::clone(&self.tcp);
@@ -164,38 +188,67 @@ impl Connector {
             return Err(Error::Unsupported(Protocol::Http2));
         }
         timings.tls = Some(began.elapsed());
-        self.speak(stream, target, negotiated, timings).await
+        self.speak(stream, probe, target, negotiated, timings).await
     }
 
     async fn connect_http3(&self, target: &Target) -> Result<Connection, Error> {
         let connection = self.http3.connect(target.remote, &target.server_name, &self.quic).await;
         let connection = connection.map_err(|reason| Error::Handshake { remote: target.remote, reason })?;
         let timings = ConnectTimings { tcp: None, tls: connection.handshake() };
-        Ok(Connection { sender: Sender::Http3(connection), handle: self.handle.clone(), protocol: Protocol::Http3, secure: true, timings })
+        let probe = StatsProbe::quic(connection.probe());
+        Ok(Connection {
+            sender: Sender::Http3(Rc::new(connection)),
+            handle: self.handle.clone(),
+            protocol: Protocol::Http3,
+            secure: true,
+            timings,
+            probe,
+            ended: Ended::default(),
+        })
     }
 
-    async fn speak<T>(&self, stream: T, target: &Target, protocol: Protocol, timings: ConnectTimings) -> Result<Connection, Error>
+    async fn speak<T>(
+        &self,
+        stream: T,
+        probe: Rc<TcpProbe>,
+        target: &Target,
+        protocol: Protocol,
+        timings: ConnectTimings,
+    ) -> Result<Connection, Error>
     where
         T: AsyncRead + AsyncWrite + Unpin + 'static,
     {
         let failed = |reason: String| Error::Handshake { remote: target.remote, reason };
+        let ended = Ended::default();
+        let on_end = ended.clone();
         let sender = if protocol == Protocol::Http2 {
             let handshake = h2::client::Builder::new()
                 .initial_window_size(STREAM_WINDOW_BYTES)
                 .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+                // Until the server has said how many it takes: the library would send a hundred, and have most refused by some.
+                .initial_max_send_streams(1)
+                // Nobody would read what a server pushes.
+                .enable_push(false)
                 .handshake::<_, Bytes>(stream)
                 .await;
             let (sender, connection) = handshake.map_err(|error| failed(error.to_string()))?;
             // What goes wrong there reaches the requests on the connection.
-            self.handle.spawn(async move { drop(connection.await) });
+            self.handle.spawn(async move {
+                drop(connection.await);
+                on_end.set(true);
+            });
             Sender::Http2(sender)
         } else {
             let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
             let (sender, connection) = handshake.map_err(|error| failed(error.to_string()))?;
-            self.handle.spawn(async move { drop(connection.await) });
+            self.handle.spawn(async move {
+                drop(connection.await);
+                on_end.set(true);
+            });
             Sender::Http1(sender)
         };
-        Ok(Connection { sender, handle: self.handle.clone(), protocol, secure: target.secure, timings })
+        let probe = StatsProbe::tcp(probe);
+        Ok(Connection { sender, handle: self.handle.clone(), protocol, secure: target.secure, timings, probe, ended })
     }
 }
 
@@ -214,9 +267,33 @@ impl Connection {
     pub fn is_usable(&self) -> bool {
         match &self.sender {
             Sender::Http1(sender) => !sender.is_closed(),
-            Sender::Http2(_) => true,
+            Sender::Http2(_) => !self.ended.get(),
             Sender::Http3(connection) => connection.is_usable(),
         }
+    }
+
+    /// Reads what the connection's transport has done.
+    pub fn stats(&self) -> &StatsProbe {
+        &self.probe
+    }
+
+    /// Another handle on the same connection, which closes with the last of them; `None` over HTTP/1.1, which carries one request
+    /// at a time.
+    pub fn share(&self) -> Option<Self> {
+        let sender = match &self.sender {
+            Sender::Http1(_) => return None,
+            Sender::Http2(sender) => Sender::Http2(sender.clone()),
+            Sender::Http3(connection) => Sender::Http3(connection.clone()),
+        };
+        Some(Self {
+            sender,
+            handle: self.handle.clone(),
+            protocol: self.protocol,
+            secure: self.secure,
+            timings: self.timings,
+            probe: self.probe.clone(),
+            ended: self.ended.clone(),
+        })
     }
 
     /// Sends a request, whose URI names the host, and waits for the head of the response.
@@ -229,21 +306,20 @@ impl Connection {
     ///
     /// Dropping the future cancels the request.
     pub async fn send(&mut self, request: Request<Body>) -> Result<Response<Incoming>, Error> {
-        let exchange = |error: &dyn fmt::Display| Error::Exchange(error.to_string());
         match &mut self.sender {
             Sender::Http1(sender) => {
-                sender.ready().await.map_err(|error| exchange(&error))?;
-                let response = sender.send_request(for_http1(request)).await.map_err(|error| exchange(&error))?;
+                sender.ready().await.map_err(|error| failure::http1(&error, false))?;
+                let response = sender.send_request(for_http1(request)).await.map_err(|error| failure::http1(&error, true))?;
                 Ok(response.map(|body| Incoming::http1(body, None)))
             }
             Sender::Http2(sender) => {
-                poll_fn(|cx| sender.poll_ready(cx)).await.map_err(|error| exchange(&error))?;
+                poll_fn(|cx| sender.poll_ready(cx)).await.map_err(|error| failure::http2(&error, false))?;
                 let (request, mut body) = split(request);
                 let full = body.take_full();
                 let ends = full.as_ref().is_some_and(Bytes::is_empty);
-                let (response, mut stream) = sender.send_request(request, ends).map_err(|error| exchange(&error))?;
+                let (response, mut stream) = sender.send_request(request, ends).map_err(|error| failure::http2(&error, false))?;
                 match full {
-                    Some(data) if !ends => stream.send_data(data, true).map_err(|error| exchange(&error))?,
+                    Some(data) if !ends => stream.send_data(data, true).map_err(|error| failure::http2(&error, true))?,
                     Some(_) => {}
                     None => self.handle.spawn(async move {
                         if let Err(reason) = pump(&mut stream, body, None).await {
@@ -251,7 +327,10 @@ impl Connection {
                         }
                     }),
                 }
-                response.await.map(|response| response.map(|body| Incoming::http2(body, None))).map_err(|error| exchange(&error))
+                response
+                    .await
+                    .map(|response| response.map(|body| Incoming::http2(body, None)))
+                    .map_err(|error| failure::http2(&error, true))
             }
             Sender::Http3(connection) => {
                 let (head, body) = request.into_parts();
@@ -260,7 +339,7 @@ impl Connection {
                 let handle = &self.handle;
                 let spawn = |stream: std::rc::Rc<http3::Stream>, body| handle.spawn(stream.pump(body));
                 let sent = connection.send(head.method, with_scheme(head.uri, self.secure), headers, body, spawn).await;
-                let (status, headers, body) = sent.map_err(|error| exchange(&error))?;
+                let (status, headers, body) = sent.map_err(|error| failure::http3(&error))?;
                 let mut response = Response::new(body);
                 *response.status_mut() = status;
                 *response.headers_mut() = headers;
@@ -296,10 +375,10 @@ fn split(request: Request<Body>) -> (Request<()>, Body) {
 }
 
 fn with_scheme(uri: Uri, secure: bool) -> Uri {
-    let mut parts = uri.clone().into_parts();
-    if parts.scheme.is_some() {
+    if uri.scheme().is_some() {
         return uri;
     }
+    let mut parts = uri.clone().into_parts();
     parts.scheme = Some(if secure { http::uri::Scheme::HTTPS } else { http::uri::Scheme::HTTP });
     Uri::from_parts(parts).unwrap_or(uri)
 }

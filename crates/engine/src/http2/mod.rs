@@ -2,6 +2,7 @@
 
 mod bucket;
 mod frames;
+mod linger;
 mod watch;
 
 use std::future::{Future, poll_fn};
@@ -23,6 +24,8 @@ use crate::progress::Progress;
 use crate::runtime::Sleep;
 use crate::tcp::{Activity, ExchangeGuard, Outcome, Watchdog};
 use crate::{Body, Incoming, Request, Responder, Response};
+
+pub(crate) use linger::Http2Server;
 
 /// Serves one connection until it ends.
 pub(crate) async fn serve<T>(io: T, peer: Peer, alt_svc: Option<HeaderValue>, activity: Rc<Activity>, context: Rc<Context>) -> Outcome
@@ -111,7 +114,7 @@ fn dispatch(request: http::Request<h2::RecvStream>, exchange: Http2Exchange, pee
         uri: head.uri,
         headers: head.headers,
         peer,
-        body: Incoming::http2(body, Some(exchange.guard.clone())),
+        body: Incoming::http2(body, Some(Http2Server { guard: exchange.guard.clone(), handle: context.handle.clone() })),
     };
     context.dispatch(request, Responder::http2(exchange, context.handle.clone()));
 }

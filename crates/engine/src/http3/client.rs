@@ -13,6 +13,8 @@ use http::{HeaderMap, Method, StatusCode, Uri};
 
 use super::StreamError;
 use super::stream::{Dirty, Outbound, Stream};
+use crate::TransportStats;
+use crate::client::StatsSink;
 use crate::runtime::Wakeup;
 use crate::transport::{ClientTls, ConnectionKey};
 use crate::{Body, Incoming};
@@ -28,6 +30,8 @@ struct Shared {
     wakeup: Arc<Wakeup>,
     connects: RefCell<VecDeque<Connect>>,
     closes: RefCell<VecDeque<ConnectionKey>>,
+    /// Connections whose counts are asked for.
+    measures: RefCell<VecDeque<Rc<ConnectionState>>>,
 }
 
 /// A connection that the driver has yet to begin.
@@ -45,6 +49,10 @@ pub(crate) struct ConnectionState {
     status: RefCell<Status>,
     waker: RefCell<Option<Waker>>,
     gone_away: Cell<bool>,
+    stats: StatsSink,
+    /// How often the counts were brought up to date, and who waits for that.
+    measured: Cell<u64>,
+    measure_wakers: RefCell<Vec<Waker>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -57,7 +65,8 @@ enum Status {
 
 impl Client {
     pub(super) fn new(dirty: Rc<Dirty>, wakeup: Arc<Wakeup>) -> Self {
-        Self { shared: Rc::new(Shared { dirty, wakeup, connects: RefCell::default(), closes: RefCell::default() }) }
+        let shared = Shared { dirty, wakeup, connects: RefCell::default(), closes: RefCell::default(), measures: RefCell::default() };
+        Self { shared: Rc::new(shared) }
     }
 
     /// Connects and waits for the handshake.
@@ -91,8 +100,13 @@ impl Client {
         std::mem::take(&mut self.shared.closes.borrow_mut())
     }
 
+    pub(super) fn take_measures(&self) -> VecDeque<Rc<ConnectionState>> {
+        std::mem::take(&mut self.shared.measures.borrow_mut())
+    }
+
     pub(super) fn has_work(&self) -> bool {
-        !self.shared.connects.borrow().is_empty() || !self.shared.closes.borrow().is_empty()
+        let Shared { connects, closes, measures, .. } = &*self.shared;
+        !connects.borrow().is_empty() || !closes.borrow().is_empty() || !measures.borrow().is_empty()
     }
 }
 
@@ -110,6 +124,16 @@ impl ConnectionState {
         self.gone_away.set(true);
     }
 
+    pub(super) fn stats(&self) -> StatsSink {
+        self.stats.clone()
+    }
+
+    pub(super) fn on_measured(&self) {
+        self.measured.set(self.measured.get() + 1);
+        let wakers = std::mem::take(&mut *self.measure_wakers.borrow_mut());
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
     fn set(&self, status: Status) {
         *self.status.borrow_mut() = status;
         let waker = self.waker.borrow_mut().take();
@@ -125,7 +149,35 @@ pub(crate) struct ClientConnection {
     shared: Rc<Shared>,
 }
 
+/// Asks for a connection's counts; see [`crate::StatsProbe`].
+#[derive(Clone)]
+pub(crate) struct StatsProbe {
+    state: Rc<ConnectionState>,
+    shared: Rc<Shared>,
+}
+
+impl StatsProbe {
+    pub(crate) async fn read(self) -> TransportStats {
+        let Self { state, shared } = self;
+        let before = state.measured.get();
+        shared.measures.borrow_mut().push_back(state.clone());
+        shared.wakeup.notify();
+        poll_fn(|cx| {
+            if state.measured.get() != before {
+                return Poll::Ready(state.stats.get());
+            }
+            state.measure_wakers.borrow_mut().push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+}
+
 impl ClientConnection {
+    pub(crate) fn probe(&self) -> StatsProbe {
+        StatsProbe { state: self.state.clone(), shared: self.shared.clone() }
+    }
+
     /// How long the handshake took.
     pub(crate) fn handshake(&self) -> Option<Duration> {
         match *self.state.status.borrow() {
@@ -154,8 +206,8 @@ impl ClientConnection {
     ) -> Result<(StatusCode, HeaderMap, Incoming), StreamError> {
         let key = match (&*self.state.status.borrow(), self.state.key.get()) {
             (Status::Connected(_), Some(key)) => key,
-            (Status::Closed(reason), _) => return Err(StreamError::ConnectionClosed(reason.clone())),
-            _ => return Err(StreamError::ConnectionClosed("not connected".to_owned())),
+            (Status::Closed(reason), _) => return Err(StreamError::Refused(reason.clone())),
+            _ => return Err(StreamError::Refused("not connected".to_owned())),
         };
         let stream = Stream::new(key, None, method.clone(), self.shared.dirty.clone());
         // Dropped with this future, or by whoever reads the response: what comes after that is not wanted.

@@ -7,16 +7,19 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, Method, StatusCode};
-use pronghorn_h3::{self as h3, ConnectionError, ErrorCode, Event, Head, Role, StreamId, UniStream};
+use pronghorn_h3::{self as h3, ConnectionError, ErrorCode, Event, Head, Priority, Role, StreamId, UniStream};
+use rand::Rng;
 
 use super::client::ConnectionState;
-use super::fields;
 use super::framing::{Framed, Framer};
 use super::patience::Patience;
+use super::schedule::Schedule;
 use super::stream::{Dirty, Stream, StreamError};
+use super::{fields, limits};
 use crate::context::Context;
 use crate::message::{Peer, Protocol};
 use crate::progress::Progress;
+use crate::qlog::{StreamSide, StreamState, Trace};
 use crate::transport::{ConnectionKey, Dir, Read, Transport, Write};
 use crate::{Incoming, Request, Responder, Response};
 
@@ -31,14 +34,20 @@ pub(super) struct Connection {
     context: Rc<Context>,
     dirty: Rc<Dirty>,
     requests: HashMap<StreamId, Exchange, rustc_hash::FxBuildHasher>,
+    /// The requests with bytes to write that the transport may take.
+    schedule: Schedule,
+    /// [`Connection::write`] has something to do.
+    wants_to_write: bool,
+    dropped_priority_updates: u64,
     /// Our unidirectional streams, and what the transport has not taken of them.
-    uni: HashMap<UniStream, OwnUni>,
+    uni: HashMap<UniStream, OwnUni, rustc_hash::FxBuildHasher>,
     /// Requests that wait until the peer allows another stream.
     waiting: VecDeque<Rc<Stream>>,
     /// Streams whose last byte was handed over and not yet acknowledged.
     unacknowledged: usize,
     draining: bool,
     client: Option<Rc<ConnectionState>>,
+    trace: Option<Trace>,
     encoded: BytesMut,
     patience: Patience,
 }
@@ -46,6 +55,9 @@ pub(super) struct Connection {
 /// The driver's part of a request's stream.
 struct Exchange {
     stream: Rc<Stream>,
+    priority: Priority,
+    /// It is in the schedule, under its priority.
+    scheduled: bool,
     /// Framed bytes that wait for the transport.
     wire: VecDeque<Bytes>,
     /// The stream ends after these bytes; otherwise more is to come.
@@ -84,22 +96,25 @@ impl Connection {
         dirty: Rc<Dirty>,
         client: Option<Rc<ConnectionState>>,
     ) -> Self {
-        let config = h3::Config::default().with_grease_seed(rand::random());
-        let limited = config.clone().with_max_field_section_size(context.config.limits.field_section_bytes());
+        let config = h3::Config::default().with_grease_seed(context.rng.borrow_mut().random());
+        let config = limits::apply(config, &context.config.limits).expect("invariant: the table's ranges are within those of HTTP/3");
         Self {
             key,
             remote,
             alt_svc: None,
-            // Out of its range, the default is the nearest that is safe.
-            h3: h3::Connection::new(role, limited.unwrap_or(config)),
+            h3: h3::Connection::new(role, config),
             context,
             dirty,
             requests: HashMap::default(),
-            uni: HashMap::new(),
+            schedule: Schedule::default(),
+            wants_to_write: false,
+            dropped_priority_updates: 0,
+            uni: HashMap::default(),
             waiting: VecDeque::new(),
             unacknowledged: 0,
             draining: false,
             client,
+            trace: None,
             encoded: BytesMut::new(),
             patience: Patience::default(),
         }
@@ -150,6 +165,20 @@ impl Connection {
         self.context.stats.requests_refused.add(1);
         self.stop(transport, id, ErrorCode::H3_REQUEST_REJECTED);
         self.abort(transport, id, ErrorCode::H3_REQUEST_REJECTED);
+    }
+
+    /// Writes what happens to `trace` from here on, if there is one.
+    pub(super) fn trace(&mut self, trace: Option<Trace>) {
+        self.trace = trace;
+        self.traced(|trace, now| {
+            trace.settings(now, true, &self.h3.own_settings());
+        });
+    }
+
+    fn traced(&self, write: impl FnOnce(&Trace, Instant)) {
+        if let Some(trace) = &self.trace {
+            write(trace, self.context.handle.now());
+        }
     }
 
     pub(super) fn client_state(&self) -> Option<&Rc<ConnectionState>> {
@@ -224,9 +253,8 @@ impl Connection {
     }
 
     pub(super) fn on_writable(&mut self, transport: &mut impl Transport, id: StreamId) {
-        if let Some(exchange) = self.requests.get(&id) {
-            let stream = exchange.stream.clone();
-            self.flush(transport, &stream);
+        if self.requests.contains_key(&id) {
+            self.schedule(id);
         } else {
             self.write_uni(transport);
         }
@@ -284,10 +312,10 @@ impl Connection {
         if self.h3.open_request(id).is_err() {
             transport.reset(self.key, id, ErrorCode::H3_REQUEST_CANCELLED.0);
             transport.stop(self.key, id, ErrorCode::H3_REQUEST_CANCELLED.0);
-            stream.on_inbound_end(Err(StreamError::ConnectionClosed("the server takes no more requests (GOAWAY)".to_owned())));
+            stream.on_inbound_end(Err(StreamError::Refused("it takes no more requests (GOAWAY)".to_owned())));
             stream.on_closed();
         } else {
-            self.requests.insert(id, Exchange::new(stream.clone()));
+            self.requests.insert(id, Exchange::new(stream.clone(), Priority::default()));
         }
         true
     }
@@ -296,6 +324,7 @@ impl Connection {
 
     fn on_events(&mut self, transport: &mut impl Transport) {
         while let Some(event) = self.h3.poll_event() {
+            self.traced(|trace, now| trace.received(now, &event, self.h3.peer_settings()));
             match event {
                 Event::Head { stream, head: Head::Request(head), end } => self.on_request(transport, stream, &head, end),
                 Event::Head { stream, head: Head::Response(head), end } => self.on_response(transport, stream, &head, end),
@@ -319,7 +348,16 @@ impl Connection {
                     }
                     self.on_inbound_end(stream, Err(StreamError::Reset(code)));
                 }
-                Event::StreamError { stream, code, reason } => self.on_stream_error(transport, stream, code, reason),
+                Event::StreamError { stream, code, reason, limit } => {
+                    if let Some(counter) = limit.and_then(|limit| limits::counter(limit, &self.context.stats)) {
+                        counter.add(1);
+                    }
+                    self.on_stream_error(transport, stream, code, reason);
+                }
+                Event::Unprocessed { stream } => {
+                    let reason = "the server goes away without processing the request";
+                    self.on_stream_error(transport, stream, ErrorCode::H3_REQUEST_CANCELLED, reason);
+                }
                 Event::StopSending { stream, .. } => {
                     if let Some(exchange) = self.requests.get_mut(&stream)
                         && !exchange.sent
@@ -336,9 +374,15 @@ impl Connection {
                         client.on_go_away();
                     }
                 }
+                Event::PriorityUpdate { stream, priority } => {
+                    self.context.stats.priority_updates.add(1);
+                    self.set_priority(transport, stream, priority);
+                }
                 Event::Settings => {}
             }
         }
+        let dropped = self.h3.dropped_priority_updates();
+        self.context.stats.priority_updates_dropped.add(dropped - std::mem::replace(&mut self.dropped_priority_updates, dropped));
         self.write_uni(transport);
     }
 
@@ -350,7 +394,11 @@ impl Connection {
             return;
         };
         let stream = Stream::new(self.key, Some(id), parts.method.clone(), self.dirty.clone());
-        let mut exchange = Exchange::new(stream.clone());
+        //= RFC 9218 section 5
+        //# The Priority HTTP header field is an end-to-end signal that indicates the endpoint's view of how HTTP responses should be
+        //# prioritized.
+        let priority = fields::priority(&parts.headers).map_or(Priority::default(), |value| Priority::from_field(&value));
+        let mut exchange = Exchange::new(stream.clone(), priority);
         let body = if end {
             exchange.received = true;
             stream.on_inbound_end(Ok(()));
@@ -359,6 +407,7 @@ impl Connection {
             Incoming::http3(stream.clone())
         };
         self.requests.insert(id, exchange);
+        transport.set_priority(self.key, id, priority);
         let request = Request {
             method: parts.method,
             uri: parts.uri,
@@ -394,7 +443,6 @@ impl Connection {
     fn on_stream_error(&mut self, transport: &mut impl Transport, id: StreamId, code: ErrorCode, reason: &'static str) {
         if self.client.is_none() && !self.requests.contains_key(&id) {
             if code == ErrorCode::H3_EXCESSIVE_LOAD {
-                self.context.stats.heads_too_large.add(1);
                 return self.refuse(transport, id, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, code);
             }
             self.context.stats.requests_refused.add(1);
@@ -410,7 +458,7 @@ impl Connection {
         self.patience.end_head(id);
         self.stop(transport, id, code);
         let stream = Stream::new(self.key, Some(id), Method::GET, self.dirty.clone());
-        let mut exchange = Exchange::new(stream.clone());
+        let mut exchange = Exchange::new(stream.clone(), Priority::default());
         exchange.received = true;
         self.requests.insert(id, exchange);
         stream.on_inbound_end(Ok(()));
@@ -427,12 +475,16 @@ impl Connection {
         self.patience.end_head(id);
         if let Some(exchange) = self.requests.get_mut(&id) {
             exchange.wire.clear();
+            if std::mem::take(&mut exchange.scheduled) {
+                self.schedule.remove(id, exchange.priority);
+            }
             exchange.stream.on_closed();
             if std::mem::replace(&mut exchange.sent, true) {
                 return self.forget_if_done(id);
             }
             self.context.stats.requests_aborted.add(1);
         }
+        self.traced(|trace, now| trace.stream_state(now, id, StreamSide::Sending, StreamState::ResetSent));
         transport.reset(self.key, id, code.0);
         self.h3.finish_sending(id);
         self.forget_if_done(id);
@@ -446,34 +498,96 @@ impl Connection {
 
     // ---- what we send -----------------------------------------------------------------------------------------------------
 
-    /// Frames what the application has queued on the stream and gives it to the transport.
+    /// Frames what the application has queued on the stream, to be written when its turn comes.
     fn flush(&mut self, transport: &mut impl Transport, stream: &Rc<Stream>) {
         let Some(id) = stream.id.get() else { return };
         while let Some(exchange) = self.requests.get_mut(&id)
             && let Some(outbound) = stream.next_outbound()
         {
-            let mut framer =
-                Framer { id, h3: &mut self.h3, encoded: &mut self.encoded, alt_svc: self.alt_svc.as_ref(), context: &self.context };
+            let mut framer = Framer {
+                id,
+                h3: &mut self.h3,
+                encoded: &mut self.encoded,
+                alt_svc: self.alt_svc.as_ref(),
+                context: &self.context,
+                trace: self.trace.as_ref(),
+            };
             match framer.frame(stream, outbound, &mut exchange.wire) {
                 Framed::More => {}
+                Framed::Response { priority, last } => {
+                    exchange.fin = last;
+                    //= RFC 9218 section 8
+                    //# When used in a response, the Priority field allows the server to override the client's request.
+                    if let Some(said) = priority {
+                        let priority = exchange.priority.overridden_by(&said);
+                        self.set_priority(transport, id, priority);
+                    }
+                }
                 Framed::Last => exchange.fin = true,
                 Framed::Abort(code) => return self.abort(transport, id, code),
             }
         }
+        self.schedule(id);
+        self.end_reading(transport, id);
+        self.write_uni(transport);
+    }
+
+    /// Puts the stream among those that wait for their turn to be written.
+    fn schedule(&mut self, id: StreamId) {
+        if let Some(exchange) = self.requests.get_mut(&id)
+            && !exchange.sent
+            && (exchange.fin || !exchange.wire.is_empty())
+        {
+            self.wants_to_write = true;
+            if !std::mem::replace(&mut exchange.scheduled, true) {
+                self.schedule.insert(id, exchange.priority);
+            }
+        }
+    }
+
+    fn set_priority(&mut self, transport: &mut impl Transport, id: StreamId, priority: Priority) {
         let Some(exchange) = self.requests.get_mut(&id) else { return };
-        if !exchange.sent {
+        if exchange.priority == priority {
+            return;
+        }
+        if exchange.scheduled {
+            self.schedule.remove(id, exchange.priority);
+            self.schedule.insert(id, priority);
+        }
+        exchange.priority = priority;
+        transport.set_priority(self.key, id, priority);
+    }
+
+    /// Whether [`Connection::write`] has to be called. Asking again gives false until there is more.
+    pub(super) fn wants_to_write(&mut self) -> bool {
+        std::mem::take(&mut self.wants_to_write)
+    }
+
+    /// Gives the transport what it takes, the most urgent first.
+    ///
+    /// Called when all events and handles of a turn have been heard, so that the order among them does not matter.
+    pub(super) fn write(&mut self, transport: &mut impl Transport) {
+        while let Some(turn) = self.schedule.next() {
+            let id = turn.id;
+            let Some(exchange) = self.requests.get_mut(&id) else { continue };
+            exchange.scheduled = false;
+            let before = exchange.waiting();
+            let written = transport.write(self.key, id, &mut exchange.wire, turn.bytes);
             let waiting = exchange.waiting();
-            let written = transport.write(self.key, id, &mut exchange.wire);
             if self.client.is_none() {
                 let limits = &self.context.config.limits;
-                exchange.progress.on_moved(waiting - exchange.waiting(), limits);
+                exchange.progress.on_moved(before - waiting, limits);
                 match written {
                     Write::Blocked => exchange.progress.on_blocked(self.context.handle.now()),
                     Write::Done | Write::Stopped => exchange.progress.on_done(),
+                    Write::More => {}
                 }
                 if let Some(deadline) = exchange.progress.deadline(limits) {
                     self.patience.expect(deadline);
                 }
+            }
+            if let Some(trace) = &self.trace {
+                trace.wrote(self.context.handle.now(), id, &written, exchange.fin, waiting);
             }
             match written {
                 Write::Done if exchange.fin => {
@@ -483,25 +597,41 @@ impl Connection {
                     self.h3.finish_sending(id);
                 }
                 Write::Done | Write::Blocked => {}
+                Write::More => {
+                    exchange.scheduled = true;
+                    self.schedule.insert(id, exchange.priority);
+                }
                 // The peer wants none of it: perhaps it said so before its request was complete, when there was nobody to tell.
-                Write::Stopped => return self.abort(transport, id, ErrorCode::H3_REQUEST_CANCELLED),
+                Write::Stopped => {
+                    self.abort(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
+                    continue;
+                }
             }
-            stream.wrote(exchange.waiting());
+            exchange.stream.wrote(waiting);
+            if exchange.sent {
+                self.end_reading(transport, id);
+            }
         }
-        if self.client.is_some() && !exchange.received && stream.is_discarding() {
-            // The application has dropped the response, so the request is of no use either.
-            exchange.received = true;
-            self.stop(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
-            self.abort(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
-        } else if exchange.sent && !exchange.received && stream.is_discarding() {
-            exchange.received = true;
-            //= RFC 9114 section 4.1
-            //# When the server does not need to receive the remainder of the request, it MAY abort reading the request stream, send a
-            //# complete response, and cleanly close the sending part of the stream.
-            self.stop(transport, id, ErrorCode::H3_NO_ERROR);
+    }
+
+    /// Stops reading what nobody wants any more, and forgets the exchange when that was the last of it.
+    fn end_reading(&mut self, transport: &mut impl Transport, id: StreamId) {
+        let Some(exchange) = self.requests.get_mut(&id) else { return };
+        if !exchange.received && exchange.stream.is_discarding() {
+            if self.client.is_some() {
+                // The application has dropped the response, so the request is of no use either.
+                exchange.received = true;
+                self.stop(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
+                self.abort(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
+            } else if exchange.sent {
+                exchange.received = true;
+                //= RFC 9114 section 4.1
+                //# When the server does not need to receive the remainder of the request, it MAY abort reading the request stream, send a
+                //# complete response, and cleanly close the sending part of the stream.
+                self.stop(transport, id, ErrorCode::H3_NO_ERROR);
+            }
         }
         self.forget_if_done(id);
-        self.write_uni(transport);
     }
 
     /// Writes our control and QPACK streams, opening each as soon as there are bytes for it and the peer allows.
@@ -513,7 +643,7 @@ impl Connection {
             uni.id = uni.id.or_else(|| transport.open(self.key, Dir::Uni));
             if let Some(id) = uni.id {
                 // What is left is written at the next `Writable` event.
-                transport.write(self.key, id, &mut uni.queue);
+                transport.write(self.key, id, &mut uni.queue, usize::MAX);
             }
         }
     }
@@ -528,8 +658,17 @@ struct OwnUni {
 }
 
 impl Exchange {
-    fn new(stream: Rc<Stream>) -> Self {
-        Self { stream, wire: VecDeque::new(), fin: false, sent: false, received: false, progress: Progress::default() }
+    fn new(stream: Rc<Stream>, priority: Priority) -> Self {
+        Self {
+            stream,
+            priority,
+            scheduled: false,
+            wire: VecDeque::new(),
+            fin: false,
+            sent: false,
+            received: false,
+            progress: Progress::default(),
+        }
     }
 
     /// Framed bytes that the transport has not taken.

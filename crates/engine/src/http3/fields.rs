@@ -1,8 +1,13 @@
 //! Between field sections and header maps.
 
-use http::header::{AUTHORIZATION, COOKIE, HOST, PROXY_AUTHORIZATION, SET_COOKIE};
+use bytes::{Bytes, BytesMut};
+use http::header::HOST;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use pronghorn_h3::{FieldLine, RequestHead, ResponseHead, SectionLine};
+
+use crate::message::is_secret;
+
+const PRIORITY: HeaderName = HeaderName::from_static("priority");
 
 /// What a request's head is in the engine's model.
 pub(super) struct RequestParts {
@@ -46,14 +51,22 @@ pub(super) fn headers<'a>(lines: impl Iterator<Item = SectionLine<'a>>, capacity
     Some(headers)
 }
 
+/// The value of the `priority` field (RFC 9218 section 5), its lines joined.
+pub(super) fn priority(headers: &HeaderMap) -> Option<Bytes> {
+    let mut lines = headers.get_all(PRIORITY).iter();
+    let first = lines.next()?;
+    let mut joined = BytesMut::from(first.as_bytes());
+    for line in lines {
+        joined.extend_from_slice(b", ");
+        joined.extend_from_slice(line.as_bytes());
+    }
+    Some(joined.freeze())
+}
+
 /// The lines of a map, with secrets marked. Those that HTTP/3 forbids are left out when they are encoded.
 pub(super) fn lines(headers: &HeaderMap) -> impl Iterator<Item = FieldLine<'_>> {
     headers.iter().map(|(name, value)| {
         let line = FieldLine::new(name.as_str().as_bytes(), value.as_bytes());
-        FieldLine { never_index: value.is_sensitive() || is_secret(name), ..line }
+        FieldLine { never_index: value.is_sensitive() || is_secret(line.name), ..line }
     })
-}
-
-fn is_secret(name: &HeaderName) -> bool {
-    [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE, SET_COOKIE].contains(name)
 }

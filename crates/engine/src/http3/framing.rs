@@ -11,6 +11,7 @@ use pronghorn_h3::{self as h3, ErrorCode, FieldLine, SendError, StreamId};
 use super::fields;
 use super::stream::{Outbound, Stream};
 use crate::context::Context;
+use crate::qlog::{Trace, Way};
 use crate::{Body, Response};
 
 /// Frames for one stream of a connection.
@@ -21,11 +22,17 @@ pub(super) struct Framer<'a> {
     pub(super) encoded: &'a mut BytesMut,
     pub(super) alt_svc: Option<&'a HeaderValue>,
     pub(super) context: &'a Rc<Context>,
+    pub(super) trace: Option<&'a Trace>,
 }
 
 /// What follows the frames.
 pub(super) enum Framed {
     More,
+    /// Nothing if `last`, otherwise more; the frames begin a response with this in its `priority` field.
+    Response {
+        priority: Option<Bytes>,
+        last: bool,
+    },
     /// Nothing: the stream ends after them.
     Last,
     /// A reset in their place.
@@ -42,7 +49,7 @@ impl Framer<'_> {
                 self.data(data, wire);
                 Ok(Framed::More)
             }
-            Outbound::Trailers(trailers) => self.h3.encode_headers(self.id, fields::lines(&trailers), self.encoded).map(|()| Framed::More),
+            Outbound::Trailers(trailers) => self.headers(fields::lines(&trailers)).map(|()| Framed::More),
             Outbound::End => Ok(Framed::Last),
             Outbound::Abort(code) => Ok(Framed::Abort(code)),
         };
@@ -57,28 +64,40 @@ impl Framer<'_> {
         let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
         let pseudo = [(":method", method.as_str()), (":scheme", scheme), (":authority", authority), (":path", path)];
         let lines = pseudo.into_iter().map(|(name, value)| FieldLine::new(name.as_bytes(), value.as_bytes()));
-        self.h3.encode_headers(self.id, lines.chain(fields::lines(headers)), self.encoded)
+        self.headers(lines.chain(fields::lines(headers)))
     }
 
     fn response(&mut self, stream: &Rc<Stream>, mut response: Response, wire: &mut VecDeque<Bytes>) -> Result<Framed, SendError> {
         let has_content = self.context.prepare(&stream.method, self.alt_svc, &mut response);
         let status = FieldLine::new(b":status", response.status.as_str().as_bytes());
-        self.h3.encode_headers(self.id, std::iter::once(status).chain(fields::lines(&response.headers)), self.encoded)?;
-        Ok(if has_content { self.body(stream, response.body, wire) } else { Framed::Last })
+        self.headers(std::iter::once(status).chain(fields::lines(&response.headers)))?;
+        let priority = fields::priority(&response.headers);
+        let last = !has_content || self.body(stream, response.body, wire);
+        Ok(Framed::Response { priority, last })
     }
 
-    fn body(&mut self, stream: &Rc<Stream>, mut body: Body, wire: &mut VecDeque<Bytes>) -> Framed {
+    fn headers<'l>(&mut self, lines: impl Iterator<Item = FieldLine<'l>>) -> Result<(), SendError> {
+        let Some(trace) = self.trace else { return self.h3.encode_headers(self.id, lines, self.encoded) };
+        let lines: Vec<_> = lines.collect();
+        trace.headers(self.context.handle.now(), Way::Sent, self.id, lines.iter().copied());
+        self.h3.encode_headers(self.id, lines, self.encoded)
+    }
+
+    /// Returns whether that was all of it.
+    fn body(&mut self, stream: &Rc<Stream>, mut body: Body, wire: &mut VecDeque<Bytes>) -> bool {
         if let Some(data) = body.take_full() {
             self.data(data, wire);
-            Framed::Last
-        } else {
-            self.context.handle.spawn(stream.clone().pump(body));
-            Framed::More
+            return true;
         }
+        self.context.handle.spawn(stream.clone().pump(body));
+        false
     }
 
     fn data(&mut self, data: Bytes, wire: &mut VecDeque<Bytes>) {
         if !data.is_empty() {
+            if let Some(trace) = self.trace {
+                trace.data_sent(self.context.handle.now(), self.id, data.len() as u64);
+            }
             self.h3.encode_data_header(self.id, data.len() as u64, self.encoded);
             self.give(wire);
             wire.push_back(data);

@@ -4,7 +4,9 @@ mod client;
 mod connection;
 mod fields;
 mod framing;
+mod limits;
 mod patience;
+mod schedule;
 mod stream;
 
 use std::cmp::Reverse;
@@ -16,7 +18,7 @@ use std::time::{Duration, Instant};
 use http::HeaderValue;
 use pronghorn_h3::{ConnectionError, ErrorCode};
 
-pub(crate) use client::{Client, ClientConnection};
+pub(crate) use client::{Client, ClientConnection, StatsProbe};
 pub(crate) use stream::Stream;
 pub use stream::StreamError;
 
@@ -36,6 +38,8 @@ pub(crate) struct Http3<T> {
     pub(crate) transport: T,
     connections: HashMap<ConnectionKey, Connection, rustc_hash::FxBuildHasher>,
     dirty: Rc<Dirty>,
+    /// Connections that have bytes for the transport.
+    writing: Vec<ConnectionKey>,
     client: Client,
     context: Rc<Context>,
     alt_svc: Option<HeaderValue>,
@@ -62,6 +66,7 @@ impl<T: Transport> Http3<T> {
             transport,
             connections: HashMap::default(),
             dirty,
+            writing: Vec::new(),
             client,
             context,
             alt_svc,
@@ -94,7 +99,16 @@ impl<T: Transport> Http3<T> {
             } else if let Some(stream) = self.dirty.pop() {
                 stream.unqueue();
                 let key = stream.connection;
+                if !self.connections.contains_key(&key) {
+                    // The connection ended between the request and its turn; nobody else would tell it.
+                    stream.on_inbound_end(Err(StreamError::Refused("the connection has ended".to_owned())));
+                    stream.on_closed();
+                }
                 self.with_connection(now, key, |connection, transport| connection.on_dirty(transport, &stream));
+            } else if let Some(key) = self.writing.pop() {
+                if let Some(connection) = self.connections.get_mut(&key) {
+                    connection.write(&mut self.transport);
+                }
             } else {
                 break;
             }
@@ -193,6 +207,7 @@ impl<T: Transport> Http3<T> {
     fn on_accepted(&mut self, key: ConnectionKey, remote: SocketAddr) {
         self.context.stats.quic_open.add(1);
         let mut connection = Connection::server(key, remote, self.context.clone(), self.dirty.clone(), self.alt_svc.clone());
+        connection.trace(self.transport.trace(key));
         // It came just before the end was announced.
         if self.shutdown != Shutdown::No {
             connection.go_away(&mut self.transport, false);
@@ -204,6 +219,9 @@ impl<T: Transport> Http3<T> {
     }
 
     fn on_closed(&mut self, key: ConnectionKey, reason: &Closed) {
+        if let Some(trace) = self.transport.trace(key) {
+            trace.closed(self.context.handle.now(), reason);
+        }
         if !self.forget(key, &reason.to_string()) {
             return;
         }
@@ -231,13 +249,22 @@ impl<T: Transport> Http3<T> {
         action: impl FnOnce(&mut Connection, &mut T) -> Result<(), ConnectionError>,
     ) {
         let Some(connection) = self.connections.get_mut(&key) else { return };
-        if let Err(error) = action(connection, &mut self.transport) {
-            // Nothing that comes for it later is looked at.
-            self.forget(key, &error.to_string());
-            self.context.stats.quic_errors.add(1);
-            self.close(now, key, error.code(), error.reason());
-        } else if let Some(time) = connection.next_check() {
-            self.checks.push(Reverse((time, key)));
+        match action(connection, &mut self.transport) {
+            Ok(()) => {
+                if connection.wants_to_write() {
+                    self.writing.push(key);
+                }
+                self.checks.extend(connection.next_check().map(|time| Reverse((time, key))));
+            }
+            Err(error) => {
+                if let Some(counter) = error.limit().and_then(|limit| limits::counter(limit, &self.context.stats)) {
+                    counter.add(1);
+                }
+                // Nothing that comes for it later is looked at.
+                self.forget(key, &error.to_string());
+                self.context.stats.quic_errors.add(1);
+                self.close(now, key, error.code(), error.reason());
+            }
         }
     }
 
@@ -252,6 +279,9 @@ impl<T: Transport> Http3<T> {
     }
 
     fn close(&mut self, now: Instant, key: ConnectionKey, code: ErrorCode, reason: &str) {
+        if let Some(trace) = self.transport.trace(key) {
+            trace.closed_with(now, code.0, reason);
+        }
         // The transport answers with its `Closed` event, which takes the connection out.
         self.transport.close(now, key, code.0, reason);
     }
@@ -261,11 +291,19 @@ impl<T: Transport> Http3<T> {
             match self.transport.connect(now, connect.remote, &connect.server_name, &connect.tls) {
                 Ok(key) => {
                     connect.state.key.set(Some(key));
-                    let connection = Connection::client(key, connect.remote, self.context.clone(), self.dirty.clone(), connect.state);
+                    self.transport.observe(key, connect.state.stats());
+                    let mut connection = Connection::client(key, connect.remote, self.context.clone(), self.dirty.clone(), connect.state);
+                    connection.trace(self.transport.trace(key));
                     self.connections.insert(key, connection);
                 }
                 Err(error) => connect.state.on_closed(&error),
             }
+        }
+        for state in self.client.take_measures() {
+            if let Some(key) = state.key.get() {
+                self.transport.measure(key);
+            }
+            state.on_measured();
         }
         for key in self.client.take_closes() {
             self.close(now, key, ErrorCode::H3_NO_ERROR, "");

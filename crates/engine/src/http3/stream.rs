@@ -38,6 +38,9 @@ pub enum StreamError {
     /// The peer reset its side of the stream.
     #[error("the peer reset the stream: {0}")]
     Reset(ErrorCode),
+    /// The server has not taken the request: it can be sent again on another connection.
+    #[error("the peer did not take the request: {0}")]
+    Refused(String),
     /// The message broke a rule of HTTP/3.
     #[error("malformed message: {0}")]
     Malformed(&'static str),

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    CONNECTION_BYTES, DATAGRAM_BYTES, EXCHANGE_BYTES, HANDSHAKE_BYTES, Limit, LimitError, SMALLEST_WINDOW, Scope, USED_TOKEN_BYTES, Unit,
-    milliseconds,
+    CONNECTION_BYTES, DATAGRAM_BYTES, EXCHANGE_BYTES, HANDSHAKE_BYTES, Limit, LimitError, Scope, USED_TOKEN_BYTES, Unit, milliseconds,
 };
 
 /// The Rust type of a limit, and the way between it and the table's number.
@@ -206,13 +205,13 @@ limits! {
         acts "A peer that sends more breaks the protocol: over HTTP/2 the stream is reset with FLOW_CONTROL_ERROR, over HTTP/3 the connection is closed and counted as below.";
 
     /// Bytes that a peer may send on all streams of a connection ahead of their being read.
-    connection_window_bytes, with_connection_window_bytes: Bytes, 4 * MIB, SMALLEST_WINDOW => GIB, Connection;
+    connection_window_bytes, with_connection_window_bytes: Bytes, 4 * MIB, KIB => GIB, Connection;
         memory |limits| limits.connection_window_bytes;
         counter connection_window_overruns;
         acts "A peer that sends more breaks the protocol: the connection is closed with FLOW_CONTROL_ERROR.";
 
     /// Bytes sent and not yet acknowledged, or waiting in the transport, of a connection. Each stream holds besides them the piece of its body that is next.
-    send_window_bytes, with_send_window_bytes: Bytes, 4 * MIB, SMALLEST_WINDOW => GIB, Connection;
+    send_window_bytes, with_send_window_bytes: Bytes, 4 * MIB, KIB => GIB, Connection;
         memory |limits| limits.send_window_bytes;
         counter send_window_waits;
         acts "The producer of the body waits.";
@@ -252,6 +251,36 @@ limits! {
         memory |_| 0;
         counter continuation_floods;
         acts "The connection is closed.";
+
+    /// By how many unknown frames and DATA frames without content may exceed the useful ones over HTTP/3.
+    useless_frames, with_useless_frames: Count, 1_000, 16 => 0xffff_ffff, Connection;
+        memory |_| 0;
+        counter useless_frame_floods;
+        acts "The connection is closed with H3_EXCESSIVE_LOAD.";
+
+    /// By how many bytes what is in unknown frames and streams may exceed the useful bytes over HTTP/3.
+    useless_bytes, with_useless_bytes: Bytes, MIB, 4 * KIB => GIB, Connection;
+        memory |_| 0;
+        counter useless_byte_floods;
+        acts "The connection is closed with H3_EXCESSIVE_LOAD.";
+
+    /// By how many unidirectional streams of unknown type may exceed the requests over HTTP/3.
+    unknown_streams, with_unknown_streams: Count, 100, 8 => 0xffff_ffff, Connection;
+        memory |_| 0;
+        counter unknown_stream_floods;
+        acts "The connection is closed with H3_EXCESSIVE_LOAD.";
+
+    /// By how many frames on the control stream may exceed four for each request over HTTP/3.
+    control_stream_frames, with_control_stream_frames: Count, 1_000, 16 => 0xffff_ffff, Connection;
+        memory |_| 0;
+        counter control_stream_floods;
+        acts "The connection is closed with H3_EXCESSIVE_LOAD.";
+
+    /// By how many requests that the peer takes back, or that break a rule, before their response was sent may exceed those that ended well over HTTP/3.
+    aborted_requests, with_aborted_requests: Count, 500, 1 => 0xffff_ffff, Connection;
+        memory |_| 0;
+        counter aborted_request_floods;
+        acts "The connection is closed with H3_EXCESSIVE_LOAD.";
 
     /// Unidirectional streams that a peer may open over HTTP/3: its control stream, two of QPACK and room for reserved types.
     uni_streams, with_uni_streams: Count, 8, 3 => 1_000, Connection;

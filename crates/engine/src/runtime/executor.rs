@@ -83,6 +83,12 @@ impl Executor {
     pub(crate) fn is_idle(&self) -> bool {
         self.queue.lock().is_empty()
     }
+
+    /// The number of futures that have not ended.
+    #[cfg(test)]
+    pub(crate) fn tasks(&self) -> usize {
+        self.tasks.running.borrow().len()
+    }
 }
 
 /// Takes its task out of the table when the future has ended.

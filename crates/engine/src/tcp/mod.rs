@@ -1,6 +1,7 @@
 //! Connections over TCP: accepting, TLS, the choice of protocol, and their time-outs.
 
 mod head_clock;
+mod info;
 mod stream;
 
 use std::future::{Future, poll_fn};
@@ -24,6 +25,7 @@ use crate::udp::canonical;
 use crate::{http1, http2};
 
 pub(crate) use head_clock::HeadClock;
+pub(crate) use info::TcpProbe;
 pub(crate) use stream::{Activity, ExchangeGuard, TcpStream};
 
 /// How long accepting pauses when the process is out of descriptors: the queue stays, and the error would only repeat.
@@ -142,7 +144,8 @@ impl Drop for Open {
 
 async fn serve_tls(stream: TcpStream, tls: TlsAcceptor, peer: Peer, alt_svc: Option<HeaderValue>, context: Rc<Context>) -> Outcome {
     let activity = stream.activity().clone();
-    let mut handshake = pin!(tls.accept(stream));
+    // The futures of the phases are boxed, so that a connection takes what its present one needs and not what the largest would.
+    let mut handshake = Box::pin(tls.accept(stream));
     let mut timeout = pin!(context.handle.sleep(context.config.limits.handshake_timeout()));
     let mut shutdown = context.shutdown.subscribe();
     let io = poll_fn(|cx| match handshake.as_mut().poll(cx) {
@@ -160,9 +163,9 @@ async fn serve_tls(stream: TcpStream, tls: TlsAcceptor, peer: Peer, alt_svc: Opt
         Err(outcome) => return outcome,
     };
     if io.get_ref().1.alpn_protocol() == Some(b"h2") {
-        http2::serve(io, Peer { protocol: Protocol::Http2, ..peer }, alt_svc, activity, context).await
+        Box::pin(http2::serve(io, Peer { protocol: Protocol::Http2, ..peer }, alt_svc, activity, context)).await
     } else {
-        http1::serve(io, peer, alt_svc, activity, context).await
+        Box::pin(http1::serve(io, peer, alt_svc, activity, context)).await
     }
 }
 

@@ -10,6 +10,7 @@ use std::time::Instant;
 use mio::Interest;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::TcpProbe;
 use crate::limits::Limits;
 use crate::progress::Progress;
 use crate::runtime::{Handle, Registration};
@@ -130,7 +131,9 @@ impl Drop for ExchangeGuard {
 pub(crate) struct TcpStream {
     // Before the socket, so that it leaves the reactor's table before the descriptor can be used again.
     registration: Registration,
-    socket: mio::net::TcpStream,
+    socket: Rc<mio::net::TcpStream>,
+    /// Told of the end, where somebody asked.
+    probe: Option<Rc<TcpProbe>>,
     handle: Handle,
     limits: Limits,
     activity: Rc<Activity>,
@@ -143,12 +146,18 @@ impl TcpStream {
         let registration = handle.reactor().register(&mut socket, Interest::READABLE | Interest::WRITABLE)?;
         Ok(Self {
             registration,
-            socket,
+            socket: Rc::new(socket),
+            probe: None,
             handle: handle.clone(),
             limits: limits.clone(),
             activity: Activity::new(handle.now()),
             moved: Cell::default(),
         })
+    }
+
+    /// Lets the connection's counts be read as long as it is open, and those of its end afterwards.
+    pub(crate) fn probe(&mut self) -> Rc<TcpProbe> {
+        self.probe.get_or_insert_with(|| TcpProbe::new(&self.socket)).clone()
     }
 
     pub(crate) fn activity(&self) -> &Rc<Activity> {
@@ -208,12 +217,20 @@ impl TcpStream {
     }
 }
 
+impl Drop for TcpStream {
+    fn drop(&mut self) {
+        if let Some(probe) = &self.probe {
+            probe.refresh(&self.socket);
+        }
+    }
+}
+
 impl AsyncRead for TcpStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_share(cx));
         loop {
             ready!(self.registration.readiness().poll_readable(cx));
-            match (&self.socket).read(buffer.initialize_unfilled()) {
+            match (&*self.socket).read(buffer.initialize_unfilled()) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.registration.readiness().clear_readable(),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Poll::Ready(Err(error)),

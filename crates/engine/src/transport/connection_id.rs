@@ -1,9 +1,11 @@
 //! Connection IDs that name their worker.
 
+use std::fmt;
 use std::hash::Hasher;
 
 use quinn_proto::{ConnectionId, ConnectionIdGenerator, InvalidCid};
-use rand::RngCore;
+use rand::rngs::StdRng;
+use rand::{RngCore, SeedableRng};
 use siphasher::sip::SipHasher13;
 
 /// Bytes of a connection ID of ours: one for the worker, seven random.
@@ -23,8 +25,10 @@ impl ConnectionIds {
         Self { mask: SipHasher13::new_with_key(&key) }
     }
 
-    pub(crate) fn generator(&self, worker: u8) -> Generator {
-        Generator { ids: self.clone(), worker }
+    /// `seed`: what the random bytes come from; the operating system otherwise.
+    pub(crate) fn generator(&self, worker: u8, seed: Option<[u8; 32]>) -> Generator {
+        let rng = seed.map_or_else(|| StdRng::from_rng(&mut rand::rng()), StdRng::from_seed);
+        Generator { ids: self.clone(), worker, rng }
     }
 
     /// The worker that issued `id`; any number when it is not one of ours.
@@ -37,6 +41,12 @@ impl ConnectionIds {
         let mut hasher = self.mask;
         hasher.write(rest);
         hasher.finish() as u8
+    }
+}
+
+impl fmt::Debug for ConnectionIds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectionIds").finish_non_exhaustive()
     }
 }
 
@@ -60,12 +70,13 @@ pub(crate) fn steer(ids: &ConnectionIds, datagram: &[u8]) -> Option<u8> {
 pub(crate) struct Generator {
     ids: ConnectionIds,
     worker: u8,
+    rng: StdRng,
 }
 
 impl ConnectionIdGenerator for Generator {
     fn generate_cid(&mut self) -> ConnectionId {
         let mut id = [0; LENGTH];
-        rand::rng().fill_bytes(&mut id[1..]);
+        self.rng.fill_bytes(&mut id[1..]);
         id[0] = self.worker ^ self.ids.mask_byte(&id[1..]);
         ConnectionId::new(&id)
     }
@@ -87,29 +98,25 @@ impl ConnectionIdGenerator for Generator {
 mod tests {
     use super::*;
 
-    fn ids() -> ConnectionIds {
-        ConnectionIds::new(rand::random())
-    }
-
     fn short_header(id: &ConnectionId) -> Vec<u8> {
         [&[0x40], &id[..], &[0; 20]].concat()
     }
 
     #[test]
     fn issued_id_names_its_worker() {
-        let ids = ids();
+        let ids = ConnectionIds::new(rand::random());
         for worker in 0..=255 {
-            let id = ids.generator(worker).generate_cid();
+            let id = ids.generator(worker, None).generate_cid();
             assert_eq!(steer(&ids, &short_header(&id)), Some(worker));
-            assert!(ids.generator(worker).validate(&id).is_ok());
-            assert!(ids.generator(worker.wrapping_add(1)).validate(&id).is_err());
+            assert!(ids.generator(worker, None).validate(&id).is_ok());
+            assert!(ids.generator(worker.wrapping_add(1), None).validate(&id).is_err());
         }
     }
 
     #[test]
     fn handshake_packet_is_steered_and_initial_is_not() {
-        let ids = ids();
-        let id = ids.generator(3).generate_cid();
+        let ids = ConnectionIds::new(rand::random());
+        let id = ids.generator(3, None).generate_cid();
         let long = |first: u8| [&[first, 0, 0, 0, 1, LENGTH as u8], &id[..], &[0; 20]].concat();
         assert_eq!(steer(&ids, &long(0xe0)), Some(3));
         assert_eq!(steer(&ids, &long(0xc0)), None);
@@ -118,8 +125,8 @@ mod tests {
 
     #[test]
     fn truncated_datagram_is_not_steered() {
-        let ids = ids();
-        let id = ids.generator(3).generate_cid();
+        let ids = ConnectionIds::new(rand::random());
+        let id = ids.generator(3, None).generate_cid();
         let whole = short_header(&id);
         for length in 0..=LENGTH {
             assert_eq!(steer(&ids, &whole[..length]), None);
@@ -128,8 +135,8 @@ mod tests {
 
     #[test]
     fn ids_of_one_worker_share_no_first_byte() {
-        let ids = ids();
-        let mut generator = ids.generator(0);
+        let ids = ConnectionIds::new(rand::random());
+        let mut generator = ids.generator(0, None);
         let first_bytes: std::collections::HashSet<u8> = (0..512).map(|_| generator.generate_cid()[0]).collect();
         assert!(first_bytes.len() > 64, "only {} first bytes in 512 identifiers", first_bytes.len());
     }

@@ -85,6 +85,14 @@ impl EndpointKeys {
         Self { secret: secret.clone(), token: Arc::new(token), ids, used_tokens: Arc::default() }
     }
 
+    /// Keys that nobody knows, from random numbers that a run can be repeated with.
+    #[cfg(test)]
+    pub(crate) fn from_rng(rng: &mut impl rand::CryptoRng) -> Self {
+        let mut bytes = [0; Secret::BYTES];
+        rng.fill_bytes(&mut bytes);
+        Self::new(&Secret::new(bytes))
+    }
+
     /// The configuration of endpoints on `address`.
     pub(super) fn endpoint(&self, address: SocketAddr) -> EndpointConfig {
         // RFC 9000, section 21.11: an endpoint that shares its key with another and lacks the state of that one, asked with one of its

@@ -13,8 +13,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use pronghorn_h3::StreamId;
+use pronghorn_h3::{Priority, StreamId};
 
+use crate::client::StatsSink;
+use crate::qlog::Trace;
 use connection_id::ConnectionIds;
 pub(crate) use connection_id::steer;
 pub(crate) use keys::EndpointKeys;
@@ -113,6 +115,8 @@ pub(crate) enum Read {
 pub(crate) enum Write {
     /// All chunks were taken.
     Done,
+    /// Some are left because there are more than the caller allowed.
+    More,
     /// Some are left; a `Writable` event follows.
     Blocked,
     /// The peer has stopped the stream, or it is gone.
@@ -137,10 +141,20 @@ pub(crate) trait Transport {
     fn refuse_new(&mut self);
     fn close(&mut self, now: Instant, key: ConnectionKey, code: u64, reason: &str);
 
+    /// Where the connection's events are written, if they are.
+    fn trace(&mut self, key: ConnectionKey) -> Option<Trace>;
+    /// Leaves the connection's counts in `sink` at its end, and at each [`Transport::measure`].
+    fn observe(&mut self, key: ConnectionKey, sink: StatsSink);
+    /// Brings the sink of an open connection up to date.
+    fn measure(&mut self, key: ConnectionKey);
+
     fn open(&mut self, key: ConnectionKey, dir: Dir) -> Option<StreamId>;
     fn read(&mut self, key: ConnectionKey, stream: StreamId) -> Read;
-    /// Writes chunks from the front of `chunks`, which keeps what was not taken.
-    fn write(&mut self, key: ConnectionKey, stream: StreamId, chunks: &mut VecDeque<Bytes>) -> Write;
+    /// Writes at most `limit` bytes from the front of `chunks`, which keeps what was not taken.
+    fn write(&mut self, key: ConnectionKey, stream: StreamId, chunks: &mut VecDeque<Bytes>, limit: usize) -> Write;
+    /// How what is written on a request's stream stands to what is written on others: all bytes of a more urgent level leave before
+    /// those of a less urgent one, as far as the transport has both. Streams of our own without a priority go before all of them.
+    fn set_priority(&mut self, key: ConnectionKey, stream: StreamId, priority: Priority);
     fn finish(&mut self, key: ConnectionKey, stream: StreamId);
     /// Returns whether there was something to reset. If it was finished, it will not be acknowledged any more.
     fn reset(&mut self, key: ConnectionKey, stream: StreamId, code: u64) -> bool;

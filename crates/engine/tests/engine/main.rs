@@ -2,6 +2,8 @@
 
 // Marked as tests so that lints take their helpers for what they are.
 #[cfg(test)]
+mod client;
+#[cfg(test)]
 mod embedding;
 #[cfg(test)]
 mod lifetimes;
@@ -9,6 +11,8 @@ mod lifetimes;
 mod limits;
 #[cfg(test)]
 mod limits_table;
+#[cfg(test)]
+mod priorities;
 #[cfg(test)]
 mod raw_tls;
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::Role;
+use super::{Role, ledger::Ledger};
 use crate::{
     error::{ConnectionError, ErrorCode},
     frame::{
@@ -10,6 +10,8 @@ use crate::{
         settings::{self, Settings},
         take_up_to,
     },
+    limit::Limit,
+    priority::Priority,
     stream::StreamId,
 };
 
@@ -21,6 +23,7 @@ const MAX_VARINT_LEN: u64 = 8;
 pub(super) enum ControlFrame {
     Settings(Settings),
     GoAway { id: u64 },
+    PriorityUpdate { stream: StreamId, priority: Priority },
 }
 
 /// Reads the peer's control stream.
@@ -62,13 +65,13 @@ impl ControlStream {
     }
 
     /// Takes bytes until a frame that matters is complete; `None` when all are taken.
-    pub(super) fn read(&mut self, data: &mut Bytes) -> Result<Option<ControlFrame>, ConnectionError> {
+    pub(super) fn read(&mut self, data: &mut Bytes, ledger: &mut Ledger) -> Result<Option<ControlFrame>, ConnectionError> {
         loop {
             match &mut self.reading {
                 Reading::Header if data.is_empty() => return Ok(None),
                 Reading::Header => {
                     if let Some(header) = self.header.read(data) {
-                        self.reading = self.on_header(header)?;
+                        self.reading = self.on_header(header, ledger)?;
                     }
                 }
                 Reading::Skipped { left } => {
@@ -92,7 +95,7 @@ impl ControlStream {
         }
     }
 
-    fn on_header(&mut self, header: FrameHeader) -> Result<Reading, ConnectionError> {
+    fn on_header(&mut self, header: FrameHeader, ledger: &mut Ledger) -> Result<Reading, ConnectionError> {
         //= RFC 9114 section 6.2.1
         //# If the first frame of the control stream is any other frame type, this MUST be treated as a connection error
         //# of type H3_MISSING_SETTINGS.
@@ -121,6 +124,9 @@ impl ControlStream {
             //# If a HEADERS frame is received on a control stream, the recipient MUST respond with a connection error
             //# of type H3_FRAME_UNEXPECTED.
             FrameType::HEADERS => return Err(unexpected("a HEADERS frame on the control stream")),
+            //= RFC 9114 section 7.2.5
+            //# If a PUSH_PROMISE frame is received on the control stream, the client MUST respond with a connection
+            //# error of type H3_FRAME_UNEXPECTED.
             FrameType::PUSH_PROMISE => return Err(unexpected("a PUSH_PROMISE frame on the control stream")),
             //= RFC 9114 section 7.2.7
             //# A client MUST treat the receipt of a MAX_PUSH_ID frame as a connection error of type H3_FRAME_UNEXPECTED.
@@ -131,10 +137,18 @@ impl ControlStream {
             frame_type if frame_type.is_http2_reserved() => return Err(unexpected("a frame type of HTTP/2")),
             //= RFC 9114 section 9
             //# Implementations MUST ignore unknown or unsupported values in all extensible protocol elements.
-            _ => return Ok(Reading::Skipped { left: header.len }),
+            _ => {
+                ledger.on_useless_frame(header.len);
+                ledger.verdict()?;
+                return Ok(Reading::Skipped { left: header.len });
+            }
         };
         if header.len > limit {
             return Err(too_long(header.frame_type));
+        }
+        if header.frame_type != FrameType::SETTINGS {
+            ledger.on_control_frame();
+            ledger.verdict()?;
         }
         self.payload.start(header.len as usize);
         Ok(Reading::Payload(header.frame_type))
@@ -154,11 +168,15 @@ impl ControlStream {
                 //= RFC 9114 section 7.2.3
                 //# If a CANCEL_PUSH frame is received that references a push ID greater than currently allowed on the
                 //# connection, this MUST be treated as a connection error of type H3_ID_ERROR.
+                //= RFC 9114 section 7.2.3
+                //# If a server receives a CANCEL_PUSH frame for a push ID that has not yet been mentioned by a
+                //# PUSH_PROMISE frame, this MUST be treated as a connection error of type H3_ID_ERROR.
                 // As client we allow none; as server we have promised none, which is the same error.
                 return Err(id_error("a CANCEL_PUSH frame names a push that does not exist"));
             }
             FrameType::PRIORITY_UPDATE_REQUEST => {
-                priority_update::decode_request(payload)?;
+                let (stream, priority) = priority_update::decode_request(payload)?;
+                return Ok(Some(ControlFrame::PriorityUpdate { stream, priority }));
             }
             FrameType::PRIORITY_UPDATE_PUSH => return Err(priority_update::refuse_push(payload)),
             _ => unreachable!("invariant: on_header collects no other payload"),
@@ -204,10 +222,8 @@ const fn id_error(reason: &'static str) -> ConnectionError {
 /// A single varint longer than eight bytes is a wrong layout; the others are only longer than we want to hold.
 const fn too_long(frame_type: FrameType) -> ConnectionError {
     match frame_type {
-        FrameType::SETTINGS => ConnectionError::new(ErrorCode::H3_EXCESSIVE_LOAD, "a SETTINGS frame is too long"),
-        FrameType::PRIORITY_UPDATE_REQUEST | FrameType::PRIORITY_UPDATE_PUSH => {
-            ConnectionError::new(ErrorCode::H3_EXCESSIVE_LOAD, "a PRIORITY_UPDATE frame is too long")
-        }
+        FrameType::SETTINGS => ConnectionError::limit_reached(Limit::SettingsSize),
+        FrameType::PRIORITY_UPDATE_REQUEST | FrameType::PRIORITY_UPDATE_PUSH => ConnectionError::limit_reached(Limit::PriorityUpdateSize),
         _ => ConnectionError::new(ErrorCode::H3_FRAME_ERROR, "a frame's payload is not exactly one integer"),
     }
 }

@@ -2,7 +2,7 @@
 
 use bytes::{Buf, Bytes};
 
-use super::{Role, control::ControlStream};
+use super::{Role, control::ControlStream, ledger::Ledger, request_stream::Shared};
 use crate::{
     error::{ConnectionError, ErrorCode},
     stream::{StreamId, StreamType},
@@ -57,8 +57,9 @@ impl IncomingStreams {
     }
 
     /// Says what `data` is for, after taking the stream's type off its front.
-    pub(super) fn sort(&mut self, stream: StreamId, data: &mut Bytes, role: Role) -> Result<Sorted, ConnectionError> {
+    pub(super) fn sort(&mut self, stream: StreamId, data: &mut Bytes, shared: &mut Shared) -> Result<Sorted, ConnectionError> {
         let place = self.streams.iter().position(|(id, _)| *id == stream).unwrap_or_else(|| {
+            shared.ledger.on_unknown_stream();
             self.streams.push((stream, Incoming::AwaitingType { bytes: [0; 8], filled: 0 }));
             self.streams.len() - 1
         });
@@ -70,14 +71,14 @@ impl IncomingStreams {
             bytes[usize::from(filled)] = data.get_u8();
             filled += 1;
             if let Some(stream_type) = varint::decode(&mut &bytes[..usize::from(filled)]) {
-                return self.on_type(place, StreamType(stream_type), role);
+                return self.on_type(place, StreamType(stream_type), shared);
             }
         }
         self.streams[place].1 = Incoming::AwaitingType { bytes, filled };
         Ok(Sorted::AwaitingType)
     }
 
-    fn on_type(&mut self, place: usize, stream_type: StreamType, role: Role) -> Result<Sorted, ConnectionError> {
+    fn on_type(&mut self, place: usize, stream_type: StreamType, shared: &mut Shared) -> Result<Sorted, ConnectionError> {
         let (purpose, is_open) = match stream_type {
             StreamType::CONTROL => (Purpose::Control, &mut self.has_control),
             StreamType::QPACK_ENCODER => (Purpose::QpackEncoder, &mut self.has_encoder),
@@ -85,7 +86,7 @@ impl IncomingStreams {
             //= RFC 9114 section 6.2.2
             //# Only servers can push; if a server receives a client-initiated push stream, this MUST be treated as a
             //# connection error of type H3_STREAM_CREATION_ERROR.
-            StreamType::PUSH if role == Role::Server => {
+            StreamType::PUSH if shared.role == Role::Server => {
                 return Err(ConnectionError::new(ErrorCode::H3_STREAM_CREATION_ERROR, "a client opened a push stream"));
             }
             //= RFC 9114 section 4.6
@@ -110,14 +111,16 @@ impl IncomingStreams {
         if std::mem::replace(is_open, true) {
             return Err(ConnectionError::new(ErrorCode::H3_STREAM_CREATION_ERROR, "a second control, encoder or decoder stream"));
         }
+        shared.ledger.on_known_stream();
         self.streams[place].1 = Incoming::Known(purpose);
         Ok(Sorted::Known(purpose))
     }
 
     /// The peer ended or reset the stream.
-    pub(super) fn on_end(&mut self, stream: StreamId) -> Result<(), ConnectionError> {
+    pub(super) fn on_end(&mut self, stream: StreamId, ledger: &mut Ledger) -> Result<(), ConnectionError> {
         let Some(place) = self.streams.iter().position(|(id, _)| *id == stream) else {
-            return Ok(());
+            ledger.on_unknown_stream();
+            return ledger.verdict();
         };
         match self.streams.swap_remove(place).1 {
             //= RFC 9114 section 6.2

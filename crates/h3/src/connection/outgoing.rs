@@ -64,6 +64,14 @@ impl OutgoingStreams {
     }
 
     /// SETTINGS, and what keeps peers tolerant.
+    //= RFC 9114 section 7.2.4
+    //# SETTINGS frames MUST NOT be sent on any stream other than the control stream.
+    //= RFC 9114 section 7.2.4
+    //# A SETTINGS frame MUST be sent as the first frame of each control stream (see Section 6.2.1) by each peer, and it
+    //# MUST NOT be sent subsequently.
+    //= RFC 9114 section 6.2.1
+    //# Each side MUST initiate a single control stream at the beginning of the connection and send its SETTINGS frame
+    //# as the first frame on this stream.
     pub(super) fn write_settings(&mut self, offered: &[(SettingId, u64)], config: &Config) {
         let out = self.open(UniStream::Control);
         settings::encode(offered, out);

@@ -1,17 +1,16 @@
 //! One request stream: what the peer sends on it becomes events; what we have sent is remembered as far as it matters.
 
-use std::collections::VecDeque;
-
 use bytes::Bytes;
 use pronghorn_qpack::{Decoder, FieldSection};
 
-use super::Role;
+use super::{Role, events::EventQueue, ledger::Ledger};
 use crate::{
     config::Config,
     error::{ConnectionError, DecodeFault, ErrorCode, StreamFault},
     event::Event,
     frame::{FrameHeader, FrameType, HeaderReader, PayloadReader, take_up_to},
     head::Head,
+    limit::Limit,
     message,
     stream::StreamId,
 };
@@ -30,13 +29,15 @@ pub(super) struct Shared {
     pub(super) role: Role,
     pub(super) config: Config,
     pub(super) decoder: Decoder,
-    pub(super) events: VecDeque<Event>,
+    pub(super) events: EventQueue,
+    pub(super) ledger: Ledger,
     spare_sections: Vec<FieldSection>,
 }
 
 impl Shared {
     pub(super) fn new(role: Role, config: Config) -> Self {
-        Self { role, config, decoder: Decoder::new(), events: VecDeque::new(), spare_sections: Vec::new() }
+        let ledger = Ledger::new(&config);
+        Self { role, config, decoder: Decoder::new(), events: EventQueue::default(), ledger, spare_sections: Vec::new() }
     }
 
     pub(super) fn recycle(&mut self, mut section: FieldSection) {
@@ -47,7 +48,8 @@ impl Shared {
     }
 
     fn fault(&mut self, stream: StreamId, fault: StreamFault) {
-        self.events.push_back(Event::StreamError { stream, code: fault.code, reason: fault.reason });
+        let StreamFault { code, reason, limit } = fault;
+        self.events.push_back(Event::StreamError { stream, code, reason, limit });
     }
 }
 
@@ -73,6 +75,9 @@ pub(super) struct RequestStream {
     content_left: Option<u64>,
     /// After CONNECT: no trailers can come.
     is_tunnel: bool,
+    interim_responses: u32,
+    /// Server role: the request was cancelled or refused before our response was complete.
+    is_aborted: bool,
     /// Client role: what we asked for decides what the response may contain.
     pub(super) requested: Requested,
     pub(super) sent: Sent,
@@ -130,6 +135,8 @@ impl RequestStream {
             payload: PayloadReader::default(),
             content_left: None,
             is_tunnel: false,
+            interim_responses: 0,
+            is_aborted: false,
             requested: Requested::Other,
             sent: Sent::Nothing,
             is_receiving_done: false,
@@ -143,10 +150,39 @@ impl RequestStream {
     }
 
     /// Gives the message up with an error of the stream.
+    //= RFC 9114 section 4.1.2
+    //# Malformed requests or responses that are detected MUST be treated as a stream error of type H3_MESSAGE_ERROR.
     pub(super) fn refuse(&mut self, stream: StreamId, fault: StreamFault, shared: &mut Shared) {
         if self.awaiting != Awaiting::Nothing {
             self.ignore();
+            self.on_aborted(shared);
             shared.fault(stream, fault);
+        }
+    }
+
+    /// Client role: the server says that it has not processed the request.
+    //= RFC 9114 section 4.1.1
+    //# Clients MUST NOT use the H3_REQUEST_REJECTED error code, except when a server has requested closure of the
+    //# request stream with this error code.
+    pub(super) fn on_unprocessed(&mut self, stream: StreamId, shared: &mut Shared) {
+        if self.awaiting != Awaiting::Nothing {
+            self.ignore();
+            shared.events.push_back(Event::Unprocessed { stream });
+        }
+    }
+
+    /// Counts the request as aborted if work may have been begun for it that is of no use now.
+    pub(super) fn on_aborted(&mut self, shared: &mut Shared) {
+        if shared.role == Role::Server && !self.is_sending_done && !self.is_aborted {
+            self.is_aborted = true;
+            shared.ledger.on_aborted_request();
+        }
+    }
+
+    /// Both sides are done.
+    pub(super) const fn on_done(&self, ledger: &mut Ledger) {
+        if !self.is_aborted {
+            ledger.on_completed_request();
         }
     }
 
@@ -169,8 +205,9 @@ impl RequestStream {
                 Reading::Data { left: 0 } | Reading::Skipped { left: 0 } => self.reading = Reading::Header,
                 Reading::Data { .. } | Reading::Skipped { .. } if data.is_empty() => break,
                 Reading::Data { left } => {
-                    let data = take_up_to(left, &mut data);
-                    shared.events.push_back(Event::Data { stream, data });
+                    let piece = take_up_to(left, &mut data);
+                    shared.ledger.on_useful_bytes(piece.len());
+                    shared.events.push_data(stream, piece);
                 }
                 Reading::Skipped { left } => {
                     take_up_to(left, &mut data);
@@ -178,6 +215,7 @@ impl RequestStream {
                 Reading::Headers => {
                     let Some(payload) = self.payload.read(&mut data) else { break };
                     self.reading = Reading::Header;
+                    shared.ledger.on_useful_bytes(payload.len());
                     self.on_headers(stream, &payload, shared)?;
                 }
             }
@@ -204,7 +242,7 @@ impl RequestStream {
         }
         if self.awaiting == Awaiting::Head {
             let fault = match shared.role {
-                Role::Server => StreamFault { code: ErrorCode::H3_REQUEST_INCOMPLETE, reason: "the stream ends before the request's head" },
+                Role::Server => StreamFault::new(ErrorCode::H3_REQUEST_INCOMPLETE, "the stream ends before the request's head"),
                 Role::Client => StreamFault::malformed("the stream ends before the response's head"),
             };
             self.refuse(stream, fault, shared);
@@ -225,8 +263,14 @@ impl RequestStream {
         self.is_receiving_done = true;
         if self.awaiting != Awaiting::Nothing {
             self.ignore();
+            self.on_aborted(shared);
             shared.events.push_back(Event::Reset { stream, code });
         }
+    }
+
+    /// Whether the head of the peer's message has come, or will not.
+    pub(super) fn has_head(&self) -> bool {
+        self.awaiting != Awaiting::Head
     }
 
     fn has_missing_content(&self) -> bool {
@@ -239,13 +283,15 @@ impl RequestStream {
                 //= RFC 9114 section 4.1
                 //# Receipt of an invalid sequence of frames MUST be treated as a connection error of type
                 //# H3_FRAME_UNEXPECTED.
+                //= RFC 9114 section 7.2.1
+                //# DATA frames MUST be associated with an HTTP request or response.
                 if self.awaiting != Awaiting::Content {
                     return Err(unexpected("a DATA frame before the head or after the trailers"));
                 }
                 if let Some(left) = &mut self.content_left {
                     //= RFC 9114 section 4.1.2
                     //# A request or response that is defined as having content when it contains a Content-Length header
-                    //# field ([HTTP], Section 8.6) is malformed if the value of the Content-Length header field does not
+                    //# field (Section 8.6 of [HTTP]) is malformed if the value of the Content-Length header field does not
                     //# equal the sum of the DATA frame lengths received.
                     let Some(rest) = left.checked_sub(header.len) else {
                         self.refuse(stream, StreamFault::malformed("there is more content than there may be"), shared);
@@ -254,6 +300,12 @@ impl RequestStream {
                     *left = rest;
                 }
                 self.reading = Reading::Data { left: header.len };
+                if header.len > 0 {
+                    shared.ledger.on_useful_frame();
+                } else {
+                    shared.ledger.on_useless_frame(0);
+                    shared.ledger.verdict()?;
+                }
             }
             FrameType::HEADERS => {
                 if self.awaiting == Awaiting::End {
@@ -265,6 +317,7 @@ impl RequestStream {
                 if self.is_tunnel {
                     return Err(unexpected("a HEADERS frame in a tunnel"));
                 }
+                shared.ledger.on_useful_frame();
                 self.start_headers(stream, header.len, shared);
             }
             FrameType::PUSH_PROMISE if shared.role == Role::Client => {
@@ -273,6 +326,21 @@ impl RequestStream {
                 //# has advertised as a connection error of H3_ID_ERROR.
                 return Err(ConnectionError::new(ErrorCode::H3_ID_ERROR, "a PUSH_PROMISE frame, but no push is allowed"));
             }
+            //= RFC 9114 section 7.2.5
+            //# A server MUST treat the receipt of a PUSH_PROMISE frame as a connection error of type
+            //# H3_FRAME_UNEXPECTED.
+            //= RFC 9114 section 7.2.7
+            //# Receipt of a MAX_PUSH_ID frame on any other stream MUST be treated as a connection error of type
+            //# H3_FRAME_UNEXPECTED.
+            //= RFC 9114 section 7.2.6
+            //# A client MUST treat a GOAWAY frame on a stream other than the control stream as a connection error of
+            //# type H3_FRAME_UNEXPECTED.
+            //= RFC 9114 section 7.2.4
+            //# If an endpoint receives a SETTINGS frame on a different stream, the endpoint MUST respond with a
+            //# connection error of type H3_FRAME_UNEXPECTED.
+            //= RFC 9114 section 7.2.3
+            //# Receiving a CANCEL_PUSH frame on a stream other than the control stream MUST be treated as a connection
+            //# error of type H3_FRAME_UNEXPECTED.
             FrameType::CANCEL_PUSH
             | FrameType::SETTINGS
             | FrameType::PUSH_PROMISE
@@ -286,7 +354,13 @@ impl RequestStream {
             //# These frame types MUST NOT be sent, and their receipt MUST be treated as a connection error of type
             //# H3_FRAME_UNEXPECTED.
             frame_type if frame_type.is_http2_reserved() => return Err(unexpected("a frame type of HTTP/2")),
-            _ => self.reading = Reading::Skipped { left: header.len },
+            //= RFC 9114 section 7.2.8
+            //# Endpoints MUST NOT consider these frames to have any meaning upon receipt.
+            _ => {
+                shared.ledger.on_useless_frame(header.len);
+                shared.ledger.verdict()?;
+                self.reading = Reading::Skipped { left: header.len };
+            }
         }
         Ok(())
     }
@@ -298,10 +372,7 @@ impl RequestStream {
                 self.payload.start(payload_len);
                 self.reading = Reading::Headers;
             }
-            _ => {
-                let fault = StreamFault { code: ErrorCode::H3_EXCESSIVE_LOAD, reason: "the field section is too large" };
-                self.refuse(stream, fault, shared);
-            }
+            _ => self.refuse(stream, StreamFault::limit_reached(Limit::FieldSectionSize), shared),
         }
     }
 
@@ -324,6 +395,7 @@ impl RequestStream {
     }
 
     fn on_head(&mut self, stream: StreamId, section: FieldSection, shared: &mut Shared) -> Result<(), StreamFault> {
+        check_lines(&section, &shared.config)?;
         let head = match shared.role {
             Role::Server => {
                 let head = message::request_head(section, shared.config.extended_connect)?;
@@ -333,14 +405,27 @@ impl RequestStream {
                 Head::Request(head)
             }
             Role::Client => {
+                //= RFC 9114 section 4.1.2
+                //# Clients MUST NOT accept a malformed response.
                 let head = message::response_head(section)?;
-                if !head.is_interim() {
+                if head.is_interim() {
+                    self.on_interim(&shared.config)?;
+                } else {
                     self.on_final_status(head.status(), head.content_length());
                 }
                 Head::Response(head)
             }
         };
+        shared.ledger.on_message();
         shared.events.push_back(Event::Head { stream, head, end: false });
+        Ok(())
+    }
+
+    fn on_interim(&mut self, config: &Config) -> Result<(), StreamFault> {
+        self.interim_responses += 1;
+        if self.interim_responses > config.max_interim_responses {
+            return Err(StreamFault::limit_reached(Limit::InterimResponses));
+        }
         Ok(())
     }
 
@@ -356,6 +441,7 @@ impl RequestStream {
     }
 
     fn on_trailers(&mut self, stream: StreamId, section: FieldSection, shared: &mut Shared) -> Result<(), StreamFault> {
+        check_lines(&section, &shared.config)?;
         message::check_trailers(&section)?;
         if self.has_missing_content() {
             return Err(MISSING_CONTENT);
@@ -364,6 +450,13 @@ impl RequestStream {
         shared.events.push_back(Event::Trailers { stream, section });
         Ok(())
     }
+}
+
+fn check_lines(section: &FieldSection, config: &Config) -> Result<(), StreamFault> {
+    if section.len() > config.max_field_lines as usize {
+        return Err(StreamFault::limit_reached(Limit::FieldLines));
+    }
+    Ok(())
 }
 
 const MISSING_CONTENT: StreamFault = StreamFault::malformed("there is less content than content-length says");

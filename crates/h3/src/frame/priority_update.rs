@@ -1,7 +1,8 @@
-//! The PRIORITY_UPDATE frame (RFC 9218 section 7.2): checked here; what it asks for has no effect on this layer.
+//! The PRIORITY_UPDATE frame (RFC 9218 section 7.2).
 
 use crate::{
     error::{ConnectionError, ErrorCode},
+    priority::Priority,
     stream::StreamId,
     varint,
 };
@@ -9,15 +10,15 @@ use crate::{
 /// The longest payload that is looked at: an element ID and a priority field value, which has a few parameters.
 pub(crate) const MAX_PAYLOAD: u64 = 1024;
 
-/// The request that a PRIORITY_UPDATE names, from its payload.
-pub(crate) fn decode_request(mut payload: &[u8]) -> Result<StreamId, ConnectionError> {
+/// The request that a PRIORITY_UPDATE names and what it asks for, from its payload.
+pub(crate) fn decode_request(mut payload: &[u8]) -> Result<(StreamId, Priority), ConnectionError> {
     let stream = decode_element(&mut payload)?;
     //= RFC 9218 section 7.2
     //# The request-stream variant of PRIORITY_UPDATE (type=0xF0700) MUST reference a request stream.  If a server
     //# receives a PRIORITY_UPDATE (type=0xF0700) for a stream ID that is not a request stream, this MUST be treated as a
     //# connection error of type H3_ID_ERROR.
     if StreamId(stream).is_request() {
-        Ok(StreamId(stream))
+        Ok((StreamId(stream), Priority::from_field(payload)))
     } else {
         Err(ConnectionError::new(ErrorCode::H3_ID_ERROR, "a PRIORITY_UPDATE names no request stream"))
     }

@@ -70,7 +70,7 @@ impl Settings {
         Ok(settings)
     }
 
-    fn set(&mut self, id: SettingId, value: u64) -> Result<(), ConnectionError> {
+    pub(crate) fn set(&mut self, id: SettingId, value: u64) -> Result<(), ConnectionError> {
         match id {
             SettingId::MAX_FIELD_SECTION_SIZE => self.max_field_section_size = Some(value),
             SettingId::QPACK_MAX_TABLE_CAPACITY => self.qpack_max_table_capacity = value,
@@ -83,6 +83,8 @@ impl Settings {
             id if id.is_http2_reserved() => return Err(settings_error("a setting of HTTP/2 was received")),
             //= RFC 9114 section 7.2.4
             //# An implementation MUST ignore any parameter with an identifier it does not understand.
+            //= RFC 9114 section 7.2.4.1
+            //# Endpoints MUST NOT consider such settings to have any meaning upon receipt.
             _ => {}
         }
         Ok(())

@@ -32,6 +32,8 @@ pub(super) fn classify(line: &SectionLine<'_>) -> Result<Name, StreamFault> {
         Some(index) => STATIC_NAMES[usize::from(index)],
         None => classify_spelled(line.name)?,
     };
+    //= RFC 9114 section 10.3
+    //# Any request or response that contains a character not permitted in a field value MUST be treated as malformed.
     if is_valid_value(line.value) { Ok(name) } else { Err(StreamFault::malformed("a field value has invalid characters")) }
 }
 
@@ -71,6 +73,8 @@ fn classify_spelled(name: &[u8]) -> Result<Name, StreamFault> {
     }
     //= RFC 9114 section 4.2
     //# A request or response containing uppercase characters in field names MUST be treated as malformed.
+    //= RFC 9114 section 10.3
+    //# Requests or responses containing invalid field names MUST be treated as malformed.
     if name.is_empty() || !name.iter().all(|&byte| is_lowercase_token(byte)) {
         return Err(StreamFault::malformed("a field name has invalid characters"));
     }
@@ -90,7 +94,7 @@ fn classify_spelled(name: &[u8]) -> Result<Name, StreamFault> {
 
 /// Whether HTTP/3 has no place for this field (RFC 9114 section 4.2).
 #[inline]
-pub(crate) fn is_connection_specific(name: &[u8]) -> bool {
+pub(super) fn is_connection_specific(name: &[u8]) -> bool {
     match name.len() {
         7 => name == b"upgrade",
         10 => name == b"connection" || name == b"keep-alive",
@@ -100,23 +104,25 @@ pub(crate) fn is_connection_specific(name: &[u8]) -> bool {
     }
 }
 
-/// Rules that a line other than a pseudo-header field has to keep, besides those of [`classify`].
-#[inline]
-pub(super) fn check_regular(name: Name, value: &[u8]) -> Result<(), StreamFault> {
+/// Checks a `te` of a request; anywhere else it is connection-specific, whatever its value.
+pub(super) fn check_te(value: &[u8]) -> Result<(), StreamFault> {
     //= RFC 9114 section 4.2
     //# The only exception to this is the TE header field, which MAY be present in an HTTP/3 request header; when it is,
     //# it MUST NOT contain any value other than "trailers".
-    if name == Name::Te && !value.eq_ignore_ascii_case(b"trailers") {
-        return Err(StreamFault::malformed("te has a value other than trailers"));
-    }
-    Ok(())
+    if value.eq_ignore_ascii_case(b"trailers") { Ok(()) } else { Err(StreamFault::malformed("te has a value other than trailers")) }
 }
 
-/// Notes a `content-length`; a second one has to agree.
+pub(super) const STRAY_TE: StreamFault = StreamFault::malformed("te is present outside of a request's head");
+
+/// Notes a `content-length`.
 pub(super) fn set_content_length(noted: &mut Option<u64>, value: &[u8]) -> Result<(), StreamFault> {
     let length = parse_decimal(value).ok_or(StreamFault::malformed("content-length is not a number"))?;
-    if noted.replace(length).is_some_and(|earlier| earlier != length) {
-        return Err(StreamFault::malformed("content-length fields disagree"));
+    //= RFC 9110 section 8.6
+    //# a recipient of a Content-Length header field value consisting of the same decimal value repeated as a
+    //# comma-separated list (e.g, "Content-Length: 42, 42") MAY either reject the message as invalid or replace that
+    //# invalid field value with a single instance of the decimal value
+    if noted.replace(length).is_some() {
+        return Err(StreamFault::malformed("content-length occurs twice"));
     }
     Ok(())
 }

@@ -2,7 +2,10 @@
 
 use pronghorn_qpack::FieldSection;
 
-use super::field::{Name, check_regular, classify, is_token, set_content_length};
+use super::{
+    authority::{self, Port},
+    field::{Name, check_te, classify, is_token, set_content_length},
+};
 use crate::{
     error::StreamFault,
     head::{RequestHead, RequestPseudo},
@@ -27,8 +30,8 @@ pub(crate) fn request_head(section: FieldSection, extended_connect: bool) -> Res
             pseudo_len += 1;
             continue;
         }
-        check_regular(name, line.value)?;
         match name {
+            Name::Te => check_te(line.value)?,
             Name::ContentLength => set_content_length(&mut content_length, line.value)?,
             Name::Host if host.is_some() => return Err(StreamFault::malformed("host occurs twice")),
             Name::Host => host = u32::try_from(place).ok(),
@@ -50,6 +53,9 @@ fn note_pseudo(pseudo: &mut RequestPseudo, name: Name, place: u8) -> Result<(), 
         Name::Authority => &mut pseudo.authority,
         Name::Path => &mut pseudo.path,
         Name::Protocol => &mut pseudo.protocol,
+        //= RFC 9114 section 4.3
+        //# Pseudo-header fields defined for requests MUST NOT appear in responses; pseudo-header fields defined for
+        //# responses MUST NOT appear in requests.
         _ => return Err(StreamFault::malformed("a request has a pseudo-header field of responses")),
     };
     if field.set(place) { Ok(()) } else { Err(StreamFault::malformed("a pseudo-header field occurs twice")) }
@@ -58,8 +64,11 @@ fn note_pseudo(pseudo: &mut RequestPseudo, name: Name, place: u8) -> Result<(), 
 /// The rules that tie the pseudo-header fields to each other.
 fn check_control_data(head: &RequestHead, extended_connect: bool) -> Result<(), StreamFault> {
     let method = head.method();
-    if method.is_empty() || !method.iter().all(|&byte| is_token(byte)) {
+    if !is_token_text(method) {
         return Err(StreamFault::malformed(":method is not a token"));
+    }
+    if head.protocol().is_some_and(|protocol| !is_token_text(protocol)) {
+        return Err(StreamFault::malformed(":protocol is not a token"));
     }
     if head.protocol().is_some() && !(extended_connect && method == b"CONNECT") {
         return Err(StreamFault::malformed(":protocol is present and was not offered"));
@@ -80,10 +89,19 @@ fn check_control_data(head: &RequestHead, extended_connect: bool) -> Result<(), 
         return Err(StreamFault::malformed(":path has invalid characters"));
     }
     check_authority(head)?;
-    if scheme.eq_ignore_ascii_case(b"https") || scheme.eq_ignore_ascii_case(b"http") {
+    if is_http(scheme) {
         check_http_target(head, method, path)?;
     }
     Ok(())
+}
+
+/// Whether the scheme has the rules of http: an authority, and a path that starts with a slash.
+pub(super) fn is_http(scheme: &[u8]) -> bool {
+    scheme.eq_ignore_ascii_case(b"https") || scheme.eq_ignore_ascii_case(b"http")
+}
+
+fn is_token_text(text: &[u8]) -> bool {
+    !text.is_empty() && text.iter().all(|&byte| is_token(byte))
 }
 
 /// RFC 9114 section 4.4.
@@ -93,26 +111,31 @@ fn check_connect(head: &RequestHead) -> Result<(), StreamFault> {
     if head.pseudo.scheme.is_set() || head.pseudo.path.is_set() {
         return Err(StreamFault::malformed("a CONNECT request has :scheme or :path"));
     }
-    if head.pseudo.authority.value(&head.section).is_none_or(<[u8]>::is_empty) {
-        return Err(StreamFault::malformed("a CONNECT request has no :authority"));
+    //= RFC 9114 section 4.4
+    //# The :authority pseudo-header field contains the host and port to connect to
+    let authority = head.pseudo.authority.value(&head.section).and_then(authority::parse);
+    if !matches!(authority, Some(authority) if matches!(authority.port, Port::Number(1..))) {
+        return Err(StreamFault::malformed("a CONNECT request has no :authority with host and port"));
     }
     check_authority(head)
 }
 
 /// `:authority` and `host`, as far as the scheme plays no role.
 fn check_authority(head: &RequestHead) -> Result<(), StreamFault> {
-    let Some(authority) = head.authority() else {
+    let Some(text) = head.authority() else {
         return Ok(());
     };
     //= RFC 9114 section 4.3.1
     //# The authority MUST NOT include the deprecated userinfo subcomponent for URIs of scheme "http" or "https".
-    if authority.iter().any(|&byte| matches!(byte, 0..=b' ' | b'/' | b'?' | b'#' | b'@' | b'\\')) {
-        return Err(StreamFault::malformed("the authority has invalid characters"));
+    //= RFC 9114 section 4.3.1
+    //# If these fields are present, they MUST NOT be empty.
+    if authority::parse(text).is_none() {
+        return Err(StreamFault::malformed("the authority is not a host with or without port"));
     }
     //= RFC 9114 section 4.3.1
     //# If both fields are present, they MUST contain the same value.
     let host = head.host.and_then(|place| head.section.get(place as usize));
-    if host.is_some_and(|host| !host.value.eq_ignore_ascii_case(authority)) {
+    if host.is_some_and(|host| !host.value.eq_ignore_ascii_case(text)) {
         return Err(StreamFault::malformed("host and :authority disagree"));
     }
     Ok(())
@@ -121,13 +144,14 @@ fn check_authority(head: &RequestHead) -> Result<(), StreamFault> {
 fn check_http_target(head: &RequestHead, method: &[u8], path: &[u8]) -> Result<(), StreamFault> {
     //= RFC 9114 section 4.3.1
     //# If the :scheme pseudo-header field identifies a scheme that has a mandatory authority component (including "http"
-    //# and "https"), the request MUST contain either an :authority pseudo-header field or a Host header field.  If these
-    //# fields are present, they MUST NOT be empty.
-    if head.authority().is_none_or(<[u8]>::is_empty) {
+    //# and "https"), the request MUST contain either an :authority pseudo-header field or a Host header field.
+    if head.authority().is_none() {
         return Err(StreamFault::malformed("the request has no authority"));
     }
     //= RFC 9114 section 4.3.1
-    //# This pseudo-header field MUST NOT be empty for "http" or "https" URIs
+    //# This pseudo-header field MUST NOT be empty for "http" or "https" URIs;
+    //= RFC 9114 section 4.3.1
+    //# "http" or "https" URIs that do not contain a path component MUST include a value of / (ASCII 0x2f).
     let is_asterisk_form = path == b"*" && method == b"OPTIONS";
     if path.first() != Some(&b'/') && !is_asterisk_form {
         return Err(StreamFault::malformed(":path does not start with a slash"));

@@ -2,7 +2,7 @@
 
 use pronghorn_qpack::FieldSection;
 
-use super::field::{Name, check_regular, classify, set_content_length};
+use super::field::{Name, STRAY_TE, classify, set_content_length};
 use crate::{error::StreamFault, head::ResponseHead};
 
 /// Checks a response's field section.
@@ -17,15 +17,19 @@ pub(crate) fn response_head(section: FieldSection) -> Result<ResponseHead, Strea
                 return Err(StreamFault::malformed("a pseudo-header field comes after other fields"));
             }
             Name::Status => status = Some(parse_status(line.value)?),
+            //= RFC 9114 section 4.3
+            //# Pseudo-header fields defined for requests MUST NOT appear in responses; pseudo-header fields defined for
+            //# responses MUST NOT appear in requests.
             _ if name.is_pseudo() => {
                 return Err(StreamFault::malformed("a response has a pseudo-header field of requests"));
             }
             Name::ContentLength => set_content_length(&mut content_length, line.value)?,
-            _ => check_regular(name, line.value)?,
+            Name::Te => return Err(STRAY_TE),
+            _ => {}
         }
     }
     //= RFC 9114 section 4.3.2
-    //# This pseudo-header field MUST be included in all responses; otherwise, the response is malformed.
+    //# This pseudo-header field MUST be included in all responses; otherwise, the response is malformed (see Section 4.1.2).
     let status = status.ok_or(StreamFault::malformed("the response has no :status"))?;
     Ok(ResponseHead { section, status, content_length })
 }
@@ -42,8 +46,8 @@ fn parse_status(value: &[u8]) -> Result<u16, StreamFault> {
         status = status * 10 + u16::from(byte - b'0');
     }
     //= RFC 9114 section 4.5
-    //# HTTP/3 does not support the HTTP Upgrade mechanism ([HTTP], Section 7.8) or the 101 (Switching Protocols)
-    //# informational status code ([HTTP], Section 15.2.2).
+    //# HTTP/3 does not support the HTTP Upgrade mechanism (Section 7.8 of [HTTP]) or the 101 (Switching Protocols)
+    //# informational status code (Section 15.2.2 of [HTTP]).
     if status == 101 {
         return Err(StreamFault::malformed(":status is 101, which HTTP/3 does not have"));
     }
@@ -53,13 +57,19 @@ fn parse_status(value: &[u8]) -> Result<u16, StreamFault> {
 /// Checks the field section of trailers.
 pub(crate) fn check_trailers(section: &FieldSection) -> Result<(), StreamFault> {
     for line in section {
-        let name = classify(&line)?;
-        //= RFC 9114 section 4.3
-        //# Pseudo-header fields MUST NOT appear in trailer sections.
-        if name.is_pseudo() {
-            return Err(StreamFault::malformed("trailers have a pseudo-header field"));
+        match classify(&line)? {
+            //= RFC 9114 section 4.3
+            //# Pseudo-header fields MUST NOT appear in trailer sections.
+            //= RFC 9114 section 4.1
+            //# On a given stream, receipt of multiple requests or receipt of an additional HTTP response following a final HTTP
+            //# response MUST be treated as malformed.
+            name if name.is_pseudo() => return Err(StreamFault::malformed("trailers have a pseudo-header field")),
+            Name::Te => return Err(STRAY_TE),
+            // Where the message is read in another way than here, these would say where it goes, or where it ends
+            // (RFC 9110 section 6.5.1).
+            Name::ContentLength | Name::Host => return Err(StreamFault::malformed("trailers have a field that belongs in the head")),
+            _ => {}
         }
-        check_regular(name, line.value)?;
     }
     Ok(())
 }

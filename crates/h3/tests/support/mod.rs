@@ -197,12 +197,14 @@ pub(crate) fn describe(event: &Event) -> String {
         Event::Head { stream, head: Head::Response(head), end } => {
             format!("{stream} {}{}{}", head.status(), fields(head.fields()), end_mark(end))
         }
+        Event::PriorityUpdate { stream, priority } => format!("{stream} priority {priority}"),
         Event::Data { stream, data } => format!("{stream} data {}", data.escape_ascii()),
         Event::Trailers { stream, section } => format!("{stream} trailers{}", fields(section.iter())),
         Event::Finished { stream } => format!("{stream} finished"),
         Event::Reset { stream, code } => format!("{stream} reset {code}"),
         Event::StreamError { stream, code, .. } => format!("{stream} error {code}"),
         Event::StopSending { stream, code } => format!("{stream} stop sending {code}"),
+        Event::Unprocessed { stream } => format!("{stream} unprocessed"),
         Event::GoAway { id } => format!("go away {id}"),
         Event::StopUni { stream, code } => format!("{stream} stop uni {code}"),
     }

@@ -1,0 +1,25 @@
+//! `--qlog`, which several commands have.
+
+use std::path::Path;
+
+use pronghorn_engine::Qlog;
+
+use crate::failure::{Failure, Kind};
+
+pub(crate) fn to_folder(folder: &Path) -> Result<Qlog, Failure> {
+    Qlog::to_folder(folder).map_err(|error| {
+        Failure::new(Kind::Missing, format_args!("cannot write qlog files to {}: {error}", folder.display()))
+            .with_hint("name a folder that this user may write to")
+    })
+}
+
+/// Says what is missing.
+pub(crate) fn conclude(qlog: &Qlog) {
+    let (records, connections) = (qlog.dropped_records(), qlog.skipped_connections());
+    if records > 0 {
+        tell!("qlog: {records} events are missing, because the disk did not follow");
+    }
+    if connections > 0 {
+        tell!("qlog: {connections} connections have no file, because too many were open at once");
+    }
+}

@@ -1,0 +1,119 @@
+//! The thread that writes.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::{Arc, PoisonError};
+
+use super::{Ended, Message, Vantage};
+
+/// How many connections may have chosen the same ID before a trace is given up.
+const NAMES: usize = 100;
+
+pub(super) struct Files {
+    folder: PathBuf,
+    open: Arc<AtomicUsize>,
+    ended: Arc<Ended>,
+    traces: HashMap<u64, Trace>,
+}
+
+struct Trace {
+    vantage: Vantage,
+    is_first: bool,
+    /// `None` when the disk refused: what still comes is not written.
+    file: Option<BufWriter<File>>,
+}
+
+impl Files {
+    pub(super) fn new(folder: PathBuf, open: Arc<AtomicUsize>, ended: Arc<Ended>) -> Self {
+        Self { folder, open, ended, traces: HashMap::new() }
+    }
+
+    /// Until nobody is left who could send.
+    pub(super) fn run(mut self, messages: &Receiver<Message>) {
+        loop {
+            let message = match messages.try_recv() {
+                Ok(message) => message,
+                Err(TryRecvError::Disconnected) => return,
+                Err(TryRecvError::Empty) => {
+                    let ended = std::mem::take(&mut *self.ended.lock().unwrap_or_else(PoisonError::into_inner));
+                    for trace in ended {
+                        self.end(trace);
+                    }
+                    // With nothing to do, whoever looks at a file now finds all that has happened.
+                    self.traces.values_mut().for_each(|trace| trace.write(io::Write::flush));
+                    match messages.recv() {
+                        Ok(message) => message,
+                        Err(_) => return,
+                    }
+                }
+            };
+            match message {
+                Message::Begin { trace, name, vantage } => {
+                    let file = self.create(&name).ok().map(BufWriter::new);
+                    self.traces.insert(trace, Trace { vantage, is_first: true, file });
+                }
+                Message::Record { trace, bytes } => {
+                    if let Some(trace) = self.traces.get_mut(&trace) {
+                        trace.record(&bytes);
+                    }
+                }
+                Message::End { trace } => self.end(trace),
+            }
+        }
+    }
+
+    fn end(&mut self, trace: u64) {
+        if let Some(mut trace) = self.traces.remove(&trace) {
+            trace.write(io::Write::flush);
+            self.open.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The ID is the client's choice, so another connection may have had it: no file is written over.
+    fn create(&self, name: &str) -> io::Result<File> {
+        let mut result = Err(io::Error::from(io::ErrorKind::AlreadyExists));
+        for number in 0..NAMES {
+            let suffix = if number == 0 { String::new() } else { format!("-{number}") };
+            let path = self.folder.join(format!("{name}{suffix}.sqlog"));
+            result = OpenOptions::new().write(true).create_new(true).open(path);
+            if !matches!(&result, Err(error) if error.kind() == io::ErrorKind::AlreadyExists) {
+                break;
+            }
+        }
+        result
+    }
+}
+
+impl Trace {
+    fn record(&mut self, bytes: &[u8]) {
+        if std::mem::replace(&mut self.is_first, false)
+            && let Some(header) = with_vantage(bytes, self.vantage)
+        {
+            return self.write(|file| file.write_all(&header));
+        }
+        self.write(|file| file.write_all(bytes));
+    }
+
+    fn write(&mut self, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) {
+        if let Some(file) = &mut self.file
+            && write(file).is_err()
+        {
+            self.file = None;
+        }
+    }
+}
+
+/// The transport writes the header of the file and calls its point of view unknown.
+fn with_vantage(header: &[u8], vantage: Vantage) -> Option<Vec<u8>> {
+    let text = header.strip_prefix(b"\x1e").unwrap_or(header);
+    let mut value: serde_json::Value = serde_json::from_slice(text).ok()?;
+    *value.pointer_mut("/trace/vantage_point/type")? = vantage.name().into();
+    let mut bytes = vec![0x1e];
+    serde_json::to_writer(&mut bytes, &value).ok()?;
+    bytes.push(b'\n');
+    Some(bytes)
+}

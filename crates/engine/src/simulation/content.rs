@@ -1,0 +1,158 @@
+//! Content whose every byte is known from its place, produced and read at a pace.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue};
+use http_body::{Body as _, Frame, SizeHint};
+use http_body_util::BodyExt;
+
+use super::plan::{Reading, Stream};
+use crate::runtime::{Handle, Sleep};
+use crate::{Body, Incoming};
+
+/// The bytes of message `tag`.
+fn bytes(tag: u64, from: u64, length: u64) -> Bytes {
+    (from..from + length).map(|at| (at ^ (at >> 8).wrapping_mul(29) ^ tag.wrapping_mul(101)) as u8).collect()
+}
+
+pub(crate) fn trailers(tag: u64) -> HeaderMap {
+    HeaderMap::from_iter([(http::HeaderName::from_static("x-end"), HeaderValue::from(tag))])
+}
+
+/// How many bytes are between those who produce and those who read; a leak of back-pressure shows here.
+#[derive(Clone, Default)]
+pub(crate) struct Gauge(Rc<Cell<(u64, u64)>>);
+
+impl Gauge {
+    fn produced(&self, count: u64) {
+        let (now, most) = self.0.get();
+        self.0.set((now + count, most.max(now + count)));
+    }
+
+    fn read(&self, count: u64) {
+        let (now, most) = self.0.get();
+        self.0.set((now.saturating_sub(count), most));
+    }
+
+    pub(crate) fn most(&self) -> u64 {
+        self.0.get().1
+    }
+}
+
+/// A body of message `tag` as `stream` says.
+pub(crate) fn body(handle: &Handle, tag: u64, stream: &Stream, gauge: &Gauge) -> Body {
+    if stream.whole {
+        return Body::from(bytes(tag, 0, stream.size));
+    }
+    Body::stream(Producer {
+        handle: handle.clone(),
+        tag,
+        stream: stream.clone(),
+        sent: 0,
+        pause: None,
+        is_over: false,
+        gauge: gauge.clone(),
+    })
+}
+
+struct Producer {
+    handle: Handle,
+    tag: u64,
+    stream: Stream,
+    sent: u64,
+    pause: Option<Pin<Box<Sleep>>>,
+    is_over: bool,
+    gauge: Gauge,
+}
+
+impl http_body::Body for Producer {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let this = &mut *self;
+        if let Some(pause) = &mut this.pause {
+            ready!(pause.as_mut().poll(cx));
+            this.pause = None;
+        }
+        let end = this.stream.fails_at.unwrap_or(this.stream.size);
+        if this.sent < end {
+            let length = this.stream.chunk.min(end - this.sent);
+            let data = bytes(this.tag, this.sent, length);
+            this.sent += length;
+            this.gauge.produced(length);
+            if !this.stream.pause.is_zero() {
+                this.pause = Some(Box::pin(this.handle.sleep(this.stream.pause)));
+            }
+            return Poll::Ready(Some(Ok(Frame::data(data))));
+        }
+        if this.stream.fails_at.is_some() {
+            return Poll::Ready(Some(Err(io::Error::other("the producer fails, as planned"))));
+        }
+        if this.stream.trailers && !std::mem::replace(&mut this.is_over, true) {
+            return Poll::Ready(Some(Ok(Frame::trailers(trailers(this.tag)))));
+        }
+        Poll::Ready(None)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        // The engine is told the size of every other one.
+        if self.tag & 4 == 0 { SizeHint::with_exact(self.stream.size) } else { SizeHint::default() }
+    }
+}
+
+/// How the reading of a message ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// To its end; so many bytes, all right.
+    Whole(u64),
+    /// It was left, as planned.
+    Left,
+    Failed(String),
+}
+
+/// Reads a message, and checks each byte if `tag` says what it has to be.
+///
+/// # Panics
+///
+/// When the content or the trailers are not those that were sent.
+pub(crate) async fn read(handle: Handle, mut incoming: Incoming, tag: u64, has_trailers: bool, reading: Reading, gauge: Gauge) -> Received {
+    let mut count = 0;
+    let mut rested_at = 0;
+    let mut trailers_seen = false;
+    loop {
+        if reading.leaves_at.is_some_and(|enough| count >= enough) {
+            return Received::Left;
+        }
+        match incoming.frame().await {
+            None => {
+                assert_eq!(trailers_seen, has_trailers, "message {tag}: trailers");
+                assert!(incoming.is_end_stream());
+                return Received::Whole(count);
+            }
+            Some(Err(error)) => return Received::Failed(error.to_string()),
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(data) => {
+                    assert!(!data.is_empty() && !trailers_seen, "message {tag}: content where none belongs");
+                    assert_eq!(data, bytes(tag, count, data.len() as u64), "message {tag}: wrong content at {count}");
+                    count += data.len() as u64;
+                    gauge.read(data.len() as u64);
+                }
+                Err(frame) => {
+                    assert_eq!(frame.into_trailers().ok(), Some(trailers(tag)), "message {tag}");
+                    trailers_seen = true;
+                }
+            },
+        }
+        if count - rested_at >= reading.rest_every && !reading.rest.is_zero() {
+            rested_at = count;
+            handle.sleep(reading.rest).await;
+        }
+    }
+}

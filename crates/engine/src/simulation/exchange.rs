@@ -1,0 +1,293 @@
+//! The two ends of each request: a handler that does what the plan says, and a client that does and checks.
+
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
+
+use super::content::{self, Gauge, Received};
+use super::plan::{Answer, ConnectionPlan, Exchange, Plan, Reading, Stream};
+use crate::http3::{Client, ClientConnection};
+use crate::runtime::Handle;
+use crate::transport::ClientTls;
+use crate::{Body, Request, Responder, Response};
+
+/// How an exchange ended for the client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Complete,
+    /// The client left it, as planned.
+    Left,
+    Failed(String),
+}
+
+/// What became of each exchange.
+#[derive(Default)]
+pub(crate) struct Record {
+    /// Times that the handler got it.
+    pub(crate) handled: u64,
+    pub(crate) upload: Option<Received>,
+    pub(crate) ended: Option<Ended>,
+    pub(crate) ended_at: Option<Instant>,
+    pub(crate) upload_gauge: Gauge,
+    pub(crate) content_gauge: Gauge,
+}
+
+pub(crate) type Log = Rc<RefCell<Vec<Record>>>;
+
+const AT_EASE: Reading = Reading { rest_every: u64::MAX, rest: Duration::ZERO, leaves_at: None };
+
+impl Exchange {
+    fn upload_tag(&self) -> u64 {
+        self.number * 4
+    }
+
+    fn content_tag(&self) -> u64 {
+        self.number * 4 + 1
+    }
+
+    /// The response: its status, its content and the content's tag.
+    fn response(&self) -> (StatusCode, Option<&Stream>, u64) {
+        match &self.answer {
+            Answer::Now { content, .. } | Answer::Later { content, .. } | Answer::AfterUpload { content, .. } => {
+                (StatusCode::OK, Some(content), self.content_tag())
+            }
+            Answer::Echo => (StatusCode::OK, self.upload.as_ref(), self.upload_tag()),
+            Answer::Nothing => (StatusCode::INTERNAL_SERVER_ERROR, None, 0),
+        }
+    }
+
+    /// Whether neither side gives up, so that over a connection that lasts it has to be completed.
+    pub(crate) fn is_whole(&self) -> bool {
+        let fails = |stream: &Stream| stream.fails_at.is_some();
+        let (_, content, _) = self.response();
+        !self.upload.as_ref().is_some_and(fails)
+            && !content.is_some_and(fails)
+            && self.reading.leaves_at.is_none()
+            && self.patience.is_none()
+    }
+}
+
+// ---- the server --------------------------------------------------------------------------------------------------------------
+
+/// The handler. What it finds wrong is a panic.
+pub(crate) fn handler(plan: Rc<Vec<Exchange>>, log: Log) -> impl Fn(Request, Responder) {
+    move |request, responder| {
+        let number: usize = request.uri.path()[1..].parse().unwrap();
+        let exchange = plan[number].clone();
+        log.borrow_mut()[number].handled += 1;
+        check_head(&exchange, &request);
+        answer(exchange, request, responder, &log);
+    }
+}
+
+fn check_head(exchange: &Exchange, request: &Request) {
+    assert_eq!(request.method, if exchange.upload.is_some() { Method::POST } else { Method::GET });
+    assert_eq!(request.uri.authority().map(http::uri::Authority::as_str), Some("localhost"));
+    check_fields(exchange, &request.headers);
+}
+
+fn check_fields(exchange: &Exchange, headers: &HeaderMap) {
+    let found = headers.iter().filter(|(name, _)| name.as_str().starts_with("x-field"));
+    let found = found.map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()));
+    assert_eq!(found.collect::<Vec<_>>(), exchange.fields, "exchange {}", exchange.number);
+}
+
+fn add_fields(exchange: &Exchange, headers: &mut HeaderMap) {
+    for (name, value) in &exchange.fields {
+        headers.append(HeaderName::from_bytes(name.as_bytes()).unwrap(), HeaderValue::from_str(value).unwrap());
+    }
+}
+
+fn answer(exchange: Exchange, request: Request, responder: Responder, log: &Log) {
+    let handle = responder.handle().clone();
+    let response = |exchange: &Exchange, body: Body| {
+        let mut response = Response::new(StatusCode::OK).with_body(body);
+        add_fields(exchange, &mut response.headers);
+        // The real date would have another size in each run, once it is compressed.
+        response.headers.insert(http::header::DATE, HeaderValue::from_static("Sat, 01 Jan 2000 00:00:00 GMT"));
+        response
+    };
+    let gauge = log.borrow()[exchange.number as usize].content_gauge.clone();
+    let body = {
+        let handle = handle.clone();
+        move |exchange: &Exchange, content: &Stream| content::body(&handle, exchange.content_tag(), content, &gauge)
+    };
+    match exchange.answer.clone() {
+        Answer::Now { content, drops_upload } => {
+            responder.send(response(&exchange, body(&exchange, &content)));
+            if !drops_upload {
+                let reading = receive(&exchange, request, AT_EASE, &handle, log);
+                handle.spawn(reading);
+            }
+        }
+        Answer::Later { after, content } => responder.respond(async move {
+            let _held = request;
+            handle.sleep(after).await;
+            response(&exchange, body(&exchange, &content))
+        }),
+        Answer::AfterUpload { reading, content } => {
+            let reading = receive(&exchange, request, reading, &handle, log);
+            responder.respond(async move {
+                reading.await;
+                response(&exchange, body(&exchange, &content))
+            });
+        }
+        Answer::Echo => {
+            let body = if exchange.upload.is_some() { Body::stream(request.body) } else { Body::empty() };
+            responder.send(response(&exchange, body));
+        }
+        Answer::Nothing => drop(responder),
+    }
+}
+
+/// Reads an upload and notes how that ended.
+fn receive(exchange: &Exchange, request: Request, reading: Reading, handle: &Handle, log: &Log) -> impl Future<Output = ()> + use<> {
+    let (log, handle, exchange) = (log.clone(), handle.clone(), exchange.clone());
+    async move {
+        let gauge = log.borrow()[exchange.number as usize].upload_gauge.clone();
+        let has_trailers = exchange.upload.as_ref().is_some_and(|upload| upload.trailers);
+        let received = content::read(handle, request.body, exchange.upload_tag(), has_trailers, reading, gauge).await;
+        log.borrow_mut()[exchange.number as usize].upload = Some(received);
+    }
+}
+
+/// # Panics
+///
+/// When an exchange did not end as it had to.
+pub(crate) fn check_end(exchange: &Exchange, record: &Record, lasts: bool) {
+    let number = exchange.number;
+    let ended = record.ended.as_ref().unwrap_or_else(|| panic!("exchange {number} never ended: {exchange:?}"));
+    assert!(record.handled <= 1, "exchange {number} was handled {} times", record.handled);
+    let (_, content, _) = exchange.response();
+    if *ended == Ended::Complete {
+        assert!(content.is_none_or(|content| content.fails_at.is_none()), "exchange {number}: half a response was taken for a whole one");
+    }
+    if let Some(Received::Whole(count)) = record.upload {
+        let size = exchange.upload.as_ref().map_or(0, |upload| upload.size);
+        assert_eq!(count, size, "exchange {number}: half an upload was taken for a whole one");
+        assert!(exchange.upload.as_ref().is_none_or(|upload| upload.fails_at.is_none()), "exchange {number}: a failed upload");
+    }
+    if lasts && exchange.is_whole() {
+        assert_eq!(*ended, Ended::Complete, "exchange {number}: {exchange:?}");
+    }
+}
+
+/// Bytes on their way between producer and reader, whatever is slow, at the most.
+pub(crate) fn check_memory(plan: &Plan, exchange: &Exchange, record: &Record) {
+    /// What the engine holds of each side's content ahead of the transport or the reader, and the pieces that are in its hands.
+    const ENGINE: u64 = (64 << 10) * 3;
+    let bound = |stream: &Stream, from: &crate::Config, to: &crate::Config| {
+        ENGINE + 2 * stream.chunk + from.limits.send_window_bytes().min(to.limits.stream_window_bytes() * 2)
+    };
+    let gauges = [
+        (exchange.upload.as_ref(), &record.upload_gauge, &plan.client, &plan.server),
+        (exchange.response().1, &record.content_gauge, &plan.server, &plan.client),
+    ];
+    for (stream, gauge, from, to) in gauges {
+        let most = stream.map_or(0, |stream| bound(stream, from, to));
+        assert!(gauge.most() <= most, "exchange {}: {} bytes on their way where {most} are allowed", exchange.number, gauge.most());
+    }
+}
+
+// ---- the client --------------------------------------------------------------------------------------------------------------
+
+/// What the client's futures need.
+#[derive(Clone)]
+pub(crate) struct User {
+    pub(crate) client: Client,
+    pub(crate) handle: Handle,
+    pub(crate) server: SocketAddr,
+    pub(crate) tls: ClientTls,
+    pub(crate) log: Log,
+}
+
+impl User {
+    /// Opens the connection and starts its exchanges.
+    pub(crate) async fn connection(self, plan: ConnectionPlan) {
+        self.handle.sleep(plan.at).await;
+        let began = self.handle.now();
+        let closes = plan.closes.map(|after| began + after);
+        let connected = within(&self.handle, closes, self.client.connect(self.server, "localhost", &self.tls)).await;
+        let connection = match connected {
+            Some(Ok(connection)) => Rc::new(connection),
+            Some(Err(reason)) => {
+                return plan.requests.iter().for_each(|exchange| self.note(exchange, Ended::Failed(format!("no connection: {reason}"))));
+            }
+            None => return plan.requests.iter().for_each(|exchange| self.note(exchange, Ended::Left)),
+        };
+        for exchange in plan.requests {
+            let (user, connection) = (self.clone(), connection.clone());
+            self.handle.spawn(async move {
+                user.handle.sleep(exchange.at).await;
+                let ended = user.exchange(&exchange, connection, closes).await;
+                user.note(&exchange, ended);
+            });
+        }
+    }
+
+    fn note(&self, exchange: &Exchange, ended: Ended) {
+        let record = &mut self.log.borrow_mut()[exchange.number as usize];
+        assert_eq!(record.ended, None, "exchange {} ended twice", exchange.number);
+        record.ended = Some(ended);
+        record.ended_at = Some(self.handle.now());
+    }
+
+    async fn exchange(&self, exchange: &Exchange, connection: Rc<ClientConnection>, closes: Option<Instant>) -> Ended {
+        let gauge = self.log.borrow()[exchange.number as usize].upload_gauge.clone();
+        let body = match &exchange.upload {
+            Some(upload) => content::body(&self.handle, exchange.upload_tag(), upload, &gauge),
+            None => Body::empty(),
+        };
+        let method = if exchange.upload.is_some() { Method::POST } else { Method::GET };
+        let uri = Uri::try_from(format!("https://localhost/{}", exchange.number)).unwrap();
+        let mut headers = HeaderMap::new();
+        add_fields(exchange, &mut headers);
+        let spawn = |stream: Rc<crate::http3::Stream>, body| self.handle.spawn(stream.pump(body));
+        let gives_up = exchange.patience.map(|patience| self.handle.now() + patience);
+        let gives_up = [gives_up, closes].into_iter().flatten().min();
+        let response = within(&self.handle, gives_up, connection.send(method, uri, headers, body, spawn)).await;
+        let (status, headers, incoming) = match response {
+            Some(Ok(response)) => response,
+            Some(Err(error)) => return Ended::Failed(error.to_string()),
+            None => return Ended::Left,
+        };
+        let (expected, content, tag) = exchange.response();
+        assert_eq!(status, expected, "exchange {}", exchange.number);
+        if status == StatusCode::OK {
+            check_fields(exchange, &headers);
+        }
+        let gauge = self.log.borrow()[exchange.number as usize].content_gauge.clone();
+        let has_trailers = content.is_some_and(|content| content.trailers);
+        let reading = content::read(self.handle.clone(), incoming, tag, has_trailers, exchange.reading, gauge);
+        match within(&self.handle, closes, reading).await {
+            Some(Received::Whole(count)) => {
+                assert_eq!(count, content.map_or(0, |content| content.size), "exchange {}: content is missing", exchange.number);
+                Ended::Complete
+            }
+            Some(Received::Left) | None => Ended::Left,
+            Some(Received::Failed(reason)) => Ended::Failed(reason),
+        }
+    }
+}
+
+/// What `future` returns, or `None` when the time comes first.
+async fn within<T>(handle: &Handle, deadline: Option<Instant>, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    let mut sleep = pin!(deadline.map(|deadline| handle.timers().sleep_until(deadline)));
+    poll_fn(|cx| {
+        if let Poll::Ready(value) = future.as_mut().poll(cx) {
+            return Poll::Ready(Some(value));
+        }
+        match sleep.as_mut().as_pin_mut() {
+            Some(sleep) => sleep.poll(cx).map(|()| None),
+            None => Poll::Pending,
+        }
+    })
+    .await
+}

@@ -1,0 +1,253 @@
+//! Client and server in one thread, on a clock and over a network that come from a seed.
+//!
+//! A seed draws a [`Plan`]: the network, the limits of both sides, and a few dozen exchanges with all that can happen to them. [`run`]
+//! carries it out and checks that each exchange ends as it must, that no more is held than may be, and that nothing is left in the end.
+//! The same seed does the same things at the same times, to the last datagram.
+//!
+//! `PRONGHORN_SIM_SEED` names the one seed to run, and shows what happens; `PRONGHORN_SIM_SEEDS` how many.
+
+mod content;
+mod exchange;
+mod host;
+pub(crate) mod network;
+mod plan;
+pub(crate) mod tls;
+mod trace;
+
+use std::panic::AssertUnwindSafe;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use self::exchange::{Ended, Log, User};
+use self::host::Host;
+use self::network::{Network, Side};
+use self::plan::{Exchange, Plan};
+use self::trace::Trace;
+use crate::Responder;
+use crate::transport::Datagram;
+
+/// In virtual time. The slowest link, the longest idle time-out and the longest wait together are less.
+const PATIENCE: Duration = Duration::from_secs(400);
+/// Turns without time passing: more, and something goes round in circles.
+const TURNS_AT_ONCE: u32 = 1000;
+
+/// What a seed came to: the number of events, their hash, the virtual time, and exchanges completed of all.
+#[derive(Debug, PartialEq, Eq)]
+struct Outcome {
+    trace: (u64, u64),
+    lasted: Duration,
+    complete: usize,
+    exchanges: usize,
+}
+
+struct Simulation {
+    plan: Plan,
+    began: Instant,
+    now: Instant,
+    server: Host,
+    client: Host,
+    network: Network,
+    trace: Trace,
+    exchanges: Rc<Vec<Exchange>>,
+    log: Log,
+}
+
+/// # Panics
+///
+/// When something is not as it must be.
+fn run(seed: u64, verbose: bool) -> Outcome {
+    let plan = Plan::draw(seed);
+    if verbose {
+        eprintln!("{plan:#?}");
+    }
+    let mut simulation = Simulation::new(plan, seed, verbose);
+    simulation.run();
+    simulation.check()
+}
+
+impl Simulation {
+    fn new(plan: Plan, seed: u64, verbose: bool) -> Self {
+        let began = Instant::now();
+        let exchanges: Rc<Vec<Exchange>> = Rc::new(plan.connections.iter().flat_map(|connection| connection.requests.clone()).collect());
+        let log: Log = Log::default();
+        log.borrow_mut().resize_with(exchanges.len(), Default::default);
+        let tls = tls::Tls::new();
+        let handler = exchange::handler(exchanges.clone(), log.clone());
+        let addresses = ["192.0.2.1:443", "198.51.100.1:40000"].map(|address| address.parse().unwrap());
+        let server = Host::new(began, plan.server.clone(), Some(tls.server), handler, seed ^ 1);
+        let refuse = |_, responder: Responder| drop(responder);
+        let client = Host::new(began, plan.client.clone(), None, refuse, seed ^ 2);
+        let network = Network::new(plan.weather.clone(), seed ^ 3, began, addresses[1], addresses[0]);
+        for connection in &plan.connections {
+            let user = User {
+                client: client.http3.client(),
+                handle: client.handle().clone(),
+                server: addresses[0],
+                tls: tls.client.clone(),
+                log: log.clone(),
+            };
+            client.handle().spawn(user.connection(connection.clone()));
+        }
+        Self { plan, began, now: began, server, client, network, trace: Trace::new(began, verbose), exchanges, log }
+    }
+
+    /// Goes on until nothing will ever happen again.
+    fn run(&mut self) {
+        let mut turns_at_once = 0;
+        let mut go_away = self.plan.go_away.map(|after| self.began + after);
+        loop {
+            if go_away.is_some_and(|at| at <= self.now) {
+                go_away = None;
+                self.server.http3.go_away(self.now);
+            }
+            self.turn();
+            let next = if self.server.wants_turn() || self.client.wants_turn() {
+                Some(self.now)
+            } else {
+                [self.network.next_arrival(), self.server.next_deadline(), self.client.next_deadline(), go_away].into_iter().flatten().min()
+            };
+            let Some(next) = next else { return };
+            if next > self.now {
+                turns_at_once = 0;
+                self.now = next;
+            } else {
+                turns_at_once += 1;
+                assert!(turns_at_once < TURNS_AT_ONCE, "time stands still at {:?}", self.now - self.began);
+            }
+            assert!(self.now - self.began < PATIENCE, "stalled: {:?}", self.open());
+        }
+    }
+
+    fn turn(&mut self) {
+        let (mut to_server, mut to_client) = (Vec::<Datagram>::new(), Vec::new());
+        while let Some((side, datagram)) = self.network.poll_arrival(self.now) {
+            self.trace.note(self.now, "arrive", side as u64, datagram.data.len() as u64);
+            match side {
+                Side::Server => to_server.push(datagram),
+                Side::Client => to_client.push(datagram),
+            }
+        }
+        let Self { now, network, trace, .. } = self;
+        self.server.turn(*now, to_server.into_iter(), |transmit, data| network.send(*now, Side::Server, transmit, data, trace));
+        self.client.turn(*now, to_client.into_iter(), |transmit, data| network.send(*now, Side::Client, transmit, data, trace));
+    }
+
+    /// Exchanges that have not ended.
+    fn open(&self) -> Vec<&Exchange> {
+        let log = self.log.borrow();
+        self.exchanges.iter().filter(|exchange| log[exchange.number as usize].ended.is_none()).collect()
+    }
+
+    fn check(mut self) -> Outcome {
+        let log = self.log.take();
+        if self.trace.is_verbose() {
+            let stats = self.server.stats().values();
+            eprintln!("server: {:?}", stats.iter().filter(|(_, value)| *value > 0).collect::<Vec<_>>());
+        }
+        let kinds = [("complete", 0), ("left", 1), ("failed", 2)];
+        for connection in &self.plan.connections {
+            let lasts = connection.closes.is_none() && self.plan.lasts();
+            for exchange in &connection.requests {
+                let record = &log[exchange.number as usize];
+                exchange::check_end(exchange, record, lasts);
+                exchange::check_memory(&self.plan, exchange, record);
+                let (kind, value) = match record.ended {
+                    Some(Ended::Complete) => kinds[0],
+                    Some(Ended::Left) => kinds[1],
+                    _ => kinds[2],
+                };
+                self.trace.note(record.ended_at.unwrap_or(self.now), kind, exchange.number, value);
+                if self.trace.is_verbose() {
+                    eprintln!("exchange {}: {:?}, upload {:?}", exchange.number, record.ended, record.upload);
+                }
+            }
+        }
+        let handled: u64 = log.iter().map(|record| record.handled).sum();
+        self.check_server(handled);
+        for (who, host) in [("server", &self.server), ("client", &self.client)] {
+            assert!(host.http3.is_idle(), "the {who} still has connections");
+            assert_eq!(host.tasks(), 0, "the {who} still has futures");
+        }
+        let complete = log.iter().filter(|record| record.ended == Some(Ended::Complete)).count();
+        Outcome { trace: self.trace.summary(), lasted: self.now - self.began, complete, exchanges: self.exchanges.len() }
+    }
+
+    fn check_server(&self, handled: u64) {
+        let stats = self.server.stats();
+        assert_eq!(stats.quic_open.value(), 0);
+        assert_eq!(stats.requests_http3.value(), handled);
+        // Requests that crossed the GOAWAY on their way are refused.
+        assert!(stats.requests_refused.value() == 0 || self.plan.go_away.is_some());
+        assert!(stats.requests_aborted.value() <= handled);
+        assert!(stats.quic_connected.value() <= stats.quic_accepted.value());
+        if self.plan.lasts()
+            && self.plan.connections.iter().all(|connection| connection.closes.is_none())
+            && self.exchanges.iter().all(Exchange::is_whole)
+        {
+            assert_eq!(stats.requests_aborted.value(), 0);
+            assert_eq!(handled, self.exchanges.len() as u64);
+        }
+    }
+}
+
+// ---- tests -------------------------------------------------------------------------------------------------------------------
+
+/// Runs seeds on all processors. Returns how many exchanges were completed, and of how many.
+///
+/// # Panics
+///
+/// When seeds fail, with their numbers and why.
+fn run_all(seeds: std::ops::Range<u64>) -> (usize, usize) {
+    let next = AtomicU64::new(seeds.start);
+    let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let work = || {
+        let mut sum = (0, 0);
+        let mut failures = Vec::new();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                return (sum, failures);
+            }
+            match std::panic::catch_unwind(AssertUnwindSafe(|| run(seed, false))) {
+                Ok(outcome) => sum = (sum.0 + outcome.complete, sum.1 + outcome.exchanges),
+                Err(_) => failures.push(seed),
+            }
+        }
+    };
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let failures: Vec<u64> = results.iter().flat_map(|(_, failures)| failures.clone()).collect();
+    assert!(failures.is_empty(), "seeds {failures:?} fail; look at one with PRONGHORN_SIM_SEED={}", failures[0]);
+    results.iter().fold((0, 0), |sum, (part, _)| (sum.0 + part.0, sum.1 + part.1))
+}
+
+fn number_from_environment(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} has to be a number, not {text:?}")))
+}
+
+#[test]
+fn every_exchange_of_a_thousand_seeds_ends_as_it_must() {
+    if let Some(seed) = number_from_environment("PRONGHORN_SIM_SEED") {
+        eprintln!("{:?}", run(seed, true));
+        return;
+    }
+    let seeds = number_from_environment("PRONGHORN_SIM_SEEDS").unwrap_or(1000);
+    let (complete, exchanges) = run_all(0..seeds);
+    // A network that lost everything would let all checks pass.
+    assert!(complete * 3 > exchanges * 2, "only {complete} of {exchanges} exchanges were completed");
+}
+
+#[test]
+fn same_seed_does_the_same() {
+    for seed in 0..20 {
+        assert_eq!(run(seed, false), run(seed, false), "seed {seed}");
+    }
+}
+
+#[test]
+fn another_seed_does_something_else() {
+    assert_ne!(run(1, false).trace, run(2, false).trace);
+}

@@ -1,0 +1,38 @@
+//! Certificates for simulations. The signature's length is always the same, so that it decides nothing.
+
+use std::sync::{Arc, OnceLock};
+
+use rcgen::{CertificateParams, KeyPair, PKCS_ED25519};
+use rustls::RootCertStore;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+
+use crate::transport::ClientTls;
+use crate::{Identity, provider};
+
+/// A server's identity and a client that trusts it; no tickets are left from others.
+pub(crate) struct Tls {
+    pub(crate) server: Arc<rustls::ServerConfig>,
+    pub(crate) client: ClientTls,
+}
+
+impl Tls {
+    pub(crate) fn new() -> Self {
+        static MADE: OnceLock<(CertificateDer<'static>, Vec<u8>)> = OnceLock::new();
+        let (certificate, key) = MADE.get_or_init(|| {
+            let key = KeyPair::generate_for(&PKCS_ED25519).unwrap();
+            let certificate = CertificateParams::new(["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
+            (certificate.into(), key.serialize_der())
+        });
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.clone()));
+        let identity = Identity::new(vec![certificate.clone()], key).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate.clone()).unwrap();
+        let mut client = rustls::ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        client.alpn_protocols = vec![b"h3".to_vec()];
+        Self { server: identity.quic().clone(), client: ClientTls::new(client).unwrap() }
+    }
+}

@@ -1,0 +1,53 @@
+//! What the kernel knows of a TCP connection.
+
+use std::cell::Cell;
+use std::os::fd::AsRawFd;
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+
+use crate::TransportStats;
+
+/// Reads the counts of a connection that a library owns. It does not keep the socket open.
+pub(crate) struct TcpProbe {
+    socket: Weak<mio::net::TcpStream>,
+    last: Cell<TransportStats>,
+}
+
+impl TcpProbe {
+    pub(super) fn new(socket: &Rc<mio::net::TcpStream>) -> Rc<Self> {
+        Rc::new(Self { socket: Rc::downgrade(socket), last: Cell::default() })
+    }
+
+    /// The counts of now, or those of the end.
+    pub(crate) fn read(&self) -> TransportStats {
+        if let Some(socket) = self.socket.upgrade() {
+            self.refresh(&socket);
+        }
+        self.last.get()
+    }
+
+    /// Keeps what the kernel says; when it says nothing, what it said before.
+    pub(super) fn refresh(&self, socket: &mio::net::TcpStream) {
+        if let Some(stats) = read(socket) {
+            self.last.set(stats);
+        }
+    }
+}
+
+#[expect(unsafe_code, reason = "no library offers TCP_INFO")]
+fn read(socket: &mio::net::TcpStream) -> Option<TransportStats> {
+    // SAFETY: the structure is plain integers, for which zero is a value.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes to `info`; an older one writes fewer and leaves the rest zero.
+    let result =
+        unsafe { libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &raw mut length) };
+    (result == 0).then(|| TransportStats {
+        bytes_sent: info.tcpi_bytes_sent,
+        bytes_received: info.tcpi_bytes_received,
+        packets_sent: info.tcpi_segs_out.into(),
+        packets_received: info.tcpi_segs_in.into(),
+        packets_lost: info.tcpi_total_retrans.into(),
+        rtt: Duration::from_micros(info.tcpi_rtt.into()),
+    })
+}

@@ -1,0 +1,127 @@
+//! The client's side: handles that share a connection, the limit of streams, the end of a connection, and its counts.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, StatusCode};
+use http_body_util::BodyExt;
+use pronghorn_engine::{Body, Config, Error, Limits, Protocol, Responder, Response};
+
+use crate::support::{Bench, PROTOCOLS, fetch, get, hello};
+
+const MULTIPLEXED: [Protocol; 2] = [Protocol::Http2, Protocol::Http3];
+
+#[test]
+fn requests_beyond_the_limit_of_streams_wait_their_turn() {
+    for protocol in MULTIPLEXED {
+        let limits = Limits::default().with_concurrent_streams(3).unwrap();
+        let most = Rc::new(Cell::new((0, 0)));
+        let seen = most.clone();
+        let handler = move |_| {
+            let seen = seen.clone();
+            move |_, responder: Responder| {
+                let (open, most) = seen.get();
+                seen.set((open + 1, most.max(open + 1)));
+                let (seen, handle) = (seen.clone(), responder.handle().clone());
+                responder.respond(async move {
+                    handle.sleep(Duration::from_millis(1)).await;
+                    let (open, most) = seen.get();
+                    seen.set((open - 1, most));
+                    Response::new(StatusCode::OK)
+                });
+            }
+        };
+        let mut bench = Bench::new(1, &Config { limits, ..Config::default() }, handler);
+        let connection = bench.connect(protocol);
+        let answered = Rc::new(Cell::new(0));
+        for _ in 0..20 {
+            let (mut connection, answered) = (connection.share().unwrap(), answered.clone());
+            bench.client.handle().spawn(async move {
+                assert!(fetch(&mut connection, get("/")).await.is_ok(), "{protocol}");
+                answered.set(answered.get() + 1);
+            });
+        }
+        bench.turn_until(|_| answered.get() == 20);
+        assert_eq!(most.get().1, 3, "{protocol}");
+    }
+}
+
+#[test]
+fn connection_stays_open_until_its_last_handle_is_dropped() {
+    for protocol in MULTIPLEXED {
+        let mut bench = Bench::new(1, &Config::default(), hello);
+        let first = bench.connect(protocol);
+        let mut second = first.share().unwrap();
+        drop(first);
+        let (answer, second) = bench.run(async move { (fetch(&mut second, get("/")).await, second) });
+        assert!(answer.is_ok(), "{protocol}: {answer:?}");
+        drop(second);
+        bench.turn_until(|bench| bench.count(|stats| stats.tcp_open.value() + stats.quic_open.value()) == 0);
+    }
+}
+
+#[test]
+fn http1_connection_is_not_shared() {
+    let mut bench = Bench::new(1, &Config::default(), hello);
+    assert!(bench.connect(Protocol::Http1).share().is_none());
+}
+
+#[test]
+fn request_after_the_end_of_its_connection_is_refused_and_not_lost() {
+    for protocol in PROTOCOLS {
+        let mut bench = Bench::new(1, &Config::default(), hello);
+        let mut connection = bench.connect(protocol);
+        let (answer, mut connection) = bench.run(async move { (fetch(&mut connection, get("/")).await, connection) });
+        assert!(answer.is_ok());
+        let now = bench.now();
+        bench.servers[0].shut_down(now, Duration::ZERO);
+        let gone = Rc::new(Cell::new(false));
+        let mark = gone.clone();
+        bench.client.handle().spawn(async move {
+            let error = loop {
+                if let Err(error) = connection.send(get("/")).await {
+                    break error;
+                }
+            };
+            assert!(matches!(error, Error::Refused(_) | Error::Closed(_)), "{protocol}: {error}");
+            // What is left of a connection says that it is of no use, and says so of the next request too.
+            let again = connection.send(get("/")).await.unwrap_err();
+            assert!(matches!(again, Error::Refused(_)), "{protocol}: {again}");
+            assert!(!connection.is_usable(), "{protocol}");
+            mark.set(true);
+        });
+        bench.turn_until(|_| gone.get());
+    }
+}
+
+#[test]
+fn counts_of_a_connection_hold_what_was_carried() {
+    const SIZE: usize = 300_000;
+    for protocol in PROTOCOLS {
+        let mut bench = Bench::new(1, &Config::default(), |_| {
+            |request: pronghorn_engine::Request, responder: Responder| {
+                responder.respond(async move {
+                    let size = request.body.collect().await.map_or(0, |body| body.to_bytes().len());
+                    Response::new(StatusCode::OK).with_body(vec![b'x'; size / 3])
+                });
+            }
+        });
+        let mut connection = bench.connect(protocol);
+        let probe = connection.stats().clone();
+        let before = bench.run(probe.read());
+        let upload = Request::post("https://localhost/").body(Body::from(Bytes::from(vec![b'x'; SIZE]))).unwrap();
+        let (answer, connection) = bench.run(async move { (fetch(&mut connection, upload).await, connection) });
+        assert_eq!(answer.unwrap().1.len(), SIZE / 3);
+        let after = bench.run(probe.read()).since(before);
+        assert!((SIZE as u64..2 * SIZE as u64).contains(&after.bytes_sent), "{protocol}: {after:?}");
+        assert!((SIZE as u64 / 3..SIZE as u64).contains(&after.bytes_received), "{protocol}: {after:?}");
+        assert!(after.packets_sent > 0 && after.packets_received > 0 && after.rtt > Duration::ZERO, "{protocol}: {after:?}");
+        // They outlive the connection.
+        drop(connection);
+        bench.turn_until(|bench| bench.count(|stats| stats.tcp_open.value() + stats.quic_open.value()) == 0);
+        let last = bench.run(probe.read());
+        assert!(last.since(before).bytes_sent >= after.bytes_sent, "{protocol}: {last:?}");
+    }
+}

@@ -1,0 +1,133 @@
+//! What one connection holds while a peer does its worst: the bounds that `Config` states.
+
+#[expect(dead_code, reason = "each test file uses a part of it")]
+mod support;
+
+use allocation_counter::measure;
+use bytes::{Bytes, BytesMut};
+use pronghorn_h3::{Config, Connection, ErrorCode, FieldLine, Role, StreamId};
+use support::{data, frame, get_with, headers, post_with, settings, varints};
+
+const KIB: u64 = 1024;
+const STREAMS: u64 = 100;
+/// The state of a connection with its streams, apart from field sections and what waits as events.
+const STATE: u64 = 64 * KIB;
+
+/// One read of the engine: what it passes in before it polls.
+const READ: usize = 64 * 1024;
+
+fn drain(connection: &mut Connection) {
+    while connection.poll_event().is_some() {}
+}
+
+/// The most that is held while the peer's bytes are taken as the engine does, those bytes themselves not counted.
+fn peak(bytes: Vec<u8>, stream: StreamId) -> u64 {
+    let bytes = Bytes::from(bytes);
+    let mut connection = Connection::new(Role::Server, Config::default());
+    let info = measure(|| {
+        let mut rest = bytes.clone();
+        while !rest.is_empty() {
+            if connection.handle_data(stream, rest.split_to(READ.min(rest.len()))).is_err() {
+                break;
+            }
+            drain(&mut connection);
+        }
+    });
+    info.bytes_max
+}
+
+#[test]
+fn unfinished_heads_hold_no_more_than_their_limit() {
+    let announced = varints(&[0x01, 64 * KIB]);
+    let piece = Bytes::from(vec![0xff; 100]);
+    let mut connection = Connection::new(Role::Server, Config::default());
+    let info = measure(|| {
+        for stream in (0..STREAMS).map(|number| StreamId(4 * number)) {
+            connection.handle_data(stream, Bytes::copy_from_slice(&announced)).expect("the frame may be that long");
+            // One byte less than was announced, in small pieces.
+            for _ in 0..655 {
+                connection.handle_data(stream, piece.clone()).expect("the frame is not complete");
+            }
+        }
+    });
+    let bound = STREAMS * 2 * 64 * KIB + STATE;
+    assert!(info.bytes_max <= bound, "{} of {bound}", info.bytes_max);
+    // Given up, they hold nothing.
+    let info = measure(|| {
+        for stream in (0..STREAMS).map(|number| StreamId(4 * number)) {
+            connection.handle_reset(stream, ErrorCode::H3_REQUEST_CANCELLED.0).expect("a hundred may be cancelled");
+            connection.finish_sending(stream);
+        }
+        drain(&mut connection);
+    });
+    assert!(info.bytes_current <= -(STREAMS.cast_signed() * 64 * 1024), "{}", info.bytes_current);
+}
+
+#[test]
+fn announced_lengths_hold_nothing() {
+    for frame_type in [0x00, 0x01, 0x21] {
+        let script = [post_with(&[]), varints(&[frame_type, (1 << 62) - 1])].concat();
+        assert!(peak(script, StreamId(0)) <= STATE);
+    }
+    assert!(peak([varints(&[0x00, 0x04, 4096])].concat(), StreamId(2)) <= STATE);
+}
+
+#[test]
+fn floods_hold_little_whatever_they_consist_of() {
+    const FLOOD: usize = 1 << 20;
+    let request = |piece: Vec<u8>| [post_with(&[]), piece.repeat(FLOOD / piece.len())].concat();
+    let control = |piece: Vec<u8>| [varints(&[0x00]), settings(&[]), piece.repeat(FLOOD / piece.len())].concat();
+    let floods = [
+        ("tiny content", request(data(b"a")), StreamId(0)),
+        ("empty content", request(data(b"")), StreamId(0)),
+        ("small content", request(data(&[0; 1000])), StreamId(0)),
+        ("just too large to be joined", request([data(&[0; 1024]), data(b"a")].concat()), StreamId(0)),
+        ("unknown frames", request(frame(0x21, b"")), StreamId(0)),
+        ("unknown and useful frames", request([frame(0x21, b""), data(b"a")].concat()), StreamId(0)),
+        ("requests on one stream", request(get_with(&[])), StreamId(0)),
+        ("trailers", request(headers(&[("a", "b")])), StreamId(0)),
+        ("GOAWAY", control(frame(0x07, &[0])), StreamId(2)),
+        ("MAX_PUSH_ID", control(frame(0x0d, &[0])), StreamId(2)),
+        ("PRIORITY_UPDATE", control(frame(0xf0700, b"\x00u=1")), StreamId(2)),
+        ("unknown control frames", control(frame(0x21, b"")), StreamId(2)),
+        ("settings", [varints(&[0x00, 0x04, 4096]), vec![0x21; 4096]].concat(), StreamId(2)),
+        ("an unknown stream", vec![0x21; FLOOD], StreamId(2)),
+        ("an encoder stream", [vec![0x02], vec![0x20; FLOOD]].concat(), StreamId(2)),
+        ("noise", (0..FLOOD).map(|place| (place * 7 % 251) as u8).collect(), StreamId(0)),
+    ];
+    for (name, flood, stream) in floods {
+        // Joined content of one read, what grew while it was joined, and the events.
+        let bound = STATE + 3 * READ as u64;
+        let held = peak(flood, stream);
+        assert!(held <= bound, "{name}: {held} of {bound}");
+    }
+}
+
+#[test]
+fn connection_that_lasts_holds_no_more_than_at_first() {
+    let mut connection = Connection::new(Role::Server, Config::default());
+    let mut exchange = |number: u64| {
+        let stream = StreamId(4 * number);
+        let cancelled = StreamId(4 * number + 4);
+        connection.handle_data(stream, Bytes::from(get_with(&[]))).expect("valid");
+        connection.handle_fin(stream).expect("whole");
+        connection.handle_data(cancelled, Bytes::from([post_with(&[]), data(b"a"), frame(0x21, b"b")].concat())).expect("valid");
+        connection.handle_reset(cancelled, ErrorCode::H3_REQUEST_CANCELLED.0).expect("each second one");
+        connection.handle_data(StreamId(2 + 4 * number), Bytes::from(varints(&[0x21]))).expect("ignored");
+        connection.handle_fin(StreamId(2 + 4 * number)).expect("ignored");
+        drain(&mut connection);
+        let mut out = BytesMut::new();
+        connection.encode_headers(stream, [FieldLine::new(b":status", b"204")], &mut out).expect("open");
+        connection.finish_sending(stream);
+        connection.finish_sending(cancelled);
+    };
+    for number in 0..100 {
+        exchange(2 * number);
+    }
+    let info = measure(|| {
+        for number in 100..10_000 {
+            exchange(2 * number);
+        }
+    });
+    assert!(info.bytes_current.abs() <= 4096, "{}", info.bytes_current);
+}

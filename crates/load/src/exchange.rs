@@ -1,0 +1,149 @@
+//! One stream's requests, one after the other.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+use std::time::Instant;
+
+use http::{Request, StatusCode};
+use http_body_util::BodyExt;
+use pronghorn_engine::{Body, Error};
+
+use crate::generator::Generator;
+use crate::lane::{Hold, Lane};
+use crate::plan::ConnectionUse;
+use crate::schedule::{Next, Ticket};
+use crate::tally::Outcome;
+use crate::watch::{Cut, Seat};
+use crate::{Upload, upload};
+
+/// How often a request that no server has taken is sent again.
+const RESENDS: u32 = 3;
+
+/// A place for one request at a time.
+pub(crate) struct Slot {
+    generator: Rc<Generator>,
+    lane: Rc<Lane>,
+    seat: Rc<Seat>,
+    /// What the pace has given it to send.
+    ticket: Cell<Option<Ticket>>,
+    is_idle: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Slot {
+    pub(crate) fn new(generator: Rc<Generator>, lane: Rc<Lane>, seat: Rc<Seat>) -> Rc<Self> {
+        Rc::new(Self { generator, lane, seat, ticket: Cell::default(), is_idle: Cell::default(), waker: RefCell::default() })
+    }
+
+    /// Sends requests until there are no more.
+    pub(crate) async fn run(self: Rc<Self>) {
+        let mut hold = None;
+        while let Some((ticket, held_up)) = self.next().await {
+            let generator = &self.generator;
+            let now = generator.clock();
+            generator.tally.borrow_mut().on_begun(&ticket, now, generator.plan().rate.is_some(), held_up);
+            let done = self.seat.guard(now + generator.plan().timeout, self.exchange(&ticket, &mut hold)).await;
+            let cut = done.is_err();
+            let outcome = match done {
+                Ok(Ok((status, head))) => Outcome::Answered { status, head },
+                Ok(Err(error)) => Outcome::Failed(error),
+                Err(Cut::TimedOut) => Outcome::TimedOut,
+                Err(Cut::Interrupted) => Outcome::GivenUp,
+            };
+            generator.tally.borrow_mut().on_ended(&ticket, generator.clock(), &outcome);
+            if generator.plan().connection_use == ConnectionUse::OneRequest {
+                self.lane.close().await;
+                hold = None;
+            } else if cut {
+                // What came of the abandoned exchange would be in the way of the next over HTTP/1.1.
+                hold = hold.filter(|hold: &Hold| hold.connection.share().is_some());
+            }
+        }
+        drop(hold);
+        self.generator.on_slot_ended();
+    }
+
+    /// The next request to send, and whether it waited for this slot to become free; `None` after the last.
+    async fn next(self: &Rc<Self>) -> Option<(Ticket, bool)> {
+        std::future::poll_fn(|cx| {
+            if let Some(ticket) = self.ticket.take() {
+                return Poll::Ready(Some((ticket, false)));
+            }
+            match self.generator.take() {
+                Next::Now(ticket) => return Poll::Ready(Some((ticket, true))),
+                Next::Over => return Poll::Ready(None),
+                Next::At(_) => {}
+            }
+            *self.waker.borrow_mut() = Some(cx.waker().clone());
+            if !self.is_idle.replace(true) {
+                self.generator.on_idle(self.clone());
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Gives an idle slot something to do, or lets it see that there is nothing any more.
+    pub(crate) fn wake(&self, ticket: Option<Ticket>) {
+        self.is_idle.set(false);
+        self.ticket.set(ticket);
+        let waker = self.waker.borrow_mut().take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Sends one request and reads the whole response. Returns its status and when its head came.
+    async fn exchange(&self, ticket: &Ticket, hold: &mut Option<Hold>) -> Result<(StatusCode, Instant), Error> {
+        let generator = &self.generator;
+        let mut resent = 0;
+        // The number of the last connection that turned out to be of no use.
+        let mut seen = 0;
+        let response = loop {
+            if let Some(useless) = hold.take_if(|hold| !hold.connection.is_usable()) {
+                seen = useless.number;
+            }
+            let Hold { connection, number } = match hold {
+                Some(hold) => hold,
+                None => hold.insert(self.lane.take(seen).await?),
+            };
+            match connection.send(self.request(ticket)).await {
+                Ok(response) => break response,
+                Err(Error::Refused(_)) if resent < RESENDS => {
+                    resent += 1;
+                    generator.tally.borrow_mut().resent += 1;
+                    seen = *number;
+                    *hold = None;
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        let head = generator.clock();
+        let status = response.status();
+        let mut body = response.into_body();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| Error::from(&error))?;
+            if let Some(data) = frame.data_ref() {
+                generator.tally.borrow_mut().on_data(ticket, generator.clock(), data.len() as u64);
+            }
+        }
+        self.lane.on_response();
+        Ok((status, head))
+    }
+
+    fn request(&self, ticket: &Ticket) -> Request<Body> {
+        let generator = &self.generator;
+        let plan = generator.plan();
+        let mut body = upload::body(&plan.upload);
+        if ticket.measured && !matches!(plan.upload, Upload::None) {
+            let generator = generator.clone();
+            body = body.on_end(move |end| generator.on_body_sent(end.bytes));
+        }
+        let mut request = Request::new(body);
+        request.method_mut().clone_from(&plan.method);
+        *request.uri_mut() = generator.next_url();
+        request.headers_mut().clone_from(&generator.fields);
+        request
+    }
+}

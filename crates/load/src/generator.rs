@@ -1,0 +1,404 @@
+//! The generator of one thread: its connections, its streams, and what gives them requests.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use http::{HeaderMap, Uri};
+use pronghorn_engine::{Connector, Error, Handle, Protocol, TransportStats};
+
+use crate::cpu::{Account, Usage};
+use crate::exchange::Slot;
+use crate::lane::Lane;
+use crate::plan::{ConnectionUse, Plan};
+use crate::schedule::{Allowance, Next, Pace, Phases, Schedule};
+use crate::signal::Signal;
+use crate::tally::Tally;
+use crate::watch::{Cut, Watch};
+
+/// What the threads of a run share.
+pub(crate) struct Shared {
+    pub(crate) plan: Plan,
+    allowance: Arc<Allowance>,
+    /// Threads whose connections are not yet open.
+    opening: AtomicUsize,
+    opened: AtomicUsize,
+    pub(crate) failure: Mutex<Option<Error>>,
+    /// When the first request is due; `None` when no connection could be opened.
+    start: Signal<Option<Instant>>,
+    pub(crate) interrupt: Arc<Signal<Instant>>,
+}
+
+impl Shared {
+    pub(crate) fn new(plan: Plan, interrupt: Arc<Signal<Instant>>) -> Arc<Self> {
+        let allowance = Arc::new(Allowance::new(plan.requests));
+        let opening = AtomicUsize::new(plan.threads);
+        Arc::new(Self {
+            plan,
+            allowance,
+            opening,
+            opened: AtomicUsize::new(0),
+            failure: Mutex::default(),
+            start: Signal::default(),
+            interrupt,
+        })
+    }
+
+    /// No start: a thread is missing.
+    pub(crate) fn give_up(&self) {
+        self.start.set(None);
+    }
+
+    /// Whether it ended before its start.
+    pub(crate) fn is_unreachable(&self) -> bool {
+        self.start.value().flatten().is_none()
+    }
+
+    /// The connections of one thread are there, or have failed. The last one gives the start.
+    pub(crate) fn on_opened(&self, opened: usize, now: Instant) {
+        self.opened.fetch_add(opened, Ordering::AcqRel);
+        if self.opening.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.start.set((self.opened.load(Ordering::Acquire) > 0).then_some(now));
+        }
+    }
+}
+
+/// The part of a run that one thread does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Share {
+    pub(crate) connections: usize,
+    pub(crate) pace: Option<Pace>,
+}
+
+impl Share {
+    /// What thread `number` of the plan's does.
+    pub(crate) fn of(plan: &Plan, number: usize) -> Self {
+        let connections = plan.connections / plan.threads + usize::from(number < plan.connections % plan.threads);
+        let pace = plan
+            .rate
+            .map(|rate| Pace { rate: rate * connections as f64 / plan.connections as f64, phase: number as f64 / plan.threads as f64 });
+        Self { connections, pace }
+    }
+}
+
+/// Where the time comes from: the system's clock, or that of a test.
+pub(crate) type Clock = Rc<dyn Fn() -> Instant>;
+
+pub(crate) struct Generator {
+    shared: Arc<Shared>,
+    share: Share,
+    handle: Handle,
+    clock: Clock,
+    pub(crate) fields: HeaderMap,
+    /// Which address was connected to last.
+    pub(crate) address: Cell<usize>,
+    pub(crate) tally: RefCell<Tally>,
+    schedule: RefCell<Option<Schedule>>,
+    phases: Cell<Option<Phases>>,
+    idle: RefCell<VecDeque<Rc<Slot>>>,
+    pace_waker: RefCell<Option<Waker>>,
+    watch: Watch,
+    lanes: RefCell<Vec<Rc<Lane>>>,
+    /// Slots that have not ended.
+    live: Cell<usize>,
+    last_ended: RefCell<Option<Waker>>,
+    url: Cell<usize>,
+    body_sent: Cell<u64>,
+    began: Cell<Option<Account>>,
+    usage: Cell<Option<Usage>>,
+    is_done: Cell<bool>,
+}
+
+/// What came of it.
+pub(crate) struct Outcome {
+    pub(crate) tally: Tally,
+    pub(crate) usage: Usage,
+    pub(crate) body_sent: u64,
+}
+
+impl Generator {
+    pub(crate) fn new(shared: Arc<Shared>, share: Share, handle: Handle, clock: Clock) -> Rc<Self> {
+        let fields = shared.plan.fields();
+        Rc::new(Self {
+            shared,
+            share,
+            handle,
+            clock,
+            fields,
+            address: Cell::new(0),
+            tally: RefCell::new(Tally::new()),
+            schedule: RefCell::default(),
+            phases: Cell::default(),
+            idle: RefCell::default(),
+            pace_waker: RefCell::default(),
+            watch: Watch::default(),
+            lanes: RefCell::default(),
+            live: Cell::new(0),
+            last_ended: RefCell::default(),
+            url: Cell::new(0),
+            body_sent: Cell::new(0),
+            began: Cell::default(),
+            usage: Cell::default(),
+            is_done: Cell::new(false),
+        })
+    }
+
+    /// Does the thread's share and returns what came of it.
+    pub(crate) async fn run(self: Rc<Self>, connectors: Vec<Connector>) -> Outcome {
+        let lanes = connectors.into_iter().cycle().take(self.share.connections);
+        *self.lanes.borrow_mut() = lanes.map(|connector| Lane::new(self.clone(), connector)).collect();
+        let generator = self.clone();
+        self.handle.spawn(async move {
+            let at = generator.shared.interrupt.wait().await;
+            generator.stop(at);
+            generator.watch.interrupt();
+        });
+        let generator = self.clone();
+        self.handle.spawn(async move {
+            while !generator.is_done.get() {
+                generator.handle.sleep(Watch::step(generator.plan().timeout)).await;
+                generator.watch.look(generator.clock());
+            }
+        });
+        if self.plan().connection_use == ConnectionUse::Kept {
+            self.clone().open_lanes().await;
+        } else {
+            self.shared.on_opened(self.share.connections, self.clock());
+        }
+        let start = self.shared.start.wait().await;
+        // An interruption before that found nothing to end.
+        if let Some(begins) = start.filter(|_| self.shared.interrupt.value().is_none()) {
+            self.clone().load(begins).await;
+        }
+        self.is_done.set(true);
+        let lanes = std::mem::take(&mut *self.lanes.borrow_mut());
+        for lane in lanes {
+            lane.close().await;
+        }
+        Outcome { tally: self.tally.replace(Tally::new()), usage: self.usage.take().unwrap_or_default(), body_sent: self.body_sent.get() }
+    }
+
+    async fn open_lanes(self: Rc<Self>) {
+        let left = Rc::new(Cell::new(self.share.connections));
+        let done = Rc::<Signal<()>>::default();
+        let opened = Rc::new(Cell::new(0));
+        let lanes = self.lanes.borrow().clone();
+        for lane in lanes {
+            let (generator, left, done, opened, seat) = (self.clone(), left.clone(), done.clone(), opened.clone(), self.watch.seat());
+            self.handle.spawn(async move {
+                let deadline = generator.clock() + generator.plan().timeout;
+                match seat.guard(deadline, lane.open()).await {
+                    Ok(Ok(())) => opened.set(opened.get() + 1),
+                    Ok(Err(error)) => generator.keep_failure(error),
+                    Err(Cut::TimedOut | Cut::Interrupted) => {
+                        let remote = generator.plan().remotes[generator.address.get()];
+                        generator.keep_failure(Error::Handshake { remote, reason: "no connection in time".to_owned() });
+                    }
+                }
+                left.set(left.get() - 1);
+                if left.get() == 0 {
+                    done.set(());
+                }
+            });
+        }
+        done.wait().await;
+        self.shared.on_opened(opened.get(), self.clock());
+    }
+
+    fn keep_failure(&self, error: Error) {
+        self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+    }
+
+    async fn load(self: Rc<Self>, begins: Instant) {
+        let plan = self.plan();
+        let measured_from = begins + plan.warm_up;
+        let ends = plan.duration.map(|duration| measured_from + duration);
+        let phases = Phases { begins, measured_from, ends, grace: plan.timeout };
+        self.phases.set(Some(phases));
+        self.tally.borrow_mut().begin(phases);
+        *self.schedule.borrow_mut() = Some(Schedule::new(phases, self.share.pace, self.shared.allowance.clone()));
+        let generator = self.clone();
+        if plan.warm_up.is_zero() {
+            generator.begin_measuring().await;
+        } else {
+            self.handle.spawn(async move {
+                let wait = measured_from.saturating_duration_since(generator.handle.now());
+                generator.handle.sleep(wait).await;
+                generator.begin_measuring().await;
+            });
+        }
+        let lanes = self.lanes.borrow().clone();
+        self.live.set(lanes.len() * self.plan().streams);
+        // Slot by slot over all lanes, so that requests spread over the connections from the first on.
+        for _ in 0..self.plan().streams {
+            for lane in &lanes {
+                let slot = Slot::new(self.clone(), lane.clone(), self.watch.seat());
+                self.handle.spawn(slot.run());
+            }
+        }
+        if self.share.pace.is_some() {
+            self.handle.spawn(self.clone().keep_pace());
+        }
+        poll_fn(|cx| {
+            if self.live.get() == 0 {
+                return Poll::Ready(());
+            }
+            *self.last_ended.borrow_mut() = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+        self.stop(self.clock());
+    }
+
+    async fn begin_measuring(self: Rc<Self>) {
+        self.began.set(Some(Account::now()));
+        let lanes = self.lanes.borrow().clone();
+        for lane in lanes {
+            lane.begin_measuring().await;
+        }
+    }
+
+    /// Gives requests that are due to idle slots.
+    async fn keep_pace(self: Rc<Self>) {
+        let mut sleep = pin!(None);
+        poll_fn(|cx| {
+            loop {
+                self.hand_out();
+                let Some(next) = self.peek() else { return Poll::Ready(()) };
+                *self.pace_waker.borrow_mut() = Some(cx.waker().clone());
+                let at = match next {
+                    Next::Over => return Poll::Ready(()),
+                    // All slots are at work: the next to become idle wakes this.
+                    _ if self.idle.borrow().is_empty() => return Poll::Pending,
+                    Next::At(at) => at,
+                    Next::Now(_) => continue,
+                };
+                let wait = at.saturating_duration_since(self.handle.now());
+                sleep.set(Some(self.handle.sleep(wait)));
+                let sleeping = sleep.as_mut().as_pin_mut().expect("invariant: it was set just now");
+                std::task::ready!(sleeping.poll(cx));
+            }
+        })
+        .await;
+        self.wake_idle();
+    }
+
+    fn hand_out(&self) {
+        loop {
+            let Some(slot) = self.idle.borrow_mut().pop_front() else { return };
+            match self.schedule_take() {
+                Next::Now(ticket) => slot.wake(Some(ticket)),
+                Next::At(_) => return self.idle.borrow_mut().push_front(slot),
+                Next::Over => {
+                    slot.wake(None);
+                    return self.stop(self.clock());
+                }
+            }
+        }
+    }
+
+    fn peek(&self) -> Option<Next> {
+        let now = self.clock();
+        self.schedule.borrow().as_ref().map(|schedule| schedule.peek(now))
+    }
+
+    fn schedule_take(&self) -> Next {
+        let now = self.clock();
+        self.schedule.borrow_mut().as_mut().map_or(Next::Over, |schedule| schedule.take(now))
+    }
+
+    /// What a slot that has just become free is to do.
+    pub(crate) fn take(&self) -> Next {
+        let next = self.schedule_take();
+        if next == Next::Over {
+            self.stop(self.clock());
+        }
+        next
+    }
+
+    pub(crate) fn on_idle(&self, slot: Rc<Slot>) {
+        let mut idle = self.idle.borrow_mut();
+        idle.push_back(slot);
+        if idle.len() == 1 {
+            drop(idle);
+            let waker = self.pace_waker.borrow_mut().take();
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+    }
+
+    fn wake_idle(&self) {
+        let idle = std::mem::take(&mut *self.idle.borrow_mut());
+        for slot in idle {
+            slot.wake(None);
+        }
+    }
+
+    /// No request begins from here on.
+    fn stop(&self, at: Instant) {
+        let Some(schedule) = self.schedule.borrow_mut().take() else { return };
+        self.tally.borrow_mut().not_started = schedule.backlog(at);
+        self.usage.set(self.began.get().map(|began| Account::now().since(began)));
+        self.wake_idle();
+    }
+
+    pub(crate) fn on_slot_ended(&self) {
+        self.live.set(self.live.get() - 1);
+        if self.live.get() == 0
+            && let Some(waker) = self.last_ended.borrow_mut().take()
+        {
+            waker.wake();
+        }
+    }
+
+    fn is_measuring(&self) -> bool {
+        self.phases.get().is_some_and(|phases| self.clock() >= phases.measured_from)
+    }
+
+    pub(crate) fn on_connected(&self, protocol: Protocol, took: Duration) {
+        if self.plan().connection_use == ConnectionUse::Kept || self.is_measuring() {
+            self.tally.borrow_mut().on_connected(protocol, took);
+        }
+    }
+
+    pub(crate) fn on_connect_failed(&self) {
+        self.tally.borrow_mut().connections_failed += 1;
+    }
+
+    pub(crate) fn on_transport(&self, stats: TransportStats) {
+        if self.is_measuring() {
+            self.tally.borrow_mut().transport += stats;
+        }
+    }
+
+    pub(crate) fn on_body_sent(&self, bytes: u64) {
+        self.body_sent.set(self.body_sent.get() + bytes);
+    }
+
+    pub(crate) fn next_url(&self) -> Uri {
+        let urls = &self.plan().urls;
+        let index = self.url.get();
+        self.url.set((index + 1) % urls.len());
+        urls[index].clone()
+    }
+
+    pub(crate) fn plan(&self) -> &Plan {
+        &self.shared.plan
+    }
+
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    pub(crate) fn clock(&self) -> Instant {
+        (self.clock)()
+    }
+}

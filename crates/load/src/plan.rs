@@ -1,0 +1,276 @@
+//! What to do.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, USER_AGENT};
+use http::uri::Scheme;
+use http::{HeaderMap, HeaderValue, Method, Uri};
+use pronghorn_engine::Protocol;
+
+/// The most connections of a run: each needs a descriptor over TCP, and some 100 KiB.
+pub const MAX_CONNECTIONS: usize = 100_000;
+/// The most requests that a run has open at once, over all connections. Some 2 KiB each.
+pub const MAX_STREAMS: usize = 1_000_000;
+
+/// What to do. [`Plan::new`] gives one connection, one request at a time, for ten seconds.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What to ask for, in turn. All of one scheme, host and port.
+    pub urls: Vec<Uri>,
+    /// Addresses of the host. The first that can be connected to is used.
+    pub remotes: Vec<SocketAddr>,
+    /// What to speak; `None` is HTTP/2 or HTTP/1.1, as the server prefers.
+    pub protocol: Option<Protocol>,
+    /// Whom to trust.
+    pub tls: rustls::ClientConfig,
+    /// The method.
+    pub method: Method,
+    /// Field lines of each request. `user-agent` and, with content, `content-length` are added where they are missing.
+    pub headers: HeaderMap,
+    /// Content of each request.
+    pub upload: Upload,
+    /// Connections open at once, shared out to the threads.
+    pub connections: usize,
+    /// Requests open at once on each connection.
+    pub streams: usize,
+    /// What becomes of a connection after a request.
+    pub connection_use: ConnectionUse,
+    /// Requests a second, whatever the server does; `None` is as many as it answers.
+    pub rate: Option<f64>,
+    /// How many requests to measure; `None` is as many as fit into the duration.
+    pub requests: Option<u64>,
+    /// How long to measure; `None` is until all requests are done.
+    pub duration: Option<Duration>,
+    /// How long to run before measuring.
+    pub warm_up: Duration,
+    /// Threads, each with its own sockets.
+    pub threads: usize,
+    /// The most that a request may take, opening a connection for it included. Noticed within a twentieth of it.
+    pub timeout: Duration,
+}
+
+/// Content of each request.
+#[derive(Clone, Debug, Default)]
+pub enum Upload {
+    /// None.
+    #[default]
+    None,
+    /// These bytes.
+    Bytes(Bytes),
+    /// So many bytes, made as the connection takes them.
+    Size(u64),
+}
+
+/// What becomes of a connection after a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ConnectionUse {
+    /// It carries the next. All are opened before the load begins.
+    #[default]
+    Kept,
+    /// It is closed: each request opens its own, and its latency holds that too.
+    OneRequest,
+}
+
+/// Why a plan cannot be carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// A URL has no host, or a scheme that is not http or https.
+    #[error("{0} is not a URL to load")]
+    Url(String),
+    /// No URL at all.
+    #[error("there is no URL")]
+    NoUrl,
+    /// Two URLs with different hosts, ports or schemes.
+    #[error("{0} and {1} are of different origins")]
+    Origins(String, String),
+    /// No address of the host.
+    #[error("there is no address to connect to")]
+    NoAddress,
+    /// Nothing ends the run.
+    #[error("neither a number of requests nor a duration is given")]
+    Endless,
+    /// A number that has to be larger, or is too large.
+    #[error("{what} must be between {least} and {most}")]
+    Range {
+        /// Which.
+        what: &'static str,
+        /// The least that is valid.
+        least: u64,
+        /// The most that is valid.
+        most: u64,
+    },
+    /// Several requests at once on a connection that carries one.
+    #[error("{0} carries one request at a time on a connection")]
+    Streams(&'static str),
+    /// HTTP/3 for an http URL.
+    #[error("HTTP/3 needs an https URL")]
+    ClearHttp3,
+}
+
+/// Highest rate, requests a second.
+const MAX_RATE: u64 = 100_000_000;
+
+impl Plan {
+    /// One connection, one request at a time, for ten seconds.
+    pub fn new(urls: Vec<Uri>, remotes: Vec<SocketAddr>, tls: rustls::ClientConfig) -> Self {
+        Self {
+            urls,
+            remotes,
+            protocol: None,
+            tls,
+            method: Method::GET,
+            headers: HeaderMap::new(),
+            upload: Upload::None,
+            connections: 1,
+            streams: 1,
+            connection_use: ConnectionUse::Kept,
+            rate: None,
+            requests: None,
+            duration: Some(Duration::from_secs(10)),
+            warm_up: Duration::ZERO,
+            threads: 1,
+            timeout: Duration::from_secs(30),
+        }
+    }
+
+    /// Whether it can be carried out.
+    ///
+    /// # Errors
+    ///
+    /// The first reason why not.
+    pub fn check(&self) -> Result<(), PlanError> {
+        let first = self.urls.first().ok_or(PlanError::NoUrl)?;
+        for url in &self.urls {
+            if url.authority().is_none() || !matches!(url.scheme(), Some(scheme) if *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS) {
+                return Err(PlanError::Url(url.to_string()));
+            }
+            if origin(url) != origin(first) {
+                return Err(PlanError::Origins(first.to_string(), url.to_string()));
+            }
+        }
+        if self.remotes.is_empty() {
+            return Err(PlanError::NoAddress);
+        }
+        if self.protocol == Some(Protocol::Http3) && !self.secure() {
+            return Err(PlanError::ClearHttp3);
+        }
+        if self.requests.is_none() && self.duration.is_none() {
+            return Err(PlanError::Endless);
+        }
+        range("the number of connections", self.connections as u64, 1, MAX_CONNECTIONS as u64)?;
+        range("the number of streams of all connections", self.slots() as u64, 1, MAX_STREAMS as u64)?;
+        range("the number of threads", self.threads as u64, 1, 256.min(self.connections as u64))?;
+        range("the number of requests", self.requests.unwrap_or(1), 1, u64::MAX)?;
+        // Rounded up, so that a rate below one is one of many valid ones and zero is not.
+        range("the rate", self.rate.map_or(1, |rate| if rate > 0.0 { rate.ceil() as u64 } else { 0 }), 1, MAX_RATE)?;
+        let milliseconds = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        range("the timeout in milliseconds", milliseconds(self.timeout), 1, 86_400_000)?;
+        range("the duration in milliseconds", self.duration.map_or(1, milliseconds), 1, 31_536_000_000)?;
+        range("the warm-up in milliseconds", milliseconds(self.warm_up), 0, 31_536_000_000)?;
+        match (self.streams, self.connection_use, self.protocol) {
+            (1, _, _) => Ok(()),
+            (_, ConnectionUse::OneRequest, _) => Err(PlanError::Streams("a connection for each request")),
+            (_, _, Some(Protocol::Http1)) => Err(PlanError::Streams("HTTP/1.1")),
+            (_, _, None) if !self.secure() => Err(PlanError::Streams("HTTP/1.1")),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn secure(&self) -> bool {
+        self.urls.first().is_some_and(|url| url.scheme() == Some(&Scheme::HTTPS))
+    }
+
+    pub(crate) fn server_name(&self) -> &str {
+        let host = self.urls.first().and_then(Uri::host).unwrap_or_default();
+        host.trim_start_matches('[').trim_end_matches(']')
+    }
+
+    /// Requests open at once.
+    pub(crate) fn slots(&self) -> usize {
+        self.connections.saturating_mul(self.streams)
+    }
+
+    /// The field lines of each request, complete.
+    pub(crate) fn fields(&self) -> HeaderMap {
+        let mut headers = self.headers.clone();
+        headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(concat!("pronghorn-load/", env!("CARGO_PKG_VERSION"))));
+        if let Some(size) = self.upload.size() {
+            headers.entry(CONTENT_LENGTH).or_insert(size.into());
+        }
+        headers
+    }
+}
+
+impl Upload {
+    /// Its bytes, if there is any content.
+    pub(crate) fn size(&self) -> Option<u64> {
+        match self {
+            Self::None => None,
+            Self::Bytes(bytes) => Some(bytes.len() as u64),
+            Self::Size(size) => Some(*size),
+        }
+    }
+}
+
+fn origin(url: &Uri) -> (Option<&str>, Option<String>, Option<u16>) {
+    let default = if url.scheme() == Some(&Scheme::HTTPS) { 443 } else { 80 };
+    (url.scheme_str(), url.host().map(str::to_ascii_lowercase), url.port_u16().or(Some(default)))
+}
+
+fn range(what: &'static str, value: u64, least: u64, most: u64) -> Result<(), PlanError> {
+    if (least..=most).contains(&value) { Ok(()) } else { Err(PlanError::Range { what, least, most }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(crate) fn plan(urls: &[&str]) -> Plan {
+        let tls = rustls::ClientConfig::builder_with_provider(pronghorn_engine::provider())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(rustls::RootCertStore::empty())
+            .with_no_client_auth();
+        let urls = urls.iter().map(|url| url.parse().unwrap()).collect();
+        Plan::new(urls, vec![([127, 0, 0, 1], 443).into()], tls)
+    }
+
+    #[test]
+    fn urls_of_one_origin_are_taken() {
+        assert_eq!(plan(&["https://A.test/x", "https://a.test:443/y?z"]).check(), Ok(()));
+        assert!(matches!(plan(&["https://a.test/", "https://b.test/"]).check(), Err(PlanError::Origins(..))));
+        assert!(matches!(plan(&["https://a.test/", "http://a.test/"]).check(), Err(PlanError::Origins(..))));
+        assert!(matches!(plan(&["ftp://a.test/"]).check(), Err(PlanError::Url(_))));
+        assert!(matches!(plan(&["/path"]).check(), Err(PlanError::Url(_))));
+        assert_eq!(plan(&[]).check(), Err(PlanError::NoUrl));
+    }
+
+    #[test]
+    fn plan_that_cannot_be_carried_out_is_refused() {
+        let wrong = |change: &dyn Fn(&mut Plan)| {
+            let mut plan = plan(&["https://a.test/"]);
+            change(&mut plan);
+            plan.check().unwrap_err()
+        };
+        assert_eq!(wrong(&|plan| plan.duration = None), PlanError::Endless);
+        assert!(matches!(wrong(&|plan| plan.connections = 0), PlanError::Range { .. }));
+        assert!(matches!(wrong(&|plan| plan.threads = 2), PlanError::Range { .. }));
+        assert!(matches!(wrong(&|plan| plan.rate = Some(0.0)), PlanError::Range { .. }));
+        assert!(matches!(wrong(&|plan| plan.rate = Some(f64::NAN)), PlanError::Range { .. }));
+        assert!(matches!(wrong(&|plan| plan.requests = Some(0)), PlanError::Range { .. }));
+        assert!(matches!(wrong(&|plan| plan.timeout = Duration::ZERO), PlanError::Range { .. }));
+        assert_eq!(wrong(&|plan| (plan.streams, plan.protocol) = (2, Some(Protocol::Http1))), PlanError::Streams("HTTP/1.1"));
+        assert_eq!(wrong(&|plan| plan.remotes.clear()), PlanError::NoAddress);
+        let several = wrong(&|plan| (plan.streams, plan.connection_use) = (2, ConnectionUse::OneRequest));
+        assert!(matches!(several, PlanError::Streams(_)));
+    }
+
+    #[test]
+    fn clear_text_urls_have_no_http3() {
+        let mut plan = plan(&["http://a.test/"]);
+        plan.protocol = Some(Protocol::Http3);
+        assert_eq!(plan.check(), Err(PlanError::ClearHttp3));
+    }
+}

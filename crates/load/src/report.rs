@@ -1,0 +1,415 @@
+//! What was measured, as data and as the JSON that `docs/load.md` describes.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use crate::cpu::Usage;
+use crate::generator::Outcome;
+use crate::plan::{ConnectionUse, Plan};
+use crate::tally::{Failures, Kind, LATE, Tally};
+
+/// Names the layout of the JSON. A change that breaks readers gets a new number.
+pub const SCHEMA: &str = "pronghorn-load-report/1";
+
+/// A thread that is busier than this may be what is measured, in place of the server.
+const BUSY_SHARE: f64 = 0.9;
+/// A thread that waits longer than this for a processor delays requests and responses.
+const STARVED_SHARE: f64 = 0.1;
+
+/// The whole report.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// The version of the generator.
+    pub version: &'static str,
+    /// What was asked for.
+    pub plan: PlanReport,
+    /// It was ended early.
+    pub interrupted: bool,
+    /// The time that was measured: from the end of the warm-up to the planned end, or to that of the last request.
+    pub measured_seconds: f64,
+    /// Requests and how they ended.
+    pub requests: Requests,
+    /// Content, without fields and framing.
+    pub body: Body,
+    /// Percentiles of the measured requests that were answered, and of connections.
+    pub latency_us: Latencies,
+    /// Connections.
+    pub connections: Connections,
+    /// What the transports counted from the end of the warm-up on.
+    pub transport: Transport,
+    /// The generator's threads, from the end of the warm-up to the last request that was begun.
+    pub threads: Vec<Thread>,
+    /// What should be known beside the numbers.
+    pub warnings: Vec<Warning>,
+}
+
+/// What was asked for.
+#[derive(Clone, Debug, Serialize)]
+pub struct PlanReport {
+    /// In the order in which they were asked for.
+    pub urls: Vec<String>,
+    /// The method.
+    pub method: String,
+    /// `HTTP/1.1`, `HTTP/2`, `HTTP/3`, or `null`: as the server prefers.
+    pub protocol: Option<String>,
+    /// Connections open at once.
+    pub connections: usize,
+    /// Requests open at once on each.
+    pub streams: usize,
+    /// `kept`, or `one_request`.
+    pub connection_use: &'static str,
+    /// Requests a second; `null` is as many as the server answers.
+    pub rate_per_second: Option<f64>,
+    /// Requests to measure; `null` is as many as fit.
+    pub requests: Option<u64>,
+    /// Time to measure; `null` is until all requests are done.
+    pub duration_seconds: Option<f64>,
+    /// Time before that.
+    pub warm_up_seconds: f64,
+    /// The most that a request may take.
+    pub timeout_seconds: f64,
+    /// Content of each request.
+    pub body_bytes: u64,
+}
+
+/// Requests and how they ended. `begun` is the sum of the classes of `status`, of `errors` and of `given_up`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Requests {
+    /// Measured requests that were begun.
+    pub begun: u64,
+    /// Requests of the warm-up, which are in no other number but the rates.
+    pub warm_up: u64,
+    /// Whole responses by the class of their status.
+    pub status: StatusClasses,
+    /// Requests without a whole response.
+    pub errors: Errors,
+    /// Under way when the run was interrupted.
+    pub given_up: u64,
+    /// Due at the fixed rate, and not sent by the end.
+    pub not_started: u64,
+    /// Sent again on another connection, because the server had not taken them.
+    pub resent: u64,
+    /// Begun over a millisecond late because no stream was free.
+    pub held_up: u64,
+    /// Responses that ended within the measured time, whenever they began.
+    pub completed_in_time: u64,
+    /// The same by the measured time.
+    pub per_second: f64,
+}
+
+/// Whole responses by the class of their status.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct StatusClasses {
+    /// 101 and others that end an exchange.
+    #[serde(rename = "1xx")]
+    pub informational: u64,
+    /// Successes.
+    #[serde(rename = "2xx")]
+    pub successful: u64,
+    /// Redirects, which are not followed.
+    #[serde(rename = "3xx")]
+    pub redirection: u64,
+    /// Errors of the client.
+    #[serde(rename = "4xx")]
+    pub client_error: u64,
+    /// Errors of the server.
+    #[serde(rename = "5xx")]
+    pub server_error: u64,
+}
+
+/// Requests without a whole response.
+#[derive(Clone, Debug, Serialize)]
+pub struct Errors {
+    /// The sum of the following.
+    pub total: u64,
+    /// No TCP connection.
+    pub connect: u64,
+    /// No TLS or QUIC handshake, or not the protocol asked for.
+    pub handshake: u64,
+    /// Not taken by the server, again and again.
+    pub refused: u64,
+    /// Given up by the server, which left the connection open.
+    pub reset: u64,
+    /// The connection ended first.
+    pub closed: u64,
+    /// No whole response in time.
+    pub timed_out: u64,
+    /// A response that broke the rules of the protocol.
+    pub protocol: u64,
+    /// The first message of each kind that occurred.
+    pub first: BTreeMap<&'static str, String>,
+}
+
+/// Content, without fields and framing.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Body {
+    /// Handed to the connections for measured requests.
+    pub sent_bytes: u64,
+    /// Of the responses to measured requests.
+    pub received_bytes: u64,
+    /// Received within the measured time, by that time.
+    pub received_bytes_per_second: f64,
+}
+
+/// Percentiles in microseconds, of requests from when they were due (at a fixed rate) or begun.
+#[derive(Clone, Debug, Serialize)]
+pub struct Latencies {
+    /// To the head of the response.
+    pub head: Latency,
+    /// To the end of the response.
+    pub response: Latency,
+    /// From the beginning of a connection until it takes requests.
+    pub connect: Latency,
+    /// At a fixed rate: how much later than due requests were begun.
+    pub schedule_lag: Latency,
+}
+
+/// Percentiles from a histogram with three digits. All are zero where `count` is.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct Latency {
+    pub count: u64,
+    pub min: f64,
+    pub mean: f64,
+    pub stddev: f64,
+    pub p50: f64,
+    pub p75: f64,
+    pub p90: f64,
+    pub p95: f64,
+    pub p99: f64,
+    pub p99_9: f64,
+    pub p99_99: f64,
+    pub max: f64,
+}
+
+/// Connections. Those that are kept are counted from the first on; with one request each, after the warm-up.
+#[derive(Clone, Debug, Serialize)]
+pub struct Connections {
+    /// Opened.
+    pub opened: u64,
+    /// Attempts that failed.
+    pub failed: u64,
+    /// Opened, by what they speak.
+    pub protocols: BTreeMap<String, u64>,
+}
+
+/// What the transports counted.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Transport {
+    /// Bytes in UDP datagrams or TCP segments, without their headers and with what was sent again.
+    pub sent_bytes: u64,
+    /// Bytes in UDP datagrams or TCP segments, without their headers.
+    pub received_bytes: u64,
+    /// QUIC packets, or TCP segments.
+    pub sent_packets: u64,
+    /// UDP datagrams, or TCP segments.
+    pub received_packets: u64,
+    /// Packets that QUIC declared lost, or segments that TCP sent again.
+    pub lost_packets: u64,
+}
+
+/// One of the generator's threads.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Thread {
+    /// Processor time.
+    pub cpu_seconds: f64,
+    /// Its part of the time: 1 is a thread that could do no more.
+    pub cpu_share: f64,
+    /// The part of the time in which it was ready to run and had no processor; `null` where the kernel does not say.
+    pub waiting_share: Option<f64>,
+}
+
+/// What should be known beside the numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Warning {
+    /// Which: the names stand in `docs/load.md`.
+    pub kind: &'static str,
+    /// What it means for the numbers.
+    pub message: String,
+}
+
+impl Report {
+    pub(crate) fn new(plan: &Plan, outcomes: &[Outcome], interrupted: Option<Instant>) -> Self {
+        let mut tally = Tally::new();
+        for outcome in outcomes {
+            tally.merge(&outcome.tally);
+        }
+        let measured = tally.measured(interrupted);
+        let per_second = |count: u64| if measured.is_zero() { 0.0 } else { count as f64 / measured.as_secs_f64() };
+        let errors = errors(&tally.failures);
+        let [informational, successful, redirection, client_error, server_error] = tally.classes;
+        let mut report = Self {
+            schema: SCHEMA,
+            version: env!("CARGO_PKG_VERSION"),
+            plan: PlanReport::new(plan),
+            interrupted: interrupted.is_some(),
+            measured_seconds: measured.as_secs_f64(),
+            requests: Requests {
+                begun: tally.begun,
+                warm_up: tally.warm_up,
+                status: StatusClasses { informational, successful, redirection, client_error, server_error },
+                errors,
+                given_up: tally.given_up,
+                not_started: tally.not_started,
+                resent: tally.resent,
+                held_up: tally.held_up,
+                completed_in_time: tally.completed_in_time,
+                per_second: per_second(tally.completed_in_time),
+            },
+            body: Body {
+                sent_bytes: outcomes.iter().map(|outcome| outcome.body_sent).sum(),
+                received_bytes: tally.received,
+                received_bytes_per_second: per_second(tally.received_in_time),
+            },
+            latency_us: Latencies {
+                head: latency(&tally.head),
+                response: latency(&tally.response),
+                connect: latency(&tally.connect),
+                schedule_lag: latency(&tally.lag),
+            },
+            connections: connections(&tally),
+            transport: Transport {
+                sent_bytes: tally.transport.bytes_sent,
+                received_bytes: tally.transport.bytes_received,
+                sent_packets: tally.transport.packets_sent,
+                received_packets: tally.transport.packets_received,
+                lost_packets: tally.transport.packets_lost,
+            },
+            threads: outcomes.iter().map(|outcome| thread(outcome.usage)).collect(),
+            warnings: Vec::new(),
+        };
+        report.warnings = warnings(&report);
+        report
+    }
+}
+
+impl PlanReport {
+    fn new(plan: &Plan) -> Self {
+        Self {
+            urls: plan.urls.iter().map(ToString::to_string).collect(),
+            method: plan.method.to_string(),
+            protocol: plan.protocol.map(|protocol| protocol.to_string()),
+            connections: plan.connections,
+            streams: plan.streams,
+            connection_use: match plan.connection_use {
+                ConnectionUse::Kept => "kept",
+                ConnectionUse::OneRequest => "one_request",
+            },
+            rate_per_second: plan.rate,
+            requests: plan.requests,
+            duration_seconds: plan.duration.as_ref().map(Duration::as_secs_f64),
+            warm_up_seconds: plan.warm_up.as_secs_f64(),
+            timeout_seconds: plan.timeout.as_secs_f64(),
+            body_bytes: plan.upload.size().unwrap_or(0),
+        }
+    }
+}
+
+fn errors(failures: &[Failures; Kind::COUNT]) -> Errors {
+    let count = |kind: Kind| failures[kind as usize].count;
+    let named = [
+        ("connect", Kind::Connect),
+        ("handshake", Kind::Handshake),
+        ("refused", Kind::Refused),
+        ("reset", Kind::Reset),
+        ("closed", Kind::Closed),
+        ("timed_out", Kind::TimedOut),
+        ("protocol", Kind::Protocol),
+    ];
+    Errors {
+        total: failures.iter().map(|failures| failures.count).sum(),
+        connect: count(Kind::Connect),
+        handshake: count(Kind::Handshake),
+        refused: count(Kind::Refused),
+        reset: count(Kind::Reset),
+        closed: count(Kind::Closed),
+        timed_out: count(Kind::TimedOut),
+        protocol: count(Kind::Protocol),
+        first: named.into_iter().filter_map(|(name, kind)| Some((name, failures[kind as usize].first.clone()?))).collect(),
+    }
+}
+
+fn connections(tally: &Tally) -> Connections {
+    let names = ["HTTP/1.1", "HTTP/2", "HTTP/3"];
+    let spoken = names.into_iter().zip(tally.protocols).filter(|(_, count)| *count > 0);
+    Connections {
+        opened: tally.connections,
+        failed: tally.connections_failed,
+        protocols: spoken.map(|(name, count)| (name.to_owned(), count)).collect(),
+    }
+}
+
+fn latency(histogram: &Histogram<u64>) -> Latency {
+    if histogram.is_empty() {
+        return Latency::default();
+    }
+    let microseconds = |nanoseconds: f64| (nanoseconds / 100.0).round() / 10.0;
+    let at = |quantile: f64| microseconds(histogram.value_at_quantile(quantile) as f64);
+    Latency {
+        count: histogram.len(),
+        min: microseconds(histogram.min() as f64),
+        mean: microseconds(histogram.mean()),
+        stddev: microseconds(histogram.stdev()),
+        p50: at(0.5),
+        p75: at(0.75),
+        p90: at(0.9),
+        p95: at(0.95),
+        p99: at(0.99),
+        p99_9: at(0.999),
+        p99_99: at(0.9999),
+        max: microseconds(histogram.max() as f64),
+    }
+}
+
+fn thread(usage: Usage) -> Thread {
+    let share = |part: Duration| if usage.elapsed.is_zero() { 0.0 } else { part.as_secs_f64() / usage.elapsed.as_secs_f64() };
+    Thread { cpu_seconds: usage.used.as_secs_f64(), cpu_share: share(usage.used), waiting_share: usage.waited.map(share) }
+}
+
+fn warnings(report: &Report) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    let mut warn = |kind, message| warnings.push(Warning { kind, message });
+    let percent = |share: f64| (share * 100.0).round();
+    let busiest = report.threads.iter().map(|thread| thread.cpu_share).fold(0.0, f64::max);
+    if busiest > BUSY_SHARE {
+        let message =
+            format!("a thread of the generator was busy {} % of the time: it may be the limit; use more threads", percent(busiest));
+        warn("generator_busy", message);
+    }
+    let starved = report.threads.iter().filter_map(|thread| thread.waiting_share).fold(0.0, f64::max);
+    if starved > STARVED_SHARE {
+        let message = format!(
+            "a thread of the generator waited for a processor {} % of the time: latencies hold that; give it processors of its own",
+            percent(starved)
+        );
+        warn("generator_starved", message);
+    }
+    let requests = &report.requests;
+    let lag = report.latency_us.schedule_lag;
+    if requests.held_up * 100 >= requests.begun.max(1) {
+        let message = format!(
+            "{} of {} requests were late because all streams were taken: the server is slower than the rate, or more connections or streams are needed",
+            requests.held_up, requests.begun
+        );
+        warn("streams_taken", message);
+    } else if lag.p99 > LATE.as_secs_f64() * 1e6 {
+        warn(
+            "generator_late",
+            format!("one in a hundred requests was sent {} us late or more: the generator cannot keep the rate", lag.p99),
+        );
+    }
+    if requests.not_started > 0 {
+        let message = format!("{} requests were due and not sent: the percentiles know nothing of them", requests.not_started);
+        warn("not_started", message);
+    }
+    if requests.errors.total > 0 {
+        let message = format!("{} requests failed: the percentiles know nothing of them", requests.errors.total);
+        warn("errors", message);
+    }
+    warnings
+}

@@ -1,0 +1,315 @@
+//! What one thread has seen, in memory that does not grow with it.
+
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use http::StatusCode;
+use pronghorn_engine::{Error, Protocol, TransportStats};
+
+use crate::schedule::{Phases, Ticket};
+
+/// Durations are counted in nanoseconds, to three digits, up to an hour; what is above counts as an hour.
+const HIGHEST_NS: u64 = 3_600_000_000_000;
+/// Below a microsecond nothing is told apart.
+const LOWEST_NS: u64 = 1_000;
+/// A request that begins later than this after it was due began late: timers of the system are more exact than that.
+pub(crate) const LATE: Duration = Duration::from_millis(1);
+
+/// Why a request has no whole response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Connect,
+    Handshake,
+    Refused,
+    Reset,
+    Closed,
+    TimedOut,
+    Protocol,
+}
+
+impl Kind {
+    pub(crate) const COUNT: usize = 7;
+
+    pub(crate) fn of(error: &Error) -> Self {
+        match error {
+            Error::Connect { .. } => Self::Connect,
+            Error::Handshake { .. } | Error::Unsupported(_) => Self::Handshake,
+            Error::Refused(_) => Self::Refused,
+            Error::Reset(_) => Self::Reset,
+            Error::Closed(_) => Self::Closed,
+            Error::Exchange(_) => Self::Protocol,
+        }
+    }
+}
+
+/// How a request ended.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Answered {
+        status: StatusCode,
+        head: Instant,
+    },
+    Failed(Error),
+    TimedOut,
+    /// The run was interrupted.
+    GivenUp,
+}
+
+/// How often a kind of error occurred, and what the first said.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Failures {
+    pub(crate) count: u64,
+    pub(crate) first: Option<String>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Tally {
+    phases: Option<Phases>,
+    pub(crate) warm_up: u64,
+    /// Measured requests that were begun.
+    pub(crate) begun: u64,
+    /// By the hundreds of the status, from 1xx.
+    pub(crate) classes: [u64; 5],
+    pub(crate) failures: [Failures; Kind::COUNT],
+    pub(crate) given_up: u64,
+    pub(crate) not_started: u64,
+    pub(crate) resent: u64,
+    /// Requests that began late because all streams were taken.
+    pub(crate) held_up: u64,
+    /// Responses that ended, and bytes of content that came, within the measured time, whenever they began.
+    pub(crate) completed_in_time: u64,
+    pub(crate) received_in_time: u64,
+    /// Bytes of content of measured requests.
+    pub(crate) received: u64,
+    pub(crate) last_end: Option<Instant>,
+    pub(crate) head: Histogram<u64>,
+    pub(crate) response: Histogram<u64>,
+    pub(crate) connect: Histogram<u64>,
+    pub(crate) lag: Histogram<u64>,
+    pub(crate) connections: u64,
+    pub(crate) connections_failed: u64,
+    /// By [`Protocol`], in its order.
+    pub(crate) protocols: [u64; 3],
+    pub(crate) transport: TransportStats,
+}
+
+impl Tally {
+    pub(crate) fn new() -> Self {
+        Self {
+            phases: None,
+            warm_up: 0,
+            begun: 0,
+            classes: [0; 5],
+            failures: std::array::from_fn(|_| Failures::default()),
+            given_up: 0,
+            not_started: 0,
+            resent: 0,
+            held_up: 0,
+            completed_in_time: 0,
+            received_in_time: 0,
+            received: 0,
+            last_end: None,
+            head: histogram(),
+            response: histogram(),
+            connect: histogram(),
+            lag: histogram(),
+            connections: 0,
+            connections_failed: 0,
+            protocols: [0; 3],
+            transport: TransportStats::default(),
+        }
+    }
+
+    pub(crate) fn begin(&mut self, phases: Phases) {
+        self.phases = Some(phases);
+    }
+
+    fn is_in_time(&self, now: Instant) -> bool {
+        self.phases.is_some_and(|phases| now >= phases.measured_from && phases.ends.is_none_or(|ends| now < ends))
+    }
+
+    /// `paced`: its time was set by a rate. `held_up`: no stream was free then.
+    pub(crate) fn on_begun(&mut self, ticket: &Ticket, now: Instant, paced: bool, held_up: bool) {
+        if !ticket.measured {
+            self.warm_up += 1;
+            return;
+        }
+        self.begun += 1;
+        if paced {
+            let lag = now.saturating_duration_since(ticket.at);
+            record(&mut self.lag, lag);
+            self.held_up += u64::from(held_up && lag > LATE);
+        }
+    }
+
+    pub(crate) fn on_data(&mut self, ticket: &Ticket, now: Instant, bytes: u64) {
+        if ticket.measured {
+            self.received += bytes;
+        }
+        if self.is_in_time(now) {
+            self.received_in_time += bytes;
+        }
+    }
+
+    pub(crate) fn on_connected(&mut self, protocol: Protocol, took: Duration) {
+        self.connections += 1;
+        let index = match protocol {
+            Protocol::Http1 => 0,
+            Protocol::Http2 => 1,
+            Protocol::Http3 => 2,
+        };
+        self.protocols[index] += 1;
+        record(&mut self.connect, took);
+    }
+
+    pub(crate) fn on_ended(&mut self, ticket: &Ticket, now: Instant, outcome: &Outcome) {
+        let answered = matches!(outcome, Outcome::Answered { .. });
+        if answered && self.is_in_time(now) {
+            self.completed_in_time += 1;
+        }
+        if !ticket.measured {
+            return;
+        }
+        self.last_end = self.last_end.max(Some(now));
+        match outcome {
+            Outcome::Answered { status, head } => {
+                let class = usize::from(status.as_u16() / 100).clamp(1, 5);
+                self.classes[class - 1] += 1;
+                record(&mut self.head, head.saturating_duration_since(ticket.at));
+                record(&mut self.response, now.saturating_duration_since(ticket.at));
+            }
+            Outcome::Failed(error) => self.on_failed(Kind::of(error), &error.to_string()),
+            Outcome::TimedOut => self.on_failed(Kind::TimedOut, "no whole response in time"),
+            Outcome::GivenUp => self.given_up += 1,
+        }
+    }
+
+    fn on_failed(&mut self, kind: Kind, message: &str) {
+        let failures = &mut self.failures[kind as usize];
+        failures.count += 1;
+        failures.first.get_or_insert_with(|| message.to_owned());
+    }
+
+    /// Adds what another thread saw.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.phases = self.phases.or(other.phases);
+        self.warm_up += other.warm_up;
+        self.begun += other.begun;
+        self.given_up += other.given_up;
+        self.not_started += other.not_started;
+        self.resent += other.resent;
+        self.held_up += other.held_up;
+        self.completed_in_time += other.completed_in_time;
+        self.received_in_time += other.received_in_time;
+        self.received += other.received;
+        self.last_end = self.last_end.max(other.last_end);
+        self.connections += other.connections;
+        self.connections_failed += other.connections_failed;
+        self.transport += other.transport;
+        let add = |mine: &mut [u64], others: &[u64]| mine.iter_mut().zip(others).for_each(|(mine, other)| *mine += other);
+        add(&mut self.classes, &other.classes);
+        add(&mut self.protocols, &other.protocols);
+        for (mine, other) in self.failures.iter_mut().zip(&other.failures) {
+            mine.count += other.count;
+            mine.first = mine.first.take().or_else(|| other.first.clone());
+        }
+        let histograms = [&mut self.head, &mut self.response, &mut self.connect, &mut self.lag];
+        for (mine, other) in histograms.into_iter().zip([&other.head, &other.response, &other.connect, &other.lag]) {
+            mine.add(other).expect("invariant: both have the same bounds");
+        }
+    }
+
+    /// How long was measured: up to the planned end, or to the end of the last request, or to the interruption.
+    pub(crate) fn measured(&self, interrupted: Option<Instant>) -> Duration {
+        let Some(phases) = self.phases else { return Duration::ZERO };
+        let end = match (phases.ends, interrupted) {
+            (Some(ends), Some(interrupted)) => Some(ends.min(interrupted)),
+            (Some(ends), None) => Some(ends),
+            (None, Some(interrupted)) => Some(interrupted),
+            (None, None) => self.last_end,
+        };
+        end.map_or(Duration::ZERO, |end| end.saturating_duration_since(phases.measured_from))
+    }
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, 3).expect("invariant: the bounds are valid")
+}
+
+fn record(histogram: &mut Histogram<u64>, duration: Duration) {
+    histogram.saturating_record(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tally(begins: Instant) -> Tally {
+        let mut tally = Tally::new();
+        let second = Duration::from_secs(1);
+        tally.begin(Phases { begins, measured_from: begins + second, ends: Some(begins + 2 * second), grace: second });
+        tally
+    }
+
+    fn answered(head: Instant) -> Outcome {
+        Outcome::Answered { status: StatusCode::OK, head }
+    }
+
+    #[test]
+    fn latency_counts_from_when_the_request_was_due() {
+        let begins = Instant::now();
+        let mut tally = tally(begins);
+        let at = begins + Duration::from_millis(1_000);
+        let ticket = Ticket { at, measured: true };
+        tally.on_begun(&ticket, at + Duration::from_millis(30), true, true);
+        tally.on_ended(&ticket, at + Duration::from_millis(50), &answered(at + Duration::from_millis(40)));
+        let near = |histogram: &Histogram<u64>, milliseconds: u64| {
+            assert!(histogram.equivalent(histogram.max(), milliseconds * 1_000_000), "{} is not {milliseconds} ms", histogram.max());
+        };
+        near(&tally.lag, 30);
+        near(&tally.head, 40);
+        near(&tally.response, 50);
+        assert_eq!(tally.held_up, 1);
+    }
+
+    #[test]
+    fn rate_counts_what_ended_in_the_measured_time_whenever_it_began() {
+        let begins = Instant::now();
+        let mut tally = tally(begins);
+        let milliseconds = |count| begins + Duration::from_millis(count);
+        for (at, measured, end) in [(500, false, 900), (900, false, 1_100), (1_500, true, 1_600), (1_900, true, 2_100)] {
+            let ticket = Ticket { at: milliseconds(at), measured };
+            tally.on_begun(&ticket, ticket.at, true, true);
+            tally.on_data(&ticket, milliseconds(end), 10);
+            tally.on_ended(&ticket, milliseconds(end), &answered(milliseconds(end)));
+        }
+        assert_eq!((tally.warm_up, tally.begun, tally.classes[1]), (2, 2, 2));
+        assert_eq!((tally.completed_in_time, tally.received_in_time, tally.received), (2, 20, 20));
+        assert_eq!(tally.measured(None), Duration::from_secs(1));
+        assert_eq!(tally.measured(Some(milliseconds(1_250))), Duration::from_millis(250));
+    }
+
+    #[test]
+    fn merged_tallies_hold_the_sum_and_the_first_message() {
+        let begins = Instant::now();
+        let mut first = tally(begins);
+        let mut second = tally(begins);
+        let ticket = Ticket { at: begins, measured: true };
+        second.on_ended(&ticket, begins, &Outcome::Failed(Error::Reset("one".to_owned())));
+        second.on_ended(&ticket, begins, &Outcome::TimedOut);
+        first.on_ended(&ticket, begins + Duration::from_millis(7), &answered(begins));
+        first.merge(&second);
+        assert_eq!(first.failures[Kind::Reset as usize].count, 1);
+        assert!(first.failures[Kind::Reset as usize].first.as_ref().is_some_and(|text| text.contains("one")));
+        assert_eq!(first.failures[Kind::TimedOut as usize].count, 1);
+        assert_eq!((first.response.len(), first.classes[1]), (1, 1));
+    }
+
+    #[test]
+    fn longer_than_an_hour_counts_as_an_hour() {
+        let mut histogram = histogram();
+        record(&mut histogram, Duration::from_secs(7_200));
+        assert_eq!(histogram.len(), 1);
+        assert!(histogram.max() >= HIGHEST_NS);
+    }
+}

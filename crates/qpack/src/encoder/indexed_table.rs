@@ -1,0 +1,190 @@
+//! The encoder's side of the dynamic table: it finds entries by their text and knows which may be evicted.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    hash::Hasher,
+};
+
+use rustc_hash::{FxBuildHasher, FxHasher};
+
+use super::unacknowledged::{Section, Unacknowledged};
+use crate::dynamic_table::{DynamicTable, Entry};
+
+/// A quarter of the table is kept free or draining: entries that are to be evicted soon are not referred to but inserted
+/// anew, so that there is always something to evict (RFC 9204 section 2.1.1.1).
+const DRAINING_SHARE: u64 = 4;
+
+/// What lines are found by. Two lines rarely share a key, and never are taken for each other: the text is compared.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Keys {
+    pub(super) name: u64,
+    pub(super) line: u64,
+}
+
+impl Keys {
+    /// `static_name`: where the static table has the name, which spares hashing it.
+    #[inline]
+    pub(super) fn new(name: &[u8], static_name: Option<u8>, value: &[u8]) -> Self {
+        let name = match static_name {
+            Some(index) => hash(u64::from(index), &[]),
+            None => hash(u64::MAX, name),
+        };
+        Self { name, line: hash(name, value) }
+    }
+}
+
+fn hash(seed: u64, text: &[u8]) -> u64 {
+    let mut hasher = FxHasher::default();
+    hasher.write_u64(seed);
+    hasher.write(text);
+    hasher.finish()
+}
+
+/// What the encoder knows of an entry besides its text.
+#[derive(Debug)]
+struct Record {
+    keys: Keys,
+    /// How many unacknowledged sections have this as their oldest entry.
+    references: u32,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct IndexedTable {
+    table: DynamicTable,
+    /// One for each entry, in the same order.
+    records: VecDeque<Record>,
+    /// The newest entry for each key: absolute indices.
+    lines: HashMap<u64, u64, FxBuildHasher>,
+    names: HashMap<u64, u64, FxBuildHasher>,
+    /// Entries below this index are draining.
+    draining: u64,
+}
+
+impl IndexedTable {
+    pub(super) const fn insert_count(&self) -> u64 {
+        self.table.insert_count()
+    }
+
+    pub(super) const fn size(&self) -> u64 {
+        self.table.size()
+    }
+
+    pub(super) const fn capacity(&self) -> u64 {
+        self.table.capacity()
+    }
+
+    /// Sets the capacity of a table that is still empty.
+    pub(super) fn set_capacity(&mut self, capacity: u64) {
+        debug_assert!(self.records.is_empty(), "entries would be evicted that are not evictable");
+        self.table.set_capacity(capacity);
+    }
+
+    /// The newest entry with this name and value.
+    #[inline]
+    pub(super) fn find_line(&self, keys: Keys, name: &[u8], value: &[u8]) -> Option<u64> {
+        let absolute = *self.lines.get(&keys.line)?;
+        let entry = self.table.get(absolute)?;
+        (entry.value() == value && entry.name() == name).then_some(absolute)
+    }
+
+    /// The newest entry with this name.
+    #[inline]
+    pub(super) fn find_name(&self, keys: Keys, name: &[u8]) -> Option<u64> {
+        let absolute = *self.names.get(&keys.name)?;
+        (self.table.get(absolute)?.name() == name).then_some(absolute)
+    }
+
+    pub(super) const fn is_draining(&self, absolute: u64) -> bool {
+        absolute < self.draining
+    }
+
+    pub(super) fn entry(&self, absolute: u64) -> Option<&Entry> {
+        self.table.get(absolute)
+    }
+
+    /// Whether an entry of this size can be inserted: only evictable entries would have to go. `oldest` is the oldest entry
+    /// that the section under way refers to.
+    pub(super) fn has_room(&self, size: u64, unacknowledged: &Unacknowledged, oldest: u64) -> bool {
+        let Some(allowed) = self.table.capacity().checked_sub(size) else { return false };
+        let mut left = self.table.size();
+        for (absolute, record) in (self.table.first()..).zip(&self.records) {
+            if left <= allowed {
+                break;
+            }
+            //= RFC 9204 section 2.1.1
+            //# If the dynamic table does not contain enough room for a new entry without evicting other entries, and the
+            //# entries that would be evicted are not evictable, the encoder MUST NOT insert that entry into the dynamic
+            //# table (including duplicates of existing entries).
+            //= RFC 9204 section 3.2.2
+            //# The encoder MUST NOT cause a dynamic table entry to be evicted unless that entry is evictable
+            if record.references > 0 || absolute >= unacknowledged.known_received_count() || absolute >= oldest {
+                return false;
+            }
+            left -= self.table.get(absolute).map_or(0, Entry::size);
+        }
+        left <= allowed
+    }
+
+    /// Inserts an entry for which there is room, and returns its absolute index.
+    pub(super) fn insert(&mut self, keys: Keys, entry: Entry) -> u64 {
+        let absolute = self.table.insert_count();
+        let inserted = self.table.insert(entry);
+        debug_assert!(inserted, "there is no room for the entry");
+        self.records.push_back(Record { keys, references: 0 });
+        self.forget_evicted();
+        self.lines.insert(keys.line, absolute);
+        self.names.insert(keys.name, absolute);
+        self.move_draining();
+        absolute
+    }
+
+    /// A section has gone out that refers to these entries.
+    pub(super) fn hold(&mut self, section: &Section) {
+        if let Some(record) = self.record(section.oldest) {
+            record.references += 1;
+        }
+    }
+
+    /// A section was acknowledged or cancelled.
+    pub(super) fn release(&mut self, section: &Section) {
+        if let Some(record) = self.record(section.oldest) {
+            record.references -= 1;
+        }
+    }
+
+    fn record(&mut self, absolute: u64) -> Option<&mut Record> {
+        let place = absolute.checked_sub(self.table.first());
+        let record = place.and_then(|place| self.records.get_mut(place as usize));
+        debug_assert!(record.is_some(), "an entry was evicted that a section refers to");
+        record
+    }
+
+    /// Takes out what finds entries that are no longer there.
+    fn forget_evicted(&mut self) {
+        let first = self.table.first();
+        let mut absolute = self.table.insert_count() - self.records.len() as u64;
+        while absolute < first
+            && let Some(record) = self.records.pop_front()
+        {
+            for (map, key) in [(&mut self.lines, record.keys.line), (&mut self.names, record.keys.name)] {
+                if map.get(&key) == Some(&absolute) {
+                    map.remove(&key);
+                }
+            }
+            absolute += 1;
+        }
+    }
+
+    fn move_draining(&mut self) {
+        let wanted = self.table.capacity() / DRAINING_SHARE;
+        let mut free = self.table.capacity() - self.table.size();
+        let mut absolute = self.table.first();
+        while free < wanted
+            && let Some(entry) = self.table.get(absolute)
+        {
+            free += entry.size();
+            absolute += 1;
+        }
+        self.draining = absolute;
+    }
+}

@@ -1,0 +1,90 @@
+"""An HTTP/3 server on aioquic, for the tests of our own client.
+
+`server.py --cert FILE --key FILE [--retry]` prints `listening on https://127.0.0.1:PORT (h3)` and runs until killed.
+`/bytes/N` answers N bytes, `/request` what it was asked for; session tickets are kept, so that early data is taken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import json
+import sys
+
+from aioquic.asyncio.protocol import QuicConnectionProtocol
+from aioquic.asyncio.server import serve
+from aioquic.h3.connection import H3_ALPN, H3Connection
+from aioquic.h3.events import DataReceived, HeadersReceived
+from aioquic.quic.configuration import QuicConfiguration
+
+
+def pattern(size: int) -> bytes:
+    """The same bytes for the same size, anywhere."""
+    return (b"0123456789abcdef" * (size // 16 + 1))[:size]
+
+
+class Answers(QuicConnectionProtocol):
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.http = None
+        self.asked: dict[int, tuple[dict, bytearray]] = {}
+
+    def quic_event_received(self, event) -> None:
+        # The first stream of 0-RTT may come before the handshake tells of the protocol.
+        self.http = self.http or H3Connection(self._quic)
+        for each in self.http.handle_event(event):
+            if isinstance(each, HeadersReceived) and each.stream_id not in self.asked:
+                head = {name.decode(): value.decode("latin-1") for name, value in each.headers}
+                self.asked[each.stream_id] = (head, bytearray())
+            elif isinstance(each, DataReceived):
+                self.asked[each.stream_id][1].extend(each.data)
+            else:
+                continue
+            if each.stream_ended:
+                self.answer(each.stream_id)
+
+    def answer(self, stream: int) -> None:
+        head, body = self.asked.pop(stream)
+        path = head[":path"]
+        if path.startswith("/bytes/"):
+            content = pattern(int(path.removeprefix("/bytes/")))
+        else:
+            seen = {
+                "method": head[":method"],
+                "path": path,
+                "headers": head,
+                "size": len(body),
+                "sha256": hashlib.sha256(body).hexdigest(),
+                "resumed": self._quic.tls.session_resumed,
+            }
+            content = json.dumps(seen).encode()
+        self.http.send_headers(stream, [(b":status", b"200"), (b"content-length", str(len(content)).encode())])
+        self.http.send_data(stream, content, end_stream=True)
+        self.transmit()
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--cert", required=True)
+    parser.add_argument("--key", required=True)
+    parser.add_argument("--retry", action="store_true")
+    arguments = parser.parse_args()
+    configuration = QuicConfiguration(is_client=False, alpn_protocols=H3_ALPN)
+    configuration.load_cert_chain(arguments.cert, arguments.key)
+    tickets = {}
+    server = await serve(
+        "127.0.0.1",
+        0,
+        configuration=configuration,
+        create_protocol=Answers,
+        session_ticket_fetcher=lambda label: tickets.pop(label, None),
+        session_ticket_handler=lambda ticket: tickets.update({ticket.ticket: ticket}),
+        retry=arguments.retry,
+    )
+    port = server._transport.get_extra_info("sockname")[1]
+    print(f"listening on https://127.0.0.1:{port} (h3)", file=sys.stderr, flush=True)
+    await asyncio.Event().wait()
+
+
+asyncio.run(main())

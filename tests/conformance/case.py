@@ -1,0 +1,127 @@
+"""What a case is, and how a server's reaction is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+from harness.clients.quic_packets import Close, TransportError
+from harness.clients.raw_h3 import H3Error, RawH3
+from harness.clients.raw_quic import ClosedError, RawQuic
+
+
+class Alert(IntEnum):
+    """TLS alerts, RFC 8446 section 6."""
+
+    UNEXPECTED_MESSAGE = 10
+    HANDSHAKE_FAILURE = 40
+    ILLEGAL_PARAMETER = 47
+    DECODE_ERROR = 50
+    PROTOCOL_VERSION = 70
+    INTERNAL_ERROR = 80
+    MISSING_EXTENSION = 109
+    NO_APPLICATION_PROTOCOL = 120
+
+
+Code = TransportError | Alert | H3Error
+
+
+@dataclass(frozen=True)
+class Target:
+    """The server under test."""
+
+    origin: str
+    ca: Path
+
+    def quic(self, **options) -> RawQuic:
+        return RawQuic(self.origin, self.ca, **options)
+
+    @contextmanager
+    def connected(self, **options) -> Iterator[RawQuic]:
+        """A connection after its handshake."""
+        with self.quic(**options) as quic:
+            quic.handshake()
+            yield quic
+
+    @contextmanager
+    def http(self, *, open_streams: bool = True, **options) -> Iterator[RawH3]:
+        """A connection after its handshake, by default with the streams of HTTP/3."""
+        with RawH3(self.origin, self.ca, **options) as h3:
+            if open_streams:
+                h3.open()
+            else:
+                h3.handshake()
+            yield h3
+
+
+@dataclass(frozen=True)
+class Result:
+    """What the server did: an error code with its scope, or nothing."""
+
+    code: Code | None
+    scope: str = "connection"
+    says: str = ""
+
+    @classmethod
+    def of(cls, seen: Close | int | None) -> Result:
+        if seen is None:
+            return cls(None)
+        if isinstance(seen, int):
+            return cls(H3Error(seen), "stream")
+        if seen.layer == "application":
+            return cls(H3Error(seen.code), says=str(seen))
+        return cls(TransportError(seen.code) if seen.alert is None else Alert(seen.alert), says=str(seen))
+
+
+@dataclass(frozen=True)
+class Case:
+    """One case; `run` misbehaves towards the target and returns what came of it."""
+
+    errors: tuple[Code, ...]
+    words: str
+    section: str
+    run: Callable[[Target], Close | int | None]
+    ours: bool = False
+    known: str = ""
+    """Why the case fails, where a library is the cause and nothing above it can help."""
+
+    @property
+    def name(self) -> str:
+        return f"{' or '.join(error.name for error in self.errors)}: {self.words} ({self.section})"
+
+
+CASES: list[Case] = []
+
+
+def case(*errors: Code, words: str, section: str, ours: bool = False, known: str = ""):
+    """Registers a function as a case. `errors`: what the RFC names; a generic one, which it allows too, will not do."""
+
+    def register(run: Callable[[Target], Close | int | None]):
+        CASES.append(Case(errors, words, section, run, ours=ours, known=known))
+        return run
+
+    return register
+
+
+def in_handshake(quic: RawQuic) -> Close | None:
+    """Runs the handshake of a client that does something wrong in it."""
+    with quic:
+        try:
+            quic.handshake()
+        except ClosedError as error:
+            return error.close
+        return quic.settle()
+
+
+def sends(*frames: bytes, **changes) -> Callable[[Target], Close | None]:
+    """A case that is one 1-RTT packet after the handshake."""
+
+    def run(target: Target) -> Close | None:
+        with target.connected() as quic:
+            quic.send(*frames, **changes)
+            return quic.settle()
+
+    return run

@@ -1,0 +1,83 @@
+"""HTTP request smuggling: no message is read in another way than a strict reader reads it.
+
+The cases stand in the package `smuggling`, each with the publication that it comes from.
+"""
+
+from __future__ import annotations
+
+import ssl
+from contextlib import suppress
+
+import pytest
+
+from harness.clients.h2_frames import ConnectionEndedError, H2Client, StreamResetError
+from harness.clients.raw_h3 import RawH3, data
+from harness.clients.tls import tls_connection
+from harness.waiting import DEADLINE_SECONDS
+from smuggling import CASES, FIELD_CASES, MARKER_SIZE, Answer, Case, FieldCase, answers
+
+MARKER = f"GET /bytes/{MARKER_SIZE} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+
+
+def exchange(origin: str, ca, message: bytes, piece: int) -> list[Answer]:
+    """Sends a message and the marker in pieces of a size; the answers until the server closes the connection."""
+    connection = tls_connection(origin, ca, "http/1.1")
+    connection.settimeout(DEADLINE_SECONDS)
+    received = b""
+    with connection:
+        to_send = message + MARKER
+        for at in range(0, len(to_send), piece):
+            # A server that has refused the message need not take the rest of it.
+            try:
+                connection.sendall(to_send[at : at + piece])
+            except OSError as error:
+                assert not isinstance(error, TimeoutError)
+                break
+        with suppress(ConnectionResetError, ssl.SSLEOFError):
+            while data := connection.recv(65536):
+                received += data
+    return answers(received)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_message_has_one_reading(shared_handler, ca, case: Case):
+    got = exchange(shared_handler.origin, ca, case.message, len(case.message) + len(MARKER))
+    assert case.verdict(got), got
+
+
+# A reader that looks at what has come so far must not come to another end than one that sees all of it at once.
+SMALL_CASES = [case for case in CASES if len(case.message) < 1000]
+
+
+@pytest.mark.parametrize("case", SMALL_CASES, ids=lambda case: case.name)
+def test_message_that_comes_byte_by_byte_has_the_same_reading(shared_handler, ca, case: Case):
+    got = exchange(shared_handler.origin, ca, case.message, 1)
+    # The error may be lost where the server has closed the connection before the last byte was sent.
+    assert case.verdict(got) or not got, got
+
+
+@pytest.mark.parametrize("case", FIELD_CASES, ids=lambda case: case.name)
+def test_http2_request_that_would_split_is_refused(shared_handler, ca, case: FieldCase):
+    with H2Client(shared_handler.origin, ca) as client:
+        stream = client.send_fields(case.fields(client.authority), case.content)
+        try:
+            status = client.finish(stream).status
+        except (StreamResetError, ConnectionEndedError):
+            status = None
+    assert status is None or 400 <= status < 500
+
+
+@pytest.mark.parametrize("case", FIELD_CASES, ids=lambda case: case.name)
+def test_http3_request_that_would_split_is_refused(shared_handler, ca, case: FieldCase):
+    with RawH3(shared_handler.origin, ca) as h3:
+        h3.open()
+        stream = h3.request(case.fields(h3.authority), *([data(case.content)] if case.content else []))
+        if h3.error(stream) is None:
+            status = h3.answer(stream).status
+            assert 400 <= status < 500
+
+
+def test_there_are_as_many_cases_as_promised():
+    assert len(CASES) >= 60
+    assert len({case.name for case in CASES}) == len({case.message for case in CASES}) == len(CASES)
+    assert all(case.source for case in CASES)

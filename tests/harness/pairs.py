@@ -1,0 +1,94 @@
+"""Which client talks to which server: ours with those of others, in both roles."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from .certificates import Identity
+from .clients import aioquic_h3, curl, go
+from .server import REPOSITORY, TARGET, program, pronghorn, quic_go_server
+
+TIMEOUT_SECONDS = 100
+AIOQUIC_SERVER = REPOSITORY / "tests" / "clients" / "aioquic" / "server.py"
+
+
+@dataclass(frozen=True)
+class Got:
+    """What a download brought."""
+
+    status: int
+    size: int
+    sha256: str
+
+
+Download = Callable[[str, Path], Got]
+
+
+def by_fetcher(fetch) -> Download:
+    def download(url: str, ca: Path) -> Got:
+        answer = fetch(url, ca=ca, method="GET", headers=[], body=None)
+        return Got(answer.status, answer.size, answer.sha256)
+
+    return download
+
+
+def h3_crate_client() -> Path:
+    return program("H3_CRATE_CLIENT", TARGET / "release" / "h3-crate-client", "make build")
+
+
+def by_h3_crate(url: str, ca: Path) -> Got:
+    (got,) = h3_crate(url, ca)
+    return got
+
+
+def h3_crate(url: str, ca: Path, *arguments: str | Path) -> list[Got]:
+    done = run([h3_crate_client(), "--ca", ca, *arguments, url])
+    return [Got(each["status"], each["size"], each["sha256"]) for each in json.loads(done)["responses"]]
+
+
+def by_pronghorn(url: str, ca: Path) -> Got:
+    body = run([pronghorn(), "get", "--http", "3", "--timeout", str(TIMEOUT_SECONDS), "--cacert", ca, url])
+    return Got(200, len(body), hashlib.sha256(body).hexdigest())
+
+
+def run(command: list[str | Path]) -> bytes:
+    done = subprocess.run([str(part) for part in command], capture_output=True, timeout=TIMEOUT_SECONDS + 10)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A client and a server, one of them ours."""
+
+    name: str
+    download: Download
+    server: str
+
+    def command(self, directory: Path, identity: Identity, *flags: str) -> list[str | Path]:
+        """Starts the server. Where it is ours, `directory` is served; the others make their bytes up."""
+        identified = ["--cert", identity.cert, "--key", identity.key]
+        if self.server == "pronghorn":
+            return [pronghorn(), "serve", directory, "--listen", "127.0.0.1:0", *identified, *flags]
+        if self.server == "aioquic":
+            return [sys.executable, AIOQUIC_SERVER, *identified]
+        return [quic_go_server(), *identified]
+
+    def path(self, size: int) -> str:
+        return f"/{size}.bin" if self.server == "pronghorn" else f"/bytes/{size}"
+
+
+PAIRS = [
+    Pair("aioquic to pronghorn", by_fetcher(aioquic_h3.fetch), "pronghorn"),
+    Pair("quic-go to pronghorn", by_fetcher(go.fetcher("3")), "pronghorn"),
+    Pair("curl to pronghorn", by_fetcher(curl.fetcher("HTTP/3")), "pronghorn"),
+    Pair("h3 crate to pronghorn", by_h3_crate, "pronghorn"),
+    Pair("pronghorn to quic-go", by_pronghorn, "quic-go"),
+    Pair("pronghorn to aioquic", by_pronghorn, "aioquic"),
+]

@@ -1,0 +1,112 @@
+"""What a case is, and the answers that it may get."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+INNER_SIZE = 13
+MARKER_SIZE = 7
+INNER = f"GET /bytes/{INNER_SIZE} HTTP/1.1\r\nHost: inner\r\n\r\n".encode()
+"""The smuggled request; its answer is known by its size."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A response as it came, interim ones left out."""
+
+    status: int
+    body: bytes
+
+    @property
+    def is_inner(self) -> bool:
+        return (self.status, len(self.body)) == (200, INNER_SIZE)
+
+    @property
+    def is_marker(self) -> bool:
+        return (self.status, len(self.body)) == (200, MARKER_SIZE)
+
+
+Verdict = Callable[[list[Answer]], bool]
+"""Whether a strict reader may have given these answers, and then closed the connection."""
+
+
+def refused(got: list[Answer]) -> bool:
+    """One error, and nothing that came after it on the connection was looked at."""
+    return len(got) == 1 and 400 <= got[0].status < 600
+
+
+def cut_off(got: list[Answer]) -> bool:
+    """The content is wrong: an error if there was time for one, and nothing that came after it was looked at."""
+    return not got or refused(got)
+
+
+def one_message(got: list[Answer]) -> bool:
+    """All of it is one request, whose answer ends the connection or is followed by the marker's."""
+    return (
+        1 <= len(got) <= 2
+        and not got[0].is_inner
+        and not got[0].is_marker
+        and all(answer.is_marker for answer in got[1:])
+    )
+
+
+def two_messages(got: list[Answer]) -> bool:
+    """Here the inner request is no smuggled one: a strict reader sees it too."""
+    return len(got) == 3 and got[1].is_inner and got[2].is_marker
+
+
+def content(expected: bytes) -> Verdict:
+    """One request whose content is this, and then the marker."""
+
+    def verdict(got: list[Answer]) -> bool:
+        return len(got) == 2 and got[0] == Answer(200, expected) and got[1].is_marker
+
+    return verdict
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    source: str
+    """The paper, the article or the CVE that it comes from."""
+    message: bytes
+    verdict: Verdict = refused
+
+
+class TruncatedError(Exception):
+    """The connection ended in the middle of an answer."""
+
+
+def answers(stream: bytes) -> list[Answer]:
+    """The responses in all that a server sent on one connection."""
+    found = []
+    while stream:
+        head, end, stream = stream.partition(b"\r\n\r\n")
+        if not end:
+            raise TruncatedError(head)
+        status = int(head.split(b" ", 2)[1])
+        lines = [line.partition(b":") for line in head.split(b"\r\n")[1:]]
+        fields = {name.lower(): value.strip() for name, _, value in lines}
+        if status < 200:
+            continue
+        if fields.get(b"transfer-encoding") == b"chunked":
+            body, stream = dechunked(stream)
+        else:
+            size = int(fields.get(b"content-length", b"0"))
+            body, stream = stream[:size], stream[size:]
+        found.append(Answer(status, body))
+    return found
+
+
+def dechunked(stream: bytes) -> tuple[bytes, bytes]:
+    body = b""
+    while True:
+        line, end, stream = stream.partition(b"\r\n")
+        if not end:
+            raise TruncatedError(line)
+        size = int(line, 16)
+        if size == 0:
+            return body, (b"\r\n" + stream).partition(b"\r\n\r\n")[2]
+        body += stream[:size]
+        stream = stream[size + 2 :]
