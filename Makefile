@@ -26,7 +26,7 @@ demo: build-lab ## Compare HTTP/2 and HTTP/3 in a real browser; prints a table a
 	$(lab) run packages/lab/plans/demo.toml --out lab-results/demo-$$(date -u +%Y%m%dT%H%M%SZ)
 
 .PHONY: test
-test: build test-rust test-js test-e2e ## All tests but the long ones
+test: build test-rust test-js test-e2e fuzz ## All tests but the long ones
 
 .PHONY: lint
 lint: setup ## Formatting and lints of every language
@@ -39,8 +39,10 @@ lint: setup ## Formatting and lints of every language
 	cd tests/clients/quic-go && go vet ./...
 
 .PHONY: test-long
-test-long: build ## Soak tests and the calibration of the emulated link; takes a while and wants a quiet machine
+test-long: build ## Soak tests, an hour of fuzzing, many simulations, the calibration of the emulated link; wants a quiet machine
 	$(PYTEST) -m long --timeout 1800
+	PRONGHORN_SIM_SEEDS=50000 cargo test $(CARGO_FLAGS) -p pronghorn-engine --lib simulation
+	$(MAKE) fuzz FUZZ_SECONDS=3600
 	for profile in $(CALIBRATED_PROFILES); do $(PRONGHORN) link --calibrate $$profile; done
 
 CALIBRATED_PROFILES ?= $(sort $(wildcard profiles/*.toml))
@@ -51,6 +53,13 @@ CALIBRATED_PROFILES ?= $(sort $(wildcard profiles/*.toml))
 test-rust: setup ## Unit and integration tests of the crates
 	cargo $(CARGO_TEST) $(CARGO_FLAGS) --workspace --all-targets
 	cargo test $(CARGO_FLAGS) --workspace --doc
+
+# How long the fuzzer looks for inputs that break a parser, all targets together.
+FUZZ_SECONDS ?= 60
+
+.PHONY: fuzz
+fuzz: setup ## Search for inputs that break a parser; the replay of those that were found is part of test-rust
+	CARGO_FLAGS="$(CARGO_FLAGS)" scripts/fuzz $(FUZZ_SECONDS)
 
 .PHONY: test-js
 test-js: setup ## Tests of the npm packages

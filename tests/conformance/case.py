@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import Enum, IntEnum
 from pathlib import Path
 
 from harness.clients.quic_packets import Close, TransportError
@@ -27,6 +27,14 @@ class Alert(IntEnum):
 
 
 Code = TransportError | Alert | H3Error
+
+
+class Suite(Enum):
+    """Where a case comes from."""
+
+    H3SPEC = "the public suite of April 2025"
+    NEWER = "the HTTP/3 part of the suite as it was extended later"
+    OURS = "ours"
 
 
 @dataclass(frozen=True)
@@ -84,23 +92,28 @@ class Case:
     words: str
     section: str
     run: Callable[[Target], Close | int | None]
-    ours: bool = False
+    suite: Suite = Suite.H3SPEC
     known: str = ""
     """Why the case fails, where a library is the cause and nothing above it can help."""
 
     @property
     def name(self) -> str:
-        return f"{' or '.join(error.name for error in self.errors)}: {self.words} ({self.section})"
+        errors = " or ".join(error.name for error in self.errors) or "no error"
+        return f"{errors}: {self.words} ({self.section})"
+
+    def passes(self, result: Result) -> bool:
+        """A generic error, which the RFCs allow in place of each other, will not do."""
+        return result.code in self.errors if self.errors else result.code is None
 
 
 CASES: list[Case] = []
 
 
-def case(*errors: Code, words: str, section: str, ours: bool = False, known: str = ""):
-    """Registers a function as a case. `errors`: what the RFC names; a generic one, which it allows too, will not do."""
+def case(*errors: Code, words: str, section: str, suite: Suite = Suite.H3SPEC, known: str = ""):
+    """Registers a function as a case. `errors`: what the RFC names, or nothing where it names no error."""
 
     def register(run: Callable[[Target], Close | int | None]):
-        CASES.append(Case(errors, words, section, run, ours=ours, known=known))
+        CASES.append(Case(errors, words, section, run, suite=suite, known=known))
         return run
 
     return register

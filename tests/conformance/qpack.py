@@ -20,7 +20,7 @@ from harness.clients.raw_h3 import (
     prefixed,
 )
 
-from .case import Target, case
+from .case import Suite, Target, case
 
 E = H3Error
 STATIC_TABLE_SIZE = 99
@@ -38,10 +38,10 @@ def on_stream(stream: int, instruction: bytes) -> Callable[[Target], Close | Non
     return run
 
 
-def section_case(words: str, section: str, block: bytes, *, ours: bool = False) -> None:
+def section_case(words: str, section: str, block: bytes, *, suite: Suite = Suite.H3SPEC) -> None:
     """A case that is the field section of a request."""
 
-    @case(E.QPACK_DECOMPRESSION_FAILED, words=words, section=section, ours=ours)
+    @case(E.QPACK_DECOMPRESSION_FAILED, words=words, section=section, suite=suite)
     def _(target: Target) -> Close | int | None:
         with target.http() as h3:
             return h3.error(h3.raw_request(frame(H3Frame.HEADERS, block)))
@@ -59,16 +59,16 @@ def invalid_static_index(target: Target) -> Close | int | None:
 
 
 section_case(
-    "a dynamic table index with a required insert count of 0",
-    "QPACK 2.2.3",
+    "a field line references a dynamic table entry that is not there",
+    "QPACK 2.1.2",
     SECTION_PREFIX + indexed(0, static=False),
-    ours=True,
+    suite=Suite.NEWER,
 )
-section_case("a field section that ends in its prefix", "QPACK 4.5.1", b"\x00", ours=True)
-section_case("a field line that is cut short", "QPACK 4.5", SECTION_PREFIX + b"\x23ab", ours=True)
-section_case("an integer that overflows", "QPACK 4.1.1", SECTION_PREFIX + b"\xff" + b"\xff" * 12, ours=True)
+section_case("a field section that ends in its prefix", "QPACK 4.5.1", b"\x00", suite=Suite.OURS)
+section_case("a field line that is cut short", "QPACK 4.5", SECTION_PREFIX + b"\x23ab", suite=Suite.OURS)
+section_case("an integer that overflows", "QPACK 4.1.1", SECTION_PREFIX + b"\xff" + b"\xff" * 12, suite=Suite.OURS)
 section_case(
-    "Huffman code with the EOS symbol", "QPACK 4.1.2", SECTION_PREFIX + b"\x2c\xff\xff\xff\xff\x01a", ours=True
+    "Huffman code with the EOS symbol", "QPACK 4.1.2", SECTION_PREFIX + b"\x2c\xff\xff\xff\xff\x01a", suite=Suite.OURS
 )
 case(
     E.QPACK_ENCODER_STREAM_ERROR,
@@ -79,13 +79,13 @@ case(
     E.QPACK_ENCODER_STREAM_ERROR,
     words="a duplicate of an entry that is not there",
     section="QPACK 4.3.4",
-    ours=True,
+    suite=Suite.OURS,
 )(on_stream(ENCODER_STREAM, prefixed(0, 5, 0x00)))
 case(
     E.QPACK_ENCODER_STREAM_ERROR,
     words="an insertion that names a static entry beyond the table",
     section="QPACK 3.1",
-    ours=True,
+    suite=Suite.OURS,
 )(on_stream(ENCODER_STREAM, prefixed(STATIC_TABLE_SIZE, 6, 0xC0) + b"\x01x"))
 case(E.QPACK_DECODER_STREAM_ERROR, words="Insert Count Increment is 0", section="QPACK 4.4.3")(
     on_stream(DECODER_STREAM, prefixed(0, 6, 0x00))
@@ -94,18 +94,18 @@ case(
     E.QPACK_DECODER_STREAM_ERROR,
     words="Insert Count Increment beyond what was inserted",
     section="QPACK 4.4.3",
-    ours=True,
+    suite=Suite.OURS,
 )(on_stream(DECODER_STREAM, prefixed(1_000_000, 6, 0x00)))
 case(
     E.QPACK_DECODER_STREAM_ERROR,
     words="Section Acknowledgment of a stream without a section",
     section="QPACK 4.4.1",
-    ours=True,
+    suite=Suite.OURS,
 )(on_stream(DECODER_STREAM, prefixed(400, 7, 0x80)))
 
 
 def second_stream(kind: StreamType, name: str) -> None:
-    @case(E.H3_STREAM_CREATION_ERROR, words=f"a second {name} stream", section="QPACK 4.2", ours=True)
+    @case(E.H3_STREAM_CREATION_ERROR, words=f"a second {name} stream is opened", section="QPACK 4.2", suite=Suite.NEWER)
     def _(target: Target) -> Close | None:
         with target.http() as h3:
             h3.write(14, varint(kind))
@@ -113,7 +113,7 @@ def second_stream(kind: StreamType, name: str) -> None:
 
 
 def closed_stream(stream: int, name: str) -> None:
-    @case(E.H3_CLOSED_CRITICAL_STREAM, words=f"the {name} stream is closed", section="QPACK 4.2", ours=True)
+    @case(E.H3_CLOSED_CRITICAL_STREAM, words=f"the {name} stream is closed", section="QPACK 4.2", suite=Suite.NEWER)
     def _(target: Target) -> Close | None:
         with target.http() as h3:
             h3.send(quic_frames.stream(stream, b"", offset=h3.sent_on(stream), fin=True))
@@ -124,3 +124,16 @@ second_stream(StreamType.QPACK_ENCODER, "encoder")
 second_stream(StreamType.QPACK_DECODER, "decoder")
 closed_stream(ENCODER_STREAM, "encoder")
 closed_stream(DECODER_STREAM, "decoder")
+
+
+@case(
+    E.H3_CLOSED_CRITICAL_STREAM,
+    words="an encoder stream ends inside an instruction",
+    section="QPACK 4.2",
+    suite=Suite.NEWER,
+)
+def cut_encoder_stream(target: Target) -> Close | None:
+    with target.http() as h3:
+        # The first byte of a Set Dynamic Table Capacity that goes on.
+        h3.write(ENCODER_STREAM, b"\x3f", fin=True)
+        return h3.settle()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from harness.clients import quic_frames as frames
 from harness.clients.client_hello import Extension, handshake_message, with_extensions
 from harness.clients.quic_packets import Close, Level, TransportError
 
-from .case import Alert, Target, case, in_handshake
+from .case import Alert, Suite, Target, case, in_handshake
 
 KEY_UPDATE = handshake_message(24, b"\x01")
 END_OF_EARLY_DATA = handshake_message(5, b"")
@@ -36,7 +34,7 @@ def foreign_protocol(target: Target) -> Close | None:
     return in_handshake(target.quic(alpn=["dummy"]))
 
 
-@case(Alert.NO_APPLICATION_PROTOCOL, words="no application protocols are offered", section="TLS 8.1", ours=True)
+@case(Alert.NO_APPLICATION_PROTOCOL, words="no application protocols are offered", section="TLS 8.1", suite=Suite.OURS)
 def no_protocol(target: Target) -> Close | None:
     return in_handshake(target.quic(alpn=None))
 
@@ -87,8 +85,7 @@ def early_data_ticket(target: Target):
     with target.connected() as quic:
         quic.wait("a session ticket", lambda: quic.tickets)
         ticket = quic.tickets[0]
-    if ticket.max_early_data_size is None:
-        pytest.skip("the server takes no early data")
+    assert ticket.max_early_data_size is not None, "the server takes no early data"
     return ticket
 
 
@@ -97,7 +94,7 @@ def early_data_ticket(target: Target):
     Alert.MISSING_EXTENSION,
     words="a ClientHello that offers TLS 1.2 alone",
     section="TLS 4.2",
-    ours=True,
+    suite=Suite.OURS,
 )
 def tls_1_2(target: Target) -> Close | None:
     old = with_extensions(
@@ -112,7 +109,7 @@ def tls_1_2(target: Target) -> Close | None:
     Alert.UNEXPECTED_MESSAGE,
     words="the first TLS message is no ClientHello",
     section="TLS 4.1.3",
-    ours=True,
+    suite=Suite.OURS,
 )
 def no_hello(target: Target) -> Close | None:
     quic = target.quic(edit_crypto=lambda _level, data: bytes([20]) + data[1:])
@@ -124,7 +121,7 @@ def no_hello(target: Target) -> Close | None:
     Alert.ILLEGAL_PARAMETER,
     words="a ClientHello whose extensions are cut short",
     section="TLS 4.1.3",
-    ours=True,
+    suite=Suite.OURS,
 )
 def broken_hello(target: Target) -> Close | None:
     def cut(message: bytes) -> bytes:

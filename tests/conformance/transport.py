@@ -8,7 +8,7 @@ from harness.clients import quic_frames as frames
 from harness.clients.quic_frames import VARINT_MAX, FrameType, varint
 from harness.clients.quic_packets import Close, Level, Packet, Parameter, Parameters, TransportError
 
-from .case import Target, case, in_handshake, sends
+from .case import Suite, Target, case, in_handshake, sends
 
 E = TransportError
 OURS_BIDI, OURS_UNI, SERVER_BIDI, SERVER_UNI = 0, 2, 1, 3
@@ -17,8 +17,8 @@ TOO_MANY_STREAMS = (1 << 60) + 1
 DUMMY_CID = b"DUMMY\x00\x00\x00"
 
 
-def frame_case(*errors, words: str, section: str, payload: bytes, ours: bool = False, known: str = "") -> None:
-    case(*errors, words=words, section=section, ours=ours, known=known)(sends(payload))
+def frame_case(*errors, words: str, section: str, payload: bytes, suite: Suite = Suite.H3SPEC, known: str = "") -> None:
+    case(*errors, words=words, section=section, suite=suite, known=known)(sends(payload))
 
 
 # Flow control and stream limits.
@@ -40,7 +40,7 @@ frame_case(
     words="a unidirectional stream ID exceeding the limit",
     section="Transport 4.6",
     payload=frames.stream(1_000_000_002, b"\x00"),
-    ours=True,
+    suite=Suite.OURS,
 )
 
 
@@ -48,7 +48,7 @@ frame_case(
     E.FLOW_CONTROL_ERROR,
     words="more is received on all streams than the connection's limit",
     section="Transport 4.1",
-    ours=True,
+    suite=Suite.OURS,
 )
 def over_connection_window(target: Target) -> Close | None:
     with target.connected() as quic:
@@ -65,14 +65,14 @@ frame_case(
     words="data beyond the final size of a stream is received",
     section="Transport 4.5",
     payload=frames.stream(OURS_BIDI, b"abc", fin=True) + frames.stream(OURS_BIDI, b"d", offset=3),
-    ours=True,
+    suite=Suite.OURS,
 )
 frame_case(
     E.FINAL_SIZE_ERROR,
     words="a final size below what was received",
     section="Transport 4.5",
     payload=frames.stream(OURS_BIDI, b"abc", offset=10) + frames.stream(OURS_BIDI, b"", offset=5, fin=True),
-    ours=True,
+    suite=Suite.OURS,
     known="quinn-proto compares the final size with a later one, and not with what has come beyond it",
 )
 frame_case(
@@ -80,14 +80,14 @@ frame_case(
     words="RESET_STREAM changes the final size",
     section="Transport 4.5",
     payload=frames.stream(OURS_BIDI, b"abc", offset=7, fin=True) + frames.reset_stream(OURS_BIDI, final_size=11),
-    ours=True,
+    suite=Suite.OURS,
 )
 frame_case(
     E.FLOW_CONTROL_ERROR,
     words="RESET_STREAM with a final size over the limit",
     section="Transport 4.5",
     payload=frames.reset_stream(OURS_BIDI, final_size=100_000_000),
-    ours=True,
+    suite=Suite.OURS,
 )
 
 
@@ -98,11 +98,13 @@ def integer(value: bytes) -> int:
     return Buffer(data=value).pull_uint_var()
 
 
-def parameter_case(words: str, section: str, change: Parameters, *, ours: bool = False, known: str = "") -> None:
+def parameter_case(
+    words: str, section: str, change: Parameters, *, suite: Suite = Suite.H3SPEC, known: str = ""
+) -> None:
     def edit(parameters: Parameters) -> Parameters:
         return parameters | change
 
-    @case(E.TRANSPORT_PARAMETER_ERROR, words=words, section=section, ours=ours, known=known)
+    @case(E.TRANSPORT_PARAMETER_ERROR, words=words, section=section, suite=suite, known=known)
     def _(target: Target) -> Close | None:
         return in_handshake(target.quic(edit_parameters=edit))
 
@@ -126,7 +128,7 @@ parameter_case(
     "initial_source_connection_id differs from the packets'",
     "Transport 7.3",
     {Parameter.INITIAL_SOURCE_CONNECTION_ID: DUMMY_CID},
-    ours=True,
+    suite=Suite.OURS,
 )
 parameter_case(
     "original_destination_connection_id is received",
@@ -149,23 +151,23 @@ parameter_case(
     "active_connection_id_limit < 2",
     "Transport 18.2",
     {Parameter.ACTIVE_CONNECTION_ID_LIMIT: varint(1)},
-    ours=True,
+    suite=Suite.OURS,
 )
 parameter_case(
     "initial_max_streams_bidi > 2^60",
     "Transport 4.6 and 18.2",
     {Parameter.INITIAL_MAX_STREAMS_BIDI: varint(TOO_MANY_STREAMS)},
-    ours=True,
+    suite=Suite.OURS,
 )
 parameter_case(
     "a parameter whose length contradicts its value",
     "Transport 7.4",
     {Parameter.INITIAL_MAX_DATA: varint(1000) + b"\x00"},
-    ours=True,
+    suite=Suite.OURS,
 )
 
 
-@case(E.TRANSPORT_PARAMETER_ERROR, words="a parameter is received twice", section="Transport 7.4", ours=True)
+@case(E.TRANSPORT_PARAMETER_ERROR, words="a parameter is received twice", section="Transport 7.4", suite=Suite.OURS)
 def parameter_twice(target: Target) -> Close | None:
     quic = target.quic()
     kind, body = quic.tls.handshake_extensions[0]
@@ -211,7 +213,7 @@ def path_challenge_in_handshake(target: Target) -> Close | None:
     return edited_handshake(target, edit)
 
 
-@case(E.PROTOCOL_VIOLATION, words="STREAM in Handshake is received", section="Transport 12.5", ours=True)
+@case(E.PROTOCOL_VIOLATION, words="STREAM in Handshake is received", section="Transport 12.5", suite=Suite.OURS)
 def stream_in_handshake(target: Target) -> Close | None:
     def edit(packet: Packet) -> None:
         packet.payload = frames.stream(OURS_BIDI, b"GET /\r\n") + packet.payload
@@ -219,7 +221,7 @@ def stream_in_handshake(target: Target) -> Close | None:
     return edited_handshake(target, edit)
 
 
-@case(E.PROTOCOL_VIOLATION, words="STREAM in Initial is received", section="Transport 12.5", ours=True)
+@case(E.PROTOCOL_VIOLATION, words="STREAM in Initial is received", section="Transport 12.5", suite=Suite.OURS)
 def stream_in_initial(target: Target) -> Close | None:
     def edit(packet: Packet) -> None:
         if packet.level == Level.INITIAL:
@@ -232,7 +234,7 @@ def stream_in_initial(target: Target) -> Close | None:
     E.PROTOCOL_VIOLATION,
     words="an ACK of a packet that was never sent",
     section="Transport 13.1",
-    ours=True,
+    suite=Suite.OURS,
 )
 def ack_of_unsent(target: Target) -> Close | None:
     with target.connected() as quic:
@@ -240,7 +242,7 @@ def ack_of_unsent(target: Target) -> Close | None:
         return quic.settle()
 
 
-@case(E.CRYPTO_BUFFER_EXCEEDED, words="more CRYPTO data than is buffered", section="Transport 7.5", ours=True)
+@case(E.CRYPTO_BUFFER_EXCEEDED, words="more CRYPTO data than is buffered", section="Transport 7.5", suite=Suite.OURS)
 def crypto_buffer(target: Target) -> Close | None:
     with target.connected() as quic:
         for offset in range(1, 400_000, 1000):
@@ -267,7 +269,7 @@ frame_case(
     words="STOP_SENDING is received for a receive-only stream",
     section="Transport 19.5",
     payload=frames.stop_sending(OURS_UNI),
-    ours=True,
+    suite=Suite.OURS,
 )
 frame_case(
     E.FRAME_ENCODING_ERROR,
@@ -275,7 +277,7 @@ frame_case(
     words="CRYPTO with an offset beyond 2^62-1",
     section="Transport 19.6",
     payload=frames.crypto(VARINT_MAX, b"xy"),
-    ours=True,
+    suite=Suite.OURS,
 )
 frame_case(
     E.PROTOCOL_VIOLATION,
@@ -301,7 +303,7 @@ frame_case(
     words="STREAM with an offset beyond 2^62-1",
     section="Transport 19.8",
     payload=frames.stream(OURS_BIDI, b"xy", offset=VARINT_MAX),
-    ours=True,
+    suite=Suite.OURS,
 )
 frame_case(
     E.STREAM_STATE_ERROR,
@@ -326,7 +328,7 @@ frame_case(
     words="STREAM_DATA_BLOCKED is received for a send-only stream",
     section="Transport 19.13",
     payload=frames.stream_data_blocked(SERVER_UNI, 0),
-    ours=True,
+    suite=Suite.OURS,
 )
 frame_case(
     E.STREAM_LIMIT_ERROR,
@@ -352,7 +354,7 @@ frame_case(
     words="NEW_CONNECTION_ID with a CID of 21 bytes",
     section="Transport 19.15",
     payload=frames.new_connection_id(1, 0, bytes(21)),
-    ours=True,
+    suite=Suite.OURS,
 )
 
 
@@ -360,7 +362,7 @@ frame_case(
     E.CONNECTION_ID_LIMIT_ERROR,
     words="more connection IDs than active_connection_id_limit",
     section="Transport 5.1.1",
-    ours=True,
+    suite=Suite.OURS,
 )
 def too_many_cids(target: Target) -> Close | None:
     with target.connected() as quic:
@@ -380,7 +382,7 @@ frame_case(
     words="RETIRE_CONNECTION_ID of a CID that was never issued",
     section="Transport 19.16",
     payload=frames.retire_connection_id(1000),
-    ours=True,
+    suite=Suite.OURS,
 )
 
 
@@ -389,14 +391,14 @@ frame_case(
     words="an ACK range below packet number 0",
     section="Transport 19.3.1",
     payload=frames.frame(FrameType.ACK, 1, 0, 0, 5),
-    ours=True,
+    suite=Suite.OURS,
 )
 frame_case(
     E.FRAME_ENCODING_ERROR,
     words="a frame that is cut short",
     section="Transport 12.4",
     payload=frames.ping() + frames.frame(FrameType.MAX_STREAM_DATA, OURS_BIDI),
-    ours=True,
+    suite=Suite.OURS,
 )
 frame_case(
     E.PROTOCOL_VIOLATION,
@@ -409,5 +411,5 @@ frame_case(
     words="a DATAGRAM frame without max_datagram_frame_size",
     section="RFC 9221 3",
     payload=frames.datagram(b"\x00datagram"),
-    ours=True,
+    suite=Suite.OURS,
 )

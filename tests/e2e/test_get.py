@@ -6,6 +6,8 @@ import json
 import re
 import socket
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +22,8 @@ OUTPUT = 73
 TIMED_OUT = 75
 PROTOCOL = 76
 USAGE = 2
+
+AIOQUIC_SERVER = Path(__file__).parents[1] / "clients" / "aioquic" / "server.py"
 
 GO_PROTOCOL = {"1.1": "HTTP/1.1", "2": "HTTP/2.0", "3": "HTTP/3.0"}
 
@@ -132,6 +136,12 @@ def test_name_that_the_certificate_lacks_is_refused(get, peer, version):
 def test_body_cut_short_is_an_error_and_leaves_no_file(get, peer, version, tmp_path):
     get("--http", version, "-o", tmp_path / "out", f"{peer.origin}/cut", code=PROTOCOL)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_request_that_the_server_goes_away_from_is_known_as_not_taken(get, start, identity):
+    server = start([sys.executable, AIOQUIC_SERVER, "--cert", identity.cert, "--key", identity.key])
+    done = get("--http", "3", f"{server.origin}/go-away", code=PROTOCOL)
+    assert "did not take the request" in done.stderr.decode()
 
 
 @pytest.mark.parametrize("version", ["1.1", "2"])

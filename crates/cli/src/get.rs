@@ -15,11 +15,13 @@ use http::uri::{Authority, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt;
 use pronghorn_engine::{
-    Body, Config, ConnectTimings, Connection, Connector, Error, Group, Incoming, Protocol, Responder, Target, Worker, embed_in_tokio,
+    Body, Config, ConnectTimings, Connection, Connector, Error, Group, Incoming, Protocol, Responder, Resumption, Target, TlsSummary,
+    Worker, embed_in_tokio,
 };
 
 use crate::client_tls;
 use crate::failure::{Failure, Kind};
+use crate::key_log;
 use crate::qlog;
 use crate::serve::seconds;
 
@@ -74,12 +76,20 @@ pub(crate) struct GetArgs {
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     timeout: Duration,
 
+    /// Fetch this many times, each over a new connection that resumes the TLS session of the one before. The last content is kept
+    #[arg(long, value_name = "N", default_value = "1", default_value_if("early_data", "true", "2"), value_parser = clap::value_parser!(u32).range(1..))]
+    repeat: u32,
+
+    /// Send the request before the handshake is done (0-RTT), from the second connection on; there are two if --repeat says nothing else
+    #[arg(long)]
+    early_data: bool,
+
     /// Show protocol, timings and header fields on stderr
     #[arg(short = 'v', long)]
     verbose: bool,
 }
 
-fn protocol(text: &str) -> Result<Protocol, String> {
+pub(crate) fn protocol(text: &str) -> Result<Protocol, String> {
     match text {
         "1.1" => Ok(Protocol::Http1),
         "2" => Ok(Protocol::Http2),
@@ -88,7 +98,7 @@ fn protocol(text: &str) -> Result<Protocol, String> {
     }
 }
 
-fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
+pub(crate) fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
     let (name, value) = text.split_once(':').ok_or("write it as 'name: value'")?;
     let name = name.trim().parse().map_err(|_| format!("{name:?} is no field name"))?;
     let value = value.trim().parse().map_err(|_| format!("{value:?} is no field value"))?;
@@ -97,7 +107,10 @@ fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
 
 pub(crate) fn run(arguments: GetArgs) -> Result<(), Failure> {
     let internal = |error: io::Error| Failure::new(Kind::Internal, error);
-    let tls = client_tls::config(arguments.cacert.as_deref(), !arguments.no_verify)?;
+    let mut tls = client_tls::config(arguments.cacert.as_deref(), !arguments.no_verify)?;
+    if let Some(key_log) = key_log::from_environment()? {
+        tls.key_log = key_log;
+    }
     let content = arguments.data.as_deref().map(read_content).transpose()?.unwrap_or_default();
     let refuse = |_, responder: Responder| drop(responder);
     let qlog = arguments.qlog.as_deref().map(qlog::to_folder).transpose()?;
@@ -105,7 +118,7 @@ pub(crate) fn run(arguments: GetArgs) -> Result<(), Failure> {
     let mut worker = Worker::new(0, &Group::new(1), config, refuse).map_err(internal)?;
     let connector = worker.connector(&tls).map_err(internal)?;
     let timeout = arguments.timeout;
-    let fetch = async move { Fetch { arguments, connector, content, connection: None }.run().await };
+    let fetch = async move { Fetch { arguments, connector, content, connection: None, spoken: None }.run().await };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(internal)?;
     let result = runtime.block_on(async {
         let late = || Failure::new(Kind::TimedOut, "the server took too long").with_hint("allow more with --timeout");
@@ -118,7 +131,7 @@ pub(crate) fn run(arguments: GetArgs) -> Result<(), Failure> {
     result
 }
 
-fn read_content(path: &Path) -> Result<Bytes, Failure> {
+pub(crate) fn read_content(path: &Path) -> Result<Bytes, Failure> {
     std::fs::read(path).map(Bytes::from).map_err(|error| {
         Failure::new(Kind::Missing, format_args!("cannot read {}: {error}", path.display())).with_hint("--data takes the name of a file")
     })
@@ -150,16 +163,18 @@ struct Fetch {
     connector: Connector,
     content: Bytes,
     connection: Option<(Origin, Connection)>,
+    /// What the last connection spoke: early data has to be in the words of one protocol.
+    spoken: Option<(Origin, Protocol)>,
 }
 
 #[derive(Clone, PartialEq, Eq)]
-struct Origin {
+pub(crate) struct Origin {
     secure: bool,
     authority: Authority,
 }
 
 impl Origin {
-    fn of(uri: &Uri) -> Result<Self, Failure> {
+    pub(crate) fn of(uri: &Uri) -> Result<Self, Failure> {
         let bad =
             || Failure::new(Kind::Usage, format_args!("{uri} is not a URL to fetch")).with_hint("write https://HOST/ or http://HOST/");
         let secure = match uri.scheme() {
@@ -182,12 +197,26 @@ impl Origin {
 /// Where the parts of an exchange end, from its beginning.
 struct Timings {
     resolved: Duration,
-    connect: Option<ConnectTimings>,
+    /// The connection was opened for this exchange.
+    is_new: bool,
     head: Duration,
 }
 
 impl Fetch {
     async fn run(mut self) -> Result<(), Failure> {
+        let content = self.content.clone();
+        for left in (0..self.arguments.repeat).rev() {
+            self.content = content.clone();
+            // After early data, tickets may come later than the answer: the connection stays for as long as the next one takes.
+            let last = self.connection.take();
+            self.fetch(left == 0).await?;
+            drop(last);
+        }
+        Ok(())
+    }
+
+    /// `deliver`: the content is wanted, and not only the connection's session.
+    async fn fetch(&mut self, deliver: bool) -> Result<(), Failure> {
         let with_content = self.arguments.data.is_some();
         let mut method = self.arguments.method.clone().unwrap_or(if with_content { Method::POST } else { Method::GET });
         let mut uri = self.arguments.url.clone();
@@ -207,7 +236,7 @@ impl Fetch {
                     }
                     uri = target?;
                 }
-                _ => return self.deliver(response.into_body(), &timings, began).await,
+                _ => return self.deliver(response.into_body(), deliver, &timings, began).await,
             }
         }
         Err(Failure::new(Kind::Protocol, format_args!("more than {MAX_REDIRECTS} redirects")))
@@ -222,7 +251,7 @@ impl Fetch {
     ) -> Result<(Response<Incoming>, Timings), Failure> {
         let origin = Origin::of(uri)?;
         let mut resolved = Duration::ZERO;
-        let mut connect = None;
+        let mut is_new = false;
         let reusable = self.connection.take().filter(|(open, connection)| *open == origin && connection.is_usable());
         let mut connection = if let Some((_, connection)) = reusable {
             connection
@@ -230,7 +259,7 @@ impl Fetch {
             let addresses = resolve(self.arguments.connect_to.as_deref(), &origin)?;
             resolved = began.elapsed();
             let connection = self.connect(&origin, &addresses).await?;
-            connect = Some(connection.timings());
+            is_new = true;
             connection
         };
         let mut request = Request::new(Body::from(self.content.clone()));
@@ -244,18 +273,27 @@ impl Fetch {
             print_fields('>', request.headers());
         }
         let response = connection.send(request).await.map_err(|error| exchange_failure(&error))?;
+        let head = began.elapsed();
         if self.arguments.verbose {
             tell!("< {} {}", connection.protocol(), response.status());
             print_fields('<', response.headers());
         }
+        self.spoken = Some((origin.clone(), connection.protocol()));
         self.connection = Some((origin, connection));
-        Ok((response, Timings { resolved, connect, head: began.elapsed() }))
+        Ok((response, Timings { resolved, is_new, head }))
     }
 
     async fn connect(&self, origin: &Origin, addresses: &[SocketAddr]) -> Result<Connection, Failure> {
         let mut failure = None;
+        let spoken = self.spoken.as_ref().filter(|(before, _)| before == origin && self.arguments.early_data);
         for &remote in addresses {
-            let target = Target { remote, server_name: origin.host().to_owned(), protocol: self.arguments.http, secure: origin.secure };
+            let target = Target {
+                remote,
+                server_name: origin.host().to_owned(),
+                protocol: self.arguments.http.or(spoken.map(|(_, protocol)| *protocol)),
+                secure: origin.secure,
+                resumption: if self.arguments.early_data { Resumption::EarlyData } else { Resumption::Session },
+            };
             match self.connector.connect(&target).await {
                 Ok(connection) => {
                     if self.arguments.verbose {
@@ -284,8 +322,8 @@ impl Fetch {
         headers
     }
 
-    async fn deliver(&self, mut body: Incoming, timings: &Timings, began: Instant) -> Result<(), Failure> {
-        let mut output = Output::open(self.arguments.output.as_deref())?;
+    async fn deliver(&self, mut body: Incoming, deliver: bool, timings: &Timings, began: Instant) -> Result<(), Failure> {
+        let mut output = if deliver { Output::open(self.arguments.output.as_deref())? } else { Output::Nowhere };
         let mut bytes = 0;
         while let Some(frame) = body.frame().await {
             let frame =
@@ -301,14 +339,24 @@ impl Fetch {
             }
         }
         output.finish()?;
-        if self.arguments.verbose {
-            print_timings(timings, bytes, began.elapsed());
+        let total = began.elapsed();
+        if let Some((_, connection)) = &self.connection {
+            // After early data it may still go on; what it brings serves the next connection.
+            connection.handshake().await.map_err(|error| exchange_failure(&error))?;
+            if self.arguments.verbose {
+                print_timings(timings, connection.timings(), bytes, total);
+                if timings.is_new
+                    && let Some(tls) = connection.tls()
+                {
+                    print_tls(&tls);
+                }
+            }
         }
         Ok(())
     }
 }
 
-fn resolve(connect_to: Option<&str>, origin: &Origin) -> Result<Vec<SocketAddr>, Failure> {
+pub(crate) fn resolve(connect_to: Option<&str>, origin: &Origin) -> Result<Vec<SocketAddr>, Failure> {
     let resolved = match connect_to {
         Some(address) => address.to_socket_addrs(),
         None => (origin.host(), origin.port()).to_socket_addrs(),
@@ -352,7 +400,7 @@ fn join(base: &Uri, location: &str) -> Option<Uri> {
     format!("{}://{}{path}", base.scheme_str()?, base.authority()?).parse().ok()
 }
 
-fn exchange_failure(error: &Error) -> Failure {
+pub(crate) fn exchange_failure(error: &Error) -> Failure {
     match error {
         Error::Connect { .. } => Failure::new(Kind::Unavailable, error).with_hint("check that the server runs and the port is right"),
         Error::Handshake { reason, .. } if reason.contains("certificate") => {
@@ -372,10 +420,18 @@ fn print_fields(mark: char, headers: &HeaderMap) {
     }
 }
 
-fn print_timings(timings: &Timings, bytes: usize, total: Duration) {
+fn print_tls(tls: &TlsSummary) {
+    let mut parts = vec![if tls.resumed { "resumed" } else { "full handshake" }.to_owned()];
+    parts.extend(tls.early_data_accepted.map(|accepted| format!("early data {}", if accepted { "accepted" } else { "refused" })));
+    parts.extend(tls.key_exchange.map(|group| format!("{group:?}")));
+    parts.extend(tls.cipher_suite.map(|suite| format!("{suite:?}")));
+    tell!("* TLS: {}", parts.join(", "));
+}
+
+fn print_timings(timings: &Timings, connect: ConnectTimings, bytes: usize, total: Duration) {
     let milliseconds = |duration: Duration| format!("{:.3} ms", duration.as_secs_f64() * 1e3);
     let mut parts = Vec::new();
-    if let Some(connect) = timings.connect {
+    if timings.is_new {
         parts.push(format!("resolved {}", milliseconds(timings.resolved)));
         parts.extend(connect.tcp.map(|tcp| format!("TCP {}", milliseconds(tcp))));
         parts.extend(connect.tls.map(|tls| format!("{} {}", if connect.tcp.is_some() { "TLS" } else { "QUIC" }, milliseconds(tls))));
@@ -387,6 +443,7 @@ fn print_timings(timings: &Timings, bytes: usize, total: Duration) {
 
 /// Where the content goes. A file appears only when it is whole.
 enum Output<'a> {
+    Nowhere,
     Stdout(io::Stdout),
     File(&'a Path, tempfile::NamedTempFile),
 }
@@ -401,6 +458,7 @@ impl<'a> Output<'a> {
 
     fn write(&mut self, data: &[u8]) -> Result<(), Failure> {
         match self {
+            Self::Nowhere => Ok(()),
             Self::Stdout(stdout) => stdout.write_all(data).map_err(|error| output_failure(Path::new("stdout"), &error)),
             Self::File(path, file) => file.write_all(data).map_err(|error| output_failure(path, &error)),
         }
@@ -408,6 +466,7 @@ impl<'a> Output<'a> {
 
     fn finish(self) -> Result<(), Failure> {
         match self {
+            Self::Nowhere => Ok(()),
             Self::Stdout(mut stdout) => stdout.flush().map_err(|error| output_failure(Path::new("stdout"), &error)),
             Self::File(path, file) => {
                 use std::os::unix::fs::PermissionsExt;

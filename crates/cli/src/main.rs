@@ -1,4 +1,5 @@
-//! The `pronghorn` program: `serve` files over HTTP/1.1, 2 and 3, `get` a URL, run a command behind an emulated `link`.
+//! The `pronghorn` program: `serve` files over HTTP/1.1, 2 and 3, `get` a URL, `load` a server, run a command behind an emulated
+//! `link`.
 //!
 //! It turns the command line into calls of the libraries and their errors into one line and an exit code; see [`failure`].
 
@@ -15,8 +16,11 @@ macro_rules! tell {
 mod client_tls;
 mod failure;
 mod get;
+mod key_log;
 mod limits;
 mod link;
+mod load;
+mod load_table;
 mod qlog;
 mod serve;
 
@@ -38,6 +42,8 @@ enum Command {
     Serve(serve::ServeArgs),
     /// Fetch a URL
     Get(get::GetArgs),
+    /// Load a server with requests and measure how it answers
+    Load(load::LoadArgs),
     /// Run a command behind an emulated network link
     Link(link::LinkArgs),
 }
@@ -46,6 +52,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Serve(arguments) => serve::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Get(arguments) => get::run(arguments).map(|()| ExitCode::SUCCESS),
+        Command::Load(arguments) => load::run(&arguments),
         Command::Link(arguments) => return link::run(arguments),
     };
     result.unwrap_or_else(|failure| {

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use pronghorn_engine::{BindError, Config, Congestion, Group, Limits, Listener, Secret, Stats, Workers};
+use pronghorn_engine::{BindError, Config, Congestion, EarlyData, Group, Identity, Limits, Listener, Secret, Stats, Workers};
 use pronghorn_gateway::{AccessLog, CertificateError, Loaded, SecretError, StaticFiles, kept_secret};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::failure::{Failure, Kind};
+use crate::key_log;
 use crate::limits::{self, LimitArgument};
 use crate::qlog;
 
@@ -41,6 +42,10 @@ pub(crate) struct ServeArgs {
     /// Congestion controller for QUIC and TCP: cubic, newreno or bbr
     #[arg(long, value_name = "NAME", default_value_t)]
     congestion: Congestion,
+
+    /// Requests that come before the handshake is done (0-RTT): take none (off), answer those with a safe method (safe), or all (all)
+    #[arg(long, value_name = "POLICY", default_value_t)]
+    early_data: EarlyData,
 
     /// Close a connection on which nothing has moved for this long; the same as --limit idle_timeout=… [default: 30]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
@@ -110,13 +115,15 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Counters are summed over the workers.
-fn print_stats(stats: &[Arc<Stats>]) {
+/// Counters are summed over the workers; the store of sessions is one for all of them.
+fn print_stats(stats: &[Arc<Stats>], identity: Option<&Identity>) {
     let mut total = serde_json::Map::new();
     for (name, value) in stats.iter().flat_map(|stats| stats.values()) {
         let sum = total.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0) + value;
         total.insert(name.to_owned(), sum.into());
     }
+    let sessions = identity.map(|identity| identity.sessions().values()).unwrap_or_default();
+    total.extend(sessions.into_iter().map(|(name, value)| (name.to_owned(), value.into())));
     tell!("{}", serde_json::Value::Object(total));
 }
 
@@ -128,13 +135,19 @@ pub(crate) fn run(arguments: &ServeArgs) -> Result<(), Failure> {
     }
     let files = StaticFiles::new(&arguments.dir).map_err(|error| folder_failure(&arguments.dir, &error))?;
     let secure = arguments.listen.iter().any(|address| address.secure);
-    let loaded = if secure { Some(identity(arguments)?) } else { None };
+    let mut loaded = if secure { Some(identity(arguments)?) } else { None };
+    if let Some(loaded) = &mut loaded
+        && let Some(key_log) = key_log::from_environment()?
+    {
+        loaded.identity = loaded.identity.clone().with_key_log(&key_log);
+    }
     let group = if secure { Group::with_secret(workers, &secret(arguments)?) } else { Group::new(workers) };
     let listeners = bind(arguments, workers)?;
     let addresses: Vec<_> = listeners.iter().map(|listener| (listener.address(), listener.is_secure())).collect();
 
     let qlog = arguments.qlog.as_deref().map(qlog::to_folder).transpose()?;
-    let config = Config { limits, congestion: arguments.congestion, qlog: qlog.clone(), ..Config::default() };
+    let config =
+        Config { limits, congestion: arguments.congestion, early_data: arguments.early_data, qlog: qlog.clone(), ..Config::default() };
     let log = (!arguments.quiet).then(|| Arc::new(AccessLog::new(io::stderr())));
     let files = match &log {
         Some(log) => files.with_log(log.clone()),
@@ -155,7 +168,7 @@ pub(crate) fn run(arguments: &ServeArgs) -> Result<(), Failure> {
         qlog::conclude(qlog);
     }
     if arguments.stats {
-        print_stats(&stats);
+        print_stats(&stats, identity);
     }
     Ok(())
 }

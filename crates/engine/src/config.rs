@@ -54,6 +54,45 @@ impl FromStr for Congestion {
     }
 }
 
+/// What to do with requests that come before the handshake is done (0-RTT).
+///
+/// A network attacker may send them a second time. This server does not take them then, because it resumes a session once. What is left
+/// is that the client itself, not having heard of the first, sends the request again: the server then sees it twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EarlyData {
+    /// Take none. Sessions are resumed all the same.
+    Off,
+    /// Answer those whose method is safe (RFC 9110, section 9.2.1), which may be asked any number of times; the others get 425 Too Early.
+    #[default]
+    SafeMethods,
+    /// Answer all; handlers look at [`Peer::early_data`](crate::Peer::early_data) themselves.
+    All,
+}
+
+impl EarlyData {
+    /// All policies, for messages and help texts.
+    pub const ALL: [Self; 3] = [Self::Off, Self::SafeMethods, Self::All];
+}
+
+impl fmt::Display for EarlyData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Off => "off",
+            Self::SafeMethods => "safe",
+            Self::All => "all",
+        })
+    }
+}
+
+impl FromStr for EarlyData {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|policy| policy.to_string() == name);
+        known.ok_or_else(|| format!("unknown policy {name:?} for early data: off, safe or all"))
+    }
+}
+
 /// Settings of one worker. The default is safe on the open internet.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
@@ -61,6 +100,8 @@ pub struct Config {
     pub limits: Limits,
     /// The controller for QUIC, and for TCP on sockets that accept it. Default CUBIC.
     pub congestion: Congestion,
+    /// What becomes of requests that come before the handshake is done. Default: those with a safe method are answered.
+    pub early_data: EarlyData,
     /// Where each QUIC connection writes what happens on it, if anywhere. Default: nowhere.
     pub qlog: Option<Qlog>,
     /// What one turn of a worker may do before it returns to its host.

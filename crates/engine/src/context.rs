@@ -14,11 +14,12 @@ use rand::rngs::StdRng;
 use slab::Slab;
 
 use crate::admission::Admission;
+use crate::config::EarlyData;
 use crate::dispatch::Gauge;
 use crate::runtime::Handle;
 use crate::stats::Stats;
 use crate::window_budget::WindowBudget;
-use crate::{Config, Handler, Response};
+use crate::{Config, Handler, Peer, Response};
 
 pub(crate) struct Context {
     pub(crate) handle: Handle,
@@ -54,6 +55,17 @@ impl Context {
             rng,
             date,
         })
+    }
+
+    /// Whether a request must not be answered before the handshake is done; counts those that came before it.
+    pub(crate) fn is_too_early(&self, method: &Method, peer: &Peer) -> bool {
+        if !peer.early_data {
+            return false;
+        }
+        let refused = self.config.early_data != EarlyData::All && !method.is_safe();
+        let counter = if refused { &self.stats.requests_too_early } else { &self.stats.requests_early };
+        counter.add(1);
+        refused
     }
 
     /// Completes a response's head and drops content that must not be sent.

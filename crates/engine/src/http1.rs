@@ -18,9 +18,8 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::context::Context;
-use crate::message::Peer;
 use crate::runtime::HyperTimer;
-use crate::tcp::{Activity, ExchangeGuard, HeadClock, Outcome, Watchdog};
+use crate::tcp::{Activity, Connected, ExchangeGuard, HeadClock, Outcome, Watchdog};
 use crate::{Body, BodyError, Incoming, Request, Responder, Response};
 
 /// How long a client may go on sending after an answer that came before its request's end.
@@ -28,7 +27,7 @@ const LINGER: Duration = Duration::from_secs(5);
 const LINGER_BUFFER: usize = 16 << 10;
 
 /// Serves one connection until it ends.
-pub(crate) async fn serve<T>(io: T, peer: Peer, alt_svc: Option<HeaderValue>, activity: Rc<Activity>, context: Rc<Context>) -> Outcome
+pub(crate) async fn serve<T>(io: T, peer: Connected, alt_svc: Option<HeaderValue>, activity: Rc<Activity>, context: Rc<Context>) -> Outcome
 where
     T: AsyncRead + AsyncWrite + Unpin + 'static,
 {
@@ -111,7 +110,7 @@ async fn close<T: AsyncRead + AsyncWrite + Unpin>(mut io: T, unread: bool, conte
 }
 
 struct Requests {
-    peer: Peer,
+    peer: Connected,
     alt_svc: Option<HeaderValue>,
     activity: Rc<Activity>,
     /// Set when a request's content was given up before its end.
@@ -142,7 +141,12 @@ impl Service<hyper::Request<hyper::body::Incoming>> for Requests {
             exchange.respond(Response::new(StatusCode::BAD_REQUEST));
             return answer;
         }
-        let request = Request { method: head.method, uri: head.uri, headers: head.headers, peer: self.peer, body };
+        let peer = self.peer.now();
+        if self.context.is_too_early(&head.method, &peer) {
+            exchange.respond(Response::new(StatusCode::TOO_EARLY));
+            return answer;
+        }
+        let request = Request { method: head.method, uri: head.uri, headers: head.headers, peer, body };
         self.context.dispatch(request, Responder::http1(exchange, self.context.handle.clone()));
         answer
     }

@@ -42,6 +42,8 @@ pub struct Peer {
     pub remote: SocketAddr,
     /// Whether the connection is encrypted.
     pub secure: bool,
+    /// Whether the request came before the handshake was done (0-RTT), so that it may be one that the client sends again. RFC 8470.
+    pub early_data: bool,
 }
 
 /// A request as a handler gets it.

@@ -52,7 +52,7 @@ counters! {
     tcp_protocol_errors,
     /// QUIC connections accepted.
     quic_accepted,
-    /// QUIC connections refused, because there are too many or the handshake was malformed.
+    /// QUIC connections refused, because there are too many, the worker ends or the handshake was malformed.
     quic_refused,
     /// QUIC clients asked to prove their address (Retry), because many handshakes were open.
     quic_retries_sent,
@@ -72,6 +72,25 @@ counters! {
     requests_http2,
     /// Requests over HTTP/3.
     requests_http3,
+    /// TCP connections that resumed a session.
+    tcp_resumed,
+    /// QUIC connections that resumed a session.
+    quic_resumed,
+    /// Connections whose early data (0-RTT) was taken.
+    early_data_accepted,
+    /// Connections whose early data was refused because none is taken.
+    early_data_refused_off,
+    /// Connections whose early data was refused because their session is not there: used before, pushed out, expired or made up.
+    early_data_refused_no_session,
+    /// Connections whose early data was refused although their session was resumed: the ticket's age is wrong, or another protocol is
+    /// spoken now.
+    early_data_refused_stale,
+    /// Requests in early data that a handler answered.
+    requests_early,
+    /// Requests in early data whose method is not safe, answered with 425 Too Early.
+    requests_too_early,
+    /// Requests and responses over HTTP/3 that had to wait for the peer's QPACK encoder.
+    qpack_streams_blocked,
     /// Requests whose exchange ended before the response was handed over whole.
     requests_aborted,
     /// Requests refused as malformed or too large before a handler saw them.

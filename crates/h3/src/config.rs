@@ -23,6 +23,9 @@ pub struct Config {
     pub(crate) grease_seed: u64,
     pub(crate) extended_connect: bool,
     pub(crate) max_concurrent_requests: u64,
+    pub(crate) qpack_table_capacity: u64,
+    pub(crate) qpack_blocked_streams: u64,
+    pub(crate) qpack_encoder_capacity: u64,
 }
 
 impl Default for Config {
@@ -40,6 +43,9 @@ impl Default for Config {
             grease_seed: 0,
             extended_connect: false,
             max_concurrent_requests: 1 << 60,
+            qpack_table_capacity: 4096,
+            qpack_blocked_streams: 16,
+            qpack_encoder_capacity: 4096,
         }
     }
 }
@@ -60,7 +66,23 @@ pub enum ConfigError {
         /// The largest.
         max: u64,
     },
+    /// A dynamic table would hold too much memory.
+    #[error("a dynamic table of {capacity} bytes is larger than 2^20")]
+    TableCapacity {
+        /// What was asked for.
+        capacity: u64,
+    },
+    /// The sections of blocked streams would hold too much memory.
+    #[error("{streams} blocked streams are more than 1024")]
+    BlockedStreams {
+        /// What was asked for.
+        streams: u64,
+    },
 }
+
+/// The largest dynamic table, of either side.
+const MAX_TABLE_CAPACITY: u64 = 1 << 20;
+const MAX_BLOCKED_STREAMS: u64 = 1024;
 
 impl Config {
     /// How large a received field section may be, as RFC 9114 section 4.2.2 counts it: default 64 KiB, from 1 KiB to 1 GiB.
@@ -152,9 +174,50 @@ impl Config {
         self
     }
 
+    /// How many bytes of dynamic table we keep for the peer (SETTINGS_QPACK_MAX_TABLE_CAPACITY): default 4096, at most
+    /// 1 MiB; zero for no table. At worst it takes twice as much memory.
+    pub const fn with_qpack_table_capacity(mut self, capacity: u64) -> Result<Self, ConfigError> {
+        if capacity > MAX_TABLE_CAPACITY {
+            return Err(ConfigError::TableCapacity { capacity });
+        }
+        self.qpack_table_capacity = capacity;
+        Ok(self)
+    }
+
+    /// How many streams may wait for the dynamic table that we keep (SETTINGS_QPACK_BLOCKED_STREAMS): default 16, at most
+    /// 1024. Each holds an encoded field section meanwhile, up to [`Config::max_field_section_size`], and what was passed
+    /// to [`crate::Connection::handle_data`] after it.
+    pub const fn with_qpack_blocked_streams(mut self, streams: u64) -> Result<Self, ConfigError> {
+        if streams > MAX_BLOCKED_STREAMS {
+            return Err(ConfigError::BlockedStreams { streams });
+        }
+        self.qpack_blocked_streams = streams;
+        Ok(self)
+    }
+
+    /// How many bytes of dynamic table we use of what the peer offers: default 4096, at most 1 MiB; zero to refer to the
+    /// static table only. At worst it takes three times as much memory.
+    pub const fn with_qpack_encoder_capacity(mut self, capacity: u64) -> Result<Self, ConfigError> {
+        if capacity > MAX_TABLE_CAPACITY {
+            return Err(ConfigError::TableCapacity { capacity });
+        }
+        self.qpack_encoder_capacity = capacity;
+        Ok(self)
+    }
+
     /// The largest field section that is received.
     pub const fn max_field_section_size(&self) -> u64 {
         self.max_field_section_size
+    }
+
+    /// How many bytes of dynamic table we keep for the peer.
+    pub const fn qpack_table_capacity(&self) -> u64 {
+        self.qpack_table_capacity
+    }
+
+    /// How many streams may wait for that table.
+    pub const fn qpack_blocked_streams(&self) -> u64 {
+        self.qpack_blocked_streams
     }
 
     /// A reserved value 0x1f * N + 0x21, and one more draw from the seed for the next.

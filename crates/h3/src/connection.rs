@@ -9,7 +9,7 @@ mod priorities;
 mod request_stream;
 mod stream_map;
 
-use std::{cell::RefCell, fmt};
+use std::{cell::RefCell, collections::VecDeque, fmt};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use pronghorn_qpack::{Encoder, FieldLine, FieldSection, SectionTooLarge};
@@ -38,6 +38,9 @@ use priorities::EarlyPriorities;
 use request_stream::{RequestStream, Requested, Sent, Shared};
 use stream_map::StreamMap;
 
+/// Bytes of our decoder stream that may wait for the peer's flow control. An honest peer reads it all the time.
+const MAX_DECODER_BACKLOG: usize = 64 * 1024;
+
 /// Which side of the connection we are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -53,11 +56,13 @@ pub enum Role {
 ///
 /// 1. What the transport has read goes in by the `handle_*` functions, each stream's bytes in order. An error ends the
 ///    connection: close it with the error's code, and call nothing else.
-/// 2. [`Connection::poll_event`] until it is empty.
+///    A stream that [`Connection::is_blocked`] is not read further until [`Connection::poll_unblocked`] names it.
+/// 2. [`Connection::poll_event`] until it is empty, and [`Connection::poll_unblocked`].
 /// 3. The application's messages: [`Connection::encode_headers`] and [`Connection::encode_data_header`] append to a
 ///    buffer of the caller, who writes it to the stream in order, content after its header. Then
 ///    [`Connection::finish_sending`].
-/// 4. [`Connection::poll_uni_write`] until it is empty.
+/// 4. [`Connection::poll_uni_write`] until it is empty, and [`Connection::set_uni_backlog`] when the transport does not take
+///    all of it. These bytes should go out before those of step 3: what is sent there may refer to them.
 ///
 /// Nothing of a stream is kept once both sides are done: ours by [`Connection::finish_sending`], the peer's by
 /// [`Connection::handle_fin`], [`Connection::handle_reset`] or [`Connection::stop_receiving`]. After that the stream's ID
@@ -69,6 +74,10 @@ pub struct Connection {
     incoming: IncomingStreams,
     outgoing: OutgoingStreams,
     encoder: Encoder,
+    /// Streams that the caller may read again.
+    unblocked: VecDeque<StreamId>,
+    /// Bytes of our decoder stream that the transport has not taken.
+    decoder_backlog: usize,
     peer_settings: Option<Settings>,
     /// Server role: one above the highest request that has come.
     next_request: StreamId,
@@ -89,6 +98,7 @@ enum Shutdown {
 impl Connection {
     /// A new connection; its SETTINGS wait in [`Connection::poll_uni_write`].
     pub fn new(role: Role, config: Config) -> Self {
+        let encoder_capacity = config.qpack_encoder_capacity;
         let shared = Shared::new(role, config);
         let mut outgoing = OutgoingStreams::default();
         //= RFC 9114 section 7.2.4.2
@@ -103,7 +113,9 @@ impl Connection {
             shared,
             incoming: IncomingStreams::new(role),
             outgoing,
-            encoder: Encoder::new(),
+            encoder: Encoder::with_max_table_capacity(encoder_capacity),
+            unblocked: VecDeque::new(),
+            decoder_backlog: 0,
             peer_settings: None,
             next_request: StreamId(0),
             early_priorities: EarlyPriorities::default(),
@@ -113,6 +125,9 @@ impl Connection {
 
     /// Takes bytes of a stream, in order.
     pub fn handle_data(&mut self, stream: StreamId, data: Bytes) -> Result<(), ConnectionError> {
+        if self.decoder_backlog > MAX_DECODER_BACKLOG {
+            return Err(ConnectionError::new(ErrorCode::H3_EXCESSIVE_LOAD, "the peer does not take what our decoder has to say"));
+        }
         if stream.is_bidi() {
             if let Some((request, shared)) = self.received_request(stream)? {
                 request.on_data(stream, data, shared)?;
@@ -268,7 +283,7 @@ impl Connection {
             self.incoming.forget(stream);
         } else if let Some(request) = self.requests.get_mut(&stream) {
             request.is_receiving_done = true;
-            request.ignore();
+            request.abandon(stream, &mut self.shared);
             self.forget_if_done(stream);
         }
     }
@@ -323,6 +338,31 @@ impl Connection {
             self.outgoing.open(UniStream::QpackDecoder).extend_from_slice(&instructions);
         }
         self.outgoing.poll()
+    }
+
+    /// How much of what [`Connection::poll_uni_write`] gave for this stream waits for the peer's flow control; none at first.
+    ///
+    /// While the encoder stream waits, field sections refer to nothing that it carries. If 64 KiB and more of the decoder
+    /// stream wait, the peer makes us speak without listening: the next data that it sends is an error.
+    pub const fn set_uni_backlog(&mut self, stream: UniStream, bytes: usize) {
+        match stream {
+            UniStream::Control => {}
+            UniStream::QpackEncoder => self.encoder.set_held_up(bytes > 0),
+            UniStream::QpackDecoder => self.decoder_backlog = bytes,
+        }
+    }
+
+    /// Whether a field section on this stream waits for insertions into the dynamic table. The caller reads the stream no
+    /// further, so that what follows stays in the transport's flow control window; its reset is still of interest.
+    //= RFC 9204 section 2.2.1
+    //# While blocked, encoded field section data SHOULD remain in the blocked stream's flow-control window.
+    pub fn is_blocked(&self, stream: StreamId) -> bool {
+        self.shared.decoder.is_blocked(stream.0)
+    }
+
+    /// A stream that is not blocked any more: the caller reads it again.
+    pub fn poll_unblocked(&mut self) -> Option<StreamId> {
+        self.unblocked.pop_front()
     }
 
     /// Gives a section's memory back, so that a later message needs no new one.
@@ -383,8 +423,10 @@ impl Connection {
 
     fn forget_if_done(&mut self, stream: StreamId) {
         if self.requests.get(&stream).is_some_and(RequestStream::is_done)
-            && let Some(request) = self.requests.remove(&stream)
+            && let Some(mut request) = self.requests.remove(&stream)
         {
+            // Its head may still be blocked, where our side was reset before it came: nobody waits for it any more.
+            request.abandon(stream, &mut self.shared);
             request.on_done(&mut self.shared.ledger);
         }
     }
@@ -412,7 +454,10 @@ impl Connection {
                 self.shared.ledger.on_ignored_bytes(data.len());
                 self.shared.ledger.verdict()
             }
-            Sorted::Known(Purpose::QpackEncoder) => Ok(self.shared.decoder.handle_encoder_stream(&data)?),
+            Sorted::Known(Purpose::QpackEncoder) => {
+                self.shared.decoder.handle_encoder_stream(&data)?;
+                self.resume_unblocked()
+            }
             Sorted::Known(Purpose::QpackDecoder) => Ok(self.encoder.handle_decoder_stream(&data)?),
             Sorted::Known(Purpose::Control) => {
                 while let Some(frame) = self.incoming.control.read(&mut data, &mut self.shared.ledger)? {
@@ -423,9 +468,25 @@ impl Connection {
         }
     }
 
+    fn resume_unblocked(&mut self) -> Result<(), ConnectionError> {
+        while let Some(id) = self.shared.decoder.poll_unblocked() {
+            let stream = StreamId(id);
+            if let Some(request) = self.requests.get_mut(&stream) {
+                request.resume(stream, &mut self.shared)?;
+                if !request.is_blocked() {
+                    self.unblocked.push_back(stream);
+                }
+                self.forget_if_done(stream);
+            }
+        }
+        Ok(())
+    }
+
     fn on_control_frame(&mut self, frame: &ControlFrame) -> Result<(), ConnectionError> {
         match *frame {
             ControlFrame::Settings(settings) => {
+                // Not before: values remembered from an earlier connection are not used for 0-RTT, so there is nothing that
+                // the SETTINGS could contradict (RFC 9204 section 3.2.3).
                 self.encoder.set_peer_settings(settings.qpack_max_table_capacity, settings.qpack_blocked_streams);
                 self.peer_settings = Some(settings);
                 self.shared.events.push_back(Event::Settings);

@@ -205,18 +205,26 @@ impl From<DecompressionError> for DecodeFault {
     fn from(error: DecompressionError) -> Self {
         match error {
             DecompressionError::SectionTooLarge { .. } => Self::Stream(StreamFault::limit_reached(Limit::FieldSectionSize)),
+            //= RFC 9204 section 7.4
+            //# If an implementation encounters a value larger than it is able to decode, this MUST be treated as a stream error
+            //# of type QPACK_DECOMPRESSION_FAILED if on a request stream or a connection error of the appropriate type if on
+            //# the encoder or decoder stream.
+            DecompressionError::IntegerOverflow => {
+                Self::Stream(StreamFault::new(ErrorCode::QPACK_DECOMPRESSION_FAILED, "an integer in the field section is too large"))
+            }
             _ => Self::Connection(ConnectionError::new(
                 ErrorCode::QPACK_DECOMPRESSION_FAILED,
                 match error {
                     DecompressionError::Truncated => "a field section is truncated",
-                    DecompressionError::IntegerOverflow => "an integer in a field section is too large",
                     DecompressionError::InvalidStaticIndex => "a field section names no entry of the static table",
                     DecompressionError::InvalidDynamicIndex => "a field section names no entry of the dynamic table",
                     DecompressionError::InvalidRequiredInsertCount => "a required insert count is impossible",
                     DecompressionError::NegativeBase => "the base of a field section is negative",
                     DecompressionError::TooManyBlockedStreams { .. } => "more streams are blocked than the settings allow",
                     DecompressionError::Huffman(_) => "a string is not valid Huffman code",
-                    DecompressionError::SectionTooLarge { .. } => unreachable!("invariant: matched above"),
+                    DecompressionError::SectionTooLarge { .. } | DecompressionError::IntegerOverflow => {
+                        unreachable!("invariant: matched above")
+                    }
                 },
             )),
         }

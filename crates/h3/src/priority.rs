@@ -129,6 +129,9 @@ mod tests {
     #[test]
     fn field_values_are_read_as_the_rfc_says() {
         for (value, expected) in [
+            //= RFC 9218 section 4
+            //# When receiving an HTTP request that does not carry these priority parameters, a server SHOULD act as if their
+            //# default values were specified.
             ("", priority(3, false)),
             ("u=0", priority(0, false)),
             ("u=7, i", priority(7, true)),
@@ -137,7 +140,8 @@ mod tests {
             // The last of two counts.
             ("u=5, u=1", priority(1, false)),
             ("u=5, u=9", priority(3, false)),
-            // Unknown, out of range, of another type.
+            //= RFC 9218 section 4
+            //# Unknown parameters, parameters with out-of-range values, or values of unexpected types MUST be ignored.
             ("u=1, x=\"text\", y=(1 2);z, i", priority(1, true)),
             ("u=8", priority(3, false)),
             ("u=-1, i", priority(3, true)),

@@ -39,6 +39,8 @@ fn messages_arrive_whole_however_they_are_cut() {
         put_data(&mut pair.client, REQUEST, b"world", &mut out);
         put_headers(&mut pair.client, REQUEST, &[("x-sum", "1")], &mut out);
         pair.client.finish_sending(REQUEST);
+        // What the heads refer to in the dynamic table.
+        pair.carry_uni();
         pair.feed_server(REQUEST, &out);
         pair.server.handle_fin(REQUEST).unwrap();
         let long = format!("x-long={}", "v".repeat(100));
@@ -60,6 +62,7 @@ fn messages_arrive_whole_however_they_are_cut() {
         put_data(&mut pair.server, REQUEST, b"answer", &mut out);
         put_headers(&mut pair.server, REQUEST, &[("x-end", "2")], &mut out);
         pair.server.finish_sending(REQUEST);
+        pair.carry_uni();
         pair.feed_client(REQUEST, &out);
         assert_eq!(pair.client.open_streams(), 1);
         pair.client.handle_fin(REQUEST).unwrap();

@@ -120,6 +120,8 @@ fn connection_that_lasts_holds_no_more_than_at_first() {
         connection.encode_headers(stream, [FieldLine::new(b":status", b"204")], &mut out).expect("open");
         connection.finish_sending(stream);
         connection.finish_sending(cancelled);
+        // Stream cancellations for the peer's encoder.
+        while connection.poll_uni_write().is_some() {}
     };
     for number in 0..100 {
         exchange(2 * number);

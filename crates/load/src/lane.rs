@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use pronghorn_engine::{Connection, Connector, Error, Protocol, StatsProbe, Target, TransportStats};
+use pronghorn_engine::{Connection, Connector, Error, Protocol, Resumption, StatsProbe, Target, TransportStats};
 
 use crate::generator::Generator;
 
@@ -153,6 +153,7 @@ impl Lane {
                 server_name: plan.server_name().to_owned(),
                 protocol: plan.protocol,
                 secure: plan.secure(),
+                resumption: Resumption::default(),
             };
             let began = self.generator.clock();
             match self.connector.connect(&target).await {

@@ -92,6 +92,7 @@ fn run_thread(shared: &Arc<Shared>, number: usize) -> io::Result<Outcome> {
 fn drive(shared: &Arc<Shared>, number: usize) -> io::Result<Outcome> {
     let refuse = |_, responder: Responder| drop(responder);
     let mut worker = Worker::new(0, &Group::new(1), Config::default(), refuse)?;
+    seed_random(&shared.plan)?;
     let share = Share::of(&shared.plan, number);
     let connectors = connectors(&mut worker, &shared.plan, share.connections)?;
     let generator = Generator::new(shared.clone(), share, worker.handle().clone(), Rc::new(Instant::now));
@@ -101,6 +102,13 @@ fn drive(shared: &Arc<Shared>, number: usize) -> io::Result<Outcome> {
     worker.shut_down(now, Duration::ZERO);
     worker.turn(now)?;
     Ok(outcome)
+}
+
+/// Random numbers of a thread are seeded when they are first asked for, which takes a tenth of a second and would be counted as part
+/// of the first handshake.
+fn seed_random(plan: &Plan) -> io::Result<()> {
+    let random = plan.tls.crypto_provider().secure_random;
+    random.fill(&mut [0; 32]).map_err(|_| io::Error::other("the system gives no random numbers"))
 }
 
 /// Turns `worker` until `future` has run on it.

@@ -29,7 +29,7 @@ pub enum Decoded {
 /// Decodes the field sections of one connection, reads the peer's encoder stream and writes our decoder stream.
 ///
 /// 1. Sections go in by [`Decoder::decode`], bytes of the encoder stream by [`Decoder::handle_encoder_stream`]. An error
-///    ends the connection, except for [`DecompressionError::SectionTooLarge`].
+///    ends the connection, unless it concerns one message only.
 /// 2. After encoder stream bytes: [`Decoder::poll_unblocked`] until it is empty.
 /// 3. A stream that is reset, or read no more before its end, goes in by [`Decoder::cancel_stream`].
 /// 4. [`Decoder::take_instructions`]: once for a batch of the above, so that one instruction tells of all insertions.
@@ -114,6 +114,11 @@ impl Decoder {
         let insert_count = self.table.insert_count();
         let place = self.blocked.iter().position(|(_, required)| *required <= insert_count)?;
         Some(self.blocked.remove(place).0)
+    }
+
+    /// Whether a section of this stream waits for insertions.
+    pub fn is_blocked(&self, stream_id: u64) -> bool {
+        self.blocked.iter().any(|(blocked, _)| *blocked == stream_id)
     }
 
     /// The stream was reset, or is read no more, before all of it was decoded.

@@ -241,6 +241,8 @@ impl Encoder {
     //= RFC 9204 section 3.2.3
     //# The encoder MUST NOT set a dynamic table capacity that exceeds this maximum, but it can choose to use a lower dynamic
     //# table capacity
+    //= RFC 9204 section 4.3.1
+    //# The new capacity MUST be lower than or equal to the limit described in Section 3.2.3.
     fn table_capacity(&self) -> u64 {
         self.max_table_capacity.min(self.peer_max_table_capacity)
     }

@@ -3,7 +3,7 @@
 use crate::{huffman, integer};
 
 /// A field section cannot be decoded: `QPACK_DECOMPRESSION_FAILED`, an error of the connection, except for
-/// [`DecompressionError::SectionTooLarge`], which concerns one message only.
+/// [`DecompressionError::IntegerOverflow`] and [`DecompressionError::SectionTooLarge`], which concern one message only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecompressionError {
     /// The section ends inside its prefix or a field line.

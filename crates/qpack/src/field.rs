@@ -57,6 +57,12 @@ impl SectionLine<'_> {
     }
 }
 
+//= RFC 9204 section 4.5.4
+//# In particular, when a peer sends a field line that it received represented as a literal field line with the 'N' bit set,
+//# it MUST use a literal representation to forward this field line.
+//= RFC 9204 section 7.1.3
+//# An intermediary MUST NOT re-encode a value that uses a literal representation with the 'N' bit set with another
+//# representation that would index it.
 impl<'a> From<SectionLine<'a>> for FieldLine<'a> {
     fn from(line: SectionLine<'a>) -> Self {
         Self { name: line.name, value: line.value, never_index: line.never_index }

@@ -120,6 +120,8 @@ mod tests {
         out
     }
 
+    //= RFC 9204 section 4.1.1
+    //# QPACK implementations MUST be able to decode integers up to and including 62 bits long.
     #[test]
     fn largest_value_is_read_back() {
         for prefix_bits in 1..=8 {

@@ -145,6 +145,8 @@ fn nothing_is_inserted_before_the_peers_settings() {
 //= RFC 9204 section 3.2.3
 //# The encoder MUST NOT set a dynamic table capacity that exceeds this maximum, but it can choose to use a lower dynamic
 //# table capacity
+//= RFC 9204 section 4.3.1
+//# The new capacity MUST be lower than or equal to the limit described in Section 3.2.3.
 #[test]
 fn capacity_is_the_smaller_of_both_limits() {
     for (own, peers, instruction) in [(4096, 220, &[0x3f, 0xbd, 0x01][..]), (220, 65536, &[0x3f, 0xbd, 0x01])] {
@@ -252,6 +254,8 @@ fn entries_about_to_be_evicted_are_copied() {
     }
 }
 
+//= RFC 9204 section 3.2.2
+//# The encoder MUST NOT cause a dynamic table entry to be evicted unless that entry is evictable
 #[test]
 fn entries_that_may_not_have_arrived_are_not_evicted() {
     let long = "b".repeat(60);

@@ -233,6 +233,10 @@ fn plain_string(flags: u8, prefix_bits: u32, text: &str, out: &mut Vec<u8>) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
+    //= RFC 9204 section 2.1
+    //# An encoder MUST emit field representations in the order they appear in the input field section.
+    //= RFC 9204 section 2.2
+    //# The decoder MUST emit field lines in the order their representations appear in the encoded field section.
     #[test]
     fn sections_survive_any_interleaving(
         own_capacity in prop_oneof![Just(4096_u64), Just(300), Just(150)],

@@ -28,6 +28,12 @@ fn static_entry_beyond_the_prefix_survives() {
     assert_eq!(decode(&section).unwrap().get(0).unwrap().value, b"sameorigin");
 }
 
+//= RFC 9204 section 4.5.4
+//# In particular, when a peer sends a field line that it received represented as a literal field line with the 'N' bit set,
+//# it MUST use a literal representation to forward this field line.
+//= RFC 9204 section 7.1.3
+//# An intermediary MUST NOT re-encode a value that uses a literal representation with the 'N' bit set with another
+//# representation that would index it.
 #[test]
 fn secret_lines_keep_their_mark() {
     let lines = [

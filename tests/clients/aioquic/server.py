@@ -1,7 +1,8 @@
 """An HTTP/3 server on aioquic, for the tests of our own client.
 
 `server.py --cert FILE --key FILE [--retry]` prints `listening on https://127.0.0.1:PORT (h3)` and runs until killed.
-`/bytes/N` answers N bytes, `/request` what it was asked for; session tickets are kept, so that early data is taken.
+`/bytes/N` answers N bytes, `/request` what it was asked for; `/go-away` gets no answer but a GOAWAY that says that no
+request was processed. Session tickets are kept, so that early data is taken.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import sys
 
 from aioquic.asyncio.protocol import QuicConnectionProtocol
 from aioquic.asyncio.server import serve
-from aioquic.h3.connection import H3_ALPN, H3Connection
+from aioquic.buffer import encode_uint_var
+from aioquic.h3.connection import H3_ALPN, FrameType, H3Connection, encode_frame
 from aioquic.h3.events import DataReceived, HeadersReceived
 from aioquic.quic.configuration import QuicConfiguration
 
@@ -47,6 +49,11 @@ class Answers(QuicConnectionProtocol):
     def answer(self, stream: int) -> None:
         head, body = self.asked.pop(stream)
         path = head[":path"]
+        if path == "/go-away":
+            frame = encode_frame(FrameType.GOAWAY, encode_uint_var(0))
+            self._quic.send_stream_data(self.http._local_control_stream_id, frame)
+            self.transmit()
+            return
         if path.startswith("/bytes/"):
             content = pattern(int(path.removeprefix("/bytes/")))
         else:

@@ -10,23 +10,24 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::HOST;
-use http::{HeaderValue, Request, Response, Uri};
+use http::{HeaderValue, Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use rustls::AlertDescription;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_rustls::TlsConnector;
 
 use crate::http2::pump;
 use crate::http3;
 use crate::limits::Limits;
 use crate::message::Protocol;
 use crate::runtime::Handle;
-use crate::tcp::{TcpProbe, TcpStream};
+use crate::tcp::{Progress, TcpProbe, TcpStream, TlsStream};
+use crate::tls::{ClientSessions, TlsSummary};
 use crate::transport::ClientTls;
 use crate::{Body, Incoming};
 
@@ -41,9 +42,64 @@ const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 #[derive(Clone)]
 pub struct Connector {
     handle: Handle,
-    tcp: Arc<rustls::ClientConfig>,
-    quic: ClientTls,
+    tls: Arc<ClientTlsConfigs>,
     http3: http3::Client,
+}
+
+/// TLS of each kind. A session is of use only on the transport that it comes from, so that each has its store: what comes over TCP
+/// lacks what QUIC remembers. That HTTP is of the same version is for the server to check.
+struct ClientTlsConfigs {
+    base: rustls::ClientConfig,
+    tcp: Arc<ClientSessions>,
+    /// In the order of [`Resumption`].
+    quic: [ClientTls; 3],
+}
+
+impl ClientTlsConfigs {
+    fn new(base: &rustls::ClientConfig) -> Result<Self, String> {
+        let quic_sessions = Arc::<ClientSessions>::default();
+        let quic = |resumption| ClientTls::new(config(base, &[b"h3"], &quic_sessions, resumption));
+        let quic = [quic(Resumption::Off)?, quic(Resumption::Session)?, quic(Resumption::EarlyData)?];
+        Ok(Self { base: base.clone(), tcp: Arc::default(), quic })
+    }
+
+    fn tcp(&self, protocol: Option<Protocol>, resumption: Resumption) -> Arc<rustls::ClientConfig> {
+        let alpn: &[&[u8]] = match protocol {
+            None => &[b"h2", b"http/1.1"],
+            Some(Protocol::Http2) => &[b"h2"],
+            Some(_) => &[b"http/1.1"],
+        };
+        config(&self.base, alpn, &self.tcp, resumption)
+    }
+}
+
+fn config(
+    base: &rustls::ClientConfig,
+    alpn: &[&[u8]],
+    sessions: &Arc<ClientSessions>,
+    resumption: Resumption,
+) -> Arc<rustls::ClientConfig> {
+    let mut tls = base.clone();
+    tls.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
+    tls.resumption = match resumption {
+        Resumption::Off => rustls::client::Resumption::disabled(),
+        Resumption::Session | Resumption::EarlyData => rustls::client::Resumption::store(sessions.clone()),
+    };
+    tls.enable_early_data = resumption == Resumption::EarlyData;
+    Arc::new(tls)
+}
+
+/// What to do with the session of an earlier connection to the same server, made by the same [`Connector`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Resumption {
+    /// Leave it, and keep none.
+    Off,
+    /// Resume it, which spares the certificate.
+    #[default]
+    Session,
+    /// Resume it, and send requests before the handshake is done (0-RTT), if the protocol is named and the server allows it. Only
+    /// requests that are safe and whose content is in memory go out early; others wait.
+    EarlyData,
 }
 
 /// Where to connect, and what to speak there.
@@ -57,6 +113,8 @@ pub struct Target {
     pub protocol: Option<Protocol>,
     /// Whether to use TLS; HTTP/3 always does.
     pub secure: bool,
+    /// What to do with the session of an earlier connection.
+    pub resumption: Resumption,
 }
 
 /// How long the parts of opening a connection took.
@@ -110,8 +168,11 @@ pub struct Connection {
     sender: Sender,
     handle: Handle,
     protocol: Protocol,
+    remote: SocketAddr,
     secure: bool,
     timings: ConnectTimings,
+    /// Over TCP: when TLS began, and how far it is.
+    tls: Option<(Instant, Rc<Progress>)>,
     probe: StatsProbe,
     ended: Ended,
 }
@@ -127,15 +188,10 @@ type Ended = Rc<Cell<bool>>;
 
 impl Connector {
     pub(crate) fn new(handle: Handle, tls: &rustls::ClientConfig, http3: http3::Client) -> Result<Self, String> {
-        let with_alpn = |protocols: &[&[u8]]| {
-            let mut tls = tls.clone();
-            tls.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
-            tls
-        };
-        Ok(Self { handle, tcp: Arc::new(with_alpn(&[])), quic: ClientTls::new(with_alpn(&[b"h3"]))?, http3 })
+        Ok(Self { handle, tls: Arc::new(ClientTlsConfigs::new(tls)?), http3 })
     }
 
-    /// Opens a connection.
+    /// Opens a connection. With [`Resumption::EarlyData`] it may be there before the handshake is done.
     ///
     /// # Errors
     ///
@@ -158,20 +214,17 @@ impl Connector {
         let mut stream = stream;
         stream.connected().await.map_err(|source| Error::Connect { remote, source })?;
         let probe = stream.probe();
-        let mut timings = ConnectTimings { tcp: Some(began.elapsed()), tls: None };
+        let timings = ConnectTimings { tcp: Some(began.elapsed()), tls: None };
         if !target.secure {
-            return self.speak(stream, probe, target, target.protocol.unwrap_or(Protocol::Http1), timings).await;
+            return self.speak(stream, probe, target, target.protocol.unwrap_or(Protocol::Http1), timings, None).await;
         }
         let began = Instant::now();
-        let mut tls = rustls::ClientConfig::clone(&self.tcp);
-        tls.alpn_protocols = match target.protocol {
-            None => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
-            Some(Protocol::Http2) => vec![b"h2".to_vec()],
-            Some(_) => vec![b"http/1.1".to_vec()],
-        };
+        let tls = self.tls.tcp(target.protocol, target.resumption);
+        // What is sent early is in the words of the protocol, which has to be known for that.
+        let early_data = target.resumption == Resumption::EarlyData && target.protocol.is_some();
         let failed = |reason: String| Error::Handshake { remote, reason };
         let name = ServerName::try_from(target.server_name.clone()).map_err(|error| failed(error.to_string()))?;
-        let stream = match TlsConnector::from(Arc::new(tls)).connect(name, stream).await {
+        let stream = match TlsStream::connect(stream, tls, name, early_data).await {
             Ok(stream) => stream,
             Err(error) => {
                 let alert = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
@@ -183,25 +236,31 @@ impl Connector {
                 });
             }
         };
-        let negotiated = if stream.get_ref().1.alpn_protocol() == Some(b"h2") { Protocol::Http2 } else { Protocol::Http1 };
+        let progress = stream.progress().clone();
+        let negotiated = match (progress.summary(), target.protocol) {
+            (None, Some(protocol)) => protocol,
+            _ if stream.alpn_protocol() == Some(b"h2") => Protocol::Http2,
+            _ => Protocol::Http1,
+        };
         if target.protocol.is_some_and(|wanted| wanted != negotiated) {
             return Err(Error::Unsupported(Protocol::Http2));
         }
-        timings.tls = Some(began.elapsed());
-        self.speak(stream, probe, target, negotiated, timings).await
+        self.speak(stream, probe, target, negotiated, timings, Some((began, progress))).await
     }
 
     async fn connect_http3(&self, target: &Target) -> Result<Connection, Error> {
-        let connection = self.http3.connect(target.remote, &target.server_name, &self.quic).await;
+        let tls = &self.tls.quic[target.resumption as usize];
+        let connection = self.http3.connect(target.remote, &target.server_name, tls).await;
         let connection = connection.map_err(|reason| Error::Handshake { remote: target.remote, reason })?;
-        let timings = ConnectTimings { tcp: None, tls: connection.handshake() };
         let probe = StatsProbe::quic(connection.probe());
         Ok(Connection {
             sender: Sender::Http3(Rc::new(connection)),
             handle: self.handle.clone(),
             protocol: Protocol::Http3,
+            remote: target.remote,
             secure: true,
-            timings,
+            timings: ConnectTimings::default(),
+            tls: None,
             probe,
             ended: Ended::default(),
         })
@@ -214,6 +273,7 @@ impl Connector {
         target: &Target,
         protocol: Protocol,
         timings: ConnectTimings,
+        tls: Option<(Instant, Rc<Progress>)>,
     ) -> Result<Connection, Error>
     where
         T: AsyncRead + AsyncWrite + Unpin + 'static,
@@ -248,7 +308,8 @@ impl Connector {
             Sender::Http1(sender)
         };
         let probe = StatsProbe::tcp(probe);
-        Ok(Connection { sender, handle: self.handle.clone(), protocol, secure: target.secure, timings, probe, ended })
+        let Target { remote, secure, .. } = *target;
+        Ok(Connection { sender, handle: self.handle.clone(), protocol, remote, secure, timings, tls, probe, ended })
     }
 }
 
@@ -258,9 +319,57 @@ impl Connection {
         self.protocol
     }
 
-    /// How long opening it took.
+    /// How long opening it took, as far as it is done.
     pub fn timings(&self) -> ConnectTimings {
-        self.timings
+        let tls = match &self.sender {
+            Sender::Http3(connection) => connection.handshake(),
+            _ => self.tls.as_ref().and_then(|(began, progress)| Some(progress.done_at()?.saturating_duration_since(*began))),
+        };
+        ConnectTimings { tls, ..self.timings }
+    }
+
+    /// What TLS came to: whether a session was resumed and early data accepted. `None` in clear text, and until the handshake is done.
+    pub fn tls(&self) -> Option<TlsSummary> {
+        match &self.sender {
+            Sender::Http3(connection) => connection.tls(),
+            _ => self.tls.as_ref().and_then(|(_, progress)| progress.summary()),
+        }
+    }
+
+    /// Waits for the end of a handshake that goes on while requests are sent.
+    ///
+    /// # Errors
+    ///
+    /// When the handshake fails.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn handshake(&self) -> Result<(), Error> {
+        poll_fn(|cx| match (&self.sender, &self.tls) {
+            (Sender::Http3(connection), _) => connection.poll_done(cx),
+            (_, Some((_, progress))) => progress.poll_done(cx),
+            (_, None) => Poll::Ready(()),
+        })
+        .await;
+        self.handshake_failure().map_or(Ok(()), Err)
+    }
+
+    fn handshake_failure(&self) -> Option<Error> {
+        let reason = match &self.sender {
+            Sender::Http3(connection) => connection.handshake_failure(),
+            _ => self.tls.as_ref().and_then(|(_, progress)| progress.failure()),
+        }?;
+        Some(Error::Handshake { remote: self.remote, reason })
+    }
+
+    /// Whether what is sent now is early data.
+    fn is_early(&self) -> bool {
+        match (&self.sender, &self.tls) {
+            (Sender::Http3(connection), _) => connection.is_early(),
+            (_, Some((_, progress))) => progress.summary().is_none() && progress.failure().is_none(),
+            (_, None) => false,
+        }
     }
 
     /// Whether another request may be sent.
@@ -289,14 +398,18 @@ impl Connection {
             sender,
             handle: self.handle.clone(),
             protocol: self.protocol,
+            remote: self.remote,
             secure: self.secure,
             timings: self.timings,
+            tls: self.tls.clone(),
             probe: self.probe.clone(),
             ended: self.ended.clone(),
         })
     }
 
     /// Sends a request, whose URI names the host, and waits for the head of the response.
+    ///
+    /// Before the handshake is done, a request that may not go out early waits, and one that the server found too early is sent again.
     ///
     /// # Errors
     ///
@@ -306,6 +419,36 @@ impl Connection {
     ///
     /// Dropping the future cancels the request.
     pub async fn send(&mut self, request: Request<Body>) -> Result<Response<Incoming>, Error> {
+        let (request, again) = if self.is_early() { self.early(request).await? } else { (request, None) };
+        let response = self.exchange(request).await;
+        match (response, again) {
+            (Ok(response), Some(again)) if response.status() == StatusCode::TOO_EARLY => {
+                //= RFC 8470 section 5.2
+                //# A user agent SHOULD retry automatically, but any retries MUST NOT be sent in early data.
+                self.handshake().await?;
+                self.exchange(again).await
+            }
+            (Err(error), _) => Err(self.handshake_failure().unwrap_or(error)),
+            (response, _) => response,
+        }
+    }
+
+    /// A request that may be sent early, and a copy of it; or, after the handshake, any request.
+    async fn early(&self, request: Request<Body>) -> Result<(Request<Body>, Option<Request<Body>>), Error> {
+        let (head, mut body) = request.into_parts();
+        //= RFC 8470 section 4
+        //# MUST NOT send unsafe methods (or methods whose safety is not known) in early data.
+        if head.method.is_safe()
+            && let Some(content) = body.take_full()
+        {
+            let copy = Request::from_parts(head.clone(), Body::from(content.clone()));
+            return Ok((Request::from_parts(head, Body::from(content)), Some(copy)));
+        }
+        self.handshake().await?;
+        Ok((Request::from_parts(head, body), None))
+    }
+
+    async fn exchange(&mut self, request: Request<Body>) -> Result<Response<Incoming>, Error> {
         match &mut self.sender {
             Sender::Http1(sender) => {
                 sender.ready().await.map_err(|error| failure::http1(&error, false))?;

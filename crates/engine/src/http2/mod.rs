@@ -13,7 +13,7 @@ use std::task::{Context as TaskContext, Poll, ready};
 use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, SendStream};
-use http::{HeaderValue, Method};
+use http::{HeaderValue, Method, StatusCode};
 use http_body::Body as _;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -22,13 +22,13 @@ use crate::context::Context;
 use crate::message::Peer;
 use crate::progress::Progress;
 use crate::runtime::Sleep;
-use crate::tcp::{Activity, ExchangeGuard, Outcome, Watchdog};
+use crate::tcp::{Activity, Connected, ExchangeGuard, Outcome, Watchdog};
 use crate::{Body, Incoming, Request, Responder, Response};
 
 pub(crate) use linger::Http2Server;
 
 /// Serves one connection until it ends.
-pub(crate) async fn serve<T>(io: T, peer: Peer, alt_svc: Option<HeaderValue>, activity: Rc<Activity>, context: Rc<Context>) -> Outcome
+pub(crate) async fn serve<T>(io: T, peer: Connected, alt_svc: Option<HeaderValue>, activity: Rc<Activity>, context: Rc<Context>) -> Outcome
 where
     T: AsyncRead + AsyncWrite + Unpin + 'static,
 {
@@ -83,7 +83,7 @@ where
                     guard: activity.begin_exchange(),
                     context: context.clone(),
                 };
-                dispatch(request, exchange, peer);
+                dispatch(request, exchange, peer.now());
             }
             Ok(Some(Err(error))) => return outcome(&error),
             Ok(None) => return end,
@@ -109,6 +109,10 @@ fn dispatch(request: http::Request<h2::RecvStream>, exchange: Http2Exchange, pee
     let (head, body) = request.into_parts();
     let context = exchange.context.clone();
     context.stats.requests_http2.add(1);
+    if context.is_too_early(&head.method, &peer) {
+        exchange.respond(Response::new(StatusCode::TOO_EARLY));
+        return;
+    }
     let request = Request {
         method: head.method,
         uri: head.uri,

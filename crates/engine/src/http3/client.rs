@@ -6,16 +6,17 @@ use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use http::{HeaderMap, Method, StatusCode, Uri};
 
 use super::StreamError;
-use super::stream::{Dirty, Outbound, Stream};
+use super::stream::{Dirty, EarlyRequest, Outbound, Stream};
 use crate::TransportStats;
 use crate::client::StatsSink;
 use crate::runtime::Wakeup;
+use crate::tls::TlsSummary;
 use crate::transport::{ClientTls, ConnectionKey};
 use crate::{Body, Incoming};
 
@@ -47,7 +48,7 @@ pub(super) struct Connect {
 pub(crate) struct ConnectionState {
     pub(super) key: Cell<Option<ConnectionKey>>,
     status: RefCell<Status>,
-    waker: RefCell<Option<Waker>>,
+    wakers: RefCell<Vec<Waker>>,
     gone_away: Cell<bool>,
     stats: StatsSink,
     /// How often the counts were brought up to date, and who waits for that.
@@ -59,8 +60,14 @@ pub(crate) struct ConnectionState {
 enum Status {
     #[default]
     Connecting,
-    Connected(Duration),
-    Closed(String),
+    /// Requests may be sent, and the handshake goes on.
+    Early,
+    Connected(Duration, Option<TlsSummary>),
+    Closed {
+        reason: String,
+        /// Before it was ever connected.
+        early: bool,
+    },
 }
 
 impl Client {
@@ -69,7 +76,7 @@ impl Client {
         Self { shared: Rc::new(shared) }
     }
 
-    /// Connects and waits for the handshake.
+    /// Connects and waits for the handshake, or, if `tls` allows early data and has a session for it, for nothing.
     ///
     /// # Cancel safety
     ///
@@ -82,11 +89,11 @@ impl Client {
         let connection = ClientConnection { state: state.clone(), shared: self.shared.clone() };
         poll_fn(|cx| match &*state.status.borrow() {
             Status::Connecting => {
-                *state.waker.borrow_mut() = Some(cx.waker().clone());
+                state.wakers.borrow_mut().push(cx.waker().clone());
                 Poll::Pending
             }
-            Status::Connected(_) => Poll::Ready(Ok(())),
-            Status::Closed(reason) => Poll::Ready(Err(reason.clone())),
+            Status::Early | Status::Connected(..) => Poll::Ready(Ok(())),
+            Status::Closed { reason, .. } => Poll::Ready(Err(reason.clone())),
         })
         .await?;
         Ok(connection)
@@ -111,13 +118,22 @@ impl Client {
 }
 
 impl ConnectionState {
-    pub(super) fn on_connected(&self, key: ConnectionKey, handshake: Duration) {
+    pub(super) fn on_early_data(&self) {
+        self.set(Status::Early);
+    }
+
+    pub(super) fn on_connected(&self, key: ConnectionKey, handshake: Duration, tls: Option<TlsSummary>) {
         self.key.set(Some(key));
-        self.set(Status::Connected(handshake));
+        self.set(Status::Connected(handshake, tls));
     }
 
     pub(super) fn on_closed(&self, reason: &str) {
-        self.set(Status::Closed(reason.to_owned()));
+        let early = match &*self.status.borrow() {
+            Status::Connecting | Status::Early => true,
+            Status::Connected(..) => false,
+            Status::Closed { .. } => return,
+        };
+        self.set(Status::Closed { reason: reason.to_owned(), early });
     }
 
     pub(super) fn on_go_away(&self) {
@@ -136,10 +152,8 @@ impl ConnectionState {
 
     fn set(&self, status: Status) {
         *self.status.borrow_mut() = status;
-        let waker = self.waker.borrow_mut().take();
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        let wakers = std::mem::take(&mut *self.wakers.borrow_mut());
+        wakers.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -181,14 +195,44 @@ impl ClientConnection {
     /// How long the handshake took.
     pub(crate) fn handshake(&self) -> Option<Duration> {
         match *self.state.status.borrow() {
-            Status::Connected(handshake) => Some(handshake),
-            Status::Connecting | Status::Closed(_) => None,
+            Status::Connected(handshake, _) => Some(handshake),
+            Status::Connecting | Status::Early | Status::Closed { .. } => None,
         }
+    }
+
+    /// What the handshake came to, once it is done.
+    pub(crate) fn tls(&self) -> Option<TlsSummary> {
+        match *self.state.status.borrow() {
+            Status::Connected(_, tls) => tls,
+            Status::Connecting | Status::Early | Status::Closed { .. } => None,
+        }
+    }
+
+    /// Whether requests go out before the handshake is done.
+    pub(crate) fn is_early(&self) -> bool {
+        matches!(*self.state.status.borrow(), Status::Early)
+    }
+
+    /// Why the handshake that was not waited for failed.
+    pub(crate) fn handshake_failure(&self) -> Option<String> {
+        match &*self.state.status.borrow() {
+            Status::Closed { reason, early: true } => Some(reason.clone()),
+            _ => None,
+        }
+    }
+
+    /// Ready when the handshake is done or the connection is gone.
+    pub(crate) fn poll_done(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.is_early() {
+            return Poll::Ready(());
+        }
+        self.state.wakers.borrow_mut().push(cx.waker().clone());
+        Poll::Pending
     }
 
     /// Whether requests may still be sent.
     pub(crate) fn is_usable(&self) -> bool {
-        !self.state.gone_away.get() && matches!(*self.state.status.borrow(), Status::Connected(_))
+        !self.state.gone_away.get() && matches!(*self.state.status.borrow(), Status::Early | Status::Connected(..))
     }
 
     /// Sends a request and waits for the head of the response.
@@ -205,23 +249,27 @@ impl ClientConnection {
         spawn: impl FnOnce(Rc<Stream>, Body),
     ) -> Result<(StatusCode, HeaderMap, Incoming), StreamError> {
         let key = match (&*self.state.status.borrow(), self.state.key.get()) {
-            (Status::Connected(_), Some(key)) => key,
-            (Status::Closed(reason), _) => return Err(StreamError::Refused(reason.clone())),
+            (Status::Early | Status::Connected(..), Some(key)) => key,
+            (Status::Closed { reason, .. }, _) => return Err(StreamError::Refused(reason.clone())),
             _ => return Err(StreamError::Refused("not connected".to_owned())),
         };
         let stream = Stream::new(key, None, method.clone(), self.shared.dirty.clone());
         // Dropped with this future, or by whoever reads the response: what comes after that is not wanted.
         let incoming = Incoming::http3(stream.clone());
-        stream.send(Outbound::Request { method, uri, headers });
         let mut body = body;
         match body.take_full() {
+            Some(content) if self.is_early() => stream.send_early(EarlyRequest { method, uri, headers, content }),
             Some(data) => {
+                stream.send(Outbound::Request { method, uri, headers });
                 if !data.is_empty() {
                     stream.send(Outbound::Data(data));
                 }
                 stream.send(Outbound::End);
             }
-            None => spawn(stream.clone(), body),
+            None => {
+                stream.send(Outbound::Request { method, uri, headers });
+                spawn(stream.clone(), body);
+            }
         }
         let (status, headers) = poll_fn(|cx| stream.poll_response(cx)).await?;
         Ok((status, headers, incoming))

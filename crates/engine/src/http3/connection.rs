@@ -47,6 +47,8 @@ pub(super) struct Connection {
     unacknowledged: usize,
     draining: bool,
     client: Option<Rc<ConnectionState>>,
+    /// What comes until the handshake is done is early data.
+    handshaking: bool,
     trace: Option<Trace>,
     encoded: BytesMut,
     patience: Patience,
@@ -96,13 +98,11 @@ impl Connection {
         dirty: Rc<Dirty>,
         client: Option<Rc<ConnectionState>>,
     ) -> Self {
-        let config = h3::Config::default().with_grease_seed(context.rng.borrow_mut().random());
-        let config = limits::apply(config, &context.config.limits).expect("invariant: the table's ranges are within those of HTTP/3");
         Self {
             key,
             remote,
             alt_svc: None,
-            h3: h3::Connection::new(role, config),
+            h3: protocol(role, &context),
             context,
             dirty,
             requests: HashMap::default(),
@@ -114,6 +114,7 @@ impl Connection {
             unacknowledged: 0,
             draining: false,
             client,
+            handshaking: true,
             trace: None,
             encoded: BytesMut::new(),
             patience: Patience::default(),
@@ -167,6 +168,29 @@ impl Connection {
         self.abort(transport, id, ErrorCode::H3_REQUEST_REJECTED);
     }
 
+    /// The handshake is done; early data was refused if it says so.
+    pub(super) fn on_connected(&mut self, transport: &mut impl Transport, early_data_accepted: Option<bool>) {
+        self.handshaking = false;
+        if early_data_accepted == Some(false) {
+            self.begin_again();
+        }
+        self.on_available(transport);
+    }
+
+    /// The server has thrown away all that was sent to it, unread. It is sent again on the same connection, in the same order.
+    fn begin_again(&mut self) {
+        self.h3 = protocol(Role::Client, &self.context);
+        self.uni.clear();
+        self.unacknowledged = 0;
+        let mut lost: Vec<_> = self.requests.drain().collect();
+        lost.sort_unstable_by_key(|(id, _)| *id);
+        for (_, Exchange { stream, .. }) in lost.into_iter().rev() {
+            stream.send_again();
+            stream.is_waiting.set(true);
+            self.waiting.push_front(stream);
+        }
+    }
+
     /// Writes what happens to `trace` from here on, if there is one.
     pub(super) fn trace(&mut self, trace: Option<Trace>) {
         self.trace = trace;
@@ -218,7 +242,24 @@ impl Connection {
     }
 
     pub(super) fn on_readable(&mut self, transport: &mut impl Transport, id: StreamId) -> Result<(), ConnectionError> {
+        self.read(transport, id)?;
+        // What came may be what other streams have waited for.
+        while let Some(unblocked) = self.h3.poll_unblocked() {
+            self.read(transport, unblocked)?;
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, transport: &mut impl Transport, id: StreamId) -> Result<(), ConnectionError> {
         loop {
+            if self.h3.is_blocked(id) {
+                // It is not read until its field section can be decoded: the flow control window bounds what follows.
+                if let Some(code) = transport.received_reset(self.key, id) {
+                    self.h3.handle_reset(id, code)?;
+                    self.on_events(transport);
+                }
+                return Ok(());
+            }
             let room = self.requests.get(&id).map_or(READ_BYTES, |exchange| exchange.stream.inbound_room());
             if room == 0 {
                 return Ok(());
@@ -231,6 +272,10 @@ impl Connection {
                     Read::Data(data) => {
                         taken += data.len();
                         self.h3.handle_data(id, data)?;
+                        if self.h3.is_blocked(id) {
+                            self.context.stats.qpack_streams_blocked.add(1);
+                            break;
+                        }
                         continue;
                     }
                     Read::Finished => self.h3.handle_fin(id)?,
@@ -354,10 +399,7 @@ impl Connection {
                     }
                     self.on_stream_error(transport, stream, code, reason);
                 }
-                Event::Unprocessed { stream } => {
-                    let reason = "the server goes away without processing the request";
-                    self.on_stream_error(transport, stream, ErrorCode::H3_REQUEST_CANCELLED, reason);
-                }
+                Event::Unprocessed { stream } => self.on_unprocessed(transport, stream),
                 Event::StopSending { stream, .. } => {
                     if let Some(exchange) = self.requests.get_mut(&stream)
                         && !exchange.sent
@@ -408,13 +450,12 @@ impl Connection {
         };
         self.requests.insert(id, exchange);
         transport.set_priority(self.key, id, priority);
-        let request = Request {
-            method: parts.method,
-            uri: parts.uri,
-            headers: parts.headers,
-            peer: Peer { protocol: Protocol::Http3, remote: self.remote, secure: true },
-            body,
-        };
+        let peer = Peer { protocol: Protocol::Http3, remote: self.remote, secure: true, early_data: self.handshaking };
+        if self.context.is_too_early(&parts.method, &peer) {
+            // The body goes unread, which stops the stream once the answer is there.
+            return stream.respond(Response::new(StatusCode::TOO_EARLY));
+        }
+        let request = Request { method: parts.method, uri: parts.uri, headers: parts.headers, peer, body };
         self.context.dispatch(request, Responder::http3(stream, self.context.handle.clone()));
     }
 
@@ -450,6 +491,13 @@ impl Connection {
         self.stop(transport, id, code);
         self.abort(transport, id, code);
         self.on_inbound_end(id, Err(StreamError::Malformed(reason)));
+    }
+
+    /// The server goes away and has not processed the request.
+    fn on_unprocessed(&mut self, transport: &mut impl Transport, id: StreamId) {
+        self.stop(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
+        self.abort(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
+        self.on_inbound_end(id, Err(StreamError::Refused("it goes away (GOAWAY)".to_owned())));
     }
 
     /// Answers a request that no handler gets to see.
@@ -527,9 +575,10 @@ impl Connection {
                 Framed::Abort(code) => return self.abort(transport, id, code),
             }
         }
+        // First what the heads refer to: it must not wait for flow control credit that they use up.
+        self.write_uni(transport);
         self.schedule(id);
         self.end_reading(transport, id);
-        self.write_uni(transport);
     }
 
     /// Puts the stream among those that wait for their turn to be written.
@@ -639,14 +688,21 @@ impl Connection {
         while let Some((kind, bytes)) = self.h3.poll_uni_write() {
             self.uni.entry(kind).or_default().queue.push_back(bytes);
         }
-        for uni in self.uni.values_mut().filter(|uni| !uni.queue.is_empty()) {
+        for (kind, uni) in self.uni.iter_mut().filter(|(_, uni)| !uni.queue.is_empty()) {
             uni.id = uni.id.or_else(|| transport.open(self.key, Dir::Uni));
             if let Some(id) = uni.id {
                 // What is left is written at the next `Writable` event.
                 transport.write(self.key, id, &mut uni.queue, usize::MAX);
             }
+            self.h3.set_uni_backlog(*kind, uni.queue.iter().map(Bytes::len).sum());
         }
     }
+}
+
+fn protocol(role: Role, context: &Context) -> h3::Connection {
+    let config = h3::Config::default().with_grease_seed(context.rng.borrow_mut().random());
+    let config = limits::apply(config, &context.config.limits).expect("invariant: the table's ranges are within those of HTTP/3");
+    h3::Connection::new(role, config)
 }
 
 /// A unidirectional stream of ours.

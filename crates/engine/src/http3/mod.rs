@@ -176,13 +176,20 @@ impl<T: Transport> Http3<T> {
     fn on_event(&mut self, now: Instant, key: ConnectionKey, event: Event) {
         match event {
             Event::Accepted { remote } => self.on_accepted(key, remote),
-            Event::Connected { handshake } => {
+            Event::EarlyData => self.with_connection(now, key, |connection, transport| {
+                if let Some(client) = connection.client_state() {
+                    client.on_early_data();
+                }
+                connection.on_available(transport);
+                Ok(())
+            }),
+            Event::Connected { handshake, tls } => {
                 self.context.stats.quic_connected.add(1);
                 self.with_connection(now, key, |connection, transport| {
                     if let Some(client) = connection.client_state() {
-                        client.on_connected(key, handshake);
+                        client.on_connected(key, handshake, tls);
                     }
-                    connection.on_available(transport);
+                    connection.on_connected(transport, tls.and_then(|tls| tls.early_data_accepted));
                     Ok(())
                 });
             }

@@ -84,6 +84,14 @@ pub(super) enum Outbound {
     Abort(ErrorCode),
 }
 
+/// A request that was sent in early data, to be sent again if the server refuses it.
+pub(super) struct EarlyRequest {
+    pub(super) method: Method,
+    pub(super) uri: Uri,
+    pub(super) headers: HeaderMap,
+    pub(super) content: Bytes,
+}
+
 /// A request stream. The driver holds it until both directions are done; handles may outlive that.
 pub(crate) struct Stream {
     pub(super) connection: ConnectionKey,
@@ -95,6 +103,7 @@ pub(crate) struct Stream {
     pub(super) method: Method,
     dirty: Rc<Dirty>,
     queued: Cell<bool>,
+    early: RefCell<Option<EarlyRequest>>,
     state: RefCell<State>,
 }
 
@@ -130,6 +139,7 @@ impl Stream {
             method,
             dirty,
             queued: Cell::default(),
+            early: RefCell::default(),
             state: RefCell::default(),
         })
     }
@@ -205,6 +215,29 @@ impl Stream {
         state.outbound.push_back(what);
         drop(state);
         self.mark_dirty();
+    }
+
+    /// Queues a whole request, and keeps a copy for [`Stream::send_again`].
+    pub(super) fn send_early(self: &Rc<Self>, request: EarlyRequest) {
+        *self.early.borrow_mut() = Some(request);
+        self.send_again();
+        self.mark_dirty();
+    }
+
+    /// Queues the request from its beginning. Nothing of a response has come.
+    pub(super) fn send_again(&self) {
+        let Some(EarlyRequest { method, uri, headers, content }) = &*self.early.borrow() else { return };
+        self.id.set(None);
+        let mut state = self.state.borrow_mut();
+        if state.closed {
+            return;
+        }
+        state.outbound.clear();
+        state.outbound.push_back(Outbound::Request { method: method.clone(), uri: uri.clone(), headers: headers.clone() });
+        if !content.is_empty() {
+            state.outbound.push_back(Outbound::Data(content.clone()));
+        }
+        state.outbound.push_back(Outbound::End);
     }
 
     /// Moves a body into the stream at the pace that the transport allows.

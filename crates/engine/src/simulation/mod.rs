@@ -12,7 +12,7 @@ mod host;
 pub(crate) mod network;
 mod plan;
 pub(crate) mod tls;
-mod trace;
+pub(crate) mod trace;
 
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;

@@ -93,6 +93,11 @@ impl Network {
         Self { weather, rng, began, client, server, free_at: [began; 2], in_flight: BinaryHeap::new(), sequence: 0 }
     }
 
+    /// From here on it does this.
+    pub(crate) fn change_weather(&mut self, weather: Weather) {
+        self.weather = weather;
+    }
+
     /// Takes datagrams as a socket does, cut by segment size.
     pub(crate) fn send(&mut self, now: Instant, from: Side, transmit: &Transmit, data: &[u8], trace: &mut Trace) {
         for datagram in data.chunks(transmit.segment_size.unwrap_or(data.len()).max(1)) {

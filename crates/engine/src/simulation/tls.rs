@@ -7,7 +7,7 @@ use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
 use crate::transport::ClientTls;
-use crate::{Identity, provider};
+use crate::{Config, Identity, provider};
 
 /// A server's identity and a client that trusts it; no tickets are left from others.
 pub(crate) struct Tls {
@@ -33,6 +33,6 @@ impl Tls {
             .with_root_certificates(roots)
             .with_no_client_auth();
         client.alpn_protocols = vec![b"h3".to_vec()];
-        Self { server: identity.quic().clone(), client: ClientTls::new(client).unwrap() }
+        Self { server: identity.quic(&Config::default()), client: ClientTls::new(Arc::new(client)).unwrap() }
     }
 }

@@ -3,6 +3,7 @@
 mod head_clock;
 mod info;
 mod stream;
+mod tls;
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -14,19 +15,19 @@ use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 use mio::Interest;
-use tokio_rustls::TlsAcceptor;
+use rustls::ServerConfig;
 
 use crate::context::Context;
 use crate::message::{Peer, Protocol};
 use crate::runtime::{ReactorHandle, Registration, Sleep};
 use crate::stats::Stats;
-use crate::tls::Identity;
 use crate::udp::canonical;
 use crate::{http1, http2};
 
 pub(crate) use head_clock::HeadClock;
 pub(crate) use info::TcpProbe;
 pub(crate) use stream::{Activity, ExchangeGuard, TcpStream};
+pub(crate) use tls::{Progress, TlsStream};
 
 /// How long accepting pauses when the process is out of descriptors: the queue stays, and the error would only repeat.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -35,7 +36,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct TcpListener {
     registration: Registration,
     socket: mio::net::TcpListener,
-    tls: Option<TlsAcceptor>,
+    tls: Option<Arc<ServerConfig>>,
     alt_svc: Option<HeaderValue>,
     pause: Option<Pin<Box<Sleep>>>,
 }
@@ -52,13 +53,12 @@ pub(crate) enum Outcome {
 impl TcpListener {
     pub(crate) fn new(
         socket: std::net::TcpListener,
-        identity: Option<&Identity>,
+        tls: Option<Arc<ServerConfig>>,
         alt_svc: Option<HeaderValue>,
         reactor: &ReactorHandle,
     ) -> io::Result<Self> {
         let mut socket = mio::net::TcpListener::from_std(socket);
         let registration = reactor.register(&mut socket, Interest::READABLE)?;
-        let tls = identity.map(|identity| TlsAcceptor::from(Arc::clone(identity.tcp())));
         Ok(Self { registration, socket, tls, alt_svc, pause: None })
     }
 
@@ -106,7 +106,7 @@ impl TcpListener {
         let _ = socket.set_nodelay(true);
         context.stats.tcp_accepted.add(1);
         let Ok(stream) = TcpStream::new(socket, &context.handle, &context.config.limits) else { return };
-        let peer = Peer { protocol: Protocol::Http1, remote, secure: self.tls.is_some() };
+        let peer = Peer { protocol: Protocol::Http1, remote, secure: self.tls.is_some(), early_data: false };
         let (tls, alt_svc, task_context) = (self.tls.clone(), self.alt_svc.clone(), context.clone());
         let open = Open::new(context.stats.clone());
         context.handle.spawn(async move {
@@ -142,10 +142,10 @@ impl Drop for Open {
     }
 }
 
-async fn serve_tls(stream: TcpStream, tls: TlsAcceptor, peer: Peer, alt_svc: Option<HeaderValue>, context: Rc<Context>) -> Outcome {
+async fn serve_tls(stream: TcpStream, tls: Arc<ServerConfig>, peer: Peer, alt_svc: Option<HeaderValue>, context: Rc<Context>) -> Outcome {
     let activity = stream.activity().clone();
     // The futures of the phases are boxed, so that a connection takes what its present one needs and not what the largest would.
-    let mut handshake = Box::pin(tls.accept(stream));
+    let mut handshake = Box::pin(TlsStream::accept(stream, tls, context.stats.clone()));
     let mut timeout = pin!(context.handle.sleep(context.config.limits.handshake_timeout()));
     let mut shutdown = context.shutdown.subscribe();
     let io = poll_fn(|cx| match handshake.as_mut().poll(cx) {
@@ -162,16 +162,50 @@ async fn serve_tls(stream: TcpStream, tls: TlsAcceptor, peer: Peer, alt_svc: Opt
         Ok(io) => io,
         Err(outcome) => return outcome,
     };
-    if io.get_ref().1.alpn_protocol() == Some(b"h2") {
-        Box::pin(http2::serve(io, Peer { protocol: Protocol::Http2, ..peer }, alt_svc, activity, context)).await
-    } else {
-        Box::pin(http1::serve(io, peer, alt_svc, activity, context)).await
-    }
+    drop(handshake);
+    let handshake = io.progress().clone();
+    let is_http2 = io.alpn_protocol() == Some(b"h2");
+    let peer = Peer { protocol: if is_http2 { Protocol::Http2 } else { Protocol::Http1 }, ..peer };
+    let connected = Connected { peer, handshake: Some(handshake.clone()) };
+    let serve = async {
+        if is_http2 {
+            http2::serve(io, connected, alt_svc, activity, context.clone()).await
+        } else {
+            http1::serve(io, connected, alt_svc, activity, context.clone()).await
+        }
+    };
+    let mut serve = Box::pin(serve);
+    // A client that sends early data has to complete the handshake in time too.
+    poll_fn(|cx| match serve.as_mut().poll(cx) {
+        Poll::Pending if handshake.summary().is_none() => timeout.as_mut().poll(cx).map(|()| {
+            context.stats.handshakes_timed_out.add(1);
+            Outcome::TimedOut
+        }),
+        outcome => outcome,
+    })
+    .await
 }
 
 async fn serve_clear(stream: TcpStream, peer: Peer, alt_svc: Option<HeaderValue>, context: Rc<Context>) -> Outcome {
     let activity = stream.activity().clone();
-    http1::serve(stream, peer, alt_svc, activity, context).await
+    http1::serve(stream, Connected { peer, handshake: None }, alt_svc, activity, context).await
+}
+
+/// The client of a connection whose handshake may still go on.
+#[derive(Clone)]
+pub(crate) struct Connected {
+    peer: Peer,
+    handshake: Option<Rc<Progress>>,
+}
+
+impl Connected {
+    /// The peer of a request that comes now.
+    ///
+    /// What was sent early and is looked at only after the handshake is as good as any other request: the client is there.
+    pub(crate) fn now(&self) -> Peer {
+        let early_data = self.handshake.as_ref().is_some_and(|handshake| handshake.summary().is_none());
+        Peer { early_data, ..self.peer }
+    }
 }
 
 /// Ends a connection on which the peer leaves us waiting.

@@ -5,8 +5,11 @@
 
 mod congestion;
 mod connection_id;
+#[cfg(test)]
+mod contract;
 mod keys;
 mod quinn;
+mod session;
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -17,6 +20,7 @@ use pronghorn_h3::{Priority, StreamId};
 
 use crate::client::StatsSink;
 use crate::qlog::Trace;
+use crate::tls::TlsSummary;
 use connection_id::ConnectionIds;
 pub(crate) use connection_id::steer;
 pub(crate) use keys::EndpointKeys;
@@ -67,8 +71,11 @@ pub(crate) enum Dir {
 pub(crate) enum Event {
     /// The peer began a connection; nothing is known of it yet.
     Accepted { remote: SocketAddr },
-    /// The handshake is done.
-    Connected { handshake: Duration },
+    /// Requests may be sent to the server although the handshake is not done (0-RTT).
+    EarlyData,
+    /// The handshake is done. `tls` is there for connections that this side opened. If it says that early data was refused, all streams
+    /// that were opened until now are gone, unseen by the server.
+    Connected { handshake: Duration, tls: Option<TlsSummary> },
     /// The stream has data, its end or its reset to read. Also for each stream that the peer opens.
     Readable(StreamId),
     /// The stream takes data again.
@@ -123,7 +130,7 @@ pub(crate) enum Write {
     Stopped,
 }
 
-/// One QUIC endpoint. See the module's documentation for the order of calls.
+/// One QUIC endpoint. See the module's documentation for the order of calls; what each call has to do is tested by `contract`.
 pub(crate) trait Transport {
     fn handle_datagram(&mut self, now: Instant, datagram: Datagram);
     fn handle_timeout(&mut self, now: Instant);
@@ -137,7 +144,7 @@ pub(crate) trait Transport {
     fn wants_to_send(&self) -> bool;
 
     fn connect(&mut self, now: Instant, remote: SocketAddr, server_name: &str, tls: &ClientTls) -> Result<ConnectionKey, String>;
-    /// Takes no new connection from here on.
+    /// Takes no new connection from here on; whoever asks for one is told so.
     fn refuse_new(&mut self);
     fn close(&mut self, now: Instant, key: ConnectionKey, code: u64, reason: &str);
 
@@ -150,6 +157,8 @@ pub(crate) trait Transport {
 
     fn open(&mut self, key: ConnectionKey, dir: Dir) -> Option<StreamId>;
     fn read(&mut self, key: ConnectionKey, stream: StreamId) -> Read;
+    /// The code of a reset that has arrived, without reading what came before. It is told once, here or by a read.
+    fn received_reset(&mut self, key: ConnectionKey, stream: StreamId) -> Option<u64>;
     /// Writes at most `limit` bytes from the front of `chunks`, which keeps what was not taken.
     fn write(&mut self, key: ConnectionKey, stream: StreamId, chunks: &mut VecDeque<Bytes>, limit: usize) -> Write;
     /// How what is written on a request's stream stands to what is written on others: all bytes of a more urgent level leave before

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use pronghorn_h3::{Priority, StreamId};
 use quinn_proto::congestion::ControllerFactory;
-use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::{
     ConnectionError, ConnectionHandle, ConnectionId, DatagramEvent, EcnCodepoint, IdleTimeout, ReadError, ReadableError, ServerConfig,
     StreamEvent, TokenMemoryCache, TransportConfig, TransportErrorCode, ValidationTokenConfig, VarInt, WriteError,
 };
 
 use super::congestion::{self, Closing};
+use super::session::{self, Handshake, ServerTls};
 use super::{Closed, ConnectionKey, Datagram, Dir, Ecn, EndpointKeys, Event, Read, Transmit, Transport, Write, steer};
 use crate::TransportStats;
 use crate::admission::{Admission, Ticket};
@@ -42,7 +42,9 @@ const TRAINS_PER_TURN: u32 = 4;
 pub(crate) struct QuinnConfig {
     limits: Limits,
     keys: EndpointKeys,
-    tls: Option<Arc<QuicServerConfig>>,
+    tls: Option<Arc<ServerTls>>,
+    /// For connections with smaller windows than those that a session was made with.
+    without_sessions: Option<Arc<ServerTls>>,
     congestion: Arc<dyn ControllerFactory + Send + Sync>,
     qlog: Option<Qlog>,
     closing: Closing,
@@ -50,13 +52,23 @@ pub(crate) struct QuinnConfig {
     seed: Option<[u8; 32]>,
 }
 
+/// The same, but that it knows no session and makes none.
+///
+/// A client that resumes a session counts on the windows that it had then, and may fill them before it learns of others.
+fn without_sessions(tls: &rustls::ServerConfig) -> Arc<rustls::ServerConfig> {
+    let mut tls = tls.clone();
+    tls.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+    (tls.send_tls13_tickets, tls.max_early_data_size) = (0, 0);
+    Arc::new(tls)
+}
+
 /// TLS for connections that this side opens.
 #[derive(Clone)]
-pub(crate) struct ClientTls(Arc<QuicClientConfig>);
+pub(crate) struct ClientTls(Arc<session::ClientTls>);
 
 impl ClientTls {
-    pub(crate) fn new(config: rustls::ClientConfig) -> Result<Self, String> {
-        QuicClientConfig::try_from(config).map(|config| Self(Arc::new(config))).map_err(|error| error.to_string())
+    pub(crate) fn new(config: Arc<rustls::ClientConfig>) -> Result<Self, String> {
+        session::ClientTls::new(config).map(|tls| Self(Arc::new(tls)))
     }
 }
 
@@ -70,8 +82,10 @@ impl QuinnConfig {
     ) -> Result<Self, String> {
         let closing = Closing::default();
         let congestion = congestion::factory(congestion, closing.clone());
-        let tls = tls.map(|tls| QuicServerConfig::try_from(tls).map(Arc::new)).transpose().map_err(|error| error.to_string())?;
-        Ok(Self { limits: limits.clone(), keys, tls, congestion, qlog, closing, seed: None })
+        let without_sessions = tls.as_deref().map(without_sessions);
+        let make = |tls| ServerTls::new(tls).map(Arc::new);
+        let (tls, without_sessions) = (tls.map(make).transpose()?, without_sessions.map(make).transpose()?);
+        Ok(Self { limits: limits.clone(), keys, tls, without_sessions, congestion, qlog, closing, seed: None })
     }
 
     #[cfg(test)]
@@ -141,6 +155,7 @@ pub(crate) struct Quinn {
     due: Vec<ConnectionKey>,
     /// Connections of peers that have not completed their handshake.
     handshakes: usize,
+    is_refusing: bool,
     stats: Arc<Stats>,
     scratch: Vec<u8>,
 }
@@ -156,6 +171,8 @@ struct Connection {
     /// Trains sent since another connection had its turn.
     trains: u32,
     handshake_until: Option<Instant>,
+    /// What becomes of early data is known.
+    decided: bool,
     trace: Option<Trace>,
     closed: bool,
     observer: Option<StatsSink>,
@@ -227,6 +244,7 @@ impl Quinn {
             deadlines: BinaryHeap::new(),
             due: Vec::new(),
             handshakes: 0,
+            is_refusing: false,
             stats,
             scratch: Vec::new(),
         }
@@ -274,6 +292,7 @@ impl Quinn {
             sending: false,
             trains: 0,
             handshake_until,
+            decided: false,
             trace,
             closed: false,
             observer: None,
@@ -289,6 +308,11 @@ impl Quinn {
         let remote = incoming.remote_address();
         let limits = &self.config.limits;
         self.scratch.clear();
+        if self.is_refusing {
+            self.stats.quic_refused.add(1);
+            let transmit = self.endpoint.refuse(incoming, &mut self.scratch);
+            return self.answer(transmit);
+        }
         let pressed = self.handshakes as u64 >= limits.open_handshakes() || self.admission.is_pressed(remote.ip(), limits);
         if pressed && !incoming.remote_address_validated() && incoming.may_retry() {
             self.stats.quic_retries_sent.add(1);
@@ -330,7 +354,11 @@ impl Quinn {
         let full = self.server.get(&self.config.limits.connection_window_bytes())?;
         let (receive, send) = (windows.receive, windows.send);
         if let Some(trace) = trace {
+            let reduced = receive < self.config.limits.connection_window_bytes();
             let mut server = ServerConfig::clone(full);
+            if let (true, Some(without_sessions)) = (reduced, &self.config.without_sessions) {
+                server.crypto = without_sessions.clone();
+            }
             server.transport_config(Arc::new(self.config.traced(receive, send, trace)));
             return Some(Arc::new(server));
         }
@@ -338,6 +366,7 @@ impl Quinn {
             return Some(server.clone());
         }
         let mut server = ServerConfig::clone(full);
+        server.crypto = self.config.without_sessions.clone()?;
         server.transport_config(Arc::new(self.config.transport(receive, send)));
         let server = Arc::new(server);
         self.server.insert(receive, server.clone());
@@ -377,6 +406,9 @@ impl Quinn {
             }
         }
         connection.open_send_window(0);
+        if !connection.decided {
+            connection.look_at_handshake(events, stats);
+        }
         while let Some(event) = connection.inner.poll() {
             if let quinn_proto::Event::ConnectionLost { reason } = &event {
                 connection.count_overrun(reason, &config.limits, stats);
@@ -428,6 +460,23 @@ impl Connection {
         self.inner.set_send_window(in_flight.saturating_add(UNSENT_BYTES + lead).min(self.send_window));
     }
 
+    fn handshake(&self) -> Option<Handshake> {
+        self.inner.crypto_session().handshake_data()?.downcast().ok().map(|handshake| *handshake)
+    }
+
+    /// Looks, until it is decided, at what TLS makes of the session and of early data.
+    fn look_at_handshake(&mut self, events: &mut VecDeque<(ConnectionKey, Event)>, stats: &Stats) {
+        if self.inner.side().is_client() {
+            self.decided = true;
+            if self.inner.has_0rtt() {
+                events.push_back((self.key, Event::EarlyData));
+            }
+        } else if let Some(Handshake::Server(handshake)) = self.handshake() {
+            self.decided = true;
+            handshake.count(&stats.quic_resumed, stats);
+        }
+    }
+
     fn tell_observer(&self) {
         if let Some(observer) = &self.observer {
             let stats = self.inner.stats();
@@ -444,9 +493,15 @@ impl Connection {
 
     fn translate(&mut self, now: Instant, event: quinn_proto::Event, events: &mut VecDeque<(ConnectionKey, Event)>) {
         let key = self.key;
+        if let quinn_proto::Event::Connected = event {
+            let tls = match self.handshake() {
+                Some(Handshake::Client(summary)) => Some(summary),
+                Some(Handshake::Server(_)) | None => None,
+            };
+            return events.push_back((key, Event::Connected { handshake: now.saturating_duration_since(self.began), tls }));
+        }
         let mut push = |event| events.push_back((key, event));
         match event {
-            quinn_proto::Event::Connected => push(Event::Connected { handshake: now.saturating_duration_since(self.began) }),
             quinn_proto::Event::ConnectionLost { reason } => {
                 if !std::mem::replace(&mut self.closed, true) {
                     push(Event::Closed(closed(reason)));
@@ -464,7 +519,10 @@ impl Connection {
             }
             quinn_proto::Event::Stream(StreamEvent::Available { .. }) => push(Event::Available),
             quinn_proto::Event::Stream(StreamEvent::Finished { .. }) => push(Event::Acknowledged),
-            quinn_proto::Event::HandshakeDataReady | quinn_proto::Event::DatagramReceived | quinn_proto::Event::DatagramsUnblocked => {}
+            quinn_proto::Event::Connected
+            | quinn_proto::Event::HandshakeDataReady
+            | quinn_proto::Event::DatagramReceived
+            | quinn_proto::Event::DatagramsUnblocked => {}
         }
     }
 }
@@ -605,7 +663,8 @@ impl Transport for Quinn {
     }
 
     fn refuse_new(&mut self) {
-        self.endpoint.set_server_config(None);
+        // Without a configuration the library would be silent, and clients would wait for their time-outs.
+        self.is_refusing = true;
     }
 
     fn close(&mut self, now: Instant, key: ConnectionKey, code: u64, reason: &str) {
@@ -673,6 +732,13 @@ impl Transport for Quinn {
             self.touch(key);
         }
         read
+    }
+
+    fn received_reset(&mut self, key: ConnectionKey, stream: StreamId) -> Option<u64> {
+        let code = self.connection(key)?.inner.recv_stream(to_quinn(stream)).received_reset().ok()??;
+        // The stream's place may go to another one.
+        self.touch(key);
+        Some(code.into_inner())
     }
 
     fn write(&mut self, key: ConnectionKey, stream: StreamId, chunks: &mut VecDeque<Bytes>, mut limit: usize) -> Write {
@@ -751,6 +817,13 @@ fn closed(reason: ConnectionError) -> Closed {
     match reason {
         ConnectionError::ApplicationClosed(close) => {
             Closed::ByPeer { code: close.error_code.into_inner(), reason: String::from_utf8_lossy(&close.reason).into_owned() }
+        }
+        // RFC 9000, section 10.2.3: what the application has to say is left out until the handshake is done. A client whose early data
+        // has been answered may close that soon.
+        ConnectionError::ConnectionClosed(close)
+            if matches!(close.error_code, TransportErrorCode::NO_ERROR | TransportErrorCode::APPLICATION_ERROR) =>
+        {
+            Closed::ByPeer { code: 0, reason: String::new() }
         }
         ConnectionError::LocallyClosed => Closed::Locally,
         ConnectionError::TimedOut => Closed::TimedOut,

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Bench, PROTOCOLS, fetch, get, hello, trust};
 use http::StatusCode;
-use pronghorn_engine::{Budget, Config, Group, Listener, Request, Responder, Response, Target, Worker, Workers, embed_in_tokio};
+use pronghorn_engine::{
+    Budget, Config, Group, Listener, Request, Responder, Response, Resumption, Target, Worker, Workers, embed_in_tokio,
+};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 
@@ -32,7 +34,13 @@ fn bare_worker_serves_the_three_protocols() {
 fn worker_waits_on_its_descriptor_alone() {
     let mut bench = Bench::new(1, &Config::default(), hello);
     let connector = bench.connector.clone();
-    let target = Target { remote: bench.address, server_name: "localhost".to_owned(), protocol: None, secure: true };
+    let target = Target {
+        remote: bench.address,
+        server_name: "localhost".to_owned(),
+        protocol: None,
+        secure: true,
+        resumption: Resumption::default(),
+    };
     let done = Rc::new(Cell::new(false));
     let mark = done.clone();
     bench.client.handle().spawn(async move {
@@ -198,7 +206,13 @@ async fn worker_in_tokio_shares_the_thread_under_a_flood() {
     let counter = answered.clone();
     client.handle().spawn(async move {
         for protocol in PROTOCOLS {
-            let target = Target { remote: address, server_name: "localhost".to_owned(), protocol: Some(protocol), secure: true };
+            let target = Target {
+                remote: address,
+                server_name: "localhost".to_owned(),
+                protocol: Some(protocol),
+                secure: true,
+                resumption: Resumption::default(),
+            };
             let mut connection = connector.connect(&target).await.unwrap();
             for _ in 0..20 {
                 assert_eq!(fetch(&mut connection, get("/")).await, Ok((StatusCode::OK, "hello".into())), "{protocol}");

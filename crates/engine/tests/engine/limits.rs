@@ -174,6 +174,7 @@ fn quic_handshake_that_stalls_is_given_up_and_no_more_than_three_times_is_sent()
         server_name: "localhost".to_owned(),
         protocol: Some(Protocol::Http3),
         secure: true,
+        resumption: pronghorn_engine::Resumption::default(),
     };
     bench.client.handle().spawn(async move { drop(connector.connect(&target).await) });
     let relay = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();

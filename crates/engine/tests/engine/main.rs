@@ -4,6 +4,8 @@
 #[cfg(test)]
 mod client;
 #[cfg(test)]
+mod early_data;
+#[cfg(test)]
 mod embedding;
 #[cfg(test)]
 mod lifetimes;

@@ -1,12 +1,12 @@
 //! A server that is killed and started anew with the same secret.
 
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use http::StatusCode;
-use pronghorn_engine::{Config, Group, Limits, Protocol, Secret};
+use pronghorn_engine::{Config, Group, Limits, Protocol, Resumption, Secret, Target};
 
-use crate::support::{Bench, Trust, fetch, get, hello, serve, trust};
+use crate::support::{Bench, fetch, get, hello, trust};
 
 /// Asks every client without a token to prove its address.
 fn wary() -> Config {
@@ -14,13 +14,8 @@ fn wary() -> Config {
 }
 
 /// Drops the servers without a word to their clients and starts others in their place.
-fn restart(bench: &mut Bench, trust: &Trust, workers: usize, secret: &Secret, config: &Config) {
-    bench.servers.clear();
-    let group = Group::with_secret(workers, secret);
-    let (address, servers) = serve(&group, trust, bench.address, config, hello);
-    assert_eq!(address, bench.address);
-    bench.servers = servers;
-    bench.stats = group.stats().cloned().collect();
+fn restart(bench: &mut Bench, workers: usize, secret: &Secret, config: &Config) {
+    bench.restart_as(&Group::with_secret(workers, secret), config, hello);
 }
 
 #[test]
@@ -33,7 +28,7 @@ fn connection_to_a_server_that_was_restarted_ends_at_once() {
             fetch(&mut connection, get("/")).await.unwrap();
             connection
         });
-        restart(&mut bench, &trust, workers, &secret, &Config::default());
+        restart(&mut bench, workers, &secret, &Config::default());
         let before = bench.now();
         let answer = bench.run(async move { fetch(&mut connection, get("/")).await });
         assert!(answer.as_ref().is_err_and(|error| error.contains("stateless reset")), "{workers} workers: {answer:?}");
@@ -47,7 +42,7 @@ fn server_with_another_secret_cannot_end_a_connection() {
     let trust = trust();
     let mut bench = Bench::with_group(&Group::with_secret(1, &Secret::random()), &trust, &Config::default(), hello);
     let mut connection = bench.connect(Protocol::Http3);
-    restart(&mut bench, &trust, 1, &Secret::random(), &Config::default());
+    restart(&mut bench, 1, &Secret::random(), &Config::default());
     let ended = std::rc::Rc::new(std::cell::RefCell::new(None));
     let slot = ended.clone();
     bench.client.handle().spawn(async move {
@@ -73,7 +68,7 @@ fn token_of_the_server_before_proves_the_address_once() {
     let mut bench = Bench::with_group(&Group::with_secret(2, &secret), &trust, &Config::default(), hello);
     let mut connection = bench.connect(Protocol::Http3);
     assert!(bench.run(async move { fetch(&mut connection, get("/")).await }).is_ok());
-    restart(&mut bench, &trust, 2, &secret, &wary());
+    restart(&mut bench, 2, &secret, &wary());
     let mut connection = bench.connect(Protocol::Http3);
     assert_eq!(bench.run(async move { fetch(&mut connection, get("/")).await }), Ok((StatusCode::OK, "hello".into())));
     assert_eq!(bench.count(|stats| stats.tokens_accepted.value()), 1);
@@ -86,10 +81,14 @@ fn token_of_a_server_with_another_secret_proves_nothing() {
     let mut bench = Bench::with_group(&Group::with_secret(1, &Secret::random()), &trust, &Config::default(), hello);
     let mut connection = bench.connect(Protocol::Http3);
     assert!(bench.run(async move { fetch(&mut connection, get("/")).await }).is_ok());
-    restart(&mut bench, &trust, 1, &Secret::random(), &wary());
+    restart(&mut bench, 1, &Secret::random(), &wary());
     let _connection = bench.connect(Protocol::Http3);
     assert_eq!(bench.count(|stats| stats.tokens_accepted.value()), 0);
     assert!(bench.count(|stats| stats.quic_retries_sent.value()) > 0);
+}
+
+fn to(remote: SocketAddr) -> Target {
+    Target { remote, server_name: "localhost".to_owned(), protocol: Some(Protocol::Http3), secure: true, resumption: Resumption::default() }
 }
 
 /// A client's flight that is sent again and again from its own address: the token in it proves that address once.
@@ -124,8 +123,7 @@ fn replayed_token_proves_nothing() {
     let mut client = None;
     for _ in 0..2 {
         let connector = bench.connector.clone();
-        let target =
-            pronghorn_engine::Target { remote: relay, server_name: "localhost".to_owned(), protocol: Some(Protocol::Http3), secure: true };
+        let target = to(relay);
         let done = std::rc::Rc::new(std::cell::Cell::new(false));
         let mark = done.clone();
         bench.client.handle().spawn(async move {

@@ -11,7 +11,8 @@ use bytes::Bytes;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use pronghorn_engine::{
-    Body, Config, Connection, Connector, Error, Group, Handler, Identity, Listener, Protocol, Responder, Response, Stats, Target, Worker,
+    Body, Config, Connection, Connector, Error, Group, Handler, Identity, Listener, Protocol, Responder, Response, Resumption,
+    SessionLimits, Sessions, Stats, Target, Worker,
 };
 use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -41,30 +42,13 @@ pub(crate) fn trust_in(certificate: CertificateDer<'static>, key: PrivateKeyDer<
     Trust { identity: Identity::new(vec![certificate], key).unwrap(), client }
 }
 
-/// The workers of a server on `address`.
-pub(crate) fn serve<H: Handler>(
-    group: &Group,
-    trust: &Trust,
-    address: SocketAddr,
-    config: &Config,
-    handler: impl Fn(usize) -> H,
-) -> (SocketAddr, Vec<Worker>) {
-    let listener = Listener::secure(address, group.size(), config.congestion).unwrap();
-    let address = listener.address();
-    let workers = listener.into_sockets().into_iter().enumerate().map(|(number, sockets)| {
-        let mut worker = Worker::new(number, group, config.clone(), handler(number)).unwrap();
-        worker.listen(sockets, Some(&trust.identity)).unwrap();
-        worker
-    });
-    (address, workers.collect())
-}
-
 /// Workers that share one thread and one clock.
 pub(crate) struct Bench {
     pub(crate) servers: Vec<Worker>,
     pub(crate) client: Worker,
     pub(crate) connector: Connector,
     pub(crate) address: SocketAddr,
+    identity: Identity,
     pub(crate) stats: Vec<Arc<Stats>>,
     began: Instant,
     skipped: Duration,
@@ -77,12 +61,43 @@ impl Bench {
 
     /// Servers of `group` with the certificate of `trust`.
     pub(crate) fn with_group<H: Handler>(group: &Group, trust: &Trust, config: &Config, handler: impl Fn(usize) -> H) -> Self {
-        let (address, servers) = serve(group, trust, (Ipv4Addr::LOCALHOST, 0).into(), config, handler);
         let refuse = |_, responder: Responder| drop(responder);
         let mut client = Worker::new(0, &Group::new(1), Config::default(), refuse).unwrap();
         let connector = client.connector(&trust.client).unwrap();
-        let stats = group.stats().cloned().collect();
-        Self { servers, client, connector, address, stats, began: Instant::now(), skipped: Duration::ZERO }
+        let address = (Ipv4Addr::LOCALHOST, 0).into();
+        let identity = trust.identity.clone();
+        let (servers, stats) = (Vec::with_capacity(group.size()), Vec::new());
+        let mut bench = Self { servers, client, connector, address, identity, stats, began: Instant::now(), skipped: Duration::ZERO };
+        bench.start(group, config, handler);
+        bench
+    }
+
+    fn start<H: Handler>(&mut self, group: &Group, config: &Config, handler: impl Fn(usize) -> H) {
+        let listener = Listener::secure(self.address, group.size(), config.congestion).unwrap();
+        self.address = listener.address();
+        for (number, sockets) in listener.into_sockets().into_iter().enumerate() {
+            let mut worker = Worker::new(number, group, config.clone(), handler(number)).unwrap();
+            worker.listen(sockets, Some(&self.identity)).unwrap();
+            self.servers.push(worker);
+        }
+        self.stats = group.stats().cloned().collect();
+    }
+
+    /// The servers crash, and others take their place on the same port with the same certificate and an empty memory.
+    pub(crate) fn restart<H: Handler>(&mut self, config: &Config, handler: impl Fn(usize) -> H) {
+        self.restart_as(&Group::new(self.servers.len()), config, handler);
+    }
+
+    /// The same, as `group`.
+    pub(crate) fn restart_as<H: Handler>(&mut self, group: &Group, config: &Config, handler: impl Fn(usize) -> H) {
+        self.servers.clear();
+        self.identity = self.identity.clone().with_sessions(Sessions::new(SessionLimits::default()));
+        self.start(group, config, handler);
+    }
+
+    /// A counter of the servers' store of sessions.
+    pub(crate) fn session_count(&self, wanted: &str) -> u64 {
+        self.identity.sessions().values().into_iter().find(|(name, _)| *name == wanted).unwrap().1
     }
 
     /// Moves the clock of all workers forward.
@@ -132,6 +147,18 @@ impl Bench {
         self.connect_to(protocol, self.address)
     }
 
+    /// A connection to the server, to be awaited on the client's worker.
+    pub(crate) fn connecting(
+        &self,
+        protocol: Protocol,
+        resumption: Resumption,
+    ) -> impl Future<Output = Result<Connection, Error>> + 'static {
+        let connector = self.connector.clone();
+        let target =
+            Target { remote: self.address, server_name: "localhost".to_owned(), protocol: Some(protocol), secure: true, resumption };
+        async move { connector.connect(&target).await }
+    }
+
     pub(crate) fn connect_to(&mut self, protocol: Protocol, remote: SocketAddr) -> Connection {
         self.try_connect_to(protocol, remote).unwrap()
     }
@@ -142,7 +169,13 @@ impl Bench {
 
     fn try_connect_to(&mut self, protocol: Protocol, remote: SocketAddr) -> Result<Connection, Error> {
         let connector = self.connector.clone();
-        let target = Target { remote, server_name: "localhost".to_owned(), protocol: Some(protocol), secure: true };
+        let target = Target {
+            remote,
+            server_name: "localhost".to_owned(),
+            protocol: Some(protocol),
+            secure: true,
+            resumption: Resumption::default(),
+        };
         self.run(async move { connector.connect(&target).await })
     }
 

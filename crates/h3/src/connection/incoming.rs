@@ -81,6 +81,9 @@ impl IncomingStreams {
     fn on_type(&mut self, place: usize, stream_type: StreamType, shared: &mut Shared) -> Result<Sorted, ConnectionError> {
         let (purpose, is_open) = match stream_type {
             StreamType::CONTROL => (Purpose::Control, &mut self.has_control),
+            //= RFC 9204 section 4.2
+            //# An endpoint MUST allow its peer to create an encoder stream and a decoder stream even if the connection's
+            //# settings prevent their use.
             StreamType::QPACK_ENCODER => (Purpose::QpackEncoder, &mut self.has_encoder),
             StreamType::QPACK_DECODER => (Purpose::QpackDecoder, &mut self.has_decoder),
             //= RFC 9114 section 6.2.2

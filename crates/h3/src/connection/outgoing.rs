@@ -14,6 +14,9 @@ use crate::{
 
 /// A unidirectional stream of ours. The caller opens it when [`crate::Connection::poll_uni_write`] first names it, and
 /// keeps it open as long as the connection.
+//= RFC 9204 section 4.2
+//# The sender MUST NOT close either of these streams, and the receiver MUST NOT request that the sender close either of these
+//# streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UniStream {
     /// Control stream. Its bytes should go out before all others.
@@ -49,6 +52,8 @@ pub(super) struct OutgoingStreams([Outgoing; 3]);
 
 impl OutgoingStreams {
     /// Where to append bytes; the stream's type comes first of itself.
+    //= RFC 9204 section 4.2
+    //# Each endpoint MUST initiate, at most, one encoder stream and, at most, one decoder stream.
     pub(super) fn open(&mut self, stream: UniStream) -> &mut BytesMut {
         let outgoing = &mut self.0[stream as usize];
         if !outgoing.is_open {

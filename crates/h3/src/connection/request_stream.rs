@@ -1,7 +1,7 @@
 //! One request stream: what the peer sends on it becomes events; what we have sent is remembered as far as it matters.
 
-use bytes::Bytes;
-use pronghorn_qpack::{Decoder, FieldSection};
+use bytes::{Bytes, BytesMut};
+use pronghorn_qpack::{Decoded, Decoder, FieldSection};
 
 use super::{Role, events::EventQueue, ledger::Ledger};
 use crate::{
@@ -22,6 +22,9 @@ const MAX_SPARE_SECTION_BYTES: usize = 16 * 1024;
 /// A HEADERS payload may exceed the limit for decoded sections by this much: no sane encoder needs more than the 32 bytes
 /// that each line counts anyway, and the prefix.
 const ENCODED_SECTION_SLACK: u64 = 64;
+/// Bytes of a blocked stream that are held besides its section. What the caller passes beyond, though it was told not to
+/// read the stream, ends the connection.
+const MAX_HELD_BYTES: usize = 64 * 1024;
 
 /// What the streams of one connection share.
 #[derive(Debug)]
@@ -37,7 +40,8 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(role: Role, config: Config) -> Self {
         let ledger = Ledger::new(&config);
-        Self { role, config, decoder: Decoder::new(), events: EventQueue::default(), ledger, spare_sections: Vec::new() }
+        let decoder = Decoder::with_table(config.qpack_table_capacity, config.qpack_blocked_streams);
+        Self { role, config, decoder, events: EventQueue::default(), ledger, spare_sections: Vec::new() }
     }
 
     pub(super) fn recycle(&mut self, mut section: FieldSection) {
@@ -71,6 +75,8 @@ pub(super) struct RequestStream {
     reading: Reading,
     header: HeaderReader,
     payload: PayloadReader,
+    /// There while a field section waits for the dynamic table.
+    blocked: Option<Box<Blocked>>,
     /// What `content-length` still demands, if anything does.
     content_left: Option<u64>,
     /// After CONNECT: no trailers can come.
@@ -85,6 +91,17 @@ pub(super) struct RequestStream {
     pub(super) is_receiving_done: bool,
     /// The transport has nothing more to write from us.
     pub(super) is_sending_done: bool,
+}
+
+/// A stream that waits for insertions into the dynamic table (RFC 9204 section 2.2.1).
+#[derive(Debug)]
+struct Blocked {
+    /// The encoded section.
+    section: Bytes,
+    /// What came after it.
+    held: BytesMut,
+    /// The stream has ended after that.
+    fin: bool,
 }
 
 /// What the peer's message has to bring next.
@@ -133,6 +150,7 @@ impl RequestStream {
             reading: Reading::Header,
             header: HeaderReader::default(),
             payload: PayloadReader::default(),
+            blocked: None,
             content_left: None,
             is_tunnel: false,
             interim_responses: 0,
@@ -154,7 +172,7 @@ impl RequestStream {
     //# Malformed requests or responses that are detected MUST be treated as a stream error of type H3_MESSAGE_ERROR.
     pub(super) fn refuse(&mut self, stream: StreamId, fault: StreamFault, shared: &mut Shared) {
         if self.awaiting != Awaiting::Nothing {
-            self.ignore();
+            self.abandon(stream, shared);
             self.on_aborted(shared);
             shared.fault(stream, fault);
         }
@@ -166,7 +184,7 @@ impl RequestStream {
     //# request stream with this error code.
     pub(super) fn on_unprocessed(&mut self, stream: StreamId, shared: &mut Shared) {
         if self.awaiting != Awaiting::Nothing {
-            self.ignore();
+            self.abandon(stream, shared);
             shared.events.push_back(Event::Unprocessed { stream });
         }
     }
@@ -186,15 +204,32 @@ impl RequestStream {
         }
     }
 
+    /// Reads no more of the message, and tells the peer's encoder so if it had not ended.
+    pub(super) fn abandon(&mut self, stream: StreamId, shared: &mut Shared) {
+        if self.awaiting != Awaiting::Nothing {
+            self.ignore();
+            shared.decoder.cancel_stream(stream.0);
+        }
+    }
+
+    /// Whether a field section waits for the dynamic table.
+    pub(super) const fn is_blocked(&self) -> bool {
+        self.blocked.is_some()
+    }
+
     /// Ignores what still comes, and frees what was kept of it.
-    pub(super) fn ignore(&mut self) {
+    fn ignore(&mut self) {
         self.awaiting = Awaiting::Nothing;
         self.payload = PayloadReader::default();
+        self.blocked = None;
     }
 
     /// Takes bytes of the peer.
     pub(super) fn on_data(&mut self, stream: StreamId, mut data: Bytes, shared: &mut Shared) -> Result<(), ConnectionError> {
         while self.awaiting != Awaiting::Nothing {
+            if let Some(blocked) = &mut self.blocked {
+                return blocked.hold(&data);
+            }
             match &mut self.reading {
                 Reading::Header if data.is_empty() => break,
                 Reading::Header => {
@@ -227,6 +262,10 @@ impl RequestStream {
     pub(super) fn on_fin(&mut self, stream: StreamId, shared: &mut Shared) -> Result<(), ConnectionError> {
         self.is_receiving_done = true;
         if self.awaiting == Awaiting::Nothing {
+            return Ok(());
+        }
+        if let Some(blocked) = &mut self.blocked {
+            blocked.fin = true;
             return Ok(());
         }
         let is_at_boundary = match self.reading {
@@ -262,7 +301,7 @@ impl RequestStream {
     pub(super) fn on_reset(&mut self, stream: StreamId, code: ErrorCode, shared: &mut Shared) {
         self.is_receiving_done = true;
         if self.awaiting != Awaiting::Nothing {
-            self.ignore();
+            self.abandon(stream, shared);
             self.on_aborted(shared);
             shared.events.push_back(Event::Reset { stream, code });
         }
@@ -271,6 +310,15 @@ impl RequestStream {
     /// Whether the head of the peer's message has come, or will not.
     pub(super) fn has_head(&self) -> bool {
         self.awaiting != Awaiting::Head
+    }
+
+    /// The insertions that the stream waited for have arrived.
+    pub(super) fn resume(&mut self, stream: StreamId, shared: &mut Shared) -> Result<(), ConnectionError> {
+        let Some(blocked) = self.blocked.take() else { return Ok(()) };
+        let Blocked { section, held, fin } = *blocked;
+        self.on_headers(stream, &section, shared)?;
+        self.on_data(stream, held.freeze(), shared)?;
+        if fin { self.on_fin(stream, shared) } else { Ok(()) }
     }
 
     fn has_missing_content(&self) -> bool {
@@ -379,10 +427,16 @@ impl RequestStream {
     fn on_headers(&mut self, stream: StreamId, payload: &[u8], shared: &mut Shared) -> Result<(), ConnectionError> {
         let mut section = shared.spare_sections.pop().unwrap_or_default();
         let limit = shared.config.max_field_section_size;
-        // Nothing is ever blocked: our settings allow no blocked streams.
         let result = match shared.decoder.decode(stream.0, payload, limit, &mut section) {
-            Ok(_) if self.awaiting == Awaiting::Content => self.on_trailers(stream, section, shared),
-            Ok(_) => self.on_head(stream, section, shared),
+            Ok(Decoded::Blocked) => {
+                shared.recycle(section);
+                // A copy, because a piece of a datagram would keep all of it.
+                let section = Bytes::copy_from_slice(payload);
+                self.blocked = Some(Box::new(Blocked { section, held: BytesMut::new(), fin: false }));
+                Ok(())
+            }
+            Ok(Decoded::Complete) if self.awaiting == Awaiting::Content => self.on_trailers(stream, section, shared),
+            Ok(Decoded::Complete) => self.on_head(stream, section, shared),
             Err(error) => match DecodeFault::from(error) {
                 DecodeFault::Connection(error) => return Err(error),
                 DecodeFault::Stream(fault) => Err(fault),
@@ -457,6 +511,16 @@ fn check_lines(section: &FieldSection, config: &Config) -> Result<(), StreamFaul
         return Err(StreamFault::limit_reached(Limit::FieldLines));
     }
     Ok(())
+}
+
+impl Blocked {
+    fn hold(&mut self, data: &[u8]) -> Result<(), ConnectionError> {
+        if self.held.len() + data.len() > MAX_HELD_BYTES {
+            return Err(ConnectionError::new(ErrorCode::H3_EXCESSIVE_LOAD, "too much data on a blocked stream"));
+        }
+        self.held.extend_from_slice(data);
+        Ok(())
+    }
 }
 
 const MISSING_CONTENT: StreamFault = StreamFault::malformed("there is less content than content-length says");

@@ -74,6 +74,8 @@ impl IndexedTable {
     }
 
     /// Sets the capacity of a table that is still empty.
+    //= RFC 9204 section 4.3.1
+    //# This MUST NOT cause the eviction of entries that are not evictable
     pub(super) fn set_capacity(&mut self, capacity: u64) {
         debug_assert!(self.records.is_empty(), "entries would be evicted that are not evictable");
         self.table.set_capacity(capacity);

@@ -1,0 +1,452 @@
+//! TLS on a stream, with early data in both directions.
+//!
+//! A connection that takes or sends early data is handed on before its handshake is done; reading from it does the rest. It has to
+//! be read and written by one task, as h2 and hyper do.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::io::{self, IoSlice, Read, Write};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Instant;
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::stats::Stats;
+use crate::tls::{RecordedOffer, ServerHandshake, TlsSummary};
+
+/// Early data that a client sends and keeps a copy of, until it knows that the server takes it. A server may allow less.
+const EARLY_DATA_BYTES: usize = 16 << 10;
+
+/// How far the handshake of a connection has come, for those who do not read from it.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    summary: Cell<Option<TlsSummary>>,
+    done_at: Cell<Option<Instant>>,
+    failed: RefCell<Option<String>>,
+    waiting: RefCell<Vec<Waker>>,
+}
+
+impl Progress {
+    /// `None` until the handshake is done.
+    pub(crate) fn summary(&self) -> Option<TlsSummary> {
+        self.summary.get()
+    }
+
+    /// When the handshake was done.
+    pub(crate) fn done_at(&self) -> Option<Instant> {
+        self.done_at.get()
+    }
+
+    /// What went wrong in a handshake that was not waited for.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.failed.borrow().clone()
+    }
+
+    /// Ready when the handshake is done or has failed.
+    pub(crate) fn poll_done(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.summary.get().is_some() || self.failed.borrow().is_some() {
+            return Poll::Ready(());
+        }
+        self.waiting.borrow_mut().push(cx.waker().clone());
+        Poll::Pending
+    }
+
+    fn set_done(&self, summary: TlsSummary) {
+        self.summary.set(Some(summary));
+        self.done_at.set(Some(Instant::now()));
+        self.wake();
+    }
+
+    /// The handshake will not be done any more.
+    pub(crate) fn fail(&self, reason: &str) {
+        if self.summary.get().is_none() {
+            self.failed.borrow_mut().get_or_insert_with(|| reason.to_owned());
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+enum Side {
+    Server { tls: ServerConnection, offer: RecordedOffer, takes_early_data: bool, decided: bool, stats: Arc<Stats> },
+    Client { tls: ClientConnection, early: Option<Vec<u8>> },
+}
+
+/// A TLS connection on `T`.
+pub(crate) struct TlsStream<T> {
+    io: T,
+    side: Side,
+    progress: Rc<Progress>,
+    /// A writer that waits for the end of the handshake.
+    writer: Option<Waker>,
+    closed: bool,
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
+    /// Does the handshake as the server, or as much of it as is needed to answer early data.
+    pub(crate) async fn accept(io: T, config: Arc<ServerConfig>, stats: Arc<Stats>) -> io::Result<Self> {
+        let takes_early_data = config.max_early_data_size > 0;
+        let tls = ServerConnection::new(config).map_err(io::Error::other)?;
+        let mut stream = Self::new(io, Side::Server { tls, offer: RecordedOffer::default(), takes_early_data, decided: false, stats });
+        poll_fn(|cx| stream.poll_handshake(cx)).await?;
+        Ok(stream)
+    }
+
+    /// Does the handshake as the client. With `early_data`, and a session that allows it, nothing is waited for.
+    pub(crate) async fn connect(io: T, config: Arc<ClientConfig>, name: ServerName<'static>, early_data: bool) -> io::Result<Self> {
+        let mut tls = ClientConnection::new(config, name).map_err(io::Error::other)?;
+        let early = (early_data && tls.early_data().is_some()).then(Vec::new);
+        let mut stream = Self::new(io, Side::Client { tls, early });
+        poll_fn(|cx| stream.poll_handshake(cx)).await?;
+        Ok(stream)
+    }
+
+    fn new(io: T, side: Side) -> Self {
+        Self { io, side, progress: Rc::default(), writer: None, closed: false }
+    }
+
+    pub(crate) fn progress(&self) -> &Rc<Progress> {
+        &self.progress
+    }
+
+    pub(crate) fn alpn_protocol(&self) -> Option<&[u8]> {
+        match &self.side {
+            Side::Server { tls, .. } => tls.alpn_protocol(),
+            Side::Client { tls, .. } => tls.alpn_protocol(),
+        }
+    }
+
+    fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let flushed = self.poll_flush_tls(cx)?;
+            if self.progress.summary().is_some() || self.is_early() {
+                return Poll::Ready(Ok(()));
+            }
+            if flushed.is_pending() && !self.side.wants_read() {
+                return Poll::Pending;
+            }
+            if ready!(self.poll_read_tls(cx))? == 0 {
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+            }
+        }
+    }
+
+    /// Whether data may move before the handshake is done.
+    fn is_early(&mut self) -> bool {
+        match &mut self.side {
+            Side::Server { tls, .. } => tls.early_data().is_some(),
+            Side::Client { early, .. } => early.is_some(),
+        }
+    }
+
+    /// Reads what the socket has and decrypts it. Ready with 0 at the end of the stream.
+    fn poll_read_tls(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let read = match self.side.read_tls(&mut PolledRead { io: &mut self.io, cx }) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
+            read => read?,
+        };
+        if let Err(error) = self.side.process_new_packets() {
+            self.progress.fail(&error.to_string());
+            // The peer is told by an alert, if it takes it at once.
+            let _ = self.poll_flush_tls(cx);
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
+        }
+        if read == 0 {
+            self.progress.fail("the peer closed the connection");
+        }
+        self.side.look_at_handshake();
+        if self.progress.summary().is_none() && !self.side.is_handshaking() {
+            self.on_handshake_done()?;
+        }
+        Poll::Ready(Ok(read))
+    }
+
+    fn on_handshake_done(&mut self) -> io::Result<()> {
+        let summary = match &mut self.side {
+            Side::Server { tls, offer, .. } => {
+                let accepted = tls.early_data().is_some();
+                TlsSummary::new(tls, offer.offered().then_some(accepted))
+            }
+            Side::Client { tls, early } => {
+                let sent = early.take();
+                let accepted = sent.is_some().then(|| tls.is_early_data_accepted());
+                if let (Some(sent), Some(false)) = (sent, accepted) {
+                    // It was thrown away unread, so that this is no second time.
+                    tls.writer().write_all(&sent)?;
+                }
+                TlsSummary::new(tls, accepted)
+            }
+        };
+        self.progress.set_done(summary);
+        if let Some(writer) = self.writer.take() {
+            writer.wake();
+        }
+        Ok(())
+    }
+
+    fn poll_flush_tls(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.side.wants_write() {
+            match self.side.write_tls(&mut PolledWrite { io: &mut self.io, cx }) {
+                Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// The client's side before the handshake is done: as much as may be sent early; the rest waits.
+    fn poll_write_early(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        let Side::Client { tls, early: Some(sent) } = &mut self.side else {
+            unreachable!("called by a client before the handshake is done")
+        };
+        let room = data.len().min(EARLY_DATA_BYTES - sent.len());
+        let taken = match tls.early_data() {
+            Some(mut early) if room > 0 => early.write(&data[..room])?,
+            _ => 0,
+        };
+        if taken == 0 && !data.is_empty() {
+            self.writer = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        sent.extend_from_slice(&data[..taken]);
+        // What the socket does not take now, it takes when the connection is read or flushed.
+        let _ = self.poll_flush_tls(cx)?;
+        Poll::Ready(Ok(taken))
+    }
+
+    fn poll_write_with(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut write: impl FnMut(&mut rustls::Writer<'_>) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            let taken = write(&mut self.side.writer())?;
+            let flushed = self.poll_flush_tls(cx)?;
+            if taken > 0 {
+                return Poll::Ready(Ok(taken));
+            }
+            ready!(flushed);
+        }
+    }
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for TlsStream<T> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        loop {
+            if let Some(count) = this.side.read(buffer.initialize_unfilled())? {
+                buffer.advance(count);
+                return Poll::Ready(Ok(()));
+            }
+            // Tickets, answers to key updates, and what a client sends again.
+            let flushed = this.poll_flush_tls(cx)?;
+            if flushed.is_pending() && !this.side.wants_read() {
+                return Poll::Pending;
+            }
+            ready!(this.poll_read_tls(cx))?;
+        }
+    }
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TlsStream<T> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        if data.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        if matches!(this.side, Side::Client { early: Some(_), .. }) {
+            return this.poll_write_early(cx, data);
+        }
+        this.poll_write_with(cx, |writer| writer.write(data))
+    }
+
+    fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let Some(first) = data.iter().find(|slice| !slice.is_empty()) else { return Poll::Ready(Ok(0)) };
+        if matches!(this.side, Side::Client { early: Some(_), .. }) {
+            return this.poll_write_early(cx, first);
+        }
+        this.poll_write_with(cx, |writer| writer.write_vectored(data))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        ready!(this.poll_flush_tls(cx))?;
+        Pin::new(&mut this.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if !std::mem::replace(&mut this.closed, true) {
+            this.side.send_close_notify();
+        }
+        ready!(this.poll_flush_tls(cx))?;
+        Pin::new(&mut this.io).poll_shutdown(cx)
+    }
+}
+
+impl<T> Drop for TlsStream<T> {
+    fn drop(&mut self) {
+        self.progress.fail("the connection was closed");
+    }
+}
+
+/// What both kinds of connection of the library can do.
+impl Side {
+    /// Looks, until it is decided, at what TLS makes of the session and of early data.
+    fn look_at_handshake(&mut self) {
+        if let Self::Server { tls, offer, takes_early_data, decided: decided @ false, stats } = self {
+            let accepted = tls.early_data().is_some();
+            if let Some(handshake) = ServerHandshake::new(tls, offer.offered(), accepted, *takes_early_data) {
+                *decided = true;
+                handshake.count(&stats.tcp_resumed, stats);
+            }
+        }
+    }
+
+    /// `None` when there is nothing to read yet, and 0 bytes at the end.
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        let mut reader = match self {
+            Self::Server { tls, .. } => {
+                if let Some(mut early) = tls.early_data() {
+                    let count = early.read(buffer)?;
+                    if count > 0 {
+                        return Ok(Some(count));
+                    }
+                }
+                tls.reader()
+            }
+            Self::Client { tls, .. } => tls.reader(),
+        };
+        match reader.read(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            read => read.map(Some),
+        }
+    }
+
+    fn read_tls<T: AsyncRead + Unpin>(&mut self, io: &mut PolledRead<'_, '_, T>) -> io::Result<usize> {
+        match self {
+            Self::Server { tls, offer, .. } if tls.is_handshaking() => tls.read_tls(&mut Overheard { io, offer }),
+            Self::Server { tls, .. } => tls.read_tls(io),
+            Self::Client { tls, .. } => tls.read_tls(io),
+        }
+    }
+
+    fn write_tls(&mut self, io: &mut dyn Write) -> io::Result<usize> {
+        match self {
+            Self::Server { tls, .. } => tls.write_tls(io),
+            Self::Client { tls, .. } => tls.write_tls(io),
+        }
+    }
+
+    fn process_new_packets(&mut self) -> Result<rustls::IoState, rustls::Error> {
+        match self {
+            Self::Server { tls, .. } => tls.process_new_packets(),
+            Self::Client { tls, .. } => tls.process_new_packets(),
+        }
+    }
+
+    fn writer(&mut self) -> rustls::Writer<'_> {
+        match self {
+            Self::Server { tls, .. } => tls.writer(),
+            Self::Client { tls, .. } => tls.writer(),
+        }
+    }
+
+    fn common(&self) -> &rustls::CommonState {
+        match self {
+            Self::Server { tls, .. } => tls,
+            Self::Client { tls, .. } => tls,
+        }
+    }
+
+    fn is_handshaking(&self) -> bool {
+        self.common().is_handshaking()
+    }
+
+    fn wants_read(&self) -> bool {
+        self.common().wants_read()
+    }
+
+    fn wants_write(&self) -> bool {
+        self.common().wants_write()
+    }
+
+    fn send_close_notify(&mut self) {
+        match self {
+            Self::Server { tls, .. } => tls.send_close_notify(),
+            Self::Client { tls, .. } => tls.send_close_notify(),
+        }
+    }
+}
+
+/// `T` as the library reads from it: an error where a task would wait.
+struct PolledRead<'a, 'b, T> {
+    io: &'a mut T,
+    cx: &'a mut Context<'b>,
+}
+
+impl<T: AsyncRead + Unpin> Read for PolledRead<'_, '_, T> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut buffer = ReadBuf::new(buffer);
+        match Pin::new(&mut *self.io).poll_read(self.cx, &mut buffer) {
+            Poll::Ready(read) => read.map(|()| buffer.filled().len()),
+            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+}
+
+/// The client's handshake as it is read, for what the library does not tell of it.
+struct Overheard<'a, R> {
+    io: &'a mut R,
+    offer: &'a mut RecordedOffer,
+}
+
+impl<R: Read> Read for Overheard<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.io.read(buffer)?;
+        self.offer.read(&buffer[..count]);
+        Ok(count)
+    }
+}
+
+struct PolledWrite<'a, 'b, T> {
+    io: &'a mut T,
+    cx: &'a mut Context<'b>,
+}
+
+impl<T: AsyncWrite + Unpin> Write for PolledWrite<'_, '_, T> {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        polled(Pin::new(&mut *self.io).poll_write(self.cx, data))
+    }
+
+    fn write_vectored(&mut self, data: &[IoSlice<'_>]) -> io::Result<usize> {
+        polled(Pin::new(&mut *self.io).poll_write_vectored(self.cx, data))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn polled(poll: Poll<io::Result<usize>>) -> io::Result<usize> {
+    match poll {
+        Poll::Ready(result) => result,
+        Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+    }
+}

@@ -1,0 +1,170 @@
+//! What TLS does not say about a ClientHello: whether the client sent data along with it.
+
+/// A ClientHello of Chromium with a post-quantum key share is 1.8 KiB. One that is larger than this is not looked into.
+const CLIENT_HELLO_BYTES: usize = 8 << 10;
+
+/// The wire number of `early_data` (RFC 8446, section 4.2).
+const EARLY_DATA: u16 = 42;
+
+/// Reads handshake bytes as they arrive until it knows.
+#[derive(Debug, Default)]
+pub(crate) struct EarlyDataOffer {
+    seen: Vec<u8>,
+    offered: Option<bool>,
+}
+
+impl EarlyDataOffer {
+    /// Takes the next bytes of the client's first handshake message.
+    pub(crate) fn read(&mut self, bytes: &[u8]) {
+        if self.offered.is_some() {
+            return;
+        }
+        let room = CLIENT_HELLO_BYTES - self.seen.len();
+        self.seen.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        let length = match self.seen.get(1..4) {
+            Some(&[a, b, c]) => usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c),
+            _ => return,
+        };
+        match self.seen.get(4..4 + length) {
+            Some(body) => self.offered = Some(has_extension(body, EARLY_DATA).unwrap_or(false)),
+            None if self.seen.len() == CLIENT_HELLO_BYTES => self.offered = Some(false),
+            None => return,
+        }
+        self.seen = Vec::new();
+    }
+
+    pub(crate) fn offered(&self) -> bool {
+        self.offered == Some(true)
+    }
+}
+
+/// The same over TCP, where the message comes in records.
+#[derive(Debug, Default)]
+pub(crate) struct RecordedOffer {
+    offer: EarlyDataOffer,
+    header: Vec<u8>,
+    /// What is left of the record.
+    left: usize,
+}
+
+/// Content type, version and length (RFC 8446, section 5.1).
+const RECORD_HEADER_BYTES: usize = 5;
+
+impl RecordedOffer {
+    pub(crate) fn read(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() && self.offer.offered.is_none() {
+            if self.left == 0 {
+                let (header, rest) = bytes.split_at(bytes.len().min(RECORD_HEADER_BYTES - self.header.len()));
+                self.header.extend_from_slice(header);
+                bytes = rest;
+                if let &[_, _, _, high, low] = &*self.header {
+                    self.left = usize::from(high) << 8 | usize::from(low);
+                    self.header.clear();
+                }
+            } else {
+                let (content, rest) = bytes.split_at(bytes.len().min(self.left));
+                self.offer.read(content);
+                self.left -= content.len();
+                bytes = rest;
+            }
+        }
+    }
+
+    pub(crate) fn offered(&self) -> bool {
+        self.offer.offered()
+    }
+}
+
+/// `None` if the body is malformed, which TLS finds for itself.
+fn has_extension(body: &[u8], wanted: u16) -> Option<bool> {
+    // Version and random, then session ID, cipher suites and compression methods (RFC 8446, section 4.1.2).
+    let mut rest = body.get(34..)?;
+    rest = skip(rest, 1)?;
+    rest = skip(rest, 2)?;
+    rest = skip(rest, 1)?;
+    rest = rest.get(2..)?;
+    while !rest.is_empty() {
+        let kind = u16::from_be_bytes(*rest.first_chunk()?);
+        if kind == wanted {
+            return Some(true);
+        }
+        rest = skip(&rest[2..], 2)?;
+    }
+    Some(false)
+}
+
+/// What follows a vector whose length is `width` bytes wide.
+fn skip(bytes: &[u8], width: usize) -> Option<&[u8]> {
+    let length = bytes.get(..width)?.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
+    bytes.get(width + length..)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client_hello(extensions: &[(u16, &[u8])]) -> Vec<u8> {
+        let mut list = Vec::new();
+        for (kind, content) in extensions {
+            list.extend(kind.to_be_bytes());
+            list.extend((content.len() as u16).to_be_bytes());
+            list.extend(*content);
+        }
+        let mut body = vec![3, 3];
+        body.extend([9; 32]);
+        body.extend([4, 1, 2, 3, 4]);
+        body.extend([0, 2, 0x13, 0x01]);
+        body.extend([1, 0]);
+        body.extend((list.len() as u16).to_be_bytes());
+        body.extend(list);
+        let mut message = vec![1, 0];
+        message.extend((body.len() as u16).to_be_bytes());
+        message.extend(body);
+        message
+    }
+
+    fn offers(message: &[u8], piece: usize) -> bool {
+        let mut offer = EarlyDataOffer::default();
+        message.chunks(piece).for_each(|piece| offer.read(piece));
+        offer.offered()
+    }
+
+    #[test]
+    fn early_data_is_found_among_extensions_in_pieces_of_any_size() {
+        let with = client_hello(&[(0, b"name"), (51, &[7; 1200]), (EARLY_DATA, b""), (41, b"ticket")]);
+        let without = client_hello(&[(0, b"name"), (51, &[7; 1200]), (41, b"ticket")]);
+        for piece in [1, 2, 7, 500, 4096] {
+            assert!(offers(&with, piece));
+            assert!(!offers(&without, piece));
+        }
+    }
+
+    #[test]
+    fn message_in_records_of_any_size_is_read() {
+        let message = client_hello(&[(51, &[7; 300]), (EARLY_DATA, b"")]);
+        for (record, piece) in [(1, 1), (100, 3), (4096, 4096), (50, 1000)] {
+            let mut wire = Vec::new();
+            for content in message.chunks(record) {
+                wire.extend([22, 3, 1]);
+                wire.extend((content.len() as u16).to_be_bytes());
+                wire.extend(content);
+            }
+            let mut offer = RecordedOffer::default();
+            wire.chunks(piece).for_each(|piece| offer.read(piece));
+            assert!(offer.offered());
+        }
+    }
+
+    #[test]
+    fn truncated_or_endless_message_is_no_offer() {
+        let message = client_hello(&[(EARLY_DATA, b"")]);
+        for end in 0..message.len() {
+            assert!(!offers(&message[..end], 1));
+        }
+        assert!(!offers(&[1, 0xff, 0xff, 0xff].into_iter().chain(vec![0; 20_000]).collect::<Vec<_>>(), 1000));
+        // A length inside that points outside.
+        let mut broken = message.clone();
+        broken[4 + 34] = 255;
+        assert!(!offers(&broken, 4096));
+    }
+}

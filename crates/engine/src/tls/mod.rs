@@ -1,0 +1,209 @@
+//! One identity and one policy behind the TLS of both transports.
+
+mod client_hello;
+mod client_sessions;
+mod sessions;
+
+use std::sync::Arc;
+
+use aws_lc_rs::digest;
+use rustls::crypto::{CryptoProvider, aws_lc_rs as provider_crate};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{HandshakeKind, KeyLog};
+
+pub(crate) use client_hello::{EarlyDataOffer, RecordedOffer};
+pub(crate) use client_sessions::ClientSessions;
+use sessions::Scope;
+pub use sessions::{SessionLimits, Sessions};
+
+use crate::config::{Config, EarlyData};
+use crate::stats::{Counter, Stats};
+
+/// Bytes of early data that a TCP connection may send. Held until the protocol above reads them, which it does at once, so that
+/// this much at the most waits.
+const TCP_EARLY_DATA_BYTES: u32 = 16 << 10;
+/// RFC 9001, section 4.6.1: the one value that QUIC allows; the transport's own limits bound what is sent.
+const QUIC_EARLY_DATA_BYTES: u32 = u32::MAX;
+
+/// A certificate chain with its key, ready for TCP and QUIC, and the sessions that may be resumed with it.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    tcp: Arc<rustls::ServerConfig>,
+    quic: Arc<rustls::ServerConfig>,
+    certificate: Vec<u8>,
+    sessions: Arc<Sessions>,
+}
+
+impl Identity {
+    /// Takes the chain, the server's own certificate first, and its key.
+    ///
+    /// Fails when the key is of a kind that is not supported or does not belong to the certificate.
+    pub fn new(chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<Self, rustls::Error> {
+        let certificate = chain.first().map(|first| first.to_vec()).unwrap_or_default();
+        let mut tcp = rustls::ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(chain.clone(), key.clone_key())?;
+        tcp.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        // The answer to early data goes out before the client's next flight is there; without that it would be no faster.
+        tcp.send_half_rtt_data = true;
+        // RFC 9001, section 4.2: clients MUST NOT offer TLS versions older than 1.3.
+        let mut quic = rustls::ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_no_client_auth()
+            .with_single_cert(chain, key)?;
+        quic.alpn_protocols = vec![b"h3".to_vec()];
+        let sessions = Sessions::new(SessionLimits::default());
+        Ok(Self { tcp: Arc::new(tcp), quic: Arc::new(quic), certificate, sessions })
+    }
+
+    /// The same identity with this store of sessions. Identities may share one: none resumes the sessions of another.
+    #[must_use]
+    pub fn with_sessions(mut self, sessions: Arc<Sessions>) -> Self {
+        self.sessions = sessions;
+        self
+    }
+
+    /// The same identity, which tells the secrets of its connections. Whoever reads them reads all that is said there.
+    #[must_use]
+    pub fn with_key_log(mut self, key_log: &Arc<dyn KeyLog>) -> Self {
+        Arc::make_mut(&mut self.tcp).key_log = key_log.clone();
+        Arc::make_mut(&mut self.quic).key_log = key_log.clone();
+        self
+    }
+
+    /// The sessions that may be resumed.
+    pub fn sessions(&self) -> &Arc<Sessions> {
+        &self.sessions
+    }
+
+    pub(crate) fn tcp(&self, config: &Config) -> Arc<rustls::ServerConfig> {
+        let mut tls = rustls::ServerConfig::clone(&self.tcp);
+        tls.session_storage = self.sessions.view(self.scope("tcp"));
+        tls.max_early_data_size = if config.early_data == EarlyData::Off { 0 } else { TCP_EARLY_DATA_BYTES };
+        Arc::new(tls)
+    }
+
+    pub(crate) fn quic(&self, config: &Config) -> Arc<rustls::ServerConfig> {
+        let mut tls = rustls::ServerConfig::clone(&self.quic);
+        //= RFC 9000 section 7.4.1
+        //# If 0-RTT data is accepted by the server, the server MUST NOT reduce any limits or alter any values that might be violated by
+        //# the client with its 0-RTT data.
+        //= RFC 9114 section 7.2.4.2
+        //# If a server accepts 0-RTT data, its SETTINGS frame MUST NOT reduce any limits or alter any values that might be violated by
+        //# the client with its 0-RTT data.
+        // A listener with other limits does not know the session.
+        let limits = format!("quic {:?}", config.limits);
+        tls.session_storage = self.sessions.view(self.scope(&limits));
+        tls.max_early_data_size = if config.early_data == EarlyData::Off { 0 } else { QUIC_EARLY_DATA_BYTES };
+        Arc::new(tls)
+    }
+
+    /// A session is resumed only by the certificate and the transport that it was made with. That the server name is the same, and
+    /// for early data the protocol, TLS checks itself.
+    fn scope(&self, transport: &str) -> Scope {
+        let mut hash = digest::Context::new(&digest::SHA256);
+        hash.update(&(self.certificate.len() as u64).to_be_bytes());
+        hash.update(&self.certificate);
+        hash.update(transport.as_bytes());
+        let hash = hash.finish();
+        *hash.as_ref().first_chunk().expect("invariant: SHA-256 has 32 bytes")
+    }
+}
+
+/// What a server made of a ClientHello.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ServerHandshake {
+    pub(crate) resumed: bool,
+    early_data_offered: bool,
+    early_data_accepted: bool,
+    /// Whether early data is ever taken here.
+    takes_early_data: bool,
+}
+
+impl ServerHandshake {
+    /// `None` until a ClientHello is answered, other than with the wish for another one.
+    pub(crate) fn new(tls: &rustls::CommonState, offered: bool, accepted: bool, takes_early_data: bool) -> Option<Self> {
+        let resumed = match tls.handshake_kind() {
+            Some(HandshakeKind::Resumed) => true,
+            Some(HandshakeKind::Full) => false,
+            Some(HandshakeKind::FullWithHelloRetryRequest) if !tls.is_handshaking() => false,
+            Some(HandshakeKind::FullWithHelloRetryRequest) | None => return None,
+        };
+        Some(Self { resumed, early_data_offered: offered, early_data_accepted: accepted, takes_early_data })
+    }
+
+    pub(crate) fn count(self, resumed: &Counter, stats: &Stats) {
+        if self.resumed {
+            resumed.add(1);
+        }
+        let counter = match self {
+            Self { early_data_accepted: true, .. } => &stats.early_data_accepted,
+            Self { early_data_offered: false, .. } => return,
+            Self { takes_early_data: false, .. } => &stats.early_data_refused_off,
+            // A replayed first flight ends here.
+            Self { resumed: false, .. } => &stats.early_data_refused_no_session,
+            Self { .. } => &stats.early_data_refused_stale,
+        };
+        counter.add(1);
+    }
+}
+
+/// What the TLS of a connection came to.
+#[derive(Clone, Copy, Debug)]
+pub struct TlsSummary {
+    /// An earlier session was resumed: no certificate was sent.
+    pub resumed: bool,
+    /// Whether the server took the data that was sent with the first flight; `None` if none was.
+    pub early_data_accepted: Option<bool>,
+    /// The cipher suite.
+    pub cipher_suite: Option<rustls::CipherSuite>,
+    /// The group of the key exchange.
+    pub key_exchange: Option<rustls::NamedGroup>,
+}
+
+impl TlsSummary {
+    pub(crate) fn new(tls: &rustls::CommonState, early_data_accepted: Option<bool>) -> Self {
+        Self {
+            resumed: tls.handshake_kind() == Some(HandshakeKind::Resumed),
+            early_data_accepted,
+            cipher_suite: tls.negotiated_cipher_suite().map(|suite| suite.suite()),
+            key_exchange: tls.negotiated_key_exchange_group().map(rustls::crypto::SupportedKxGroup::name),
+        }
+    }
+}
+
+/// The cryptography of all TLS here: aws-lc-rs, post-quantum key exchange preferred.
+pub fn provider() -> Arc<CryptoProvider> {
+    Arc::new(provider_crate::default_provider())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Limits;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn identity(sessions: &Arc<Sessions>) -> Identity {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+        Identity::new(vec![CertificateDer::from(made.cert)], key).unwrap().with_sessions(sessions.clone())
+    }
+
+    #[test]
+    fn ticket_works_only_for_the_certificate_transport_and_limits_it_was_given_by() {
+        let sessions = Sessions::new(SessionLimits::default());
+        let (here, there) = (identity(&sessions), identity(&sessions));
+        let config = Config::default();
+        let limits = Limits::default().with_idle_timeout(Duration::from_secs(1)).unwrap();
+        let other_limits = Config { limits, ..Config::default() };
+        let store = |tls: Arc<rustls::ServerConfig>| tls.session_storage.clone();
+        assert!(store(here.quic(&config)).put(vec![1; 32], vec![7; 100]));
+        for elsewhere in [here.tcp(&config), here.quic(&other_limits), there.quic(&config), there.tcp(&config)] {
+            assert_eq!(store(elsewhere).take(&[1; 32]), None);
+        }
+        // Another worker.
+        assert_eq!(store(here.clone().quic(&config)).take(&[1; 32]), Some(vec![7; 100]));
+    }
+}

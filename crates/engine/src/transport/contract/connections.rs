@@ -1,0 +1,234 @@
+//! Connections: how they begin, and all the ways in which they end.
+
+use std::time::Duration;
+
+use super::pair::{client_address, content};
+use super::{Limits, Pair, Subject};
+use crate::simulation::network::Weather;
+use crate::transport::{Closed, Dir, Event, Read, Transport, Write, steer};
+
+fn dead() -> Weather {
+    Weather { loss: 1.0, ..Weather::calm(Duration::from_millis(10)) }
+}
+
+pub(super) fn handshake_is_told_on_both_sides_and_once<S: Subject>() {
+    let mut pair = Pair::<S>::new(&Limits::default());
+    let key = pair.begin_connecting();
+    pair.run_for(Duration::from_secs(1));
+    let Some(handshake) =
+        pair.client.take(key, |event| if let Event::Connected { handshake, .. } = event { Some(*handshake) } else { None })
+    else {
+        panic!("the client does not know: {:?}", pair.client.events)
+    };
+    assert!((20..200).contains(&handshake.as_millis()), "{handshake:?} over a network of 10 ms");
+    let events: Vec<_> = pair.server.events.iter().filter(|(_, event)| !matches!(event, Event::Available)).collect();
+    let [(first, Event::Accepted { remote }), (second, Event::Connected { .. })] = events[..] else { panic!("{events:?}") };
+    assert_eq!((first, *remote), (second, client_address()));
+    assert!(pair.client.events.iter().all(|(_, event)| matches!(event, Event::Available)), "{:?}", pair.client.events);
+}
+
+pub(super) fn close_tells_the_peer_code_and_reason<S: Subject>() {
+    let (mut pair, client, server) = Pair::<S>::connected(&Limits::default());
+    pair.client.transport.close(pair.now, client, 0x107, "enough");
+    pair.client.transport.close(pair.now, client, 0x108, "again");
+    pair.run_for(Duration::from_secs(60));
+    assert_eq!(pair.server.take_closed(server), Some(Closed::ByPeer { code: 0x107, reason: "enough".to_owned() }));
+    assert_eq!(pair.client.take_closed(client), Some(Closed::Locally));
+    assert_eq!((pair.client.take_closed(client), pair.server.take_closed(server)), (None, None), "told twice");
+    // Nothing is left that a timer would have to wake.
+    assert_eq!((pair.client.transport.poll_timeout(), pair.server.transport.poll_timeout()), (None, None));
+}
+
+pub(super) fn close_is_told_although_the_window_is_full<S: Subject>() {
+    let (mut pair, client, server) = Pair::<S>::connected(&Limits::default());
+    let stream = pair.server.open(server, Dir::Uni);
+    pair.server.write_up_to(server, stream, 90_000);
+    pair.exchange();
+    pair.server.transport.close(pair.now, server, 1, "");
+    pair.run_for(Duration::from_millis(11));
+    assert_eq!(pair.client.take_closed(client), Some(Closed::ByPeer { code: 1, reason: String::new() }));
+}
+
+pub(super) fn key_of_a_closed_connection_names_nothing<S: Subject>() {
+    let (mut pair, client, _) = Pair::<S>::connected(&Limits::default());
+    let stream = pair.client.open(client, Dir::Bidi);
+    pair.client.transport.close(pair.now, client, 0, "");
+    pair.run_for(Duration::from_secs(60));
+    pair.client.events.clear();
+    let sent = pair.client.sent;
+    assert_eq!(pair.client.transport.open(client, Dir::Bidi), None);
+    assert!(matches!(pair.client.transport.read(client, stream), Read::Gone));
+    assert_eq!(pair.client.write_up_to(client, stream, 10), (0, Write::Stopped));
+    pair.client.transport.finish(client, stream);
+    assert!(!pair.client.transport.reset(client, stream, 0));
+    pair.client.transport.stop(client, stream, 0);
+    pair.client.transport.close(pair.now, client, 0, "");
+    pair.exchange();
+    assert!(pair.client.events.is_empty(), "{:?}", pair.client.events);
+    assert_eq!(pair.client.sent, sent);
+}
+
+pub(super) fn key_is_not_given_to_another_connection<S: Subject>() {
+    let (mut pair, first, _) = Pair::<S>::connected(&Limits::default());
+    pair.client.transport.close(pair.now, first, 0, "");
+    pair.run_for(Duration::from_secs(60));
+    let (second, server) = pair.connect();
+    assert_ne!(first, second);
+    // What is still said to the first one does not reach the second.
+    pair.client.transport.close(pair.now, first, 0, "");
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!((pair.client.take_closed(second), pair.server.take_closed(server)), (None, None));
+}
+
+pub(super) fn silent_peer_is_given_up_after_the_idle_timeout<S: Subject>() {
+    let (mut pair, client, server) = Pair::<S>::connected(&Limits { idle_timeout: Duration::from_secs(8), ..Limits::default() });
+    pair.run_for(Duration::from_secs(1));
+    pair.change_weather(dead());
+    pair.run_for(Duration::from_secs(6));
+    assert_eq!((pair.client.take_closed(client), pair.server.take_closed(server)), (None, None), "too early");
+    pair.run_for(Duration::from_secs(3));
+    assert_eq!(pair.client.take_closed(client), Some(Closed::TimedOut));
+    assert_eq!(pair.server.take_closed(server), Some(Closed::TimedOut));
+    pair.run_for(Duration::from_secs(60));
+    assert_eq!((pair.client.transport.poll_timeout(), pair.server.transport.poll_timeout()), (None, None));
+}
+
+pub(super) fn connection_of_a_server_that_restarted_is_reset<S: Subject>() {
+    let (mut pair, client, _) = Pair::<S>::connected(&Limits::default());
+    pair.run_for(Duration::from_secs(1));
+    pair.server.transport = pair.subject.server(&Limits::default(), 0);
+    let stream = pair.client.open(client, Dir::Bidi);
+    pair.client.write_up_to(client, stream, 100);
+    pair.run_for(Duration::from_secs(5));
+    assert_eq!(pair.client.take_closed(client), Some(Closed::Reset));
+}
+
+pub(super) fn client_is_told_that_no_new_connection_is_taken<S: Subject>() {
+    let (mut pair, first, server) = Pair::<S>::connected(&Limits::default());
+    pair.server.transport.refuse_new();
+    pair.server.events.clear();
+    let second = pair.begin_connecting();
+    pair.run_for(Duration::from_secs(1));
+    assert!(matches!(pair.client.take_closed(second), Some(Closed::Transport(_))), "{:?}", pair.client.events);
+    assert!(!pair.server.events.iter().any(|(_, event)| matches!(event, Event::Accepted { .. })));
+    // Those that were there stay.
+    let stream = pair.client.open(first, Dir::Bidi);
+    assert_eq!(pair.upload((first, server), stream, b"hello"), b"hello");
+}
+
+pub(super) fn connections_over_the_limit_are_refused<S: Subject>() {
+    let (mut pair, first, server) = Pair::<S>::connected(&Limits { connections: 1, ..Limits::default() });
+    let second = pair.begin_connecting();
+    pair.run_for(Duration::from_secs(1));
+    assert!(matches!(pair.client.take_closed(second), Some(Closed::Transport(_))), "{:?}", pair.client.events);
+    pair.client.transport.close(pair.now, first, 0, "");
+    pair.run_for(Duration::from_secs(5));
+    assert!(pair.server.take_closed(server).is_some());
+    pair.connect();
+}
+
+pub(super) fn client_proves_its_address_when_handshakes_pile_up<S: Subject>() {
+    let mut pair = Pair::<S>::new(&Limits { open_handshakes: 0, ..Limits::default() });
+    let key = pair.begin_connecting();
+    pair.run_until(|pair| pair.client.take(key, |event| matches!(event, Event::Connected { .. }).then_some(())).is_some());
+    // One round trip for the token, one for the handshake.
+    assert_eq!((pair.now - pair.began).as_millis(), 40);
+    // Without the proof nothing is kept.
+    let mut flood = Pair::<S>::new(&Limits { open_handshakes: 0, ..Limits::default() });
+    flood.begin_connecting();
+    flood.exchange();
+    let initial = flood.client.last_sent.clone();
+    flood.strange(&initial);
+    flood.exchange();
+    assert!(flood.server.events.is_empty() && flood.server.transport.poll_timeout().is_none());
+    assert_eq!(flood.server.sent, 1);
+}
+
+pub(super) fn foreign_datagrams_leave_nothing_behind<S: Subject>() {
+    let mut pair = Pair::<S>::new(&Limits::default());
+    for length in 0..1500 {
+        for first in [0x00, 0x40, 0xc0, 0xe0, 0xff] {
+            let mut data = content(length);
+            data.splice(..length.min(1), [first].into_iter().take(length.min(1)));
+            pair.strange(&data);
+        }
+        pair.exchange();
+    }
+    assert!(pair.server.events.is_empty(), "{:?}", pair.server.events);
+    assert_eq!(pair.server.transport.poll_timeout(), None);
+}
+
+pub(super) fn answers_to_foreign_datagrams_are_bounded<S: Subject>() {
+    let mut pair = Pair::<S>::new(&Limits::default());
+    let mut version_7 = content(1200);
+    version_7[..6].copy_from_slice(&[0xc0, 0, 0, 0, 7, 8]);
+    for _ in 0..10_000 {
+        pair.strange(&version_7);
+    }
+    pair.exchange();
+    assert!((1..=300).contains(&pair.server.sent), "{} answers to a flood", pair.server.sent);
+}
+
+pub(super) fn unknown_version_is_answered_with_the_known_one<S: Subject>() {
+    let mut pair = Pair::<S>::new(&Limits::default());
+    let mut data = content(1200);
+    // Two connection IDs of one byte each.
+    data[..9].copy_from_slice(&[0xc0, 0, 0, 0, 7, 1, 0xaa, 1, 0xbb]);
+    pair.strange(&data);
+    pair.exchange();
+    let answer = &pair.server.last_sent;
+    assert!(answer[0] & 0x80 != 0 && answer[1..9] == [0, 0, 0, 0, 1, 0xbb, 1, 0xaa], "{answer:x?}");
+    assert!(answer[9..].chunks(4).any(|version| version == [0, 0, 0, 1]), "{answer:x?}");
+}
+
+pub(super) fn packets_name_the_worker_that_issued_their_connection_id<S: Subject>() {
+    let mut pair = Pair::<S>::new(&Limits::default());
+    pair.server.transport = pair.subject.server(&Limits::default(), 5);
+    let (client, server) = pair.connect();
+    let ids = pair.subject.ids().clone();
+    let stream = pair.client.open(client, Dir::Bidi);
+    for _ in 0..5 {
+        pair.client.write_up_to(client, stream, 100);
+        pair.exchange();
+        assert_eq!(steer(&ids, &pair.client.last_sent), Some(5));
+        pair.run_for(Duration::from_millis(100));
+        pair.server.read_to(server, stream, &mut Vec::new());
+    }
+}
+
+/// A probe time-out that is due several times over when the clock is next looked at sends the probes of one.
+pub(super) fn late_timeout_sends_no_burst<S: Subject>() {
+    let mut pair = Pair::<S>::over(dead(), &Limits::default(), &Limits::default());
+    pair.begin_connecting();
+    pair.exchange();
+    let first_flight = pair.client.sent;
+    pair.sleep(Duration::from_secs(20));
+    pair.client.transport.handle_timeout(pair.now);
+    pair.exchange();
+    let probes = pair.client.sent - first_flight;
+    assert!((1..=2).contains(&probes), "{probes} probes at once");
+}
+
+pub(super) fn connection_survives_a_new_port<S: Subject>() {
+    let (mut pair, client, server) = Pair::<S>::connected(&Limits::default());
+    pair.run_for(Duration::from_secs(1));
+    pair.change_weather(Weather { rebinds: vec![Duration::from_secs(1)], ..Weather::calm(Duration::from_millis(10)) });
+    let stream = pair.client.open(client, Dir::Bidi);
+    let sent = content(300_000);
+    assert!(pair.upload((client, server), stream, &sent) == sent);
+    assert_eq!((pair.client.take_closed(client), pair.server.take_closed(server)), (None, None));
+}
+
+pub(super) fn transmits_keep_to_their_segments<S: Subject>() {
+    let (mut pair, _, server) = Pair::<S>::connected(&Limits::default());
+    let stream = pair.server.open(server, Dir::Uni);
+    pair.server.write_up_to(server, stream, 90_000);
+    for segments in [1, 2, 7] {
+        let mut buffer = Vec::new();
+        let transmit = pair.server.transport.poll_transmit(pair.now, segments, &mut buffer).expect("there is much to send");
+        let segment = transmit.segment_size.unwrap_or(transmit.size);
+        assert!(transmit.size.div_ceil(segment) <= segments && segment <= 1500, "{transmit:?} with {segments} segments");
+        assert!(buffer.len() >= transmit.size);
+        assert_eq!(transmit.remote, client_address());
+    }
+}

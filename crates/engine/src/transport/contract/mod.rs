@@ -1,0 +1,71 @@
+//! What every transport behind [`Transport`] has to do, as tests of the trait alone.
+//!
+//! The tests run a client and a server of a [`Subject`] over the network of the simulation, on its clock. Another transport gets the
+//! same tests with one more line at the end of this file, and an implementation of [`Subject`].
+
+mod connections;
+mod pair;
+mod streams;
+mod subject;
+
+use self::pair::{End, Pair};
+use self::subject::{Limits, Subject};
+
+/// Runs each test of a module on a transport.
+macro_rules! hold {
+    ($subject:ty, $module:ident: $($test:ident)+) => {
+        mod $module {
+            $(
+                #[test]
+                fn $test() {
+                    super::super::$module::$test::<$subject>();
+                }
+            )+
+        }
+    };
+}
+
+/// The whole contract, for one transport.
+macro_rules! contract {
+    ($name:ident, $subject:ty) => {
+        mod $name {
+            hold!($subject, connections:
+                handshake_is_told_on_both_sides_and_once
+                close_tells_the_peer_code_and_reason
+                close_is_told_although_the_window_is_full
+                key_of_a_closed_connection_names_nothing
+                key_is_not_given_to_another_connection
+                silent_peer_is_given_up_after_the_idle_timeout
+                connection_of_a_server_that_restarted_is_reset
+                client_is_told_that_no_new_connection_is_taken
+                connections_over_the_limit_are_refused
+                client_proves_its_address_when_handshakes_pile_up
+                foreign_datagrams_leave_nothing_behind
+                answers_to_foreign_datagrams_are_bounded
+                unknown_version_is_answered_with_the_known_one
+                packets_name_the_worker_that_issued_their_connection_id
+                late_timeout_sends_no_burst
+                connection_survives_a_new_port
+                transmits_keep_to_their_segments
+            );
+            hold!($subject, streams:
+                bytes_arrive_whole_and_in_order
+                bytes_arrive_whole_over_a_bad_network
+                streams_are_numbered_as_quic_says
+                unread_stream_holds_the_writer_back
+                unacknowledged_bytes_are_bounded
+                blocked_read_is_followed_by_an_event
+                end_without_data_is_an_event
+                each_finished_stream_is_acknowledged_once
+                reset_reaches_the_reader_and_ends_writing
+                reset_after_the_end_prevents_its_acknowledgement
+                stop_reaches_the_writer
+                stop_after_the_end_is_harmless
+                stream_limit_holds_until_a_stream_is_done
+                one_connection_does_not_hold_up_another
+            );
+        }
+    };
+}
+
+contract!(quinn, super::super::subject::OnQuinn);

@@ -1,0 +1,253 @@
+//! Streams: what is written arrives, what is not read holds the writer back, and every end is told.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use pronghorn_h3::StreamId;
+
+use super::pair::content;
+use super::{End, Limits, Pair, Subject};
+use crate::simulation::network::Weather;
+use crate::transport::{ConnectionKey, Dir, Event, Read, Transport, Write};
+
+pub(super) fn bytes_arrive_whole_and_in_order<S: Subject>() {
+    let (mut pair, client, server) = Pair::<S>::connected(&Limits::default());
+    for size in [0, 1, 1000, 100_000, 1_000_000] {
+        let stream = pair.client.open(client, Dir::Bidi);
+        let sent = content(size);
+        assert!(pair.upload((client, server), stream, &sent) == sent, "{size} bytes");
+    }
+}
+
+pub(super) fn bytes_arrive_whole_over_a_bad_network<S: Subject>() {
+    let bad = Weather {
+        jitter: Duration::from_millis(20),
+        loss: 0.1,
+        duplication: 0.1,
+        corruption: 0.05,
+        ..Weather::calm(Duration::from_millis(10))
+    };
+    let mut pair = Pair::<S>::over(bad, &Limits::default(), &Limits::default());
+    let (client, server) = pair.connect();
+    let stream = pair.client.open(client, Dir::Bidi);
+    let sent = content(200_000);
+    assert!(pair.upload((client, server), stream, &sent) == sent);
+}
+
+/// RFC 9000, section 2.1.
+pub(super) fn streams_are_numbered_as_quic_says<S: Subject>() {
+    let (mut pair, client, server) = Pair::<S>::connected(&Limits::default());
+    let numbers = |end: &mut End<S::Transport>, key| [Dir::Bidi, Dir::Uni, Dir::Bidi, Dir::Uni].map(|dir| end.open(key, dir).0);
+    assert_eq!(numbers(&mut pair.client, client), [0, 2, 4, 6]);
+    assert_eq!(numbers(&mut pair.server, server), [1, 3, 5, 7]);
+}
+
+pub(super) fn unread_stream_holds_the_writer_back<S: Subject>() {
+    let (mut pair, client, server) = Pair::<S>::connected(&Limits { stream_window_bytes: 20_000, ..Limits::default() });
+    let stream = pair.client.open(client, Dir::Bidi);
+    let mut chunks = VecDeque::from([Bytes::from(content(100_000))]);
+    let mut written = 0;
+    // Without a reader it ends at the window.
+    pair.client.events.clear();
+    assert_eq!(pair.client.transport.write(client, stream, &mut chunks, usize::MAX), Write::Blocked);
+    pair.run_for(Duration::from_secs(5));
+    assert_eq!(
+        pair.client.take(client, |event| matches!(event, Event::Writable(_)).then_some(())),
+        None,
+        "writable though nothing was read"
+    );
+    written += 100_000 - chunks.iter().map(Bytes::len).sum::<usize>();
+    assert_eq!(written, 20_000);
+    // With one it goes on, told by an event each time.
+    let mut received = Vec::new();
+    while !chunks.is_empty() {
+        pair.run_until(|pair| {
+            pair.server.read_to(server, stream, &mut received);
+            pair.client.take(client, |event| matches!(event, Event::Writable(id) if *id == stream).then_some(())).is_some()
+        });
+        pair.client.transport.write(client, stream, &mut chunks, usize::MAX);
+    }
+    pair.client.transport.finish(client, stream);
+    pair.run_until(|pair| pair.server.read_to(server, stream, &mut received));
+    assert!(received == content(100_000));
+}
+
+pub(super) fn unacknowledged_bytes_are_bounded<S: Subject>() {
+    let limits = Limits { send_window_bytes: 30_000, stream_window_bytes: 1_000_000, ..Limits::default() };
+    let (mut pair, client, _) = Pair::<S>::connected(&limits);
+    pair.change_weather(Weather { loss: 1.0, ..Weather::calm(Duration::from_millis(10)) });
+    let mut taken = 0;
+    for _ in 0..5 {
+        let stream = pair.client.open(client, Dir::Bidi);
+        taken += pair.client.write_up_to(client, stream, 100_000).0;
+        pair.run_for(Duration::from_millis(500));
+    }
+    assert_eq!(taken, 30_000);
+}
+
+pub(super) fn blocked_read_is_followed_by_an_event<S: Subject>() {
+    let (mut pair, client, server) = Pair::<S>::connected(&Limits::default());
+    let stream = pair.client.open(client, Dir::Bidi);
+    for round in 0..3 {
+        pair.client.write_up_to(client, stream, 10);
+        pair.run_until(|pair| pair.server.take_readable(server) == Some(stream));
+        assert!(matches!(pair.server.transport.read(server, stream), Read::Data(data) if data.len() == 10), "round {round}");
+        assert!(matches!(pair.server.transport.read(server, stream), Read::Blocked), "round {round}");
+    }
+    pair.client.transport.finish(client, stream);
+    pair.run_until(|pair| pair.server.take_readable(server) == Some(stream));
+    assert!(matches!(pair.server.transport.read(server, stream), Read::Finished));
+}
+
+pub(super) fn end_without_data_is_an_event<S: Subject>() {
+    let (mut pair, client, server) = Pair::<S>::connected(&Limits::default());
+    for dir in [Dir::Bidi, Dir::Uni] {
+        let stream = pair.client.open(client, dir);
+        pair.client.transport.finish(client, stream);
+        pair.run_until(|pair| pair.server.take_readable(server) == Some(stream));
+        assert!(matches!(pair.server.transport.read(server, stream), Read::Finished));
+    }
+}
+
+fn acknowledgements<T: Transport>(end: &mut End<T>, key: ConnectionKey) -> usize {
+    std::iter::from_fn(|| end.take(key, |event| matches!(event, Event::Acknowledged).then_some(()))).count()
+}
+
+pub(super) fn each_finished_stream_is_acknowledged_once<S: Subject>() {
+    let (mut pair, client, server) = Pair::<S>::connected(&Limits::default());
+    let streams = [0; 5].map(|_| pair.client.open(client, Dir::Bidi));
+    for stream in streams {
+        pair.client.write_up_to(client, stream, 5000);
+    }
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!(acknowledgements(&mut pair.client, client), 0, "acknowledged before it was finished");
+    for stream in &streams[..3] {
+        pair.client.transport.finish(client, *stream);
+    }
+    pair.exchange();
+    assert_eq!(acknowledgements(&mut pair.client, client), 0, "acknowledged before it can have arrived");
+    // Whether the peer's application has read it does not matter.
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!(acknowledgements(&mut pair.client, client), 3);
+    for stream in streams {
+        pair.server.read_to(server, stream, &mut Vec::new());
+    }
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!(acknowledgements(&mut pair.client, client), 0, "acknowledged twice");
+}
+
+pub(super) fn reset_reaches_the_reader_and_ends_writing<S: Subject>() {
+    let (mut pair, client, server) = Pair::<S>::connected(&Limits::default());
+    let stream = pair.client.open(client, Dir::Bidi);
+    pair.client.write_up_to(client, stream, 100);
+    pair.run_until(|pair| pair.server.take_readable(server) == Some(stream));
+    assert!(matches!(pair.server.transport.read(server, stream), Read::Data(_)));
+    assert!(pair.client.transport.reset(client, stream, 0x10c));
+    assert!(!pair.client.transport.reset(client, stream, 0x10d), "reset twice");
+    assert_eq!(pair.client.write_up_to(client, stream, 10), (0, Write::Stopped));
+    pair.client.transport.finish(client, stream);
+    pair.run_until(|pair| pair.server.take_readable(server) == Some(stream));
+    assert!(matches!(pair.server.transport.read(server, stream), Read::Reset(0x10c)));
+    assert!(matches!(pair.server.transport.read(server, stream), Read::Gone), "a reset is told once");
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!(acknowledgements(&mut pair.client, client), 0);
+    // The other direction is not concerned.
+    assert_eq!(pair.server.write_up_to(server, stream, 10), (10, Write::Done));
+}
+
+pub(super) fn reset_after_the_end_prevents_its_acknowledgement<S: Subject>() {
+    let (mut pair, client, _) = Pair::<S>::connected(&Limits::default());
+    let [first, second] = [0; 2].map(|_| pair.client.open(client, Dir::Bidi));
+    for stream in [first, second] {
+        pair.client.write_up_to(client, stream, 50_000);
+        pair.client.transport.finish(client, stream);
+    }
+    assert!(pair.client.transport.reset(client, first, 1));
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!(acknowledgements(&mut pair.client, client), 1);
+    assert!(!pair.client.transport.reset(client, second, 1), "there is nothing left to reset");
+}
+
+pub(super) fn stop_reaches_the_writer<S: Subject>() {
+    let (mut pair, client, server) = Pair::<S>::connected(&Limits::default());
+    let stream = pair.client.open(client, Dir::Bidi);
+    pair.client.write_up_to(client, stream, 100);
+    pair.run_until(|pair| pair.server.take_readable(server) == Some(stream));
+    pair.server.transport.stop(server, stream, 0x102);
+    pair.run_until(|pair| {
+        pair.client.take(client, |event| matches!(event, Event::Stopped(id, 0x102) if *id == stream).then_some(())).is_some()
+    });
+    assert_eq!(pair.client.write_up_to(client, stream, 10), (0, Write::Stopped));
+    assert!(pair.client.transport.reset(client, stream, 0x10c), "RFC 9000, section 3.5: it has to be reset");
+    pair.run_for(Duration::from_secs(1));
+    assert!(matches!(pair.server.transport.read(server, stream), Read::Gone));
+    assert_eq!(pair.server.take_readable(server), None, "there is nothing to read of a stream that was stopped");
+}
+
+pub(super) fn stop_after_the_end_is_harmless<S: Subject>() {
+    let (mut pair, client, server) = Pair::<S>::connected(&Limits::default());
+    let stream = pair.client.open(client, Dir::Bidi);
+    let sent = content(1000);
+    assert!(pair.upload((client, server), stream, &sent) == sent);
+    pair.server.transport.stop(server, stream, 1);
+    pair.server.transport.stop(server, stream, 2);
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!(pair.client.take(client, |event| matches!(event, Event::Stopped(..)).then_some(())), None);
+    assert_eq!((pair.client.take_closed(client), pair.server.take_closed(server)), (None, None));
+}
+
+pub(super) fn stream_limit_holds_until_a_stream_is_done<S: Subject>() {
+    let (mut pair, client, server) = Pair::<S>::connected(&Limits { streams: 3, ..Limits::default() });
+    let streams = [0; 3].map(|_| pair.client.open(client, Dir::Bidi));
+    assert_eq!(pair.client.transport.open(client, Dir::Bidi), None);
+    for stream in streams {
+        pair.client.write_up_to(client, stream, 10);
+    }
+    pair.run_for(Duration::from_secs(1));
+    pair.client.events.clear();
+    assert_eq!(pair.client.transport.open(client, Dir::Bidi), None);
+    // A stream is done when both directions are.
+    pair.upload((client, server), streams[1], b"end");
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!(pair.client.transport.open(client, Dir::Bidi), None, "one direction is still open");
+    pair.server.transport.finish(server, streams[1]);
+    pair.run_until(|pair| {
+        pair.client.read_to(client, streams[1], &mut Vec::new());
+        pair.client.take(client, |event| matches!(event, Event::Available).then_some(())).is_some()
+    });
+    assert_eq!(pair.client.transport.open(client, Dir::Bidi), Some(StreamId(12)));
+    assert_eq!(pair.client.transport.open(client, Dir::Bidi), None);
+}
+
+pub(super) fn one_connection_does_not_hold_up_another<S: Subject>() {
+    let (mut pair, first_client, first) = Pair::<S>::connected(&Limits::default());
+    let (_, second) = pair.connect();
+    // The first has grown a large window, so that it could send on and on.
+    for _ in 0..5 {
+        let stream = pair.client.open(first_client, Dir::Bidi);
+        pair.upload((first_client, first), stream, b"begin");
+        pair.server.write_up_to(first, stream, 90_000);
+        pair.server.transport.finish(first, stream);
+        pair.run_until(|pair| pair.client.read_to(first_client, stream, &mut Vec::new()));
+    }
+    for key in [first, second] {
+        let stream = pair.server.open(key, Dir::Uni);
+        pair.server.write_up_to(key, stream, 5000);
+        let stream = pair.server.open(key, Dir::Uni);
+        pair.server.write_up_to(key, stream, 90_000);
+    }
+    // Sent one datagram at a time, the second connection's turn comes before all of the first is out.
+    let mut lengths = Vec::new();
+    let mut buffer = Vec::new();
+    while let Some(transmit) = pair.server.transport.poll_transmit(pair.now, 1, &mut buffer) {
+        lengths.push(destination_id(&buffer[..transmit.size]));
+    }
+    let turns = lengths.chunk_by(|one, other| one == other).count();
+    assert!(turns > 2, "{turns} turns in {} datagrams", lengths.len());
+}
+
+/// The eight bytes that name the client's connection.
+fn destination_id(datagram: &[u8]) -> Vec<u8> {
+    datagram[1..9].to_vec()
+}

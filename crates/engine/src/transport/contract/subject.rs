@@ -1,0 +1,106 @@
+//! A transport that the contract is tested on.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+
+use crate::admission::Admission;
+use crate::config::Congestion;
+use crate::limits::{self, LimitError};
+use crate::simulation::tls::Tls;
+use crate::stats::Stats;
+use crate::transport::connection_id::ConnectionIds;
+use crate::transport::{ClientTls, EndpointKeys, Quinn, QuinnConfig, Transport};
+
+/// What a test asks of an endpoint.
+#[derive(Clone, Debug)]
+pub(super) struct Limits {
+    pub(super) streams: u32,
+    pub(super) stream_window_bytes: u64,
+    pub(super) connection_window_bytes: u64,
+    pub(super) send_window_bytes: u64,
+    pub(super) open_handshakes: usize,
+    pub(super) connections: usize,
+    pub(super) idle_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            streams: 100,
+            stream_window_bytes: 100_000,
+            connection_window_bytes: 1_000_000,
+            send_window_bytes: 1_000_000,
+            open_handshakes: 1000,
+            connections: 1000,
+            idle_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Limits {
+    fn table(&self) -> Result<limits::Limits, LimitError> {
+        limits::Limits::default()
+            .with_concurrent_streams(self.streams.into())?
+            .with_stream_window_bytes(self.stream_window_bytes)?
+            .with_connection_window_bytes(self.connection_window_bytes)?
+            .with_send_window_bytes(self.send_window_bytes)?
+            .with_open_handshakes(self.open_handshakes as u64)?
+            .with_connections(self.connections as u64)?
+            .with_idle_timeout(self.idle_timeout)
+    }
+}
+
+/// Makes endpoints that belong together: one of its servers knows the tokens and connection IDs of another.
+pub(super) trait Subject: Sized {
+    type Transport: Transport;
+
+    fn new() -> Self;
+    fn server(&self, limits: &Limits, worker: u8) -> Self::Transport;
+    fn client(&self, limits: &Limits) -> Self::Transport;
+    fn tls(&self) -> &ClientTls;
+    fn ids(&self) -> &ConnectionIds;
+}
+
+pub(super) struct OnQuinn {
+    keys: EndpointKeys,
+    tls: Tls,
+}
+
+impl OnQuinn {
+    fn endpoint(&self, limits: &Limits, worker: u8, tls: Option<Arc<rustls::ServerConfig>>) -> Quinn {
+        let table = limits.table().unwrap();
+        let seed = [worker, u8::from(tls.is_some())].repeat(16).try_into().unwrap();
+        let config = QuinnConfig::new(&table, Congestion::default(), tls, self.keys.clone(), None).unwrap();
+        let address = SocketAddr::from(([127, 0, 0, 1], 443));
+        Quinn::new(config.with_seed(seed), worker, address, false, Arc::<Stats>::default(), Admission::new(), Rc::default())
+    }
+}
+
+impl Subject for OnQuinn {
+    type Transport = Quinn;
+
+    fn new() -> Self {
+        Self { keys: EndpointKeys::from_rng(&mut StdRng::seed_from_u64(0)), tls: Tls::new() }
+    }
+
+    fn server(&self, limits: &Limits, worker: u8) -> Quinn {
+        self.endpoint(limits, worker, Some(self.tls.server.clone()))
+    }
+
+    fn client(&self, limits: &Limits) -> Quinn {
+        self.endpoint(limits, 0, None)
+    }
+
+    fn tls(&self) -> &ClientTls {
+        &self.tls.client
+    }
+
+    fn ids(&self) -> &ConnectionIds {
+        self.keys.ids()
+    }
+}

@@ -1,0 +1,244 @@
+//! TLS inside of QUIC (RFC 9001): rustls as quinn-proto's cryptography.
+//!
+//! The library has the same, but does not tell whether a session was resumed, nor what became of early data.
+
+use std::any::Any;
+use std::io;
+use std::sync::Arc;
+
+use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use quinn_proto::crypto::{self, ExportKeyingMaterialError, KeyPair, Keys, UnsupportedVersion};
+use quinn_proto::transport_parameters::TransportParameters;
+use quinn_proto::{ConnectError, ConnectionId, Side, TransportError, TransportErrorCode};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::ServerName;
+use rustls::quic::{self, KeyChange, Secrets, Suite, Version};
+use rustls::{CipherSuite, ClientConfig, CommonState, ServerConfig};
+
+use crate::tls::{EarlyDataOffer, ServerHandshake, TlsSummary};
+
+/// RFC 9000, section 15. The endpoint takes no other.
+const VERSION_1: u32 = 1;
+
+/// What a connection's TLS came to, by way of the library's `handshake_data`.
+pub(super) enum Handshake {
+    Server(ServerHandshake),
+    Client(TlsSummary),
+}
+
+/// TLS for connections of clients.
+pub(super) struct ServerTls {
+    config: Arc<ServerConfig>,
+    initial: Suite,
+}
+
+/// TLS for connections that this side opens.
+pub(super) struct ClientTls {
+    config: Arc<ClientConfig>,
+    initial: Suite,
+}
+
+/// RFC 9001, section 5.2: Initial packets are protected with AES-128-GCM, whatever is negotiated.
+fn initial_suite(provider: &CryptoProvider) -> Result<Suite, String> {
+    let suite = provider.cipher_suites.iter().find(|suite| suite.suite() == CipherSuite::TLS13_AES_128_GCM_SHA256);
+    let suite = suite.and_then(rustls::SupportedCipherSuite::tls13).and_then(rustls::Tls13CipherSuite::quic_suite);
+    suite.ok_or_else(|| "QUIC needs AES-128-GCM, which this provider of cryptography lacks".to_owned())
+}
+
+impl ServerTls {
+    pub(super) fn new(config: Arc<ServerConfig>) -> Result<Self, String> {
+        let initial = initial_suite(config.crypto_provider())?;
+        // What a connection would fail with is found at the start.
+        quic::ServerConnection::new(config.clone(), Version::V1, Vec::new()).map_err(|error| error.to_string())?;
+        Ok(Self { config, initial })
+    }
+}
+
+impl ClientTls {
+    pub(super) fn new(config: Arc<ClientConfig>) -> Result<Self, String> {
+        let initial = initial_suite(config.crypto_provider())?;
+        Ok(Self { config, initial })
+    }
+}
+
+impl crypto::ServerConfig for ServerTls {
+    fn initial_keys(&self, version: u32, dst_cid: &ConnectionId) -> Result<Keys, UnsupportedVersion> {
+        if version == VERSION_1 { Ok(initial_keys(&self.initial, dst_cid, Side::Server)) } else { Err(UnsupportedVersion) }
+    }
+
+    fn retry_tag(&self, _version: u32, orig_dst_cid: &ConnectionId, packet: &[u8]) -> [u8; 16] {
+        retry_tag(orig_dst_cid, &[packet])
+    }
+
+    fn start_session(self: Arc<Self>, _version: u32, params: &TransportParameters) -> Box<dyn crypto::Session> {
+        let tls = quic::ServerConnection::new(self.config.clone(), Version::V1, encode(params));
+        let tls = tls.expect("invariant: the configuration was tried when the endpoint was made");
+        let takes_early_data = self.config.max_early_data_size > 0;
+        let side = SessionSide::Server { offer: EarlyDataOffer::default(), takes_early_data };
+        Box::new(Session { tls: tls.into(), side, next_secrets: None, initial: self.initial })
+    }
+}
+
+impl crypto::ClientConfig for ClientTls {
+    fn start_session(
+        self: Arc<Self>,
+        _version: u32,
+        server_name: &str,
+        params: &TransportParameters,
+    ) -> Result<Box<dyn crypto::Session>, ConnectError> {
+        let invalid = |_| ConnectError::InvalidServerName(server_name.to_owned());
+        let name = ServerName::try_from(server_name).map_err(invalid)?.to_owned();
+        let tls = quic::ClientConnection::new(self.config.clone(), Version::V1, name, encode(params));
+        let tls = tls.map_err(|error| ConnectError::InvalidServerName(format!("{server_name}: {error}")))?;
+        let side = SessionSide::Client { early_data: tls.zero_rtt_keys().is_some() };
+        Ok(Box::new(Session { tls: tls.into(), side, next_secrets: None, initial: self.initial }))
+    }
+}
+
+struct Session {
+    tls: quic::Connection,
+    side: SessionSide,
+    next_secrets: Option<Secrets>,
+    initial: Suite,
+}
+
+enum SessionSide {
+    Server { offer: EarlyDataOffer, takes_early_data: bool },
+    Client { early_data: bool },
+}
+
+impl crypto::Session for Session {
+    fn initial_keys(&self, dst_cid: &ConnectionId, side: Side) -> Keys {
+        initial_keys(&self.initial, dst_cid, side)
+    }
+
+    /// A server's is there as soon as it is decided: the client may never complete the handshake.
+    fn handshake_data(&self) -> Option<Box<dyn Any>> {
+        let tls: &CommonState = &self.tls;
+        let handshake = match (&self.side, &self.tls) {
+            (SessionSide::Server { offer, takes_early_data }, _) => {
+                let accepted = self.tls.zero_rtt_keys().is_some();
+                Handshake::Server(ServerHandshake::new(tls, offer.offered(), accepted, *takes_early_data)?)
+            }
+            (SessionSide::Client { early_data }, quic::Connection::Client(client)) if !tls.is_handshaking() => {
+                Handshake::Client(TlsSummary::new(tls, early_data.then(|| client.is_early_data_accepted())))
+            }
+            (SessionSide::Client { .. }, _) => return None,
+        };
+        Some(Box::new(handshake))
+    }
+
+    fn peer_identity(&self) -> Option<Box<dyn Any>> {
+        None
+    }
+
+    fn early_crypto(&self) -> Option<(Box<dyn crypto::HeaderKey>, Box<dyn crypto::PacketKey>)> {
+        let keys = self.tls.zero_rtt_keys()?;
+        Some((Box::new(keys.header), Box::new(keys.packet)))
+    }
+
+    fn early_data_accepted(&self) -> Option<bool> {
+        match &self.tls {
+            quic::Connection::Client(tls) => Some(tls.is_early_data_accepted()),
+            quic::Connection::Server(_) => None,
+        }
+    }
+
+    fn is_handshaking(&self) -> bool {
+        self.tls.is_handshaking()
+    }
+
+    fn read_handshake(&mut self, bytes: &[u8]) -> Result<bool, TransportError> {
+        if let SessionSide::Server { offer, .. } = &mut self.side {
+            offer.read(bytes);
+        }
+        self.tls.read_hs(bytes).map_err(|error| {
+            // RFC 9001, section 4.8: an alert is sent as a code of the transport.
+            let code = self.tls.alert().map_or(TransportErrorCode::PROTOCOL_VIOLATION, |alert| TransportErrorCode::crypto(alert.into()));
+            TransportError { reason: error.to_string(), ..code.into() }
+        })?;
+        // Nobody waits for the moment: what was negotiated is asked for when the connection is there.
+        Ok(false)
+    }
+
+    fn transport_parameters(&self) -> Result<Option<TransportParameters>, TransportError> {
+        let Some(encoded) = self.tls.quic_transport_parameters() else { return Ok(None) };
+        let side = if matches!(self.tls, quic::Connection::Client(_)) { Side::Client } else { Side::Server };
+        Ok(Some(TransportParameters::read(side, &mut io::Cursor::new(encoded))?))
+    }
+
+    fn write_handshake(&mut self, buffer: &mut Vec<u8>) -> Option<Keys> {
+        match self.tls.write_hs(buffer)? {
+            KeyChange::Handshake { keys } => Some(boxed(keys)),
+            KeyChange::OneRtt { keys, next } => {
+                self.next_secrets = Some(next);
+                Some(boxed(keys))
+            }
+        }
+    }
+
+    fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn crypto::PacketKey>>> {
+        let keys = self.next_secrets.as_mut()?.next_packet_keys();
+        Some(KeyPair { local: Box::new(keys.local), remote: Box::new(keys.remote) })
+    }
+
+    fn is_valid_retry(&self, orig_dst_cid: &ConnectionId, header: &[u8], payload: &[u8]) -> bool {
+        let Some((token, tag)) = payload.split_last_chunk::<16>() else { return false };
+        retry_tag(orig_dst_cid, &[header, token]) == *tag
+    }
+
+    fn export_keying_material(&self, output: &mut [u8], label: &[u8], context: &[u8]) -> Result<(), ExportKeyingMaterialError> {
+        let exported = self.tls.export_keying_material(output, label, Some(context));
+        exported.map(drop).map_err(|_| ExportKeyingMaterialError)
+    }
+}
+
+fn encode(params: &TransportParameters) -> Vec<u8> {
+    let mut encoded = Vec::new();
+    params.write(&mut encoded);
+    encoded
+}
+
+fn initial_keys(suite: &Suite, dst_cid: &ConnectionId, side: Side) -> Keys {
+    let side = if side == Side::Client { rustls::Side::Client } else { rustls::Side::Server };
+    boxed(suite.keys(dst_cid, side, Version::V1))
+}
+
+fn boxed(keys: quic::Keys) -> Keys {
+    Keys {
+        header: KeyPair { local: Box::new(keys.local.header), remote: Box::new(keys.remote.header) },
+        packet: KeyPair { local: Box::new(keys.local.packet), remote: Box::new(keys.remote.packet) },
+    }
+}
+
+/// RFC 9001, section 5.8: what a Retry packet ends with. `packet` is all of it before the tag, in pieces.
+fn retry_tag(orig_dst_cid: &ConnectionId, packet: &[&[u8]]) -> [u8; 16] {
+    const KEY: [u8; 16] = 0xbe0c_690b_9f66_575a_1d76_6b54_e368_c84e_u128.to_be_bytes();
+    const NONCE: [u8; 12] = [0x46, 0x15, 0x99, 0xd3, 0x5d, 0x63, 0x2b, 0xf2, 0x23, 0x98, 0x25, 0xbb];
+    let mut pseudo_packet = vec![orig_dst_cid.len() as u8];
+    pseudo_packet.extend_from_slice(orig_dst_cid);
+    for piece in packet {
+        pseudo_packet.extend_from_slice(piece);
+    }
+    let key = UnboundKey::new(&AES_128_GCM, &KEY).expect("invariant: the key has the length that the algorithm takes");
+    let tag = LessSafeKey::new(key).seal_in_place_separate_tag(Nonce::assume_unique_for_key(NONCE), Aad::from(pseudo_packet), &mut []);
+    let tag = tag.expect("invariant: nothing to encrypt is never too much");
+    *tag.as_ref().first_chunk().expect("invariant: a tag has 16 bytes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(hex: &str) -> Vec<u8> {
+        (0..hex.len()).step_by(2).map(|index| u8::from_str_radix(&hex[index..index + 2], 16).unwrap()).collect()
+    }
+
+    /// RFC 9001, appendix A.4.
+    #[test]
+    fn retry_of_the_rfc_has_its_tag() {
+        let packet = bytes("ff000000010008f067a5502a4262b5746f6b656e04a265ba2eff4d829058fb3f0f2496ba");
+        let (packet, tag) = packet.split_last_chunk::<16>().unwrap();
+        assert_eq!(retry_tag(&ConnectionId::new(&bytes("8394c8f03e515708")), &[packet]), *tag);
+    }
+}

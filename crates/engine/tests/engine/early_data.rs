@@ -1,0 +1,186 @@
+//! Resumption and early data (0-RTT) over the three protocols.
+
+use crate::support::{Bench, PROTOCOLS, fetch, get};
+use bytes::Bytes;
+use http::{Method, Request, StatusCode};
+use pronghorn_engine::{
+    Body, Config, Connection, EarlyData, Handler, Protocol, Request as EngineRequest, Responder, Response, Resumption, TlsSummary,
+};
+
+fn config(early_data: EarlyData) -> Config {
+    Config { early_data, ..Config::default() }
+}
+
+/// Says how the request came.
+fn describe(_: usize) -> impl Handler {
+    |request: EngineRequest, responder: Responder| {
+        let text = format!("{} early={}", request.method, request.peer.early_data);
+        responder.send(Response::new(StatusCode::OK).with_body(text));
+    }
+}
+
+fn post(path: &str) -> Request<Body> {
+    let mut request = get(path);
+    *request.method_mut() = Method::POST;
+    *request.body_mut() = Body::from(Bytes::from_static(b"content"));
+    request
+}
+
+/// Makes a connection whose tickets have arrived, so that the next one can resume.
+fn meet(bench: &mut Bench, protocol: Protocol) {
+    let first = bench.connect(protocol);
+    assert!(!first.tls().unwrap().resumed);
+    // The answer comes after the tickets.
+    let (answer, _) = ask(bench, first, get("/"));
+    assert_eq!(answer, (StatusCode::OK, "GET early=false".into()));
+}
+
+fn ask(bench: &mut Bench, mut connection: Connection, request: Request<Body>) -> ((StatusCode, Bytes), TlsSummary) {
+    bench.run(async move { finish(&mut connection, request).await })
+}
+
+async fn finish(connection: &mut Connection, request: Request<Body>) -> ((StatusCode, Bytes), TlsSummary) {
+    let answer = fetch(connection, request).await.unwrap();
+    connection.handshake().await.unwrap();
+    // Once this is answered, the server has completed the handshake too and its tickets are here.
+    fetch(connection, get("/")).await.unwrap();
+    (answer, connection.tls().unwrap())
+}
+
+/// Connects and sends at once.
+fn ask_again(bench: &mut Bench, protocol: Protocol, resumption: Resumption, request: Request<Body>) -> ((StatusCode, Bytes), TlsSummary) {
+    let connecting = bench.connecting(protocol, resumption);
+    bench.run(async move {
+        let mut connection = connecting.await.unwrap();
+        assert_eq!(connection.tls().is_none(), resumption == Resumption::EarlyData, "whether the handshake is waited for");
+        finish(&mut connection, request).await
+    })
+}
+
+#[test]
+fn safe_request_in_early_data_is_answered_and_marked() {
+    for protocol in PROTOCOLS {
+        let mut bench = Bench::new(1, &config(EarlyData::SafeMethods), describe);
+        meet(&mut bench, protocol);
+        let (answer, tls) = ask_again(&mut bench, protocol, Resumption::EarlyData, get("/"));
+        assert_eq!(answer, (StatusCode::OK, "GET early=true".into()), "{protocol}");
+        assert!(tls.resumed, "{protocol}");
+        assert_eq!(tls.early_data_accepted, Some(true), "{protocol}");
+        assert_eq!(bench.count(|stats| stats.early_data_accepted.value()), 1, "{protocol}");
+        assert_eq!(bench.count(|stats| stats.requests_early.value()), 1, "{protocol}");
+        assert_eq!(bench.count(|stats| stats.tcp_resumed.value() + stats.quic_resumed.value()), 1, "{protocol}");
+    }
+}
+
+#[test]
+fn mark_ends_with_the_handshake() {
+    for protocol in PROTOCOLS {
+        let mut bench = Bench::new(1, &config(EarlyData::SafeMethods), describe);
+        meet(&mut bench, protocol);
+        let second = bench.connecting(protocol, Resumption::EarlyData);
+        let answers = bench.run(async move {
+            let mut second = second.await.unwrap();
+            let early = fetch(&mut second, get("/")).await.unwrap();
+            second.handshake().await.unwrap();
+            let mut answers = vec![early.1];
+            // Sent after the server's last message; the next is behind ours.
+            for _ in 0..2 {
+                answers.push(fetch(&mut second, get("/")).await.unwrap().1);
+            }
+            answers
+        });
+        assert_eq!(answers[0], "GET early=true", "{protocol}");
+        assert_eq!(answers[2], "GET early=false", "{protocol}");
+    }
+}
+
+#[test]
+fn unsafe_request_waits_for_the_handshake() {
+    for protocol in PROTOCOLS {
+        let mut bench = Bench::new(1, &config(EarlyData::All), describe);
+        meet(&mut bench, protocol);
+        let (answer, tls) = ask_again(&mut bench, protocol, Resumption::EarlyData, post("/"));
+        assert_eq!(answer, (StatusCode::OK, "POST early=false".into()), "{protocol}");
+        assert!(tls.resumed, "{protocol}");
+        assert_eq!(bench.count(|stats| stats.requests_early.value()), 0, "{protocol}");
+    }
+}
+
+#[test]
+fn server_without_early_data_resumes_all_the_same() {
+    for protocol in PROTOCOLS {
+        let mut bench = Bench::new(1, &config(EarlyData::Off), describe);
+        meet(&mut bench, protocol);
+        let second = bench.connecting(protocol, Resumption::EarlyData);
+        let (answer, tls) = bench.run(async move { finish(&mut second.await.unwrap(), get("/")).await });
+        assert_eq!(answer, (StatusCode::OK, "GET early=false".into()), "{protocol}");
+        assert!(tls.resumed, "{protocol}");
+        assert_eq!(tls.early_data_accepted, None, "{protocol}: the ticket does not allow it");
+    }
+}
+
+#[test]
+fn client_resumes_without_early_data_and_not_at_all_when_told() {
+    for protocol in PROTOCOLS {
+        let mut bench = Bench::new(1, &config(EarlyData::SafeMethods), describe);
+        meet(&mut bench, protocol);
+        for (resumption, resumed) in [(Resumption::Session, true), (Resumption::Off, false)] {
+            let (answer, tls) = ask_again(&mut bench, protocol, resumption, get("/"));
+            assert_eq!(answer.1, "GET early=false", "{protocol}");
+            assert_eq!((tls.resumed, tls.early_data_accepted), (resumed, None), "{protocol} {resumption:?}");
+        }
+    }
+}
+
+#[test]
+fn refused_early_data_is_sent_again_after_the_handshake() {
+    for protocol in PROTOCOLS {
+        let mut bench = Bench::new(1, &config(EarlyData::SafeMethods), describe);
+        meet(&mut bench, protocol);
+        // The server starts anew, with the same certificate: its sessions are gone.
+        bench.restart(&config(EarlyData::SafeMethods), describe);
+        let second = bench.connecting(protocol, Resumption::EarlyData);
+        let (answers, tls) = bench.run(async move {
+            let mut second = second.await.unwrap();
+            let mut answers = Vec::new();
+            for _ in 0..3 {
+                answers.push(fetch(&mut second, get("/")).await.unwrap());
+            }
+            (answers, second.tls().unwrap())
+        });
+        assert_eq!(answers, vec![(StatusCode::OK, Bytes::from("GET early=false")); 3], "{protocol}");
+        assert_eq!((tls.resumed, tls.early_data_accepted), (false, Some(false)), "{protocol}");
+        assert_eq!(bench.count(|stats| stats.early_data_refused_no_session.value()), 1, "{protocol}");
+        assert_eq!(bench.count(|stats| stats.early_data_accepted.value()), 0, "{protocol}");
+    }
+}
+
+#[test]
+fn session_serves_one_connection() {
+    for protocol in PROTOCOLS {
+        let mut bench = Bench::new(1, &config(EarlyData::SafeMethods), describe);
+        meet(&mut bench, protocol);
+        for number in 1..=5 {
+            let (_, tls) = ask_again(&mut bench, protocol, Resumption::EarlyData, get("/"));
+            assert_eq!(tls.early_data_accepted, Some(true), "{protocol}");
+            // Each handshake, resumed or not, leaves two.
+            let held = bench.session_count("sessions_held");
+            assert_eq!((held, bench.session_count("sessions_taken")), (2 + number, number), "{protocol}");
+        }
+    }
+}
+
+#[test]
+fn workers_share_sessions() {
+    for protocol in PROTOCOLS {
+        let mut bench = Bench::new(4, &config(EarlyData::SafeMethods), describe);
+        meet(&mut bench, protocol);
+        for _ in 0..20 {
+            let (_, tls) = ask_again(&mut bench, protocol, Resumption::EarlyData, get("/"));
+            assert_eq!(tls.early_data_accepted, Some(true), "{protocol}");
+        }
+        let busy = bench.stats.iter().filter(|stats| stats.early_data_accepted.value() > 0).count();
+        // A client has one UDP port, which the kernel gives to one worker.
+        assert!(busy > 1 || protocol == Protocol::Http3, "{protocol}: the kernel gave all connections to one worker");
+    }
+}

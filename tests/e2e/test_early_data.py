@@ -1,0 +1,293 @@
+"""Resumption and early data (0-RTT): what a recorded first flight is good for, and what foreign clients get."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import subprocess
+
+import pytest
+from aioquic.asyncio.client import connect
+from aioquic.h3.connection import H3_ALPN
+from aioquic.quic.configuration import QuicConfiguration
+
+from harness.certificates import make_identity
+from harness.clients.aioquic_h3 import H3Client
+from harness.first_flight import FirstFlight, capture
+from harness.server import Server, echo_command, pronghorn, serve_command
+from harness.waiting import DEADLINE_SECONDS, eventually
+
+REPLAYS = 3
+
+
+@pytest.fixture(params=["1.1", "2", "3"])
+def version(request) -> str:
+    return request.param
+
+
+@pytest.fixture
+def get(ca) -> list:
+    return [pronghorn(), "get", "--cacert", ca]
+
+
+def requests(server: Server, path: str) -> int:
+    """How often a request for this path was answered, as the access log says."""
+    return sum(f" GET {path} " in line for line in server.lines)
+
+
+def counters(server: Server) -> dict[str, int]:
+    server.terminate()
+    server.wait()
+    return server.counters()
+
+
+def replay(flight: FirstFlight, port: int, stack: contextlib.ExitStack) -> None:
+    """Sends a flight until the server makes a new connection of it, so that it has looked at the ticket.
+
+    Over QUIC that may take some tries: datagrams for a connection that still waits for its client belong to that one.
+    """
+
+    def answered() -> bool:
+        sender = stack.enter_context(flight.send(port))
+        sender.settimeout(0.5 if flight.version == "3" else DEADLINE_SECONDS)
+        try:
+            return bool(sender.recv(65535))
+        except TimeoutError:
+            return False
+
+    eventually("an answer to the replayed flight", answered)
+
+
+@pytest.mark.parametrize("workers", ["1", "4"])
+def test_recorded_first_flight_is_answered_once(start_serve, get, version, workers):
+    server = start_serve("--stats", "--workers", workers, "--grace", "0.5", "--idle-timeout", "1")
+    flight = capture(server.port, get, version, "/small.txt")
+    assert requests(server, "/small.txt") == 1
+    with contextlib.ExitStack() as stack:
+        # Somebody else than the client delivers it: nothing in it proves who sends it.
+        stack.enter_context(flight.send(server.port))
+        eventually("the answer to the early request", lambda: requests(server, "/small.txt") == 2)
+        for _ in range(REPLAYS):
+            replay(flight, server.port, stack)
+    seen = counters(server)
+    assert requests(server, "/small.txt") == 2
+    assert (seen["early_data_accepted"], seen["requests_early"]) == (1, 1)
+    assert seen["early_data_refused_no_session"] == REPLAYS
+
+
+def test_server_that_takes_no_early_data_resumes_all_the_same(start_serve, get, version):
+    server = start_serve("--stats", "--early-data", "off", "--grace", "0.5")
+    command = [*get, "--http", version, "--early-data", "--repeat", "3", "-v", f"{server.origin}/small.txt"]
+    shown = subprocess.run([str(part) for part in command], capture_output=True, timeout=60, check=True).stderr.decode()
+    assert re.findall(r"^\* TLS: (.+?), X25519", shown, re.MULTILINE) == ["full handshake", "resumed", "resumed"]
+    seen = counters(server)
+    assert (seen["early_data_accepted"], seen["requests_early"], seen["tcp_resumed"] + seen["quic_resumed"]) == (
+        0,
+        0,
+        2,
+    )
+
+
+def test_restarted_server_refuses_and_answers_after_the_handshake(start, start_serve, get, identity, site, version):
+    server = start_serve("--stats")
+    flight = capture(server.port, get, version, "/small.txt")
+    server.kill()
+    again = start(serve_command(site.root, identity, "--stats", "--grace", "0.5", listen=[f"127.0.0.1:{server.port}"]))
+    with flight.send(again.port) as sender:
+        assert sender.recv(65535)
+    seen = counters(again)
+    assert requests(again, "/small.txt") == 0
+    assert (seen["early_data_accepted"], seen["early_data_refused_no_session"]) == (0, 1)
+
+
+def received_until_silence(sender: socket.socket) -> int:
+    """Bytes that come without anything being said to them. The server gives up asking after some seconds of silence."""
+    received = 0
+    sender.settimeout(3)
+    with contextlib.suppress(TimeoutError):
+        while True:
+            received += len(sender.recv(65535))
+    return received
+
+
+def test_early_data_from_a_forged_address_is_not_amplified(start_serve, get):
+    """CVE-2024-49214 and the like: a first flight asks for much, from an address that never says a word."""
+    server = start_serve("--stats", "--grace", "0.5")
+    flight = capture(server.port, get, "3", "/big.bin")
+    with flight.send(server.port) as sender:
+        received = received_until_silence(sender)
+    seen = counters(server)
+    assert seen["requests_early"] == 1
+    # RFC 9000 section 8.1.
+    assert flight.size < received <= 3 * flight.size
+
+
+def test_large_certificate_is_not_amplified(start, site, tmp_path):
+    """A handshake of 20 KiB goes through, but to an address that is not proven only three times what came goes out."""
+    chain = make_identity(tmp_path / "large", more_names=700)
+    assert len(chain.cert.read_bytes()) > 20_000
+    server = start(serve_command(site.root, chain, "--stats", "--grace", "0.5"))
+    get = [pronghorn(), "get", "--cacert", chain.ca]
+    done = subprocess.run(
+        [*get, "--http", "3", f"{server.origin}/small.txt"], capture_output=True, timeout=60, check=True
+    )
+    assert done.stdout == site.read("small.txt")
+    flight = capture(server.port, get, "3", "/small.txt")
+    # A server that does not know the session sends its certificate.
+    server.kill()
+    again = start(serve_command(site.root, chain, "--grace", "0.5", listen=[f"127.0.0.1:{server.port}"]))
+    with flight.send(again.port) as sender:
+        received = received_until_silence(sender)
+    assert flight.size < received <= 3 * flight.size
+
+
+# Clients of others.
+
+
+async def ask_with_aioquic(origin: str, ca, tickets: list, *, early: bool, server_name: str = "127.0.0.1", **asked):
+    """One request on a connection of its own; `early` sends it without waiting for the handshake."""
+    host, _, port = origin.removeprefix("https://").partition(":")
+    configuration = QuicConfiguration(is_client=True, alpn_protocols=H3_ALPN, server_name=server_name)
+    configuration.load_verify_locations(cafile=str(ca))
+    configuration.session_ticket = tickets.pop() if tickets else None
+    options = {"session_ticket_handler": tickets.append, "wait_connected": not early}
+    async with connect(host, int(port), configuration=configuration, create_protocol=H3Client, **options) as client:
+        client.authority = f"{host}:{port}"
+        answer = await client.fetch(asked.pop("path"), **asked)
+        # The handshake is done and the tickets have come when the next answer has.
+        await client.fetch("/small.txt")
+        tls = client._quic.tls
+        return answer, tls.session_resumed, tls.early_data_accepted
+
+
+async def test_aioquic_gets_an_answer_to_early_data(start_serve, ca, site):
+    server = start_serve("--stats")
+    tickets = []
+    _, resumed, _ = await ask_with_aioquic(server.origin, ca, tickets, early=False, path="/small.txt")
+    assert not resumed
+    assert len(tickets) == 2
+    for _ in range(3):
+        answer, resumed, accepted = await ask_with_aioquic(server.origin, ca, tickets, early=True, path="/small.txt")
+        assert (answer.status, answer.body) == (200, site.read("small.txt"))
+        assert resumed
+        assert accepted
+    seen = counters(server)
+    assert (seen["early_data_accepted"], seen["requests_early"], seen["quic_resumed"]) == (3, 3, 3)
+
+
+async def test_unsafe_request_of_aioquic_is_too_early(start, identity, ca):
+    server = start(echo_command(identity))
+    tickets = []
+    asked = {"path": "/upload", "method": "POST", "body": b"pay"}
+    first, _, _ = await ask_with_aioquic(server.origin, ca, tickets, early=False, **asked)
+    assert first.status == 200
+    answer, resumed, accepted = await ask_with_aioquic(server.origin, ca, tickets, early=True, **asked)
+    assert (answer.status, resumed, accepted) == (425, True, True)
+    # After the handshake the same client may.
+    answer, _, _ = await ask_with_aioquic(server.origin, ca, tickets, early=False, **asked)
+    assert answer.status == 200
+
+
+async def test_ticket_of_one_host_is_not_taken_for_another_over_quic(start_serve, ca):
+    """CVE-2025-23419 and the like."""
+    server = start_serve("--stats")
+    tickets = []
+    await ask_with_aioquic(server.origin, ca, tickets, early=False, server_name="localhost", path="/small.txt")
+    for ticket in tickets:
+        ticket.server_name = "127.0.0.1"
+    asked = {"early": True, "server_name": None, "path": "/small.txt"}
+    _, resumed, accepted = await ask_with_aioquic(server.origin, ca, tickets, **asked)
+    assert (resumed, accepted) == (False, False)
+    assert counters(server)["requests_early"] == 0
+
+
+def openssl(server: Server, *flags, request: bytes = b"", name: str = "localhost") -> str:
+    """What `openssl s_client` says about a connection over TLS 1.3 on TCP."""
+    command = [
+        "openssl",
+        "s_client",
+        "-connect",
+        f"127.0.0.1:{server.port}",
+        "-servername",
+        name,
+        "-tls1_3",
+        "-alpn",
+        "http/1.1",
+    ]
+    done = subprocess.run(
+        [*command, "-ign_eof", *map(str, flags)], input=request, capture_output=True, timeout=DEADLINE_SECONDS
+    )
+    return done.stdout.decode(errors="replace")
+
+
+def request(method: str, path: str) -> bytes:
+    length = b"content-length: 3\r\n" if method == "POST" else b""
+    head = f"{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n".encode()
+    return head + length + b"\r\n" + (b"pay" if method == "POST" else b"")
+
+
+@pytest.mark.parametrize(("method", "status"), [("GET", 200), ("POST", 425)])
+def test_openssl_sends_early_data_over_tcp(start, identity, tmp_path, method, status):
+    server = start(echo_command(identity))
+    path = "/headers" if method == "GET" else "/upload"
+    (tmp_path / "request").write_bytes(request(method, path))
+    said = openssl(server, "-sess_out", tmp_path / "session", request=request(method, path))
+    assert "HTTP/1.1 200" in said
+    assert "New, TLSv1.3" in said
+    said = openssl(server, "-sess_in", tmp_path / "session", "-early_data", tmp_path / "request")
+    assert "Reused, TLSv1.3" in said
+    assert "Early data was accepted" in said
+    assert f"HTTP/1.1 {status}" in said
+    # The same session file again: a replay by the client itself.
+    said = openssl(
+        server, "-sess_in", tmp_path / "session", "-early_data", tmp_path / "request", request=request(method, path)
+    )
+    assert "New, TLSv1.3" in said
+    assert "Early data was rejected" in said
+    assert "HTTP/1.1 200" in said
+
+
+def test_ticket_of_one_host_is_not_taken_for_another_over_tcp(start, identity, tmp_path):
+    server = start(echo_command(identity))
+    ask = request("GET", "/headers")
+    (tmp_path / "request").write_bytes(ask)
+    for number, (name, said) in enumerate([("other.test", "New"), ("localhost", "Reused")]):
+        session = tmp_path / f"session{number}"
+        openssl(server, "-sess_out", session, request=ask)
+        assert f"{said}, TLSv1.3" in openssl(server, "-sess_in", session, request=ask, name=name)
+
+
+# Secrets.
+
+
+def secrets(path) -> dict[tuple[str, str], str]:
+    return {
+        (label, random): secret for label, random, secret in (line.split() for line in path.read_text().splitlines())
+    }
+
+
+def test_key_log_is_written_when_asked_for_and_says_so(start, identity, site, ca, version, tmp_path):
+    log = {side: tmp_path / f"{side}.keys" for side in ("server", "client")}
+    server = start(serve_command(site.root, identity), env={"SSLKEYLOGFILE": str(log["server"])})
+    command = [
+        str(part) for part in [pronghorn(), "get", "--cacert", ca, "--http", version, f"{server.origin}/small.txt"]
+    ]
+    quiet = subprocess.run(command, capture_output=True, timeout=60, check=True)
+    assert quiet.stderr == b""
+    env = {"SSLKEYLOGFILE": str(log["client"])}
+    told = subprocess.run(command, capture_output=True, timeout=60, check=True, env=env)
+    assert str(log["client"]) in told.stderr.decode()
+    assert any(str(log["server"]) in line for line in server.lines)
+    ours = secrets(log["client"])
+    assert {label for label, _ in ours} >= {"CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0"}
+    assert ours.items() <= secrets(log["server"]).items()
+    assert log["server"].stat().st_mode & 0o077 == 0
+
+
+def test_key_log_that_cannot_be_written_is_an_error(identity, site, tmp_path):
+    command = [str(part) for part in serve_command(site.root, identity)]
+    env = {"SSLKEYLOGFILE": str(tmp_path / "no" / "such" / "folder")}
+    done = subprocess.run(command, capture_output=True, timeout=60, env=env)
+    assert done.returncode == 73
+    assert re.fullmatch(r"error: [^\n]+SSLKEYLOGFILE[^\n]+\n", done.stderr.decode())

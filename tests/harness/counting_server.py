@@ -1,0 +1,216 @@
+"""Servers by the libraries of others that count what they are asked, and stall when told to: one for each protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import http.server
+import ssl
+import threading
+import time
+from dataclasses import dataclass, field
+
+import h2.config
+import h2.connection
+import h2.events
+from aioquic.asyncio import serve
+from aioquic.asyncio.protocol import QuicConnectionProtocol
+from aioquic.h3.connection import H3_ALPN, H3Connection
+from aioquic.h3.events import DataReceived, HeadersReceived
+from aioquic.quic.configuration import QuicConfiguration
+from aioquic.quic.events import ProtocolNegotiated
+from hyperframe.frame import GoAwayFrame
+
+from .certificates import Identity
+from .waiting import DEADLINE_SECONDS
+
+ANSWER = b"a small answer\n"
+
+
+@dataclass
+class Counts:
+    """What a server has seen. Its one thread, or the lock, guards it."""
+
+    requests: int = 0
+    body_bytes: int = 0
+    connections: int = 0
+    stall_at: int = 0
+    """The request before whose answer the whole server is silent once; 0 is none."""
+    stall_seconds: float = 0.0
+    requests_per_connection: int = 0
+    """After so many answers an HTTP/2 connection says GOAWAY; 0 is never."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def on_request(self, body_bytes: int) -> None:
+        """Counts one, and blocks its caller for the time of the stall: who comes meanwhile waits."""
+        with self.lock:
+            self.requests += 1
+            self.body_bytes += body_bytes
+            if self.requests == self.stall_at:
+                time.sleep(self.stall_seconds)
+
+
+class CountingServer:
+    """Runs in a thread of the test until it is left."""
+
+    def __init__(self, protocol: str, identity: Identity, **behaviour):
+        self.counts = Counts(**behaviour)
+        self.protocol = protocol
+        self.identity = identity
+        self.port = 0
+        self._ready = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._http: http.server.ThreadingHTTPServer | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    @property
+    def origin(self) -> str:
+        return f"https://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> CountingServer:
+        self._thread.start()
+        assert self._ready.wait(DEADLINE_SECONDS), "the server did not start"
+        return self
+
+    def __exit__(self, *_exception) -> None:
+        if self._http is not None:
+            self._http.shutdown()
+            self._http.server_close()
+        else:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(DEADLINE_SECONDS)
+
+    def _run(self) -> None:
+        if self.protocol == "1.1":
+            self._http = http1_server(self.counts, self._tls("http/1.1"))
+            self.port = self._http.server_address[1]
+            self._ready.set()
+            self._http.serve_forever(poll_interval=0.05)
+            return
+        self._loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(self._loop)
+        start = self._start_http2() if self.protocol == "2" else self._start_http3()
+        self.port = self._loop.run_until_complete(start)
+        self._ready.set()
+        self._loop.run_forever()
+
+    def _tls(self, alpn: str) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.identity.cert, self.identity.key)
+        context.set_alpn_protocols([alpn])
+        return context
+
+    async def _start_http2(self) -> int:
+        server = await asyncio.start_server(
+            lambda reader, writer: http2_connection(self.counts, reader, writer), "127.0.0.1", 0, ssl=self._tls("h2")
+        )
+        return server.sockets[0].getsockname()[1]
+
+    async def _start_http3(self) -> int:
+        configuration = QuicConfiguration(is_client=False, alpn_protocols=H3_ALPN)
+        configuration.load_cert_chain(self.identity.cert, self.identity.key)
+
+        def protocol(*arguments, **options) -> Http3Connection:
+            connection = Http3Connection(*arguments, **options)
+            connection.counts = self.counts
+            return connection
+
+        server = await serve("127.0.0.1", 0, configuration=configuration, create_protocol=protocol)
+        return server._transport.get_extra_info("sockname")[1]
+
+
+def http1_server(counts: Counts, tls: ssl.SSLContext) -> http.server.ThreadingHTTPServer:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def setup(self) -> None:
+            self.request.do_handshake()
+            super().setup()
+            with counts.lock:
+                counts.connections += 1
+
+        def answer(self) -> None:
+            size = int(self.headers.get("content-length") or 0)
+            counts.on_request(len(self.rfile.read(size)))
+            head = f"HTTP/1.1 200 OK\r\ncontent-length: {len(ANSWER)}\r\n\r\n"
+            self.wfile.write(head.encode() + ANSWER)
+
+        do_GET = do_POST = answer
+
+        def log_message(self, *_arguments) -> None:
+            pass
+
+    class Server(http.server.ThreadingHTTPServer):
+        daemon_threads = True
+        request_queue_size = 128
+
+        def handle_error(self, *_arguments) -> None:
+            """A client that leaves is no error of a test."""
+
+    server = Server(("127.0.0.1", 0), Handler)
+    # The handshake is done by the connection's own thread.
+    server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    return server
+
+
+async def http2_connection(counts: Counts, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    counts.connections += 1
+    answered = 0
+    connection = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
+    connection.initiate_connection()
+    sizes: dict[int, int] = {}
+    try:
+        writer.write(connection.data_to_send())
+        while data := await reader.read(65536):
+            for event in connection.receive_data(data):
+                if isinstance(event, h2.events.RequestReceived):
+                    sizes[event.stream_id] = 0
+                elif isinstance(event, h2.events.DataReceived):
+                    sizes[event.stream_id] += len(event.data)
+                    connection.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+                elif isinstance(event, h2.events.StreamEnded):
+                    if counts.requests_per_connection and answered >= counts.requests_per_connection:
+                        continue  # it came after the last that GOAWAY has named
+                    counts.on_request(sizes.pop(event.stream_id))
+                    answered += 1
+                    head = [(":status", "200"), ("content-length", str(len(ANSWER)))]
+                    connection.send_headers(event.stream_id, head)
+                    connection.send_data(event.stream_id, ANSWER, end_stream=True)
+                    if answered == counts.requests_per_connection:
+                        # The library would take its own GOAWAY for the end of all answers.
+                        writer.write(connection.data_to_send())
+                        writer.write(GoAwayFrame(0, last_stream_id=event.stream_id).serialize())
+            writer.write(connection.data_to_send())
+            await writer.drain()
+    except (ConnectionError, ssl.SSLError):
+        pass  # the client has left
+    finally:
+        writer.close()
+
+
+class Http3Connection(QuicConnectionProtocol):
+    """HTTP/3 by aioquic."""
+
+    counts: Counts
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.http: H3Connection | None = None
+        self.sizes: dict[int, int] = {}
+
+    def quic_event_received(self, event) -> None:
+        if isinstance(event, ProtocolNegotiated):
+            self.http = H3Connection(self._quic)
+            self.counts.connections += 1
+        if self.http is None:
+            return
+        for part in self.http.handle_event(event):
+            if isinstance(part, HeadersReceived):
+                self.sizes[part.stream_id] = 0
+            elif isinstance(part, DataReceived):
+                self.sizes[part.stream_id] += len(part.data)
+            if isinstance(part, HeadersReceived | DataReceived) and part.stream_ended:
+                self.counts.on_request(self.sizes.pop(part.stream_id))
+                head = [(b":status", b"200"), (b"content-length", str(len(ANSWER)).encode())]
+                self.http.send_headers(part.stream_id, head)
+                self.http.send_data(part.stream_id, ANSWER, end_stream=True)
+                self.transmit()
