@@ -258,21 +258,21 @@ struct Patience<'a> {
 
 impl<'a> Patience<'a> {
     fn new(context: &'a Context) -> Self {
-        Self { progress: Progress::default(), sleep: None, context }
+        Self { progress: Progress::new(&context.config.limits), sleep: None, context }
     }
 
     fn on_moved(&mut self, bytes: usize) {
-        self.progress.on_moved(bytes, &self.context.config.limits);
+        self.progress.on_moved(bytes);
         self.sleep = None;
     }
 
     fn poll(&mut self, cx: &mut TaskContext<'_>) -> Poll<()> {
-        let (limits, handle) = (&self.context.config.limits, &self.context.handle);
+        let handle = &self.context.handle;
         if self.sleep.is_none() {
             self.context.stats.send_window_waits.add(1);
         }
         self.progress.on_blocked(handle.now());
-        let deadline = self.progress.deadline(limits).expect("invariant: it is blocked");
+        let deadline = self.progress.deadline().expect("invariant: it is blocked");
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(handle.timers().sleep_until(deadline)));
         ready!(sleep.as_mut().poll(cx));
         self.progress.count(&self.context.stats);

@@ -17,6 +17,7 @@ use super::schedule::Schedule;
 use super::stream::{Dirty, Stream, StreamError};
 use super::{fields, limits};
 use crate::context::Context;
+use crate::limits::Limits;
 use crate::message::{Peer, Protocol};
 use crate::progress::Progress;
 use crate::qlog::{StreamSide, StreamState, Trace};
@@ -132,14 +133,14 @@ impl Connection {
             return;
         }
         let context = self.context.clone();
-        let (limits, stats) = (&context.config.limits, &context.stats);
+        let stats = &context.stats;
         while let Some(id) = self.patience.overdue_head(now) {
             stats.head_timeouts.add(1);
             stats.requests_refused.add(1);
             self.stop(transport, id, ErrorCode::H3_REQUEST_REJECTED);
             self.abort(transport, id, ErrorCode::H3_REQUEST_REJECTED);
         }
-        let deadline = |exchange: &Exchange| exchange.progress.deadline(limits);
+        let deadline = |exchange: &Exchange| exchange.progress.deadline();
         let overdue = self.requests.iter().filter(|(_, exchange)| deadline(exchange).is_some_and(|deadline| deadline <= now));
         for id in overdue.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.requests[&id].progress.count(stats);
@@ -360,7 +361,8 @@ impl Connection {
             stream.on_inbound_end(Err(StreamError::Refused("it takes no more requests (GOAWAY)".to_owned())));
             stream.on_closed();
         } else {
-            self.requests.insert(id, Exchange::new(stream.clone(), Priority::default()));
+            let exchange = Exchange::new(stream.clone(), Priority::default(), &self.context.config.limits);
+            self.requests.insert(id, exchange);
         }
         true
     }
@@ -440,7 +442,7 @@ impl Connection {
         //# The Priority HTTP header field is an end-to-end signal that indicates the endpoint's view of how HTTP responses should be
         //# prioritized.
         let priority = fields::priority(&parts.headers).map_or(Priority::default(), |value| Priority::from_field(&value));
-        let mut exchange = Exchange::new(stream.clone(), priority);
+        let mut exchange = Exchange::new(stream.clone(), priority, &self.context.config.limits);
         let body = if end {
             exchange.received = true;
             stream.on_inbound_end(Ok(()));
@@ -506,7 +508,7 @@ impl Connection {
         self.patience.end_head(id);
         self.stop(transport, id, code);
         let stream = Stream::new(self.key, Some(id), Method::GET, self.dirty.clone());
-        let mut exchange = Exchange::new(stream.clone(), Priority::default());
+        let mut exchange = Exchange::new(stream.clone(), Priority::default(), &self.context.config.limits);
         exchange.received = true;
         self.requests.insert(id, exchange);
         stream.on_inbound_end(Ok(()));
@@ -624,14 +626,13 @@ impl Connection {
             let written = transport.write(self.key, id, &mut exchange.wire, turn.bytes);
             let waiting = exchange.waiting();
             if self.client.is_none() {
-                let limits = &self.context.config.limits;
-                exchange.progress.on_moved(before - waiting, limits);
+                exchange.progress.on_moved(before - waiting);
                 match written {
                     Write::Blocked => exchange.progress.on_blocked(self.context.handle.now()),
                     Write::Done | Write::Stopped => exchange.progress.on_done(),
                     Write::More => {}
                 }
-                if let Some(deadline) = exchange.progress.deadline(limits) {
+                if let Some(deadline) = exchange.progress.deadline() {
                     self.patience.expect(deadline);
                 }
             }
@@ -714,7 +715,7 @@ struct OwnUni {
 }
 
 impl Exchange {
-    fn new(stream: Rc<Stream>, priority: Priority) -> Self {
+    fn new(stream: Rc<Stream>, priority: Priority, limits: &Limits) -> Self {
         Self {
             stream,
             priority,
@@ -723,7 +724,7 @@ impl Exchange {
             fin: false,
             sent: false,
             received: false,
-            progress: Progress::default(),
+            progress: Progress::new(limits),
         }
     }
 

@@ -175,7 +175,7 @@ impl Draw {
         let patient = patient.and_then(|limits| limits.with_body_timeout(long)).and_then(|limits| limits.with_response_timeout(long));
         let mut limits = patient.unwrap();
         if self.chance(0.5) {
-            limits = limits.with_concurrent_streams(self.0.random_range(1..=8)).unwrap();
+            limits = limits.with_concurrent_streams(self.0.random_range(1..=8_u32).into()).unwrap();
         }
         if self.chance(0.5) {
             limits = limits.with_stream_window_bytes(self.0.random_range(2_000..100_000)).unwrap();

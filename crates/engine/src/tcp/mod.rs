@@ -257,8 +257,7 @@ impl Watchdog {
         let (limits, now) = (&self.context.config.limits, self.context.handle.now());
         let silent_since = if self.activity.waits_for_peer() { self.activity.last().max(self.from) } else { now };
         let head = self.activity.head().map(|(began, _)| (began.max(self.from) + limits.head_timeout(), Missed::Head));
-        let taking =
-            self.activity.sending.deadline(limits).map(|deadline| (deadline.max(self.from + limits.response_timeout()), Missed::Taking));
+        let taking = self.activity.sending.deadline().map(|deadline| (deadline.max(self.from + limits.response_timeout()), Missed::Taking));
         let idle = Some((silent_since + limits.idle_timeout(), Missed::Anything));
         let due = [head, taking, idle].into_iter().flatten().min_by_key(|(deadline, _)| *deadline);
         due.expect("invariant: there is always the time for idling")

@@ -36,13 +36,13 @@ pub(crate) struct Activity {
 }
 
 impl Activity {
-    pub(crate) fn new(now: Instant) -> Rc<Self> {
+    pub(crate) fn new(now: Instant, limits: &Limits) -> Rc<Self> {
         Rc::new(Self {
             last: Cell::new(now),
             write_blocked: Cell::default(),
             exchanges: Cell::default(),
             waiting: Cell::default(),
-            sending: Progress::default(),
+            sending: Progress::new(limits),
             head: Cell::default(),
         })
     }
@@ -135,7 +135,6 @@ pub(crate) struct TcpStream {
     /// Told of the end, where somebody asked.
     probe: Option<Rc<TcpProbe>>,
     handle: Handle,
-    limits: Limits,
     activity: Rc<Activity>,
     /// The last turn in which bytes moved, and how many.
     moved: Cell<(u64, usize)>,
@@ -149,8 +148,7 @@ impl TcpStream {
             socket: Rc::new(socket),
             probe: None,
             handle: handle.clone(),
-            limits: limits.clone(),
-            activity: Activity::new(handle.now()),
+            activity: Activity::new(handle.now(), limits),
             moved: Cell::default(),
         })
     }
@@ -208,7 +206,7 @@ impl TcpStream {
                 result => {
                     self.activity.write_blocked.set(false);
                     let written = *result.as_ref().unwrap_or(&0);
-                    self.activity.sending.on_moved(written, &self.limits);
+                    self.activity.sending.on_moved(written);
                     self.on_moved(written);
                     return Poll::Ready(result);
                 }
