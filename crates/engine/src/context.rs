@@ -13,10 +13,10 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use slab::Slab;
 
-use crate::admission::Admission;
 use crate::config::EarlyData;
 use crate::dispatch::Gauge;
 use crate::runtime::Handle;
+use crate::seats::Seats;
 use crate::stats::Stats;
 use crate::window_budget::WindowBudget;
 use crate::{Config, Handler, Peer, Response};
@@ -27,7 +27,7 @@ pub(crate) struct Context {
     pub(crate) handler: Rc<dyn Handler>,
     pub(crate) stats: Arc<Stats>,
     pub(crate) shutdown: Rc<Shutdown>,
-    pub(crate) admission: Arc<Admission>,
+    pub(crate) seats: Arc<Seats>,
     pub(crate) windows: Rc<WindowBudget>,
     /// Requests that have not been answered to their end.
     pub(crate) open_requests: Gauge,
@@ -39,7 +39,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    pub(crate) fn new(handle: Handle, config: Config, handler: Rc<dyn Handler>, stats: Arc<Stats>, admission: Arc<Admission>) -> Rc<Self> {
+    pub(crate) fn new(handle: Handle, config: Config, handler: Rc<dyn Handler>, stats: Arc<Stats>, seats: Arc<Seats>) -> Rc<Self> {
         let date = Date::new(handle.now());
         let rng = RefCell::new(StdRng::from_rng(&mut rand::rng()));
         Rc::new(Self {
@@ -48,7 +48,7 @@ impl Context {
             handler,
             stats,
             shutdown: Rc::default(),
-            admission,
+            seats,
             windows: Rc::default(),
             open_requests: Gauge::default(),
             partial_heads: Gauge::default(),

@@ -8,7 +8,6 @@
 
 #![deny(unsafe_code)]
 
-mod admission;
 mod body;
 mod client;
 mod config;
@@ -26,6 +25,7 @@ mod meter;
 mod progress;
 mod qlog;
 mod runtime;
+mod seats;
 #[cfg(test)]
 mod simulation;
 mod stats;

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 
-use crate::admission::Admission;
 use crate::client::Connector;
 use crate::config::{Budget, Config};
 use crate::context::Context;
@@ -19,6 +18,7 @@ use crate::http3::Http3;
 use crate::limits::Limits;
 use crate::listen::{Sockets, client_socket};
 use crate::runtime::{Executor, Handle, Reactor, Timers, TurnGuard, Wakeup};
+use crate::seats::Seats;
 use crate::stats::Stats;
 use crate::tcp::TcpListener;
 use crate::tls::Identity;
@@ -30,7 +30,7 @@ use crate::udp::{ReceiveBuffers, UdpSocket};
 pub struct Group {
     members: Arc<[Member]>,
     keys: EndpointKeys,
-    admission: Arc<Admission>,
+    seats: Arc<Seats>,
 }
 
 #[derive(Default)]
@@ -50,7 +50,7 @@ impl Group {
     /// predecessor at once (stateless reset) and takes the tokens that it gave out.
     pub fn with_secret(workers: usize, secret: &Secret) -> Self {
         let members = (0..workers.clamp(1, 256)).map(|_| Member::default()).collect();
-        Self { members, keys: EndpointKeys::new(secret), admission: Admission::new() }
+        Self { members, keys: EndpointKeys::new(secret), seats: Seats::new() }
     }
 
     /// The number of workers.
@@ -146,7 +146,7 @@ impl Worker {
         let executor = Executor::new(wakeup.clone());
         let timers = Timers::default();
         let handle = Handle::new(executor.clone(), timers.clone(), reactor.handle().clone(), wakeup.clone(), Instant::now());
-        let context = Context::new(handle, config, Rc::new(handler), member.stats.clone(), group.admission.clone());
+        let context = Context::new(handle, config, Rc::new(handler), member.stats.clone(), group.seats.clone());
         Ok(Self {
             number: number as u8,
             reactor,
@@ -206,9 +206,8 @@ impl Worker {
         let tls = identity.map(|identity| identity.quic(config));
         let quinn = QuinnConfig::new(&config.limits, config.congestion, tls, self.group.keys.clone(), config.qlog.clone());
         let quinn = quinn.map_err(io::Error::other)?;
-        let Context { stats, admission, windows, .. } = &*self.context;
-        let transport =
-            Quinn::new(quinn, self.number, udp.address(), udp.may_fragment(), stats.clone(), admission.clone(), windows.clone());
+        let Context { stats, seats, windows, .. } = &*self.context;
+        let transport = Quinn::new(quinn, self.number, udp.address(), udp.may_fragment(), stats.clone(), seats.clone(), windows.clone());
         let http3 = Http3::new(transport, self.context.clone(), alt_svc);
         self.quic.push(QuicSocket { udp, http3, outgoing: Vec::new(), blocked: None });
         Ok(&self.quic[self.quic.len() - 1])

@@ -8,10 +8,10 @@ use std::time::Instant;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use crate::admission::Admission;
 use crate::context::Context;
 use crate::http3::Http3;
 use crate::runtime::{Executor, Handle, Reactor, Timers, TurnGuard, Wakeup};
+use crate::seats::Seats;
 use crate::stats::Stats;
 use crate::transport::{Datagram, EndpointKeys, Quinn, QuinnConfig, Transmit, Transport};
 use crate::{Config, Handler};
@@ -46,10 +46,10 @@ impl Host {
         let stats = Arc::<Stats>::default();
         let keys = EndpointKeys::from_rng(&mut rng);
         let quinn = QuinnConfig::new(&config.limits, config.congestion, tls, keys, None).unwrap().with_seed(rng.random());
-        let context = Context::new(handle, config, Rc::new(handler), stats.clone(), Admission::new());
+        let context = Context::new(handle, config, Rc::new(handler), stats.clone(), Seats::new());
         *context.rng.borrow_mut() = rng;
         let address = SocketAddr::from(([127, 0, 0, 1], 443));
-        let transport = Quinn::new(quinn, 0, address, false, stats, context.admission.clone(), context.windows.clone());
+        let transport = Quinn::new(quinn, 0, address, false, stats, context.seats.clone(), context.windows.clone());
         let http3 = Http3::new(transport, context.clone(), None);
         Self { http3, context, executor, timers, wakeup, _reactor: reactor, outgoing: Vec::new() }
     }

@@ -98,7 +98,7 @@ impl TcpListener {
     }
 
     fn spawn(&self, socket: mio::net::TcpStream, remote: std::net::SocketAddr, context: &Rc<Context>) {
-        let ticket = match context.admission.admit(remote.ip(), &context.config.limits) {
+        let ticket = match context.seats.admit(remote.ip(), &context.config.limits) {
             Ok(ticket) => ticket,
             Err(refusal) => return refusal.count(&context.stats),
         };

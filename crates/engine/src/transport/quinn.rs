@@ -19,11 +19,11 @@ use super::congestion::{self, Closing};
 use super::session::{self, Handshake, ServerTls};
 use super::{Closed, ConnectionKey, Datagram, Dir, Ecn, EndpointKeys, Event, Read, Transmit, Transport, Write, steer};
 use crate::TransportStats;
-use crate::admission::{Admission, Ticket};
 use crate::client::StatsSink;
 use crate::config::Congestion;
 use crate::limits::Limits;
 use crate::qlog::{Qlog, Trace, Vantage};
+use crate::seats::{Seats, Ticket};
 use crate::stats::Stats;
 use crate::window_budget::{WindowBudget, Windows};
 
@@ -140,7 +140,7 @@ pub(crate) struct Quinn {
     server: HashMap<u64, Arc<ServerConfig>, rustc_hash::FxBuildHasher>,
     /// What servers gave to prove this side's address with the next time; a few for each of the latest servers.
     tokens: Arc<TokenMemoryCache>,
-    admission: Arc<Admission>,
+    seats: Arc<Seats>,
     budget: Rc<WindowBudget>,
     closing: Closing,
     connections: Vec<Option<Connection>>,
@@ -215,7 +215,7 @@ impl Quinn {
         address: SocketAddr,
         may_fragment: bool,
         stats: Arc<Stats>,
-        admission: Arc<Admission>,
+        seats: Arc<Seats>,
         budget: Rc<WindowBudget>,
     ) -> Self {
         let mut endpoint = config.keys.endpoint(address);
@@ -234,7 +234,7 @@ impl Quinn {
             config,
             worker,
             tokens: Arc::default(),
-            admission,
+            seats,
             budget,
             connections: Vec::new(),
             generation: 0,
@@ -313,13 +313,13 @@ impl Quinn {
             let transmit = self.endpoint.refuse(incoming, &mut self.scratch);
             return self.answer(transmit);
         }
-        let pressed = self.handshakes as u64 >= limits.open_handshakes() || self.admission.is_pressed(remote.ip(), limits);
+        let pressed = self.handshakes as u64 >= limits.open_handshakes() || self.seats.is_pressed(remote.ip(), limits);
         if pressed && !incoming.remote_address_validated() && incoming.may_retry() {
             self.stats.quic_retries_sent.add(1);
             let transmit = self.endpoint.retry(incoming, &mut self.scratch);
             return self.answer(transmit.expect("invariant: it may be sent, as was asked just before"));
         }
-        let ticket = match self.admission.admit(remote.ip(), limits) {
+        let ticket = match self.seats.admit(remote.ip(), limits) {
             Ok(ticket) => ticket,
             Err(refusal) => {
                 refusal.count(&self.stats);

@@ -8,9 +8,9 @@ use std::time::Duration;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
-use crate::admission::Admission;
 use crate::config::Congestion;
 use crate::limits::{self, LimitError};
+use crate::seats::Seats;
 use crate::simulation::tls::Tls;
 use crate::stats::Stats;
 use crate::transport::connection_id::ConnectionIds;
@@ -77,7 +77,7 @@ impl OnQuinn {
         let seed = [worker, u8::from(tls.is_some())].repeat(16).try_into().unwrap();
         let config = QuinnConfig::new(&table, Congestion::default(), tls, self.keys.clone(), None).unwrap();
         let address = SocketAddr::from(([127, 0, 0, 1], 443));
-        Quinn::new(config.with_seed(seed), worker, address, false, Arc::<Stats>::default(), Admission::new(), Rc::default())
+        Quinn::new(config.with_seed(seed), worker, address, false, Arc::<Stats>::default(), Seats::new(), Rc::default())
     }
 }
 

@@ -14,7 +14,7 @@ use crate::stats::Stats;
 const SHARDS: usize = 64;
 
 /// Counts the open connections of a group, TCP and QUIC together.
-pub(crate) struct Admission {
+pub(crate) struct Seats {
     open: AtomicU64,
     /// Keyed, so that nobody can choose addresses that fall into one shard.
     hasher: RandomState,
@@ -58,11 +58,11 @@ impl Refusal {
 
 /// Keeps a connection counted until dropped.
 pub(crate) struct Ticket {
-    admission: Arc<Admission>,
+    seats: Arc<Seats>,
     client: Client,
 }
 
-impl Admission {
+impl Seats {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self { open: AtomicU64::default(), hasher: RandomState::new(), shards: std::array::from_fn(|_| Mutex::default()) })
     }
@@ -88,7 +88,7 @@ impl Admission {
         }
         *of_client += 1;
         drop(shard);
-        Ok(Ticket { admission: self.clone(), client })
+        Ok(Ticket { seats: self.clone(), client })
     }
 
     /// Whether so many connections are open that a client should prove its address before it gets another: what is left is for
@@ -108,8 +108,8 @@ impl Admission {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.admission.open.fetch_sub(1, Ordering::Relaxed);
-        let mut shard = self.admission.shard(self.client);
+        self.seats.open.fetch_sub(1, Ordering::Relaxed);
+        let mut shard = self.seats.shard(self.client);
         if let Entry::Occupied(mut entry) = shard.entry(self.client) {
             *entry.get_mut() -= 1;
             if *entry.get() == 0 {
@@ -127,65 +127,65 @@ mod tests {
         Limits::default().with_connections(connections).unwrap().with_connections_per_client(per_client).unwrap()
     }
 
-    fn known_clients(admission: &Admission) -> usize {
-        admission.shards.iter().map(|shard| shard.lock().unwrap().len()).sum()
+    fn known_clients(seats: &Seats) -> usize {
+        seats.shards.iter().map(|shard| shard.lock().unwrap().len()).sum()
     }
 
     #[test]
     fn client_gets_no_more_than_its_share_and_others_get_theirs() {
-        let (admission, limits) = (Admission::new(), limits(10, 2));
+        let (seats, limits) = (Seats::new(), limits(10, 2));
         let one: IpAddr = [192, 0, 2, 1].into();
-        let tickets: Vec<_> = (0..2).map(|_| admission.admit(one, &limits).ok().unwrap()).collect();
-        assert_eq!(admission.admit(one, &limits).err(), Some(Refusal::PerClient));
-        assert!(admission.admit([192, 0, 2, 2].into(), &limits).is_ok());
+        let tickets: Vec<_> = (0..2).map(|_| seats.admit(one, &limits).ok().unwrap()).collect();
+        assert_eq!(seats.admit(one, &limits).err(), Some(Refusal::PerClient));
+        assert!(seats.admit([192, 0, 2, 2].into(), &limits).is_ok());
         drop(tickets);
-        assert!(admission.admit(one, &limits).is_ok());
+        assert!(seats.admit(one, &limits).is_ok());
     }
 
     #[test]
     fn addresses_of_one_ipv6_subscriber_count_together() {
-        let (admission, limits) = (Admission::new(), limits(10, 1));
-        let _ticket = admission.admit("2001:db8:1:2::1".parse().unwrap(), &limits).ok().unwrap();
-        assert!(admission.admit("2001:db8:1:2:ffff::9".parse().unwrap(), &limits).is_err());
-        assert!(admission.admit("2001:db8:1:3::1".parse().unwrap(), &limits).is_ok());
+        let (seats, limits) = (Seats::new(), limits(10, 1));
+        let _ticket = seats.admit("2001:db8:1:2::1".parse().unwrap(), &limits).ok().unwrap();
+        assert!(seats.admit("2001:db8:1:2:ffff::9".parse().unwrap(), &limits).is_err());
+        assert!(seats.admit("2001:db8:1:3::1".parse().unwrap(), &limits).is_ok());
     }
 
     #[test]
     fn ipv4_address_counts_as_itself_in_its_mapped_form() {
-        let (admission, limits) = (Admission::new(), limits(10, 1));
-        let _ticket = admission.admit("192.0.2.1".parse().unwrap(), &limits).ok().unwrap();
-        assert!(admission.admit("::ffff:192.0.2.1".parse().unwrap(), &limits).is_err());
+        let (seats, limits) = (Seats::new(), limits(10, 1));
+        let _ticket = seats.admit("192.0.2.1".parse().unwrap(), &limits).ok().unwrap();
+        assert!(seats.admit("::ffff:192.0.2.1".parse().unwrap(), &limits).is_err());
     }
 
     #[test]
     fn total_is_for_all_clients_together() {
-        let (admission, limits) = (Admission::new(), limits(3, 3));
-        let tickets: Vec<_> = (0..3).map(|last| admission.admit([192, 0, 2, last].into(), &limits).ok().unwrap()).collect();
-        assert_eq!(admission.admit([192, 0, 2, 9].into(), &limits).err(), Some(Refusal::Total));
+        let (seats, limits) = (Seats::new(), limits(3, 3));
+        let tickets: Vec<_> = (0..3).map(|last| seats.admit([192, 0, 2, last].into(), &limits).ok().unwrap()).collect();
+        assert_eq!(seats.admit([192, 0, 2, 9].into(), &limits).err(), Some(Refusal::Total));
         drop(tickets);
-        assert!(admission.admit([192, 0, 2, 9].into(), &limits).is_ok());
+        assert!(seats.admit([192, 0, 2, 9].into(), &limits).is_ok());
     }
 
     #[test]
     fn clients_without_a_connection_take_no_memory() {
-        let (admission, limits) = (Admission::new(), limits(1, 1));
-        let ticket = admission.admit([192, 0, 2, 1].into(), &limits);
+        let (seats, limits) = (Seats::new(), limits(1, 1));
+        let ticket = seats.admit([192, 0, 2, 1].into(), &limits);
         for last in 2..100 {
-            assert!(admission.admit([192, 0, 2, last].into(), &limits).is_err());
+            assert!(seats.admit([192, 0, 2, last].into(), &limits).is_err());
         }
-        assert_eq!(known_clients(&admission), 1);
+        assert_eq!(known_clients(&seats), 1);
         drop(ticket);
-        assert_eq!(known_clients(&admission), 0);
+        assert_eq!(known_clients(&seats), 0);
     }
 
     #[test]
     fn half_a_clients_share_asks_for_proof() {
-        let (admission, limits) = (Admission::new(), limits(100, 4));
+        let (seats, limits) = (Seats::new(), limits(100, 4));
         let one: IpAddr = [192, 0, 2, 1].into();
-        let _first = admission.admit(one, &limits).ok().unwrap();
-        assert!(!admission.is_pressed(one, &limits));
-        let _second = admission.admit(one, &limits).ok().unwrap();
-        assert!(admission.is_pressed(one, &limits));
-        assert!(!admission.is_pressed([192, 0, 2, 2].into(), &limits));
+        let _first = seats.admit(one, &limits).ok().unwrap();
+        assert!(!seats.is_pressed(one, &limits));
+        let _second = seats.admit(one, &limits).ok().unwrap();
+        assert!(seats.is_pressed(one, &limits));
+        assert!(!seats.is_pressed([192, 0, 2, 2].into(), &limits));
     }
 }
