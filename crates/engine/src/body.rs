@@ -22,6 +22,8 @@ type OnEnd = Box<dyn FnOnce(BodyEnd)>;
 pub struct Body {
     content: Content,
     sent: u64,
+    /// What was announced, where the content does not know its size.
+    expected: Option<u64>,
     on_end: Option<OnEnd>,
     /// The request that this is the response to.
     request: Option<Counted>,
@@ -65,12 +67,25 @@ impl Body {
     }
 
     fn from_content(content: Content) -> Self {
-        Self { content, sent: 0, on_end: None, request: None }
+        Self { content, sent: 0, expected: None, on_end: None, request: None }
     }
 
     /// Keeps the request open until the body has been handed over or dropped.
     pub(crate) fn hold(&mut self, request: Counted) {
         self.request = Some(request);
+    }
+
+    /// Fails the body when it is not of this size.
+    pub(crate) fn expect_bytes(&mut self, bytes: u64) {
+        self.expected = Some(bytes);
+    }
+
+    fn check_size(&self, is_over: bool) -> Result<(), BodyError> {
+        match self.expected {
+            Some(expected) if self.sent > expected => Err("the content is longer than its content-length".into()),
+            Some(expected) if is_over && self.sent < expected => Err("the content is shorter than its content-length".into()),
+            _ => Ok(()),
+        }
     }
 
     /// The content if it is wholly in memory; the body is then empty and has ended.
@@ -134,15 +149,22 @@ impl http_body::Body for Body {
             }
             Content::Stream(body) => std::task::ready!(body.as_mut().poll_frame(cx)),
         };
-        match &frame {
-            None => this.end(true),
-            Some(Err(_)) => this.end(false),
+        let is_over = match &frame {
+            None => true,
             Some(Ok(frame)) => {
                 this.sent += frame.data_ref().map_or(0, |data| data.len() as u64);
-                if http_body::Body::is_end_stream(this) {
-                    this.end(true);
-                }
+                frame.is_trailers() || http_body::Body::is_end_stream(this)
             }
+            Some(Err(_)) => false,
+        };
+        if let Err(error) = this.check_size(is_over) {
+            this.end(false);
+            return Poll::Ready(Some(Err(error)));
+        }
+        match &frame {
+            Some(Err(_)) => this.end(false),
+            _ if is_over => this.end(true),
+            _ => {}
         }
         Poll::Ready(frame)
     }

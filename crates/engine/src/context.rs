@@ -1,13 +1,14 @@
 //! What every connection of a worker shares.
 
 use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
-use http::header::{ALT_SVC, CONTENT_LENGTH, DATE, TRAILER};
-use http::{HeaderValue, Method, StatusCode};
+use http::header::{ALT_SVC, CONNECTION, CONTENT_LENGTH, DATE, TRAILER, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body::Body as _;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -19,7 +20,7 @@ use crate::runtime::Handle;
 use crate::seats::Seats;
 use crate::stats::Stats;
 use crate::window_budget::WindowBudget;
-use crate::{Config, Handler, Peer, Response};
+use crate::{Config, Handler, Peer, Request, Responder, Response};
 
 pub(crate) struct Context {
     pub(crate) handle: Handle,
@@ -57,18 +58,33 @@ impl Context {
         })
     }
 
+    /// Gives a request to the handler, unless it came too early. When that panics, the request is answered 500 and the worker goes on.
+    pub(crate) fn give(&self, request: Request, responder: Responder) {
+        if self.is_too_early(&request.method, &request.peer) {
+            // The content goes unread.
+            return responder.send(Response::new(StatusCode::TOO_EARLY));
+        }
+        // The handler may leave its own state half changed; that is for it to know. What it got from here is dropped, which answers.
+        let handled = catch_unwind(AssertUnwindSafe(|| self.handler.handle(request, responder)));
+        if handled.is_err() {
+            self.stats.handler_panics.add(1);
+        }
+    }
+
     /// Whether a request must not be answered before the handshake is done; counts those that came before it.
-    pub(crate) fn is_too_early(&self, method: &Method, peer: &Peer) -> bool {
+    fn is_too_early(&self, method: &Method, peer: &Peer) -> bool {
         if !peer.early_data {
             return false;
         }
+        //= RFC 9114 section 10.9
+        //# The anti-replay mitigations in [HTTP-REPLAY] MUST be applied when using HTTP/3 with 0-RTT.
         let refused = self.config.early_data != EarlyData::All && !method.is_safe();
         let counter = if refused { &self.stats.requests_too_early } else { &self.stats.requests_early };
         counter.add(1);
         refused
     }
 
-    /// Completes a response's head and drops content that must not be sent.
+    /// Completes a response's head, drops content that must not be sent, and holds the rest to its announced length.
     ///
     /// Returns whether content may follow.
     pub(crate) fn prepare(&self, method: &Method, alt_svc: Option<&HeaderValue>, response: &mut Response) -> bool {
@@ -80,11 +96,24 @@ impl Context {
         if !response.headers.contains_key(DATE) {
             response.headers.insert(DATE, self.date.value(self.handle.now()));
         }
+        if response.status.is_informational() {
+            // A final response has a final status; another one would leave the client waiting.
+            response.status = StatusCode::INTERNAL_SERVER_ERROR;
+        }
         let status = response.status;
+        // How content is delimited is for the protocol to say.
+        response.headers.remove(TRANSFER_ENCODING);
         // RFC 9110, section 6.4.1.
-        let never_has_content = status.is_informational() || status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED;
+        let never_has_content = status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED;
+        let without_content = never_has_content || method == Method::HEAD;
         let size = response.body.size_hint().exact();
-        if !never_has_content
+        self.complete_length(response, size, without_content);
+        if status == StatusCode::NO_CONTENT {
+            //= RFC 9110 section 8.6
+            //# A server MUST NOT send a Content-Length header field in any response with a status code of 1xx (Informational) or 204 (No
+            //# Content).
+            response.headers.remove(CONTENT_LENGTH);
+        } else if !never_has_content
             && !response.headers.contains_key(CONTENT_LENGTH)
             // Over HTTP/1.1 content of a known length has no place for trailers.
             && !response.headers.contains_key(TRAILER)
@@ -92,12 +121,41 @@ impl Context {
         {
             response.headers.insert(CONTENT_LENGTH, size.into());
         }
-        let without_content = never_has_content || method == Method::HEAD;
         if without_content {
             response.body.discard();
         }
         // No bytes of content may still be followed by trailers, or by a failure.
         !without_content && !response.body.is_end_stream()
+    }
+
+    /// Makes `content-length` and the content agree: the one is corrected where the size is known, the other is held to it where not.
+    /// Over HTTP/1.1 a client would take what is too much for the next response, or the next response for what is missing.
+    fn complete_length(&self, response: &mut Response, size: Option<u64>, without_content: bool) {
+        let mut lines = response.headers.get_all(CONTENT_LENGTH).iter();
+        let Some(first) = lines.next() else { return };
+        let announced =
+            first.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit())).and_then(|text| text.parse().ok());
+        let announced: Option<u64> = announced.filter(|_| lines.next().is_none());
+        match (announced, size) {
+            // HEAD and 304 announce what is not there.
+            (Some(_), _) if without_content => {}
+            (Some(announced), Some(size)) if announced == size => {}
+            (Some(announced), None) => response.body.expect_bytes(announced),
+            _ => {
+                self.stats.content_lengths_corrected.add(1);
+                response.headers.remove(CONTENT_LENGTH);
+            }
+        }
+    }
+}
+
+/// Takes out what concerns one connection of HTTP/1.1 only (RFC 9110, section 7.6.1).
+pub(crate) fn remove_connection_fields(headers: &mut HeaderMap) {
+    for name in [CONNECTION, TRANSFER_ENCODING, UPGRADE] {
+        headers.remove(name);
+    }
+    for name in ["keep-alive", "proxy-connection"] {
+        headers.remove(name);
     }
 }
 

@@ -58,7 +58,7 @@ impl Context {
         let meter = (!http_body::Body::is_end_stream(&request.body)).then(|| Meter::new(self));
         request.body.measure(meter.clone());
         responder.accompany(open, meter);
-        self.handler.handle(request, responder);
+        self.give(request, responder);
     }
 }
 

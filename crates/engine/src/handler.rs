@@ -6,8 +6,9 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 
+use crate::context::Context as WorkerContext;
 use crate::dispatch::Counted;
 use crate::http1::Http1Exchange;
 use crate::http2::Http2Exchange;
@@ -31,10 +32,14 @@ impl<F: Fn(Request, Responder) + 'static> Handler for F {
     }
 }
 
-/// Sends the response of one request. Dropped unused, it answers 500.
+/// Interim responses that one request may have. Each is held until the client takes it.
+const MAX_INTERIM_RESPONSES: u8 = 16;
+
+/// Sends the response of one request. Dropped unused, it answers 500; so a handler that panics does.
 pub struct Responder {
     exchange: Option<Exchange>,
-    handle: Handle,
+    context: Rc<WorkerContext>,
+    interim_responses: u8,
     open: Option<Counted>,
     /// Of the request's content, if it has any.
     meter: Option<Rc<Meter>>,
@@ -47,16 +52,20 @@ enum Exchange {
 }
 
 impl Responder {
-    pub(crate) fn http1(exchange: Rc<Http1Exchange>, handle: Handle) -> Self {
-        Self { exchange: Some(Exchange::Http1(exchange)), handle, open: None, meter: None }
+    pub(crate) fn http1(exchange: Rc<Http1Exchange>, context: &Rc<WorkerContext>) -> Self {
+        Self::new(Exchange::Http1(exchange), context)
     }
 
-    pub(crate) fn http2(exchange: Http2Exchange, handle: Handle) -> Self {
-        Self { exchange: Some(Exchange::Http2(Box::new(exchange))), handle, open: None, meter: None }
+    pub(crate) fn http2(exchange: Http2Exchange, context: &Rc<WorkerContext>) -> Self {
+        Self::new(Exchange::Http2(Box::new(exchange)), context)
     }
 
-    pub(crate) fn http3(stream: Rc<Stream>, handle: Handle) -> Self {
-        Self { exchange: Some(Exchange::Http3(stream)), handle, open: None, meter: None }
+    pub(crate) fn http3(stream: Rc<Stream>, context: &Rc<WorkerContext>) -> Self {
+        Self::new(Exchange::Http3(stream), context)
+    }
+
+    fn new(exchange: Exchange, context: &Rc<WorkerContext>) -> Self {
+        Self { exchange: Some(exchange), context: context.clone(), interim_responses: 0, open: None, meter: None }
     }
 
     /// Keeps `open` as long as the response lasts, and answers what `meter` says if the content was cut off.
@@ -67,7 +76,32 @@ impl Responder {
 
     /// The worker that the request is on.
     pub fn handle(&self) -> &Handle {
-        &self.handle
+        &self.context.handle
+    }
+
+    /// Sends an interim response, such as 103 (Early Hints) with `link` fields; the final one follows by [`Responder::send`] or
+    /// [`Responder::respond`].
+    ///
+    /// Nothing is sent for a status that is not interim, for 101, which HTTP/2 and 3 do not have, to HTTP/1.0 clients, and after
+    /// the sixteenth. 100 (Continue) needs no call: it is sent when the content of a request that waits for it is first read.
+    pub fn inform(&mut self, status: StatusCode, headers: &HeaderMap) {
+        if !status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS {
+            return;
+        }
+        if self.interim_responses == MAX_INTERIM_RESPONSES {
+            self.context.stats.interim_responses_dropped.add(1);
+            return;
+        }
+        self.interim_responses += 1;
+        let mut headers = headers.clone();
+        crate::context::remove_connection_fields(&mut headers);
+        headers.remove(http::header::CONTENT_LENGTH);
+        match &self.exchange {
+            Some(Exchange::Http1(exchange)) => exchange.inform(status, &headers),
+            Some(Exchange::Http2(exchange)) => exchange.inform(status, headers),
+            Some(Exchange::Http3(stream)) => stream.inform(status, headers),
+            None => {}
+        }
     }
 
     /// Sends the response.
@@ -95,7 +129,7 @@ impl Responder {
 
     /// Runs `future` on the worker and sends what it returns. When the peer gives up first, the future is dropped.
     pub fn respond(mut self, future: impl Future<Output = Response> + 'static) {
-        let handle = self.handle.clone();
+        let handle = self.context.handle.clone();
         handle.spawn(async move {
             let mut future = pin!(future);
             let response = std::future::poll_fn(|cx| match future.as_mut().poll(cx) {

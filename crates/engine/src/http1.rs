@@ -1,5 +1,9 @@
 //! HTTP/1.1 towards clients, by hyper.
 
+mod chunked;
+mod head;
+mod wire;
+
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::mem::MaybeUninit;
@@ -9,15 +13,18 @@ use std::task::{Context as TaskContext, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::TRAILER;
-use http::{HeaderValue, Method, StatusCode, Uri};
+use http::header::{CONNECTION, TRAILER};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::Service;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use self::wire::{Shared, Wire};
+use crate::admission::Head;
 use crate::context::Context;
+use crate::message::Protocol;
 use crate::runtime::HyperTimer;
 use crate::tcp::{Activity, Connected, ExchangeGuard, HeadClock, Outcome, Watchdog};
 use crate::{Body, BodyError, Incoming, Request, Responder, Response};
@@ -32,15 +39,18 @@ where
     T: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     let unread = Rc::<Cell<bool>>::default();
-    let service = Requests { peer, alt_svc, activity: activity.clone(), unread: unread.clone(), context: context.clone() };
+    let head_bytes = context.config.limits.field_section_bytes() as usize;
+    let (wire, shared) = Wire::new(HeadClock::new(io, activity.clone(), context.handle.clone()), head_bytes);
+    let service =
+        Requests { peer, alt_svc, activity: activity.clone(), unread: unread.clone(), wire: shared.clone(), context: context.clone() };
     let mut connection = http1::Builder::new()
         .timer(HyperTimer(context.handle.timers().clone()))
         // Runs between requests too, so it is the idle timeout as well.
         .header_read_timeout(context.config.limits.idle_timeout())
-        .max_header_size(context.config.limits.field_section_bytes() as usize)
+        .max_header_size(head_bytes)
         .max_headers(context.config.limits.field_lines() as usize)
         .half_close(false)
-        .serve_connection(TokioIo::new(HeadClock::new(io, activity.clone(), context.handle.clone())), service);
+        .serve_connection(TokioIo::new(wire), service);
     let mut watchdog = Watchdog::new(activity.clone(), &context);
     let mut shutdown = context.shutdown.subscribe();
     let mut finishing = false;
@@ -58,14 +68,22 @@ where
                 count_large_head(&activity, &context);
                 Poll::Ready(Outcome::ProtocolError)
             }
-            Poll::Ready(Err(error)) if error.is_parse() || error.is_user() => Poll::Ready(Outcome::ProtocolError),
+            Poll::Ready(Err(error)) if error.is_parse() => {
+                context.stats.requests_refused.add(1);
+                Poll::Ready(Outcome::ProtocolError)
+            }
+            Poll::Ready(_) if shared.has_refused() => {
+                context.stats.requests_refused.add(1);
+                Poll::Ready(Outcome::ProtocolError)
+            }
+            Poll::Ready(Err(error)) if error.is_user() => Poll::Ready(Outcome::ProtocolError),
             // Other errors say that the peer left, in mid-message or between two.
             Poll::Ready(_) => Poll::Ready(Outcome::Done),
             Poll::Pending => watchdog.poll(cx).map(|()| Outcome::TimedOut),
         }
     })
     .await;
-    close(connection.into_parts().io.into_inner(), unread.get(), &context).await;
+    close(connection.into_parts().io.into_inner().into_inner(), unread.get(), &context).await;
     outcome
 }
 
@@ -115,6 +133,7 @@ struct Requests {
     activity: Rc<Activity>,
     /// Set when a request's content was given up before its end.
     unread: Rc<Cell<bool>>,
+    wire: Rc<Shared>,
     context: Rc<Context>,
 }
 
@@ -126,7 +145,7 @@ impl Service<hyper::Request<hyper::body::Incoming>> for Requests {
     fn call(&self, request: hyper::Request<hyper::body::Incoming>) -> Answer {
         let (head, body) = request.into_parts();
         self.context.stats.requests_http1.add(1);
-        let exchange = Rc::new(Http1Exchange::default());
+        let exchange = Rc::new(Http1Exchange::new(head.version, self.wire.clone()));
         let guard = self.activity.begin_exchange();
         let answer = Answer {
             exchange: exchange.clone(),
@@ -136,27 +155,27 @@ impl Service<hyper::Request<hyper::body::Incoming>> for Requests {
             context: self.context.clone(),
         };
         let body = Incoming::http1(body, Some(Http1Server { unread: self.unread.clone(), guard }));
-        if !is_target(&head.method, &head.uri) {
-            self.context.stats.requests_refused.add(1);
-            exchange.respond(Response::new(StatusCode::BAD_REQUEST));
-            return answer;
-        }
         let peer = self.peer.now();
-        if self.context.is_too_early(&head.method, &peer) {
-            exchange.respond(Response::new(StatusCode::TOO_EARLY));
-            return answer;
+        let head = Head {
+            protocol: Protocol::Http1,
+            version: head.version,
+            secure: peer.secure,
+            method: head.method,
+            uri: head.uri,
+            headers: head.headers,
+        };
+        match head.admit() {
+            Ok(admitted) => {
+                let request = Request { method: admitted.method, uri: admitted.uri, headers: admitted.headers, peer, body };
+                self.context.dispatch(request, Responder::http1(exchange, &self.context));
+            }
+            Err(refusal) => {
+                self.context.stats.requests_refused.add(1);
+                // What is wrong with one head is a reason not to trust where the next one begins.
+                exchange.respond(Response::new(refusal.status).with_header(CONNECTION, HeaderValue::from_static("close")));
+            }
         }
-        let request = Request { method: head.method, uri: head.uri, headers: head.headers, peer, body };
-        self.context.dispatch(request, Responder::http1(exchange, self.context.handle.clone()));
         answer
-    }
-}
-
-/// Whether the target has a form that its method allows (RFC 9112, section 3.2): the library also takes a host for a path.
-fn is_target(method: &Method, uri: &Uri) -> bool {
-    match uri.path_and_query() {
-        None => method == Method::CONNECT,
-        Some(target) => target.as_str().starts_with('/') || (target == "*" && method == Method::OPTIONS),
     }
 }
 
@@ -168,8 +187,9 @@ pub(crate) struct Http1Server {
 }
 
 /// Where the handler leaves its response for the connection.
-#[derive(Default)]
 pub(crate) struct Http1Exchange {
+    version: Version,
+    wire: Rc<Shared>,
     response: RefCell<Option<Response>>,
     connection: RefCell<Option<Waker>>,
     closed: Cell<bool>,
@@ -177,6 +197,21 @@ pub(crate) struct Http1Exchange {
 }
 
 impl Http1Exchange {
+    fn new(version: Version, wire: Rc<Shared>) -> Self {
+        let (response, connection, closed, handler) = Default::default();
+        Self { version, wire, response, connection, closed, handler }
+    }
+
+    pub(crate) fn inform(&self, status: StatusCode, headers: &HeaderMap) {
+        //= RFC 9110 section 15.2
+        //# Since HTTP/1.0 did not define any 1xx status codes, a server MUST NOT send a 1xx response to an HTTP/1.0 client.
+        if self.closed.get() || self.version < Version::HTTP_11 {
+            return;
+        }
+        self.wire.inform(status, headers);
+        wake(&self.connection);
+    }
+
     pub(crate) fn respond(&self, response: Response) {
         if self.closed.get() {
             return;
@@ -215,8 +250,9 @@ impl Future for Answer {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
+        *this.exchange.connection.borrow_mut() = Some(cx.waker().clone());
+        ready!(this.exchange.wire.poll_informed(cx));
         let Some(mut response) = this.exchange.response.borrow_mut().take() else {
-            *this.exchange.connection.borrow_mut() = Some(cx.waker().clone());
             return Poll::Pending;
         };
         this.context.prepare(&this.method, this.alt_svc.as_ref(), &mut response);

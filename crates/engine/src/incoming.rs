@@ -6,6 +6,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TE, TRAILER, TRANSFER_ENCODING};
+use http::{HeaderMap, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 
 use crate::BodyError;
@@ -64,9 +66,7 @@ impl Incoming {
             }
             Content::Http2 { body, server: Some(server) } => {
                 server.guard.set_inbound_waiting(false);
-                if !body.is_end_stream() {
-                    server.linger(body);
-                }
+                server.linger(body);
             }
             Content::Http3(stream) => stream.discard_inbound(),
             _ => {}
@@ -123,17 +123,36 @@ impl Incoming {
             Content::Http2 { body, server } => {
                 let frame = poll_http2(body, cx);
                 if let Some(server) = server {
+                    if let Some(answer) = server.expectation.take()
+                        && frame.is_pending()
+                    {
+                        answer.inform(StatusCode::CONTINUE, HeaderMap::new());
+                    }
                     server.guard.set_inbound_waiting(frame.is_pending());
                 }
                 ready!(frame)
             }
             Content::Http3(stream) => ready!(stream.poll_inbound(cx)).map(|frame| frame.map_err(Into::into)),
         };
+        let frame = frame.map(|frame| frame.map(without_framing));
         if !matches!(frame, Some(Ok(_))) {
             // What was there knows that it has ended, so dropping it tells nobody.
             self.content = Content::Empty;
         }
         Poll::Ready(frame)
+    }
+}
+
+/// RFC 9110, section 6.5.1: fields that say how a message is framed or routed say nothing any more when they come after it.
+fn without_framing(frame: Frame<Bytes>) -> Frame<Bytes> {
+    match frame.into_trailers() {
+        Ok(mut trailers) => {
+            for name in [CONNECTION, CONTENT_LENGTH, HOST, TE, TRAILER, TRANSFER_ENCODING] {
+                trailers.remove(name);
+            }
+            Frame::trailers(trailers)
+        }
+        Err(frame) => frame,
     }
 }
 

@@ -8,6 +8,7 @@
 
 #![deny(unsafe_code)]
 
+mod admission;
 mod body;
 mod client;
 mod config;

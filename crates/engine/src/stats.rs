@@ -167,6 +167,12 @@ counters! {
     stateless_resets_sent,
     /// Stateless resets not sent, because there were too many in a second.
     stateless_resets_withheld,
+    /// Handlers and other futures of the application that panicked. What they were at work for was answered 500, or reset.
+    handler_panics,
+    /// Responses whose `content-length` was not what their handler gave as content, or no number.
+    content_lengths_corrected,
+    /// Interim responses not sent because a request had too many.
+    interim_responses_dropped,
     /// PRIORITY_UPDATE frames that changed the order of what is sent.
     priority_updates,
     /// PRIORITY_UPDATE frames forgotten because too many waited for their requests.

@@ -247,6 +247,7 @@ impl Worker {
             self.accept(&mut left);
             self.receive(now, &mut left);
             left.polls -= self.executor.run(left.polls);
+            self.context.stats.handler_panics.add(self.executor.take_panics());
             self.quic.iter_mut().for_each(|quic| quic.http3.process(now));
             let spent = left.polls == 0;
             if spent || !self.has_work(&left) {

@@ -65,10 +65,8 @@ impl<'de> DictionaryVisitor<'de> for Said {
 
     fn entry(&mut self, key: &'de KeyRef) -> Result<impl EntryVisitor<'de>, Infallible> {
         //= RFC 9218 section 4
-        //# When receiving an HTTP request that does not carry these priority parameters, a server SHOULD act as if their
-        //# default values were specified.
-        //= RFC 9218 section 4
-        //# Unknown parameters, parameters with out-of-range values, or values of unexpected types MUST be ignored.
+        //# Where the Dictionary is successfully parsed, this document places the additional requirement that unknown priority
+        //# parameters, priority parameters with out-of-range values, or values of unexpected types MUST be ignored.
         if key == URGENCY {
             self.urgency = None;
             Ok(Some(Parameter::Urgency(&mut self.urgency)))
@@ -129,9 +127,6 @@ mod tests {
     #[test]
     fn field_values_are_read_as_the_rfc_says() {
         for (value, expected) in [
-            //= RFC 9218 section 4
-            //# When receiving an HTTP request that does not carry these priority parameters, a server SHOULD act as if their
-            //# default values were specified.
             ("", priority(3, false)),
             ("u=0", priority(0, false)),
             ("u=7, i", priority(7, true)),
@@ -141,7 +136,8 @@ mod tests {
             ("u=5, u=1", priority(1, false)),
             ("u=5, u=9", priority(3, false)),
             //= RFC 9218 section 4
-            //# Unknown parameters, parameters with out-of-range values, or values of unexpected types MUST be ignored.
+            //# Where the Dictionary is successfully parsed, this document places the additional requirement that unknown priority
+            //# parameters, priority parameters with out-of-range values, or values of unexpected types MUST be ignored.
             ("u=1, x=\"text\", y=(1 2);z, i", priority(1, true)),
             ("u=8", priority(3, false)),
             ("u=-1, i", priority(3, true)),

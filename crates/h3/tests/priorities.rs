@@ -3,11 +3,23 @@
 #[expect(dead_code, reason = "each test file uses a part of it")]
 mod support;
 
-use pronghorn_h3::{Config, ErrorCode, Role, StreamId};
+use pronghorn_h3::{Config, ErrorCode, Priority, Role, StreamId};
 use support::{GET, REQUEST, Scripted, frame, get_with, headers, settings, varints};
 
 fn update(stream: u64, value: &str) -> Vec<u8> {
     frame(0xf0700, &[varints(&[stream]), value.as_bytes().to_vec()].concat())
+}
+
+#[test]
+fn parameters_that_are_of_no_use_are_ignored() {
+    //= RFC 9218 section 4
+    //# Where the Dictionary is successfully parsed, this document places the additional requirement that unknown priority
+    //# parameters, priority parameters with out-of-range values, or values of unexpected types MUST be ignored.
+    for (value, expected) in
+        [("u=9, i, x=\"text\"", "u=3, i"), ("u=-1", "u=3"), ("u=1.0, i=1", "u=3"), ("i=(?1), u=4", "u=4"), ("u=2, u=9", "u=3")]
+    {
+        assert_eq!(Priority::from_field(value.as_bytes()).to_string(), expected, "{value}");
+    }
 }
 
 #[test]

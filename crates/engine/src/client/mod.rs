@@ -1,21 +1,24 @@
 //! Connections to servers, over the three protocols.
 
 mod failure;
+mod interim;
 mod stats;
 
 use std::cell::Cell;
 use std::fmt;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::HOST;
-use http::{HeaderValue, Request, Response, StatusCode, Uri};
+use http::header::{CONTENT_LENGTH, HOST, TRAILER, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
+use http_body::Body as _;
 use hyper_util::rt::TokioIo;
 use rustls::AlertDescription;
 use rustls::pki_types::ServerName;
@@ -31,6 +34,7 @@ use crate::tls::{ClientSessions, TlsSummary};
 use crate::transport::ClientTls;
 use crate::{Body, Incoming};
 
+use interim::OnInterim;
 pub(crate) use stats::StatsSink;
 pub use stats::{StatsProbe, TransportStats};
 
@@ -108,6 +112,12 @@ pub struct Target {
     /// The address.
     pub remote: SocketAddr,
     /// The host name or address that the certificate has to be for.
+    //= RFC 9114 section 3.1
+    //# Upon receiving a server certificate in the TLS handshake, the client MUST verify that the certificate is an
+    //# acceptable match for the URI's origin server using the process described in Section 4.3.4 of [HTTP].
+    //= RFC 9114 section 3.1
+    //# If the certificate cannot be verified with respect to the URI's origin server, the client MUST NOT consider the
+    //# server authoritative for that origin.
     pub server_name: String,
     /// What to speak; an error where the server does not have it. `None` is HTTP/2 or HTTP/1.1, as the server prefers.
     pub protocol: Option<Protocol>,
@@ -419,14 +429,36 @@ impl Connection {
     ///
     /// Dropping the future cancels the request.
     pub async fn send(&mut self, request: Request<Body>) -> Result<Response<Incoming>, Error> {
+        self.deliver(request, None).await
+    }
+
+    /// Sends a request as [`Connection::send`] does, and hands over each interim response (1xx) that comes before the final one.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Connection::send`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future cancels the request.
+    pub async fn send_informed(
+        &mut self,
+        request: Request<Body>,
+        mut on_interim: impl FnMut(StatusCode, HeaderMap),
+    ) -> Result<Response<Incoming>, Error> {
+        self.deliver(request, Some(&mut on_interim)).await
+    }
+
+    async fn deliver(&mut self, mut request: Request<Body>, mut on_interim: Option<OnInterim<'_>>) -> Result<Response<Incoming>, Error> {
+        frame(&mut request)?;
         let (request, again) = if self.is_early() { self.early(request).await? } else { (request, None) };
-        let response = self.exchange(request).await;
+        let response = self.exchange(request, &mut on_interim).await;
         match (response, again) {
             (Ok(response), Some(again)) if response.status() == StatusCode::TOO_EARLY => {
                 //= RFC 8470 section 5.2
                 //# A user agent SHOULD retry automatically, but any retries MUST NOT be sent in early data.
                 self.handshake().await?;
-                self.exchange(again).await
+                self.exchange(again, &mut on_interim).await
             }
             (Err(error), _) => Err(self.handshake_failure().unwrap_or(error)),
             (response, _) => response,
@@ -448,11 +480,24 @@ impl Connection {
         Ok((Request::from_parts(head, body), None))
     }
 
-    async fn exchange(&mut self, request: Request<Body>) -> Result<Response<Incoming>, Error> {
+    async fn exchange(&mut self, request: Request<Body>, on_interim: &mut Option<OnInterim<'_>>) -> Result<Response<Incoming>, Error> {
         match &mut self.sender {
             Sender::Http1(sender) => {
                 sender.ready().await.map_err(|error| failure::http1(&error, false))?;
-                let response = sender.send_request(for_http1(request)).await.map_err(|error| failure::http1(&error, true))?;
+                let mut request = for_http1(request);
+                let informed = on_interim.is_some().then(interim::Waiting::default);
+                if let Some(informed) = &informed {
+                    informed.watch(&mut request);
+                }
+                let mut response = pin!(sender.send_request(request));
+                let response = poll_fn(|cx| {
+                    let response = response.as_mut().poll(cx);
+                    if let (Some(informed), Some(on_interim)) = (&informed, on_interim.as_mut()) {
+                        informed.poll(cx, on_interim);
+                    }
+                    response
+                });
+                let response = response.await.map_err(|error| failure::http1(&error, true))?;
                 Ok(response.map(|body| Incoming::http1(body, None)))
             }
             Sender::Http2(sender) => {
@@ -460,7 +505,7 @@ impl Connection {
                 let (request, mut body) = split(request);
                 let full = body.take_full();
                 let ends = full.as_ref().is_some_and(Bytes::is_empty);
-                let (response, mut stream) = sender.send_request(request, ends).map_err(|error| failure::http2(&error, false))?;
+                let (mut response, mut stream) = sender.send_request(request, ends).map_err(|error| failure::http2(&error, false))?;
                 match full {
                     Some(data) if !ends => stream.send_data(data, true).map_err(|error| failure::http2(&error, true))?,
                     Some(_) => {}
@@ -469,6 +514,12 @@ impl Connection {
                             stream.send_reset(reason);
                         }
                     }),
+                }
+                if let Some(on_interim) = on_interim {
+                    while let Some(Ok(interim)) = poll_fn(|cx| response.poll_informational(cx)).await {
+                        let (head, ()) = interim.into_parts();
+                        on_interim(head.status, head.headers);
+                    }
                 }
                 response
                     .await
@@ -481,7 +532,7 @@ impl Connection {
                 headers.remove(HOST);
                 let handle = &self.handle;
                 let spawn = |stream: std::rc::Rc<http3::Stream>, body| handle.spawn(stream.pump(body));
-                let sent = connection.send(head.method, with_scheme(head.uri, self.secure), headers, body, spawn).await;
+                let sent = connection.send(head.method, with_scheme(head.uri, self.secure), headers, body, spawn, on_interim).await;
                 let (status, headers, body) = sent.map_err(|error| failure::http3(&error))?;
                 let mut response = Response::new(body);
                 *response.status_mut() = status;
@@ -498,13 +549,34 @@ impl fmt::Debug for Connection {
     }
 }
 
+/// Makes `content-length` and the content agree, as is done for responses: whoever gets the request must
+/// not take a part of it for the next one.
+pub(crate) fn frame(request: &mut Request<Body>) -> Result<(), Error> {
+    request.headers_mut().remove(TRANSFER_ENCODING);
+    let mut lines = request.headers().get_all(CONTENT_LENGTH).iter();
+    let Some(first) = lines.next() else { return Ok(()) };
+    let digits = first.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    let announced = digits.and_then(|digits| digits.parse().ok()).filter(|_| lines.next().is_none());
+    match (announced, request.body().size_hint().exact()) {
+        (Some(announced), Some(size)) if announced == size => {}
+        (Some(announced), None) => request.body_mut().expect_bytes(announced),
+        _ => return Err(Error::Exchange("content-length is not the size of the content".to_owned())),
+    }
+    Ok(())
+}
+
 /// RFC 9112, section 3.2.1: the target is the path alone, and the host stands in its field.
-fn for_http1(mut request: Request<Body>) -> Request<Body> {
+pub(crate) fn for_http1(mut request: Request<Body>) -> Request<Body> {
     if let Some(authority) = request.uri().authority()
         && !request.headers().contains_key(HOST)
         && let Ok(host) = HeaderValue::from_str(authority.as_str())
     {
         request.headers_mut().insert(HOST, host);
+    }
+    // The library sends no content with GET and some others unless it is told how, and no trailers behind a known length.
+    let is_open_ended = request.body().size_hint().exact().is_none() || request.headers().contains_key(TRAILER);
+    if is_open_ended && !request.headers().contains_key(CONTENT_LENGTH) {
+        request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
     let path = request.uri().path_and_query().cloned();
     *request.uri_mut() = path.map_or_else(|| Uri::from_static("/"), Uri::from);

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use h2::RecvStream;
 
+use super::Answer;
 use crate::runtime::Handle;
 use crate::tcp::ExchangeGuard;
 
@@ -20,6 +21,8 @@ const LINGER_BYTES: usize = 64 << 10;
 pub(crate) struct Http2Server {
     pub(crate) guard: Rc<ExchangeGuard>,
     pub(crate) handle: Handle,
+    /// Where the client waits for 100 (Continue).
+    pub(crate) expectation: Option<Rc<Answer>>,
 }
 
 impl Http2Server {
@@ -29,6 +32,9 @@ impl Http2Server {
     /// reset hides what is wrong with frames that are on their way, hits requests whose end is on its way too, and some clients
     /// throw the answer away with it.
     pub(crate) fn linger(&self, mut body: RecvStream) {
+        if body.is_end_stream() {
+            return;
+        }
         let mut patience = Box::pin(self.handle.sleep(LINGER));
         self.handle.spawn(async move {
             let mut left = LINGER_BYTES;

@@ -5,6 +5,7 @@ mod frames;
 mod linger;
 mod watch;
 
+use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -13,13 +14,14 @@ use std::task::{Context as TaskContext, Poll, ready};
 use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, SendStream};
-use http::{HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body::Body as _;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use self::watch::{Watch, Watched};
-use crate::context::Context;
-use crate::message::Peer;
+use crate::admission::Head;
+use crate::context::{Context, remove_connection_fields};
+use crate::message::{Peer, Protocol};
 use crate::progress::Progress;
 use crate::runtime::Sleep;
 use crate::tcp::{Activity, Connected, ExchangeGuard, Outcome, Watchdog};
@@ -77,7 +79,7 @@ where
             Ok(Some(Ok((request, respond)))) => {
                 watch.on_accepted(respond.stream_id().as_u32());
                 let exchange = Http2Exchange {
-                    respond,
+                    answer: Rc::new(Answer { respond: RefCell::new(respond), is_final: Cell::default() }),
                     method: request.method().clone(),
                     alt_svc: alt_svc.clone(),
                     guard: activity.begin_exchange(),
@@ -109,18 +111,28 @@ fn dispatch(request: http::Request<h2::RecvStream>, exchange: Http2Exchange, pee
     let (head, body) = request.into_parts();
     let context = exchange.context.clone();
     context.stats.requests_http2.add(1);
-    if context.is_too_early(&head.method, &peer) {
-        exchange.respond(Response::new(StatusCode::TOO_EARLY));
-        return;
-    }
-    let request = Request {
+    let head = Head {
+        protocol: Protocol::Http2,
+        version: head.version,
+        secure: peer.secure,
         method: head.method,
         uri: head.uri,
         headers: head.headers,
-        peer,
-        body: Incoming::http2(body, Some(Http2Server { guard: exchange.guard.clone(), handle: context.handle.clone() })),
     };
-    context.dispatch(request, Responder::http2(exchange, context.handle.clone()));
+    let mut server = Http2Server { guard: exchange.guard.clone(), handle: context.handle.clone(), expectation: None };
+    match head.admit() {
+        Ok(admitted) => {
+            server.expectation = admitted.expects_continue.then(|| exchange.answer.clone());
+            let body = Incoming::http2(body, Some(server));
+            let request = Request { method: admitted.method, uri: admitted.uri, headers: admitted.headers, peer, body };
+            context.dispatch(request, Responder::http2(exchange, &context));
+        }
+        Err(refusal) => {
+            context.stats.requests_refused.add(1);
+            server.linger(body);
+            exchange.respond(Response::new(refusal.status));
+        }
+    }
 }
 
 /// Why a connection is ended from this side.
@@ -133,9 +145,30 @@ fn outcome(error: &h2::Error) -> Outcome {
     if error.is_io() || error.reason() == Some(Reason::NO_ERROR) { Outcome::Done } else { Outcome::ProtocolError }
 }
 
+/// The stream of a request on which its responses are sent.
+pub(crate) struct Answer {
+    respond: RefCell<SendResponse<Bytes>>,
+    /// The final response has begun: no interim one may follow.
+    is_final: Cell<bool>,
+}
+
+impl Answer {
+    /// Sends an interim response, unless the final one has been sent.
+    pub(crate) fn inform(&self, status: StatusCode, headers: HeaderMap) {
+        if self.is_final.get() {
+            return;
+        }
+        let mut head = http::Response::new(());
+        *head.status_mut() = status;
+        *head.headers_mut() = headers;
+        // An error says that the stream is gone, which the final response will meet too.
+        let _ = self.respond.borrow_mut().send_informational(head);
+    }
+}
+
 /// A request that waits for its response.
 pub(crate) struct Http2Exchange {
-    respond: SendResponse<Bytes>,
+    answer: Rc<Answer>,
     method: Method,
     alt_svc: Option<HeaderValue>,
     guard: Rc<ExchangeGuard>,
@@ -143,13 +176,21 @@ pub(crate) struct Http2Exchange {
 }
 
 impl Http2Exchange {
-    pub(crate) fn respond(mut self, mut response: Response) {
+    pub(crate) fn inform(&self, status: StatusCode, headers: HeaderMap) {
+        self.answer.inform(status, headers);
+    }
+
+    pub(crate) fn respond(self, mut response: Response) {
         self.guard.set_answered();
+        self.answer.is_final.set(true);
         let has_content = self.context.prepare(&self.method, self.alt_svc.as_ref(), &mut response);
+        // The library sends no response that has one of them.
+        remove_connection_fields(&mut response.headers);
         let mut head = http::Response::new(());
         *head.status_mut() = response.status;
         *head.headers_mut() = response.headers;
-        let Ok(stream) = self.respond.send_response(head, !has_content) else {
+        let sent = self.answer.respond.borrow_mut().send_response(head, !has_content);
+        let Ok(stream) = sent else {
             // The peer has reset the stream, or the connection is gone.
             self.context.stats.requests_aborted.add(1);
             return;
@@ -188,7 +229,7 @@ impl Http2Exchange {
     }
 
     pub(crate) fn poll_closed(&mut self, cx: &mut TaskContext<'_>) -> Poll<()> {
-        self.respond.poll_reset(cx).map(drop)
+        self.answer.respond.borrow_mut().poll_reset(cx).map(drop)
     }
 }
 

@@ -247,6 +247,7 @@ impl ClientConnection {
         headers: HeaderMap,
         body: Body,
         spawn: impl FnOnce(Rc<Stream>, Body),
+        on_interim: &mut Option<&mut dyn FnMut(StatusCode, HeaderMap)>,
     ) -> Result<(StatusCode, HeaderMap, Incoming), StreamError> {
         let key = match (&*self.state.status.borrow(), self.state.key.get()) {
             (Status::Early | Status::Connected(..), Some(key)) => key,
@@ -271,7 +272,16 @@ impl ClientConnection {
                 spawn(stream.clone(), body);
             }
         }
-        let (status, headers) = poll_fn(|cx| stream.poll_response(cx)).await?;
+        let (status, headers) = poll_fn(|cx| {
+            let response = stream.poll_response(cx);
+            while let Some((status, headers)) = stream.next_interim() {
+                if let Some(on_interim) = on_interim.as_mut() {
+                    on_interim(status, headers);
+                }
+            }
+            response
+        })
+        .await?;
         Ok((status, headers, incoming))
     }
 }

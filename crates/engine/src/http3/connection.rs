@@ -434,15 +434,19 @@ impl Connection {
         self.context.stats.requests_http3.add(1);
         self.patience.end_head(id);
         let Some(parts) = fields::request(head) else {
-            self.refuse(transport, id, StatusCode::BAD_REQUEST, ErrorCode::H3_MESSAGE_ERROR);
-            return;
+            return self.refuse(transport, id, StatusCode::BAD_REQUEST, ErrorCode::H3_MESSAGE_ERROR);
+        };
+        let parts = match parts.admit() {
+            Ok(parts) => parts,
+            Err(refusal) => {
+                let code = if refusal.status == StatusCode::BAD_REQUEST { ErrorCode::H3_MESSAGE_ERROR } else { ErrorCode::H3_NO_ERROR };
+                return self.refuse(transport, id, refusal.status, code);
+            }
         };
         let stream = Stream::new(self.key, Some(id), parts.method.clone(), self.dirty.clone());
-        //= RFC 9218 section 5
-        //# The Priority HTTP header field is an end-to-end signal that indicates the endpoint's view of how HTTP responses should be
-        //# prioritized.
         let priority = fields::priority(&parts.headers).map_or(Priority::default(), |value| Priority::from_field(&value));
         let mut exchange = Exchange::new(stream.clone(), priority, &self.context.config.limits);
+        stream.expects_continue.set(parts.expects_continue && !end);
         let body = if end {
             exchange.received = true;
             stream.on_inbound_end(Ok(()));
@@ -453,20 +457,14 @@ impl Connection {
         self.requests.insert(id, exchange);
         transport.set_priority(self.key, id, priority);
         let peer = Peer { protocol: Protocol::Http3, remote: self.remote, secure: true, early_data: self.handshaking };
-        if self.context.is_too_early(&parts.method, &peer) {
-            // The body goes unread, which stops the stream once the answer is there.
-            return stream.respond(Response::new(StatusCode::TOO_EARLY));
-        }
         let request = Request { method: parts.method, uri: parts.uri, headers: parts.headers, peer, body };
-        self.context.dispatch(request, Responder::http3(stream, self.context.handle.clone()));
+        self.context.dispatch(request, Responder::http3(stream, &self.context));
     }
 
     fn on_response(&mut self, transport: &mut impl Transport, id: StreamId, head: &h3::ResponseHead, end: bool) {
-        if head.is_interim() {
-            return;
-        }
         let Some(exchange) = self.requests.get_mut(&id) else { return };
         match fields::response(head) {
+            Some((status, headers)) if head.is_interim() => exchange.stream.on_interim(status, headers),
             Some((status, headers)) => exchange.stream.on_response(status, headers),
             None => return self.on_stream_error(transport, id, ErrorCode::H3_MESSAGE_ERROR, "the response cannot be represented"),
         }
@@ -567,7 +565,8 @@ impl Connection {
                 Framed::Response { priority, last } => {
                     exchange.fin = last;
                     //= RFC 9218 section 8
-                    //# When used in a response, the Priority field allows the server to override the client's request.
+                    //# The absence of a priority parameter in an HTTP response indicates the server's disinterest in changing the
+                    //# client-provided value.
                     if let Some(said) = priority {
                         let priority = exchange.priority.overridden_by(&said);
                         self.set_priority(transport, id, priority);
@@ -618,6 +617,8 @@ impl Connection {
     ///
     /// Called when all events and handles of a turn have been heard, so that the order among them does not matter.
     pub(super) fn write(&mut self, transport: &mut impl Transport) {
+        // First what the heads refer to: it must not wait for flow control credit that they use up.
+        self.write_uni(transport);
         while let Some(turn) = self.schedule.next() {
             let id = turn.id;
             let Some(exchange) = self.requests.get_mut(&id) else { continue };
@@ -641,6 +642,13 @@ impl Connection {
             }
             match written {
                 Write::Done if exchange.fin => {
+                    //= RFC 9114 section 4.1
+                    //# After sending a request, a client MUST close the stream for sending.
+                    //= RFC 9114 section 4.1
+                    //# Unless using the CONNECT method (see Section 4.4), clients MUST NOT make stream closure dependent on
+                    //# receiving a response to their request.
+                    //= RFC 9114 section 4.1
+                    //# After sending a final response, the server MUST close the stream for sending.
                     transport.finish(self.key, id);
                     exchange.sent = true;
                     self.unacknowledged += 1;

@@ -1,39 +1,30 @@
 //! Between field sections and header maps.
 
 use bytes::{Bytes, BytesMut};
-use http::header::HOST;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version};
 use pronghorn_h3::{FieldLine, RequestHead, ResponseHead, SectionLine};
 
-use crate::message::is_secret;
+use crate::admission::Head;
+use crate::message::{Protocol, is_secret};
 
 const PRIORITY: HeaderName = HeaderName::from_static("priority");
 
-/// What a request's head is in the engine's model.
-pub(super) struct RequestParts {
-    pub(super) method: Method,
-    pub(super) uri: Uri,
-    pub(super) headers: HeaderMap,
-}
-
 /// `None` for a head that HTTP/3 allows and the model cannot hold, such as a path with a character that no URI has.
-pub(super) fn request(head: &RequestHead) -> Option<RequestParts> {
+pub(crate) fn request(head: &RequestHead) -> Option<Head> {
     let mut uri = http::uri::Parts::default();
     if let Some(path) = head.path() {
         uri.path_and_query = Some(path.try_into().ok()?);
         uri.scheme = Some(head.scheme()?.try_into().ok()?);
     }
-    let authority = head.authority();
-    if let Some(authority) = authority {
-        uri.authority = Some(authority.try_into().ok()?);
-    }
-    let mut headers = headers(head.fields(), head.fields().count() + 1)?;
-    if let Some(authority) = authority
-        && !headers.contains_key(HOST)
-    {
-        headers.insert(HOST, HeaderValue::from_bytes(authority).ok()?);
-    }
-    Some(RequestParts { method: Method::from_bytes(head.method()).ok()?, uri: Uri::from_parts(uri).ok()?, headers })
+    uri.authority = head.authority().map(TryInto::try_into).transpose().ok()?;
+    Some(Head {
+        protocol: Protocol::Http3,
+        version: Version::HTTP_3,
+        secure: true,
+        method: Method::from_bytes(head.method()).ok()?,
+        uri: Uri::from_parts(uri).ok()?,
+        headers: headers(head.fields(), head.fields().count() + 1)?,
+    })
 }
 
 pub(super) fn response(head: &ResponseHead) -> Option<(StatusCode, HeaderMap)> {

@@ -44,6 +44,10 @@ impl Framer<'_> {
     pub(super) fn frame(&mut self, stream: &Rc<Stream>, outbound: Outbound, wire: &mut VecDeque<Bytes>) -> Framed {
         let framed = match outbound {
             Outbound::Request { method, uri, headers } => self.request(&method, &uri, &headers).map(|()| Framed::More),
+            Outbound::Interim { status, headers } => {
+                let line = FieldLine::new(b":status", status.as_str().as_bytes());
+                self.h3.encode_headers(self.id, std::iter::once(line).chain(fields::lines(&headers)), self.encoded).map(|()| Framed::More)
+            }
             Outbound::Response(response) => self.response(stream, response, wire),
             Outbound::Data(data) => {
                 self.data(data, wire);

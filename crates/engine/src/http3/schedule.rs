@@ -9,7 +9,7 @@ pub(super) const QUANTUM_BYTES: usize = 16 << 10;
 
 /// The streams of a connection that have bytes to write and are not blocked.
 ///
-/// A more urgent level goes before a less urgent one. Within a level responses that are not incremental go one after the other, in
+/// RFC 9218, section 10: a more urgent level goes before a less urgent one. Within a level responses that are not incremental go one after the other, in
 /// the order of their requests; incremental ones take turns, and the first of the others takes turns with them, so that neither
 /// kind starves the other.
 #[derive(Debug, Default)]

@@ -77,6 +77,7 @@ impl Dirty {
 /// What the application wants sent, in order.
 pub(super) enum Outbound {
     Request { method: Method, uri: Uri, headers: HeaderMap },
+    Interim { status: StatusCode, headers: HeaderMap },
     Response(Response),
     Data(Bytes),
     Trailers(HeaderMap),
@@ -101,6 +102,8 @@ pub(crate) struct Stream {
     pub(super) is_waiting: Cell<bool>,
     /// The request's method, which decides whether the response may have content.
     pub(super) method: Method,
+    /// The client waits for 100 (Continue) before it sends content.
+    pub(super) expects_continue: Cell<bool>,
     dirty: Rc<Dirty>,
     queued: Cell<bool>,
     early: RefCell<Option<EarlyRequest>>,
@@ -126,6 +129,8 @@ struct State {
     closed: bool,
     closed_waker: Option<Waker>,
 
+    /// Interim responses that were not fetched yet.
+    interim: VecDeque<(StatusCode, HeaderMap)>,
     response: Option<Result<(StatusCode, HeaderMap), StreamError>>,
     response_waker: Option<Waker>,
 }
@@ -137,6 +142,7 @@ impl Stream {
             id: Cell::new(id),
             is_waiting: Cell::default(),
             method,
+            expects_continue: Cell::default(),
             dirty,
             queued: Cell::default(),
             early: RefCell::default(),
@@ -168,6 +174,10 @@ impl Stream {
             }
             None => {
                 state.reader = Some(cx.waker().clone());
+                drop(state);
+                if self.expects_continue.take() {
+                    self.inform(StatusCode::CONTINUE, HeaderMap::new());
+                }
                 Poll::Pending
             }
         }
@@ -190,7 +200,12 @@ impl Stream {
         }
     }
 
+    pub(crate) fn inform(self: &Rc<Self>, status: StatusCode, headers: HeaderMap) {
+        self.send(Outbound::Interim { status, headers });
+    }
+
     pub(crate) fn respond(self: &Rc<Self>, response: Response) {
+        self.expects_continue.set(false);
         self.send(Outbound::Response(response));
     }
 
@@ -242,6 +257,7 @@ impl Stream {
 
     /// Moves a body into the stream at the pace that the transport allows.
     pub(crate) async fn pump(self: Rc<Self>, body: Body) {
+        let _guard = AbortOnPanic(&self);
         let mut body = pin!(body);
         loop {
             let frame = poll_fn(|cx| match self.poll_capacity(cx) {
@@ -287,6 +303,11 @@ impl Stream {
         }
         state.response_waker = Some(cx.waker().clone());
         Poll::Pending
+    }
+
+    /// The client's side: the next interim response, of those that came before the last poll of the final one.
+    pub(crate) fn next_interim(&self) -> Option<(StatusCode, HeaderMap)> {
+        self.state.borrow_mut().interim.pop_front()
     }
 
     fn mark_dirty(self: &Rc<Self>) {
@@ -369,6 +390,15 @@ impl Stream {
         wake(response_waker);
     }
 
+    /// HTTP/3 limits how many there can be.
+    pub(super) fn on_interim(&self, status: StatusCode, headers: HeaderMap) {
+        let mut state = self.state.borrow_mut();
+        state.interim.push_back((status, headers));
+        let waker = state.response_waker.take();
+        drop(state);
+        wake(waker);
+    }
+
     pub(super) fn on_response(&self, status: StatusCode, headers: HeaderMap) {
         let mut state = self.state.borrow_mut();
         state.response = Some(Ok((status, headers)));
@@ -387,6 +417,17 @@ impl Stream {
         drop(state);
         drop(outbound);
         wakers.into_iter().for_each(wake);
+    }
+}
+
+/// Ends a message whose body has panicked, so that the peer does not wait for the rest.
+struct AbortOnPanic<'a>(&'a Rc<Stream>);
+
+impl Drop for AbortOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.send(Outbound::Abort(ErrorCode::H3_INTERNAL_ERROR));
+        }
     }
 }
 

@@ -3,12 +3,16 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::{Rc, Weak};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_task::{Runnable, Task};
 
 use super::Wakeup;
+
+/// A future of more bytes is worth an allocation of its own.
+const LARGE_BYTES: usize = 1 << 10;
 
 /// Runs futures on the worker's thread. Wakers may come from any thread.
 #[derive(Clone)]
@@ -23,6 +27,7 @@ struct Tasks {
     /// Never used twice, so that a task that ends takes out itself alone.
     next_key: Cell<u64>,
     running: RefCell<HashMap<u64, Task<()>, rustc_hash::FxBuildHasher>>,
+    panics: Cell<u64>,
 }
 
 struct Queue {
@@ -35,7 +40,12 @@ impl Executor {
         Self { queue: Arc::new(Queue { ready: Mutex::new(VecDeque::new()), wakeup }), tasks: Rc::default() }
     }
 
-    pub(crate) fn spawn(&self, future: impl Future<Output = ()> + 'static) {
+    pub(crate) fn spawn<F: Future<Output = ()> + 'static>(&self, future: F) {
+        // The compiler gives a future that is moved into another one room twice.
+        if size_of::<F>() > LARGE_BYTES { self.spawn_as_it_is(Box::pin(future)) } else { self.spawn_as_it_is(future) }
+    }
+
+    fn spawn_as_it_is(&self, future: impl Future<Output = ()> + 'static) {
         // Weak: tasks hold their schedule function, and a queue that holds tasks must not keep itself alive.
         let queue = Arc::downgrade(&self.queue);
         let schedule = move |runnable: Runnable| {
@@ -75,9 +85,17 @@ impl Executor {
     pub(crate) fn run(&self, budget: usize) -> usize {
         for polled in 0..budget {
             let Some(runnable) = self.queue.lock().pop_front() else { return polled };
-            runnable.run();
+            // A future that panics is dropped, and with it what it was at work for; the others have nothing to do with that.
+            if catch_unwind(AssertUnwindSafe(|| runnable.run())).is_err() {
+                self.tasks.panics.set(self.tasks.panics.get() + 1);
+            }
         }
         budget
+    }
+
+    /// How many futures have panicked since the last call.
+    pub(crate) fn take_panics(&self) -> u64 {
+        self.tasks.panics.take()
     }
 
     pub(crate) fn is_idle(&self) -> bool {

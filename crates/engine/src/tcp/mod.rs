@@ -158,23 +158,20 @@ async fn serve_tls(stream: TcpStream, tls: Arc<ServerConfig>, peer: Peer, alt_sv
         }),
     })
     .await;
+    drop(handshake);
     let io = match io {
         Ok(io) => io,
         Err(outcome) => return outcome,
     };
-    drop(handshake);
     let handshake = io.progress().clone();
     let is_http2 = io.alpn_protocol() == Some(b"h2");
     let peer = Peer { protocol: if is_http2 { Protocol::Http2 } else { Protocol::Http1 }, ..peer };
     let connected = Connected { peer, handshake: Some(handshake.clone()) };
-    let serve = async {
-        if is_http2 {
-            http2::serve(io, connected, alt_svc, activity, context.clone()).await
-        } else {
-            http1::serve(io, connected, alt_svc, activity, context.clone()).await
-        }
+    let mut serve: Pin<Box<dyn Future<Output = Outcome>>> = if is_http2 {
+        Box::pin(http2::serve(io, connected, alt_svc, activity, context.clone()))
+    } else {
+        Box::pin(http1::serve(io, connected, alt_svc, activity, context.clone()))
     };
-    let mut serve = Box::pin(serve);
     // A client that sends early data has to complete the handshake in time too.
     poll_fn(|cx| match serve.as_mut().poll(cx) {
         Poll::Pending if handshake.summary().is_none() => timeout.as_mut().poll(cx).map(|()| {

@@ -100,6 +100,10 @@ impl QuinnConfig {
         let mut config = TransportConfig::default();
         config
             .max_concurrent_bidi_streams(varint(limits.concurrent_streams()))
+            //= RFC 9114 section 6.2
+            //# Therefore, the transport parameters sent by both clients and servers MUST allow the peer to create at least
+            //# three unidirectional streams.
+            // The table allows no fewer.
             .max_concurrent_uni_streams(varint(limits.uni_streams()))
             .stream_receive_window(varint(limits.stream_window_bytes()))
             .receive_window(varint(receive))

@@ -14,6 +14,10 @@ mod limits;
 #[cfg(test)]
 mod limits_table;
 #[cfg(test)]
+mod linger;
+#[cfg(test)]
+mod messages;
+#[cfg(test)]
 mod priorities;
 #[cfg(test)]
 mod raw_tls;

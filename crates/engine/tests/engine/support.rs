@@ -90,9 +90,16 @@ impl Bench {
 
     /// The same, as `group`.
     pub(crate) fn restart_as<H: Handler>(&mut self, group: &Group, config: &Config, handler: impl Fn(usize) -> H) {
-        self.servers.clear();
         self.identity = self.identity.clone().with_sessions(Sessions::new(SessionLimits::default()));
+        self.servers.clear();
         self.start(group, config, handler);
+    }
+
+    /// Others take the servers' place on the same port, with the same certificate and sessions.
+    pub(crate) fn replace<H: Handler>(&mut self, config: &Config, handler: impl Fn(usize) -> H) {
+        let group = Group::new(self.servers.len());
+        self.servers.clear();
+        self.start(&group, config, handler);
     }
 
     /// A counter of the servers' store of sessions.

@@ -1,0 +1,222 @@
+//! Which requests a handler gets to see: the rules of the one request model, on top of what each protocol checks.
+
+use http::header::{CONTENT_LENGTH, COOKIE, EXPECT, HOST, TRANSFER_ENCODING};
+use http::uri::{Authority, Parts, Scheme};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
+
+use crate::message::Protocol;
+
+/// A request's head as its protocol brought it.
+pub(crate) struct Head {
+    pub(crate) protocol: Protocol,
+    pub(crate) version: Version,
+    pub(crate) secure: bool,
+    pub(crate) method: Method,
+    pub(crate) uri: Uri,
+    pub(crate) headers: HeaderMap,
+}
+
+/// A head that keeps the rules, so that it means the same to whoever gets it next, over any protocol.
+///
+/// - The target is `/path`, `*` for OPTIONS, or an authority for CONNECT; there is no fragment.
+/// - The URI names an authority, and one `host` line says the same. It has no user, and its port is a number.
+/// - There is at most one `content-length` line, of digits alone, and none for CONNECT; over HTTP/2 and 3 there is no
+///   `transfer-encoding`.
+/// - No value begins or ends with white space; there is at most one `cookie` line over HTTP/2 and 3.
+///
+/// Written out over HTTP/1.1, such a request is one request with the same method, target, host and content.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    pub(crate) method: Method,
+    pub(crate) uri: Uri,
+    pub(crate) headers: HeaderMap,
+    /// The client waits for 100 before it sends content.
+    pub(crate) expects_continue: bool,
+}
+
+/// Why a request is answered without a handler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) status: StatusCode,
+    /// For tests and for whoever reads a trace; the client gets the status alone.
+    pub(crate) reason: &'static str,
+}
+
+const fn malformed(reason: &'static str) -> Refusal {
+    Refusal { status: StatusCode::BAD_REQUEST, reason }
+}
+
+impl Head {
+    pub(crate) fn admit(mut self) -> Result<Admitted, Refusal> {
+        check_target(&self.method, &self.uri)?;
+        check_lines(self.protocol, &self.headers)?;
+        check_length(&self.method, &mut self.headers)?;
+        let expects_continue = expectation(self.version, &self.headers)?;
+        let authority = authority(self.version, &self.uri, &mut self.headers)?;
+        if self.method == Method::CONNECT && authority.port_u16().is_none() {
+            return Err(malformed("the target of CONNECT names no port"));
+        }
+        let uri = complete(self.uri, authority, self.secure)?;
+        if self.protocol != Protocol::Http1 {
+            join_cookies(&mut self.headers);
+        }
+        Ok(Admitted { method: self.method, uri, headers: self.headers, expects_continue })
+    }
+}
+
+/// RFC 9112, section 3.2: the target has a form that its method allows.
+fn check_target(method: &Method, uri: &Uri) -> Result<(), Refusal> {
+    if uri.scheme().is_some_and(|scheme| *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS) {
+        return Err(malformed("the target's scheme is neither http nor https"));
+    }
+    let allowed = match uri.path_and_query() {
+        None => method == Method::CONNECT && uri.authority().is_some(),
+        // Extended CONNECT is not offered.
+        Some(_) if method == Method::CONNECT => false,
+        Some(target) => target.as_str().starts_with('/') || (target == "*" && method == Method::OPTIONS),
+    };
+    if allowed { Ok(()) } else { Err(malformed("the target has no form that the method allows")) }
+}
+
+/// What a name or value may be, as far as the types do not say so already.
+fn check_lines(protocol: Protocol, headers: &HeaderMap) -> Result<(), Refusal> {
+    if protocol == Protocol::Http1 {
+        // White space was cut off by the reader, and `transfer-encoding` says how the content came.
+        return Ok(());
+    }
+    //= RFC 9113 section 8.2.1
+    //# A field value MUST NOT start or end with an ASCII whitespace character (ASCII SP or HTAB, 0x20 or 0x09).
+    let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    if headers.values().any(|value| is_space(value.as_bytes().first()) || is_space(value.as_bytes().last())) {
+        return Err(malformed("a field value begins or ends with white space"));
+    }
+    if headers.contains_key(TRANSFER_ENCODING) {
+        return Err(malformed("transfer-encoding is present"));
+    }
+    Ok(())
+}
+
+/// RFC 9110, section 8.6. What lines that agree say is said once.
+fn check_length(method: &Method, headers: &mut HeaderMap) -> Result<(), Refusal> {
+    if method == Method::CONNECT && headers.contains_key(TRANSFER_ENCODING) {
+        return Err(malformed("CONNECT has content"));
+    }
+    let mut lines = headers.get_all(CONTENT_LENGTH).iter();
+    let Some(first) = lines.next() else { return Ok(()) };
+    let repeated = match lines.next() {
+        None => false,
+        Some(second) if second == first && lines.all(|line| line == first) => true,
+        Some(_) => return Err(malformed("content-length lines disagree")),
+    };
+    // Twenty digits are more than the largest number, and some readers wrap around.
+    if first.is_empty() || first.len() > 19 || !first.as_bytes().iter().all(u8::is_ascii_digit) {
+        return Err(malformed("content-length is not a number"));
+    }
+    // RFC 9110, section 9.3.6: a CONNECT request has no content. What follows it is not for everybody the same.
+    if method == Method::CONNECT {
+        return Err(malformed("CONNECT has content"));
+    }
+    if repeated {
+        let first = first.clone();
+        headers.insert(CONTENT_LENGTH, first);
+    }
+    Ok(())
+}
+
+/// Whether the client waits for 100 (RFC 9110, section 10.1.1).
+fn expectation(version: Version, headers: &HeaderMap) -> Result<bool, Refusal> {
+    let mut lines = headers.get_all(EXPECT).iter();
+    let Some(first) = lines.next() else { return Ok(false) };
+    //= RFC 9110 section 10.1.1
+    //# A server that receives a 100-continue expectation in an HTTP/1.0 request MUST ignore that expectation.
+    if version < Version::HTTP_11 {
+        return Ok(false);
+    }
+    if lines.next().is_some() || !first.as_bytes().eq_ignore_ascii_case(b"100-continue") {
+        return Err(Refusal { status: StatusCode::EXPECTATION_FAILED, reason: "expect is not 100-continue" });
+    }
+    Ok(true)
+}
+
+/// Whom the request is for, from the target and `host`; afterwards both say it.
+fn authority(version: Version, uri: &Uri, headers: &mut HeaderMap) -> Result<Authority, Refusal> {
+    let mut lines = headers.get_all(HOST).iter();
+    let host = lines.next();
+    //= RFC 9112 section 3.2
+    //# A server MUST respond with a 400 (Bad Request) status code to any HTTP/1.1 request message that lacks a Host header field and
+    //# to any request message that contains more than one Host header field line or a Host header field with an invalid field value.
+    if lines.next().is_some() {
+        return Err(malformed("host occurs twice"));
+    }
+    if version == Version::HTTP_11 && host.is_none() {
+        return Err(malformed("there is no host"));
+    }
+    let host = host.map(|value| Authority::try_from(value.as_bytes())).transpose().map_err(|_| malformed("host is not valid"))?;
+    let authority = match (uri.authority(), host) {
+        (Some(target), Some(host)) if target.as_str().eq_ignore_ascii_case(host.as_str()) => target.clone(),
+        // A proxy that reads the one and a server that reads the other would not agree on whom it is for.
+        (Some(_), Some(_)) => return Err(malformed("host and the target's authority differ")),
+        (Some(target), None) => {
+            let value = HeaderValue::from_str(target.as_str()).map_err(|_| malformed("the authority is not valid"))?;
+            headers.insert(HOST, value);
+            target.clone()
+        }
+        (None, Some(host)) => host,
+        (None, None) => return Err(malformed("the request names no host")),
+    };
+    if is_host_and_port(authority.as_str()) { Ok(authority) } else { Err(malformed("the authority is not a host and a port")) }
+}
+
+/// RFC 3986, section 3.2, without the user: a name, an IPv4 address or an IPv6 address in brackets, and perhaps a port.
+fn is_host_and_port(authority: &str) -> bool {
+    let (host, rest) = match authority.strip_prefix('[') {
+        Some(address) => {
+            let Some((address, rest)) = address.split_once(']') else { return false };
+            if address.parse::<std::net::Ipv6Addr>().is_err() {
+                return false;
+            }
+            (address, rest)
+        }
+        None => authority.split_at(authority.find(':').unwrap_or(authority.len())),
+    };
+    let is_port = |port: &str| port.len() <= 5 && port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok();
+    // A comma is allowed in a name by the grammar, and by nobody's DNS; to some readers it separates two hosts.
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+;=:".contains(&byte);
+    !host.is_empty() && host.bytes().all(is_name) && (rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port))
+}
+
+fn complete(uri: Uri, authority: Authority, secure: bool) -> Result<Uri, Refusal> {
+    if uri.authority().is_some() && (uri.scheme().is_some() || uri.path_and_query().is_none()) {
+        return Ok(uri);
+    }
+    let mut parts = Parts::default();
+    parts.scheme = Some(if secure { Scheme::HTTPS } else { Scheme::HTTP });
+    parts.authority = Some(authority);
+    parts.path_and_query = uri.into_parts().path_and_query;
+    Uri::from_parts(parts).map_err(|_| malformed("the target is not valid"))
+}
+
+/// RFC 9113, section 8.2.3, and RFC 9114, section 4.2.1.
+fn join_cookies(headers: &mut HeaderMap) {
+    let mut lines = headers.get_all(COOKIE).iter();
+    let (Some(first), Some(second)) = (lines.next(), lines.next()) else { return };
+    let mut joined = first.as_bytes().to_vec();
+    let mut sensitive = first.is_sensitive();
+    for line in std::iter::once(second).chain(lines) {
+        //= RFC 9114 section 4.2.1
+        //# If a decompressed field section contains multiple cookie field lines, these MUST be concatenated into a single byte string
+        //# using the two-byte delimiter of "; " (ASCII 0x3b, 0x20) before being passed into a context other than HTTP/2 or HTTP/3,
+        //# such as an HTTP/1.1 connection, or a generic HTTP server application.
+        joined.extend_from_slice(b"; ");
+        joined.extend_from_slice(line.as_bytes());
+        sensitive |= line.is_sensitive();
+    }
+    let mut value = HeaderValue::from_bytes(&joined).expect("invariant: valid values and a delimiter");
+    value.set_sensitive(sensitive);
+    headers.insert(COOKIE, value);
+}
+
+#[cfg(test)]
+mod desync;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+use super::*;
+
+fn head(protocol: Protocol, method: &str, target: &str, lines: &[(&'static str, &'static str)]) -> Head {
+    let mut headers = HeaderMap::new();
+    for (name, value) in lines {
+        headers.append(*name, HeaderValue::from_static(value));
+    }
+    let version = match protocol {
+        Protocol::Http1 => Version::HTTP_11,
+        Protocol::Http2 => Version::HTTP_2,
+        Protocol::Http3 => Version::HTTP_3,
+    };
+    Head { protocol, version, secure: true, method: method.parse().unwrap(), uri: target.parse().unwrap(), headers }
+}
+
+fn h1(method: &str, target: &str, lines: &[(&'static str, &'static str)]) -> Result<Admitted, Refusal> {
+    head(Protocol::Http1, method, target, lines).admit()
+}
+
+fn h2(lines: &[(&'static str, &'static str)]) -> Result<Admitted, Refusal> {
+    head(Protocol::Http2, "POST", "https://a.example/", lines).admit()
+}
+
+#[test]
+fn host_and_authority_are_always_there_and_agree() {
+    for (method, target, lines, uri) in [
+        ("GET", "/p?q", &[("host", "a.example:8443")][..], "https://a.example:8443/p?q"),
+        ("GET", "/", &[("host", "[::1]:443")], "https://[::1]:443/"),
+        ("GET", "http://a.example/p", &[("host", "A.example")], "http://a.example/p"),
+        ("OPTIONS", "*", &[("host", "a.example")], "https://a.example*"),
+        ("CONNECT", "a.example:443", &[("host", "a.example:443")], "a.example:443"),
+    ] {
+        let admitted = h1(method, target, lines).unwrap_or_else(|refusal| panic!("{target}: {}", refusal.reason));
+        assert_eq!(admitted.uri.to_string(), uri);
+        let host = admitted.headers.get(HOST).unwrap().to_str().unwrap();
+        assert!(host.eq_ignore_ascii_case(admitted.uri.authority().unwrap().as_str()), "{target}");
+    }
+}
+
+#[test]
+fn host_that_is_missing_doubled_different_or_invalid_is_refused() {
+    for (method, target, lines) in [
+        ("GET", "/", &[][..]),
+        ("GET", "http://a.example/", &[]),
+        ("CONNECT", "a.example:443", &[]),
+        ("GET", "/", &[("host", "a.example"), ("host", "a.example")]),
+        ("GET", "http://a.example/", &[("host", "b.example")]),
+        ("GET", "http://a.example/", &[("host", "a.example:80")]),
+        ("GET", "http://u@a.example/", &[("host", "u@a.example")]),
+        ("GET", "/", &[("host", "")]),
+        ("GET", "/", &[("host", ":80")]),
+        ("GET", "/", &[("host", "a.example:")]),
+        ("GET", "/", &[("host", "a.example:99999")]),
+        ("GET", "/", &[("host", "a.example:+80")]),
+        ("GET", "/", &[("host", "a.example/x")]),
+        ("GET", "/", &[("host", "a b")]),
+        ("GET", "/", &[("host", "a.example, b.example")]),
+        ("GET", "/", &[("host", "a.example,b.example")]),
+        ("GET", "/", &[("host", "u@a.example")]),
+        ("GET", "/", &[("host", "[::1")]),
+        ("GET", "/", &[("host", "[a.example]")]),
+        ("GET", "/", &[("host", "a.example:80:90")]),
+    ] {
+        let refusal = h1(method, target, lines).expect_err(target);
+        assert_eq!(refusal.status, StatusCode::BAD_REQUEST, "{target} {lines:?}");
+    }
+}
+
+#[test]
+fn target_has_the_form_of_its_method() {
+    let host = &[("host", "a.example")];
+    for (method, target) in
+        [("GET", "*"), ("POST", "a.example:443"), ("CONNECT", "/"), ("CONNECT", "a.example"), ("GET", "ftp://a.example/")]
+    {
+        assert!(h1(method, target, host).is_err(), "{method} {target}");
+    }
+}
+
+#[test]
+fn content_length_is_one_number() {
+    for lines in [
+        &[("content-length", "5"), ("content-length", "6")][..],
+        &[("content-length", "")],
+        &[("content-length", "+5")],
+        &[("content-length", "-5")],
+        &[("content-length", "5, 5")],
+        &[("content-length", "0x5")],
+        &[("content-length", "18446744073709551621")],
+    ] {
+        assert!(h2(lines).is_err(), "{lines:?}");
+    }
+    let admitted = h2(&[("content-length", "5"), ("content-length", "5")]).unwrap();
+    assert_eq!(admitted.headers.get_all(CONTENT_LENGTH).iter().count(), 1);
+    let connect = head(Protocol::Http2, "CONNECT", "a.example:443", &[("content-length", "5")]);
+    assert!(connect.admit().is_err());
+}
+
+#[test]
+fn value_with_white_space_around_it_is_refused() {
+    for value in [" a", "a ", "\ta", "a\t", " "] {
+        assert!(h2(&[("x-a", value)]).is_err(), "{value:?}");
+    }
+    assert!(h2(&[("x-a", "a b\tc"), ("x-b", "")]).is_ok());
+    assert!(h2(&[("transfer-encoding", "chunked")]).is_err());
+}
+
+#[test]
+fn expectation_other_than_continue_fails() {
+    assert!(h2(&[("expect", "100-Continue")]).unwrap().expects_continue);
+    assert!(!h2(&[]).unwrap().expects_continue);
+    for lines in [&[("expect", "200-ok")][..], &[("expect", "")], &[("expect", "100-continue"), ("expect", "100-continue")]] {
+        assert_eq!(h2(lines).unwrap_err().status, StatusCode::EXPECTATION_FAILED, "{lines:?}");
+    }
+    let mut old = head(Protocol::Http1, "POST", "/", &[("host", "a.example"), ("expect", "100-continue")]);
+    old.version = Version::HTTP_10;
+    assert!(!old.admit().unwrap().expects_continue);
+}
+
+//= RFC 9114 section 4.2.1
+//# If a decompressed field section contains multiple cookie field lines, these MUST be concatenated into a single byte string
+//# using the two-byte delimiter of "; " (ASCII 0x3b, 0x20) before being passed into a context other than HTTP/2 or HTTP/3,
+//# such as an HTTP/1.1 connection, or a generic HTTP server application.
+#[test]
+fn cookie_crumbs_become_one_line() {
+    let crumbs = &[("cookie", "a=1"), ("x-a", "b"), ("cookie", "b=2; c=3"), ("cookie", "d=4")];
+    let admitted = h2(crumbs).unwrap();
+    let cookies: Vec<_> = admitted.headers.get_all(COOKIE).iter().collect();
+    assert_eq!(cookies, ["a=1; b=2; c=3; d=4"]);
+}

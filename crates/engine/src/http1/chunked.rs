@@ -1,0 +1,170 @@
+//! The strict reading of the chunked coding (RFC 9112, section 7.1): where it ends, and that it has one form.
+
+use super::head::{Malformed, is_token, is_value};
+
+/// Bytes of chunk extensions and trailers that one message may have. Nobody uses the ones, few the others.
+const MAX_EXTRA_BYTES: usize = 16 << 10;
+
+/// Follows one message's content.
+#[derive(Debug)]
+pub(super) struct Chunked {
+    awaiting: Awaiting,
+    extra_bytes: usize,
+}
+
+/// What comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaiting {
+    Size {
+        digits: u8,
+        size: u64,
+    },
+    Extension {
+        size: u64,
+    },
+    SizeLf {
+        size: u64,
+    },
+    Data {
+        left: u64,
+    },
+    DataCr,
+    DataLf,
+    /// A trailer's first byte, or the CR of the last line.
+    Trailer,
+    TrailerName,
+    TrailerValue,
+    TrailerLf,
+    EndLf,
+    End,
+}
+
+impl Chunked {
+    pub(super) const fn new() -> Self {
+        Self { awaiting: Awaiting::Size { digits: 0, size: 0 }, extra_bytes: 0 }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.awaiting == Awaiting::End
+    }
+
+    /// Follows `bytes` and returns how many of them belong to the message.
+    pub(super) fn follow(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
+        let mut at = 0;
+        while at < bytes.len() && self.awaiting != Awaiting::End {
+            if let Awaiting::Data { left } = &mut self.awaiting {
+                let skipped = usize::try_from(*left).map_or(bytes.len() - at, |left| left.min(bytes.len() - at));
+                *left -= skipped as u64;
+                at += skipped;
+                if *left == 0 {
+                    self.awaiting = Awaiting::DataCr;
+                }
+                continue;
+            }
+            self.awaiting = self.step(bytes[at])?;
+            at += 1;
+        }
+        Ok(at)
+    }
+
+    fn step(&mut self, byte: u8) -> Result<Awaiting, Malformed> {
+        if matches!(self.awaiting, Awaiting::Extension { .. } | Awaiting::TrailerName | Awaiting::TrailerValue) {
+            self.extra_bytes += 1;
+            if self.extra_bytes > MAX_EXTRA_BYTES {
+                return Err(Malformed("there are too many chunk extensions or trailers"));
+            }
+        }
+        Ok(match (self.awaiting, byte) {
+            (Awaiting::Size { digits, size }, _) if byte.is_ascii_hexdigit() && digits < 16 => {
+                let digit = (byte as char).to_digit(16).expect("invariant: a hexadecimal digit");
+                Awaiting::Size { digits: digits + 1, size: size << 4 | u64::from(digit) }
+            }
+            (Awaiting::Size { digits: 1.., size }, b';') => Awaiting::Extension { size },
+            (Awaiting::Size { digits: 1.., size } | Awaiting::Extension { size }, b'\r') => Awaiting::SizeLf { size },
+            (Awaiting::Size { .. }, _) => return Err(Malformed("a chunk's size is not a hexadecimal number")),
+            (Awaiting::Extension { size }, _) if is_value(byte) => Awaiting::Extension { size },
+            (Awaiting::Extension { .. }, _) => return Err(Malformed("a chunk extension has invalid characters")),
+            (Awaiting::SizeLf { size: 0 } | Awaiting::TrailerLf, b'\n') => Awaiting::Trailer,
+            (Awaiting::SizeLf { size }, b'\n') => Awaiting::Data { left: size },
+            (Awaiting::DataCr, b'\r') => Awaiting::DataLf,
+            (Awaiting::DataLf, b'\n') => Awaiting::Size { digits: 0, size: 0 },
+            (Awaiting::Trailer, b'\r') => Awaiting::EndLf,
+            (Awaiting::Trailer | Awaiting::TrailerName, _) if is_token(byte) => Awaiting::TrailerName,
+            (Awaiting::TrailerName, b':') => Awaiting::TrailerValue,
+            (Awaiting::Trailer | Awaiting::TrailerName, _) => return Err(Malformed("a trailer's name is not a token")),
+            (Awaiting::TrailerValue, b'\r') => Awaiting::TrailerLf,
+            (Awaiting::TrailerValue, _) if is_value(byte) => Awaiting::TrailerValue,
+            (Awaiting::TrailerValue, _) => return Err(Malformed("a trailer's value has invalid characters")),
+            (Awaiting::EndLf, b'\n') => Awaiting::End,
+            _ => return Err(Malformed("CR and LF do not stand where they belong")),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many bytes the message has, whole and byte by byte.
+    fn length(bytes: &str) -> Result<Option<usize>, Malformed> {
+        let mut whole = Chunked::new();
+        let result = whole.follow(bytes.as_bytes()).map(|taken| whole.is_over().then_some(taken));
+        let mut pieces = Chunked::new();
+        let mut taken = 0;
+        let step = bytes.bytes().try_for_each(|byte| {
+            taken += pieces.follow(&[byte])?;
+            Ok(())
+        });
+        assert_eq!(step.map(|()| pieces.is_over().then_some(taken)), result, "{bytes:?}");
+        result
+    }
+
+    #[test]
+    fn message_ends_where_it_says() {
+        assert_eq!(length("0\r\n\r\nGET"), Ok(Some(5)));
+        assert_eq!(length("3\r\nabc\r\n0\r\n\r\n"), Ok(Some(13)));
+        assert_eq!(length("00A;x=\"y\"; z\r\n0123456789\r\n000\r\nname: value\r\nb:\r\n\r\nrest"), Ok(Some(50)));
+        assert_eq!(length("3\r\nabc\r\n0\r\n"), Ok(None));
+    }
+
+    #[test]
+    fn what_others_may_read_otherwise_is_refused() {
+        for bytes in [
+            "\r\n0\r\n\r\n",
+            "0x3\r\nabc\r\n0\r\n\r\n",
+            "+3\r\nabc\r\n0\r\n\r\n",
+            "-3\r\n",
+            " 3\r\n",
+            "3 \r\nabc\r\n",
+            "3 ;x\r\n",
+            "g\r\n",
+            ";x\r\n",
+            "3\nabc\n0\n\n",
+            "3\rabc",
+            "3;x\nabc",
+            "3;x\r\rabc",
+            "3;\u{0}\r\n",
+            "3\r\nabcd\r\n",
+            "3\r\nabc0\r\n\r\n",
+            "3\r\nabc\n0\r\n\r\n",
+            "3\r\nabc\r0\r\n\r\n",
+            "0\r\n\n",
+            "0\r\n name: value\r\n\r\n",
+            "0\r\nname : value\r\n\r\n",
+            "0\r\nname: a\nb: c\r\n\r\n",
+            "0\r\nname: \u{0}\r\n\r\n",
+            "10000000000000003\r\nabc",
+        ] {
+            assert!(length(bytes).is_err(), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn extensions_and_trailers_are_bounded() {
+        let long = "x".repeat(MAX_EXTRA_BYTES + 1);
+        assert!(length(&format!("1;{long}\r\n")).is_err());
+        assert!(length(&format!("0\r\na:{long}\r\n")).is_err());
+        let many = format!("1;{}\r\na\r\n", "x".repeat(1000)).repeat(17);
+        assert!(length(&many).is_err());
+    }
+}

@@ -1,0 +1,223 @@
+//! The strict reading of a request's head (RFC 9112), by which its content is framed.
+//!
+//! The library behind it is as lenient as the RFC allows: it takes a bare LF for a line's end, drops `content-length` beside
+//! `transfer-encoding`, and looks at the last coding alone. Whatever stands before or behind this server may read such a message
+//! in another way, and then the two do not agree on where the next one begins. Here it is refused.
+
+/// How the content after a head is delimited (RFC 9112, section 6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Framing {
+    Length(u64),
+    Chunked,
+}
+
+/// The end of the first head in `bytes`, searched from `from`; `Err` for a CR or LF that does not belong to a CRLF, or a NUL.
+///
+/// `Ok(None)` says that more is needed.
+pub(super) fn end_of_head(bytes: &[u8], from: usize) -> Result<Option<usize>, Malformed> {
+    for at in from..bytes.len() {
+        match bytes[at] {
+            b'\n' if at == 0 || bytes[at - 1] != b'\r' => return Err(Malformed("a line ends without CR")),
+            b'\n' if bytes[..at].ends_with(b"\r\n\r") => return Ok(Some(at + 1)),
+            b'\n' => {}
+            _ if at > 0 && bytes[at - 1] == b'\r' => return Err(Malformed("a CR stands alone")),
+            0 => return Err(Malformed("there is a NUL")),
+            _ => {}
+        }
+    }
+    Ok(None)
+}
+
+/// What is wrong with a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Malformed(pub(super) &'static str);
+
+/// Checks a whole head, its last CRLF included.
+pub(super) fn check(head: &[u8]) -> Result<Framing, Malformed> {
+    let text = head.strip_suffix(b"\r\n\r\n").ok_or(Malformed("the head has no end"))?;
+    let mut lines = text.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    let is_http_1_1 = check_request_line(lines.next().unwrap_or_default())?;
+    let mut length = None;
+    let mut is_chunked = false;
+    for line in lines {
+        let (name, value) = split_field(line)?;
+        if name.eq_ignore_ascii_case(b"content-length") {
+            if length.replace(parse_length(value)?).is_some() {
+                return Err(Malformed("content-length occurs twice"));
+            }
+        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            //= RFC 9112 section 6.1
+            //# A server that receives a request message with a transfer coding it does not understand SHOULD respond with 501 (Not
+            //# Implemented).
+            // One coding that everybody understands, on one line, or none.
+            if is_chunked || !value.eq_ignore_ascii_case(b"chunked") {
+                return Err(Malformed("transfer-encoding is not chunked alone"));
+            }
+            is_chunked = true;
+        }
+    }
+    match (is_chunked, length) {
+        (false, length) => Ok(Framing::Length(length.unwrap_or(0))),
+        //= RFC 9112 section 6.1
+        //# A server MAY reject a request that contains both Content-Length and Transfer-Encoding or process such a request in
+        //# accordance with the Transfer-Encoding alone.
+        (true, Some(_)) => Err(Malformed("both content-length and transfer-encoding are present")),
+        //= RFC 9112 section 6.1
+        //# A server or client that receives an HTTP/1.0 message containing a Transfer-Encoding header field MUST treat the message as
+        //# if the framing is faulty, even if a Content-Length is present, and close the connection after processing the message.
+        (true, None) if !is_http_1_1 => Err(Malformed("transfer-encoding in HTTP/1.0")),
+        (true, None) => Ok(Framing::Chunked),
+    }
+}
+
+/// RFC 9112, section 3. Returns whether the version is 1.1.
+fn check_request_line(line: &[u8]) -> Result<bool, Malformed> {
+    let mut parts = line.split(|byte| *byte == b' ');
+    let (Some(method), Some(target), Some(version), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
+        return Err(Malformed("the request line is not three words with one space between"));
+    };
+    if method.is_empty() || !method.iter().all(|byte| is_token(*byte)) {
+        return Err(Malformed("the method is not a token"));
+    }
+    // No part of the request target is a fragment (RFC 9110, section 7.1).
+    if target.is_empty() || target.iter().any(|byte| !byte.is_ascii_graphic() || *byte == b'#') {
+        return Err(Malformed("the target has invalid characters"));
+    }
+    match version {
+        b"HTTP/1.1" => Ok(true),
+        b"HTTP/1.0" => Ok(false),
+        _ => Err(Malformed("the version is not 1.0 or 1.1")),
+    }
+}
+
+/// RFC 9112, section 5: `name: value`, without white space before the colon and without folded lines.
+fn split_field(line: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
+    let colon = line.iter().position(|byte| *byte == b':').ok_or(Malformed("a field line has no colon"))?;
+    let (name, value) = (&line[..colon], &line[colon + 1..]);
+    //= RFC 9112 section 5.1
+    //# A server MUST reject, with a response status code of 400 (Bad Request), any received request message that contains whitespace
+    //# between a header field name and colon.
+    // White space in front of the name is a folded line (section 5.2).
+    if name.is_empty() || !name.iter().all(|byte| is_token(*byte)) {
+        return Err(Malformed("a field name is not a token"));
+    }
+    if !value.iter().all(|byte| is_value(*byte)) {
+        return Err(Malformed("a field value has invalid characters"));
+    }
+    let is_space = |byte: &u8| matches!(byte, b' ' | b'\t');
+    let start = value.iter().position(|byte| !is_space(byte)).unwrap_or(value.len());
+    let end = value.iter().rposition(|byte| !is_space(byte)).map_or(start, |last| last + 1);
+    Ok((name, &value[start..end]))
+}
+
+/// Nineteen digits at most: what is larger does not fit every reader's number.
+fn parse_length(value: &[u8]) -> Result<u64, Malformed> {
+    let digits = (1..=19).contains(&value.len()) && value.iter().all(u8::is_ascii_digit);
+    let number = digits.then(|| value.iter().fold(0_u64, |number, digit| number * 10 + u64::from(digit - b'0')));
+    number.ok_or(Malformed("content-length is not a number"))
+}
+
+/// RFC 9110, section 5.6.2.
+pub(super) const fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(byte, b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~')
+}
+
+/// RFC 9110, section 5.5.
+pub(super) const fn is_value(byte: u8) -> bool {
+    byte == b'\t' || (byte >= b' ' && byte != 0x7f)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(head: &str) -> Result<Framing, &'static str> {
+        let end = end_of_head(head.as_bytes(), 0).map_err(|malformed| malformed.0)?;
+        assert_eq!(end, Some(head.len()), "{head:?}");
+        check(head.as_bytes()).map_err(|malformed| malformed.0)
+    }
+
+    #[test]
+    fn heads_are_framed_as_they_say() {
+        assert_eq!(read("GET / HTTP/1.1\r\n\r\n"), Ok(Framing::Length(0)));
+        assert_eq!(read("POST /p?q HTTP/1.0\r\nContent-Length:\t 12 \r\nx:\r\n\r\n"), Ok(Framing::Length(12)));
+        assert_eq!(read("POST * HTTP/1.1\r\nx: a\tb\u{e9}\r\nTransfer-Encoding: Chunked\r\n\r\n"), Ok(Framing::Chunked));
+    }
+
+    #[test]
+    fn heads_that_others_may_read_otherwise_are_refused() {
+        for lines in [
+            "Content-Length: 5\r\nTransfer-Encoding: chunked",
+            "Transfer-Encoding: chunked\r\nContent-Length: 5",
+            "Content-Length: 5\r\nContent-Length: 5",
+            "Content-Length: 5\r\ncontent-length: 6",
+            "Content-Length: +5",
+            "Content-Length: -0",
+            "Content-Length: 5, 5",
+            "Content-Length: 0x5",
+            "Content-Length:",
+            "Content-Length: 5 5",
+            "Content-Length: 18446744073709551616",
+            "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
+            "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity",
+            "Transfer-Encoding: gzip, chunked",
+            "Transfer-Encoding: chunked, identity",
+            "Transfer-Encoding: xchunked",
+            "Transfer-Encoding: \"chunked\"",
+            "Transfer-Encoding: chunked;q=1",
+            "Transfer-Encoding: \u{b}chunked",
+            "Transfer-Encoding:",
+            "Transfer-Encoding : chunked",
+            "Transfer-Encoding\t: chunked",
+            " Transfer-Encoding: chunked",
+            "x: a\r\n b",
+            "x: a\r\n\tContent-Length: 5",
+            "Transfer-Encoding\u{0}: chunked",
+            "x: a\u{0}b",
+            "x: a\u{7f}b",
+            "x y: a",
+            ": a",
+            "x",
+            "x: a\ry: b",
+            "x: a\ny: b",
+            "x: a\r\r\ny: b",
+            "(x): a",
+        ] {
+            let head = format!("POST / HTTP/1.1\r\nhost: a\r\n{lines}\r\n\r\n");
+            assert!(read(&head).is_err(), "{lines:?}");
+        }
+        assert!(read("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n").is_err());
+    }
+
+    #[test]
+    fn request_line_has_one_form() {
+        for line in [
+            "GET  / HTTP/1.1",
+            "GET / HTTP/1.1 ",
+            "GET\t/ HTTP/1.1",
+            " GET / HTTP/1.1",
+            "GET /",
+            "GET / HTTP/1.2",
+            "GET / HTTP/2.0",
+            "GET / http/1.1",
+            "GET / HTTP/01.1",
+            "G(T / HTTP/1.1",
+            "GET /a b HTTP/1.1",
+            "GET /#f HTTP/1.1",
+            "GET /\u{e9} HTTP/1.1",
+            "GET /\u{1} HTTP/1.1",
+        ] {
+            assert!(read(&format!("{line}\r\n\r\n")).is_err(), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn end_is_found_wherever_the_bytes_are_cut() {
+        let head = b"GET / HTTP/1.1\r\nx: y\r\n\r\n";
+        for cut in 0..head.len() {
+            assert_eq!(end_of_head(&head[..cut], 0), Ok(None), "{cut}");
+            assert_eq!(end_of_head(head, cut), Ok(Some(head.len())), "{cut}");
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! What stands between the library and the connection: a reader that lets through only messages with one meaning, and a writer that
+//! puts interim responses between the library's own.
+
+use std::cell::{Cell, RefCell};
+use std::fmt::Write as _;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context as TaskContext, Poll, Waker, ready};
+
+use bytes::{Buf, BytesMut};
+use http::{HeaderMap, StatusCode};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::chunked::Chunked;
+use super::head::{self, Framing, Malformed};
+
+const READ_BYTES: usize = 16 << 10;
+/// Memory that a connection keeps for its next head.
+const KEPT_BYTES: usize = 2 << 10;
+
+/// A connection whose requests are checked on the way to the library.
+///
+/// A head is held until it is whole. One that is malformed is replaced by one that the library refuses as well, so that its answer
+/// comes after those to the requests before it; content that is malformed ends as if the connection had.
+pub(super) struct Wire<T> {
+    io: T,
+    awaiting: Awaiting,
+    /// Bytes read and not handed on.
+    buffer: BytesMut,
+    /// How many of them are checked.
+    checked: usize,
+    head_bytes: usize,
+    shared: Rc<Shared>,
+}
+
+enum Awaiting {
+    /// The end of a head; bytes before `searched` do not have it.
+    Head {
+        searched: usize,
+    },
+    Content {
+        left: u64,
+    },
+    Chunks(Chunked),
+    /// The message was refused. There is nothing more to read.
+    Nothing,
+}
+
+/// What the connection's exchanges share with its wire.
+#[derive(Default)]
+pub(super) struct Shared {
+    interim: RefCell<BytesMut>,
+    /// Some bytes of `interim` were sent, so the others have to follow.
+    begun: Cell<bool>,
+    /// Woken when all of `interim` was sent.
+    connection: RefCell<Option<Waker>>,
+    refused: Cell<bool>,
+}
+
+impl Shared {
+    /// Whether the reader has refused a request.
+    pub(super) fn has_refused(&self) -> bool {
+        self.refused.get()
+    }
+
+    /// Queues an interim response, sent once the library has written all that came before.
+    pub(super) fn inform(&self, status: StatusCode, headers: &HeaderMap) {
+        let mut interim = self.interim.borrow_mut();
+        let reason = status.canonical_reason().unwrap_or_default();
+        write!(interim, "HTTP/1.1 {} {reason}\r\n", status.as_str()).expect("invariant: memory takes what is written to it");
+        for (name, value) in headers {
+            interim.extend_from_slice(name.as_str().as_bytes());
+            interim.extend_from_slice(b": ");
+            interim.extend_from_slice(value.as_bytes());
+            interim.extend_from_slice(b"\r\n");
+        }
+        interim.extend_from_slice(b"\r\n");
+    }
+
+    /// Ready when no interim response waits, so that the final one may be written.
+    pub(super) fn poll_informed(&self, cx: &mut TaskContext<'_>) -> Poll<()> {
+        if self.interim.borrow().is_empty() {
+            return Poll::Ready(());
+        }
+        *self.connection.borrow_mut() = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl<T> Wire<T> {
+    /// `head_bytes`: the most that a head may have.
+    pub(super) fn new(io: T, head_bytes: usize) -> (Self, Rc<Shared>) {
+        let shared = Rc::<Shared>::default();
+        let awaiting = Awaiting::Head { searched: 0 };
+        (Self { io, awaiting, buffer: BytesMut::new(), checked: 0, head_bytes, shared: shared.clone() }, shared)
+    }
+
+    pub(super) fn into_inner(self) -> T {
+        self.io
+    }
+
+    /// Checks what was read as far as it goes.
+    fn check(&mut self) {
+        if self.checked > 0 || self.buffer.is_empty() {
+            return;
+        }
+        match &mut self.awaiting {
+            Awaiting::Head { .. } => self.check_head(),
+            Awaiting::Content { left } => {
+                self.checked = usize::try_from(*left).map_or(self.buffer.len(), |left| left.min(self.buffer.len()));
+                *left -= self.checked as u64;
+                if *left == 0 {
+                    self.awaiting = Awaiting::Head { searched: 0 };
+                }
+            }
+            Awaiting::Chunks(chunks) => match chunks.follow(&self.buffer) {
+                Ok(taken) => {
+                    self.checked = taken;
+                    if chunks.is_over() {
+                        self.awaiting = Awaiting::Head { searched: 0 };
+                    }
+                }
+                Err(Malformed(_)) => self.refuse(&[]),
+            },
+            Awaiting::Nothing => self.buffer.clear(),
+        }
+    }
+
+    fn check_head(&mut self) {
+        let Awaiting::Head { searched } = &mut self.awaiting else { return };
+        //= RFC 9112 section 2.2
+        //# In the interest of robustness, a server that is expecting to receive and parse a request-line SHOULD ignore at least one
+        //# empty line (CRLF) received prior to the request-line.
+        if *searched == 0 && self.buffer.starts_with(b"\r\n") {
+            self.buffer.advance(2);
+        }
+        let searched_from = *searched;
+        *searched = self.buffer.len();
+        match head::end_of_head(&self.buffer, searched_from) {
+            Ok(None) if self.buffer.len() > self.head_bytes => self.refuse(&too_large(self.head_bytes)),
+            Ok(None) => {}
+            Ok(Some(end)) if end > self.head_bytes => self.refuse(&too_large(self.head_bytes)),
+            Ok(Some(end)) => match head::check(&self.buffer[..end]) {
+                Ok(framing) => {
+                    self.checked = end;
+                    self.awaiting = match framing {
+                        Framing::Length(0) => Awaiting::Head { searched: 0 },
+                        Framing::Length(left) => Awaiting::Content { left },
+                        Framing::Chunked => Awaiting::Chunks(Chunked::new()),
+                    };
+                }
+                Err(Malformed(_)) => self.refuse(MALFORMED),
+            },
+            Err(Malformed(_)) => self.refuse(MALFORMED),
+        }
+    }
+
+    fn refuse(&mut self, instead: &[u8]) {
+        self.shared.refused.set(true);
+        self.awaiting = Awaiting::Nothing;
+        self.checked = instead.len();
+        self.buffer = BytesMut::from(instead);
+    }
+}
+
+/// No method has a NUL: 400.
+const MALFORMED: &[u8] = b"\0\r\n\r\n";
+
+/// A head of one byte more than the library takes: 431.
+fn too_large(limit: usize) -> Vec<u8> {
+    let mut head = b"GET / HTTP/1.1\r\nx: ".to_vec();
+    head.resize(limit, b'x');
+    head.extend_from_slice(b"\r\n\r\n");
+    head
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Wire<T> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut TaskContext<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        loop {
+            this.check();
+            if this.checked > 0 {
+                let given = this.checked.min(out.remaining());
+                out.put_slice(&this.buffer[..given]);
+                this.buffer.advance(given);
+                this.checked -= given;
+                if this.buffer.is_empty() && this.buffer.capacity() > KEPT_BYTES {
+                    this.buffer = BytesMut::new();
+                }
+                return Poll::Ready(Ok(()));
+            }
+            match &mut this.awaiting {
+                Awaiting::Nothing => return Poll::Ready(Ok(())),
+                // Content of a known length goes straight to the library.
+                Awaiting::Content { left } if this.buffer.is_empty() && *left >= out.remaining() as u64 => {
+                    let before = out.filled().len();
+                    ready!(Pin::new(&mut this.io).poll_read(cx, out))?;
+                    *left -= (out.filled().len() - before) as u64;
+                    if *left == 0 {
+                        this.awaiting = Awaiting::Head { searched: 0 };
+                    }
+                    return Poll::Ready(Ok(()));
+                }
+                _ => {
+                    let mut storage = [MaybeUninit::uninit(); READ_BYTES];
+                    let mut read = ReadBuf::uninit(&mut storage);
+                    ready!(Pin::new(&mut this.io).poll_read(cx, &mut read))?;
+                    if read.filled().is_empty() {
+                        // The library says what an end in the middle of a message means.
+                        this.checked = this.buffer.len();
+                        this.awaiting = Awaiting::Nothing;
+                        if this.checked == 0 {
+                            return Poll::Ready(Ok(()));
+                        }
+                        continue;
+                    }
+                    this.buffer.extend_from_slice(read.filled());
+                }
+            }
+        }
+    }
+}
+
+impl<T: AsyncWrite + Unpin> Wire<T> {
+    fn poll_interim(&mut self, cx: &mut TaskContext<'_>) -> Poll<io::Result<()>> {
+        let mut interim = self.shared.interim.borrow_mut();
+        while !interim.is_empty() {
+            let written = ready!(Pin::new(&mut self.io).poll_write(cx, &interim))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            interim.advance(written);
+            self.shared.begun.set(!interim.is_empty());
+        }
+        drop(interim);
+        let connection = self.shared.connection.borrow_mut().take();
+        if let Some(connection) = connection {
+            connection.wake();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Wire<T> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut TaskContext<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        if this.shared.begun.get() {
+            ready!(this.poll_interim(cx))?;
+        }
+        Pin::new(&mut this.io).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut TaskContext<'_>, bytes: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        if this.shared.begun.get() {
+            ready!(this.poll_interim(cx))?;
+        }
+        Pin::new(&mut this.io).poll_write_vectored(cx, bytes)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    /// The library flushes when it has written all that it has, in every poll of the connection. So this is where an interim response
+    /// is between two others.
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        ready!(this.poll_interim(cx))?;
+        Pin::new(&mut this.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().io).poll_shutdown(cx)
+    }
+}

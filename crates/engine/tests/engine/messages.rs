@@ -1,0 +1,338 @@
+//! What messages mean, whatever the protocol: interim responses, expectations, trailers, lengths, hosts, and handlers that fail.
+
+use std::cell::{Cell, RefCell};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::support::{Bench, PROTOCOLS, fetch, get};
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, EXPECT, HOST, LINK, TE, TRAILER};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt, Full};
+use pronghorn_engine::{Body, Config, Connection, Protocol, Request, Responder, Response};
+
+type Handler = Box<dyn Fn(Request, Responder)>;
+
+/// A bench whose server answers by `handler`.
+fn serving(handler: impl Fn(Request, Responder) + Clone + 'static) -> Bench {
+    Bench::new(1, &Config::default(), move |_| -> Handler { Box::new(handler.clone()) })
+}
+
+fn early_hint(link: &'static str) -> HeaderMap {
+    HeaderMap::from_iter([(LINK, HeaderValue::from_static(link))])
+}
+
+type Interim = Vec<(StatusCode, Option<HeaderValue>)>;
+
+/// Sends a request and returns the interim responses with the final one.
+async fn informed(connection: &mut Connection, request: http::Request<Body>) -> (Interim, StatusCode, Bytes) {
+    let mut interim = Interim::new();
+    let response = connection.send_informed(request, |status, headers| interim.push((status, headers.get(LINK).cloned()))).await;
+    let response = response.unwrap();
+    let status = response.status();
+    let body = response.into_body().collect().await.unwrap();
+    (interim, status, body.to_bytes())
+}
+
+#[test]
+fn interim_responses_arrive_before_the_final_one() {
+    for protocol in PROTOCOLS {
+        // One at once, one later, and the final one in the same turn as the last.
+        let mut bench = serving(|_, mut responder: Responder| {
+            responder.inform(StatusCode::EARLY_HINTS, &early_hint("</a.css>; rel=preload"));
+            let handle = responder.handle().clone();
+            handle.clone().spawn(async move {
+                handle.sleep(Duration::from_secs(1)).await;
+                responder.inform(StatusCode::PROCESSING, &HeaderMap::new());
+                responder.inform(StatusCode::EARLY_HINTS, &early_hint("</b.js>; rel=preload"));
+                responder.send(Response::new(StatusCode::OK).with_body("done"));
+            });
+        });
+        let mut connection = bench.connect(protocol);
+        let first = Rc::new(Cell::new(false));
+        let (seen, mark) = (first.clone(), first);
+        bench.client.handle().spawn(async move {
+            for _ in 0..2 {
+                let link = |text| Some(HeaderValue::from_static(text));
+                let mark = mark.clone();
+                let mut interim = Interim::new();
+                let response = connection
+                    .send_informed(get("/"), |status, headers| {
+                        mark.set(true);
+                        interim.push((status, headers.get(LINK).cloned()));
+                    })
+                    .await
+                    .unwrap();
+                assert_eq!(response.status(), StatusCode::OK, "{protocol}");
+                assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "done", "{protocol}");
+                let expected = [
+                    (StatusCode::EARLY_HINTS, link("</a.css>; rel=preload")),
+                    (StatusCode::PROCESSING, None),
+                    (StatusCode::EARLY_HINTS, link("</b.js>; rel=preload")),
+                ];
+                assert_eq!(interim, expected, "{protocol}");
+            }
+            mark.set(false);
+        });
+        // The first comes while the handler sleeps, on a clock that stands.
+        bench.turn_until(|_| seen.get());
+        bench.turn_until(|bench| {
+            bench.skip(Duration::from_millis(100));
+            !seen.get()
+        });
+    }
+}
+
+#[test]
+fn interim_responses_are_not_endless() {
+    for protocol in PROTOCOLS {
+        let mut bench = serving(|_, mut responder: Responder| {
+            for _ in 0..20 {
+                responder.inform(StatusCode::EARLY_HINTS, &early_hint("</a.css>; rel=preload"));
+            }
+            // Neither is an interim response that may be sent.
+            responder.inform(StatusCode::OK, &HeaderMap::new());
+            responder.inform(StatusCode::SWITCHING_PROTOCOLS, &HeaderMap::new());
+            responder.send(Response::new(StatusCode::NO_CONTENT));
+        });
+        let mut connection = bench.connect(protocol);
+        let (interim, status, _) = bench.run(async move { informed(&mut connection, get("/")).await });
+        assert_eq!((interim.len(), status), (16, StatusCode::NO_CONTENT), "{protocol}");
+        assert_eq!(bench.count(|stats| stats.interim_responses_dropped.value()), 4, "{protocol}");
+    }
+}
+
+/// A body that waits until `go` is set.
+struct Held {
+    go: Rc<Cell<bool>>,
+    content: Option<Bytes>,
+}
+
+impl http_body::Body for Held {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
+        if !self.go.get() {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(self.content.take().map(|content| Ok(Frame::data(content))))
+    }
+}
+
+#[test]
+fn continue_is_sent_when_the_content_is_read() {
+    for protocol in PROTOCOLS {
+        let mut bench = serving(|request: Request, responder: Responder| {
+            responder.respond(async move {
+                let content = request.body.collect().await.unwrap().to_bytes();
+                Response::new(StatusCode::OK).with_body(content)
+            });
+        });
+        let mut connection = bench.connect(protocol);
+        let (interim, status, body) = bench.run(async move {
+            let go = Rc::new(Cell::new(false));
+            let body = Body::stream(Held { go: go.clone(), content: Some(Bytes::from_static(b"content")) });
+            let request = http::Request::post("https://localhost/").header(EXPECT, "100-continue").body(body).unwrap();
+            let mut interim = Interim::new();
+            let response = connection.send_informed(request, |status, _| {
+                interim.push((status, None));
+                go.set(true);
+            });
+            let response = response.await.unwrap();
+            let status = response.status();
+            (interim, status, response.into_body().collect().await.unwrap().to_bytes())
+        });
+        assert_eq!((interim, status, body), (vec![(StatusCode::CONTINUE, None)], StatusCode::OK, "content".into()), "{protocol}");
+    }
+}
+
+#[test]
+fn answer_that_needs_no_content_is_sent_without_continue() {
+    for protocol in PROTOCOLS {
+        let mut bench = serving(|_, responder: Responder| responder.send(Response::new(StatusCode::FORBIDDEN)));
+        let mut connection = bench.connect(protocol);
+        let (interim, status, _) = bench.run(async move {
+            let body = Body::stream(Held { go: Rc::default(), content: None });
+            let request = http::Request::post("https://localhost/").header(EXPECT, "100-continue").body(body).unwrap();
+            informed(&mut connection, request).await
+        });
+        assert_eq!((interim, status), (vec![], StatusCode::FORBIDDEN), "{protocol}");
+    }
+}
+
+#[test]
+fn expectation_that_nobody_can_meet_is_417() {
+    for protocol in PROTOCOLS {
+        let mut bench = serving(|_, _| panic!("the handler has seen it"));
+        let mut connection = bench.connect(protocol);
+        let mut request = get("/");
+        request.headers_mut().insert(EXPECT, HeaderValue::from_static("a-miracle"));
+        let answer = bench.run(async move { fetch(&mut connection, request).await });
+        assert_eq!(answer.unwrap().0, StatusCode::EXPECTATION_FAILED, "{protocol}");
+        assert_eq!(bench.count(|stats| stats.requests_refused.value()), 1, "{protocol}");
+    }
+}
+
+fn with_trailers(content: &'static str, name: &'static str, value: &'static str) -> Body {
+    let trailers = HeaderMap::from_iter([(name.parse().unwrap(), HeaderValue::from_static(value))]);
+    Body::stream(Full::new(Bytes::from_static(content.as_bytes())).with_trailers(async move { Some(Ok(trailers)) }))
+}
+
+#[test]
+fn trailers_go_both_ways() {
+    for protocol in PROTOCOLS {
+        let seen = Rc::new(RefCell::new(None));
+        let slot = seen.clone();
+        let mut bench = serving(move |request: Request, responder: Responder| {
+            let slot = slot.clone();
+            responder.respond(async move {
+                let content = request.body.collect().await.unwrap();
+                *slot.borrow_mut() = content.trailers().cloned();
+                let response = Response::new(StatusCode::OK).with_header(TRAILER, HeaderValue::from_static("x-back"));
+                response.with_body(with_trailers("answer", "x-back", "2"))
+            });
+        });
+        let mut connection = bench.connect(protocol);
+        let request = http::Request::post("https://localhost/").header(TE, "trailers").header(TRAILER, "x-forth");
+        let request = request.body(with_trailers("question", "x-forth", "1")).unwrap();
+        let answer = bench.run(async move { connection.send(request).await.unwrap().into_body().collect().await.unwrap() });
+        assert_eq!(answer.trailers().unwrap()["x-back"], "2", "{protocol}");
+        assert_eq!(answer.to_bytes(), "answer", "{protocol}");
+        assert_eq!(seen.borrow().as_ref().unwrap()["x-forth"], "1", "{protocol}");
+    }
+}
+
+#[test]
+fn request_names_its_host_in_both_places() {
+    for protocol in PROTOCOLS {
+        let mut bench = serving(|request: Request, responder: Responder| {
+            let said = format!("{} {}", request.uri, request.headers[HOST].to_str().unwrap());
+            responder.send(Response::new(StatusCode::OK).with_body(said));
+        });
+        let mut connection = bench.connect(protocol);
+        let answer = bench.run(async move { fetch(&mut connection, get("/p?q=1")).await });
+        assert_eq!(answer.unwrap().1, "https://localhost/p?q=1 localhost", "{protocol}");
+    }
+}
+
+#[test]
+fn handler_that_panics_answers_500_and_the_worker_goes_on() {
+    for protocol in PROTOCOLS {
+        let mut bench = serving(|request: Request, responder: Responder| match request.uri.path() {
+            "/now" => panic!("as this test wants"),
+            "/later" => responder.respond(async { panic!("as this test wants") }),
+            _ => responder.send(Response::new(StatusCode::OK)),
+        });
+        let mut connection = bench.connect(protocol);
+        let answers = bench.run(async move {
+            let mut answers = Vec::new();
+            for path in ["/now", "/later", "/"] {
+                answers.push(fetch(&mut connection, get(path)).await.map(|answer| answer.0));
+            }
+            answers
+        });
+        let failed = Ok(StatusCode::INTERNAL_SERVER_ERROR);
+        assert_eq!(answers, [failed.clone(), failed, Ok(StatusCode::OK)], "{protocol}");
+        assert_eq!(bench.count(|stats| stats.handler_panics.value()), 2, "{protocol}");
+    }
+}
+
+#[test]
+fn body_that_panics_ends_its_message() {
+    for protocol in PROTOCOLS {
+        let mut bench = serving(|request: Request, responder: Responder| {
+            let mut pieces = 0;
+            let body = Pieces(move || {
+                pieces += 1;
+                assert!(pieces < 3, "as this test wants");
+                Some(Bytes::from_static(b"piece"))
+            });
+            let body = if request.uri.path() == "/" { Body::from("whole") } else { Body::stream(body) };
+            responder.send(Response::new(StatusCode::OK).with_body(body));
+        });
+        let mut connection = bench.connect(protocol);
+        let answer = bench.run(async move { fetch(&mut connection, get("/breaks")).await });
+        assert!(answer.is_err(), "{protocol}: {answer:?}");
+        assert_eq!(bench.count(|stats| stats.handler_panics.value()), 1, "{protocol}");
+        let mut connection = bench.connect(protocol);
+        let answer = bench.run(async move { fetch(&mut connection, get("/")).await });
+        assert_eq!(answer, Ok((StatusCode::OK, "whole".into())), "{protocol}");
+    }
+}
+
+/// A body whose pieces a function produces.
+struct Pieces<F>(F);
+
+impl<F: FnMut() -> Option<Bytes> + Unpin> http_body::Body for Pieces<F> {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
+        Poll::Ready((self.0)().map(|piece| Ok(Frame::data(piece))))
+    }
+}
+
+#[test]
+fn content_length_that_the_handler_does_not_keep_aborts_the_response() {
+    for protocol in PROTOCOLS {
+        for (announced, content) in [("4", "12345"), ("6", "12345")] {
+            let mut bench = serving(move |_, responder: Responder| {
+                let mut left = Some(Bytes::from_static(content.as_bytes()));
+                let body = Pieces(move || left.take());
+                let response = Response::new(StatusCode::OK).with_header(CONTENT_LENGTH, HeaderValue::from_static(announced));
+                responder.send(response.with_body(Body::stream(body)));
+            });
+            let mut connection = bench.connect(protocol);
+            let answer = bench.run(async move { fetch(&mut connection, get("/")).await });
+            assert!(answer.is_err(), "{protocol}: {announced} {answer:?}");
+        }
+    }
+}
+
+#[test]
+fn content_length_that_cannot_be_is_corrected() {
+    for protocol in PROTOCOLS {
+        for wrong in ["4", "six", "-1"] {
+            let mut bench = serving(move |_, responder: Responder| {
+                let response = Response::new(StatusCode::OK).with_header(CONTENT_LENGTH, HeaderValue::from_static(wrong));
+                responder.send(response.with_body("12345"));
+            });
+            let mut connection = bench.connect(protocol);
+            let length = bench.run(async move {
+                let response = connection.send(get("/")).await.unwrap();
+                let length = response.headers()[CONTENT_LENGTH].clone();
+                assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "12345");
+                length
+            });
+            assert_eq!(length, "5", "{protocol}");
+            assert_eq!(bench.count(|stats| stats.content_lengths_corrected.value()), 1, "{protocol}");
+        }
+    }
+}
+
+#[test]
+fn request_with_content_of_another_length_than_it_says_is_not_sent() {
+    let mut bench = serving(|_, responder: Responder| responder.send(Response::new(StatusCode::OK)));
+    let mut connection = bench.connect(Protocol::Http1);
+    let request = http::Request::post("https://localhost/").header(CONTENT_LENGTH, "4").body(Body::from("12345")).unwrap();
+    assert!(bench.run(async move { fetch(&mut connection, request).await }).is_err());
+}
+
+#[test]
+fn get_with_content_of_unknown_length_arrives_whole() {
+    for protocol in PROTOCOLS {
+        let mut bench = serving(|request: Request, responder: Responder| {
+            responder.respond(async move { Response::new(StatusCode::OK).with_body(request.body.collect().await.unwrap().to_bytes()) });
+        });
+        let mut connection = bench.connect(protocol);
+        let mut request = get("/");
+        *request.body_mut() = Body::stream(Held { go: Rc::new(Cell::new(true)), content: Some(Bytes::from_static(b"content")) });
+        let answer = bench.run(async move { fetch(&mut connection, request).await });
+        assert_eq!(answer, Ok((StatusCode::OK, "content".into())), "{protocol}");
+    }
+}
