@@ -27,6 +27,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::http2::pump;
 use crate::http3;
+use crate::limits::Limits;
 use crate::message::Protocol;
 use crate::runtime::Handle;
 use crate::tcp::{Progress, TcpProbe, TcpStream, TlsStream};
@@ -163,7 +164,7 @@ impl Connector {
         let began = Instant::now();
         let socket = mio::net::TcpStream::connect(remote).and_then(|socket| {
             socket.set_nodelay(true)?;
-            TcpStream::new(socket, &self.handle)
+            TcpStream::new(socket, &self.handle, &Limits::default())
         });
         let stream = socket.map_err(|source| Error::Connect { remote, source })?;
         let mut stream = stream;
