@@ -121,6 +121,9 @@ def test_connect_to_leaves_the_name_and_changes_the_address(get, peer, version):
     assert seen["host"] == f"localhost:{peer.port + 1}"
 
 
+# //= RFC 9114 section 3.1
+# //# If the certificate cannot be verified with respect to the URI's origin server, the client MUST NOT consider
+# //# the server authoritative for that origin.
 def test_unknown_authority_is_refused_unless_told_otherwise(get, peer, version):
     done = get("--http", version, f"{peer.origin}/request", trust=(), code=PROTOCOL)
     assert b"--no-verify" in done.stderr
@@ -128,6 +131,9 @@ def test_unknown_authority_is_refused_unless_told_otherwise(get, peer, version):
     assert get("--http", version, f"{peer.origin}/request", trust=("--no-verify",)).stdout
 
 
+# //= RFC 9114 section 3.1
+# //# Upon receiving a server certificate in the TLS handshake, the client MUST verify that the certificate is an
+# //# acceptable match for the URI's origin server using the process described in Section 4.3.4 of [HTTP].
 def test_name_that_the_certificate_lacks_is_refused(get, peer, version):
     arguments = ["--http", version, "--connect-to", f"127.0.0.1:{peer.port}"]
     get(*arguments, "https://other.test/request", code=PROTOCOL)

@@ -90,6 +90,8 @@ async def test_request_trailers_of_aioquic_come_back(handler, ca):
     assert response.trailers == trailers
 
 
+# //= RFC 9114 section 4.1
+# //# After sending a final response, the server MUST close the stream for sending.
 @pytest.mark.parametrize("size", [0, 1, 16_384, 10 * MIB])
 def test_streamed_body_arrives_whole(handler, fetcher, size):
     response = fetcher.fetch(f"{handler.origin}/bytes/{size}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 
 from harness.counting_server import ANSWER, CountingServer
 from harness.process import Process
-from harness.server import REPOSITORY, Server, pronghorn, quic_go_server, serve_command
+from harness.server import REPOSITORY, Server, echo_command, pronghorn, quic_go_server, serve_command
 from harness.waiting import eventually
 
 REQUESTS_FAILED = 1
@@ -79,7 +80,9 @@ def test_server_counts_what_the_report_says(load, start, identity, site, version
     assert report["requests"]["begun"] == report["requests"]["status"]["2xx"] == 500
     assert report["body"]["received_bytes"] == 500 * size
     assert report["latency_us"]["head"]["count"] == report["latency_us"]["response"]["count"] == 500
-    assert report["connections"] == {"opened": 3, "failed": 0, "protocols": {NAME[version]: 3}}
+    connections = report["connections"]
+    assert (connections["opened"], connections["failed"], connections["resumed"]) == (3, 0, 0)
+    assert connections["protocols"] == {NAME[version]: 3}
     assert report["transport"]["received_bytes"] > 500 * size
     counters = stopped(server)
     assert counters[COUNTER[version]] == 500
@@ -128,6 +131,36 @@ def test_connections_per_second(load, server, version):
     assert report["plan"]["rate_per_second"] == 20
 
 
+@pytest.mark.parametrize("mode", ["off", "session", "early_data"])
+def test_sessions_are_resumed_as_asked(load, start, identity, site, version, mode):
+    server = start(serve_command(site.root, identity, "--quiet", "--stats"))
+    flags = {"off": [], "session": ["--resume"], "early_data": ["--early-data"]}[mode]
+    report = load("--http", version, "--reconnect", *flags, "-c", "3", "-n", "30", f"{server.origin}/small.txt")
+    assert report["requests"]["status"]["2xx"] == report["connections"]["opened"] == 30
+    assert report["plan"]["resumption"] == mode
+    assert report["connections"]["resumed"] == (0 if mode == "off" else 30)
+    assert report["connections"]["early_data_accepted"] == (30 if mode == "early_data" else 0)
+    counters = stopped(server)
+    assert counters["early_data_accepted"] == report["connections"]["early_data_accepted"]
+    resumed = report["connections"]["resumed"]
+    # The end of the run may close the last three before the server has heard the end of their handshakes.
+    assert resumed - 3 <= counters["quic_resumed" if version == "3" else "tcp_resumed"] <= resumed
+
+
+def test_sessions_of_servers_by_others_are_resumed(load, peer, version):
+    report = load("--http", version, "--reconnect", "--resume", "-c", "2", "-n", "20", f"{peer.origin}/request")
+    assert report["requests"]["status"]["2xx"] == report["connections"]["resumed"] == 20
+
+
+def test_early_data_that_the_server_refuses_is_sent_again(load, start, identity, site, version):
+    server = start(serve_command(site.root, identity, "--quiet", "--stats", "--early-data", "off"))
+    arguments = ["--http", version, "--reconnect", "--early-data", "-n", "10"]
+    report = load(*arguments, f"{server.origin}/small.txt")
+    assert report["requests"]["status"]["2xx"] == report["connections"]["resumed"] == 10
+    assert report["connections"]["early_data_accepted"] == 0
+    assert stopped(server)["early_data_accepted"] == 0
+
+
 def test_status_classes_of_several_urls(load, peer, version):
     paths = ["/request", "/status/404", "/status/503", "/redirect/1", "/request"]
     report = load("--http", version, "-n", "50", *[f"{peer.origin}{path}" for path in paths])
@@ -173,6 +206,36 @@ def test_stall_shows_at_a_fixed_rate_and_hides_without(load, identity, version):
     assert "streams_taken" in {warning["kind"] for warning in fixed["warnings"]}
     # One in five hundred has seen it: nothing of it is in the 99th percentile but what a slow machine adds.
     assert closed["latency_us"]["response"]["p99"] < latency["p99"]
+
+
+LOSSY_UPLINK = """
+name = "test"
+[up]
+rate_mbit_per_second = 20
+delay_ms = 2
+loss_percent = 4
+queue_ms = 200
+[down]
+rate_mbit_per_second = 20
+delay_ms = 2
+queue_ms = 200
+"""
+
+
+def test_losses_are_those_of_the_link(identity, version, tmp_path):
+    (tmp_path / "profile.toml").write_text(LOSSY_UPLINK)
+    far = shlex.join(str(part) for part in echo_command(identity, listen="10.77.0.2:443"))
+    near = [pronghorn(), "load", "--json", "--http", version, "--no-verify", "-n", "20", "--data-size", "100000"]
+    command = [pronghorn(), "link", tmp_path / "profile.toml", "--far", far, "--far-ready", "443"]
+    command += ["--report", tmp_path / "report.json", "--", *near, "https://10.77.0.2/upload"]
+    done = subprocess.run([str(part) for part in command], capture_output=True, timeout=110)
+    assert done.returncode == 0, done.stderr.decode()
+    report = json.loads(done.stdout)
+    assert report["requests"]["status"]["2xx"] == 20
+    lost = json.loads((tmp_path / "report.json").read_text())["up"]["packets_lost"]
+    assert lost > 20
+    # Lost acknowledgements are not sent again, and a few packets are given up for lost too early.
+    assert lost / 2 <= report["transport"]["lost_packets"] <= 2 * lost
 
 
 def test_server_that_says_goaway_loses_no_request(load, identity):
@@ -249,7 +312,7 @@ def test_json_is_what_the_documentation_says(load, server):
     free = {"HTTP/3"}
     warnings = {"kind", "message"}
     assert names(report) - free <= described
-    values = {"kept", "one_request", "null", "--json"}
+    values = {"kept", "one_request", "off", "session", "early_data", "null", "--json"}
     missing = {name for name in described if "." not in name and "/" not in name} - names(report) - warnings - values
     assert missing <= {"pronghorn-load-report"}
     assert report["schema"] == "pronghorn-load-report/1"
@@ -293,6 +356,8 @@ def test_clear_text(load, start, site):
         (["--rate", "1e300", "https://localhost/"], "rate"),
         (["-d", "0", "https://localhost/"], "duration"),
         (["--timeout", "0", "https://localhost/"], "timeout"),
+        (["--http", "2", "--early-data", "https://localhost/"], "early data"),
+        (["--reconnect", "--early-data", "https://localhost/"], "early data"),
         (["--reconnect", "-m", "2", "https://localhost/"], "--streams"),
         (["--rate", "1", "--connections-per-second", "1", "https://localhost/"], "--connections-per-second"),
         (["--data", "x", "--data-size", "1", "https://localhost/"], "--data"),

@@ -89,3 +89,11 @@ async def test_stalled_stream_does_not_stall_another(server, site, ca):
         for _ in range(20):
             assert (await client.fetch("/medium.bin")).body == site.read("medium.bin")
         assert not stalled.done.done()
+
+
+# //= RFC 9114 section 6.2
+# //# Therefore, the transport parameters sent by both clients and servers MUST allow the peer to create at least
+# //# three unidirectional streams.
+async def test_client_may_open_the_streams_that_http3_needs(server, ca):
+    async with h3_connection(server.origin, ca) as client:
+        assert client._quic._remote_max_streams_uni >= 3

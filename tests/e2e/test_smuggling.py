@@ -5,31 +5,36 @@ The cases stand in the package `smuggling`, each with the publication that it co
 
 from __future__ import annotations
 
+import re
 import ssl
 from contextlib import suppress
+from random import Random
 
 import pytest
 
+from conftest import SEED
 from harness.clients.h2_frames import ConnectionEndedError, H2Client, StreamResetError
 from harness.clients.raw_h3 import RawH3, data
 from harness.clients.tls import tls_connection
 from harness.waiting import DEADLINE_SECONDS
-from smuggling import CASES, FIELD_CASES, MARKER_SIZE, Answer, Case, FieldCase, answers
+from smuggling import CASES, FIELD_CASES, MARKER_SIZE, Answer, Case, FieldCase, Message, answers, messages, mutated
+from smuggling.message import two_messages
 
 MARKER = f"GET /bytes/{MARKER_SIZE} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
 
 
-def exchange(origin: str, ca, message: bytes, piece: int) -> list[Answer]:
+def exchange(origin: str, ca, message: bytes, piece: int, behind: bytes = b"") -> list[Answer]:
     """Sends a message and the marker in pieces of a size; the answers until the server closes the connection."""
     connection = tls_connection(origin, ca, "http/1.1")
     connection.settimeout(DEADLINE_SECONDS)
     received = b""
     with connection:
         to_send = message + MARKER
-        for at in range(0, len(to_send), piece):
+        pieces = [to_send[at : at + piece] for at in range(0, len(to_send), piece)]
+        for each in [*pieces, behind]:
             # A server that has refused the message need not take the rest of it.
             try:
-                connection.sendall(to_send[at : at + piece])
+                connection.sendall(each)
             except OSError as error:
                 assert not isinstance(error, TimeoutError)
                 break
@@ -75,6 +80,44 @@ def test_http3_request_that_would_split_is_refused(shared_handler, ca, case: Fie
         if h3.error(stream) is None:
             status = h3.answer(stream).status
             assert 400 <= status < 500
+
+
+# Ends whatever a message has left open: it is too long for a head, no chunk, no trailer, and more than most lengths.
+FILLER = b"\r\n\r\n" + b"x" * 200_000 + b"\r\n\r\n"
+MUTATIONS = 400
+
+
+def test_mutated_message_is_read_as_by_a_strict_reader(shared_handler, ca):
+    random = Random(f"{SEED} smuggling")
+    answered = 0
+    for _ in range(MUTATIONS):
+        message = mutated(random)
+        got = exchange(shared_handler.origin, ca, message, len(message) + len(MARKER), FILLER)
+        strict = messages(message + MARKER)
+        for position, answer in enumerate(got):
+            # It may refuse more than the strict reader, and stop there. What it answers has to be what that one saw.
+            if answer.status >= 400:
+                continue
+            assert position < len(strict), (message, got)
+            assert is_answer_to(strict[position], answer), (message, got)
+        answered += len(got)
+    assert answered > MUTATIONS // 2, "hardly any message came through, so nothing was shown"
+
+
+def is_answer_to(message: Message, answer: Answer) -> bool:
+    if message.method == b"HEAD":
+        return answer.body == b""
+    if found := re.search(rb"/bytes/(\d+)$", message.target):
+        return len(answer.body) == int(found[1])
+    # What has no end is not echoed to its end.
+    return message.target.endswith(b"/echo") and answer.body == message.content is not None
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_strict_reader_agrees_with_the_case(case: Case):
+    # The reference itself: it finds the inner request only where the case says that a strict reader does.
+    inner = any(message.target == b"/bytes/13" for message in messages(case.message))
+    assert inner == (case.verdict is two_messages)
 
 
 def test_there_are_as_many_cases_as_promised():

@@ -53,6 +53,16 @@ def capture(port: int, get: Sequence[str | Path], version: str, path: str) -> Fi
     return FirstFlight(version, recorder.held)
 
 
+def received_until_silence(sender: socket.socket) -> int:
+    """Bytes that come without anything being said to them. The server gives up asking after some seconds of silence."""
+    received = 0
+    sender.settimeout(3)
+    with contextlib.suppress(TimeoutError):
+        while True:
+            received += len(sender.recv(65535))
+    return received
+
+
 class Recorder:
     """Something between client and server that runs in a thread of its own."""
 

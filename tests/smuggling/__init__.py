@@ -7,5 +7,18 @@ of its own, `INNER`, where a lenient reader would find one, and is followed by a
 from .http1 import CASES
 from .message import MARKER_SIZE, Answer, Case, answers
 from .multiplexed import FIELD_CASES, FieldCase
+from .mutation import mutated
+from .strict import Message, messages
 
-__all__ = ["CASES", "FIELD_CASES", "MARKER_SIZE", "Answer", "Case", "FieldCase", "answers"]
+__all__ = [
+    "CASES",
+    "FIELD_CASES",
+    "MARKER_SIZE",
+    "Answer",
+    "Case",
+    "FieldCase",
+    "Message",
+    "answers",
+    "messages",
+    "mutated",
+]

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use clap::Args;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
-use pronghorn_engine::Protocol;
+use pronghorn_engine::{Protocol, Resumption};
 use pronghorn_load::{ConnectionUse, Error, Interrupt, Plan, Report, Upload};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::failure::{Failure, Kind};
 use crate::get::{Origin, exchange_failure, header, protocol, read_content, resolve};
 use crate::serve::seconds;
-use crate::{client_tls, load_table};
+use crate::{client_tls, key_log, load_table};
 
 const AFTER_HELP: &str = "\
 Without --rate each stream sends its next request when the last one is
@@ -80,6 +80,14 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "PER_SECOND", conflicts_with_all = ["streams", "rate"])]
     connections_per_second: Option<f64>,
 
+    /// New connections resume the TLS session of an earlier one; with --reconnect all of the measured ones
+    #[arg(long)]
+    resume: bool,
+
+    /// Requests are sent before the handshake is done (0-RTT), on resumed sessions; needs --http and --reconnect
+    #[arg(long)]
+    early_data: bool,
+
     /// Threads, each with its own sockets and its part of the connections
     #[arg(long, value_name = "N", default_value_t = 1)]
     threads: usize,
@@ -141,7 +149,10 @@ pub(crate) fn run(arguments: &LoadArgs) -> Result<ExitCode, Failure> {
 fn plan(arguments: &LoadArgs) -> Result<Plan, Failure> {
     let first = arguments.urls.first().expect("invariant: the command line asks for a URL");
     let remotes = resolve(arguments.connect_to.as_deref(), &Origin::of(first)?)?;
-    let tls = client_tls::config(arguments.cacert.as_deref(), !arguments.no_verify)?;
+    let mut tls = client_tls::config(arguments.cacert.as_deref(), !arguments.no_verify)?;
+    if let Some(key_log) = key_log::from_environment()? {
+        tls.key_log = key_log;
+    }
     let mut plan = Plan::new(arguments.urls.clone(), remotes, tls);
     plan.protocol = arguments.http;
     plan.upload = match (&arguments.data, arguments.data_size) {
@@ -159,6 +170,11 @@ fn plan(arguments: &LoadArgs) -> Result<Plan, Failure> {
     plan.streams = arguments.streams;
     let reconnects = arguments.reconnect || arguments.connections_per_second.is_some();
     plan.connection_use = if reconnects { ConnectionUse::OneRequest } else { ConnectionUse::Kept };
+    plan.resumption = match (arguments.early_data, arguments.resume) {
+        (true, _) => Resumption::EarlyData,
+        (false, true) => Resumption::Session,
+        (false, false) => Resumption::Off,
+    };
     plan.rate = arguments.rate.or(arguments.connections_per_second);
     plan.requests = arguments.requests;
     if arguments.requests.is_some() || arguments.duration.is_some() {

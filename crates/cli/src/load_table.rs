@@ -75,7 +75,12 @@ fn write(text: &mut String, report: &Report) -> std::fmt::Result {
     }
 
     let connections = &report.connections;
-    writeln!(text, "\nconnections  {} opened, {} attempts failed", connections.opened, connections.failed)?;
+    write!(text, "\nconnections  {} opened, {} attempts failed", connections.opened, connections.failed)?;
+    if plan.resumption != "off" {
+        let (accepted, refused) = (connections.early_data_accepted, connections.early_data_refused);
+        write!(text, ", {} resumed, early data accepted on {accepted} and refused on {refused}", connections.resumed)?;
+    }
+    writeln!(text)?;
     let transport = report.transport;
     let lost = if transport.sent_packets == 0 { 0.0 } else { transport.lost_packets as f64 / transport.sent_packets as f64 * 100.0 };
     writeln!(

@@ -37,9 +37,10 @@ impl Context {
         Rc::new(Self { handle, config, handler, stats, shutdown: Rc::default(), rng, date })
     }
 
-    /// Gives a request to the handler. When that panics, the request is answered 500 and the worker goes on.
+    /// Gives a request to the handler, unless it came too early. When that panics, the request is answered 500 and the worker goes on.
     pub(crate) fn dispatch(&self, request: Request, responder: Responder) {
         if self.is_too_early(&request.method, &request.peer) {
+            // The content goes unread.
             return responder.send(Response::new(StatusCode::TOO_EARLY));
         }
         // The handler may leave its own state half changed; that is for it to know. What it got from here is dropped, which answers.
@@ -54,6 +55,8 @@ impl Context {
         if !peer.early_data {
             return false;
         }
+        //= RFC 9114 section 10.9
+        //# The anti-replay mitigations in [HTTP-REPLAY] MUST be applied when using HTTP/3 with 0-RTT.
         let refused = self.config.early_data != EarlyData::All && !method.is_safe();
         let counter = if refused { &self.stats.requests_too_early } else { &self.stats.requests_early };
         counter.add(1);

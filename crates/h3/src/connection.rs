@@ -25,6 +25,7 @@ use crate::{
         settings::{SettingId, Settings},
     },
     head::Head,
+    limit::Limit,
     message::{OutgoingSection, SectionKind},
     priority::Priority,
     stream::StreamId,
@@ -126,7 +127,7 @@ impl Connection {
     /// Takes bytes of a stream, in order.
     pub fn handle_data(&mut self, stream: StreamId, data: Bytes) -> Result<(), ConnectionError> {
         if self.decoder_backlog > MAX_DECODER_BACKLOG {
-            return Err(ConnectionError::new(ErrorCode::H3_EXCESSIVE_LOAD, "the peer does not take what our decoder has to say"));
+            return Err(ConnectionError::limit_reached(Limit::DecoderBacklog));
         }
         if stream.is_bidi() {
             if let Some((request, shared)) = self.received_request(stream)? {
@@ -272,6 +273,10 @@ impl Connection {
     pub fn finish_sending(&mut self, stream: StreamId) {
         if let Some(request) = self.requests.get_mut(&stream) {
             request.is_sending_done = true;
+            // Our side was reset before the blocked head came: nobody waits for it any more.
+            if self.shared.role == Role::Server && request.is_blocked() && !request.has_head() {
+                request.abandon(stream, &mut self.shared);
+            }
             self.forget_if_done(stream);
         }
     }
@@ -342,8 +347,8 @@ impl Connection {
 
     /// How much of what [`Connection::poll_uni_write`] gave for this stream waits for the peer's flow control; none at first.
     ///
-    /// While the encoder stream waits, field sections refer to nothing that it carries. If 64 KiB and more of the decoder
-    /// stream wait, the peer makes us speak without listening: the next data that it sends is an error.
+    /// While the encoder stream waits, field sections refer to nothing that it carries. If more than 64 KiB of the
+    /// decoder stream wait ([`Limit::DecoderBacklog`]), the next data that comes from the peer is an error.
     pub const fn set_uni_backlog(&mut self, stream: UniStream, bytes: usize) {
         match stream {
             UniStream::Control => {}
@@ -375,11 +380,6 @@ impl Connection {
         self.requests.len()
     }
 
-    /// Server role: how many PRIORITY_UPDATE frames were forgotten because too many waited for their requests.
-    pub fn dropped_priority_updates(&self) -> u64 {
-        self.early_priorities.dropped()
-    }
-
     /// What our SETTINGS say.
     pub fn own_settings(&self) -> Settings {
         let mut own = Settings::default();
@@ -387,6 +387,11 @@ impl Connection {
             own.set(id, value).expect("invariant: what we offer is valid");
         }
         own
+    }
+
+    /// Server role: how many PRIORITY_UPDATE frames were forgotten because too many waited for their requests.
+    pub fn dropped_priority_updates(&self) -> u64 {
+        self.early_priorities.dropped()
     }
 
     /// The peer's SETTINGS, once they have arrived.
@@ -423,10 +428,8 @@ impl Connection {
 
     fn forget_if_done(&mut self, stream: StreamId) {
         if self.requests.get(&stream).is_some_and(RequestStream::is_done)
-            && let Some(mut request) = self.requests.remove(&stream)
+            && let Some(request) = self.requests.remove(&stream)
         {
-            // Its head may still be blocked, where our side was reset before it came: nobody waits for it any more.
-            request.abandon(stream, &mut self.shared);
             request.on_done(&mut self.shared.ledger);
         }
     }
@@ -456,7 +459,8 @@ impl Connection {
             }
             Sorted::Known(Purpose::QpackEncoder) => {
                 self.shared.decoder.handle_encoder_stream(&data)?;
-                self.resume_unblocked()
+                self.resume_unblocked()?;
+                self.shared.ledger.verdict()
             }
             Sorted::Known(Purpose::QpackDecoder) => Ok(self.encoder.handle_decoder_stream(&data)?),
             Sorted::Known(Purpose::Control) => {

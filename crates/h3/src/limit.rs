@@ -33,11 +33,16 @@ pub enum Limit {
     SettingsSize,
     /// Size of a PRIORITY_UPDATE frame, 1 KiB: the connection is closed.
     PriorityUpdateSize,
+    /// Bytes of our decoder stream that the peer's flow control holds back, 64 KiB: the connection is closed.
+    DecoderBacklog,
+    /// Bytes held of a stream whose field section waits for the dynamic table, 64 KiB besides the section: the connection is
+    /// closed. A caller that reads no blocked stream does not reach it.
+    BlockedStreamBytes,
 }
 
 impl Limit {
     /// Every limit, in the order of [`Limit::index`].
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::FieldSectionSize,
         Self::FieldLines,
         Self::InterimResponses,
@@ -48,6 +53,8 @@ impl Limit {
         Self::AbortedRequests,
         Self::SettingsSize,
         Self::PriorityUpdateSize,
+        Self::DecoderBacklog,
+        Self::BlockedStreamBytes,
     ];
 
     /// Its place in [`Limit::ALL`], for an array of counters.
@@ -68,6 +75,8 @@ impl Limit {
             Self::AbortedRequests => "aborted_requests",
             Self::SettingsSize => "settings_size",
             Self::PriorityUpdateSize => "priority_update_size",
+            Self::DecoderBacklog => "decoder_backlog",
+            Self::BlockedStreamBytes => "blocked_stream_bytes",
         }
     }
 
@@ -84,6 +93,8 @@ impl Limit {
             Self::AbortedRequests => "too many aborted requests",
             Self::SettingsSize => "a SETTINGS frame is too long",
             Self::PriorityUpdateSize => "a PRIORITY_UPDATE frame is too long",
+            Self::DecoderBacklog => "the peer does not take what our decoder has to say",
+            Self::BlockedStreamBytes => "too much data on a blocked stream",
         }
     }
 

@@ -135,6 +135,9 @@ mod tests {
             // The last of two counts.
             ("u=5, u=1", priority(1, false)),
             ("u=5, u=9", priority(3, false)),
+            //= RFC 9218 section 4
+            //# Where the Dictionary is successfully parsed, this document places the additional requirement that unknown priority
+            //# parameters, priority parameters with out-of-range values, or values of unexpected types MUST be ignored.
             ("u=1, x=\"text\", y=(1 2);z, i", priority(1, true)),
             ("u=8", priority(3, false)),
             ("u=-1, i", priority(3, true)),

@@ -3,8 +3,8 @@
 #[expect(dead_code, reason = "each test file uses a part of it")]
 mod support;
 
-use bytes::BytesMut;
-use pronghorn_h3::{Config, Connection, FieldLine, Role, SendError, StreamId};
+use bytes::{Bytes, BytesMut};
+use pronghorn_h3::{Config, Connection, FieldLine, Role, SendError, StreamId, UniStream};
 use support::{GET, Pair, REQUEST, Scripted, joined_events};
 
 fn line<'a>((name, value): &'a (&str, &str)) -> FieldLine<'a> {
@@ -252,4 +252,21 @@ fn requests_are_the_clients_to_open() {
     }
     assert_eq!(client.open_request(REQUEST), Ok(()));
     assert!(client.open_request(REQUEST).is_err());
+}
+
+#[test]
+fn blocked_request_whose_response_is_not_wanted_is_cancelled() {
+    let mut server = Scripted::server();
+    while server.connection.poll_uni_write().is_some() {}
+    // GET, https, the first entry of a dynamic table that has none yet, and the path.
+    server.receive(REQUEST, &support::frame(0x01, &[0x02, 0x80, 0xd1, 0xd7, 0x10, 0xc1])).unwrap();
+    server.fin(REQUEST).unwrap();
+    assert!(server.connection.is_blocked(REQUEST));
+    server.connection.handle_stop_sending(REQUEST, 0x10c).unwrap();
+    assert_eq!(server.events(), ["0 stop sending H3_REQUEST_CANCELLED"]);
+    server.connection.finish_sending(REQUEST);
+    assert_eq!(server.connection.open_streams(), 0);
+    assert!(!server.connection.is_blocked(REQUEST));
+    // The decoder stream with its type, and a Stream Cancellation for stream 0.
+    assert_eq!(server.connection.poll_uni_write(), Some((UniStream::QpackDecoder, Bytes::from_static(&[0x03, 0x40]))));
 }

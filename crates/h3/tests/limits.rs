@@ -4,7 +4,9 @@
 mod support;
 
 use bytes::{Bytes, BytesMut};
-use pronghorn_h3::{Config, ConfigError, Connection, ConnectionError, ErrorCode, Event, FieldLine, Limit, Role, StreamId, varint};
+use pronghorn_h3::{
+    Config, ConfigError, Connection, ConnectionError, ErrorCode, Event, FieldLine, Limit, Role, StreamId, UniStream, varint,
+};
 use support::{GET, REQUEST, data, frame, get_with, headers, post_with, settings, varints};
 
 const CONTROL: StreamId = StreamId(2);
@@ -310,6 +312,19 @@ fn oversized_settings_and_priority_updates_are_named() {
         let error = receive(&mut server, CONTROL, &varints(&[frame_type, len])).unwrap_err();
         assert_eq!((error.code(), error.limit()), (ErrorCode::H3_EXCESSIVE_LOAD, Some(limit)));
     }
+}
+
+#[test]
+fn limits_of_the_dynamic_table_are_named() {
+    // GET, https, the first entry of a dynamic table that has none yet, and the path: it is blocked.
+    let blocked = frame(0x01, &[0x02, 0x80, 0xd1, 0xd7, 0x10, 0xc1]);
+    let mut connection = server(Config::default());
+    receive(&mut connection, REQUEST, &blocked).unwrap();
+    let count = count_until_limit(Limit::BlockedStreamBytes, 1000, |_| receive(&mut connection, REQUEST, &data(&[0; 1024])));
+    assert_eq!(count, 64 * 1024 / 1027);
+    let mut connection = server(Config::default());
+    connection.set_uni_backlog(UniStream::QpackDecoder, 64 * 1024 + 1);
+    assert_eq!(receive(&mut connection, REQUEST, &blocked).unwrap_err().limit(), Some(Limit::DecoderBacklog));
 }
 
 #[test]

@@ -10,6 +10,9 @@ use pronghorn_h3::{Config, Connection, ErrorCode, Event, FieldLine, Role, Stream
 use proptest::{collection::vec, prelude::*};
 use support::{GET, describe, uni_ids};
 
+/// No more is ever on the way of one stream.
+const MAX_DELIVERED: usize = 1 << 20;
+
 /// One thing that a side of the connection does; which stream it concerns is drawn beside it.
 #[derive(Clone, Debug)]
 enum Operation {
@@ -100,7 +103,7 @@ struct Exchange {
     to_client: Half,
     /// A side gave up, so that only the beginning has to arrive.
     is_cut_short: bool,
-    /// Server role: the request was refused after GOAWAY, or the server has not heard of it.
+    /// The server has heard of the request.
     server_knows: bool,
 }
 
@@ -349,13 +352,16 @@ impl World {
             return;
         }
         let place = pick % (uni.len() + streams.len());
-        if let Some(&stream) = uni.get(place) {
-            let waiting = self.uni.get_mut(&(stream, is_from_client)).expect("it was listed");
-            let piece = waiting.split_to(len.min(waiting.len())).freeze();
-            self.connection(to).handle_data(StreamId(stream), piece).expect("our own bytes are valid");
-        } else {
-            self.deliver_request(streams[place - uni.len()], from, to, len);
+        match uni.get(place) {
+            Some(&stream) => self.deliver_uni(stream, from, to, len),
+            None => self.deliver_request(streams[place - uni.len()], from, to, len),
         }
+    }
+
+    fn deliver_uni(&mut self, stream: u64, from: Side, to: Side, len: usize) {
+        let Some(waiting) = self.uni.get_mut(&(stream, from == Side::Client)) else { return };
+        let piece = waiting.split_to(len.min(waiting.len())).freeze();
+        self.connection(to).handle_data(StreamId(stream), piece).expect("our own bytes are valid");
         self.poll_events(to, len);
         self.collect_uni();
     }
@@ -379,6 +385,12 @@ impl World {
         if half.end_delivered {
             return;
         }
+        // What is blocked stays in the transport, but for a reset.
+        let is_reset = half.end == Some(End::Reset);
+        if self.connection(to).is_blocked(stream) && !is_reset {
+            return;
+        }
+        let half = self.half(stream, from);
         let piece = half.wire.split_to(len.min(half.wire.len())).freeze();
         let end = half.end.filter(|_| half.wire.is_empty());
         half.end_delivered = end.is_some();
@@ -387,16 +399,13 @@ impl World {
         }
         let connection = self.connection(to);
         connection.handle_data(stream, piece).expect("our own bytes are valid");
-        let is_blocked = connection.is_blocked(stream);
-        if to == Side::Server && !is_blocked {
-            self.exchanges.get_mut(&stream).expect("it was listed").server_knows = true;
-        }
-        let connection = self.connection(to);
         match end {
             Some(End::Fin) => connection.handle_fin(stream).expect("the message is whole"),
             Some(End::Reset) => connection.handle_reset(stream, ErrorCode::H3_REQUEST_CANCELLED.0).expect("no limit is near"),
             None => {}
         }
+        self.poll_events(to, len);
+        self.collect_uni();
     }
 
     /// Notes what a side hears, and acts as an engine has to.
@@ -419,9 +428,11 @@ impl World {
                 Event::Reset { stream, .. } => self.cut_short(stream, side),
                 Event::StopUni { .. } => panic!("we open no stream that we do not know"),
                 Event::PriorityUpdate { .. } => panic!("we send no such frame"),
+                Event::Head { stream, .. } if side == Side::Server => {
+                    self.exchanges.get_mut(&stream).expect("the stream was opened").server_knows = true;
+                    self.half(stream, from).hear(stream, &event);
+                }
                 Event::Head { stream, .. } | Event::Data { stream, .. } | Event::Trailers { stream, .. } | Event::Finished { stream } => {
-                    // It may have been blocked when its bytes came.
-                    self.exchanges.get_mut(&stream).expect("it was opened").server_knows |= side == Side::Server;
                     self.half(stream, from).hear(stream, &event);
                 }
             }
@@ -430,6 +441,7 @@ impl World {
 
     /// Both directions of a stream end at once.
     fn give_up(&mut self, stream: StreamId, side: Side) {
+        self.exchanges.get_mut(&stream).expect("the stream was opened").server_knows |= side == Side::Server;
         self.stop_reading(stream, side);
         self.cut_short(stream, side);
         self.connection(side).stop_receiving(stream);
@@ -454,17 +466,15 @@ impl World {
         self.deliver_all();
     }
 
-    /// What is delivered may be answered on other streams, so it goes on until nothing waits there.
     fn deliver_all(&mut self) {
-        for round in 0.. {
-            assert!(round < 100, "the connections talk without end");
-            for side in Side::BOTH {
-                for pick in 0..self.exchanges.len() + 3 {
-                    self.deliver(pick, side, 1 << 20);
+        for _ in 0..3 {
+            for (from, to) in [(Side::Client, Side::Server), (Side::Server, Side::Client)] {
+                for (stream, _) in self.uni.keys().copied().collect::<Vec<_>>() {
+                    self.deliver_uni(stream, from, to, MAX_DELIVERED);
                 }
-            }
-            if round >= 3 && self.uni.values().all(BytesMut::is_empty) {
-                break;
+                for stream in self.exchanges.keys().copied().collect::<Vec<_>>() {
+                    self.deliver_request(stream, from, to, MAX_DELIVERED);
+                }
             }
         }
     }

@@ -113,12 +113,17 @@ fn settings_offer_what_the_configuration_says() {
 //= RFC 9204 section 4.2
 //# An endpoint MUST allow its peer to create an encoder stream and a decoder stream even if the connection's settings prevent
 //# their use.
+//= RFC 9204 section 4.2
+//# The sender MUST NOT close either of these streams, and the receiver MUST NOT request that the sender close either of these
+//# streams.
 #[test]
 fn qpack_streams_are_allowed_without_a_table() {
     let config = Config::default().with_qpack_table_capacity(0).unwrap().with_qpack_encoder_capacity(0).unwrap();
     let mut server = Scripted::with_config(Role::Server, config);
     server.encoder_stream(&[0x20]).unwrap();
     server.decoder_stream(&[0x44]).unwrap();
+    // The caller is not told to stop them, and has no way to end its own.
+    assert!(server.events().is_empty());
 }
 
 //= RFC 9204 section 3.2.3
@@ -126,8 +131,6 @@ fn qpack_streams_are_allowed_without_a_table() {
 //# encoder instructions on the encoder stream.
 #[test]
 fn nothing_is_inserted_before_settings_or_against_the_configuration() {
-    let lines = [GET[0], GET[1], GET[2], GET[3], ("user-agent", "a")];
-    let lines = lines.map(|(name, value)| FieldLine::new(name.as_bytes(), value.as_bytes()));
     let streams =
         |connection: &mut Connection| std::iter::from_fn(|| connection.poll_uni_write()).map(|(stream, _)| stream).collect::<Vec<_>>();
     for (capacity, with_settings) in [(4096, false), (0, true)] {
@@ -136,7 +139,7 @@ fn nothing_is_inserted_before_settings_or_against_the_configuration() {
             client.control(&settings(&[0x01, 4096, 0x07, 16])).unwrap();
         }
         client.connection.open_request(REQUEST).unwrap();
-        client.connection.encode_headers(REQUEST, lines, &mut BytesMut::new()).unwrap();
+        client.send(REQUEST, &GET).unwrap();
         assert_eq!(streams(&mut client.connection), [UniStream::Control]);
     }
 }
@@ -159,6 +162,8 @@ fn own_streams_are_opened_once() {
     assert!(written[1..].iter().all(|bytes| bytes[0] & 0x80 != 0), "{written:x?}");
 }
 
+//= RFC 9204 section 2.2.1
+//# While blocked, encoded field section data SHOULD remain in the blocked stream's flow-control window.
 #[test]
 fn blocked_stream_resumes_where_it_stopped() {
     let mut client = Client::new();
@@ -188,6 +193,20 @@ fn end_of_a_blocked_stream_is_told_with_its_head() {
     client.server.fin(REQUEST).unwrap();
     client.insert();
     assert_eq!(client.server.events(), [format!("{} end", request(0, "/a"))]);
+}
+
+#[test]
+fn blocked_trailers_of_a_request_that_was_answered_already_are_told_nevertheless() {
+    let mut client = Client::new();
+    let trailers = client.headers(REQUEST, &[("server", "b")]);
+    client.server.receive(REQUEST, &[get_with(&[]), trailers].concat()).unwrap();
+    client.server.fin(REQUEST).unwrap();
+    client.server.events();
+    client.server.connection.finish_sending(REQUEST);
+    assert_eq!(client.server.connection.open_streams(), 1);
+    client.insert();
+    assert_eq!(client.server.events(), ["0 trailers server=b", "0 finished"]);
+    assert_eq!(client.server.connection.open_streams(), 0);
 }
 
 #[test]
@@ -358,9 +377,9 @@ fn held_up_encoder_stream_stops_references_to_what_it_carries() {
         client.connection.set_uni_backlog(UniStream::QpackEncoder, backlog);
         client.connection.open_request(StreamId(id)).unwrap();
         // A HEADERS frame with two bytes of length: the Required Insert Count follows.
-        client.send(StreamId(id), &[GET[0], GET[1], GET[2], GET[3], ("user-agent", "a")]).unwrap()[3]
+        client.send(StreamId(id), &GET).unwrap()[3]
     };
-    assert_eq!((get(0, 0), get(4, 10), get(8, 0)), (3, 0, 3));
+    assert_eq!((get(0, 0), get(4, 10), get(8, 0)), (2, 0, 2));
 }
 
 /// What is on its way to one side.

@@ -1,13 +1,14 @@
 //! One stream's requests, one after the other.
 
 use std::cell::{Cell, RefCell};
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Instant;
 
-use http::{Request, StatusCode};
+use http::StatusCode;
 use http_body_util::BodyExt;
-use pronghorn_engine::{Body, Error};
+use pronghorn_engine::Error;
 
 use crate::generator::Generator;
 use crate::lane::{Hold, Lane};
@@ -15,7 +16,6 @@ use crate::plan::ConnectionUse;
 use crate::schedule::{Next, Ticket};
 use crate::tally::Outcome;
 use crate::watch::{Cut, Seat};
-use crate::{Upload, upload};
 
 /// How often a request that no server has taken is sent again.
 const RESENDS: u32 = 3;
@@ -43,7 +43,10 @@ impl Slot {
             let generator = &self.generator;
             let now = generator.clock();
             generator.tally.borrow_mut().on_begun(&ticket, now, generator.plan().rate.is_some(), held_up);
-            let done = self.seat.guard(now + generator.plan().timeout, self.exchange(&ticket, &mut hold)).await;
+            let done = {
+                let exchange = pin!(self.exchange(&ticket, &mut hold));
+                self.seat.guard(now + generator.plan().timeout, exchange).await
+            };
             let cut = done.is_err();
             let outcome = match done {
                 Ok(Ok((status, head))) => Outcome::Answered { status, head },
@@ -53,8 +56,7 @@ impl Slot {
             };
             generator.tally.borrow_mut().on_ended(&ticket, generator.clock(), &outcome);
             if generator.plan().connection_use == ConnectionUse::OneRequest {
-                self.lane.close().await;
-                hold = None;
+                self.lane.retire(hold.take(), ticket.measured).await;
             } else if cut {
                 // What came of the abandoned exchange would be in the way of the next over HTTP/1.1.
                 hold = hold.filter(|hold: &Hold| hold.connection.share().is_some());
@@ -106,9 +108,10 @@ impl Slot {
             }
             let Hold { connection, number } = match hold {
                 Some(hold) => hold,
-                None => hold.insert(self.lane.take(seen).await?),
+                // Boxed: a handshake is large, and every stream would have room for one.
+                None => hold.insert(Box::pin(self.lane.take(seen)).await?),
             };
-            match connection.send(self.request(ticket)).await {
+            match connection.send(generator.request(ticket.measured)).await {
                 Ok(response) => break response,
                 Err(Error::Refused(_)) if resent < RESENDS => {
                     resent += 1;
@@ -130,20 +133,5 @@ impl Slot {
         }
         self.lane.on_response();
         Ok((status, head))
-    }
-
-    fn request(&self, ticket: &Ticket) -> Request<Body> {
-        let generator = &self.generator;
-        let plan = generator.plan();
-        let mut body = upload::body(&plan.upload);
-        if ticket.measured && !matches!(plan.upload, Upload::None) {
-            let generator = generator.clone();
-            body = body.on_end(move |end| generator.on_body_sent(end.bytes));
-        }
-        let mut request = Request::new(body);
-        request.method_mut().clone_from(&plan.method);
-        *request.uri_mut() = generator.next_url();
-        request.headers_mut().clone_from(&generator.fields);
-        request
     }
 }

@@ -11,8 +11,8 @@ use std::sync::{Mutex, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use http::{HeaderMap, Uri};
-use pronghorn_engine::{Connector, Error, Handle, Protocol, TransportStats};
+use http::{HeaderMap, Request, Uri};
+use pronghorn_engine::{Body, Connector, Error, Handle, Protocol, TlsSummary, TransportStats};
 
 use crate::cpu::{Account, Usage};
 use crate::exchange::Slot;
@@ -21,7 +21,11 @@ use crate::plan::{ConnectionUse, Plan};
 use crate::schedule::{Allowance, Next, Pace, Phases, Schedule};
 use crate::signal::Signal;
 use crate::tally::Tally;
-use crate::watch::{Cut, Watch};
+use crate::upload;
+use crate::watch::{Cut, Seat, Watch};
+
+/// Connections that a thread opens at once before the load: more would only wait for each other's handshakes, and time out.
+const OPENED_AT_ONCE: usize = 64;
 
 /// What the threads of a run share.
 pub(crate) struct Shared {
@@ -96,7 +100,7 @@ pub(crate) struct Generator {
     share: Share,
     handle: Handle,
     clock: Clock,
-    pub(crate) fields: HeaderMap,
+    fields: HeaderMap,
     /// Which address was connected to last.
     pub(crate) address: Cell<usize>,
     pub(crate) tally: RefCell<Tally>,
@@ -167,7 +171,7 @@ impl Generator {
                 generator.watch.look(generator.clock());
             }
         });
-        if self.plan().connection_use == ConnectionUse::Kept {
+        if self.plan().connection_use == ConnectionUse::Kept || self.plan().needs_sessions() {
             self.clone().open_lanes().await;
         } else {
             self.shared.on_opened(self.share.connections, self.clock());
@@ -186,20 +190,23 @@ impl Generator {
     }
 
     async fn open_lanes(self: Rc<Self>) {
-        let left = Rc::new(Cell::new(self.share.connections));
+        let lanes = Rc::new(RefCell::new(VecDeque::from(self.lanes.borrow().clone())));
+        let openers = lanes.borrow().len().min(OPENED_AT_ONCE);
+        let left = Rc::new(Cell::new(openers));
         let done = Rc::<Signal<()>>::default();
         let opened = Rc::new(Cell::new(0));
-        let lanes = self.lanes.borrow().clone();
-        for lane in lanes {
-            let (generator, left, done, opened, seat) = (self.clone(), left.clone(), done.clone(), opened.clone(), self.watch.seat());
+        let failed = Rc::new(Cell::new(0));
+        for _ in 0..openers {
+            let (generator, lanes, left, done, opened) = (self.clone(), lanes.clone(), left.clone(), done.clone(), opened.clone());
+            let (failed, seat) = (failed.clone(), self.watch.seat());
             self.handle.spawn(async move {
-                let deadline = generator.clock() + generator.plan().timeout;
-                match seat.guard(deadline, lane.open()).await {
-                    Ok(Ok(())) => opened.set(opened.get() + 1),
-                    Ok(Err(error)) => generator.keep_failure(error),
-                    Err(Cut::TimedOut | Cut::Interrupted) => {
-                        let remote = generator.plan().remotes[generator.address.get()];
-                        generator.keep_failure(Error::Handshake { remote, reason: "no connection in time".to_owned() });
+                loop {
+                    let Some(lane) = lanes.borrow_mut().pop_front() else { break };
+                    let result = if generator.open(&lane, &seat).await { &opened } else { &failed };
+                    result.set(result.get() + 1);
+                    // The rest would fail the same way; what can be opened later is opened when it is needed.
+                    if failed.get() > 0 && (opened.get() == 0 || failed.get() >= OPENED_AT_ONCE) {
+                        lanes.borrow_mut().clear();
                     }
                 }
                 left.set(left.get() - 1);
@@ -210,6 +217,22 @@ impl Generator {
         }
         done.wait().await;
         self.shared.on_opened(opened.get(), self.clock());
+    }
+
+    async fn open(&self, lane: &Lane, seat: &Seat) -> bool {
+        if self.shared.interrupt.value().is_some() {
+            return false;
+        }
+        let failure = match seat.guard(self.clock() + self.plan().timeout, pin!(lane.open())).await {
+            Ok(Ok(())) => return true,
+            Ok(Err(error)) => error,
+            Err(Cut::TimedOut | Cut::Interrupted) => {
+                let remote = self.plan().remotes[self.address.get()];
+                Error::Handshake { remote, reason: "no connection in time".to_owned() }
+            }
+        };
+        self.keep_failure(failure);
+        false
     }
 
     fn keep_failure(&self, error: Error) {
@@ -379,11 +402,29 @@ impl Generator {
         }
     }
 
-    pub(crate) fn on_body_sent(&self, bytes: u64) {
+    fn on_body_sent(&self, bytes: u64) {
         self.body_sent.set(self.body_sent.get() + bytes);
     }
 
-    pub(crate) fn next_url(&self) -> Uri {
+    pub(crate) fn on_tls(&self, tls: &TlsSummary) {
+        self.tally.borrow_mut().on_tls(tls);
+    }
+
+    /// The next request. Its content is counted when it is `measured`.
+    pub(crate) fn request(self: &Rc<Self>, measured: bool) -> Request<Body> {
+        let mut body = upload::body(&self.plan().upload);
+        if measured && self.plan().upload.size().is_some() {
+            let generator = self.clone();
+            body = body.on_end(move |end| generator.on_body_sent(end.bytes));
+        }
+        let mut request = Request::new(body);
+        request.method_mut().clone_from(&self.plan().method);
+        *request.uri_mut() = self.next_url();
+        request.headers_mut().clone_from(&self.fields);
+        request
+    }
+
+    fn next_url(&self) -> Uri {
         let urls = &self.plan().urls;
         let index = self.url.get();
         self.url.set((index + 1) % urls.len());

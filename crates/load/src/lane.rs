@@ -5,9 +5,11 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use pronghorn_engine::{Connection, Connector, Error, Protocol, Resumption, StatsProbe, Target, TransportStats};
+use http_body_util::BodyExt;
+use pronghorn_engine::{Connection, Connector, Error, Protocol, StatsProbe, Target, TransportStats};
 
 use crate::generator::Generator;
+use crate::plan::ConnectionUse;
 
 /// The first wait after two failures in a row; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -28,6 +30,8 @@ pub(crate) struct Lane {
     fruitless: Cell<u32>,
     /// What was counted before the measuring, and how to read what is now.
     counts: RefCell<Option<(StatsProbe, TransportStats)>>,
+    /// With a connection for each request: the one before, where its sessions are of use, and whether its request is measured.
+    last: RefCell<Option<(Connection, bool)>>,
 }
 
 /// A handle on a lane's connection.
@@ -47,6 +51,7 @@ impl Lane {
             waiting: RefCell::default(),
             fruitless: Cell::new(0),
             counts: RefCell::default(),
+            last: RefCell::default(),
         })
     }
 
@@ -66,8 +71,10 @@ impl Lane {
         self.pause().await;
         let connection = self.connect().await?;
         self.number.set(self.number.get() + 1);
-        self.counts.replace(Some((connection.stats().clone(), TransportStats::default())));
-        *self.spare.borrow_mut() = connection.share();
+        if self.generator.plan().connection_use == ConnectionUse::Kept {
+            self.counts.replace(Some((connection.stats().clone(), TransportStats::default())));
+            *self.spare.borrow_mut() = connection.share();
+        }
         Ok(Hold { number: self.number.get(), connection })
     }
 
@@ -81,11 +88,35 @@ impl Lane {
         shared.or_else(|| spare.take())
     }
 
-    /// Opens the connection before anybody asks.
+    /// Opens the connection before anybody asks, or gets a session.
     pub(crate) async fn open(&self) -> Result<(), Error> {
-        let hold = self.take(0).await?;
-        self.spare.borrow_mut().get_or_insert(hold.connection);
+        let mut hold = self.take(0).await?;
+        if self.generator.plan().connection_use == ConnectionUse::Kept {
+            self.spare.borrow_mut().get_or_insert(hold.connection);
+            return Ok(());
+        }
+        self.generator.tally.borrow_mut().warm_up += 1;
+        let mut response = hold.connection.send(self.generator.request(false)).await?;
+        while let Some(frame) = response.body_mut().frame().await {
+            frame.map_err(|error| Error::from(&error))?;
+        }
+        self.on_response();
+        self.retire(Some(hold), false).await;
         Ok(())
+    }
+
+    /// The connection has carried its one request. Sessions may come later than the answer, so that one they are wanted of stays open
+    /// for as long as the next request takes.
+    pub(crate) async fn retire(&self, hold: Option<Hold>, measured: bool) {
+        let done = hold.map(|hold| (hold.connection, measured));
+        let done = if self.generator.plan().needs_sessions() { self.last.replace(done) } else { done };
+        if let Some((connection, true)) = done {
+            let stats = connection.stats().read().await;
+            self.generator.on_transport(stats);
+            if let Some(tls) = connection.tls() {
+                self.generator.on_tls(&tls);
+            }
+        }
     }
 
     /// The connection has carried a response: if it ends now, the next may follow at once.
@@ -93,8 +124,14 @@ impl Lane {
         self.fruitless.set(0);
     }
 
-    /// The connection is not to be used any more. Its counts are taken when the measuring has begun.
+    /// The end of the run.
     pub(crate) async fn close(&self) {
+        self.retire(None, false).await;
+        self.retire_kept().await;
+    }
+
+    /// The connection is not to be used any more. Its counts are taken when the measuring has begun.
+    async fn retire_kept(&self) {
         *self.spare.borrow_mut() = None;
         let counts = self.counts.borrow_mut().take();
         if let Some((probe, before)) = counts {
@@ -142,7 +179,7 @@ impl Lane {
     }
 
     async fn connect(&self) -> Result<Connection, Error> {
-        self.close().await;
+        self.retire_kept().await;
         let plan = self.generator.plan();
         let addresses = &plan.remotes;
         let first = self.generator.address.get();
@@ -153,7 +190,7 @@ impl Lane {
                 server_name: plan.server_name().to_owned(),
                 protocol: plan.protocol,
                 secure: plan.secure(),
-                resumption: Resumption::default(),
+                resumption: plan.resumption,
             };
             let began = self.generator.clock();
             match self.connector.connect(&target).await {
@@ -164,6 +201,11 @@ impl Lane {
                     self.generator.address.set(index);
                     let took = self.generator.clock().saturating_duration_since(began);
                     self.generator.on_connected(connection.protocol(), took);
+                    if plan.connection_use == ConnectionUse::Kept
+                        && let Some(tls) = connection.tls()
+                    {
+                        self.generator.on_tls(&tls);
+                    }
                     return Ok(connection);
                 }
                 Err(error) => failure = Some(error),

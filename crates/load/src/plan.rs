@@ -7,11 +7,11 @@ use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, USER_AGENT};
 use http::uri::Scheme;
 use http::{HeaderMap, HeaderValue, Method, Uri};
-use pronghorn_engine::Protocol;
+use pronghorn_engine::{Protocol, Resumption};
 
-/// The most connections of a run: each needs a descriptor over TCP, and some 100 KiB.
+/// The most connections of a run: each needs a descriptor over TCP, and some 60 KiB.
 pub const MAX_CONNECTIONS: usize = 100_000;
-/// The most requests that a run has open at once, over all connections. Some 2 KiB each.
+/// The most requests that a run has open at once, over all connections. Some 6 KiB each.
 pub const MAX_STREAMS: usize = 1_000_000;
 
 /// What to do. [`Plan::new`] gives one connection, one request at a time, for ten seconds.
@@ -37,6 +37,9 @@ pub struct Plan {
     pub streams: usize,
     /// What becomes of a connection after a request.
     pub connection_use: ConnectionUse,
+    /// What new connections do with the session of an earlier one. With a connection for each request, one request for each of the
+    /// connections that are open at once is sent before the load, so that there are sessions.
+    pub resumption: Resumption,
     /// Requests a second, whatever the server does; `None` is as many as it answers.
     pub rate: Option<f64>,
     /// How many requests to measure; `None` is as many as fit into the duration.
@@ -104,6 +107,9 @@ pub enum PlanError {
     /// Several requests at once on a connection that carries one.
     #[error("{0} carries one request at a time on a connection")]
     Streams(&'static str),
+    /// Early data where none is sent.
+    #[error("early data needs an https URL, a protocol that is named, and a connection for each request")]
+    EarlyData,
     /// HTTP/3 for an http URL.
     #[error("HTTP/3 needs an https URL")]
     ClearHttp3,
@@ -126,6 +132,7 @@ impl Plan {
             connections: 1,
             streams: 1,
             connection_use: ConnectionUse::Kept,
+            resumption: Resumption::Off,
             rate: None,
             requests: None,
             duration: Some(Duration::from_secs(10)),
@@ -169,6 +176,10 @@ impl Plan {
         range("the timeout in milliseconds", milliseconds(self.timeout), 1, 86_400_000)?;
         range("the duration in milliseconds", self.duration.map_or(1, milliseconds), 1, 31_536_000_000)?;
         range("the warm-up in milliseconds", milliseconds(self.warm_up), 0, 31_536_000_000)?;
+        let early = self.resumption == Resumption::EarlyData;
+        if early && !(self.secure() && self.protocol.is_some() && self.connection_use == ConnectionUse::OneRequest) {
+            return Err(PlanError::EarlyData);
+        }
         match (self.streams, self.connection_use, self.protocol) {
             (1, _, _) => Ok(()),
             (_, ConnectionUse::OneRequest, _) => Err(PlanError::Streams("a connection for each request")),
@@ -185,6 +196,11 @@ impl Plan {
     pub(crate) fn server_name(&self) -> &str {
         let host = self.urls.first().and_then(Uri::host).unwrap_or_default();
         host.trim_start_matches('[').trim_end_matches(']')
+    }
+
+    /// Whether sessions are needed before the load.
+    pub(crate) fn needs_sessions(&self) -> bool {
+        self.connection_use == ConnectionUse::OneRequest && self.resumption != Resumption::Off
     }
 
     /// Requests open at once.
@@ -263,6 +279,7 @@ mod tests {
         assert!(matches!(wrong(&|plan| plan.timeout = Duration::ZERO), PlanError::Range { .. }));
         assert_eq!(wrong(&|plan| (plan.streams, plan.protocol) = (2, Some(Protocol::Http1))), PlanError::Streams("HTTP/1.1"));
         assert_eq!(wrong(&|plan| plan.remotes.clear()), PlanError::NoAddress);
+        assert_eq!(wrong(&|plan| plan.resumption = Resumption::EarlyData), PlanError::EarlyData);
         let several = wrong(&|plan| (plan.streams, plan.connection_use) = (2, ConnectionUse::OneRequest));
         assert!(matches!(several, PlanError::Streams(_)));
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use pronghorn_engine::Resumption;
 use serde::Serialize;
 
 use crate::cpu::Usage;
@@ -63,6 +64,8 @@ pub struct PlanReport {
     pub streams: usize,
     /// `kept`, or `one_request`.
     pub connection_use: &'static str,
+    /// `off`, `session`, or `early_data`.
+    pub resumption: &'static str,
     /// Requests a second; `null` is as many as the server answers.
     pub rate_per_second: Option<f64>,
     /// Requests to measure; `null` is as many as fit.
@@ -194,6 +197,12 @@ pub struct Connections {
     pub opened: u64,
     /// Attempts that failed.
     pub failed: u64,
+    /// Opened with the session of an earlier one.
+    pub resumed: u64,
+    /// Opened with early data that the server took.
+    pub early_data_accepted: u64,
+    /// Opened with early data that the server refused, and that was sent again.
+    pub early_data_refused: u64,
     /// Opened, by what they speak.
     pub protocols: BTreeMap<String, u64>,
 }
@@ -300,6 +309,11 @@ impl PlanReport {
                 ConnectionUse::Kept => "kept",
                 ConnectionUse::OneRequest => "one_request",
             },
+            resumption: match plan.resumption {
+                Resumption::Off => "off",
+                Resumption::Session => "session",
+                Resumption::EarlyData => "early_data",
+            },
             rate_per_second: plan.rate,
             requests: plan.requests,
             duration_seconds: plan.duration.as_ref().map(Duration::as_secs_f64),
@@ -340,6 +354,9 @@ fn connections(tally: &Tally) -> Connections {
     Connections {
         opened: tally.connections,
         failed: tally.connections_failed,
+        resumed: tally.resumed,
+        early_data_accepted: tally.early_data_accepted,
+        early_data_refused: tally.early_data_refused,
         protocols: spoken.map(|(name, count)| (name.to_owned(), count)).collect(),
     }
 }

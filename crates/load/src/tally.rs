@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use http::StatusCode;
-use pronghorn_engine::{Error, Protocol, TransportStats};
+use pronghorn_engine::{Error, Protocol, TlsSummary, TransportStats};
 
 use crate::schedule::{Phases, Ticket};
 
@@ -90,6 +90,9 @@ pub(crate) struct Tally {
     pub(crate) connections_failed: u64,
     /// By [`Protocol`], in its order.
     pub(crate) protocols: [u64; 3],
+    pub(crate) resumed: u64,
+    pub(crate) early_data_accepted: u64,
+    pub(crate) early_data_refused: u64,
     pub(crate) transport: TransportStats,
 }
 
@@ -116,6 +119,9 @@ impl Tally {
             connections: 0,
             connections_failed: 0,
             protocols: [0; 3],
+            resumed: 0,
+            early_data_accepted: 0,
+            early_data_refused: 0,
             transport: TransportStats::default(),
         }
     }
@@ -162,6 +168,12 @@ impl Tally {
         record(&mut self.connect, took);
     }
 
+    pub(crate) fn on_tls(&mut self, tls: &TlsSummary) {
+        self.resumed += u64::from(tls.resumed);
+        self.early_data_accepted += u64::from(tls.early_data_accepted == Some(true));
+        self.early_data_refused += u64::from(tls.early_data_accepted == Some(false));
+    }
+
     pub(crate) fn on_ended(&mut self, ticket: &Ticket, now: Instant, outcome: &Outcome) {
         let answered = matches!(outcome, Outcome::Answered { .. });
         if answered && self.is_in_time(now) {
@@ -205,6 +217,9 @@ impl Tally {
         self.last_end = self.last_end.max(other.last_end);
         self.connections += other.connections;
         self.connections_failed += other.connections_failed;
+        self.resumed += other.resumed;
+        self.early_data_accepted += other.early_data_accepted;
+        self.early_data_refused += other.early_data_refused;
         self.transport += other.transport;
         let add = |mine: &mut [u64], others: &[u64]| mine.iter_mut().zip(others).for_each(|(mine, other)| *mine += other);
         add(&mut self.classes, &other.classes);

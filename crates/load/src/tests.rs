@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use http::StatusCode;
 use http_body_util::BodyExt;
 use pronghorn_engine::{
-    Config, Connector, Group, Handler, Identity, Listener, Protocol, Request, Responder, Response, Stats, TransportLimits, Worker,
+    Config, Connector, EarlyData, Group, Handler, Identity, Listener, Protocol, Request, Responder, Response, Resumption, Stats,
+    TransportLimits, Worker,
 };
 use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -23,7 +24,7 @@ const PROTOCOLS: [Protocol; 3] = [Protocol::Http1, Protocol::Http2, Protocol::Ht
 const MILLISECOND: Duration = Duration::from_millis(1);
 
 /// The longest that any test may take in real time. Nothing depends on its value but when a hung test is given up.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 struct Bench {
     server: Worker,
@@ -207,6 +208,33 @@ fn connection_for_each_request_is_opened_within_its_latency() {
 }
 
 #[test]
+fn connections_resume_and_send_early_as_the_plan_says() {
+    for (protocol, resumption) in PROTOCOLS
+        .into_iter()
+        .flat_map(|protocol| [Resumption::Off, Resumption::Session, Resumption::EarlyData].map(|resumption| (protocol, resumption)))
+    {
+        let config = Config { early_data: EarlyData::SafeMethods, ..Config::default() };
+        let mut bench = Bench::new(protocol, config, hello);
+        (bench.plan.requests, bench.plan.connections, bench.plan.connection_use) = (Some(12), 3, ConnectionUse::OneRequest);
+        bench.plan.resumption = resumption;
+        let report = bench.run(MILLISECOND).unwrap();
+        let connections = &report.connections;
+        let counted = (connections.opened, connections.resumed, connections.early_data_accepted, connections.early_data_refused);
+        let expected = match resumption {
+            Resumption::Off => (12, 0, 0, 0),
+            Resumption::Session => (12, 12, 0, 0),
+            Resumption::EarlyData => (12, 12, 12, 0),
+        };
+        assert_eq!(counted, expected, "{protocol} {resumption:?}");
+        assert_eq!(report.requests.status.successful, 12, "{protocol} {resumption:?}: {report:#?}");
+        // One for each of the connections that are open at once, so that there are sessions.
+        let sessions = if resumption == Resumption::Off { 0 } else { 3 };
+        assert_eq!((report.requests.warm_up, bench.served()), (sessions, 12 + sessions), "{protocol} {resumption:?}");
+        assert_eq!(bench.stats.early_data_accepted.value(), connections.early_data_accepted, "{protocol} {resumption:?}");
+    }
+}
+
+#[test]
 fn request_that_takes_too_long_is_an_error_and_the_next_is_sent() {
     for protocol in PROTOCOLS {
         let mut bench = Bench::new(protocol, Config::default(), stalls_at(2, Duration::from_millis(1_500)));
@@ -309,6 +337,18 @@ fn server_that_cannot_be_reached_is_an_error_and_no_report() {
         bench.plan.remotes = vec![free];
         assert!(matches!(bench.run(MILLISECOND), Err(Error::Unreachable(pronghorn_engine::Error::Connect { .. }))), "{protocol}");
     }
+}
+
+#[test]
+fn server_that_answers_nothing_is_given_up_after_one_timeout_whatever_the_number_of_connections() {
+    let mut bench = Bench::new(Protocol::Http3, Config::default(), hello);
+    let silent = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    (bench.plan.remotes, bench.plan.connections) = (vec![silent.local_addr().unwrap()], 1_000);
+    let began = bench.clock.get();
+    let error = bench.run(100 * MILLISECOND).unwrap_err();
+    assert!(error.to_string().contains("in time"), "{error}");
+    let waited = bench.clock.get() - began;
+    assert!(waited < 2 * bench.plan.timeout, "{waited:?}");
 }
 
 #[test]

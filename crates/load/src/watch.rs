@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
@@ -74,9 +74,8 @@ impl Seat {
         }
     }
 
-    /// Runs `future` until it is done or cut at `deadline`; a cut drops it.
-    pub(crate) async fn guard<T>(&self, deadline: Instant, future: impl Future<Output = T>) -> Result<T, Cut> {
-        let mut future = pin!(future);
+    /// Runs `future` until it is done or cut at `deadline`. One that is cut is to be dropped.
+    pub(crate) async fn guard<T>(&self, deadline: Instant, mut future: Pin<&mut impl Future<Output = T>>) -> Result<T, Cut> {
         self.cut.set(None);
         self.deadline.set(Some(deadline));
         let result = poll_fn(|cx| {
@@ -101,6 +100,7 @@ impl Seat {
 #[cfg(test)]
 mod tests {
     use std::future::{pending, ready};
+    use std::pin::pin;
     use std::task::Context;
 
     use super::*;
@@ -111,7 +111,8 @@ mod tests {
         let seat = watch.seat();
         let now = Instant::now();
         let second = Duration::from_secs(1);
-        let mut guarded = pin!(seat.guard(now + second, pending::<()>()));
+        let request = pin!(pending::<()>());
+        let mut guarded = pin!(seat.guard(now + second, request));
         let mut cx = Context::from_waker(Waker::noop());
         assert!(guarded.as_mut().poll(&mut cx).is_pending());
         watch.look(now + second / 2);
@@ -127,11 +128,13 @@ mod tests {
         let now = Instant::now();
         let mut cx = Context::from_waker(Waker::noop());
         {
-            let mut first = pin!(seat.guard(now, pending::<()>()));
+            let request = pin!(pending::<()>());
+            let mut first = pin!(seat.guard(now, request));
             assert!(first.as_mut().poll(&mut cx).is_pending());
             watch.look(now);
         }
-        let mut second = pin!(seat.guard(now + Duration::from_secs(1), ready(7)));
+        let request = pin!(ready(7));
+        let mut second = pin!(seat.guard(now + Duration::from_secs(1), request));
         assert_eq!(second.as_mut().poll(&mut cx), Poll::Ready(Ok(7)));
         // With nothing under way there is nothing to interrupt.
         watch.interrupt();

@@ -43,6 +43,11 @@ class Answers(QuicConnectionProtocol):
                 self.asked[each.stream_id][1].extend(each.data)
             else:
                 continue
+            # //= RFC 9114 section 4.1
+            # //# After sending a request, a client MUST close the stream for sending.
+            # //= RFC 9114 section 4.1
+            # //# Unless using the CONNECT method (see Section 4.4), clients MUST NOT make stream closure
+            # //# dependent on receiving a response to their request.
             if each.stream_ended:
                 self.answer(each.stream_id)
 

@@ -111,6 +111,12 @@ pub struct Target {
     /// The address.
     pub remote: SocketAddr,
     /// The host name or address that the certificate has to be for.
+    //= RFC 9114 section 3.1
+    //# Upon receiving a server certificate in the TLS handshake, the client MUST verify that the certificate is an
+    //# acceptable match for the URI's origin server using the process described in Section 4.3.4 of [HTTP].
+    //= RFC 9114 section 3.1
+    //# If the certificate cannot be verified with respect to the URI's origin server, the client MUST NOT consider the
+    //# server authoritative for that origin.
     pub server_name: String,
     /// What to speak; an error where the server does not have it. `None` is HTTP/2 or HTTP/1.1, as the server prefers.
     pub protocol: Option<Protocol>,

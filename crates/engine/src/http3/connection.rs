@@ -549,6 +549,8 @@ impl Connection {
     ///
     /// Called when all events and handles of a turn have been heard, so that the order among them does not matter.
     pub(super) fn write(&mut self, transport: &mut impl Transport) {
+        // First what the heads refer to: it must not wait for flow control credit that they use up.
+        self.write_uni(transport);
         while let Some(turn) = self.schedule.next() {
             let id = turn.id;
             let Some(exchange) = self.requests.get_mut(&id) else { continue };
@@ -560,6 +562,13 @@ impl Connection {
             }
             match written {
                 Write::Done if exchange.fin => {
+                    //= RFC 9114 section 4.1
+                    //# After sending a request, a client MUST close the stream for sending.
+                    //= RFC 9114 section 4.1
+                    //# Unless using the CONNECT method (see Section 4.4), clients MUST NOT make stream closure dependent on
+                    //# receiving a response to their request.
+                    //= RFC 9114 section 4.1
+                    //# After sending a final response, the server MUST close the stream for sending.
                     transport.finish(self.key, id);
                     exchange.sent = true;
                     self.unacknowledged += 1;

@@ -93,7 +93,8 @@ impl Trace {
                 self.json(now, EventImportance::Core, "http:frame_parsed", json!({ "frame": { "frame_type": "goaway", "id": id } }));
             }
             h3::Event::PriorityUpdate { stream, priority } => {
-                let frame = json!({ "frame_type": "priority_update", "target_stream_type": "request", "prioritized_element_id": u64::from(*stream), "priority_field_value": priority.to_string() });
+                let frame =
+                    json!({ "frame_type": "priority_update", "element_id": u64::from(*stream), "field_value": priority.to_string() });
                 self.json(now, EventImportance::Core, "http:frame_parsed", json!({ "frame": frame }));
             }
             h3::Event::StopSending { .. } | h3::Event::StopUni { .. } => {}

@@ -11,6 +11,9 @@ use async_task::{Runnable, Task};
 
 use super::Wakeup;
 
+/// A future of more bytes is worth an allocation of its own.
+const LARGE_BYTES: usize = 1 << 10;
+
 /// Runs futures on the worker's thread. Wakers may come from any thread.
 #[derive(Clone)]
 pub(crate) struct Executor {
@@ -37,7 +40,12 @@ impl Executor {
         Self { queue: Arc::new(Queue { ready: Mutex::new(VecDeque::new()), wakeup }), tasks: Rc::default() }
     }
 
-    pub(crate) fn spawn(&self, future: impl Future<Output = ()> + 'static) {
+    pub(crate) fn spawn<F: Future<Output = ()> + 'static>(&self, future: F) {
+        // The compiler gives a future that is moved into another one room twice.
+        if size_of::<F>() > LARGE_BYTES { self.spawn_as_it_is(Box::pin(future)) } else { self.spawn_as_it_is(future) }
+    }
+
+    fn spawn_as_it_is(&self, future: impl Future<Output = ()> + 'static) {
         // Weak: tasks hold their schedule function, and a queue that holds tasks must not keep itself alive.
         let queue = Arc::downgrade(&self.queue);
         let schedule = move |runnable: Runnable| {

@@ -123,6 +123,9 @@ pub(crate) enum Received {
 ///
 /// When the content or the trailers are not those that were sent.
 pub(crate) async fn read(handle: Handle, mut incoming: Incoming, tag: u64, has_trailers: bool, reading: Reading, gauge: Gauge) -> Received {
+    if !reading.waits.is_zero() {
+        handle.sleep(reading.waits).await;
+    }
     let mut count = 0;
     let mut rested_at = 0;
     let mut trailers_seen = false;

@@ -12,10 +12,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 
 use super::content::{self, Gauge, Received};
 use super::plan::{Answer, ConnectionPlan, Exchange, Plan, Reading, Stream};
-use crate::http3::{Client, ClientConnection};
 use crate::runtime::Handle;
-use crate::transport::ClientTls;
-use crate::{Body, Request, Responder, Response};
+use crate::{Body, Connection, Connector, Protocol, Request, Responder, Response, Resumption, Target};
 
 /// How an exchange ended for the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +38,7 @@ pub(crate) struct Record {
 
 pub(crate) type Log = Rc<RefCell<Vec<Record>>>;
 
-const AT_EASE: Reading = Reading { rest_every: u64::MAX, rest: Duration::ZERO, leaves_at: None };
+const AT_EASE: Reading = Reading { waits: Duration::ZERO, rest_every: u64::MAX, rest: Duration::ZERO, leaves_at: None };
 
 impl Exchange {
     fn upload_tag(&self) -> u64 {
@@ -182,16 +180,14 @@ pub(crate) fn check_end(exchange: &Exchange, record: &Record, lasts: bool) {
 pub(crate) fn check_memory(plan: &Plan, exchange: &Exchange, record: &Record) {
     /// What the engine holds of each side's content ahead of the transport or the reader, and the pieces that are in its hands.
     const ENGINE: u64 = (64 << 10) * 3;
-    let bound = |stream: &Stream, from: &crate::Config, to: &crate::Config| {
-        ENGINE + 2 * stream.chunk + from.transport.send_window_bytes.min(to.transport.stream_window_bytes * 2)
-    };
-    let gauges = [
-        (exchange.upload.as_ref(), &record.upload_gauge, &plan.client, &plan.server),
-        (exchange.response().1, &record.content_gauge, &plan.server, &plan.client),
-    ];
-    for (stream, gauge, from, to) in gauges {
-        let most = stream.map_or(0, |stream| bound(stream, from, to));
-        assert!(gauge.most() <= most, "exchange {}: {} bytes on their way where {most} are allowed", exchange.number, gauge.most());
+    let way = |stream: &Stream, to: &crate::Config| ENGINE + 2 * stream.chunk + to.transport.stream_window_bytes;
+    let (Plan { client, server, .. }, upload, content) = (plan, exchange.upload.as_ref(), exchange.response().1);
+    let there = upload.map_or(0, |upload| way(upload, server));
+    let back = content.map_or(0, |content| way(content, client));
+    // What is echoed is on its way until it is back.
+    let there = if matches!(exchange.answer, Answer::Echo) { there + back } else { there };
+    for (most, allowed) in [(record.upload_gauge.most(), there), (record.content_gauge.most(), back)] {
+        assert!(most <= allowed, "exchange {}: {most} bytes on their way where {allowed} are allowed", exchange.number);
     }
 }
 
@@ -200,10 +196,10 @@ pub(crate) fn check_memory(plan: &Plan, exchange: &Exchange, record: &Record) {
 /// What the client's futures need.
 #[derive(Clone)]
 pub(crate) struct User {
-    pub(crate) client: Client,
+    pub(crate) connector: Connector,
     pub(crate) handle: Handle,
     pub(crate) server: SocketAddr,
-    pub(crate) tls: ClientTls,
+    pub(crate) resumption: Resumption,
     pub(crate) log: Log,
 }
 
@@ -213,16 +209,22 @@ impl User {
         self.handle.sleep(plan.at).await;
         let began = self.handle.now();
         let closes = plan.closes.map(|after| began + after);
-        let connected = within(&self.handle, closes, self.client.connect(self.server, "localhost", &self.tls)).await;
-        let connection = match connected {
-            Some(Ok(connection)) => Rc::new(connection),
+        let target = Target {
+            remote: self.server,
+            server_name: "localhost".to_owned(),
+            protocol: Some(Protocol::Http3),
+            secure: true,
+            resumption: self.resumption,
+        };
+        let connection = match within(&self.handle, closes, self.connector.connect(&target)).await {
+            Some(Ok(connection)) => connection,
             Some(Err(reason)) => {
                 return plan.requests.iter().for_each(|exchange| self.note(exchange, Ended::Failed(format!("no connection: {reason}"))));
             }
             None => return plan.requests.iter().for_each(|exchange| self.note(exchange, Ended::Left)),
         };
         for exchange in plan.requests {
-            let (user, connection) = (self.clone(), connection.clone());
+            let (user, connection) = (self.clone(), connection.share().unwrap());
             self.handle.spawn(async move {
                 user.handle.sleep(exchange.at).await;
                 let ended = user.exchange(&exchange, connection, closes).await;
@@ -238,7 +240,7 @@ impl User {
         record.ended_at = Some(self.handle.now());
     }
 
-    async fn exchange(&self, exchange: &Exchange, connection: Rc<ClientConnection>, closes: Option<Instant>) -> Ended {
+    async fn exchange(&self, exchange: &Exchange, mut connection: Connection, closes: Option<Instant>) -> Ended {
         let gauge = self.log.borrow()[exchange.number as usize].upload_gauge.clone();
         let body = match &exchange.upload {
             Some(upload) => content::body(&self.handle, exchange.upload_tag(), upload, &gauge),
@@ -246,23 +248,27 @@ impl User {
         };
         let method = if exchange.upload.is_some() { Method::POST } else { Method::GET };
         let uri = Uri::try_from(format!("https://localhost/{}", exchange.number)).unwrap();
-        let mut headers = HeaderMap::new();
-        add_fields(exchange, &mut headers);
-        let spawn = |stream: Rc<crate::http3::Stream>, body| self.handle.spawn(stream.pump(body));
+        let mut request = http::Request::new(body);
+        *request.method_mut() = method;
+        *request.uri_mut() = uri;
+        add_fields(exchange, request.headers_mut());
         let gives_up = exchange.patience.map(|patience| self.handle.now() + patience);
         let gives_up = [gives_up, closes].into_iter().flatten().min();
-        let response = within(&self.handle, gives_up, connection.send(method, uri, headers, body, spawn, &mut None)).await;
-        let (status, headers, incoming) = match response {
+        let response = match within(&self.handle, gives_up, connection.send(request)).await {
             Some(Ok(response)) => response,
             Some(Err(error)) => return Ended::Failed(error.to_string()),
             None => return Ended::Left,
         };
+        let (status, headers, incoming) = (response.status(), response.headers().clone(), response.into_body());
         let (expected, content, tag) = exchange.response();
         assert_eq!(status, expected, "exchange {}", exchange.number);
         if status == StatusCode::OK {
             check_fields(exchange, &headers);
         }
-        let gauge = self.log.borrow()[exchange.number as usize].content_gauge.clone();
+        let gauge = {
+            let record = &self.log.borrow()[exchange.number as usize];
+            if matches!(exchange.answer, Answer::Echo) { record.upload_gauge.clone() } else { record.content_gauge.clone() }
+        };
         let has_trailers = content.is_some_and(|content| content.trailers);
         let reading = content::read(self.handle.clone(), incoming, tag, has_trailers, exchange.reading, gauge);
         match within(&self.handle, closes, reading).await {

@@ -14,8 +14,10 @@ mod plan;
 pub(crate) mod tls;
 pub(crate) mod trace;
 
+use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -24,22 +26,26 @@ use self::host::Host;
 use self::network::{Network, Side};
 use self::plan::{Exchange, Plan};
 use self::trace::Trace;
-use crate::Responder;
 use crate::transport::Datagram;
+use crate::{Connector, Responder};
 
 /// In virtual time. The slowest link, the longest idle time-out and the longest wait together are less.
 const PATIENCE: Duration = Duration::from_secs(400);
 /// Turns without time passing: more, and something goes round in circles.
 const TURNS_AT_ONCE: u32 = 1000;
 
-/// What a seed came to: the number of events, their hash, the virtual time, and exchanges completed of all.
+/// What a seed came to.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
+    /// The number of events, and their hash.
     trace: (u64, u64),
+    /// In virtual time.
     lasted: Duration,
-    complete: usize,
-    exchanges: usize,
+    /// Exchanges, and how often the server did what.
+    counts: Counts,
 }
+
+type Counts = BTreeMap<&'static str, u64>;
 
 struct Simulation {
     plan: Plan,
@@ -72,22 +78,22 @@ impl Simulation {
         let exchanges: Rc<Vec<Exchange>> = Rc::new(plan.connections.iter().flat_map(|connection| connection.requests.clone()).collect());
         let log: Log = Log::default();
         log.borrow_mut().resize_with(exchanges.len(), Default::default);
-        let tls = tls::Tls::new();
+        let tls = tls::Tls::new(&plan.server);
         let handler = exchange::handler(exchanges.clone(), log.clone());
         let addresses = ["192.0.2.1:443", "198.51.100.1:40000"].map(|address| address.parse().unwrap());
         let server = Host::new(began, plan.server.clone(), Some(tls.server), handler, seed ^ 1);
         let refuse = |_, responder: Responder| drop(responder);
         let client = Host::new(began, plan.client.clone(), None, refuse, seed ^ 2);
         let network = Network::new(plan.weather.clone(), seed ^ 3, began, addresses[1], addresses[0]);
+        let user = User {
+            connector: Connector::new(client.handle().clone(), &tls.client, client.http3.client()).unwrap(),
+            handle: client.handle().clone(),
+            server: addresses[0],
+            resumption: plan.resumption,
+            log: log.clone(),
+        };
         for connection in &plan.connections {
-            let user = User {
-                client: client.http3.client(),
-                handle: client.handle().clone(),
-                server: addresses[0],
-                tls: tls.client.clone(),
-                log: log.clone(),
-            };
-            client.handle().spawn(user.connection(connection.clone()));
+            client.handle().spawn(user.clone().connection(connection.clone()));
         }
         Self { plan, began, now: began, server, client, network, trace: Trace::new(began, verbose), exchanges, log }
     }
@@ -170,7 +176,9 @@ impl Simulation {
             assert_eq!(host.tasks(), 0, "the {who} still has futures");
         }
         let complete = log.iter().filter(|record| record.ended == Some(Ended::Complete)).count();
-        Outcome { trace: self.trace.summary(), lasted: self.now - self.began, complete, exchanges: self.exchanges.len() }
+        let mut counts = Counts::from_iter(self.server.stats().values());
+        counts.extend([("complete", complete as u64), ("exchanges", self.exchanges.len() as u64)]);
+        Outcome { trace: self.trace.summary(), lasted: self.now - self.began, counts }
     }
 
     fn check_server(&self, handled: u64) {
@@ -193,35 +201,32 @@ impl Simulation {
 
 // ---- tests -------------------------------------------------------------------------------------------------------------------
 
-/// Runs seeds on all processors. Returns how many exchanges were completed, and of how many.
+/// Runs seeds on all processors, and adds up what they did.
 ///
 /// # Panics
 ///
-/// When seeds fail, with their numbers and why.
-fn run_all(seeds: std::ops::Range<u64>) -> (usize, usize) {
+/// When seeds fail, with their numbers.
+fn run_all(seeds: std::ops::Range<u64>) -> Counts {
     let next = AtomicU64::new(seeds.start);
     let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let sum = Mutex::new(Counts::new());
+    let failures = Mutex::new(Vec::new());
     let work = || {
-        let mut sum = (0, 0);
-        let mut failures = Vec::new();
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= seeds.end {
-                return (sum, failures);
+                return;
             }
             match std::panic::catch_unwind(AssertUnwindSafe(|| run(seed, false))) {
-                Ok(outcome) => sum = (sum.0 + outcome.complete, sum.1 + outcome.exchanges),
-                Err(_) => failures.push(seed),
+                Ok(outcome) => outcome.counts.into_iter().for_each(|(name, count)| *sum.lock().unwrap().entry(name).or_default() += count),
+                Err(_) => failures.lock().unwrap().push(seed),
             }
         }
     };
-    let results: Vec<_> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    });
-    let failures: Vec<u64> = results.iter().flat_map(|(_, failures)| failures.clone()).collect();
+    std::thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(work))));
+    let failures = failures.into_inner().unwrap();
     assert!(failures.is_empty(), "seeds {failures:?} fail; look at one with PRONGHORN_SIM_SEED={}", failures[0]);
-    results.iter().fold((0, 0), |sum, (part, _)| (sum.0 + part.0, sum.1 + part.1))
+    sum.into_inner().unwrap()
 }
 
 fn number_from_environment(name: &str) -> Option<u64> {
@@ -235,10 +240,35 @@ fn every_exchange_of_a_thousand_seeds_ends_as_it_must() {
         return;
     }
     let seeds = number_from_environment("PRONGHORN_SIM_SEEDS").unwrap_or(1000);
-    let (complete, exchanges) = run_all(0..seeds);
-    // A network that lost everything would let all checks pass.
-    assert!(complete * 3 > exchanges * 2, "only {complete} of {exchanges} exchanges were completed");
+    let counts = run_all(0..seeds);
+    eprintln!("{counts:?}");
+    // A network that lost everything would let all checks pass, and what is never reached is not tested.
+    assert!(
+        counts["complete"] * 3 > counts["exchanges"] * 2,
+        "only {} of {} exchanges were completed",
+        counts["complete"],
+        counts["exchanges"]
+    );
+    for name in REACHED {
+        assert!(counts[name] > 0 || seeds < 1000, "{name}: not reached by any seed");
+    }
 }
+
+/// Counters of the server that the seeds have to move.
+const REACHED: [&str; 12] = [
+    "qpack_streams_blocked",
+    "quic_migrations",
+    "quic_refused",
+    "quic_retries_sent",
+    "quic_resumed",
+    "quic_timed_out",
+    "early_data_accepted",
+    "requests_early",
+    "requests_aborted",
+    "requests_refused",
+    "datagrams_ignored",
+    "stateless_answers_sent",
+];
 
 #[test]
 fn same_seed_does_the_same() {

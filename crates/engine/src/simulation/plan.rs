@@ -6,7 +6,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::network::Weather;
-use crate::{Config, Congestion, TransportLimits};
+use crate::{Config, Congestion, EarlyData, Resumption, TransportLimits};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -15,6 +15,8 @@ pub(crate) struct Plan {
     pub(crate) deadly: bool,
     pub(crate) server: Config,
     pub(crate) client: Config,
+    /// What the client does with the sessions of earlier connections.
+    pub(crate) resumption: Resumption,
     pub(crate) connections: Vec<ConnectionPlan>,
     /// The server begins to end at this time.
     pub(crate) go_away: Option<Duration>,
@@ -73,6 +75,8 @@ pub(crate) enum Answer {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
+    /// Before anything is read.
+    pub(crate) waits: Duration,
     /// Rest after each so many bytes.
     pub(crate) rest_every: u64,
     pub(crate) rest: Duration,
@@ -87,10 +91,11 @@ impl Plan {
         let weather = draw.weather(deadly);
         let server = draw.config();
         let client = draw.config();
+        let resumption = [Resumption::Off, Resumption::Session, Resumption::EarlyData][draw.0.random_range(0..3)];
         let mut number = 0;
         let connections = (0..draw.0.random_range(1..=3)).map(|_| draw.connection(&mut number)).collect();
         let go_away = draw.chance(0.2).then(|| draw.duration(0, 3000));
-        Self { weather, deadly, server, client, connections, go_away }
+        Self { weather, deadly, server, client, resumption, connections, go_away }
     }
 
     /// Whether each connection has to last until the client closes it.
@@ -173,7 +178,7 @@ impl Draw {
         if self.chance(0.5) {
             transport.concurrent_streams = self.0.random_range(1..=8);
         }
-        if self.chance(0.5) {
+        if self.chance(0.8) {
             transport.stream_window_bytes = self.0.random_range(2_000..100_000);
         }
         if self.chance(0.5) {
@@ -188,7 +193,8 @@ impl Draw {
         }
         // The library's BBR draws random numbers of its own, so its runs could not be repeated.
         let congestion = if self.chance(0.3) { Congestion::NewReno } else { Congestion::Cubic };
-        Config { transport, congestion, ..Config::default() }
+        let early_data = EarlyData::ALL[self.0.random_range(0..3)];
+        Config { transport, congestion, early_data, ..Config::default() }
     }
 
     fn connection(&mut self, number: &mut u64) -> ConnectionPlan {
@@ -227,8 +233,7 @@ impl Draw {
     }
 
     fn stream(&mut self) -> Stream {
-        let most = if self.chance(0.1) { 400_000 } else { 40_000 };
-        let size = self.size(most);
+        let size = if self.chance(0.04) { self.0.random_range(100_000..1_000_000) } else { self.size(60_000) };
         let whole = self.chance(0.4);
         Stream {
             size,
@@ -252,8 +257,9 @@ impl Draw {
 
     fn reading(&mut self) -> Reading {
         Reading {
-            rest_every: 1 + self.size(100_000).max(4000),
-            rest: if self.chance(0.3) { self.duration(0, 100) } else { Duration::ZERO },
+            waits: if self.chance(0.2) { self.duration(0, 4000) } else { Duration::ZERO },
+            rest_every: 1 + self.size(100_000).max(8000),
+            rest: if self.chance(0.3) { self.duration(0, 200) } else { Duration::ZERO },
             leaves_at: self.chance(0.08).then(|| self.size(40_000)),
         }
     }

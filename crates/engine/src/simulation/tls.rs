@@ -6,17 +6,16 @@ use rcgen::{CertificateParams, KeyPair, PKCS_ED25519};
 use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
-use crate::transport::ClientTls;
 use crate::{Config, Identity, provider};
 
 /// A server's identity and a client that trusts it; no tickets are left from others.
 pub(crate) struct Tls {
     pub(crate) server: Arc<rustls::ServerConfig>,
-    pub(crate) client: ClientTls,
+    pub(crate) client: rustls::ClientConfig,
 }
 
 impl Tls {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(config: &Config) -> Self {
         static MADE: OnceLock<(CertificateDer<'static>, Vec<u8>)> = OnceLock::new();
         let (certificate, key) = MADE.get_or_init(|| {
             let key = KeyPair::generate_for(&PKCS_ED25519).unwrap();
@@ -33,6 +32,6 @@ impl Tls {
             .with_root_certificates(roots)
             .with_no_client_auth();
         client.alpn_protocols = vec![b"h3".to_vec()];
-        Self { server: identity.quic(&Config::default()), client: ClientTls::new(Arc::new(client)).unwrap() }
+        Self { server: identity.quic(config), client }
     }
 }

@@ -138,7 +138,8 @@ impl Drop for Open {
 
 async fn serve_tls(stream: TcpStream, tls: Arc<ServerConfig>, peer: Peer, alt_svc: Option<HeaderValue>, context: Rc<Context>) -> Outcome {
     let activity = stream.activity().clone();
-    let mut handshake = pin!(TlsStream::accept(stream, tls, context.stats.clone()));
+    // The futures of the phases are boxed, so that a connection takes what its present one needs and not what all need together.
+    let mut handshake = Box::pin(TlsStream::accept(stream, tls, context.stats.clone()));
     let mut timeout = pin!(context.handle.sleep(context.config.head_timeout));
     let mut shutdown = context.shutdown.subscribe();
     let io = poll_fn(|cx| match handshake.as_mut().poll(cx) {
@@ -148,6 +149,7 @@ async fn serve_tls(stream: TcpStream, tls: Arc<ServerConfig>, peer: Peer, alt_sv
         Poll::Pending => timeout.as_mut().poll(cx).map(|()| Err(Outcome::TimedOut)),
     })
     .await;
+    drop(handshake);
     let io = match io {
         Ok(io) => io,
         Err(outcome) => return outcome,
@@ -156,14 +158,11 @@ async fn serve_tls(stream: TcpStream, tls: Arc<ServerConfig>, peer: Peer, alt_sv
     let is_http2 = io.alpn_protocol() == Some(b"h2");
     let peer = Peer { protocol: if is_http2 { Protocol::Http2 } else { Protocol::Http1 }, ..peer };
     let connected = Connected { peer, handshake: Some(handshake.clone()) };
-    let serve = async {
-        if is_http2 {
-            http2::serve(io, connected, alt_svc, activity, context.clone()).await
-        } else {
-            http1::serve(io, connected, alt_svc, activity, context.clone()).await
-        }
+    let mut serve: Pin<Box<dyn Future<Output = Outcome>>> = if is_http2 {
+        Box::pin(http2::serve(io, connected, alt_svc, activity, context))
+    } else {
+        Box::pin(http1::serve(io, connected, alt_svc, activity, context))
     };
-    let mut serve = pin!(serve);
     // A client that sends early data has to complete the handshake in time too.
     poll_fn(|cx| match serve.as_mut().poll(cx) {
         Poll::Pending if handshake.summary().is_none() => timeout.as_mut().poll(cx).map(|()| Outcome::TimedOut),

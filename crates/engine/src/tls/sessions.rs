@@ -248,6 +248,12 @@ mod tests {
         assert_eq!((value(&sessions, "sessions_held"), value(&sessions, "sessions_bytes")), (0, 0));
     }
 
+    //= RFC 9114 section 7.2.4.2
+    //# If 0-RTT data is accepted by the server, its SETTINGS frame MUST NOT reduce any limits or alter any values that
+    //# might be violated by the client with its 0-RTT data.
+    //= RFC 9114 section 7.2.4.2
+    //# If the server cannot determine that the settings remembered by a client are compatible with its current settings, it
+    //# MUST NOT accept 0-RTT data.
     #[test]
     fn session_of_another_scope_is_neither_found_nor_spent() {
         let (sessions, now) = (Sessions::new(SessionLimits::default()), Instant::now());

@@ -154,6 +154,9 @@ fn transport_config(limits: &TransportLimits, congestion: Arc<dyn ControllerFact
     let mut config = TransportConfig::default();
     config
         .max_concurrent_bidi_streams(number("concurrent streams", limits.concurrent_streams.into())?)
+        //= RFC 9114 section 6.2
+        //# Therefore, the transport parameters sent by both clients and servers MUST allow the peer to create at least
+        //# three unidirectional streams.
         // The control stream and two QPACK streams, and room for reserved and unknown types.
         .max_concurrent_uni_streams(VarInt::from_u32(8))
         .stream_receive_window(number("the stream window", limits.stream_window_bytes)?)

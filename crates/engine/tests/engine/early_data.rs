@@ -1,5 +1,8 @@
 //! Resumption and early data (0-RTT) over the three protocols.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use crate::support::{Bench, PROTOCOLS, fetch, get};
 use bytes::Bytes;
 use http::{Method, Request, StatusCode};
@@ -94,6 +97,8 @@ fn mark_ends_with_the_handshake() {
     }
 }
 
+//= RFC 8470 section 4
+//# MUST NOT send unsafe methods (or methods whose safety is not known) in early data.
 #[test]
 fn unsafe_request_waits_for_the_handshake() {
     for protocol in PROTOCOLS {
@@ -153,6 +158,95 @@ fn refused_early_data_is_sent_again_after_the_handshake() {
         assert_eq!(bench.count(|stats| stats.early_data_refused_no_session.value()), 1, "{protocol}");
         assert_eq!(bench.count(|stats| stats.early_data_accepted.value()), 0, "{protocol}");
     }
+}
+
+//= RFC 9114 section 10.9
+//# The anti-replay mitigations in [HTTP-REPLAY] MUST be applied when using HTTP/3 with 0-RTT.
+#[test]
+fn many_requests_in_refused_early_data_are_each_answered_once() {
+    for protocol in [Protocol::Http2, Protocol::Http3] {
+        let mut bench = Bench::new(1, &config(EarlyData::SafeMethods), describe);
+        meet(&mut bench, protocol);
+        let seen = Rc::<RefCell<Vec<String>>>::default();
+        let note = seen.clone();
+        bench.restart(&config(EarlyData::SafeMethods), move |_| {
+            let note = note.clone();
+            move |request: EngineRequest, responder: Responder| {
+                note.borrow_mut().push(request.uri.path().to_owned());
+                responder.send(Response::new(StatusCode::OK).with_body(request.uri.path().to_owned()));
+            }
+        });
+        let connecting = bench.connecting(protocol, Resumption::EarlyData);
+        let handle = bench.client.handle().clone();
+        let answers = Rc::<RefCell<Vec<String>>>::default();
+        let answered = answers.clone();
+        bench.run(async move {
+            let mut connection = connecting.await.unwrap();
+            for number in 0..20 {
+                let (mut connection, answered) = (connection.share().unwrap(), answered.clone());
+                handle.spawn(async move {
+                    let path = format!("/{number:02}");
+                    let (status, body) = fetch(&mut connection, get(&path)).await.unwrap();
+                    assert_eq!((status, &*body), (StatusCode::OK, path.as_bytes()));
+                    answered.borrow_mut().push(path);
+                });
+            }
+            connection.handshake().await.unwrap();
+            assert_eq!(connection.tls().unwrap().early_data_accepted, Some(false));
+            fetch(&mut connection, get("/last")).await.unwrap();
+        });
+        bench.turn_until(|_| answers.borrow().len() == 20);
+        let all: Vec<_> = (0..20).map(|number| format!("/{number:02}")).collect();
+        // The server sees them in the order in which they were sent, and nothing twice.
+        assert_eq!(seen.borrow().iter().filter(|path| *path != "/last").cloned().collect::<Vec<_>>(), all, "{protocol}");
+    }
+}
+
+#[test]
+fn server_that_takes_early_data_no_more_refuses_it_and_resumes() {
+    for protocol in PROTOCOLS {
+        let mut bench = Bench::new(1, &config(EarlyData::SafeMethods), describe);
+        meet(&mut bench, protocol);
+        bench.replace(&config(EarlyData::Off), describe);
+        let (answer, tls) = ask_again(&mut bench, protocol, Resumption::EarlyData, get("/"));
+        assert_eq!(answer, (StatusCode::OK, "GET early=false".into()), "{protocol}");
+        assert_eq!((tls.resumed, tls.early_data_accepted), (true, Some(false)), "{protocol}");
+        assert_eq!(bench.count(|stats| stats.early_data_refused_off.value()), 1, "{protocol}");
+        assert_eq!(bench.count(|stats| stats.requests_early.value()), 0, "{protocol}");
+    }
+}
+
+//= RFC 8470 section 5.2
+//# A user agent SHOULD retry automatically, but any retries MUST NOT be sent in early data.
+#[test]
+fn early_request_that_a_handler_finds_too_early_is_sent_again() {
+    let wary = |_| {
+        |request: EngineRequest, responder: Responder| {
+            let status = if request.peer.early_data { StatusCode::TOO_EARLY } else { StatusCode::OK };
+            responder.send(Response::new(status));
+        }
+    };
+    for protocol in PROTOCOLS {
+        let mut bench = Bench::new(1, &config(EarlyData::All), wary);
+        let first = bench.connect(protocol);
+        ask(&mut bench, first, get("/"));
+        let (answer, tls) = ask_again(&mut bench, protocol, Resumption::EarlyData, get("/"));
+        assert_eq!((answer.0, tls.early_data_accepted), (StatusCode::OK, Some(true)), "{protocol}");
+        assert_eq!(bench.count(|stats| stats.requests_early.value()), 1, "{protocol}");
+    }
+}
+
+#[test]
+fn early_data_survives_a_retry() {
+    let mut config = config(EarlyData::SafeMethods);
+    config.transport.open_handshakes = 0;
+    let mut bench = Bench::new(1, &config, describe);
+    meet(&mut bench, Protocol::Http3);
+    let (answer, tls) = ask_again(&mut bench, Protocol::Http3, Resumption::EarlyData, get("/"));
+    assert_eq!(answer, (StatusCode::OK, "GET early=true".into()));
+    assert_eq!(tls.early_data_accepted, Some(true));
+    // One for each datagram of a ClientHello.
+    assert!(bench.count(|stats| stats.quic_retries_sent.value()) >= 2);
 }
 
 #[test]

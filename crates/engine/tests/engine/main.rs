@@ -10,6 +10,8 @@ mod embedding;
 #[cfg(test)]
 mod lifetimes;
 #[cfg(test)]
+mod linger;
+#[cfg(test)]
 mod messages;
 #[cfg(test)]
 mod priorities;

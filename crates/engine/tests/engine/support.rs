@@ -81,8 +81,13 @@ impl Bench {
 
     /// The servers crash, and others take their place on the same port with the same certificate and an empty memory.
     pub(crate) fn restart<H: Handler>(&mut self, config: &Config, handler: impl Fn(usize) -> H) {
-        self.servers.clear();
         self.identity = self.identity.clone().with_sessions(Sessions::new(SessionLimits::default()));
+        self.replace(config, handler);
+    }
+
+    /// Others take the servers' place on the same port, with the same certificate and sessions.
+    pub(crate) fn replace<H: Handler>(&mut self, config: &Config, handler: impl Fn(usize) -> H) {
+        self.servers.clear();
         self.start(config, handler);
     }
 

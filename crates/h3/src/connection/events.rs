@@ -26,6 +26,11 @@ impl EventQueue {
         self.events.push_back(event);
     }
 
+    /// For what belongs right behind the event taken last.
+    pub(super) fn push_front(&mut self, event: Event) {
+        self.events.push_front(event);
+    }
+
     pub(super) fn push_data(&mut self, stream: StreamId, piece: Bytes) {
         match self.events.back_mut() {
             Some(Event::Data { stream: last, data }) if *last == stream && piece.len() < JOINED_BELOW => {
@@ -51,11 +56,6 @@ impl EventQueue {
             self.settle();
         }
         self.events.pop_front()
-    }
-
-    /// An event that belongs to the one that was polled last.
-    pub(super) fn push_front(&mut self, event: Event) {
-        self.events.push_front(event);
     }
 
     /// The last event, unless it is content.

@@ -162,9 +162,9 @@ impl RequestStream {
         }
     }
 
-    /// Whether the transport has no more use for the stream, so that its state can go.
+    /// Whether the transport has no more use for the stream, so that its state can go. A blocked one has yet to be told.
     pub(super) const fn is_done(&self) -> bool {
-        self.is_receiving_done && self.is_sending_done
+        self.is_receiving_done && self.is_sending_done && self.blocked.is_none()
     }
 
     /// Gives the message up with an error of the stream.
@@ -516,7 +516,7 @@ fn check_lines(section: &FieldSection, config: &Config) -> Result<(), StreamFaul
 impl Blocked {
     fn hold(&mut self, data: &[u8]) -> Result<(), ConnectionError> {
         if self.held.len() + data.len() > MAX_HELD_BYTES {
-            return Err(ConnectionError::new(ErrorCode::H3_EXCESSIVE_LOAD, "too much data on a blocked stream"));
+            return Err(ConnectionError::limit_reached(Limit::BlockedStreamBytes));
         }
         self.held.extend_from_slice(data);
         Ok(())

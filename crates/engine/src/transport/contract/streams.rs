@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
-use pronghorn_h3::StreamId;
+use pronghorn_h3::{Priority, StreamId};
 
 use super::pair::content;
 use super::{End, Limits, Pair, Subject};
@@ -250,4 +250,58 @@ pub(super) fn one_connection_does_not_hold_up_another<S: Subject>() {
 /// The eight bytes that name the client's connection.
 fn destination_id(datagram: &[u8]) -> Vec<u8> {
     datagram[1..9].to_vec()
+}
+
+pub(super) fn write_keeps_to_its_limit<S: Subject>() {
+    let (mut pair, client, server) = Pair::<S>::connected(&Limits::default());
+    let stream = pair.client.open(client, Dir::Bidi);
+    let mut chunks = VecDeque::from([Bytes::from(content(1000)), Bytes::new(), Bytes::from(content(500))]);
+    let left = |chunks: &VecDeque<Bytes>| chunks.iter().map(Bytes::len).sum::<usize>();
+    assert_eq!(pair.client.transport.write(client, stream, &mut chunks, 300), Write::More);
+    assert_eq!(left(&chunks), 1200);
+    assert_eq!(pair.client.transport.write(client, stream, &mut chunks, 900), Write::More);
+    assert_eq!(left(&chunks), 300);
+    assert_eq!(pair.client.transport.write(client, stream, &mut chunks, 300), Write::Done);
+    pair.client.transport.finish(client, stream);
+    let mut received = Vec::new();
+    pair.run_until(|pair| pair.server.read_to(server, stream, &mut received));
+    assert_eq!(received, [content(1000), content(500)].concat());
+}
+
+pub(super) fn reset_is_told_before_what_came_first_is_read<S: Subject>() {
+    let (mut pair, client, server) = Pair::<S>::connected(&Limits::default());
+    let stream = pair.client.open(client, Dir::Bidi);
+    pair.client.write_up_to(client, stream, 1000);
+    pair.run_until(|pair| pair.server.take_readable(server) == Some(stream));
+    assert_eq!(pair.server.transport.received_reset(server, stream), None);
+    pair.client.transport.reset(client, stream, 7);
+    pair.run_until(|pair| pair.server.take_readable(server) == Some(stream));
+    assert_eq!(pair.server.transport.received_reset(server, stream), Some(7));
+    assert_eq!(pair.server.transport.received_reset(server, stream), None, "told twice");
+    assert!(matches!(pair.server.transport.read(server, stream), Read::Gone));
+}
+
+pub(super) fn urgent_stream_leaves_first<S: Subject>() {
+    let (mut pair, client, server) = Pair::<S>::connected(&Limits::default());
+    let streams = [0; 3].map(|_| pair.client.open(client, Dir::Bidi));
+    for stream in streams {
+        pair.client.write_up_to(client, stream, 1);
+    }
+    pair.run_for(Duration::from_secs(1));
+    // The last one is the most urgent.
+    for (stream, urgency) in streams.into_iter().zip([5, 3, 1]) {
+        pair.server.transport.set_priority(server, stream, Priority { urgency, ..Priority::default() });
+        assert_eq!(pair.server.write_up_to(server, stream, 40_000), (40_000, Write::Done));
+        pair.server.transport.finish(server, stream);
+    }
+    let mut order = Vec::new();
+    pair.run_until(|pair| {
+        for stream in streams {
+            if !order.contains(&stream) && pair.client.read_to(client, stream, &mut Vec::new()) {
+                order.push(stream);
+            }
+        }
+        order.len() == 3
+    });
+    assert_eq!(order, [streams[2], streams[1], streams[0]]);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
-use crate::config::{Congestion, TransportLimits};
+use crate::config::{Config, Congestion, TransportLimits};
 use crate::simulation::tls::Tls;
 use crate::stats::Stats;
 use crate::transport::connection_id::ConnectionIds;
@@ -51,7 +51,8 @@ pub(super) trait Subject: Sized {
 
 pub(super) struct OnQuinn {
     keys: EndpointKeys,
-    tls: Tls,
+    server_tls: Arc<rustls::ServerConfig>,
+    client_tls: ClientTls,
 }
 
 impl OnQuinn {
@@ -75,11 +76,13 @@ impl Subject for OnQuinn {
     type Transport = Quinn;
 
     fn new() -> Self {
-        Self { keys: EndpointKeys::from_rng(&mut StdRng::seed_from_u64(0)), tls: Tls::new() }
+        let tls = Tls::new(&Config::default());
+        let client_tls = ClientTls::new(Arc::new(tls.client)).unwrap();
+        Self { keys: EndpointKeys::from_rng(&mut StdRng::seed_from_u64(0)), server_tls: tls.server, client_tls }
     }
 
     fn server(&self, limits: &Limits, worker: u8) -> Quinn {
-        self.endpoint(limits, worker, Some(self.tls.server.clone()))
+        self.endpoint(limits, worker, Some(self.server_tls.clone()))
     }
 
     fn client(&self, limits: &Limits) -> Quinn {
@@ -87,7 +90,7 @@ impl Subject for OnQuinn {
     }
 
     fn tls(&self) -> &ClientTls {
-        &self.tls.client
+        &self.client_tls
     }
 
     fn ids(&self) -> &ConnectionIds {

@@ -1,0 +1,106 @@
+"""Dynamic tables of QPACK between the server and aioquic, whose encoder and decoder are ls-qpack."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from aioquic.buffer import encode_uint_var
+from aioquic.h3.connection import FrameType, StreamType
+
+from conftest import random_bytes
+from harness.clients.aioquic_h3 import H3Client, h3_connection
+from harness.response import sha256
+from harness.waiting import eventually
+
+AGENT = ("user-agent", "an agent with a name of some length, as browsers have them, and then some more of it")
+
+
+class Recorded(H3Client):
+    """Tells what the server's encoder and decoder streams carried."""
+
+    def uni_stream(self, stream_type: StreamType) -> bytes:
+        streams = [bytes(seen) for seen in self._uni_streams.values() if seen and seen[0] == stream_type]
+        assert len(streams) <= 1, "each stream is opened once"
+        return streams[0][1:] if streams else b""
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    monkeypatch.setattr("harness.clients.aioquic_h3.H3Client", Recorded)
+
+
+async def test_server_inserts_what_repeats_and_acknowledges_what_it_gets(handler, ca, recorded):
+    async with h3_connection(handler.origin, ca) as client:
+        for _ in range(10):
+            response = await client.fetch("/headers?n=20", headers=[AGENT])
+            assert response.status == 200
+            assert sum(name.startswith("x-h-") for name, _ in response.headers) == 20
+        inserted = client.uni_stream(StreamType.QPACK_ENCODER)
+        # The capacity of 4096 bytes that aioquic allows, then each of the twenty fields once.
+        assert inserted.startswith(bytes([0x3F, 0xE1, 0x1F]))
+        assert 20 * 4 < len(inserted) < 20 * 20
+        # aioquic inserts as well: the server acknowledges sections (first bit set) of its streams.
+        acknowledged = client.uni_stream(StreamType.QPACK_DECODER)
+        assert any(byte & 0x80 for byte in acknowledged)
+
+
+async def test_request_whose_insertions_are_late_waits_with_its_upload(handler, ca):
+    # More than the server's window for a stream: it cannot all be taken before the head is known.
+    body = random_bytes(4 << 20, "blocked")
+    async with h3_connection(handler.origin, ca) as client:
+        assert (await client.fetch("/headers?n=1")).status == 200
+        quic, encoder_stream = client._quic, client.http._local_encoder_stream_id
+        held = []
+        send = quic.send_stream_data
+
+        def hold_insertions(stream_id, data, end_stream=False):
+            if stream_id == encoder_stream:
+                held.append(data)
+            else:
+                send(stream_id, data, end_stream)
+
+        quic.send_stream_data = hold_insertions
+        # The second sight of a line makes ls-qpack insert it, and refer to it at once.
+        exchanges = []
+        while not any(held):
+            exchanges.append(client.start("/upload", method="POST", headers=[AGENT], body=body[: 1 << 10]))
+            assert len(exchanges) < 10
+        blocked = client.start("/upload", method="POST", headers=[AGENT], body=body)
+        # Others are served meanwhile, and this one is not answered.
+        await asyncio.gather(*(client.finish(exchange) for exchange in exchanges[:-1]))
+        # The server takes a window's worth of it and gives no more credit.
+        stream = quic._streams[blocked.stream]
+        await asyncio.to_thread(
+            eventually, "no more credit", lambda: stream.sender.highest_offset == stream.max_stream_data_remote
+        )
+        assert stream.max_stream_data_remote < len(body)
+        assert not blocked.done.done()
+        quic.send_stream_data = send
+        for data in held:
+            send(encoder_stream, data)
+        client.transmit()
+        response = await client.finish(blocked)
+        assert json.loads(response.body) == {"bytes": len(body), "sha256": sha256(body)}
+        await asyncio.gather(*(client.finish(exchange) for exchange in exchanges))
+
+
+async def test_reset_of_a_waiting_request_is_cancelled_and_the_connection_lives(handler, ca, recorded):
+    async with h3_connection(handler.origin, ca) as client:
+        assert (await client.fetch("/headers?n=1")).status == 200
+        stream = client._quic.get_next_available_stream_id()
+        # Required Insert Count 127 and one reference: aioquic inserts far less, so it waits.
+        section = bytes([0x80, 0x00, 0x80])
+        frame = encode_uint_var(FrameType.HEADERS) + encode_uint_var(len(section)) + section
+        client._quic.send_stream_data(stream, frame)
+        client.transmit()
+        assert (await client.fetch("/headers?n=1")).status == 200
+        client._quic.reset_stream(stream, 0x10C)
+        client.transmit()
+        for _ in range(100):
+            if bytes([0x40 | stream]) in client.uni_stream(StreamType.QPACK_DECODER):
+                break
+            assert (await client.fetch("/headers?n=1")).status == 200
+        else:
+            pytest.fail("no stream cancellation came")
