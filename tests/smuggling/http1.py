@@ -239,6 +239,11 @@ add(
     one_message,
 )
 add(
+    "an absolute target without a host",
+    "RFC 9112 3.2",
+    b"GET http://localhost/bytes/1 HTTP/1.1\r\n\r\n" + INNER,
+)
+add(
     "an absolute target with a user", TREQS, b"GET http://localhost@inner/bytes/1 HTTP/1.1\r\n" + HOST + b"\r\n" + INNER
 )
 add(

@@ -9,6 +9,7 @@
 //! | `POST /echo` | the content, and the request's trailers as trailers |
 //! | `POST /early` | 413 at once, without reading the content |
 //! | `GET /trailers` | content, then a trailer `x-checksum` |
+//! | `GET /hints` | 103 with a `link` field, then 200 |
 //! | `GET /bytes/N` | N bytes, produced as the client takes them |
 //! | `GET /wait` | nothing, until the client gives up |
 //! | `GET /gone` | how many clients of `/wait` have given up |
@@ -25,7 +26,7 @@ use std::time::Duration;
 
 use aws_lc_rs::digest;
 use bytes::Bytes;
-use http::header::TRAILER;
+use http::header::{LINK, TRAILER};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full};
@@ -75,6 +76,7 @@ fn handle(request: Request, responder: Responder, gone: &Arc<AtomicU64>) {
         (&Method::POST, "/upload") => responder.respond(upload(request.body)),
         (&Method::POST, "/echo") => responder.send(echo(request)),
         (&Method::POST, "/early") => responder.send(Response::new(StatusCode::PAYLOAD_TOO_LARGE)),
+        (&Method::GET, "/hints") => hints(responder),
         (&Method::GET, "/trailers") => responder.send(trailers()),
         (&Method::GET, "/wait") => wait(responder, gone.clone()),
         (&Method::GET, "/gone") => {
@@ -125,6 +127,12 @@ fn hex(bytes: &[u8]) -> String {
         text.extend(digits);
         text
     })
+}
+
+fn hints(mut responder: Responder) {
+    let link = HeaderValue::from_static("</style.css>; rel=preload; as=style");
+    responder.inform(StatusCode::EARLY_HINTS, &HeaderMap::from_iter([(LINK, link)]));
+    responder.send(Response::new(StatusCode::OK));
 }
 
 fn trailers() -> Response {

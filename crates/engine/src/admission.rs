@@ -52,7 +52,7 @@ impl Head {
         check_lines(self.protocol, &self.headers)?;
         check_length(&self.method, &mut self.headers)?;
         let expects_continue = expectation(self.version, &self.headers)?;
-        let authority = authority(&self.uri, &mut self.headers)?;
+        let authority = authority(self.version, &self.uri, &mut self.headers)?;
         if self.method == Method::CONNECT && authority.port_u16().is_none() {
             return Err(malformed("the target of CONNECT names no port"));
         }
@@ -139,7 +139,7 @@ fn expectation(version: Version, headers: &HeaderMap) -> Result<bool, Refusal> {
 }
 
 /// Whom the request is for, from the target and `host`; afterwards both say it.
-fn authority(uri: &Uri, headers: &mut HeaderMap) -> Result<Authority, Refusal> {
+fn authority(version: Version, uri: &Uri, headers: &mut HeaderMap) -> Result<Authority, Refusal> {
     let mut lines = headers.get_all(HOST).iter();
     let host = lines.next();
     //= RFC 9112 section 3.2
@@ -147,6 +147,9 @@ fn authority(uri: &Uri, headers: &mut HeaderMap) -> Result<Authority, Refusal> {
     //# to any request message that contains more than one Host header field line or a Host header field with an invalid field value.
     if lines.next().is_some() {
         return Err(malformed("host occurs twice"));
+    }
+    if version == Version::HTTP_11 && host.is_none() {
+        return Err(malformed("there is no host"));
     }
     let host = host.map(|value| Authority::try_from(value.as_bytes())).transpose().map_err(|_| malformed("host is not valid"))?;
     let authority = match (uri.authority(), host) {
@@ -218,5 +221,6 @@ fn join_cookies(headers: &mut HeaderMap) {
 }
 
 #[cfg(test)]
-#[path = "admission/tests.rs"]
+mod desync;
+#[cfg(test)]
 mod tests;

@@ -101,16 +101,17 @@ fn dispatch(request: http::Request<h2::RecvStream>, exchange: Http2Exchange, pee
         uri: head.uri,
         headers: head.headers,
     };
+    let mut server = Http2Server { guard: exchange.guard.clone(), handle: context.handle.clone(), expectation: None };
     match head.admit() {
         Ok(admitted) => {
-            let expectation = admitted.expects_continue.then(|| exchange.answer.clone());
-            let server = Http2Server { guard: exchange.guard.clone(), handle: context.handle.clone(), expectation };
+            server.expectation = admitted.expects_continue.then(|| exchange.answer.clone());
             let body = Incoming::http2(body, Some(server));
             let request = Request { method: admitted.method, uri: admitted.uri, headers: admitted.headers, peer, body };
             context.dispatch(request, Responder::http2(exchange, &context));
         }
         Err(refusal) => {
             context.stats.requests_refused.add(1);
+            server.linger(body);
             exchange.respond(Response::new(refusal.status));
         }
     }

@@ -142,9 +142,7 @@ impl Drop for Incoming {
             }
             Content::Http2 { body, server: Some(server) } => {
                 server.guard.set_inbound_waiting(false);
-                if !body.is_end_stream() {
-                    server.linger(body);
-                }
+                server.linger(body);
             }
             Content::Http3(stream) => stream.discard_inbound(),
             _ => {}

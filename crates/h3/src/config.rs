@@ -7,8 +7,8 @@ use crate::{limit::Limit, varint};
 /// Each `max_…` is a [`Limit`] of the same name, which says what happens when a peer reaches it.
 ///
 /// A connection of *n* open streams holds at most about *n* × 2 × `max_field_section_size` bytes of field sections, and
-/// what the events refer to that were not polled yet. All other state of a connection is a few kilobytes, whatever the
-/// peer sends.
+/// what the events refer to that were not polled yet; besides that the dynamic tables, and 64 KiB for each stream that
+/// waits for them. All other state of a connection is a few kilobytes, whatever the peer sends.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub(crate) max_field_section_size: u64,

@@ -78,6 +78,7 @@ fn floods_hold_little_whatever_they_consist_of() {
     const FLOOD: usize = 1 << 20;
     let request = |piece: Vec<u8>| [post_with(&[]), piece.repeat(FLOOD / piece.len())].concat();
     let control = |piece: Vec<u8>| [varints(&[0x00]), settings(&[]), piece.repeat(FLOOD / piece.len())].concat();
+    let encoder = |piece: Vec<u8>| [vec![0x02, 0x3f, 0xe1, 0x1f], piece.repeat(FLOOD / piece.len().max(1))].concat();
     let floods = [
         ("tiny content", request(data(b"a")), StreamId(0)),
         ("empty content", request(data(b"")), StreamId(0)),
@@ -94,6 +95,16 @@ fn floods_hold_little_whatever_they_consist_of() {
         ("settings", [varints(&[0x00, 0x04, 4096]), vec![0x21; 4096]].concat(), StreamId(2)),
         ("an unknown stream", vec![0x21; FLOOD], StreamId(2)),
         ("an encoder stream", [vec![0x02], vec![0x20; FLOOD]].concat(), StreamId(2)),
+        ("insertions", encoder([vec![0xc0, 0x7f, 0x81, 0x01], vec![b'v'; 256]].concat()), StreamId(2)),
+        ("empty insertions", encoder(vec![0x40, 0x00]), StreamId(2)),
+        (
+            "duplicates of a large entry",
+            [encoder(vec![]), vec![0xc0, 0x7f, 0xb1, 0x1d], vec![b'v'; 3888], vec![0x00; FLOOD]].concat(),
+            StreamId(2),
+        ),
+        ("capacities", encoder(vec![0x20, 0x3f, 0xe1, 0x1f]), StreamId(2)),
+        ("a value that never ends", [encoder(vec![]), vec![0xc0, 0xff, 0xff, 0x6f], vec![0; FLOOD]].concat(), StreamId(2)),
+        ("cancellations", [vec![0x03], vec![0x44; FLOOD]].concat(), StreamId(2)),
         ("noise", (0..FLOOD).map(|place| (place * 7 % 251) as u8).collect(), StreamId(0)),
     ];
     for (name, flood, stream) in floods {
@@ -102,6 +113,50 @@ fn floods_hold_little_whatever_they_consist_of() {
         let held = peak(flood, stream);
         assert!(held <= bound, "{name}: {held} of {bound}");
     }
+}
+
+#[test]
+fn blocked_streams_hold_their_sections_and_no_more() {
+    const SECTION: usize = 60 * 1024;
+    let mut connection = Connection::new(Role::Server, Config::default());
+    // Required Insert Count 1, then what nobody has looked at.
+    let section = Bytes::from(frame(0x01, &[vec![0x02, 0x00], vec![0x80; SECTION]].concat()));
+    let info = measure(|| {
+        for stream in (0..16).map(|number| StreamId(4 * number)) {
+            connection.handle_data(stream, section.clone()).expect("sixteen may be blocked");
+            assert!(connection.is_blocked(stream));
+        }
+        connection.handle_data(StreamId(64), section.clone()).expect_err("one more may not");
+    });
+    assert!(info.bytes_max <= 16 * SECTION as u64 + STATE, "{}", info.bytes_max);
+    let info = measure(|| {
+        for stream in (0..16).map(|number| StreamId(4 * number)) {
+            connection.handle_reset(stream, ErrorCode::H3_REQUEST_CANCELLED.0).expect("a few may be cancelled");
+        }
+        drain(&mut connection);
+    });
+    assert!(info.bytes_current <= -(15 * SECTION as i64), "{}", info.bytes_current);
+}
+
+/// What our encoder keeps for a peer that offers a large table, takes everything and acknowledges nothing.
+#[test]
+fn unacknowledged_heads_hold_little() {
+    let mut connection = Connection::new(Role::Server, Config::default());
+    let offer = [varints(&[0x00]), settings(&[0x01, 1 << 30, 0x07, 1 << 30])].concat();
+    connection.handle_data(StreamId(2), Bytes::from(offer)).expect("valid");
+    let info = measure(|| {
+        for number in 0..5000 {
+            let stream = StreamId(4 * number);
+            connection.handle_data(stream, Bytes::from(get_with(&[]))).expect("valid");
+            connection.handle_fin(stream).expect("whole");
+            drain(&mut connection);
+            let value = format!("{} a value of some length", number / 3);
+            let lines = [FieldLine::new(b":status", b"200"), FieldLine::new(b"server", b"a"), FieldLine::new(b"x-a", value.as_bytes())];
+            connection.encode_headers(stream, lines, &mut BytesMut::new()).expect("open");
+            connection.finish_sending(stream);
+        }
+    });
+    assert!(info.bytes_max <= STATE, "{}", info.bytes_max);
 }
 
 #[test]

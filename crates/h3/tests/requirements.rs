@@ -1,4 +1,5 @@
-//! Whether each MUST of RFC 9114 is quoted where it is obeyed and where it is proved: `rfc9114.txt` is the list.
+//! Whether each MUST of RFC 9114 and RFC 9204 is quoted where it is obeyed and where it is proved: `rfc9114.txt` and
+//! `rfc9204.txt` are the lists.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,7 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-const LIST: &str = include_str!("rfc9114.txt");
+/// The RFCs and their sentences.
+const LISTS: [(&str, &str); 2] = [("RFC 9114", include_str!("rfc9114.txt")), ("RFC 9204", include_str!("rfc9204.txt"))];
 
 /// Other quotes that may stand at code alone, with the reason.
 const WITHOUT_TEST: [(&str, &str); 1] = [(
@@ -21,22 +23,24 @@ struct Quote {
     text: String,
 }
 
-/// The sentences of the list, each with the reason why it is not quoted, if there is one.
+/// The sentences of the lists, each with the reason why it is not quoted, if there is one.
 fn requirements() -> BTreeMap<Quote, Option<&'static str>> {
     let mut requirements = BTreeMap::new();
-    let mut section = "";
-    let mut last = None;
-    for line in LIST.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-        if let Some(name) = line.strip_prefix("== ") {
-            section = name;
-        } else if let Some(reason) = line.strip_prefix("- ") {
-            let sentence: Quote = last.take().expect("a reason follows its sentence");
-            requirements.insert(sentence, Some(reason));
-        } else {
-            let sentence = Quote { source: format!("RFC 9114 {section}"), text: line.to_owned() };
-            let earlier = requirements.insert(sentence.clone(), None);
-            assert_eq!(earlier, None, "listed twice: {sentence:?}");
-            last = Some(sentence);
+    for (rfc, list) in LISTS {
+        let mut section = "";
+        let mut last = None;
+        for line in list.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            if let Some(name) = line.strip_prefix("== ") {
+                section = name;
+            } else if let Some(reason) = line.strip_prefix("- ") {
+                let sentence: Quote = last.take().expect("a reason follows its sentence");
+                requirements.insert(sentence, Some(reason));
+            } else {
+                let sentence = Quote { source: format!("{rfc} {section}"), text: line.to_owned() };
+                let earlier = requirements.insert(sentence.clone(), None);
+                assert_eq!(earlier, None, "listed twice: {sentence:?}");
+                last = Some(sentence);
+            }
         }
     }
     requirements
@@ -54,6 +58,14 @@ impl Quoted {
         Self::of_crate("h3")
     }
 
+    /// Here and in the crate below, where most of what is said of QPACK is obeyed.
+    fn here_and_in_qpack() -> Self {
+        let (mut quoted, qpack) = (Self::here(), Self::of_crate("qpack"));
+        quoted.at_code.extend(qpack.at_code);
+        quoted.at_tests.extend(qpack.at_tests);
+        quoted
+    }
+
     /// The engine with its tests from outside.
     fn of_engine() -> Self {
         let mut quoted = Self::of_crate("engine");
@@ -68,7 +80,8 @@ impl Quoted {
         let mut quoted = Self::default();
         for path in files(&package.join("src"), "rs") {
             let text = read(&path);
-            let (code, tests) = text.split_once("#[cfg(test)]\nmod tests").unwrap_or((&text, ""));
+            let is_test = path.ends_with("tests.rs");
+            let (code, tests) = if is_test { ("", &*text) } else { text.split_once("#[cfg(test)]\nmod tests").unwrap_or((&text, "")) };
             quoted.at_code.extend(quotes(code));
             quoted.at_tests.extend(quotes(tests));
         }
@@ -135,8 +148,8 @@ fn report<'a>(problems: impl IntoIterator<Item = (&'a Quote, &'a str)>) {
 
 #[test]
 fn each_requirement_is_quoted_at_code_and_at_a_test() {
-    let (requirements, here, engine) = (requirements(), Quoted::here(), Quoted::of_engine());
-    assert!(requirements.len() > 120, "the list is whole");
+    let (requirements, here, engine) = (requirements(), Quoted::here_and_in_qpack(), Quoted::of_engine());
+    assert!(requirements.len() > 150, "the lists are whole");
     report(requirements.iter().filter_map(|(sentence, reason)| {
         let is_the_engines = reason.is_some_and(|reason| reason.starts_with("engine:"));
         let quoted = if is_the_engines { &engine } else { &here };
@@ -153,11 +166,12 @@ fn each_requirement_is_quoted_at_code_and_at_a_test() {
 }
 
 #[test]
-fn quoted_requirements_are_in_the_words_of_the_rfc() {
-    let (requirements, here, engine) = (requirements(), Quoted::here(), Quoted::of_engine());
-    let of_this_rfc: BTreeSet<&Quote> =
-        here.all().chain(engine.all()).filter(|quote| quote.source.starts_with("RFC 9114 ") && has_keyword(&quote.text)).collect();
-    report(of_this_rfc.into_iter().filter(|quote| !requirements.contains_key(quote)).map(|quote| (quote, "not in the list")));
+fn quoted_requirements_are_in_the_words_of_their_rfc() {
+    let (requirements, here, engine) = (requirements(), Quoted::here_and_in_qpack(), Quoted::of_engine());
+    let is_listed = |quote: &Quote| LISTS.iter().any(|(rfc, _)| quote.source.starts_with(&format!("{rfc} ")));
+    let of_these_rfcs: BTreeSet<&Quote> =
+        here.all().chain(engine.all()).filter(|quote| is_listed(quote) && has_keyword(&quote.text)).collect();
+    report(of_these_rfcs.into_iter().filter(|quote| !requirements.contains_key(quote)).map(|quote| (quote, "not in the list")));
 }
 
 /// Quotes of other RFCs too, and those without a MUST. The other side of what is said of QPACK may stand in that crate.

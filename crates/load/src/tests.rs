@@ -24,7 +24,7 @@ const PROTOCOLS: [Protocol; 3] = [Protocol::Http1, Protocol::Http2, Protocol::Ht
 const MILLISECOND: Duration = Duration::from_millis(1);
 
 /// The longest that any test may take in real time. Nothing depends on its value but when a hung test is given up.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 struct Bench {
     server: Worker,

@@ -159,7 +159,7 @@ impl Decoder {
     fn acknowledge(&mut self, stream_id: u64, required: u64) {
         //= RFC 9204 section 2.2.2.1
         //# After the decoder finishes decoding a field section encoded using representations containing dynamic table
-        //# references, it MUST emit a Section Acknowledgment instruction
+        //# references, it MUST emit a Section Acknowledgment instruction (Section 4.4.1).
         integer::encode(0x80, 7, stream_id, &mut self.instructions);
         self.known_received_count = self.known_received_count.max(required);
     }
@@ -226,8 +226,8 @@ impl<'a> References<'a> {
         //# been evicted or that has an absolute index greater than or equal to the declared Required Insert Count
         //# (Section 4.5.1), it MUST treat this as a connection error of type QPACK_DECOMPRESSION_FAILED.
         //= RFC 9204 section 2.2.1
-        //# If it encounters a Required Insert Count smaller than expected, it MUST treat this as a connection error of type
-        //# QPACK_DECOMPRESSION_FAILED
+        //# If it encounters a Required Insert Count smaller than expected, it MUST treat this as a connection error of
+        //# type QPACK_DECOMPRESSION_FAILED; see Section 2.2.3.
         absolute
             .filter(|absolute| *absolute < self.prefix.required_insert_count)
             .and_then(|absolute| self.table.get(absolute))

@@ -239,8 +239,8 @@ impl Encoder {
     }
 
     //= RFC 9204 section 3.2.3
-    //# The encoder MUST NOT set a dynamic table capacity that exceeds this maximum, but it can choose to use a lower dynamic
-    //# table capacity
+    //# The encoder MUST NOT set a dynamic table capacity that exceeds this maximum, but it can choose to use a lower
+    //# dynamic table capacity; see Section 4.3.1.
     //= RFC 9204 section 4.3.1
     //# The new capacity MUST be lower than or equal to the limit described in Section 3.2.3.
     fn table_capacity(&self) -> u64 {
@@ -265,12 +265,17 @@ impl Encoder {
             Some(Match::Full(index) | Match::Name(index)) => Some(index),
             None => None,
         };
-        if never_index && let Some(index) = static_name {
+        let insertion = if never_index { Insertion::Never } else { policy::insertion(name, static_name) };
+        if insertion == Insertion::Never
+            && let Some(index) = static_name
+        {
             return encode_value(index, line, out);
         }
         // The lowest index of the name: a full match is another one.
         let keys = Keys::new(name, static_name.map(static_table::first_of_name), value);
-        if !never_index && let Some(absolute) = self.find_or_insert(line, static_name, keys, references) {
+        if insertion != Insertion::Never
+            && let Some(absolute) = self.find_or_insert(line, static_name, insertion, keys, references)
+        {
             return references.encode_indexed(absolute, out);
         }
         if let Some(index) = static_name {
@@ -284,11 +289,14 @@ impl Encoder {
     }
 
     /// An entry for the line that the section can refer to.
-    fn find_or_insert(&mut self, line: &FieldLine<'_>, static_name: Option<u8>, keys: Keys, references: &mut References) -> Option<u64> {
-        let insertion = policy::insertion(line.name, static_name);
-        if insertion == Insertion::Never {
-            return None;
-        }
+    fn find_or_insert(
+        &mut self,
+        line: &FieldLine<'_>,
+        static_name: Option<u8>,
+        insertion: Insertion,
+        keys: Keys,
+        references: &mut References,
+    ) -> Option<u64> {
         let absolute = match self.table.find_line(keys, line.name, line.value) {
             Some(absolute) if self.table.is_draining(absolute) => {
                 let copy = self.duplicate(absolute, keys, references);

@@ -63,6 +63,8 @@ impl SectionLine<'_> {
 //= RFC 9204 section 7.1.3
 //# An intermediary MUST NOT re-encode a value that uses a literal representation with the 'N' bit set with another
 //# representation that would index it.
+//= RFC 9204 section 7.1.3
+//# If QPACK is used for re-encoding, a literal representation with the 'N' bit set MUST be used.
 impl<'a> From<SectionLine<'a>> for FieldLine<'a> {
     fn from(line: SectionLine<'a>) -> Self {
         Self { name: line.name, value: line.value, never_index: line.never_index }

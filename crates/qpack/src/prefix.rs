@@ -127,6 +127,8 @@ mod tests {
     }
 
     //= RFC 9204 section 4.5.1.2
+    //# The value of Base MUST NOT be negative.
+    //= RFC 9204 section 4.5.1.2
     //# An endpoint MUST treat a field block with a Sign bit of 1 as invalid if the value of Required Insert Count is less
     //# than or equal to the value of Delta Base.
     #[test]

@@ -117,7 +117,7 @@ fn invalid_references_are_refused() {
 
 //= RFC 9204 section 2.2.1
 //# If it encounters a Required Insert Count smaller than expected, it MUST treat this as a connection error of type
-//# QPACK_DECOMPRESSION_FAILED
+//# QPACK_DECOMPRESSION_FAILED; see Section 2.2.3.
 #[test]
 fn required_insert_count_smaller_than_needed_is_refused() {
     let entries = [("x-a", "1"), ("x-b", "2")];
@@ -162,8 +162,8 @@ fn more_blocked_streams_than_promised_are_refused() {
 }
 
 //= RFC 9204 section 2.2.2.1
-//# After the decoder finishes decoding a field section encoded using representations containing dynamic table references,
-//# it MUST emit a Section Acknowledgment instruction
+//# After the decoder finishes decoding a field section encoded using representations containing dynamic table
+//# references, it MUST emit a Section Acknowledgment instruction (Section 4.4.1).
 #[test]
 fn sections_with_dynamic_references_are_acknowledged() {
     let mut decoder = with_entries(&[("x-a", "1")]);

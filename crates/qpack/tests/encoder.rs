@@ -143,8 +143,8 @@ fn nothing_is_inserted_before_the_peers_settings() {
 }
 
 //= RFC 9204 section 3.2.3
-//# The encoder MUST NOT set a dynamic table capacity that exceeds this maximum, but it can choose to use a lower dynamic
-//# table capacity
+//# The encoder MUST NOT set a dynamic table capacity that exceeds this maximum, but it can choose to use a lower
+//# dynamic table capacity; see Section 4.3.1.
 //= RFC 9204 section 4.3.1
 //# The new capacity MUST be lower than or equal to the limit described in Section 3.2.3.
 #[test]
@@ -154,6 +154,23 @@ fn capacity_is_the_smaller_of_both_limits() {
         encoder.set_peer_settings(peers, 16);
         encoder.encode(0, [FieldLine::new(b"user-agent", b"a")], &mut BytesMut::new());
         assert!(encoder.take_instructions().unwrap().starts_with(instruction));
+    }
+}
+
+//= RFC 9204 section 4.3.1
+//# This MUST NOT cause the eviction of entries that are not evictable; see Section 2.1.1.
+#[test]
+fn capacity_is_set_once_before_the_first_insertion() {
+    let mut pair = Pair::new(150, 16);
+    for stream in 0..20 {
+        let agent = format!("agent {stream} {}", "a".repeat(50));
+        let section = pair.encode(stream * 4, &[("user-agent", &agent)]);
+        let instructions = pair.encoder.take_instructions().unwrap();
+        // One instruction each, the capacity before the first.
+        assert_eq!(instructions[0] & 0xe0 == 0x20, stream == 0, "{instructions:x?}");
+        pair.decoder.handle_encoder_stream(&instructions).unwrap();
+        assert!(pair.decode(stream * 4, &section).is_some());
+        pair.acknowledge();
     }
 }
 
@@ -255,7 +272,7 @@ fn entries_about_to_be_evicted_are_copied() {
 }
 
 //= RFC 9204 section 3.2.2
-//# The encoder MUST NOT cause a dynamic table entry to be evicted unless that entry is evictable
+//# The encoder MUST NOT cause a dynamic table entry to be evicted unless that entry is evictable; see Section 2.1.1.
 #[test]
 fn entries_that_may_not_have_arrived_are_not_evicted() {
     let long = "b".repeat(60);

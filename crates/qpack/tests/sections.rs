@@ -34,6 +34,8 @@ fn static_entry_beyond_the_prefix_survives() {
 //= RFC 9204 section 7.1.3
 //# An intermediary MUST NOT re-encode a value that uses a literal representation with the 'N' bit set with another
 //# representation that would index it.
+//= RFC 9204 section 7.1.3
+//# If QPACK is used for re-encoding, a literal representation with the 'N' bit set MUST be used.
 #[test]
 fn secret_lines_keep_their_mark() {
     let lines = [

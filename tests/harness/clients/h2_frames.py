@@ -43,6 +43,7 @@ class Exchange:
     """What has come back on a stream so far."""
 
     headers: list[tuple[str, str]] | None = None
+    interim: list[list[tuple[str, str]]] = field(default_factory=list)
     body: bytearray = field(default_factory=bytearray)
     ended: bool = False
     reset: int | None = None
@@ -159,6 +160,8 @@ class H2Client:
             return
         if isinstance(event, h2.events.ResponseReceived):
             exchange.headers = event.headers
+        elif isinstance(event, h2.events.InformationalResponseReceived):
+            exchange.interim.append(event.headers)
         elif isinstance(event, h2.events.DataReceived):
             exchange.body += event.data
             if self.opens_windows:

@@ -550,7 +550,7 @@ impl fmt::Debug for Connection {
 
 /// Makes `content-length` and the content agree, as is done for responses: whoever gets the request must
 /// not take a part of it for the next one.
-fn frame(request: &mut Request<Body>) -> Result<(), Error> {
+pub(crate) fn frame(request: &mut Request<Body>) -> Result<(), Error> {
     request.headers_mut().remove(TRANSFER_ENCODING);
     let mut lines = request.headers().get_all(CONTENT_LENGTH).iter();
     let Some(first) = lines.next() else { return Ok(()) };
@@ -565,7 +565,7 @@ fn frame(request: &mut Request<Body>) -> Result<(), Error> {
 }
 
 /// RFC 9112, section 3.2.1: the target is the path alone, and the host stands in its field.
-fn for_http1(mut request: Request<Body>) -> Request<Body> {
+pub(crate) fn for_http1(mut request: Request<Body>) -> Request<Body> {
     if let Some(authority) = request.uri().authority()
         && !request.headers().contains_key(HOST)
         && let Ok(host) = HeaderValue::from_str(authority.as_str())

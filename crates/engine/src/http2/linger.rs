@@ -32,6 +32,9 @@ impl Http2Server {
     /// reset hides what is wrong with frames that are on their way, hits requests whose end is on its way too, and some clients
     /// throw the answer away with it.
     pub(crate) fn linger(&self, mut body: RecvStream) {
+        if body.is_end_stream() {
+            return;
+        }
         let mut patience = Box::pin(self.handle.sleep(LINGER));
         self.handle.spawn(async move {
             let mut left = LINGER_BYTES;

@@ -10,7 +10,7 @@ use crate::message::{Protocol, is_secret};
 const PRIORITY: HeaderName = HeaderName::from_static("priority");
 
 /// `None` for a head that HTTP/3 allows and the model cannot hold, such as a path with a character that no URI has.
-pub(super) fn request(head: &RequestHead) -> Option<Head> {
+pub(crate) fn request(head: &RequestHead) -> Option<Head> {
     let mut uri = http::uri::Parts::default();
     if let Some(path) = head.path() {
         uri.path_and_query = Some(path.try_into().ok()?);

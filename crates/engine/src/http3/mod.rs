@@ -16,6 +16,8 @@ use http::HeaderValue;
 use pronghorn_h3::{ConnectionError, ErrorCode};
 
 pub(crate) use client::{Client, ClientConnection, StatsProbe};
+#[cfg(test)]
+pub(crate) use fields::request as request_head;
 pub(crate) use stream::Stream;
 pub use stream::StreamError;
 
@@ -150,6 +152,7 @@ impl<T: Transport> Http3<T> {
     fn on_event(&mut self, now: Instant, key: ConnectionKey, event: Event) {
         match event {
             Event::Accepted { remote } => self.on_accepted(key, remote),
+            // No settings are remembered: until the server's come, the connection goes by the default values, as any other does.
             Event::EarlyData => self.with_connection(now, key, |connection, transport| {
                 if let Some(client) = connection.client_state() {
                     client.on_early_data();

@@ -90,11 +90,11 @@ impl Identity {
         //# If 0-RTT data is accepted by the server, the server MUST NOT reduce any limits or alter any values that might be violated by
         //# the client with its 0-RTT data.
         //= RFC 9114 section 7.2.4.2
-        //# If 0-RTT data is accepted by the server, its SETTINGS frame MUST NOT reduce any limits or alter any values that
-        //# might be violated by the client with its 0-RTT data.
+        //# If the server cannot determine that the settings remembered by a client are compatible with its current settings, it MUST
+        //# NOT accept 0-RTT data.
         //= RFC 9114 section 7.2.4.2
-        //# If the server cannot determine that the settings remembered by a client are compatible with its current
-        //# settings, it MUST NOT accept 0-RTT data.
+        //# If 0-RTT data is accepted by the server, its SETTINGS frame MUST NOT reduce any limits or alter any values that might be
+        //# violated by the client with its 0-RTT data.
         // A listener with other limits does not know the session.
         let limits = format!("quic {:?} {}", config.transport, config.field_section_bytes);
         tls.session_storage = self.sessions.view(self.scope(&limits));
@@ -193,16 +193,24 @@ mod tests {
         Identity::new(vec![CertificateDer::from(made.cert)], key).unwrap().with_sessions(sessions.clone())
     }
 
+    //= RFC 9114 section 7.2.4.2
+    //# If the server cannot determine that the settings remembered by a client are compatible with its current settings, it MUST NOT
+    //# accept 0-RTT data.
+    //= RFC 9114 section 7.2.4.2
+    //# If 0-RTT data is accepted by the server, its SETTINGS frame MUST NOT reduce any limits or alter any values that might be violated
+    //# by the client with its 0-RTT data.
     #[test]
-    fn ticket_works_only_for_the_certificate_transport_and_limits_it_was_given_by() {
+    fn ticket_works_only_for_the_certificate_transport_and_limits_it_came_with() {
         let sessions = Sessions::new(SessionLimits::default());
         let (here, there) = (identity(&sessions), identity(&sessions));
         let config = Config::default();
         let mut other_limits = Config::default();
         other_limits.transport.idle_timeout = Duration::from_secs(1);
+        let other_settings = Config { field_section_bytes: 1000, ..Config::default() };
         let store = |tls: Arc<rustls::ServerConfig>| tls.session_storage.clone();
         assert!(store(here.quic(&config)).put(vec![1; 32], vec![7; 100]));
-        for elsewhere in [here.tcp(&config), here.quic(&other_limits), there.quic(&config), there.tcp(&config)] {
+        for elsewhere in [here.tcp(&config), here.quic(&other_limits), here.quic(&other_settings), there.quic(&config), there.tcp(&config)]
+        {
             assert_eq!(store(elsewhere).take(&[1; 32]), None);
         }
         // Another worker.

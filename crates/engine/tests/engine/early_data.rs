@@ -97,6 +97,8 @@ fn mark_ends_with_the_handshake() {
     }
 }
 
+//= RFC 8470 section 4
+//# MUST NOT send unsafe methods (or methods whose safety is not known) in early data.
 #[test]
 fn unsafe_request_waits_for_the_handshake() {
     for protocol in PROTOCOLS {
@@ -214,6 +216,8 @@ fn server_that_takes_early_data_no_more_refuses_it_and_resumes() {
     }
 }
 
+//= RFC 8470 section 5.2
+//# A user agent SHOULD retry automatically, but any retries MUST NOT be sent in early data.
 #[test]
 fn early_request_that_a_handler_finds_too_early_is_sent_again() {
     let wary = |_| {

@@ -75,7 +75,7 @@ impl IndexedTable {
 
     /// Sets the capacity of a table that is still empty.
     //= RFC 9204 section 4.3.1
-    //# This MUST NOT cause the eviction of entries that are not evictable
+    //# This MUST NOT cause the eviction of entries that are not evictable; see Section 2.1.1.
     pub(super) fn set_capacity(&mut self, capacity: u64) {
         debug_assert!(self.records.is_empty(), "entries would be evicted that are not evictable");
         self.table.set_capacity(capacity);
@@ -118,7 +118,8 @@ impl IndexedTable {
             //# entries that would be evicted are not evictable, the encoder MUST NOT insert that entry into the dynamic
             //# table (including duplicates of existing entries).
             //= RFC 9204 section 3.2.2
-            //# The encoder MUST NOT cause a dynamic table entry to be evicted unless that entry is evictable
+            //# The encoder MUST NOT cause a dynamic table entry to be evicted unless that entry is evictable; see
+            //# Section 2.1.1.
             if record.references > 0 || absolute >= unacknowledged.known_received_count() || absolute >= oldest {
                 return false;
             }
