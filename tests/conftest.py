@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-
 from harness.certificates import Identity, make_identity
 from harness.clients import FETCHERS, Fetcher
 from harness.process import Process
@@ -40,6 +39,12 @@ class Site:
 
 
 BIG_FILE_SIZE = 10 << 20
+
+
+@pytest.fixture(scope="session", autouse=True)
+def state_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Servers keep their state in a folder of this run, and not in that of whoever runs the tests."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,11 @@ TIMEOUT_SECONDS = 10
 """How long the suite waits for a frame in each case. It waits that long only where a case fails."""
 
 
-@pytest.mark.parametrize(("kind", "path"), [("server", "/"), ("handler", "/bytes/100")], ids=["serve", "handler"])
+# The content is larger than the first window, so that there is something to send when the suite makes the window
+# overflow: h2 does not look at the windows of a stream that it has sent to its end.
+@pytest.mark.parametrize(
+    ("kind", "path"), [("server", "/medium.bin"), ("handler", "/bytes/100000")], ids=["serve", "handler"]
+)
 def test_h2spec_finds_nothing(request, tmp_path, kind, path):
     # Of the path, the suite wants that GET gives content and that POST is answered.
     server: Server = request.getfixturevalue(kind)

@@ -354,6 +354,7 @@ def test_clear_text(load, start, site):
         (["--rate", "0", "https://localhost/"], "rate"),
         (["--rate", "nan", "https://localhost/"], "rate"),
         (["--rate", "1e300", "https://localhost/"], "rate"),
+        (["--rate", "1e-300", "https://localhost/"], "rate"),
         (["-d", "0", "https://localhost/"], "duration"),
         (["--timeout", "0", "https://localhost/"], "timeout"),
         (["--http", "2", "--early-data", "https://localhost/"], "early data"),

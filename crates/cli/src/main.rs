@@ -17,6 +17,7 @@ mod client_tls;
 mod failure;
 mod get;
 mod key_log;
+mod limits;
 mod link;
 mod load;
 mod load_table;

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use pronghorn_engine::{BindError, Config, Congestion, EarlyData, Group, Identity, Listener, Stats, Workers};
-use pronghorn_gateway::{AccessLog, CertificateError, Loaded, StaticFiles};
+use pronghorn_engine::{BindError, Config, Congestion, EarlyData, Group, Identity, Limits, Listener, Secret, Stats, Workers};
+use pronghorn_gateway::{AccessLog, CertificateError, Loaded, SecretError, StaticFiles, kept_secret};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::failure::{Failure, Kind};
 use crate::key_log;
+use crate::limits::{self, LimitArgument};
 use crate::qlog;
 
 #[derive(Args)]
@@ -46,9 +47,22 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "POLICY", default_value_t)]
     early_data: EarlyData,
 
-    /// Close a connection on which nothing has moved for this long
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
-    idle_timeout: Duration,
+    /// Close a connection on which nothing has moved for this long; the same as --limit idle_timeout=… [default: 30]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    idle_timeout: Option<Duration>,
+
+    /// Set a limit on what clients may take, such as connections=5000, idle_timeout=60s or field_section_bytes=16KiB.
+    /// Repeat for more
+    #[arg(long = "limit", value_name = "NAME=VALUE", value_parser = limits::parse)]
+    limits: Vec<LimitArgument>,
+
+    /// Print all limits as they are in effect, with the memory that they allow, and end
+    #[arg(long)]
+    list_limits: bool,
+
+    /// Folder for what has to survive a restart [default: pronghorn in the user's folder for state]
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
 
     /// On SIGTERM, finish what runs for at most this long
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
@@ -114,6 +128,11 @@ fn print_stats(stats: &[Arc<Stats>], identity: Option<&Identity>) {
 }
 
 pub(crate) fn run(arguments: &ServeArgs) -> Result<(), Failure> {
+    let workers = arguments.workers.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
+    let limits = limits(arguments)?;
+    if arguments.list_limits {
+        return limits::list(&limits, workers);
+    }
     let files = StaticFiles::new(&arguments.dir).map_err(|error| folder_failure(&arguments.dir, &error))?;
     let secure = arguments.listen.iter().any(|address| address.secure);
     let mut loaded = if secure { Some(identity(arguments)?) } else { None };
@@ -122,19 +141,13 @@ pub(crate) fn run(arguments: &ServeArgs) -> Result<(), Failure> {
     {
         loaded.identity = loaded.identity.clone().with_key_log(&key_log);
     }
-    let workers = arguments.workers.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
+    let group = if secure { Group::with_secret(workers, &secret(arguments)?) } else { Group::new(workers) };
     let listeners = bind(arguments, workers)?;
     let addresses: Vec<_> = listeners.iter().map(|listener| (listener.address(), listener.is_secure())).collect();
 
-    let mut config = Config {
-        congestion: arguments.congestion,
-        idle_timeout: arguments.idle_timeout,
-        early_data: arguments.early_data,
-        ..Config::default()
-    };
-    config.transport.idle_timeout = arguments.idle_timeout;
     let qlog = arguments.qlog.as_deref().map(qlog::to_folder).transpose()?;
-    config.qlog.clone_from(&qlog);
+    let config =
+        Config { limits, congestion: arguments.congestion, early_data: arguments.early_data, qlog: qlog.clone(), ..Config::default() };
     let log = (!arguments.quiet).then(|| Arc::new(AccessLog::new(io::stderr())));
     let files = match &log {
         Some(log) => files.with_log(log.clone()),
@@ -142,7 +155,7 @@ pub(crate) fn run(arguments: &ServeArgs) -> Result<(), Failure> {
     };
     let identity = loaded.as_ref().map(|loaded| &loaded.identity);
     let handler = move |_| files.clone();
-    let workers = Workers::start(Group::new(workers), listeners, identity, &config, handler)
+    let workers = Workers::start(group, listeners, identity, &config, handler)
         .map_err(|error| Failure::new(Kind::Internal, format_args!("cannot start: {error}")))?;
 
     let stats: Vec<_> = workers.stats().cloned().collect();
@@ -203,6 +216,46 @@ fn introduce(arguments: &ServeArgs, addresses: &[(SocketAddr, bool)], loaded: Op
              https://localhost:{port}/"
         );
     }
+}
+
+fn limits(arguments: &ServeArgs) -> Result<Limits, Failure> {
+    let limits = match arguments.idle_timeout {
+        Some(timeout) => Limits::default().with_idle_timeout(timeout),
+        None => Ok(Limits::default()),
+    };
+    limits.and_then(|limits| limits::apply(limits, &arguments.limits)).map_err(|error| Failure::new(Kind::Usage, error))
+}
+
+/// What connection IDs, tokens and stateless resets are derived from.
+fn secret(arguments: &ServeArgs) -> Result<Secret, Failure> {
+    if let Some(folder) = &arguments.state_dir {
+        return kept_secret(folder).map_err(|error| secret_failure(&error));
+    }
+    let base = directories::BaseDirs::new();
+    let folder = base.as_ref().map(|base| base.state_dir().unwrap_or_else(|| base.data_dir()).join("pronghorn"));
+    match folder.as_deref().map(kept_secret) {
+        Some(Ok(secret)) => return Ok(secret),
+        // Nobody asked for state, and a server that may write nowhere has to serve too.
+        Some(Err(SecretError::File { path, source })) => tell!("no state is kept: {} cannot be used: {source}", path.display()),
+        Some(Err(error)) => return Err(secret_failure(&error)),
+        None => tell!("no state is kept: there is no home folder"),
+    }
+    Ok(Secret::random())
+}
+
+fn secret_failure(error: &SecretError) -> Failure {
+    let (kind, hint) = match error {
+        SecretError::File { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+            (Kind::Permission, "name a folder that this user may write with --state-dir")
+        }
+        SecretError::OpenToOthers { .. } => {
+            (Kind::Permission, "delete it if somebody may have read it, or take the others' permissions away (chmod 600)")
+        }
+        SecretError::ForeignOwner { .. } => (Kind::Permission, "name a folder of this user's own with --state-dir"),
+        SecretError::WrongSize { .. } => (Kind::Malformed, "delete it, and a new one is made"),
+        _ => (Kind::Output, "name another folder with --state-dir"),
+    };
+    Failure::new(kind, error).with_hint(hint)
 }
 
 fn identity(arguments: &ServeArgs) -> Result<Loaded, Failure> {

@@ -8,6 +8,8 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
 
+use crate::dispatch::Counted;
+
 /// Why a body could not be produced. The engine aborts the message, so that the peer does not take it for complete.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -23,6 +25,8 @@ pub struct Body {
     /// What was announced, where the content does not know its size.
     expected: Option<u64>,
     on_end: Option<OnEnd>,
+    /// The request that this is the response to.
+    request: Option<Counted>,
 }
 
 enum Content {
@@ -63,7 +67,12 @@ impl Body {
     }
 
     fn from_content(content: Content) -> Self {
-        Self { content, sent: 0, expected: None, on_end: None }
+        Self { content, sent: 0, expected: None, on_end: None, request: None }
+    }
+
+    /// Keeps the request open until the body has been handed over or dropped.
+    pub(crate) fn hold(&mut self, request: Counted) {
+        self.request = Some(request);
     }
 
     /// Fails the body when it is not of this size.
@@ -91,6 +100,15 @@ impl Body {
         Some(bytes)
     }
 
+    /// Bytes of the content if it is wholly in memory.
+    pub(crate) fn full_size(&self) -> Option<usize> {
+        match &self.content {
+            Content::Empty => Some(0),
+            Content::Full(bytes) => Some(bytes.len()),
+            Content::Stream(_) => None,
+        }
+    }
+
     /// Drops the content unsent, as for HEAD, and counts that as a complete end.
     pub(crate) fn discard(&mut self) {
         self.content = Content::Empty;
@@ -99,6 +117,7 @@ impl Body {
 
     fn end(&mut self, complete: bool) {
         self.content = Content::Empty;
+        self.request = None;
         if let Some(on_end) = self.on_end.take() {
             on_end(BodyEnd { bytes: self.sent, complete });
         }

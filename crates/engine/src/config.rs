@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::time::Duration;
+
+use crate::limits::Limits;
 
 use crate::qlog::Qlog;
 
@@ -92,77 +93,19 @@ impl FromStr for EarlyData {
     }
 }
 
-/// What one QUIC connection may use.
-#[derive(Clone, Debug)]
-pub struct TransportLimits {
-    /// Requests that a peer may have open at once. Default 256.
-    pub concurrent_streams: u32,
-    /// Bytes that a peer may send on a stream ahead of their being read. Default 1 MiB.
-    pub stream_window_bytes: u64,
-    /// Bytes that a peer may send on all streams ahead of their being read: the most that a connection holds of what it
-    /// received. Default 4 MiB.
-    pub connection_window_bytes: u64,
-    /// Bytes sent and not yet acknowledged, or waiting in the transport. Default 4 MiB. Besides them each stream holds the piece of
-    /// its body that is next: what the handler gave as one piece, or up to 64 KiB of a body that produces more.
-    pub send_window_bytes: u64,
-    /// Handshakes that a worker has open before it asks new clients to prove their address (Retry), which costs them a round
-    /// trip and an attacker with forged addresses everything. Some 50 KiB each. Default 1,000.
-    pub open_handshakes: usize,
-    /// QUIC connections that a worker has at the most; more are refused. Default 100,000.
-    pub connections: usize,
-    /// After this long without a packet a connection is dropped. Default 30 s.
-    pub idle_timeout: Duration,
-}
-
-impl Default for TransportLimits {
-    fn default() -> Self {
-        Self {
-            concurrent_streams: 256,
-            stream_window_bytes: 1 << 20,
-            connection_window_bytes: 4 << 20,
-            send_window_bytes: 4 << 20,
-            open_handshakes: 1_000,
-            connections: 100_000,
-            idle_timeout: Duration::from_secs(30),
-        }
-    }
-}
-
 /// Settings of one worker. The default is safe on the open internet.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Config {
-    /// Limits of each QUIC connection. HTTP/2 connections take the number of streams and the windows from here too.
-    pub transport: TransportLimits,
+    /// What peers may take.
+    pub limits: Limits,
     /// The controller for QUIC, and for TCP on sockets that accept it. Default CUBIC.
     pub congestion: Congestion,
-    /// A TCP connection on which nothing moves for this long is closed, unless a handler is at work for it. It is also the most
-    /// that the head of an HTTP/1.1 request may take. Default 30 s.
-    pub idle_timeout: Duration,
-    /// The most that the TLS handshake over TCP may take. Default 10 s.
-    pub head_timeout: Duration,
-    /// The most bytes of a request's field section, as RFC 9114, section 4.2.2 counts them. Default 64 KiB.
-    pub field_section_bytes: u32,
     /// What becomes of requests that come before the handshake is done. Default: those with a safe method are answered.
     pub early_data: EarlyData,
     /// Where each QUIC connection writes what happens on it, if anywhere. Default: nowhere.
     pub qlog: Option<Qlog>,
     /// What one turn of a worker may do before it returns to its host.
     pub budget: Budget,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            transport: TransportLimits::default(),
-            congestion: Congestion::default(),
-            idle_timeout: Duration::from_secs(30),
-            head_timeout: Duration::from_secs(10),
-            field_section_bytes: 64 << 10,
-            early_data: EarlyData::default(),
-            qlog: None,
-            budget: Budget::default(),
-        }
-    }
 }
 
 /// How much one turn does at the most. Small numbers share the thread more fairly, large ones cost fewer system calls.

@@ -15,8 +15,11 @@ use rand::rngs::StdRng;
 use slab::Slab;
 
 use crate::config::EarlyData;
+use crate::dispatch::Gauge;
 use crate::runtime::Handle;
+use crate::seats::Seats;
 use crate::stats::Stats;
+use crate::window_budget::WindowBudget;
 use crate::{Config, Handler, Peer, Request, Responder, Response};
 
 pub(crate) struct Context {
@@ -25,20 +28,38 @@ pub(crate) struct Context {
     pub(crate) handler: Rc<dyn Handler>,
     pub(crate) stats: Arc<Stats>,
     pub(crate) shutdown: Rc<Shutdown>,
+    pub(crate) seats: Arc<Seats>,
+    pub(crate) windows: Rc<WindowBudget>,
+    /// Requests that have not been answered to their end.
+    pub(crate) open_requests: Gauge,
+    /// Heads over HTTP/3 that are not complete.
+    pub(crate) partial_heads: Gauge,
     /// Where connections draw their random numbers; a simulation puts its own here.
     pub(crate) rng: RefCell<StdRng>,
     date: Date,
 }
 
 impl Context {
-    pub(crate) fn new(handle: Handle, config: Config, handler: Rc<dyn Handler>, stats: Arc<Stats>) -> Rc<Self> {
+    pub(crate) fn new(handle: Handle, config: Config, handler: Rc<dyn Handler>, stats: Arc<Stats>, seats: Arc<Seats>) -> Rc<Self> {
         let date = Date::new(handle.now());
         let rng = RefCell::new(StdRng::from_rng(&mut rand::rng()));
-        Rc::new(Self { handle, config, handler, stats, shutdown: Rc::default(), rng, date })
+        Rc::new(Self {
+            handle,
+            config,
+            handler,
+            stats,
+            shutdown: Rc::default(),
+            seats,
+            windows: Rc::default(),
+            open_requests: Gauge::default(),
+            partial_heads: Gauge::default(),
+            rng,
+            date,
+        })
     }
 
     /// Gives a request to the handler, unless it came too early. When that panics, the request is answered 500 and the worker goes on.
-    pub(crate) fn dispatch(&self, request: Request, responder: Responder) {
+    pub(crate) fn give(&self, request: Request, responder: Responder) {
         if self.is_too_early(&request.method, &request.peer) {
             // The content goes unread.
             return responder.send(Response::new(StatusCode::TOO_EARLY));

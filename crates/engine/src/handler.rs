@@ -9,9 +9,11 @@ use std::task::{Context, Poll};
 use http::{HeaderMap, StatusCode};
 
 use crate::context::Context as WorkerContext;
+use crate::dispatch::Counted;
 use crate::http1::Http1Exchange;
 use crate::http2::Http2Exchange;
 use crate::http3::Stream;
+use crate::meter::Meter;
 use crate::runtime::Handle;
 use crate::{Request, Response};
 
@@ -38,6 +40,9 @@ pub struct Responder {
     exchange: Option<Exchange>,
     context: Rc<WorkerContext>,
     interim_responses: u8,
+    open: Option<Counted>,
+    /// Of the request's content, if it has any.
+    meter: Option<Rc<Meter>>,
 }
 
 enum Exchange {
@@ -60,7 +65,13 @@ impl Responder {
     }
 
     fn new(exchange: Exchange, context: &Rc<WorkerContext>) -> Self {
-        Self { exchange: Some(exchange), context: context.clone(), interim_responses: 0 }
+        Self { exchange: Some(exchange), context: context.clone(), interim_responses: 0, open: None, meter: None }
+    }
+
+    /// Keeps `open` as long as the response lasts, and answers what `meter` says if the content was cut off.
+    pub(crate) fn accompany(&mut self, open: Counted, meter: Option<Rc<Meter>>) {
+        self.open = Some(open);
+        self.meter = meter;
     }
 
     /// The worker that the request is on.
@@ -98,7 +109,16 @@ impl Responder {
         self.send_now(response);
     }
 
-    fn send_now(&mut self, response: Response) {
+    fn send_now(&mut self, mut response: Response) {
+        if let Some(meter) = self.meter.take() {
+            meter.set_answered();
+            if let Some(limit) = meter.reached() {
+                response = Response::new(limit.status());
+            }
+        }
+        if let Some(open) = self.open.take() {
+            response.body.hold(open);
+        }
         match self.exchange.take() {
             Some(Exchange::Http1(exchange)) => exchange.respond(response),
             Some(Exchange::Http2(exchange)) => exchange.respond(response),

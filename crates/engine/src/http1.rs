@@ -26,7 +26,7 @@ use crate::admission::Head;
 use crate::context::Context;
 use crate::message::Protocol;
 use crate::runtime::HyperTimer;
-use crate::tcp::{Activity, Connected, ExchangeGuard, Outcome, Watchdog};
+use crate::tcp::{Activity, Connected, ExchangeGuard, HeadClock, Outcome, Watchdog};
 use crate::{Body, BodyError, Incoming, Request, Responder, Response};
 
 /// How long a client may go on sending after an answer that came before its request's end.
@@ -39,18 +39,19 @@ where
     T: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     let unread = Rc::<Cell<bool>>::default();
-    let head_bytes = context.config.field_section_bytes as usize;
-    let (wire, shared) = Wire::new(io, head_bytes);
+    let head_bytes = context.config.limits.field_section_bytes() as usize;
+    let (wire, shared) = Wire::new(HeadClock::new(io, activity.clone(), context.handle.clone()), head_bytes);
     let service =
         Requests { peer, alt_svc, activity: activity.clone(), unread: unread.clone(), wire: shared.clone(), context: context.clone() };
     let mut connection = http1::Builder::new()
         .timer(HyperTimer(context.handle.timers().clone()))
         // Runs between requests too, so it is the idle timeout as well.
-        .header_read_timeout(context.config.idle_timeout)
+        .header_read_timeout(context.config.limits.idle_timeout())
         .max_header_size(head_bytes)
+        .max_headers(context.config.limits.field_lines() as usize)
         .half_close(false)
         .serve_connection(TokioIo::new(wire), service);
-    let mut watchdog = Watchdog::new(activity, &context);
+    let mut watchdog = Watchdog::new(activity.clone(), &context);
     let mut shutdown = context.shutdown.subscribe();
     let mut finishing = false;
     let outcome = poll_fn(|cx| {
@@ -59,7 +60,14 @@ where
             Pin::new(&mut connection).graceful_shutdown();
         }
         match connection.poll_without_shutdown(cx) {
-            Poll::Ready(Err(error)) if error.is_timeout() => Poll::Ready(Outcome::TimedOut),
+            Poll::Ready(Err(error)) if error.is_timeout() => {
+                context.stats.idle_timeouts.add(1);
+                Poll::Ready(Outcome::TimedOut)
+            }
+            Poll::Ready(Err(error)) if error.is_parse_too_large() => {
+                count_large_head(&activity, &context);
+                Poll::Ready(Outcome::ProtocolError)
+            }
             Poll::Ready(Err(error)) if error.is_parse() => {
                 context.stats.requests_refused.add(1);
                 Poll::Ready(Outcome::ProtocolError)
@@ -77,6 +85,15 @@ where
     .await;
     close(connection.into_parts().io.into_inner().into_inner(), unread.get(), &context).await;
     outcome
+}
+
+/// The library has answered 431 or 414 by itself.
+fn count_large_head(activity: &Activity, context: &Context) {
+    let bytes = activity.head().map_or(0, |(_, bytes)| bytes as u64);
+    let too_long = bytes >= context.config.limits.field_section_bytes();
+    let counter = if too_long { &context.stats.heads_too_large } else { &context.stats.heads_too_many_lines };
+    counter.add(1);
+    context.stats.requests_refused.add(1);
 }
 
 /// Closes the connection, in stages when the peer is still sending.

@@ -14,12 +14,15 @@ use crate::BodyError;
 use crate::http1::Http1Server;
 use crate::http2::Http2Server;
 use crate::http3::Stream;
+use crate::meter::Meter;
 
 /// The content of a message that arrives: data frames, then trailers if there are any.
 ///
 /// Nothing is read ahead of the application beyond a small window, so not polling holds the peer back. Dropping it discards the rest.
 pub struct Incoming {
     content: Content,
+    /// Where the content is a request's.
+    meter: Option<Rc<Meter>>,
 }
 
 enum Content {
@@ -31,21 +34,43 @@ enum Content {
 
 impl Incoming {
     pub(crate) fn empty() -> Self {
-        Self { content: Content::Empty }
+        Self { content: Content::Empty, meter: None }
     }
 
     /// `server`: where the content is a request's.
     pub(crate) fn http1(body: hyper::body::Incoming, server: Option<Http1Server>) -> Self {
-        Self { content: Content::Http1 { body, server } }
+        Self { content: Content::Http1 { body, server }, meter: None }
     }
 
     /// `server`: where the content is a request's.
     pub(crate) fn http2(body: h2::RecvStream, server: Option<Http2Server>) -> Self {
-        Self { content: if body.is_end_stream() { Content::Empty } else { Content::Http2 { body, server } } }
+        Self { content: if body.is_end_stream() { Content::Empty } else { Content::Http2 { body, server } }, meter: None }
     }
 
     pub(crate) fn http3(stream: Rc<Stream>) -> Self {
-        Self { content: Content::Http3(stream) }
+        Self { content: Content::Http3(stream), meter: None }
+    }
+
+    pub(crate) fn measure(&mut self, meter: Option<Rc<Meter>>) {
+        self.meter = meter;
+    }
+
+    /// Ends the content here; whoever sends it learns that nobody reads.
+    fn cut_off(&mut self) {
+        match std::mem::replace(&mut self.content, Content::Empty) {
+            Content::Http1 { body, server: Some(server) } => {
+                server.guard.set_inbound_waiting(false);
+                if !body.is_end_stream() {
+                    server.unread.set(true);
+                }
+            }
+            Content::Http2 { body, server: Some(server) } => {
+                server.guard.set_inbound_waiting(false);
+                server.linger(body);
+            }
+            Content::Http3(stream) => stream.discard_inbound(),
+            _ => {}
+        }
     }
 }
 
@@ -54,6 +79,38 @@ impl http_body::Body for Incoming {
     type Error = BodyError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let frame = self.poll_content(cx);
+        let Some(meter) = &self.meter else { return frame };
+        let reached = match &frame {
+            Poll::Pending => Some(ready!(meter.poll_patience(cx))),
+            Poll::Ready(Some(Ok(frame))) => meter.on_data(frame.data_ref().map_or(0, Bytes::len)).err(),
+            Poll::Ready(_) => None,
+        };
+        let Some(reached) = reached else { return frame };
+        self.cut_off();
+        Poll::Ready(Some(Err(reached.into())))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.content {
+            Content::Empty => true,
+            Content::Http1 { body, .. } => body.is_end_stream(),
+            Content::Http2 { body, .. } => body.is_end_stream(),
+            Content::Http3(stream) => stream.inbound_is_over(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.content {
+            Content::Empty => SizeHint::with_exact(0),
+            Content::Http1 { body, .. } => body.size_hint(),
+            Content::Http2 { .. } | Content::Http3(_) => SizeHint::default(),
+        }
+    }
+}
+
+impl Incoming {
+    fn poll_content(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let frame = match &mut self.content {
             Content::Empty => None,
             Content::Http1 { body, server } => {
@@ -83,23 +140,6 @@ impl http_body::Body for Incoming {
             self.content = Content::Empty;
         }
         Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match &self.content {
-            Content::Empty => true,
-            Content::Http1 { body, .. } => body.is_end_stream(),
-            Content::Http2 { body, .. } => body.is_end_stream(),
-            Content::Http3(stream) => stream.inbound_is_over(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match &self.content {
-            Content::Empty => SizeHint::with_exact(0),
-            Content::Http1 { body, .. } => body.size_hint(),
-            Content::Http2 { .. } | Content::Http3(_) => SizeHint::default(),
-        }
     }
 }
 
@@ -133,20 +173,7 @@ fn poll_http2(body: &mut h2::RecvStream, cx: &mut Context<'_>) -> Poll<Option<Re
 
 impl Drop for Incoming {
     fn drop(&mut self) {
-        match std::mem::replace(&mut self.content, Content::Empty) {
-            Content::Http1 { body, server: Some(server) } => {
-                server.guard.set_inbound_waiting(false);
-                if !body.is_end_stream() {
-                    server.unread.set(true);
-                }
-            }
-            Content::Http2 { body, server: Some(server) } => {
-                server.guard.set_inbound_waiting(false);
-                server.linger(body);
-            }
-            Content::Http3(stream) => stream.discard_inbound(),
-            _ => {}
-        }
+        self.cut_off();
     }
 }
 

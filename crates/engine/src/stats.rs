@@ -46,7 +46,7 @@ counters! {
     tcp_open,
     /// TCP connections whose TLS handshake failed, clear text on a TLS port included.
     tls_failed,
-    /// TCP connections closed for idling, or for a handshake or request head that took too long.
+    /// TCP connections closed because the peer left them waiting, for whatever reason.
     tcp_timed_out,
     /// HTTP/1.1 and HTTP/2 connections that ended with a protocol error.
     tcp_protocol_errors,
@@ -95,6 +95,78 @@ counters! {
     requests_aborted,
     /// Requests refused as malformed or too large before a handler saw them.
     requests_refused,
+    /// Connections refused because all that may be open were.
+    connections_refused,
+    /// Connections refused because their client address had as many open as it may.
+    connections_refused_per_client,
+    /// Handshakes that took too long, over QUIC and TCP.
+    handshakes_timed_out,
+    /// Connections closed for idling, over QUIC and TCP.
+    idle_timeouts,
+    /// Requests whose head took too long.
+    head_timeouts,
+    /// Requests whose content did not come.
+    body_timeouts,
+    /// Requests whose content came too slowly.
+    bodies_too_slow,
+    /// Requests with more content than is taken.
+    bodies_too_large,
+    /// Responses that the peer did not take.
+    response_timeouts,
+    /// Responses that the peer took too slowly.
+    responses_too_slow,
+    /// Requests over HTTP/2 refused, and HTTP/3 connections closed, because too many were open at once.
+    streams_refused,
+    /// Requests refused because the worker had too many open.
+    requests_shed,
+    /// Requests over HTTP/3 refused because too many heads were incomplete.
+    partial_heads_refused,
+    /// Requests whose head had too many bytes.
+    heads_too_large,
+    /// Requests whose head had too many field lines.
+    heads_too_many_lines,
+    /// Streams over HTTP/2 reset for content beyond their window.
+    stream_window_overruns,
+    /// Connections closed for content beyond a window.
+    connection_window_overruns,
+    /// Times that a response had to wait for room in the transport.
+    send_window_waits,
+    /// Connections that got smaller windows because the budget for them ran low.
+    windows_reduced,
+    /// HTTP/2 connections closed because the peer took back too many requests.
+    reset_floods,
+    /// HTTP/2 connections closed because the peer took back too many requests before they reached a handler.
+    reset_floods_before_accept,
+    /// HTTP/2 connections closed because the peer made too many errors on streams.
+    stream_error_floods,
+    /// HTTP/2 connections closed for too many frames that carry nothing.
+    control_frame_floods,
+    /// HTTP/2 connections closed for a head in too many frames.
+    continuation_floods,
+    /// HTTP/3 connections closed for too many frames that carry nothing.
+    useless_frame_floods,
+    /// HTTP/3 connections closed for too many bytes that mean nothing.
+    useless_byte_floods,
+    /// HTTP/3 connections closed for too many streams of unknown type.
+    unknown_stream_floods,
+    /// HTTP/3 connections closed for too many frames on the control stream.
+    control_stream_floods,
+    /// HTTP/3 connections closed because the peer took back too many requests, or broke rules in too many.
+    aborted_request_floods,
+    /// HTTP/3 connections closed for a SETTINGS or PRIORITY_UPDATE frame that was too large.
+    oversized_frames,
+    /// HTTP/3 connections closed because the peer opened too many unidirectional streams.
+    uni_streams_refused,
+    /// QUIC clients whose address was proved by a token of an earlier connection.
+    tokens_accepted,
+    /// Tokens of earlier connections that proved nothing, because they were used or too old.
+    tokens_refused,
+    /// Times that datagrams were not sent, because it would have been more than three times what came from an address not proved.
+    amplification_withheld,
+    /// Stateless resets sent.
+    stateless_resets_sent,
+    /// Stateless resets not sent, because there were too many in a second.
+    stateless_resets_withheld,
     /// Handlers and other futures of the application that panicked. What they were at work for was answered 500, or reset.
     handler_panics,
     /// Responses whose `content-length` was not what their handler gave as content, or no number.
@@ -115,7 +187,7 @@ counters! {
     datagrams_unsent,
     /// Version Negotiation packets sent.
     version_negotiations_sent,
-    /// Stateless resets, refusals and Retry packets sent.
+    /// Stateless resets, refusals and Retry packets sent, in sum.
     stateless_answers_sent,
     /// Answers to datagrams of no connection that were dropped because too many waited to be sent.
     stateless_answers_dropped,

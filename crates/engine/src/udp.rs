@@ -18,7 +18,7 @@ const MAX_DATAGRAM: usize = 65_535;
 pub(crate) struct UdpSocket {
     socket: std::net::UdpSocket,
     state: UdpSocketState,
-    is_v6: bool,
+    address: SocketAddr,
     registration: Registration,
 }
 
@@ -38,8 +38,13 @@ impl UdpSocket {
     pub(crate) fn new(socket: std::net::UdpSocket, reactor: &ReactorHandle) -> io::Result<Self> {
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
         let registration = reactor.register(&mut SourceFd(&socket.as_raw_fd()), Interest::READABLE | Interest::WRITABLE)?;
-        let is_v6 = socket.local_addr()?.is_ipv6();
-        Ok(Self { socket, state, is_v6, registration })
+        let address = socket.local_addr()?;
+        Ok(Self { socket, state, address, registration })
+    }
+
+    /// What it is bound to.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
     }
 
     pub(crate) fn may_fragment(&self) -> bool {
@@ -92,7 +97,7 @@ impl UdpSocket {
         let result = self.state.try_send(
             UdpSockRef::from(&self.socket),
             &quinn_udp::Transmit {
-                destination: if self.is_v6 { mapped(transmit.remote) } else { transmit.remote },
+                destination: if self.address.is_ipv6() { mapped(transmit.remote) } else { transmit.remote },
                 ecn: transmit.ecn.map(to_codepoint),
                 contents,
                 segment_size: transmit.segment_size,

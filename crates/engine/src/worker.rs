@@ -15,22 +15,22 @@ use crate::config::{Budget, Config};
 use crate::context::Context;
 use crate::handler::Handler;
 use crate::http3::Http3;
+use crate::limits::Limits;
 use crate::listen::{Sockets, client_socket};
 use crate::runtime::{Executor, Handle, Reactor, Timers, TurnGuard, Wakeup};
+use crate::seats::Seats;
 use crate::stats::Stats;
 use crate::tcp::TcpListener;
 use crate::tls::Identity;
-use crate::transport::{Datagram, EndpointKeys, Quinn, QuinnConfig, Transmit, Transport, steer};
+use crate::transport::{Datagram, EndpointKeys, Quinn, QuinnConfig, Secret, Transmit, Transport, steer};
 use crate::udp::{ReceiveBuffers, UdpSocket};
-
-/// Datagrams that wait for a worker because another one received them. More are dropped: QUIC repairs the loss.
-const MAILBOX_DATAGRAMS: usize = 4096;
 
 /// What workers of one process share, so that any of them can handle or pass on what the kernel gives it.
 #[derive(Clone)]
 pub struct Group {
     members: Arc<[Member]>,
     keys: EndpointKeys,
+    seats: Arc<Seats>,
 }
 
 #[derive(Default)]
@@ -43,8 +43,14 @@ struct Member {
 impl Group {
     /// A group of `workers` workers, 256 at the most: the number fits into one byte of a connection ID.
     pub fn new(workers: usize) -> Self {
+        Self::with_secret(workers, &Secret::random())
+    }
+
+    /// A group whose keys are derived from `secret`: started anew with the same one and as many workers, it ends connections of its
+    /// predecessor at once (stateless reset) and takes the tokens that it gave out.
+    pub fn with_secret(workers: usize, secret: &Secret) -> Self {
         let members = (0..workers.clamp(1, 256)).map(|_| Member::default()).collect();
-        Self { members, keys: EndpointKeys::new() }
+        Self { members, keys: EndpointKeys::new(secret), seats: Seats::new() }
     }
 
     /// The number of workers.
@@ -66,11 +72,11 @@ impl Group {
         }
     }
 
-    fn pass_on(&self, worker: usize, socket: usize, datagram: Datagram) -> bool {
+    fn pass_on(&self, worker: usize, socket: usize, datagram: Datagram, limits: &Limits) -> bool {
         let member = &self.members[worker];
         {
             let mut mailbox = member.mailbox.lock().unwrap_or_else(PoisonError::into_inner);
-            if mailbox.len() >= MAILBOX_DATAGRAMS {
+            if mailbox.len() as u64 >= limits.waiting_strays() {
                 return false;
             }
             mailbox.push_back((socket, datagram));
@@ -140,7 +146,7 @@ impl Worker {
         let executor = Executor::new(wakeup.clone());
         let timers = Timers::default();
         let handle = Handle::new(executor.clone(), timers.clone(), reactor.handle().clone(), wakeup.clone(), Instant::now());
-        let context = Context::new(handle, config, Rc::new(handler), member.stats.clone());
+        let context = Context::new(handle, config, Rc::new(handler), member.stats.clone(), group.seats.clone());
         Ok(Self {
             number: number as u8,
             reactor,
@@ -198,9 +204,10 @@ impl Worker {
         let udp = UdpSocket::new(udp, self.reactor.handle())?;
         let config = &self.context.config;
         let tls = identity.map(|identity| identity.quic(config));
-        let quinn = QuinnConfig::new(&config.transport, config.congestion, tls, self.group.keys.clone(), config.qlog.clone())
-            .map_err(io::Error::other)?;
-        let transport = Quinn::new(&quinn, self.number, udp.may_fragment(), self.context.stats.clone());
+        let quinn = QuinnConfig::new(&config.limits, config.congestion, tls, self.group.keys.clone(), config.qlog.clone());
+        let quinn = quinn.map_err(io::Error::other)?;
+        let Context { stats, seats, windows, .. } = &*self.context;
+        let transport = Quinn::new(quinn, self.number, udp.address(), udp.may_fragment(), stats.clone(), seats.clone(), windows.clone());
         let http3 = Http3::new(transport, self.context.clone(), alt_svc);
         self.quic.push(QuicSocket { udp, http3, outgoing: Vec::new(), blocked: None });
         Ok(&self.quic[self.quic.len() - 1])
@@ -319,7 +326,7 @@ impl Worker {
                     context.stats.datagrams_received.add(1);
                     match steer(group.keys.ids(), &datagram.data) {
                         Some(worker) if worker != *number && usize::from(worker) < group.size() => {
-                            let passed = group.pass_on(worker.into(), index, datagram);
+                            let passed = group.pass_on(worker.into(), index, datagram, &context.config.limits);
                             let counter = if passed { &context.stats.strays_passed_on } else { &context.stats.strays_dropped };
                             counter.add(1);
                         }

@@ -11,8 +11,10 @@ mod conditional;
 mod file_body;
 mod path;
 mod range;
+mod secret;
 mod static_files;
 
 pub use access_log::{AccessLog, Logged};
 pub use certificate::{CertificateError, Loaded};
+pub use secret::{SecretError, kept_secret};
 pub use static_files::StaticFiles;

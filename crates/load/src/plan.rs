@@ -115,8 +115,9 @@ pub enum PlanError {
     ClearHttp3,
 }
 
-/// Highest rate, requests a second.
-const MAX_RATE: u64 = 100_000_000;
+const DAY_SECONDS: f64 = 86_400.0;
+/// A hundred million a second.
+const MAX_RATE_PER_DAY: u64 = 86_400 * 100_000_000;
 
 impl Plan {
     /// One connection, one request at a time, for ten seconds.
@@ -170,8 +171,8 @@ impl Plan {
         range("the number of streams of all connections", self.slots() as u64, 1, MAX_STREAMS as u64)?;
         range("the number of threads", self.threads as u64, 1, 256.min(self.connections as u64))?;
         range("the number of requests", self.requests.unwrap_or(1), 1, u64::MAX)?;
-        // Rounded up, so that a rate below one is one of many valid ones and zero is not.
-        range("the rate", self.rate.map_or(1, |rate| if rate > 0.0 { rate.ceil() as u64 } else { 0 }), 1, MAX_RATE)?;
+        // By the day, so that rates below one a second are valid and times stay within what a clock holds. What is no number becomes zero.
+        range("the rate in requests a day", self.rate.map_or(1, |rate| (rate * DAY_SECONDS) as u64), 1, MAX_RATE_PER_DAY)?;
         let milliseconds = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         range("the timeout in milliseconds", milliseconds(self.timeout), 1, 86_400_000)?;
         range("the duration in milliseconds", self.duration.map_or(1, milliseconds), 1, 31_536_000_000)?;
@@ -274,7 +275,9 @@ mod tests {
         assert!(matches!(wrong(&|plan| plan.connections = 0), PlanError::Range { .. }));
         assert!(matches!(wrong(&|plan| plan.threads = 2), PlanError::Range { .. }));
         assert!(matches!(wrong(&|plan| plan.rate = Some(0.0)), PlanError::Range { .. }));
-        assert!(matches!(wrong(&|plan| plan.rate = Some(f64::NAN)), PlanError::Range { .. }));
+        for rate in [f64::NAN, f64::INFINITY, f64::MIN_POSITIVE, -1.0, 1e-9] {
+            assert!(matches!(wrong(&|plan| plan.rate = Some(rate)), PlanError::Range { .. }), "{rate}");
+        }
         assert!(matches!(wrong(&|plan| plan.requests = Some(0)), PlanError::Range { .. }));
         assert!(matches!(wrong(&|plan| plan.timeout = Duration::ZERO), PlanError::Range { .. }));
         assert_eq!(wrong(&|plan| (plan.streams, plan.protocol) = (2, Some(Protocol::Http1))), PlanError::Streams("HTTP/1.1"));

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use http::StatusCode;
 use http_body_util::BodyExt;
 use pronghorn_engine::{
-    Config, Connector, EarlyData, Group, Handler, Identity, Listener, Protocol, Request, Responder, Response, Resumption, Stats,
-    TransportLimits, Worker,
+    Config, Connector, EarlyData, Group, Handler, Identity, Limits, Listener, Protocol, Request, Responder, Response, Resumption, Stats,
+    Worker,
 };
 use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -146,7 +146,7 @@ fn stall_of_the_server_shows_in_the_percentiles_at_a_fixed_rate() {
         // At 1,000 requests a second half a second of silence is a quarter of two seconds' requests.
         let mut bench = Bench::new(protocol, Config::default(), stalls_at(500, stall));
         (bench.plan.requests, bench.plan.rate) = (Some(2_000), Some(1_000.0));
-        let fixed = bench.run(MILLISECOND / 4).unwrap();
+        let fixed = bench.run(MILLISECOND / 2).unwrap();
         assert_eq!(fixed.requests.status.successful, 2_000, "{protocol}");
         let latency = fixed.latency_us.response;
         // A request that was due in the middle of the stall waited for half of it, whether it could be sent or not.
@@ -157,7 +157,7 @@ fn stall_of_the_server_shows_in_the_percentiles_at_a_fixed_rate() {
         // As fast as the server answers, one request alone has seen it.
         let mut bench = Bench::new(protocol, Config::default(), stalls_at(500, stall));
         bench.plan.requests = Some(2_000);
-        let closed = bench.run(MILLISECOND / 4).unwrap();
+        let closed = bench.run(MILLISECOND / 2).unwrap();
         let latency = closed.latency_us.response;
         assert!(latency.p99 < 50_000.0 && latency.max >= 500_000.0, "{protocol}: {latency:?}");
     }
@@ -263,8 +263,8 @@ fn requests_due_while_the_server_is_silent_are_reported_when_they_cannot_be_sent
 #[test]
 fn streams_beyond_the_servers_limit_wait_and_none_fails() {
     for protocol in [Protocol::Http2, Protocol::Http3] {
-        let limits = TransportLimits { concurrent_streams: 4, ..TransportLimits::default() };
-        let mut bench = Bench::new(protocol, Config { transport: limits, ..Config::default() }, hello);
+        let limits = Limits::default().with_concurrent_streams(4).unwrap();
+        let mut bench = Bench::new(protocol, Config { limits, ..Config::default() }, hello);
         (bench.plan.requests, bench.plan.streams) = (Some(500), 50);
         let report = bench.run(MILLISECOND / 10).unwrap();
         assert_eq!(report.requests.status.successful, 500, "{protocol}: {report:#?}");
@@ -277,8 +277,8 @@ fn connection_that_the_server_closes_is_replaced_and_no_request_is_lost() {
     for protocol in PROTOCOLS {
         // A connection on which nothing moves for a second is closed; requests are two seconds apart.
         let second = Duration::from_secs(1);
-        let limits = TransportLimits { idle_timeout: second, ..TransportLimits::default() };
-        let config = Config { idle_timeout: second, transport: limits, ..Config::default() };
+        let limits = Limits::default().with_idle_timeout(second).unwrap();
+        let config = Config { limits, ..Config::default() };
         let mut bench = Bench::new(protocol, config, hello);
         (bench.plan.requests, bench.plan.rate) = (Some(5), Some(0.5));
         let report = bench.run(10 * MILLISECOND).unwrap();

@@ -3,6 +3,7 @@
 mod failure;
 mod interim;
 mod stats;
+mod tls;
 
 use std::cell::Cell;
 use std::fmt;
@@ -26,16 +27,18 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::http2::pump;
 use crate::http3;
+use crate::limits::Limits;
 use crate::message::Protocol;
 use crate::runtime::Handle;
 use crate::tcp::{Progress, TcpProbe, TcpStream, TlsStream};
-use crate::tls::{ClientSessions, TlsSummary};
-use crate::transport::ClientTls;
+use crate::tls::TlsSummary;
 use crate::{Body, Incoming};
 
 use interim::OnInterim;
 pub(crate) use stats::StatsSink;
 pub use stats::{StatsProbe, TransportStats};
+use tls::ClientTlsConfigs;
+pub use tls::Resumption;
 
 /// HTTP/2 begins with 64 KiB, which a path of 100 ms turns into 5 Mbit/s. What a response may hold is bounded by these.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
@@ -47,62 +50,6 @@ pub struct Connector {
     handle: Handle,
     tls: Arc<ClientTlsConfigs>,
     http3: http3::Client,
-}
-
-/// TLS of each kind. A session is of use only on the transport that it comes from, so that each has its store: what comes over TCP
-/// lacks what QUIC remembers. That HTTP is of the same version is for the server to check.
-struct ClientTlsConfigs {
-    base: rustls::ClientConfig,
-    tcp: Arc<ClientSessions>,
-    /// In the order of [`Resumption`].
-    quic: [ClientTls; 3],
-}
-
-impl ClientTlsConfigs {
-    fn new(base: &rustls::ClientConfig) -> Result<Self, String> {
-        let quic_sessions = Arc::<ClientSessions>::default();
-        let quic = |resumption| ClientTls::new(config(base, &[b"h3"], &quic_sessions, resumption));
-        let quic = [quic(Resumption::Off)?, quic(Resumption::Session)?, quic(Resumption::EarlyData)?];
-        Ok(Self { base: base.clone(), tcp: Arc::default(), quic })
-    }
-
-    fn tcp(&self, protocol: Option<Protocol>, resumption: Resumption) -> Arc<rustls::ClientConfig> {
-        let alpn: &[&[u8]] = match protocol {
-            None => &[b"h2", b"http/1.1"],
-            Some(Protocol::Http2) => &[b"h2"],
-            Some(_) => &[b"http/1.1"],
-        };
-        config(&self.base, alpn, &self.tcp, resumption)
-    }
-}
-
-fn config(
-    base: &rustls::ClientConfig,
-    alpn: &[&[u8]],
-    sessions: &Arc<ClientSessions>,
-    resumption: Resumption,
-) -> Arc<rustls::ClientConfig> {
-    let mut tls = base.clone();
-    tls.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
-    tls.resumption = match resumption {
-        Resumption::Off => rustls::client::Resumption::disabled(),
-        Resumption::Session | Resumption::EarlyData => rustls::client::Resumption::store(sessions.clone()),
-    };
-    tls.enable_early_data = resumption == Resumption::EarlyData;
-    Arc::new(tls)
-}
-
-/// What to do with the session of an earlier connection to the same server, made by the same [`Connector`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Resumption {
-    /// Leave it, and keep none.
-    Off,
-    /// Resume it, which spares the certificate.
-    #[default]
-    Session,
-    /// Resume it, and send requests before the handshake is done (0-RTT), if the protocol is named and the server allows it. Only
-    /// requests that are safe and whose content is in memory go out early; others wait.
-    EarlyData,
 }
 
 /// Where to connect, and what to speak there.
@@ -217,7 +164,7 @@ impl Connector {
         let began = Instant::now();
         let socket = mio::net::TcpStream::connect(remote).and_then(|socket| {
             socket.set_nodelay(true)?;
-            TcpStream::new(socket, &self.handle)
+            TcpStream::new(socket, &self.handle, &Limits::default())
         });
         let stream = socket.map_err(|source| Error::Connect { remote, source })?;
         let mut stream = stream;

@@ -11,12 +11,15 @@ use pronghorn_h3::{self as h3, ConnectionError, ErrorCode, Event, Head, Priority
 use rand::Rng;
 
 use super::client::ConnectionState;
-use super::fields;
 use super::framing::{Framed, Framer};
+use super::patience::Patience;
 use super::schedule::Schedule;
 use super::stream::{Dirty, Stream, StreamError};
+use super::{fields, limits};
 use crate::context::Context;
+use crate::limits::Limits;
 use crate::message::{Peer, Protocol};
+use crate::progress::Progress;
 use crate::qlog::{StreamSide, StreamState, Trace};
 use crate::transport::{ConnectionKey, Dir, Read, Transport, Write};
 use crate::{Incoming, Request, Responder, Response};
@@ -49,6 +52,7 @@ pub(super) struct Connection {
     handshaking: bool,
     trace: Option<Trace>,
     encoded: BytesMut,
+    patience: Patience,
 }
 
 /// The driver's part of a request's stream.
@@ -63,6 +67,7 @@ struct Exchange {
     fin: bool,
     sent: bool,
     received: bool,
+    progress: Progress,
 }
 
 impl Connection {
@@ -113,7 +118,55 @@ impl Connection {
             handshaking: true,
             trace: None,
             encoded: BytesMut::new(),
+            patience: Patience::default(),
         }
+    }
+
+    /// When [`Connection::check_patience`] has to be called, if that is news.
+    pub(super) fn next_check(&mut self) -> Option<Instant> {
+        self.patience.take_news()
+    }
+
+    /// Ends what the peer has left waiting until now: heads that are not complete, responses that it does not take.
+    pub(super) fn check_patience(&mut self, transport: &mut impl Transport, now: Instant) {
+        if !self.patience.is_due(now) {
+            return;
+        }
+        let context = self.context.clone();
+        let stats = &context.stats;
+        while let Some(id) = self.patience.overdue_head(now) {
+            stats.head_timeouts.add(1);
+            stats.requests_refused.add(1);
+            self.stop(transport, id, ErrorCode::H3_REQUEST_REJECTED);
+            self.abort(transport, id, ErrorCode::H3_REQUEST_REJECTED);
+        }
+        let deadline = |exchange: &Exchange| exchange.progress.deadline();
+        let overdue = self.requests.iter().filter(|(_, exchange)| deadline(exchange).is_some_and(|deadline| deadline <= now));
+        for id in overdue.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.requests[&id].progress.count(stats);
+            self.stop(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
+            self.abort(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
+            self.on_inbound_end(id, Err(StreamError::Reset(ErrorCode::H3_REQUEST_CANCELLED)));
+        }
+        let next = self.requests.values().filter_map(deadline).chain(self.patience.next_head()).min();
+        if let Some(next) = next {
+            self.patience.expect(next);
+        }
+    }
+
+    /// The stream may have to bring more of its head.
+    fn expect_head(&mut self, transport: &mut impl Transport, id: StreamId) {
+        if self.client.is_some() || !id.is_bidi() || self.requests.contains_key(&id) || self.patience.knows(id) {
+            return;
+        }
+        let limits = &self.context.config.limits;
+        if let Some(counted) = self.context.partial_heads.add(limits.partial_heads()) {
+            return self.patience.begin_head(id, self.context.handle.now() + limits.head_timeout(), counted);
+        }
+        self.context.stats.partial_heads_refused.add(1);
+        self.context.stats.requests_refused.add(1);
+        self.stop(transport, id, ErrorCode::H3_REQUEST_REJECTED);
+        self.abort(transport, id, ErrorCode::H3_REQUEST_REJECTED);
     }
 
     /// The handshake is done; early data was refused if it says so.
@@ -214,6 +267,7 @@ impl Connection {
             }
             let mut taken = 0;
             let mut blocked = false;
+            let mut more = false;
             while taken < room.min(READ_BYTES) {
                 match transport.read(self.key, id) {
                     Read::Data(data) => {
@@ -227,12 +281,17 @@ impl Connection {
                     }
                     Read::Finished => self.h3.handle_fin(id)?,
                     Read::Reset(code) => self.h3.handle_reset(id, code)?,
-                    Read::Blocked | Read::Gone => {}
+                    Read::Blocked => more = true,
+                    Read::Gone => {}
                 }
                 blocked = true;
                 break;
             }
+            self.patience.ended = None;
             self.on_events(transport);
+            if more && self.patience.ended != Some(id) {
+                self.expect_head(transport, id);
+            }
             if blocked {
                 return Ok(());
             }
@@ -302,7 +361,8 @@ impl Connection {
             stream.on_inbound_end(Err(StreamError::Refused("it takes no more requests (GOAWAY)".to_owned())));
             stream.on_closed();
         } else {
-            self.requests.insert(id, Exchange::new(stream.clone(), Priority::default()));
+            let exchange = Exchange::new(stream.clone(), Priority::default(), &self.context.config.limits);
+            self.requests.insert(id, exchange);
         }
         true
     }
@@ -335,7 +395,12 @@ impl Connection {
                     }
                     self.on_inbound_end(stream, Err(StreamError::Reset(code)));
                 }
-                Event::StreamError { stream, code, reason, .. } => self.on_stream_error(transport, stream, code, reason),
+                Event::StreamError { stream, code, reason, limit } => {
+                    if let Some(counter) = limit.and_then(|limit| limits::counter(limit, &self.context.stats)) {
+                        counter.add(1);
+                    }
+                    self.on_stream_error(transport, stream, code, reason);
+                }
                 Event::Unprocessed { stream } => self.on_unprocessed(transport, stream),
                 Event::StopSending { stream, .. } => {
                     if let Some(exchange) = self.requests.get_mut(&stream)
@@ -367,6 +432,7 @@ impl Connection {
 
     fn on_request(&mut self, transport: &mut impl Transport, id: StreamId, head: &h3::RequestHead, end: bool) {
         self.context.stats.requests_http3.add(1);
+        self.patience.end_head(id);
         let Some(parts) = fields::request(head) else {
             return self.refuse(transport, id, StatusCode::BAD_REQUEST, ErrorCode::H3_MESSAGE_ERROR);
         };
@@ -379,7 +445,7 @@ impl Connection {
         };
         let stream = Stream::new(self.key, Some(id), parts.method.clone(), self.dirty.clone());
         let priority = fields::priority(&parts.headers).map_or(Priority::default(), |value| Priority::from_field(&value));
-        let mut exchange = Exchange::new(stream.clone(), priority);
+        let mut exchange = Exchange::new(stream.clone(), priority, &self.context.config.limits);
         stream.expects_continue.set(parts.expects_continue && !end);
         let body = if end {
             exchange.received = true;
@@ -437,9 +503,10 @@ impl Connection {
     /// Answers a request that no handler gets to see.
     fn refuse(&mut self, transport: &mut impl Transport, id: StreamId, status: StatusCode, code: ErrorCode) {
         self.context.stats.requests_refused.add(1);
+        self.patience.end_head(id);
         self.stop(transport, id, code);
         let stream = Stream::new(self.key, Some(id), Method::GET, self.dirty.clone());
-        let mut exchange = Exchange::new(stream.clone(), Priority::default());
+        let mut exchange = Exchange::new(stream.clone(), Priority::default(), &self.context.config.limits);
         exchange.received = true;
         self.requests.insert(id, exchange);
         stream.on_inbound_end(Ok(()));
@@ -453,6 +520,7 @@ impl Connection {
 
     /// Resets our side of a stream, if it is not done.
     fn abort(&mut self, transport: &mut impl Transport, id: StreamId, code: ErrorCode) {
+        self.patience.end_head(id);
         if let Some(exchange) = self.requests.get_mut(&id) {
             exchange.wire.clear();
             if std::mem::take(&mut exchange.scheduled) {
@@ -555,8 +623,20 @@ impl Connection {
             let id = turn.id;
             let Some(exchange) = self.requests.get_mut(&id) else { continue };
             exchange.scheduled = false;
+            let before = exchange.waiting();
             let written = transport.write(self.key, id, &mut exchange.wire, turn.bytes);
-            let waiting = exchange.wire.iter().map(Bytes::len).sum();
+            let waiting = exchange.waiting();
+            if self.client.is_none() {
+                exchange.progress.on_moved(before - waiting);
+                match written {
+                    Write::Blocked => exchange.progress.on_blocked(self.context.handle.now()),
+                    Write::Done | Write::Stopped => exchange.progress.on_done(),
+                    Write::More => {}
+                }
+                if let Some(deadline) = exchange.progress.deadline() {
+                    self.patience.expect(deadline);
+                }
+            }
             if let Some(trace) = &self.trace {
                 trace.wrote(self.context.handle.now(), id, &written, exchange.fin, waiting);
             }
@@ -630,10 +710,8 @@ impl Connection {
 
 fn protocol(role: Role, context: &Context) -> h3::Connection {
     let config = h3::Config::default().with_grease_seed(context.rng.borrow_mut().random());
-    let config = config.with_max_concurrent_requests(context.config.transport.concurrent_streams.into());
-    let limited = config.clone().with_max_field_section_size(context.config.field_section_bytes.into());
-    // Out of its range, the default is the nearest that is safe.
-    h3::Connection::new(role, limited.unwrap_or(config))
+    let config = limits::apply(config, &context.config.limits).expect("invariant: the table's ranges are within those of HTTP/3");
+    h3::Connection::new(role, config)
 }
 
 /// A unidirectional stream of ours.
@@ -645,7 +723,21 @@ struct OwnUni {
 }
 
 impl Exchange {
-    fn new(stream: Rc<Stream>, priority: Priority) -> Self {
-        Self { stream, priority, scheduled: false, wire: VecDeque::new(), fin: false, sent: false, received: false }
+    fn new(stream: Rc<Stream>, priority: Priority, limits: &Limits) -> Self {
+        Self {
+            stream,
+            priority,
+            scheduled: false,
+            wire: VecDeque::new(),
+            fin: false,
+            sent: false,
+            received: false,
+            progress: Progress::new(limits),
+        }
+    }
+
+    /// Framed bytes that the transport has not taken.
+    fn waiting(&self) -> usize {
+        self.wire.iter().map(Bytes::len).sum()
     }
 }

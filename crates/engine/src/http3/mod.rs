@@ -4,10 +4,13 @@ mod client;
 mod connection;
 mod fields;
 mod framing;
+mod limits;
+mod patience;
 mod schedule;
 mod stream;
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -43,6 +46,8 @@ pub(crate) struct Http3<T> {
     context: Rc<Context>,
     alt_svc: Option<HeaderValue>,
     shutdown: Shutdown,
+    /// When connections asked to be looked at. An entry whose connection has asked anew since, or is gone, means nothing.
+    checks: BinaryHeap<Reverse<(Instant, ConnectionKey)>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -59,7 +64,17 @@ impl<T: Transport> Http3<T> {
     pub(crate) fn new(transport: T, context: Rc<Context>, alt_svc: Option<HeaderValue>) -> Self {
         let dirty = Dirty::new(context.handle.wakeup().clone());
         let client = Client::new(dirty.clone(), context.handle.wakeup().clone());
-        Self { transport, connections: HashMap::default(), dirty, writing: Vec::new(), client, context, alt_svc, shutdown: Shutdown::No }
+        Self {
+            transport,
+            connections: HashMap::default(),
+            dirty,
+            writing: Vec::new(),
+            client,
+            context,
+            alt_svc,
+            shutdown: Shutdown::No,
+            checks: BinaryHeap::new(),
+        }
     }
 
     /// A handle that opens connections from this socket.
@@ -69,6 +84,16 @@ impl<T: Transport> Http3<T> {
 
     /// Carries out all that the transport reported and all that handles asked for. Packets are not sent yet.
     pub(crate) fn process(&mut self, now: Instant) {
+        while let Some(Reverse((time, key))) = self.checks.peek().copied() {
+            if time > now {
+                break;
+            }
+            self.checks.pop();
+            self.with_connection(now, key, |connection, transport| {
+                connection.check_patience(transport, now);
+                Ok(())
+            });
+        }
         loop {
             self.serve_client(now);
             if let Some((key, event)) = self.transport.poll_event() {
@@ -122,7 +147,8 @@ impl<T: Transport> Http3<T> {
             Shutdown::Final(from) => Some(from).filter(|from| *from > self.context.handle.now()),
             Shutdown::No => None,
         };
-        [self.transport.poll_timeout(), own].into_iter().flatten().min()
+        let check = self.checks.peek().map(|Reverse((time, _))| *time);
+        [self.transport.poll_timeout(), own, check].into_iter().flatten().min()
     }
 
     /// Announces the end: no new connection, no new request after the notice, and each connection closes when its requests are done.
@@ -217,7 +243,10 @@ impl<T: Transport> Http3<T> {
                     stats.quic_errors.add(1);
                 }
             }
-            Closed::TimedOut => stats.quic_timed_out.add(1),
+            Closed::TimedOut => {
+                stats.quic_timed_out.add(1);
+                stats.idle_timeouts.add(1);
+            }
             Closed::Transport(_) => stats.quic_errors.add(1),
         }
     }
@@ -231,9 +260,16 @@ impl<T: Transport> Http3<T> {
     ) {
         let Some(connection) = self.connections.get_mut(&key) else { return };
         match action(connection, &mut self.transport) {
-            Ok(()) if connection.wants_to_write() => self.writing.push(key),
-            Ok(()) => {}
+            Ok(()) => {
+                if connection.wants_to_write() {
+                    self.writing.push(key);
+                }
+                self.checks.extend(connection.next_check().map(|time| Reverse((time, key))));
+            }
             Err(error) => {
+                if let Some(counter) = error.limit().and_then(|limit| limits::counter(limit, &self.context.stats)) {
+                    counter.add(1);
+                }
                 // Nothing that comes for it later is looked at.
                 self.forget(key, &error.to_string());
                 self.context.stats.quic_errors.add(1);

@@ -180,7 +180,7 @@ pub(crate) fn check_end(exchange: &Exchange, record: &Record, lasts: bool) {
 pub(crate) fn check_memory(plan: &Plan, exchange: &Exchange, record: &Record) {
     /// What the engine holds of each side's content ahead of the transport or the reader, and the pieces that are in its hands.
     const ENGINE: u64 = (64 << 10) * 3;
-    let way = |stream: &Stream, to: &crate::Config| ENGINE + 2 * stream.chunk + to.transport.stream_window_bytes;
+    let way = |stream: &Stream, to: &crate::Config| ENGINE + 2 * stream.chunk + to.limits.stream_window_bytes();
     let (Plan { client, server, .. }, upload, content) = (plan, exchange.upload.as_ref(), exchange.response().1);
     let there = upload.map_or(0, |upload| way(upload, server));
     let back = content.map_or(0, |content| way(content, client));

@@ -1,5 +1,6 @@
 //! One endpoint with its executor and timers, as a worker has them, on a clock and a network that are not real.
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,6 +11,7 @@ use rand::{Rng, SeedableRng};
 use crate::context::Context;
 use crate::http3::Http3;
 use crate::runtime::{Executor, Handle, Reactor, Timers, TurnGuard, Wakeup};
+use crate::seats::Seats;
 use crate::stats::Stats;
 use crate::transport::{Datagram, EndpointKeys, Quinn, QuinnConfig, Transmit, Transport};
 use crate::{Config, Handler};
@@ -43,10 +45,11 @@ impl Host {
         let handle = Handle::new(executor.clone(), timers.clone(), reactor.handle().clone(), wakeup.clone(), now);
         let stats = Arc::<Stats>::default();
         let keys = EndpointKeys::from_rng(&mut rng);
-        let quinn = QuinnConfig::new(&config.transport, config.congestion, tls, keys, None).unwrap().with_seed(rng.random());
-        let context = Context::new(handle, config, Rc::new(handler), stats.clone());
+        let quinn = QuinnConfig::new(&config.limits, config.congestion, tls, keys, None).unwrap().with_seed(rng.random());
+        let context = Context::new(handle, config, Rc::new(handler), stats.clone(), Seats::new());
         *context.rng.borrow_mut() = rng;
-        let transport = Quinn::new(&quinn, 0, false, stats);
+        let address = SocketAddr::from(([127, 0, 0, 1], 443));
+        let transport = Quinn::new(quinn, 0, address, false, stats, context.seats.clone(), context.windows.clone());
         let http3 = Http3::new(transport, context.clone(), None);
         Self { http3, context, executor, timers, wakeup, _reactor: reactor, outgoing: Vec::new() }
     }

@@ -6,7 +6,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::network::Weather;
-use crate::{Config, Congestion, EarlyData, Resumption, TransportLimits};
+use crate::{Config, Congestion, EarlyData, Limits, Resumption};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -102,7 +102,7 @@ impl Plan {
     pub(crate) fn lasts(&self) -> bool {
         // The library counts a Retry whose tag is wrong among the packets that it has authenticated, and then takes no other Retry. On
         // the internet a checksum guards each datagram, so that takes an attacker on the path.
-        let loses_retry = self.server.transport.open_handshakes == 0 && self.weather.corruption > 0.0;
+        let loses_retry = self.server.limits.open_handshakes() == 0 && self.weather.corruption > 0.0;
         !self.deadly && self.go_away.is_none() && !loses_retry
     }
 }
@@ -174,27 +174,31 @@ impl Draw {
     }
 
     fn config(&mut self) -> Config {
-        let mut transport = TransportLimits::default();
+        // How long peers are waited for is not what is tested here: the network may be as slow as it likes.
+        let long = Duration::from_secs(300);
+        let patient = Limits::default().with_handshake_timeout(long).and_then(|limits| limits.with_head_timeout(long));
+        let patient = patient.and_then(|limits| limits.with_body_timeout(long)).and_then(|limits| limits.with_response_timeout(long));
+        let mut limits = patient.unwrap();
         if self.chance(0.5) {
-            transport.concurrent_streams = self.0.random_range(1..=8);
+            limits = limits.with_concurrent_streams(self.0.random_range(1..=8_u32).into()).unwrap();
         }
         if self.chance(0.8) {
-            transport.stream_window_bytes = self.0.random_range(2_000..100_000);
+            limits = limits.with_stream_window_bytes(self.0.random_range(2_000..100_000)).unwrap();
         }
         if self.chance(0.5) {
-            transport.connection_window_bytes = self.0.random_range(4_000..200_000);
+            limits = limits.with_connection_window_bytes(self.0.random_range(4_000..200_000)).unwrap();
         }
         if self.chance(0.5) {
-            transport.send_window_bytes = self.0.random_range(4_000..200_000);
+            limits = limits.with_send_window_bytes(self.0.random_range(4_000..200_000)).unwrap();
         }
         if self.chance(0.2) {
             // Every client has to prove its address.
-            transport.open_handshakes = 0;
+            limits = limits.with_open_handshakes(0).unwrap();
         }
         // The library's BBR draws random numbers of its own, so its runs could not be repeated.
         let congestion = if self.chance(0.3) { Congestion::NewReno } else { Congestion::Cubic };
         let early_data = EarlyData::ALL[self.0.random_range(0..3)];
-        Config { transport, congestion, early_data, ..Config::default() }
+        Config { limits, congestion, early_data, ..Config::default() }
     }
 
     fn connection(&mut self, number: &mut u64) -> ConnectionPlan {

@@ -1,6 +1,8 @@
 //! Connections over TCP: accepting, TLS, the choice of protocol, and their time-outs.
 
+mod head_clock;
 mod info;
+mod polled;
 mod stream;
 mod tls;
 
@@ -10,7 +12,7 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 use mio::Interest;
@@ -23,6 +25,7 @@ use crate::stats::Stats;
 use crate::udp::canonical;
 use crate::{http1, http2};
 
+pub(crate) use head_clock::HeadClock;
 pub(crate) use info::TcpProbe;
 pub(crate) use stream::{Activity, ExchangeGuard, TcpStream};
 pub(crate) use tls::{Progress, TlsStream};
@@ -96,15 +99,19 @@ impl TcpListener {
     }
 
     fn spawn(&self, socket: mio::net::TcpStream, remote: std::net::SocketAddr, context: &Rc<Context>) {
+        let ticket = match context.seats.admit(remote.ip(), &context.config.limits) {
+            Ok(ticket) => ticket,
+            Err(refusal) => return refusal.count(&context.stats),
+        };
         // Small answers must not wait for the acknowledgement of the one before. A socket that refuses is only slower.
         let _ = socket.set_nodelay(true);
         context.stats.tcp_accepted.add(1);
-        let Ok(stream) = TcpStream::new(socket, &context.handle) else { return };
+        let Ok(stream) = TcpStream::new(socket, &context.handle, &context.config.limits) else { return };
         let peer = Peer { protocol: Protocol::Http1, remote, secure: self.tls.is_some(), early_data: false };
         let (tls, alt_svc, task_context) = (self.tls.clone(), self.alt_svc.clone(), context.clone());
         let open = Open::new(context.stats.clone());
         context.handle.spawn(async move {
-            let _open = open;
+            let _open = (open, ticket);
             let outcome = match tls {
                 Some(tls) => serve_tls(stream, tls, peer, alt_svc, task_context.clone()).await,
                 None => serve_clear(stream, peer, alt_svc, task_context.clone()).await,
@@ -138,15 +145,18 @@ impl Drop for Open {
 
 async fn serve_tls(stream: TcpStream, tls: Arc<ServerConfig>, peer: Peer, alt_svc: Option<HeaderValue>, context: Rc<Context>) -> Outcome {
     let activity = stream.activity().clone();
-    // The futures of the phases are boxed, so that a connection takes what its present one needs and not what all need together.
+    // The futures of the phases are boxed, so that a connection takes what its present one needs and not what the largest would.
     let mut handshake = Box::pin(TlsStream::accept(stream, tls, context.stats.clone()));
-    let mut timeout = pin!(context.handle.sleep(context.config.head_timeout));
+    let mut timeout = pin!(context.handle.sleep(context.config.limits.handshake_timeout()));
     let mut shutdown = context.shutdown.subscribe();
     let io = poll_fn(|cx| match handshake.as_mut().poll(cx) {
         Poll::Ready(Ok(io)) => Poll::Ready(Ok(io)),
         Poll::Ready(Err(_)) => Poll::Ready(Err(Outcome::TlsFailed)),
         Poll::Pending if shutdown.poll(cx).is_ready() => Poll::Ready(Err(Outcome::Done)),
-        Poll::Pending => timeout.as_mut().poll(cx).map(|()| Err(Outcome::TimedOut)),
+        Poll::Pending => timeout.as_mut().poll(cx).map(|()| {
+            context.stats.handshakes_timed_out.add(1);
+            Err(Outcome::TimedOut)
+        }),
     })
     .await;
     drop(handshake);
@@ -159,13 +169,16 @@ async fn serve_tls(stream: TcpStream, tls: Arc<ServerConfig>, peer: Peer, alt_sv
     let peer = Peer { protocol: if is_http2 { Protocol::Http2 } else { Protocol::Http1 }, ..peer };
     let connected = Connected { peer, handshake: Some(handshake.clone()) };
     let mut serve: Pin<Box<dyn Future<Output = Outcome>>> = if is_http2 {
-        Box::pin(http2::serve(io, connected, alt_svc, activity, context))
+        Box::pin(http2::serve(io, connected, alt_svc, activity, context.clone()))
     } else {
-        Box::pin(http1::serve(io, connected, alt_svc, activity, context))
+        Box::pin(http1::serve(io, connected, alt_svc, activity, context.clone()))
     };
     // A client that sends early data has to complete the handshake in time too.
     poll_fn(|cx| match serve.as_mut().poll(cx) {
-        Poll::Pending if handshake.summary().is_none() => timeout.as_mut().poll(cx).map(|()| Outcome::TimedOut),
+        Poll::Pending if handshake.summary().is_none() => timeout.as_mut().poll(cx).map(|()| {
+            context.stats.handshakes_timed_out.add(1);
+            Outcome::TimedOut
+        }),
         outcome => outcome,
     })
     .await
@@ -196,34 +209,74 @@ impl Connected {
 /// Ends a connection on which the peer leaves us waiting.
 pub(crate) struct Watchdog {
     activity: Rc<Activity>,
-    timeout: Duration,
     sleep: Pin<Box<Sleep>>,
+    /// When the sleep ends.
+    armed: Instant,
+    /// Not before this time, whatever was missed until then.
+    from: Instant,
     context: Rc<Context>,
+}
+
+/// What a peer did not do in time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Missed {
+    Anything,
+    Head,
+    Taking,
 }
 
 impl Watchdog {
     pub(crate) fn new(activity: Rc<Activity>, context: &Rc<Context>) -> Self {
-        let timeout = context.config.idle_timeout;
-        Self { activity, timeout, sleep: Box::pin(context.handle.sleep(timeout)), context: context.clone() }
+        let now = context.handle.now();
+        let armed = now + context.config.limits.idle_timeout();
+        Self { activity, sleep: Box::pin(context.handle.timers().sleep_until(armed)), armed, from: now, context: context.clone() }
     }
 
+    /// Ready when the peer's time is up, which has then been counted.
     pub(crate) fn poll(&mut self, cx: &mut TaskContext<'_>) -> Poll<()> {
+        let now = self.context.handle.now();
         loop {
-            std::task::ready!(self.sleep.as_mut().poll(cx));
-            let now = self.context.handle.now();
-            let silent_until = self.activity.last() + self.timeout;
-            if now >= silent_until && self.activity.waits_for_peer() {
+            let (deadline, missed) = self.next();
+            if now >= deadline {
+                self.count(missed);
                 return Poll::Ready(());
             }
-            // Looked at only when the time is up, so that traffic costs no timer.
-            let next = if now >= silent_until { now + self.timeout } else { silent_until };
-            self.sleep.reset(next);
+            // A deadline that moves back is looked at only when the time is up, so that traffic costs no timer.
+            if deadline < self.armed {
+                self.rearm(deadline);
+            }
+            std::task::ready!(self.sleep.as_mut().poll(cx));
+            self.rearm(deadline);
         }
+    }
+
+    /// What is due next.
+    fn next(&self) -> (Instant, Missed) {
+        let (limits, now) = (&self.context.config.limits, self.context.handle.now());
+        let silent_since = if self.activity.waits_for_peer() { self.activity.last().max(self.from) } else { now };
+        let head = self.activity.head().map(|(began, _)| (began.max(self.from) + limits.head_timeout(), Missed::Head));
+        let taking = self.activity.sending.deadline().map(|deadline| (deadline.max(self.from + limits.response_timeout()), Missed::Taking));
+        let idle = Some((silent_since + limits.idle_timeout(), Missed::Anything));
+        let due = [head, taking, idle].into_iter().flatten().min_by_key(|(deadline, _)| *deadline);
+        due.expect("invariant: there is always the time for idling")
+    }
+
+    fn count(&self, missed: Missed) {
+        let stats = &self.context.stats;
+        match missed {
+            Missed::Anything => stats.idle_timeouts.add(1),
+            Missed::Head => stats.head_timeouts.add(1),
+            Missed::Taking => self.activity.sending.count(stats),
+        }
+    }
+
+    fn rearm(&mut self, deadline: Instant) {
+        self.armed = deadline;
+        self.sleep.reset(deadline);
     }
 
     /// Gives the peer the whole time once more.
     pub(crate) fn restart(&mut self) {
-        let deadline = self.context.handle.now() + self.timeout;
-        self.sleep.reset(deadline);
+        self.from = self.context.handle.now();
     }
 }

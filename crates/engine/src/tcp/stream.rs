@@ -11,6 +11,8 @@ use mio::Interest;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::TcpProbe;
+use crate::limits::Limits;
+use crate::progress::Progress;
 use crate::runtime::{Handle, Registration};
 
 /// Bytes that one connection may move in a turn. The libraries above go on until the socket stops them, and a peer that is fast
@@ -27,15 +29,46 @@ pub(crate) struct Activity {
     exchanges: Cell<usize>,
     /// Those of them that wait for the peer and not for their handler.
     waiting: Cell<usize>,
+    /// What waits to be sent goes.
+    pub(super) sending: Progress,
+    /// When the head that comes now began, and its bytes so far.
+    head: Cell<Option<(Instant, usize)>>,
 }
 
 impl Activity {
-    pub(crate) fn new(now: Instant) -> Rc<Self> {
-        Rc::new(Self { last: Cell::new(now), write_blocked: Cell::default(), exchanges: Cell::default(), waiting: Cell::default() })
+    pub(crate) fn new(now: Instant, limits: &Limits) -> Rc<Self> {
+        Rc::new(Self {
+            last: Cell::new(now),
+            write_blocked: Cell::default(),
+            exchanges: Cell::default(),
+            waiting: Cell::default(),
+            sending: Progress::new(limits),
+            head: Cell::default(),
+        })
     }
 
     pub(crate) fn last(&self) -> Instant {
         self.last.get()
+    }
+
+    /// Bytes of a request's head have come.
+    pub(crate) fn begin_head(&self, now: Instant, bytes: usize) {
+        let (began, so_far) = self.head.get().unwrap_or((now, 0));
+        self.head.set(Some((began, so_far + bytes)));
+    }
+
+    /// It is complete, or there was none.
+    pub(crate) fn end_head(&self) {
+        self.head.set(None);
+    }
+
+    /// When the head that comes now began, and its bytes so far.
+    pub(crate) fn head(&self) -> Option<(Instant, usize)> {
+        self.head.get()
+    }
+
+    pub(crate) fn has_exchanges(&self) -> bool {
+        self.exchanges.get() > 0
     }
 
     /// Whether silence is the peer's doing: nothing is asked, content does not come, or what was answered is not taken.
@@ -45,6 +78,7 @@ impl Activity {
 
     pub(crate) fn begin_exchange(self: &Rc<Self>) -> Rc<ExchangeGuard> {
         self.exchanges.set(self.exchanges.get() + 1);
+        self.end_head();
         Rc::new(ExchangeGuard { activity: self.clone(), inbound: Cell::default(), outbound: Cell::default(), answered: Cell::default() })
     }
 }
@@ -107,14 +141,14 @@ pub(crate) struct TcpStream {
 }
 
 impl TcpStream {
-    pub(crate) fn new(mut socket: mio::net::TcpStream, handle: &Handle) -> io::Result<Self> {
+    pub(crate) fn new(mut socket: mio::net::TcpStream, handle: &Handle, limits: &Limits) -> io::Result<Self> {
         let registration = handle.reactor().register(&mut socket, Interest::READABLE | Interest::WRITABLE)?;
         Ok(Self {
             registration,
             socket: Rc::new(socket),
             probe: None,
             handle: handle.clone(),
-            activity: Activity::new(handle.now()),
+            activity: Activity::new(handle.now(), limits),
             moved: Cell::default(),
         })
     }
@@ -163,6 +197,7 @@ impl TcpStream {
         loop {
             if self.registration.readiness().poll_writable(cx).is_pending() {
                 self.activity.write_blocked.set(true);
+                self.activity.sending.on_blocked(self.handle.now());
                 return Poll::Pending;
             }
             match write(&self.socket) {
@@ -170,7 +205,9 @@ impl TcpStream {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 result => {
                     self.activity.write_blocked.set(false);
-                    self.on_moved(*result.as_ref().unwrap_or(&0));
+                    let written = *result.as_ref().unwrap_or(&0);
+                    self.activity.sending.on_moved(written);
+                    self.on_moved(written);
                     return Poll::Ready(result);
                 }
             }
@@ -219,6 +256,10 @@ impl AsyncWrite for TcpStream {
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.activity.write_blocked.get() {
+            // Those above flush when they have written all that they had.
+            self.activity.sending.on_done();
+        }
         Poll::Ready(Ok(()))
     }
 

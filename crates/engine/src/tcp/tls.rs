@@ -16,6 +16,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::polled::{Overheard, PolledRead, PolledWrite};
 use crate::stats::Stats;
 use crate::tls::{RecordedOffer, ServerHandshake, TlsSummary};
 
@@ -392,61 +393,5 @@ impl Side {
             Self::Server { tls, .. } => tls.send_close_notify(),
             Self::Client { tls, .. } => tls.send_close_notify(),
         }
-    }
-}
-
-/// `T` as the library reads from it: an error where a task would wait.
-struct PolledRead<'a, 'b, T> {
-    io: &'a mut T,
-    cx: &'a mut Context<'b>,
-}
-
-impl<T: AsyncRead + Unpin> Read for PolledRead<'_, '_, T> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut buffer = ReadBuf::new(buffer);
-        match Pin::new(&mut *self.io).poll_read(self.cx, &mut buffer) {
-            Poll::Ready(read) => read.map(|()| buffer.filled().len()),
-            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
-        }
-    }
-}
-
-/// The client's handshake as it is read, for what the library does not tell of it.
-struct Overheard<'a, R> {
-    io: &'a mut R,
-    offer: &'a mut RecordedOffer,
-}
-
-impl<R: Read> Read for Overheard<'_, R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.io.read(buffer)?;
-        self.offer.read(&buffer[..count]);
-        Ok(count)
-    }
-}
-
-struct PolledWrite<'a, 'b, T> {
-    io: &'a mut T,
-    cx: &'a mut Context<'b>,
-}
-
-impl<T: AsyncWrite + Unpin> Write for PolledWrite<'_, '_, T> {
-    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        polled(Pin::new(&mut *self.io).poll_write(self.cx, data))
-    }
-
-    fn write_vectored(&mut self, data: &[IoSlice<'_>]) -> io::Result<usize> {
-        polled(Pin::new(&mut *self.io).poll_write_vectored(self.cx, data))
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-fn polled(poll: Poll<io::Result<usize>>) -> io::Result<usize> {
-    match poll {
-        Poll::Ready(result) => result,
-        Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
     }
 }

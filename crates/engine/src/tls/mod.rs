@@ -96,7 +96,7 @@ impl Identity {
         //# If 0-RTT data is accepted by the server, its SETTINGS frame MUST NOT reduce any limits or alter any values that might be
         //# violated by the client with its 0-RTT data.
         // A listener with other limits does not know the session.
-        let limits = format!("quic {:?} {}", config.transport, config.field_section_bytes);
+        let limits = format!("quic {:?}", config.limits);
         tls.session_storage = self.sessions.view(self.scope(&limits));
         tls.max_early_data_size = if config.early_data == EarlyData::Off { 0 } else { QUIC_EARLY_DATA_BYTES };
         Arc::new(tls)
@@ -183,6 +183,7 @@ pub fn provider() -> Arc<CryptoProvider> {
 
 #[cfg(test)]
 mod tests {
+    use crate::Limits;
     use std::time::Duration;
 
     use super::*;
@@ -204,9 +205,9 @@ mod tests {
         let sessions = Sessions::new(SessionLimits::default());
         let (here, there) = (identity(&sessions), identity(&sessions));
         let config = Config::default();
-        let mut other_limits = Config::default();
-        other_limits.transport.idle_timeout = Duration::from_secs(1);
-        let other_settings = Config { field_section_bytes: 1000, ..Config::default() };
+        let limits = |limits| Config { limits, ..Config::default() };
+        let other_limits = limits(Limits::default().with_idle_timeout(Duration::from_secs(1)).unwrap());
+        let other_settings = limits(Limits::default().with_field_section_bytes(2_000).unwrap());
         let store = |tls: Arc<rustls::ServerConfig>| tls.session_storage.clone();
         assert!(store(here.quic(&config)).put(vec![1; 32], vec![7; 100]));
         for elsewhere in [here.tcp(&config), here.quic(&other_limits), here.quic(&other_settings), there.quic(&config), there.tcp(&config)]

@@ -1,29 +1,28 @@
 //! Connection IDs that name their worker.
 
 use std::fmt;
-use std::hash::{DefaultHasher, Hasher};
+use std::hash::Hasher;
 
 use quinn_proto::{ConnectionId, ConnectionIdGenerator, InvalidCid};
 use rand::rngs::StdRng;
-use rand::{CryptoRng, RngCore, SeedableRng};
+use rand::{RngCore, SeedableRng};
+use siphasher::sip::SipHasher13;
 
 /// Bytes of a connection ID of ours: one for the worker, seven random.
 pub(crate) const LENGTH: usize = 8;
 
-/// The form of connection IDs, shared by all workers of a process.
+/// The form of connection IDs, shared by all workers of a process, and of the next one if it has the same key.
 ///
 /// The first byte is the worker's number, masked by a keyed hash of the random rest, so that to anyone without the key the IDs
 /// of one connection have nothing in common (RFC 9000, section 5.1).
 #[derive(Clone)]
 pub(crate) struct ConnectionIds {
-    mask_key: [u8; 16],
+    mask: SipHasher13,
 }
 
 impl ConnectionIds {
-    pub(crate) fn new(rng: &mut impl CryptoRng) -> Self {
-        let mut mask_key = [0; 16];
-        rng.fill_bytes(&mut mask_key);
-        Self { mask_key }
+    pub(crate) fn new(key: [u8; 16]) -> Self {
+        Self { mask: SipHasher13::new_with_key(&key) }
     }
 
     /// `seed`: what the random bytes come from; the operating system otherwise.
@@ -39,8 +38,7 @@ impl ConnectionIds {
     }
 
     fn mask_byte(&self, rest: &[u8]) -> u8 {
-        let mut hasher = DefaultHasher::new();
-        hasher.write(&self.mask_key);
+        let mut hasher = self.mask;
         hasher.write(rest);
         hasher.finish() as u8
     }
@@ -106,7 +104,7 @@ mod tests {
 
     #[test]
     fn issued_id_names_its_worker() {
-        let ids = ConnectionIds::new(&mut rand::rng());
+        let ids = ConnectionIds::new(rand::random());
         for worker in 0..=255 {
             let id = ids.generator(worker, None).generate_cid();
             assert_eq!(steer(&ids, &short_header(&id)), Some(worker));
@@ -117,7 +115,7 @@ mod tests {
 
     #[test]
     fn handshake_packet_is_steered_and_initial_is_not() {
-        let ids = ConnectionIds::new(&mut rand::rng());
+        let ids = ConnectionIds::new(rand::random());
         let id = ids.generator(3, None).generate_cid();
         let long = |first: u8| [&[first, 0, 0, 0, 1, LENGTH as u8], &id[..], &[0; 20]].concat();
         assert_eq!(steer(&ids, &long(0xe0)), Some(3));
@@ -127,7 +125,7 @@ mod tests {
 
     #[test]
     fn truncated_datagram_is_not_steered() {
-        let ids = ConnectionIds::new(&mut rand::rng());
+        let ids = ConnectionIds::new(rand::random());
         let id = ids.generator(3, None).generate_cid();
         let whole = short_header(&id);
         for length in 0..=LENGTH {
@@ -137,7 +135,7 @@ mod tests {
 
     #[test]
     fn ids_of_one_worker_share_no_first_byte() {
-        let ids = ConnectionIds::new(&mut rand::rng());
+        let ids = ConnectionIds::new(rand::random());
         let mut generator = ids.generator(0, None);
         let first_bytes: std::collections::HashSet<u8> = (0..512).map(|_| generator.generate_cid()[0]).collect();
         assert!(first_bytes.len() > 64, "only {} first bytes in 512 identifiers", first_bytes.len());

@@ -7,6 +7,7 @@ mod congestion;
 mod connection_id;
 #[cfg(test)]
 mod contract;
+mod keys;
 mod quinn;
 mod session;
 
@@ -22,7 +23,9 @@ use crate::qlog::Trace;
 use crate::tls::TlsSummary;
 use connection_id::ConnectionIds;
 pub(crate) use connection_id::steer;
-pub(crate) use quinn::{ClientTls, EndpointKeys, Quinn, QuinnConfig};
+pub(crate) use keys::EndpointKeys;
+pub use keys::Secret;
+pub(crate) use quinn::{ClientTls, Quinn, QuinnConfig};
 
 /// A connection of one endpoint. Never used twice, so that one that outlives its connection names nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,35 +1,36 @@
 //! The transport on quinn-proto.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use aws_lc_rs::hkdf;
 use bytes::Bytes;
 use pronghorn_h3::{Priority, StreamId};
 use quinn_proto::congestion::ControllerFactory;
-use quinn_proto::crypto::HandshakeTokenKey;
 use quinn_proto::{
-    ConnectionError, ConnectionHandle, ConnectionId, DatagramEvent, EcnCodepoint, EndpointConfig, IdleTimeout, ReadError, ReadableError,
-    ServerConfig, StreamEvent, TransportConfig, TransportErrorCode, VarInt, WriteError,
+    ConnectionError, ConnectionHandle, ConnectionId, DatagramEvent, EcnCodepoint, IdleTimeout, ReadError, ReadableError, ServerConfig,
+    StreamEvent, TokenMemoryCache, TransportConfig, TransportErrorCode, ValidationTokenConfig, VarInt, WriteError,
 };
-use rand::CryptoRng;
 
 use super::congestion::{self, Closing};
 use super::session::{self, Handshake, ServerTls};
-use super::{Closed, ConnectionIds, ConnectionKey, Datagram, Dir, Ecn, Event, Read, Transmit, Transport, Write};
+use super::{Closed, ConnectionKey, Datagram, Dir, Ecn, EndpointKeys, Event, Read, Transmit, Transport, Write, steer};
 use crate::TransportStats;
 use crate::client::StatsSink;
-use crate::config::{Congestion, TransportLimits};
+use crate::config::Congestion;
+use crate::limits::Limits;
 use crate::qlog::{Qlog, Trace, Vantage};
+use crate::seats::{Seats, Ticket};
 use crate::stats::Stats;
+use crate::window_budget::{WindowBudget, Windows};
 
-/// RFC 9000, section 15.
-const VERSION_1: u32 = 1;
-/// Answers to datagrams of no connection that wait to be sent: 128 KiB at the most. A flood of such datagrams gets no more.
-const WAITING_ANSWERS: usize = 256;
+/// Tokens for later connections that a client is given: browsers open a second connection in parallel at times.
+const TOKENS_SENT: u32 = 2;
+/// The shortest packet that a stateless reset may answer, which has to be smaller (RFC 9000, section 10.3.3).
+const SMALLEST_RESETTABLE: usize = 22;
 /// RFC 9000, section 7.2 wants 8 bytes at the least.
 const INITIAL_ID_LEN: usize = 20;
 /// Bytes in the transport that the congestion window does not let out yet: the largest GSO train.
@@ -37,48 +38,28 @@ const UNSENT_BYTES: u64 = 64 << 10;
 /// GSO trains that one connection may send before another has its turn.
 const TRAINS_PER_TURN: u32 = 4;
 
-/// What the endpoints of all workers of a group share: any of them can check a token that another one gave out, and name the worker
-/// of a connection ID.
-#[derive(Clone)]
-pub(crate) struct EndpointKeys {
-    /// Holds the key of stateless resets.
-    endpoint: EndpointConfig,
-    token: Arc<dyn HandshakeTokenKey>,
-    ids: ConnectionIds,
-}
-
-impl EndpointKeys {
-    pub(crate) fn new() -> Self {
-        Self::from_rng(&mut rand::rng())
-    }
-
-    pub(crate) fn from_rng(rng: &mut impl CryptoRng) -> Self {
-        let mut secret = [0; 64];
-        rng.fill_bytes(&mut secret);
-        let token = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(&secret);
-        let mut endpoint = EndpointConfig::default();
-        // The library would take the drafts of version 1 as well.
-        endpoint.supported_versions(vec![VERSION_1]);
-        Self { endpoint, token: Arc::new(token), ids: ConnectionIds::new(rng) }
-    }
-
-    pub(crate) fn ids(&self) -> &ConnectionIds {
-        &self.ids
-    }
-}
-
 /// How the connections of one endpoint behave.
 pub(crate) struct QuinnConfig {
+    limits: Limits,
     keys: EndpointKeys,
-    transport: TransportTemplate,
+    tls: Option<Arc<ServerTls>>,
+    /// For connections with smaller windows than those that a session was made with.
+    without_sessions: Option<Arc<ServerTls>>,
+    congestion: Arc<dyn ControllerFactory + Send + Sync>,
     qlog: Option<Qlog>,
-    server: Option<ServerConfig>,
     closing: Closing,
-    max_handshakes: usize,
-    max_connections: usize,
     /// What each random number of the endpoint comes from, so that a run can be repeated; the operating system otherwise.
     seed: Option<[u8; 32]>,
-    max_send_window: u64,
+}
+
+/// The same, but that it knows no session and makes none.
+///
+/// A client that resumes a session counts on the windows that it had then, and may fill them before it learns of others.
+fn without_sessions(tls: &rustls::ServerConfig) -> Arc<rustls::ServerConfig> {
+    let mut tls = tls.clone();
+    tls.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+    (tls.send_tls13_tickets, tls.max_early_data_size) = (0, 0);
+    Arc::new(tls)
 }
 
 /// TLS for connections that this side opens.
@@ -93,88 +74,78 @@ impl ClientTls {
 
 impl QuinnConfig {
     pub(crate) fn new(
-        limits: &TransportLimits,
+        limits: &Limits,
         congestion: Congestion,
         tls: Option<Arc<rustls::ServerConfig>>,
         keys: EndpointKeys,
         qlog: Option<Qlog>,
     ) -> Result<Self, String> {
         let closing = Closing::default();
-        let transport = TransportTemplate::new(limits.clone(), congestion::factory(congestion, closing.clone()))?;
-        let server = tls
-            .map(|tls| {
-                let mut server = ServerConfig::new(Arc::new(ServerTls::new(tls)?), keys.token.clone());
-                server.transport_config(transport.shared.clone());
-                Ok::<_, String>(server)
-            })
-            .transpose()?;
-        Ok(Self {
-            keys,
-            transport,
-            qlog,
-            server,
-            closing,
-            max_handshakes: limits.open_handshakes,
-            max_connections: limits.connections,
-            max_send_window: limits.send_window_bytes,
-            seed: None,
-        })
+        let congestion = congestion::factory(congestion, closing.clone());
+        let without_sessions = tls.as_deref().map(without_sessions);
+        let make = |tls| ServerTls::new(tls).map(Arc::new);
+        let (tls, without_sessions) = (tls.map(make).transpose()?, without_sessions.map(make).transpose()?);
+        Ok(Self { limits: limits.clone(), keys, tls, without_sessions, congestion, qlog, closing, seed: None })
     }
 
     #[cfg(test)]
     pub(crate) fn with_seed(self, seed: [u8; 32]) -> Self {
         Self { seed: Some(seed), ..self }
     }
-}
 
-/// The configuration that connections share, and what it was made from.
-#[derive(Clone)]
-struct TransportTemplate {
-    shared: Arc<TransportConfig>,
-    limits: TransportLimits,
-    congestion: Arc<dyn ControllerFactory + Send + Sync>,
-}
-
-impl TransportTemplate {
-    fn new(limits: TransportLimits, congestion: Arc<dyn ControllerFactory + Send + Sync>) -> Result<Self, String> {
-        let shared = Arc::new(transport_config(&limits, congestion.clone())?);
-        Ok(Self { shared, limits, congestion })
+    /// `receive` and `send`: the windows of a connection.
+    fn transport(&self, receive: u64, send: u64) -> TransportConfig {
+        let limits = &self.limits;
+        let idle = IdleTimeout::try_from(limits.idle_timeout()).expect("invariant: the table allows no more than an hour");
+        let mut config = TransportConfig::default();
+        config
+            .max_concurrent_bidi_streams(varint(limits.concurrent_streams()))
+            //= RFC 9114 section 6.2
+            //# Therefore, the transport parameters sent by both clients and servers MUST allow the peer to create at least
+            //# three unidirectional streams.
+            // The table allows no fewer.
+            .max_concurrent_uni_streams(varint(limits.uni_streams()))
+            .stream_receive_window(varint(limits.stream_window_bytes()))
+            .receive_window(varint(receive))
+            .send_window(send)
+            .max_idle_timeout(Some(idle))
+            // HTTP datagrams are not offered yet.
+            .datagram_receive_buffer_size(None);
+        config.congestion_controller_factory(self.congestion.clone());
+        config
     }
 
     /// The library ties a trace to a configuration, so a connection that is traced has one of its own.
-    fn traced(&self, trace: &Trace) -> Arc<TransportConfig> {
-        let mut config = transport_config(&self.limits, self.congestion.clone()).expect("invariant: `new` made one from the same limits");
+    fn traced(&self, receive: u64, send: u64, trace: &Trace) -> TransportConfig {
+        let mut config = self.transport(receive, send);
         config.qlog_stream(Some(trace.transport()));
-        Arc::new(config)
+        config
     }
-}
 
-fn transport_config(limits: &TransportLimits, congestion: Arc<dyn ControllerFactory + Send + Sync>) -> Result<TransportConfig, String> {
-    let number = |what: &str, value: u64| VarInt::from_u64(value).map_err(|_| format!("{what} is over 2^62-1"));
-    let mut config = TransportConfig::default();
-    config
-        .max_concurrent_bidi_streams(number("concurrent streams", limits.concurrent_streams.into())?)
-        //= RFC 9114 section 6.2
-        //# Therefore, the transport parameters sent by both clients and servers MUST allow the peer to create at least
-        //# three unidirectional streams.
-        // The control stream and two QPACK streams, and room for reserved and unknown types.
-        .max_concurrent_uni_streams(VarInt::from_u32(8))
-        .stream_receive_window(number("the stream window", limits.stream_window_bytes)?)
-        .receive_window(number("the connection window", limits.connection_window_bytes)?)
-        .send_window(limits.send_window_bytes)
-        .max_idle_timeout(Some(IdleTimeout::try_from(limits.idle_timeout).map_err(|_| "the idle timeout is too long".to_owned())?))
-        // HTTP datagrams are not offered yet.
-        .datagram_receive_buffer_size(None);
-    config.congestion_controller_factory(congestion);
-    Ok(config)
+    /// The server's configuration for connections with the full windows.
+    fn server(&self, transport: Arc<TransportConfig>, stats: &Arc<Stats>) -> Option<ServerConfig> {
+        let mut server = ServerConfig::new(self.tls.clone()?, self.keys.token.clone());
+        let mut tokens = ValidationTokenConfig::default();
+        let remembered = self.limits.used_tokens();
+        tokens.log(self.keys.token_log(remembered, stats.clone())).sent(if remembered > 0 { TOKENS_SENT } else { 0 });
+        server.transport_config(transport).validation_token_config(tokens);
+        Some(server)
+    }
 }
 
 /// One endpoint and its connections.
 pub(crate) struct Quinn {
     endpoint: quinn_proto::Endpoint,
-    transport: TransportTemplate,
-    qlog: Option<Qlog>,
-    server: Option<ServerConfig>,
+    config: QuinnConfig,
+    worker: u8,
+    /// For connections of full windows.
+    transport: Arc<TransportConfig>,
+    /// What a server's connections begin with, by the window for receiving; some ten at the most.
+    server: HashMap<u64, Arc<ServerConfig>, rustc_hash::FxBuildHasher>,
+    /// What servers gave to prove this side's address with the next time; a few for each of the latest servers.
+    tokens: Arc<TokenMemoryCache>,
+    seats: Arc<Seats>,
+    budget: Rc<WindowBudget>,
     closing: Closing,
     connections: Vec<Option<Connection>>,
     generation: u32,
@@ -188,10 +159,7 @@ pub(crate) struct Quinn {
     due: Vec<ConnectionKey>,
     /// Connections of peers that have not completed their handshake.
     handshakes: usize,
-    max_handshakes: usize,
-    max_connections: usize,
     is_refusing: bool,
-    max_send_window: u64,
     stats: Arc<Stats>,
     scratch: Vec<u8>,
 }
@@ -206,28 +174,72 @@ struct Connection {
     sending: bool,
     /// Trains sent since another connection had its turn.
     trains: u32,
-    /// Counted among the open handshakes.
-    handshaking: bool,
+    handshake_until: Option<Instant>,
     /// What becomes of early data is known.
     decided: bool,
     trace: Option<Trace>,
     closed: bool,
     observer: Option<StatsSink>,
+    /// Bytes of datagrams until the handshake is done, where the client's address is not proved.
+    unproved: Option<Exchanged>,
+    /// The most that the library may hold of what is sent.
+    send_window: u64,
+    _admitted: Option<(Ticket, Windows)>,
+}
+
+/// Bytes that went each way.
+#[derive(Clone, Copy, Default)]
+struct Exchanged {
+    received: usize,
+    sent: usize,
+}
+
+impl Exchanged {
+    /// How much of a train of `size` bytes, in datagrams of `segment`, may be sent.
+    ///
+    /// The library lets the datagram pass that crosses the bound, and no other before the address is proved. It is taken for lost
+    /// and sent again later.
+    fn allow(&mut self, size: usize, segment: usize) -> usize {
+        //= RFC 9000 section 8.1
+        //# Prior to validating the client address, servers MUST NOT send more than three times as many bytes as the number of bytes
+        //# they have received.
+        let bound = 3 * self.received;
+        let left = bound.saturating_sub(self.sent);
+        self.sent += size;
+        // Past the bound already, the library knows the address to be proved.
+        if left == 0 || size <= left { size } else { left / segment * segment }
+    }
 }
 
 impl Quinn {
-    /// `may_fragment`: the socket cannot keep the kernel from fragmenting, so the path MTU cannot be probed.
-    pub(crate) fn new(config: &QuinnConfig, worker: u8, may_fragment: bool, stats: Arc<Stats>) -> Self {
-        let mut endpoint = config.keys.endpoint.clone();
+    /// `address`: what the socket is bound to. `may_fragment`: the socket cannot keep the kernel from fragmenting, so the path MTU cannot be probed.
+    pub(crate) fn new(
+        config: QuinnConfig,
+        worker: u8,
+        address: SocketAddr,
+        may_fragment: bool,
+        stats: Arc<Stats>,
+        seats: Arc<Seats>,
+        budget: Rc<WindowBudget>,
+    ) -> Self {
+        let mut endpoint = config.keys.endpoint(address);
         let ids = config.keys.ids.clone();
         let seed = config.seed;
         endpoint.cid_generator(move || Box::new(ids.generator(worker, seed)));
+        endpoint.min_reset_interval(Duration::from_secs(1) / config.limits.stateless_resets_per_second() as u32);
+        let (receive, send) = (config.limits.connection_window_bytes(), config.limits.send_window_bytes());
+        let transport = Arc::new(config.transport(receive, send));
+        let server = config.server(transport.clone(), &stats).map(Arc::new);
         Self {
-            endpoint: quinn_proto::Endpoint::new(Arc::new(endpoint), config.server.clone().map(Arc::new), !may_fragment, seed),
-            transport: config.transport.clone(),
-            qlog: config.qlog.clone(),
-            server: config.server.clone(),
+            endpoint: quinn_proto::Endpoint::new(Arc::new(endpoint), server.clone(), !may_fragment, seed),
+            transport,
+            server: server.into_iter().map(|server| (receive, server)).collect(),
             closing: config.closing.clone(),
+            config,
+            worker,
+            tokens: Arc::default(),
+            seats,
+            budget,
             connections: Vec::new(),
             generation: 0,
             events: VecDeque::new(),
@@ -236,10 +248,7 @@ impl Quinn {
             deadlines: BinaryHeap::new(),
             due: Vec::new(),
             handshakes: 0,
-            max_handshakes: config.max_handshakes,
-            max_connections: config.max_connections,
             is_refusing: false,
-            max_send_window: config.max_send_window,
             stats,
             scratch: Vec::new(),
         }
@@ -264,10 +273,14 @@ impl Quinn {
         now: Instant,
         handle: ConnectionHandle,
         inner: quinn_proto::Connection,
-        accepted: bool,
+        admitted: Option<(Ticket, Windows)>,
+        unproved: Option<Exchanged>,
         trace: Option<Trace>,
     ) -> ConnectionKey {
-        self.handshakes += usize::from(accepted);
+        let limits = &self.config.limits;
+        let handshake_until = admitted.is_some().then(|| now + limits.handshake_timeout());
+        let send_window = admitted.as_ref().map_or(limits.send_window_bytes(), |(_, windows)| windows.send);
+        self.handshakes += usize::from(handshake_until.is_some());
         self.generation = self.generation.wrapping_add(1);
         let key = ConnectionKey { index: handle.0 as u32, generation: self.generation };
         let index = handle.0;
@@ -282,36 +295,51 @@ impl Quinn {
             queued_deadline: None,
             sending: false,
             trains: 0,
-            handshaking: accepted,
+            handshake_until,
             decided: false,
             trace,
             closed: false,
             observer: None,
+            unproved,
+            send_window,
+            _admitted: admitted,
         });
         key
     }
 
-    fn accept(&mut self, now: Instant, incoming: quinn_proto::Incoming) {
+    /// `bytes`: of the datagram that it came with.
+    fn accept(&mut self, now: Instant, incoming: quinn_proto::Incoming, bytes: usize) {
         let remote = incoming.remote_address();
+        let limits = &self.config.limits;
         self.scratch.clear();
-        if self.is_refusing || self.endpoint.open_connections() >= self.max_connections {
+        if self.is_refusing {
             self.stats.quic_refused.add(1);
             let transmit = self.endpoint.refuse(incoming, &mut self.scratch);
             return self.answer(transmit);
         }
-        if self.handshakes >= self.max_handshakes && incoming.may_retry() {
+        let pressed = self.handshakes as u64 >= limits.open_handshakes() || self.seats.is_pressed(remote.ip(), limits);
+        if pressed && !incoming.remote_address_validated() && incoming.may_retry() {
             self.stats.quic_retries_sent.add(1);
             let transmit = self.endpoint.retry(incoming, &mut self.scratch);
             return self.answer(transmit.expect("invariant: it may be sent, as was asked just before"));
         }
-        let trace = self.qlog.as_ref().and_then(|qlog| qlog.begin(now, &incoming.orig_dst_cid().to_string(), Vantage::Server));
-        let traced = trace.as_ref().zip(self.server.clone()).map(|(trace, mut server)| {
-            server.transport_config(self.transport.traced(trace));
-            Arc::new(server)
-        });
-        match self.endpoint.accept(incoming, now, &mut self.scratch, traced) {
+        let ticket = match self.seats.admit(remote.ip(), limits) {
+            Ok(ticket) => ticket,
+            Err(refusal) => {
+                refusal.count(&self.stats);
+                self.stats.quic_refused.add(1);
+                let transmit = self.endpoint.refuse(incoming, &mut self.scratch);
+                return self.answer(transmit);
+            }
+        };
+        let unproved = (!incoming.remote_address_validated()).then_some(Exchanged { received: bytes, sent: 0 });
+        let windows = self.budget.promise(limits, &self.stats);
+        let qlog = self.config.qlog.as_ref();
+        let trace = qlog.and_then(|qlog| qlog.begin(now, &incoming.orig_dst_cid().to_string(), Vantage::Server));
+        let server = self.server_config(&windows, trace.as_ref());
+        match self.endpoint.accept(incoming, now, &mut self.scratch, server) {
             Ok((handle, connection)) => {
-                let key = self.insert(now, handle, connection, true, trace);
+                let key = self.insert(now, handle, connection, Some((ticket, windows)), unproved, trace);
                 self.stats.quic_accepted.add(1);
                 self.events.push_back((key, Event::Accepted { remote }));
                 self.drive(now, key);
@@ -325,8 +353,38 @@ impl Quinn {
         }
     }
 
+    /// The configuration of a connection with these windows; `None` is the endpoint's own.
+    fn server_config(&mut self, windows: &Windows, trace: Option<&Trace>) -> Option<Arc<ServerConfig>> {
+        let full = self.server.get(&self.config.limits.connection_window_bytes())?;
+        let (receive, send) = (windows.receive, windows.send);
+        if let Some(trace) = trace {
+            let reduced = receive < self.config.limits.connection_window_bytes();
+            let mut server = ServerConfig::clone(full);
+            if let (true, Some(without_sessions)) = (reduced, &self.config.without_sessions) {
+                server.crypto = without_sessions.clone();
+            }
+            server.transport_config(Arc::new(self.config.traced(receive, send, trace)));
+            return Some(Arc::new(server));
+        }
+        if let Some(server) = self.server.get(&receive) {
+            return Some(server.clone());
+        }
+        let mut server = ServerConfig::clone(full);
+        server.crypto = self.config.without_sessions.clone()?;
+        server.transport_config(Arc::new(self.config.transport(receive, send)));
+        let server = Arc::new(server);
+        self.server.insert(receive, server.clone());
+        Some(server)
+    }
+
+    /// Whether a packet of no connection is one that a stateless reset would answer: it names a connection ID that was issued here.
+    fn is_resettable(&self, datagram: &[u8]) -> bool {
+        let is_short = datagram.first().is_some_and(|first| first & 0x80 == 0);
+        is_short && datagram.len() >= SMALLEST_RESETTABLE && steer(&self.config.keys.ids, datagram) == Some(self.worker)
+    }
+
     fn answer(&mut self, transmit: quinn_proto::Transmit) {
-        if self.answers.len() >= WAITING_ANSWERS {
+        if self.answers.len() as u64 >= self.config.limits.waiting_answers() {
             self.stats.stateless_answers_dropped.add(1);
             return;
         }
@@ -341,7 +399,7 @@ impl Quinn {
 
     /// Moves events between connection and endpoint, and the connection's own to the caller; queues its deadline.
     fn settle(&mut self, now: Instant, key: ConnectionKey) {
-        let Self { endpoint, connections, events, deadlines, handshakes, max_send_window, stats, .. } = self;
+        let Self { endpoint, connections, events, deadlines, handshakes, config, stats, .. } = self;
         let Some(slot) = connections.get_mut(key.index as usize) else { return };
         let Some(connection) = slot.as_mut().filter(|connection| connection.key == key) else { return };
         let mut drained = false;
@@ -351,15 +409,21 @@ impl Quinn {
                 connection.inner.handle_event(event);
             }
         }
-        connection.open_send_window(*max_send_window, 0);
+        connection.open_send_window(0);
         if !connection.decided {
             connection.look_at_handshake(events, stats);
         }
         while let Some(event) = connection.inner.poll() {
+            if let quinn_proto::Event::ConnectionLost { reason } = &event {
+                connection.count_overrun(reason, &config.limits, stats);
+            }
             connection.translate(now, event, events);
         }
-        if connection.handshaking && (drained || connection.closed || !connection.inner.is_handshaking()) {
-            connection.handshaking = false;
+        if connection.handshake_until.is_some() && (drained || connection.closed || !connection.inner.is_handshaking()) {
+            connection.handshake_until = None;
+            if !connection.closed {
+                connection.unproved = None;
+            }
             *handshakes -= 1;
         }
         if drained {
@@ -367,7 +431,7 @@ impl Quinn {
             *slot = None;
             return;
         }
-        connection.deadline = connection.inner.poll_timeout();
+        connection.deadline = [connection.inner.poll_timeout(), connection.handshake_until].into_iter().flatten().min();
         if let Some(deadline) = connection.deadline
             && connection.queued_deadline.is_none_or(|queued| deadline < queued)
         {
@@ -378,11 +442,26 @@ impl Quinn {
 }
 
 impl Connection {
+    /// Counts the limit that the peer overran, if that is what ended the connection.
+    fn count_overrun(&mut self, reason: &ConnectionError, limits: &Limits, stats: &Stats) {
+        let ConnectionError::TransportError(error) = reason else { return };
+        if error.code == TransportErrorCode::FLOW_CONTROL_ERROR {
+            stats.connection_window_overruns.add(1);
+        } else if error.code == TransportErrorCode::STREAM_LIMIT_ERROR {
+            // The library does not say of which kind the stream was.
+            let streams = self.inner.streams();
+            let uni = streams.remote_open_streams(quinn_proto::Dir::Uni) >= limits.uni_streams()
+                && streams.remote_open_streams(quinn_proto::Dir::Bi) < limits.concurrent_streams();
+            let counter = if uni { &stats.uni_streams_refused } else { &stats.streams_refused };
+            counter.add(1);
+        }
+    }
+
     /// Lets the library hold what is in flight, as much again for what was lost at its front and holds the rest, and a little
     /// that has not been sent: what is more would go before anything that turns out to be more urgent.
-    fn open_send_window(&mut self, max: u64, lead: u64) {
+    fn open_send_window(&mut self, lead: u64) {
         let in_flight = self.inner.congestion_state().window().saturating_mul(2);
-        self.inner.set_send_window(in_flight.saturating_add(UNSENT_BYTES + lead).min(max));
+        self.inner.set_send_window(in_flight.saturating_add(UNSENT_BYTES + lead).min(self.send_window));
     }
 
     fn handshake(&self) -> Option<Handshake> {
@@ -456,10 +535,15 @@ impl Transport for Quinn {
     fn handle_datagram(&mut self, now: Instant, datagram: Datagram) {
         self.scratch.clear();
         let ecn = datagram.ecn.map(to_codepoint);
+        let resettable = self.is_resettable(&datagram.data);
+        let bytes = datagram.data.len();
         match self.endpoint.handle(now, datagram.remote, datagram.local_ip, ecn, datagram.data, &mut self.scratch) {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 if let Some(Some(connection)) = self.connections.get_mut(handle.0) {
                     let key = connection.key;
+                    if let Some(exchanged) = &mut connection.unproved {
+                        exchanged.received += bytes;
+                    }
                     let before = connection.inner.remote_address();
                     connection.inner.handle_event(event);
                     if connection.inner.remote_address() != before {
@@ -468,16 +552,19 @@ impl Transport for Quinn {
                     self.drive(now, key);
                 }
             }
-            Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, incoming),
+            Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, incoming, bytes),
             Some(DatagramEvent::Response(transmit)) => {
                 // Version negotiation is the only answer with a long header and version 0 (RFC 9000, section 17.2.1).
                 if matches!(self.scratch.get(..5), Some([first, 0, 0, 0, 0]) if first & 0x80 != 0) {
                     self.stats.version_negotiations_sent.add(1);
                 } else {
+                    self.stats.stateless_resets_sent.add(u64::from(resettable));
                     self.stats.stateless_answers_sent.add(1);
                 }
                 self.answer(transmit);
             }
+            // Nothing else keeps the library from answering a packet of this form.
+            None if resettable => self.stats.stateless_resets_withheld.add(1),
             None => self.stats.datagrams_ignored.add(1),
         }
     }
@@ -501,6 +588,10 @@ impl Transport for Quinn {
             let Some(connection) = self.connection(key) else { continue };
             if connection.deadline.is_some_and(|deadline| deadline <= now) {
                 connection.inner.handle_timeout(now);
+            }
+            if connection.handshake_until.is_some_and(|until| until <= now) && !connection.closed {
+                self.stats.handshakes_timed_out.add(1);
+                self.close(now, key, 0, "the handshake took too long");
             }
             // Puts the deadline, which may have moved back, into the heap again.
             self.drive(now, key);
@@ -526,13 +617,24 @@ impl Transport for Quinn {
             buffer.extend_from_slice(&data);
             return Some(from_transmit(&transmit));
         }
-        let closing = self.closing.clone();
+        let (closing, stats) = (self.closing.clone(), self.stats.clone());
         while let Some(&key) = self.sending.front() {
             if let Some(connection) = self.connection(key) {
                 closing.set(connection.closed);
                 let transmit = connection.inner.poll_transmit(now, max_segments, buffer);
                 closing.set(false);
-                if let Some(transmit) = transmit {
+                if let Some(mut transmit) = transmit {
+                    if let Some(exchanged) = &mut connection.unproved {
+                        let allowed = exchanged.allow(transmit.size, transmit.segment_size.unwrap_or(transmit.size));
+                        if allowed < transmit.size {
+                            stats.amplification_withheld.add(1);
+                            transmit.size = allowed;
+                        }
+                        if allowed == 0 {
+                            buffer.clear();
+                            continue;
+                        }
+                    }
                     // A long transfer must not hold up the others: after some trains the next connection has its turn.
                     connection.trains += 1;
                     if connection.trains >= TRAINS_PER_TURN {
@@ -553,11 +655,13 @@ impl Transport for Quinn {
     fn connect(&mut self, now: Instant, remote: SocketAddr, server_name: &str, tls: &ClientTls) -> Result<ConnectionKey, String> {
         let mut config = quinn_proto::ClientConfig::new(tls.0.clone());
         let id = ConnectionId::new(&rand::random::<[u8; INITIAL_ID_LEN]>());
-        let trace = self.qlog.as_ref().and_then(|qlog| qlog.begin(now, &id.to_string(), Vantage::Client));
-        config.transport_config(trace.as_ref().map_or_else(|| self.transport.shared.clone(), |trace| self.transport.traced(trace)));
+        let trace = self.config.qlog.as_ref().and_then(|qlog| qlog.begin(now, &id.to_string(), Vantage::Client));
+        let limits = &self.config.limits;
+        let traced = |trace: &Trace| Arc::new(self.config.traced(limits.connection_window_bytes(), limits.send_window_bytes(), trace));
+        config.transport_config(trace.as_ref().map_or_else(|| self.transport.clone(), traced)).token_store(self.tokens.clone());
         config.initial_dst_cid_provider(Arc::new(move || id));
         let (handle, connection) = self.endpoint.connect(now, config, remote, server_name).map_err(|error| error.to_string())?;
-        let key = self.insert(now, handle, connection, false, trace);
+        let key = self.insert(now, handle, connection, None, None, trace);
         self.drive(now, key);
         Ok(key)
     }
@@ -642,11 +746,10 @@ impl Transport for Quinn {
     }
 
     fn write(&mut self, key: ConnectionKey, stream: StreamId, chunks: &mut VecDeque<Bytes>, mut limit: usize) -> Write {
-        let max_window = self.max_send_window;
         let Some(connection) = self.touch(key) else { return Write::Stopped };
         let id = to_quinn(stream);
         let priority = connection.inner.send_stream(id).priority().unwrap_or_default();
-        connection.open_send_window(max_window, lead(priority));
+        connection.open_send_window(lead(priority));
         let mut stream = connection.inner.send_stream(id);
         let written = loop {
             let Some(first) = chunks.front_mut() else { break Write::Done };
@@ -680,7 +783,10 @@ impl Transport for Quinn {
                 Err(WriteError::Stopped(_) | WriteError::ClosedStream) => break Write::Stopped,
             }
         };
-        connection.open_send_window(max_window, 0);
+        connection.open_send_window(0);
+        if written == Write::Blocked {
+            self.stats.send_window_waits.add(1);
+        }
         written
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
-use pronghorn_engine::{Body, Config, Error, Protocol, Responder, Response, TransportLimits};
+use pronghorn_engine::{Body, Config, Error, Limits, Protocol, Responder, Response};
 
 use crate::support::{Bench, PROTOCOLS, fetch, get, hello};
 
@@ -16,7 +16,7 @@ const MULTIPLEXED: [Protocol; 2] = [Protocol::Http2, Protocol::Http3];
 #[test]
 fn requests_beyond_the_limit_of_streams_wait_their_turn() {
     for protocol in MULTIPLEXED {
-        let limits = TransportLimits { concurrent_streams: 3, ..TransportLimits::default() };
+        let limits = Limits::default().with_concurrent_streams(3).unwrap();
         let most = Rc::new(Cell::new((0, 0)));
         let seen = most.clone();
         let handler = move |_| {
@@ -33,7 +33,7 @@ fn requests_beyond_the_limit_of_streams_wait_their_turn() {
                 });
             }
         };
-        let mut bench = Bench::new(1, &Config { transport: limits, ..Config::default() }, handler);
+        let mut bench = Bench::new(1, &Config { limits, ..Config::default() }, handler);
         let connection = bench.connect(protocol);
         let answered = Rc::new(Cell::new(0));
         for _ in 0..20 {

@@ -10,11 +10,19 @@ mod embedding;
 #[cfg(test)]
 mod lifetimes;
 #[cfg(test)]
+mod limits;
+#[cfg(test)]
+mod limits_table;
+#[cfg(test)]
 mod linger;
 #[cfg(test)]
 mod messages;
 #[cfg(test)]
 mod priorities;
+#[cfg(test)]
+mod raw_tls;
+#[cfg(test)]
+mod restart;
 #[cfg(test)]
 mod steering;
 #[cfg(test)]

@@ -28,8 +28,10 @@ pub(crate) struct Trust {
 /// A self-signed certificate for `localhost`, and a client that trusts it.
 pub(crate) fn trust() -> Trust {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let certificate = CertificateDer::from(made.cert);
-    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    trust_in(CertificateDer::from(made.cert), PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap())
+}
+
+pub(crate) fn trust_in(certificate: CertificateDer<'static>, key: PrivateKeyDer<'static>) -> Trust {
     let mut roots = RootCertStore::empty();
     roots.add(certificate.clone()).unwrap();
     let client = rustls::ClientConfig::builder_with_provider(pronghorn_engine::provider())
@@ -54,25 +56,27 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn new<H: Handler>(servers: usize, config: &Config, handler: impl Fn(usize) -> H) -> Self {
-        let trust = trust();
+        Self::with_group(&Group::new(servers), &trust(), config, handler)
+    }
+
+    /// Servers of `group` with the certificate of `trust`.
+    pub(crate) fn with_group<H: Handler>(group: &Group, trust: &Trust, config: &Config, handler: impl Fn(usize) -> H) -> Self {
         let refuse = |_, responder: Responder| drop(responder);
         let mut client = Worker::new(0, &Group::new(1), Config::default(), refuse).unwrap();
         let connector = client.connector(&trust.client).unwrap();
         let address = (Ipv4Addr::LOCALHOST, 0).into();
-        let identity = trust.identity;
-        let (servers, stats) = (Vec::with_capacity(servers), Vec::with_capacity(servers));
+        let identity = trust.identity.clone();
+        let (servers, stats) = (Vec::with_capacity(group.size()), Vec::new());
         let mut bench = Self { servers, client, connector, address, identity, stats, began: Instant::now(), skipped: Duration::ZERO };
-        bench.start(config, handler);
+        bench.start(group, config, handler);
         bench
     }
 
-    fn start<H: Handler>(&mut self, config: &Config, handler: impl Fn(usize) -> H) {
-        let count = self.servers.capacity();
-        let group = Group::new(count);
-        let listener = Listener::secure(self.address, count, config.congestion).unwrap();
+    fn start<H: Handler>(&mut self, group: &Group, config: &Config, handler: impl Fn(usize) -> H) {
+        let listener = Listener::secure(self.address, group.size(), config.congestion).unwrap();
         self.address = listener.address();
         for (number, sockets) in listener.into_sockets().into_iter().enumerate() {
-            let mut worker = Worker::new(number, &group, config.clone(), handler(number)).unwrap();
+            let mut worker = Worker::new(number, group, config.clone(), handler(number)).unwrap();
             worker.listen(sockets, Some(&self.identity)).unwrap();
             self.servers.push(worker);
         }
@@ -81,14 +85,21 @@ impl Bench {
 
     /// The servers crash, and others take their place on the same port with the same certificate and an empty memory.
     pub(crate) fn restart<H: Handler>(&mut self, config: &Config, handler: impl Fn(usize) -> H) {
+        self.restart_as(&Group::new(self.servers.len()), config, handler);
+    }
+
+    /// The same, as `group`.
+    pub(crate) fn restart_as<H: Handler>(&mut self, group: &Group, config: &Config, handler: impl Fn(usize) -> H) {
         self.identity = self.identity.clone().with_sessions(Sessions::new(SessionLimits::default()));
-        self.replace(config, handler);
+        self.servers.clear();
+        self.start(group, config, handler);
     }
 
     /// Others take the servers' place on the same port, with the same certificate and sessions.
     pub(crate) fn replace<H: Handler>(&mut self, config: &Config, handler: impl Fn(usize) -> H) {
+        let group = Group::new(self.servers.len());
         self.servers.clear();
-        self.start(config, handler);
+        self.start(&group, config, handler);
     }
 
     /// A counter of the servers' store of sessions.
@@ -99,6 +110,11 @@ impl Bench {
     /// Moves the clock of all workers forward.
     pub(crate) fn skip(&mut self, duration: Duration) {
         self.skipped += duration;
+    }
+
+    /// How long the workers have been at it, by their clock.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.now() - self.began
     }
 
     pub(crate) fn now(&self) -> Instant {
@@ -151,6 +167,14 @@ impl Bench {
     }
 
     pub(crate) fn connect_to(&mut self, protocol: Protocol, remote: SocketAddr) -> Connection {
+        self.try_connect_to(protocol, remote).unwrap()
+    }
+
+    pub(crate) fn try_connect(&mut self, protocol: Protocol) -> Result<Connection, Error> {
+        self.try_connect_to(protocol, self.address)
+    }
+
+    fn try_connect_to(&mut self, protocol: Protocol, remote: SocketAddr) -> Result<Connection, Error> {
         let connector = self.connector.clone();
         let target = Target {
             remote,
@@ -159,7 +183,7 @@ impl Bench {
             secure: true,
             resumption: Resumption::default(),
         };
-        self.run(async move { connector.connect(&target).await }).unwrap()
+        self.run(async move { connector.connect(&target).await })
     }
 
     /// Sums a counter over the servers.

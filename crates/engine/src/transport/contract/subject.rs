@@ -1,12 +1,16 @@
 //! A transport that the contract is tested on.
 
+use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
-use crate::config::{Config, Congestion, TransportLimits};
+use crate::config::{Config, Congestion};
+use crate::limits::{self, LimitError};
+use crate::seats::Seats;
 use crate::simulation::tls::Tls;
 use crate::stats::Stats;
 use crate::transport::connection_id::ConnectionIds;
@@ -38,6 +42,19 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    fn table(&self) -> Result<limits::Limits, LimitError> {
+        limits::Limits::default()
+            .with_concurrent_streams(self.streams.into())?
+            .with_stream_window_bytes(self.stream_window_bytes)?
+            .with_connection_window_bytes(self.connection_window_bytes)?
+            .with_send_window_bytes(self.send_window_bytes)?
+            .with_open_handshakes(self.open_handshakes as u64)?
+            .with_connections(self.connections as u64)?
+            .with_idle_timeout(self.idle_timeout)
+    }
+}
+
 /// Makes endpoints that belong together: one of its servers knows the tokens and connection IDs of another.
 pub(super) trait Subject: Sized {
     type Transport: Transport;
@@ -57,18 +74,11 @@ pub(super) struct OnQuinn {
 
 impl OnQuinn {
     fn endpoint(&self, limits: &Limits, worker: u8, tls: Option<Arc<rustls::ServerConfig>>) -> Quinn {
-        let limits = TransportLimits {
-            concurrent_streams: limits.streams,
-            stream_window_bytes: limits.stream_window_bytes,
-            connection_window_bytes: limits.connection_window_bytes,
-            send_window_bytes: limits.send_window_bytes,
-            open_handshakes: limits.open_handshakes,
-            connections: limits.connections,
-            idle_timeout: limits.idle_timeout,
-        };
+        let table = limits.table().unwrap();
         let seed = [worker, u8::from(tls.is_some())].repeat(16).try_into().unwrap();
-        let config = QuinnConfig::new(&limits, Congestion::default(), tls, self.keys.clone(), None).unwrap();
-        Quinn::new(&config.with_seed(seed), worker, false, Arc::<Stats>::default())
+        let config = QuinnConfig::new(&table, Congestion::default(), tls, self.keys.clone(), None).unwrap();
+        let address = SocketAddr::from(([127, 0, 0, 1], 443));
+        Quinn::new(config.with_seed(seed), worker, address, false, Arc::<Stats>::default(), Seats::new(), Rc::default())
     }
 }
 

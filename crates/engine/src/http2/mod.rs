@@ -1,10 +1,13 @@
 //! HTTP/2 towards clients, by h2.
 
+mod bucket;
+mod frames;
 mod linger;
+mod watch;
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll, ready};
 
@@ -15,9 +18,12 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body::Body as _;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use self::watch::{Watch, Watched};
 use crate::admission::Head;
 use crate::context::{Context, remove_connection_fields};
 use crate::message::{Peer, Protocol};
+use crate::progress::Progress;
+use crate::runtime::Sleep;
 use crate::tcp::{Activity, Connected, ExchangeGuard, Outcome, Watchdog};
 use crate::{Body, Incoming, Request, Responder, Response};
 
@@ -28,16 +34,20 @@ pub(crate) async fn serve<T>(io: T, peer: Connected, alt_svc: Option<HeaderValue
 where
     T: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let limits = &context.config.transport;
+    let limits = &context.config.limits;
+    let windows = context.windows.promise(limits, &context.stats);
     let mut builder = h2::server::Builder::new();
     builder
-        .max_concurrent_streams(limits.concurrent_streams)
-        .initial_window_size(u32::try_from(limits.stream_window_bytes).unwrap_or(u32::MAX / 2))
-        .initial_connection_window_size(u32::try_from(limits.connection_window_bytes).unwrap_or(u32::MAX / 2))
-        .max_header_list_size(context.config.field_section_bytes)
-        .max_send_buffer_size(usize::try_from(limits.send_window_bytes).unwrap_or(usize::MAX));
+        .max_concurrent_streams(limits.concurrent_streams() as u32)
+        .initial_window_size(limits.stream_window_bytes() as u32)
+        .initial_connection_window_size(windows.receive as u32)
+        .max_header_list_size(limits.field_section_bytes() as u32)
+        .max_send_buffer_size(windows.send as usize)
+        .max_pending_accept_reset_streams(limits.resets_before_accept() as usize)
+        .max_local_error_reset_streams(Some(limits.stream_errors() as usize));
     let mut watchdog = Watchdog::new(activity.clone(), &context);
-    let mut handshake = pin!(builder.handshake::<T, Bytes>(io));
+    let watch = Watch::new(activity.clone(), context.clone());
+    let mut handshake = pin!(builder.handshake::<_, Bytes>(Watched::new(io, watch.clone())));
     let handshake = poll_fn(|cx| match handshake.as_mut().poll(cx) {
         Poll::Ready(result) => Poll::Ready(Some(result)),
         Poll::Pending => watchdog.poll(cx).map(|()| None),
@@ -50,6 +60,7 @@ where
     };
     let mut shutdown = context.shutdown.subscribe();
     let mut finishing = false;
+    let mut flooded = false;
     let mut end = Outcome::Done;
     loop {
         let accepted = poll_fn(|cx| {
@@ -59,12 +70,14 @@ where
             }
             match connection.poll_accept(cx) {
                 Poll::Ready(accepted) => Poll::Ready(Ok(accepted)),
-                Poll::Pending => watchdog.poll(cx).map(Err),
+                Poll::Pending if watch.is_flooded() && !flooded => Poll::Ready(Err(Ended::Flooded)),
+                Poll::Pending => watchdog.poll(cx).map(|()| Err(Ended::TimedOut)),
             }
         })
         .await;
         match accepted {
             Ok(Some(Ok((request, respond)))) => {
+                watch.on_accepted(respond.stream_id().as_u32());
                 let exchange = Http2Exchange {
                     answer: Rc::new(Answer { respond: RefCell::new(respond), is_final: Cell::default() }),
                     method: request.method().clone(),
@@ -76,8 +89,13 @@ where
             }
             Ok(Some(Err(error))) => return outcome(&error),
             Ok(None) => return end,
-            Err(()) if finishing => return Outcome::TimedOut,
-            Err(()) => {
+            Err(Ended::Flooded) => {
+                connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+                (finishing, flooded, end) = (true, true, Outcome::ProtocolError);
+                watchdog.restart();
+            }
+            Err(Ended::TimedOut) if finishing => return if flooded { end } else { Outcome::TimedOut },
+            Err(Ended::TimedOut) => {
                 // RFC 9113, section 6.8: an endpoint that closes a connection SHOULD first say GOAWAY.
                 connection.abrupt_shutdown(Reason::NO_ERROR);
                 // What the peer does with it decides whether this ends now or at the next time-out.
@@ -115,6 +133,12 @@ fn dispatch(request: http::Request<h2::RecvStream>, exchange: Http2Exchange, pee
             exchange.respond(Response::new(refusal.status));
         }
     }
+}
+
+/// Why a connection is ended from this side.
+enum Ended {
+    TimedOut,
+    Flooded,
 }
 
 fn outcome(error: &h2::Error) -> Outcome {
@@ -177,15 +201,21 @@ impl Http2Exchange {
     }
 
     fn send_body(self, mut stream: SendStream<Bytes>, mut body: Body) {
-        if let Some(bytes) = body.take_full() {
-            if stream.send_data(bytes, true).is_err() {
-                self.context.stats.requests_aborted.add(1);
+        // At once if it fits into the windows; otherwise it waits outside of the library, which would hold it as long as it takes.
+        if let Some(size) = body.full_size() {
+            stream.reserve_capacity(size);
+            if stream.capacity() >= size
+                && let Some(bytes) = body.take_full()
+            {
+                if stream.send_data(bytes, true).is_err() {
+                    self.context.stats.requests_aborted.add(1);
+                }
+                return;
             }
-            return;
         }
         let context = self.context.clone();
         context.handle.spawn(async move {
-            let sent = pump(&mut stream, body, Some(&self.guard)).await;
+            let sent = pump(&mut stream, body, Some((&self.guard, &self.context))).await;
             if let Err(reason) = sent {
                 self.context.stats.requests_aborted.add(1);
                 stream.send_reset(reason);
@@ -205,9 +235,10 @@ impl Http2Exchange {
 
 /// Moves a body into a stream at the pace that the peer allows.
 ///
-/// `guard`: told when it is the peer that is waited for.
-pub(crate) async fn pump(stream: &mut SendStream<Bytes>, body: Body, guard: Option<&ExchangeGuard>) -> Result<(), Reason> {
+/// `server`: where the body is a response's; its guard is told when it is the peer that is waited for, which may not take for ever.
+pub(crate) async fn pump(stream: &mut SendStream<Bytes>, body: Body, server: Option<(&ExchangeGuard, &Context)>) -> Result<(), Reason> {
     let mut body = pin!(body);
+    let mut patience = server.map(|(_, context)| Patience::new(context));
     loop {
         let frame = poll_fn(|cx| {
             if let Poll::Ready(reset) = stream.poll_reset(cx) {
@@ -227,18 +258,27 @@ pub(crate) async fn pump(stream: &mut SendStream<Bytes>, body: Body, guard: Opti
                     stream.reserve_capacity(data.len());
                     let capacity = poll_fn(|cx| {
                         let capacity = poll_capacity(stream, cx);
-                        if let Some(guard) = guard {
+                        if let Some((guard, _)) = server {
                             guard.set_outbound_waiting(capacity.is_pending());
                         }
-                        capacity
+                        match (&capacity, &mut patience) {
+                            (Poll::Pending, Some(patience)) => patience.poll(cx).map(|()| Err(Reason::CANCEL)),
+                            _ => capacity,
+                        }
                     })
                     .await?;
                     let chunk = data.split_to(capacity.min(data.len()));
+                    if let Some(patience) = &mut patience {
+                        patience.on_moved(chunk.len());
+                    }
                     let last = data.is_empty() && body.is_end_stream();
                     stream.send_data(chunk, last).map_err(|_| Reason::CANCEL)?;
                     if last {
                         return Ok(());
                     }
+                }
+                if let Some(patience) = &mut patience {
+                    patience.progress.on_done();
                 }
             }
             Err(frame) => {
@@ -247,6 +287,37 @@ pub(crate) async fn pump(stream: &mut SendStream<Bytes>, body: Body, guard: Opti
                 }
             }
         }
+    }
+}
+
+/// How long a peer may open no window for a response.
+struct Patience<'a> {
+    progress: Progress,
+    sleep: Option<Pin<Box<Sleep>>>,
+    context: &'a Context,
+}
+
+impl<'a> Patience<'a> {
+    fn new(context: &'a Context) -> Self {
+        Self { progress: Progress::new(&context.config.limits), sleep: None, context }
+    }
+
+    fn on_moved(&mut self, bytes: usize) {
+        self.progress.on_moved(bytes);
+        self.sleep = None;
+    }
+
+    fn poll(&mut self, cx: &mut TaskContext<'_>) -> Poll<()> {
+        let handle = &self.context.handle;
+        if self.sleep.is_none() {
+            self.context.stats.send_window_waits.add(1);
+        }
+        self.progress.on_blocked(handle.now());
+        let deadline = self.progress.deadline().expect("invariant: it is blocked");
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(handle.timers().sleep_until(deadline)));
+        ready!(sleep.as_mut().poll(cx));
+        self.progress.count(&self.context.stats);
+        Poll::Ready(())
     }
 }
 

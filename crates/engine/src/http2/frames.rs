@@ -1,0 +1,167 @@
+//! Heads of HTTP/2 frames in a stream of bytes (RFC 9113, section 4.1).
+
+const HEAD: usize = 9;
+/// Bytes of a frame's content that are kept: error codes and what is said of them, window increments.
+const KEPT: usize = 40;
+const PREFACE: usize = 24;
+
+/// Types of frames, RFC 9113, section 6.
+pub(super) mod kind {
+    pub(in super::super) const DATA: u8 = 0;
+    pub(in super::super) const HEADERS: u8 = 1;
+    pub(in super::super) const RST_STREAM: u8 = 3;
+    pub(in super::super) const SETTINGS: u8 = 4;
+    pub(in super::super) const GOAWAY: u8 = 7;
+    pub(in super::super) const WINDOW_UPDATE: u8 = 8;
+    pub(in super::super) const CONTINUATION: u8 = 9;
+}
+
+pub(super) mod flags {
+    pub(in super::super) const END_STREAM: u8 = 1;
+    pub(in super::super) const END_HEADERS: u8 = 4;
+}
+
+/// One frame.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Frame {
+    pub(super) kind: u8,
+    pub(super) flags: u8,
+    pub(super) stream: u32,
+    pub(super) length: usize,
+    /// All of it is there; otherwise only its head.
+    pub(super) complete: bool,
+    content: [u8; KEPT],
+}
+
+impl Default for Frame {
+    fn default() -> Self {
+        Self::new([0; HEAD])
+    }
+}
+
+impl Frame {
+    fn new(head: [u8; HEAD]) -> Self {
+        Self {
+            length: usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]),
+            kind: head[3],
+            flags: head[4],
+            stream: u32::from_be_bytes([head[5] & 0x7f, head[6], head[7], head[8]]),
+            complete: false,
+            content: [0; KEPT],
+        }
+    }
+
+    /// Its content from `offset` on, as far as it is kept.
+    pub(super) fn content(&self, offset: usize) -> &[u8] {
+        self.content[..self.length.min(KEPT)].get(offset..).unwrap_or_default()
+    }
+
+    /// A number of four bytes in its content, 0 where there is none.
+    pub(super) fn word(&self, index: usize) -> u32 {
+        let bytes = &self.content[4 * index..4 * index + 4];
+        u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+    }
+}
+
+/// Finds frames in bytes that come in pieces of any size.
+#[derive(Default)]
+pub(super) struct Frames {
+    head: [u8; HEAD],
+    head_bytes: usize,
+    frame: Frame,
+    content_bytes: usize,
+}
+
+impl Frames {
+    /// Calls `on_frame` when a frame's head is there, and again when all of it is.
+    pub(super) fn read(&mut self, mut bytes: &[u8], mut on_frame: impl FnMut(&Frame)) {
+        while !bytes.is_empty() {
+            if self.head_bytes < HEAD {
+                let part = bytes.len().min(HEAD - self.head_bytes);
+                self.head[self.head_bytes..self.head_bytes + part].copy_from_slice(&bytes[..part]);
+                self.head_bytes += part;
+                bytes = &bytes[part..];
+                if self.head_bytes < HEAD {
+                    return;
+                }
+                self.frame = Frame::new(self.head);
+                self.content_bytes = 0;
+                on_frame(&self.frame);
+            }
+            let part = bytes.len().min(self.frame.length - self.content_bytes);
+            let kept = part.min(KEPT.saturating_sub(self.content_bytes));
+            self.frame.content[self.content_bytes.min(KEPT)..][..kept].copy_from_slice(&bytes[..kept]);
+            self.content_bytes += part;
+            bytes = &bytes[part..];
+            if self.content_bytes == self.frame.length {
+                self.frame.complete = true;
+                self.head_bytes = 0;
+                on_frame(&self.frame);
+            }
+        }
+    }
+}
+
+/// The fixed bytes that a client begins with.
+#[derive(Default)]
+pub(super) struct Preface {
+    seen: usize,
+}
+
+impl Preface {
+    /// What of `bytes` comes after it.
+    pub(super) fn strip<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+        let part = bytes.len().min(PREFACE - self.seen);
+        self.seen += part;
+        &bytes[part..]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(kind: u8, flags: u8, stream: u32, content: &[u8]) -> Vec<u8> {
+        let length = (content.len() as u32).to_be_bytes();
+        [&length[1..], &[kind, flags], &stream.to_be_bytes(), content].concat()
+    }
+
+    #[test]
+    fn frames_are_found_whatever_the_pieces() {
+        let wire = [
+            frame(kind::SETTINGS, 0, 0, &[0; 6]),
+            frame(kind::HEADERS, flags::END_HEADERS, 1, &[7; 300]),
+            frame(kind::DATA, flags::END_STREAM, 1, &[]),
+            frame(kind::RST_STREAM, 0, 3, &7_u32.to_be_bytes()),
+            frame(kind::GOAWAY, 0, 0, &[0, 0, 0, 9, 0, 0, 0, 3, b'x', b'y']),
+        ]
+        .concat();
+        for size in 1..wire.len() {
+            let (mut frames, mut heads, mut whole) = (Frames::default(), 0, Vec::new());
+            for piece in wire.chunks(size) {
+                frames.read(piece, |frame| {
+                    if frame.complete {
+                        assert_eq!(
+                            frame.content(8),
+                            if frame.kind == kind::GOAWAY { &b"xy"[..] } else { &[7; 300][..frame.length.clamp(8, 40) - 8] }
+                        );
+                        whole.push((frame.kind, frame.stream, frame.length, frame.word(0), frame.word(1)));
+                    } else {
+                        heads += 1;
+                    }
+                });
+            }
+            assert_eq!(heads, 5, "pieces of {size}");
+            let headers = u32::from_be_bytes([7; 4]);
+            assert_eq!(whole, [(4, 0, 6, 0, 0), (1, 1, 300, headers, headers), (0, 1, 0, 0, 0), (3, 3, 4, 7, 0), (7, 0, 10, 9, 3)]);
+        }
+    }
+
+    #[test]
+    fn bytes_after_the_preface_are_left() {
+        let mut preface = Preface::default();
+        assert_eq!(preface.strip(b"PRI * HTTP/2.0\r\n"), b"");
+        assert_eq!(preface.strip(b"\r\nSM\r\n\r\nrest"), b"rest");
+        assert_eq!(preface.strip(b"more"), b"more");
+    }
+}

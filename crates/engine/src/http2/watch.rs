@@ -1,0 +1,236 @@
+//! The frames of an HTTP/2 connection, as they pass.
+//!
+//! The library answers and ignores much without telling. Here every frame's head is looked at on its way in and out, so that what a
+//! peer makes the server do is bounded and counted.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context as TaskContext, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::bucket::Bucket;
+use super::frames::{Frame, Frames, Preface, flags, kind};
+use crate::context::Context;
+use crate::stats::{Counter, Stats};
+use crate::tcp::Activity;
+
+/// Content that pays for a control frame: peers measure the path with a PING for about as much.
+const BYTES_PER_CONTROL_FRAME: f64 = 4096.0;
+/// A window update of less than this opens no window worth speaking of.
+const TINY_UPDATE: u32 = 256;
+/// RFC 9113, section 7.
+const FLOW_CONTROL_ERROR: u32 = 3;
+const REFUSED_STREAM: u32 = 7;
+const ENHANCE_YOUR_CALM: u32 = 11;
+
+/// What is known of a connection's frames.
+pub(crate) struct Watch {
+    context: Rc<Context>,
+    activity: Rc<Activity>,
+    preface: RefCell<Preface>,
+    inbound: RefCell<Frames>,
+    outbound: RefCell<Frames>,
+    control: RefCell<Bucket>,
+    resets: RefCell<Bucket>,
+    /// Frames of the head that comes now.
+    head_frames: Cell<u64>,
+    /// Requests that were handed over and may be answered. What is answered without is the library's refusal.
+    accepted: RefCell<BTreeSet<u32>>,
+    flooded: Cell<bool>,
+}
+
+impl Watch {
+    pub(crate) fn new(activity: Rc<Activity>, context: Rc<Context>) -> Rc<Self> {
+        let (now, limits) = (context.handle.now(), &context.config.limits);
+        let (control, resets) = (limits.control_frames_per_second(), limits.resets_per_second());
+        // What comes before the first frame takes no longer than a head.
+        activity.begin_head(now, 0);
+        Rc::new(Self {
+            activity,
+            preface: RefCell::default(),
+            inbound: RefCell::default(),
+            outbound: RefCell::default(),
+            control: RefCell::new(Bucket::new(now, control)),
+            resets: RefCell::new(Bucket::new(now, resets)),
+            head_frames: Cell::default(),
+            accepted: RefCell::default(),
+            flooded: Cell::default(),
+            context,
+        })
+    }
+
+    /// Whether the peer has sent more of something than is taken. It has been counted, and nothing more is read.
+    pub(crate) fn is_flooded(&self) -> bool {
+        self.flooded.get()
+    }
+
+    /// The request on this stream was handed over.
+    pub(crate) fn on_accepted(&self, stream: u32) {
+        let mut accepted = self.accepted.borrow_mut();
+        accepted.insert(stream);
+        // Streams that the peer has taken back are never answered and stay here.
+        while accepted.len() as u64 > 4 * self.context.config.limits.concurrent_streams() {
+            accepted.pop_first();
+        }
+    }
+
+    fn on_read(&self, bytes: &[u8]) {
+        let bytes = self.preface.borrow_mut().strip(bytes);
+        self.inbound.borrow_mut().read(bytes, |event| self.on_inbound(event));
+    }
+
+    fn on_written(&self, bytes: &[u8]) {
+        self.outbound.borrow_mut().read(bytes, |event| self.on_outbound(event));
+    }
+
+    fn on_inbound(&self, frame: &Frame) {
+        let stats = &self.context.stats;
+        let ends = |flag| frame.flags & flag != 0;
+        match frame.kind {
+            kind::HEADERS | kind::CONTINUATION if !frame.complete => {
+                if frame.kind == kind::HEADERS {
+                    self.head_frames.set(0);
+                    self.activity.begin_head(self.context.handle.now(), 0);
+                }
+                self.head_frames.set(self.head_frames.get() + 1);
+                if self.head_frames.get() > self.most_head_frames() {
+                    self.flood(&stats.continuation_floods);
+                }
+            }
+            // The beginning of any other frame: it counts when it is there.
+            _ if !frame.complete => {}
+            kind::HEADERS | kind::CONTINUATION if ends(flags::END_HEADERS) => self.activity.end_head(),
+            kind::HEADERS | kind::CONTINUATION => {}
+            kind::DATA if frame.length > 0 || ends(flags::END_STREAM) => self.pay(frame.length),
+            kind::RST_STREAM => {
+                if !self.resets.borrow_mut().take(self.context.handle.now()) {
+                    self.flood(&stats.reset_floods);
+                }
+            }
+            kind::WINDOW_UPDATE if frame.word(0) >= TINY_UPDATE => {}
+            _ => {
+                // The first SETTINGS end the peer's beginning.
+                if frame.kind == kind::SETTINGS && self.head_frames.get() == 0 {
+                    self.activity.end_head();
+                }
+                if !self.control.borrow_mut().take(self.context.handle.now()) {
+                    self.flood(&stats.control_frame_floods);
+                }
+            }
+        }
+    }
+
+    fn on_outbound(&self, frame: &Frame) {
+        if !frame.complete {
+            return;
+        }
+        let stats = &self.context.stats;
+        match frame.kind {
+            kind::DATA => self.pay(frame.length),
+            kind::HEADERS if !self.accepted.borrow().contains(&frame.stream) => {
+                stats.heads_too_large.add(1);
+                stats.requests_refused.add(1);
+            }
+            kind::RST_STREAM if frame.word(0) == REFUSED_STREAM => stats.streams_refused.add(1),
+            kind::RST_STREAM if frame.word(0) == FLOW_CONTROL_ERROR => stats.stream_window_overruns.add(1),
+            kind::GOAWAY if frame.word(1) == ENHANCE_YOUR_CALM && !self.is_flooded() => count_abuse(frame.content(8), stats),
+            kind::GOAWAY if frame.word(1) == FLOW_CONTROL_ERROR => stats.connection_window_overruns.add(1),
+            _ => {}
+        }
+        let is_last =
+            frame.kind == kind::RST_STREAM || (matches!(frame.kind, kind::DATA | kind::HEADERS) && frame.flags & flags::END_STREAM != 0);
+        if is_last {
+            self.accepted.borrow_mut().remove(&frame.stream);
+        }
+    }
+
+    fn pay(&self, bytes: usize) {
+        self.control.borrow_mut().refund(bytes as f64 / BYTES_PER_CONTROL_FRAME);
+    }
+
+    /// As many frames as a head of the allowed size needs, with a quarter more, may always be.
+    fn most_head_frames(&self) -> u64 {
+        const FRAME_BYTES: u64 = 16 << 10;
+        let limits = &self.context.config.limits;
+        limits.continuation_frames().max(limits.field_section_bytes() / FRAME_BYTES * 5 / 4 + 1)
+    }
+
+    fn flood(&self, counter: &Counter) {
+        if !self.flooded.replace(true) {
+            counter.add(1);
+        }
+    }
+}
+
+/// What the library has closed the connection for; it says so nowhere else.
+fn count_abuse(said: &[u8], stats: &Stats) {
+    let counter = match said {
+        b"too_many_resets" => &stats.reset_floods_before_accept,
+        b"too_many_internal_resets" => &stats.stream_error_floods,
+        b"too_many_data_frames" => &stats.control_frame_floods,
+        b"too_many_continuations" => &stats.continuation_floods,
+        b"header_list_way_too_large" => &stats.heads_too_large,
+        _ => return,
+    };
+    counter.add(1);
+}
+
+/// A connection whose frames are watched.
+pub(crate) struct Watched<T> {
+    io: T,
+    watch: Rc<Watch>,
+}
+
+impl<T> Watched<T> {
+    pub(crate) fn new(io: T, watch: Rc<Watch>) -> Self {
+        Self { io, watch }
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.watch.is_flooded() {
+            // The connection's task looks after each poll, and its watchdog wakes it: nothing has to.
+            return Poll::Pending;
+        }
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.io).poll_read(cx, buffer))?;
+        self.watch.on_read(&buffer.filled()[before..]);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        let written = ready!(Pin::new(&mut self.io).poll_write(cx, data))?;
+        self.watch.on_written(&data[..written]);
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>, data: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let written = ready!(Pin::new(&mut self.io).poll_write_vectored(cx, data))?;
+        let mut left = written;
+        for slice in data {
+            let part = left.min(slice.len());
+            self.watch.on_written(&slice[..part]);
+            left -= part;
+        }
+        Poll::Ready(Ok(written))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,65 @@
+//! The table's limits as HTTP/3 takes them, and whose counter each of its own is.
+
+use pronghorn_h3::{Config, ConfigError, Limit};
+
+use crate::limits::Limits;
+use crate::stats::{Counter, Stats};
+
+/// The fewest field lines that HTTP/3 can be told: a request needs some for itself.
+const FEWEST_LINES: u64 = 16;
+
+/// `config` with what the table says.
+pub(super) fn apply(config: Config, limits: &Limits) -> Result<Config, ConfigError> {
+    config
+        .with_max_concurrent_requests(limits.concurrent_streams())
+        .with_max_field_section_size(limits.field_section_bytes())?
+        .with_max_field_lines(limits.field_lines().max(FEWEST_LINES) as u32)?
+        .with_max_useless_frames(limits.useless_frames() as u32)?
+        .with_max_useless_bytes(limits.useless_bytes())?
+        .with_max_unknown_streams(limits.unknown_streams() as u32)?
+        .with_max_control_frames(limits.control_stream_frames() as u32)?
+        .with_max_aborted_requests(limits.aborted_requests() as u32)
+}
+
+/// The counter of a limit that a peer has reached.
+pub(super) fn counter(limit: Limit, stats: &Stats) -> Option<&Counter> {
+    Some(match limit {
+        Limit::FieldSectionSize => &stats.heads_too_large,
+        Limit::FieldLines => &stats.heads_too_many_lines,
+        Limit::UselessFrames => &stats.useless_frame_floods,
+        Limit::UselessBytes => &stats.useless_byte_floods,
+        Limit::UnknownStreams => &stats.unknown_stream_floods,
+        Limit::ControlFrames => &stats.control_stream_floods,
+        Limit::AbortedRequests => &stats.aborted_request_floods,
+        Limit::SettingsSize | Limit::PriorityUpdateSize => &stats.oversized_frames,
+        // Of a server that a client of ours spoke to: the request's error says so.
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn smallest_and_largest_values_of_the_table_are_taken() {
+        let mut all = vec![Limits::default()];
+        for edge in [|limit: &crate::Limit| limit.min, |limit: &crate::Limit| limit.max] {
+            let edges = crate::Limits::table().iter().try_fold(Limits::default(), |limits, limit| {
+                let text = limit.unit.write(edge(limit)).replace(' ', "");
+                limits.with_named(limit.name, &text)
+            });
+            all.push(edges.unwrap());
+        }
+        for limits in all {
+            apply(Config::default(), &limits).unwrap();
+        }
+    }
+
+    #[test]
+    fn every_limit_of_a_server_has_a_counter() {
+        let stats = Stats::default();
+        let without = Limit::ALL.into_iter().filter(|limit| counter(*limit, &stats).is_none());
+        assert_eq!(without.collect::<Vec<_>>(), [Limit::InterimResponses]);
+    }
+}

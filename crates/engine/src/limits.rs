@@ -1,0 +1,267 @@
+//! Every limit on what a peer may take: one table, from which come the typed settings, their names on a command line and the
+//! documentation.
+
+mod table;
+mod value;
+
+use std::fmt;
+use std::time::Duration;
+
+pub use table::Limits;
+pub use value::Unit;
+
+use crate::stats::{Counter, Stats};
+
+/// Bytes of windows that a connection gets even when the budget for them is spent: enough to go on, slowly.
+pub(crate) const SMALLEST_WINDOW: u64 = 64 << 10;
+/// What a connection takes besides its buffers: its state in the transport, TLS, a task. Measured at some 30 KiB over HTTP/3 on
+/// x86-64 and rounded up.
+const CONNECTION_BYTES: u64 = 48 << 10;
+/// The same for a handshake, whose buffers and certificate are in flight.
+const HANDSHAKE_BYTES: u64 = 64 << 10;
+/// What an exchange holds besides its head: the pieces of content that either side may be ahead of the other, 64 KiB each way.
+const EXCHANGE_BYTES: u64 = 128 << 10;
+/// A datagram that waits.
+const DATAGRAM_BYTES: u64 = 1_500;
+/// A used token and its place in the log.
+const USED_TOKEN_BYTES: u64 = 64;
+
+/// What a limit is counted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// All workers of a group together.
+    Group,
+    /// One worker.
+    Worker,
+    /// One client address: an IPv4 address, or the /64 of an IPv6 address.
+    Client,
+    /// One connection.
+    Connection,
+    /// One request.
+    Request,
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Group => "all workers",
+            Self::Worker => "worker",
+            Self::Client => "client address",
+            Self::Connection => "connection",
+            Self::Request => "request",
+        })
+    }
+}
+
+/// One row of the table: what there is to know of a limit at run time.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit {
+    /// Its name, on the command line too.
+    pub name: &'static str,
+    /// What it bounds.
+    pub what: &'static str,
+    /// What happens when it is reached.
+    pub acts: &'static str,
+    /// What it is counted for.
+    pub scope: Scope,
+    /// What its number counts. Times are in milliseconds.
+    pub unit: Unit,
+    /// The value that is safe on the open internet.
+    pub default: u64,
+    /// The smallest value that is taken.
+    pub min: u64,
+    /// The largest value that is taken.
+    pub max: u64,
+    /// The name of the counter that grows when the limit acts.
+    pub counter: &'static str,
+    count: fn(&Stats) -> &Counter,
+    read: fn(&Limits) -> u64,
+    write: fn(&mut Limits, u64),
+    memory: fn(&Limits) -> u64,
+}
+
+impl Limit {
+    /// Its value in `limits`, in [`Limit::unit`].
+    pub fn value(&self, limits: &Limits) -> u64 {
+        (self.read)(limits)
+    }
+
+    /// Its counter.
+    pub fn counter_in<'a>(&self, stats: &'a Stats) -> &'a Counter {
+        (self.count)(stats)
+    }
+
+    /// The most memory that it allows for its scope, in bytes; 0 where it bounds time or work and nothing is held for it.
+    pub fn worst_case_bytes(&self, limits: &Limits) -> u64 {
+        (self.memory)(limits)
+    }
+
+    fn check(&self, value: u64) -> Result<u64, LimitError> {
+        if (self.min..=self.max).contains(&value) { Ok(value) } else { Err(LimitError::OutOfRange { limit: self.name, value }) }
+    }
+}
+
+/// A limit that cannot be set so.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LimitError {
+    /// There is no limit of this name.
+    #[error("there is no limit {name:?}{}", nearest.map(|nearest| format!("; did you mean {nearest}?")).unwrap_or_default())]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// The name most like it.
+        nearest: Option<&'static str>,
+    },
+    /// The text is not a value of the limit's unit.
+    #[error("{limit} takes {}, not {text:?}", row(limit).unit.hint())]
+    Malformed {
+        /// Of which limit.
+        limit: &'static str,
+        /// What was given.
+        text: String,
+    },
+    /// The value is too small or too large.
+    #[error("{limit} is from {} to {}, not {}", row(limit).unit.write(row(limit).min), row(limit).unit.write(row(limit).max),
+        row(limit).unit.write(*value))]
+    OutOfRange {
+        /// Of which limit.
+        limit: &'static str,
+        /// What was given, in the limit's unit.
+        value: u64,
+    },
+}
+
+fn row(name: &str) -> &'static Limit {
+    Limits::table().iter().find(|limit| limit.name == name).expect("invariant: errors name limits of the table")
+}
+
+impl Limits {
+    /// The limit of this name.
+    ///
+    /// # Errors
+    ///
+    /// When there is none; the error says which one is meant.
+    pub fn find(name: &str) -> Result<&'static Limit, LimitError> {
+        if let Some(limit) = Self::table().iter().find(|limit| limit.name == name) {
+            return Ok(limit);
+        }
+        let distance = |limit: &&Limit| strsim::damerau_levenshtein(limit.name, name);
+        let nearest = Self::table().iter().min_by_key(distance).filter(|limit| distance(limit) <= limit.name.len() / 2);
+        Err(LimitError::Unknown { name: name.to_owned(), nearest: nearest.map(|limit| limit.name) })
+    }
+
+    /// The same limits, with the one of this name set to what `text` says: a number, with `s`, `ms` or `m` for a time and `KiB`,
+    /// `MiB` or `GiB` for bytes.
+    ///
+    /// ```
+    /// # use pronghorn_engine::Limits;
+    /// let limits = Limits::default().with_named("idle_timeout", "2m")?;
+    /// assert_eq!(limits.idle_timeout().as_secs(), 120);
+    /// # Ok::<(), pronghorn_engine::LimitError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When there is no such limit, or it does not take this value.
+    pub fn with_named(mut self, name: &str, text: &str) -> Result<Self, LimitError> {
+        let limit = Self::find(name)?;
+        let value = limit.unit.read(text).ok_or_else(|| LimitError::Malformed { limit: limit.name, text: text.to_owned() })?;
+        (limit.write)(&mut self, limit.check(value)?);
+        Ok(self)
+    }
+
+    /// The most memory that peers can make `workers` workers hold, in bytes, by what the limits allow, if all of them go as far as
+    /// they can at the same moment: every connection open, its windows full, a head half sent on it, and as many requests open as
+    /// there may be.
+    ///
+    /// What a handler holds is its own.
+    pub fn worst_case_bytes(&self, workers: usize) -> u64 {
+        let workers = workers as u64;
+        let times = u64::saturating_mul;
+        let full = self.connection_window_bytes() + self.send_window_bytes();
+        let windows = times(workers, self.window_budget_bytes()).saturating_add(times(self.connections(), 2 * SMALLEST_WINDOW));
+        [
+            times(times(workers, self.open_handshakes()).min(self.connections()), HANDSHAKE_BYTES),
+            // Over TCP each connection may be in the middle of one head.
+            times(self.connections(), CONNECTION_BYTES + self.field_section_bytes()),
+            windows.min(times(self.connections(), full)),
+            times(times(workers, self.partial_heads()), self.field_section_bytes()),
+            times(times(workers, self.open_requests()), self.field_section_bytes() + EXCHANGE_BYTES),
+            times(workers, (self.waiting_answers() + self.waiting_strays()) * DATAGRAM_BYTES),
+            times(self.used_tokens(), USED_TOKEN_BYTES),
+        ]
+        .into_iter()
+        .fold(0, u64::saturating_add)
+    }
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_within_their_ranges() {
+        let limits = Limits::default();
+        for limit in Limits::table() {
+            assert_eq!(limit.check(limit.default), Ok(limit.default), "{}", limit.name);
+            assert_eq!(limit.value(&limits), limit.default, "{}", limit.name);
+        }
+    }
+
+    #[test]
+    fn every_limit_has_a_counter_of_its_own() {
+        let stats = Stats::default();
+        let mut counters: Vec<_> = Limits::table().iter().map(|limit| std::ptr::from_ref(limit.counter_in(&stats)) as usize).collect();
+        counters.sort_unstable();
+        counters.dedup();
+        assert_eq!(counters.len(), Limits::table().len());
+        let names: Vec<_> = stats.values().into_iter().map(|(name, _)| name).collect();
+        assert!(Limits::table().iter().all(|limit| names.contains(&limit.counter)));
+    }
+
+    #[test]
+    fn value_out_of_range_is_refused_at_its_setter() {
+        let error = Limits::default().with_idle_timeout(Duration::from_millis(1)).unwrap_err();
+        assert_eq!(error, LimitError::OutOfRange { limit: "idle_timeout", value: 1 });
+        assert_eq!(error.to_string(), "idle_timeout is from 100ms to 1h, not 1ms");
+        assert!(Limits::default().with_concurrent_streams(0).is_err());
+    }
+
+    #[test]
+    fn named_limit_is_set_in_its_unit() {
+        let limits = Limits::default().with_named("field_section_bytes", "8KiB").unwrap();
+        assert_eq!(limits.field_section_bytes(), 8 << 10);
+        let limits = limits.with_named("connections", "7").unwrap();
+        assert_eq!((limits.connections(), limits.field_section_bytes()), (7, 8 << 10));
+    }
+
+    #[test]
+    fn misspelt_name_is_answered_with_the_nearest() {
+        let error = Limits::default().with_named("idle_timout", "2s").unwrap_err();
+        assert_eq!(error.to_string(), "there is no limit \"idle_timout\"; did you mean idle_timeout?");
+        let error = Limits::default().with_named("x", "2s").unwrap_err();
+        assert_eq!(error.to_string(), "there is no limit \"x\"");
+    }
+
+    #[test]
+    fn value_of_another_unit_is_malformed() {
+        for (name, text) in [("connections", "5s"), ("idle_timeout", "64KiB"), ("idle_timeout", "30"), ("field_section_bytes", "")] {
+            let error = Limits::default().with_named(name, text).unwrap_err();
+            assert!(matches!(error, LimitError::Malformed { .. }), "{name}={text}: {error}");
+        }
+    }
+
+    #[test]
+    fn lower_limits_lower_the_worst_case() {
+        let default = Limits::default();
+        let fewer = Limits::default().with_connections(1_000).unwrap();
+        assert!(fewer.worst_case_bytes(2) < default.worst_case_bytes(2) / 2);
+        let thrifty = fewer.clone().with_open_requests(100).unwrap().with_window_budget_bytes(64 << 20).unwrap();
+        assert!(thrifty.worst_case_bytes(2) < fewer.worst_case_bytes(2) / 4);
+    }
+}

@@ -1,0 +1,119 @@
+//! How much content of a request comes, and how fast.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context as TaskContext, Poll};
+use std::time::{Duration, Instant};
+
+use http::StatusCode;
+
+use crate::context::Context;
+use crate::runtime::Sleep;
+
+/// Why the content of a request was cut off. Whatever the handler answers then, the client gets the status that belongs to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ContentLimit {
+    /// More than is taken: 413.
+    #[error("the content is too large")]
+    TooLarge,
+    /// Nothing of it came for too long: 408.
+    #[error("the content did not come in time")]
+    Silent,
+    /// It came, but too slowly: 408.
+    #[error("the content comes too slowly")]
+    TooSlow,
+}
+
+impl ContentLimit {
+    pub(crate) fn status(self) -> StatusCode {
+        match self {
+            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Silent | Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
+        }
+    }
+}
+
+/// Watches the content of one request while its handler reads.
+pub(crate) struct Meter {
+    context: Rc<Context>,
+    received: Cell<u64>,
+    /// How long the handler has waited for content, until it came the last time.
+    waited: Cell<Duration>,
+    waits_since: Cell<Option<Instant>>,
+    /// Runs while the handler waits.
+    timeout: RefCell<Option<Pin<Box<Sleep>>>>,
+    /// The response has begun: from here on content may rest, since perhaps the two sides talk to each other.
+    answered: Cell<bool>,
+    reached: Cell<Option<ContentLimit>>,
+}
+
+impl Meter {
+    pub(crate) fn new(context: &Rc<Context>) -> Rc<Self> {
+        Rc::new(Self {
+            context: context.clone(),
+            received: Cell::default(),
+            waited: Cell::default(),
+            waits_since: Cell::default(),
+            timeout: RefCell::default(),
+            answered: Cell::default(),
+            reached: Cell::default(),
+        })
+    }
+
+    pub(crate) fn set_answered(&self) {
+        self.answered.set(true);
+        self.timeout.take();
+    }
+
+    /// The limit that has cut the content off.
+    pub(crate) fn reached(&self) -> Option<ContentLimit> {
+        self.reached.get()
+    }
+
+    /// So many bytes have come.
+    pub(crate) fn on_data(&self, bytes: usize) -> Result<(), ContentLimit> {
+        let now = self.context.handle.now();
+        self.timeout.take();
+        if let Some(since) = self.waits_since.take() {
+            self.waited.set(self.waited.get() + now.saturating_duration_since(since));
+        }
+        self.received.set(self.received.get() + bytes as u64);
+        if self.received.get() > self.context.config.limits.request_body_bytes() {
+            return Err(self.reach(ContentLimit::TooLarge));
+        }
+        Ok(())
+    }
+
+    /// The handler waits for more. Ready when it need not any longer.
+    pub(crate) fn poll_patience(&self, cx: &mut TaskContext<'_>) -> Poll<ContentLimit> {
+        if self.answered.get() {
+            return Poll::Pending;
+        }
+        let now = self.context.handle.now();
+        let since = self.waits_since.get().unwrap_or(now);
+        self.waits_since.set(Some(since));
+        let limits = &self.context.config.limits;
+        let waited = self.waited.get() + now.saturating_duration_since(since);
+        if waited > limits.body_timeout() && (self.received.get() as f64) < limits.body_bytes_per_second() as f64 * waited.as_secs_f64() {
+            let silent = now.saturating_duration_since(since) >= limits.body_timeout();
+            return Poll::Ready(self.reach(if silent { ContentLimit::Silent } else { ContentLimit::TooSlow }));
+        }
+        let mut timeout = self.timeout.borrow_mut();
+        let sleep = timeout.get_or_insert_with(|| Box::pin(self.context.handle.sleep(limits.body_timeout())));
+        sleep.as_mut().poll(cx).map(|()| self.reach(ContentLimit::Silent))
+    }
+
+    fn reach(&self, limit: ContentLimit) -> ContentLimit {
+        let stats = &self.context.stats;
+        match limit {
+            ContentLimit::TooLarge => stats.bodies_too_large.add(1),
+            ContentLimit::Silent => stats.body_timeouts.add(1),
+            ContentLimit::TooSlow => stats.bodies_too_slow.add(1),
+        }
+        self.reached.set(Some(limit));
+        limit
+    }
+}

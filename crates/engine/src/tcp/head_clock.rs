@@ -1,0 +1,60 @@
+//! When the head of an HTTP/1.1 request began.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context as TaskContext, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::Activity;
+use crate::runtime::Handle;
+
+/// A connection on which bytes that come while no request is open are the head of the next one.
+///
+/// The library's own clock runs from the end of the request before, so it cannot tell a slow client from one that asks nothing.
+pub(crate) struct HeadClock<T> {
+    io: T,
+    activity: Rc<Activity>,
+    handle: Handle,
+}
+
+impl<T> HeadClock<T> {
+    pub(crate) fn new(io: T, activity: Rc<Activity>, handle: Handle) -> Self {
+        Self { io, activity, handle }
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for HeadClock<T> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.io).poll_read(cx, buffer))?;
+        let read = buffer.filled().len() - before;
+        if read > 0 && !self.activity.has_exchanges() {
+            self.activity.begin_head(self.handle.now(), read);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for HeadClock<T> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, data)
+    }
+
+    fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>, data: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, data)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}

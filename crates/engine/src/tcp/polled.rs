@@ -1,0 +1,65 @@
+//! A stream of tasks as a library reads and writes it that knows no tasks.
+
+use std::io::{self, IoSlice, Read, Write};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::tls::RecordedOffer;
+
+/// `T` as the library reads from it: an error where a task would wait.
+pub(super) struct PolledRead<'a, 'b, T> {
+    pub(super) io: &'a mut T,
+    pub(super) cx: &'a mut Context<'b>,
+}
+
+impl<T: AsyncRead + Unpin> Read for PolledRead<'_, '_, T> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut buffer = ReadBuf::new(buffer);
+        match Pin::new(&mut *self.io).poll_read(self.cx, &mut buffer) {
+            Poll::Ready(read) => read.map(|()| buffer.filled().len()),
+            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+}
+
+/// The client's handshake as it is read, for what the library does not tell of it.
+pub(super) struct Overheard<'a, R> {
+    pub(super) io: &'a mut R,
+    pub(super) offer: &'a mut RecordedOffer,
+}
+
+impl<R: Read> Read for Overheard<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.io.read(buffer)?;
+        self.offer.read(&buffer[..count]);
+        Ok(count)
+    }
+}
+
+pub(super) struct PolledWrite<'a, 'b, T> {
+    pub(super) io: &'a mut T,
+    pub(super) cx: &'a mut Context<'b>,
+}
+
+impl<T: AsyncWrite + Unpin> Write for PolledWrite<'_, '_, T> {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        polled(Pin::new(&mut *self.io).poll_write(self.cx, data))
+    }
+
+    fn write_vectored(&mut self, data: &[IoSlice<'_>]) -> io::Result<usize> {
+        polled(Pin::new(&mut *self.io).poll_write_vectored(self.cx, data))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn polled(poll: Poll<io::Result<usize>>) -> io::Result<usize> {
+    match poll {
+        Poll::Ready(result) => result,
+        Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+    }
+}

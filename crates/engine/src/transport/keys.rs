@@ -1,0 +1,211 @@
+//! The keys of QUIC endpoints, and the log of tokens that were used.
+
+use std::collections::{HashSet, VecDeque};
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use aws_lc_rs::{hkdf, hmac};
+use quinn_proto::crypto::HandshakeTokenKey;
+use quinn_proto::{EndpointConfig, TokenLog, TokenReuseError};
+use rand::RngCore;
+
+use super::ConnectionIds;
+use crate::stats::Stats;
+
+/// RFC 9000, section 15.
+const VERSION_1: u32 = 1;
+
+/// What all keys of a server's QUIC endpoints are derived from.
+///
+/// A server that is started anew with the same secret, and the same number of workers, ends connections that it no longer knows at
+/// once (stateless reset) and takes the tokens that it gave out before. Whoever knows the secret can do both in its name.
+#[derive(Clone)]
+pub struct Secret([u8; Self::BYTES]);
+
+impl Secret {
+    /// Bytes of a secret.
+    pub const BYTES: usize = 32;
+
+    /// A secret that the caller keeps. All of it has to be random.
+    pub fn new(bytes: [u8; Self::BYTES]) -> Self {
+        Self(bytes)
+    }
+
+    /// A secret that nobody knows and that ends with the process.
+    pub fn random() -> Self {
+        let mut bytes = [0; Self::BYTES];
+        rand::rng().fill_bytes(&mut bytes);
+        Self(bytes)
+    }
+
+    /// The bytes, to be kept where nobody else can read them.
+    pub fn as_bytes(&self) -> &[u8; Self::BYTES] {
+        &self.0
+    }
+
+    /// A key for one purpose, of which none of the others can be told (RFC 5869).
+    fn derive<const N: usize>(&self, purpose: &str) -> [u8; N] {
+        struct Length(usize);
+        impl hkdf::KeyType for Length {
+            fn len(&self) -> usize {
+                self.0
+            }
+        }
+        let mut key = [0; N];
+        let secret = hkdf::Salt::new(hkdf::HKDF_SHA256, b"pronghorn endpoint").extract(&self.0);
+        let info = [purpose.as_bytes()];
+        let expanded = secret.expand(&info, Length(N)).and_then(|okm| okm.fill(&mut key));
+        expanded.expect("invariant: a key is far shorter than 255 hashes");
+        key
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+/// What the endpoints of all workers of a group share: any of them can check a token that another one gave out, and name the worker
+/// of a connection ID.
+#[derive(Clone)]
+pub(crate) struct EndpointKeys {
+    secret: Secret,
+    pub(super) token: Arc<dyn HandshakeTokenKey>,
+    pub(super) ids: ConnectionIds,
+    used_tokens: Arc<Mutex<UsedTokens>>,
+}
+
+impl EndpointKeys {
+    pub(crate) fn new(secret: &Secret) -> Self {
+        let token = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(&secret.derive::<32>("address validation token"));
+        let ids = ConnectionIds::new(secret.derive("connection ID"));
+        Self { secret: secret.clone(), token: Arc::new(token), ids, used_tokens: Arc::default() }
+    }
+
+    /// Keys that nobody knows, from random numbers that a run can be repeated with.
+    #[cfg(test)]
+    pub(crate) fn from_rng(rng: &mut impl rand::CryptoRng) -> Self {
+        let mut bytes = [0; Secret::BYTES];
+        rng.fill_bytes(&mut bytes);
+        Self::new(&Secret::new(bytes))
+    }
+
+    /// The configuration of endpoints on `address`.
+    pub(super) fn endpoint(&self, address: SocketAddr) -> EndpointConfig {
+        // RFC 9000, section 21.11: an endpoint that shares its key with another and lacks the state of that one, asked with one of its
+        // connection IDs, would give away the token that ends that connection. So each address has a key of its own.
+        let reset = hmac::Key::new(hmac::HMAC_SHA256, &self.secret.derive::<32>(&format!("stateless reset {address}")));
+        let mut endpoint = EndpointConfig::new(Arc::new(reset));
+        // The library would take the drafts of version 1 as well.
+        endpoint.supported_versions(vec![VERSION_1]);
+        endpoint
+    }
+
+    pub(crate) fn ids(&self) -> &ConnectionIds {
+        &self.ids
+    }
+
+    /// The log for the endpoints of one worker, which counts into `stats`.
+    pub(super) fn token_log(&self, capacity: u64, stats: Arc<Stats>) -> Arc<dyn TokenLog> {
+        let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
+        Arc::new(WorkerTokenLog { used: self.used_tokens.clone(), capacity, stats })
+    }
+}
+
+/// Tokens of NEW_TOKEN frames that were used, the latest of them.
+#[derive(Default)]
+struct UsedTokens {
+    nonces: HashSet<u128>,
+    order: VecDeque<(u128, SystemTime)>,
+    /// Of tokens issued until then, use may have been forgotten.
+    forgotten_until: Option<SystemTime>,
+}
+
+impl UsedTokens {
+    /// Whether the token was not used before; from here on it is.
+    fn take(&mut self, nonce: u128, issued: SystemTime, capacity: usize) -> bool {
+        if capacity == 0 || self.forgotten_until.is_some_and(|until| issued <= until) || !self.nonces.insert(nonce) {
+            return false;
+        }
+        self.order.push_back((nonce, issued));
+        while self.order.len() > capacity {
+            if let Some((nonce, issued)) = self.order.pop_front() {
+                self.nonces.remove(&nonce);
+                self.forgotten_until = self.forgotten_until.max(Some(issued));
+            }
+        }
+        true
+    }
+}
+
+struct WorkerTokenLog {
+    /// Locked once for a connection that brings a token.
+    used: Arc<Mutex<UsedTokens>>,
+    capacity: usize,
+    stats: Arc<Stats>,
+}
+
+impl TokenLog for WorkerTokenLog {
+    fn check_and_insert(&self, nonce: u128, issued: SystemTime, _: Duration) -> Result<(), TokenReuseError> {
+        let is_new = self.used.lock().unwrap_or_else(PoisonError::into_inner).take(nonce, issued, self.capacity);
+        if is_new {
+            self.stats.tokens_accepted.add(1);
+            Ok(())
+        } else {
+            self.stats.tokens_refused.add(1);
+            Err(TokenReuseError)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn keys_of_one_secret_are_the_same_and_of_two_are_not() {
+        let secret = Secret::random();
+        let again = Secret::new(*secret.as_bytes());
+        assert_eq!(secret.derive::<32>("a"), again.derive::<32>("a"));
+        assert_ne!(secret.derive::<32>("a"), secret.derive::<32>("b"));
+        assert_ne!(secret.derive::<32>("a"), Secret::random().derive::<32>("a"));
+    }
+
+    #[test]
+    fn secret_is_not_printed() {
+        assert_eq!(format!("{:?}", Secret::new([7; 32])), "Secret(..)");
+    }
+
+    #[test]
+    fn token_is_taken_once() {
+        let mut used = UsedTokens::default();
+        assert!(used.take(1, at(10), 100));
+        assert!(!used.take(1, at(10), 100));
+        assert!(used.take(2, at(10), 100));
+    }
+
+    #[test]
+    fn forgotten_token_is_not_taken_again() {
+        let mut used = UsedTokens::default();
+        for nonce in 0..10 {
+            assert!(used.take(nonce, at(100 + nonce as u64), 3));
+        }
+        assert_eq!((used.order.len(), used.nonces.len()), (3, 3), "the log is bounded");
+        for nonce in 0..10 {
+            assert!(!used.take(nonce, at(100 + nonce as u64), 3), "token {nonce} was taken twice");
+        }
+        assert!(used.take(10, at(110), 3));
+    }
+
+    #[test]
+    fn log_without_room_takes_no_token() {
+        assert!(!UsedTokens::default().take(1, at(10), 0));
+    }
+}

@@ -1,0 +1,69 @@
+//! A TLS client that sends what the test wants, byte by byte.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use rustls::ClientConnection;
+use rustls::pki_types::ServerName;
+
+use crate::support::{Bench, Trust};
+
+pub(crate) struct RawTls {
+    socket: TcpStream,
+    tls: ClientConnection,
+    pub(crate) received: Vec<u8>,
+    /// The server has closed its side.
+    pub(crate) is_closed: bool,
+}
+
+impl RawTls {
+    /// Connects and finishes the handshake, with this ALPN protocol.
+    pub(crate) fn connect(bench: &mut Bench, trust: &Trust, alpn: &[u8]) -> Self {
+        let mut config = trust.client.clone();
+        config.alpn_protocols = vec![alpn.to_vec()];
+        let socket = TcpStream::connect(bench.address).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let tls = ClientConnection::new(Arc::new(config), ServerName::try_from("localhost").unwrap()).unwrap();
+        let mut raw = Self { socket, tls, received: Vec::new(), is_closed: false };
+        bench.turn_until(|_| {
+            raw.step();
+            !raw.tls.is_handshaking()
+        });
+        raw
+    }
+
+    /// Sends as much as the socket takes at once.
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        self.tls.writer().write_all(bytes).unwrap();
+        self.step();
+    }
+
+    /// Moves what there is, in both directions.
+    pub(crate) fn step(&mut self) {
+        while self.tls.wants_write() && self.tls.write_tls(&mut self.socket).is_ok() {}
+        loop {
+            match self.tls.read_tls(&mut self.socket) {
+                Ok(0) => self.is_closed = true,
+                Ok(_) => {
+                    self.tls.process_new_packets().unwrap();
+                    continue;
+                }
+                Err(error) => self.is_closed |= error.kind() != ErrorKind::WouldBlock,
+            }
+            break;
+        }
+        let mut piece = [0; 4096];
+        while let Ok(count @ 1..) = self.tls.reader().read(&mut piece) {
+            self.received.extend_from_slice(&piece[..count]);
+        }
+    }
+
+    /// Turns until the server has closed.
+    pub(crate) fn wait_for_close(&mut self, bench: &mut Bench) {
+        bench.turn_until(|_| {
+            self.step();
+            self.is_closed
+        });
+    }
+}
