@@ -88,7 +88,18 @@ def test_memory_does_not_grow_with_ten_million_requests_on_one_connection(start_
 @pytest.mark.parametrize("version", ["1.1", "3"])
 def test_memory_does_not_grow_with_a_hundred_thousand_connections(start_serve, ca, version, record_property):
     server = start_serve("--quiet")
-    each_anew = ("--http", version, "--reconnect", "-c", "20", "-d", "3600", "-n", CONNECTIONS, f"{server.origin}/small.txt")
+    each_anew = (
+        "--http",
+        version,
+        "--reconnect",
+        "-c",
+        "20",
+        "-d",
+        "3600",
+        "-n",
+        CONNECTIONS,
+        f"{server.origin}/small.txt",
+    )
     # The first ones fill the store of sessions, which holds as many as it may from then on.
     load(ca, *each_anew)
     first = server.resident_bytes()
