@@ -4,7 +4,7 @@ The attacks stand in a file for each protocol. `docs/security.md` is generated f
 each out against the program.
 """
 
-from . import transport, http3  # isort: skip
+from . import transport, http3, tcp  # isort: skip
 from .attack import ATTACKS, Attack, Elsewhere, Outcome, Uncovered, carry_out
 
 __all__ = ["ATTACKS", "Attack", "Elsewhere", "Outcome", "Uncovered", "carry_out", "transport"]
