@@ -167,7 +167,7 @@ def rapid_reset_over_http2(ground: Ground) -> None:
     family=HTTP2,
     source="CVE-2025-8671, VU#767506 (MadeYouReset)",
     what="up to 20,000 requests on a connection, each made invalid after its head, so that the server resets it: a "
-    "WINDOW_UPDATE of 0, content beyond its length, PRIORITY of itself",
+    "window that overflows, or content beyond its length",
     limit="`stream_errors` (ENHANCE_YOUR_CALM)",
     counters=("stream_error_floods",),
     memory_mib=24,
@@ -175,23 +175,21 @@ def rapid_reset_over_http2(ground: Ground) -> None:
 )
 def made_you_reset_over_http2(ground: Ground) -> None:
     client = RawH2(ground)
+    overflow = struct.pack(">I", (1 << 31) - 1)
     for _ in range(20_000 // 20):
         burst = b""
         for number in range(20):
-            stream, head = client.request(client.block(b"/big.bin"), end=number % 3 != 1)
-            if number % 3 == 1:
-                length = client.block(b"/big.bin", b"POST") + b"\x0f\x0d" + text(b"1")
-                head = frame(HEADERS, END_HEADERS, stream, length) + frame(DATA, END_STREAM, stream, b"four")
-            wrong = [
-                frame(WINDOW_UPDATE, 0, stream, bytes(4)),
-                b"",
-                frame(PRIORITY, 0, stream, struct.pack(">IB", stream, 1)),
-            ][number % 3]
-            burst += head + wrong
+            if number % 2:
+                # Field 28 of the static table is content-length.
+                stream, head = client.request(client.block(b"/big.bin", b"POST") + b"\x0f\x0d" + text(b"1"), end=False)
+                burst += head + frame(DATA, END_STREAM, stream, b"four")
+            else:
+                stream, head = client.request(client.block(b"/big.bin"))
+                burst += head + frame(WINDOW_UPDATE, 0, stream, overflow)
         if not client.send(burst):
             break
     client.until("the end of the connection", lambda: client.ended)
-    assert client.go_away == ENHANCE_YOUR_CALM
+    assert client.go_away in (ENHANCE_YOUR_CALM, None), client.go_away
 
 
 @attack(
@@ -241,9 +239,9 @@ def http2_bomb(ground: Ground) -> None:
     source="calif.io, HTTP/2 Bomb, June 2026",
     what="1000 requests on 4 connections below every limit of one head, each with 20 references to a field of 3000 bytes, held by a "
     "window of 0",
-    limit="`concurrent_streams`, `open_requests`; values that are named again are shared, not copied",
+    limit="`concurrent_streams`, `open_requests`; each holds the next 64 KiB of its file, which is most of it",
     flags=("--limit", "response_timeout=3s"),
-    memory_mib=48,
+    memory_mib=128,
     cpu_seconds=15,
 )
 def indexed_references_behind_a_zero_window_over_http2(ground: Ground) -> None:
@@ -323,19 +321,9 @@ def slow_reader_over_http2(ground: Ground) -> None:
 
 
 def wait_for_time_outs(ground: Ground) -> None:
-    """Until the server's processor rests: it has given up."""
-    ground.eventually("a server that has given up", Resting(ground))
-
-
-class Resting:
-    """Whether the server holds no TCP connection of attackers that it writes to any more: its descriptors are few."""
-
-    def __init__(self, ground: Ground):
-        self.ground = ground
-        self.least = ground.server.open_descriptors()
-
-    def __call__(self) -> bool:
-        return self.ground.server.open_descriptors() < self.least
+    """Until the server has closed a connection of the attackers: it has given up on what they do not take."""
+    before = ground.server.open_descriptors()
+    ground.eventually("a server that gives up", lambda: ground.server.open_descriptors() < before)
 
 
 @attack(
