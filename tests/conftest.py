@@ -13,6 +13,7 @@ import pytest
 
 from harness.certificates import Identity, make_identity
 from harness.clients import FETCHERS, Fetcher
+from harness.pairs import LARGE, SMALL
 from harness.process import Process
 from harness.server import Server, echo_command, serve_command
 
@@ -81,6 +82,15 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     (root / "parent").symlink_to("..")
     (root / "broken").symlink_to("nowhere")
     return Site(root, secret)
+
+
+@pytest.fixture(scope="session")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the tests with QUIC stacks of others transfer: a file for each size, named by it."""
+    folder = tmp_path_factory.mktemp("files")
+    for size in (SMALL, LARGE):
+        (folder / f"{size}.bin").write_bytes(random_bytes(size, "interop"))
+    return folder
 
 
 @pytest.fixture

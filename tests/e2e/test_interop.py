@@ -14,23 +14,12 @@ from aioquic.tls import CipherSuite, Epoch
 from conftest import SEED, random_bytes
 from harness.clients.aioquic_h3 import h3_connection
 from harness.clients.go import GoClient
-from harness.pairs import PAIRS, Pair, h3_crate, run
+from harness.pairs import LARGE, PAIRS, SMALL, Pair, h3_crate, run
 from harness.server import pronghorn
 from harness.udp_proxy import UP, Impairment, UdpProxy
 
-SMALL = 10_000
-LARGE = 2_000_000
 
-
-@pytest.fixture(scope="session")
-def files(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("files")
-    for size in (SMALL, LARGE):
-        (folder / f"{size}.bin").write_bytes(random_bytes(size, "interop"))
-    return folder
-
-
-@pytest.fixture(params=PAIRS, ids=lambda pair: pair.name.replace(" ", "-"))
+@pytest.fixture(params=PAIRS, ids=lambda pair: pair.id)
 def pair(request) -> Pair:
     return request.param
 
@@ -133,7 +122,7 @@ LARGE_HELLO = [
 ]
 
 
-@pytest.mark.parametrize("pair", LARGE_HELLO, ids=lambda pair: pair.name.replace(" ", "-"))
+@pytest.mark.parametrize("pair", LARGE_HELLO, ids=lambda pair: pair.id)
 def test_client_hello_of_several_packets_in_any_order(over):
     proxy = over(SMALL, swap_first=True, record=True)
     (flow,) = proxy.flows.values()
@@ -211,18 +200,6 @@ def test_quic_go_sends_many_requests_at_once(start, identity, files):
         done = client.round(f"{server.origin}/{SMALL}.bin", count=500)
     assert (done.errors, done.connections) == ([], 1)
     assert all(each.body == (files / f"{SMALL}.bin").read_bytes() for each in done.responses)
-
-
-def test_pronghorn_answers_a_retry(start, identity):
-    pair = PAIRS[-1]
-    server = start([*pair.command(None, identity), "--retry"])
-    with UdpProxy(server.port, seed="retry", record=True) as proxy:
-        got = pair.download(proxy.origin + "/bytes/1000", identity.ca)
-        assert (got.status, got.size) == (200, 1000)
-        (flow,) = proxy.flows.values()
-    _, answer = next(each for each in flow.datagrams if each[0] != UP)
-    # RFC 9000, section 17.2.5: a long header of type 3.
-    assert answer[0] & 0xF0 == 0xF0
 
 
 def test_pronghorn_uploads(start, identity, tmp_path):

@@ -15,6 +15,11 @@ from .clients import aioquic_h3, curl, go
 from .server import REPOSITORY, TARGET, program, pronghorn, quic_go_server
 
 TIMEOUT_SECONDS = 100
+
+SMALL = 10_000
+LARGE = 2_000_000
+"""Sizes of the files that servers have for these tests: about one flight, and one that can be met in mid-transfer."""
+
 AIOQUIC_SERVER = REPOSITORY / "tests" / "clients" / "aioquic" / "server.py"
 
 
@@ -48,8 +53,13 @@ def by_h3_crate(url: str, ca: Path) -> Got:
 
 
 def h3_crate(url: str, ca: Path, *arguments: str | Path) -> list[Got]:
-    done = run([h3_crate_client(), "--ca", ca, *arguments, url])
-    return [Got(each["status"], each["size"], each["sha256"]) for each in json.loads(done)["responses"]]
+    return [
+        Got(each["status"], each["size"], each["sha256"]) for each in h3_crate_says(url, ca, *arguments)["responses"]
+    ]
+
+
+def h3_crate_says(url: str, ca: Path, *arguments: str | Path) -> dict:
+    return json.loads(run([h3_crate_client(), "--ca", ca, *arguments, url]))
 
 
 def by_pronghorn(url: str, ca: Path) -> Got:
@@ -71,14 +81,20 @@ class Pair:
     download: Download
     server: str
 
-    def command(self, directory: Path, identity: Identity, *flags: str) -> list[str | Path]:
+    @property
+    def id(self) -> str:
+        """Of a test."""
+        return self.name.replace(" ", "-")
+
+    def command(self, directory: Path, identity: Identity, *flags: str, host: str = "127.0.0.1") -> list[str | Path]:
         """Starts the server. Where it is ours, `directory` is served; the others make their bytes up."""
-        identified = ["--cert", identity.cert, "--key", identity.key]
+        identified = ["--cert", identity.cert, "--key", identity.key, *flags]
         if self.server == "pronghorn":
-            return [pronghorn(), "serve", directory, "--listen", "127.0.0.1:0", *identified, *flags]
+            listen = f"[{host}]:0" if ":" in host else f"{host}:0"
+            return [pronghorn(), "serve", directory, "--listen", listen, *identified]
         if self.server == "aioquic":
-            return [sys.executable, AIOQUIC_SERVER, *identified]
-        return [quic_go_server(), *identified]
+            return [sys.executable, AIOQUIC_SERVER, "--host", host, *identified]
+        return [quic_go_server(), "-host", host, *identified]
 
     def path(self, size: int) -> str:
         return f"/{size}.bin" if self.server == "pronghorn" else f"/bytes/{size}"

@@ -1,6 +1,7 @@
 """An HTTP/3 server on aioquic, for the tests of our own client.
 
-`server.py --cert FILE --key FILE [--retry]` prints `listening on https://127.0.0.1:PORT (h3)` and runs until killed.
+`server.py --cert FILE --key FILE [--host IP] [--retry]` prints `listening on https://IP:PORT (h3)` and runs until
+killed.
 `/bytes/N` answers N bytes, `/request` what it was asked for; `/go-away` gets no answer but a GOAWAY that says that no
 request was processed. Session tickets are kept, so that early data is taken.
 """
@@ -31,6 +32,7 @@ class Answers(QuicConnectionProtocol):
         super().__init__(*arguments, **options)
         self.http = None
         self.asked: dict[int, tuple[dict, bytearray]] = {}
+        self.early: dict[int, bool] = {}
 
     def quic_event_received(self, event) -> None:
         # The first stream of 0-RTT may come before the handshake tells of the protocol.
@@ -39,6 +41,8 @@ class Answers(QuicConnectionProtocol):
             if isinstance(each, HeadersReceived) and each.stream_id not in self.asked:
                 head = {name.decode(): value.decode("latin-1") for name, value in each.headers}
                 self.asked[each.stream_id] = (head, bytearray())
+                # The request is here before the handshake is done.
+                self.early[each.stream_id] = not self._quic._handshake_complete
             elif isinstance(each, DataReceived):
                 self.asked[each.stream_id][1].extend(each.data)
             else:
@@ -69,6 +73,7 @@ class Answers(QuicConnectionProtocol):
                 "size": len(body),
                 "sha256": hashlib.sha256(body).hexdigest(),
                 "resumed": self._quic.tls.session_resumed,
+                "early": self.early.pop(stream, False),
             }
             content = json.dumps(seen).encode()
         self.http.send_headers(stream, [(b":status", b"200"), (b"content-length", str(len(content)).encode())])
@@ -80,13 +85,14 @@ async def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--cert", required=True)
     parser.add_argument("--key", required=True)
+    parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--retry", action="store_true")
     arguments = parser.parse_args()
     configuration = QuicConfiguration(is_client=False, alpn_protocols=H3_ALPN)
     configuration.load_cert_chain(arguments.cert, arguments.key)
     tickets = {}
     server = await serve(
-        "127.0.0.1",
+        arguments.host,
         0,
         configuration=configuration,
         create_protocol=Answers,
@@ -95,7 +101,8 @@ async def main() -> None:
         retry=arguments.retry,
     )
     port = server._transport.get_extra_info("sockname")[1]
-    print(f"listening on https://127.0.0.1:{port} (h3)", file=sys.stderr, flush=True)
+    host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
+    print(f"listening on https://{host}:{port} (h3)", file=sys.stderr, flush=True)
     await asyncio.Event().wait()
 
 

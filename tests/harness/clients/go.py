@@ -40,15 +40,17 @@ class Round:
     """Opened by the client so far, this round's included."""
     responses: list[Response]
     errors: list[str]
+    quic: dict | None
+    """The latest connection over HTTP/3: version, resumed, early_data; and key_updates that the client began."""
 
 
 class GoClient:
     """A running client; its connections stay open between rounds."""
 
-    def __init__(self, version: str, ca: Path, *, idle_timeout: str = "30s", prefix: list[str] = ()):
+    def __init__(self, version: str, ca: Path, *, idle_timeout: str = "30s", prefix: list[str] = (), flags=()):
         self.version = version
         self._folder = tempfile.TemporaryDirectory()
-        command = [*prefix, quic_go_client(), "-http", version, "-ca", ca, "-idle-timeout", idle_timeout]
+        command = [*prefix, quic_go_client(), "-http", version, "-ca", ca, "-idle-timeout", idle_timeout, *flags]
         self.popen = subprocess.Popen(
             [str(part) for part in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -89,6 +91,8 @@ class GoClient:
         body_length_unknown: bool = False,
         count: int = 1,
         print_head: bool = False,
+        reconnect: bool = False,
+        migrate: bool = False,
     ) -> None:
         asked = {
             "url": url,
@@ -100,6 +104,8 @@ class GoClient:
             "count": count,
             "timeout_seconds": TIMEOUT_SECONDS,
             "print_head": print_head,
+            "reconnect": reconnect,
+            "migrate": migrate,
         }
         if body is not None:
             file = Path(self._folder.name) / "body"
@@ -118,7 +124,7 @@ class GoClient:
         answer = self._line()
         responses = [response_of(each) for each in answer["responses"] if not each.get("error")]
         errors = [each["error"] for each in answer["responses"] if each.get("error")]
-        return Round(answer["connections"], responses, errors)
+        return Round(answer["connections"], responses, errors, answer.get("quic"))
 
     def _line(self) -> dict:
         line = self.popen.stdout.readline()

@@ -19,15 +19,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
-
-	"github.com/quic-go/quic-go"
-	"github.com/quic-go/quic-go/http3"
 )
 
 // field is a name and a value: header and trailer fields keep their order and their repetitions.
@@ -46,6 +41,10 @@ type round struct {
 	TimeoutSeconds    int    `json:"timeout_seconds"`
 	// PrintHead prints {"status": …} once the head is there and before the body is read. Only for a count of one.
 	PrintHead bool `json:"print_head"`
+	// Reconnect closes the connection of HTTP/3 first; the TLS session is kept for the next one.
+	Reconnect bool `json:"reconnect"`
+	// Migrate goes on over another port of this machine once the head is there. Only for a count of one, with -can-migrate.
+	Migrate bool `json:"migrate"`
 }
 
 // result is one line of output.
@@ -53,6 +52,16 @@ type result struct {
 	// Connections counts the connections that this process has opened so far.
 	Connections int64      `json:"connections"`
 	Responses   []response `json:"responses"`
+	// QUIC is the state of the latest connection, over HTTP/3.
+	QUIC *quicState `json:"quic,omitempty"`
+}
+
+type quicState struct {
+	Version   string `json:"version"`
+	Resumed   bool   `json:"resumed"`
+	EarlyData bool   `json:"early_data"`
+	// KeyUpdates counts those that this side began, on all connections.
+	KeyUpdates int64 `json:"key_updates"`
 }
 
 type response struct {
@@ -81,6 +90,8 @@ func run() error {
 	caFile := flag.String("ca", "", "PEM file with the certificates to trust (required)")
 	serverName := flag.String("server-name", "", "name to look for in the certificate, instead of the URL's host")
 	idleTimeout := flag.Duration("idle-timeout", 30*time.Second, "idle time-out of a QUIC connection")
+	offerV2 := flag.Bool("offer-v2", false, "start with QUIC version 2, and take version 1 if the server wants it")
+	canMigrate := flag.Bool("can-migrate", false, "use connection IDs over QUIC, so that a round can migrate")
 	flag.Parse()
 
 	pem, err := os.ReadFile(*caFile)
@@ -91,8 +102,11 @@ func run() error {
 	if !roots.AppendCertsFromPEM(pem) {
 		return fmt.Errorf("%s holds no certificate", *caFile)
 	}
-	var connections atomic.Int64
-	transport, err := newTransport(*version, &tls.Config{RootCAs: roots, ServerName: *serverName}, *idleTimeout, &connections)
+	client, err := newClient(*version, &tls.Config{
+		RootCAs:            roots,
+		ServerName:         *serverName,
+		ClientSessionCache: tls.NewLRUClientSessionCache(0),
+	}, quicOptions{*idleTimeout, *offerV2, *canMigrate})
 	if err != nil {
 		return err
 	}
@@ -105,58 +119,28 @@ func run() error {
 		if err := json.Unmarshal(lines.Bytes(), &asked); err != nil {
 			return fmt.Errorf("reading a round: %w", err)
 		}
-		responses := asked.run(transport, output)
-		if err := output.Encode(result{connections.Load(), responses}); err != nil {
+		if asked.Reconnect {
+			if err := client.reconnect(); err != nil {
+				return err
+			}
+		}
+		responses := asked.run(client, output)
+		if err := output.Encode(result{client.connections.Load(), responses, client.state()}); err != nil {
 			return err
 		}
 	}
 	// A client at its end says so; one that a test kills does not.
-	if quic, ok := transport.(*http3.Transport); ok {
-		return errors.Join(lines.Err(), quic.Close())
-	}
-	return lines.Err()
+	return errors.Join(lines.Err(), client.close())
 }
 
-func newTransport(version string, tlsConfig *tls.Config, idleTimeout time.Duration, connections *atomic.Int64) (http.RoundTripper, error) {
-	var dialer net.Dialer
-	tcp := &http.Transport{
-		TLSClientConfig:    tlsConfig,
-		DisableCompression: true,
-		Protocols:          new(http.Protocols),
-		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			connections.Add(1)
-			return dialer.DialContext(ctx, network, address)
-		},
-	}
-	switch version {
-	case "1.1":
-		tcp.Protocols.SetHTTP1(true)
-		return tcp, nil
-	case "2":
-		tcp.Protocols.SetHTTP2(true)
-		return tcp, nil
-	case "3":
-		return &http3.Transport{
-			TLSClientConfig:    tlsConfig,
-			DisableCompression: true,
-			QUICConfig:         &quic.Config{MaxIdleTimeout: idleTimeout},
-			Dial: func(ctx context.Context, address string, tlsConfig *tls.Config, config *quic.Config) (*quic.Conn, error) {
-				connections.Add(1)
-				return quic.DialAddrEarly(ctx, address, tlsConfig, config)
-			},
-		}, nil
-	}
-	return nil, fmt.Errorf("-http is %q: expected 1.1, 2 or 3", version)
-}
-
-func (asked round) run(transport http.RoundTripper, heads *json.Encoder) []response {
+func (asked round) run(client *client, heads *json.Encoder) []response {
 	responses := make([]response, max(asked.Count, 1))
 	start := make(chan struct{})
 	var running sync.WaitGroup
 	for i := range responses {
 		running.Go(func() {
 			<-start
-			responses[i] = asked.one(transport, heads)
+			responses[i] = asked.one(client, heads)
 		})
 	}
 	close(start)
@@ -164,23 +148,23 @@ func (asked round) run(transport http.RoundTripper, heads *json.Encoder) []respo
 	return responses
 }
 
-func (asked round) one(transport http.RoundTripper, heads *json.Encoder) response {
+func (asked round) one(client *client, heads *json.Encoder) response {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(max(asked.TimeoutSeconds, 1))*time.Second)
 	defer cancel()
-	got, err := asked.send(ctx, transport, heads)
+	got, err := asked.send(ctx, client, heads)
 	if err != nil {
 		got.Error = err.Error()
 	}
 	return got
 }
 
-func (asked round) send(ctx context.Context, transport http.RoundTripper, heads *json.Encoder) (response, error) {
+func (asked round) send(ctx context.Context, client *client, heads *json.Encoder) (response, error) {
 	var got response
 	request, err := asked.request(ctx)
 	if err != nil {
 		return got, err
 	}
-	answer, err := transport.RoundTrip(request)
+	answer, err := client.transport.RoundTrip(request)
 	if err != nil {
 		return got, err
 	}
@@ -190,6 +174,11 @@ func (asked round) send(ctx context.Context, transport http.RoundTripper, heads 
 	got.Headers = fields(answer.Header)
 	if asked.PrintHead {
 		if err := heads.Encode(map[string]int{"status": got.Status}); err != nil {
+			return got, err
+		}
+	}
+	if asked.Migrate {
+		if err := client.migrate(ctx); err != nil {
 			return got, err
 		}
 	}

@@ -1,10 +1,11 @@
 // Command quic-go-server is a server that nobody of this project wrote, for the tests of `pronghorn get`: quic-go
 // for HTTP/3, Go's own net/http for HTTP/1.1 and HTTP/2, on one port.
 //
-// It prints one line, `listening on https://127.0.0.1:PORT (h1, h2, h3)`, and runs until it is killed.
+// It prints one line, `listening on https://HOST:PORT (h1, h2, h3)`, and runs until it is killed.
 package main
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/hex"
@@ -18,44 +19,66 @@ import (
 	"os"
 	"strconv"
 
+	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/http3"
 )
 
 func main() {
 	cert := flag.String("cert", "", "certificate chain in PEM form")
 	key := flag.String("key", "", "private key in PEM form")
+	host := flag.String("host", "127.0.0.1", "IP address to listen at")
+	retry := flag.Bool("retry", false, "have each client prove its address (QUIC Retry)")
 	flag.Parse()
-	if err := serve(*cert, *key); err != nil {
+	if err := serve(*cert, *key, *host, *retry); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
 }
 
-func serve(cert, key string) error {
+func serve(cert, key, host string, retry bool) error {
 	identity, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
 		return err
 	}
 	config := &tls.Config{Certificates: []tls.Certificate{identity}}
-	tcp, udp, err := listen()
+	tcp, udp, err := listen(host)
 	if err != nil {
 		return err
 	}
 	failed := make(chan error)
-	quic := &http3.Server{Handler: routes(), TLSConfig: http3.ConfigureTLSConfig(config.Clone())}
-	go func() { failed <- quic.Serve(udp) }()
+	http3Server := &http3.Server{
+		Handler: routes(),
+		ConnContext: func(ctx context.Context, connection *quic.Conn) context.Context {
+			return context.WithValue(ctx, connectionKey{}, connection)
+		},
+	}
+	transport := &quic.Transport{Conn: udp, VerifySourceAddress: func(net.Addr) bool { return retry }}
+	listener, err := transport.ListenEarly(http3.ConfigureTLSConfig(config.Clone()), &quic.Config{Allow0RTT: true})
+	if err != nil {
+		return err
+	}
+	go func() { failed <- http3Server.ServeListener(listener) }()
 	server := &http.Server{Handler: routes(), TLSConfig: config}
 	go func() { failed <- server.ServeTLS(tcp, "", "") }()
 	fmt.Fprintf(os.Stderr, "listening on https://%s (h1, h2, h3)\n", tcp.Addr())
 	return <-failed
 }
 
+// connectionKey is where a request's context has its QUIC connection.
+type connectionKey struct{}
+
+// tookEarlyData says whether early data was taken on the connection of a request.
+func tookEarlyData(r *http.Request) bool {
+	connection, ok := r.Context().Value(connectionKey{}).(*quic.Conn)
+	return ok && connection.ConnectionState().Used0RTT
+}
+
 // listen takes a TCP port and the UDP port of the same number; another process may hold the latter.
-func listen() (net.Listener, net.PacketConn, error) {
+func listen(host string) (net.Listener, net.PacketConn, error) {
 	var err error
 	for range 20 {
 		var tcp net.Listener
-		tcp, err = net.Listen("tcp", "127.0.0.1:0")
+		tcp, err = net.Listen("tcp", net.JoinHostPort(host, "0"))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -114,6 +137,8 @@ func describe(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("content-type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]any{
 		"protocol": r.Proto,
+		"resumed":  r.TLS.DidResume,
+		"early":    tookEarlyData(r),
 		"method":   r.Method,
 		"host":     r.Host,
 		"path":     r.RequestURI,
