@@ -167,7 +167,9 @@ class Honest:
     def rounds(self, count: int) -> None:
         """Waits until it has been served so many times more over each protocol."""
         target = self.served + count
-        eventually("an answer for the honest client", lambda: self.served >= target or self.failure, 2 * DEADLINE_SECONDS)
+        eventually(
+            "an answer for the honest client", lambda: self.served >= target or self.failure, 2 * DEADLINE_SECONDS
+        )
         self.check()
 
 

@@ -86,7 +86,12 @@ class RawH2:
         self.ended = not data
         self._unread += data
         while len(self._unread) >= 9 and len(self._unread) >= 9 + (size := int.from_bytes(self._unread[:3], "big")):
-            self._take(self._unread[3], self._unread[4], int.from_bytes(self._unread[5:9], "big"), bytes(self._unread[9 : 9 + size]))
+            self._take(
+                self._unread[3],
+                self._unread[4],
+                int.from_bytes(self._unread[5:9], "big"),
+                bytes(self._unread[9 : 9 + size]),
+            )
             del self._unread[: 9 + size]
         return True
 
@@ -272,7 +277,9 @@ for kind, make in EMPTY.items():
     empty_frame_flood.__name__ = f"{kind}_flood_over_http2"
     attack(
         family=HTTP2,
-        source={"settings": "CVE-2019-9515", "ping": "CVE-2019-9512", "priority": "CVE-2019-9513"}.get(kind, "CVE-2019-9518"),
+        source={"settings": "CVE-2019-9515", "ping": "CVE-2019-9512", "priority": "CVE-2019-9513"}.get(
+            kind, "CVE-2019-9518"
+        ),
         what=f"up to 500,000 {kind.upper() if kind != 'unknown' else 'unknown'} frames on a connection",
         limit="`control_frames_per_second`",
         counters=("control_frame_floods",),

@@ -47,9 +47,7 @@ def path_challenge_flood(ground: Ground) -> None:
         flood(quic, lambda _: challenges, 100)
         assert quic.port.bytes_received - received <= 3 * (quic.port.bytes_sent - sent)
         quic.move(ground.port())
-    responses = sum(
-        frame.type == FrameType.PATH_RESPONSE for packet in quic.received for frame in packet.frames
-    )
+    responses = sum(frame.type == FrameType.PATH_RESPONSE for packet in quic.received for frame in packet.frames)
     assert 0 < responses <= 2000 + 20
     quic.move(first)
 
@@ -309,7 +307,9 @@ def transport_parameter_extremes(ground: Ground) -> None:
             completed += 1
             quic.send(frames.application_close(0x100))
         except ClosedError as error:
-            assert error.close.code in (TransportError.TRANSPORT_PARAMETER_ERROR, TransportError.PROTOCOL_VIOLATION), error
+            assert error.close.code in (TransportError.TRANSPORT_PARAMETER_ERROR, TransportError.PROTOCOL_VIOLATION), (
+                error
+            )
         quic.vanish()
     assert 0 < completed < len(changes)
 
@@ -400,7 +400,14 @@ def stateless_reset_injection(ground: Ground) -> None:
 def version_negotiation_flood(ground: Ground) -> None:
     port = ground.port()
     for number in range(10_000):
-        head = b"\xc0" + (0x1A2A3A4A + number).to_bytes(4, "big") + b"\x08" + number.to_bytes(8, "big") + b"\x08" + bytes(8)
+        head = (
+            b"\xc0"
+            + (0x1A2A3A4A + number).to_bytes(4, "big")
+            + b"\x08"
+            + number.to_bytes(8, "big")
+            + b"\x08"
+            + bytes(8)
+        )
         port.send(head.ljust(SMALLEST_INITIAL if number % 2 else 100, b"\x00"))
         if number % ROUND == 0:
             port.receive(0)
@@ -419,7 +426,10 @@ def version_negotiation_flood(ground: Ground) -> None:
 def blocked_and_window_frame_flood(ground: Ground) -> None:
     quic = ground.h3()
     burst = (
-        frames.max_data(1) + frames.data_blocked(1) + frames.streams_blocked(1, bidi=True) + frames.streams_blocked(1, bidi=False)
+        frames.max_data(1)
+        + frames.data_blocked(1)
+        + frames.streams_blocked(1, bidi=True)
+        + frames.streams_blocked(1, bidi=False)
     ) * 50
     flood(quic, lambda _: burst, 500)
     assert quic.closed is None
