@@ -178,13 +178,14 @@ impl Limits {
     pub fn worst_case_bytes(&self, workers: usize) -> u64 {
         let workers = workers as u64;
         let times = u64::saturating_mul;
-        let full = self.connection_window_bytes() + self.send_window_bytes();
-        let windows = times(workers, self.window_budget_bytes()).saturating_add(times(self.connections(), 2 * SMALLEST_WINDOW));
+        let windows = times(workers, self.window_budget_bytes()).saturating_add(times(self.connections(), SMALLEST_WINDOW));
         [
             times(times(workers, self.open_handshakes()).min(self.connections()), HANDSHAKE_BYTES),
             // Over TCP each connection may be in the middle of one head.
             times(self.connections(), CONNECTION_BYTES + self.field_section_bytes()),
-            windows.min(times(self.connections(), full)),
+            windows.min(times(self.connections(), self.connection_window_bytes())),
+            // Only a connection with a request fills its window for sending.
+            times(self.connections().min(times(workers, self.open_requests())), self.send_window_bytes()),
             times(times(workers, self.partial_heads()), self.field_section_bytes()),
             times(times(workers, self.open_requests()), self.field_section_bytes() + EXCHANGE_BYTES),
             times(workers, (self.waiting_answers() + self.waiting_strays()) * DATAGRAM_BYTES),

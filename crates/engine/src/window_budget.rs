@@ -1,4 +1,4 @@
-//! Windows that a worker has promised to its connections.
+//! Windows for receiving that a worker has promised to its connections.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -6,10 +6,14 @@ use std::rc::Rc;
 use crate::limits::{Limits, SMALLEST_WINDOW};
 use crate::stats::Stats;
 
+/// Which part of what is left of the budget one connection gets at the most.
+const SHARE: u64 = 64;
+
 /// Shares the budget for windows among the connections of a worker.
 ///
 /// Each connection is promised its windows at its beginning, since a promise of that kind cannot be taken back. As the budget runs
-/// low the promises get smaller: an eighth of what is left, so that there is always something left.
+/// low the promises get smaller: a 64th of what is left, so that there is always something left. What a connection may send ahead of
+/// acknowledgements is no promise: it is held only while there is a response, and given up with it.
 #[derive(Default)]
 pub(crate) struct WindowBudget {
     promised: Rc<Cell<u64>>,
@@ -27,25 +31,24 @@ pub(crate) struct Windows {
 impl WindowBudget {
     pub(crate) fn promise(&self, limits: &Limits, stats: &Stats) -> Windows {
         let left = limits.window_budget_bytes().saturating_sub(self.promised.get());
-        let full = limits.connection_window_bytes() + limits.send_window_bytes();
+        let full = limits.connection_window_bytes();
         // In steps of two, so that few configurations are needed for all connections.
         let mut halvings = 0;
-        while halvings < u64::BITS && (full >> halvings) > left / 8 {
+        while halvings < u64::BITS && (full >> halvings) > left / SHARE {
             halvings += 1;
         }
-        let part = |window: u64| (window.checked_shr(halvings).unwrap_or(0)).max(SMALLEST_WINDOW.min(window));
-        let (receive, send) = (part(limits.connection_window_bytes()), part(limits.send_window_bytes()));
-        if receive + send < full {
+        let receive = full.checked_shr(halvings).unwrap_or(0).max(SMALLEST_WINDOW.min(full));
+        if receive < full {
             stats.windows_reduced.add(1);
         }
-        self.promised.set(self.promised.get() + receive + send);
-        Windows { receive, send, promised: self.promised.clone() }
+        self.promised.set(self.promised.get() + receive);
+        Windows { receive, send: limits.send_window_bytes(), promised: self.promised.clone() }
     }
 }
 
 impl Drop for Windows {
     fn drop(&mut self) {
-        self.promised.set(self.promised.get() - self.receive - self.send);
+        self.promised.set(self.promised.get() - self.receive);
     }
 }
 
@@ -60,8 +63,7 @@ mod tests {
         let windows: Vec<_> = (0..5_000).map(|_| budget.promise(&limits, &stats)).collect();
         assert_eq!(windows[0].receive, limits.connection_window_bytes());
         assert_eq!(windows[4_999].receive, SMALLEST_WINDOW);
-        let smallest = 2 * SMALLEST_WINDOW;
-        let promised: u64 = windows.iter().map(|windows| windows.receive + windows.send).filter(|sum| *sum > smallest).sum();
+        let promised: u64 = windows.iter().map(|windows| windows.receive).filter(|receive| *receive > SMALLEST_WINDOW).sum();
         assert!(promised <= limits.window_budget_bytes(), "{promised} bytes");
         assert!(stats.windows_reduced.value() > 0);
         drop(windows);

@@ -216,11 +216,11 @@ limits! {
         counter send_window_waits;
         acts "The producer of the body waits.";
 
-    /// Bytes of windows, for receiving and sending together, promised to all connections of a worker.
-    window_budget_bytes, with_window_budget_bytes: Bytes, GIB, MIB => 1 << 50, Worker;
+    /// Bytes of windows for receiving promised to all connections of a worker.
+    window_budget_bytes, with_window_budget_bytes: Bytes, 4 * GIB, MIB => 1 << 50, Worker;
         memory |limits| limits.window_budget_bytes;
         counter windows_reduced;
-        acts "New connections get smaller windows, an eighth of what is left of the budget, 64 KiB each way at the least.";
+        acts "New connections get smaller windows, a 64th of what is left of the budget, 64 KiB at the least.";
 
     /// Requests that the peer may take back in a second, over HTTP/2, after a burst of five times as many.
     resets_per_second, with_resets_per_second: PerSecond, 100, 1 => 1_000_000, Connection;
