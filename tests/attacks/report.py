@@ -19,32 +19,34 @@ HEAD = """\
 
 ## What is defended, and against whom
 
-The server stands on the open internet. Whoever reaches its port may send it any bytes over UDP and TCP, from addresses of
-their own or forged ones, on as many connections as they like, and may stop at any point. They do not control the
-network between an honest client and the server, and have neither the certificate's key nor the secret of the state
-folder.
+The server stands on the open internet. Whoever reaches its port may send it any bytes over UDP and TCP, from
+addresses of their own or forged ones, on as many connections as they like, and may stop at any point. They do
+not control the network between an honest client and the server, and have neither the certificate's key nor
+the secret of the state folder.
 
-What they must not achieve: that the server panics or stops; that it holds memory for them without a limit that has a name
-([limits.md](limits.md)); that a packet or frame costs much more than a useful one; that it sends much to somebody who did
-not ask; that a request is answered twice from a copy of its packets, is taken for another host's, or is read as two; that
-a file outside of the served folder is given out. Honest clients are served meanwhile.
+What they must not achieve: that the server panics or stops; that it holds memory for them without a limit
+that has a name ([limits.md](limits.md)); that a packet or frame costs much more than a useful one; that it
+sends much to somebody who did not ask; that a request is answered twice from a copy of its packets, is taken
+for another host's, or is read as two; that a file outside of the served folder is given out. Honest clients
+are served meanwhile.
 
 Who may write into the served folder, the state folder or the key file is trusted, as is the machine.
 
 ## Reporting
 
-Write to the maintainers in private before you publish: by a private vulnerability report in the repository's Security tab. Say
-which version it is and what to send; a packet capture or a script helps. The panic of a server, memory without a limit, and an
-answer that is given to the wrong client are always taken as vulnerabilities.
+Write to the maintainers in private before you publish: by a private vulnerability report in the repository's
+Security tab. Say which version it is and what to send; a packet capture or a script helps. The panic of a
+server, memory without a limit, and an answer that is given to the wrong client are always taken as
+vulnerabilities.
 
 ## Attacks
 
-Each is a test of this name in `tests/e2e/test_attacks.py` that `make test-e2e` carries out against the program with
-one worker, so that attacker and honest client share it. The honest client asks over HTTP/3, HTTP/2 and HTTP/1.1 all the while and once
-more while the attacker's connections are still open; each answer has to be right. The bounds are asserted: how much
-more the server may hold at its peak than before the attack, and the processor time that it may take for all that the
-attack sends, with what it does for the honest client. They are wide, for slow machines. What was measured stands
-before the bound{note}.
+Each is a test of this name in `tests/e2e/test_attacks.py` that `make test-e2e` carries out against the
+program with one worker, so that attacker and honest client share it. The honest client asks over HTTP/3,
+HTTP/2 and HTTP/1.1 all the while and once more while the attacker's connections are still open; each answer
+has to be right. The bounds are asserted: how much more the server may hold at its peak than before the
+attack, and the processor time that it may take for all that the attack sends, with what it does for the
+honest client. They are wide, for slow machines. What was measured stands before the bound{note}.
 
 A limit in `code` is one of [limits.md](limits.md) and has a counter.
 """
@@ -108,7 +110,9 @@ def in_order(attacks: Iterable[Elsewhere]) -> list[Elsewhere]:
 
 
 def row(attack: Attack, figure: dict | None) -> str:
-    size, memory, cpu = ("", "", "") if figure is None else (readable(figure["bytes"]), figure["memory_mib"], figure["cpu_seconds"])
+    size, memory, cpu = (
+        ("", "", "") if figure is None else (readable(figure["bytes"]), figure["memory_mib"], figure["cpu_seconds"])
+    )
     limit = attack.limit if not attack.flags else f"{attack.limit} (here: {' '.join(attack.flags[1::2])})"
     return (
         f"| {attack.name} | {attack.source} | {attack.what} | {limit} | {size} "
