@@ -1,10 +1,25 @@
 """Attacks on servers of HTTP, by their names, and what stops them here.
 
-The attacks stand in a file for each protocol. `docs/security.md` is generated from them; `e2e/test_attacks.py` carries
+The attacks stand in a file for each transport. `docs/security.md` is generated from them; `e2e/test_attacks.py` carries
 each out against the program.
 """
 
 from . import transport, http3, tcp  # isort: skip
-from .attack import ATTACKS, Attack, Elsewhere, Outcome, Uncovered, carry_out
+from .attack import ATTACKS, Attack, Outcome, carry_out
+from .elsewhere import ELSEWHERE, UNCOVERED, is_there
+from .report import document, note
 
-__all__ = ["ATTACKS", "Attack", "Elsewhere", "Outcome", "Uncovered", "carry_out", "transport"]
+__all__ = [
+    "ATTACKS",
+    "ELSEWHERE",
+    "UNCOVERED",
+    "Attack",
+    "Outcome",
+    "carry_out",
+    "document",
+    "http3",
+    "is_there",
+    "note",
+    "tcp",
+    "transport",
+]

@@ -1,4 +1,4 @@
-"""What an attack is, and the ground that it takes place on: a server with one worker, and an honest client beside it."""
+"""What an attack is, and the ground it takes place on: a server with one worker, and an honest client beside it."""
 
 from __future__ import annotations
 
@@ -147,7 +147,8 @@ class Honest:
                         answer = curl.ask(session, protocol, self.origin + self.path)
                         assert answer.status == 200, f"{protocol}: {answer.status}"
                     self.served += 1
-        except Exception as error:  # noqa: BLE001, told by the main thread
+        except Exception as error:
+            # The main thread tells of it.
             self.failure = error
 
     def check(self) -> None:
@@ -167,9 +168,11 @@ class Honest:
     def rounds(self, count: int) -> None:
         """Waits until it has been served so many times more over each protocol."""
         target = self.served + count
-        eventually(
-            "an answer for the honest client", lambda: self.served >= target or self.failure, 2 * DEADLINE_SECONDS
-        )
+
+        def done() -> object:
+            return self.served >= target or self.failure
+
+        eventually("an answer for the honest client", done, 2 * DEADLINE_SECONDS)
         self.check()
 
 

@@ -86,13 +86,9 @@ class RawH2:
         self.ended = not data
         self._unread += data
         while len(self._unread) >= 9 and len(self._unread) >= 9 + (size := int.from_bytes(self._unread[:3], "big")):
-            self._take(
-                self._unread[3],
-                self._unread[4],
-                int.from_bytes(self._unread[5:9], "big"),
-                bytes(self._unread[9 : 9 + size]),
-            )
+            frame = bytes(self._unread[: 9 + size])
             del self._unread[: 9 + size]
+            self._take(frame[3], frame[4], int.from_bytes(frame[5:9], "big"), frame[9:])
         return True
 
     def _take(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
@@ -133,14 +129,12 @@ class RawH2:
         return stream, frame(HEADERS, END_HEADERS | (END_STREAM if end else 0), stream, block or self.block())
 
 
-def flood(ground: Ground, pieces: Iterator[bytes], most: int) -> RawH2:
+def flood(ground: Ground, pieces: Iterator[bytes]) -> RawH2:
     """Sends pieces until the server closes the connection, which it has to do."""
     client = RawH2(ground)
-    sent = 0
     for piece in pieces:
-        if sent >= most or not client.send(piece):
+        if not client.send(piece):
             break
-        sent += 1
     client.until("the end of the connection", lambda: client.ended)
     return client
 
@@ -151,8 +145,8 @@ def flood(ground: Ground, pieces: Iterator[bytes], most: int) -> RawH2:
     what="20,000 requests on 10 connections, each taken back in the frame that follows it",
     limit="`resets_per_second`, `resets_before_accept` (ENHANCE_YOUR_CALM)",
     counters=("reset_floods", "reset_floods_before_accept"),
-    memory_mib=24,
-    cpu_seconds=10,
+    memory_mib=16,
+    cpu_seconds=3,
 )
 def rapid_reset_over_http2(ground: Ground) -> None:
     for _ in range(10):
@@ -175,8 +169,8 @@ def rapid_reset_over_http2(ground: Ground) -> None:
     "window that overflows, or content beyond its length",
     limit="`stream_errors` (ENHANCE_YOUR_CALM)",
     counters=("stream_error_floods",),
-    memory_mib=24,
-    cpu_seconds=10,
+    memory_mib=16,
+    cpu_seconds=3,
 )
 def made_you_reset_over_http2(ground: Ground) -> None:
     client = RawH2(ground)
@@ -203,8 +197,8 @@ def made_you_reset_over_http2(ground: Ground) -> None:
     what="heads that never end: 10 connections, each with up to 64 MiB of CONTINUATION frames, full, tiny and empty",
     limit="`continuation_frames`, `field_section_bytes`",
     counters=("continuation_floods",),
-    memory_mib=24,
-    cpu_seconds=10,
+    memory_mib=16,
+    cpu_seconds=3,
 )
 def continuation_flood(ground: Ground) -> None:
     full = b"\x00\x01x" + text(b"y" * 16_000)
@@ -220,16 +214,17 @@ def continuation_flood(ground: Ground) -> None:
 @attack(
     family=HTTP2,
     source="calif.io, HTTP/2 Bomb, June 2026",
-    what="500 heads on 2 connections that name a field of 3000 bytes 10,000 times in a byte each, behind a window of 0",
-    limit="`field_section_bytes`: counted while decoding",
+    what="heads on 2 connections, up to 250 each, that name a field of 3000 bytes 10,000 times in a byte each, "
+    "behind a window of 0",
+    limit="`field_section_bytes`: counted while decoding; far beyond it ENHANCE_YOUR_CALM",
     counters=("heads_too_large", "heads_too_many_lines"),
-    memory_mib=24,
-    cpu_seconds=15,
+    memory_mib=16,
+    cpu_seconds=3,
 )
 def http2_bomb(ground: Ground) -> None:
     for _ in range(2):
         client = RawH2(ground, {INITIAL_WINDOW_SIZE: 0})
-        stream, first = client.request(client.block() + b"\x40" + text(b"x") + text(b"v" * 3000))
+        _, first = client.request(client.block() + b"\x40" + text(b"x") + text(b"v" * 3000))
         client.send(first)
         for _ in range(250):
             # 62 is the newest entry of the dynamic table.
@@ -242,12 +237,13 @@ def http2_bomb(ground: Ground) -> None:
 @attack(
     family=HTTP2,
     source="calif.io, HTTP/2 Bomb, June 2026",
-    what="1000 requests on 4 connections below every limit of one head, each with 20 references to a field of 3000 bytes, held by a "
+    what="1000 requests on 4 connections below every limit of one head, each with 20 references to a field "
+    "of 3000 bytes, held by a "
     "window of 0",
     limit="`concurrent_streams`, `open_requests`; each holds the next 64 KiB of its file, which is most of it",
     flags=("--limit", "response_timeout=3s"),
-    memory_mib=128,
-    cpu_seconds=15,
+    memory_mib=112,
+    cpu_seconds=5,
 )
 def indexed_references_behind_a_zero_window_over_http2(ground: Ground) -> None:
     for _ in range(4):
@@ -255,7 +251,7 @@ def indexed_references_behind_a_zero_window_over_http2(ground: Ground) -> None:
         _, first = client.request(client.block() + b"\x40" + text(b"x") + text(b"v" * 3000))
         client.send(first)
         for _ in range(249):
-            stream, head = client.request(client.block(b"/big.bin") + b"\xbe" * 20)
+            _, head = client.request(client.block(b"/big.bin") + b"\xbe" * 20)
             client.send(head)
         client.until("the heads of all answers", lambda c=client: c.ended or len(c.heads | c.resets.keys()) >= 240)
         assert len(client.heads) >= 240, (len(client.heads), client.resets)
@@ -268,23 +264,28 @@ EMPTY = {
     "unknown": lambda _: frame(0xBB, 0, 0),
 }
 
+SOURCES = {
+    "settings": "CVE-2019-9515",
+    "ping": "CVE-2019-9512",
+    "priority": "CVE-2019-9513",
+    "unknown": "CVE-2019-9518",
+}
+
 for kind, make in EMPTY.items():
 
     def empty_frame_flood(ground: Ground, make=make) -> None:
         pieces = (b"".join(make(number) for _ in range(500)) for number in range(1000))
-        flood(ground, pieces, 1000)
+        flood(ground, pieces)
 
     empty_frame_flood.__name__ = f"{kind}_flood_over_http2"
     attack(
         family=HTTP2,
-        source={"settings": "CVE-2019-9515", "ping": "CVE-2019-9512", "priority": "CVE-2019-9513"}.get(
-            kind, "CVE-2019-9518"
-        ),
+        source=SOURCES[kind],
         what=f"up to 500,000 {kind.upper() if kind != 'unknown' else 'unknown'} frames on a connection",
         limit="`control_frames_per_second`",
         counters=("control_frame_floods",),
-        memory_mib=24,
-        cpu_seconds=10,
+        memory_mib=16,
+        cpu_seconds=3,
     )(empty_frame_flood)
 
 
@@ -294,8 +295,8 @@ for kind, make in EMPTY.items():
     what="up to 500,000 DATA frames without content on an upload",
     limit="100 empty DATA frames of a connection (library h2), `control_frames_per_second`",
     handler=True,
-    memory_mib=24,
-    cpu_seconds=10,
+    memory_mib=16,
+    cpu_seconds=3,
 )
 def empty_data_flood_over_http2(ground: Ground) -> None:
     client = RawH2(ground)
@@ -310,12 +311,13 @@ def empty_data_flood_over_http2(ground: Ground) -> None:
 @attack(
     family=HTTP2,
     source="CVE-2019-9517 (internal data buffering), Slow read (2012)",
-    what="500 downloads of 10 MiB on 2 connections, with windows of 2 GiB and a client that does not read from its socket",
+    what="500 downloads of 10 MiB on 2 connections, with windows of 2 GiB and a client that does not read from "
+    "its socket",
     limit="`send_window_bytes`, `response_timeout`",
     flags=("--limit", "response_timeout=1s"),
     counters=("response_timeouts", "responses_too_slow"),
-    memory_mib=96,
-    cpu_seconds=20,
+    memory_mib=80,
+    cpu_seconds=6,
 )
 def slow_reader_over_http2(ground: Ground) -> None:
     clients = [RawH2(ground, {INITIAL_WINDOW_SIZE: (1 << 31) - 1}) for _ in range(2)]
@@ -340,8 +342,8 @@ def wait_for_time_outs(ground: Ground) -> None:
     limit="`response_timeout`: the streams are reset",
     flags=("--limit", "response_timeout=1s"),
     counters=("response_timeouts", "responses_too_slow"),
-    memory_mib=48,
-    cpu_seconds=15,
+    memory_mib=32,
+    cpu_seconds=4,
 )
 def shut_window_over_http2(ground: Ground) -> None:
     client = RawH2(ground, {INITIAL_WINDOW_SIZE: 1})
@@ -357,8 +359,8 @@ def shut_window_over_http2(ground: Ground) -> None:
     limit="`head_timeout`",
     flags=("--limit", "head_timeout=1s"),
     counters=("head_timeouts",),
-    memory_mib=32,
-    cpu_seconds=10,
+    memory_mib=16,
+    cpu_seconds=5,
 )
 def slow_header_over_http2(ground: Ground) -> None:
     clients = [RawH2(ground) for _ in range(100)]
@@ -375,8 +377,8 @@ def slow_header_over_http2(ground: Ground) -> None:
     limit="`body_timeout`: answered 408",
     flags=("--limit", "body_timeout=1s"),
     handler=True,
-    memory_mib=24,
-    cpu_seconds=10,
+    memory_mib=16,
+    cpu_seconds=4,
 )
 def slow_body_over_http2(ground: Ground) -> None:
     client = RawH2(ground)
@@ -413,8 +415,8 @@ def read_to_end(connection: ssl.SSLSocket) -> bytes:
     limit="`head_timeout`",
     flags=("--limit", "head_timeout=1s"),
     counters=("head_timeouts",),
-    memory_mib=48,
-    cpu_seconds=15,
+    memory_mib=24,
+    cpu_seconds=6,
 )
 def slow_header_over_http1(ground: Ground) -> None:
     connections = http1_connections(ground, 300, b"GET / HTTP/1.1\r\nhost: localhost\r\nx-slow: ")
@@ -429,8 +431,8 @@ def slow_header_over_http1(ground: Ground) -> None:
     limit="`body_timeout`: answered 408",
     flags=("--limit", "body_timeout=1s"),
     handler=True,
-    memory_mib=48,
-    cpu_seconds=15,
+    memory_mib=24,
+    cpu_seconds=6,
 )
 def slow_body_over_http1(ground: Ground) -> None:
     head = b"POST /upload HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000000\r\n\r\nx"
@@ -446,7 +448,7 @@ def slow_body_over_http1(ground: Ground) -> None:
     flags=("--limit", "response_timeout=1s"),
     counters=("response_timeouts", "responses_too_slow"),
     memory_mib=64,
-    cpu_seconds=20,
+    cpu_seconds=8,
 )
 def slow_reader_over_http1(ground: Ground) -> None:
     request = b"GET /big.bin HTTP/1.1\r\nhost: localhost\r\n\r\n"
@@ -462,8 +464,8 @@ def slow_reader_over_http1(ground: Ground) -> None:
     what="30 uploads with chunk extensions, trailers and heads of 4 MiB",
     limit="`field_section_bytes`, and the library hyper's bound on extensions and trailers",
     handler=True,
-    memory_mib=24,
-    cpu_seconds=10,
+    memory_mib=16,
+    cpu_seconds=3,
 )
 def oversized_heads_chunks_and_trailers_over_http1(ground: Ground) -> None:
     chunked = b"POST /upload HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"

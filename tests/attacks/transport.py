@@ -34,31 +34,32 @@ def flood(quic: RawQuic, payload, packets: int) -> int:
     what="200,000 PATH_CHALLENGE frames in 2000 packets, from 20 addresses in turn, whose answers are not acknowledged",
     limit="one answer for each address waits, the latest; 16 addresses",
     memory_mib=16,
-    cpu_seconds=10,
+    cpu_seconds=5,
 )
 def path_challenge_flood(ground: Ground) -> None:
     quic = ground.connected()
-    first = quic.port
     quic.make_ack = lambda _level, _ranges: None
     challenges = b"".join(frames.path_challenge(number.to_bytes(8, "big")) for number in range(100))
-    for _ in range(20):
-        received = quic.port.bytes_received
-        sent = quic.port.bytes_sent
-        flood(quic, lambda _: challenges, 100)
-        assert quic.port.bytes_received - received <= 3 * (quic.port.bytes_sent - sent)
-        quic.move(ground.port())
+    flood(quic, lambda _: challenges, 100)
     responses = sum(frame.type == FrameType.PATH_RESPONSE for packet in quic.received for frame in packet.frames)
-    assert 0 < responses <= 2000 + 20
-    quic.move(first)
+    assert 0 < responses <= 100
+    # From elsewhere: packets of PATH_CHALLENGE alone move no connection (RFC 9000 section 9.1).
+    for port in [ground.port() for _ in range(19)]:
+        for _ in range(100):
+            port.send(quic.protect(quic.packet(challenges)))
+        port.receive(0.1)
+        assert port.bytes_received <= 3 * port.bytes_sent
+    assert quic.closed is None
 
 
 @attack(
     family=FAMILY,
     source="CVE-2024-1410 (quiche), CVE-2024-22189 (quic-go), quiche f33411d5",
-    what="20,000 NEW_CONNECTION_ID frames that each retire the one before, while no RETIRE_CONNECTION_ID is acknowledged",
-    limit="a bound on retirements that wait, else CONNECTION_ID_LIMIT_ERROR",
+    what="up to 20,000 NEW_CONNECTION_ID frames that each retire the one before, while no RETIRE_CONNECTION_ID "
+    "is acknowledged",
+    limit="a bound on retirements that wait: CONNECTION_ID_LIMIT_ERROR",
     memory_mib=16,
-    cpu_seconds=10,
+    cpu_seconds=3,
 )
 def connection_id_retirement_flood(ground: Ground) -> None:
     quic = ground.connected()
@@ -69,8 +70,8 @@ def connection_id_retirement_flood(ground: Ground) -> None:
         return b"".join(frames.new_connection_id(each, each, each.to_bytes(8, "big")) for each in sequences)
 
     flood(quic, payload, 1000)
-    if quic.closed is not None:
-        assert quic.closed.code == TransportError.CONNECTION_ID_LIMIT_ERROR, quic.closed
+    assert quic.closed is not None
+    assert quic.closed.code == TransportError.CONNECTION_ID_LIMIT_ERROR, quic.closed
 
 
 @attack(
@@ -79,14 +80,14 @@ def connection_id_retirement_flood(ground: Ground) -> None:
     what="3000 connection IDs of the server are retired as fast as it issues new ones",
     limit="8 connection IDs of a connection at once",
     memory_mib=16,
-    cpu_seconds=10,
+    cpu_seconds=5,
 )
 def retire_connection_id_flood(ground: Ground) -> None:
     quic = ground.connected()
     retired = 0
     while retired < 3000:
         # All but the newest, which the connection goes on with.
-        quic.wait("new connection IDs", lambda: max(quic.peer_cids, default=0) > retired)
+        quic.wait("new connection IDs", lambda retired=retired: max(quic.peer_cids, default=0) > retired)
         newest = max(quic.peer_cids)
         quic.peer_cid = quic.peer_cids[newest]
         quic.send(b"".join(frames.retire_connection_id(each) for each in range(retired, newest)), reliable=True)
@@ -99,10 +100,11 @@ def retire_connection_id_flood(ground: Ground) -> None:
 @attack(
     family=FAMILY,
     source="CVE-2024-1765 (quiche), haproxy#3076",
-    what="100 handshakes that never have their first byte: each sends 7000 bytes of CRYPTO, one byte in each frame with gaps",
+    what="100 handshakes that never have their first byte: each sends 7000 bytes of CRYPTO, one byte in each "
+    "frame with gaps",
     limit="16 KiB of CRYPTO out of order for each handshake (CRYPTO_BUFFER_EXCEEDED), `handshake_timeout`",
-    memory_mib=96,
-    cpu_seconds=20,
+    memory_mib=32,
+    cpu_seconds=10,
 )
 def crypto_flood_with_gaps(ground: Ground) -> None:
     port = ground.port()
@@ -120,7 +122,7 @@ def crypto_flood_with_gaps(ground: Ground) -> None:
     what="20 ClientHellos byte by byte, in random order: honest, if odd",
     limit="none is needed: each handshake is completed",
     memory_mib=16,
-    cpu_seconds=10,
+    cpu_seconds=3,
 )
 def crypto_reordered(ground: Ground) -> None:
     source = random.Random(SEED)
@@ -138,9 +140,9 @@ def crypto_reordered(ground: Ground) -> None:
     family=FAMILY,
     source="CVE-2025-4820 (quiche)",
     what="a download of 10 MiB whose packets are acknowledged before they come, all numbers without a gap",
-    limit="the server leaves numbers out; one of them acknowledged is PROTOCOL_VIOLATION",
+    limit="the server leaves numbers out; one of those acknowledged is PROTOCOL_VIOLATION",
     memory_mib=24,
-    cpu_seconds=5,
+    cpu_seconds=3,
 )
 def optimistic_ack(ground: Ground) -> None:
     quic = ground.h3()
@@ -160,8 +162,8 @@ def optimistic_ack(ground: Ground) -> None:
     what="4000 ClientHellos, of which none goes on after the server's answer",
     limit="`open_handshakes`, `connections_per_client`: then Retry, which holds nothing; `handshake_timeout`",
     counters=("quic_retries_sent",),
-    memory_mib=160,
-    cpu_seconds=40,
+    memory_mib=96,
+    cpu_seconds=8,
 )
 def half_open_handshakes(ground: Ground) -> None:
     port = ground.port()
@@ -185,7 +187,7 @@ def half_open_handshakes(ground: Ground) -> None:
     what="2000 Initials with tokens of noise, cut tokens, and tokens of every length up to 900 bytes",
     limit="a token that does not decrypt proves nothing; INVALID_TOKEN or a handshake like others",
     memory_mib=96,
-    cpu_seconds=20,
+    cpu_seconds=8,
 )
 def malformed_token(ground: Ground) -> None:
     source = random.Random(SEED)
@@ -211,7 +213,7 @@ def malformed_token(ground: Ground) -> None:
     what="5000 packets of 1-RTT that are all PADDING, of 1400 bytes",
     limit="no packet is answered; the cost of one stays that of its decryption",
     memory_mib=16,
-    cpu_seconds=10,
+    cpu_seconds=8,
 )
 def padding_flood(ground: Ground) -> None:
     quic = ground.connected()
@@ -228,7 +230,7 @@ def padding_flood(ground: Ground) -> None:
     what="2.4 million PING frames in 2000 packets",
     limit="one acknowledgement answers two packets or more",
     memory_mib=16,
-    cpu_seconds=20,
+    cpu_seconds=5,
 )
 def ping_flood(ground: Ground) -> None:
     quic = ground.connected()
@@ -241,10 +243,11 @@ def ping_flood(ground: Ground) -> None:
 @attack(
     family=FAMILY,
     source="draft-chen-quic-logical-vuln-mitigations",
-    what="1000 packets each leave out a number, so that acknowledgements get ranges without end; and 1000 ACK frames of 250 ranges",
+    what="1000 packets each leave out a number, so that acknowledgements get ranges without end; and 1000 ACK "
+    "frames of 250 ranges",
     limit="64 ranges are remembered",
     memory_mib=16,
-    cpu_seconds=10,
+    cpu_seconds=4,
 )
 def ack_range_flood(ground: Ground) -> None:
     quic = ground.connected()
@@ -267,11 +270,11 @@ def ack_range_flood(ground: Ground) -> None:
 
 @attack(
     family=FAMILY,
-    source="CVE-2023-44487 on the transport; quinn's Assembler",
-    what="130,000 bytes of a request, one in each STREAM frame and every second one left out",
-    limit="`stream_window_bytes`; pieces of a stream are compacted, or the connection is closed",
-    memory_mib=64,
-    cpu_seconds=30,
+    source="draft-chen-quic-logical-vuln-mitigations",
+    what="up to 130,000 bytes of a request, one in each STREAM frame and every second one left out",
+    limit="1024 gaps in a stream: the connection is closed with INTERNAL_ERROR",
+    memory_mib=16,
+    cpu_seconds=3,
 )
 def stream_data_with_gaps(ground: Ground) -> None:
     quic = ground.h3()
@@ -281,6 +284,28 @@ def stream_data_with_gaps(ground: Ground) -> None:
         return b"".join(frames.stream(0, b"\x00", offset=at) for at in range(first, first + 200, 2))
 
     flood(quic, payload, 1300)
+    assert quic.closed is not None
+    assert "too many gaps" in quic.closed.reason, quic.closed
+
+
+@attack(
+    family=FAMILY,
+    source="the same, below the limit of one stream",
+    what="90,000 bytes on 100 requests of a connection, one in each STREAM frame and every second one left out",
+    limit="`stream_window_bytes`, `concurrent_streams`; small pieces are copied together",
+    memory_mib=32,
+    cpu_seconds=10,
+)
+def stream_data_with_gaps_on_many_streams(ground: Ground) -> None:
+    quic = ground.h3()
+
+    def payload(number: int) -> bytes:
+        stream, part = 4 * (number // 9), number % 9
+        first = 1 + 200 * part
+        return b"".join(frames.stream(stream, b"\x00", offset=at) for at in range(first, first + 200, 2))
+
+    flood(quic, payload, 900)
+    assert quic.closed is None
 
 
 @attack(
@@ -288,8 +313,8 @@ def stream_data_with_gaps(ground: Ground) -> None:
     source="CVE-2026-31812 (quinn, RUSTSEC-2026-0037), RUSTSEC-2023-0063, CVE-2024-45311",
     what="each transport parameter at 0, 2^62-1 and beyond its bounds, and 150 handshakes with parameters of noise",
     limit="TRANSPORT_PARAMETER_ERROR, or a value that is cut to what is supported",
-    memory_mib=48,
-    cpu_seconds=20,
+    memory_mib=16,
+    cpu_seconds=5,
 )
 def transport_parameter_extremes(ground: Ground) -> None:
     source = random.Random(SEED)
@@ -307,13 +332,12 @@ def transport_parameter_extremes(ground: Ground) -> None:
             completed += 1
             quic.send(frames.application_close(0x100))
         except ClosedError as error:
-            assert error.close.code in (TransportError.TRANSPORT_PARAMETER_ERROR, TransportError.PROTOCOL_VIOLATION), (
-                error
-            )
+            assert error.close.code in REFUSALS, error
         quic.vanish()
     assert 0 < completed < len(changes)
 
 
+REFUSALS = (TransportError.TRANSPORT_PARAMETER_ERROR, TransportError.PROTOCOL_VIOLATION)
 INTEGERS = [
     Parameter.MAX_IDLE_TIMEOUT,
     Parameter.MAX_UDP_PAYLOAD_SIZE,
@@ -329,9 +353,9 @@ INTEGERS = [
     family=FAMILY,
     source="CVE-2026-40460 (nginx)",
     what="a connection moves to an address that never answers a PATH_CHALLENGE, and asks there for 20 big files",
-    limit="3 bytes for each that came from an address that is not proved, and what is left of one datagram",
-    memory_mib=24,
-    cpu_seconds=10,
+    limit="3 bytes for each that came from an address that is not proved, and up to two datagrams",
+    memory_mib=16,
+    cpu_seconds=3,
 )
 def unvalidated_path(ground: Ground) -> None:
     quic = ground.h3()
@@ -345,8 +369,9 @@ def unvalidated_path(ground: Ground) -> None:
     silent = 0
     while silent < 3:
         silent = 0 if forged.receive(0.5) else silent + 1
-    # The library sends a whole datagram as long as anything is left of what it may send (quinn#1082).
-    assert 0 < forged.bytes_received <= 3 * forged.bytes_sent + 1500, (forged.bytes_received, forged.bytes_sent)
+    # The library sends a whole datagram as long as anything is left of what it may send (quinn#1082), and a probe of
+    # the path's MTU without asking.
+    assert 0 < forged.bytes_received <= 3 * forged.bytes_sent + 2 * 1500, (forged.bytes_received, forged.bytes_sent)
 
 
 @attack(
@@ -356,7 +381,7 @@ def unvalidated_path(ground: Ground) -> None:
     limit="`stateless_resets_per_second`, `waiting_answers`",
     counters=("stateless_resets_withheld",),
     memory_mib=16,
-    cpu_seconds=10,
+    cpu_seconds=3,
 )
 def stateless_reset_exhaustion(ground: Ground) -> None:
     source = random.Random(SEED)
@@ -375,7 +400,7 @@ def stateless_reset_exhaustion(ground: Ground) -> None:
     what="2000 datagrams that look like stateless resets of noise, to a connection from its own address",
     limit="only the token that the peer has given ends a connection",
     memory_mib=16,
-    cpu_seconds=5,
+    cpu_seconds=4,
 )
 def stateless_reset_injection(ground: Ground) -> None:
     source = random.Random(SEED)
@@ -395,19 +420,13 @@ def stateless_reset_injection(ground: Ground) -> None:
     limit="`waiting_answers`; no answer is larger than what asks for it",
     counters=("version_negotiations_sent",),
     memory_mib=16,
-    cpu_seconds=10,
+    cpu_seconds=3,
 )
 def version_negotiation_flood(ground: Ground) -> None:
     port = ground.port()
     for number in range(10_000):
-        head = (
-            b"\xc0"
-            + (0x1A2A3A4A + number).to_bytes(4, "big")
-            + b"\x08"
-            + number.to_bytes(8, "big")
-            + b"\x08"
-            + bytes(8)
-        )
+        version, dcid = (0x1A2A3A4A + number).to_bytes(4, "big"), number.to_bytes(8, "big")
+        head = b"\xc0" + version + b"\x08" + dcid + b"\x08" + bytes(8)
         port.send(head.ljust(SMALLEST_INITIAL if number % 2 else 100, b"\x00"))
         if number % ROUND == 0:
             port.receive(0)
@@ -418,19 +437,15 @@ def version_negotiation_flood(ground: Ground) -> None:
 @attack(
     family=FAMILY,
     source="draft-chen-quic-logical-vuln-mitigations",
-    what="100,000 frames MAX_DATA, MAX_STREAM_DATA, DATA_BLOCKED and STREAMS_BLOCKED with values that change nothing",
+    what="100,000 frames MAX_DATA, DATA_BLOCKED and STREAMS_BLOCKED with values that change nothing",
     limit="none of them is answered or held",
     memory_mib=16,
-    cpu_seconds=10,
+    cpu_seconds=3,
 )
 def blocked_and_window_frame_flood(ground: Ground) -> None:
     quic = ground.h3()
-    burst = (
-        frames.max_data(1)
-        + frames.data_blocked(1)
-        + frames.streams_blocked(1, bidi=True)
-        + frames.streams_blocked(1, bidi=False)
-    ) * 50
+    blocked = frames.streams_blocked(1, bidi=True) + frames.streams_blocked(1, bidi=False)
+    burst = (frames.max_data(1) + frames.data_blocked(1) + blocked) * 50
     flood(quic, lambda _: burst, 500)
     assert quic.closed is None
     assert quic.is_served("/small.txt")

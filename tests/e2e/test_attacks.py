@@ -5,11 +5,16 @@ The attacks stand in the package `attacks`.
 
 from __future__ import annotations
 
+import os
+import re
+
 import pytest
 
-from attacks import ATTACKS, Attack, carry_out
+from attacks import ATTACKS, ELSEWHERE, Attack, carry_out, document, is_there, note
 from attacks.attack import MIB
-from harness.server import echo_command, serve_command
+from harness.server import REPOSITORY, echo_command, serve_command
+
+PAGE = REPOSITORY / "docs" / "security.md"
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
@@ -20,7 +25,6 @@ def test_server_withstands(start, site, identity, attack: Attack):
     else:
         server = start(serve_command(site.root, identity, "--stats", "--grace", "0.1", *flags))
     outcome = carry_out(attack, server, identity.ca)
-    print(f"\n{attack.name}: {outcome}")
     assert outcome.memory <= attack.memory_mib * MIB, outcome
     assert outcome.cpu_seconds <= attack.cpu_seconds, outcome
     if attack.counters:
@@ -28,3 +32,27 @@ def test_server_withstands(start, site, identity, attack: Attack):
         server.wait()
         counters = server.counters()
         assert any(counters[name] > 0 for name in attack.counters), counters
+    if os.environ.get("UPDATE_DOCS"):
+        note(attack, outcome, "debug" if "/debug/" in server.command[0] else "release")
+
+
+def test_attacks_have_names_of_their_own():
+    names = [each.name for each in [*ATTACKS, *ELSEWHERE]]
+    assert len(set(names)) == len(names)
+
+
+def test_limits_that_attacks_name_are_limits():
+    known = set(re.findall(r"^\| `(\w+)` \|", (REPOSITORY / "docs" / "limits.md").read_text(), re.MULTILINE))
+    named = {name for each in [*ATTACKS, *ELSEWHERE] for name in re.findall(r"`(\w+)`", each.limit)}
+    assert named - known - {"datagrams_ignored"} == set()
+
+
+@pytest.mark.parametrize("reference", sorted({test for each in ELSEWHERE for test in each.tests}))
+def test_test_of_another_file_is_there(reference: str):
+    assert is_there(REPOSITORY, reference)
+
+
+def test_security_md_is_current():
+    if os.environ.get("UPDATE_DOCS"):
+        PAGE.write_text(document())
+    assert PAGE.read_text() == document(), "run it with UPDATE_DOCS=1"
