@@ -142,11 +142,29 @@ def test_h3_crate_updates_keys_in_mid_transfer(serve, identity, files):
     assert [each["sha256"] for each in said["responses"]] == [whole(files, LARGE).sha256] * 2
 
 
+@pytest.mark.parametrize("pair", TO_OTHERS, ids=lambda pair: pair.id)
+def test_takes_new_keys_in_mid_transfer(start, identity, pair):
+    server = start(pair.command(None, identity))
+    # quic-go updates its keys by itself once it has sent 100 packets.
+    path = pair.path(LARGE) if pair.server == "quic-go" else f"/new-keys/{LARGE}"
+    answer = pair.download(server.origin + path, identity.ca)
+    assert (answer.status, answer.size) == (200, LARGE)
+    if pair.server == "quic-go":
+        assert ask(server, identity)["key_updates"] == 1
+
+
+@pytest.mark.parametrize("cipher", ["AES_128_GCM_SHA256", "AES_256_GCM_SHA384", "CHACHA20_POLY1305_SHA256"])
+@pytest.mark.parametrize("pair", TO_OTHERS[1:], ids=lambda pair: pair.id)
+def test_takes_the_one_cipher_of_the_server(start, identity, pair, cipher):
+    server = start(pair.command(None, identity, "--cipher", cipher))
+    assert ask(server, identity)["cipher"] == cipher
+
+
 # Paths and versions.
 
 
-def test_quic_go_migrates_in_mid_transfer(serve, identity, files):
-    """Active migration: a path from another port is proved first, then the connection moves."""
+def test_quic_go_migrates(serve, identity, files):
+    """In mid-transfer: a path from another port is proved first, then the connection moves."""
     server = serve("--workers", "2")
     with GoClient("3", identity.ca, flags=["-can-migrate"]) as client:
         for _ in range(3):
