@@ -2,8 +2,8 @@
 
 `server.py --cert FILE --key FILE [--host IP] [--retry]` prints `listening on https://IP:PORT (h3)` and runs until
 killed.
-`/bytes/N` answers N bytes, `/new-keys/N` too after a key update, `/request` what it was asked for; `/go-away` gets no answer but a GOAWAY that says that no
-request was processed. Session tickets are kept, so that early data is taken.
+`/bytes/N` answers N bytes, `/new-keys/N` too after a key update, `/request` what it was asked for; `/go-away` gets no
+answer but a GOAWAY that says that no request was processed. Session tickets are kept, so that early data is taken.
 """
 
 from __future__ import annotations
