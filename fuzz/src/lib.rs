@@ -9,6 +9,7 @@ mod huffman;
 mod input;
 mod message;
 mod operations;
+mod priority;
 mod qpack_encoder;
 mod qpack_pair;
 mod qpack_streams;
@@ -19,10 +20,11 @@ mod streams;
 pub type Target = fn(&[u8]);
 
 /// All targets, by the names of their folders in `corpus/`.
-pub const TARGETS: [(&str, Target); 8] = [
+pub const TARGETS: [(&str, Target); 9] = [
     ("huffman", huffman::run),
     ("message", message::run),
     ("operations", operations::run),
+    ("priority", priority::run),
     ("qpack_encoder", qpack_encoder::run),
     ("qpack_pair", qpack_pair::run),
     ("qpack_streams", qpack_streams::run),

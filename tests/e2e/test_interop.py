@@ -92,7 +92,7 @@ def test_handshakes_with_30_percent_loss(over):
 
 
 def test_handshakes_with_corruption(over):
-    proxy = over(SMALL, Impairment(corrupt=0.3), times=5)
+    proxy = over(SMALL, Impairment(corrupt=0.3), times=5, may_give_up=3)
     assert proxy.seen["corrupt"] > 5
 
 

@@ -26,6 +26,12 @@ def get(ca, url: str, *arguments) -> None:
     assert done.returncode == 0, done.stderr.decode()
 
 
+def end(server) -> None:
+    """The files are complete when the server has ended."""
+    server.terminate()
+    assert server.wait() == 0
+
+
 def named(events: list[dict], name: str) -> list[dict]:
     return [event["data"] for event in events if event["name"] == name]
 
@@ -38,7 +44,7 @@ def fields(frames: list[dict]) -> list[dict[str, str]]:
 def test_server_and_client_write_both_sides_of_a_connection(start_serve, ca, tmp_path):
     server = start_serve("--qlog", tmp_path / "server")
     get(ca, f"{server.origin}/big.bin", "--qlog", tmp_path / "client", "-H", "cookie: id=hush-hush")
-    server.stop()
+    end(server)
 
     (server_file,) = (tmp_path / "server").iterdir()
     (client_file,) = (tmp_path / "client").iterdir()
@@ -76,7 +82,7 @@ def test_each_connection_has_a_file(start_serve, ca, tmp_path):
     server = start_serve("--qlog", tmp_path, "--workers", "2")
     for _ in range(5):
         get(ca, f"{server.origin}/small.txt")
-    server.stop()
+    end(server)
     traces = [read_trace(file) for file in tmp_path.iterdir()]
     assert len(traces) == 5
     assert all(len(fields(named(events, "http:frame_parsed"))) == 1 for _, events in traces)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+
 import pytest
 
 from harness.clients.go import GoClient
 from harness.response import sha256
+from harness.server import pronghorn
 from harness.waiting import eventually
 
 MIB = 1 << 20
@@ -49,3 +54,57 @@ def test_memory_does_not_grow_with_connections(start_serve, ca, version):
     first, second = half(), half()
     assert second < first + 8 * MIB
     eventually("no descriptor left of them", lambda: server.open_descriptors() <= quiet)
+
+
+REQUESTS_ON_ONE_CONNECTION = int(os.environ.get("PRONGHORN_SOAK_REQUESTS", "10_000_000"))
+CONNECTIONS = int(os.environ.get("PRONGHORN_SOAK_CONNECTIONS", "100_000"))
+SOAK_SECONDS = 1700
+
+
+def load(ca, *arguments) -> dict:
+    """Runs `pronghorn load` and gives its report; every request has to be answered."""
+    command = [pronghorn(), "load", "--cacert", ca, "--json", *arguments]
+    done = subprocess.run([str(part) for part in command], capture_output=True, timeout=SOAK_SECONDS)
+    assert done.returncode == 0, done.stderr.decode()
+    return json.loads(done.stdout)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_memory_does_not_grow_with_ten_million_requests_on_one_connection(start_serve, ca, version, record_property):
+    server = start_serve("--quiet")
+    url = f"{server.origin}/small.txt"
+    one_connection = ("--http", version, "-c", "1", "-m", "64", "-d", "3600")
+    load(ca, *one_connection, "-n", REQUESTS_ON_ONE_CONNECTION // 100, url)
+    first = server.resident_bytes()
+    load(ca, *one_connection, "-n", REQUESTS_ON_ONE_CONNECTION, url)
+    second = server.resident_bytes()
+    record_property("resident_bytes", [first, second])
+    print(f"HTTP/{version}: {first / MIB:.1f} MiB, then {second / MIB:.1f} MiB")
+    assert second < first + 8 * MIB
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("version", ["1.1", "3"])
+def test_memory_does_not_grow_with_a_hundred_thousand_connections(start_serve, ca, version, record_property):
+    server = start_serve("--quiet")
+    each_anew = (
+        "--http",
+        version,
+        "--reconnect",
+        "-c",
+        "20",
+        "-d",
+        "3600",
+        "-n",
+        CONNECTIONS,
+        f"{server.origin}/small.txt",
+    )
+    # The first ones fill the store of sessions, which holds as many as it may from then on.
+    load(ca, *each_anew)
+    first = server.resident_bytes()
+    load(ca, *each_anew)
+    second = server.resident_bytes()
+    record_property("resident_bytes", [first, second])
+    print(f"HTTP/{version}: {first / MIB:.1f} MiB, then {second / MIB:.1f} MiB")
+    assert second < first + 8 * MIB

@@ -102,6 +102,16 @@ class Process:
         status = Path(f"/proc/{self.pid}/status").read_text()
         return int(re.search(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)[1]) * 1024
 
+    def forget_peak(self) -> int:
+        """Makes what is resident now the peak, and returns it."""
+        # proc_pid_clear_refs(5): 5 resets the peak of the resident set.
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+        return self.resident_bytes()
+
+    def peak_resident_bytes(self) -> int:
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)[1]) * 1024
+
     def open_descriptors(self) -> int:
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 

@@ -141,8 +141,8 @@ pub(crate) fn run(arguments: &ServeArgs) -> Result<(), Failure> {
     {
         loaded.identity = loaded.identity.clone().with_key_log(&key_log);
     }
-    let group = if secure { Group::with_secret(workers, &secret(arguments)?) } else { Group::new(workers) };
     let listeners = bind(arguments, workers)?;
+    let group = if secure { Group::with_secret(workers, &secret(arguments)?) } else { Group::new(workers) };
     let addresses: Vec<_> = listeners.iter().map(|listener| (listener.address(), listener.is_secure())).collect();
 
     let qlog = arguments.qlog.as_deref().map(qlog::to_folder).transpose()?;

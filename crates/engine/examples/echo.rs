@@ -1,6 +1,6 @@
 //! A handler on the engine, without any other crate of the project: what the smallest face looks like.
 //!
-//! `cargo run --example echo -- --listen 127.0.0.1:8443 --cert cert.pem --key key.pem [--workers N]`
+//! `cargo run --example echo -- --listen 127.0.0.1:8443 --cert cert.pem --key key.pem [--workers N] [--limit NAME=VALUE]`
 //!
 //! | request | answer |
 //! |---|---|
@@ -36,6 +36,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let (mut listen, mut workers, mut cert, mut key) = (SocketAddr::from(([127, 0, 0, 1], 8443)), 1, PathBuf::new(), PathBuf::new());
+    let mut config = Config::default();
     let mut arguments = std::env::args().skip(1);
     while let (Some(name), Some(value)) = (arguments.next(), arguments.next()) {
         match name.as_str() {
@@ -43,12 +44,15 @@ fn main() -> Result<(), Box<dyn Error>> {
             "--workers" => workers = value.parse()?,
             "--cert" => cert = value.into(),
             "--key" => key = value.into(),
+            "--limit" => {
+                let (name, value) = value.split_once('=').ok_or("write a limit as NAME=VALUE")?;
+                config.limits = config.limits.with_named(name, value)?;
+            }
             _ => return Err(format!("unknown argument {name}").into()),
         }
     }
     let chain = CertificateDer::pem_file_iter(cert)?.collect::<Result<Vec<_>, _>>()?;
     let identity = Identity::new(chain, PrivateKeyDer::from_pem_file(key)?)?;
-    let config = Config::default();
     let listener = Listener::secure(listen, workers, config.congestion)?;
     let address = listener.address();
     let gone = Arc::<AtomicU64>::default();

@@ -203,13 +203,17 @@ fn join_cookies(headers: &mut HeaderMap) {
     let mut joined = first.as_bytes().to_vec();
     let mut sensitive = first.is_sensitive();
     for line in std::iter::once(second).chain(lines) {
+        sensitive |= line.is_sensitive();
+        // A crumb without a pair adds none, and after the delimiter it would leave white space at the end.
+        if line.is_empty() {
+            continue;
+        }
         //= RFC 9114 section 4.2.1
         //# If a decompressed field section contains multiple cookie field lines, these MUST be concatenated into a single byte string
         //# using the two-byte delimiter of "; " (ASCII 0x3b, 0x20) before being passed into a context other than HTTP/2 or HTTP/3,
         //# such as an HTTP/1.1 connection, or a generic HTTP server application.
         joined.extend_from_slice(b"; ");
         joined.extend_from_slice(line.as_bytes());
-        sensitive |= line.is_sensitive();
     }
     let mut value = HeaderValue::from_bytes(&joined).expect("invariant: valid values and a delimiter");
     value.set_sensitive(sensitive);

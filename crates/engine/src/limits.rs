@@ -14,8 +14,7 @@ use crate::stats::{Counter, Stats};
 
 /// Bytes of windows that a connection gets even when the budget for them is spent: enough to go on, slowly.
 pub(crate) const SMALLEST_WINDOW: u64 = 64 << 10;
-/// What a connection takes besides its buffers: its state in the transport, TLS, a task. Measured at some 30 KiB over HTTP/3 on
-/// x86-64 and rounded up.
+/// What a connection takes besides its buffers: its state in the transport, TLS, a task. An estimate on the safe side.
 const CONNECTION_BYTES: u64 = 48 << 10;
 /// The same for a handshake, whose buffers and certificate are in flight.
 const HANDSHAKE_BYTES: u64 = 64 << 10;

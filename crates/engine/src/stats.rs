@@ -155,6 +155,10 @@ counters! {
     aborted_request_floods,
     /// HTTP/3 connections closed for a SETTINGS or PRIORITY_UPDATE frame that was too large.
     oversized_frames,
+    /// HTTP/3 connections closed because the peer did not take what the header table's decoder had to tell it.
+    decoder_backlogs,
+    /// HTTP/3 connections closed for what came on streams that wait for the header table.
+    blocked_stream_overruns,
     /// HTTP/3 connections closed because the peer opened too many unidirectional streams.
     uni_streams_refused,
     /// QUIC clients whose address was proved by a token of an earlier connection.

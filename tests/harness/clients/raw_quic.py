@@ -94,11 +94,14 @@ class Port:
         self.connections: dict[bytes, RawQuic] = {}
         self.stray = 0
         """Datagrams for no connection of this port."""
+        self.bytes_sent = 0
+        self.bytes_received = 0
 
     def close(self) -> None:
         self.socket.close()
 
     def send(self, datagram: bytes) -> None:
+        self.bytes_sent += len(datagram)
         # A port that is closed refuses a datagram in the next call. The test will see that nothing comes.
         with suppress(ConnectionRefusedError):
             self.socket.send(datagram)
@@ -113,6 +116,7 @@ class Port:
                 datagram = self.socket.recv(65535, socket.MSG_DONTWAIT)
             except (BlockingIOError, ConnectionRefusedError):
                 break
+            self.bytes_received += len(datagram)
             connection = self.connection_of(datagram)
             if connection is None:
                 self.stray += 1

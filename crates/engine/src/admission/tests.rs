@@ -38,6 +38,15 @@ fn host_and_authority_are_always_there_and_agree() {
 }
 
 #[test]
+fn host_is_taken_from_the_target_where_no_line_has_to_say_it() {
+    for (protocol, version) in [(Protocol::Http2, Version::HTTP_2), (Protocol::Http3, Version::HTTP_3), (Protocol::Http1, Version::HTTP_10)]
+    {
+        let head = Head { version, ..head(protocol, "GET", "https://a.example/", &[]) };
+        assert_eq!(head.admit().unwrap().headers[HOST], "a.example");
+    }
+}
+
+#[test]
 fn host_that_is_missing_doubled_different_or_invalid_is_refused() {
     for (method, target, lines) in [
         ("GET", "/", &[][..]),

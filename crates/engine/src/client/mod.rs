@@ -25,7 +25,7 @@ use rustls::AlertDescription;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::http2::pump;
+use crate::http2::{Held, Outbox, pump};
 use crate::http3;
 use crate::limits::Limits;
 use crate::message::Protocol;
@@ -135,7 +135,7 @@ pub struct Connection {
 
 enum Sender {
     Http1(hyper::client::conn::http1::SendRequest<Body>),
-    Http2(h2::client::SendRequest<Bytes>),
+    Http2(h2::client::SendRequest<Held>, Rc<Outbox>),
     Http3(Rc<http3::ClientConnection>),
 }
 
@@ -245,7 +245,7 @@ impl Connector {
                 .initial_max_send_streams(1)
                 // Nobody would read what a server pushes.
                 .enable_push(false)
-                .handshake::<_, Bytes>(stream)
+                .handshake::<_, Held>(stream)
                 .await;
             let (sender, connection) = handshake.map_err(|error| failed(error.to_string()))?;
             // What goes wrong there reaches the requests on the connection.
@@ -253,7 +253,8 @@ impl Connector {
                 drop(connection.await);
                 on_end.set(true);
             });
-            Sender::Http2(sender)
+            // Of uploads no more waits to be written than may come of answers.
+            Sender::Http2(sender, Outbox::new(CONNECTION_WINDOW_BYTES.into()))
         } else {
             let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
             let (sender, connection) = handshake.map_err(|error| failed(error.to_string()))?;
@@ -332,7 +333,7 @@ impl Connection {
     pub fn is_usable(&self) -> bool {
         match &self.sender {
             Sender::Http1(sender) => !sender.is_closed(),
-            Sender::Http2(_) => !self.ended.get(),
+            Sender::Http2(..) => !self.ended.get(),
             Sender::Http3(connection) => connection.is_usable(),
         }
     }
@@ -347,7 +348,7 @@ impl Connection {
     pub fn share(&self) -> Option<Self> {
         let sender = match &self.sender {
             Sender::Http1(_) => return None,
-            Sender::Http2(sender) => Sender::Http2(sender.clone()),
+            Sender::Http2(sender, outbox) => Sender::Http2(sender.clone(), outbox.clone()),
             Sender::Http3(connection) => Sender::Http3(connection.clone()),
         };
         Some(Self {
@@ -446,20 +447,23 @@ impl Connection {
                 let response = response.await.map_err(|error| failure::http1(&error, true))?;
                 Ok(response.map(|body| Incoming::http1(body, None)))
             }
-            Sender::Http2(sender) => {
+            Sender::Http2(sender, outbox) => {
                 poll_fn(|cx| sender.poll_ready(cx)).await.map_err(|error| failure::http2(&error, false))?;
                 let (request, mut body) = split(request);
                 let full = body.take_full();
                 let ends = full.as_ref().is_some_and(Bytes::is_empty);
                 let (mut response, mut stream) = sender.send_request(request, ends).map_err(|error| failure::http2(&error, false))?;
                 match full {
-                    Some(data) if !ends => stream.send_data(data, true).map_err(|error| failure::http2(&error, true))?,
+                    Some(data) if !ends => stream.send_data(outbox.hold(data), true).map_err(|error| failure::http2(&error, true))?,
                     Some(_) => {}
-                    None => self.handle.spawn(async move {
-                        if let Err(reason) = pump(&mut stream, body, None).await {
-                            stream.send_reset(reason);
-                        }
-                    }),
+                    None => {
+                        let outbox = outbox.clone();
+                        self.handle.spawn(async move {
+                            if let Err(reason) = pump(&mut stream, body, &outbox, None).await {
+                                stream.send_reset(reason);
+                            }
+                        });
+                    }
                 }
                 if let Some(on_interim) = on_interim {
                     while let Some(Ok(interim)) = poll_fn(|cx| response.poll_informational(cx)).await {

@@ -3,6 +3,7 @@
 mod bucket;
 mod frames;
 mod linger;
+mod outbox;
 mod watch;
 
 use std::cell::{Cell, RefCell};
@@ -28,6 +29,7 @@ use crate::tcp::{Activity, Connected, ExchangeGuard, Outcome, Watchdog};
 use crate::{Body, Incoming, Request, Responder, Response};
 
 pub(crate) use linger::Http2Server;
+pub(crate) use outbox::{Held, Outbox};
 
 /// Serves one connection until it ends.
 pub(crate) async fn serve<T>(io: T, peer: Connected, alt_svc: Option<HeaderValue>, activity: Rc<Activity>, context: Rc<Context>) -> Outcome
@@ -47,7 +49,8 @@ where
         .max_local_error_reset_streams(Some(limits.stream_errors() as usize));
     let mut watchdog = Watchdog::new(activity.clone(), &context);
     let watch = Watch::new(activity.clone(), context.clone());
-    let mut handshake = pin!(builder.handshake::<_, Bytes>(Watched::new(io, watch.clone())));
+    let outbox = Outbox::new(windows.send);
+    let mut handshake = pin!(builder.handshake::<_, Held>(Watched::new(io, watch.clone())));
     let handshake = poll_fn(|cx| match handshake.as_mut().poll(cx) {
         Poll::Ready(result) => Poll::Ready(Some(result)),
         Poll::Pending => watchdog.poll(cx).map(|()| None),
@@ -80,6 +83,7 @@ where
                 watch.on_accepted(respond.stream_id().as_u32());
                 let exchange = Http2Exchange {
                     answer: Rc::new(Answer { respond: RefCell::new(respond), is_final: Cell::default() }),
+                    outbox: outbox.clone(),
                     method: request.method().clone(),
                     alt_svc: alt_svc.clone(),
                     guard: activity.begin_exchange(),
@@ -147,7 +151,7 @@ fn outcome(error: &h2::Error) -> Outcome {
 
 /// The stream of a request on which its responses are sent.
 pub(crate) struct Answer {
-    respond: RefCell<SendResponse<Bytes>>,
+    respond: RefCell<SendResponse<Held>>,
     /// The final response has begun: no interim one may follow.
     is_final: Cell<bool>,
 }
@@ -169,6 +173,7 @@ impl Answer {
 /// A request that waits for its response.
 pub(crate) struct Http2Exchange {
     answer: Rc<Answer>,
+    outbox: Rc<Outbox>,
     method: Method,
     alt_svc: Option<HeaderValue>,
     guard: Rc<ExchangeGuard>,
@@ -200,14 +205,14 @@ impl Http2Exchange {
         }
     }
 
-    fn send_body(self, mut stream: SendStream<Bytes>, mut body: Body) {
+    fn send_body(self, mut stream: SendStream<Held>, mut body: Body) {
         // At once if it fits into the windows; otherwise it waits outside of the library, which would hold it as long as it takes.
         if let Some(size) = body.full_size() {
             stream.reserve_capacity(size);
-            if stream.capacity() >= size
+            if stream.capacity().min(self.outbox.room()) >= size
                 && let Some(bytes) = body.take_full()
             {
-                if stream.send_data(bytes, true).is_err() {
+                if stream.send_data(self.outbox.hold(bytes), true).is_err() {
                     self.context.stats.requests_aborted.add(1);
                 }
                 return;
@@ -215,7 +220,7 @@ impl Http2Exchange {
         }
         let context = self.context.clone();
         context.handle.spawn(async move {
-            let sent = pump(&mut stream, body, Some((&self.guard, &self.context))).await;
+            let sent = pump(&mut stream, body, &self.outbox, Some((&self.guard, &self.context))).await;
             if let Err(reason) = sent {
                 self.context.stats.requests_aborted.add(1);
                 stream.send_reset(reason);
@@ -236,7 +241,12 @@ impl Http2Exchange {
 /// Moves a body into a stream at the pace that the peer allows.
 ///
 /// `server`: where the body is a response's; its guard is told when it is the peer that is waited for, which may not take for ever.
-pub(crate) async fn pump(stream: &mut SendStream<Bytes>, body: Body, server: Option<(&ExchangeGuard, &Context)>) -> Result<(), Reason> {
+pub(crate) async fn pump(
+    stream: &mut SendStream<Held>,
+    body: Body,
+    outbox: &Rc<Outbox>,
+    server: Option<(&ExchangeGuard, &Context)>,
+) -> Result<(), Reason> {
     let mut body = pin!(body);
     let mut patience = server.map(|(_, context)| Patience::new(context));
     loop {
@@ -248,7 +258,7 @@ pub(crate) async fn pump(stream: &mut SendStream<Bytes>, body: Body, server: Opt
         })
         .await?;
         let frame = match frame {
-            None => return stream.send_data(Bytes::new(), true).map_err(|_| Reason::CANCEL),
+            None => return stream.send_data(outbox.hold(Bytes::new()), true).map_err(|_| Reason::CANCEL),
             Some(Err(_)) => return Err(Reason::INTERNAL_ERROR),
             Some(Ok(frame)) => frame,
         };
@@ -257,7 +267,7 @@ pub(crate) async fn pump(stream: &mut SendStream<Bytes>, body: Body, server: Opt
                 while !data.is_empty() {
                     stream.reserve_capacity(data.len());
                     let capacity = poll_fn(|cx| {
-                        let capacity = poll_capacity(stream, cx);
+                        let capacity = poll_capacity(stream, outbox, cx);
                         if let Some((guard, _)) = server {
                             guard.set_outbound_waiting(capacity.is_pending());
                         }
@@ -272,7 +282,7 @@ pub(crate) async fn pump(stream: &mut SendStream<Bytes>, body: Body, server: Opt
                         patience.on_moved(chunk.len());
                     }
                     let last = data.is_empty() && body.is_end_stream();
-                    stream.send_data(chunk, last).map_err(|_| Reason::CANCEL)?;
+                    stream.send_data(outbox.hold(chunk), last).map_err(|_| Reason::CANCEL)?;
                     if last {
                         return Ok(());
                     }
@@ -321,14 +331,20 @@ impl<'a> Patience<'a> {
     }
 }
 
-fn poll_capacity(stream: &mut SendStream<Bytes>, cx: &mut TaskContext<'_>) -> Poll<Result<usize, Reason>> {
+/// How many bytes may be sent now: what the windows allow, and what the connection may hold.
+fn poll_capacity(stream: &mut SendStream<Held>, outbox: &Outbox, cx: &mut TaskContext<'_>) -> Poll<Result<usize, Reason>> {
     if let Poll::Ready(reset) = stream.poll_reset(cx) {
         return Poll::Ready(Err(reset.unwrap_or(Reason::CANCEL)));
+    }
+    let room = ready!(outbox.poll_room(cx));
+    // The library tells only of capacity that is new; what was left because there was no room is not.
+    if stream.capacity() > 0 {
+        return Poll::Ready(Ok(stream.capacity().min(room)));
     }
     loop {
         match ready!(stream.poll_capacity(cx)) {
             Some(Ok(0)) => {}
-            Some(Ok(capacity)) => return Poll::Ready(Ok(capacity)),
+            Some(Ok(capacity)) => return Poll::Ready(Ok(capacity.min(room))),
             Some(Err(_)) | None => return Poll::Ready(Err(Reason::CANCEL)),
         }
     }

@@ -61,3 +61,7 @@ pub(super) fn lines(headers: &HeaderMap) -> impl Iterator<Item = FieldLine<'_>> 
         FieldLine { never_index: value.is_sensitive() || is_secret(line.name), ..line }
     })
 }
+
+#[cfg(test)]
+#[path = "fields/generated.rs"]
+mod generated;

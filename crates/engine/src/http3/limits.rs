@@ -32,6 +32,8 @@ pub(super) fn counter(limit: Limit, stats: &Stats) -> Option<&Counter> {
         Limit::ControlFrames => &stats.control_stream_floods,
         Limit::AbortedRequests => &stats.aborted_request_floods,
         Limit::SettingsSize | Limit::PriorityUpdateSize => &stats.oversized_frames,
+        Limit::DecoderBacklog => &stats.decoder_backlogs,
+        Limit::BlockedStreamBytes => &stats.blocked_stream_overruns,
         // Of a server that a client of ours spoke to: the request's error says so.
         _ => return None,
     })

@@ -459,9 +459,9 @@ impl Connection {
 
     /// Lets the library hold what is in flight, as much again for what was lost at its front and holds the rest, and a little
     /// that has not been sent: what is more would go before anything that turns out to be more urgent.
-    fn open_send_window(&mut self, lead: u64) {
+    fn open_send_window(&mut self, headroom: u64) {
         let in_flight = self.inner.congestion_state().window().saturating_mul(2);
-        self.inner.set_send_window(in_flight.saturating_add(UNSENT_BYTES + lead).min(self.send_window));
+        self.inner.set_send_window(in_flight.saturating_add(UNSENT_BYTES + headroom).min(self.send_window));
     }
 
     fn handshake(&self) -> Option<Handshake> {
@@ -749,7 +749,7 @@ impl Transport for Quinn {
         let Some(connection) = self.touch(key) else { return Write::Stopped };
         let id = to_quinn(stream);
         let priority = connection.inner.send_stream(id).priority().unwrap_or_default();
-        connection.open_send_window(lead(priority));
+        connection.open_send_window(headroom(priority));
         let mut stream = connection.inner.send_stream(id);
         let written = loop {
             let Some(first) = chunks.front_mut() else { break Write::Done };
@@ -842,7 +842,7 @@ const OWN_STREAMS: i32 = i32::MAX;
 const LEVEL: i32 = 1 << 28;
 /// Bytes that each level of urgency may have in the transport beyond what the next less urgent one may, so that a page's style
 /// sheet need not wait for room that its images have taken.
-const LEAD_PER_LEVEL: u64 = 16 << 10;
+const HEADROOM_PER_LEVEL: u64 = 16 << 10;
 
 /// The library sends the highest number first and shares between equal ones.
 fn to_quinn_priority(stream: StreamId, priority: Priority) -> i32 {
@@ -856,9 +856,9 @@ fn to_quinn_priority(stream: StreamId, priority: Priority) -> i32 {
 }
 
 /// How much farther than the least urgent level a stream of this priority may go.
-fn lead(priority: i32) -> u64 {
+fn headroom(priority: i32) -> u64 {
     let above_least = (priority.div_euclid(LEVEL) + 4).clamp(0, 7);
-    above_least as u64 * LEAD_PER_LEVEL
+    above_least as u64 * HEADROOM_PER_LEVEL
 }
 
 fn varint(code: u64) -> VarInt {

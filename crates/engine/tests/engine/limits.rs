@@ -641,6 +641,51 @@ fn streams_over_the_limit_are_refused_and_counted() {
 }
 
 #[test]
+fn streams_of_a_connection_share_what_may_wait_to_be_sent() {
+    const STREAMS: usize = 200;
+    let trust = trust();
+    let produced = Rc::new(Cell::new(0));
+    let config = limited(|limits| limits.with_send_window_bytes(256 << 10));
+    let mut bench = Bench::with_group(&Group::new(1), &trust, &config, |_| {
+        let produced = produced.clone();
+        move |_, responder: Responder| {
+            let body = Body::stream(Metered { produced: produced.clone() });
+            responder.send(Response::new(StatusCode::OK).with_body(body));
+        }
+    });
+    let mut client = begin_http2(&mut bench, &trust);
+    // Windows as wide as they can be, and nothing is read.
+    client.send(&frame(SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]));
+    client.send(&frame(WINDOW_UPDATE, 0, 0, &0x7fff_0000_u32.to_be_bytes()));
+    for number in 0..STREAMS as u32 {
+        client.send(&frame(HEADERS, END_HEADERS | END_STREAM, 2 * number + 1, GET));
+    }
+    turns(&mut bench, 300);
+    assert_eq!(bench.count(|stats| stats.requests_http2.value()), STREAMS as u64);
+    let before = produced.get();
+    turns(&mut bench, 300);
+    assert_eq!(produced.get(), before, "it goes on, though nobody reads");
+    // The kernel's buffers take some megabytes. Without a common limit it would be 50 MiB.
+    assert!(before < 16 << 20, "{before} bytes");
+    assert!(before > 256 << 10, "{before} bytes");
+}
+
+/// Content without an end, which counts what was taken of it.
+struct Metered {
+    produced: Rc<Cell<usize>>,
+}
+
+impl http_body::Body for Metered {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
+        self.produced.set(self.produced.get() + 4096);
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&[0; 4096])))))
+    }
+}
+
+#[test]
 fn content_beyond_the_window_is_counted() {
     let trust = trust();
     let config = limited(|limits| limits.with_stream_window_bytes(16 << 10));

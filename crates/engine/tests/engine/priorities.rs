@@ -9,7 +9,7 @@ use http_body_util::BodyExt;
 use pronghorn_engine::{Config, Protocol, Request, Responder, Response};
 
 const BODY_BYTES: usize = 2 << 20;
-/// What may be in the transport already when something more urgent comes, windows and leads together. Loopback has a short round
+/// What may be in the transport already when something more urgent comes, windows and headroom together. Loopback has a short round
 /// trip, so the congestion window is a small part of it.
 const COMMITTED_BYTES: usize = 768 << 10;
 

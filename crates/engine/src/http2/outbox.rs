@@ -1,0 +1,119 @@
+//! What the library holds of content that is to be sent.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::{Buf, Bytes};
+
+/// Content that a connection has handed to the library and that is not written yet.
+///
+/// The library's own limit counts for each stream. A peer that opens its windows wide, asks for much and reads nothing would have it
+/// hold that for each of its streams.
+pub(crate) struct Outbox {
+    limit: usize,
+    held: Cell<usize>,
+    waiting: RefCell<Vec<Waker>>,
+}
+
+impl Outbox {
+    pub(crate) fn new(limit: u64) -> Rc<Self> {
+        Rc::new(Self { limit: usize::try_from(limit).unwrap_or(usize::MAX).max(1), held: Cell::default(), waiting: RefCell::default() })
+    }
+
+    /// How many bytes may be handed over now; more than none.
+    pub(crate) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<usize> {
+        let room = self.room();
+        if room > 0 {
+            return Poll::Ready(room);
+        }
+        let mut waiting = self.waiting.borrow_mut();
+        if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
+            waiting.push(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    pub(crate) fn room(&self) -> usize {
+        self.limit.saturating_sub(self.held.get())
+    }
+
+    /// Counts these bytes until the library drops them, written or not.
+    pub(crate) fn hold(self: &Rc<Self>, bytes: Bytes) -> Held {
+        let size = bytes.len();
+        self.held.set(self.held.get() + size);
+        Held { bytes, size, outbox: self.clone() }
+    }
+
+    fn release(&self, size: usize) {
+        self.held.set(self.held.get() - size);
+        // Not for each piece that is written: all who wait are woken.
+        if self.held.get() <= self.limit / 2 {
+            let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
+            waiting.into_iter().for_each(Waker::wake);
+        }
+    }
+}
+
+/// Bytes in the hands of the library.
+pub(crate) struct Held {
+    bytes: Bytes,
+    size: usize,
+    outbox: Rc<Outbox>,
+}
+
+impl Buf for Held {
+    fn remaining(&self) -> usize {
+        self.bytes.remaining()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.bytes.chunk()
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.bytes.advance(count);
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.outbox.release(self.size);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn room_comes_back_when_half_is_written() {
+        let outbox = Outbox::new(1000);
+        let count = Arc::<Count>::default();
+        let waker = Waker::from(count.clone());
+        let mut cx = Context::from_waker(&waker);
+        assert_eq!(outbox.poll_room(&mut cx), Poll::Ready(1000));
+        let first = outbox.hold(Bytes::from_static(&[0; 400]));
+        let second = outbox.hold(Bytes::from_static(&[0; 600]));
+        assert!(outbox.poll_room(&mut cx).is_pending());
+        assert!(outbox.poll_room(&mut cx).is_pending());
+        drop(first);
+        assert_eq!(count.0.load(Ordering::Relaxed), 0, "more than half is held");
+        drop(second);
+        assert_eq!(count.0.load(Ordering::Relaxed), 1, "who waits is woken, and once");
+        assert_eq!(outbox.poll_room(&mut cx), Poll::Ready(1000));
+    }
+}

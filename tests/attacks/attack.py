@@ -1,0 +1,204 @@
+"""What an attack is, and the ground that it takes place on: a server with one worker, and an honest client beside it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.clients import curl
+from harness.clients.h2_frames import H2Client
+from harness.clients.raw_h3 import RawH3
+from harness.clients.raw_quic import Port, RawQuic
+from harness.server import Server
+from harness.waiting import DEADLINE_SECONDS, eventually
+
+MIB = 1 << 20
+
+HONEST_PROTOCOLS = ["HTTP/3", "HTTP/2", "HTTP/1.1"]
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One attack; `run` carries it out, checks what is special about it, and leaves its connections open."""
+
+    name: str
+    family: str
+    source: str
+    """CVE numbers, or where it was published."""
+    what: str
+    limit: str
+    """What stops it: the name of a limit in `docs/limits.md`, or a rule of the transport."""
+    run: Callable[[Ground], None]
+    memory_mib: int
+    """How much more the server may hold at its peak than before."""
+    cpu_seconds: float
+    """Processor time of the server for the attack and the honest client beside it."""
+    flags: tuple[str, ...] = ()
+    handler: bool = False
+    """Against the handler that reads content instead of the file server."""
+    counters: tuple[str, ...] = ()
+    """Counters of the server of which one has to have grown."""
+
+
+ATTACKS: list[Attack] = []
+
+
+def attack(**fields):
+    """Registers a function as an attack of its name."""
+
+    def register(run: Callable[[Ground], None]):
+        ATTACKS.append(Attack(name=run.__name__, run=run, **fields))
+        return run
+
+    return register
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """An attack, or a part of one, that a test shows which stands elsewhere."""
+
+    name: str
+    family: str
+    source: str
+    what: str
+    limit: str
+    tests: tuple[str, ...]
+    """As `file::function`."""
+
+
+@dataclass(frozen=True)
+class Uncovered:
+    what: str
+    source: str
+    why: str
+
+
+class Ground:
+    """The server, and what attackers need. Connections that are made here stay open until all has been measured."""
+
+    def __init__(self, server: Server, ca: Path):
+        self.server = server
+        self.ca = ca
+        self.origin = server.origin
+        self._open = ExitStack()
+        self.bytes_sent = 0
+        self._ports: list[Port] = []
+
+    def keep(self, resource):
+        """Enters a context that ends after the measurement."""
+        return self._open.enter_context(resource)
+
+    def close(self) -> None:
+        self._open.close()
+
+    def port(self) -> Port:
+        port = Port(self.origin)
+        self._open.callback(port.close)
+        self._ports.append(port)
+        return port
+
+    def quic(self, **options) -> RawQuic:
+        """A connection that has not said anything; the certificate is not looked at."""
+        port = options.pop("port", None) or self.port()
+        return RawQuic(self.origin, port=port, **options)
+
+    def connected(self, **options) -> RawQuic:
+        return self.quic(**options).handshake()
+
+    def h3(self, pairs=(), **options) -> RawH3:
+        """A connection with the streams of HTTP/3; `pairs` are its settings."""
+        port = options.pop("port", None) or self.port()
+        return RawH3(self.origin, port=port, **options).open(pairs)
+
+    def h2(self) -> H2Client:
+        return self.keep(H2Client(self.origin, self.ca))
+
+    def sent(self, count: int) -> None:
+        """Counts bytes that went out past the ports."""
+        self.bytes_sent += count
+
+    @property
+    def attack_bytes(self) -> int:
+        return self.bytes_sent + sum(port.bytes_sent for port in self._ports)
+
+    def eventually(self, what: str, condition: Callable[[], object]) -> object:
+        return eventually(what, condition)
+
+
+@dataclass
+class Honest:
+    """A client that asks over each protocol, on connections that it keeps, as long as the attack goes on."""
+
+    origin: str
+    ca: Path
+    path: str
+    served: int = 0
+    failure: Exception | None = None
+    _stop: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        try:
+            with curl.session(self.ca) as session:
+                while not self._stop.is_set():
+                    for protocol in HONEST_PROTOCOLS:
+                        answer = curl.ask(session, protocol, self.origin + self.path)
+                        assert answer.status == 200, f"{protocol}: {answer.status}"
+                    self.served += 1
+        except Exception as error:  # noqa: BLE001, told by the main thread
+            self.failure = error
+
+    def check(self) -> None:
+        assert self.failure is None, f"the honest client was not served: {self.failure!r}"
+
+    @contextmanager
+    def at_work(self) -> Iterator[Honest]:
+        thread = threading.Thread(target=self.run, daemon=True)
+        thread.start()
+        try:
+            self.rounds(1)
+            yield self
+        finally:
+            self._stop.set()
+            thread.join(2 * DEADLINE_SECONDS)
+
+    def rounds(self, count: int) -> None:
+        """Waits until it has been served so many times more over each protocol."""
+        target = self.served + count
+        eventually(
+            "an answer for the honest client", lambda: self.served >= target or self.failure, 2 * DEADLINE_SECONDS
+        )
+        self.check()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    memory: int
+    """Bytes that the server held at its peak more than before."""
+    cpu_seconds: float
+    attack_bytes: int
+    honest_rounds: int
+
+
+def carry_out(attack: Attack, server: Server, ca: Path) -> Outcome:
+    """Runs an attack with the honest client beside it, which has to be served during it and after it."""
+    honest = Honest(server.origin, ca, "/bytes/1000" if attack.handler else "/small.txt")
+    ground = Ground(server, ca)
+    try:
+        with honest.at_work():
+            memory, cpu = server.forget_peak(), server.cpu_seconds()
+            served = honest.served
+            attack.run(ground)
+            # What the attack has opened is open still.
+            honest.rounds(2)
+            return Outcome(
+                max(0, server.peak_resident_bytes() - memory),
+                server.cpu_seconds() - cpu,
+                ground.attack_bytes,
+                honest.served - served,
+            )
+    finally:
+        ground.close()
+        honest.check()
