@@ -159,7 +159,8 @@ async def test_aioquic_offers_one_cipher(start, identity, files, suite):
         assert client._quic.tls.key_schedule.cipher_suite == suite
 
 
-async def test_aioquic_migrates_with_a_new_connection_id(start, identity, files):
+async def test_aioquic_migrates(start, identity, files):
+    """In mid-transfer, with a new connection ID."""
     server = start(PAIRS[0].command(files, identity, "--workers", "2", "--stats"))
     expected = (files / f"{LARGE}.bin").read_bytes()
     async with h3_connection(server.origin, identity.ca) as client:
@@ -178,6 +179,7 @@ async def test_aioquic_migrates_with_a_new_connection_id(start, identity, files)
 
 
 def test_h3_crate_migrates(start, identity, files):
+    """Between two requests."""
     server = start(PAIRS[0].command(files, identity, "--workers", "2", "--stats"))
     responses = h3_crate(f"{server.origin}/{LARGE}.bin", identity.ca, "--rebind", "--count", "4")
     expected = hashlib.sha256((files / f"{LARGE}.bin").read_bytes()).hexdigest()
@@ -202,22 +204,12 @@ def test_quic_go_sends_many_requests_at_once(start, identity, files):
     assert all(each.body == (files / f"{SMALL}.bin").read_bytes() for each in done.responses)
 
 
-def test_pronghorn_uploads(start, identity, tmp_path):
+@pytest.mark.parametrize("pair", PAIRS[-2:], ids=lambda pair: pair.id)
+def test_uploads(start, identity, tmp_path, pair):
     content = random_bytes(LARGE, "upload")
     (tmp_path / "content").write_bytes(content)
-    for pair in PAIRS[-2:]:
-        server = start(pair.command(None, identity))
-        asked = [
-            pronghorn(),
-            "get",
-            "--http",
-            "3",
-            "--cacert",
-            identity.ca,
-            "--data",
-            tmp_path / "content",
-            f"{server.origin}/request",
-        ]
-        seen = json.loads(run(asked))
-        assert (seen["method"], seen["size"]) == ("POST", LARGE)
-        assert seen["sha256"] == hashlib.sha256(content).hexdigest()
+    server = start(pair.command(None, identity))
+    get = [pronghorn(), "get", "--http", "3", "--cacert", identity.ca]
+    seen = json.loads(run([*get, "--data", tmp_path / "content", f"{server.origin}/request"]))
+    assert (seen["method"], seen["size"]) == ("POST", LARGE)
+    assert seen["sha256"] == hashlib.sha256(content).hexdigest()

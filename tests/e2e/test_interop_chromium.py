@@ -63,6 +63,22 @@ def test_chromium_transfer_with_5_percent_loss(serve, load):
     assert proxy.seen["loss"] > 20
 
 
+def test_chromium_transfer_with_reordering(serve, load):
+    sizes = [LARGE]
+    server = serve(sizes)
+    with UdpProxy(server.port, seed=f"{SEED} chromium order", impairment=Impairment(reorder=0.1)) as proxy:
+        load(proxy, sizes)
+    assert proxy.seen["reorder"] > 50
+
+
+def test_chromium_transfer_with_corruption(serve, load):
+    sizes = [LARGE]
+    server = serve(sizes)
+    with UdpProxy(server.port, seed=f"{SEED} chromium corruption", impairment=Impairment(corrupt=0.02)) as proxy:
+        load(proxy, sizes)
+    assert proxy.seen["corrupt"] > 10
+
+
 def test_chromium_transfer_across_new_ports(serve, load):
     sizes = [LARGE]
     server = serve(sizes, "--workers", "2")
@@ -72,6 +88,24 @@ def test_chromium_transfer_across_new_ports(serve, load):
     server.terminate()
     server.wait()
     assert server.counters()["quic_migrations"] == 2
+
+
+def test_chromium_transfer_across_a_new_address(serve, load):
+    sizes = [LARGE]
+    server = serve(sizes)
+    moves = {"rebind_at": [100], "rebind_address": "127.0.0.2"}
+    with UdpProxy(server.port, seed=f"{SEED} chromium address", **moves) as proxy:
+        load(proxy, sizes)
+    assert proxy.seen["rebind"] == 1
+
+
+def test_chromium_proves_its_address_after_a_retry(serve, load):
+    server = serve([SMALL], "--limit", "open_handshakes=0")
+    with UdpProxy(server.port, seed="retry") as proxy:
+        load(proxy, [SMALL])
+    server.terminate()
+    server.wait()
+    assert server.counters()["quic_retries_sent"] >= 1
 
 
 def test_chromium_client_hello_of_several_packets_in_any_order(serve, load):

@@ -2,8 +2,8 @@
 
 `server.py --cert FILE --key FILE [--host IP] [--retry]` prints `listening on https://IP:PORT (h3)` and runs until
 killed.
-`/bytes/N` answers N bytes, `/request` what it was asked for; `/go-away` gets no answer but a GOAWAY that says that no
-request was processed. Session tickets are kept, so that early data is taken.
+`/bytes/N` answers N bytes, `/new-keys/N` too after a key update, `/request` what it was asked for; `/go-away` gets no
+answer but a GOAWAY that says that no request was processed. Session tickets are kept, so that early data is taken.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from aioquic.buffer import encode_uint_var
 from aioquic.h3.connection import H3_ALPN, FrameType, H3Connection, encode_frame
 from aioquic.h3.events import DataReceived, HeadersReceived
 from aioquic.quic.configuration import QuicConfiguration
+from aioquic.tls import CipherSuite
 
 
 def pattern(size: int) -> bytes:
@@ -65,6 +66,9 @@ class Answers(QuicConnectionProtocol):
             return
         if path.startswith("/bytes/"):
             content = pattern(int(path.removeprefix("/bytes/")))
+        elif path.startswith("/new-keys/"):
+            self._quic.request_key_update()
+            content = pattern(int(path.removeprefix("/new-keys/")))
         else:
             seen = {
                 "method": head[":method"],
@@ -73,6 +77,7 @@ class Answers(QuicConnectionProtocol):
                 "size": len(body),
                 "sha256": hashlib.sha256(body).hexdigest(),
                 "resumed": self._quic.tls.session_resumed,
+                "cipher": self._quic.tls.key_schedule.cipher_suite.name,
                 "early": self.early.pop(stream, False),
             }
             content = json.dumps(seen).encode()
@@ -87,8 +92,11 @@ async def main() -> None:
     parser.add_argument("--key", required=True)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--retry", action="store_true")
+    parser.add_argument("--cipher", choices=[suite.name for suite in CipherSuite], help="the only one that it takes")
     arguments = parser.parse_args()
     configuration = QuicConfiguration(is_client=False, alpn_protocols=H3_ALPN)
+    if arguments.cipher:
+        configuration.cipher_suites = [CipherSuite[arguments.cipher]]
     configuration.load_cert_chain(arguments.cert, arguments.key)
     tickets = {}
     server = await serve(

@@ -1,4 +1,4 @@
-"""The ClientHello of another client, out of the datagrams that it sent: Initial keys are no secret (RFC 9001, section 5.2)."""
+"""A ClientHello out of the datagrams that a client sent: Initial keys are no secret (RFC 9001, section 5.2)."""
 
 from __future__ import annotations
 

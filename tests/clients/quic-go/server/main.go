@@ -18,9 +18,12 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"sync/atomic"
 
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/http3"
+	"github.com/quic-go/quic-go/qlog"
+	"github.com/quic-go/quic-go/qlogwriter"
 )
 
 func main() {
@@ -53,7 +56,11 @@ func serve(cert, key, host string, retry bool) error {
 		},
 	}
 	transport := &quic.Transport{Conn: udp, VerifySourceAddress: func(net.Addr) bool { return retry }}
-	listener, err := transport.ListenEarly(http3.ConfigureTLSConfig(config.Clone()), &quic.Config{Allow0RTT: true})
+	listener, err := transport.ListenEarly(http3.ConfigureTLSConfig(config.Clone()), &quic.Config{
+		Allow0RTT: true,
+		// quic-go has no other word about key updates than the events of qlog.
+		Tracer: func(context.Context, bool, quic.ConnectionID) qlogwriter.Trace { return recorder{} },
+	})
 	if err != nil {
 		return err
 	}
@@ -72,6 +79,22 @@ func tookEarlyData(r *http.Request) bool {
 	connection, ok := r.Context().Value(connectionKey{}).(*quic.Conn)
 	return ok && connection.ConnectionState().Used0RTT
 }
+
+// keyUpdates counts those that this side began, on all connections.
+var keyUpdates atomic.Int64
+
+type recorder struct{}
+
+func (r recorder) AddProducer() qlogwriter.Recorder { return r }
+
+func (recorder) RecordEvent(event qlogwriter.Event) {
+	update, ok := event.(qlog.KeyUpdated)
+	if ok && update.Trigger == qlog.KeyUpdateLocal && update.KeyType == qlog.KeyTypeServer1RTT {
+		keyUpdates.Add(1)
+	}
+}
+
+func (recorder) Close() error { return nil }
 
 // listen takes a TCP port and the UDP port of the same number; another process may hold the latter.
 func listen(host string) (net.Listener, net.PacketConn, error) {
@@ -136,14 +159,15 @@ func describe(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("content-type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]any{
-		"protocol": r.Proto,
-		"resumed":  r.TLS.DidResume,
-		"early":    tookEarlyData(r),
-		"method":   r.Method,
-		"host":     r.Host,
-		"path":     r.RequestURI,
-		"headers":  r.Header,
-		"size":     size,
-		"sha256":   hex.EncodeToString(hash.Sum(nil)),
+		"protocol":    r.Proto,
+		"resumed":     r.TLS.DidResume,
+		"early":       tookEarlyData(r),
+		"key_updates": keyUpdates.Load(),
+		"method":      r.Method,
+		"host":        r.Host,
+		"path":        r.RequestURI,
+		"headers":     r.Header,
+		"size":        size,
+		"sha256":      hex.EncodeToString(hash.Sum(nil)),
 	})
 }

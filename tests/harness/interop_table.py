@@ -1,0 +1,89 @@
+"""`docs/interop.md`, written from the tests that there are: their names say which peer does what."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterable
+
+from .server import REPOSITORY
+
+FILES = [
+    "test_interop.py",
+    "test_interop_features.py",
+    "test_interop_chromium.py",
+    "test_early_data.py",
+    "test_browser.py",
+]
+"""With tests named `test_CASE[CLIENT-to-SERVER]`, or `test_CLIENT_CASE` against our server."""
+
+CLIENTS = {"aioquic": "aioquic", "quic_go": "quic-go", "curl": "curl", "h3_crate": "h3 crate", "chromium": "Chromium"}
+"""Those of others, as in the names of tests and as they are called."""
+SERVERS = ["quic-go", "aioquic"]
+OURS = "pronghorn"
+
+ELSEWHERE = {"test_page_loads_over_ipv6": ("Chromium", OURS, "transfer_over_ipv6", "")}
+"""Tests that are named after something else."""
+
+HEAD = """\
+<!-- Generated from the names of tests: UPDATE_DOCS=1 .venv/bin/python -m pytest -c tests/pytest.ini -k interop_md -->
+
+# Interoperation
+
+QUIC stacks that nobody of this project wrote, against ours in both roles. `make test-e2e` runs each case and fails when
+one does not end as it should: with every byte that was asked for, and with what the counters of the server or the words
+of the peer have to say. Loss, new ports and the like are made by a proxy between the two. An empty cell has no test,
+mostly since the peer cannot be told to do that: curl has no switch for key updates and migration, and in this build
+none for early data.
+
+"""
+
+
+def collected() -> list[str]:
+    """The tests as pytest lists them."""
+    paths = [str(REPOSITORY / "tests" / "e2e" / name) for name in FILES]
+    settings = ["-c", str(REPOSITORY / "tests" / "pytest.ini"), "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *settings, "--collect-only", "-q", *paths],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=REPOSITORY,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [line.partition("::")[2] for line in done.stdout.splitlines() if "::" in line]
+
+
+def document(tests: Iterable[str]) -> str:
+    """The page."""
+    rows: dict[str, set[tuple[str, str]]] = {}
+    variants: dict[str, list[str]] = {}
+    for test in tests:
+        if (found := peers_and_case(test)) is None:
+            continue
+        client, server, case, variant = found
+        rows.setdefault(case, set()).add((client, server))
+        if variant and variant not in variants.setdefault(case, []):
+            variants[case].append(variant)
+    pairs = [*((client, OURS) for client in CLIENTS.values()), *((OURS, server) for server in SERVERS)]
+    names = [f"{client} to us" if server == OURS else f"us to {server}" for client, server in pairs]
+    lines = [f"| case | {' | '.join(names)} |", "|---" * (len(pairs) + 1) + "|"]
+    for case, held in rows.items():
+        words = case.replace("_", " ") + (f" ({', '.join(variants[case])})" if case in variants else "")
+        lines.append(f"| {words} | {' | '.join('yes' if pair in held else '' for pair in pairs)} |")
+    return HEAD + "\n".join(lines) + "\n"
+
+
+def peers_and_case(test: str) -> tuple[str, str, str, str] | None:
+    """Client, server, case and variant; None for a test without a peer, or between ourselves."""
+    if test in ELSEWHERE:
+        return ELSEWHERE[test]
+    name, parameter = re.fullmatch(r"test_(\w+)(?:\[(.*)\])?", test).groups(default="")
+    if pair := re.fullmatch(r"(\S+)-to-([a-z-]+)(?:-([A-Z]\S+))?", parameter):
+        client, server = (each.replace("h3-crate", "h3 crate") for each in pair.groups()[:2])
+        return (client, server, name, pair[3] or "") if client != server else None
+    for prefix, client in CLIENTS.items():
+        if name.startswith(f"{prefix}_"):
+            return client, OURS, name.removeprefix(f"{prefix}_"), parameter
+    return None
