@@ -63,7 +63,7 @@ struct Exchange {
     scheduled: bool,
     /// Framed bytes that wait for the transport.
     wire: VecDeque<Bytes>,
-    /// The stream ends after these bytes; otherwise more is to come.
+    /// The stream ends after these bytes; otherwise more is to come, or never will as it was reset.
     fin: bool,
     sent: bool,
     received: bool,
@@ -407,6 +407,7 @@ impl Connection {
                         && !exchange.sent
                     {
                         self.abort(transport, stream, ErrorCode::H3_REQUEST_CANCELLED);
+                        self.end_reading(transport, stream);
                     }
                 }
                 Event::StopUni { stream, code } => {
@@ -530,6 +531,7 @@ impl Connection {
             if std::mem::replace(&mut exchange.sent, true) {
                 return self.forget_if_done(id);
             }
+            exchange.fin = false;
             self.context.stats.requests_aborted.add(1);
         }
         self.traced(|trace, now| trace.stream_state(now, id, StreamSide::Sending, StreamState::ResetSent));
@@ -573,7 +575,10 @@ impl Connection {
                     }
                 }
                 Framed::Last => exchange.fin = true,
-                Framed::Abort(code) => return self.abort(transport, id, code),
+                Framed::Abort(code) => {
+                    self.abort(transport, id, code);
+                    return self.end_reading(transport, id);
+                }
             }
         }
         // First what the heads refer to: it must not wait for flow control credit that they use up.
@@ -662,6 +667,7 @@ impl Connection {
                 // The peer wants none of it: perhaps it said so before its request was complete, when there was nobody to tell.
                 Write::Stopped => {
                     self.abort(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
+                    self.end_reading(transport, id);
                     continue;
                 }
             }
@@ -686,7 +692,8 @@ impl Connection {
                 //= RFC 9114 section 4.1
                 //# When the server does not need to receive the remainder of the request, it MAY abort reading the request stream, send a
                 //# complete response, and cleanly close the sending part of the stream.
-                self.stop(transport, id, ErrorCode::H3_NO_ERROR);
+                let code = if exchange.fin { ErrorCode::H3_NO_ERROR } else { ErrorCode::H3_REQUEST_CANCELLED };
+                self.stop(transport, id, code);
             }
         }
         self.forget_if_done(id);

@@ -27,21 +27,38 @@ pub(crate) fn trailers(tag: u64) -> HeaderMap {
 
 /// How many bytes are between those who produce and those who read; a leak of back-pressure shows here.
 #[derive(Clone, Default)]
-pub(crate) struct Gauge(Rc<Cell<(u64, u64)>>);
+pub(crate) struct Gauge(Rc<Cell<Levels>>);
+
+#[derive(Clone, Copy, Default)]
+struct Levels {
+    now: u64,
+    most: u64,
+    /// Nobody reads any more. What still comes is thrown away on arrival until the response is over, and so held by nobody.
+    left: bool,
+}
 
 impl Gauge {
     fn produced(&self, count: u64) {
-        let (now, most) = self.0.get();
-        self.0.set((now + count, most.max(now + count)));
+        let mut levels = self.0.get();
+        levels.now += count;
+        if !levels.left {
+            levels.most = levels.most.max(levels.now);
+        }
+        self.0.set(levels);
     }
 
     fn read(&self, count: u64) {
-        let (now, most) = self.0.get();
-        self.0.set((now.saturating_sub(count), most));
+        let levels = self.0.get();
+        self.0.set(Levels { now: levels.now.saturating_sub(count), ..levels });
+    }
+
+    /// The reader has dropped the content.
+    pub(crate) fn leave(&self) {
+        self.0.set(Levels { left: true, ..self.0.get() });
     }
 
     pub(crate) fn most(&self) -> u64 {
-        self.0.get().1
+        self.0.get().most
     }
 }
 
@@ -131,6 +148,7 @@ pub(crate) async fn read(handle: Handle, mut incoming: Incoming, tag: u64, has_t
     let mut trailers_seen = false;
     loop {
         if reading.leaves_at.is_some_and(|enough| count >= enough) {
+            gauge.leave();
             return Received::Left;
         }
         match incoming.frame().await {

@@ -111,7 +111,10 @@ fn answer(exchange: Exchange, request: Request, responder: Responder, log: &Log)
         response.headers.insert(http::header::DATE, HeaderValue::from_static("Sat, 01 Jan 2000 00:00:00 GMT"));
         response
     };
-    let gauge = log.borrow()[exchange.number as usize].content_gauge.clone();
+    let (upload_gauge, gauge) = {
+        let record = &log.borrow()[exchange.number as usize];
+        (record.upload_gauge.clone(), record.content_gauge.clone())
+    };
     let body = {
         let handle = handle.clone();
         move |exchange: &Exchange, content: &Stream| content::body(&handle, exchange.content_tag(), content, &gauge)
@@ -119,14 +122,17 @@ fn answer(exchange: Exchange, request: Request, responder: Responder, log: &Log)
     match exchange.answer.clone() {
         Answer::Now { content, drops_upload } => {
             responder.send(response(&exchange, body(&exchange, &content)));
-            if !drops_upload {
+            if drops_upload {
+                upload_gauge.leave();
+            } else {
                 let reading = receive(&exchange, request, AT_EASE, &handle, log);
                 handle.spawn(reading);
             }
         }
         Answer::Later { after, content } => responder.respond(async move {
-            let _held = request;
             handle.sleep(after).await;
+            drop(request);
+            upload_gauge.leave();
             response(&exchange, body(&exchange, &content))
         }),
         Answer::AfterUpload { reading, content } => {
@@ -140,7 +146,10 @@ fn answer(exchange: Exchange, request: Request, responder: Responder, log: &Log)
             let body = if exchange.upload.is_some() { Body::stream(request.body) } else { Body::empty() };
             responder.send(response(&exchange, body));
         }
-        Answer::Nothing => drop(responder),
+        Answer::Nothing => {
+            upload_gauge.leave();
+            drop(responder);
+        }
     }
 }
 

@@ -192,6 +192,41 @@ fn client_gone_in_mid_body_frees_the_producer() {
     }
 }
 
+/// A body that fails at once.
+struct Failing;
+
+impl http_body::Body for Failing {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
+        Poll::Ready(Some(Err(std::io::Error::other("as planned"))))
+    }
+}
+
+#[test]
+fn upload_that_nobody_reads_is_stopped_when_its_response_fails() {
+    for protocol in PROTOCOLS {
+        let mut bench = Bench::new(1, &Config::default(), |_| {
+            |request: Request, responder: Responder| {
+                drop(request);
+                responder.send(Response::new(StatusCode::OK).with_body(Body::stream(Failing)));
+            }
+        });
+        let alive = Rc::new(Cell::new(0));
+        let upload = Body::stream(Endless::new(&alive));
+        let mut connection = bench.connect(protocol);
+        bench.client.handle().spawn(async move {
+            let response = connection.send(http::Request::post("https://localhost/").body(upload).unwrap()).await;
+            // Held, so that it is not the client who gives up.
+            std::future::pending::<()>().await;
+            drop(response);
+        });
+        assert_eq!(alive.get(), 1, "{protocol}");
+        bench.turn_until(|_| alive.get() == 0);
+    }
+}
+
 #[test]
 fn dropped_worker_drops_what_runs_on_it() {
     for protocol in PROTOCOLS {
