@@ -228,7 +228,8 @@ UNCOVERED = [
         "RFC 9000 section 8.2.2",
         "A client may send a PATH_CHALLENGE in a small packet with a forged address. The transport library answers in a "
         "datagram of 1200 bytes, whatever came, which RFC 9000 forbids before the address is proved: some 30 bytes for "
-        "each. It takes a connection of the client's own, whose congestion window bounds what is unacknowledged.",
+        "each. It takes a connection of the client's own, whose congestion window bounds what is "
+        "unacknowledged.",
     ),
     Uncovered(
         "Guessed acknowledgements",
