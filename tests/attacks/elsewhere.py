@@ -224,12 +224,12 @@ UNCOVERED = [
         "By language: the crates that parse forbid `unsafe`. Cryptography and the kernel are others' code.",
     ),
     Uncovered(
-        "PATH_RESPONSE to a forged address",
-        "RFC 9000 section 8.2.2",
-        "A client may send a PATH_CHALLENGE in a small packet with a forged address. The transport library answers in a "
-        "datagram of 1200 bytes, whatever came, which RFC 9000 forbids before the address is proved: some 30 bytes for "
-        "each. It takes a connection of the client's own, whose congestion window bounds what is "
-        "unacknowledged.",
+        "The path before the last, when a client moves twice",
+        "RFC 9000 section 9.3.3",
+        "The transport library answers each PATH_CHALLENGE with 1200 bytes, whatever came. The engine withholds "
+        "what goes beyond three times what came from an address, and with it the library's question to "
+        "an address that was left, "
+        "unless it is that of the handshake.",
     ),
     Uncovered(
         "Guessed acknowledgements",

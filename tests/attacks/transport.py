@@ -54,6 +54,27 @@ def path_challenge_flood(ground: Ground) -> None:
 
 @attack(
     family=FAMILY,
+    source="RFC 9000 section 8.2.2",
+    what="1000 PATH_CHALLENGE frames in packets as small as they can be, from 20 addresses that never prove themselves",
+    limit="3 bytes for each that came from an address that is not the connection's",
+    counters=("amplification_withheld",),
+    memory_mib=16,
+    cpu_seconds=3,
+)
+def path_challenge_reflection(ground: Ground) -> None:
+    quic = ground.connected()
+    for port in [ground.port() for _ in range(20)]:
+        for _ in range(50):
+            port.send(quic.protect(quic.packet(frames.path_challenge())))
+        # The server has taken all of it, and answered.
+        quic.settle(2)
+        port.receive(0)
+        assert port.bytes_received <= 3 * port.bytes_sent, (port.bytes_received, port.bytes_sent)
+    assert quic.closed is None
+
+
+@attack(
+    family=FAMILY,
     source="CVE-2024-1410 (quiche), CVE-2024-22189 (quic-go), quiche f33411d5",
     what="up to 20,000 NEW_CONNECTION_ID frames that each retire the one before, while no RETIRE_CONNECTION_ID "
     "is acknowledged",

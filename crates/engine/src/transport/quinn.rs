@@ -182,6 +182,10 @@ struct Connection {
     observer: Option<StatsSink>,
     /// Bytes of datagrams until the handshake is done, where the client's address is not proved.
     unproved: Option<Exchanged>,
+    /// The address of the handshake, which it proves.
+    first_remote: SocketAddr,
+    /// Another address that the peer has sent from last, and what went each way while it was not the connection's own.
+    aside: Option<(SocketAddr, Exchanged)>,
     /// The most that the library may hold of what is sent.
     send_window: u64,
     _admitted: Option<(Ticket, Windows)>,
@@ -288,6 +292,8 @@ impl Quinn {
             self.connections.resize_with(index + 1, || None);
         }
         self.connections[index] = Some(Connection {
+            first_remote: inner.remote_address(),
+            aside: None,
             inner,
             key,
             began: now,
@@ -459,6 +465,32 @@ impl Connection {
 
     /// Lets the library hold what is in flight, as much again for what was lost at its front and holds the rest, and a little
     /// that has not been sent: what is more would go before anything that turns out to be more urgent.
+    /// A datagram came from an address that is not the connection's.
+    fn note_aside(&mut self, remote: SocketAddr, bytes: usize) {
+        match &mut self.aside {
+            Some((known, exchanged)) if *known == remote => exchanged.received += bytes,
+            aside => *aside = Some((remote, Exchanged { received: bytes, sent: 0 })),
+        }
+    }
+
+    /// Whether a datagram may go to an address that is not the connection's. The library answers each `PATH_CHALLENGE` with a datagram
+    /// of 1200 bytes; one in a small packet with a forged address would send thirty times as much to whoever has it.
+    fn may_go_aside(&mut self, transmit: &quinn_proto::Transmit) -> bool {
+        if transmit.destination == self.inner.remote_address() || transmit.destination == self.first_remote {
+            return true;
+        }
+        //= RFC 9000 section 8.2.2
+        //# However, an endpoint MUST NOT expand the datagram containing the PATH_RESPONSE if the resulting data exceeds the
+        //# anti-amplification limit.
+        match &mut self.aside {
+            Some((known, exchanged)) if *known == transmit.destination && exchanged.sent + transmit.size <= 3 * exchanged.received => {
+                exchanged.sent += transmit.size;
+                true
+            }
+            _ => false,
+        }
+    }
+
     fn open_send_window(&mut self, headroom: u64) {
         let in_flight = self.inner.congestion_state().window().saturating_mul(2);
         self.inner.set_send_window(in_flight.saturating_add(UNSENT_BYTES + headroom).min(self.send_window));
@@ -536,7 +568,7 @@ impl Transport for Quinn {
         self.scratch.clear();
         let ecn = datagram.ecn.map(to_codepoint);
         let resettable = self.is_resettable(&datagram.data);
-        let bytes = datagram.data.len();
+        let (remote, bytes) = (datagram.remote, datagram.data.len());
         match self.endpoint.handle(now, datagram.remote, datagram.local_ip, ecn, datagram.data, &mut self.scratch) {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 if let Some(Some(connection)) = self.connections.get_mut(handle.0) {
@@ -545,6 +577,9 @@ impl Transport for Quinn {
                         exchanged.received += bytes;
                     }
                     let before = connection.inner.remote_address();
+                    if remote != before {
+                        connection.note_aside(remote, bytes);
+                    }
                     connection.inner.handle_event(event);
                     if connection.inner.remote_address() != before {
                         self.stats.quic_migrations.add(1);
@@ -624,6 +659,11 @@ impl Transport for Quinn {
                 let transmit = connection.inner.poll_transmit(now, max_segments, buffer);
                 closing.set(false);
                 if let Some(mut transmit) = transmit {
+                    if !connection.may_go_aside(&transmit) {
+                        stats.amplification_withheld.add(1);
+                        buffer.clear();
+                        continue;
+                    }
                     if let Some(exchanged) = &mut connection.unproved {
                         let allowed = exchanged.allow(transmit.size, transmit.segment_size.unwrap_or(transmit.size));
                         if allowed < transmit.size {
