@@ -11,7 +11,7 @@ from aioquic.quic.packet import QuicProtocolVersion
 from harness.clients.aioquic_h3 import h3_connection
 from harness.clients.go import GoClient
 from harness.pairs import LARGE, PAIRS, SMALL, Got, Pair, by_pronghorn, h3_crate_says, run
-from harness.server import Server, pronghorn, serve_command
+from harness.server import Server, pronghorn
 from harness.udp_proxy import UP, UdpProxy
 
 VERSIONS = [QuicProtocolVersion.VERSION_2, QuicProtocolVersion.VERSION_1]
@@ -70,25 +70,6 @@ def test_quic_go_resumes_without_early_data(serve, identity, files):
         assert (again.quic["resumed"], again.quic["early_data"]) == (True, False)
     seen = counters(server)
     assert (seen["requests_early"], seen["quic_resumed"]) == (0, 1)
-
-
-def test_quic_go_hears_that_its_early_data_is_refused(start, serve, identity, files):
-    first = serve()
-    with GoClient("3", identity.ca) as client:
-        client.round(f"{first.origin}/{SMALL}.bin")
-        first.kill()
-        # The one that comes after it knows none of its sessions.
-        second = start(serve_command(files, identity, "--stats", "--grace", "0.5", listen=[f"127.0.0.1:{first.port}"]))
-        refused = client.round(f"{second.origin}/{SMALL}.bin", method="GET_0RTT", reconnect=True)
-        # It leaves the second attempt to its caller.
-        assert [error for error in refused.errors if "0-RTT rejected" not in error] == []
-        assert refused.responses == []
-        again = client.round(f"{second.origin}/{SMALL}.bin", reconnect=True)
-    assert got(again.responses[0]) == whole(files, SMALL)
-    seen = counters(second)
-    # The last connection offered early data as well, unless a new ticket had come in time.
-    assert seen["early_data_refused_no_session"] >= 1
-    assert seen["requests_early"] == 0
 
 
 def test_h3_crate_gets_an_answer_to_early_data(serve, identity, files):
