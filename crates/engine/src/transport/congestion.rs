@@ -13,7 +13,7 @@ use crate::config::Congestion;
 /// More than any connection has in flight, and so much that the library does not pace.
 const UNLIMITED: u64 = 1 << 40;
 
-/// Set while the endpoint takes packets from a closed connection.
+/// Set while the endpoint takes packets from a closed connection, or the probes of a handshake.
 ///
 /// The library holds CONNECTION_CLOSE back as it does data when the window is full, and then the peer has to wait for its own
 /// time-out. RFC 9002, section 7 limits packets in flight, which those that hold only such a frame are not (section 2).

@@ -35,6 +35,8 @@ const SMALLEST_RESETTABLE: usize = 22;
 const INITIAL_ID_LEN: usize = 20;
 /// Bytes in the transport that the congestion window does not let out yet: the largest GSO train.
 const UNSENT_BYTES: u64 = 64 << 10;
+/// Datagrams that a connection may send beyond its congestion window when a timer of its handshake runs out (RFC 9002, section 6.2.4).
+const PROBES: usize = 2;
 /// GSO trains that one connection may send before another has its turn.
 const TRAINS_PER_TURN: u32 = 4;
 
@@ -175,6 +177,8 @@ struct Connection {
     /// Trains sent since another connection had its turn.
     trains: u32,
     handshake_until: Option<Instant>,
+    /// A timer has run out during the handshake, and nothing was sent since.
+    probes: bool,
     /// What becomes of early data is known.
     decided: bool,
     trace: Option<Trace>,
@@ -302,6 +306,7 @@ impl Quinn {
             sending: false,
             trains: 0,
             handshake_until,
+            probes: false,
             decided: false,
             trace,
             closed: false,
@@ -623,6 +628,7 @@ impl Transport for Quinn {
             let Some(connection) = self.connection(key) else { continue };
             if connection.deadline.is_some_and(|deadline| deadline <= now) {
                 connection.inner.handle_timeout(now);
+                connection.probes = connection.inner.is_handshaking();
             }
             if connection.handshake_until.is_some_and(|until| until <= now) && !connection.closed {
                 self.stats.handshakes_timed_out.add(1);
@@ -655,8 +661,12 @@ impl Transport for Quinn {
         let (closing, stats) = (self.closing.clone(), self.stats.clone());
         while let Some(&key) = self.sending.front() {
             if let Some(connection) = self.connection(key) {
-                closing.set(connection.closed);
-                let transmit = connection.inner.poll_transmit(now, max_segments, buffer);
+                // The library probes one packet number space only. When what is lost is the ServerHello, the client can answer nothing else, so
+                // that the window stays full, and the library holds back the ServerHello and all acknowledgements of its space for ever.
+                let probes = std::mem::take(&mut connection.probes);
+                closing.set(connection.closed || probes);
+                let segments = if probes { max_segments.min(PROBES) } else { max_segments };
+                let transmit = connection.inner.poll_transmit(now, segments, buffer);
                 closing.set(false);
                 if let Some(mut transmit) = transmit {
                     if !connection.may_go_aside(&transmit) {

@@ -27,6 +27,17 @@ pub(super) fn handshake_is_told_on_both_sides_and_once<S: Subject>() {
     assert!(pair.client.events.iter().all(|(_, event)| matches!(event, Event::Available)), "{:?}", pair.client.events);
 }
 
+/// Whatever part of the server's flight is lost. Without the ServerHello the client can read, and acknowledge, nothing of the rest.
+pub(super) fn handshake_survives_the_loss_of_any_of_its_packets<S: Subject>() {
+    for from in 0..10 {
+        for count in 1..10 {
+            let mut pair = Pair::<S>::new(&Limits::default());
+            pair.lost = from..from + count;
+            pair.connect();
+        }
+    }
+}
+
 pub(super) fn close_tells_the_peer_code_and_reason<S: Subject>() {
     let (mut pair, client, server) = Pair::<S>::connected(&Limits::default());
     pair.client.transport.close(pair.now, client, 0x107, "enough");

@@ -31,6 +31,7 @@ macro_rules! contract {
         mod $name {
             hold!($subject, connections:
                 handshake_is_told_on_both_sides_and_once
+                handshake_survives_the_loss_of_any_of_its_packets
                 close_tells_the_peer_code_and_reason
                 close_is_told_although_the_window_is_full
                 key_of_a_closed_connection_names_nothing
@@ -54,6 +55,7 @@ macro_rules! contract {
                 streams_are_numbered_as_quic_says
                 unread_stream_holds_the_writer_back
                 unacknowledged_bytes_are_bounded
+                sides_that_both_send_acknowledge_in_time
                 blocked_read_is_followed_by_an_event
                 end_without_data_is_an_event
                 each_finished_stream_is_acknowledged_once

@@ -33,6 +33,8 @@ pub(super) struct Pair<S: Subject> {
     pub(super) server: End<S::Transport>,
     pub(super) began: Instant,
     pub(super) now: Instant,
+    /// The server's datagrams that get lost, by their number.
+    pub(super) lost: std::ops::Range<usize>,
     network: Network,
     trace: Trace,
 }
@@ -57,7 +59,7 @@ impl<S: Subject> Pair<S> {
         let network = Network::new(weather, 1, began, client_address(), server_address());
         let end = |transport| End { transport, events: Vec::new(), sent: 0, last_sent: Vec::new() };
         let (client, server) = (subject.client(client), subject.server(server, 0));
-        Self { subject, client: end(client), server: end(server), began, now: began, network, trace: Trace::new(began, false) }
+        Self { subject, client: end(client), server: end(server), began, now: began, lost: 0..0, network, trace: Trace::new(began, false) }
     }
 
     /// A client and a server that have connected, and the names they have for that.
@@ -115,9 +117,13 @@ impl<S: Subject> Pair<S> {
                 let data = &buffer[..transmit.size];
                 let segment = transmit.segment_size.unwrap_or(transmit.size);
                 assert!(transmit.size > 0 && data.len().div_ceil(segment) <= SEGMENTS, "{transmit:?}");
-                end.sent += data.len().div_ceil(segment);
                 end.last_sent = data[..segment.min(data.len())].to_vec();
-                self.network.send(self.now, side, &transmit, data, &mut self.trace);
+                for datagram in data.chunks(segment) {
+                    end.sent += 1;
+                    if side == Side::Client || !self.lost.contains(&(end.sent - 1)) {
+                        self.network.send(self.now, side, &transmit, datagram, &mut self.trace);
+                    }
+                }
             }
             end.collect();
         }

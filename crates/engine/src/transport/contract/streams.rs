@@ -86,6 +86,35 @@ pub(super) fn unacknowledged_bytes_are_bounded<S: Subject>() {
     assert_eq!(taken, 30_000);
 }
 
+/// How long each side takes to send so much to the other at once.
+fn send_both_ways<S: Subject>(sizes: [usize; 2]) -> Duration {
+    let (mut pair, client, server) = Pair::<S>::connected(&Limits { stream_window_bytes: 1_000_000, ..Limits::default() });
+    let (up, down) = (pair.client.open(client, Dir::Uni), pair.server.open(server, Dir::Uni));
+    let mut chunks = sizes.map(|size| VecDeque::from([Bytes::from(content(size))]));
+    let (mut written, mut read, mut received) = ([false; 2], [false; 2], [Vec::new(), Vec::new()]);
+    let began = pair.now;
+    pair.run_until(|pair| {
+        for (at, (end, key, stream)) in [(&mut pair.client, client, up), (&mut pair.server, server, down)].into_iter().enumerate() {
+            if !written[at] && end.transport.write(key, stream, &mut chunks[at], usize::MAX) == Write::Done {
+                end.transport.finish(key, stream);
+                written[at] = true;
+            }
+        }
+        read[0] |= pair.server.read_to(server, up, &mut received[0]);
+        read[1] |= pair.client.read_to(client, down, &mut received[1]);
+        read == [true; 2]
+    });
+    assert!(received == sizes.map(content));
+    pair.now - began
+}
+
+/// RFC 9002, section 7: acknowledgements are not held back by congestion control.
+pub(super) fn sides_that_both_send_acknowledge_in_time<S: Subject>() {
+    let alone = send_both_ways::<S>([300_000, 0]);
+    let both = send_both_ways::<S>([300_000, 300_000]);
+    assert!(both < alone * 3 / 2, "{both:?} where one direction takes {alone:?}");
+}
+
 pub(super) fn blocked_read_is_followed_by_an_event<S: Subject>() {
     let (mut pair, client, server) = Pair::<S>::connected(&Limits::default());
     let stream = pair.client.open(client, Dir::Bidi);
