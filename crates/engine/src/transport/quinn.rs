@@ -1,5 +1,9 @@
 //! The transport on quinn-proto.
 
+mod config;
+mod connection;
+mod convert;
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -9,131 +13,31 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use pronghorn_h3::{Priority, StreamId};
-use quinn_proto::congestion::ControllerFactory;
 use quinn_proto::{
-    ConnectionError, ConnectionHandle, ConnectionId, DatagramEvent, EcnCodepoint, IdleTimeout, ReadError, ReadableError, ServerConfig,
-    StreamEvent, TokenMemoryCache, TransportConfig, TransportErrorCode, ValidationTokenConfig, VarInt, WriteError,
+    ConnectionHandle, ConnectionId, DatagramEvent, ReadError, ReadableError, ServerConfig, TokenMemoryCache, TransportConfig, WriteError,
 };
 
-use super::congestion::{self, Closing};
-use super::session::{self, Handshake, ServerTls};
-use super::{Closed, ConnectionKey, Datagram, Dir, Ecn, EndpointKeys, Event, Read, Transmit, Transport, Write, steer};
-use crate::TransportStats;
+pub(crate) use config::{ClientTls, QuinnConfig};
+
+use connection::{Connection, Exchanged};
+use convert::{OWN_STREAMS, from_quinn, from_transmit, headroom, to_codepoint, to_quinn, to_quinn_priority, varint};
+
+use super::congestion::Closing;
+use super::{Closed, ConnectionKey, Datagram, Dir, Event, Read, Transmit, Transport, Write, steer};
 use crate::client::StatsSink;
-use crate::config::Congestion;
-use crate::limits::Limits;
-use crate::qlog::{Qlog, Trace, Vantage};
+use crate::qlog::{Trace, Vantage};
 use crate::seats::{Seats, Ticket};
 use crate::stats::Stats;
 use crate::window_budget::{WindowBudget, Windows};
 
-/// Tokens for later connections that a client is given: browsers open a second connection in parallel at times.
-const TOKENS_SENT: u32 = 2;
 /// The shortest packet that a stateless reset may answer, which has to be smaller (RFC 9000, section 10.3.3).
 const SMALLEST_RESETTABLE: usize = 22;
 /// RFC 9000, section 7.2 wants 8 bytes at the least.
 const INITIAL_ID_LEN: usize = 20;
-/// Bytes in the transport that the congestion window does not let out yet: the largest GSO train.
-const UNSENT_BYTES: u64 = 64 << 10;
 /// Datagrams that a connection may send beyond its congestion window when a timer of its handshake runs out (RFC 9002, section 6.2.4).
 const PROBES: usize = 2;
 /// GSO trains that one connection may send before another has its turn.
 const TRAINS_PER_TURN: u32 = 4;
-
-/// How the connections of one endpoint behave.
-pub(crate) struct QuinnConfig {
-    limits: Limits,
-    keys: EndpointKeys,
-    tls: Option<Arc<ServerTls>>,
-    /// For connections with smaller windows than those that a session was made with.
-    without_sessions: Option<Arc<ServerTls>>,
-    congestion: Arc<dyn ControllerFactory + Send + Sync>,
-    qlog: Option<Qlog>,
-    closing: Closing,
-    /// What each random number of the endpoint comes from, so that a run can be repeated; the operating system otherwise.
-    seed: Option<[u8; 32]>,
-}
-
-/// The same, but that it knows no session and makes none.
-///
-/// A client that resumes a session counts on the windows that it had then, and may fill them before it learns of others.
-fn without_sessions(tls: &rustls::ServerConfig) -> Arc<rustls::ServerConfig> {
-    let mut tls = tls.clone();
-    tls.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
-    (tls.send_tls13_tickets, tls.max_early_data_size) = (0, 0);
-    Arc::new(tls)
-}
-
-/// TLS for connections that this side opens.
-#[derive(Clone)]
-pub(crate) struct ClientTls(Arc<session::ClientTls>);
-
-impl ClientTls {
-    pub(crate) fn new(config: Arc<rustls::ClientConfig>) -> Result<Self, String> {
-        session::ClientTls::new(config).map(|tls| Self(Arc::new(tls)))
-    }
-}
-
-impl QuinnConfig {
-    pub(crate) fn new(
-        limits: &Limits,
-        congestion: Congestion,
-        tls: Option<Arc<rustls::ServerConfig>>,
-        keys: EndpointKeys,
-        qlog: Option<Qlog>,
-    ) -> Result<Self, String> {
-        let closing = Closing::default();
-        let congestion = congestion::factory(congestion, closing.clone());
-        let without_sessions = tls.as_deref().map(without_sessions);
-        let make = |tls| ServerTls::new(tls).map(Arc::new);
-        let (tls, without_sessions) = (tls.map(make).transpose()?, without_sessions.map(make).transpose()?);
-        Ok(Self { limits: limits.clone(), keys, tls, without_sessions, congestion, qlog, closing, seed: None })
-    }
-
-    #[cfg(test)]
-    pub(crate) fn with_seed(self, seed: [u8; 32]) -> Self {
-        Self { seed: Some(seed), ..self }
-    }
-
-    /// `receive` and `send`: the windows of a connection.
-    fn transport(&self, receive: u64, send: u64) -> TransportConfig {
-        let limits = &self.limits;
-        let idle = IdleTimeout::try_from(limits.idle_timeout()).expect("invariant: the table allows no more than an hour");
-        let mut config = TransportConfig::default();
-        config
-            .max_concurrent_bidi_streams(varint(limits.concurrent_streams()))
-            //= RFC 9114 section 6.2
-            //# Therefore, the transport parameters sent by both clients and servers MUST allow the peer to create at least
-            //# three unidirectional streams.
-            // The table allows no fewer.
-            .max_concurrent_uni_streams(varint(limits.uni_streams()))
-            .stream_receive_window(varint(limits.stream_window_bytes()))
-            .receive_window(varint(receive))
-            .send_window(send)
-            .max_idle_timeout(Some(idle))
-            // HTTP datagrams are not offered yet.
-            .datagram_receive_buffer_size(None);
-        config.congestion_controller_factory(self.congestion.clone());
-        config
-    }
-
-    /// The library ties a trace to a configuration, so a connection that is traced has one of its own.
-    fn traced(&self, receive: u64, send: u64, trace: &Trace) -> TransportConfig {
-        let mut config = self.transport(receive, send);
-        config.qlog_stream(Some(trace.transport()));
-        config
-    }
-
-    /// The server's configuration for connections with the full windows.
-    fn server(&self, transport: Arc<TransportConfig>, stats: &Arc<Stats>) -> Option<ServerConfig> {
-        let mut server = ServerConfig::new(self.tls.clone()?, self.keys.token.clone());
-        let mut tokens = ValidationTokenConfig::default();
-        let remembered = self.limits.used_tokens();
-        tokens.log(self.keys.token_log(remembered, stats.clone())).sent(if remembered > 0 { TOKENS_SENT } else { 0 });
-        server.transport_config(transport).validation_token_config(tokens);
-        Some(server)
-    }
-}
 
 /// One endpoint and its connections.
 pub(crate) struct Quinn {
@@ -164,59 +68,6 @@ pub(crate) struct Quinn {
     is_refusing: bool,
     stats: Arc<Stats>,
     scratch: Vec<u8>,
-}
-
-struct Connection {
-    inner: quinn_proto::Connection,
-    key: ConnectionKey,
-    began: Instant,
-    deadline: Option<Instant>,
-    /// The earliest entry for this connection in the heap of deadlines.
-    queued_deadline: Option<Instant>,
-    sending: bool,
-    /// Trains sent since another connection had its turn.
-    trains: u32,
-    handshake_until: Option<Instant>,
-    /// A timer has run out during the handshake, and nothing was sent since.
-    probes: bool,
-    /// What becomes of early data is known.
-    decided: bool,
-    trace: Option<Trace>,
-    closed: bool,
-    observer: Option<StatsSink>,
-    /// Bytes of datagrams until the handshake is done, where the client's address is not proved.
-    unproved: Option<Exchanged>,
-    /// The address of the handshake, which it proves.
-    first_remote: SocketAddr,
-    /// Another address that the peer has sent from last, and what went each way while it was not the connection's own.
-    aside: Option<(SocketAddr, Exchanged)>,
-    /// The most that the library may hold of what is sent.
-    send_window: u64,
-    _admitted: Option<(Ticket, Windows)>,
-}
-
-/// Bytes that went each way.
-#[derive(Clone, Copy, Default)]
-struct Exchanged {
-    received: usize,
-    sent: usize,
-}
-
-impl Exchanged {
-    /// How much of a train of `size` bytes, in datagrams of `segment`, may be sent.
-    ///
-    /// The library lets the datagram pass that crosses the bound, and no other before the address is proved. It is taken for lost
-    /// and sent again later.
-    fn allow(&mut self, size: usize, segment: usize) -> usize {
-        //= RFC 9000 section 8.1
-        //# Prior to validating the client address, servers MUST NOT send more than three times as many bytes as the number of bytes
-        //# they have received.
-        let bound = 3 * self.received;
-        let left = bound.saturating_sub(self.sent);
-        self.sent += size;
-        // Past the bound already, the library knows the address to be proved.
-        if left == 0 || size <= left { size } else { left / segment * segment }
-    }
 }
 
 impl Quinn {
@@ -448,122 +299,6 @@ impl Quinn {
         {
             connection.queued_deadline = Some(deadline);
             deadlines.push(Reverse((deadline, key)));
-        }
-    }
-}
-
-impl Connection {
-    /// Counts the limit that the peer overran, if that is what ended the connection.
-    fn count_overrun(&mut self, reason: &ConnectionError, limits: &Limits, stats: &Stats) {
-        let ConnectionError::TransportError(error) = reason else { return };
-        if error.code == TransportErrorCode::FLOW_CONTROL_ERROR {
-            stats.connection_window_overruns.add(1);
-        } else if error.code == TransportErrorCode::STREAM_LIMIT_ERROR {
-            // The library does not say of which kind the stream was.
-            let streams = self.inner.streams();
-            let uni = streams.remote_open_streams(quinn_proto::Dir::Uni) >= limits.uni_streams()
-                && streams.remote_open_streams(quinn_proto::Dir::Bi) < limits.concurrent_streams();
-            let counter = if uni { &stats.uni_streams_refused } else { &stats.streams_refused };
-            counter.add(1);
-        }
-    }
-
-    /// Lets the library hold what is in flight, as much again for what was lost at its front and holds the rest, and a little
-    /// that has not been sent: what is more would go before anything that turns out to be more urgent.
-    /// A datagram came from an address that is not the connection's.
-    fn note_aside(&mut self, remote: SocketAddr, bytes: usize) {
-        match &mut self.aside {
-            Some((known, exchanged)) if *known == remote => exchanged.received += bytes,
-            aside => *aside = Some((remote, Exchanged { received: bytes, sent: 0 })),
-        }
-    }
-
-    /// Whether a datagram may go to an address that is not the connection's. The library answers each `PATH_CHALLENGE` with a datagram
-    /// of 1200 bytes; one in a small packet with a forged address would send thirty times as much to whoever has it.
-    fn may_go_aside(&mut self, transmit: &quinn_proto::Transmit) -> bool {
-        if transmit.destination == self.inner.remote_address() || transmit.destination == self.first_remote {
-            return true;
-        }
-        //= RFC 9000 section 8.2.2
-        //# However, an endpoint MUST NOT expand the datagram containing the PATH_RESPONSE if the resulting data exceeds the
-        //# anti-amplification limit.
-        match &mut self.aside {
-            Some((known, exchanged)) if *known == transmit.destination && exchanged.sent + transmit.size <= 3 * exchanged.received => {
-                exchanged.sent += transmit.size;
-                true
-            }
-            _ => false,
-        }
-    }
-
-    fn open_send_window(&mut self, headroom: u64) {
-        let in_flight = self.inner.congestion_state().window().saturating_mul(2);
-        self.inner.set_send_window(in_flight.saturating_add(UNSENT_BYTES + headroom).min(self.send_window));
-    }
-
-    fn handshake(&self) -> Option<Handshake> {
-        self.inner.crypto_session().handshake_data()?.downcast().ok().map(|handshake| *handshake)
-    }
-
-    /// Looks, until it is decided, at what TLS makes of the session and of early data.
-    fn look_at_handshake(&mut self, events: &mut VecDeque<(ConnectionKey, Event)>, stats: &Stats) {
-        if self.inner.side().is_client() {
-            self.decided = true;
-            if self.inner.has_0rtt() {
-                events.push_back((self.key, Event::EarlyData));
-            }
-        } else if let Some(Handshake::Server(handshake)) = self.handshake() {
-            self.decided = true;
-            handshake.count(&stats.quic_resumed, stats);
-        }
-    }
-
-    fn tell_observer(&self) {
-        if let Some(observer) = &self.observer {
-            let stats = self.inner.stats();
-            observer.set(TransportStats {
-                bytes_sent: stats.udp_tx.bytes,
-                bytes_received: stats.udp_rx.bytes,
-                packets_sent: stats.path.sent_packets,
-                packets_received: stats.udp_rx.datagrams,
-                packets_lost: stats.path.lost_packets,
-                rtt: stats.path.rtt,
-            });
-        }
-    }
-
-    fn translate(&mut self, now: Instant, event: quinn_proto::Event, events: &mut VecDeque<(ConnectionKey, Event)>) {
-        let key = self.key;
-        if let quinn_proto::Event::Connected = event {
-            let tls = match self.handshake() {
-                Some(Handshake::Client(summary)) => Some(summary),
-                Some(Handshake::Server(_)) | None => None,
-            };
-            return events.push_back((key, Event::Connected { handshake: now.saturating_duration_since(self.began), tls }));
-        }
-        let mut push = |event| events.push_back((key, event));
-        match event {
-            quinn_proto::Event::ConnectionLost { reason } => {
-                if !std::mem::replace(&mut self.closed, true) {
-                    push(Event::Closed(closed(reason)));
-                }
-            }
-            quinn_proto::Event::Stream(StreamEvent::Opened { dir }) => {
-                while let Some(id) = self.inner.streams().accept(dir) {
-                    push(Event::Readable(from_quinn(id)));
-                }
-            }
-            quinn_proto::Event::Stream(StreamEvent::Readable { id }) => push(Event::Readable(from_quinn(id))),
-            quinn_proto::Event::Stream(StreamEvent::Writable { id }) => push(Event::Writable(from_quinn(id))),
-            quinn_proto::Event::Stream(StreamEvent::Stopped { id, error_code }) => {
-                push(Event::Stopped(from_quinn(id), error_code.into_inner()));
-            }
-            quinn_proto::Event::Stream(StreamEvent::Available { .. }) => push(Event::Available),
-            quinn_proto::Event::Stream(StreamEvent::Finished { .. }) => push(Event::Acknowledged),
-            quinn_proto::Event::Connected
-            | quinn_proto::Event::HandshakeDataReady
-            | quinn_proto::Event::DatagramReceived
-            | quinn_proto::Event::DatagramsUnblocked => {}
         }
     }
 }
@@ -864,87 +599,5 @@ impl Transport for Quinn {
             // An error says that the stream is gone already.
             let _ = connection.inner.recv_stream(to_quinn(stream)).stop(varint(code));
         }
-    }
-}
-
-fn closed(reason: ConnectionError) -> Closed {
-    match reason {
-        ConnectionError::ApplicationClosed(close) => {
-            Closed::ByPeer { code: close.error_code.into_inner(), reason: String::from_utf8_lossy(&close.reason).into_owned() }
-        }
-        // RFC 9000, section 10.2.3: what the application has to say is left out until the handshake is done. A client whose early data
-        // has been answered may close that soon.
-        ConnectionError::ConnectionClosed(close)
-            if matches!(close.error_code, TransportErrorCode::NO_ERROR | TransportErrorCode::APPLICATION_ERROR) =>
-        {
-            Closed::ByPeer { code: 0, reason: String::new() }
-        }
-        ConnectionError::LocallyClosed => Closed::Locally,
-        ConnectionError::TimedOut => Closed::TimedOut,
-        ConnectionError::Reset => Closed::Reset,
-        other => Closed::Transport(other.to_string()),
-    }
-}
-
-/// The priority of our unidirectional streams: before every response.
-const OWN_STREAMS: i32 = i32::MAX;
-/// The library's priorities between two levels of urgency.
-const LEVEL: i32 = 1 << 28;
-/// Bytes that each level of urgency may have in the transport beyond what the next less urgent one may, so that a page's style
-/// sheet need not wait for room that its images have taken.
-const HEADROOM_PER_LEVEL: u64 = 16 << 10;
-
-/// The library sends the highest number first and shares between equal ones.
-fn to_quinn_priority(stream: StreamId, priority: Priority) -> i32 {
-    let level = (3 - i32::from(priority.urgency)) * LEVEL;
-    if priority.incremental {
-        return level;
-    }
-    // In the order of the requests. After 2^27 of them on one connection two neighbours may be sent in the wrong order, once.
-    let place = (stream.0 / 4) % (LEVEL as u64 / 2);
-    level + LEVEL / 2 - place as i32
-}
-
-/// How much farther than the least urgent level a stream of this priority may go.
-fn headroom(priority: i32) -> u64 {
-    let above_least = (priority.div_euclid(LEVEL) + 4).clamp(0, 7);
-    above_least as u64 * HEADROOM_PER_LEVEL
-}
-
-fn varint(code: u64) -> VarInt {
-    VarInt::from_u64(code).unwrap_or(VarInt::MAX)
-}
-
-fn to_quinn(stream: StreamId) -> quinn_proto::StreamId {
-    varint(stream.into()).into()
-}
-
-fn from_quinn(stream: quinn_proto::StreamId) -> StreamId {
-    StreamId::from(VarInt::from(stream).into_inner())
-}
-
-fn from_transmit(transmit: &quinn_proto::Transmit) -> Transmit {
-    Transmit {
-        remote: transmit.destination,
-        local_ip: transmit.src_ip,
-        ecn: transmit.ecn.map(from_codepoint),
-        size: transmit.size,
-        segment_size: transmit.segment_size,
-    }
-}
-
-fn to_codepoint(ecn: Ecn) -> EcnCodepoint {
-    match ecn {
-        Ecn::Ect0 => EcnCodepoint::Ect0,
-        Ecn::Ect1 => EcnCodepoint::Ect1,
-        Ecn::Ce => EcnCodepoint::Ce,
-    }
-}
-
-fn from_codepoint(ecn: EcnCodepoint) -> Ecn {
-    match ecn {
-        EcnCodepoint::Ect0 => Ecn::Ect0,
-        EcnCodepoint::Ect1 => Ecn::Ect1,
-        EcnCodepoint::Ce => Ecn::Ce,
     }
 }

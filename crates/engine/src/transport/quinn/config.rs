@@ -1,0 +1,113 @@
+//! What the connections of an endpoint are made with.
+
+use std::sync::Arc;
+
+use quinn_proto::congestion::ControllerFactory;
+use quinn_proto::{IdleTimeout, ServerConfig, TransportConfig, ValidationTokenConfig};
+
+use super::convert::varint;
+use crate::config::Congestion;
+use crate::limits::Limits;
+use crate::qlog::{Qlog, Trace};
+use crate::stats::Stats;
+use crate::transport::EndpointKeys;
+use crate::transport::congestion::{self, Closing};
+use crate::transport::session::{self, ServerTls};
+
+/// Tokens for later connections that a client is given: browsers open a second connection in parallel at times.
+const TOKENS_SENT: u32 = 2;
+
+/// How the connections of one endpoint behave.
+pub(crate) struct QuinnConfig {
+    pub(super) limits: Limits,
+    pub(super) keys: EndpointKeys,
+    pub(super) tls: Option<Arc<ServerTls>>,
+    /// For connections with smaller windows than those that a session was made with.
+    pub(super) without_sessions: Option<Arc<ServerTls>>,
+    pub(super) congestion: Arc<dyn ControllerFactory + Send + Sync>,
+    pub(super) qlog: Option<Qlog>,
+    pub(super) closing: Closing,
+    /// What each random number of the endpoint comes from, so that a run can be repeated; the operating system otherwise.
+    pub(super) seed: Option<[u8; 32]>,
+}
+
+/// The same, but that it knows no session and makes none.
+///
+/// A client that resumes a session counts on the windows that it had then, and may fill them before it learns of others.
+fn without_sessions(tls: &rustls::ServerConfig) -> Arc<rustls::ServerConfig> {
+    let mut tls = tls.clone();
+    tls.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+    (tls.send_tls13_tickets, tls.max_early_data_size) = (0, 0);
+    Arc::new(tls)
+}
+
+/// TLS for connections that this side opens.
+#[derive(Clone)]
+pub(crate) struct ClientTls(pub(super) Arc<session::ClientTls>);
+
+impl ClientTls {
+    pub(crate) fn new(config: Arc<rustls::ClientConfig>) -> Result<Self, String> {
+        session::ClientTls::new(config).map(|tls| Self(Arc::new(tls)))
+    }
+}
+
+impl QuinnConfig {
+    pub(crate) fn new(
+        limits: &Limits,
+        congestion: Congestion,
+        tls: Option<Arc<rustls::ServerConfig>>,
+        keys: EndpointKeys,
+        qlog: Option<Qlog>,
+    ) -> Result<Self, String> {
+        let closing = Closing::default();
+        let congestion = congestion::factory(congestion, closing.clone());
+        let without_sessions = tls.as_deref().map(without_sessions);
+        let make = |tls| ServerTls::new(tls).map(Arc::new);
+        let (tls, without_sessions) = (tls.map(make).transpose()?, without_sessions.map(make).transpose()?);
+        Ok(Self { limits: limits.clone(), keys, tls, without_sessions, congestion, qlog, closing, seed: None })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn with_seed(self, seed: [u8; 32]) -> Self {
+        Self { seed: Some(seed), ..self }
+    }
+
+    /// `receive` and `send`: the windows of a connection.
+    pub(super) fn transport(&self, receive: u64, send: u64) -> TransportConfig {
+        let limits = &self.limits;
+        let idle = IdleTimeout::try_from(limits.idle_timeout()).expect("invariant: the table allows no more than an hour");
+        let mut config = TransportConfig::default();
+        config
+            .max_concurrent_bidi_streams(varint(limits.concurrent_streams()))
+            //= RFC 9114 section 6.2
+            //# Therefore, the transport parameters sent by both clients and servers MUST allow the peer to create at least
+            //# three unidirectional streams.
+            // The table allows no fewer.
+            .max_concurrent_uni_streams(varint(limits.uni_streams()))
+            .stream_receive_window(varint(limits.stream_window_bytes()))
+            .receive_window(varint(receive))
+            .send_window(send)
+            .max_idle_timeout(Some(idle))
+            // HTTP datagrams are not offered yet.
+            .datagram_receive_buffer_size(None);
+        config.congestion_controller_factory(self.congestion.clone());
+        config
+    }
+
+    /// The library ties a trace to a configuration, so a connection that is traced has one of its own.
+    pub(super) fn traced(&self, receive: u64, send: u64, trace: &Trace) -> TransportConfig {
+        let mut config = self.transport(receive, send);
+        config.qlog_stream(Some(trace.transport()));
+        config
+    }
+
+    /// The server's configuration for connections with the full windows.
+    pub(super) fn server(&self, transport: Arc<TransportConfig>, stats: &Arc<Stats>) -> Option<ServerConfig> {
+        let mut server = ServerConfig::new(self.tls.clone()?, self.keys.token.clone());
+        let mut tokens = ValidationTokenConfig::default();
+        let remembered = self.limits.used_tokens();
+        tokens.log(self.keys.token_log(remembered, stats.clone())).sent(if remembered > 0 { TOKENS_SENT } else { 0 });
+        server.transport_config(transport).validation_token_config(tokens);
+        Some(server)
+    }
+}

@@ -1,0 +1,191 @@
+//! One connection of an endpoint.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use quinn_proto::{ConnectionError, StreamEvent, TransportErrorCode};
+
+use super::convert::{closed, from_quinn};
+use crate::TransportStats;
+use crate::client::StatsSink;
+use crate::limits::Limits;
+use crate::qlog::Trace;
+use crate::seats::Ticket;
+use crate::stats::Stats;
+use crate::transport::session::Handshake;
+use crate::transport::{ConnectionKey, Event};
+use crate::window_budget::Windows;
+
+/// Bytes in the transport that the congestion window does not let out yet: the largest GSO train.
+const UNSENT_BYTES: u64 = 64 << 10;
+
+/// One connection of the library, and what the endpoint knows of it.
+pub(super) struct Connection {
+    pub(super) inner: quinn_proto::Connection,
+    pub(super) key: ConnectionKey,
+    pub(super) began: Instant,
+    pub(super) deadline: Option<Instant>,
+    /// The earliest entry for this connection in the heap of deadlines.
+    pub(super) queued_deadline: Option<Instant>,
+    pub(super) sending: bool,
+    /// Trains sent since another connection had its turn.
+    pub(super) trains: u32,
+    pub(super) handshake_until: Option<Instant>,
+    /// A timer has run out during the handshake, and nothing was sent since.
+    pub(super) probes: bool,
+    /// What becomes of early data is known.
+    pub(super) decided: bool,
+    pub(super) trace: Option<Trace>,
+    pub(super) closed: bool,
+    pub(super) observer: Option<StatsSink>,
+    /// Bytes of datagrams until the handshake is done, where the client's address is not proved.
+    pub(super) unproved: Option<Exchanged>,
+    /// The address of the handshake, which it proves.
+    pub(super) first_remote: SocketAddr,
+    /// Another address that the peer has sent from last, and what went each way while it was not the connection's own.
+    pub(super) aside: Option<(SocketAddr, Exchanged)>,
+    /// The most that the library may hold of what is sent.
+    pub(super) send_window: u64,
+    pub(super) _admitted: Option<(Ticket, Windows)>,
+}
+
+/// Bytes that went each way.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Exchanged {
+    pub(super) received: usize,
+    pub(super) sent: usize,
+}
+
+impl Exchanged {
+    /// How much of a train of `size` bytes, in datagrams of `segment`, may be sent.
+    ///
+    /// The library lets the datagram pass that crosses the bound, and no other before the address is proved. It is taken for lost
+    /// and sent again later.
+    pub(super) fn allow(&mut self, size: usize, segment: usize) -> usize {
+        //= RFC 9000 section 8.1
+        //# Prior to validating the client address, servers MUST NOT send more than three times as many bytes as the number of bytes
+        //# they have received.
+        let bound = 3 * self.received;
+        let left = bound.saturating_sub(self.sent);
+        self.sent += size;
+        // Past the bound already, the library knows the address to be proved.
+        if left == 0 || size <= left { size } else { left / segment * segment }
+    }
+}
+
+impl Connection {
+    /// Counts the limit that the peer overran, if that is what ended the connection.
+    pub(super) fn count_overrun(&mut self, reason: &ConnectionError, limits: &Limits, stats: &Stats) {
+        let ConnectionError::TransportError(error) = reason else { return };
+        if error.code == TransportErrorCode::FLOW_CONTROL_ERROR {
+            stats.connection_window_overruns.add(1);
+        } else if error.code == TransportErrorCode::STREAM_LIMIT_ERROR {
+            // The library does not say of which kind the stream was.
+            let streams = self.inner.streams();
+            let uni = streams.remote_open_streams(quinn_proto::Dir::Uni) >= limits.uni_streams()
+                && streams.remote_open_streams(quinn_proto::Dir::Bi) < limits.concurrent_streams();
+            let counter = if uni { &stats.uni_streams_refused } else { &stats.streams_refused };
+            counter.add(1);
+        }
+    }
+
+    /// A datagram came from an address that is not the connection's.
+    pub(super) fn note_aside(&mut self, remote: SocketAddr, bytes: usize) {
+        match &mut self.aside {
+            Some((known, exchanged)) if *known == remote => exchanged.received += bytes,
+            aside => *aside = Some((remote, Exchanged { received: bytes, sent: 0 })),
+        }
+    }
+
+    /// Whether a datagram may go to an address that is not the connection's. The library answers each `PATH_CHALLENGE` with a datagram
+    /// of 1200 bytes; one in a small packet with a forged address would send thirty times as much to whoever has it.
+    pub(super) fn may_go_aside(&mut self, transmit: &quinn_proto::Transmit) -> bool {
+        if transmit.destination == self.inner.remote_address() || transmit.destination == self.first_remote {
+            return true;
+        }
+        //= RFC 9000 section 8.2.2
+        //# However, an endpoint MUST NOT expand the datagram containing the PATH_RESPONSE if the resulting data exceeds the
+        //# anti-amplification limit.
+        match &mut self.aside {
+            Some((known, exchanged)) if *known == transmit.destination && exchanged.sent + transmit.size <= 3 * exchanged.received => {
+                exchanged.sent += transmit.size;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Lets the library hold what is in flight, as much again for what was lost at its front and holds the rest, and a little
+    /// that has not been sent: what is more would go before anything that turns out to be more urgent.
+    pub(super) fn open_send_window(&mut self, headroom: u64) {
+        let in_flight = self.inner.congestion_state().window().saturating_mul(2);
+        self.inner.set_send_window(in_flight.saturating_add(UNSENT_BYTES + headroom).min(self.send_window));
+    }
+
+    pub(super) fn handshake(&self) -> Option<Handshake> {
+        self.inner.crypto_session().handshake_data()?.downcast().ok().map(|handshake| *handshake)
+    }
+
+    /// Looks, until it is decided, at what TLS makes of the session and of early data.
+    pub(super) fn look_at_handshake(&mut self, events: &mut VecDeque<(ConnectionKey, Event)>, stats: &Stats) {
+        if self.inner.side().is_client() {
+            self.decided = true;
+            if self.inner.has_0rtt() {
+                events.push_back((self.key, Event::EarlyData));
+            }
+        } else if let Some(Handshake::Server(handshake)) = self.handshake() {
+            self.decided = true;
+            handshake.count(&stats.quic_resumed, stats);
+        }
+    }
+
+    pub(super) fn tell_observer(&self) {
+        if let Some(observer) = &self.observer {
+            let stats = self.inner.stats();
+            observer.set(TransportStats {
+                bytes_sent: stats.udp_tx.bytes,
+                bytes_received: stats.udp_rx.bytes,
+                packets_sent: stats.path.sent_packets,
+                packets_received: stats.udp_rx.datagrams,
+                packets_lost: stats.path.lost_packets,
+                rtt: stats.path.rtt,
+            });
+        }
+    }
+
+    pub(super) fn translate(&mut self, now: Instant, event: quinn_proto::Event, events: &mut VecDeque<(ConnectionKey, Event)>) {
+        let key = self.key;
+        if let quinn_proto::Event::Connected = event {
+            let tls = match self.handshake() {
+                Some(Handshake::Client(summary)) => Some(summary),
+                Some(Handshake::Server(_)) | None => None,
+            };
+            return events.push_back((key, Event::Connected { handshake: now.saturating_duration_since(self.began), tls }));
+        }
+        let mut push = |event| events.push_back((key, event));
+        match event {
+            quinn_proto::Event::ConnectionLost { reason } => {
+                if !std::mem::replace(&mut self.closed, true) {
+                    push(Event::Closed(closed(reason)));
+                }
+            }
+            quinn_proto::Event::Stream(StreamEvent::Opened { dir }) => {
+                while let Some(id) = self.inner.streams().accept(dir) {
+                    push(Event::Readable(from_quinn(id)));
+                }
+            }
+            quinn_proto::Event::Stream(StreamEvent::Readable { id }) => push(Event::Readable(from_quinn(id))),
+            quinn_proto::Event::Stream(StreamEvent::Writable { id }) => push(Event::Writable(from_quinn(id))),
+            quinn_proto::Event::Stream(StreamEvent::Stopped { id, error_code }) => {
+                push(Event::Stopped(from_quinn(id), error_code.into_inner()));
+            }
+            quinn_proto::Event::Stream(StreamEvent::Available { .. }) => push(Event::Available),
+            quinn_proto::Event::Stream(StreamEvent::Finished { .. }) => push(Event::Acknowledged),
+            quinn_proto::Event::Connected
+            | quinn_proto::Event::HandshakeDataReady
+            | quinn_proto::Event::DatagramReceived
+            | quinn_proto::Event::DatagramsUnblocked => {}
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Between the library's types and ours.
+
+use pronghorn_h3::{Priority, StreamId};
+use quinn_proto::{ConnectionError, EcnCodepoint, TransportErrorCode, VarInt};
+
+use crate::transport::{Closed, Ecn, Transmit};
+
+pub(super) fn closed(reason: ConnectionError) -> Closed {
+    match reason {
+        ConnectionError::ApplicationClosed(close) => {
+            Closed::ByPeer { code: close.error_code.into_inner(), reason: String::from_utf8_lossy(&close.reason).into_owned() }
+        }
+        // RFC 9000, section 10.2.3: what the application has to say is left out until the handshake is done. A client whose early data
+        // has been answered may close that soon.
+        ConnectionError::ConnectionClosed(close)
+            if matches!(close.error_code, TransportErrorCode::NO_ERROR | TransportErrorCode::APPLICATION_ERROR) =>
+        {
+            Closed::ByPeer { code: 0, reason: String::new() }
+        }
+        ConnectionError::LocallyClosed => Closed::Locally,
+        ConnectionError::TimedOut => Closed::TimedOut,
+        ConnectionError::Reset => Closed::Reset,
+        other => Closed::Transport(other.to_string()),
+    }
+}
+
+/// The priority of our unidirectional streams: before every response.
+pub(super) const OWN_STREAMS: i32 = i32::MAX;
+/// The library's priorities between two levels of urgency.
+const LEVEL: i32 = 1 << 28;
+/// Bytes that each level of urgency may have in the transport beyond what the next less urgent one may, so that a page's style
+/// sheet need not wait for room that its images have taken.
+const HEADROOM_PER_LEVEL: u64 = 16 << 10;
+
+/// The library sends the highest number first and shares between equal ones.
+pub(super) fn to_quinn_priority(stream: StreamId, priority: Priority) -> i32 {
+    let level = (3 - i32::from(priority.urgency)) * LEVEL;
+    if priority.incremental {
+        return level;
+    }
+    // In the order of the requests. After 2^27 of them on one connection two neighbours may be sent in the wrong order, once.
+    let place = (stream.0 / 4) % (LEVEL as u64 / 2);
+    level + LEVEL / 2 - place as i32
+}
+
+/// How much farther than the least urgent level a stream of this priority may go.
+pub(super) fn headroom(priority: i32) -> u64 {
+    let above_least = (priority.div_euclid(LEVEL) + 4).clamp(0, 7);
+    above_least as u64 * HEADROOM_PER_LEVEL
+}
+
+pub(super) fn varint(code: u64) -> VarInt {
+    VarInt::from_u64(code).unwrap_or(VarInt::MAX)
+}
+
+pub(super) fn to_quinn(stream: StreamId) -> quinn_proto::StreamId {
+    varint(stream.into()).into()
+}
+
+pub(super) fn from_quinn(stream: quinn_proto::StreamId) -> StreamId {
+    StreamId::from(VarInt::from(stream).into_inner())
+}
+
+pub(super) fn from_transmit(transmit: &quinn_proto::Transmit) -> Transmit {
+    Transmit {
+        remote: transmit.destination,
+        local_ip: transmit.src_ip,
+        ecn: transmit.ecn.map(from_codepoint),
+        size: transmit.size,
+        segment_size: transmit.segment_size,
+    }
+}
+
+pub(super) fn to_codepoint(ecn: Ecn) -> EcnCodepoint {
+    match ecn {
+        Ecn::Ect0 => EcnCodepoint::Ect0,
+        Ecn::Ect1 => EcnCodepoint::Ect1,
+        Ecn::Ce => EcnCodepoint::Ce,
+    }
+}
+
+pub(super) fn from_codepoint(ecn: EcnCodepoint) -> Ecn {
+    match ecn {
+        EcnCodepoint::Ect0 => Ecn::Ect0,
+        EcnCodepoint::Ect1 => Ecn::Ect1,
+        EcnCodepoint::Ce => Ecn::Ce,
+    }
+}
