@@ -115,7 +115,8 @@ def test_early_data_from_a_forged_address_is_not_amplified(start_serve, get):
     """CVE-2024-49214 and the like: a first flight asks for much, from an address that never says a word."""
     server = start_serve("--stats", "--grace", "0.5")
     flight = capture(server.port, get, "3", "/big.bin")
-    with flight.send(server.port) as sender:
+    # The token in it proves the address that it was given to, and no other.
+    with flight.send(server.port, source="127.0.0.2") as sender:
         received = received_until_silence(sender)
     seen = counters(server)
     assert seen["requests_early"] == 1

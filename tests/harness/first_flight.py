@@ -29,10 +29,11 @@ class FirstFlight:
     def size(self) -> int:
         return sum(map(len, self.pieces))
 
-    def send(self, port: int) -> socket.socket:
+    def send(self, port: int, *, source: str = "127.0.0.1") -> socket.socket:
         """Sends it from a port of its own; the caller closes the socket."""
         kind = socket.SOCK_DGRAM if self.version == "3" else socket.SOCK_STREAM
         sender = socket.socket(socket.AF_INET, kind)
+        sender.bind((source, 0))
         sender.settimeout(DEADLINE_SECONDS)
         sender.connect(("127.0.0.1", port))
         for piece in self.pieces:
