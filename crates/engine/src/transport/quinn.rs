@@ -194,7 +194,7 @@ impl Quinn {
                 return self.answer(transmit);
             }
         };
-        let unproved = (!incoming.remote_address_validated()).then_some(Exchanged { received: bytes, ..Exchanged::default() });
+        let unproved = (!incoming.remote_address_validated()).then_some(Exchanged { received: bytes, sent: 0 });
         let windows = self.budget.promise(limits, &self.stats);
         let qlog = self.config.qlog.as_ref();
         let trace = qlog.and_then(|qlog| qlog.begin(now, &incoming.orig_dst_cid().to_string(), Vantage::Server));
@@ -410,7 +410,7 @@ impl Transport for Quinn {
                         continue;
                     }
                     if let Some(exchanged) = &mut connection.unproved {
-                        let allowed = exchanged.allow(transmit.size, transmit.segment_size.unwrap_or(transmit.size), connection.closed);
+                        let allowed = exchanged.allow(transmit.size, transmit.segment_size.unwrap_or(transmit.size));
                         if allowed < transmit.size {
                             stats.amplification_withheld.add(1);
                             transmit.size = allowed;

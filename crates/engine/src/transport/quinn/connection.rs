@@ -54,10 +54,7 @@ pub(super) struct Connection {
 #[derive(Clone, Copy, Default)]
 pub(super) struct Exchanged {
     pub(super) received: usize,
-    /// As the library counts it: what was withheld as well.
     pub(super) sent: usize,
-    /// What really went out.
-    pub(super) released: usize,
 }
 
 impl Exchanged {
@@ -65,9 +62,7 @@ impl Exchanged {
     ///
     /// The library lets the datagram pass that crosses the bound, and no other before the address is proved. It is taken for lost
     /// and sent again later.
-    ///
-    /// `is_closed`: the library does not hold back its last packet, whatever went before.
-    pub(super) fn allow(&mut self, size: usize, segment: usize, is_closed: bool) -> usize {
+    pub(super) fn allow(&mut self, size: usize, segment: usize) -> usize {
         //= RFC 9000 section 8.1
         //# Prior to validating the client address, servers MUST NOT send more than three times as many bytes as the number of bytes
         //# they have received.
@@ -75,15 +70,7 @@ impl Exchanged {
         let left = bound.saturating_sub(self.sent);
         self.sent += size;
         // Past the bound already, the library knows the address to be proved.
-        let allowed = if is_closed {
-            if self.released + size <= bound { size } else { 0 }
-        } else if left == 0 || size <= left {
-            size
-        } else {
-            left / segment * segment
-        };
-        self.released += allowed;
-        allowed
+        if left == 0 || size <= left { size } else { left / segment * segment }
     }
 }
 
@@ -107,7 +94,7 @@ impl Connection {
     pub(super) fn note_aside(&mut self, remote: SocketAddr, bytes: usize) {
         match &mut self.aside {
             Some((known, exchanged)) if *known == remote => exchanged.received += bytes,
-            aside => *aside = Some((remote, Exchanged { received: bytes, ..Exchanged::default() })),
+            aside => *aside = Some((remote, Exchanged { received: bytes, sent: 0 })),
         }
     }
 
