@@ -363,7 +363,7 @@ impl Transport for Quinn {
             let Some(connection) = self.connection(key) else { continue };
             if connection.deadline.is_some_and(|deadline| deadline <= now) {
                 connection.inner.handle_timeout(now);
-                connection.probes = connection.inner.is_handshaking();
+                connection.probes = connection.probes_handshake();
             }
             if connection.handshake_until.is_some_and(|until| until <= now) && !connection.closed {
                 self.stats.handshakes_timed_out.add(1);
@@ -396,8 +396,8 @@ impl Transport for Quinn {
         let (closing, stats) = (self.closing.clone(), self.stats.clone());
         while let Some(&key) = self.sending.front() {
             if let Some(connection) = self.connection(key) {
-                // The library probes one packet number space only. When what is lost is the ServerHello, the client can answer nothing else, so
-                // that the window stays full, and the library holds back the ServerHello and all acknowledgements of its space for ever.
+                // The library probes one packet number space only, and it can be one that the peer cannot read yet: it answers nothing, the
+                // window stays full, and what it waits for, the ServerHello or the client's Finished, is held back for ever.
                 let probes = std::mem::take(&mut connection.probes);
                 closing.set(connection.closed || probes);
                 let segments = if probes { max_segments.min(PROBES) } else { max_segments };

@@ -98,6 +98,12 @@ impl Connection {
         }
     }
 
+    /// Whether a timer has to let out what the window holds back of the handshake: until it is confirmed (RFC 9001, section 4.1.2), the
+    /// peer may be waiting for it.
+    pub(super) fn probes_handshake(&self) -> bool {
+        self.inner.is_handshaking() || self.inner.side().is_client() && self.inner.stats().frame_rx.handshake_done == 0
+    }
+
     /// Whether a datagram may go to an address that is not the connection's. The library answers each `PATH_CHALLENGE` with a datagram
     /// of 1200 bytes; one in a small packet with a forged address would send thirty times as much to whoever has it.
     pub(super) fn may_go_aside(&mut self, transmit: &quinn_proto::Transmit) -> bool {
