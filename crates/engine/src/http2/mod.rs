@@ -122,6 +122,7 @@ fn dispatch(request: http::Request<h2::RecvStream>, exchange: Http2Exchange, pee
         method: head.method,
         uri: head.uri,
         headers: head.headers,
+        admitted_host: None,
     };
     let mut server = Http2Server { guard: exchange.guard.clone(), handle: context.handle.clone(), expectation: None };
     match head.admit() {

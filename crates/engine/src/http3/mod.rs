@@ -20,7 +20,7 @@ use pronghorn_h3::{ConnectionError, ErrorCode};
 
 pub(crate) use client::{Client, ClientConnection, StatsProbe};
 #[cfg(test)]
-pub(crate) use fields::request as request_head;
+pub(crate) use fields::{LatestAuthority, request as request_head};
 pub(crate) use stream::Stream;
 pub use stream::StreamError;
 
@@ -264,7 +264,9 @@ impl<T: Transport> Http3<T> {
                 if connection.wants_to_write() {
                     self.writing.push(key);
                 }
-                self.checks.extend(connection.next_check().map(|time| Reverse((time, key))));
+                if let Some(time) = connection.next_check() {
+                    self.checks.push(Reverse((time, key)));
+                }
             }
             Err(error) => {
                 if let Some(counter) = error.limit().and_then(|limit| limits::counter(limit, &self.context.stats)) {

@@ -122,7 +122,7 @@ struct State {
     /// The driver has stopped reading because the application does not.
     paused: bool,
 
-    outbound: VecDeque<Outbound>,
+    outbound: Queue<Outbound>,
     outbound_bytes: usize,
     writer: Option<Waker>,
     /// The peer takes nothing more, or the connection is gone.
@@ -133,6 +133,37 @@ struct State {
     interim: VecDeque<(StatusCode, HeaderMap)>,
     response: Option<Result<(StatusCode, HeaderMap), StreamError>>,
     response_waker: Option<Waker>,
+}
+
+/// A queue that allocates nothing for its first item: most have no other.
+struct Queue<T> {
+    first: Option<T>,
+    rest: VecDeque<T>,
+}
+
+impl<T> Default for Queue<T> {
+    fn default() -> Self {
+        Self { first: None, rest: VecDeque::new() }
+    }
+}
+
+impl<T> Queue<T> {
+    fn push_back(&mut self, item: T) {
+        // What is in `first` is before the rest.
+        if self.first.is_none() && self.rest.is_empty() {
+            self.first = Some(item);
+        } else {
+            self.rest.push_back(item);
+        }
+    }
+
+    fn pop_front(&mut self) -> Option<T> {
+        self.first.take().or_else(|| self.rest.pop_front())
+    }
+
+    fn clear(&mut self) {
+        *self = Self::default();
+    }
 }
 
 impl Stream {
