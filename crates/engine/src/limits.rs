@@ -11,6 +11,7 @@ pub use table::Limits;
 pub use value::Unit;
 
 use crate::stats::{Counter, Stats};
+use crate::tls::LARGEST_SESSION_BYTES;
 
 /// Bytes of windows that a connection gets even when the budget for them is spent: enough to go on, slowly.
 pub(crate) const SMALLEST_WINDOW: u64 = 64 << 10;
@@ -190,6 +191,7 @@ impl Limits {
             times(times(workers, self.open_requests()), self.field_section_bytes() + EXCHANGE_BYTES),
             times(workers, (self.waiting_answers() + self.waiting_strays()) * DATAGRAM_BYTES),
             times(self.used_tokens(), USED_TOKEN_BYTES),
+            times(self.sessions(), LARGEST_SESSION_BYTES).min(self.session_bytes()),
         ]
         .into_iter()
         .fold(0, u64::saturating_add)
@@ -263,5 +265,7 @@ mod tests {
         assert!(fewer.worst_case_bytes(2) < default.worst_case_bytes(2) / 2);
         let thrifty = fewer.clone().with_open_requests(100).unwrap().with_window_budget_bytes(64 << 20).unwrap();
         assert!(thrifty.worst_case_bytes(2) < fewer.worst_case_bytes(2) / 4);
+        let forgetful = default.clone().with_session_bytes(0).unwrap();
+        assert_eq!(default.worst_case_bytes(2) - forgetful.worst_case_bytes(2), 64 << 20);
     }
 }

@@ -85,6 +85,18 @@ counters! {
     /// Connections whose early data was refused although their session was resumed: the ticket's age is wrong, or another protocol is
     /// spoken now.
     early_data_refused_stale,
+    /// Sessions stored, so that clients may resume them.
+    sessions_stored,
+    /// Sessions handed out to be resumed.
+    sessions_taken,
+    /// Sessions asked for that are not there: used before, pushed out, expired or made up.
+    sessions_unknown,
+    /// Sessions dropped because they were too old.
+    sessions_expired,
+    /// Sessions pushed out, or not stored, because there were too many.
+    sessions_evicted,
+    /// Sessions pushed out, or not stored, because they had too many bytes.
+    sessions_evicted_for_bytes,
     /// Requests in early data that a handler answered.
     requests_early,
     /// Requests in early data whose method is not safe, answered with 425 Too Early.

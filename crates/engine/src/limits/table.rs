@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    CONNECTION_BYTES, DATAGRAM_BYTES, EXCHANGE_BYTES, HANDSHAKE_BYTES, Limit, LimitError, Scope, USED_TOKEN_BYTES, Unit, milliseconds,
+    CONNECTION_BYTES, DATAGRAM_BYTES, EXCHANGE_BYTES, HANDSHAKE_BYTES, LARGEST_SESSION_BYTES, Limit, LimitError, Scope, USED_TOKEN_BYTES,
+    Unit, milliseconds,
 };
 
 /// The Rust type of a limit, and the way between it and the table's number.
@@ -293,6 +294,24 @@ limits! {
         memory |limits| limits.used_tokens.saturating_mul(USED_TOKEN_BYTES);
         counter tokens_refused;
         acts "A token that was used, or is older than what is remembered, proves nothing: the client is treated as one without.";
+
+    /// Sessions that clients may resume, with early data or without. Each handshake leaves up to two.
+    sessions, with_sessions: Count, 100_000, 0 => 100_000_000, Group;
+        memory |limits| limits.sessions.saturating_mul(LARGEST_SESSION_BYTES).min(limits.session_bytes);
+        counter sessions_evicted;
+        acts "The oldest is dropped; its client gets a full handshake.";
+
+    /// Bytes of these sessions, with their names and places in the store.
+    session_bytes, with_session_bytes: Bytes, 64 * MIB, 0 => 1 << 40, Group;
+        memory |limits| limits.session_bytes;
+        counter sessions_evicted_for_bytes;
+        acts "The oldest are dropped; their clients get a full handshake.";
+
+    /// How long a session may be resumed.
+    session_lifetime, with_session_lifetime: Time, 24 * HOUR, 100 => 24 * HOUR, Group;
+        memory |_| 0;
+        counter sessions_expired;
+        acts "The session is dropped when it is asked for or makes room; its client gets a full handshake.";
 
     /// Stateless resets sent, each smaller than the datagram that asked for it.
     stateless_resets_per_second, with_stateless_resets_per_second: PerSecond, 50, 1 => 1_000, Worker;
