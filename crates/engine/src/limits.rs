@@ -21,6 +21,8 @@ const CONNECTION_BYTES: u64 = 48 << 10;
 const HANDSHAKE_BYTES: u64 = 64 << 10;
 /// What an exchange holds besides its head: the pieces of content that either side may be ahead of the other, 64 KiB each way.
 const EXCHANGE_BYTES: u64 = 128 << 10;
+/// What is held behind a head that waits for the header table: what was read with it.
+const BLOCKED_STREAM_BYTES: u64 = 64 << 10;
 /// A datagram that waits.
 const DATAGRAM_BYTES: u64 = 1_500;
 /// A used token and its place in the log.
@@ -188,6 +190,8 @@ impl Limits {
             // Only a connection with a request fills its window for sending.
             times(self.connections().min(times(workers, self.open_requests())), self.send_window_bytes()),
             times(times(workers, self.partial_heads()), self.field_section_bytes()),
+            times(times(workers, self.partial_heads()).min(times(self.connections(), self.qpack_blocked_streams())), BLOCKED_STREAM_BYTES),
+            times(self.connections(), 2 * self.qpack_table_bytes() + 3 * self.qpack_encoder_table_bytes()),
             times(times(workers, self.open_requests()), self.field_section_bytes() + EXCHANGE_BYTES),
             times(workers, (self.waiting_answers() + self.waiting_strays()) * DATAGRAM_BYTES),
             times(self.used_tokens(), USED_TOKEN_BYTES),

@@ -171,6 +171,12 @@ counters! {
     decoder_backlogs,
     /// HTTP/3 connections closed for what came on streams that wait for the header table.
     blocked_stream_overruns,
+    /// HTTP/3 connections closed because the peer made the header table larger than it may be.
+    qpack_tables_exceeded,
+    /// HTTP/3 connections closed because too many heads waited for the header table.
+    qpack_blocked_streams_exceeded,
+    /// HTTP/3 connections whose peer offers a larger header table than is used.
+    qpack_tables_reduced,
     /// HTTP/3 connections closed because the peer opened too many unidirectional streams.
     uni_streams_refused,
     /// QUIC clients whose address was proved by a token of an earlier connection.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    CONNECTION_BYTES, DATAGRAM_BYTES, EXCHANGE_BYTES, HANDSHAKE_BYTES, LARGEST_SESSION_BYTES, Limit, LimitError, Scope, USED_TOKEN_BYTES,
-    Unit, milliseconds,
+    BLOCKED_STREAM_BYTES, CONNECTION_BYTES, DATAGRAM_BYTES, EXCHANGE_BYTES, HANDSHAKE_BYTES, LARGEST_SESSION_BYTES, Limit, LimitError,
+    Scope, USED_TOKEN_BYTES, Unit, milliseconds,
 };
 
 /// The Rust type of a limit, and the way between it and the table's number.
@@ -288,6 +288,24 @@ limits! {
         memory |limits| limits.uni_streams.saturating_mul(limits.stream_window_bytes).min(limits.connection_window_bytes);
         counter uni_streams_refused;
         acts "The connection is closed with STREAM_LIMIT_ERROR.";
+
+    /// Bytes of the header table (QPACK) that a peer may fill over HTTP/3, as RFC 9204, section 3.2.1 counts them. It takes twice as much memory at the most.
+    qpack_table_bytes, with_qpack_table_bytes: Bytes, 4 * KIB, 0 => MIB, Connection;
+        memory |limits| 2 * limits.qpack_table_bytes;
+        counter qpack_tables_exceeded;
+        acts "The peer is told. One that takes more breaks the protocol: the connection is closed with QPACK_ENCODER_STREAM_ERROR.";
+
+    /// Heads over HTTP/3 that may wait for the header table. Each may hold 64 KiB of what came with it; those of a worker are held to `partial_heads` as well.
+    qpack_blocked_streams, with_qpack_blocked_streams: Count, 16, 0 => 1_024, Connection;
+        memory |limits| limits.qpack_blocked_streams.saturating_mul(limits.field_section_bytes + BLOCKED_STREAM_BYTES);
+        counter qpack_blocked_streams_exceeded;
+        acts "The peer is told. One that makes more wait breaks the protocol: the connection is closed with QPACK_DECOMPRESSION_FAILED.";
+
+    /// Bytes that are used of the header table that a peer offers over HTTP/3. They take three times as much memory at the most.
+    qpack_encoder_table_bytes, with_qpack_encoder_table_bytes: Bytes, 4 * KIB, 0 => MIB, Connection;
+        memory |limits| 3 * limits.qpack_encoder_table_bytes;
+        counter qpack_tables_reduced;
+        acts "The table is made no larger than this; field lines that find no room are sent in full.";
 
     /// Tokens of earlier connections (NEW_TOKEN) whose use is remembered, so that none is taken twice.
     used_tokens, with_used_tokens: Count, 100_000, 0 => 100_000_000, Group;

@@ -216,12 +216,16 @@ mod tests {
         let limits = |limits| Config { limits, ..Config::default() };
         let other_limits = limits(Limits::default().with_idle_timeout(Duration::from_secs(1)).unwrap());
         let other_settings = limits(Limits::default().with_field_section_bytes(2_000).unwrap());
+        let other_table = limits(Limits::default().with_qpack_table_bytes(2_000).unwrap());
+        let other_blocked_streams = limits(Limits::default().with_qpack_blocked_streams(15).unwrap());
         let store = |tls: Arc<rustls::ServerConfig>| tls.session_storage.clone();
         assert!(store(here.quic(&config, &stats)).put(vec![1; 32], vec![7; 100]));
         for elsewhere in [
             here.tcp(&config, &stats),
             here.quic(&other_limits, &stats),
             here.quic(&other_settings, &stats),
+            here.quic(&other_table, &stats),
+            here.quic(&other_blocked_streams, &stats),
             there.quic(&config, &stats),
             there.tcp(&config, &stats),
         ] {

@@ -315,6 +315,26 @@ fn session_that_is_too_old_is_not_resumed() {
     }
 }
 
+//= RFC 9114 section 7.2.4.2
+//# If the server cannot determine that the settings remembered by a client are compatible with its current settings, it MUST NOT
+//# accept 0-RTT data.
+#[test]
+fn server_that_offers_another_header_table_refuses_early_data() {
+    let others: [fn(Limits) -> Result<Limits, LimitError>; 2] =
+        [|limits| limits.with_qpack_table_bytes(2 << 10), |limits| limits.with_qpack_blocked_streams(4)];
+    for other in others {
+        for protocol in PROTOCOLS {
+            let mut bench = Bench::new(1, &config(EarlyData::SafeMethods), describe);
+            meet(&mut bench, protocol);
+            bench.replace(&limited(other), describe);
+            let (answer, tls) = ask_again(&mut bench, protocol, Resumption::EarlyData, get("/"));
+            let http3 = protocol == Protocol::Http3;
+            assert_eq!(answer, (StatusCode::OK, format!("GET early={}", !http3).into()), "{protocol}");
+            assert_eq!((tls.resumed, tls.early_data_accepted), (!http3, Some(!http3)), "{protocol}");
+        }
+    }
+}
+
 #[test]
 fn workers_share_sessions() {
     for protocol in PROTOCOLS {
