@@ -145,6 +145,10 @@ counters! {
     send_window_waits,
     /// Connections that got smaller windows because the budget for them ran low.
     windows_reduced,
+    /// Requests over HTTP/2 stopped because too much of them came after their answer.
+    linger_overruns,
+    /// Requests over HTTP/2 stopped because their end did not come after their answer.
+    linger_timeouts,
     /// HTTP/2 connections closed because the peer took back too many requests.
     reset_floods,
     /// HTTP/2 connections closed because the peer took back too many requests before they reached a handler.

@@ -223,6 +223,24 @@ limits! {
         counter windows_reduced;
         acts "New connections get smaller windows, a 64th of what is left of the budget, 64 KiB at the least.";
 
+    /// Bytes of a request over HTTP/2 that are still taken in, and dropped, after it was answered before its end: what a client has sent by the time that it sees the answer to a small form or call.
+    linger_bytes, with_linger_bytes: Bytes, 64 * KIB, 0 => GIB, Request;
+        memory |_| 0;
+        counter linger_overruns;
+        acts "The stream is reset with NO_ERROR.";
+
+    /// How long the rest of such a request is waited for.
+    linger_timeout, with_linger_timeout: Time, 5 * SECOND, 100 => HOUR, Request;
+        memory |_| 0;
+        counter linger_timeouts;
+        acts "The stream is reset with NO_ERROR.";
+
+    /// Interim responses, such as 103 (Early Hints), that a handler may send to a request. Each is held until the client takes it.
+    interim_responses, with_interim_responses: Count, 16, 0 => 1_000, Request;
+        memory |_| 0;
+        counter interim_responses_dropped;
+        acts "The interim response is not sent. What the others hold is up to the handler.";
+
     /// Requests that the peer may take back in a second, over HTTP/2, after a burst of five times as many.
     resets_per_second, with_resets_per_second: PerSecond, 100, 1 => 1_000_000, Connection;
         memory |_| 0;

@@ -21,7 +21,8 @@ use crate::config::{Config, EarlyData};
 use crate::stats::{Counter, Stats};
 
 /// Bytes of early data that a TCP connection may send. Held until the protocol above reads them, which it does at once, so that
-/// this much at the most waits.
+/// this much at the most waits. No setting: a client sends what its ticket allows also to a server that was restarted with less,
+/// which would have to close the connection.
 const TCP_EARLY_DATA_BYTES: u32 = 16 << 10;
 /// RFC 9001, section 4.6.1: the one value that QUIC allows; the transport's own limits bound what is sent.
 const QUIC_EARLY_DATA_BYTES: u32 = u32::MAX;
