@@ -115,14 +115,14 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Counters are summed over the workers; the store of sessions is one for all of them.
+/// Counters are summed over the workers; what the store of sessions holds is there once for all of them.
 fn print_stats(stats: &[Arc<Stats>], identity: Option<&Identity>) {
     let mut total = serde_json::Map::new();
     for (name, value) in stats.iter().flat_map(|stats| stats.values()) {
         let sum = total.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0) + value;
         total.insert(name.to_owned(), sum.into());
     }
-    let sessions = identity.map(|identity| identity.sessions().values()).unwrap_or_default();
+    let sessions = identity.and_then(Identity::sessions).map(|sessions| sessions.values()).unwrap_or_default();
     total.extend(sessions.into_iter().map(|(name, value)| (name.to_owned(), value.into())));
     tell!("{}", serde_json::Value::Object(total));
 }

@@ -51,7 +51,7 @@ pub use meter::ContentLimit;
 pub use qlog::Qlog;
 pub use runtime::{Handle, Sleep};
 pub use stats::{Counter, Stats};
-pub use tls::{Identity, SessionLimits, Sessions, TlsSummary, provider};
+pub use tls::{Identity, Sessions, TlsSummary, provider};
 pub use transport::Secret;
 pub use worker::{Group, Worker};
 pub use workers::{Workers, embed_in_tokio};

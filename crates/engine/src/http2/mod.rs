@@ -124,7 +124,7 @@ fn dispatch(request: http::Request<h2::RecvStream>, exchange: Http2Exchange, pee
         headers: head.headers,
         admitted_host: None,
     };
-    let mut server = Http2Server { guard: exchange.guard.clone(), handle: context.handle.clone(), expectation: None };
+    let mut server = Http2Server { guard: exchange.guard.clone(), context: context.clone(), expectation: None };
     match head.admit() {
         Ok(admitted) => {
             server.expectation = admitted.expects_continue.then(|| exchange.answer.clone());

@@ -433,7 +433,12 @@ impl Connection {
                     self.context.stats.priority_updates.add(1);
                     self.set_priority(transport, stream, priority);
                 }
-                Event::Settings => {}
+                Event::Settings => {
+                    let offered = self.h3.peer_settings().map_or(0, |settings| settings.qpack_max_table_capacity);
+                    if offered > self.context.config.limits.qpack_encoder_table_bytes() {
+                        self.context.stats.qpack_tables_reduced.add(1);
+                    }
+                }
             }
         }
         let dropped = self.h3.dropped_priority_updates();
