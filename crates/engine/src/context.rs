@@ -43,7 +43,7 @@ pub(crate) struct Context {
     /// Memory in which heads over HTTP/3 are encoded, a piece for each. A piece that waits for its peer keeps all of the
     /// [`ENCODED_BYTES`] that it is cut from.
     pub(crate) encoded: RefCell<BytesMut>,
-    date: Date,
+    pub(crate) date: Date,
 }
 
 /// Enough for some tens of heads.
@@ -223,7 +223,7 @@ pub(crate) fn remove_connection_fields(headers: &mut HeaderMap) {
 }
 
 /// The `date` field's value, made once a second.
-struct Date {
+pub(crate) struct Date {
     value: RefCell<HeaderValue>,
     stale_at: Cell<Instant>,
 }
@@ -233,6 +233,13 @@ impl Date {
         let date = Self { value: RefCell::new(HeaderValue::from_static("")), stale_at: Cell::new(now) };
         date.refresh(now);
         date
+    }
+
+    /// The same for ever, so that two runs of a simulation send the same bytes.
+    #[cfg(test)]
+    pub(crate) fn pin(&self, now: Instant) {
+        *self.value.borrow_mut() = HeaderValue::from_static("Sun, 06 Nov 1994 08:49:37 GMT");
+        self.stale_at.set(now + Duration::from_secs(1 << 32));
     }
 
     fn value(&self, now: Instant) -> HeaderValue {
