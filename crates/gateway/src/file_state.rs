@@ -1,11 +1,15 @@
 //! What is said about a file, whoever asks.
 
 use std::ffi::OsStr;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, SystemTime};
 
-use http::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, LAST_MODIFIED, RANGE};
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http::header::{
+    ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE,
+    LAST_MODIFIED, RANGE,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 
 use crate::conditional::Validators;
 use crate::range::{self, Asked};
@@ -21,7 +25,7 @@ pub(crate) struct FileState {
 /// How a request for a file is answered.
 pub(crate) enum Outcome {
     /// With a part of the content, or all of it.
-    Content(StatusCode, HeaderMap, std::ops::Range<u64>),
+    Content(StatusCode, HeaderMap, Range<u64>),
     NotModified(HeaderMap),
     PreconditionFailed,
     /// With the value of `content-range`.
@@ -35,7 +39,8 @@ impl FileState {
         // Two states of a file within one tick of the file system's clock nearly always differ in length.
         let etag = field(&format!("\"{seconds:x}.{:x}-{length:x}\"", modified.1));
         let last_modified = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        let mut fields = HeaderMap::with_capacity(5);
+        // With room for what the engine adds.
+        let mut fields = HeaderMap::with_capacity(8);
         fields.insert(ETAG, etag.clone());
         fields.insert(LAST_MODIFIED, field(&httpdate::fmt_http_date(last_modified)));
         fields.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
@@ -46,13 +51,16 @@ impl FileState {
 
     /// Answers a GET or HEAD request with these fields.
     pub(crate) fn answer(&self, method: &Method, request: &HeaderMap) -> Outcome {
+        if !request.keys().any(may_ask_for_less) {
+            return Outcome::Content(StatusCode::OK, self.fields.clone(), 0..self.length);
+        }
         let validators = &self.validators;
         if validators.precondition_failed(request) {
             return Outcome::PreconditionFailed;
         }
         if validators.not_modified(request) {
-            let kept = [ETAG, LAST_MODIFIED].into_iter().map(|name| (self.fields[&name].clone(), name));
-            return Outcome::NotModified(kept.map(|(value, name)| (name, value)).collect());
+            let kept = |name: HeaderName| (name.clone(), self.fields[name].clone());
+            return Outcome::NotModified([kept(ETAG), kept(LAST_MODIFIED)].into_iter().collect());
         }
         let length = self.length;
         let asked = match request.get(RANGE).and_then(|field| field.to_str().ok()) {
@@ -71,6 +79,11 @@ impl FileState {
             Asked::Unsatisfiable => Outcome::RangeNotSatisfiable(field(&format!("bytes */{length}"))),
         }
     }
+}
+
+/// Whether a field of this name can have another answer than the whole file. One look at each name is less than a search for each.
+fn may_ask_for_less(name: &HeaderName) -> bool {
+    *name == IF_MATCH || *name == IF_NONE_MATCH || *name == IF_MODIFIED_SINCE || *name == IF_UNMODIFIED_SINCE || *name == RANGE
 }
 
 fn content_type(path: &[u8]) -> HeaderValue {
