@@ -154,7 +154,7 @@ pub(crate) fn run(arguments: &ServeArgs) -> Result<(), Failure> {
         None => files,
     };
     let identity = loaded.as_ref().map(|loaded| &loaded.identity);
-    let handler = move |_| files.clone();
+    let handler = move |_| files.handler();
     let workers = Workers::start(group, listeners, identity, &config, handler)
         .map_err(|error| Failure::new(Kind::Internal, format_args!("cannot start: {error}")))?;
 
