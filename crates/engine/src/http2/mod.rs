@@ -51,9 +51,12 @@ where
     let watch = Watch::new(activity.clone(), context.clone());
     let outbox = Outbox::new(windows.send);
     let mut handshake = pin!(builder.handshake::<_, Held>(Watched::new(io, watch.clone())));
-    let handshake = poll_fn(|cx| match handshake.as_mut().poll(cx) {
-        Poll::Ready(result) => Poll::Ready(Some(result)),
-        Poll::Pending => watchdog.poll(cx).map(|()| None),
+    let handshake = poll_fn(|cx| {
+        watch.begin_poll();
+        match handshake.as_mut().poll(cx) {
+            Poll::Ready(result) => Poll::Ready(Some(result)),
+            Poll::Pending => watchdog.poll(cx).map(|()| None),
+        }
     })
     .await;
     let mut connection = match handshake {
@@ -66,40 +69,48 @@ where
     let mut flooded = false;
     let mut end = Outcome::Done;
     loop {
-        let accepted = poll_fn(|cx| {
+        let mut accepted = Vec::new();
+        let ended = poll_fn(|cx| {
             if !finishing && shutdown.poll(cx).is_ready() {
                 finishing = true;
                 connection.graceful_shutdown();
             }
-            match connection.poll_accept(cx) {
-                Poll::Ready(accepted) => Poll::Ready(Ok(accepted)),
-                Poll::Pending if watch.is_flooded() && !flooded => Poll::Ready(Err(Ended::Flooded)),
-                Poll::Pending => watchdog.poll(cx).map(|()| Err(Ended::TimedOut)),
+            watch.begin_poll();
+            loop {
+                match connection.poll_accept(cx) {
+                    // All that have come are taken before the first is answered: each call writes what there is to write.
+                    Poll::Ready(Some(Ok(request))) => accepted.push(request),
+                    Poll::Ready(last) => return Poll::Ready(Some(Ended::Closed(last.and_then(Result::err)))),
+                    Poll::Pending if !accepted.is_empty() => return Poll::Ready(None),
+                    Poll::Pending if watch.is_flooded() && !flooded => return Poll::Ready(Some(Ended::Flooded)),
+                    Poll::Pending => return watchdog.poll(cx).map(|()| Some(Ended::TimedOut)),
+                }
             }
         })
         .await;
-        match accepted {
-            Ok(Some(Ok((request, respond)))) => {
-                watch.on_accepted(respond.stream_id().as_u32());
-                let exchange = Http2Exchange {
-                    answer: Rc::new(Answer { respond: RefCell::new(respond), is_final: Cell::default() }),
-                    outbox: outbox.clone(),
-                    method: request.method().clone(),
-                    alt_svc: alt_svc.clone(),
-                    guard: activity.begin_exchange(),
-                    context: context.clone(),
-                };
-                dispatch(request, exchange, peer.now());
-            }
-            Ok(Some(Err(error))) => return outcome(&error),
-            Ok(None) => return end,
-            Err(Ended::Flooded) => {
+        for (request, respond) in accepted {
+            watch.on_accepted(respond.stream_id().as_u32());
+            let exchange = Http2Exchange {
+                answer: Rc::new(Answer { respond: RefCell::new(respond), is_final: Cell::default() }),
+                outbox: outbox.clone(),
+                method: request.method().clone(),
+                alt_svc: alt_svc.clone(),
+                guard: activity.begin_exchange(),
+                context: context.clone(),
+            };
+            dispatch(request, exchange, peer.now());
+        }
+        match ended {
+            None => {}
+            Some(Ended::Closed(Some(error))) => return outcome(&error),
+            Some(Ended::Closed(None)) => return end,
+            Some(Ended::Flooded) => {
                 connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
                 (finishing, flooded, end) = (true, true, Outcome::ProtocolError);
                 watchdog.restart();
             }
-            Err(Ended::TimedOut) if finishing => return if flooded { end } else { Outcome::TimedOut },
-            Err(Ended::TimedOut) => {
+            Some(Ended::TimedOut) if finishing => return if flooded { end } else { Outcome::TimedOut },
+            Some(Ended::TimedOut) => {
                 // RFC 9113, section 6.8: an endpoint that closes a connection SHOULD first say GOAWAY.
                 connection.abrupt_shutdown(Reason::NO_ERROR);
                 // What the peer does with it decides whether this ends now or at the next time-out.
@@ -139,8 +150,10 @@ fn dispatch(request: http::Request<h2::RecvStream>, exchange: Http2Exchange, pee
     }
 }
 
-/// Why a connection is ended from this side.
+/// Why a connection ends.
 enum Ended {
+    /// It is over, or has failed.
+    Closed(Option<h2::Error>),
     TimedOut,
     Flooded,
 }

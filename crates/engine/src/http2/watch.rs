@@ -41,6 +41,8 @@ pub(crate) struct Watch {
     /// Requests that were handed over and may be answered. What is answered without is the library's refusal.
     accepted: RefCell<BTreeSet<u32>>,
     flooded: Cell<bool>,
+    /// The connection had nothing more to read in this poll.
+    drained: Cell<bool>,
 }
 
 impl Watch {
@@ -59,6 +61,7 @@ impl Watch {
             head_frames: Cell::default(),
             accepted: RefCell::default(),
             flooded: Cell::default(),
+            drained: Cell::default(),
             context,
         })
     }
@@ -66,6 +69,11 @@ impl Watch {
     /// Whether the peer has sent more of something than is taken. It has been counted, and nothing more is read.
     pub(crate) fn is_flooded(&self) -> bool {
         self.flooded.get()
+    }
+
+    /// The connection's task is polled anew, so that reading is worth while again.
+    pub(super) fn begin_poll(&self) {
+        self.drained.set(false);
     }
 
     /// The request on this stream was handed over.
@@ -193,12 +201,14 @@ impl<T> Watched<T> {
 
 impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if self.watch.is_flooded() {
-            // The connection's task looks after each poll, and its watchdog wakes it: nothing has to.
+        // Flooded: the connection's task looks after each poll, and its watchdog wakes it. Drained: the socket does.
+        if self.watch.is_flooded() || self.watch.drained.get() {
             return Poll::Pending;
         }
         let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.io).poll_read(cx, buffer))?;
+        let read = Pin::new(&mut self.io).poll_read(cx, buffer);
+        self.watch.drained.set(read.is_pending());
+        ready!(read)?;
         self.watch.on_read(&buffer.filled()[before..]);
         Poll::Ready(Ok(()))
     }
