@@ -8,7 +8,7 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
 use http::header::{ALT_SVC, CONNECTION, CONTENT_LENGTH, DATE, TRAILER, TRANSFER_ENCODING, UPGRADE};
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_body::Body as _;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -151,6 +151,13 @@ impl Context {
 
 /// Takes out what concerns one connection of HTTP/1.1 only (RFC 9110, section 7.6.1).
 pub(crate) fn remove_connection_fields(headers: &mut HeaderMap) {
+    let concerns_connection = |name: &HeaderName| {
+        [CONNECTION, TRANSFER_ENCODING, UPGRADE].contains(name) || matches!(name.as_str(), "keep-alive" | "proxy-connection")
+    };
+    // One look at each name, instead of one for each of these in the map.
+    if !headers.keys().any(concerns_connection) {
+        return;
+    }
     for name in [CONNECTION, TRANSFER_ENCODING, UPGRADE] {
         headers.remove(name);
     }
