@@ -31,6 +31,9 @@ use crate::{Body, Incoming, Request, Responder, Response};
 pub(crate) use linger::Http2Server;
 pub(crate) use outbox::{Held, Outbox};
 
+/// Content of one DATA frame: with the frame's head it fills one record of TLS.
+const FRAME_BYTES: usize = (16 << 10) - 9;
+
 /// Serves one connection until it ends.
 pub(crate) async fn serve<T>(io: T, peer: Connected, alt_svc: Option<HeaderValue>, activity: Rc<Activity>, context: Rc<Context>) -> Outcome
 where
@@ -50,12 +53,16 @@ where
     let mut watchdog = Watchdog::new(activity.clone(), &context);
     let watch = Watch::new(activity.clone(), context.clone());
     let outbox = Outbox::new(windows.send);
-    let mut handshake = pin!(builder.handshake::<_, Held>(Watched::new(io, watch.clone())));
+    let io = Watched::new(io, watch.clone());
+    let mut handshake = pin!(builder.handshake::<_, Held>(io.clone()));
     let handshake = poll_fn(|cx| {
         watch.begin_poll();
         match handshake.as_mut().poll(cx) {
             Poll::Ready(result) => Poll::Ready(Some(result)),
-            Poll::Pending => watchdog.poll(cx).map(|()| None),
+            Poll::Pending => {
+                io.poll_send(cx);
+                watchdog.poll(cx).map(|()| None)
+            }
         }
     })
     .await;
@@ -82,10 +89,14 @@ where
                     Poll::Ready(Some(Ok(request))) => accepted.push(request),
                     Poll::Ready(last) => return Poll::Ready(Some(Ended::Closed(last.and_then(Result::err)))),
                     Poll::Pending if !accepted.is_empty() => return Poll::Ready(None),
-                    Poll::Pending if watch.is_flooded() && !flooded => return Poll::Ready(Some(Ended::Flooded)),
-                    Poll::Pending => return watchdog.poll(cx).map(|()| Some(Ended::TimedOut)),
+                    Poll::Pending => break,
                 }
             }
+            io.poll_send(cx);
+            if watch.is_flooded() && !flooded {
+                return Poll::Ready(Some(Ended::Flooded));
+            }
+            watchdog.poll(cx).map(|()| Some(Ended::TimedOut))
         })
         .await;
         for (request, respond) in accepted {
@@ -225,7 +236,7 @@ impl Http2Exchange {
             if stream.capacity().min(self.outbox.room()) >= size
                 && let Some(bytes) = body.take_full()
             {
-                if stream.send_data(self.outbox.hold(bytes), true).is_err() {
+                if send_data(&mut stream, &self.outbox, bytes, true).is_err() {
                     self.context.stats.requests_aborted.add(1);
                 }
                 return;
@@ -271,7 +282,7 @@ pub(crate) async fn pump(
         })
         .await?;
         let frame = match frame {
-            None => return stream.send_data(outbox.hold(Bytes::new()), true).map_err(|_| Reason::CANCEL),
+            None => return send_data(stream, outbox, Bytes::new(), true),
             Some(Err(_)) => return Err(Reason::INTERNAL_ERROR),
             Some(Ok(frame)) => frame,
         };
@@ -295,7 +306,7 @@ pub(crate) async fn pump(
                         patience.on_moved(chunk.len());
                     }
                     let last = data.is_empty() && body.is_end_stream();
-                    stream.send_data(outbox.hold(chunk), last).map_err(|_| Reason::CANCEL)?;
+                    send_data(stream, outbox, chunk, last)?;
                     if last {
                         return Ok(());
                     }
@@ -309,6 +320,17 @@ pub(crate) async fn pump(
                     return stream.send_trailers(trailers).map_err(|_| Reason::CANCEL);
                 }
             }
+        }
+    }
+}
+
+/// Gives `data` to the library, in frames that go well with TLS. `last`: nothing follows.
+fn send_data(stream: &mut SendStream<Held>, outbox: &Rc<Outbox>, mut data: Bytes, last: bool) -> Result<(), Reason> {
+    loop {
+        let frame = data.split_to(data.len().min(FRAME_BYTES));
+        stream.send_data(outbox.hold(frame), last && data.is_empty()).map_err(|_| Reason::CANCEL)?;
+        if data.is_empty() {
+            return Ok(());
         }
     }
 }

@@ -28,6 +28,10 @@ const RECORD_BYTES: usize = 16 << 10;
 const RECORD_OVERHEAD: usize = 64;
 /// Records that are collected before they go to the socket, unless those above flush: one system call takes them all.
 const RECORDS_PER_WRITE: usize = 4;
+/// Their content.
+const COLLECTED_BYTES: usize = RECORDS_PER_WRITE * RECORD_BYTES;
+/// Pieces of one write that are looked at.
+const SLICES: usize = 16;
 
 /// How far the handshake of a connection has come, for those who do not read from it.
 #[derive(Debug, Default)]
@@ -105,7 +109,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
     pub(crate) async fn accept(io: T, config: Arc<ServerConfig>, stats: Arc<Stats>) -> io::Result<Self> {
         let takes_early_data = config.max_early_data_size > 0;
         let mut tls = ServerConnection::new(config).map_err(io::Error::other)?;
-        tls.set_buffer_limit(Some(RECORDS_PER_WRITE * (RECORD_BYTES + RECORD_OVERHEAD)));
+        tls.set_buffer_limit(Some(COLLECTED_BYTES + RECORDS_PER_WRITE * RECORD_OVERHEAD));
         let mut stream = Self::new(
             io,
             Side::Server { tls, offer: RecordedOffer::default(), takes_early_data, decided: false, early_is_read: false, stats },
@@ -117,7 +121,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
     /// Does the handshake as the client. With `early_data`, and a session that allows it, nothing is waited for.
     pub(crate) async fn connect(io: T, config: Arc<ClientConfig>, name: ServerName<'static>, early_data: bool) -> io::Result<Self> {
         let mut tls = ClientConnection::new(config, name).map_err(io::Error::other)?;
-        tls.set_buffer_limit(Some(RECORDS_PER_WRITE * (RECORD_BYTES + RECORD_OVERHEAD)));
+        tls.set_buffer_limit(Some(COLLECTED_BYTES + RECORDS_PER_WRITE * RECORD_OVERHEAD));
         let early = (early_data && tls.early_data().is_some()).then(Vec::new);
         let mut stream = Self::new(io, Side::Client { tls, early });
         poll_fn(|cx| stream.poll_handshake(cx)).await?;
@@ -240,18 +244,18 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
         Poll::Ready(Ok(taken))
     }
 
-    /// Encrypts what `write` writes. The socket gets it when those above flush, as they do at the end of what they have to say, or
+    /// Encrypts what `write` writes, as many bytes as it is given at the most. The socket gets it when those above flush, as they do at the end of what they have to say, or
     /// when there is enough of it.
     fn poll_write_with(
         &mut self,
         cx: &mut Context<'_>,
-        mut write: impl FnMut(&mut rustls::Writer<'_>) -> io::Result<usize>,
+        mut write: impl FnMut(&mut rustls::Writer<'_>, usize) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         loop {
-            if self.collected > (RECORDS_PER_WRITE - 1) * RECORD_BYTES {
+            if self.collected == COLLECTED_BYTES {
                 ready!(self.poll_flush_tls(cx))?;
             }
-            let taken = write(&mut self.side.writer())?;
+            let taken = write(&mut self.side.writer(), COLLECTED_BYTES - self.collected)?;
             self.collected += taken;
             if taken > 0 {
                 return Poll::Ready(Ok(taken));
@@ -259,6 +263,22 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
             ready!(self.poll_flush_tls(cx))?;
         }
     }
+}
+
+/// Writes the first `room` bytes of `data`.
+fn write_some(writer: &mut rustls::Writer<'_>, data: &[IoSlice<'_>], mut room: usize) -> io::Result<usize> {
+    let mut some = [IoSlice::new(&[]); SLICES];
+    let mut count = 0;
+    for (slice, part) in data.iter().filter(|slice| !slice.is_empty()).zip(&mut some) {
+        let taken = slice.len().min(room);
+        *part = IoSlice::new(&slice[..taken]);
+        count += 1;
+        room -= taken;
+        if room == 0 {
+            break;
+        }
+    }
+    writer.write_vectored(&some[..count])
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for TlsStream<T> {
@@ -287,7 +307,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TlsStream<T> {
         if matches!(this.side, Side::Client { early: Some(_), .. }) {
             return this.poll_write_early(cx, data);
         }
-        this.poll_write_with(cx, |writer| writer.write(data))
+        this.poll_write_with(cx, |writer, room| writer.write(&data[..data.len().min(room)]))
     }
 
     fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
@@ -296,7 +316,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TlsStream<T> {
         if matches!(this.side, Side::Client { early: Some(_), .. }) {
             return this.poll_write_early(cx, first);
         }
-        this.poll_write_with(cx, |writer| writer.write_vectored(data))
+        this.poll_write_with(cx, |writer, room| write_some(writer, data, room))
     }
 
     fn is_write_vectored(&self) -> bool {
