@@ -4,12 +4,12 @@
 //! peer makes the server do is bounded and counted.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll, ready};
 
+use rustc_hash::FxHashSet;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::bucket::Bucket;
@@ -39,7 +39,7 @@ pub(crate) struct Watch {
     /// Frames of the head that comes now.
     head_frames: Cell<u64>,
     /// Requests that were handed over and may be answered. What is answered without is the library's refusal.
-    accepted: RefCell<BTreeSet<u32>>,
+    accepted: RefCell<FxHashSet<u32>>,
     flooded: Cell<bool>,
     /// The connection had nothing more to read in this poll.
     drained: Cell<bool>,
@@ -83,9 +83,11 @@ impl Watch {
     pub(crate) fn on_accepted(&self, stream: u32) {
         let mut accepted = self.accepted.borrow_mut();
         accepted.insert(stream);
-        // Streams that the peer has taken back are never answered and stay here.
-        while accepted.len() as u64 > 4 * self.context.config.limits.concurrent_streams() {
-            accepted.pop_first();
+        // Streams that the peer has taken back are never answered and stay here. The older half goes.
+        if accepted.len() as u64 > 4 * self.context.config.limits.concurrent_streams() {
+            let mut streams: Vec<u32> = accepted.iter().copied().collect();
+            let (_, &mut median, _) = streams.select_nth_unstable(accepted.len() / 2);
+            accepted.retain(|stream| *stream >= median);
         }
     }
 
@@ -98,7 +100,7 @@ impl Watch {
         self.outbound.borrow_mut().read(bytes, |event| self.on_outbound(event));
     }
 
-    fn on_inbound(&self, frame: &Frame) {
+    fn on_inbound(&self, frame: &Frame<'_>) {
         let stats = &self.context.stats;
         let ends = |flag| frame.flags & flag != 0;
         match frame.kind {
@@ -135,7 +137,7 @@ impl Watch {
         }
     }
 
-    fn on_outbound(&self, frame: &Frame) {
+    fn on_outbound(&self, frame: &Frame<'_>) {
         if !frame.complete {
             return;
         }
