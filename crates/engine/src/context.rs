@@ -93,33 +93,35 @@ impl Context {
         if let Some(alt_svc) = alt_svc {
             response.headers.entry(ALT_SVC).or_insert_with(|| alt_svc.clone());
         }
-        if !response.headers.contains_key(DATE) {
-            response.headers.insert(DATE, self.date.value(self.handle.now()));
-        }
+        response.headers.entry(DATE).or_insert_with(|| self.date.value(self.handle.now()));
         if response.status.is_informational() {
             // A final response has a final status; another one would leave the client waiting.
             response.status = StatusCode::INTERNAL_SERVER_ERROR;
         }
         let status = response.status;
-        // How content is delimited is for the protocol to say.
-        response.headers.remove(TRANSFER_ENCODING);
+        // Answers with one of these are few, and one look at each name costs less than these in the map.
+        let delimits = |name: &HeaderName| matches!(name.as_str(), "transfer-encoding" | "content-length" | "trailer");
+        let is_delimited = response.headers.keys().any(delimits);
+        if is_delimited {
+            // How content is delimited is for the protocol to say.
+            response.headers.remove(TRANSFER_ENCODING);
+        }
         // RFC 9110, section 6.4.1.
         let never_has_content = status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED;
         let without_content = never_has_content || method == Method::HEAD;
         let size = response.body.size_hint().exact();
-        self.complete_length(response, size, without_content);
+        if is_delimited {
+            self.complete_length(response, size, without_content);
+        }
         if status == StatusCode::NO_CONTENT {
             //= RFC 9110 section 8.6
             //# A server MUST NOT send a Content-Length header field in any response with a status code of 1xx (Informational) or 204 (No
             //# Content).
             response.headers.remove(CONTENT_LENGTH);
-        } else if !never_has_content
-            && !response.headers.contains_key(CONTENT_LENGTH)
-            // Over HTTP/1.1 content of a known length has no place for trailers.
-            && !response.headers.contains_key(TRAILER)
+        } else if !(never_has_content || is_delimited && delimits_itself(&response.headers))
             && let Some(size) = size
         {
-            response.headers.insert(CONTENT_LENGTH, size.into());
+            response.headers.insert(CONTENT_LENGTH, decimal(size));
         }
         if without_content {
             response.body.discard();
@@ -149,11 +151,29 @@ impl Context {
     }
 }
 
+/// A number as a field's value, in as many bytes as it has.
+fn decimal(mut number: u64) -> HeaderValue {
+    let mut digits = [0; 20];
+    let mut first = digits.len();
+    loop {
+        first -= 1;
+        digits[first] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return HeaderValue::from_bytes(&digits[first..]).expect("invariant: digits are visible ASCII");
+        }
+    }
+}
+
+/// Whether a length says nothing or has no place. Over HTTP/1.1 content of a known length has none for trailers.
+fn delimits_itself(headers: &HeaderMap) -> bool {
+    headers.contains_key(CONTENT_LENGTH) || headers.contains_key(TRAILER)
+}
+
 /// Takes out what concerns one connection of HTTP/1.1 only (RFC 9110, section 7.6.1).
 pub(crate) fn remove_connection_fields(headers: &mut HeaderMap) {
-    let concerns_connection = |name: &HeaderName| {
-        [CONNECTION, TRANSFER_ENCODING, UPGRADE].contains(name) || matches!(name.as_str(), "keep-alive" | "proxy-connection")
-    };
+    let concerns_connection =
+        |name: &HeaderName| matches!(name.as_str(), "connection" | "transfer-encoding" | "upgrade" | "keep-alive" | "proxy-connection");
     // One look at each name, instead of one for each of these in the map.
     if !headers.keys().any(concerns_connection) {
         return;
@@ -242,6 +262,18 @@ impl Drop for ShutdownSignal {
     fn drop(&mut self) {
         if let Some(key) = self.key {
             self.shutdown.waiting.borrow_mut().try_remove(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_in_full() {
+        for number in [0, 9, 10, 1_048_576, u64::MAX] {
+            assert_eq!(decimal(number), number.to_string());
         }
     }
 }
