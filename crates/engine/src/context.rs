@@ -111,7 +111,10 @@ impl Context {
     /// Returns whether content may follow.
     pub(crate) fn prepare(&self, method: &Method, alt_svc: Option<&HeaderValue>, response: &mut Response) -> bool {
         let Added { alt_svc, date, content_length, has_content, .. } = self.complete(method, alt_svc, response);
-        let lines = [(ALT_SVC, alt_svc.cloned()), (DATE, date), (CONTENT_LENGTH, content_length.map(HeaderValue::from))];
+        let mut digits = itoa::Buffer::new();
+        let length =
+            content_length.map(|length| HeaderValue::from_str(digits.format(length)).expect("invariant: digits are visible ASCII"));
+        let lines = [(ALT_SVC, alt_svc.cloned()), (DATE, date), (CONTENT_LENGTH, length)];
         for (name, value) in lines {
             if let Some(value) = value {
                 response.headers.insert(name, value);
@@ -214,6 +217,12 @@ impl Present {
 
 /// Takes out what concerns one connection of HTTP/1.1 only (RFC 9110, section 7.6.1).
 pub(crate) fn remove_connection_fields(headers: &mut HeaderMap) {
+    let concerns_connection =
+        |name: &HeaderName| matches!(name.as_str(), "connection" | "transfer-encoding" | "upgrade" | "keep-alive" | "proxy-connection");
+    // One look at each name, instead of one for each of these in the map.
+    if !headers.keys().any(concerns_connection) {
+        return;
+    }
     for name in [CONNECTION, TRANSFER_ENCODING, UPGRADE] {
         headers.remove(name);
     }
