@@ -33,10 +33,12 @@ lint: setup ## Formatting and lints of every language
 	cargo fmt --all --check
 	cargo clippy $(CARGO_FLAGS) --workspace --all-targets -- --deny warnings
 	npm run lint
-	.venv/bin/ruff format --check tests
-	.venv/bin/ruff check tests
-	test -z "$$(gofmt -l tests/clients)" || { gofmt -d tests/clients; exit 1; }
+	.venv/bin/ruff format --check tests bench
+	.venv/bin/ruff check tests bench
+	test -z "$$(gofmt -l tests/clients bench/peers)" || { gofmt -d tests/clients bench/peers; exit 1; }
 	cd tests/clients/quic-go && go vet ./...
+	cd bench/peers/quic-go && go vet ./...
+	cargo fmt --manifest-path bench/peers/rust/Cargo.toml --check
 
 .PHONY: test-long
 test-long: build ## Soak tests, an hour of fuzzing, many simulations, the calibration of the emulated link; wants a quiet machine
@@ -47,7 +49,23 @@ test-long: build ## Soak tests, an hour of fuzzing, many simulations, the calibr
 
 CALIBRATED_PROFILES ?= $(sort $(wildcard profiles/*.toml))
 
+# More arguments for the bench, such as BENCH_ARGS="--only pronghorn,h2o --workloads small-10x100 --rounds 5".
+BENCH_ARGS ?=
+
+.PHONY: bench
+bench: bench-setup build-program ## Measure the server beside others: CPU, rates, latency, memory (BENCHMARKING.md); wants a quiet machine
+	bench/.venv/bin/python -m bench $(BENCH_ARGS)
+
+.PHONY: bench-quick
+bench-quick: build-program ## The same in a minute: one small round of what is there
+	bench/setup python
+	bench/.venv/bin/python -m bench --quick --out $$(mktemp -d)/quick $(BENCH_ARGS)
+
 # The parts of the targets above, each usable by itself.
+
+.PHONY: bench-setup
+bench-setup: ## Install what the bench needs, and build those peers that registries have
+	bench/setup
 
 .PHONY: test-rust
 test-rust: setup ## Unit and integration tests of the crates

@@ -1,0 +1,55 @@
+//! HTTP/3 by the crates quinn and h3 with h3-quinn, on one thread.
+
+use std::sync::Arc;
+
+use bench_peers::{Failure, Files, arguments};
+use bytes::Bytes;
+use h3::server::{Connection, RequestResolver};
+use quinn::crypto::rustls::QuicServerConfig;
+
+fn main() -> Result<(), Failure> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(serve())
+}
+
+async fn serve() -> Result<(), Failure> {
+    let arguments = arguments(&[b"h3"])?;
+    let files = Arc::new(arguments.files);
+    let mut config = quinn::ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(arguments.tls)?));
+    let mut transport = quinn::TransportConfig::default();
+    transport.max_concurrent_bidi_streams(256_u32.into());
+    config.transport_config(Arc::new(transport));
+    let endpoint = quinn::Endpoint::server(config, arguments.address)?;
+    eprintln!("listening on https://{} (h3)", endpoint.local_addr()?);
+    while let Some(incoming) = endpoint.accept().await {
+        let files = Arc::clone(&files);
+        tokio::spawn(async move {
+            if let Ok(connection) = incoming.await {
+                // A connection ends with an error whichever way its client leaves it.
+                let _ = serve_connection(connection, files).await;
+            }
+        });
+    }
+    Ok(())
+}
+
+async fn serve_connection(connection: quinn::Connection, files: Arc<Files>) -> Result<(), Failure> {
+    let mut connection = Connection::<_, Bytes>::new(h3_quinn::Connection::new(connection)).await?;
+    while let Some(request) = connection.accept().await? {
+        let files = Arc::clone(&files);
+        tokio::spawn(async move {
+            let _ = answer(request, files).await;
+        });
+    }
+    Ok(())
+}
+
+async fn answer(request: RequestResolver<h3_quinn::Connection, Bytes>, files: Arc<Files>) -> Result<(), Failure> {
+    let (request, mut stream) = request.resolve_request().await?;
+    // Read to its end, or dropping the stream would ask the client to stop sending, which some count as a failure.
+    while stream.recv_data().await?.is_some() {}
+    let (head, body) = files.answer(request.uri().path());
+    stream.send_response(head).await?;
+    stream.send_data(body).await?;
+    stream.finish().await?;
+    Ok(())
+}

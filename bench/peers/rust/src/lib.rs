@@ -1,0 +1,91 @@
+//! What the servers that are measured share: their arguments, the certificate, the files they answer with, and the
+//! fields of a fair answer (`content-type`, `content-length`, `date` and `server` beside the status).
+//!
+//! The files are read once, at the start: these are the upper bounds of their libraries, not file servers.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::error::Error;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+use std::{env, fs};
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, DATE, SERVER};
+use http::{HeaderValue, Response, StatusCode};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+pub type Failure = Box<dyn Error + Send + Sync>;
+
+/// What a server was started with: `ADDRESS CERTIFICATE KEY FOLDER`.
+pub struct Arguments {
+    pub address: SocketAddr,
+    pub tls: rustls::ServerConfig,
+    pub files: Files,
+}
+
+/// The arguments of this process, with the certificate and the files loaded.
+pub fn arguments(protocols: &[&[u8]]) -> Result<Arguments, Failure> {
+    let given: Vec<String> = env::args().skip(1).collect();
+    let [address, certificate, key, folder] = given.as_slice() else {
+        return Err("usage: ADDRESS:PORT CERTIFICATE.pem KEY.pem FOLDER".into());
+    };
+    let chain = CertificateDer::pem_file_iter(certificate)?.collect::<Result<Vec<_>, _>>()?;
+    let mut tls = rustls::ServerConfig::builder().with_no_client_auth().with_single_cert(chain, PrivateKeyDer::from_pem_file(key)?)?;
+    tls.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+    Ok(Arguments { address: address.parse()?, tls, files: Files::read(Path::new(folder))? })
+}
+
+/// The files of one folder by their paths in a URL.
+pub struct Files(HashMap<String, Bytes>);
+
+impl Files {
+    fn read(folder: &Path) -> Result<Self, Failure> {
+        let mut files = HashMap::new();
+        for entry in fs::read_dir(folder)? {
+            let path: PathBuf = entry?.path();
+            if let (true, Some(name)) = (path.is_file(), path.file_name().and_then(|name| name.to_str())) {
+                files.insert(format!("/{name}"), Bytes::from(fs::read(&path)?));
+            }
+        }
+        Ok(Self(files))
+    }
+
+    /// The head of an answer to a request for this path, and its content.
+    pub fn answer(&self, path: &str) -> (Response<()>, Bytes) {
+        let (status, body) = match self.0.get(path) {
+            Some(body) => (StatusCode::OK, body.clone()),
+            None => (StatusCode::NOT_FOUND, Bytes::new()),
+        };
+        let mut head = Response::new(());
+        *head.status_mut() = status;
+        let fields = head.headers_mut();
+        fields.insert(CONTENT_TYPE, HeaderValue::from_static(content_type(path)));
+        fields.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+        fields.insert(DATE, date());
+        fields.insert(SERVER, HeaderValue::from_static("bench"));
+        (head, body)
+    }
+}
+
+fn content_type(path: &str) -> &'static str {
+    if Path::new(path).extension().is_some_and(|extension| extension == "txt") { "text/plain" } else { "application/octet-stream" }
+}
+
+/// The time as HTTP writes it, made once a second as servers do.
+fn date() -> HeaderValue {
+    thread_local! {
+        static LATEST: RefCell<Option<(Instant, HeaderValue)>> = const { RefCell::new(None) };
+    }
+    LATEST.with_borrow_mut(|latest| match latest {
+        Some((made, value)) if made.elapsed() < Duration::from_secs(1) => value.clone(),
+        _ => {
+            let text = httpdate::fmt_http_date(SystemTime::now());
+            let value = HeaderValue::try_from(text).expect("invariant: an HTTP date is visible ASCII");
+            *latest = Some((Instant::now(), value.clone()));
+            value
+        }
+    })
+}

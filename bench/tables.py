@@ -1,0 +1,204 @@
+"""The tables of contestants and workloads, read and checked before anything is started."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import string
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+PROTOCOLS = ("h3", "h2", "h1")
+GENERATORS = ("load", "h2load")
+SUBJECT = "pronghorn"
+"""The contestant that bounds are about."""
+
+MEASURES = {
+    "requests": ("cpu_us_per_request", "requests_per_second", "p50_ms", "p99_ms"),
+    "transfer": ("cpu_s_per_gib", "gbit_per_second"),
+    "handshakes": ("cpu_ms_per_connection", "p50_ms", "p99_ms"),
+    "idle": ("rss_kib_per_connection", "pss_kib_per_connection"),
+}
+"""What each kind of workload measures; the first is the one that plots show."""
+
+BETTER_HIGH = frozenset({"requests_per_second", "gbit_per_second"})
+PLACEHOLDERS = frozenset({"path", "port", "root", "cert", "key", "work", "config", "bench", "target"})
+
+
+class TableError(Exception):
+    """A table that cannot be used; the message says where and what is allowed."""
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A server, and how it is started."""
+
+    name: str
+    start: tuple[str, ...]
+    version: tuple[str, ...]
+    version_pattern: str
+    """What of that is the version, as a regular expression; all of its matches."""
+    protocols: tuple[str, ...]
+    answers_from: str
+    """`files`: looks at the disk for each request, as a file server; `memory`: a minimal server on a library."""
+    path: str | None = None
+    env: str | None = None
+    install: str | None = None
+    """The part of `make bench-setup` that makes it."""
+    config: str | None = None
+    """A template in this folder, filled in with the same placeholders."""
+    arguments: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """More arguments for workloads of one kind."""
+    notes: str = ""
+
+    def program(self, target: Path) -> Path | None:
+        """Where it is, or nothing when it is not there."""
+        given = os.environ.get(self.env) if self.env else None
+        if given:
+            found = shutil.which(given)
+            if found is None:
+                raise TableError(f"{self.env}={given}: no program is there")
+            return Path(found).resolve()
+        if self.path is None:
+            return None
+        path = Path(self.path.format(target=target, bench=Path(__file__).parent))
+        return path if path.is_file() else None
+
+    def why_absent(self) -> str:
+        if self.path is None:
+            return f"set {self.env} to its path"
+        hint = f"`make bench-setup` makes it ({self.install})" if self.install else "run `make build-program`"
+        return f"{hint}, or set {self.env} to its path" if self.env else hint
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What a measure of ours has to keep to: a ratio to a peer or to a workload of ours, or a figure."""
+
+    measure: str
+    at_most: float
+    peer: str | None = None
+    workload: str | None = None
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A load, and what is measured under it."""
+
+    name: str
+    kind: str
+    protocol: str
+    file: str
+    connections: int
+    streams: int = 1
+    requests: int = 0
+    rate: float | None = None
+    seconds: float | None = None
+    resume: bool = False
+    certificate: str = "p256"
+    cipher: str | None = None
+    groups: str | None = None
+    generators: tuple[str, ...] = GENERATORS
+    why: str = ""
+    bounds: tuple[Bound, ...] = ()
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        return MEASURES[self.kind]
+
+
+def read_contestants(path: Path) -> dict[str, Contestant]:
+    contestants = {}
+    for number, entry in enumerate(tomllib.loads(path.read_text()).get("contestant", []), 1):
+        where = f"{path.name}, contestant {entry.get('name', number)}"
+        contestant = build(Contestant, entry, where)
+        for protocol in contestant.protocols:
+            one_of(protocol, PROTOCOLS, f"{where}, protocols")
+        one_of(contestant.answers_from, ("files", "memory"), f"{where}, answers_from")
+        for kind in contestant.arguments:
+            one_of(kind, MEASURES, f"{where}, arguments")
+        if contestant.path is None and contestant.env is None:
+            raise TableError(f"{where}: needs `path` or `env`")
+        for part in (*contestant.start, *contestant.version):
+            unknown = {name for _, name, _, _ in string.Formatter().parse(part) if name} - PLACEHOLDERS
+            if unknown:
+                raise TableError(f"{where}: unknown placeholder {{{unknown.pop()}}}; there are {sorted(PLACEHOLDERS)}")
+        add(contestants, contestant, where)
+    return contestants
+
+
+def read_workloads(path: Path, contestants: Mapping[str, Contestant]) -> dict[str, Workload]:
+    workloads: dict[str, Workload] = {}
+    for number, entry in enumerate(tomllib.loads(path.read_text()).get("workload", []), 1):
+        where = f"{path.name}, workload {entry.get('name', number)}"
+        bounds = tuple(build(Bound, bound, f"{where}, bounds") for bound in entry.pop("bounds", []))
+        workload = build(Workload, {**entry, "bounds": bounds}, where)
+        one_of(workload.kind, MEASURES, f"{where}, kind")
+        one_of(workload.protocol, PROTOCOLS, f"{where}, protocol")
+        one_of(workload.certificate, ("p256", "rsa2048"), f"{where}, certificate")
+        for generator in workload.generators:
+            one_of(generator, GENERATORS, f"{where}, generators")
+        if "load" in workload.generators and (workload.cipher or workload.groups):
+            raise TableError(f"{where}: `pronghorn load` cannot choose a cipher or group; leave it out of `generators`")
+        if (workload.rate is None) != (workload.seconds is None):
+            raise TableError(f"{where}: `rate` and `seconds` belong together")
+        if workload.rate is None and workload.requests <= 0:
+            raise TableError(f"{where}: needs `requests`, or `rate` and `seconds`")
+        if workload.generators != ("load",) and (workload.rate is not None or workload.resume):
+            raise TableError(f'{where}: rates, idle and resumed connections are for generators = ["load"]')
+        for bound in bounds:
+            one_of(bound.measure, workload.measures, f"{where}, bounds, measure")
+            if bound.peer is not None:
+                one_of(bound.peer, contestants, f"{where}, bounds, peer")
+        add(workloads, workload, where)
+    for workload in workloads.values():
+        for bound in workload.bounds:
+            if bound.workload is not None:
+                one_of(bound.workload, workloads, f"{path.name}, workload {workload.name}, bounds, workload")
+    return workloads
+
+
+def build(kind: type, entry: Mapping, where: str):
+    known = {item.name for item in fields(kind)}
+    for key in entry:
+        one_of(key, known, where)
+    try:
+        return kind(**{key: frozen(value) for key, value in entry.items()})
+    except TypeError as error:
+        raise TableError(f"{where}: {error}") from None
+
+
+def frozen(value):
+    if isinstance(value, list):
+        return tuple(value)
+    if isinstance(value, dict):
+        return {key: frozen(inner) for key, inner in value.items()}
+    return value
+
+
+def one_of(value: str, allowed, where: str) -> None:
+    if value not in allowed:
+        raise TableError(f"{where}: '{value}' is none of {', '.join(sorted(allowed))}")
+
+
+def add(table: dict, item, where: str) -> None:
+    if item.name in table:
+        raise TableError(f"{where}: the name stands twice")
+    table[item.name] = item
+
+
+def select(table: Mapping[str, object], names: str | None, what: str) -> list:
+    """The entries that a list such as `a,b*` names, in the order of the table."""
+    if not names:
+        return list(table.values())
+    chosen = set()
+    for pattern in names.split(","):
+        matched = [
+            name for name in table if name == pattern or (pattern.endswith("*") and name.startswith(pattern[:-1]))
+        ]
+        if not matched:
+            raise TableError(f"no {what} is named '{pattern}'; there are {', '.join(table)}")
+        chosen.update(matched)
+    return [item for name, item in table.items() if name in chosen]
