@@ -43,6 +43,8 @@ pub(crate) struct Watch {
     flooded: Cell<bool>,
     /// The connection had nothing more to read in this poll.
     drained: Cell<bool>,
+    /// More is about to be written.
+    held_back: Cell<bool>,
     /// Sending has failed.
     broken: Cell<Option<io::ErrorKind>>,
 }
@@ -64,6 +66,7 @@ impl Watch {
             accepted: RefCell::default(),
             flooded: Cell::default(),
             drained: Cell::default(),
+            held_back: Cell::default(),
             broken: Cell::default(),
             context,
         })
@@ -77,6 +80,16 @@ impl Watch {
     /// The connection's task is polled anew, so that reading is worth while again.
     pub(super) fn begin_poll(&self) {
         self.drained.set(false);
+    }
+
+    /// Nothing is written from here on, until [`Watch::let_out`].
+    pub(super) fn hold_back(&self) {
+        self.held_back.set(true);
+    }
+
+    /// Ends that. Returns whether something may now be written that was not before.
+    pub(super) fn let_out(&self) -> bool {
+        self.held_back.take()
     }
 
     /// The request on this stream was handed over.
@@ -244,12 +257,19 @@ impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut TaskContext<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        if self.watch.held_back.get() {
+            // Who polls the library polls it again.
+            return Poll::Pending;
+        }
         let written = ready!(Pin::new(&mut *self.io.borrow_mut()).poll_write(cx, data))?;
         self.watch.on_written(&data[..written]);
         Poll::Ready(Ok(written))
     }
 
     fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut TaskContext<'_>, data: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        if self.watch.held_back.get() {
+            return Poll::Pending;
+        }
         let written = ready!(Pin::new(&mut *self.io.borrow_mut()).poll_write_vectored(cx, data))?;
         let mut left = written;
         for slice in data {
