@@ -26,6 +26,7 @@ use crate::message::{Peer, Protocol};
 use crate::progress::Progress;
 use crate::runtime::Sleep;
 use crate::tcp::{Activity, Connected, ExchangeGuard, Outcome, Watchdog};
+use crate::window_budget::ReceiveWindow;
 use crate::{Body, Incoming, Request, Responder, Response};
 
 pub(crate) use linger::Http2Server;
@@ -50,6 +51,7 @@ where
     let mut watchdog = Watchdog::new(activity.clone(), &context);
     let watch = Watch::new(activity.clone(), context.clone());
     let outbox = Outbox::new(windows.send);
+    let mut window = ReceiveWindow::new(context.handle.now(), windows);
     let mut handshake = pin!(builder.handshake::<_, Held>(Watched::new(io, watch.clone())));
     let handshake = poll_fn(|cx| match handshake.as_mut().poll(cx) {
         Poll::Ready(result) => Poll::Ready(Some(result)),
@@ -71,7 +73,11 @@ where
                 finishing = true;
                 connection.graceful_shutdown();
             }
-            match connection.poll_accept(cx) {
+            let accepted = connection.poll_accept(cx);
+            if let Some(size) = window.on_received(context.handle.now(), watch.take_received(), || peer.rtt(), limits, &context.stats) {
+                connection.set_target_window_size(size as u32);
+            }
+            match accepted {
                 Poll::Ready(accepted) => Poll::Ready(Ok(accepted)),
                 Poll::Pending if watch.is_flooded() && !flooded => Poll::Ready(Err(Ended::Flooded)),
                 Poll::Pending => watchdog.poll(cx).map(|()| Err(Ended::TimedOut)),

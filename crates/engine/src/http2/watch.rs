@@ -41,6 +41,8 @@ pub(crate) struct Watch {
     /// Requests that were handed over and may be answered. What is answered without is the library's refusal.
     accepted: RefCell<BTreeSet<u32>>,
     flooded: Cell<bool>,
+    /// Bytes that came since somebody asked.
+    received: Cell<u64>,
 }
 
 impl Watch {
@@ -59,6 +61,7 @@ impl Watch {
             head_frames: Cell::default(),
             accepted: RefCell::default(),
             flooded: Cell::default(),
+            received: Cell::default(),
             context,
         })
     }
@@ -78,7 +81,13 @@ impl Watch {
         }
     }
 
+    /// Bytes that came since this was asked last.
+    pub(crate) fn take_received(&self) -> u64 {
+        self.received.take()
+    }
+
     fn on_read(&self, bytes: &[u8]) {
+        self.received.set(self.received.get() + bytes.len() as u64);
         let bytes = self.preface.borrow_mut().strip(bytes);
         self.inbound.borrow_mut().read(bytes, |event| self.on_inbound(event));
     }
