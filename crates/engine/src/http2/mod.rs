@@ -26,6 +26,7 @@ use crate::message::{Peer, Protocol};
 use crate::progress::Progress;
 use crate::runtime::Sleep;
 use crate::tcp::{Activity, Connected, ExchangeGuard, Outcome, Watchdog};
+use crate::window_budget::ReceiveWindow;
 use crate::{Body, Incoming, Request, Responder, Response};
 
 pub(crate) use linger::Http2Server;
@@ -53,6 +54,7 @@ where
     let mut watchdog = Watchdog::new(activity.clone(), &context);
     let watch = Watch::new(activity.clone(), context.clone());
     let outbox = Outbox::new(windows.send);
+    let mut window = ReceiveWindow::new(context.handle.now(), windows);
     let io = Watched::new(io, watch.clone());
     let mut handshake = pin!(builder.handshake::<_, Held>(io.clone()));
     let handshake = poll_fn(|cx| {
@@ -102,6 +104,9 @@ where
                     Poll::Pending if watch.let_out() => {}
                     Poll::Pending => break,
                 }
+            }
+            if let Some(size) = window.on_received(context.handle.now(), watch.take_received(), || peer.rtt(), limits, &context.stats) {
+                connection.set_target_window_size(size as u32);
             }
             io.poll_send(cx);
             if watch.is_flooded() && !flooded {

@@ -47,6 +47,8 @@ pub(crate) struct Watch {
     held_back: Cell<bool>,
     /// Sending has failed.
     broken: Cell<Option<io::ErrorKind>>,
+    /// Bytes that came since somebody asked.
+    received: Cell<u64>,
 }
 
 impl Watch {
@@ -68,6 +70,7 @@ impl Watch {
             drained: Cell::default(),
             held_back: Cell::default(),
             broken: Cell::default(),
+            received: Cell::default(),
             context,
         })
     }
@@ -104,7 +107,13 @@ impl Watch {
         }
     }
 
+    /// Bytes that came since this was asked last.
+    pub(crate) fn take_received(&self) -> u64 {
+        self.received.take()
+    }
+
     fn on_read(&self, bytes: &[u8]) {
+        self.received.set(self.received.get() + bytes.len() as u64);
         let bytes = self.preface.borrow_mut().strip(bytes);
         self.inbound.borrow_mut().read(bytes, |event| self.on_inbound(event));
     }
