@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ HERE = Path(__file__).resolve().parent
 TABLE = HERE / "instructions.toml"
 SECONDS = 60
 """How long a server may take to start, or a generator for its requests."""
+OUTPUT = "callgrind.out"
 TRIES = 3
 """How often a count that is too high is taken: what disturbs a run makes it longer, so the lowest is the truest."""
 
@@ -98,7 +100,7 @@ def collected(path: Path) -> int:
 
 def count_run(programs: Programs, entry: Count, units: int, work: Path) -> int:
     """Instructions of a server from its start to its end, with so many units of work between."""
-    output, log = work / "callgrind.out", work / "log"
+    output, log = work / OUTPUT, work / "log"
     output.unlink(missing_ok=True)
     command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={output}", str(programs.server)]
     command += ["--listen", "127.0.0.1:0", "--cert", str(work / "cert.pem"), "--key", str(work / "key.pem")]
@@ -149,6 +151,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.instructions", description=__doc__)
     parser.add_argument("--update", action="store_true", help="write what was counted to instructions.toml")
     parser.add_argument("--repeat", type=int, metavar="N", help="count each N times, print all, and judge nothing")
+    parser.add_argument("--profile", type=Path, metavar="FOLDER", help="keep what callgrind wrote here")
     parser.add_argument("--only", metavar="TEXT", default="", help="counts whose name holds this")
     options = parser.parse_args()
     target = Path(os.environ.get("CARGO_TARGET_DIR") or HERE.parent / "target")
@@ -175,6 +178,10 @@ def main() -> int:
                 if options.repeat is None and (not judged or entry.verdict(min(taken)) != "grown"):
                     break
             measured[entry.name] = min(taken)
+            if options.profile:
+                options.profile.mkdir(parents=True, exist_ok=True)
+                count_run(programs, entry, entry.more, work)
+                shutil.copy(work / OUTPUT, options.profile / f"{re.sub('[^a-z0-9]+', '-', entry.name)}.out")
             print(line(entry, taken, judged), flush=True)
             if judged and entry.verdict(min(taken)) == "grown":
                 grown.append(entry.name)

@@ -105,6 +105,7 @@ def test_report_tells_of_noise_failures_absence_and_disagreement():
     result = {
         "name": "a run",
         "command": "python -m bench",
+        "commit": "abc1234",
         "started": "2026-01-01",
         "seed": 1,
         "rounds": 5,
@@ -116,6 +117,7 @@ def test_report_tells_of_noise_failures_absence_and_disagreement():
         "runs": runs,
     }
     text = markdown(result, [small(Bound("cpu_us_per_request", 0.5, peer="nginx"))], ["small.svg"])
+    assert "`python -m bench`, at abc1234, 2026-01-01, seed 1, 5 rounds." in text
     assert "in 1 of 12 runs something else used more than 0.1 of a processor, up to 0.70" in text
     assert "- caddy by load: the server ended with 1" in text
     assert "- h2o was left out: set PRONGHORN_BENCH_H2O to its path" in text
