@@ -99,6 +99,21 @@ def test_server_that_takes_no_early_data_resumes_all_the_same(start_serve, get, 
     )
 
 
+@pytest.mark.parametrize(
+    ("limit", "counter"),
+    [("sessions=0", "sessions_evicted"), ("session_bytes=0", "sessions_evicted_for_bytes")],
+    ids=["sessions", "bytes"],
+)
+def test_server_that_may_keep_no_session_resumes_none(start_serve, get, version, limit, counter):
+    server = start_serve("--stats", "--limit", limit, "--grace", "0.5")
+    command = [*get, "--http", version, "--early-data", "--repeat", "3", "-v", f"{server.origin}/small.txt"]
+    shown = subprocess.run([str(part) for part in command], capture_output=True, timeout=60, check=True).stderr.decode()
+    assert re.findall(r"^\* TLS: (.+?), X25519", shown, re.MULTILINE) == ["full handshake"] * 3
+    seen = counters(server)
+    assert (seen["tcp_resumed"] + seen["quic_resumed"], seen["sessions_held"]) == (0, 0)
+    assert seen[counter] > 0
+
+
 def test_restarted_server_refuses_and_answers_after_the_handshake(start, start_serve, get, identity, site, version):
     server = start_serve("--stats")
     flight = capture(server.port, get, version, "/small.txt")

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from aioquic.asyncio.client import connect
-from aioquic.h3.connection import H3_ALPN
+from aioquic.h3.connection import H3_ALPN, Setting
 from aioquic.quic.configuration import QuicConfiguration
 
 from harness.clients.aioquic_h3 import Exchange, H3Client, StreamResetError, h3_connection
@@ -19,6 +19,8 @@ from harness.server import pronghorn
 from harness.waiting import DEADLINE_SECONDS, eventually
 
 H3_REQUEST_REJECTED = 0x10B
+QPACK_DECOMPRESSION_FAILED = 0x200
+QPACK_ENCODER_STREAM_ERROR = 0x201
 FLOW_CONTROL_ERROR = 0x3
 STREAM_LIMIT_ERROR = 0x4
 
@@ -111,6 +113,38 @@ async def test_head_too_large_over_http3_is_answered_431(start_serve, ca):
         assert (await client.fetch("/small.txt")).status == 200
     counters = counters_of(server)
     assert (counters["heads_too_large"], counters["heads_too_many_lines"]) == (1, 1)
+
+
+async def test_header_table_is_offered_as_it_is_set_and_a_larger_one_is_refused(start_serve, ca):
+    server = start_serve("--limit", "qpack_table_bytes=1KiB", "--limit", "qpack_blocked_streams=3", "--stats")
+    async with h3_connection(server.origin, ca) as client:
+        assert (await client.fetch("/small.txt")).status == 200
+        offered = client.http.received_settings
+        assert offered[Setting.QPACK_MAX_TABLE_CAPACITY] == 1024
+        assert offered[Setting.QPACK_BLOCKED_STREAMS] == 3
+        # Set Dynamic Table Capacity, RFC 9204 section 4.3.1: all that is offered, and a byte more.
+        encoder_stream = client.http._local_encoder_stream_id
+        client._quic.send_stream_data(encoder_stream, bytes([0x3F, 0xE1, 0x07]))
+        client.transmit()
+        assert (await client.fetch("/small.txt")).status == 200
+        client._quic.send_stream_data(encoder_stream, bytes([0x3F, 0xE2, 0x07]))
+        client.transmit()
+        assert await closed_with(client) == QPACK_ENCODER_STREAM_ERROR
+    assert counters_of(server)["qpack_tables_exceeded"] == 1
+
+
+async def test_head_that_waits_for_the_header_table_beyond_the_limit_closes_the_connection(start_serve, ca):
+    server = start_serve("--limit", "qpack_blocked_streams=2", "--stats")
+    # Required Insert Count 127 and one reference: nobody inserts as much here, so it waits.
+    blocked = b"\x01\x03\x80\x00\x80"
+    async with h3_connection(server.origin, ca) as client:
+        for _ in range(2):
+            open_stream(client, blocked)
+        assert (await client.fetch("/small.txt")).status == 200
+        open_stream(client, blocked)
+        assert await closed_with(client) == QPACK_DECOMPRESSION_FAILED
+    counters = counters_of(server)
+    assert (counters["qpack_streams_blocked"], counters["qpack_blocked_streams_exceeded"]) == (2, 1)
 
 
 async def test_connections_over_the_limit_are_refused(start_serve, ca):
@@ -239,6 +273,17 @@ def test_limits_are_listed_as_they_are_in_effect():
     lines = process.stdout.decode().splitlines()
     assert next(line for line in lines if line.startswith("idle_timeout")).split()[1] == "90s"
     assert "3 workers" in lines[-1]
+    process.stop()
+
+
+def test_what_is_kept_for_later_connections_is_among_the_limits():
+    asked = {"sessions": "10", "session_bytes": "64 KiB", "session_lifetime": "1h", "qpack_table_bytes": "0 B"}
+    flags = [part for name, value in asked.items() for part in ("--limit", f"{name}={value}")]
+    process = Process([pronghorn(), "serve", "--list-limits", *flags])
+    assert process.wait() == 0
+    listed = {line.split()[0]: line for line in process.stdout.decode().splitlines() if line}
+    for name, value in asked.items():
+        assert listed[name].removeprefix(name).strip().startswith(value)
     process.stop()
 
 

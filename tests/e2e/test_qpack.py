@@ -46,6 +46,21 @@ async def test_server_inserts_what_repeats_and_acknowledges_what_it_gets(handler
         assert any(byte & 0x80 for byte in acknowledged)
 
 
+@pytest.mark.parametrize(("limit", "capacity"), [("1KiB", b"\x3f\xe1\x07"), ("0", b"")], ids=["smaller", "none"])
+async def test_table_of_the_client_is_used_up_to_the_limit(start_serve, ca, recorded, limit, capacity):
+    server = start_serve("--limit", f"qpack_encoder_table_bytes={limit}", "--stats")
+    async with h3_connection(server.origin, ca) as client:
+        for _ in range(5):
+            assert (await client.fetch("/small.txt")).status == 200
+        inserted = client.uni_stream(StreamType.QPACK_ENCODER)
+        assert inserted[:3] == capacity
+        assert (len(inserted) > 3) == bool(capacity)
+    server.terminate()
+    server.wait()
+    # aioquic offers 4096 bytes.
+    assert server.counters()["qpack_tables_reduced"] == 1
+
+
 async def test_request_whose_insertions_are_late_waits_with_its_upload(handler, ca):
     # More than the server's window for a stream: it cannot all be taken before the head is known.
     body = random_bytes(4 << 20, "blocked")

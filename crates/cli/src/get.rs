@@ -15,8 +15,8 @@ use http::uri::{Authority, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt;
 use pronghorn_engine::{
-    Body, Config, ConnectTimings, Connection, Connector, Error, Group, Incoming, Protocol, Responder, Resumption, Target, TlsSummary,
-    Worker, embed_in_tokio,
+    Body, Config, Congestion, ConnectTimings, Connection, Connector, Error, Group, Incoming, Protocol, Responder, Resumption, Target,
+    TlsSummary, Worker, embed_in_tokio,
 };
 
 use crate::client_tls;
@@ -72,6 +72,10 @@ pub(crate) struct GetArgs {
     #[arg(long, value_name = "DIR", env = "QLOGDIR")]
     qlog: Option<PathBuf>,
 
+    /// Congestion controller of what is sent, over QUIC and TCP: cubic, newreno or bbr [default: cubic over QUIC, the system's over TCP]
+    #[arg(long, value_name = "NAME")]
+    congestion: Option<Congestion>,
+
     /// Give up after this long
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     timeout: Duration,
@@ -114,7 +118,7 @@ pub(crate) fn run(arguments: GetArgs) -> Result<(), Failure> {
     let content = arguments.data.as_deref().map(read_content).transpose()?.unwrap_or_default();
     let refuse = |_, responder: Responder| drop(responder);
     let qlog = arguments.qlog.as_deref().map(qlog::to_folder).transpose()?;
-    let config = Config { qlog: qlog.clone(), ..Config::default() };
+    let config = Config { qlog: qlog.clone(), congestion: arguments.congestion, ..Config::default() };
     let mut worker = Worker::new(0, &Group::new(1), config, refuse).map_err(internal)?;
     let connector = worker.connector(&tls).map_err(internal)?;
     let timeout = arguments.timeout;

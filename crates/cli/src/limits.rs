@@ -25,6 +25,12 @@ pub(crate) fn parse(text: &str) -> Result<LimitArgument, String> {
     Ok(LimitArgument { name, value })
 }
 
+/// A number of bytes, as limits have them.
+pub(crate) fn bytes(text: &str) -> Result<usize, String> {
+    let bytes = Unit::Bytes.read(text).and_then(|bytes| i32::try_from(bytes).ok());
+    bytes.and_then(|bytes| bytes.try_into().ok()).ok_or_else(|| "write it in bytes, such as 4MiB or 65536; less than 2GiB".to_owned())
+}
+
 /// The defaults with what was asked for.
 pub(crate) fn apply(mut limits: Limits, arguments: &[LimitArgument]) -> Result<Limits, LimitError> {
     for LimitArgument { name, value } in arguments {

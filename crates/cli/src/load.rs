@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
-use pronghorn_engine::{Protocol, Resumption};
+use pronghorn_engine::{Congestion, Protocol, Resumption};
 use pronghorn_load::{ConnectionUse, Error, Interrupt, Plan, Report, Upload};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -87,6 +87,10 @@ pub(crate) struct LoadArgs {
     /// Requests are sent before the handshake is done (0-RTT), on resumed sessions; needs --http and --reconnect
     #[arg(long)]
     early_data: bool,
+
+    /// Congestion controller of what is sent, over QUIC and TCP: cubic, newreno or bbr [default: cubic over QUIC, the system's over TCP]
+    #[arg(long, value_name = "NAME")]
+    congestion: Option<Congestion>,
 
     /// Threads, each with its own sockets and its part of the connections
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -181,6 +185,7 @@ fn plan(arguments: &LoadArgs) -> Result<Plan, Failure> {
         plan.duration = arguments.duration;
     }
     plan.warm_up = arguments.warm_up;
+    plan.congestion = arguments.congestion;
     plan.threads = arguments.threads;
     plan.timeout = arguments.timeout;
     plan.check().map_err(|error| Failure::new(Kind::Usage, error).with_hint("see `pronghorn load --help`"))?;

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use pronghorn_engine::{BindError, Config, Congestion, EarlyData, Group, Identity, Limits, Listener, Secret, Stats, Workers};
+use pronghorn_engine::{
+    BindError, Config, Congestion, CongestionError, EarlyData, Group, Identity, Limits, Listener, Secret, Stats, UdpBuffers, Workers,
+};
 use pronghorn_gateway::{AccessLog, CertificateError, Loaded, SecretError, StaticFiles, kept_secret};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -39,9 +41,13 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     workers: Option<u16>,
 
-    /// Congestion controller for QUIC and TCP: cubic, newreno or bbr
-    #[arg(long, value_name = "NAME", default_value_t)]
-    congestion: Congestion,
+    /// Congestion controller for QUIC and TCP: cubic, newreno or bbr [default: cubic over QUIC, the system's over TCP]
+    #[arg(long, value_name = "NAME")]
+    congestion: Option<Congestion>,
+
+    /// Size of the kernel's buffers for each UDP socket, in either direction
+    #[arg(long, value_name = "BYTES", default_value = "4MiB", value_parser = limits::bytes)]
+    udp_buffer: usize,
 
     /// Requests that come before the handshake is done (0-RTT): take none (off), answer those with a safe method (safe), or all (all)
     #[arg(long, value_name = "POLICY", default_value_t)]
@@ -115,14 +121,14 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Counters are summed over the workers; the store of sessions is one for all of them.
+/// Counters are summed over the workers; what the store of sessions holds is there once for all of them.
 fn print_stats(stats: &[Arc<Stats>], identity: Option<&Identity>) {
     let mut total = serde_json::Map::new();
     for (name, value) in stats.iter().flat_map(|stats| stats.values()) {
         let sum = total.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0) + value;
         total.insert(name.to_owned(), sum.into());
     }
-    let sessions = identity.map(|identity| identity.sessions().values()).unwrap_or_default();
+    let sessions = identity.and_then(Identity::sessions).map(|sessions| sessions.values()).unwrap_or_default();
     total.extend(sessions.into_iter().map(|(name, value)| (name.to_owned(), value.into())));
     tell!("{}", serde_json::Value::Object(total));
 }
@@ -142,8 +148,10 @@ pub(crate) fn run(arguments: &ServeArgs) -> Result<(), Failure> {
         loaded.identity = loaded.identity.clone().with_key_log(&key_log);
     }
     let listeners = bind(arguments, workers)?;
+    size_buffers(&listeners, arguments.udp_buffer)?;
     let group = if secure { Group::with_secret(workers, &secret(arguments)?) } else { Group::new(workers) };
     let addresses: Vec<_> = listeners.iter().map(|listener| (listener.address(), listener.is_secure())).collect();
+    let tcp_congestion = listeners.first().and_then(|listener| listener.tcp_congestion().ok());
 
     let qlog = arguments.qlog.as_deref().map(qlog::to_folder).transpose()?;
     let config =
@@ -154,12 +162,12 @@ pub(crate) fn run(arguments: &ServeArgs) -> Result<(), Failure> {
         None => files,
     };
     let identity = loaded.as_ref().map(|loaded| &loaded.identity);
-    let handler = move |_| files.clone();
+    let handler = move |_| files.handler();
     let workers = Workers::start(group, listeners, identity, &config, handler)
         .map_err(|error| Failure::new(Kind::Internal, format_args!("cannot start: {error}")))?;
 
     let stats: Vec<_> = workers.stats().cloned().collect();
-    serve_until_told(workers, arguments.grace, || introduce(arguments, &addresses, loaded.as_ref()))?;
+    serve_until_told(workers, arguments.grace, || introduce(arguments, &addresses, tcp_congestion.as_deref(), loaded.as_ref()))?;
     // The last lines of the log, before what is to be the last line.
     drop(log);
     // Its last user waits for the files, so it must not be a worker.
@@ -199,12 +207,13 @@ fn serve_until_told(workers: Workers, grace: Duration, ready: impl FnOnce()) -> 
     workers.join().map_err(|error| Failure::new(Kind::Internal, format_args!("a worker failed: {error}")))
 }
 
-fn introduce(arguments: &ServeArgs, addresses: &[(SocketAddr, bool)], loaded: Option<&Loaded>) {
+fn introduce(arguments: &ServeArgs, addresses: &[(SocketAddr, bool)], tcp_congestion: Option<&str>, loaded: Option<&Loaded>) {
     for (address, secure) in addresses {
         let (scheme, protocols) = if *secure { ("https", "h1, h2, h3") } else { ("http", "h1") };
         tell!("listening on {scheme}://{address} ({protocols})");
     }
-    tell!("serving {} with {} congestion control", arguments.dir.display(), arguments.congestion);
+    let (quic, tcp) = (arguments.congestion.unwrap_or_default(), tcp_congestion.unwrap_or("unknown"));
+    tell!("serving {} with congestion control {quic} over QUIC, {tcp} over TCP", arguments.dir.display());
     let Some(loaded) = loaded else { return };
     let (spki, cert) = (&loaded.spki_sha256, loaded.cert.display());
     tell!("certificate {cert}, SPKI SHA-256 {spki}");
@@ -308,8 +317,34 @@ fn bind(arguments: &ServeArgs, workers: usize) -> Result<Vec<Listener>, Failure>
     Ok(listeners)
 }
 
+/// Sizes the buffers of the UDP sockets, and says so in one line if the kernel gives less.
+fn size_buffers(listeners: &[Listener], wanted: usize) -> Result<(), Failure> {
+    for listener in listeners {
+        let buffers = listener
+            .set_udp_buffers(wanted)
+            .map_err(|error| Failure::new(Kind::Internal, format_args!("cannot size the buffers of UDP sockets: {error}")))?;
+        let Some(buffers) = buffers else { continue };
+        let settings: Vec<_> = buffers.lacking().map(|setting| format!("{setting}={wanted}")).collect();
+        if !settings.is_empty() {
+            let UdpBuffers { receive, send, .. } = buffers;
+            tell!(
+                "warning: the kernel gives UDP sockets buffers of {receive} bytes to receive and {send} to send, not the {wanted} asked \
+                 for: bursts will be lost; run `sysctl -w {}`, or ask for less with --udp-buffer",
+                settings.join(" ")
+            );
+            // One line is enough for all of them.
+            break;
+        }
+    }
+    Ok(())
+}
+
 fn bind_failure(error: &BindError) -> Failure {
-    match error.source.kind() {
+    let source = match error {
+        BindError::Address { source, .. } => source,
+        BindError::Congestion(error) => return congestion_failure(error),
+    };
+    match source.kind() {
         io::ErrorKind::AddrInUse => {
             Failure::new(Kind::Unavailable, error).with_hint("stop what uses the port, or choose another with --listen")
         }
@@ -318,5 +353,22 @@ fn bind_failure(error: &BindError) -> Failure {
         }
         io::ErrorKind::AddrNotAvailable => Failure::new(Kind::Unavailable, error).with_hint("give an address of this machine"),
         _ => Failure::new(Kind::Unavailable, error),
+    }
+}
+
+fn congestion_failure(error: &CongestionError) -> Failure {
+    let kernel = |setting: &str| std::fs::read_to_string(format!("/proc/sys/net/ipv4/{setting}")).unwrap_or_default();
+    match error {
+        CongestionError::Missing(_) => {
+            let available = kernel("tcp_available_congestion_control");
+            let hint = format!("it has {}; load another as `modprobe tcp_bbr` does, or leave --congestion out", available.trim());
+            Failure::new(Kind::Usage, error).with_hint(hint)
+        }
+        CongestionError::Forbidden(congestion) => {
+            let name = congestion.kernel_name();
+            Failure::new(Kind::Permission, error)
+                .with_hint(format!("add {name} to the sysctl net.ipv4.tcp_allowed_congestion_control, or leave --congestion out"))
+        }
+        _ => Failure::new(Kind::Unavailable, error).with_hint("leave --congestion out"),
     }
 }

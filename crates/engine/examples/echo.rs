@@ -1,6 +1,6 @@
 //! A handler on the engine, without any other crate of the project: what the smallest face looks like.
 //!
-//! `cargo run --example echo -- --listen 127.0.0.1:8443 --cert cert.pem --key key.pem [--workers N] [--limit NAME=VALUE]`
+//! `cargo run --example echo -- --listen 127.0.0.1:8443 --cert cert.pem --key key.pem [--workers N] [--congestion NAME] [--limit NAME=VALUE]`
 //!
 //! | request | answer |
 //! |---|---|
@@ -42,6 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         match name.as_str() {
             "--listen" => listen = value.parse()?,
             "--workers" => workers = value.parse()?,
+            "--congestion" => config.congestion = Some(value.parse()?),
             "--cert" => cert = value.into(),
             "--key" => key = value.into(),
             "--limit" => {

@@ -14,6 +14,8 @@ pub(crate) struct Head {
     pub(crate) method: Method,
     pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
+    /// The `host` line to add, where an earlier request was admitted with the same authority.
+    pub(crate) admitted_host: Option<HeaderValue>,
 }
 
 /// A head that keeps the rules, so that it means the same to whoever gets it next, over any protocol.
@@ -48,19 +50,46 @@ const fn malformed(reason: &'static str) -> Refusal {
 
 impl Head {
     pub(crate) fn admit(mut self) -> Result<Admitted, Refusal> {
+        let present = Present::of(&self.headers);
         check_target(&self.method, &self.uri)?;
-        check_lines(self.protocol, &self.headers)?;
-        check_length(&self.method, &mut self.headers)?;
-        let expects_continue = expectation(self.version, &self.headers)?;
-        let authority = authority(self.version, &self.uri, &mut self.headers)?;
+        check_lines(self.protocol, present, &self.headers)?;
+        if present.content_length || self.method == Method::CONNECT {
+            check_length(&self.method, &mut self.headers)?;
+        }
+        let expects_continue = present.expect && expectation(self.version, &self.headers)?;
+        let authority = authority(self.version, &self.uri, present, self.admitted_host, &mut self.headers)?;
         if self.method == Method::CONNECT && authority.port_u16().is_none() {
             return Err(malformed("the target of CONNECT names no port"));
         }
         let uri = complete(self.uri, authority, self.secure)?;
-        if self.protocol != Protocol::Http1 {
+        if present.cookie && self.protocol != Protocol::Http1 {
             join_cookies(&mut self.headers);
         }
         Ok(Admitted { method: self.method, uri, headers: self.headers, expects_continue })
+    }
+}
+
+/// Which of the lines that there are rules for a head has: found in one pass, since most have none of them.
+#[derive(Clone, Copy, Default)]
+struct Present {
+    content_length: bool,
+    cookie: bool,
+    expect: bool,
+    host: bool,
+    transfer_encoding: bool,
+}
+
+impl Present {
+    fn of(headers: &HeaderMap) -> Self {
+        let mut present = Self::default();
+        for name in headers.keys() {
+            present.content_length |= *name == CONTENT_LENGTH;
+            present.cookie |= *name == COOKIE;
+            present.expect |= *name == EXPECT;
+            present.host |= *name == HOST;
+            present.transfer_encoding |= *name == TRANSFER_ENCODING;
+        }
+        present
     }
 }
 
@@ -79,7 +108,7 @@ fn check_target(method: &Method, uri: &Uri) -> Result<(), Refusal> {
 }
 
 /// What a name or value may be, as far as the types do not say so already.
-fn check_lines(protocol: Protocol, headers: &HeaderMap) -> Result<(), Refusal> {
+fn check_lines(protocol: Protocol, present: Present, headers: &HeaderMap) -> Result<(), Refusal> {
     if protocol == Protocol::Http1 {
         // White space was cut off by the reader, and `transfer-encoding` says how the content came.
         return Ok(());
@@ -90,7 +119,7 @@ fn check_lines(protocol: Protocol, headers: &HeaderMap) -> Result<(), Refusal> {
     if headers.values().any(|value| is_space(value.as_bytes().first()) || is_space(value.as_bytes().last())) {
         return Err(malformed("a field value begins or ends with white space"));
     }
-    if headers.contains_key(TRANSFER_ENCODING) {
+    if present.transfer_encoding {
         return Err(malformed("transfer-encoding is present"));
     }
     Ok(())
@@ -139,7 +168,17 @@ fn expectation(version: Version, headers: &HeaderMap) -> Result<bool, Refusal> {
 }
 
 /// Whom the request is for, from the target and `host`; afterwards both say it.
-fn authority(version: Version, uri: &Uri, headers: &mut HeaderMap) -> Result<Authority, Refusal> {
+fn authority(
+    version: Version,
+    uri: &Uri,
+    present: Present,
+    admitted_host: Option<HeaderValue>,
+    headers: &mut HeaderMap,
+) -> Result<Authority, Refusal> {
+    if let (false, Some(target), Some(host)) = (present.host, uri.authority(), admitted_host) {
+        headers.insert(HOST, host);
+        return Ok(target.clone());
+    }
     let mut lines = headers.get_all(HOST).iter();
     let host = lines.next();
     //= RFC 9112 section 3.2

@@ -98,8 +98,9 @@ impl FromStr for EarlyData {
 pub struct Config {
     /// What peers may take.
     pub limits: Limits,
-    /// The controller for QUIC, and for TCP on sockets that accept it. Default CUBIC.
-    pub congestion: Congestion,
+    /// The congestion controller of QUIC, and of the TCP connections that this side opens; those that it accepts have the
+    /// [`Listener`](crate::Listener)'s. `None`, the default, is CUBIC for QUIC, and for TCP what the system is set to.
+    pub congestion: Option<Congestion>,
     /// What becomes of requests that come before the handshake is done. Default: those with a safe method are answered.
     pub early_data: EarlyData,
     /// Where each QUIC connection writes what happens on it, if anywhere. Default: nowhere.

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
+use bytes::BytesMut;
 use http::header::{ALT_SVC, CONNECTION, CONTENT_LENGTH, DATE, TRAILER, TRANSFER_ENCODING, UPGRADE};
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_body::Body as _;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -21,6 +22,9 @@ use crate::seats::Seats;
 use crate::stats::Stats;
 use crate::window_budget::WindowBudget;
 use crate::{Config, Handler, Peer, Request, Responder, Response};
+
+/// RFC 9218, section 5.
+pub(crate) const PRIORITY: HeaderName = HeaderName::from_static("priority");
 
 pub(crate) struct Context {
     pub(crate) handle: Handle,
@@ -36,7 +40,24 @@ pub(crate) struct Context {
     pub(crate) partial_heads: Gauge,
     /// Where connections draw their random numbers; a simulation puts its own here.
     pub(crate) rng: RefCell<StdRng>,
-    date: Date,
+    /// Memory in which heads over HTTP/3 are encoded, a piece for each. A piece that waits for its peer keeps all of the
+    /// [`ENCODED_BYTES`] that it is cut from.
+    pub(crate) encoded: RefCell<BytesMut>,
+    pub(crate) date: Date,
+}
+
+/// Enough for some tens of heads.
+const ENCODED_BYTES: usize = 4 << 10;
+
+/// What a response needs besides the lines that its handler gave it.
+pub(crate) struct Added<'a> {
+    pub(crate) alt_svc: Option<&'a HeaderValue>,
+    pub(crate) date: Option<HeaderValue>,
+    pub(crate) content_length: Option<u64>,
+    /// Content may follow.
+    pub(crate) has_content: bool,
+    /// The handler gave a line with a priority (RFC 9218).
+    pub(crate) has_priority: bool,
 }
 
 impl Context {
@@ -54,6 +75,7 @@ impl Context {
             open_requests: Gauge::default(),
             partial_heads: Gauge::default(),
             rng,
+            encoded: RefCell::new(BytesMut::with_capacity(ENCODED_BYTES)),
             date,
         })
     }
@@ -88,51 +110,67 @@ impl Context {
     ///
     /// Returns whether content may follow.
     pub(crate) fn prepare(&self, method: &Method, alt_svc: Option<&HeaderValue>, response: &mut Response) -> bool {
-        // Over HTTP/3 as well: it renews what the client remembers. Chromium that is forced to HTTP/3 was seen to hold a page's
-        // requests back about twice as long without it; that it then takes the server for one without priorities is a guess.
-        if let Some(alt_svc) = alt_svc {
-            response.headers.entry(ALT_SVC).or_insert_with(|| alt_svc.clone());
+        let Added { alt_svc, date, content_length, has_content, .. } = self.complete(method, alt_svc, response);
+        let mut digits = itoa::Buffer::new();
+        let length =
+            content_length.map(|length| HeaderValue::from_str(digits.format(length)).expect("invariant: digits are visible ASCII"));
+        let lines = [(ALT_SVC, alt_svc.cloned()), (DATE, date), (CONTENT_LENGTH, length)];
+        for (name, value) in lines {
+            if let Some(value) = value {
+                response.headers.insert(name, value);
+            }
         }
-        if !response.headers.contains_key(DATE) {
-            response.headers.insert(DATE, self.date.value(self.handle.now()));
-        }
+        has_content
+    }
+
+    /// The same, with the missing lines in what it returns.
+    pub(crate) fn complete<'a>(&self, method: &Method, alt_svc: Option<&'a HeaderValue>, response: &mut Response) -> Added<'a> {
+        let present = Present::of(&response.headers);
         if response.status.is_informational() {
             // A final response has a final status; another one would leave the client waiting.
             response.status = StatusCode::INTERNAL_SERVER_ERROR;
         }
         let status = response.status;
-        // How content is delimited is for the protocol to say.
-        response.headers.remove(TRANSFER_ENCODING);
+        if present.transfer_encoding {
+            // How content is delimited is for the protocol to say.
+            response.headers.remove(TRANSFER_ENCODING);
+        }
         // RFC 9110, section 6.4.1.
         let never_has_content = status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED;
         let without_content = never_has_content || method == Method::HEAD;
         let size = response.body.size_hint().exact();
-        self.complete_length(response, size, without_content);
-        if status == StatusCode::NO_CONTENT {
+        let mut has_length = present.content_length && self.keeps_length(response, size, without_content);
+        if status == StatusCode::NO_CONTENT && has_length {
             //= RFC 9110 section 8.6
             //# A server MUST NOT send a Content-Length header field in any response with a status code of 1xx (Informational) or 204 (No
             //# Content).
             response.headers.remove(CONTENT_LENGTH);
-        } else if !never_has_content
-            && !response.headers.contains_key(CONTENT_LENGTH)
-            // Over HTTP/1.1 content of a known length has no place for trailers.
-            && !response.headers.contains_key(TRAILER)
-            && let Some(size) = size
-        {
-            response.headers.insert(CONTENT_LENGTH, size.into());
+            has_length = false;
         }
+        // Over HTTP/1.1 content of a known length has no place for trailers.
+        let content_length = size.filter(|_| !never_has_content && !has_length && !present.trailer);
         if without_content {
             response.body.discard();
         }
-        // No bytes of content may still be followed by trailers, or by a failure.
-        !without_content && !response.body.is_end_stream()
+        Added {
+            // Over HTTP/3 as well: it renews what the client remembers. Chromium that is forced to HTTP/3 was seen to hold a page's
+            // requests back about twice as long without it; that it then takes the server for one without priorities is a guess.
+            alt_svc: alt_svc.filter(|_| !present.alt_svc),
+            date: (!present.date).then(|| self.date.value(self.handle.now())),
+            content_length,
+            // No bytes of content may still be followed by trailers, or by a failure.
+            has_content: !without_content && !response.body.is_end_stream(),
+            has_priority: present.priority,
+        }
     }
 
     /// Makes `content-length` and the content agree: the one is corrected where the size is known, the other is held to it where not.
     /// Over HTTP/1.1 a client would take what is too much for the next response, or the next response for what is missing.
-    fn complete_length(&self, response: &mut Response, size: Option<u64>, without_content: bool) {
+    ///
+    /// Returns whether the line stays.
+    fn keeps_length(&self, response: &mut Response, size: Option<u64>, without_content: bool) -> bool {
         let mut lines = response.headers.get_all(CONTENT_LENGTH).iter();
-        let Some(first) = lines.next() else { return };
+        let Some(first) = lines.next() else { return false };
         let announced =
             first.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit())).and_then(|text| text.parse().ok());
         let announced: Option<u64> = announced.filter(|_| lines.next().is_none());
@@ -144,13 +182,47 @@ impl Context {
             _ => {
                 self.stats.content_lengths_corrected.add(1);
                 response.headers.remove(CONTENT_LENGTH);
+                return false;
             }
         }
+        true
+    }
+}
+
+/// Which lines a handler gave that decide what is added: found in one pass, since there are few.
+#[derive(Default)]
+struct Present {
+    alt_svc: bool,
+    content_length: bool,
+    date: bool,
+    priority: bool,
+    trailer: bool,
+    transfer_encoding: bool,
+}
+
+impl Present {
+    fn of(headers: &HeaderMap) -> Self {
+        let mut present = Self::default();
+        for name in headers.keys() {
+            present.alt_svc |= *name == ALT_SVC;
+            present.content_length |= *name == CONTENT_LENGTH;
+            present.date |= *name == DATE;
+            present.priority |= *name == PRIORITY;
+            present.trailer |= *name == TRAILER;
+            present.transfer_encoding |= *name == TRANSFER_ENCODING;
+        }
+        present
     }
 }
 
 /// Takes out what concerns one connection of HTTP/1.1 only (RFC 9110, section 7.6.1).
 pub(crate) fn remove_connection_fields(headers: &mut HeaderMap) {
+    let concerns_connection =
+        |name: &HeaderName| matches!(name.as_str(), "connection" | "transfer-encoding" | "upgrade" | "keep-alive" | "proxy-connection");
+    // One look at each name, instead of one for each of these in the map.
+    if !headers.keys().any(concerns_connection) {
+        return;
+    }
     for name in [CONNECTION, TRANSFER_ENCODING, UPGRADE] {
         headers.remove(name);
     }
@@ -160,7 +232,7 @@ pub(crate) fn remove_connection_fields(headers: &mut HeaderMap) {
 }
 
 /// The `date` field's value, made once a second.
-struct Date {
+pub(crate) struct Date {
     value: RefCell<HeaderValue>,
     stale_at: Cell<Instant>,
 }
@@ -170,6 +242,13 @@ impl Date {
         let date = Self { value: RefCell::new(HeaderValue::from_static("")), stale_at: Cell::new(now) };
         date.refresh(now);
         date
+    }
+
+    /// The same for ever, so that two runs of a simulation send the same bytes.
+    #[cfg(test)]
+    pub(crate) fn pin(&self, now: Instant) {
+        *self.value.borrow_mut() = HeaderValue::from_static("Sun, 06 Nov 1994 08:49:37 GMT");
+        self.stale_at.set(now + Duration::from_secs(1 << 32));
     }
 
     fn value(&self, now: Instant) -> HeaderValue {

@@ -32,14 +32,11 @@ impl<F: Fn(Request, Responder) + 'static> Handler for F {
     }
 }
 
-/// Interim responses that one request may have. Each is held until the client takes it.
-const MAX_INTERIM_RESPONSES: u8 = 16;
-
 /// Sends the response of one request. Dropped unused, it answers 500; so a handler that panics does.
 pub struct Responder {
     exchange: Option<Exchange>,
     context: Rc<WorkerContext>,
-    interim_responses: u8,
+    interim_responses: u64,
     open: Option<Counted>,
     /// Of the request's content, if it has any.
     meter: Option<Rc<Meter>>,
@@ -82,13 +79,13 @@ impl Responder {
     /// Sends an interim response, such as 103 (Early Hints) with `link` fields; the final one follows by [`Responder::send`] or
     /// [`Responder::respond`].
     ///
-    /// Nothing is sent for a status that is not interim, for 101, which HTTP/2 and 3 do not have, to HTTP/1.0 clients, and after
-    /// the sixteenth. 100 (Continue) needs no call: it is sent when the content of a request that waits for it is first read.
+    /// Nothing is sent for a status that is not interim, for 101, which HTTP/2 and 3 do not have, to HTTP/1.0 clients, and beyond
+    /// [`crate::Limits::interim_responses`]. 100 (Continue) needs no call: it is sent when the content of a request that waits for it is first read.
     pub fn inform(&mut self, status: StatusCode, headers: &HeaderMap) {
         if !status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS {
             return;
         }
-        if self.interim_responses == MAX_INTERIM_RESPONSES {
+        if self.interim_responses >= self.context.config.limits.interim_responses() {
             self.context.stats.interim_responses_dropped.add(1);
             return;
         }

@@ -163,6 +163,7 @@ impl Service<hyper::Request<hyper::body::Incoming>> for Requests {
             method: head.method,
             uri: head.uri,
             headers: head.headers,
+            admitted_host: None,
         };
         match head.admit() {
             Ok(admitted) => {

@@ -11,6 +11,7 @@ pub use table::Limits;
 pub use value::Unit;
 
 use crate::stats::{Counter, Stats};
+use crate::tls::LARGEST_SESSION_BYTES;
 
 /// Bytes of windows that a connection gets even when the budget for them is spent: enough to go on, slowly.
 pub(crate) const SMALLEST_WINDOW: u64 = 64 << 10;
@@ -20,6 +21,8 @@ const CONNECTION_BYTES: u64 = 48 << 10;
 const HANDSHAKE_BYTES: u64 = 64 << 10;
 /// What an exchange holds besides its head: the pieces of content that either side may be ahead of the other, 64 KiB each way.
 const EXCHANGE_BYTES: u64 = 128 << 10;
+/// What is held behind a head that waits for the header table: what was read with it.
+const BLOCKED_STREAM_BYTES: u64 = 64 << 10;
 /// A datagram that waits.
 const DATAGRAM_BYTES: u64 = 1_500;
 /// A used token and its place in the log.
@@ -187,9 +190,12 @@ impl Limits {
             // Only a connection with a request fills its window for sending.
             times(self.connections().min(times(workers, self.open_requests())), self.send_window_bytes()),
             times(times(workers, self.partial_heads()), self.field_section_bytes()),
+            times(times(workers, self.partial_heads()).min(times(self.connections(), self.qpack_blocked_streams())), BLOCKED_STREAM_BYTES),
+            times(self.connections(), 2 * self.qpack_table_bytes() + 3 * self.qpack_encoder_table_bytes()),
             times(times(workers, self.open_requests()), self.field_section_bytes() + EXCHANGE_BYTES),
             times(workers, (self.waiting_answers() + self.waiting_strays()) * DATAGRAM_BYTES),
             times(self.used_tokens(), USED_TOKEN_BYTES),
+            times(self.sessions(), LARGEST_SESSION_BYTES).min(self.session_bytes()),
         ]
         .into_iter()
         .fold(0, u64::saturating_add)
@@ -263,5 +269,7 @@ mod tests {
         assert!(fewer.worst_case_bytes(2) < default.worst_case_bytes(2) / 2);
         let thrifty = fewer.clone().with_open_requests(100).unwrap().with_window_budget_bytes(64 << 20).unwrap();
         assert!(thrifty.worst_case_bytes(2) < fewer.worst_case_bytes(2) / 4);
+        let forgetful = default.clone().with_session_bytes(0).unwrap();
+        assert_eq!(default.worst_case_bytes(2) - forgetful.worst_case_bytes(2), 64 << 20);
     }
 }

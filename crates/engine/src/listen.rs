@@ -3,14 +3,13 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::config::Congestion;
+use crate::tcp_congestion::{self, CongestionError};
 use crate::udp::canonical;
+use crate::udp_buffers::{UdpBuffers, WANTED_BYTES};
 
-/// Wanted size of UDP buffers. The kernel grants what `net.core.rmem_max` and `wmem_max` allow; a burst of handshakes overflows
-/// its default of 208 KiB.
-const UDP_BUFFER_BYTES: usize = 4 << 20;
 const TCP_BACKLOG: i32 = 4096;
 /// How often a port that the kernel chose for TCP may turn out to be taken for UDP.
 const PORT_ATTEMPTS: usize = 32;
@@ -32,24 +31,46 @@ pub struct Sockets {
     pub(crate) udp: Option<UdpSocket>,
 }
 
-/// Why an address could not be bound.
+/// Why an address could not be bound as it was asked for.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address} ({transport}): {source}")]
-pub struct BindError {
-    /// The address asked for.
-    pub address: SocketAddr,
-    /// `TCP` or `UDP`.
-    pub transport: &'static str,
-    /// What the system said.
-    #[source]
-    pub source: io::Error,
+pub enum BindError {
+    /// The address is taken, not this machine's, or not allowed.
+    #[error("cannot listen on {address} ({transport}): {source}")]
+    Address {
+        /// The address asked for.
+        address: SocketAddr,
+        /// `TCP` or `UDP`.
+        transport: &'static str,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The system does not give TCP connections the congestion controller that was asked for.
+    #[error(transparent)]
+    Congestion(#[from] CongestionError),
+}
+
+impl BindError {
+    fn tcp(address: SocketAddr) -> impl Fn(io::Error) -> Self {
+        move |source| Self::Address { address, transport: "TCP", source }
+    }
+
+    fn udp(address: SocketAddr) -> impl Fn(io::Error) -> Self {
+        move |source| Self::Address { address, transport: "UDP", source }
+    }
 }
 
 impl Listener {
     /// Binds `address` for HTTP/1.1 and HTTP/2 over TLS on TCP, and HTTP/3 on UDP, for `workers` workers.
     ///
     /// TCP is bound first and UDP takes the same port, also when the kernel chooses it (port 0). `[::]` takes IPv4 as well.
-    pub fn secure(address: SocketAddr, workers: usize, congestion: Congestion) -> Result<Self, BindError> {
+    ///
+    /// `congestion`: the controller of TCP connections that are accepted here; `None` leaves the system's.
+    ///
+    /// # Errors
+    ///
+    /// When the address cannot be had, or the system has no such controller for TCP or does not let this user choose it.
+    pub fn secure(address: SocketAddr, workers: usize, congestion: Option<Congestion>) -> Result<Self, BindError> {
         let mut attempt = 0;
         loop {
             attempt += 1;
@@ -58,14 +79,19 @@ impl Listener {
             match bind_udp(bound, workers) {
                 Ok(udp) => return Ok(Self::new(bound, true, tcp, udp.into_iter().map(Some))),
                 // Somebody else has the UDP port of the number that the kernel chose for TCP.
-                Err(error) if address.port() == 0 && error.source.kind() == io::ErrorKind::AddrInUse && attempt < PORT_ATTEMPTS => {}
+                Err(BindError::Address { source, .. })
+                    if address.port() == 0 && source.kind() == io::ErrorKind::AddrInUse && attempt < PORT_ATTEMPTS => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
     /// Binds `address` for HTTP/1.1 and HTTP/2 in clear text on TCP.
-    pub fn clear(address: SocketAddr, workers: usize, congestion: Congestion) -> Result<Self, BindError> {
+    ///
+    /// # Errors
+    ///
+    /// As those of [`Listener::secure`].
+    pub fn clear(address: SocketAddr, workers: usize, congestion: Option<Congestion>) -> Result<Self, BindError> {
         let tcp = bind_tcp(address, workers, congestion)?;
         let bound = local_address(address, &tcp[0])?;
         Ok(Self::new(bound, false, tcp, std::iter::repeat_with(|| None)))
@@ -86,6 +112,29 @@ impl Listener {
         self.secure
     }
 
+    /// The kernel's name of the congestion controller that TCP connections accepted here will have, as the sockets say.
+    ///
+    /// # Errors
+    ///
+    /// When the system does not say.
+    pub fn tcp_congestion(&self) -> io::Result<String> {
+        let first = self.sockets.first().ok_or(io::ErrorKind::NotFound)?;
+        tcp_congestion::in_effect(&SockRef::from(&first.tcp))
+    }
+
+    /// Asks the kernel for buffers of this size for each UDP socket, in either direction, and says what it grants: the least of all of
+    /// them. `None` where there is no UDP socket. Sockets have buffers of 4 MiB, as far as the kernel grants them, without being asked.
+    ///
+    /// TCP sockets are left to the kernel, which sizes their buffers by what their path needs (`net.ipv4.tcp_rmem`, `tcp_wmem`).
+    ///
+    /// # Errors
+    ///
+    /// When the system does not even answer.
+    pub fn set_udp_buffers(&self, wanted: usize) -> io::Result<Option<UdpBuffers>> {
+        let sockets = self.sockets.iter().filter_map(|sockets| sockets.udp.as_ref());
+        sockets.map(|socket| UdpBuffers::set(socket, wanted)).reduce(|one, other| Ok(one?.least(other?))).transpose()
+    }
+
     /// The shares of the workers, in the order of their numbers.
     pub fn into_sockets(self) -> Vec<Sockets> {
         self.sockets
@@ -96,24 +145,25 @@ impl Listener {
 pub(crate) fn client_socket() -> io::Result<UdpSocket> {
     let any = |address: SocketAddr| {
         let socket = socket(address, Type::DGRAM, Protocol::UDP, false)?;
-        socket.set_recv_buffer_size(UDP_BUFFER_BYTES)?;
-        socket.set_send_buffer_size(UDP_BUFFER_BYTES)?;
+        UdpBuffers::set(&socket, WANTED_BYTES)?;
         socket.bind(&address.into())?;
         Ok(UdpSocket::from(socket))
     };
     any((std::net::Ipv6Addr::UNSPECIFIED, 0).into()).or_else(|_: io::Error| any((std::net::Ipv4Addr::UNSPECIFIED, 0).into()))
 }
 
-fn bind_tcp(address: SocketAddr, workers: usize, congestion: Congestion) -> Result<Vec<TcpListener>, BindError> {
-    let fail = |source| BindError { address, transport: "TCP", source };
-    refuse_if_taken(address, Type::STREAM, Protocol::TCP).map_err(fail)?;
+fn bind_tcp(address: SocketAddr, workers: usize, congestion: Option<Congestion>) -> Result<Vec<TcpListener>, BindError> {
+    let fail = BindError::tcp(address);
+    refuse_if_taken(address, Type::STREAM, Protocol::TCP).map_err(&fail)?;
     let mut address = address;
     let mut listeners = Vec::with_capacity(workers);
     for _ in 0..workers.max(1) {
-        let socket = socket(address, Type::STREAM, Protocol::TCP, true).map_err(fail)?;
-        // Connections inherit it. A kernel without this controller, or one that does not let this user choose it, keeps its own.
-        let _ = socket.set_tcp_congestion(congestion.kernel_name().as_bytes());
-        socket.bind(&address.into()).and_then(|()| socket.listen(TCP_BACKLOG)).map_err(fail)?;
+        let socket = socket(address, Type::STREAM, Protocol::TCP, true).map_err(&fail)?;
+        if let Some(congestion) = congestion {
+            // Accepted connections inherit it.
+            tcp_congestion::choose(&socket, congestion)?;
+        }
+        socket.bind(&address.into()).and_then(|()| socket.listen(TCP_BACKLOG)).map_err(&fail)?;
         let listener = TcpListener::from(socket);
         address = local_address(address, &listener)?;
         listeners.push(listener);
@@ -122,13 +172,12 @@ fn bind_tcp(address: SocketAddr, workers: usize, congestion: Congestion) -> Resu
 }
 
 fn bind_udp(address: SocketAddr, workers: usize) -> Result<Vec<UdpSocket>, BindError> {
-    let fail = |source| BindError { address, transport: "UDP", source };
-    refuse_if_taken(address, Type::DGRAM, Protocol::UDP).map_err(fail)?;
+    let fail = BindError::udp(address);
+    refuse_if_taken(address, Type::DGRAM, Protocol::UDP).map_err(&fail)?;
     (0..workers.max(1))
         .map(|_| {
             let socket = socket(address, Type::DGRAM, Protocol::UDP, true)?;
-            socket.set_recv_buffer_size(UDP_BUFFER_BYTES)?;
-            socket.set_send_buffer_size(UDP_BUFFER_BYTES)?;
+            UdpBuffers::set(&socket, WANTED_BYTES)?;
             socket.bind(&address.into())?;
             Ok(UdpSocket::from(socket))
         })
@@ -168,5 +217,5 @@ fn socket(address: SocketAddr, kind: Type, protocol: Protocol, shared: bool) -> 
 }
 
 fn local_address(asked: SocketAddr, listener: &TcpListener) -> Result<SocketAddr, BindError> {
-    listener.local_addr().map(canonical).map_err(|source| BindError { address: asked, transport: "TCP", source })
+    listener.local_addr().map(canonical).map_err(BindError::tcp(asked))
 }

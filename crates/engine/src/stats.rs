@@ -85,6 +85,18 @@ counters! {
     /// Connections whose early data was refused although their session was resumed: the ticket's age is wrong, or another protocol is
     /// spoken now.
     early_data_refused_stale,
+    /// Sessions stored, so that clients may resume them.
+    sessions_stored,
+    /// Sessions handed out to be resumed.
+    sessions_taken,
+    /// Sessions asked for that are not there: used before, pushed out, expired or made up.
+    sessions_unknown,
+    /// Sessions dropped because they were too old.
+    sessions_expired,
+    /// Sessions pushed out, or not stored, because there were too many.
+    sessions_evicted,
+    /// Sessions pushed out, or not stored, because they had too many bytes.
+    sessions_evicted_for_bytes,
     /// Requests in early data that a handler answered.
     requests_early,
     /// Requests in early data whose method is not safe, answered with 425 Too Early.
@@ -133,6 +145,10 @@ counters! {
     send_window_waits,
     /// Connections that got smaller windows because the budget for them ran low.
     windows_reduced,
+    /// Requests over HTTP/2 stopped because too much of them came after their answer.
+    linger_overruns,
+    /// Requests over HTTP/2 stopped because their end did not come after their answer.
+    linger_timeouts,
     /// HTTP/2 connections closed because the peer took back too many requests.
     reset_floods,
     /// HTTP/2 connections closed because the peer took back too many requests before they reached a handler.
@@ -159,6 +175,12 @@ counters! {
     decoder_backlogs,
     /// HTTP/3 connections closed for what came on streams that wait for the header table.
     blocked_stream_overruns,
+    /// HTTP/3 connections closed because the peer made the header table larger than it may be.
+    qpack_tables_exceeded,
+    /// HTTP/3 connections closed because too many heads waited for the header table.
+    qpack_blocked_streams_exceeded,
+    /// HTTP/3 connections whose peer offers a larger header table than is used.
+    qpack_tables_reduced,
     /// HTTP/3 connections closed because the peer opened too many unidirectional streams.
     uni_streams_refused,
     /// QUIC clients whose address was proved by a token of an earlier connection.

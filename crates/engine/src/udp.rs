@@ -93,7 +93,24 @@ impl UdpSocket {
     }
 
     /// Sends a train. `WouldBlock` means that it has to be sent again once the socket is writable.
+    ///
+    /// Where the kernel refuses to cut a train, as for some devices, tunnels and sockets, its datagrams are sent one by one, and the
+    /// library makes no more trains on this socket.
     pub(crate) fn send(&self, transmit: &Transmit, contents: &[u8]) -> io::Result<()> {
+        match (self.try_send(transmit, contents), transmit.segment_size) {
+            (Err(error), Some(segment)) if segment < contents.len() && is_refusal(&error) => {
+                let single = Transmit { segment_size: None, ..transmit.clone() };
+                // What a full socket does not take of this one train is lost, as on any link.
+                contents.chunks(segment).try_for_each(|datagram| self.try_send(&single, datagram)).or_else(|error| match error.kind() {
+                    io::ErrorKind::WouldBlock => Ok(()),
+                    _ => Err(error),
+                })
+            }
+            (result, _) => result,
+        }
+    }
+
+    fn try_send(&self, transmit: &Transmit, contents: &[u8]) -> io::Result<()> {
         let result = self.state.try_send(
             UdpSockRef::from(&self.socket),
             &quinn_udp::Transmit {
@@ -109,6 +126,11 @@ impl UdpSocket {
         }
         result
     }
+}
+
+/// How Linux says that it cannot cut a train: there is no way to know before.
+fn is_refusal(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL))
 }
 
 /// IPv4 addresses as such, also where an IPv6 socket received from them.
@@ -141,5 +163,57 @@ fn to_codepoint(ecn: Ecn) -> EcnCodepoint {
         Ecn::Ect0 => EcnCodepoint::Ect0,
         Ecn::Ect1 => EcnCodepoint::Ect1,
         Ecn::Ce => EcnCodepoint::Ce,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::runtime::Reactor;
+
+    /// Has the kernel refuse trains: it cuts none without checksums.
+    #[expect(unsafe_code, reason = "no library offers SO_NO_CHECK")]
+    fn refuse_trains(socket: &std::net::UdpSocket) {
+        let on: libc::c_int = 1;
+        let size = size_of::<libc::c_int>() as libc::socklen_t;
+        // SAFETY: the kernel reads an integer of the size said.
+        let result = unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, (&raw const on).cast(), size) };
+        assert_eq!(result, 0);
+    }
+
+    /// Sends trains of three datagrams over a socket, and returns what arrived of them and how many datagrams it would put in one after.
+    fn trains(count: usize, prepare: impl FnOnce(&std::net::UdpSocket)) -> (Vec<usize>, usize) {
+        let (reactor, _waker) = Reactor::new().unwrap();
+        let receiver = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        receiver.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let sender = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        prepare(&sender);
+        let sender = UdpSocket::new(sender, reactor.handle()).unwrap();
+        let contents = [7; 2500];
+        let remote = receiver.local_addr().unwrap();
+        let transmit = Transmit { remote, local_ip: None, ecn: Some(Ecn::Ect0), size: contents.len(), segment_size: Some(1000) };
+        let mut sizes = Vec::new();
+        for _ in 0..count {
+            sender.send(&transmit, &contents).unwrap();
+            sizes.extend((0..3).map(|_| receiver.recv(&mut [0; 4096]).unwrap()));
+        }
+        (sizes, sender.max_segments())
+    }
+
+    #[test]
+    fn train_that_the_kernel_refuses_to_cut_arrives_all_the_same() {
+        let (sizes, segments) = trains(2, refuse_trains);
+        assert_eq!(sizes, [1000, 1000, 500, 1000, 1000, 500]);
+        assert_eq!(segments, 1, "more trains would be made only to be refused");
+    }
+
+    #[test]
+    fn train_is_cut_by_the_kernel_where_it_can() {
+        let (sizes, segments) = trains(1, |_| ());
+        assert_eq!(sizes, [1000, 1000, 500]);
+        assert!(segments > 1);
     }
 }

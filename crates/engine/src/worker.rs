@@ -181,7 +181,7 @@ impl Worker {
             .udp
             .is_some()
             .then(|| HeaderValue::from_str(&format!("h3=\":{port}\"; ma=86400")).expect("invariant: a port is visible ASCII"));
-        let tls = identity.map(|identity| identity.tcp(&self.context.config));
+        let tls = identity.map(|identity| identity.tcp(&self.context.config, &self.context.stats));
         self.tcp.push(TcpListener::new(sockets.tcp, tls, alt_svc.clone(), self.reactor.handle())?);
         if let (Some(udp), Some(identity)) = (sockets.udp, identity) {
             self.add_quic(udp, Some(identity), alt_svc)?;
@@ -197,14 +197,16 @@ impl Worker {
     pub fn connector(&mut self, tls: &rustls::ClientConfig) -> io::Result<Connector> {
         let udp = client_socket()?;
         let http3 = self.add_quic(udp, None, None)?.http3.client();
-        Connector::new(self.handle().clone(), tls, http3).map_err(io::Error::other)
+        let congestion = self.context.config.congestion;
+        Connector::new(self.handle().clone(), tls, http3, congestion).map_err(io::Error::other)
     }
 
     fn add_quic(&mut self, udp: std::net::UdpSocket, identity: Option<&Identity>, alt_svc: Option<HeaderValue>) -> io::Result<&QuicSocket> {
         let udp = UdpSocket::new(udp, self.reactor.handle())?;
         let config = &self.context.config;
-        let tls = identity.map(|identity| identity.quic(config));
-        let quinn = QuinnConfig::new(&config.limits, config.congestion, tls, self.group.keys.clone(), config.qlog.clone());
+        let tls = identity.map(|identity| identity.quic(config, &self.context.stats));
+        let quinn =
+            QuinnConfig::new(&config.limits, config.congestion.unwrap_or_default(), tls, self.group.keys.clone(), config.qlog.clone());
         let quinn = quinn.map_err(io::Error::other)?;
         let Context { stats, seats, windows, .. } = &*self.context;
         let transport = Quinn::new(quinn, self.number, udp.address(), udp.may_fragment(), stats.clone(), seats.clone(), windows.clone());

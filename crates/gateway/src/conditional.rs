@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderValue};
 #[derive(Clone, Debug)]
 pub(crate) struct Validators {
     /// A strong entity tag, quotes included.
-    pub(crate) etag: String,
+    pub(crate) etag: HeaderValue,
     /// In whole seconds, as the field has it.
     pub(crate) last_modified: SystemTime,
 }
@@ -38,15 +38,14 @@ impl Validators {
         match request.get(IF_RANGE) {
             None => true,
             // A weak tag never matches here, and ours are strong.
-            Some(field) if field.as_bytes().starts_with(b"\"") => field.as_bytes() == self.etag.as_bytes(),
+            Some(field) if field.as_bytes().starts_with(b"\"") => field == self.etag,
             field => date(field) == Some(self.last_modified),
         }
     }
 
     fn is_listed(&self, field: &HeaderValue, weak: bool) -> bool {
-        field.to_str().is_ok_and(|list| {
-            list.split(',').map(str::trim).any(|tag| tag == "*" || tag.strip_prefix("W/").filter(|_| weak).unwrap_or(tag) == self.etag)
-        })
+        let is_this = |tag: &str| tag == "*" || self.etag == *tag.strip_prefix("W/").filter(|_| weak).unwrap_or(tag);
+        field.to_str().is_ok_and(|list| list.split(',').map(str::trim).any(is_this))
     }
 }
 
@@ -61,7 +60,7 @@ mod tests {
     use super::*;
 
     fn validators() -> Validators {
-        Validators { etag: "\"abc\"".to_owned(), last_modified: SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777) }
+        Validators { etag: HeaderValue::from_static("\"abc\""), last_modified: SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777) }
     }
 
     fn fields(fields: &[(http::HeaderName, &'static str)]) -> HeaderMap {

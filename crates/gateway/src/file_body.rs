@@ -1,9 +1,9 @@
 //! A file's content as a body.
 
 use std::future::Future;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -11,20 +11,44 @@ use std::task::{Context, Poll, ready};
 use blocking::{Task, unblock};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
+use rustix::buffer::spare_capacity;
+use rustix::io::{Errno, ReadWriteFlags};
 
-/// Bytes read from a file at once; the most that a response holds of its file.
-pub(crate) const CHUNK_BYTES: usize = 64 << 10;
+use crate::chunk::{CHUNK_BYTES, Chunk};
 
-/// Reads a part of a file, chunk by chunk, off the worker.
+/// Reads a part of a file, chunk by chunk: on the worker what is in memory, off it what has to come from the disk.
 pub(crate) struct FileBody {
-    file: Arc<OwnedFd>,
+    file: Arc<OpenFile>,
     left: Range<u64>,
+    /// The file system can say whether a read would wait.
+    asks_memory: bool,
     reading: Option<Task<io::Result<Bytes>>>,
 }
 
 impl FileBody {
     pub(crate) fn new(file: OwnedFd, part: Range<u64>) -> Self {
-        Self { file: Arc::new(file), left: part, reading: None }
+        Self { file: Arc::new(OpenFile(Some(file))), left: part, asks_memory: true, reading: None }
+    }
+
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
+        let next = self.left.start..self.left.end.min(self.left.start + CHUNK_BYTES as u64);
+        if self.reading.is_none() && self.asks_memory {
+            let mut chunk = Chunk::take();
+            match read_from_memory(&*self.file, next.start, chunk.room((next.end - next.start) as usize)) {
+                Ok(0) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+                Ok(count) => return Poll::Ready(Ok(chunk.into_bytes(count))),
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(_) => self.asks_memory = false,
+            }
+        }
+        let file = &self.file;
+        let reading = self.reading.get_or_insert_with(|| {
+            let file = file.clone();
+            unblock(move || read(&*file, next))
+        });
+        let result = ready!(Pin::new(reading).poll(cx));
+        self.reading = None;
+        Poll::Ready(result)
     }
 }
 
@@ -33,19 +57,12 @@ impl http_body::Body for FileBody {
     type Error = io::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        let this = &mut *self;
-        if this.left.is_empty() {
+        if self.left.is_empty() {
             return Poll::Ready(None);
         }
-        let reading = this.reading.get_or_insert_with(|| {
-            let file = this.file.clone();
-            let part = this.left.start..this.left.end.min(this.left.start + CHUNK_BYTES as u64);
-            unblock(move || read(&file, part))
-        });
-        let result = ready!(Pin::new(reading).poll(cx));
-        this.reading = None;
+        let result = ready!(self.poll_chunk(cx));
         if let Ok(data) = &result {
-            this.left.start += data.len() as u64;
+            self.left.start += data.len() as u64;
         }
         Poll::Ready(Some(result.map(Frame::data)))
     }
@@ -59,17 +76,53 @@ impl http_body::Body for FileBody {
     }
 }
 
+/// Closed where closing may take its time.
+struct OpenFile(Option<OwnedFd>);
+
+impl AsFd for OpenFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_ref().expect("invariant: taken out when dropped").as_fd()
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        let Some(file) = self.0.take() else { return };
+        // Whoever closes a deleted file last waits until the file system has freed what it took.
+        if rustix::fs::fstat(&file).is_ok_and(|stat| stat.st_nlink == 0) {
+            unblock(move || drop(file)).detach();
+        }
+    }
+}
+
+/// Reads what is in memory: less than the buffer takes where the rest has to come from the disk, [`Errno::AGAIN`] where all of it
+/// has to, nothing at the end of the file.
+fn read_from_memory(file: impl AsFd, position: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
+    rustix::io::preadv2(file, &mut [IoSliceMut::new(buffer)], position, ReadWriteFlags::NOWAIT)
+}
+
+/// The first `length` bytes of a small file, if they are in memory.
+pub(crate) fn read_cached(file: impl AsFd, length: u64) -> Result<Bytes, Errno> {
+    let mut chunk = Chunk::take();
+    let buffer = chunk.room(length as usize);
+    let count = read_from_memory(file, 0, buffer)?;
+    // The rest is on the disk, or gone.
+    if count < buffer.len() { Err(Errno::AGAIN) } else { Ok(Bytes::copy_from_slice(buffer)) }
+}
+
 /// Reads a part of a file whole. A file that has become shorter is an error: its length has been promised.
-pub(crate) fn read(file: &OwnedFd, part: Range<u64>) -> io::Result<Bytes> {
-    let mut buffer = vec![0; (part.end - part.start) as usize];
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match rustix::io::pread(file, &mut buffer[filled..], part.start + filled as u64) {
+pub(crate) fn read(file: impl AsFd, part: Range<u64>) -> io::Result<Bytes> {
+    let length = (part.end - part.start) as usize;
+    let mut buffer = Vec::with_capacity(length);
+    while buffer.len() < length {
+        let position = part.start + buffer.len() as u64;
+        match rustix::io::pread(&file, spare_capacity(&mut buffer), position) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(count) => filled += count,
-            Err(rustix::io::Errno::INTR) => {}
+            Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
     }
+    // There may have been room for more than was asked for.
+    buffer.truncate(length);
     Ok(buffer.into())
 }

@@ -7,14 +7,18 @@
 
 mod access_log;
 mod certificate;
+mod chunk;
 mod conditional;
 mod file_body;
+mod file_cache;
+mod file_state;
 mod path;
 mod range;
+mod root;
 mod secret;
 mod static_files;
 
 pub use access_log::{AccessLog, Logged};
 pub use certificate::{CertificateError, Loaded};
 pub use secret::{SecretError, kept_secret};
-pub use static_files::StaticFiles;
+pub use static_files::{FileHandler, StaticFiles};

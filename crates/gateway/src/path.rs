@@ -1,5 +1,7 @@
 //! From the path of a request to a path below a folder.
 
+use std::borrow::Cow;
+
 use percent_encoding::percent_decode_str;
 
 /// Why a path names nothing.
@@ -12,7 +14,10 @@ pub(crate) enum PathError {
 /// The file below the folder that `path` names: decoded, without empty, `.` and `..` segments, and without a leading slash.
 ///
 /// Decoding comes first, so that `%2e%2e` and `..` are the same; an encoded slash is not a separator and no name has one.
-pub(crate) fn below(path: &str) -> Result<Vec<u8>, PathError> {
+pub(crate) fn below(path: &str) -> Result<Cow<'_, [u8]>, PathError> {
+    if let Some(plain) = plain(path) {
+        return Ok(Cow::Borrowed(plain));
+    }
     let mut segments: Vec<Vec<u8>> = Vec::new();
     for segment in path.split('/') {
         let segment: Vec<u8> = percent_decode_str(segment).collect();
@@ -23,7 +28,20 @@ pub(crate) fn below(path: &str) -> Result<Vec<u8>, PathError> {
             _ => segments.push(segment),
         }
     }
-    Ok(segments.join(&b'/'))
+    Ok(Cow::Owned(segments.join(&b'/')))
+}
+
+/// The same for a path that says it as it is, as nearly all do: nothing is encoded, and no segment is empty or begins with a dot.
+fn plain(path: &str) -> Option<&[u8]> {
+    let below = path.as_bytes().strip_prefix(b"/")?;
+    let mut last = b'/';
+    for &byte in below {
+        if byte == b'%' || (last == b'/' && (byte == b'/' || byte == b'.')) {
+            return None;
+        }
+        last = byte;
+    }
+    Some(below.strip_suffix(b"/").unwrap_or(below))
 }
 
 #[cfg(test)]
@@ -35,7 +53,8 @@ mod tests {
     #[test]
     fn plain_path_loses_its_leading_slash() {
         assert_eq!(below("/a/b.txt").as_deref(), Ok(&b"a/b.txt"[..]));
-        assert_eq!(below("/"), Ok(Vec::new()));
+        assert_eq!(below("/a/b/").as_deref(), Ok(&b"a/b"[..]));
+        assert_eq!(below("/").as_deref(), Ok(&b""[..]));
     }
 
     #[test]
@@ -59,6 +78,12 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn plain_path_is_what_its_encoding_is(path in "/[/.a-c]{0,12}") {
+            // An encoded letter keeps a path from being taken as it is.
+            prop_assert_eq!(below(&path).map(Cow::into_owned), below(&path.replace('a', "%61")).map(Cow::into_owned));
+        }
+
         #[test]
         fn result_never_climbs(path in "[/.%2eEfF0a]{0,40}") {
             if let Ok(below) = below(&path) {

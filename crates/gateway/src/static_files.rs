@@ -1,87 +1,53 @@
 //! Files of one folder.
 
-use std::ffi::OsStr;
+use std::borrow::Cow;
+use std::cell::RefCell;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
+use std::ops::{ControlFlow, Range};
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use blocking::unblock;
-use bytes::Bytes;
-use http::header::{ACCEPT_RANGES, ALLOW, CONTENT_RANGE, CONTENT_TYPE, ETAG, LAST_MODIFIED, LOCATION, RANGE};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use http::header::{ALLOW, CONTENT_RANGE, CONTENT_TYPE, LOCATION};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use pronghorn_engine::{Body, Request, Responder, Response};
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 use crate::access_log::AccessLog;
-use crate::conditional::Validators;
-use crate::file_body::{self, CHUNK_BYTES, FileBody};
+use crate::file_body::FileBody;
+use crate::file_cache::{Entry, FileCache};
+use crate::file_state::{FileState, Outcome};
 use crate::path;
-use crate::range::{self, Asked};
+use crate::root::{Content, Effort, Opened, Root, is_definite};
 
 const INDEX: &[u8] = b"index.html";
-/// How often a file is tried to be opened while others are renamed.
-const OPEN_ATTEMPTS: usize = 16;
 
 /// Serves the files below a folder: GET and HEAD, single ranges, conditional requests, `index.html` for folders.
 ///
 /// No request reaches a file outside of the folder: paths are resolved by the kernel with the folder as their root, so that no
 /// spelling and no symbolic link leads out of it. Links that stay inside are followed.
+///
+/// Each worker serves through a [`FileHandler`] of its own.
 #[derive(Clone)]
 pub struct StaticFiles {
-    root: Arc<OwnedFd>,
+    root: Arc<Root>,
     log: Option<Arc<AccessLog>>,
 }
 
-/// A file that can be served.
-struct Found {
-    file: OwnedFd,
-    length: u64,
-    validators: Validators,
-    content_type: HeaderValue,
-}
-
-/// What a path turned out to be.
-enum Lookup {
-    File(Found),
-    /// A folder that was named without its closing slash.
-    Folder,
-}
-
-/// A response that may cross threads: made beside the disk, sent by the worker.
-struct Answer {
-    status: StatusCode,
-    headers: HeaderMap,
-    content: Content,
-}
-
-enum Content {
-    Bytes(Bytes),
-    File(FileBody),
-}
-
-impl Answer {
-    fn new(status: StatusCode) -> Self {
-        Self { status, headers: HeaderMap::new(), content: Content::Bytes(Bytes::new()) }
-    }
-
-    fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
-        self.headers.insert(name, value);
-        self
-    }
-}
-
-impl From<Answer> for Response {
-    fn from(answer: Answer) -> Self {
-        let body = match answer.content {
-            Content::Bytes(bytes) => bytes.into(),
-            Content::File(file) => Body::stream(file),
-        };
-        Self { status: answer.status, headers: answer.headers, body }
-    }
+/// Serves [`StaticFiles`] on one worker.
+///
+/// What the kernel has in memory is served at once; what has to come from the disk is waited for on another thread. Small files stay
+/// here in memory, with the fields that describe them: 16 MiB of them at most, each of 64 KiB at most. In each turn of the worker in
+/// which such a file is asked for, the kernel is asked whether the path still names it and nothing has changed, so that a change
+/// shows in the next turn. (A program that changes a file through shared memory, `mmap`, changes its times when the kernel gets to
+/// it; such a change shows then.)
+///
+/// Files on network file systems, and on others than the folder itself is on, are always read on other threads, because there even
+/// the question whether something has changed can take long.
+pub struct FileHandler {
+    files: StaticFiles,
+    cache: Rc<RefCell<FileCache>>,
 }
 
 impl StaticFiles {
@@ -91,10 +57,7 @@ impl StaticFiles {
     ///
     /// When `root` is not a folder or may not be opened.
     pub fn new(root: &Path) -> io::Result<Self> {
-        let root = rustix::fs::open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        // Opened for search only: without the right to search, every request would fail.
-        rustix::fs::statat(&root, ".", rustix::fs::AtFlags::empty())?;
-        Ok(Self { root: Arc::new(root), log: None })
+        Ok(Self { root: Arc::new(Root::new(root)?), log: None })
     }
 
     /// The same with a line in `log` for each request.
@@ -104,151 +67,168 @@ impl StaticFiles {
         self
     }
 
+    /// A handler for one worker.
+    pub fn handler(&self) -> FileHandler {
+        FileHandler { files: self.clone(), cache: Rc::default() }
+    }
+}
+
+impl FileHandler {
     /// Answers a request.
     pub fn serve(&self, request: Request, responder: Responder) {
-        let logged = self.log.as_ref().map(|log| log.begin(&request));
+        let logged = self.files.log.as_ref().map(|log| log.begin(&request));
         let finish = move |response| match logged {
             Some(logged) => logged.finish(response),
             None => response,
         };
-        if request.method != Method::GET && request.method != Method::HEAD {
-            let answer = text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n");
-            responder.send(finish(answer.with_header(ALLOW, HeaderValue::from_static("GET, HEAD")).into()));
-            return;
-        }
-        let root = self.root.clone();
         let Request { method, uri, headers, .. } = request;
-        responder.respond(async move { finish(unblock(move || answer(&root, &method, &uri, &headers)).await.into()) });
+        let path = match path_of_file(&method, &uri) {
+            ControlFlow::Continue(path) => path,
+            ControlFlow::Break(answer) => return responder.send(finish(answer)),
+        };
+        let turn = responder.handle().turn();
+        if let Some(answer) = self.answer_from_memory(turn, &path, &method, &uri, &headers) {
+            return responder.send(finish(answer));
+        }
+        let (root, cache, path) = (self.files.root.clone(), self.cache.clone(), path.into_owned());
+        responder.respond(async move {
+            let look_up = move || (root.look_up(&path, Effort::Disk), path);
+            let (found, path) = unblock(look_up).await;
+            finish(match found {
+                Ok(opened) => keep_and_answer(&cache, None, &path, opened, &method, &headers),
+                Err(error) => answer_without_file(error, &uri),
+            })
+        });
+    }
+
+    /// The answer, unless the disk is needed for it.
+    fn answer_from_memory(&self, turn: u64, path: &[u8], method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<Response> {
+        if let Some(answer) = self.answer_from_cache(turn, path, method, headers) {
+            return Some(answer);
+        }
+        match self.files.root.look_up(path, Effort::Memory) {
+            Ok(opened) => Some(keep_and_answer(&self.cache, Some(turn), path, opened, method, headers)),
+            Err(error) if is_definite(error) => {
+                self.cache.borrow_mut().remove(path);
+                Some(answer_without_file(error, uri))
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// The answer if the file is in the cache as it is now. What has changed leaves the cache.
+    fn answer_from_cache(&self, turn: u64, path: &[u8], method: &Method, headers: &HeaderMap) -> Option<Response> {
+        let mut cache = self.cache.borrow_mut();
+        let entry = cache.entry(path)?;
+        if entry.checked != Some(turn) {
+            if !entry.is_settled {
+                return None;
+            }
+            match self.files.root.identify(path) {
+                Ok(identity) if identity == entry.identity => entry.checked = Some(turn),
+                // Whether it has changed is not known yet.
+                Err(error) if !is_definite(error) => return None,
+                _ => {
+                    cache.remove(path);
+                    return None;
+                }
+            }
+        }
+        Some(entry.answer(method, headers))
     }
 }
 
-impl pronghorn_engine::Handler for StaticFiles {
+impl pronghorn_engine::Handler for FileHandler {
     fn handle(&self, request: Request, responder: Responder) {
         self.serve(request, responder);
     }
 }
 
-/// Blocks on the disk.
-fn answer(root: &OwnedFd, method: &Method, uri: &http::Uri, headers: &HeaderMap) -> Answer {
-    let Ok(mut path) = path::below(uri.path()) else { return text(StatusCode::BAD_REQUEST, "bad path\n") };
-    let is_folder = uri.path().ends_with('/');
-    if is_folder {
-        if !path.is_empty() {
-            path.push(b'/');
-        }
-        path.extend_from_slice(INDEX);
-    } else if path.is_empty() {
-        // Dot segments that end at the root.
-        return redirect_to_folder(uri);
+impl Entry {
+    fn answer(&self, method: &Method, headers: &HeaderMap) -> Response {
+        respond(&self.state, method, headers, |part| self.content.slice(part.start as usize..part.end as usize).into())
     }
-    match look_up(root, &path) {
-        Ok(Lookup::File(found)) => respond(found, method, headers),
-        Ok(Lookup::Folder) if is_folder => not_found(),
-        Ok(Lookup::Folder) => redirect_to_folder(uri),
-        Err(Errno::ACCESS | Errno::PERM) => text(StatusCode::FORBIDDEN, "forbidden\n"),
+}
+
+/// The path below the folder of what is asked for, or the answer when that cannot be a file.
+fn path_of_file<'a>(method: &Method, uri: &'a Uri) -> ControlFlow<Response, Cow<'a, [u8]>> {
+    if method != Method::GET && method != Method::HEAD {
+        let answer = text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n");
+        return ControlFlow::Break(answer.with_header(ALLOW, HeaderValue::from_static("GET, HEAD")));
+    }
+    let Ok(path) = path::below(uri.path()) else {
+        return ControlFlow::Break(text(StatusCode::BAD_REQUEST, "bad path\n"));
+    };
+    if !uri.path().ends_with('/') {
+        // Dot segments that end at the root name a folder.
+        return if path.is_empty() { ControlFlow::Break(redirect_to_folder(uri)) } else { ControlFlow::Continue(path) };
+    }
+    let mut path = path.into_owned();
+    if !path.is_empty() {
+        path.push(b'/');
+    }
+    path.extend_from_slice(INDEX);
+    ControlFlow::Continue(Cow::Owned(path))
+}
+
+/// `turn` is the worker's turn in which the file was looked up, if it is the current one.
+fn keep_and_answer(
+    cache: &RefCell<FileCache>,
+    turn: Option<u64>,
+    path: &[u8],
+    opened: Opened,
+    method: &Method,
+    headers: &HeaderMap,
+) -> Response {
+    let Opened { identity, is_settled, can_be_checked, state, content } = opened;
+    match content {
+        Content::Small(content) => {
+            let entry = Entry { identity, is_settled, state, content, checked: turn };
+            let answer = entry.answer(method, headers);
+            if can_be_checked {
+                cache.borrow_mut().insert(path, entry);
+            }
+            answer
+        }
+        Content::Large(file) => respond(&state, method, headers, |part| Body::stream(FileBody::new(file, part))),
+    }
+}
+
+/// `body` makes a body of a part of the content.
+fn respond(state: &FileState, method: &Method, headers: &HeaderMap, body: impl FnOnce(Range<u64>) -> Body) -> Response {
+    match state.answer(method, headers) {
+        Outcome::Content(status, headers, part) => Response { status, headers, body: body(part) },
+        Outcome::NotModified(headers) => Response { headers, ..Response::new(StatusCode::NOT_MODIFIED) },
+        Outcome::PreconditionFailed => text(StatusCode::PRECONDITION_FAILED, "the file has changed\n"),
+        Outcome::RangeNotSatisfiable(range) => text(StatusCode::RANGE_NOT_SATISFIABLE, "no such range\n").with_header(CONTENT_RANGE, range),
+    }
+}
+
+fn answer_without_file(error: Errno, uri: &Uri) -> Response {
+    match error {
+        Errno::ISDIR if uri.path().ends_with('/') => not_found(),
+        Errno::ISDIR => redirect_to_folder(uri),
+        Errno::ACCESS | Errno::PERM => text(StatusCode::FORBIDDEN, "forbidden\n"),
         // A link or a path that leads out of the folder is not told from one that leads nowhere.
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::XDEV | Errno::LOOP | Errno::NAMETOOLONG | Errno::NXIO | Errno::INVAL) => not_found(),
-        Err(Errno::AGAIN | Errno::MFILE | Errno::NFILE) => text(StatusCode::SERVICE_UNAVAILABLE, "try again\n"),
-        Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "the file cannot be read\n"),
+        Errno::NOENT | Errno::NOTDIR | Errno::XDEV | Errno::LOOP | Errno::NAMETOOLONG | Errno::NXIO | Errno::INVAL => not_found(),
+        Errno::AGAIN | Errno::MFILE | Errno::NFILE => text(StatusCode::SERVICE_UNAVAILABLE, "try again\n"),
+        _ => text(StatusCode::INTERNAL_SERVER_ERROR, "the file cannot be read\n"),
     }
 }
 
-fn look_up(root: &OwnedFd, path: &[u8]) -> Result<Lookup, Errno> {
-    // Without NONBLOCK, opening a FIFO would wait for its writer.
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    let open = || rustix::fs::openat2(root, path, flags, Mode::empty(), resolve);
-    // A rename somewhere can keep the kernel from proving that the path stays inside.
-    let attempts = std::iter::repeat_with(open).take(OPEN_ATTEMPTS);
-    let file = attempts.into_iter().find(|result| !matches!(result, Err(Errno::AGAIN))).unwrap_or(Err(Errno::AGAIN))?;
-    let stat = rustix::fs::fstat(&file)?;
-    match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => Ok(Lookup::File(Found {
-            length: u64::try_from(stat.st_size).unwrap_or(0),
-            validators: validators(&stat),
-            content_type: content_type(path),
-            file,
-        })),
-        FileType::Directory => Ok(Lookup::Folder),
-        _ => Err(Errno::NOENT),
-    }
-}
-
-fn validators(stat: &Stat) -> Validators {
-    let seconds = u64::try_from(stat.st_mtime).unwrap_or(0);
-    // Two states of a file within one tick of the file system's clock nearly always differ in length.
-    let etag = format!("\"{seconds:x}.{:x}-{:x}\"", stat.st_mtime_nsec, stat.st_size);
-    Validators { etag, last_modified: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds) }
-}
-
-fn content_type(path: &[u8]) -> HeaderValue {
-    // Without a type, a browser looks into the content, and what looks like a page runs as one.
-    let guess = mime_guess::from_path(OsStr::from_bytes(path)).first_raw().unwrap_or("application/octet-stream");
-    if guess.starts_with("text/") { field(&format!("{guess}; charset=utf-8")) } else { HeaderValue::from_static(guess) }
-}
-
-fn respond(found: Found, method: &Method, request: &HeaderMap) -> Answer {
-    let validators = &found.validators;
-    if validators.precondition_failed(request) {
-        return text(StatusCode::PRECONDITION_FAILED, "the file has changed\n");
-    }
-    if validators.not_modified(request) {
-        let mut answer = Answer::new(StatusCode::NOT_MODIFIED);
-        describe_state(&mut answer.headers, validators);
-        return answer;
-    }
-    let asked = match request.get(RANGE).and_then(|field| field.to_str().ok()) {
-        // RFC 9110, section 14.2: for any other method the field is to be ignored.
-        Some(field) if method == Method::GET && validators.range_applies(request) => range::parse(field, found.length),
-        _ => Asked::Whole,
-    };
-    let length = found.length;
-    let (status, part) = match asked {
-        Asked::Whole => (StatusCode::OK, 0..length),
-        Asked::Part(part) => (StatusCode::PARTIAL_CONTENT, part),
-        Asked::Unsatisfiable => {
-            let answer = text(StatusCode::RANGE_NOT_SATISFIABLE, "no such range\n");
-            return answer.with_header(CONTENT_RANGE, field(&format!("bytes */{length}")));
-        }
-    };
-    let mut answer = Answer::new(status);
-    describe_state(&mut answer.headers, validators);
-    answer.headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-    answer.headers.insert(CONTENT_TYPE, found.content_type);
-    if status == StatusCode::PARTIAL_CONTENT {
-        answer.headers.insert(CONTENT_RANGE, field(&format!("bytes {}-{}/{length}", part.start, part.end - 1)));
-    }
-    if part.end - part.start > CHUNK_BYTES as u64 {
-        answer.content = Content::File(FileBody::new(found.file, part));
-        return answer;
-    }
-    match file_body::read(&found.file, part) {
-        Ok(bytes) => Answer { content: Content::Bytes(bytes), ..answer },
-        Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "the file cannot be read\n"),
-    }
-}
-
-fn describe_state(headers: &mut HeaderMap, validators: &Validators) {
-    headers.insert(ETAG, field(&validators.etag));
-    headers.insert(LAST_MODIFIED, field(&httpdate::fmt_http_date(validators.last_modified)));
-}
-
-fn redirect_to_folder(uri: &http::Uri) -> Answer {
+fn redirect_to_folder(uri: &Uri) -> Response {
     // Two slashes at the start would name another host.
     let path = format!("/{}/", uri.path().trim_matches('/'));
     let target = uri.query().map_or(path.clone(), |query| format!("{path}?{query}"));
-    text(StatusCode::MOVED_PERMANENTLY, "moved\n").with_header(LOCATION, field(&target))
+    let target = HeaderValue::from_str(&target).expect("invariant: a target is visible ASCII");
+    text(StatusCode::MOVED_PERMANENTLY, "moved\n").with_header(LOCATION, target)
 }
 
-fn not_found() -> Answer {
+fn not_found() -> Response {
     text(StatusCode::NOT_FOUND, "not found\n")
 }
 
-fn text(status: StatusCode, text: &'static str) -> Answer {
-    let answer = Answer::new(status).with_header(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    Answer { content: Content::Bytes(Bytes::from_static(text.as_bytes())), ..answer }
-}
-
-fn field(text: &str) -> HeaderValue {
-    HeaderValue::from_str(text).expect("invariant: made of visible ASCII")
+fn text(status: StatusCode, text: &'static str) -> Response {
+    let content_type = HeaderValue::from_static("text/plain; charset=utf-8");
+    Response::new(status).with_header(CONTENT_TYPE, content_type).with_body(text)
 }

@@ -334,6 +334,11 @@ impl Connection {
         event
     }
 
+    /// Whether [`Connection::poll_uni_write`] has bytes.
+    pub fn wants_uni_write(&self) -> bool {
+        self.encoder.has_instructions() || self.shared.decoder.has_instructions() || self.outgoing.has_bytes()
+    }
+
     /// Bytes for one of our unidirectional streams. The first bytes of a stream say its type.
     pub fn poll_uni_write(&mut self) -> Option<(UniStream, Bytes)> {
         if let Some(instructions) = self.encoder.take_instructions() {

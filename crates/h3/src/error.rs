@@ -117,7 +117,7 @@ impl ConnectionError {
 
     /// The peer went beyond a limit.
     pub(crate) const fn limit_reached(limit: Limit) -> Self {
-        Self { code: Limit::CODE, reason: limit.reason(), limit: Some(limit) }
+        Self { code: limit.code(), reason: limit.reason(), limit: Some(limit) }
     }
 
     /// What CONNECTION_CLOSE has to carry.
@@ -151,7 +151,7 @@ impl StreamFault {
 
     /// The message went beyond a limit.
     pub(crate) const fn limit_reached(limit: Limit) -> Self {
-        Self { code: Limit::CODE, reason: limit.reason(), limit: Some(limit) }
+        Self { code: limit.code(), reason: limit.reason(), limit: Some(limit) }
     }
 
     /// The message is malformed (RFC 9114 section 4.1.2).
@@ -212,6 +212,9 @@ impl From<DecompressionError> for DecodeFault {
             DecompressionError::IntegerOverflow => {
                 Self::Stream(StreamFault::new(ErrorCode::QPACK_DECOMPRESSION_FAILED, "an integer in the field section is too large"))
             }
+            DecompressionError::TooManyBlockedStreams { .. } => {
+                Self::Connection(ConnectionError::limit_reached(Limit::QpackBlockedStreams))
+            }
             _ => Self::Connection(ConnectionError::new(
                 ErrorCode::QPACK_DECOMPRESSION_FAILED,
                 match error {
@@ -220,11 +223,10 @@ impl From<DecompressionError> for DecodeFault {
                     DecompressionError::InvalidDynamicIndex => "a field section names no entry of the dynamic table",
                     DecompressionError::InvalidRequiredInsertCount => "a required insert count is impossible",
                     DecompressionError::NegativeBase => "the base of a field section is negative",
-                    DecompressionError::TooManyBlockedStreams { .. } => "more streams are blocked than the settings allow",
                     DecompressionError::Huffman(_) => "a string is not valid Huffman code",
-                    DecompressionError::SectionTooLarge { .. } | DecompressionError::IntegerOverflow => {
-                        unreachable!("invariant: matched above")
-                    }
+                    DecompressionError::SectionTooLarge { .. }
+                    | DecompressionError::IntegerOverflow
+                    | DecompressionError::TooManyBlockedStreams { .. } => unreachable!("invariant: matched above"),
                 },
             )),
         }
@@ -234,7 +236,7 @@ impl From<DecompressionError> for DecodeFault {
 impl From<EncoderStreamError> for ConnectionError {
     fn from(error: EncoderStreamError) -> Self {
         let reason = match error {
-            EncoderStreamError::CapacityExceedsLimit { .. } => "the dynamic table capacity exceeds the limit",
+            EncoderStreamError::CapacityExceedsLimit { .. } => return Self::limit_reached(Limit::QpackTableCapacity),
             EncoderStreamError::EntryTooLarge => "an inserted entry does not fit the dynamic table",
             EncoderStreamError::InvalidIndex => "an instruction names no entry of the dynamic table",
             EncoderStreamError::InvalidStaticIndex => "an instruction names no entry of the static table",

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use pronghorn_qpack::{FieldSection, Iter};
+use bytes::Bytes;
+use pronghorn_qpack::{FieldSection, Iter, SectionLine};
 
 /// The head of a message.
 #[derive(Debug)]
@@ -27,8 +28,12 @@ impl Place {
         self.0.is_some()
     }
 
+    pub(crate) fn line(self, section: &FieldSection) -> Option<SectionLine<'_>> {
+        section.get(usize::from(self.0?))
+    }
+
     pub(crate) fn value(self, section: &FieldSection) -> Option<&[u8]> {
-        section.get(usize::from(self.0?)).map(|line| line.value)
+        self.line(section).map(|line| line.value)
     }
 }
 
@@ -77,6 +82,11 @@ impl RequestHead {
         self.pseudo.path.value(&self.section)
     }
 
+    /// [`RequestHead::path`] without a copy. `memory`: what [`RequestHead::share`] gave.
+    pub fn path_in(&self, memory: &Bytes) -> Option<Bytes> {
+        self.pseudo.path.line(&self.section).map(|line| line.value_in(memory))
+    }
+
     /// `:protocol` of an extended CONNECT.
     pub fn protocol(&self) -> Option<&[u8]> {
         self.pseudo.protocol.value(&self.section)
@@ -96,6 +106,11 @@ impl RequestHead {
     /// All lines, pseudo-header fields first.
     pub fn lines(&self) -> Iter<'_> {
         self.section.iter()
+    }
+
+    /// See [`FieldSection::share`].
+    pub fn share(&mut self) -> Bytes {
+        self.section.share()
     }
 
     /// The section, pseudo-header fields included, for [`crate::Connection::recycle`].
@@ -141,6 +156,11 @@ impl ResponseHead {
     /// All lines, `:status` first.
     pub fn lines(&self) -> Iter<'_> {
         self.section.iter()
+    }
+
+    /// See [`FieldSection::share`].
+    pub fn share(&mut self) -> Bytes {
+        self.section.share()
     }
 
     /// The section, `:status` included, for [`crate::Connection::recycle`].

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::error::ErrorCode;
 
 /// A limit that a peer can reach. [`crate::ConnectionError::limit`] and [`crate::Event::StreamError`] say which one it was, so
-/// that the caller can count; each is `H3_EXCESSIVE_LOAD` on the wire.
+/// that the caller can count; each is `H3_EXCESSIVE_LOAD` on the wire, but for those of QPACK, which have their own codes.
 ///
 /// Where a connection may last for days, a limit is not a total but a balance: what is useless counts up, what is useful
 /// counts down again, and only the excess is limited.
@@ -38,11 +38,15 @@ pub enum Limit {
     /// Bytes held of a stream whose field section waits for the dynamic table, 64 KiB besides the section: the connection is
     /// closed. A caller that reads no blocked stream does not reach it.
     BlockedStreamBytes,
+    /// Capacity of the dynamic table that the peer's encoder sets: the connection is closed with `QPACK_ENCODER_STREAM_ERROR`.
+    QpackTableCapacity,
+    /// Streams that wait for the dynamic table: the connection is closed with `QPACK_DECOMPRESSION_FAILED`.
+    QpackBlockedStreams,
 }
 
 impl Limit {
     /// Every limit, in the order of [`Limit::index`].
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::FieldSectionSize,
         Self::FieldLines,
         Self::InterimResponses,
@@ -55,6 +59,8 @@ impl Limit {
         Self::PriorityUpdateSize,
         Self::DecoderBacklog,
         Self::BlockedStreamBytes,
+        Self::QpackTableCapacity,
+        Self::QpackBlockedStreams,
     ];
 
     /// Its place in [`Limit::ALL`], for an array of counters.
@@ -77,6 +83,8 @@ impl Limit {
             Self::PriorityUpdateSize => "priority_update_size",
             Self::DecoderBacklog => "decoder_backlog",
             Self::BlockedStreamBytes => "blocked_stream_bytes",
+            Self::QpackTableCapacity => "qpack_table_capacity",
+            Self::QpackBlockedStreams => "qpack_blocked_streams",
         }
     }
 
@@ -95,11 +103,19 @@ impl Limit {
             Self::PriorityUpdateSize => "a PRIORITY_UPDATE frame is too long",
             Self::DecoderBacklog => "the peer does not take what our decoder has to say",
             Self::BlockedStreamBytes => "too much data on a blocked stream",
+            Self::QpackTableCapacity => "the dynamic table capacity exceeds the limit",
+            Self::QpackBlockedStreams => "more streams are blocked than the settings allow",
         }
     }
 
     /// What the peer is told.
-    pub(crate) const CODE: ErrorCode = ErrorCode::H3_EXCESSIVE_LOAD;
+    pub(crate) const fn code(self) -> ErrorCode {
+        match self {
+            Self::QpackTableCapacity => ErrorCode::QPACK_ENCODER_STREAM_ERROR,
+            Self::QpackBlockedStreams => ErrorCode::QPACK_DECOMPRESSION_FAILED,
+            _ => ErrorCode::H3_EXCESSIVE_LOAD,
+        }
+    }
 }
 
 impl fmt::Display for Limit {

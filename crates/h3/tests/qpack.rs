@@ -6,7 +6,7 @@ mod support;
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
-use pronghorn_h3::{Config, Connection, ErrorCode, FieldLine, Role, StreamId, UniStream};
+use pronghorn_h3::{Config, Connection, ErrorCode, FieldLine, Limit, Role, StreamId, UniStream};
 use pronghorn_qpack::{Encoder, integer};
 use proptest::{collection::vec, prelude::*, sample};
 use support::{GET, Pair, REQUEST, Scripted, data, deliver, frame, get_with, headers, joined_events, settings, uni_ids};
@@ -267,7 +267,17 @@ fn more_blocked_streams_than_promised_close_connection() {
     let blocked = frame(0x01, &[2, 0x00, 0x80]);
     assert_eq!(server.receive(StreamId(0), &blocked), Ok(()));
     assert_eq!(server.receive(StreamId(4), &blocked), Ok(()));
-    assert_eq!(server.receive(StreamId(8), &blocked), Err(ErrorCode::QPACK_DECOMPRESSION_FAILED));
+    let error = server.connection.handle_data(StreamId(8), Bytes::copy_from_slice(&blocked)).unwrap_err();
+    assert_eq!((error.code(), error.limit()), (ErrorCode::QPACK_DECOMPRESSION_FAILED, Some(Limit::QpackBlockedStreams)));
+}
+
+#[test]
+fn table_larger_than_offered_is_a_limit_of_its_own() {
+    let config = Config::default().with_qpack_table_capacity(100).unwrap();
+    let mut server = Scripted::with_config(Role::Server, config);
+    server.encoder_stream(&[0x3f, 100 - 31]).unwrap();
+    let error = server.connection.handle_data(server.peer().encoder, Bytes::from_static(&[0x3f, 101 - 31])).unwrap_err();
+    assert_eq!((error.code(), error.limit()), (ErrorCode::QPACK_ENCODER_STREAM_ERROR, Some(Limit::QpackTableCapacity)));
 }
 
 #[test]

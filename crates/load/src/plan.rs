@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, USER_AGENT};
 use http::uri::Scheme;
 use http::{HeaderMap, HeaderValue, Method, Uri};
-use pronghorn_engine::{Protocol, Resumption};
+use pronghorn_engine::{Congestion, Protocol, Resumption};
 
 /// The most connections of a run: each needs a descriptor over TCP, and some 60 KiB.
 pub const MAX_CONNECTIONS: usize = 100_000;
@@ -48,6 +48,8 @@ pub struct Plan {
     pub duration: Option<Duration>,
     /// How long to run before measuring.
     pub warm_up: Duration,
+    /// The congestion controller of what is sent, over QUIC and TCP. `None` is CUBIC for QUIC, and for TCP what the system is set to.
+    pub congestion: Option<Congestion>,
     /// Threads, each with its own sockets.
     pub threads: usize,
     /// The most that a request may take, opening a connection for it included. Noticed within a twentieth of it.
@@ -138,6 +140,7 @@ impl Plan {
             requests: None,
             duration: Some(Duration::from_secs(10)),
             warm_up: Duration::ZERO,
+            congestion: None,
             threads: 1,
             timeout: Duration::from_secs(30),
         }

@@ -66,6 +66,8 @@ pub struct PlanReport {
     pub connection_use: &'static str,
     /// `off`, `session`, or `early_data`.
     pub resumption: &'static str,
+    /// `cubic`, `newreno`, `bbr`, or `null`: CUBIC over QUIC, and over TCP what the system is set to.
+    pub congestion: Option<String>,
     /// Requests a second; `null` is as many as the server answers.
     pub rate_per_second: Option<f64>,
     /// Requests to measure; `null` is as many as fit.
@@ -314,6 +316,7 @@ impl PlanReport {
                 Resumption::Session => "session",
                 Resumption::EarlyData => "early_data",
             },
+            congestion: plan.congestion.map(|congestion| congestion.to_string()),
             rate_per_second: plan.rate,
             requests: plan.requests,
             duration_seconds: plan.duration.as_ref().map(Duration::as_secs_f64),

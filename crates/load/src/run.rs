@@ -91,7 +91,8 @@ fn run_thread(shared: &Arc<Shared>, number: usize) -> io::Result<Outcome> {
 
 fn drive(shared: &Arc<Shared>, number: usize) -> io::Result<Outcome> {
     let refuse = |_, responder: Responder| drop(responder);
-    let mut worker = Worker::new(0, &Group::new(1), Config::default(), refuse)?;
+    let config = Config { congestion: shared.plan.congestion, ..Config::default() };
+    let mut worker = Worker::new(0, &Group::new(1), config, refuse)?;
     seed_random(&shared.plan)?;
     let share = Share::of(&shared.plan, number);
     let connectors = connectors(&mut worker, &shared.plan, share.connections)?;

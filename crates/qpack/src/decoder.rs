@@ -89,6 +89,8 @@ impl Decoder {
             self.block(stream_id, prefix.required_insert_count)?;
             return Ok(Decoded::Blocked);
         }
+        // What most sections grow to: Huffman codes are at least 5 bits long, and an index of the dynamic table stands for some bytes.
+        into.reserve(input.len() * 2, input.len() / 2);
         let references = References { table: &self.table, prefix };
         //= RFC 9204 section 2.2
         //# The decoder MUST emit field lines in the order their representations appear in the encoded field section.
@@ -128,6 +130,11 @@ impl Decoder {
         if self.max_table_capacity > 0 {
             integer::encode(0x40, 6, stream_id, &mut self.instructions);
         }
+    }
+
+    /// Whether [`Decoder::take_instructions`] has bytes.
+    pub fn has_instructions(&self) -> bool {
+        !self.instructions.is_empty() || self.table.insert_count() > self.known_received_count
     }
 
     /// Bytes for our decoder stream, if any are due.

@@ -175,6 +175,11 @@ impl Encoder {
         self.table.size()
     }
 
+    /// Whether [`Encoder::take_instructions`] has bytes.
+    pub fn has_instructions(&self) -> bool {
+        !self.instructions.is_empty()
+    }
+
     /// Bytes for our encoder stream, if any are due.
     pub fn take_instructions(&mut self) -> Option<Bytes> {
         if self.instructions.is_empty() { None } else { Some(self.instructions.split().freeze()) }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use bytes::Bytes;
+
 use crate::{dynamic_table::Entry, static_table};
 
 /// RFC 9114 section 4.2.2: what each field line adds to the size of its section, besides name and value.
@@ -46,9 +48,19 @@ pub struct SectionLine<'a> {
     /// Secret: see [`FieldLine::never_index`].
     pub never_index: bool,
     static_name_index: Option<u8>,
+    /// The entry of the static table that the value is of.
+    static_value: Option<u8>,
 }
 
 impl SectionLine<'_> {
+    /// The value without a copy. `memory`: what [`FieldSection::share`] gave.
+    pub fn value_in(&self, memory: &Bytes) -> Bytes {
+        match self.static_value {
+            Some(index) => Bytes::from_static(static_table::value(index)),
+            None => memory.slice_ref(self.value),
+        }
+    }
+
     /// An entry of the static table with the same name, so that a caller can map it to a ready-made constant.
     /// It is always the lowest such index, whatever entry the peer named. `None` says only that the peer spelled the
     /// name out: the static table may hold it nevertheless.
@@ -103,12 +115,23 @@ enum Text {
     Static(u8),
 }
 
+impl Text {
+    fn len(self, of_entry: impl FnOnce(u8) -> &'static [u8]) -> u64 {
+        match self {
+            Self::Arena { len, .. } => len.into(),
+            Self::Static(index) => of_entry(index).len() as u64,
+        }
+    }
+}
+
 /// Field lines in order, owned: one arena for all bytes that are not in the static table, one list of lines.
 ///
 /// It costs two allocations however many lines it has, none at all when reused after [`FieldSection::clear`].
 #[derive(Clone, Default)]
 pub struct FieldSection {
     bytes: Vec<u8>,
+    /// What was in `bytes` before [`FieldSection::share`].
+    shared: Bytes,
     lines: Vec<Line>,
     size: u64,
 }
@@ -116,7 +139,7 @@ pub struct FieldSection {
 impl FieldSection {
     /// An empty section; allocates nothing.
     pub const fn new() -> Self {
-        Self { bytes: Vec::new(), lines: Vec::new(), size: 0 }
+        Self { bytes: Vec::new(), shared: Bytes::new(), lines: Vec::new(), size: 0 }
     }
 
     /// The number of field lines.
@@ -144,9 +167,19 @@ impl FieldSection {
         self.push_line(name, value, never_index);
     }
 
-    /// Removes all lines and keeps the memory.
+    /// The memory of all lines that are not in the static table, to be held beyond the section: cut out of it with
+    /// [`SectionLine::value_in`], a value costs no copy. Nothing can be appended until [`FieldSection::clear`].
+    pub fn share(&mut self) -> Bytes {
+        if self.shared.is_empty() {
+            self.shared = std::mem::take(&mut self.bytes).into();
+        }
+        self.shared.clone()
+    }
+
+    /// Removes all lines and keeps the memory, unless it is shared.
     pub fn clear(&mut self) {
         self.bytes.clear();
+        self.shared = Bytes::new();
         self.lines.clear();
         self.size = 0;
     }
@@ -168,7 +201,13 @@ impl FieldSection {
 
     /// How many bytes of memory the section holds.
     pub const fn capacity_bytes(&self) -> usize {
-        self.bytes.capacity() + self.lines.capacity() * size_of::<Line>()
+        self.bytes.capacity() + self.shared.len() + self.lines.capacity() * size_of::<Line>()
+    }
+
+    /// Makes room for so many bytes and lines, though for no more than a common section has.
+    pub(crate) fn reserve(&mut self, bytes: usize, lines: usize) {
+        self.bytes.reserve(bytes.clamp(64, 1024));
+        self.lines.reserve(lines.clamp(8, 32));
     }
 
     /// Appends an entry of the static table, name and value.
@@ -232,23 +271,23 @@ impl FieldSection {
     }
 
     fn push_line(&mut self, name: Text, value: Text, never_index: bool) {
-        let line = Line { name, value, never_index };
-        let view = self.view(&line);
-        self.size += view.name.len() as u64 + view.value.len() as u64 + LINE_OVERHEAD;
-        self.lines.push(line);
+        debug_assert!(self.shared.is_empty(), "a section that is shared does not grow");
+        self.size += name.len(static_table::name) + value.len(static_table::value) + LINE_OVERHEAD;
+        self.lines.push(Line { name, value, never_index });
     }
 
     fn view(&self, line: &Line) -> SectionLine<'_> {
-        let arena = |start: u32, len: u32| &self.bytes[start as usize..start as usize + len as usize];
+        let bytes: &[u8] = if self.shared.is_empty() { &self.bytes } else { &self.shared };
+        let arena = |start: u32, len: u32| &bytes[start as usize..start as usize + len as usize];
         let (name, static_name_index) = match line.name {
             Text::Arena { start, len } => (arena(start, len), None),
             Text::Static(index) => (static_table::name(index), Some(static_table::first_of_name(index))),
         };
-        let value = match line.value {
-            Text::Arena { start, len } => arena(start, len),
-            Text::Static(index) => static_table::value(index),
+        let (value, static_value) = match line.value {
+            Text::Arena { start, len } => (arena(start, len), None),
+            Text::Static(index) => (static_table::value(index), Some(index)),
         };
-        SectionLine { name, value, never_index: line.never_index, static_name_index }
+        SectionLine { name, value, never_index: line.never_index, static_name_index, static_value }
     }
 }
 

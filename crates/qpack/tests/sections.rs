@@ -185,3 +185,19 @@ fn acknowledgment_of_nothing_is_refused() {
     endless.extend([0xff; 20]);
     assert_eq!(decoder_stream(&endless), Err(DecoderStreamError::IntegerOverflow));
 }
+
+#[test]
+fn shared_values_are_those_of_the_lines_and_outlive_them() {
+    let mut lines = FieldSection::new();
+    lines.push(b"x-spelled", b"value", false);
+    lines.push(b":path", b"/index.html", false);
+    lines.push(b"x-empty", b"", true);
+    let before = lines.clone();
+    let memory = lines.share();
+    assert_eq!(lines, before);
+    let values: Vec<_> = lines.iter().map(|line| line.value_in(&memory)).collect();
+    lines.clear();
+    lines.push(b"x-other", b"other", false);
+    assert_eq!(values, [&b"value"[..], b"/index.html", b""]);
+    assert_eq!(lines.get(0).unwrap().value, b"other");
+}

@@ -85,7 +85,9 @@ fn through_http3((lines, content): &(Vec<Line>, Vec<Vec<u8>>)) -> Option<(Admitt
     let mut received = Vec::new();
     while let Some(event) = server.poll_event() {
         match event {
-            Event::Head { head: H3Head::Request(head), .. } => admitted = Some(crate::http3::request_head(&head)?.admit().ok()?),
+            Event::Head { head: H3Head::Request(mut head), .. } => {
+                admitted = Some(crate::http3::request_head(&mut head, &crate::http3::LatestAuthority::default())?.admit().ok()?);
+            }
             Event::Data { data, .. } => received.push(data),
             Event::StreamError { .. } => return None,
             _ => {}

@@ -10,7 +10,7 @@ fn head(protocol: Protocol, method: &str, target: &str, lines: &[(&'static str, 
         Protocol::Http2 => Version::HTTP_2,
         Protocol::Http3 => Version::HTTP_3,
     };
-    Head { protocol, version, secure: true, method: method.parse().unwrap(), uri: target.parse().unwrap(), headers }
+    Head { protocol, version, secure: true, method: method.parse().unwrap(), uri: target.parse().unwrap(), headers, admitted_host: None }
 }
 
 fn h1(method: &str, target: &str, lines: &[(&'static str, &'static str)]) -> Result<Admitted, Refusal> {

@@ -23,14 +23,17 @@ use http_body::Body as _;
 use hyper_util::rt::TokioIo;
 use rustls::AlertDescription;
 use rustls::pki_types::ServerName;
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use crate::config::Congestion;
 use crate::http2::{Held, Outbox, pump};
 use crate::http3;
 use crate::limits::Limits;
 use crate::message::Protocol;
 use crate::runtime::Handle;
 use crate::tcp::{Progress, TcpProbe, TcpStream, TlsStream};
+use crate::tcp_congestion;
 use crate::tls::TlsSummary;
 use crate::{Body, Incoming};
 
@@ -50,6 +53,7 @@ pub struct Connector {
     handle: Handle,
     tls: Arc<ClientTlsConfigs>,
     http3: http3::Client,
+    congestion: Option<Congestion>,
 }
 
 /// Where to connect, and what to speak there.
@@ -143,8 +147,13 @@ enum Sender {
 type Ended = Rc<Cell<bool>>;
 
 impl Connector {
-    pub(crate) fn new(handle: Handle, tls: &rustls::ClientConfig, http3: http3::Client) -> Result<Self, String> {
-        Ok(Self { handle, tls: Arc::new(ClientTlsConfigs::new(tls)?), http3 })
+    pub(crate) fn new(
+        handle: Handle,
+        tls: &rustls::ClientConfig,
+        http3: http3::Client,
+        congestion: Option<Congestion>,
+    ) -> Result<Self, String> {
+        Ok(Self { handle, tls: Arc::new(ClientTlsConfigs::new(tls)?), http3, congestion })
     }
 
     /// Opens a connection. With [`Resumption::EarlyData`] it may be there before the handshake is done.
@@ -164,6 +173,9 @@ impl Connector {
         let began = Instant::now();
         let socket = mio::net::TcpStream::connect(remote).and_then(|socket| {
             socket.set_nodelay(true)?;
+            if let Some(congestion) = self.congestion {
+                tcp_congestion::choose(&SockRef::from(&socket), congestion).map_err(io::Error::other)?;
+            }
             TcpStream::new(socket, &self.handle, &Limits::default())
         });
         let stream = socket.map_err(|source| Error::Connect { remote, source })?;

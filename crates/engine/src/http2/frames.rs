@@ -23,23 +23,17 @@ pub(super) mod flags {
 
 /// One frame.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Frame {
+pub(super) struct Frame<'a> {
     pub(super) kind: u8,
     pub(super) flags: u8,
     pub(super) stream: u32,
     pub(super) length: usize,
     /// All of it is there; otherwise only its head.
     pub(super) complete: bool,
-    content: [u8; KEPT],
+    content: &'a [u8],
 }
 
-impl Default for Frame {
-    fn default() -> Self {
-        Self::new([0; HEAD])
-    }
-}
-
-impl Frame {
+impl<'a> Frame<'a> {
     fn new(head: [u8; HEAD]) -> Self {
         Self {
             length: usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]),
@@ -47,35 +41,59 @@ impl Frame {
             flags: head[4],
             stream: u32::from_be_bytes([head[5] & 0x7f, head[6], head[7], head[8]]),
             complete: false,
-            content: [0; KEPT],
+            content: &[],
         }
+    }
+
+    /// The same frame, all of which is there.
+    fn completed(self, content: &'a [u8]) -> Self {
+        Self { complete: true, content: &content[..content.len().min(KEPT)], ..self }
     }
 
     /// Its content from `offset` on, as far as it is kept.
     pub(super) fn content(&self, offset: usize) -> &[u8] {
-        self.content[..self.length.min(KEPT)].get(offset..).unwrap_or_default()
+        self.content.get(offset..).unwrap_or_default()
     }
 
     /// A number of four bytes in its content, 0 where there is none.
     pub(super) fn word(&self, index: usize) -> u32 {
-        let bytes = &self.content[4 * index..4 * index + 4];
-        u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+        self.content.get(4 * index..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u32::from_be_bytes(*bytes))
     }
 }
 
 /// Finds frames in bytes that come in pieces of any size.
 #[derive(Default)]
 pub(super) struct Frames {
+    /// Of the frame that comes in pieces now.
     head: [u8; HEAD],
     head_bytes: usize,
-    frame: Frame,
+    content: Content,
     content_bytes: usize,
+}
+
+struct Content([u8; KEPT]);
+
+impl Default for Content {
+    fn default() -> Self {
+        Self([0; KEPT])
+    }
 }
 
 impl Frames {
     /// Calls `on_frame` when a frame's head is there, and again when all of it is.
-    pub(super) fn read(&mut self, mut bytes: &[u8], mut on_frame: impl FnMut(&Frame)) {
+    pub(super) fn read(&mut self, mut bytes: &[u8], mut on_frame: impl FnMut(&Frame<'_>)) {
         while !bytes.is_empty() {
+            // Nearly all frames come whole.
+            if self.head_bytes == 0
+                && let Some((head, rest)) = bytes.split_first_chunk()
+                && let frame = Frame::new(*head)
+                && let Some((content, rest)) = rest.split_at_checked(frame.length)
+            {
+                on_frame(&frame);
+                on_frame(&frame.completed(content));
+                bytes = rest;
+                continue;
+            }
             if self.head_bytes < HEAD {
                 let part = bytes.len().min(HEAD - self.head_bytes);
                 self.head[self.head_bytes..self.head_bytes + part].copy_from_slice(&bytes[..part]);
@@ -84,19 +102,18 @@ impl Frames {
                 if self.head_bytes < HEAD {
                     return;
                 }
-                self.frame = Frame::new(self.head);
                 self.content_bytes = 0;
-                on_frame(&self.frame);
+                on_frame(&Frame::new(self.head));
             }
-            let part = bytes.len().min(self.frame.length - self.content_bytes);
+            let frame = Frame::new(self.head);
+            let part = bytes.len().min(frame.length - self.content_bytes);
             let kept = part.min(KEPT.saturating_sub(self.content_bytes));
-            self.frame.content[self.content_bytes.min(KEPT)..][..kept].copy_from_slice(&bytes[..kept]);
+            self.content.0[self.content_bytes.min(KEPT)..][..kept].copy_from_slice(&bytes[..kept]);
             self.content_bytes += part;
             bytes = &bytes[part..];
-            if self.content_bytes == self.frame.length {
-                self.frame.complete = true;
+            if self.content_bytes == frame.length {
                 self.head_bytes = 0;
-                on_frame(&self.frame);
+                on_frame(&frame.completed(&self.content.0[..frame.length.min(KEPT)]));
             }
         }
     }

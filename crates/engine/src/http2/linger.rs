@@ -4,23 +4,17 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
-use std::time::Duration;
 
 use h2::RecvStream;
 
 use super::Answer;
-use crate::runtime::Handle;
+use crate::context::Context;
 use crate::tcp::ExchangeGuard;
-
-/// How long the rest of a request is taken in after its handler gave it up.
-const LINGER: Duration = Duration::from_secs(5);
-/// How much of it: what a client has sent by the time that it sees the answer to a small form or call.
-const LINGER_BYTES: usize = 64 << 10;
 
 /// What the content of a request tells its connection.
 pub(crate) struct Http2Server {
     pub(crate) guard: Rc<ExchangeGuard>,
-    pub(crate) handle: Handle,
+    pub(crate) context: Rc<Context>,
     /// Where the client waits for 100 (Continue).
     pub(crate) expectation: Option<Rc<Answer>>,
 }
@@ -35,21 +29,35 @@ impl Http2Server {
         if body.is_end_stream() {
             return;
         }
-        let mut patience = Box::pin(self.handle.sleep(LINGER));
-        self.handle.spawn(async move {
-            let mut left = LINGER_BYTES;
+        let Context { handle, config, stats, .. } = &*self.context;
+        let mut patience = Box::pin(handle.sleep(config.limits.linger_timeout()));
+        let mut left = config.limits.linger_bytes();
+        let stats = stats.clone();
+        handle.spawn(async move {
             let mut rest = pin!(async {
                 while let Some(Ok(data)) = body.data().await {
                     let taken = body.flow_control().release_capacity(data.len());
-                    left = left.saturating_sub(data.len());
-                    if taken.is_err() || left == 0 {
+                    left = left.saturating_sub(data.len() as u64);
+                    if left == 0 && !body.is_end_stream() {
+                        stats.linger_overruns.add(1);
+                        return;
+                    }
+                    if taken.is_err() {
                         return;
                     }
                 }
                 // What comes after the content has to be in order as well. The next poll says so; there is nobody to tell.
                 let _ = body.trailers().await;
             });
-            poll_fn(|cx| if patience.as_mut().poll(cx).is_ready() { Poll::Ready(()) } else { rest.as_mut().poll(cx) }).await;
+            poll_fn(|cx| {
+                let rest = rest.as_mut().poll(cx);
+                if rest.is_pending() && patience.as_mut().poll(cx).is_ready() {
+                    stats.linger_timeouts.add(1);
+                    return Poll::Ready(());
+                }
+                rest
+            })
+            .await;
         });
     }
 }

@@ -31,6 +31,9 @@ use crate::{Body, Incoming, Request, Responder, Response};
 pub(crate) use linger::Http2Server;
 pub(crate) use outbox::{Held, Outbox};
 
+/// Content of one DATA frame: with the frame's head it fills one record of TLS.
+const FRAME_BYTES: usize = (16 << 10) - 9;
+
 /// Serves one connection until it ends.
 pub(crate) async fn serve<T>(io: T, peer: Connected, alt_svc: Option<HeaderValue>, activity: Rc<Activity>, context: Rc<Context>) -> Outcome
 where
@@ -50,10 +53,17 @@ where
     let mut watchdog = Watchdog::new(activity.clone(), &context);
     let watch = Watch::new(activity.clone(), context.clone());
     let outbox = Outbox::new(windows.send);
-    let mut handshake = pin!(builder.handshake::<_, Held>(Watched::new(io, watch.clone())));
-    let handshake = poll_fn(|cx| match handshake.as_mut().poll(cx) {
-        Poll::Ready(result) => Poll::Ready(Some(result)),
-        Poll::Pending => watchdog.poll(cx).map(|()| None),
+    let io = Watched::new(io, watch.clone());
+    let mut handshake = pin!(builder.handshake::<_, Held>(io.clone()));
+    let handshake = poll_fn(|cx| {
+        watch.begin_poll();
+        match handshake.as_mut().poll(cx) {
+            Poll::Ready(result) => Poll::Ready(Some(result)),
+            Poll::Pending => {
+                io.poll_send(cx);
+                watchdog.poll(cx).map(|()| None)
+            }
+        }
     })
     .await;
     let mut connection = match handshake {
@@ -66,40 +76,52 @@ where
     let mut flooded = false;
     let mut end = Outcome::Done;
     loop {
-        let accepted = poll_fn(|cx| {
+        let mut accepted = Vec::new();
+        let ended = poll_fn(|cx| {
             if !finishing && shutdown.poll(cx).is_ready() {
                 finishing = true;
                 connection.graceful_shutdown();
             }
-            match connection.poll_accept(cx) {
-                Poll::Ready(accepted) => Poll::Ready(Ok(accepted)),
-                Poll::Pending if watch.is_flooded() && !flooded => Poll::Ready(Err(Ended::Flooded)),
-                Poll::Pending => watchdog.poll(cx).map(|()| Err(Ended::TimedOut)),
+            watch.begin_poll();
+            loop {
+                match connection.poll_accept(cx) {
+                    // All that have come are taken before the first is answered: each call writes what there is to write.
+                    Poll::Ready(Some(Ok(request))) => accepted.push(request),
+                    Poll::Ready(last) => return Poll::Ready(Some(Ended::Closed(last.and_then(Result::err)))),
+                    Poll::Pending if !accepted.is_empty() => return Poll::Ready(None),
+                    Poll::Pending => break,
+                }
             }
+            io.poll_send(cx);
+            if watch.is_flooded() && !flooded {
+                return Poll::Ready(Some(Ended::Flooded));
+            }
+            watchdog.poll(cx).map(|()| Some(Ended::TimedOut))
         })
         .await;
-        match accepted {
-            Ok(Some(Ok((request, respond)))) => {
-                watch.on_accepted(respond.stream_id().as_u32());
-                let exchange = Http2Exchange {
-                    answer: Rc::new(Answer { respond: RefCell::new(respond), is_final: Cell::default() }),
-                    outbox: outbox.clone(),
-                    method: request.method().clone(),
-                    alt_svc: alt_svc.clone(),
-                    guard: activity.begin_exchange(),
-                    context: context.clone(),
-                };
-                dispatch(request, exchange, peer.now());
-            }
-            Ok(Some(Err(error))) => return outcome(&error),
-            Ok(None) => return end,
-            Err(Ended::Flooded) => {
+        for (request, respond) in accepted {
+            watch.on_accepted(respond.stream_id().as_u32());
+            let exchange = Http2Exchange {
+                answer: Rc::new(Answer { respond: RefCell::new(respond), is_final: Cell::default() }),
+                outbox: outbox.clone(),
+                method: request.method().clone(),
+                alt_svc: alt_svc.clone(),
+                guard: activity.begin_exchange(),
+                context: context.clone(),
+            };
+            dispatch(request, exchange, peer.now());
+        }
+        match ended {
+            None => {}
+            Some(Ended::Closed(Some(error))) => return outcome(&error),
+            Some(Ended::Closed(None)) => return end,
+            Some(Ended::Flooded) => {
                 connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
                 (finishing, flooded, end) = (true, true, Outcome::ProtocolError);
                 watchdog.restart();
             }
-            Err(Ended::TimedOut) if finishing => return if flooded { end } else { Outcome::TimedOut },
-            Err(Ended::TimedOut) => {
+            Some(Ended::TimedOut) if finishing => return if flooded { end } else { Outcome::TimedOut },
+            Some(Ended::TimedOut) => {
                 // RFC 9113, section 6.8: an endpoint that closes a connection SHOULD first say GOAWAY.
                 connection.abrupt_shutdown(Reason::NO_ERROR);
                 // What the peer does with it decides whether this ends now or at the next time-out.
@@ -122,8 +144,9 @@ fn dispatch(request: http::Request<h2::RecvStream>, exchange: Http2Exchange, pee
         method: head.method,
         uri: head.uri,
         headers: head.headers,
+        admitted_host: None,
     };
-    let mut server = Http2Server { guard: exchange.guard.clone(), handle: context.handle.clone(), expectation: None };
+    let mut server = Http2Server { guard: exchange.guard.clone(), context: context.clone(), expectation: None };
     match head.admit() {
         Ok(admitted) => {
             server.expectation = admitted.expects_continue.then(|| exchange.answer.clone());
@@ -139,8 +162,10 @@ fn dispatch(request: http::Request<h2::RecvStream>, exchange: Http2Exchange, pee
     }
 }
 
-/// Why a connection is ended from this side.
+/// Why a connection ends.
 enum Ended {
+    /// It is over, or has failed.
+    Closed(Option<h2::Error>),
     TimedOut,
     Flooded,
 }
@@ -212,7 +237,7 @@ impl Http2Exchange {
             if stream.capacity().min(self.outbox.room()) >= size
                 && let Some(bytes) = body.take_full()
             {
-                if stream.send_data(self.outbox.hold(bytes), true).is_err() {
+                if send_data(&mut stream, &self.outbox, bytes, true).is_err() {
                     self.context.stats.requests_aborted.add(1);
                 }
                 return;
@@ -258,7 +283,7 @@ pub(crate) async fn pump(
         })
         .await?;
         let frame = match frame {
-            None => return stream.send_data(outbox.hold(Bytes::new()), true).map_err(|_| Reason::CANCEL),
+            None => return send_data(stream, outbox, Bytes::new(), true),
             Some(Err(_)) => return Err(Reason::INTERNAL_ERROR),
             Some(Ok(frame)) => frame,
         };
@@ -282,7 +307,7 @@ pub(crate) async fn pump(
                         patience.on_moved(chunk.len());
                     }
                     let last = data.is_empty() && body.is_end_stream();
-                    stream.send_data(outbox.hold(chunk), last).map_err(|_| Reason::CANCEL)?;
+                    send_data(stream, outbox, chunk, last)?;
                     if last {
                         return Ok(());
                     }
@@ -296,6 +321,17 @@ pub(crate) async fn pump(
                     return stream.send_trailers(trailers).map_err(|_| Reason::CANCEL);
                 }
             }
+        }
+    }
+}
+
+/// Gives `data` to the library, in frames that go well with TLS. `last`: nothing follows.
+fn send_data(stream: &mut SendStream<Held>, outbox: &Rc<Outbox>, mut data: Bytes, last: bool) -> Result<(), Reason> {
+    loop {
+        let frame = data.split_to(data.len().min(FRAME_BYTES));
+        stream.send_data(outbox.hold(frame), last && data.is_empty()).map_err(|_| Reason::CANCEL)?;
+        if data.is_empty() {
+            return Ok(());
         }
     }
 }

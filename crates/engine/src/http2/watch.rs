@@ -4,12 +4,12 @@
 //! peer makes the server do is bounded and counted.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll, ready};
 
+use rustc_hash::FxHashSet;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::bucket::Bucket;
@@ -39,8 +39,12 @@ pub(crate) struct Watch {
     /// Frames of the head that comes now.
     head_frames: Cell<u64>,
     /// Requests that were handed over and may be answered. What is answered without is the library's refusal.
-    accepted: RefCell<BTreeSet<u32>>,
+    accepted: RefCell<FxHashSet<u32>>,
     flooded: Cell<bool>,
+    /// The connection had nothing more to read in this poll.
+    drained: Cell<bool>,
+    /// Sending has failed.
+    broken: Cell<Option<io::ErrorKind>>,
 }
 
 impl Watch {
@@ -59,6 +63,8 @@ impl Watch {
             head_frames: Cell::default(),
             accepted: RefCell::default(),
             flooded: Cell::default(),
+            drained: Cell::default(),
+            broken: Cell::default(),
             context,
         })
     }
@@ -68,13 +74,20 @@ impl Watch {
         self.flooded.get()
     }
 
+    /// The connection's task is polled anew, so that reading is worth while again.
+    pub(super) fn begin_poll(&self) {
+        self.drained.set(false);
+    }
+
     /// The request on this stream was handed over.
     pub(crate) fn on_accepted(&self, stream: u32) {
         let mut accepted = self.accepted.borrow_mut();
         accepted.insert(stream);
-        // Streams that the peer has taken back are never answered and stay here.
-        while accepted.len() as u64 > 4 * self.context.config.limits.concurrent_streams() {
-            accepted.pop_first();
+        // Streams that the peer has taken back are never answered and stay here. The older half goes.
+        if accepted.len() as u64 > 4 * self.context.config.limits.concurrent_streams() {
+            let mut streams: Vec<u32> = accepted.iter().copied().collect();
+            let (_, &mut median, _) = streams.select_nth_unstable(accepted.len() / 2);
+            accepted.retain(|stream| *stream >= median);
         }
     }
 
@@ -87,7 +100,7 @@ impl Watch {
         self.outbound.borrow_mut().read(bytes, |event| self.on_outbound(event));
     }
 
-    fn on_inbound(&self, frame: &Frame) {
+    fn on_inbound(&self, frame: &Frame<'_>) {
         let stats = &self.context.stats;
         let ends = |flag| frame.flags & flag != 0;
         match frame.kind {
@@ -124,7 +137,7 @@ impl Watch {
         }
     }
 
-    fn on_outbound(&self, frame: &Frame) {
+    fn on_outbound(&self, frame: &Frame<'_>) {
         if !frame.complete {
             return;
         }
@@ -180,39 +193,64 @@ fn count_abuse(said: &[u8], stats: &Stats) {
 }
 
 /// A connection whose frames are watched.
+///
+/// The library flushes after each large frame. Here that does nothing: who polls the library calls [`Watched::poll_send`] when it
+/// has nothing more to write.
 pub(crate) struct Watched<T> {
-    io: T,
+    io: Rc<RefCell<T>>,
     watch: Rc<Watch>,
 }
 
 impl<T> Watched<T> {
     pub(crate) fn new(io: T, watch: Rc<Watch>) -> Self {
-        Self { io, watch }
+        Self { io: Rc::new(RefCell::new(io)), watch }
+    }
+}
+
+impl<T> Clone for Watched<T> {
+    fn clone(&self) -> Self {
+        Self { io: self.io.clone(), watch: self.watch.clone() }
+    }
+}
+
+impl<T: AsyncWrite + Unpin> Watched<T> {
+    /// Sends what the library has written. The library learns of a failure when it reads.
+    pub(crate) fn poll_send(&self, cx: &mut TaskContext<'_>) {
+        if let Poll::Ready(Err(error)) = Pin::new(&mut *self.io.borrow_mut()).poll_flush(cx)
+            && self.watch.broken.replace(Some(error.kind())).is_none()
+        {
+            cx.waker().wake_by_ref();
+        }
     }
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if self.watch.is_flooded() {
-            // The connection's task looks after each poll, and its watchdog wakes it: nothing has to.
+    fn poll_read(self: Pin<&mut Self>, cx: &mut TaskContext<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if let Some(broken) = self.watch.broken.get() {
+            return Poll::Ready(Err(broken.into()));
+        }
+        // Flooded: the connection's task looks after each poll, and its watchdog wakes it. Drained: the socket does.
+        if self.watch.is_flooded() || self.watch.drained.get() {
             return Poll::Pending;
         }
         let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.io).poll_read(cx, buffer))?;
+        let read = Pin::new(&mut *self.io.borrow_mut()).poll_read(cx, buffer);
+        self.watch.drained.set(read.is_pending());
+        ready!(read)?;
         self.watch.on_read(&buffer.filled()[before..]);
         Poll::Ready(Ok(()))
     }
 }
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.io).poll_write(cx, data))?;
+    fn poll_write(self: Pin<&mut Self>, cx: &mut TaskContext<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        let written = ready!(Pin::new(&mut *self.io.borrow_mut()).poll_write(cx, data))?;
         self.watch.on_written(&data[..written]);
         Poll::Ready(Ok(written))
     }
 
-    fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>, data: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.io).poll_write_vectored(cx, data))?;
+    fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut TaskContext<'_>, data: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let written = ready!(Pin::new(&mut *self.io.borrow_mut()).poll_write_vectored(cx, data))?;
         let mut left = written;
         for slice in data {
             let part = left.min(slice.len());
@@ -223,14 +261,14 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
+        self.io.borrow().is_write_vectored()
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, _: &mut TaskContext<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.io.borrow_mut()).poll_shutdown(cx)
     }
 }

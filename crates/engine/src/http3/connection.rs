@@ -5,12 +5,13 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Instant;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode};
 use pronghorn_h3::{self as h3, ConnectionError, ErrorCode, Event, Head, Priority, Role, StreamId, UniStream};
 use rand::Rng;
 
 use super::client::ConnectionState;
+use super::fields::LatestAuthority;
 use super::framing::{Framed, Framer};
 use super::patience::Patience;
 use super::schedule::Schedule;
@@ -26,6 +27,10 @@ use crate::{Incoming, Request, Responder, Response};
 
 /// Bytes read from one stream before others have their turn.
 const READ_BYTES: usize = 64 << 10;
+
+/// How much memory of queues a connection keeps for later requests: this many, each for this many pieces.
+const MAX_SPARE_WIRES: usize = 8;
+const MAX_SPARE_WIRE: usize = 8;
 
 pub(super) struct Connection {
     key: ConnectionKey,
@@ -47,11 +52,13 @@ pub(super) struct Connection {
     /// Streams whose last byte was handed over and not yet acknowledged.
     unacknowledged: usize,
     draining: bool,
+    latest_authority: LatestAuthority,
     client: Option<Rc<ConnectionState>>,
     /// What comes until the handshake is done is early data.
     handshaking: bool,
     trace: Option<Trace>,
-    encoded: BytesMut,
+    /// Memory of requests that are over, for those to come.
+    spare_wires: Vec<VecDeque<Bytes>>,
     patience: Patience,
 }
 
@@ -114,10 +121,11 @@ impl Connection {
             waiting: VecDeque::new(),
             unacknowledged: 0,
             draining: false,
+            latest_authority: LatestAuthority::default(),
             client,
             handshaking: true,
             trace: None,
-            encoded: BytesMut::new(),
+            spare_wires: Vec::new(),
             patience: Patience::default(),
         }
     }
@@ -361,7 +369,7 @@ impl Connection {
             stream.on_inbound_end(Err(StreamError::Refused("it takes no more requests (GOAWAY)".to_owned())));
             stream.on_closed();
         } else {
-            let exchange = Exchange::new(stream.clone(), Priority::default(), &self.context.config.limits);
+            let exchange = Exchange::new(stream.clone(), Priority::default(), &self.context.config.limits, self.spare_wires.pop());
             self.requests.insert(id, exchange);
         }
         true
@@ -373,19 +381,21 @@ impl Connection {
         while let Some(event) = self.h3.poll_event() {
             self.traced(|trace, now| trace.received(now, &event, self.h3.peer_settings()));
             match event {
-                Event::Head { stream, head: Head::Request(head), end } => self.on_request(transport, stream, &head, end),
-                Event::Head { stream, head: Head::Response(head), end } => self.on_response(transport, stream, &head, end),
+                Event::Head { stream, head: Head::Request(head), end } => self.on_request(transport, stream, head, end),
+                Event::Head { stream, head: Head::Response(head), end } => self.on_response(transport, stream, head, end),
                 Event::Data { stream, data } => {
                     if let Some(exchange) = self.requests.get(&stream) {
                         exchange.stream.on_data(data);
                     }
                 }
-                Event::Trailers { stream, section } => {
+                Event::Trailers { stream, mut section } => {
+                    let memory = section.share();
                     if let Some(exchange) = self.requests.get(&stream)
-                        && let Some(trailers) = fields::headers(section.iter(), section.len())
+                        && let Some(trailers) = fields::headers(section.iter(), section.len(), &memory)
                     {
                         exchange.stream.on_trailers(trailers);
                     }
+                    self.h3.recycle(section);
                 }
                 Event::Finished { stream } => self.on_inbound_end(stream, Ok(())),
                 Event::Reset { stream, code } => {
@@ -423,18 +433,28 @@ impl Connection {
                     self.context.stats.priority_updates.add(1);
                     self.set_priority(transport, stream, priority);
                 }
-                Event::Settings => {}
+                Event::Settings => {
+                    let offered = self.h3.peer_settings().map_or(0, |settings| settings.qpack_max_table_capacity);
+                    if offered > self.context.config.limits.qpack_encoder_table_bytes() {
+                        self.context.stats.qpack_tables_reduced.add(1);
+                    }
+                }
             }
         }
         let dropped = self.h3.dropped_priority_updates();
-        self.context.stats.priority_updates_dropped.add(dropped - std::mem::replace(&mut self.dropped_priority_updates, dropped));
-        self.write_uni(transport);
+        if dropped > self.dropped_priority_updates {
+            self.context.stats.priority_updates_dropped.add(dropped - std::mem::replace(&mut self.dropped_priority_updates, dropped));
+        }
+        // Once for all that came in this turn: what the peer's encoder has to be told of each of many requests fits into one packet.
+        self.wants_to_write |= self.h3.wants_uni_write();
     }
 
-    fn on_request(&mut self, transport: &mut impl Transport, id: StreamId, head: &h3::RequestHead, end: bool) {
+    fn on_request(&mut self, transport: &mut impl Transport, id: StreamId, mut head: h3::RequestHead, end: bool) {
         self.context.stats.requests_http3.add(1);
         self.patience.end_head(id);
-        let Some(parts) = fields::request(head) else {
+        let parts = fields::request(&mut head, &self.latest_authority);
+        self.h3.recycle(head.into_section());
+        let Some(parts) = parts else {
             return self.refuse(transport, id, StatusCode::BAD_REQUEST, ErrorCode::H3_MESSAGE_ERROR);
         };
         let parts = match parts.admit() {
@@ -444,9 +464,10 @@ impl Connection {
                 return self.refuse(transport, id, refusal.status, code);
             }
         };
+        self.latest_authority.note(&parts.uri, &parts.headers);
         let stream = Stream::new(self.key, Some(id), parts.method.clone(), self.dirty.clone());
         let priority = fields::priority(&parts.headers).map_or(Priority::default(), |value| Priority::from_field(&value));
-        let mut exchange = Exchange::new(stream.clone(), priority, &self.context.config.limits);
+        let mut exchange = Exchange::new(stream.clone(), priority, &self.context.config.limits, self.spare_wires.pop());
         stream.expects_continue.set(parts.expects_continue && !end);
         let body = if end {
             exchange.received = true;
@@ -462,10 +483,13 @@ impl Connection {
         self.context.dispatch(request, Responder::http3(stream, &self.context));
     }
 
-    fn on_response(&mut self, transport: &mut impl Transport, id: StreamId, head: &h3::ResponseHead, end: bool) {
+    fn on_response(&mut self, transport: &mut impl Transport, id: StreamId, mut head: h3::ResponseHead, end: bool) {
         let Some(exchange) = self.requests.get_mut(&id) else { return };
-        match fields::response(head) {
-            Some((status, headers)) if head.is_interim() => exchange.stream.on_interim(status, headers),
+        let is_interim = head.is_interim();
+        let response = fields::response(&mut head);
+        self.h3.recycle(head.into_section());
+        match response {
+            Some((status, headers)) if is_interim => exchange.stream.on_interim(status, headers),
             Some((status, headers)) => exchange.stream.on_response(status, headers),
             None => return self.on_stream_error(transport, id, ErrorCode::H3_MESSAGE_ERROR, "the response cannot be represented"),
         }
@@ -507,7 +531,7 @@ impl Connection {
         self.patience.end_head(id);
         self.stop(transport, id, code);
         let stream = Stream::new(self.key, Some(id), Method::GET, self.dirty.clone());
-        let mut exchange = Exchange::new(stream.clone(), Priority::default(), &self.context.config.limits);
+        let mut exchange = Exchange::new(stream.clone(), Priority::default(), &self.context.config.limits, self.spare_wires.pop());
         exchange.received = true;
         self.requests.insert(id, exchange);
         stream.on_inbound_end(Ok(()));
@@ -541,8 +565,13 @@ impl Connection {
     }
 
     fn forget_if_done(&mut self, id: StreamId) {
-        if self.requests.get(&id).is_some_and(|exchange| exchange.sent && exchange.received) {
-            self.requests.remove(&id);
+        if self.requests.get(&id).is_some_and(|exchange| exchange.sent && exchange.received)
+            && let Some(Exchange { mut wire, .. }) = self.requests.remove(&id)
+            && self.spare_wires.len() < MAX_SPARE_WIRES
+            && wire.capacity() <= MAX_SPARE_WIRE
+        {
+            wire.clear();
+            self.spare_wires.push(wire);
         }
     }
 
@@ -551,13 +580,15 @@ impl Connection {
     /// Frames what the application has queued on the stream, to be written when its turn comes.
     fn flush(&mut self, transport: &mut impl Transport, stream: &Rc<Stream>) {
         let Some(id) = stream.id.get() else { return };
+        let context = self.context.clone();
+        let mut encoded = context.encoded.borrow_mut();
         while let Some(exchange) = self.requests.get_mut(&id)
             && let Some(outbound) = stream.next_outbound()
         {
             let mut framer = Framer {
                 id,
                 h3: &mut self.h3,
-                encoded: &mut self.encoded,
+                encoded: &mut encoded,
                 alt_svc: self.alt_svc.as_ref(),
                 context: &self.context,
                 trace: self.trace.as_ref(),
@@ -581,8 +612,7 @@ impl Connection {
                 }
             }
         }
-        // First what the heads refer to: it must not wait for flow control credit that they use up.
-        self.write_uni(transport);
+        self.wants_to_write |= self.h3.wants_uni_write();
         self.schedule(id);
         self.end_reading(transport, id);
     }
@@ -730,12 +760,12 @@ struct OwnUni {
 }
 
 impl Exchange {
-    fn new(stream: Rc<Stream>, priority: Priority, limits: &Limits) -> Self {
+    fn new(stream: Rc<Stream>, priority: Priority, limits: &Limits, wire: Option<VecDeque<Bytes>>) -> Self {
         Self {
             stream,
             priority,
             scheduled: false,
-            wire: VecDeque::new(),
+            wire: wire.unwrap_or_default(),
             fin: false,
             sent: false,
             received: false,

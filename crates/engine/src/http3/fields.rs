@@ -1,46 +1,89 @@
 //! Between field sections and header maps.
 
+use std::sync::LazyLock;
+
 use bytes::{Bytes, BytesMut};
+use http::header::HOST;
+use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version};
-use pronghorn_h3::{FieldLine, RequestHead, ResponseHead, SectionLine};
+use pronghorn_h3::{FieldLine, RequestHead, ResponseHead, SectionLine, static_table};
 
 use crate::admission::Head;
+use crate::context::PRIORITY;
 use crate::message::{Protocol, is_secret};
 
-const PRIORITY: HeaderName = HeaderName::from_static("priority");
+/// The authority of a connection's latest request: most name the same one, which is then neither parsed nor copied again.
+#[derive(Default)]
+pub(crate) struct LatestAuthority(Option<(Authority, HeaderValue)>);
+
+impl LatestAuthority {
+    fn get(&self, text: &[u8]) -> Option<(Authority, HeaderValue)> {
+        self.0.clone().filter(|(authority, _)| authority.as_str().as_bytes() == text)
+    }
+
+    /// Notes what a request that was admitted named.
+    pub(super) fn note(&mut self, uri: &Uri, headers: &HeaderMap) {
+        if let (Some(authority), Some(host)) = (uri.authority(), headers.get(HOST))
+            && host.as_bytes() == authority.as_str().as_bytes()
+            && self.0.as_ref().is_none_or(|(known, _)| known.as_str() != authority.as_str())
+        {
+            self.0 = Some((authority.clone(), host.clone()));
+        }
+    }
+}
 
 /// `None` for a head that HTTP/3 allows and the model cannot hold, such as a path with a character that no URI has.
-pub(crate) fn request(head: &RequestHead) -> Option<Head> {
+pub(crate) fn request(head: &mut RequestHead, latest: &LatestAuthority) -> Option<Head> {
+    let memory = head.share();
     let mut uri = http::uri::Parts::default();
-    if let Some(path) = head.path() {
-        uri.path_and_query = Some(path.try_into().ok()?);
+    if let Some(path) = head.path_in(&memory) {
+        uri.path_and_query = Some(PathAndQuery::from_maybe_shared(path).ok()?);
         uri.scheme = Some(head.scheme()?.try_into().ok()?);
     }
-    uri.authority = head.authority().map(TryInto::try_into).transpose().ok()?;
+    let mut host = None;
+    if let Some(text) = head.authority() {
+        uri.authority = Some(match latest.get(text) {
+            Some((authority, value)) => {
+                host = Some(value);
+                authority
+            }
+            None => text.try_into().ok()?,
+        });
+    }
     Some(Head {
         protocol: Protocol::Http3,
         version: Version::HTTP_3,
         secure: true,
         method: Method::from_bytes(head.method()).ok()?,
         uri: Uri::from_parts(uri).ok()?,
-        headers: headers(head.fields(), head.fields().count() + 1)?,
+        headers: headers(head.fields(), head.fields().len() + 1, &memory)?,
+        admitted_host: host,
     })
 }
 
-pub(super) fn response(head: &ResponseHead) -> Option<(StatusCode, HeaderMap)> {
-    Some((StatusCode::from_u16(head.status()).ok()?, headers(head.fields(), head.fields().count())?))
+pub(super) fn response(head: &mut ResponseHead) -> Option<(StatusCode, HeaderMap)> {
+    let memory = head.share();
+    Some((StatusCode::from_u16(head.status()).ok()?, headers(head.fields(), head.fields().len(), &memory)?))
 }
 
-pub(super) fn headers<'a>(lines: impl Iterator<Item = SectionLine<'a>>, capacity: usize) -> Option<HeaderMap> {
+/// `memory`: what the section of the lines shares.
+pub(super) fn headers<'a>(lines: impl Iterator<Item = SectionLine<'a>>, capacity: usize, memory: &Bytes) -> Option<HeaderMap> {
     let mut headers = HeaderMap::with_capacity(capacity);
     for line in lines {
-        let name = HeaderName::from_bytes(line.name).ok()?;
-        let mut value = HeaderValue::from_bytes(line.value).ok()?;
+        let name = match line.static_name_index() {
+            Some(index) => STATIC_NAMES[usize::from(index)].clone()?,
+            None => HeaderName::from_bytes(line.name).ok()?,
+        };
+        let mut value = HeaderValue::from_maybe_shared(line.value_in(memory)).ok()?;
         value.set_sensitive(line.never_index);
         headers.append(name, value);
     }
     Some(headers)
 }
+
+/// The names of QPACK's static table; `None` for pseudo-header fields.
+static STATIC_NAMES: LazyLock<[Option<HeaderName>; static_table::LEN]> =
+    LazyLock::new(|| std::array::from_fn(|index| HeaderName::from_bytes(static_table::name(index as u8)).ok()));
 
 /// The value of the `priority` field (RFC 9218 section 5), its lines joined.
 pub(super) fn priority(headers: &HeaderMap) -> Option<Bytes> {

@@ -14,11 +14,14 @@ use crate::context::Context;
 use crate::qlog::{Trace, Way};
 use crate::{Body, Response};
 
+/// Content of less bytes is copied behind its head: a piece of its own costs more, in the transport and until it is acknowledged.
+const COPIED_BELOW: usize = 512;
+
 /// Frames for one stream of a connection.
 pub(super) struct Framer<'a> {
     pub(super) id: StreamId,
     pub(super) h3: &'a mut h3::Connection,
-    /// Memory for field sections and frame headers, given away piece by piece.
+    /// Memory for field sections, frame headers and small content, given away piece by piece.
     pub(super) encoded: &'a mut BytesMut,
     pub(super) alt_svc: Option<&'a HeaderValue>,
     pub(super) context: &'a Rc<Context>,
@@ -40,7 +43,7 @@ pub(super) enum Framed {
 }
 
 impl Framer<'_> {
-    /// Appends the frames of one item to `wire`. Content goes there as it is, without a copy.
+    /// Appends the frames of one item to `wire`. Content goes there as it is, without a copy, but for small pieces.
     pub(super) fn frame(&mut self, stream: &Rc<Stream>, outbound: Outbound, wire: &mut VecDeque<Bytes>) -> Framed {
         let framed = match outbound {
             Outbound::Request { method, uri, headers } => self.request(&method, &uri, &headers).map(|()| Framed::More),
@@ -72,11 +75,16 @@ impl Framer<'_> {
     }
 
     fn response(&mut self, stream: &Rc<Stream>, mut response: Response, wire: &mut VecDeque<Bytes>) -> Result<Framed, SendError> {
-        let has_content = self.context.prepare(&stream.method, self.alt_svc, &mut response);
+        let added = self.context.complete(&stream.method, self.alt_svc, &mut response);
         let status = FieldLine::new(b":status", response.status.as_str().as_bytes());
-        self.headers(std::iter::once(status).chain(fields::lines(&response.headers)))?;
-        let priority = fields::priority(&response.headers);
-        let last = !has_content || self.body(stream, response.body, wire);
+        let mut digits = itoa::Buffer::new();
+        let length = added.content_length.map(|length| FieldLine::new(b"content-length", digits.format(length).as_bytes()));
+        let alt_svc = added.alt_svc.map(|value| FieldLine::new(b"alt-svc", value.as_bytes()));
+        let date = added.date.as_ref().map(|value| FieldLine::new(b"date", value.as_bytes()));
+        let own = [alt_svc, date, length].into_iter().flatten();
+        self.headers(std::iter::once(status).chain(fields::lines(&response.headers)).chain(own))?;
+        let priority = if added.has_priority { fields::priority(&response.headers) } else { None };
+        let last = !added.has_content || self.body(stream, response.body, wire);
         Ok(Framed::Response { priority, last })
     }
 
@@ -103,8 +111,12 @@ impl Framer<'_> {
                 trace.data_sent(self.context.handle.now(), self.id, data.len() as u64);
             }
             self.h3.encode_data_header(self.id, data.len() as u64, self.encoded);
-            self.give(wire);
-            wire.push_back(data);
+            if data.len() < COPIED_BELOW {
+                self.encoded.extend_from_slice(&data);
+            } else {
+                self.give(wire);
+                wire.push_back(data);
+            }
         }
     }
 

@@ -18,7 +18,10 @@ pub(super) fn apply(config: Config, limits: &Limits) -> Result<Config, ConfigErr
         .with_max_useless_bytes(limits.useless_bytes())?
         .with_max_unknown_streams(limits.unknown_streams() as u32)?
         .with_max_control_frames(limits.control_stream_frames() as u32)?
-        .with_max_aborted_requests(limits.aborted_requests() as u32)
+        .with_max_aborted_requests(limits.aborted_requests() as u32)?
+        .with_qpack_table_capacity(limits.qpack_table_bytes())?
+        .with_qpack_blocked_streams(limits.qpack_blocked_streams())?
+        .with_qpack_encoder_capacity(limits.qpack_encoder_table_bytes())
 }
 
 /// The counter of a limit that a peer has reached.
@@ -34,6 +37,8 @@ pub(super) fn counter(limit: Limit, stats: &Stats) -> Option<&Counter> {
         Limit::SettingsSize | Limit::PriorityUpdateSize => &stats.oversized_frames,
         Limit::DecoderBacklog => &stats.decoder_backlogs,
         Limit::BlockedStreamBytes => &stats.blocked_stream_overruns,
+        Limit::QpackTableCapacity => &stats.qpack_tables_exceeded,
+        Limit::QpackBlockedStreams => &stats.qpack_blocked_streams_exceeded,
         // Of a server that a client of ours spoke to: the request's error says so.
         _ => return None,
     })

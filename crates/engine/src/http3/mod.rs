@@ -2,6 +2,7 @@
 
 mod client;
 mod connection;
+mod connections;
 mod fields;
 mod framing;
 mod limits;
@@ -10,7 +11,7 @@ mod schedule;
 mod stream;
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::BinaryHeap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -20,11 +21,12 @@ use pronghorn_h3::{ConnectionError, ErrorCode};
 
 pub(crate) use client::{Client, ClientConnection, StatsProbe};
 #[cfg(test)]
-pub(crate) use fields::request as request_head;
+pub(crate) use fields::{LatestAuthority, request as request_head};
 pub(crate) use stream::Stream;
 pub use stream::StreamError;
 
 use self::connection::Connection;
+use self::connections::Connections;
 use self::stream::Dirty;
 use crate::context::Context;
 use crate::transport::{Closed, ConnectionKey, Event, Transport};
@@ -38,7 +40,7 @@ const CLOSE_DELAY: Duration = Duration::from_millis(20);
 /// The HTTP/3 side of one UDP socket.
 pub(crate) struct Http3<T> {
     pub(crate) transport: T,
-    connections: HashMap<ConnectionKey, Connection, rustc_hash::FxBuildHasher>,
+    connections: Connections,
     dirty: Rc<Dirty>,
     /// Connections that have bytes for the transport.
     writing: Vec<ConnectionKey>,
@@ -66,7 +68,7 @@ impl<T: Transport> Http3<T> {
         let client = Client::new(dirty.clone(), context.handle.wakeup().clone());
         Self {
             transport,
-            connections: HashMap::default(),
+            connections: Connections::default(),
             dirty,
             writing: Vec::new(),
             client,
@@ -95,20 +97,22 @@ impl<T: Transport> Http3<T> {
             });
         }
         loop {
-            self.serve_client(now);
+            if self.client.has_work() {
+                self.serve_client(now);
+            }
             if let Some((key, event)) = self.transport.poll_event() {
                 self.on_event(now, key, event);
             } else if let Some(stream) = self.dirty.pop() {
                 stream.unqueue();
                 let key = stream.connection;
-                if !self.connections.contains_key(&key) {
+                if !self.connections.contains(key) {
                     // The connection ended between the request and its turn; nobody else would tell it.
                     stream.on_inbound_end(Err(StreamError::Refused("the connection has ended".to_owned())));
                     stream.on_closed();
                 }
                 self.with_connection(now, key, |connection, transport| connection.on_dirty(transport, &stream));
             } else if let Some(key) = self.writing.pop() {
-                if let Some(connection) = self.connections.get_mut(&key) {
+                if let Some(connection) = self.connections.get_mut(key) {
                     connection.write(&mut self.transport);
                 }
             } else {
@@ -122,12 +126,13 @@ impl<T: Transport> Http3<T> {
         match self.shutdown {
             Shutdown::Announced(until) if now >= until => {
                 self.shutdown = Shutdown::Final(now + CLOSE_DELAY);
-                for connection in self.connections.values_mut() {
+                for (_, connection) in self.connections.iter_mut() {
                     connection.go_away(&mut self.transport, true);
                 }
             }
             Shutdown::Final(from) if now >= from => {
-                let drained: Vec<_> = self.connections.iter().filter(|(_, c)| c.is_drained()).map(|(key, _)| *key).collect();
+                let drained: Vec<_> =
+                    self.connections.iter_mut().filter(|(_, connection)| connection.is_drained()).map(|(key, _)| key).collect();
                 for key in drained {
                     self.close(now, key, ErrorCode::H3_NO_ERROR, "");
                 }
@@ -155,7 +160,7 @@ impl<T: Transport> Http3<T> {
     pub(crate) fn go_away(&mut self, now: Instant) {
         if self.shutdown == Shutdown::No {
             self.transport.refuse_new();
-            for connection in self.connections.values_mut() {
+            for (_, connection) in self.connections.iter_mut() {
                 connection.go_away(&mut self.transport, false);
             }
             self.shutdown = Shutdown::Announced(now + DRAIN_NOTICE);
@@ -169,7 +174,7 @@ impl<T: Transport> Http3<T> {
 
     /// Ends every connection now.
     pub(crate) fn close_all(&mut self, now: Instant) {
-        let keys: Vec<_> = self.connections.keys().copied().collect();
+        let keys: Vec<_> = self.connections.keys().collect();
         for key in keys {
             self.close(now, key, ErrorCode::H3_NO_ERROR, "shutdown");
         }
@@ -258,13 +263,15 @@ impl<T: Transport> Http3<T> {
         key: ConnectionKey,
         action: impl FnOnce(&mut Connection, &mut T) -> Result<(), ConnectionError>,
     ) {
-        let Some(connection) = self.connections.get_mut(&key) else { return };
+        let Some(connection) = self.connections.get_mut(key) else { return };
         match action(connection, &mut self.transport) {
             Ok(()) => {
                 if connection.wants_to_write() {
                     self.writing.push(key);
                 }
-                self.checks.extend(connection.next_check().map(|time| Reverse((time, key))));
+                if let Some(time) = connection.next_check() {
+                    self.checks.push(Reverse((time, key)));
+                }
             }
             Err(error) => {
                 if let Some(counter) = error.limit().and_then(|limit| limits::counter(limit, &self.context.stats)) {
@@ -280,7 +287,7 @@ impl<T: Transport> Http3<T> {
 
     /// Takes a connection out and tells everybody who waits for it.
     fn forget(&mut self, key: ConnectionKey, reason: &str) -> bool {
-        let Some(mut connection) = self.connections.remove(&key) else { return false };
+        let Some(mut connection) = self.connections.remove(key) else { return false };
         if connection.client_state().is_none() {
             self.context.stats.quic_open.subtract(1);
         }

@@ -1,6 +1,6 @@
 //! Whose bytes are written next: the order that RFC 9218 section 10 recommends.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use pronghorn_h3::{Priority, StreamId};
 
@@ -19,7 +19,8 @@ pub(super) struct Schedule {
 
 #[derive(Debug, Default)]
 struct Level {
-    in_order: BTreeSet<StreamId>,
+    /// Sorted: requests come in order, so that a new one is nearly always the last.
+    in_order: VecDeque<StreamId>,
     sharing: VecDeque<StreamId>,
     /// How many of `sharing` had their turn since the first of `in_order` had one.
     turns: usize,
@@ -39,7 +40,8 @@ impl Schedule {
         if priority.incremental {
             level.sharing.push_back(id);
         } else {
-            level.in_order.insert(id);
+            let place = level.in_order.partition_point(|other| *other < id);
+            level.in_order.insert(place, id);
         }
     }
 
@@ -48,8 +50,8 @@ impl Schedule {
         let level = self.level(priority);
         if priority.incremental {
             level.sharing.retain(|other| *other != id);
-        } else {
-            level.in_order.remove(&id);
+        } else if let Ok(place) = level.in_order.binary_search(&id) {
+            level.in_order.remove(place);
         }
     }
 
@@ -59,12 +61,12 @@ impl Schedule {
         let alone = level.sharing.len() + usize::from(!level.in_order.is_empty()) == 1;
         let bytes = if alone { usize::MAX } else { QUANTUM_BYTES };
         let ordered_has_its_turn = level.turns >= level.sharing.len();
-        let id = if ordered_has_its_turn && let Some(id) = level.in_order.pop_first() {
+        let id = if ordered_has_its_turn && let Some(id) = level.in_order.pop_front() {
             level.turns = 0;
             id
         } else {
             level.turns += 1;
-            level.sharing.pop_front().or_else(|| level.in_order.pop_first())?
+            level.sharing.pop_front().or_else(|| level.in_order.pop_front())?
         };
         Some(Turn { id, bytes })
     }

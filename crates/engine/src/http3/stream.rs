@@ -106,7 +106,7 @@ pub(crate) struct Stream {
     pub(super) expects_continue: Cell<bool>,
     dirty: Rc<Dirty>,
     queued: Cell<bool>,
-    early: RefCell<Option<EarlyRequest>>,
+    early: RefCell<Option<Box<EarlyRequest>>>,
     state: RefCell<State>,
 }
 
@@ -114,7 +114,7 @@ pub(crate) struct Stream {
 struct State {
     inbound: VecDeque<Bytes>,
     inbound_bytes: usize,
-    trailers: Option<HeaderMap>,
+    trailers: Option<Box<HeaderMap>>,
     inbound_end: Option<Result<(), StreamError>>,
     reader: Option<Waker>,
     /// Nobody reads: what comes is thrown away.
@@ -122,7 +122,7 @@ struct State {
     /// The driver has stopped reading because the application does not.
     paused: bool,
 
-    outbound: VecDeque<Outbound>,
+    outbound: Queue<Outbound>,
     outbound_bytes: usize,
     writer: Option<Waker>,
     /// The peer takes nothing more, or the connection is gone.
@@ -131,8 +131,39 @@ struct State {
 
     /// Interim responses that were not fetched yet.
     interim: VecDeque<(StatusCode, HeaderMap)>,
-    response: Option<Result<(StatusCode, HeaderMap), StreamError>>,
+    response: Option<Result<Box<(StatusCode, HeaderMap)>, StreamError>>,
     response_waker: Option<Waker>,
+}
+
+/// A queue that allocates nothing for its first item: most have no other.
+struct Queue<T> {
+    first: Option<T>,
+    rest: VecDeque<T>,
+}
+
+impl<T> Default for Queue<T> {
+    fn default() -> Self {
+        Self { first: None, rest: VecDeque::new() }
+    }
+}
+
+impl<T> Queue<T> {
+    fn push_back(&mut self, item: T) {
+        // What is in `first` is before the rest.
+        if self.first.is_none() && self.rest.is_empty() {
+            self.first = Some(item);
+        } else {
+            self.rest.push_back(item);
+        }
+    }
+
+    fn pop_front(&mut self) -> Option<T> {
+        self.first.take().or_else(|| self.rest.pop_front())
+    }
+
+    fn clear(&mut self) {
+        *self = Self::default();
+    }
 }
 
 impl Stream {
@@ -164,7 +195,7 @@ impl Stream {
             return Poll::Ready(Some(Ok(Frame::data(data))));
         }
         if let Some(trailers) = state.trailers.take() {
-            return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+            return Poll::Ready(Some(Ok(Frame::trailers(*trailers))));
         }
         match state.inbound_end.take() {
             Some(Err(error)) => Poll::Ready(Some(Err(error))),
@@ -234,14 +265,15 @@ impl Stream {
 
     /// Queues a whole request, and keeps a copy for [`Stream::send_again`].
     pub(super) fn send_early(self: &Rc<Self>, request: EarlyRequest) {
-        *self.early.borrow_mut() = Some(request);
+        *self.early.borrow_mut() = Some(Box::new(request));
         self.send_again();
         self.mark_dirty();
     }
 
     /// Queues the request from its beginning. Nothing of a response has come.
     pub(super) fn send_again(&self) {
-        let Some(EarlyRequest { method, uri, headers, content }) = &*self.early.borrow() else { return };
+        let early = self.early.borrow();
+        let Some(EarlyRequest { method, uri, headers, content }) = early.as_deref() else { return };
         self.id.set(None);
         let mut state = self.state.borrow_mut();
         if state.closed {
@@ -299,7 +331,7 @@ impl Stream {
     pub(crate) fn poll_response(&self, cx: &mut TaskContext<'_>) -> Poll<Result<(StatusCode, HeaderMap), StreamError>> {
         let mut state = self.state.borrow_mut();
         if let Some(response) = state.response.take() {
-            return Poll::Ready(response);
+            return Poll::Ready(response.map(|head| *head));
         }
         state.response_waker = Some(cx.waker().clone());
         Poll::Pending
@@ -367,7 +399,7 @@ impl Stream {
     }
 
     pub(super) fn on_trailers(&self, trailers: HeaderMap) {
-        self.state.borrow_mut().trailers = Some(trailers);
+        self.state.borrow_mut().trailers = Some(Box::new(trailers));
     }
 
     /// The peer's message has ended, or there will be no more of it.
@@ -401,7 +433,7 @@ impl Stream {
 
     pub(super) fn on_response(&self, status: StatusCode, headers: HeaderMap) {
         let mut state = self.state.borrow_mut();
-        state.response = Some(Ok((status, headers)));
+        state.response = Some(Ok(Box::new((status, headers))));
         let waker = state.response_waker.take();
         drop(state);
         wake(waker);

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    CONNECTION_BYTES, DATAGRAM_BYTES, EXCHANGE_BYTES, HANDSHAKE_BYTES, Limit, LimitError, Scope, USED_TOKEN_BYTES, Unit, milliseconds,
+    BLOCKED_STREAM_BYTES, CONNECTION_BYTES, DATAGRAM_BYTES, EXCHANGE_BYTES, HANDSHAKE_BYTES, LARGEST_SESSION_BYTES, Limit, LimitError,
+    Scope, USED_TOKEN_BYTES, Unit, milliseconds,
 };
 
 /// The Rust type of a limit, and the way between it and the table's number.
@@ -222,6 +223,24 @@ limits! {
         counter windows_reduced;
         acts "New connections get smaller windows, a 64th of what is left of the budget, 64 KiB at the least.";
 
+    /// Bytes of a request over HTTP/2 that are still taken in, and dropped, after it was answered before its end: what a client has sent by the time that it sees the answer to a small form or call.
+    linger_bytes, with_linger_bytes: Bytes, 64 * KIB, 0 => GIB, Request;
+        memory |_| 0;
+        counter linger_overruns;
+        acts "The stream is reset with NO_ERROR.";
+
+    /// How long the rest of such a request is waited for.
+    linger_timeout, with_linger_timeout: Time, 5 * SECOND, 100 => HOUR, Request;
+        memory |_| 0;
+        counter linger_timeouts;
+        acts "The stream is reset with NO_ERROR.";
+
+    /// Interim responses, such as 103 (Early Hints), that a handler may send to a request. Each is held until the client takes it.
+    interim_responses, with_interim_responses: Count, 16, 0 => 1_000, Request;
+        memory |_| 0;
+        counter interim_responses_dropped;
+        acts "The interim response is not sent. What the others hold is up to the handler.";
+
     /// Requests that the peer may take back in a second, over HTTP/2, after a burst of five times as many.
     resets_per_second, with_resets_per_second: PerSecond, 100, 1 => 1_000_000, Connection;
         memory |_| 0;
@@ -288,11 +307,47 @@ limits! {
         counter uni_streams_refused;
         acts "The connection is closed with STREAM_LIMIT_ERROR.";
 
+    /// Bytes of the header table (QPACK) that a peer may fill over HTTP/3, as RFC 9204, section 3.2.1 counts them. It takes twice as much memory at the most.
+    qpack_table_bytes, with_qpack_table_bytes: Bytes, 4 * KIB, 0 => MIB, Connection;
+        memory |limits| 2 * limits.qpack_table_bytes;
+        counter qpack_tables_exceeded;
+        acts "The peer is told. One that takes more breaks the protocol: the connection is closed with QPACK_ENCODER_STREAM_ERROR.";
+
+    /// Heads over HTTP/3 that may wait for the header table. Each may hold 64 KiB of what came with it; those of a worker are held to `partial_heads` as well.
+    qpack_blocked_streams, with_qpack_blocked_streams: Count, 16, 0 => 1_024, Connection;
+        memory |limits| limits.qpack_blocked_streams.saturating_mul(limits.field_section_bytes + BLOCKED_STREAM_BYTES);
+        counter qpack_blocked_streams_exceeded;
+        acts "The peer is told. One that makes more wait breaks the protocol: the connection is closed with QPACK_DECOMPRESSION_FAILED.";
+
+    /// Bytes that are used of the header table that a peer offers over HTTP/3. They take three times as much memory at the most.
+    qpack_encoder_table_bytes, with_qpack_encoder_table_bytes: Bytes, 4 * KIB, 0 => MIB, Connection;
+        memory |limits| 3 * limits.qpack_encoder_table_bytes;
+        counter qpack_tables_reduced;
+        acts "The table is made no larger than this; field lines that find no room are sent in full.";
+
     /// Tokens of earlier connections (NEW_TOKEN) whose use is remembered, so that none is taken twice.
     used_tokens, with_used_tokens: Count, 100_000, 0 => 100_000_000, Group;
         memory |limits| limits.used_tokens.saturating_mul(USED_TOKEN_BYTES);
         counter tokens_refused;
         acts "A token that was used, or is older than what is remembered, proves nothing: the client is treated as one without.";
+
+    /// Sessions that clients may resume, with early data or without. Each handshake leaves up to two.
+    sessions, with_sessions: Count, 100_000, 0 => 100_000_000, Group;
+        memory |limits| limits.sessions.saturating_mul(LARGEST_SESSION_BYTES).min(limits.session_bytes);
+        counter sessions_evicted;
+        acts "The oldest is dropped; its client gets a full handshake.";
+
+    /// Bytes of these sessions, with their names and places in the store.
+    session_bytes, with_session_bytes: Bytes, 64 * MIB, 0 => 1 << 40, Group;
+        memory |limits| limits.session_bytes;
+        counter sessions_evicted_for_bytes;
+        acts "The oldest are dropped; their clients get a full handshake.";
+
+    /// How long a session may be resumed.
+    session_lifetime, with_session_lifetime: Time, 24 * HOUR, 100 => 24 * HOUR, Group;
+        memory |_| 0;
+        counter sessions_expired;
+        acts "The session is dropped when it is asked for or makes room; its client gets a full handshake.";
 
     /// Stateless resets sent, each smaller than the datagram that asked for it.
     stateless_resets_per_second, with_stateless_resets_per_second: PerSecond, 50, 1 => 1_000, Worker;

@@ -38,7 +38,8 @@ impl Unit {
     }
 
     /// The number that `text` says, if it is of this unit.
-    pub(super) fn read(self, text: &str) -> Option<u64> {
+    /// What `text` says in this unit, if it is written as one does.
+    pub fn read(self, text: &str) -> Option<u64> {
         match self {
             Self::Count => text.parse().ok(),
             Self::PerSecond => text.strip_suffix("/s").unwrap_or(text).parse().ok(),

@@ -67,8 +67,8 @@ impl Handle {
         deferred.into_iter().for_each(Waker::wake);
     }
 
-    /// The number of the current turn.
-    pub(crate) fn turn(&self) -> u64 {
+    /// The number of the current turn: what was found out about the world in it need not be found out again before the next.
+    pub fn turn(&self) -> u64 {
         self.turn.get()
     }
 

@@ -45,9 +45,11 @@ impl Host {
         let handle = Handle::new(executor.clone(), timers.clone(), reactor.handle().clone(), wakeup.clone(), now);
         let stats = Arc::<Stats>::default();
         let keys = EndpointKeys::from_rng(&mut rng);
-        let quinn = QuinnConfig::new(&config.limits, config.congestion, tls, keys, None).unwrap().with_seed(rng.random());
+        let quinn =
+            QuinnConfig::new(&config.limits, config.congestion.unwrap_or_default(), tls, keys, None).unwrap().with_seed(rng.random());
         let context = Context::new(handle, config, Rc::new(handler), stats.clone(), Seats::new());
         *context.rng.borrow_mut() = rng;
+        context.date.pin(now);
         let address = SocketAddr::from(([127, 0, 0, 1], 443));
         let transport = Quinn::new(quinn, 0, address, false, stats, context.seats.clone(), context.windows.clone());
         let http3 = Http3::new(transport, context.clone(), None);

@@ -90,7 +90,7 @@ impl Simulation {
         let client = Host::new(began, plan.client.clone(), None, refuse, seed ^ 2);
         let network = Network::new(plan.weather.clone(), seed ^ 3, began, addresses[1], addresses[0]);
         let user = User {
-            connector: Connector::new(client.handle().clone(), &tls.client, client.http3.client()).unwrap(),
+            connector: Connector::new(client.handle().clone(), &tls.client, client.http3.client(), None).unwrap(),
             handle: client.handle().clone(),
             server: addresses[0],
             resumption: plan.resumption,

@@ -198,7 +198,7 @@ impl Draw {
         // The library's BBR draws random numbers of its own, so its runs could not be repeated.
         let congestion = if self.chance(0.3) { Congestion::NewReno } else { Congestion::Cubic };
         let early_data = EarlyData::ALL[self.0.random_range(0..3)];
-        Config { limits, congestion, early_data, ..Config::default() }
+        Config { limits, congestion: Some(congestion), early_data, ..Config::default() }
     }
 
     fn connection(&mut self, number: &mut u64) -> ConnectionPlan {

@@ -36,6 +36,6 @@ impl Tls {
             .with_root_certificates(roots)
             .with_no_client_auth();
         client.alpn_protocols = vec![b"h3".to_vec()];
-        Self { server: identity.quic(config), client }
+        Self { server: identity.quic(config, &Arc::default()), client }
     }
 }

@@ -1,7 +1,7 @@
 //! A TCP connection as the libraries above want it.
 
 use std::cell::Cell;
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice, Write};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -228,18 +228,29 @@ impl AsyncRead for TcpStream {
         ready!(self.poll_share(cx));
         loop {
             ready!(self.registration.readiness().poll_readable(cx));
-            match (&*self.socket).read(buffer.initialize_unfilled()) {
+            match receive(&self.socket, buffer) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.registration.readiness().clear_readable(),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Poll::Ready(Err(error)),
                 Ok(count) => {
-                    buffer.advance(count);
                     self.on_moved(count);
                     return Poll::Ready(Ok(()));
                 }
             }
         }
     }
+}
+
+/// Reads into `buffer`, without writing to it what nobody reads.
+#[expect(unsafe_code, reason = "the buffer says which of its bytes are initialized in no other way")]
+fn receive(socket: &mio::net::TcpStream, buffer: &mut ReadBuf<'_>) -> io::Result<usize> {
+    // SAFETY: the system call writes bytes and takes none back that were initialized.
+    let (read, _) = rustix::io::read(socket, unsafe { buffer.unfilled_mut() })?;
+    let count = read.len();
+    // SAFETY: these are the bytes that were just read.
+    unsafe { buffer.assume_init(count) };
+    buffer.advance(count);
+    Ok(count)
 }
 
 impl AsyncWrite for TcpStream {

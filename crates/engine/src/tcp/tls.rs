@@ -5,7 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, BufRead, IoSlice, Read, Write};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,6 +22,16 @@ use crate::tls::{RecordedOffer, ServerHandshake, TlsSummary};
 
 /// Early data that a client sends and keeps a copy of, until it knows that the server takes it. A server may allow less.
 const EARLY_DATA_BYTES: usize = 16 << 10;
+/// Content of the largest record.
+const RECORD_BYTES: usize = 16 << 10;
+/// What a record has beside its content, and more.
+const RECORD_OVERHEAD: usize = 64;
+/// Records that are collected before they go to the socket, unless those above flush: one system call takes them all.
+const RECORDS_PER_WRITE: usize = 4;
+/// Their content.
+const COLLECTED_BYTES: usize = RECORDS_PER_WRITE * RECORD_BYTES;
+/// Pieces of one write that are looked at.
+const SLICES: usize = 16;
 
 /// How far the handshake of a connection has come, for those who do not read from it.
 #[derive(Debug, Default)]
@@ -78,7 +88,7 @@ impl Progress {
 }
 
 enum Side {
-    Server { tls: ServerConnection, offer: RecordedOffer, takes_early_data: bool, decided: bool, stats: Arc<Stats> },
+    Server { tls: ServerConnection, offer: RecordedOffer, takes_early_data: bool, decided: bool, early_is_read: bool, stats: Arc<Stats> },
     Client { tls: ClientConnection, early: Option<Vec<u8>> },
 }
 
@@ -89,6 +99,8 @@ pub(crate) struct TlsStream<T> {
     progress: Rc<Progress>,
     /// A writer that waits for the end of the handshake.
     writer: Option<Waker>,
+    /// Bytes taken from those above since the socket had everything.
+    collected: usize,
     closed: bool,
 }
 
@@ -96,8 +108,12 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
     /// Does the handshake as the server, or as much of it as is needed to answer early data.
     pub(crate) async fn accept(io: T, config: Arc<ServerConfig>, stats: Arc<Stats>) -> io::Result<Self> {
         let takes_early_data = config.max_early_data_size > 0;
-        let tls = ServerConnection::new(config).map_err(io::Error::other)?;
-        let mut stream = Self::new(io, Side::Server { tls, offer: RecordedOffer::default(), takes_early_data, decided: false, stats });
+        let mut tls = ServerConnection::new(config).map_err(io::Error::other)?;
+        tls.set_buffer_limit(Some(COLLECTED_BYTES + RECORDS_PER_WRITE * RECORD_OVERHEAD));
+        let mut stream = Self::new(
+            io,
+            Side::Server { tls, offer: RecordedOffer::default(), takes_early_data, decided: false, early_is_read: false, stats },
+        );
         poll_fn(|cx| stream.poll_handshake(cx)).await?;
         Ok(stream)
     }
@@ -105,6 +121,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
     /// Does the handshake as the client. With `early_data`, and a session that allows it, nothing is waited for.
     pub(crate) async fn connect(io: T, config: Arc<ClientConfig>, name: ServerName<'static>, early_data: bool) -> io::Result<Self> {
         let mut tls = ClientConnection::new(config, name).map_err(io::Error::other)?;
+        tls.set_buffer_limit(Some(COLLECTED_BYTES + RECORDS_PER_WRITE * RECORD_OVERHEAD));
         let early = (early_data && tls.early_data().is_some()).then(Vec::new);
         let mut stream = Self::new(io, Side::Client { tls, early });
         poll_fn(|cx| stream.poll_handshake(cx)).await?;
@@ -112,7 +129,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
     }
 
     fn new(io: T, side: Side) -> Self {
-        Self { io, side, progress: Rc::default(), writer: None, closed: false }
+        Self { io, side, progress: Rc::default(), writer: None, collected: 0, closed: false }
     }
 
     pub(crate) fn progress(&self) -> &Rc<Progress> {
@@ -203,6 +220,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }
+        self.collected = 0;
         Poll::Ready(Ok(()))
     }
 
@@ -226,28 +244,48 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
         Poll::Ready(Ok(taken))
     }
 
+    /// Encrypts what `write` writes, as many bytes as it is given at the most. The socket gets it when those above flush, as they do at the end of what they have to say, or
+    /// when there is enough of it.
     fn poll_write_with(
         &mut self,
         cx: &mut Context<'_>,
-        mut write: impl FnMut(&mut rustls::Writer<'_>) -> io::Result<usize>,
+        mut write: impl FnMut(&mut rustls::Writer<'_>, usize) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         loop {
-            let taken = write(&mut self.side.writer())?;
-            let flushed = self.poll_flush_tls(cx)?;
+            if self.collected == COLLECTED_BYTES {
+                ready!(self.poll_flush_tls(cx))?;
+            }
+            let taken = write(&mut self.side.writer(), COLLECTED_BYTES - self.collected)?;
+            self.collected += taken;
             if taken > 0 {
                 return Poll::Ready(Ok(taken));
             }
-            ready!(flushed);
+            ready!(self.poll_flush_tls(cx))?;
         }
     }
+}
+
+/// Writes the first `room` bytes of `data`.
+fn write_some(writer: &mut rustls::Writer<'_>, data: &[IoSlice<'_>], mut room: usize) -> io::Result<usize> {
+    let mut some = [IoSlice::new(&[]); SLICES];
+    let mut count = 0;
+    for (slice, part) in data.iter().filter(|slice| !slice.is_empty()).zip(&mut some) {
+        let taken = slice.len().min(room);
+        *part = IoSlice::new(&slice[..taken]);
+        count += 1;
+        room -= taken;
+        if room == 0 {
+            break;
+        }
+    }
+    writer.write_vectored(&some[..count])
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for TlsStream<T> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         loop {
-            if let Some(count) = this.side.read(buffer.initialize_unfilled())? {
-                buffer.advance(count);
+            if this.side.read(buffer)? {
                 return Poll::Ready(Ok(()));
             }
             // Tickets, answers to key updates, and what a client sends again.
@@ -269,7 +307,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TlsStream<T> {
         if matches!(this.side, Side::Client { early: Some(_), .. }) {
             return this.poll_write_early(cx, data);
         }
-        this.poll_write_with(cx, |writer| writer.write(data))
+        this.poll_write_with(cx, |writer, room| writer.write(&data[..data.len().min(room)]))
     }
 
     fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
@@ -278,7 +316,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TlsStream<T> {
         if matches!(this.side, Side::Client { early: Some(_), .. }) {
             return this.poll_write_early(cx, first);
         }
-        this.poll_write_with(cx, |writer| writer.write_vectored(data))
+        this.poll_write_with(cx, |writer, room| write_some(writer, data, room))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -311,7 +349,7 @@ impl<T> Drop for TlsStream<T> {
 impl Side {
     /// Looks, until it is decided, at what TLS makes of the session and of early data.
     fn look_at_handshake(&mut self) {
-        if let Self::Server { tls, offer, takes_early_data, decided: decided @ false, stats } = self {
+        if let Self::Server { tls, offer, takes_early_data, decided: decided @ false, stats, .. } = self {
             let accepted = tls.early_data().is_some();
             if let Some(handshake) = ServerHandshake::new(tls, offer.offered(), accepted, *takes_early_data) {
                 *decided = true;
@@ -320,24 +358,41 @@ impl Side {
         }
     }
 
-    /// `None` when there is nothing to read yet, and 0 bytes at the end.
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+    /// Whether there was something to read, which is now in `buffer`, or the end.
+    ///
+    /// The buffers of those above are large and not initialized, so only what is there is written to them.
+    fn read(&mut self, buffer: &mut ReadBuf<'_>) -> io::Result<bool> {
         let mut reader = match self {
-            Self::Server { tls, .. } => {
-                if let Some(mut early) = tls.early_data() {
-                    let count = early.read(buffer)?;
+            Self::Server { tls, early_is_read, .. } => {
+                if !*early_is_read && let Some(mut early) = tls.early_data() {
+                    let count = early.read(buffer.initialize_unfilled())?;
+                    buffer.advance(count);
                     if count > 0 {
-                        return Ok(Some(count));
+                        return Ok(true);
                     }
                 }
+                *early_is_read = !tls.is_handshaking();
                 tls.reader()
             }
             Self::Client { tls, .. } => tls.reader(),
         };
-        match reader.read(buffer) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            read => read.map(Some),
+        let before = buffer.remaining();
+        while buffer.remaining() > 0 {
+            let count = match reader.fill_buf() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(buffer.remaining() < before),
+                // The same is said the next time.
+                Err(_) | Ok([]) if buffer.remaining() < before => break,
+                Ok([]) => break,
+                chunk => {
+                    let chunk = chunk?;
+                    let count = chunk.len().min(buffer.remaining());
+                    buffer.put_slice(&chunk[..count]);
+                    count
+                }
+            };
+            reader.consume(count);
         }
+        Ok(true)
     }
 
     fn read_tls<T: AsyncRead + Unpin>(&mut self, io: &mut PolledRead<'_, '_, T>) -> io::Result<usize> {

@@ -4,7 +4,7 @@ mod client_hello;
 mod client_sessions;
 mod sessions;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use aws_lc_rs::digest;
 use rustls::crypto::{CryptoProvider, aws_lc_rs as provider_crate};
@@ -13,14 +13,16 @@ use rustls::{HandshakeKind, KeyLog};
 
 pub(crate) use client_hello::{EarlyDataOffer, RecordedOffer};
 pub(crate) use client_sessions::ClientSessions;
+pub(crate) use sessions::LARGEST_ENTRY_BYTES as LARGEST_SESSION_BYTES;
 use sessions::Scope;
-pub use sessions::{SessionLimits, Sessions};
+pub use sessions::Sessions;
 
 use crate::config::{Config, EarlyData};
 use crate::stats::{Counter, Stats};
 
 /// Bytes of early data that a TCP connection may send. Held until the protocol above reads them, which it does at once, so that
-/// this much at the most waits.
+/// this much at the most waits. No setting: a client sends what its ticket allows also to a server that was restarted with less,
+/// which would have to close the connection.
 const TCP_EARLY_DATA_BYTES: u32 = 16 << 10;
 /// RFC 9001, section 4.6.1: the one value that QUIC allows; the transport's own limits bound what is sent.
 const QUIC_EARLY_DATA_BYTES: u32 = u32::MAX;
@@ -31,7 +33,8 @@ pub struct Identity {
     tcp: Arc<rustls::ServerConfig>,
     quic: Arc<rustls::ServerConfig>,
     certificate: Vec<u8>,
-    sessions: Arc<Sessions>,
+    /// Made by the first that listens, unless it was given.
+    sessions: Arc<OnceLock<Arc<Sessions>>>,
 }
 
 impl Identity {
@@ -53,14 +56,16 @@ impl Identity {
             .with_no_client_auth()
             .with_single_cert(chain, key)?;
         quic.alpn_protocols = vec![b"h3".to_vec()];
-        let sessions = Sessions::new(SessionLimits::default());
-        Ok(Self { tcp: Arc::new(tcp), quic: Arc::new(quic), certificate, sessions })
+        Ok(Self { tcp: Arc::new(tcp), quic: Arc::new(quic), certificate, sessions: Arc::default() })
     }
 
     /// The same identity with this store of sessions. Identities may share one: none resumes the sessions of another.
+    ///
+    /// Without it, the first worker that listens with this identity or a clone of it makes a store of what its limits say, for all of
+    /// them.
     #[must_use]
     pub fn with_sessions(mut self, sessions: Arc<Sessions>) -> Self {
-        self.sessions = sessions;
+        self.sessions = Arc::new(OnceLock::from(sessions));
         self
     }
 
@@ -72,19 +77,19 @@ impl Identity {
         self
     }
 
-    /// The sessions that may be resumed.
-    pub fn sessions(&self) -> &Arc<Sessions> {
-        &self.sessions
+    /// The sessions that may be resumed; `None` until there is a store of them, see [`Identity::with_sessions`].
+    pub fn sessions(&self) -> Option<&Arc<Sessions>> {
+        self.sessions.get()
     }
 
-    pub(crate) fn tcp(&self, config: &Config) -> Arc<rustls::ServerConfig> {
+    pub(crate) fn tcp(&self, config: &Config, stats: &Arc<Stats>) -> Arc<rustls::ServerConfig> {
         let mut tls = rustls::ServerConfig::clone(&self.tcp);
-        tls.session_storage = self.sessions.view(self.scope("tcp"));
+        tls.session_storage = self.store(config).view(self.scope("tcp"), stats);
         tls.max_early_data_size = if config.early_data == EarlyData::Off { 0 } else { TCP_EARLY_DATA_BYTES };
         Arc::new(tls)
     }
 
-    pub(crate) fn quic(&self, config: &Config) -> Arc<rustls::ServerConfig> {
+    pub(crate) fn quic(&self, config: &Config, stats: &Arc<Stats>) -> Arc<rustls::ServerConfig> {
         let mut tls = rustls::ServerConfig::clone(&self.quic);
         //= RFC 9000 section 7.4.1
         //# If 0-RTT data is accepted by the server, the server MUST NOT reduce any limits or alter any values that might be violated by
@@ -97,9 +102,13 @@ impl Identity {
         //# violated by the client with its 0-RTT data.
         // A listener with other limits does not know the session.
         let limits = format!("quic {:?}", config.limits);
-        tls.session_storage = self.sessions.view(self.scope(&limits));
+        tls.session_storage = self.store(config).view(self.scope(&limits), stats);
         tls.max_early_data_size = if config.early_data == EarlyData::Off { 0 } else { QUIC_EARLY_DATA_BYTES };
         Arc::new(tls)
+    }
+
+    fn store(&self, config: &Config) -> &Arc<Sessions> {
+        self.sessions.get_or_init(|| Sessions::new(&config.limits))
     }
 
     /// A session is resumed only by the certificate and the transport that it was made with. That the server name is the same, and
@@ -202,19 +211,28 @@ mod tests {
     //# by the client with its 0-RTT data.
     #[test]
     fn ticket_works_only_for_the_certificate_transport_and_limits_it_came_with() {
-        let sessions = Sessions::new(SessionLimits::default());
+        let (sessions, stats) = (Sessions::new(&Limits::default()), Arc::default());
         let (here, there) = (identity(&sessions), identity(&sessions));
         let config = Config::default();
         let limits = |limits| Config { limits, ..Config::default() };
         let other_limits = limits(Limits::default().with_idle_timeout(Duration::from_secs(1)).unwrap());
         let other_settings = limits(Limits::default().with_field_section_bytes(2_000).unwrap());
+        let other_table = limits(Limits::default().with_qpack_table_bytes(2_000).unwrap());
+        let other_blocked_streams = limits(Limits::default().with_qpack_blocked_streams(15).unwrap());
         let store = |tls: Arc<rustls::ServerConfig>| tls.session_storage.clone();
-        assert!(store(here.quic(&config)).put(vec![1; 32], vec![7; 100]));
-        for elsewhere in [here.tcp(&config), here.quic(&other_limits), here.quic(&other_settings), there.quic(&config), there.tcp(&config)]
-        {
+        assert!(store(here.quic(&config, &stats)).put(vec![1; 32], vec![7; 100]));
+        for elsewhere in [
+            here.tcp(&config, &stats),
+            here.quic(&other_limits, &stats),
+            here.quic(&other_settings, &stats),
+            here.quic(&other_table, &stats),
+            here.quic(&other_blocked_streams, &stats),
+            there.quic(&config, &stats),
+            there.tcp(&config, &stats),
+        ] {
             assert_eq!(store(elsewhere).take(&[1; 32]), None);
         }
         // Another worker.
-        assert_eq!(store(here.clone().quic(&config)).take(&[1; 32]), Some(vec![7; 100]));
+        assert_eq!(store(here.clone().quic(&config, &stats)).take(&[1; 32]), Some(vec![7; 100]));
     }
 }

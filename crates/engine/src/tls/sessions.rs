@@ -1,59 +1,42 @@
 //! Sessions that clients may resume: one store for all workers and both transports, from which each is taken once.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustls::server::StoresServerSessions;
 
+use crate::limits::Limits;
+use crate::stats::Stats;
+
 /// What a session costs besides its own bytes: its place in two maps, and its name in both.
 const ENTRY_BYTES: usize = 320;
 /// A session holds a secret and a server name. What is larger than this is not one that a client may make us keep.
 const SESSION_BYTES: usize = 4 << 10;
+/// The most that a session takes, its name of 32 bytes included.
+pub(crate) const LARGEST_ENTRY_BYTES: u64 = (ENTRY_BYTES + 2 * 32 + SESSION_BYTES) as u64;
 /// Parts with a lock each, so that workers hardly ever meet.
-const SHARDS: usize = 64;
-/// Fewer sessions than this are not worth a part of their own.
-const SESSIONS_PER_SHARD: usize = 256;
-
-/// What a store of sessions may hold.
-#[derive(Clone, Debug)]
-pub struct SessionLimits {
-    /// Sessions. A full handshake leaves two, so that a client may open two connections next time. Default 100,000.
-    pub sessions: usize,
-    /// Bytes of them, names and the store's own maps included. Default 64 MiB.
-    pub bytes: usize,
-    /// How long a session may be resumed. Default, and the most that clients are told of, 24 hours.
-    pub lifetime: Duration,
-}
-
-impl Default for SessionLimits {
-    fn default() -> Self {
-        Self { sessions: 100_000, bytes: 64 << 20, lifetime: Duration::from_secs(24 * 60 * 60) }
-    }
-}
+const SHARDS: u64 = 64;
+/// Fewer sessions than this are not worth a part of their own,
+const SESSIONS_PER_SHARD: u64 = 256;
+/// and neither is room for so many of the largest.
+const BYTES_PER_SHARD: u64 = SESSIONS_PER_SHARD * LARGEST_ENTRY_BYTES;
 
 /// A store of TLS sessions that are on the server's side (the ticket is only a name), shared by whoever may resume them.
 ///
 /// A session of TLS 1.3 is handed out once: who shows its ticket again, as a replayed first flight does, gets a full handshake,
-/// in which early data has no place. What does not fit any more pushes out the oldest.
+/// in which early data has no place. What does not fit any more pushes out the oldest. What comes of the sessions is counted in
+/// the [`Stats`] of the worker that put or sought them.
+#[derive(Debug)]
 pub struct Sessions {
     shards: Box<[Mutex<Shard>]>,
-    limits: SessionLimits,
-    counters: Counters,
+    /// The most sessions of a part, and their bytes.
+    most: usize,
+    most_bytes: usize,
+    lifetime: Duration,
 }
 
-#[derive(Default)]
-struct Counters {
-    stored: AtomicU64,
-    resumed: AtomicU64,
-    unknown: AtomicU64,
-    expired: AtomicU64,
-    evicted: AtomicU64,
-}
-
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Shard {
     entries: HashMap<Box<[u8]>, Entry, rustc_hash::FxBuildHasher>,
     /// The names by age. All live equally long, so that the oldest is also the first to expire.
@@ -62,6 +45,7 @@ struct Shard {
     bytes: usize,
 }
 
+#[derive(Debug)]
 struct Entry {
     scope: Scope,
     value: Box<[u8]>,
@@ -93,14 +77,16 @@ impl Shard {
 pub(crate) type Scope = [u8; 16];
 
 impl Sessions {
-    /// An empty store.
-    pub fn new(limits: SessionLimits) -> Arc<Self> {
-        let shards = (limits.sessions / SESSIONS_PER_SHARD).clamp(1, SHARDS);
-        let shards = (0..shards).map(|_| Mutex::default()).collect();
-        Arc::new(Self { shards, limits, counters: Counters::default() })
+    /// An empty store of as much as `limits` say by [`Limits::sessions`], [`Limits::session_bytes`] and
+    /// [`Limits::session_lifetime`].
+    pub fn new(limits: &Limits) -> Arc<Self> {
+        let shards = (limits.sessions() / SESSIONS_PER_SHARD).min(limits.session_bytes() / BYTES_PER_SHARD).clamp(1, SHARDS);
+        let share = |whole: u64| usize::try_from(whole / shards).unwrap_or(usize::MAX);
+        let (most, most_bytes) = (share(limits.sessions()), share(limits.session_bytes()));
+        Arc::new(Self { shards: (0..shards).map(|_| Mutex::default()).collect(), most, most_bytes, lifetime: limits.session_lifetime() })
     }
 
-    /// Names and values of the counters: what is held, and what has come of it.
+    /// Names and values of what is held now.
     pub fn values(&self) -> Vec<(&'static str, u64)> {
         let (mut held, mut bytes) = (0, 0);
         for shard in &self.shards {
@@ -108,22 +94,12 @@ impl Sessions {
             held += shard.entries.len() as u64;
             bytes += shard.bytes as u64;
         }
-        let Counters { stored, resumed, unknown, expired, evicted } = &self.counters;
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        vec![
-            ("sessions_held", held),
-            ("sessions_bytes", bytes),
-            ("sessions_stored", read(stored)),
-            ("sessions_taken", read(resumed)),
-            ("sessions_unknown", read(unknown)),
-            ("sessions_expired", read(expired)),
-            ("sessions_evicted", read(evicted)),
-        ]
+        vec![("sessions_held", held), ("sessions_bytes", bytes)]
     }
 
-    /// The store as one server's TLS sees it.
-    pub(crate) fn view(self: &Arc<Self>, scope: Scope) -> Arc<View> {
-        Arc::new(View { sessions: self.clone(), scope })
+    /// The store as the TLS of one worker sees it, whose `stats` are.
+    pub(crate) fn view(self: &Arc<Self>, scope: Scope, stats: &Arc<Stats>) -> Arc<View> {
+        Arc::new(View { sessions: self.clone(), scope, stats: stats.clone() })
     }
 
     fn shard(&self, name: &[u8]) -> &Mutex<Shard> {
@@ -132,38 +108,41 @@ impl Sessions {
         &self.shards[(number % self.shards.len() as u64) as usize]
     }
 
-    fn put(&self, now: Instant, scope: Scope, name: &[u8], value: Vec<u8>) -> bool {
-        if value.len() > SESSION_BYTES {
-            return false;
-        }
-        let (most, most_bytes) = (self.limits.sessions / self.shards.len(), self.limits.bytes / self.shards.len());
+    fn put(&self, now: Instant, scope: Scope, name: &[u8], value: Vec<u8>, stats: &Stats) -> bool {
         let mut shard = lock(self.shard(name));
         shard.remove(name);
         let age = shard.next;
-        let entry = Entry { scope, value: value.into(), expires: now + self.limits.lifetime, age };
+        let too_large = value.len() > SESSION_BYTES;
+        let entry = Entry { scope, value: value.into(), expires: now + self.lifetime, age };
         let bytes = entry.bytes(name);
-        if most == 0 || bytes > most_bytes {
+        if self.most == 0 || too_large || bytes > self.most_bytes {
+            (if self.most == 0 { &stats.sessions_evicted } else { &stats.sessions_evicted_for_bytes }).add(1);
             return false;
         }
         while let Some((oldest, entry)) = shard.oldest() {
-            let expired = entry.expires <= now;
-            if !expired && shard.entries.len() < most && shard.bytes + bytes <= most_bytes {
+            let counter = if entry.expires <= now {
+                &stats.sessions_expired
+            } else if shard.entries.len() >= self.most {
+                &stats.sessions_evicted
+            } else if shard.bytes + bytes > self.most_bytes {
+                &stats.sessions_evicted_for_bytes
+            } else {
                 break;
-            }
+            };
             let oldest = oldest.to_owned();
             shard.remove(&oldest);
-            count(if expired { &self.counters.expired } else { &self.counters.evicted });
+            counter.add(1);
         }
         shard.next += 1;
         shard.bytes += bytes;
         shard.by_age.insert(age, name.into());
         shard.entries.insert(name.into(), entry);
-        count(&self.counters.stored);
+        stats.sessions_stored.add(1);
         true
     }
 
     /// `keep`: TLS 1.2 names a session again on each connection, and knows no early data.
-    fn find(&self, now: Instant, scope: Scope, name: &[u8], keep: bool) -> Option<Vec<u8>> {
+    fn find(&self, now: Instant, scope: Scope, name: &[u8], keep: bool, stats: &Stats) -> Option<Vec<u8>> {
         let mut shard = lock(self.shard(name));
         let found = shard.entries.get(name).filter(|entry| entry.scope == scope).map(|entry| entry.expires <= now);
         let value = match found {
@@ -171,12 +150,12 @@ impl Sessions {
             Some(false) => shard.remove(name).map(|entry| entry.value.into()),
             Some(true) => {
                 shard.remove(name);
-                count(&self.counters.expired);
+                stats.sessions_expired.add(1);
                 None
             }
             None => None,
         };
-        count(if value.is_some() { &self.counters.resumed } else { &self.counters.unknown });
+        (if value.is_some() { &stats.sessions_taken } else { &stats.sessions_unknown }).add(1);
         value
     }
 }
@@ -185,34 +164,25 @@ fn lock(shard: &Mutex<Shard>) -> std::sync::MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
-}
-
-impl fmt::Debug for Sessions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sessions").field("limits", &self.limits).finish_non_exhaustive()
-    }
-}
-
 /// The sessions of one scope.
 #[derive(Debug)]
 pub(crate) struct View {
     sessions: Arc<Sessions>,
     scope: Scope,
+    stats: Arc<Stats>,
 }
 
 impl StoresServerSessions for View {
     fn put(&self, name: Vec<u8>, value: Vec<u8>) -> bool {
-        self.sessions.put(Instant::now(), self.scope, &name, value)
+        self.sessions.put(Instant::now(), self.scope, &name, value, &self.stats)
     }
 
     fn get(&self, name: &[u8]) -> Option<Vec<u8>> {
-        self.sessions.find(Instant::now(), self.scope, name, true)
+        self.sessions.find(Instant::now(), self.scope, name, true, &self.stats)
     }
 
     fn take(&self, name: &[u8]) -> Option<Vec<u8>> {
-        self.sessions.find(Instant::now(), self.scope, name, false)
+        self.sessions.find(Instant::now(), self.scope, name, false, &self.stats)
     }
 
     fn can_cache(&self) -> bool {
@@ -238,13 +208,17 @@ mod tests {
         sessions.values().into_iter().find(|(name, _)| *name == wanted).unwrap().1
     }
 
+    fn store(set: impl FnOnce(Limits) -> Result<Limits, crate::LimitError>) -> (Arc<Sessions>, Stats, Instant) {
+        (Sessions::new(&set(Limits::default()).unwrap()), Stats::default(), Instant::now())
+    }
+
     #[test]
     fn session_is_taken_once() {
-        let (sessions, now) = (Sessions::new(SessionLimits::default()), Instant::now());
-        assert!(sessions.put(now, HERE, &name(1), vec![7; 100]));
-        assert_eq!(sessions.find(now, HERE, &name(1), true), Some(vec![7; 100]));
-        assert_eq!(sessions.find(now, HERE, &name(1), false), Some(vec![7; 100]));
-        assert_eq!(sessions.find(now, HERE, &name(1), false), None);
+        let (sessions, stats, now) = store(Ok);
+        assert!(sessions.put(now, HERE, &name(1), vec![7; 100], &stats));
+        assert_eq!(sessions.find(now, HERE, &name(1), true, &stats), Some(vec![7; 100]));
+        assert_eq!(sessions.find(now, HERE, &name(1), false, &stats), Some(vec![7; 100]));
+        assert_eq!(sessions.find(now, HERE, &name(1), false, &stats), None);
         assert_eq!((value(&sessions, "sessions_held"), value(&sessions, "sessions_bytes")), (0, 0));
     }
 
@@ -256,56 +230,90 @@ mod tests {
     //# MUST NOT accept 0-RTT data.
     #[test]
     fn session_of_another_scope_is_neither_found_nor_spent() {
-        let (sessions, now) = (Sessions::new(SessionLimits::default()), Instant::now());
-        sessions.put(now, HERE, &name(1), vec![7]);
-        assert_eq!(sessions.find(now, ELSEWHERE, &name(1), false), None);
-        assert_eq!(sessions.find(now, HERE, &name(1), false), Some(vec![7]));
+        let (sessions, stats, now) = store(Ok);
+        sessions.put(now, HERE, &name(1), vec![7], &stats);
+        assert_eq!(sessions.find(now, ELSEWHERE, &name(1), false, &stats), None);
+        assert_eq!(sessions.find(now, HERE, &name(1), false, &stats), Some(vec![7]));
     }
 
     #[test]
     fn session_expires() {
-        let (sessions, now) = (Sessions::new(SessionLimits::default()), Instant::now());
-        sessions.put(now, HERE, &name(1), vec![7]);
+        let (sessions, stats, now) = store(Ok);
+        sessions.put(now, HERE, &name(1), vec![7], &stats);
         let almost = now + Duration::from_secs(24 * 60 * 60 - 1);
-        assert_eq!(sessions.find(almost, HERE, &name(1), true), Some(vec![7]));
-        assert_eq!(sessions.find(almost + Duration::from_secs(1), HERE, &name(1), true), None);
-        assert_eq!((value(&sessions, "sessions_held"), value(&sessions, "sessions_expired")), (0, 1));
+        assert_eq!(sessions.find(almost, HERE, &name(1), true, &stats), Some(vec![7]));
+        assert_eq!(sessions.find(almost + Duration::from_secs(1), HERE, &name(1), true, &stats), None);
+        assert_eq!((value(&sessions, "sessions_held"), stats.sessions_expired.value()), (0, 1));
+    }
+
+    #[test]
+    fn shorter_lifetime_is_kept_to_and_makes_room_first() {
+        let minute = Duration::from_secs(60);
+        let (sessions, stats, now) = store(|limits| limits.with_session_lifetime(minute)?.with_sessions(100));
+        for number in 0..100 {
+            sessions.put(now, HERE, &name(number), vec![7], &stats);
+        }
+        let almost = now + Duration::from_millis(59_999);
+        assert_eq!(sessions.find(almost, HERE, &name(1), true, &stats), Some(vec![7]));
+        assert_eq!(sessions.find(now + minute, HERE, &name(1), true, &stats), None);
+        assert!(sessions.put(now + minute, HERE, &name(200), vec![7], &stats));
+        assert_eq!((stats.sessions_expired.value(), stats.sessions_evicted.value()), (100, 0));
     }
 
     #[test]
     fn oldest_sessions_make_room_when_there_are_too_many() {
-        let sessions = Sessions::new(SessionLimits { sessions: 100, ..SessionLimits::default() });
-        let now = Instant::now();
+        let (sessions, stats, now) = store(|limits| limits.with_sessions(100));
         for number in 0..150 {
-            assert!(sessions.put(now, HERE, &name(number), vec![7]));
+            assert!(sessions.put(now, HERE, &name(number), vec![7], &stats));
         }
-        assert_eq!((value(&sessions, "sessions_held"), value(&sessions, "sessions_evicted")), (100, 50));
-        assert_eq!(sessions.find(now, HERE, &name(49), false), None);
-        assert_eq!(sessions.find(now, HERE, &name(50), false), Some(vec![7]));
+        assert_eq!((value(&sessions, "sessions_held"), stats.sessions_evicted.value()), (100, 50));
+        assert_eq!(sessions.find(now, HERE, &name(49), false, &stats), None);
+        assert_eq!(sessions.find(now, HERE, &name(50), false, &stats), Some(vec![7]));
     }
 
     #[test]
     fn bytes_are_bounded_however_large_sessions_are() {
-        let limits = SessionLimits { sessions: 100_000, bytes: 1 << 20, ..SessionLimits::default() };
-        let (sessions, now) = (Sessions::new(limits), Instant::now());
+        let (sessions, stats, now) = store(|limits| limits.with_session_bytes(1 << 20));
         for number in 0..10_000 {
-            assert!(sessions.put(now, HERE, &name(number), vec![7; 1 << 10]));
+            assert!(sessions.put(now, HERE, &name(number), vec![7; 1 << 10], &stats));
         }
         assert!(value(&sessions, "sessions_bytes") <= 1 << 20);
         assert!(value(&sessions, "sessions_held") > 400);
-        assert!(!sessions.put(now, HERE, &name(0), vec![7; SESSION_BYTES + 1]));
+        assert_eq!(value(&sessions, "sessions_held") + stats.sessions_evicted_for_bytes.value(), 10_000);
+        assert!(!sessions.put(now, HERE, &name(0), vec![7; SESSION_BYTES + 1], &stats));
+    }
+
+    #[test]
+    fn few_bytes_hold_as_many_sessions_as_fit() {
+        let (sessions, stats, now) = store(|limits| limits.with_session_bytes(16 << 10));
+        for number in 0..100 {
+            assert!(sessions.put(now, HERE, &name(number), vec![7; 640], &stats));
+        }
+        assert_eq!((value(&sessions, "sessions_held"), stats.sessions_evicted_for_bytes.value()), (16, 84));
+    }
+
+    #[test]
+    fn store_without_room_keeps_nothing_and_counts() {
+        let (sessions, stats, now) = store(|limits| limits.with_sessions(0));
+        assert!(!sessions.put(now, HERE, &name(1), vec![7], &stats));
+        assert_eq!((value(&sessions, "sessions_held"), stats.sessions_evicted.value()), (0, 1));
+        let (sessions, stats, now) = store(|limits| limits.with_session_bytes(0));
+        assert!(!sessions.put(now, HERE, &name(1), vec![7], &stats));
+        assert_eq!((value(&sessions, "sessions_held"), stats.sessions_evicted_for_bytes.value()), (0, 1));
     }
 
     #[test]
     fn many_threads_take_each_session_once() {
-        let (sessions, now) = (Sessions::new(SessionLimits::default()), Instant::now());
+        let (sessions, stats, now) = store(Ok);
         for number in 0..1_000 {
-            sessions.put(now, HERE, &name(number), vec![7]);
+            sessions.put(now, HERE, &name(number), vec![7], &stats);
         }
         let takers: Vec<_> = (0..4)
             .map(|_| {
-                let sessions = sessions.clone();
-                std::thread::spawn(move || (0..1_000).filter(|number| sessions.find(now, HERE, &name(*number), false).is_some()).count())
+                let (sessions, stats) = (sessions.clone(), Stats::default());
+                std::thread::spawn(move || {
+                    (0..1_000).filter(|number| sessions.find(now, HERE, &name(*number), false, &stats).is_some()).count()
+                })
             })
             .collect();
         let taken: usize = takers.into_iter().map(|taker| taker.join().unwrap()).sum();

@@ -2,12 +2,14 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 
 use crate::support::{Bench, PROTOCOLS, fetch, get};
 use bytes::Bytes;
 use http::{Method, Request, StatusCode};
 use pronghorn_engine::{
-    Body, Config, Connection, EarlyData, Handler, Protocol, Request as EngineRequest, Responder, Response, Resumption, TlsSummary,
+    Body, Config, Connection, EarlyData, Handler, LimitError, Limits, Protocol, Request as EngineRequest, Responder, Response, Resumption,
+    TlsSummary,
 };
 
 fn config(early_data: EarlyData) -> Config {
@@ -260,7 +262,75 @@ fn session_serves_one_connection() {
             assert_eq!(tls.early_data_accepted, Some(true), "{protocol}");
             // Each handshake, resumed or not, leaves two.
             let held = bench.session_count("sessions_held");
-            assert_eq!((held, bench.session_count("sessions_taken")), (2 + number, number), "{protocol}");
+            assert_eq!((held, bench.count(|stats| stats.sessions_taken.value())), (2 + number, number), "{protocol}");
+        }
+    }
+}
+
+fn limited(set: impl FnOnce(Limits) -> Result<Limits, LimitError>) -> Config {
+    Config { limits: set(Limits::default()).unwrap(), ..config(EarlyData::SafeMethods) }
+}
+
+#[test]
+fn sessions_over_the_limit_are_dropped_and_their_clients_get_a_full_handshake() {
+    for protocol in PROTOCOLS {
+        let mut bench = Bench::new(2, &limited(|limits| limits.with_sessions(1)), describe);
+        meet(&mut bench, protocol);
+        assert_eq!(bench.session_count("sessions_held"), 1, "{protocol}");
+        assert_eq!(bench.count(|stats| stats.sessions_evicted.value()), 1, "{protocol}");
+
+        let mut bench = Bench::new(2, &limited(|limits| limits.with_sessions(0)), describe);
+        meet(&mut bench, protocol);
+        let (answer, tls) = ask_again(&mut bench, protocol, Resumption::Session, get("/"));
+        assert_eq!((answer.0, tls.resumed), (StatusCode::OK, false), "{protocol}");
+        assert!(bench.count(|stats| stats.sessions_evicted.value()) > 0, "{protocol}");
+    }
+}
+
+#[test]
+fn sessions_over_their_bytes_are_dropped() {
+    for protocol in PROTOCOLS {
+        let mut bench = Bench::new(1, &limited(|limits| limits.with_session_bytes(2 << 10)), describe);
+        for _ in 0..5 {
+            let connection = bench.connect(protocol);
+            ask(&mut bench, connection, get("/"));
+        }
+        let (held, bytes) = (bench.session_count("sessions_held"), bench.session_count("sessions_bytes"));
+        assert!(held > 0 && bytes <= 2 << 10, "{protocol}: {held} sessions of {bytes} bytes");
+        assert!(bench.count(|stats| stats.sessions_evicted_for_bytes.value()) > 0, "{protocol}");
+    }
+}
+
+#[test]
+fn session_that_is_too_old_is_not_resumed() {
+    let lifetime = Duration::from_millis(100);
+    for protocol in PROTOCOLS {
+        let mut bench = Bench::new(1, &limited(|limits| limits.with_session_lifetime(lifetime)), describe);
+        meet(&mut bench, protocol);
+        // TLS has the system's clock. The session is older than what comes back from the server.
+        std::thread::sleep(lifetime);
+        let (answer, tls) = ask_again(&mut bench, protocol, Resumption::Session, get("/"));
+        assert_eq!((answer.0, tls.resumed), (StatusCode::OK, false), "{protocol}");
+        assert!(bench.count(|stats| stats.sessions_expired.value()) > 0, "{protocol}");
+    }
+}
+
+//= RFC 9114 section 7.2.4.2
+//# If the server cannot determine that the settings remembered by a client are compatible with its current settings, it MUST NOT
+//# accept 0-RTT data.
+#[test]
+fn server_that_offers_another_header_table_refuses_early_data() {
+    let others: [fn(Limits) -> Result<Limits, LimitError>; 2] =
+        [|limits| limits.with_qpack_table_bytes(2 << 10), |limits| limits.with_qpack_blocked_streams(4)];
+    for other in others {
+        for protocol in PROTOCOLS {
+            let mut bench = Bench::new(1, &config(EarlyData::SafeMethods), describe);
+            meet(&mut bench, protocol);
+            bench.replace(&limited(other), describe);
+            let (answer, tls) = ask_again(&mut bench, protocol, Resumption::EarlyData, get("/"));
+            let http3 = protocol == Protocol::Http3;
+            assert_eq!(answer, (StatusCode::OK, format!("GET early={}", !http3).into()), "{protocol}");
+            assert_eq!((tls.resumed, tls.early_data_accepted), (!http3, Some(!http3)), "{protocol}");
         }
     }
 }

@@ -146,7 +146,7 @@ fn wake_up_from_another_thread_is_never_lost() {
 
 #[test]
 fn panic_of_a_worker_ends_all_workers() {
-    let listener = Listener::clear((Ipv4Addr::LOCALHOST, 0).into(), 2, pronghorn_engine::Congestion::Cubic).unwrap();
+    let listener = Listener::clear((Ipv4Addr::LOCALHOST, 0).into(), 2, None).unwrap();
     let handler = |worker| {
         assert_eq!(worker, 0, "as this test wants");
         |_: Request, _: Responder| {}

@@ -9,9 +9,42 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::StatusCode;
 use http_body::Frame;
-use pronghorn_engine::{Body, Config, Protocol, Responder, Response};
+use pronghorn_engine::{Body, Config, LimitError, Limits, Protocol, Responder, Response};
 
 use crate::support::{Bench, fetch, get};
+
+const PIECE: &[u8] = &[0; 4 << 10];
+
+fn limited(set: impl FnOnce(Limits) -> Result<Limits, LimitError>) -> Config {
+    Config { limits: set(Limits::default()).unwrap(), ..Config::default() }
+}
+
+/// A body of which a piece comes whenever the test has set one more, and which says when it was given up.
+#[derive(Default)]
+struct Paced {
+    pieces: Rc<Cell<usize>>,
+    dropped: Rc<Cell<bool>>,
+}
+
+impl Drop for Paced {
+    fn drop(&mut self) {
+        self.dropped.set(true);
+    }
+}
+
+impl http_body::Body for Paced {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
+        if self.pieces.get() == 0 {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        self.pieces.set(self.pieces.get() - 1);
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(PIECE)))))
+    }
+}
 
 /// A body that never goes on, and says when it was given up.
 struct Resting(Rc<Cell<bool>>);
@@ -33,21 +66,54 @@ impl http_body::Body for Resting {
 
 #[test]
 fn upload_that_rests_after_its_answer_is_stopped_in_time() {
-    let refuse = |_, responder: Responder| responder.send(Response::new(StatusCode::PAYLOAD_TOO_LARGE));
-    let mut bench = Bench::new(1, &Config::default(), |_| refuse);
+    for (config, seconds) in [(Config::default(), 5), (limited(|limits| limits.with_linger_timeout(Duration::from_secs(1))), 1)] {
+        stops_in_time(&config, Duration::from_secs(seconds));
+    }
+}
+
+fn refuse(_: pronghorn_engine::Request, responder: Responder) {
+    responder.send(Response::new(StatusCode::PAYLOAD_TOO_LARGE));
+}
+
+fn stops_in_time(config: &Config, timeout: Duration) {
+    let mut bench = Bench::new(1, config, |_| refuse);
     let mut connection = bench.connect(Protocol::Http2);
     let stopped = Rc::new(Cell::new(false));
     let request = http::Request::post("https://localhost/").body(Body::stream(Resting(stopped.clone()))).unwrap();
     let (response, mut connection) = bench.run(async move { (connection.send(request).await.unwrap(), connection) });
     assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE);
 
-    bench.skip(Duration::from_millis(4900));
+    bench.skip(timeout.checked_sub(Duration::from_millis(100)).unwrap());
     for _ in 0..50 {
         bench.turn();
     }
     assert!(!stopped.get(), "its end could still have come");
     bench.skip(Duration::from_millis(200));
     bench.turn_until(|_| stopped.get());
+    assert_eq!(bench.count(|stats| stats.linger_timeouts.value()), 1);
+    let (status, _) = bench.run(async move { fetch(&mut connection, get("/")).await }).unwrap();
+    assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "the connection is of no use any more");
+}
+
+#[test]
+fn upload_that_goes_on_after_its_answer_is_stopped_by_its_bytes() {
+    let mut bench = Bench::new(1, &limited(|limits| limits.with_linger_bytes(8 << 10)), |_| refuse);
+    let mut connection = bench.connect(Protocol::Http2);
+    let upload = Paced::default();
+    let (pieces, stopped) = (upload.pieces.clone(), upload.dropped.clone());
+    let request = http::Request::post("https://localhost/").body(Body::stream(upload)).unwrap();
+    let (response, mut connection) = bench.run(async move { (connection.send(request).await.unwrap(), connection) });
+    assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE);
+
+    pieces.set(1);
+    for _ in 0..50 {
+        bench.turn();
+    }
+    assert!(!stopped.get(), "4 KiB of 8 KiB came");
+    pieces.set(1);
+    bench.turn_until(|_| stopped.get());
+    assert_eq!(bench.count(|stats| stats.linger_overruns.value()), 1);
+    assert_eq!(bench.count(|stats| stats.linger_timeouts.value()), 0);
     let (status, _) = bench.run(async move { fetch(&mut connection, get("/")).await }).unwrap();
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "the connection is of no use any more");
 }

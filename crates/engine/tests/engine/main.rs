@@ -16,6 +16,8 @@ mod limits_table;
 #[cfg(test)]
 mod linger;
 #[cfg(test)]
+mod listen;
+#[cfg(test)]
 mod messages;
 #[cfg(test)]
 mod priorities;

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use pronghorn_engine::{
-    Body, Config, Connection, Connector, Error, Group, Handler, Identity, Listener, Protocol, Responder, Response, Resumption,
-    SessionLimits, Sessions, Stats, Target, Worker,
+    Body, Config, Connection, Connector, Error, Group, Handler, Identity, Listener, Protocol, Responder, Response, Resumption, Sessions,
+    Stats, Target, Worker,
 };
 use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -90,7 +90,7 @@ impl Bench {
 
     /// The same, as `group`.
     pub(crate) fn restart_as<H: Handler>(&mut self, group: &Group, config: &Config, handler: impl Fn(usize) -> H) {
-        self.identity = self.identity.clone().with_sessions(Sessions::new(SessionLimits::default()));
+        self.identity = self.identity.clone().with_sessions(Sessions::new(&config.limits));
         self.servers.clear();
         self.start(group, config, handler);
     }
@@ -102,9 +102,9 @@ impl Bench {
         self.start(&group, config, handler);
     }
 
-    /// A counter of the servers' store of sessions.
+    /// What the servers' store of sessions holds.
     pub(crate) fn session_count(&self, wanted: &str) -> u64 {
-        self.identity.sessions().values().into_iter().find(|(name, _)| *name == wanted).unwrap().1
+        self.identity.sessions().unwrap().values().into_iter().find(|(name, _)| *name == wanted).unwrap().1
     }
 
     /// Moves the clock of all workers forward.

@@ -63,6 +63,10 @@ impl OutgoingStreams {
         &mut outgoing.bytes
     }
 
+    pub(super) fn has_bytes(&self) -> bool {
+        self.0.iter().any(|outgoing| !outgoing.bytes.is_empty())
+    }
+
     pub(super) fn poll(&mut self) -> Option<(UniStream, Bytes)> {
         let stream = UniStream::ALL.into_iter().find(|stream| !self.0[*stream as usize].bytes.is_empty())?;
         Some((stream, self.0[stream as usize].bytes.split().freeze()))

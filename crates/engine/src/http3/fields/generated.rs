@@ -7,7 +7,7 @@ use pronghorn_h3::{Config, Connection, Event, FieldLine, Head, Role, StreamId, v
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::request;
+use super::{LatestAuthority, request};
 use crate::admission::Admitted;
 
 /// What a name or a value is put together from.
@@ -127,8 +127,19 @@ fn text(rng: &mut ChaCha8Rng) -> Vec<u8> {
     (0..rng.random_range(0..3)).flat_map(|_| PIECES[rng.random_range(0..PIECES.len())]).copied().collect()
 }
 
-/// What a handler would get of these lines.
+/// What a handler would get of these lines, whether an earlier request has named the same authority or not.
 fn admit(lines: &[Line]) -> Option<Admitted> {
+    let mut latest = LatestAuthority::default();
+    let first = admit_after(&latest, lines);
+    if let Some(first) = &first {
+        latest.note(&first.uri, &first.headers);
+    }
+    let second = admit_after(&latest, lines);
+    assert_eq!(format!("{first:?}"), format!("{second:?}"));
+    first
+}
+
+fn admit_after(latest: &LatestAuthority, lines: &[Line]) -> Option<Admitted> {
     let mut section = BytesMut::new();
     let lines = lines.iter().map(|(name, value)| FieldLine::new(name, value));
     encode(lines, &mut section);
@@ -140,7 +151,7 @@ fn admit(lines: &[Line]) -> Option<Admitted> {
     server.handle_data(StreamId(0), wire.freeze()).ok()?;
     server.handle_fin(StreamId(0)).ok()?;
     match server.poll_event()? {
-        Event::Head { head: Head::Request(head), .. } => request(&head)?.admit().ok(),
+        Event::Head { head: Head::Request(mut head), .. } => request(&mut head, latest)?.admit().ok(),
         _ => None,
     }
 }

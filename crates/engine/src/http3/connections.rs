@@ -1,0 +1,55 @@
+//! The connections of an endpoint, found by the transport's keys.
+
+use super::connection::Connection;
+use crate::transport::ConnectionKey;
+
+/// A table with the transport's indices as places: one look at a connection's place for each of the many events of a request, where a
+/// map would hash the key.
+#[derive(Default)]
+pub(super) struct Connections {
+    slots: Vec<Option<(ConnectionKey, Box<Connection>)>>,
+    len: usize,
+}
+
+impl Connections {
+    pub(super) fn get_mut(&mut self, key: ConnectionKey) -> Option<&mut Connection> {
+        match self.slots.get_mut(key.index as usize) {
+            Some(Some((known, connection))) if *known == key => Some(connection),
+            _ => None,
+        }
+    }
+
+    pub(super) fn contains(&self, key: ConnectionKey) -> bool {
+        matches!(self.slots.get(key.index as usize), Some(Some((known, _))) if *known == key)
+    }
+
+    /// The transport gives a place to another connection only after it has told of the first one's end.
+    pub(super) fn insert(&mut self, key: ConnectionKey, connection: Connection) {
+        let index = key.index as usize;
+        if self.slots.len() <= index {
+            self.slots.resize_with(index + 1, || None);
+        }
+        let before = self.slots[index].replace((key, Box::new(connection)));
+        debug_assert!(before.is_none(), "two connections with one place");
+        self.len += usize::from(before.is_none());
+    }
+
+    pub(super) fn remove(&mut self, key: ConnectionKey) -> Option<Box<Connection>> {
+        let slot = self.slots.get_mut(key.index as usize)?;
+        let (_, connection) = slot.take_if(|(known, _)| *known == key)?;
+        self.len -= 1;
+        Some(connection)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (ConnectionKey, &mut Connection)> {
+        self.slots.iter_mut().flatten().map(|(key, connection)| (*key, &mut **connection))
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = ConnectionKey> {
+        self.slots.iter().flatten().map(|(key, _)| *key)
+    }
+}

@@ -1,0 +1,64 @@
+//! Memory that file content is read into.
+
+use std::cell::RefCell;
+
+use bytes::Bytes;
+
+/// Bytes read from a file at once; the most that a response holds of its file.
+pub(crate) const CHUNK_BYTES: usize = 64 << 10;
+/// Chunks that a thread keeps for later use.
+const KEPT_CHUNKS: usize = 32;
+/// Content below this size is copied: a few bytes would keep a whole chunk from use.
+const COPIED_BYTES: usize = CHUNK_BYTES / 2;
+
+thread_local! {
+    /// The one that was given back last is used first: it is the likeliest to be in the processor's caches.
+    static KEPT: RefCell<Vec<Box<[u8]>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A buffer of [`CHUNK_BYTES`] that goes back to be used again when the last user of its bytes is done. So memory is filled with
+/// zeros once and not for each read.
+pub(crate) struct Chunk {
+    buffer: Box<[u8]>,
+    length: usize,
+}
+
+impl Chunk {
+    pub(crate) fn take() -> Self {
+        let kept = KEPT.try_with(|kept| kept.borrow_mut().pop()).ok().flatten();
+        Self { buffer: kept.unwrap_or_else(|| vec![0; CHUNK_BYTES].into()), length: 0 }
+    }
+
+    /// Where to put `length` bytes, or as many as there is room for.
+    pub(crate) fn room(&mut self, length: usize) -> &mut [u8] {
+        &mut self.buffer[..length.min(CHUNK_BYTES)]
+    }
+
+    /// The first `length` bytes.
+    pub(crate) fn into_bytes(mut self, length: usize) -> Bytes {
+        if length < COPIED_BYTES {
+            return Bytes::copy_from_slice(&self.buffer[..length]);
+        }
+        self.length = length;
+        Bytes::from_owner(self)
+    }
+}
+
+impl AsRef<[u8]> for Chunk {
+    fn as_ref(&self) -> &[u8] {
+        &self.buffer[..self.length]
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        let buffer = std::mem::take(&mut self.buffer);
+        // When the thread ends, there is nowhere to keep it.
+        let _ = KEPT.try_with(|kept| {
+            let mut kept = kept.borrow_mut();
+            if kept.len() < KEPT_CHUNKS {
+                kept.push(buffer);
+            }
+        });
+    }
+}
