@@ -4,6 +4,7 @@ use http::header::{CONTENT_LENGTH, COOKIE, EXPECT, HOST, TRANSFER_ENCODING};
 use http::uri::{Authority, Parts, Scheme};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
 
+use crate::context::PRIORITY;
 use crate::message::Protocol;
 
 /// A request's head as its protocol brought it.
@@ -34,6 +35,8 @@ pub(crate) struct Admitted {
     pub(crate) headers: HeaderMap,
     /// The client waits for 100 before it sends content.
     pub(crate) expects_continue: bool,
+    /// There is a `priority` line (RFC 9218).
+    pub(crate) has_priority: bool,
 }
 
 /// Why a request is answered without a handler.
@@ -65,7 +68,7 @@ impl Head {
         if present.cookie && self.protocol != Protocol::Http1 {
             join_cookies(&mut self.headers);
         }
-        Ok(Admitted { method: self.method, uri, headers: self.headers, expects_continue })
+        Ok(Admitted { method: self.method, uri, headers: self.headers, expects_continue, has_priority: present.priority })
     }
 }
 
@@ -76,6 +79,7 @@ struct Present {
     cookie: bool,
     expect: bool,
     host: bool,
+    priority: bool,
     transfer_encoding: bool,
 }
 
@@ -87,6 +91,7 @@ impl Present {
             present.cookie |= *name == COOKIE;
             present.expect |= *name == EXPECT;
             present.host |= *name == HOST;
+            present.priority |= *name == PRIORITY;
             present.transfer_encoding |= *name == TRANSFER_ENCODING;
         }
         present

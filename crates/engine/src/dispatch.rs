@@ -46,7 +46,8 @@ impl Context {
             self.stats.heads_too_many_lines.add(1);
             return refuse(responder, Response::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE));
         }
-        if content_length(&request).is_some_and(|length| length > limits.request_body_bytes()) {
+        let has_content = !http_body::Body::is_end_stream(&request.body);
+        if has_content && content_length(&request).is_some_and(|length| length > limits.request_body_bytes()) {
             self.stats.bodies_too_large.add(1);
             return refuse(responder, Response::new(StatusCode::PAYLOAD_TOO_LARGE));
         }
@@ -55,7 +56,7 @@ impl Context {
             let busy = Response::new(StatusCode::SERVICE_UNAVAILABLE);
             return refuse(responder, busy.with_header(http::header::RETRY_AFTER, HeaderValue::from_static("1")));
         };
-        let meter = (!http_body::Body::is_end_stream(&request.body)).then(|| Meter::new(self));
+        let meter = has_content.then(|| Meter::new(self));
         request.body.measure(meter.clone());
         responder.accompany(open, meter);
         self.give(request, responder);

@@ -24,10 +24,6 @@ impl Place {
         self.0.replace(place).is_none()
     }
 
-    pub(crate) const fn is_set(self) -> bool {
-        self.0.is_some()
-    }
-
     pub(crate) fn line(self, section: &FieldSection) -> Option<SectionLine<'_>> {
         section.get(usize::from(self.0?))
     }

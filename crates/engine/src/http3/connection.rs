@@ -466,7 +466,8 @@ impl Connection {
         };
         self.latest_authority.note(&parts.uri, &parts.headers);
         let stream = Stream::new(self.key, Some(id), parts.method.clone(), self.dirty.clone());
-        let priority = fields::priority(&parts.headers).map_or(Priority::default(), |value| Priority::from_field(&value));
+        let asked = if parts.has_priority { fields::priority(&parts.headers) } else { None };
+        let priority = asked.map_or(Priority::default(), |value| Priority::from_field(&value));
         let mut exchange = Exchange::new(stream.clone(), priority, &self.context.config.limits, self.spare_wires.pop());
         stream.expects_continue.set(parts.expects_continue && !end);
         let body = if end {

@@ -23,10 +23,11 @@ impl LatestAuthority {
 
     /// Notes what a request that was admitted named.
     pub(super) fn note(&mut self, uri: &Uri, headers: &HeaderMap) {
-        if let (Some(authority), Some(host)) = (uri.authority(), headers.get(HOST))
-            && host.as_bytes() == authority.as_str().as_bytes()
-            && self.0.as_ref().is_none_or(|(known, _)| known.as_str() != authority.as_str())
-        {
+        let Some(authority) = uri.authority() else { return };
+        if self.0.as_ref().is_some_and(|(known, _)| known.as_str() == authority.as_str()) {
+            return;
+        }
+        if let Some(host) = headers.get(HOST).filter(|host| host.as_bytes() == authority.as_str().as_bytes()) {
             self.0 = Some((authority.clone(), host.clone()));
         }
     }

@@ -8,6 +8,7 @@ mod connection_id;
 #[cfg(test)]
 mod contract;
 mod keys;
+mod padding;
 mod quinn;
 mod session;
 

@@ -15,6 +15,7 @@ use rustls::pki_types::ServerName;
 use rustls::quic::{self, KeyChange, Secrets, Suite, Version};
 use rustls::{CipherSuite, ClientConfig, CommonState, ServerConfig};
 
+use super::padding::Unpadding;
 use crate::tls::{EarlyDataOffer, ServerHandshake, TlsSummary};
 
 /// RFC 9000, section 15. The endpoint takes no other.
@@ -134,7 +135,8 @@ impl crypto::Session for Session {
 
     fn early_crypto(&self) -> Option<(Box<dyn crypto::HeaderKey>, Box<dyn crypto::PacketKey>)> {
         let keys = self.tls.zero_rtt_keys()?;
-        Some((Box::new(keys.header), Box::new(keys.packet)))
+        // The client encrypts with these keys, the server decrypts.
+        Some((Box::new(keys.header), Box::new(Unpadding(keys.packet))))
     }
 
     fn early_data_accepted(&self) -> Option<bool> {
@@ -179,7 +181,7 @@ impl crypto::Session for Session {
 
     fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn crypto::PacketKey>>> {
         let keys = self.next_secrets.as_mut()?.next_packet_keys();
-        Some(KeyPair { local: Box::new(keys.local), remote: Box::new(keys.remote) })
+        Some(KeyPair { local: Box::new(keys.local), remote: Box::new(Unpadding(keys.remote)) })
     }
 
     fn is_valid_retry(&self, orig_dst_cid: &ConnectionId, header: &[u8], payload: &[u8]) -> bool {
@@ -207,7 +209,7 @@ fn initial_keys(suite: &Suite, dst_cid: &ConnectionId, side: Side) -> Keys {
 fn boxed(keys: quic::Keys) -> Keys {
     Keys {
         header: KeyPair { local: Box::new(keys.local.header), remote: Box::new(keys.remote.header) },
-        packet: KeyPair { local: Box::new(keys.local.packet), remote: Box::new(keys.remote.packet) },
+        packet: KeyPair { local: Box::new(keys.local.packet), remote: Box::new(Unpadding(keys.remote.packet)) },
     }
 }
 

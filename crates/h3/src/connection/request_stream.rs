@@ -35,13 +35,15 @@ pub(super) struct Shared {
     pub(super) events: EventQueue,
     pub(super) ledger: Ledger,
     spare_sections: Vec<FieldSection>,
+    /// Server role: the authority of the latest request, which the next one most likely has too.
+    latest_authority: Vec<u8>,
 }
 
 impl Shared {
     pub(super) fn new(role: Role, config: Config) -> Self {
         let ledger = Ledger::new(&config);
         let decoder = Decoder::with_table(config.qpack_table_capacity, config.qpack_blocked_streams);
-        Self { role, config, decoder, events: EventQueue::default(), ledger, spare_sections: Vec::new() }
+        Self { role, config, decoder, events: EventQueue::default(), ledger, spare_sections: Vec::new(), latest_authority: Vec::new() }
     }
 
     pub(super) fn recycle(&mut self, mut section: FieldSection) {
@@ -452,7 +454,7 @@ impl RequestStream {
         check_lines(&section, &shared.config)?;
         let head = match shared.role {
             Role::Server => {
-                let head = message::request_head(section, shared.config.extended_connect)?;
+                let head = message::request_head(section, shared.config.extended_connect, &mut shared.latest_authority)?;
                 self.is_tunnel = head.method() == b"CONNECT";
                 self.content_left = if self.is_tunnel { None } else { head.content_length() };
                 self.awaiting = Awaiting::Content;

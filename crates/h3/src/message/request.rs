@@ -11,8 +11,20 @@ use crate::{
     head::{RequestHead, RequestPseudo},
 };
 
-/// Checks a request's field section.
-pub(crate) fn request_head(section: FieldSection, extended_connect: bool) -> Result<RequestHead, StreamFault> {
+/// The control data of a request as it is read: value and place of each pseudo-header field.
+#[derive(Default)]
+struct Control<'a> {
+    method: Option<&'a [u8]>,
+    scheme: Option<&'a [u8]>,
+    authority: Option<&'a [u8]>,
+    path: Option<&'a [u8]>,
+    protocol: Option<&'a [u8]>,
+    host: Option<&'a [u8]>,
+}
+
+/// Checks a request's field section. `latest`: the authority of the connection's latest request, which is known to be one.
+pub(crate) fn request_head(section: FieldSection, extended_connect: bool, latest: &mut Vec<u8>) -> Result<RequestHead, StreamFault> {
+    let mut control = Control::default();
     let mut pseudo = RequestPseudo::default();
     let mut pseudo_len = 0_u8;
     let mut host = None;
@@ -26,7 +38,7 @@ pub(crate) fn request_head(section: FieldSection, extended_connect: bool) -> Res
             if place != usize::from(pseudo_len) {
                 return Err(StreamFault::malformed("a pseudo-header field comes after other fields"));
             }
-            note_pseudo(&mut pseudo, name, pseudo_len)?;
+            note_pseudo(&mut pseudo, &mut control, name, pseudo_len, line.value)?;
             pseudo_len += 1;
             continue;
         }
@@ -34,66 +46,138 @@ pub(crate) fn request_head(section: FieldSection, extended_connect: bool) -> Res
             Name::Te => check_te(line.value)?,
             Name::ContentLength => set_content_length(&mut content_length, line.value)?,
             Name::Host if host.is_some() => return Err(StreamFault::malformed("host occurs twice")),
-            Name::Host => host = u32::try_from(place).ok(),
+            Name::Host => {
+                host = u32::try_from(place).ok();
+                control.host = Some(line.value);
+            }
             _ => {}
         }
     }
-    if !pseudo.method.is_set() {
-        return Err(StreamFault::malformed("the request has no :method"));
-    }
-    let head = RequestHead { section, pseudo, pseudo_len, host, content_length };
-    check_control_data(&head, extended_connect)?;
-    Ok(head)
+    control.check(extended_connect, latest)?;
+    Ok(RequestHead { section, pseudo, pseudo_len, host, content_length })
 }
 
-fn note_pseudo(pseudo: &mut RequestPseudo, name: Name, place: u8) -> Result<(), StreamFault> {
-    let field = match name {
-        Name::Method => &mut pseudo.method,
-        Name::Scheme => &mut pseudo.scheme,
-        Name::Authority => &mut pseudo.authority,
-        Name::Path => &mut pseudo.path,
-        Name::Protocol => &mut pseudo.protocol,
+fn note_pseudo<'a>(
+    pseudo: &mut RequestPseudo,
+    control: &mut Control<'a>,
+    name: Name,
+    place: u8,
+    value: &'a [u8],
+) -> Result<(), StreamFault> {
+    let (field, noted) = match name {
+        Name::Method => (&mut pseudo.method, &mut control.method),
+        Name::Scheme => (&mut pseudo.scheme, &mut control.scheme),
+        Name::Authority => (&mut pseudo.authority, &mut control.authority),
+        Name::Path => (&mut pseudo.path, &mut control.path),
+        Name::Protocol => (&mut pseudo.protocol, &mut control.protocol),
         //= RFC 9114 section 4.3
         //# Pseudo-header fields defined for requests MUST NOT appear in responses; pseudo-header fields defined for
         //# responses MUST NOT appear in requests.
         _ => return Err(StreamFault::malformed("a request has a pseudo-header field of responses")),
     };
+    *noted = Some(value);
     if field.set(place) { Ok(()) } else { Err(StreamFault::malformed("a pseudo-header field occurs twice")) }
 }
 
-/// The rules that tie the pseudo-header fields to each other.
-fn check_control_data(head: &RequestHead, extended_connect: bool) -> Result<(), StreamFault> {
-    let method = head.method();
-    if !is_token_text(method) {
-        return Err(StreamFault::malformed(":method is not a token"));
+impl Control<'_> {
+    /// The rules that tie the pseudo-header fields to each other.
+    fn check(&self, extended_connect: bool, latest: &mut Vec<u8>) -> Result<(), StreamFault> {
+        let Some(method) = self.method else {
+            return Err(StreamFault::malformed("the request has no :method"));
+        };
+        if !is_token_text(method) {
+            return Err(StreamFault::malformed(":method is not a token"));
+        }
+        if let Some(protocol) = self.protocol {
+            if !is_token_text(protocol) {
+                return Err(StreamFault::malformed(":protocol is not a token"));
+            }
+            if !(extended_connect && method == b"CONNECT") {
+                return Err(StreamFault::malformed(":protocol is present and was not offered"));
+            }
+        } else if method == b"CONNECT" {
+            return self.check_connect(latest);
+        }
+        //= RFC 9114 section 4.3.1
+        //# All HTTP/3 requests MUST include exactly one value for the :method, :scheme, and :path pseudo-header fields,
+        //# unless the request is a CONNECT request; see Section 4.4.
+        let (Some(scheme), Some(path)) = (self.scheme, self.path) else {
+            return Err(StreamFault::malformed("a mandatory pseudo-header field is absent"));
+        };
+        if !is_scheme(scheme) {
+            return Err(StreamFault::malformed(":scheme is not a scheme"));
+        }
+        if path.iter().any(|&byte| byte <= b' ' || byte == b'#') {
+            return Err(StreamFault::malformed(":path has invalid characters"));
+        }
+        self.check_authority(latest)?;
+        if is_http(scheme) { self.check_http_target(method, path) } else { Ok(()) }
     }
-    if head.protocol().is_some_and(|protocol| !is_token_text(protocol)) {
-        return Err(StreamFault::malformed(":protocol is not a token"));
+
+    /// RFC 9114 section 4.4.
+    fn check_connect(&self, latest: &mut Vec<u8>) -> Result<(), StreamFault> {
+        //= RFC 9114 section 4.4
+        //# The :scheme and :path pseudo-header fields are omitted
+        if self.scheme.is_some() || self.path.is_some() {
+            return Err(StreamFault::malformed("a CONNECT request has :scheme or :path"));
+        }
+        //= RFC 9114 section 4.4
+        //# The :authority pseudo-header field contains the host and port to connect to
+        let authority = self.authority.and_then(authority::parse);
+        if !matches!(authority, Some(authority) if matches!(authority.port, Port::Number(1..))) {
+            return Err(StreamFault::malformed("a CONNECT request has no :authority with host and port"));
+        }
+        self.check_authority(latest)
     }
-    if head.protocol().is_some() && !(extended_connect && method == b"CONNECT") {
-        return Err(StreamFault::malformed(":protocol is present and was not offered"));
+
+    /// `:authority` and `host`, as far as the scheme plays no role.
+    fn check_authority(&self, latest: &mut Vec<u8>) -> Result<(), StreamFault> {
+        let Some(text) = self.authority.or(self.host) else {
+            return Ok(());
+        };
+        if text.is_empty() || text != latest.as_slice() {
+            //= RFC 9114 section 4.3.1
+            //# The authority MUST NOT include the deprecated userinfo subcomponent for URIs of scheme "http" or "https".
+            //= RFC 9114 section 4.3.1
+            //# If these fields are present, they MUST NOT be empty.
+            if authority::parse(text).is_none() {
+                return Err(StreamFault::malformed("the authority is not a host with or without port"));
+            }
+            latest.clear();
+            // What is longer than a host name can be is parsed again each time, rather than kept.
+            if text.len() <= MAX_NOTED_AUTHORITY {
+                latest.extend_from_slice(text);
+            }
+        }
+        //= RFC 9114 section 4.3.1
+        //# If both fields are present, they MUST contain the same value.
+        if self.host.is_some_and(|host| !host.eq_ignore_ascii_case(text)) {
+            return Err(StreamFault::malformed("host and :authority disagree"));
+        }
+        Ok(())
     }
-    if method == b"CONNECT" && head.protocol().is_none() {
-        return check_connect(head);
+
+    fn check_http_target(&self, method: &[u8], path: &[u8]) -> Result<(), StreamFault> {
+        //= RFC 9114 section 4.3.1
+        //# If the :scheme pseudo-header field identifies a scheme that has a mandatory authority component (including "http"
+        //# and "https"), the request MUST contain either an :authority pseudo-header field or a Host header field.
+        if self.authority.or(self.host).is_none() {
+            return Err(StreamFault::malformed("the request has no authority"));
+        }
+        //= RFC 9114 section 4.3.1
+        //# This pseudo-header field MUST NOT be empty for "http" or "https" URIs;
+        //= RFC 9114 section 4.3.1
+        //# "http" or "https" URIs that do not contain a path component MUST include a value of / (ASCII 0x2f).
+        let is_asterisk_form = path == b"*" && method == b"OPTIONS";
+        if path.first() != Some(&b'/') && !is_asterisk_form {
+            return Err(StreamFault::malformed(":path does not start with a slash"));
+        }
+        Ok(())
     }
-    //= RFC 9114 section 4.3.1
-    //# All HTTP/3 requests MUST include exactly one value for the :method, :scheme, and :path pseudo-header fields,
-    //# unless the request is a CONNECT request; see Section 4.4.
-    let (Some(scheme), Some(path)) = (head.scheme(), head.path()) else {
-        return Err(StreamFault::malformed("a mandatory pseudo-header field is absent"));
-    };
-    if !is_scheme(scheme) {
-        return Err(StreamFault::malformed(":scheme is not a scheme"));
-    }
-    if path.iter().any(|&byte| byte <= b' ' || byte == b'#') {
-        return Err(StreamFault::malformed(":path has invalid characters"));
-    }
-    check_authority(head)?;
-    if is_http(scheme) {
-        check_http_target(head, method, path)?;
-    }
-    Ok(())
 }
+
+/// The longest name that DNS has, and a port.
+const MAX_NOTED_AUTHORITY: usize = 260;
 
 /// Whether the scheme has the rules of http: an authority, and a path that starts with a slash.
 pub(super) fn is_http(scheme: &[u8]) -> bool {
@@ -102,61 +186,6 @@ pub(super) fn is_http(scheme: &[u8]) -> bool {
 
 fn is_token_text(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().all(|&byte| is_token(byte))
-}
-
-/// RFC 9114 section 4.4.
-fn check_connect(head: &RequestHead) -> Result<(), StreamFault> {
-    //= RFC 9114 section 4.4
-    //# The :scheme and :path pseudo-header fields are omitted
-    if head.pseudo.scheme.is_set() || head.pseudo.path.is_set() {
-        return Err(StreamFault::malformed("a CONNECT request has :scheme or :path"));
-    }
-    //= RFC 9114 section 4.4
-    //# The :authority pseudo-header field contains the host and port to connect to
-    let authority = head.pseudo.authority.value(&head.section).and_then(authority::parse);
-    if !matches!(authority, Some(authority) if matches!(authority.port, Port::Number(1..))) {
-        return Err(StreamFault::malformed("a CONNECT request has no :authority with host and port"));
-    }
-    check_authority(head)
-}
-
-/// `:authority` and `host`, as far as the scheme plays no role.
-fn check_authority(head: &RequestHead) -> Result<(), StreamFault> {
-    let Some(text) = head.authority() else {
-        return Ok(());
-    };
-    //= RFC 9114 section 4.3.1
-    //# The authority MUST NOT include the deprecated userinfo subcomponent for URIs of scheme "http" or "https".
-    //= RFC 9114 section 4.3.1
-    //# If these fields are present, they MUST NOT be empty.
-    if authority::parse(text).is_none() {
-        return Err(StreamFault::malformed("the authority is not a host with or without port"));
-    }
-    //= RFC 9114 section 4.3.1
-    //# If both fields are present, they MUST contain the same value.
-    let host = head.host.and_then(|place| head.section.get(place as usize));
-    if host.is_some_and(|host| !host.value.eq_ignore_ascii_case(text)) {
-        return Err(StreamFault::malformed("host and :authority disagree"));
-    }
-    Ok(())
-}
-
-fn check_http_target(head: &RequestHead, method: &[u8], path: &[u8]) -> Result<(), StreamFault> {
-    //= RFC 9114 section 4.3.1
-    //# If the :scheme pseudo-header field identifies a scheme that has a mandatory authority component (including "http"
-    //# and "https"), the request MUST contain either an :authority pseudo-header field or a Host header field.
-    if head.authority().is_none() {
-        return Err(StreamFault::malformed("the request has no authority"));
-    }
-    //= RFC 9114 section 4.3.1
-    //# This pseudo-header field MUST NOT be empty for "http" or "https" URIs;
-    //= RFC 9114 section 4.3.1
-    //# "http" or "https" URIs that do not contain a path component MUST include a value of / (ASCII 0x2f).
-    let is_asterisk_form = path == b"*" && method == b"OPTIONS";
-    if path.first() != Some(&b'/') && !is_asterisk_form {
-        return Err(StreamFault::malformed(":path does not start with a slash"));
-    }
-    Ok(())
 }
 
 /// RFC 3986 section 3.1.

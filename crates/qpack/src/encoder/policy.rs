@@ -37,8 +37,8 @@ static STATIC: [Insertion; static_table::LEN] = {
             | b"content-security-policy" => Insertion::AtOnce,
             // The first three are secrets, whether the caller marks them or not: whoever can make us send guesses beside
             // them could test each guess by the length of what is sent (RFC 9204 section 7.1). The others have another
-            // value each time.
-            b"authorization" | b"cookie" | b"set-cookie" | b":path" | b"content-length" | b"date" | b"age" | b"etag" | b"if-none-match"
+            // value each time; a date repeats within its second.
+            b"authorization" | b"cookie" | b"set-cookie" | b":path" | b"content-length" | b"age" | b"etag" | b"if-none-match"
             | b"if-modified-since" | b"if-range" | b"location" | b"range" => Insertion::Never,
             _ => Insertion::OnRepetition,
         };

@@ -1,0 +1,200 @@
+//! Takes PADDING off received packets before the library reads it.
+//!
+//! The library decodes PADDING a byte at a time, each as a frame of its own. Clients that fill their datagrams up, and there are many,
+//! would make that the largest cost of a small request, and a peer could do it on purpose. What decrypts a packet is ours to choose, and
+//! hands on what the packet says without the filling: PADDING frames have no meaning (RFC 9000, section 19.1), and the sizes that have
+//! one, of datagrams, are taken before.
+
+use bytes::BytesMut;
+use quinn_proto::crypto::{CryptoError, PacketKey};
+
+/// Shorter runs cost less than the look for where they begin.
+const WORTH_A_LOOK: usize = 8;
+
+/// A key for received packets.
+pub(super) struct Unpadding<K>(pub(super) K);
+
+impl<K: PacketKey> PacketKey for Unpadding<K> {
+    fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
+        self.0.encrypt(packet, buf, header_len);
+    }
+
+    fn decrypt(&self, packet: u64, header: &[u8], payload: &mut BytesMut) -> Result<(), CryptoError> {
+        self.0.decrypt(packet, header, payload)?;
+        payload.truncate(meaningful_len(payload));
+        Ok(())
+    }
+
+    fn tag_len(&self) -> usize {
+        self.0.tag_len()
+    }
+
+    fn confidentiality_limit(&self) -> u64 {
+        self.0.confidentiality_limit()
+    }
+
+    fn integrity_limit(&self) -> u64 {
+        self.0.integrity_limit()
+    }
+}
+
+/// How long the payload is with one byte of the PADDING at its end, if there is any.
+///
+/// One byte stays, because a packet without frames is an error and one of PADDING alone is not. What this does not understand stays as it is.
+fn meaningful_len(payload: &[u8]) -> usize {
+    let zeros = payload.iter().rev().take_while(|byte| **byte == 0).count();
+    if zeros < WORTH_A_LOOK {
+        return payload.len();
+    }
+    // Zeros may be content just as well: only a walk over the frames tells.
+    let mut frames = Frames { rest: payload };
+    while frames.rest.len() > zeros {
+        if frames.skip().is_none() {
+            return payload.len();
+        }
+    }
+    // Beyond the first zero, the last frame has taken some of them.
+    if frames.rest.is_empty() { payload.len() } else { payload.len() - frames.rest.len() + 1 }
+}
+
+/// Goes from frame to frame (RFC 9000, section 19).
+struct Frames<'a> {
+    rest: &'a [u8],
+}
+
+impl Frames<'_> {
+    /// `None` for a frame that reaches to the end by its nature, is cut off, or is not known here.
+    fn skip(&mut self) -> Option<()> {
+        let (frame_type, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        match frame_type {
+            // PADDING, PING, HANDSHAKE_DONE
+            0x00 | 0x01 | 0x1e => Some(()),
+            // ACK, without and with ECN counts
+            0x02 | 0x03 => {
+                self.skip_integers(2)?;
+                let ranges = self.integer()?;
+                self.skip_integers(1)?;
+                // Each takes two bytes at the least, so that the number cannot be made large.
+                for _ in 0..ranges {
+                    self.skip_integers(2)?;
+                }
+                self.skip_integers(if *frame_type == 0x03 { 3 } else { 0 })
+            }
+            // RESET_STREAM
+            0x04 => self.skip_integers(3),
+            // STOP_SENDING, MAX_STREAM_DATA, STREAM_DATA_BLOCKED
+            0x05 | 0x11 | 0x15 => self.skip_integers(2),
+            // CRYPTO
+            0x06 => {
+                self.skip_integers(1)?;
+                self.skip_text()
+            }
+            // STREAM with its length
+            0x0a | 0x0b | 0x0e | 0x0f => {
+                self.skip_integers(if frame_type & 0x04 == 0 { 1 } else { 2 })?;
+                self.skip_text()
+            }
+            // MAX_DATA, MAX_STREAMS, DATA_BLOCKED, STREAMS_BLOCKED, RETIRE_CONNECTION_ID
+            0x10 | 0x12 | 0x13 | 0x14 | 0x16 | 0x17 | 0x19 => self.skip_integers(1),
+            // NEW_CONNECTION_ID
+            0x18 => {
+                self.skip_integers(2)?;
+                let (len, _) = self.rest.split_first()?;
+                self.skip_bytes(1 + usize::from(*len) + 16)
+            }
+            // PATH_CHALLENGE, PATH_RESPONSE
+            0x1a | 0x1b => self.skip_bytes(8),
+            _ => None,
+        }
+    }
+
+    fn skip_bytes(&mut self, count: usize) -> Option<()> {
+        self.rest = self.rest.get(count..)?;
+        Some(())
+    }
+
+    fn skip_integers(&mut self, count: usize) -> Option<()> {
+        for _ in 0..count {
+            self.skip_bytes(1 << (self.rest.first()? >> 6))?;
+        }
+        Some(())
+    }
+
+    fn skip_text(&mut self) -> Option<()> {
+        let len = self.integer()?;
+        self.skip_bytes(usize::try_from(len).ok()?)
+    }
+
+    fn integer(&mut self) -> Option<u64> {
+        let mut rest = self.rest;
+        let value = pronghorn_h3::varint::decode(&mut rest)?;
+        self.rest = rest;
+        Some(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Frames of every kind that has a place before padding, most of them ending in zeros.
+    const FRAMES: [&[u8]; 20] = [
+        &[0x01],
+        &[0x02, 9, 0, 0, 0],
+        &[0x02, 0x40, 9, 0, 2, 0, 0, 0, 0, 0],
+        &[0x03, 9, 0, 1, 0, 0, 0, 0, 0, 0],
+        &[0x04, 0, 0, 0],
+        &[0x05, 4, 0],
+        &[0x06, 0, 3, 0, 0, 0],
+        &[0x0a, 0, 3, 0, 0, 0],
+        &[0x0b, 0, 0],
+        &[0x0e, 0, 0x80, 0, 0, 0, 2, 0, 0],
+        &[0x0f, 0, 0, 4, 0, 0, 0, 0],
+        &[0x10, 0xc0, 0, 0, 0, 0, 0, 0, 0],
+        &[0x11, 0, 0],
+        &[0x12, 0],
+        &[0x17, 0],
+        &[0x18, 1, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        &[0x19, 0],
+        &[0x1a, 0, 0, 0, 0, 0, 0, 0, 0],
+        &[0x1b, 1, 2, 3, 4, 5, 6, 7, 8],
+        &[0x1e],
+    ];
+
+    proptest! {
+        #[test]
+        fn padding_alone_is_taken_off(places in prop::collection::vec(0..FRAMES.len(), 0..8), padding in 0..1400_usize) {
+            let frames: Vec<u8> = places.iter().flat_map(|place| FRAMES[*place]).copied().collect();
+            let mut payload = frames.clone();
+            payload.resize(frames.len() + padding, 0);
+            let len = meaningful_len(&payload);
+            prop_assert!(len == payload.len() || len == frames.len() + 1);
+            if padding >= WORTH_A_LOOK {
+                prop_assert_eq!(len, frames.len() + 1);
+            }
+        }
+
+        #[test]
+        fn whatever_comes_only_zeros_are_taken_off(payload in prop::collection::vec(prop_oneof![3 => Just(0_u8), 1 => any::<u8>()], 0..200)) {
+            let len = meaningful_len(&payload);
+            prop_assert!(len <= payload.len() && payload[len..].iter().all(|byte| *byte == 0));
+            prop_assert!(payload.is_empty() || len > 0);
+        }
+    }
+
+    #[test]
+    fn zeros_of_content_that_reaches_to_the_end_stay() {
+        for frames in [&[0x08, 0][..], &[0x0d, 0, 0], &[0x01, 0x09, 4], &[0x30], &[0x40, 0x08, 0], &[0x1c, 0, 0, 0]] {
+            let mut payload = frames.to_vec();
+            payload.resize(200, 0);
+            assert_eq!(meaningful_len(&payload), payload.len(), "{frames:?}");
+        }
+        // A frame that promises more than there is: the library says what is wrong with it.
+        let mut cut_off = vec![0x0a, 0, 0x7f, 0xff];
+        cut_off.resize(200, 0);
+        assert_eq!(meaningful_len(&cut_off), cut_off.len());
+    }
+}
