@@ -26,7 +26,7 @@ demo: build-lab ## Compare HTTP/2 and HTTP/3 in a real browser; prints a table a
 	$(lab) run packages/lab/plans/demo.toml --out lab-results/demo-$$(date -u +%Y%m%dT%H%M%SZ)
 
 .PHONY: test
-test: build test-rust test-js test-e2e fuzz ## All tests but the long ones
+test: build test-rust test-js test-e2e instructions fuzz ## All tests but the long ones
 
 .PHONY: lint
 lint: setup ## Formatting and lints of every language
@@ -72,6 +72,13 @@ test-rust: setup ## Unit and integration tests of the crates
 	cargo $(CARGO_TEST) $(CARGO_FLAGS) --workspace --all-targets
 	cargo test $(CARGO_FLAGS) --workspace --doc
 
+# Such as --update, after a change that is meant to cost more.
+INSTRUCTIONS_ARGS ?=
+
+.PHONY: instructions
+instructions: build-program build-tests ## What a request, a handshake and a MiB cost in instructions, against what they may (BENCHMARKING.md)
+	python3 -m bench.instructions $(INSTRUCTIONS_ARGS)
+
 # How long the fuzzer looks for inputs that break a parser, all targets together.
 FUZZ_SECONDS ?= 60
 
@@ -86,6 +93,7 @@ test-js: setup ## Tests of the npm packages
 .PHONY: test-e2e
 test-e2e: build ## The program under clients that others wrote, and one small campaign of the lab
 	$(PYTEST) -n auto -m "not serial and not long"
+	$(PYTEST) bench/tests
 	$(PYTEST) -m "serial and not long"
 	npm run test:e2e
 

@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from . import machine
@@ -39,6 +40,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--seed", type=int, default=1, help="of the order within the rounds [default: 1]")
     parser.add_argument("--scale", type=float, default=1.0, help="part of the table's requests to send [default: 1]")
+    parser.add_argument("--minutes", type=float, help="end after so long, and report what was measured")
     parser.add_argument("--name", default="bench", help="end of the result folder's name [default: bench]")
     parser.add_argument("--out", type=Path, help="folder for the results [default: bench/results/DATE-NAME]")
     parser.add_argument(
@@ -117,10 +119,14 @@ def main() -> int:
     if options.generator == "h2load":
         # The other one stays for fetching and for seeing when a server is ready.
         loads = [workload for workload in loads if "h2load" in workload.generators]
+    begun = time.monotonic()
     try:
         for run in bench.runs(loads, tuple(result["generators"])):
             result["runs"].append(run)
             say(describe_run(run))
+            if options.minutes and time.monotonic() - begun > options.minutes * 60:
+                say(f"{options.minutes:g} minutes are over; what was measured is reported")
+                break
     except KeyboardInterrupt:
         say("interrupted; what was measured is reported")
     shutil.rmtree(bench.work)

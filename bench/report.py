@@ -24,7 +24,8 @@ def markdown(result: Mapping, workloads: Sequence[Workload], plots: Sequence[str
     table = spreads(result["runs"])
     parts = [
         f"# {result['name']}",
-        f"`{result['command']}`, {result['started']}, seed {result['seed']}, {result['rounds']} rounds.",
+        f"`{result['command']}`, at {result['commit'] or 'an unknown commit'}, {result['started']}, "
+        f"seed {result['seed']}, {result['rounds']} rounds.",
         *caveats(result),
         section("Bounds", bounds(table, workloads, result)),
         *(section(workload.name, figures(table, workload, result)) for workload in workloads),
@@ -102,7 +103,7 @@ def figures(table: Mapping[Cell, Mapping[str, Spread]], workload: Workload, resu
     parts = [load_in_words(workload)]
     for generator in workload.generators:
         if generator not in result["generators"]:
-            parts.append(f"Not by {generator}: it is not there.")
+            parts.append(f"Not by {generator}: it was not there, or not asked for.")
             continue
         names = [name for name in result["contestants"] if (workload.name, generator, name) in table]
         lines = [line(table, workload, generator, name) for name in names]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import random
 import re
 import resource
@@ -12,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,8 @@ from .tables import Contestant, Workload
 
 SERVER_CORE, GENERATOR_CORE = 0, 1
 READY_SECONDS = 10
+FAILURES = 2
+"""After so many failed runs a contestant is left alone under that load by that generator."""
 FOREIGN_LIMIT = 0.1
 """Processors that may be busy with something else during a run that counts as quiet."""
 
@@ -73,6 +75,7 @@ class Bench:
     def runs(self, workloads: Sequence[Workload], names: Sequence[str]) -> Iterable[dict]:
         """All measured runs by the generators of these names, in the order in which they happen."""
         order = random.Random(self.options.seed)
+        failures: Counter[tuple[str, str, str]] = Counter()
         for workload in workloads:
             entrants = [
                 entrant for entrant in self.options.entrants if workload.protocol in entrant.contestant.protocols
@@ -80,8 +83,11 @@ class Bench:
             for turn in range(1, self.options.rounds + 1):
                 for entrant in order.sample(entrants, len(entrants)):
                     for name in workload.generators:
-                        if name in names:
-                            yield self.quiet_run(workload, entrant, name, turn)
+                        cell = (workload.name, name, entrant.contestant.name)
+                        if name in names and failures[cell] < FAILURES:
+                            run = self.quiet_run(workload, entrant, name, turn)
+                            failures[cell] += run["error"] is not None
+                            yield run
 
     def quiet_run(self, workload: Workload, entrant: Entrant, generator: str, turn: int) -> dict:
         """The first run on a quiet machine, or the quietest of as many as may be tried."""
@@ -137,7 +143,7 @@ class Bench:
         }
         if contestant.config is not None:
             text = (Path(__file__).parent / contestant.config).read_text()
-            for name, value in {**values, "user": os.environ.get("USER") or "root"}.items():
+            for name, value in values.items():
                 text = text.replace(f"@{name.upper()}@", str(value))
             values["config"].write_text(text)
         more = contestant.arguments.get(workload.kind, ())

@@ -1,0 +1,214 @@
+"""`make instructions`: what a unit of work costs the server in instructions, against what it cost before.
+
+Counts repeat on a busy machine, where times do not. Needs valgrind, and nothing that Python does not bring along.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+TABLE = HERE / "instructions.toml"
+SECONDS = 60
+"""How long a server may take to start, or a generator for its requests."""
+OUTPUT = "callgrind.out"
+TRIES = 3
+"""How often a count that is too high is taken: what disturbs a run makes it longer, so the lowest is the truest."""
+
+
+class CountError(Exception):
+    """What kept instructions from being counted."""
+
+
+@dataclass(frozen=True)
+class Count:
+    name: str
+    load: tuple[str, ...]
+    path: str
+    fewer: int
+    more: int
+    growth: float
+    instructions: int
+
+    def verdict(self, measured: float) -> str:
+        if measured > self.instructions * (1 + self.growth):
+            return "grown"
+        return "shrunk" if measured < self.instructions * (1 - self.growth) else "ok"
+
+
+@dataclass(frozen=True)
+class Programs:
+    server: Path
+    generator: Path
+
+
+def read_table(text: str) -> tuple[str, list[Count]]:
+    table = tomllib.loads(text)
+    return table["class"], [Count(**{**entry, "load": tuple(entry["load"])}) for entry in table["count"]]
+
+
+def with_counts(text: str, machine: str, measured: dict[str, float]) -> str:
+    """The table's text with new counts; all else as it is."""
+    text = re.sub(r'^class = ".*"$', f'class = "{machine}"', text, count=1, flags=re.MULTILINE)
+    for name, value in measured.items():
+        entry = rf'(^name = "{re.escape(name)}"$.*?^instructions = )[\d_]+$'
+        text, replaced = re.subn(entry, rf"\g<1>{round(value):_}", text, count=1, flags=re.MULTILINE | re.DOTALL)
+        if not replaced:
+            raise CountError(f"no entry '{name}' with `instructions` after its name")
+    return text
+
+
+def machine_class(valgrind: str, flags: Sequence[str]) -> str:
+    """Machines whose counts are the same: valgrind shows programs one of a few processors, whatever the real one is."""
+    version = re.search(r"valgrind-(\d+\.\d+)", valgrind)
+    simd = next((level for level in ("avx2", "avx") if level in flags), "sse")
+    libc = " ".join(platform.libc_ver())
+    return f"{platform.machine()} {simd}, valgrind {version[1] if version else '?'}, {libc}"
+
+
+def this_class() -> str:
+    shown = subprocess.run(["valgrind", "--version"], capture_output=True, text=True, check=True).stdout
+    flags = re.search(r"^flags\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return machine_class(shown, flags[1].split() if flags else [])
+
+
+def per_unit(entry: Count, count: Callable[[int], int]) -> float:
+    return (count(entry.more) - count(entry.fewer)) / (entry.more - entry.fewer)
+
+
+def collected(path: Path) -> int:
+    """The sum of a callgrind file."""
+    for line in reversed(path.read_text(errors="replace").splitlines()):
+        if match := re.match(r"(?:totals|summary): (\d+)", line):
+            return int(match[1])
+    raise CountError(f"{path.name} has no sum")
+
+
+def count_run(programs: Programs, entry: Count, units: int, work: Path) -> int:
+    """Instructions of a server from its start to its end, with so many units of work between."""
+    output, log = work / OUTPUT, work / "log"
+    output.unlink(missing_ok=True)
+    command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={output}", str(programs.server)]
+    command += ["--listen", "127.0.0.1:0", "--cert", str(work / "cert.pem"), "--key", str(work / "key.pem")]
+    with log.open("wb") as stream:
+        server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT)
+    try:
+        port = wait_for_port(server, log)
+        generate(programs.generator, entry, units, port)
+        server.send_signal(signal.SIGTERM)
+        server.wait(SECONDS)
+    finally:
+        if server.poll() is None:
+            server.kill()
+            server.wait()
+    if server.returncode != 0:
+        raise CountError(f"the server ended with {server.returncode}: {log.read_text(errors='replace')[-500:]}")
+    return collected(output)
+
+
+def wait_for_port(server: subprocess.Popen[bytes], log: Path) -> int:
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline and server.poll() is None:
+        if match := re.search(r"listening on https://\S+?:(\d+)", log.read_text(errors="replace")):
+            return int(match[1])
+        time.sleep(0.05)
+    raise CountError(f"the server did not start: {log.read_text(errors='replace')[-500:]}")
+
+
+def generate(generator: Path, entry: Count, units: int, port: int) -> None:
+    command = [str(generator), "load", "--json", "--no-verify", *entry.load, "-n", str(units)]
+    command += [f"https://127.0.0.1:{port}{entry.path}"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    if ended.returncode != 0:
+        raise CountError(f"the generator ended with {ended.returncode}: {ended.stderr[-300:]}")
+    report = json.loads(ended.stdout)
+    if report["requests"]["status"]["2xx"] != units:
+        raise CountError(f"{report['requests']['status']} instead of {units} answers")
+
+
+def make_certificate(work: Path) -> None:
+    command = ["openssl", "req", "-x509", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    command += ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    command += ["-keyout", str(work / "key.pem"), "-out", str(work / "cert.pem")]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.instructions", description=__doc__)
+    parser.add_argument("--update", action="store_true", help="write what was counted to instructions.toml")
+    parser.add_argument("--repeat", type=int, metavar="N", help="count each N times, print all, and judge nothing")
+    parser.add_argument("--profile", type=Path, metavar="FOLDER", help="keep what callgrind wrote here")
+    parser.add_argument("--only", metavar="TEXT", default="", help="counts whose name holds this")
+    options = parser.parse_args()
+    target = Path(os.environ.get("CARGO_TARGET_DIR") or HERE.parent / "target")
+    programs = Programs(
+        Path(os.environ.get("PRONGHORN_ECHO") or target / "release/examples/echo").resolve(),
+        Path(os.environ.get("PRONGHORN") or target / "release/pronghorn").resolve(),
+    )
+    text = TABLE.read_text()
+    of_class, counts = read_table(text)
+    machine = this_class()
+    judged = machine == of_class and not options.update and not options.repeat
+    print(f"machine: {machine}" + ("" if judged or options.update else f"; counts are kept for: {of_class}"))
+    measured: dict[str, float] = {}
+    grown = []
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        make_certificate(work)
+        for entry in counts:
+            if options.only not in entry.name:
+                continue
+            taken = []
+            for _ in range(options.repeat or TRIES):
+                taken.append(per_unit(entry, lambda units, entry=entry: count_run(programs, entry, units, work)))
+                if options.repeat is None and (not judged or entry.verdict(min(taken)) != "grown"):
+                    break
+            measured[entry.name] = min(taken)
+            if options.profile:
+                options.profile.mkdir(parents=True, exist_ok=True)
+                count_run(programs, entry, entry.more, work)
+                shutil.copy(work / OUTPUT, options.profile / f"{re.sub('[^a-z0-9]+', '-', entry.name)}.out")
+            print(line(entry, taken, judged), flush=True)
+            if judged and entry.verdict(min(taken)) == "grown":
+                grown.append(entry.name)
+    if options.update:
+        TABLE.write_text(with_counts(text, machine, measured))
+        print(f"written to {TABLE.relative_to(HERE.parent)}")
+    if not judged and not options.update and not options.repeat:
+        print("nothing is judged here: another class of machine counts differently")
+    if grown:
+        print(f"error: more instructions than instructions.toml allows: {'; '.join(grown)}", file=sys.stderr)
+        print(
+            "If that is meant, run `make instructions INSTRUCTIONS_ARGS=--update` and say why in the commit.",
+            file=sys.stderr,
+        )
+    return 1 if grown else 0
+
+
+def line(entry: Count, taken: Sequence[float], judged: bool) -> str:
+    numbers = ", ".join(f"{value:,.0f}" for value in taken)
+    known = f"; kept {entry.instructions:,}" if entry.instructions else ""
+    change = f" ({min(taken) / entry.instructions - 1:+.1%})" if entry.instructions else ""
+    return f"{entry.name}: {numbers}{known}{change}" + (f": {entry.verdict(min(taken))}" if judged else "")
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except (CountError, OSError, subprocess.SubprocessError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

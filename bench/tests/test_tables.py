@@ -1,0 +1,107 @@
+"""The tables as they are committed, and what is said about one that is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.tables import SUBJECT, TableError, read_contestants, read_workloads, select
+
+FOLDER = Path(__file__).resolve().parents[1]
+
+CONTESTANT = """
+[[contestant]]
+name = "one"
+env = "PRONGHORN_BENCH_ONE"
+version = ["{path}", "--version"]
+version_pattern = 'one \\S+'
+start = ["{path}", "--port", "{port}"]
+protocols = ["h3"]
+answers_from = "files"
+"""
+
+WORKLOAD = """
+[[workload]]
+name = "small"
+kind = "requests"
+protocol = "h3"
+file = "13.txt"
+connections = 10
+requests = 1000
+"""
+
+
+def contestants(tmp_path: Path, text: str = CONTESTANT):
+    path = tmp_path / "contestants.toml"
+    path.write_text(text)
+    return read_contestants(path)
+
+
+def workloads(tmp_path: Path, text: str):
+    path = tmp_path / "workloads.toml"
+    path.write_text(text)
+    return read_workloads(path, contestants(tmp_path))
+
+
+def test_committed_tables_are_valid():
+    known = read_contestants(FOLDER / "contestants.toml")
+    loads = read_workloads(FOLDER / "workloads.toml", known)
+    assert SUBJECT in known
+    for contestant in known.values():
+        assert contestant.config is None or (FOLDER / contestant.config).is_file()
+    for workload in loads.values():
+        for bound in workload.bounds:
+            assert bound.peer is None or workload.protocol in known[bound.peer].protocols
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ('protocols = ["h4"]', "'h4' is none of h1, h2, h3"),
+        ('answers_from = "air"', "'air' is none of files, memory"),
+        ('start = ["{path}", "{prot}"]', "unknown placeholder {prot}"),
+        ('colour = "red"', "'colour' is none of"),
+    ],
+)
+def test_wrong_contestant_is_named_with_what_is_allowed(tmp_path, wrong, message):
+    key = wrong.split(" = ")[0]
+    kept = "\n".join(line for line in CONTESTANT.splitlines() if not line.startswith(f"{key} ="))
+    with pytest.raises(TableError, match=r"contestant one") as error:
+        contestants(tmp_path, f"{kept}\n{wrong}\n")
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ('cipher = "TLS_CHACHA20_POLY1305_SHA256"', "cannot choose a cipher"),
+        ("rate = 10.0", "belong together"),
+        ("resume = true", 'for generators = ["load"]'),
+        ('bounds = [{ measure = "cpu_s_per_gib", at_most = 1.0 }]', "'cpu_s_per_gib' is none of"),
+        ('bounds = [{ measure = "p50_ms", peer = "two", at_most = 1.0 }]', "'two' is none of one"),
+        ('bounds = [{ measure = "p50_ms", workload = "large", at_most = 1.0 }]', "'large' is none of small"),
+    ],
+)
+def test_wrong_workload_is_refused_with_its_reason(tmp_path, more, message):
+    with pytest.raises(TableError) as error:
+        workloads(tmp_path, WORKLOAD + more)
+    assert message in str(error.value)
+
+
+def test_selection_takes_names_and_beginnings_in_the_order_of_the_table():
+    table = {"h3-a": 1, "h3-b": 2, "h2-a": 3}
+    assert select(table, "h2-a,h3-*", "workload") == [1, 2, 3]
+    assert select(table, None, "workload") == [1, 2, 3]
+    with pytest.raises(TableError, match="no workload is named 'h1'"):
+        select(table, "h1", "workload")
+
+
+def test_program_of_a_variable_that_points_nowhere_is_an_error(tmp_path, monkeypatch):
+    one = contestants(tmp_path)["one"]
+    monkeypatch.delenv("PRONGHORN_BENCH_ONE", raising=False)
+    assert one.program(tmp_path) is None
+    assert one.why_absent() == "set PRONGHORN_BENCH_ONE to its path"
+    monkeypatch.setenv("PRONGHORN_BENCH_ONE", str(tmp_path / "nowhere"))
+    with pytest.raises(TableError, match="no program is there"):
+        one.program(tmp_path)
