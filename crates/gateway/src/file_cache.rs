@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use rustc_hash::FxBuildHasher;
 
 use crate::file_state::FileState;
 use crate::root::Identity;
@@ -20,7 +21,8 @@ const ENTRY_BYTES: usize = 1 << 10;
 /// It knows nothing of the disk: whoever asks decides whether an entry still holds.
 #[derive(Default)]
 pub(crate) struct FileCache {
-    index: HashMap<Rc<[u8]>, usize>,
+    /// Its keys are names of files that there are: no client can choose them to collide.
+    index: HashMap<Rc<[u8]>, usize, FxBuildHasher>,
     slots: Vec<Slot>,
     hand: usize,
     bytes: usize,
