@@ -295,7 +295,7 @@ pub(crate) async fn pump(
                 while !data.is_empty() {
                     stream.reserve_capacity(data.len());
                     let capacity = poll_fn(|cx| {
-                        let capacity = poll_capacity(stream, outbox, cx);
+                        let capacity = poll_capacity(stream, outbox, data.len().min(FRAME_BYTES), cx);
                         if let Some((guard, _)) = server {
                             guard.set_outbound_waiting(capacity.is_pending());
                         }
@@ -305,7 +305,12 @@ pub(crate) async fn pump(
                         }
                     })
                     .await?;
-                    let chunk = data.split_to(capacity.min(data.len()));
+                    let mut size = capacity.min(data.len());
+                    if size < data.len() && size > FRAME_BYTES {
+                        // The rest goes with what follows it.
+                        size -= size % FRAME_BYTES;
+                    }
+                    let chunk = data.split_to(size);
                     if let Some(patience) = &mut patience {
                         patience.on_moved(chunk.len());
                     }
@@ -370,12 +375,12 @@ impl<'a> Patience<'a> {
     }
 }
 
-/// How many bytes may be sent now: what the windows allow, and what the connection may hold.
-fn poll_capacity(stream: &mut SendStream<Held>, outbox: &Outbox, cx: &mut TaskContext<'_>) -> Poll<Result<usize, Reason>> {
+/// How many bytes may be sent now: what the windows allow, and what the connection may hold, once that is `wanted`.
+fn poll_capacity(stream: &mut SendStream<Held>, outbox: &Outbox, wanted: usize, cx: &mut TaskContext<'_>) -> Poll<Result<usize, Reason>> {
     if let Poll::Ready(reset) = stream.poll_reset(cx) {
         return Poll::Ready(Err(reset.unwrap_or(Reason::CANCEL)));
     }
-    let room = ready!(outbox.poll_room(cx));
+    let room = ready!(outbox.poll_room(wanted, cx));
     // The library tells only of capacity that is new; what was left because there was no room is not.
     if stream.capacity() > 0 {
         return Poll::Ready(Ok(stream.capacity().min(room)));

@@ -21,10 +21,11 @@ impl Outbox {
         Rc::new(Self { limit: usize::try_from(limit).unwrap_or(usize::MAX).max(1), held: Cell::default(), waiting: RefCell::default() })
     }
 
-    /// How many bytes may be handed over now; more than none.
-    pub(crate) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<usize> {
+    /// How many bytes may be handed over now: as many as `wanted`, or what half of the limit leaves.
+    pub(crate) fn poll_room(&self, wanted: usize, cx: &mut Context<'_>) -> Poll<usize> {
         let room = self.room();
-        if room > 0 {
+        // Those who wait are woken when half is free, so that is enough for everybody.
+        if room >= wanted.min(self.limit / 2).max(1) {
             return Poll::Ready(room);
         }
         let mut waiting = self.waiting.borrow_mut();
@@ -105,15 +106,20 @@ mod tests {
         let count = Arc::<Count>::default();
         let waker = Waker::from(count.clone());
         let mut cx = Context::from_waker(&waker);
-        assert_eq!(outbox.poll_room(&mut cx), Poll::Ready(1000));
+        assert_eq!(outbox.poll_room(1, &mut cx), Poll::Ready(1000));
         let first = outbox.hold(Bytes::from_static(&[0; 400]));
+        assert_eq!(outbox.poll_room(400, &mut cx), Poll::Ready(600));
+        let most = outbox.hold(Bytes::from_static(&[0; 300]));
+        assert!(outbox.poll_room(400, &mut cx).is_pending(), "a piece that small is not worth a frame");
+        drop(most);
+        assert_eq!(count.0.swap(0, Ordering::Relaxed), 1);
         let second = outbox.hold(Bytes::from_static(&[0; 600]));
-        assert!(outbox.poll_room(&mut cx).is_pending());
-        assert!(outbox.poll_room(&mut cx).is_pending());
+        assert!(outbox.poll_room(1, &mut cx).is_pending());
+        assert!(outbox.poll_room(1, &mut cx).is_pending());
         drop(first);
         assert_eq!(count.0.load(Ordering::Relaxed), 0, "more than half is held");
         drop(second);
         assert_eq!(count.0.load(Ordering::Relaxed), 1, "who waits is woken, and once");
-        assert_eq!(outbox.poll_room(&mut cx), Poll::Ready(1000));
+        assert_eq!(outbox.poll_room(1, &mut cx), Poll::Ready(1000));
     }
 }

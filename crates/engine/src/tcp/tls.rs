@@ -252,7 +252,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
         mut write: impl FnMut(&mut rustls::Writer<'_>, usize) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         loop {
-            if self.collected == COLLECTED_BYTES {
+            // A whole record always has room, so that none is cut in two.
+            if self.collected > COLLECTED_BYTES - RECORD_BYTES {
                 ready!(self.poll_flush_tls(cx))?;
             }
             let taken = write(&mut self.side.writer(), COLLECTED_BYTES - self.collected)?;

@@ -23,6 +23,7 @@ mod messages;
 mod priorities;
 #[cfg(test)]
 mod raw_tls;
+mod records;
 #[cfg(test)]
 mod restart;
 #[cfg(test)]

@@ -13,6 +13,8 @@ pub(crate) struct RawTls {
     socket: TcpStream,
     tls: ClientConnection,
     pub(crate) received: Vec<u8>,
+    /// What came, as it came.
+    wire: Vec<u8>,
     /// The server has closed its side.
     pub(crate) is_closed: bool,
 }
@@ -25,7 +27,7 @@ impl RawTls {
         let socket = TcpStream::connect(bench.address).unwrap();
         socket.set_nonblocking(true).unwrap();
         let tls = ClientConnection::new(Arc::new(config), ServerName::try_from("localhost").unwrap()).unwrap();
-        let mut raw = Self { socket, tls, received: Vec::new(), is_closed: false };
+        let mut raw = Self { socket, tls, received: Vec::new(), wire: Vec::new(), is_closed: false };
         bench.turn_until(|_| {
             raw.step();
             !raw.tls.is_handshaking()
@@ -43,7 +45,7 @@ impl RawTls {
     pub(crate) fn step(&mut self) {
         while self.tls.wants_write() && self.tls.write_tls(&mut self.socket).is_ok() {}
         loop {
-            match self.tls.read_tls(&mut self.socket) {
+            match self.tls.read_tls(&mut Recorded(&self.socket, &mut self.wire)) {
                 Ok(0) => self.is_closed = true,
                 Ok(_) => {
                     self.tls.process_new_packets().unwrap();
@@ -59,11 +61,34 @@ impl RawTls {
         }
     }
 
+    /// The lengths of the records that have come.
+    pub(crate) fn records(&self) -> Vec<usize> {
+        let (mut rest, mut lengths) = (&self.wire[..], Vec::new());
+        while let Some((&[_, _, _, high, low], after)) = rest.split_first_chunk() {
+            let length = usize::from(u16::from_be_bytes([high, low]));
+            let Some(after) = after.get(length..) else { break };
+            lengths.push(length);
+            rest = after;
+        }
+        lengths
+    }
+
     /// Turns until the server has closed.
     pub(crate) fn wait_for_close(&mut self, bench: &mut Bench) {
         bench.turn_until(|_| {
             self.step();
             self.is_closed
         });
+    }
+}
+
+/// Keeps what is read.
+struct Recorded<'a>(&'a TcpStream, &'a mut Vec<u8>);
+
+impl Read for Recorded<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.0.read(buffer)?;
+        self.1.extend_from_slice(&buffer[..count]);
+        Ok(count)
     }
 }

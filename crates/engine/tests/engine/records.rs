@@ -1,0 +1,84 @@
+//! What HTTP/2 makes of TLS: few records, and full ones.
+
+use bytes::Bytes;
+use http::StatusCode;
+use pronghorn_engine::{Config, Group, Responder, Response};
+
+use crate::raw_tls::RawTls;
+use crate::support::{Bench, hello, trust};
+
+const WINDOW: u32 = 1 << 30;
+
+fn frame(kind: u8, flags: u8, stream: u32, content: &[u8]) -> Vec<u8> {
+    let length = (content.len() as u32).to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), content].concat()
+}
+
+/// The beginning of a connection whose windows are wide open.
+fn opening() -> Vec<u8> {
+    let settings = [&[0, 4][..], &WINDOW.to_be_bytes()].concat();
+    [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), frame(4, 0, 0, &settings), frame(8, 0, 0, &WINDOW.to_be_bytes())].concat()
+}
+
+/// GET https://localhost/
+fn request(stream: u32) -> Vec<u8> {
+    frame(1, 5, stream, &[&[0x82, 0x87, 0x84, 0x01, 9][..], b"localhost"].concat())
+}
+
+/// The ends of streams among the frames in `bytes`, and the content of all.
+fn answers(mut bytes: &[u8]) -> (usize, usize) {
+    let (mut ends, mut content) = (0, 0);
+    while let Some((head, rest)) = bytes.split_first_chunk::<9>() {
+        let length = usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]);
+        let Some(rest) = rest.get(length..) else { break };
+        if head[3] == 0 {
+            content += length;
+            ends += usize::from(head[4] & 1);
+        }
+        bytes = rest;
+    }
+    (ends, content)
+}
+
+#[test]
+fn answers_to_requests_that_come_together_leave_together() {
+    const REQUESTS: usize = 50;
+    let trust = trust();
+    let mut bench = Bench::with_group(&Group::new(1), &trust, &Config::default(), hello);
+    let mut raw = RawTls::connect(&mut bench, &trust, b"h2");
+    raw.send(&opening());
+    for _ in 0..20 {
+        bench.turn();
+        raw.step();
+    }
+    let before = raw.records().len();
+    raw.send(&(0..REQUESTS).flat_map(|index| request(2 * index as u32 + 1)).collect::<Vec<u8>>());
+    bench.turn_until(|_| {
+        raw.step();
+        answers(&raw.received).0 == REQUESTS
+    });
+    let records = raw.records().len() - before;
+    assert!(records <= 3, "{REQUESTS} answers came in {records} records");
+}
+
+#[test]
+fn large_content_fills_its_records() {
+    const BYTES: usize = 1 << 20;
+    let trust = trust();
+    let content = Bytes::from(vec![b'x'; BYTES]);
+    let handler = move |_| {
+        let content = content.clone();
+        move |_, responder: Responder| responder.send(Response::new(StatusCode::OK).with_body(content.clone()))
+    };
+    let mut bench = Bench::with_group(&Group::new(1), &trust, &Config::default(), handler);
+    let mut raw = RawTls::connect(&mut bench, &trust, b"h2");
+    raw.send(&[opening(), request(1)].concat());
+    bench.turn_until(|_| {
+        raw.step();
+        answers(&raw.received) == (1, BYTES)
+    });
+    let records = raw.records();
+    // Those of the handshake and of the head are smaller, and the last.
+    let full = records.iter().filter(|length| **length > 16 << 10).count();
+    assert!(full >= BYTES / (16 << 10) && records.len() <= full + 12, "{full} of {} are full: {records:?}", records.len());
+}
