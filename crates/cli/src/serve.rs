@@ -45,6 +45,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NAME")]
     congestion: Option<Congestion>,
 
+    /// Datagrams that a QUIC connection sends before it knows its path
+    #[arg(long, value_name = "N", default_value = "10", value_parser = clap::value_parser!(u16).range(2..=1000))]
+    initial_window: u16,
+
     /// Size of the kernel's buffers for each UDP socket, in either direction
     #[arg(long, value_name = "BYTES", default_value = "4MiB", value_parser = limits::bytes)]
     udp_buffer: usize,
@@ -154,8 +158,14 @@ pub(crate) fn run(arguments: &ServeArgs) -> Result<(), Failure> {
     let tcp_congestion = listeners.first().and_then(|listener| listener.tcp_congestion().ok());
 
     let qlog = arguments.qlog.as_deref().map(qlog::to_folder).transpose()?;
-    let config =
-        Config { limits, congestion: arguments.congestion, early_data: arguments.early_data, qlog: qlog.clone(), ..Config::default() };
+    let config = Config {
+        limits,
+        congestion: arguments.congestion,
+        initial_window_datagrams: arguments.initial_window,
+        early_data: arguments.early_data,
+        qlog: qlog.clone(),
+        ..Config::default()
+    };
     let log = (!arguments.quiet).then(|| Arc::new(AccessLog::new(io::stderr())));
     let files = match &log {
         Some(log) => files.with_log(log.clone()),

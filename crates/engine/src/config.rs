@@ -15,7 +15,7 @@ pub enum Congestion {
     Cubic,
     /// New Reno (RFC 9002, section 7; RFC 6582).
     NewReno,
-    /// BBR, as far as the transport has it.
+    /// BBR, version 1, as the transport has it.
     Bbr,
 }
 
@@ -94,19 +94,35 @@ impl FromStr for EarlyData {
 }
 
 /// Settings of one worker. The default is safe on the open internet.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Config {
     /// What peers may take.
     pub limits: Limits,
     /// The congestion controller of QUIC, and of the TCP connections that this side opens; those that it accepts have the
     /// [`Listener`](crate::Listener)'s. `None`, the default, is CUBIC for QUIC, and for TCP what the system is set to.
     pub congestion: Option<Congestion>,
+    /// Datagrams of 1200 bytes that a QUIC connection may have in flight before anything is known of its path. Default 10, as RFC 9002 and
+    /// RFC 6928 have it; more is sent in one burst into queues that may be short. TCP has what the system's routes say (`initcwnd`).
+    pub initial_window_datagrams: u16,
     /// What becomes of requests that come before the handshake is done. Default: those with a safe method are answered.
     pub early_data: EarlyData,
     /// Where each QUIC connection writes what happens on it, if anywhere. Default: nowhere.
     pub qlog: Option<Qlog>,
     /// What one turn of a worker may do before it returns to its host.
     pub budget: Budget,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            congestion: None,
+            initial_window_datagrams: 10,
+            early_data: EarlyData::default(),
+            qlog: None,
+            budget: Budget::default(),
+        }
+    }
 }
 
 /// How much one turn does at the most. Small numbers share the thread more fairly, large ones cost fewer system calls.

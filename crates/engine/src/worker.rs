@@ -22,7 +22,7 @@ use crate::seats::Seats;
 use crate::stats::Stats;
 use crate::tcp::TcpListener;
 use crate::tls::Identity;
-use crate::transport::{Datagram, EndpointKeys, Quinn, QuinnConfig, Secret, Transmit, Transport, steer};
+use crate::transport::{Datagram, EndpointKeys, Quinn, QuinnConfig, Secret, Sending, Transmit, Transport, steer};
 use crate::udp::{ReceiveBuffers, UdpSocket};
 
 /// What workers of one process share, so that any of them can handle or pass on what the kernel gives it.
@@ -205,8 +205,7 @@ impl Worker {
         let udp = UdpSocket::new(udp, self.reactor.handle())?;
         let config = &self.context.config;
         let tls = identity.map(|identity| identity.quic(config, &self.context.stats));
-        let quinn =
-            QuinnConfig::new(&config.limits, config.congestion.unwrap_or_default(), tls, self.group.keys.clone(), config.qlog.clone());
+        let quinn = QuinnConfig::new(&config.limits, Sending::of(config), tls, self.group.keys.clone(), config.qlog.clone());
         let quinn = quinn.map_err(io::Error::other)?;
         let Context { stats, seats, windows, .. } = &*self.context;
         let transport = Quinn::new(quinn, self.number, udp.address(), udp.may_fragment(), stats.clone(), seats.clone(), windows.clone());

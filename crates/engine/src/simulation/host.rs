@@ -13,7 +13,7 @@ use crate::http3::Http3;
 use crate::runtime::{Executor, Handle, Reactor, Timers, TurnGuard, Wakeup};
 use crate::seats::Seats;
 use crate::stats::Stats;
-use crate::transport::{Datagram, EndpointKeys, Quinn, QuinnConfig, Transmit, Transport};
+use crate::transport::{Datagram, EndpointKeys, Quinn, QuinnConfig, Sending, Transmit, Transport};
 use crate::{Config, Handler};
 
 /// Datagrams of one GSO train.
@@ -45,8 +45,7 @@ impl Host {
         let handle = Handle::new(executor.clone(), timers.clone(), reactor.handle().clone(), wakeup.clone(), now);
         let stats = Arc::<Stats>::default();
         let keys = EndpointKeys::from_rng(&mut rng);
-        let quinn =
-            QuinnConfig::new(&config.limits, config.congestion.unwrap_or_default(), tls, keys, None).unwrap().with_seed(rng.random());
+        let quinn = QuinnConfig::new(&config.limits, Sending::of(&config), tls, keys, None).unwrap().with_seed(rng.random());
         let context = Context::new(handle, config, Rc::new(handler), stats.clone(), Seats::new());
         *context.rng.borrow_mut() = rng;
         context.date.pin(now);

@@ -1,15 +1,23 @@
 //! Congestion controllers that let a connection's last packet out.
 
+mod bbr;
+mod cubic;
+mod hystart;
+
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use quinn_proto::RttEstimator;
-use quinn_proto::congestion::{BbrConfig, Controller, ControllerFactory, ControllerMetrics, CubicConfig, NewRenoConfig};
+use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics, NewRenoConfig};
 
-use crate::config::Congestion;
+use self::bbr::BbrFactory;
+use self::cubic::CubicFactory;
+use crate::config::{Config, Congestion};
 
+/// The size of datagrams that every path carries (RFC 9000, section 14). The window that a connection begins with is counted in them.
+const DATAGRAM_BYTES: u64 = 1200;
 /// More than any connection has in flight, and so much that the library does not pace.
 const UNLIMITED: u64 = 1 << 40;
 
@@ -26,12 +34,31 @@ impl Closing {
     }
 }
 
-/// The factory of `congestion`, whose controllers obey `closing`.
-pub(super) fn factory(congestion: Congestion, closing: Closing) -> Arc<dyn ControllerFactory + Send + Sync> {
-    let inner: Arc<dyn ControllerFactory + Send + Sync> = match congestion {
-        Congestion::Cubic => Arc::new(CubicConfig::default()),
-        Congestion::NewReno => Arc::new(NewRenoConfig::default()),
-        Congestion::Bbr => Arc::new(BbrConfig::default()),
+/// How connections send.
+#[derive(Clone, Copy)]
+pub(crate) struct Sending {
+    pub(crate) congestion: Congestion,
+    /// What is in flight before anything is known of the path.
+    pub(crate) initial_datagrams: u16,
+}
+
+impl Sending {
+    pub(crate) fn of(config: &Config) -> Self {
+        Self { congestion: config.congestion.unwrap_or_default(), initial_datagrams: config.initial_window_datagrams }
+    }
+}
+
+/// The factory of controllers that send so, and obey `closing`.
+pub(super) fn factory(sending: Sending, closing: Closing) -> Arc<dyn ControllerFactory + Send + Sync> {
+    let initial = DATAGRAM_BYTES * u64::from(sending.initial_datagrams);
+    let inner: Arc<dyn ControllerFactory + Send + Sync> = match sending.congestion {
+        Congestion::Cubic => Arc::new(CubicFactory(initial)),
+        Congestion::NewReno => {
+            let mut config = NewRenoConfig::default();
+            config.initial_window(initial);
+            Arc::new(config)
+        }
+        Congestion::Bbr => Arc::new(BbrFactory::new(initial)),
     };
     Arc::new(Factory { inner, closing })
 }

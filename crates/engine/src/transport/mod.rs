@@ -22,6 +22,7 @@ use pronghorn_h3::{Priority, StreamId};
 use crate::client::StatsSink;
 use crate::qlog::Trace;
 use crate::tls::TlsSummary;
+pub(crate) use congestion::Sending;
 use connection_id::ConnectionIds;
 pub(crate) use connection_id::steer;
 pub(crate) use keys::EndpointKeys;

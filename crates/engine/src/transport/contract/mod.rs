@@ -5,6 +5,7 @@
 
 mod connections;
 mod pair;
+mod paths;
 mod streams;
 mod subject;
 
@@ -48,6 +49,14 @@ macro_rules! contract {
                 late_timeout_sends_no_burst
                 connection_survives_a_new_port
                 transmits_keep_to_their_segments
+            );
+            hold!($subject, paths:
+                first_flight_is_the_window_that_was_asked_for
+                slow_start_ends_before_much_is_lost
+                cubic_fills_a_path_without_loss
+                bbr_fills_a_path_without_loss
+                bbr_takes_no_single_loss_for_congestion
+                loss_based_controllers_yield_to_loss
             );
             hold!($subject, streams:
                 bytes_arrive_whole_and_in_order

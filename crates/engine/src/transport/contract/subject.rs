@@ -14,7 +14,7 @@ use crate::seats::Seats;
 use crate::simulation::tls::Tls;
 use crate::stats::Stats;
 use crate::transport::connection_id::ConnectionIds;
-use crate::transport::{ClientTls, EndpointKeys, Quinn, QuinnConfig, Transport};
+use crate::transport::{ClientTls, EndpointKeys, Quinn, QuinnConfig, Sending, Transport};
 
 /// What a test asks of an endpoint.
 #[derive(Clone, Debug)]
@@ -26,6 +26,8 @@ pub(super) struct Limits {
     pub(super) open_handshakes: usize,
     pub(super) connections: usize,
     pub(super) idle_timeout: Duration,
+    pub(super) congestion: Congestion,
+    pub(super) initial_datagrams: u16,
 }
 
 impl Default for Limits {
@@ -38,6 +40,8 @@ impl Default for Limits {
             open_handshakes: 1000,
             connections: 1000,
             idle_timeout: Duration::from_secs(30),
+            congestion: Congestion::default(),
+            initial_datagrams: 10,
         }
     }
 }
@@ -75,8 +79,9 @@ pub(super) struct OnQuinn {
 impl OnQuinn {
     fn endpoint(&self, limits: &Limits, worker: u8, tls: Option<Arc<rustls::ServerConfig>>) -> Quinn {
         let table = limits.table().unwrap();
+        let sending = Sending { congestion: limits.congestion, initial_datagrams: limits.initial_datagrams };
         let seed = [worker, u8::from(tls.is_some())].repeat(16).try_into().unwrap();
-        let config = QuinnConfig::new(&table, Congestion::default(), tls, self.keys.clone(), None).unwrap();
+        let config = QuinnConfig::new(&table, sending, tls, self.keys.clone(), None).unwrap();
         let address = SocketAddr::from(([127, 0, 0, 1], 443));
         Quinn::new(config.with_seed(seed), worker, address, false, Arc::<Stats>::default(), Seats::new(), Rc::default())
     }

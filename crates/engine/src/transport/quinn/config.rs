@@ -6,12 +6,11 @@ use quinn_proto::congestion::ControllerFactory;
 use quinn_proto::{IdleTimeout, ServerConfig, TransportConfig, ValidationTokenConfig};
 
 use super::convert::varint;
-use crate::config::Congestion;
 use crate::limits::{Limits, SMALLEST_SEND_WINDOW};
 use crate::qlog::{Qlog, Trace};
 use crate::stats::Stats;
 use crate::transport::EndpointKeys;
-use crate::transport::congestion::{self, Closing};
+use crate::transport::congestion::{self, Closing, Sending};
 use crate::transport::session::{self, ServerTls};
 
 /// Tokens for later connections that a client is given: browsers open a second connection in parallel at times.
@@ -54,13 +53,13 @@ impl ClientTls {
 impl QuinnConfig {
     pub(crate) fn new(
         limits: &Limits,
-        congestion: Congestion,
+        sending: Sending,
         tls: Option<Arc<rustls::ServerConfig>>,
         keys: EndpointKeys,
         qlog: Option<Qlog>,
     ) -> Result<Self, String> {
         let closing = Closing::default();
-        let congestion = congestion::factory(congestion, closing.clone());
+        let congestion = congestion::factory(sending, closing.clone());
         let without_sessions = tls.as_deref().map(without_sessions);
         let make = |tls| ServerTls::new(tls).map(Arc::new);
         let (tls, without_sessions) = (tls.map(make).transpose()?, without_sessions.map(make).transpose()?);

@@ -1,0 +1,277 @@
+//! CUBIC (RFC 9438), with HyStart++ (RFC 9406) for its slow start.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quinn_proto::RttEstimator;
+use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics};
+
+use super::hystart::{HyStart, Verdict};
+
+/// RFC 9438, sections 4.6 and 5.
+const BETA: f64 = 0.7;
+const C: f64 = 0.4;
+/// Section 4.3: what makes the window that Reno would have grow as fast on average.
+const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
+/// Section 4.4: the window grows by half in a round trip at the most.
+const MOST_GROWTH: f64 = 1.5;
+
+/// Windows are in bytes, times in seconds.
+///
+/// What the interface of the library does not allow: to undo a reduction for a packet that was not lost after all (section 4.9.2), since
+/// acknowledgements of packets that it took for lost are not passed on; and to have the pacer send at another rate than 1.25 windows in a
+/// round trip.
+#[derive(Clone, Debug)]
+pub(super) struct Cubic {
+    initial: u64,
+    datagram: f64,
+    window: f64,
+    slow_start_threshold: f64,
+    hystart: HyStart,
+    last_sent: u64,
+    /// What was sent until then and is lost belongs to a reduction that was made.
+    reduced_at: Option<Instant>,
+    /// The window before the last reduction, less where it had not recovered (fast convergence).
+    most: f64,
+    epoch: Option<Epoch>,
+    /// Since when there was nothing to send, or too little.
+    limited_since: Option<Instant>,
+}
+
+/// Congestion avoidance since a reduction, or since the slow start ended.
+#[derive(Clone, Copy, Debug)]
+struct Epoch {
+    began: Instant,
+    /// Seconds until the window is again what it was.
+    k: f64,
+    /// The window that Reno would have.
+    reno: f64,
+    /// The window from which on that grows as Reno's own.
+    prior: f64,
+}
+
+impl Cubic {
+    pub(super) fn new(initial: u64, datagram: u16) -> Self {
+        Self {
+            initial,
+            datagram: datagram.into(),
+            window: initial as f64,
+            slow_start_threshold: f64::INFINITY,
+            hystart: HyStart::default(),
+            last_sent: 0,
+            reduced_at: None,
+            most: 0.0,
+            epoch: None,
+            limited_since: None,
+        }
+    }
+
+    fn least(&self) -> f64 {
+        2.0 * self.datagram
+    }
+
+    fn is_starting(&self) -> bool {
+        self.window < self.slow_start_threshold
+    }
+
+    fn begin_epoch(&mut self, now: Instant) -> Epoch {
+        // Without a loss to come back to, the window is where the curve is flat.
+        self.most = self.most.max(self.window);
+        let k = ((self.most - self.window) / self.datagram / C).cbrt();
+        Epoch { began: now, k, reno: self.window, prior: self.most }
+    }
+
+    /// RFC 9438, section 4.2.
+    fn curve(&self, epoch: &Epoch, since: f64) -> f64 {
+        C * (since - epoch.k).powi(3) * self.datagram + self.most
+    }
+
+    fn avoid_congestion(&mut self, now: Instant, acknowledged: f64, rtt: Duration) {
+        let mut epoch = match self.epoch {
+            Some(epoch) => epoch,
+            None => self.begin_epoch(now),
+        };
+        // Section 5.8: time without enough to send is none in which the path was probed.
+        if let Some(since) = self.limited_since.take() {
+            // The curve goes on where it was left.
+            epoch.began += now.saturating_duration_since(since.max(epoch.began));
+        }
+        let since = now.saturating_duration_since(epoch.began).as_secs_f64();
+        let alpha = if epoch.reno >= epoch.prior { 1.0 } else { ALPHA };
+        epoch.reno += alpha * acknowledged / self.window * self.datagram;
+        if self.curve(&epoch, since) < epoch.reno {
+            self.window = self.window.max(epoch.reno);
+        } else {
+            let target = self.curve(&epoch, since + rtt.as_secs_f64()).clamp(self.window, MOST_GROWTH * self.window);
+            self.window += (target - self.window) * acknowledged / self.window;
+        }
+        self.epoch = Some(epoch);
+    }
+}
+
+impl Controller for Cubic {
+    fn on_sent(&mut self, _now: Instant, _bytes: u64, last_packet_number: u64) {
+        self.last_sent = last_packet_number;
+    }
+
+    fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, app_limited: bool, rtt: &RttEstimator) {
+        if app_limited {
+            self.limited_since.get_or_insert(now);
+            return;
+        }
+        // RFC 9002, section 7.3.2: the window does not change until something is acknowledged that was sent with the smaller one.
+        if self.reduced_at.is_some_and(|reduced_at| sent <= reduced_at) {
+            return;
+        }
+        if self.is_starting() {
+            self.limited_since = None;
+            self.hystart.on_sample(now.saturating_duration_since(sent));
+            self.window += self.hystart.growth(bytes) as f64;
+        } else {
+            self.avoid_congestion(now, bytes as f64, rtt.get());
+        }
+    }
+
+    fn on_end_acks(&mut self, _now: Instant, _in_flight: u64, _app_limited: bool, largest_packet_num_acked: Option<u64>) {
+        if let (true, Some(largest)) = (self.is_starting(), largest_packet_num_acked)
+            && self.hystart.on_acknowledged(largest, self.last_sent) == Verdict::IsOver
+        {
+            self.slow_start_threshold = self.window;
+        }
+    }
+
+    fn on_congestion_event(&mut self, now: Instant, sent: Instant, is_persistent_congestion: bool, _lost_bytes: u64) {
+        if self.reduced_at.is_none_or(|reduced_at| sent > reduced_at) {
+            self.reduced_at = Some(now);
+            // Section 4.7: a window that has not come back to what it was leaves room for a newcomer.
+            self.most = if self.window < self.most { self.window * (1.0 + BETA) / 2.0 } else { self.window };
+            let prior = self.window;
+            self.slow_start_threshold = (self.window * BETA).max(self.least());
+            self.window = self.slow_start_threshold;
+            let epoch = self.begin_epoch(now);
+            self.epoch = Some(Epoch { prior, ..epoch });
+            self.limited_since = None;
+        }
+        //= RFC 9002 section 7.6.2
+        //# When persistent congestion is declared, the sender's congestion window MUST be reduced to the minimum congestion window
+        if is_persistent_congestion {
+            self.window = self.least();
+            self.hystart = HyStart::default();
+            (self.epoch, self.reduced_at) = (None, None);
+        }
+    }
+
+    fn on_mtu_update(&mut self, new_mtu: u16) {
+        self.datagram = new_mtu.into();
+        self.window = self.window.max(self.least());
+    }
+
+    fn window(&self) -> u64 {
+        self.window as u64
+    }
+
+    fn metrics(&self) -> ControllerMetrics {
+        let mut metrics = ControllerMetrics::default();
+        metrics.congestion_window = self.window();
+        metrics.ssthresh = Some(self.slow_start_threshold as u64);
+        metrics
+    }
+
+    fn clone_box(&self) -> Box<dyn Controller> {
+        Box::new(self.clone())
+    }
+
+    fn initial_window(&self) -> u64 {
+        self.initial
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+/// Makes controllers that begin with a window of so many bytes.
+pub(super) struct CubicFactory(pub(super) u64);
+
+impl ControllerFactory for CubicFactory {
+    fn build(self: Arc<Self>, _now: Instant, current_mtu: u16) -> Box<dyn Controller> {
+        Box::new(Cubic::new(self.0, current_mtu))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DATAGRAM: f64 = 1_200.0;
+    const RTT: Duration = Duration::from_millis(100);
+
+    /// A controller that has had a window of so many datagrams, and the time at which it heard of a loss in it.
+    fn reduced(datagrams: f64) -> (Cubic, Instant) {
+        let sent = Instant::now();
+        let mut cubic = Cubic { window: datagrams * DATAGRAM, ..Cubic::new(12_000, 1_200) };
+        cubic.on_congestion_event(sent + RTT, sent, false, 1_200);
+        (cubic, sent + RTT)
+    }
+
+    /// Each round trip a window is acknowledged, for so long.
+    fn acknowledge(cubic: &mut Cubic, mut now: Instant, rtt: Duration, lasting: Duration) -> Instant {
+        let end = now + lasting;
+        while now < end {
+            now += rtt;
+            let window = cubic.window;
+            (0..10).for_each(|_| cubic.avoid_congestion(now, window / 10.0, rtt));
+        }
+        now
+    }
+
+    #[test]
+    fn loss_reduces_the_window_once_in_a_round_trip() {
+        let (mut cubic, now) = reduced(1_000.0);
+        assert_eq!(cubic.window(), 840_000);
+        cubic.on_congestion_event(now + RTT / 2, now, false, 1_200);
+        assert_eq!(cubic.window(), 840_000);
+        cubic.on_congestion_event(now + 2 * RTT, now + RTT, false, 1_200);
+        assert_eq!(cubic.window(), 588_000);
+        // It had not come back to what it was.
+        assert!((cubic.most - 840_000.0 * 0.85).abs() < 1.0, "{}", cubic.most);
+    }
+
+    #[test]
+    fn window_is_what_it_was_after_k_and_larger_later() {
+        let (mut cubic, now) = reduced(1_000.0);
+        // RFC 9438, section 4.2: the cube root of 1000 * 0.3 / 0.4.
+        let k = Duration::from_secs_f64(750_f64.cbrt());
+        let then = acknowledge(&mut cubic, now, RTT, k);
+        assert!((0.97..1.01).contains(&(cubic.window / 1_200_000.0)), "{}", cubic.window);
+        acknowledge(&mut cubic, then, RTT, k);
+        assert!((1.2..1.5).contains(&(cubic.window / 1_200_000.0)), "{}", cubic.window);
+    }
+
+    #[test]
+    fn window_grows_as_renos_where_the_path_is_short() {
+        let (mut cubic, now) = reduced(10.0);
+        let rtt = Duration::from_millis(1);
+        acknowledge(&mut cubic, now, rtt, Duration::from_millis(100));
+        // From 7 to 10 datagrams by 0.53 in a round trip, and by one in each of the rest.
+        assert!((90.0..110.0).contains(&(cubic.window / DATAGRAM)), "{}", cubic.window / DATAGRAM);
+    }
+
+    #[test]
+    fn time_without_enough_to_send_does_not_count() {
+        let (mut cubic, now) = reduced(1_000.0);
+        cubic.limited_since = Some(now);
+        let idle = Duration::from_secs(60);
+        cubic.avoid_congestion(now + idle, 12_000.0, RTT);
+        assert!(cubic.window < 900_000.0, "{}", cubic.window);
+    }
+
+    #[test]
+    fn persistent_congestion_starts_over() {
+        let (mut cubic, now) = reduced(1_000.0);
+        cubic.on_congestion_event(now + 2 * RTT, now + RTT, true, 1_200);
+        assert_eq!(cubic.window(), 2_400);
+        assert!(cubic.is_starting());
+    }
+}
