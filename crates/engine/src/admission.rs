@@ -4,7 +4,6 @@ use http::header::{CONTENT_LENGTH, COOKIE, EXPECT, HOST, TRANSFER_ENCODING};
 use http::uri::{Authority, Parts, Scheme};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
 
-use crate::context::PRIORITY;
 use crate::message::Protocol;
 
 /// A request's head as its protocol brought it.
@@ -87,12 +86,15 @@ impl Present {
     fn of(headers: &HeaderMap) -> Self {
         let mut present = Self::default();
         for name in headers.keys() {
-            present.content_length |= *name == CONTENT_LENGTH;
-            present.cookie |= *name == COOKIE;
-            present.expect |= *name == EXPECT;
-            present.host |= *name == HOST;
-            present.priority |= *name == PRIORITY;
-            present.transfer_encoding |= *name == TRANSFER_ENCODING;
+            match name.as_str() {
+                "content-length" => present.content_length = true,
+                "cookie" => present.cookie = true,
+                "expect" => present.expect = true,
+                "host" => present.host = true,
+                "priority" => present.priority = true,
+                "transfer-encoding" => present.transfer_encoding = true,
+                _ => {}
+            }
         }
         present
     }

@@ -8,7 +8,7 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::BytesMut;
-use http::header::{ALT_SVC, CONNECTION, CONTENT_LENGTH, DATE, TRAILER, TRANSFER_ENCODING, UPGRADE};
+use http::header::{ALT_SVC, CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_body::Body as _;
 use rand::SeedableRng;
@@ -204,12 +204,15 @@ impl Present {
     fn of(headers: &HeaderMap) -> Self {
         let mut present = Self::default();
         for name in headers.keys() {
-            present.alt_svc |= *name == ALT_SVC;
-            present.content_length |= *name == CONTENT_LENGTH;
-            present.date |= *name == DATE;
-            present.priority |= *name == PRIORITY;
-            present.trailer |= *name == TRAILER;
-            present.transfer_encoding |= *name == TRANSFER_ENCODING;
+            match name.as_str() {
+                "alt-svc" => present.alt_svc = true,
+                "content-length" => present.content_length = true,
+                "date" => present.date = true,
+                "priority" => present.priority = true,
+                "trailer" => present.trailer = true,
+                "transfer-encoding" => present.transfer_encoding = true,
+                _ => {}
+            }
         }
         present
     }

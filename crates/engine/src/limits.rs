@@ -15,6 +15,10 @@ use crate::tls::LARGEST_SESSION_BYTES;
 
 /// Bytes of windows that a connection gets even when the budget for them is spent: enough to go on, slowly.
 pub(crate) const SMALLEST_WINDOW: u64 = 64 << 10;
+/// Bytes that a connection may hold of what it sends even when the budget for that is spent.
+pub(crate) const SMALLEST_SEND_WINDOW: u64 = 256 << 10;
+/// What HTTP/2 holds of what it sends: the kernel's buffer, which grows with the path, holds the rest.
+pub(crate) const HTTP2_SEND_BYTES: u64 = 4 << 20;
 /// What a connection takes besides its buffers: its state in the transport, TLS, a task. An estimate on the safe side.
 const CONNECTION_BYTES: u64 = 48 << 10;
 /// The same for a handshake, whose buffers and certificate are in flight.
@@ -188,7 +192,8 @@ impl Limits {
             times(self.connections(), CONNECTION_BYTES + self.field_section_bytes()),
             windows.min(times(self.connections(), self.connection_window_bytes())),
             // Only a connection with a request fills its window for sending.
-            times(self.connections().min(times(workers, self.open_requests())), self.send_window_bytes()),
+            times(self.connections().min(times(workers, self.open_requests())), self.send_window_bytes().min(HTTP2_SEND_BYTES)),
+            times(workers, self.send_budget_bytes()),
             times(times(workers, self.partial_heads()), self.field_section_bytes()),
             times(times(workers, self.partial_heads()).min(times(self.connections(), self.qpack_blocked_streams())), BLOCKED_STREAM_BYTES),
             times(self.connections(), 2 * self.qpack_table_bytes() + 3 * self.qpack_encoder_table_bytes()),

@@ -143,12 +143,16 @@ counters! {
     connection_window_overruns,
     /// Times that a response had to wait for room in the transport.
     send_window_waits,
-    /// Connections that got smaller windows because the budget for them ran low.
+    /// Windows for receiving that are smaller than they would be because the budget for them ran low, counted at each attempt.
     windows_reduced,
     /// Requests over HTTP/2 stopped because too much of them came after their answer.
     linger_overruns,
     /// Requests over HTTP/2 stopped because their end did not come after their answer.
     linger_timeouts,
+    /// Times that a window for receiving grew to what its path carries.
+    windows_grown,
+    /// Times that a connection came to send less at once because the budget for that ran low.
+    send_windows_reduced,
     /// HTTP/2 connections closed because the peer took back too many requests.
     reset_floods,
     /// HTTP/2 connections closed because the peer took back too many requests before they reached a handler.

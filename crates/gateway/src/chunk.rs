@@ -62,3 +62,48 @@ impl Drop for Chunk {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(with: u8, length: usize) -> Bytes {
+        let mut chunk = Chunk::take();
+        chunk.room(length).fill(with);
+        chunk.into_bytes(length)
+    }
+
+    #[test]
+    fn bytes_that_are_held_are_not_written_over() {
+        let held = filled(1, CHUNK_BYTES);
+        let other = filled(2, CHUNK_BYTES);
+        let part = held.slice(5..);
+        drop(held);
+        drop(other);
+        let _third = filled(3, CHUNK_BYTES);
+        assert!(part.iter().all(|byte| *byte == 1));
+    }
+
+    #[test]
+    fn chunk_is_used_again_when_its_last_bytes_are_dropped() {
+        let held = filled(1, CHUNK_BYTES);
+        let memory = held.as_ptr();
+        drop(held);
+        assert_eq!(filled(2, CHUNK_BYTES).as_ptr(), memory);
+    }
+
+    #[test]
+    fn few_bytes_keep_no_chunk() {
+        let _few = filled(1, COPIED_BYTES - 1);
+        assert_eq!(KEPT.with(|kept| kept.borrow().len()), 1);
+        let _many = filled(1, COPIED_BYTES);
+        assert_eq!(KEPT.with(|kept| kept.borrow().len()), 0);
+    }
+
+    #[test]
+    fn no_more_chunks_are_kept_than_allowed() {
+        let held: Vec<_> = (0..2 * KEPT_CHUNKS).map(|_| filled(1, CHUNK_BYTES)).collect();
+        drop(held);
+        assert_eq!(KEPT.with(|kept| kept.borrow().len()), KEPT_CHUNKS);
+    }
+}

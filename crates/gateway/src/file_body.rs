@@ -12,6 +12,7 @@ use blocking::{Task, unblock};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use rustix::buffer::spare_capacity;
+use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::chunk::{CHUNK_BYTES, Chunk};
@@ -26,8 +27,8 @@ pub(crate) struct FileBody {
 }
 
 impl FileBody {
-    pub(crate) fn new(file: OwnedFd, part: Range<u64>) -> Self {
-        Self { file: Arc::new(OpenFile(Some(file))), left: part, asks_memory: true, reading: None }
+    pub(crate) fn new(file: OpenFile, part: Range<u64>) -> Self {
+        Self { file: Arc::new(file), left: part, asks_memory: true, reading: None }
     }
 
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
@@ -76,20 +77,32 @@ impl http_body::Body for FileBody {
     }
 }
 
-/// Closed where closing may take its time.
-struct OpenFile(Option<OwnedFd>);
+/// A file that is closed on another thread where closing may take its time.
+pub(crate) struct OpenFile {
+    /// Taken out when it is closed.
+    file: Option<OwnedFd>,
+    is_local: bool,
+}
+
+impl OpenFile {
+    /// `is_local`: its state is in this machine's memory.
+    pub(crate) fn new(file: OwnedFd, is_local: bool) -> Self {
+        Self { file: Some(file), is_local }
+    }
+}
 
 impl AsFd for OpenFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_ref().expect("invariant: taken out when dropped").as_fd()
+        self.file.as_ref().expect("invariant: it is not closed before it is dropped").as_fd()
     }
 }
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
-        let Some(file) = self.0.take() else { return };
-        // Whoever closes a deleted file last waits until the file system has freed what it took.
-        if rustix::fs::fstat(&file).is_ok_and(|stat| stat.st_nlink == 0) {
+        let Some(file) = self.file.take() else { return };
+        // Whoever is the last to close a deleted file waits until the file system has freed what it took.
+        let links = || rustix::fs::statx(&file, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::NLINK);
+        if !self.is_local || links().is_ok_and(|stat| stat.stx_nlink == 0) {
             unblock(move || drop(file)).detach();
         }
     }

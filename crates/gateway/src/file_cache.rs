@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use rustc_hash::FxBuildHasher;
 
 use crate::file_state::FileState;
 use crate::root::Identity;
@@ -20,7 +21,8 @@ const ENTRY_BYTES: usize = 1 << 10;
 /// It knows nothing of the disk: whoever asks decides whether an entry still holds.
 #[derive(Default)]
 pub(crate) struct FileCache {
-    index: HashMap<Rc<[u8]>, usize>,
+    /// Its keys are names of files that there are: no client can choose them to collide.
+    index: HashMap<Rc<[u8]>, usize, FxBuildHasher>,
     slots: Vec<Slot>,
     hand: usize,
     bytes: usize,
@@ -93,5 +95,76 @@ impl FileCache {
         if let Some(moved) = self.slots.get(number) {
             *self.index.get_mut(&moved.path).expect("invariant: every slot is in the index") = number;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(length: usize) -> Entry {
+        Entry {
+            identity: Identity::default(),
+            is_settled: true,
+            state: FileState::new(b"file", length as u64, (0, 0)),
+            content: vec![0; length].into(),
+            checked: None,
+        }
+    }
+
+    fn name(number: usize) -> Vec<u8> {
+        number.to_string().into_bytes()
+    }
+
+    /// What is counted is what there is, and the index finds each slot.
+    fn check(cache: &FileCache) {
+        assert_eq!(cache.bytes, cache.slots.iter().map(Slot::cost).sum::<usize>());
+        assert_eq!(cache.index.len(), cache.slots.len());
+        assert!(cache.slots.iter().enumerate().all(|(number, slot)| cache.index[&slot.path] == number));
+        assert!(cache.bytes <= MAX_BYTES && cache.slots.len() <= MAX_ENTRIES);
+    }
+
+    #[test]
+    fn many_small_files_stay_below_the_number_of_entries() {
+        let mut cache = FileCache::default();
+        for number in 0..2 * MAX_ENTRIES {
+            cache.insert(&name(number), entry(1));
+        }
+        check(&cache);
+        assert_eq!(cache.slots.len(), MAX_ENTRIES);
+    }
+
+    #[test]
+    fn files_of_the_largest_size_stay_below_the_number_of_bytes() {
+        let mut cache = FileCache::default();
+        for number in 0..1000 {
+            cache.insert(&name(number), entry(64 << 10));
+            check(&cache);
+        }
+        assert!(cache.bytes > MAX_BYTES - (128 << 10));
+    }
+
+    #[test]
+    fn file_that_is_asked_for_outlives_those_that_are_not() {
+        let mut cache = FileCache::default();
+        for number in 0..10 * MAX_ENTRIES {
+            cache.insert(&name(number), entry(1));
+            assert!(cache.entry(&name(0)).is_some());
+        }
+        check(&cache);
+    }
+
+    #[test]
+    fn file_that_is_taken_up_again_is_there_once() {
+        let mut cache = FileCache::default();
+        for number in [1, 2, 3, 1, 1, 3] {
+            cache.insert(&name(number), entry(number));
+            check(&cache);
+        }
+        assert_eq!(cache.slots.len(), 3);
+        cache.remove(&name(1));
+        check(&cache);
+        assert!(cache.entry(&name(1)).is_none());
+        assert_eq!(cache.entry(&name(3)).map(|entry| entry.content.len()), Some(3));
     }
 }

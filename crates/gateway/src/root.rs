@@ -9,7 +9,7 @@ use bytes::Bytes;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 
-use crate::file_body;
+use crate::file_body::{self, OpenFile};
 use crate::file_state::FileState;
 
 /// How often a file is tried to be opened while others are renamed.
@@ -71,11 +71,11 @@ pub(crate) struct Opened {
 
 pub(crate) enum Content {
     Small(Bytes),
-    Large(OwnedFd),
+    Large(OpenFile),
 }
 
 /// Which file, and which state of it. Every change of a file, and of who may read it, gives it a new time of change.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Identity {
     device: (u32, u32),
     inode: u64,
@@ -133,8 +133,9 @@ impl Root {
             _ => return Err(Errno::NOENT),
         }
         let identity = Identity::new(&stat);
+        let can_be_checked = effort == Effort::Memory || self.identify(path).as_ref() == Ok(&identity);
         let content = match effort {
-            _ if identity.length > SMALL_BYTES => Content::Large(file),
+            _ if identity.length > SMALL_BYTES => Content::Large(OpenFile::new(file, can_be_checked)),
             Effort::Memory => Content::Small(file_body::read_cached(&file, identity.length)?),
             Effort::Disk => Content::Small(
                 file_body::read(&file, 0..identity.length).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?,
@@ -142,7 +143,7 @@ impl Root {
         };
         Ok(Opened {
             is_settled: identity.is_settled(now),
-            can_be_checked: effort == Effort::Memory || self.identify(path).as_ref() == Ok(&identity),
+            can_be_checked,
             state: FileState::new(path, identity.length, identity.modified),
             identity,
             content,
@@ -177,4 +178,33 @@ fn stat(file: &OwnedFd, effort: Effort) -> Result<Statx, Errno> {
         Effort::Disk => AtFlags::empty(),
     };
     rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH | patience, StatxFlags::BASIC_STATS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_settled(changed: (i64, u32), now: f64) -> bool {
+        Identity { changed, ..Identity::default() }.is_settled(SystemTime::UNIX_EPOCH + Duration::from_secs_f64(now))
+    }
+
+    #[test]
+    fn change_of_this_tick_may_be_followed_by_another() {
+        let changed = (1000, 500_000_000);
+        assert!(!is_settled(changed, 1000.5));
+        assert!(!is_settled(changed, 1000.519));
+        assert!(is_settled(changed, 1000.521));
+    }
+
+    #[test]
+    fn whole_seconds_may_be_all_that_the_file_system_keeps() {
+        assert!(!is_settled((1000, 0), 1003.9));
+        assert!(is_settled((1000, 0), 1004.1));
+    }
+
+    #[test]
+    fn change_that_is_yet_to_come_says_nothing() {
+        assert!(!is_settled((2000, 1), 1000.0));
+        assert!(!is_settled((-1, 1), 1000.0));
+    }
 }

@@ -232,3 +232,109 @@ fn text(status: StatusCode, text: &'static str) -> Response {
     let content_type = HeaderValue::from_static("text/plain; charset=utf-8");
     Response::new(status).with_header(CONTENT_TYPE, content_type).with_body(text)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+
+    use http_body::Body as _;
+    use rustix::fs::Advice;
+
+    use super::*;
+
+    struct Site {
+        folder: tempfile::TempDir,
+        handler: FileHandler,
+    }
+
+    impl Site {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().expect("a folder");
+            let handler = StaticFiles::new(folder.path()).expect("a folder").handler();
+            Self { folder, handler }
+        }
+
+        fn write(&self, name: &str, content: &[u8]) -> File {
+            let path = self.folder.path().join(name);
+            fs::write(&path, content).expect("write");
+            File::open(path).expect("open")
+        }
+
+        /// The status and the content's size, if the answer needs no disk.
+        fn ask(&self, turn: u64, path: &str) -> Option<(u16, Option<u64>)> {
+            let uri = path.parse().expect("a target");
+            let ControlFlow::Continue(file) = path_of_file(&Method::GET, &uri) else { panic!("{path} names no file") };
+            let answer = self.handler.answer_from_memory(turn, &file, &Method::GET, &uri, &HeaderMap::new())?;
+            Some((answer.status.as_u16(), answer.body.size_hint().exact()))
+        }
+
+        /// As the pool does it, and the worker after it.
+        fn ask_the_disk(&self, path: &str) -> (u16, Option<u64>) {
+            let name = &path.as_bytes()[1..];
+            let answer = match self.handler.files.root.look_up(name, Effort::Disk) {
+                Ok(opened) => keep_and_answer(&self.handler.cache, None, name, opened, &Method::GET, &HeaderMap::new()),
+                Err(error) => answer_without_file(error, &path.parse().expect("a target")),
+            };
+            (answer.status.as_u16(), answer.body.size_hint().exact())
+        }
+    }
+
+    #[test]
+    fn file_is_checked_once_in_a_turn() {
+        let site = Site::new();
+        site.write("page.txt", b"old");
+        site.ask_the_disk("/page.txt");
+        // What comes from the disk was true some turns ago.
+        site.write("page.txt", b"newer");
+        let now = site.ask(1, "/page.txt").unwrap_or_else(|| site.ask_the_disk("/page.txt"));
+        assert_eq!(now, (200, Some(5)));
+        if site.ask(2, "/page.txt").is_none() {
+            return eprintln!("skipped: this file system cannot say what is in memory");
+        }
+        fs::remove_file(site.folder.path().join("page.txt")).expect("delete");
+        assert_eq!(site.ask(2, "/page.txt"), Some((200, Some(5))));
+        // The kernel may have to look at the disk to see that there is none of that name.
+        assert_eq!(site.ask(3, "/page.txt").unwrap_or_else(|| site.ask_the_disk("/page.txt")), (404, Some(10)));
+    }
+
+    #[test]
+    fn entry_that_may_have_changed_unseen_is_read_again() {
+        let site = Site::new();
+        site.write("page.txt", b"as it is");
+        for (is_settled, length) in [(true, 3), (false, 8)] {
+            let identity = site.handler.files.root.identify(b"page.txt").unwrap_or_default();
+            let (state, content) = (FileState::new(b"page.txt", 3, (0, 0)), "was".into());
+            site.handler.cache.borrow_mut().insert(b"page.txt", Entry { identity, is_settled, state, content, checked: None });
+            let Some(answer) = site.ask(1, "/page.txt") else {
+                return eprintln!("skipped: this file system cannot say what is in memory");
+            };
+            assert_eq!(answer, (200, Some(length)), "settled: {is_settled}");
+        }
+    }
+
+    #[test]
+    fn file_that_is_not_in_memory_is_left_to_the_disk() {
+        let site = Site::new();
+        let file = site.write("page.txt", &vec![7; 60_000]);
+        if site.ask(1, "/page.txt").is_none() {
+            return eprintln!("skipped: this file system cannot say what is in memory");
+        }
+        site.handler.cache.borrow_mut().remove(b"page.txt");
+        file.sync_all().expect("written");
+        rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).expect("advice");
+        assert_eq!(site.ask(2, "/page.txt"), None);
+        assert_eq!(site.ask_the_disk("/page.txt"), (200, Some(60_000)));
+        assert_eq!(site.ask(3, "/page.txt"), Some((200, Some(60_000))));
+    }
+
+    #[test]
+    fn folder_on_a_file_system_of_unknown_ways_is_left_to_the_disk() {
+        let handler = StaticFiles::new(Path::new("/proc")).expect("a folder").handler();
+        let uri = "/version".parse().expect("a target");
+        for turn in 0..2 {
+            assert!(handler.answer_from_memory(turn, b"version", &Method::GET, &uri, &HeaderMap::new()).is_none());
+        }
+        let root = StaticFiles::new(Path::new("/")).expect("a folder").handler();
+        assert!(root.answer_from_memory(0, b"proc/version", &Method::GET, &uri, &HeaderMap::new()).is_none(), "it is mounted elsewhere");
+    }
+}

@@ -220,10 +220,14 @@ impl Connection {
         let section = RefCell::new(OutgoingSection::new(section_kind, offers_extended_connect));
         let mut kind = HeadKind::Final;
         let mut requested = Requested::Other;
-        let lines = lines.into_iter().filter(|line| section.borrow_mut().takes(line)).inspect(|line| match line.name {
-            b":status" if line.value.first() == Some(&b'1') => kind = HeadKind::Interim,
-            b":method" => requested = Requested::from_method(line.value),
-            _ => {}
+        let lines = lines.into_iter().filter(|line| section.borrow_mut().takes(line)).inspect(|line| {
+            if line.name.first() == Some(&b':') {
+                match line.name {
+                    b":status" if line.value.first() == Some(&b'1') => kind = HeadKind::Interim,
+                    b":method" => requested = Requested::from_method(line.value),
+                    _ => {}
+                }
+            }
         });
         //= RFC 9114 section 7.2.4.2
         //# Once a server has provided new settings, clients MUST comply with those values.

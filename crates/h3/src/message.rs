@@ -6,6 +6,7 @@ mod field;
 mod outgoing;
 mod request;
 mod response;
+mod words;
 
 pub(crate) use outgoing::{OutgoingSection, SectionKind};
 pub(crate) use request::request_head;

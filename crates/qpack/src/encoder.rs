@@ -149,16 +149,17 @@ impl Encoder {
         let mut references = self.references(stream_id);
         //= RFC 9204 section 2.1
         //# An encoder MUST emit field representations in the order they appear in the input field section.
-        for line in lines {
+        // The iterators run themselves: a chain of them has to find out for each line which one it is at otherwise.
+        lines.into_iter().for_each(|line| {
             size += line.name.len() as u64 + line.value.len() as u64 + LINE_OVERHEAD;
             if size > limit {
-                continue;
+                return;
             }
             match &mut references {
                 Some(references) => self.encode_line(&line, references, section),
                 None => encode_static_line(&line, section),
             }
-        }
+        });
         let too_large = || Err(SectionTooLarge { size }.into());
         if let Err(error) = check().and_then(|()| if size > limit { too_large() } else { Ok(()) }) {
             section.truncate(start);

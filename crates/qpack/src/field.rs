@@ -190,6 +190,7 @@ impl FieldSection {
     }
 
     /// The lines in order.
+    #[inline]
     pub fn iter(&self) -> Iter<'_> {
         self.iter_from(0)
     }
@@ -276,6 +277,7 @@ impl FieldSection {
         self.lines.push(Line { name, value, never_index });
     }
 
+    #[inline]
     fn view(&self, line: &Line) -> SectionLine<'_> {
         let bytes: &[u8] = if self.shared.is_empty() { &self.bytes } else { &self.shared };
         let arena = |start: u32, len: u32| &bytes[start as usize..start as usize + len as usize];
@@ -325,6 +327,7 @@ pub struct Iter<'a> {
 impl<'a> Iterator for Iter<'a> {
     type Item = SectionLine<'a>;
 
+    #[inline]
     fn next(&mut self) -> Option<SectionLine<'a>> {
         self.lines.next().map(|line| self.section.view(line))
     }

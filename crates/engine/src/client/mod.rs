@@ -29,7 +29,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::config::Congestion;
 use crate::http2::{Held, Outbox, pump};
 use crate::http3;
-use crate::limits::Limits;
+use crate::limits::{HTTP2_SEND_BYTES, Limits};
 use crate::message::Protocol;
 use crate::runtime::Handle;
 use crate::tcp::{Progress, TcpProbe, TcpStream, TlsStream};
@@ -44,8 +44,8 @@ use tls::ClientTlsConfigs;
 pub use tls::Resumption;
 
 /// HTTP/2 begins with 64 KiB, which a path of 100 ms turns into 5 Mbit/s. What a response may hold is bounded by these.
-const STREAM_WINDOW_BYTES: u32 = 1 << 20;
-const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
+const STREAM_WINDOW_BYTES: u32 = 8 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 
 /// Opens connections from a worker. Made by [`Worker::connector`](crate::Worker::connector).
 #[derive(Clone)]
@@ -265,8 +265,8 @@ impl Connector {
                 drop(connection.await);
                 on_end.set(true);
             });
-            // Of uploads no more waits to be written than may come of answers.
-            Sender::Http2(sender, Outbox::new(CONNECTION_WINDOW_BYTES.into()))
+            // Of uploads no more waits to be written than of a server's answers.
+            Sender::Http2(sender, Outbox::new(HTTP2_SEND_BYTES))
         } else {
             let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
             let (sender, connection) = handshake.map_err(|error| failed(error.to_string()))?;

@@ -21,7 +21,7 @@ pub(super) fn end_of_head(bytes: &[u8], from: usize) -> Result<Option<usize>, Ma
     }
     let mut at = from;
     // Bytes that say nothing here are passed over in a loop that does nothing else.
-    while let Some(offset) = bytes[at..].iter().position(|byte| *byte <= b'\r') {
+    while let Some(offset) = first_control(&bytes[at..]) {
         at += offset;
         match bytes[at] {
             b'\n' if at == 0 || bytes[at - 1] != b'\r' => return Err(Malformed("a line ends without CR")),
@@ -34,6 +34,14 @@ pub(super) fn end_of_head(bytes: &[u8], from: usize) -> Result<Option<usize>, Ma
     Ok(None)
 }
 
+/// Where the first byte is that is a CR or below. Sixteen bytes are looked at together.
+fn first_control(bytes: &[u8]) -> Option<usize> {
+    let (blocks, _) = bytes.as_chunks::<16>();
+    let is_clean = |block: &&[u8; 16]| block.iter().fold(0, |found, byte| found | u8::from(*byte <= b'\r')) == 0;
+    let clean = blocks.iter().take_while(is_clean).count() * 16;
+    bytes[clean..].iter().position(|byte| *byte <= b'\r').map(|offset| clean + offset)
+}
+
 /// What is wrong with a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed(pub(super) &'static str);
@@ -41,11 +49,13 @@ pub(super) struct Malformed(pub(super) &'static str);
 /// Checks a whole head, its last CRLF included.
 pub(super) fn check(head: &[u8]) -> Result<Framing, Malformed> {
     let text = head.strip_suffix(b"\r\n\r\n").ok_or(Malformed("the head has no end"))?;
-    let mut lines = text.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
-    let is_http_1_1 = check_request_line(lines.next().unwrap_or_default())?;
+    let (line, mut rest) = next_line(text);
+    let is_http_1_1 = check_request_line(line)?;
     let mut length = None;
     let mut is_chunked = false;
-    for line in lines {
+    while let Some(lines) = rest {
+        let (line, after) = next_line(lines);
+        rest = after;
         let (name, value) = split_field(line)?;
         if name.eq_ignore_ascii_case(b"content-length") {
             if length.replace(parse_length(value)?).is_some() {
@@ -76,6 +86,15 @@ pub(super) fn check(head: &[u8]) -> Result<Framing, Malformed> {
     }
 }
 
+/// The first line without its end, and what is after it.
+fn next_line(text: &[u8]) -> (&[u8], Option<&[u8]>) {
+    // A CR without LF stays in its line, where it is not valid.
+    match text.iter().position(|byte| *byte == b'\r') {
+        Some(end) if text[end..].starts_with(b"\r\n") => (&text[..end], Some(&text[end + 2..])),
+        _ => (text, None),
+    }
+}
+
 /// RFC 9112, section 3. Returns whether the version is 1.1.
 fn check_request_line(line: &[u8]) -> Result<bool, Malformed> {
     let mut parts = line.split(|byte| *byte == b' ');
@@ -98,16 +117,17 @@ fn check_request_line(line: &[u8]) -> Result<bool, Malformed> {
 
 /// RFC 9112, section 5: `name: value`, without white space before the colon and without folded lines.
 fn split_field(line: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
-    let colon = line.iter().position(|byte| *byte == b':').ok_or(Malformed("a field line has no colon"))?;
+    let colon = line.iter().position(|byte| !is_token(*byte)).ok_or(Malformed("a field line has no colon"))?;
     let (name, value) = (&line[..colon], &line[colon + 1..]);
     //= RFC 9112 section 5.1
     //# A server MUST reject, with a response status code of 400 (Bad Request), any received request message that contains whitespace
     //# between a header field name and colon.
     // White space in front of the name is a folded line (section 5.2).
-    if name.is_empty() || !name.iter().all(|byte| is_token(*byte)) {
+    if name.is_empty() || line[colon] != b':' {
         return Err(Malformed("a field name is not a token"));
     }
-    if !value.iter().all(|byte| is_value(*byte)) {
+    // To the end in any case: then many bytes are looked at together.
+    if !value.iter().fold(true, |valid, byte| valid & is_value(*byte)) {
         return Err(Malformed("a field value has invalid characters"));
     }
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t');

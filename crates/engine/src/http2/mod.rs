@@ -26,6 +26,7 @@ use crate::message::{Peer, Protocol};
 use crate::progress::Progress;
 use crate::runtime::Sleep;
 use crate::tcp::{Activity, Connected, ExchangeGuard, Outcome, Watchdog};
+use crate::window_budget::ReceiveWindow;
 use crate::{Body, Incoming, Request, Responder, Response};
 
 pub(crate) use linger::Http2Server;
@@ -53,6 +54,7 @@ where
     let mut watchdog = Watchdog::new(activity.clone(), &context);
     let watch = Watch::new(activity.clone(), context.clone());
     let outbox = Outbox::new(windows.send);
+    let mut window = ReceiveWindow::new(context.handle.now(), windows);
     let io = Watched::new(io, watch.clone());
     let mut handshake = pin!(builder.handshake::<_, Held>(io.clone()));
     let handshake = poll_fn(|cx| {
@@ -76,7 +78,6 @@ where
     let mut flooded = false;
     let mut end = Outcome::Done;
     loop {
-        let mut accepted = Vec::new();
         let ended = poll_fn(|cx| {
             if !finishing && shutdown.poll(cx).is_ready() {
                 finishing = true;
@@ -85,43 +86,45 @@ where
             watch.begin_poll();
             loop {
                 match connection.poll_accept(cx) {
-                    // All that have come are taken before the first is answered: each call writes what there is to write.
-                    Poll::Ready(Some(Ok(request))) => accepted.push(request),
-                    Poll::Ready(last) => return Poll::Ready(Some(Ended::Closed(last.and_then(Result::err)))),
-                    Poll::Pending if !accepted.is_empty() => return Poll::Ready(None),
+                    Poll::Ready(Some(Ok((request, respond)))) => {
+                        // Each call writes what there is to write. What is answered now leaves with the answers to all that have come.
+                        watch.hold_back();
+                        watch.on_accepted(respond.stream_id().as_u32());
+                        let exchange = Http2Exchange {
+                            answer: Rc::new(Answer { respond: RefCell::new(respond), is_final: Cell::default() }),
+                            outbox: outbox.clone(),
+                            method: request.method().clone(),
+                            alt_svc: alt_svc.clone(),
+                            guard: activity.begin_exchange(),
+                            context: context.clone(),
+                        };
+                        dispatch(request, exchange, peer.now());
+                    }
+                    Poll::Ready(last) => return Poll::Ready(Ended::Closed(last.and_then(Result::err))),
+                    Poll::Pending if watch.let_out() => {}
                     Poll::Pending => break,
                 }
             }
+            if let Some(size) = window.on_received(context.handle.now(), watch.take_received(), || peer.rtt(), limits, &context.stats) {
+                connection.set_target_window_size(size as u32);
+            }
             io.poll_send(cx);
             if watch.is_flooded() && !flooded {
-                return Poll::Ready(Some(Ended::Flooded));
+                return Poll::Ready(Ended::Flooded);
             }
-            watchdog.poll(cx).map(|()| Some(Ended::TimedOut))
+            watchdog.poll(cx).map(|()| Ended::TimedOut)
         })
         .await;
-        for (request, respond) in accepted {
-            watch.on_accepted(respond.stream_id().as_u32());
-            let exchange = Http2Exchange {
-                answer: Rc::new(Answer { respond: RefCell::new(respond), is_final: Cell::default() }),
-                outbox: outbox.clone(),
-                method: request.method().clone(),
-                alt_svc: alt_svc.clone(),
-                guard: activity.begin_exchange(),
-                context: context.clone(),
-            };
-            dispatch(request, exchange, peer.now());
-        }
         match ended {
-            None => {}
-            Some(Ended::Closed(Some(error))) => return outcome(&error),
-            Some(Ended::Closed(None)) => return end,
-            Some(Ended::Flooded) => {
+            Ended::Closed(Some(error)) => return outcome(&error),
+            Ended::Closed(None) => return end,
+            Ended::Flooded => {
                 connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
                 (finishing, flooded, end) = (true, true, Outcome::ProtocolError);
                 watchdog.restart();
             }
-            Some(Ended::TimedOut) if finishing => return if flooded { end } else { Outcome::TimedOut },
-            Some(Ended::TimedOut) => {
+            Ended::TimedOut if finishing => return if flooded { end } else { Outcome::TimedOut },
+            Ended::TimedOut => {
                 // RFC 9113, section 6.8: an endpoint that closes a connection SHOULD first say GOAWAY.
                 connection.abrupt_shutdown(Reason::NO_ERROR);
                 // What the peer does with it decides whether this ends now or at the next time-out.

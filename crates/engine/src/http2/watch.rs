@@ -43,8 +43,12 @@ pub(crate) struct Watch {
     flooded: Cell<bool>,
     /// The connection had nothing more to read in this poll.
     drained: Cell<bool>,
+    /// More is about to be written.
+    held_back: Cell<bool>,
     /// Sending has failed.
     broken: Cell<Option<io::ErrorKind>>,
+    /// Bytes that came since somebody asked.
+    received: Cell<u64>,
 }
 
 impl Watch {
@@ -64,7 +68,9 @@ impl Watch {
             accepted: RefCell::default(),
             flooded: Cell::default(),
             drained: Cell::default(),
+            held_back: Cell::default(),
             broken: Cell::default(),
+            received: Cell::default(),
             context,
         })
     }
@@ -79,6 +85,16 @@ impl Watch {
         self.drained.set(false);
     }
 
+    /// Nothing is written from here on, until [`Watch::let_out`].
+    pub(super) fn hold_back(&self) {
+        self.held_back.set(true);
+    }
+
+    /// Ends that. Returns whether something may now be written that was not before.
+    pub(super) fn let_out(&self) -> bool {
+        self.held_back.take()
+    }
+
     /// The request on this stream was handed over.
     pub(crate) fn on_accepted(&self, stream: u32) {
         let mut accepted = self.accepted.borrow_mut();
@@ -91,7 +107,13 @@ impl Watch {
         }
     }
 
+    /// Bytes that came since this was asked last.
+    pub(crate) fn take_received(&self) -> u64 {
+        self.received.take()
+    }
+
     fn on_read(&self, bytes: &[u8]) {
+        self.received.set(self.received.get() + bytes.len() as u64);
         let bytes = self.preface.borrow_mut().strip(bytes);
         self.inbound.borrow_mut().read(bytes, |event| self.on_inbound(event));
     }
@@ -244,12 +266,19 @@ impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut TaskContext<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        if self.watch.held_back.get() {
+            // Who polls the library polls it again.
+            return Poll::Pending;
+        }
         let written = ready!(Pin::new(&mut *self.io.borrow_mut()).poll_write(cx, data))?;
         self.watch.on_written(&data[..written]);
         Poll::Ready(Ok(written))
     }
 
     fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut TaskContext<'_>, data: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        if self.watch.held_back.get() {
+            return Poll::Pending;
+        }
         let written = ready!(Pin::new(&mut *self.io.borrow_mut()).poll_write_vectored(cx, data))?;
         let mut left = written;
         for slice in data {

@@ -199,29 +199,41 @@ limits! {
         counter heads_too_many_lines;
         acts "The request is answered 431. Their bytes are those of `field_section_bytes`.";
 
-    /// Bytes that a peer may send on a stream ahead of their being read.
-    stream_window_bytes, with_stream_window_bytes: Bytes, MIB, KIB => GIB, Request;
-        memory |limits| limits.stream_window_bytes;
+    /// Bytes that a peer may send on a stream ahead of their being read. Above 3 MiB a burst of losses can leave more gaps in a stream than the QUIC library takes, and it closes the connection.
+    stream_window_bytes, with_stream_window_bytes: Bytes, 3 * MIB, KIB => GIB, Request;
+        memory |limits| limits.stream_window_bytes.min(limits.connection_window_bytes);
         counter stream_window_overruns;
         acts "A peer that sends more breaks the protocol: over HTTP/2 the stream is reset with FLOW_CONTROL_ERROR, over HTTP/3 the connection is closed and counted as below.";
 
-    /// Bytes that a peer may send on all streams of a connection ahead of their being read.
-    connection_window_bytes, with_connection_window_bytes: Bytes, 4 * MIB, KIB => GIB, Connection;
+    /// Bytes that a peer may send on all streams of a connection ahead of their being read, to begin with.
+    first_window_bytes, with_first_window_bytes: Bytes, MIB, KIB => GIB, Connection;
+        memory |limits| limits.first_window_bytes.min(limits.connection_window_bytes);
+        counter windows_grown;
+        acts "The window doubles, up to `connection_window_bytes`, when the peer sends half of it within two round trips, or says over HTTP/3 that it is held back by it.";
+
+    /// Bytes that a peer may send on all streams of a connection ahead of their being read, when it has shown that its path carries as much.
+    connection_window_bytes, with_connection_window_bytes: Bytes, 16 * MIB, KIB => GIB, Connection;
         memory |limits| limits.connection_window_bytes;
         counter connection_window_overruns;
         acts "A peer that sends more breaks the protocol: the connection is closed with FLOW_CONTROL_ERROR.";
 
     /// Bytes sent and not yet acknowledged, or waiting in the transport, of a connection. Each stream holds besides them the piece of its body that is next.
-    send_window_bytes, with_send_window_bytes: Bytes, 4 * MIB, KIB => GIB, Connection;
+    send_window_bytes, with_send_window_bytes: Bytes, 16 * MIB, KIB => GIB, Connection;
         memory |limits| limits.send_window_bytes;
         counter send_window_waits;
         acts "The producer of the body waits.";
+
+    /// Bytes that connections of a worker may hold of what they send, over QUIC and beyond 256 KiB each.
+    send_budget_bytes, with_send_budget_bytes: Bytes, GIB, MIB => 1 << 50, Worker;
+        memory |limits| limits.send_budget_bytes;
+        counter send_windows_reduced;
+        acts "Connections hold less than twice their congestion window, a 64th of what is left of the budget, and may not send as fast as their path allows.";
 
     /// Bytes of windows for receiving promised to all connections of a worker.
     window_budget_bytes, with_window_budget_bytes: Bytes, 4 * GIB, MIB => 1 << 50, Worker;
         memory |limits| limits.window_budget_bytes;
         counter windows_reduced;
-        acts "New connections get smaller windows, a 64th of what is left of the budget, 64 KiB at the least.";
+        acts "New connections get smaller windows, a 64th of what is left of the budget, 64 KiB at the least, and windows larger than that do not grow.";
 
     /// Bytes of a request over HTTP/2 that are still taken in, and dropped, after it was answered before its end: what a client has sent by the time that it sees the answer to a small form or call.
     linger_bytes, with_linger_bytes: Bytes, 64 * KIB, 0 => GIB, Request;

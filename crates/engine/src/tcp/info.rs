@@ -34,6 +34,21 @@ impl TcpProbe {
     }
 }
 
+/// Asks for the round trip time of a connection that a library owns. It does not keep the socket open.
+#[derive(Clone)]
+pub(crate) struct TcpPath(Weak<mio::net::TcpStream>);
+
+impl TcpPath {
+    pub(super) fn new(socket: &Rc<mio::net::TcpStream>) -> Self {
+        Self(Rc::downgrade(socket))
+    }
+
+    /// As the kernel has it now; zero when there is no connection any more.
+    pub(crate) fn rtt(&self) -> Duration {
+        self.0.upgrade().and_then(|socket| read(&socket)).map(|stats| stats.rtt).unwrap_or_default()
+    }
+}
+
 #[expect(unsafe_code, reason = "no library offers TCP_INFO")]
 fn read(socket: &mio::net::TcpStream) -> Option<TransportStats> {
     // SAFETY: the structure is plain integers, for which zero is a value.

@@ -26,6 +26,7 @@ use crate::udp::canonical;
 use crate::{http1, http2};
 
 pub(crate) use head_clock::HeadClock;
+use info::TcpPath;
 pub(crate) use info::TcpProbe;
 pub(crate) use stream::{Activity, ExchangeGuard, TcpStream};
 pub(crate) use tls::{Progress, TlsStream};
@@ -145,6 +146,7 @@ impl Drop for Open {
 
 async fn serve_tls(stream: TcpStream, tls: Arc<ServerConfig>, peer: Peer, alt_svc: Option<HeaderValue>, context: Rc<Context>) -> Outcome {
     let activity = stream.activity().clone();
+    let path = stream.path();
     // The futures of the phases are boxed, so that a connection takes what its present one needs and not what the largest would.
     let mut handshake = Box::pin(TlsStream::accept(stream, tls, context.stats.clone()));
     let mut timeout = pin!(context.handle.sleep(context.config.limits.handshake_timeout()));
@@ -167,7 +169,7 @@ async fn serve_tls(stream: TcpStream, tls: Arc<ServerConfig>, peer: Peer, alt_sv
     let handshake = io.progress().clone();
     let is_http2 = io.alpn_protocol() == Some(b"h2");
     let peer = Peer { protocol: if is_http2 { Protocol::Http2 } else { Protocol::Http1 }, ..peer };
-    let connected = Connected { peer, handshake: Some(handshake.clone()) };
+    let connected = Connected { peer, handshake: Some(handshake.clone()), path };
     let mut serve: Pin<Box<dyn Future<Output = Outcome>>> = if is_http2 {
         Box::pin(http2::serve(io, connected, alt_svc, activity, context.clone()))
     } else {
@@ -186,7 +188,8 @@ async fn serve_tls(stream: TcpStream, tls: Arc<ServerConfig>, peer: Peer, alt_sv
 
 async fn serve_clear(stream: TcpStream, peer: Peer, alt_svc: Option<HeaderValue>, context: Rc<Context>) -> Outcome {
     let activity = stream.activity().clone();
-    http1::serve(stream, Connected { peer, handshake: None }, alt_svc, activity, context).await
+    let path = stream.path();
+    http1::serve(stream, Connected { peer, handshake: None, path }, alt_svc, activity, context).await
 }
 
 /// The client of a connection whose handshake may still go on.
@@ -194,6 +197,7 @@ async fn serve_clear(stream: TcpStream, peer: Peer, alt_svc: Option<HeaderValue>
 pub(crate) struct Connected {
     peer: Peer,
     handshake: Option<Rc<Progress>>,
+    path: TcpPath,
 }
 
 impl Connected {
@@ -203,6 +207,11 @@ impl Connected {
     pub(crate) fn now(&self) -> Peer {
         let early_data = self.handshake.as_ref().is_some_and(|handshake| handshake.summary().is_none());
         Peer { early_data, ..self.peer }
+    }
+
+    /// The round trip time, as the kernel has it now.
+    pub(crate) fn rtt(&self) -> Duration {
+        self.path.rtt()
     }
 }
 

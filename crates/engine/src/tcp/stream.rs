@@ -10,7 +10,7 @@ use std::time::Instant;
 use mio::Interest;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::TcpProbe;
+use super::{TcpPath, TcpProbe};
 use crate::limits::Limits;
 use crate::progress::Progress;
 use crate::runtime::{Handle, Registration};
@@ -156,6 +156,10 @@ impl TcpStream {
     /// Lets the connection's counts be read as long as it is open, and those of its end afterwards.
     pub(crate) fn probe(&mut self) -> Rc<TcpProbe> {
         self.probe.get_or_insert_with(|| TcpProbe::new(&self.socket)).clone()
+    }
+
+    pub(crate) fn path(&self) -> TcpPath {
+        TcpPath::new(&self.socket)
     }
 
     pub(crate) fn activity(&self) -> &Rc<Activity> {

@@ -28,7 +28,7 @@ use crate::client::StatsSink;
 use crate::qlog::{Trace, Vantage};
 use crate::seats::{Seats, Ticket};
 use crate::stats::Stats;
-use crate::window_budget::{WindowBudget, Windows};
+use crate::window_budget::{ReceiveWindow, WindowBudget, Windows, first_window};
 
 /// The shortest packet that a stateless reset may answer, which has to be smaller (RFC 9000, section 10.3.3).
 const SMALLEST_RESETTABLE: usize = 22;
@@ -86,8 +86,8 @@ impl Quinn {
         let seed = config.seed;
         endpoint.cid_generator(move || Box::new(ids.generator(worker, seed)));
         endpoint.min_reset_interval(Duration::from_secs(1) / config.limits.stateless_resets_per_second() as u32);
-        let (receive, send) = (config.limits.connection_window_bytes(), config.limits.send_window_bytes());
-        let transport = Arc::new(config.transport(receive, send));
+        let receive = first_window(&config.limits);
+        let transport = Arc::new(config.transport(receive));
         let server = config.server(transport.clone(), &stats).map(Arc::new);
         Self {
             endpoint: quinn_proto::Endpoint::new(Arc::new(endpoint), server.clone(), !may_fragment, seed),
@@ -132,13 +132,13 @@ impl Quinn {
         now: Instant,
         handle: ConnectionHandle,
         inner: quinn_proto::Connection,
-        admitted: Option<(Ticket, Windows)>,
+        (ticket, windows): (Option<Ticket>, Windows),
         unproved: Option<Exchanged>,
         trace: Option<Trace>,
     ) -> ConnectionKey {
         let limits = &self.config.limits;
-        let handshake_until = admitted.is_some().then(|| now + limits.handshake_timeout());
-        let send_window = admitted.as_ref().map_or(limits.send_window_bytes(), |(_, windows)| windows.send);
+        let handshake_until = ticket.is_some().then(|| now + limits.handshake_timeout());
+        let send_window = self.budget.send_window(limits, self.stats.clone());
         self.handshakes += usize::from(handshake_until.is_some());
         self.generation = self.generation.wrapping_add(1);
         let key = ConnectionKey { index: handle.0 as u32, generation: self.generation };
@@ -164,7 +164,11 @@ impl Quinn {
             observer: None,
             unproved,
             send_window,
-            _admitted: admitted,
+            receive_window: ReceiveWindow::new(now, windows),
+            unread: 0,
+            heard_blocked: 0,
+            own_streams: 0,
+            _ticket: ticket,
         });
         key
     }
@@ -201,7 +205,7 @@ impl Quinn {
         let server = self.server_config(&windows, trace.as_ref());
         match self.endpoint.accept(incoming, now, &mut self.scratch, server) {
             Ok((handle, connection)) => {
-                let key = self.insert(now, handle, connection, Some((ticket, windows)), unproved, trace);
+                let key = self.insert(now, handle, connection, (Some(ticket), windows), unproved, trace);
                 self.stats.quic_accepted.add(1);
                 self.events.push_back((key, Event::Accepted { remote }));
                 self.drive(now, key);
@@ -217,15 +221,15 @@ impl Quinn {
 
     /// The configuration of a connection with these windows; `None` is the endpoint's own.
     fn server_config(&mut self, windows: &Windows, trace: Option<&Trace>) -> Option<Arc<ServerConfig>> {
-        let full = self.server.get(&self.config.limits.connection_window_bytes())?;
-        let (receive, send) = (windows.receive, windows.send);
+        let full = self.server.get(&first_window(&self.config.limits))?;
+        let receive = windows.receive;
         if let Some(trace) = trace {
-            let reduced = receive < self.config.limits.connection_window_bytes();
+            let reduced = receive < first_window(&self.config.limits);
             let mut server = ServerConfig::clone(full);
             if let (true, Some(without_sessions)) = (reduced, &self.config.without_sessions) {
                 server.crypto = without_sessions.clone();
             }
-            server.transport_config(Arc::new(self.config.traced(receive, send, trace)));
+            server.transport_config(Arc::new(self.config.traced(receive, trace)));
             return Some(Arc::new(server));
         }
         if let Some(server) = self.server.get(&receive) {
@@ -233,7 +237,7 @@ impl Quinn {
         }
         let mut server = ServerConfig::clone(full);
         server.crypto = self.config.without_sessions.clone()?;
-        server.transport_config(Arc::new(self.config.transport(receive, send)));
+        server.transport_config(Arc::new(self.config.transport(receive)));
         let server = Arc::new(server);
         self.server.insert(receive, server.clone());
         Some(server)
@@ -321,6 +325,7 @@ impl Transport for Quinn {
                         connection.note_aside(remote, bytes);
                     }
                     connection.inner.handle_event(event);
+                    connection.open_receive_window(now, bytes, &self.config.limits, &self.stats);
                     if connection.inner.remote_address() != before {
                         self.stats.quic_migrations.add(1);
                     }
@@ -441,12 +446,17 @@ impl Transport for Quinn {
         let mut config = quinn_proto::ClientConfig::new(tls.0.clone());
         let id = ConnectionId::new(&rand::random::<[u8; INITIAL_ID_LEN]>());
         let trace = self.config.qlog.as_ref().and_then(|qlog| qlog.begin(now, &id.to_string(), Vantage::Client));
-        let limits = &self.config.limits;
-        let traced = |trace: &Trace| Arc::new(self.config.traced(limits.connection_window_bytes(), limits.send_window_bytes(), trace));
-        config.transport_config(trace.as_ref().map_or_else(|| self.transport.clone(), traced)).token_store(self.tokens.clone());
+        let windows = self.budget.promise(&self.config.limits, &self.stats);
+        let receive = windows.receive;
+        let transport = match &trace {
+            Some(trace) => Arc::new(self.config.traced(receive, trace)),
+            None if receive == first_window(&self.config.limits) => self.transport.clone(),
+            None => Arc::new(self.config.transport(receive)),
+        };
+        config.transport_config(transport).token_store(self.tokens.clone());
         config.initial_dst_cid_provider(Arc::new(move || id));
         let (handle, connection) = self.endpoint.connect(now, config, remote, server_name).map_err(|error| error.to_string())?;
-        let key = self.insert(now, handle, connection, None, None, trace);
+        let key = self.insert(now, handle, connection, (None, windows), None, trace);
         self.drive(now, key);
         Ok(key)
     }
@@ -495,6 +505,7 @@ impl Transport for Quinn {
         let connection = self.connection(key)?;
         let id = connection.inner.streams().open(dir)?;
         if dir == quinn_proto::Dir::Uni {
+            connection.own_streams += 1;
             // What the peer needs to read anything at all: SETTINGS, and the entries of the dynamic table. A new stream takes it.
             let _ = connection.inner.send_stream(id).set_priority(OWN_STREAMS);
         }
@@ -517,6 +528,9 @@ impl Transport for Quinn {
             };
             (read, chunks.finalize())
         };
+        if let Read::Data(bytes) = &read {
+            connection.unread = connection.unread.saturating_sub(bytes.len() as u64);
+        }
         if credit.should_transmit() {
             self.touch(key);
         }

@@ -2,6 +2,7 @@
 
 use pronghorn_qpack::{SectionLine, static_table};
 
+use super::words::has_controls;
 use crate::error::StreamFault;
 
 /// What a field line is, as far as this layer cares.
@@ -161,8 +162,7 @@ fn is_lowercase_token(byte: u8) -> bool {
 /// RFC 9110 section 5.5: no control characters but tabs, no white space around the value.
 #[inline]
 fn is_valid_value(value: &[u8]) -> bool {
-    // Numbers instead of conditions, and no early exit: so the compiler checks many bytes at a time.
-    let controls = value.iter().fold(0, |found, &byte| found | (u8::from(byte < 0x20) & u8::from(byte != b'\t')) | u8::from(byte == 0x7f));
+    let has_controls = has_controls(value) && value.iter().any(|&byte| byte != b'\t' && byte.is_ascii_control());
     let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
-    controls == 0 && !is_space(value.first()) && !is_space(value.last())
+    !has_controls && !is_space(value.first()) && !is_space(value.last())
 }

@@ -2,7 +2,7 @@
 
 use pronghorn_qpack::FieldLine;
 
-use super::{field::is_connection_specific, request::is_http};
+use super::{field::is_connection_specific, request::is_http, words::has_capitals};
 
 /// Looks at the lines of one section while they are encoded.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ impl OutgoingSection {
         //= RFC 9114 section 4.2
         //# Characters in field names MUST be converted to lowercase prior to their encoding.
         // By the caller, whose names mostly are so already.
-        if line.name.iter().any(u8::is_ascii_uppercase) {
+        if has_capitals(line.name) {
             self.fault = Some("a field name has upper-case letters");
         }
         true

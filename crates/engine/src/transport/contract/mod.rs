@@ -65,6 +65,8 @@ macro_rules! contract {
                 stop_after_the_end_is_harmless
                 stream_limit_holds_until_a_stream_is_done
                 one_connection_does_not_hold_up_another
+                long_path_is_filled
+                unread_stream_does_not_hold_up_another_one
                 write_keeps_to_its_limit
                 reset_is_told_before_what_came_first_is_read
                 urgent_stream_leaves_first

@@ -233,6 +233,13 @@ impl<T: Transport> End<T> {
         }
     }
 
+    /// Reads what is there, and returns how much that was.
+    pub(super) fn read_count(&mut self, key: ConnectionKey, stream: StreamId) -> usize {
+        let mut received = Vec::new();
+        self.read_to(key, stream, &mut received);
+        received.len()
+    }
+
     /// Writes as much as the transport takes, up to so many bytes, and returns how much that was.
     pub(super) fn write_up_to(&mut self, key: ConnectionKey, stream: StreamId, size: usize) -> (usize, Write) {
         let mut chunks = VecDeque::from([content(size).into()]);

@@ -334,3 +334,56 @@ pub(super) fn urgent_stream_leaves_first<S: Subject>() {
     });
     assert_eq!(order, [streams[2], streams[1], streams[0]]);
 }
+
+/// A path of 100 Mbit/s and 200 ms, which holds 2.5 MB, more than a window that has not grown.
+fn long_path() -> Weather {
+    Weather { rate: Some(12_500_000), queue: 2_500_000, ..Weather::calm(Duration::from_millis(100)) }
+}
+
+pub(super) fn long_path_is_filled<S: Subject>() {
+    const SIZE: usize = 24 << 20;
+    // As users have them: a wider one would let a slow start that loses every other packet leave more gaps than the library takes.
+    let defaults = crate::Limits::default();
+    let limits = Limits {
+        stream_window_bytes: defaults.stream_window_bytes(),
+        connection_window_bytes: defaults.connection_window_bytes(),
+        send_window_bytes: defaults.send_window_bytes(),
+        ..Limits::default()
+    };
+    let mut pair = Pair::<S>::over(long_path(), &limits, &limits);
+    let (client, server) = pair.connect();
+    let (began, stream) = (pair.now, pair.client.open(client, Dir::Bidi));
+    let mut chunks: VecDeque<_> = std::iter::repeat_n(Bytes::from(vec![7; 1 << 20]), SIZE >> 20).collect();
+    let mut received = 0;
+    pair.run_until(|pair| {
+        pair.client.transport.write(client, stream, &mut chunks, usize::MAX);
+        pair.client.events.retain(|(_, event)| matches!(event, Event::Closed(_)));
+        pair.server.events.retain(|(_, event)| matches!(event, Event::Closed(_)));
+        received += pair.server.read_count(server, stream);
+        received == SIZE
+    });
+    let seconds = (pair.now - began).as_secs_f64();
+    let fill = SIZE as f64 / 12_500_000.0 / seconds;
+    // Slow start takes nine round trips, nearly two seconds. A window that does not grow fills 0.42 of the path at the most.
+    assert!(fill > 0.5, "{fill:.2} of the path in {seconds:.1} s");
+}
+
+pub(super) fn unread_stream_does_not_hold_up_another_one<S: Subject>() {
+    let limits =
+        Limits { stream_window_bytes: 3 << 20, connection_window_bytes: 16 << 20, send_window_bytes: 16 << 20, ..Limits::default() };
+    let (mut pair, client, server) = Pair::<S>::connected(&limits);
+    // More than the window that a connection begins with; nobody reads it.
+    let unread = pair.client.open(client, Dir::Bidi);
+    let mut chunks: VecDeque<_> = std::iter::repeat_n(Bytes::from(vec![7; 1 << 20]), 4).collect();
+    for _ in 0..100 {
+        pair.client.transport.write(client, unread, &mut chunks, usize::MAX);
+        pair.run_for(Duration::from_millis(20));
+    }
+    let read = pair.client.open(client, Dir::Bidi);
+    pair.client.write_up_to(client, read, 1_000);
+    let mut received = 0;
+    pair.run_until(|pair| {
+        received += pair.server.read_count(server, read);
+        received == 1_000
+    });
+}

@@ -7,7 +7,7 @@ use quinn_proto::{IdleTimeout, ServerConfig, TransportConfig, ValidationTokenCon
 
 use super::convert::varint;
 use crate::config::Congestion;
-use crate::limits::Limits;
+use crate::limits::{Limits, SMALLEST_SEND_WINDOW};
 use crate::qlog::{Qlog, Trace};
 use crate::stats::Stats;
 use crate::transport::EndpointKeys;
@@ -72,8 +72,8 @@ impl QuinnConfig {
         Self { seed: Some(seed), ..self }
     }
 
-    /// `receive` and `send`: the windows of a connection.
-    pub(super) fn transport(&self, receive: u64, send: u64) -> TransportConfig {
+    /// `receive`: the window that a connection begins with. How much it may hold of what it sends is set as it goes.
+    pub(super) fn transport(&self, receive: u64) -> TransportConfig {
         let limits = &self.limits;
         let idle = IdleTimeout::try_from(limits.idle_timeout()).expect("invariant: the table allows no more than an hour");
         let mut config = TransportConfig::default();
@@ -86,7 +86,7 @@ impl QuinnConfig {
             .max_concurrent_uni_streams(varint(limits.uni_streams()))
             .stream_receive_window(varint(limits.stream_window_bytes()))
             .receive_window(varint(receive))
-            .send_window(send)
+            .send_window(limits.send_window_bytes().min(SMALLEST_SEND_WINDOW))
             .max_idle_timeout(Some(idle))
             // HTTP datagrams are not offered yet.
             .datagram_receive_buffer_size(None);
@@ -95,8 +95,8 @@ impl QuinnConfig {
     }
 
     /// The library ties a trace to a configuration, so a connection that is traced has one of its own.
-    pub(super) fn traced(&self, receive: u64, send: u64, trace: &Trace) -> TransportConfig {
-        let mut config = self.transport(receive, send);
+    pub(super) fn traced(&self, receive: u64, trace: &Trace) -> TransportConfig {
+        let mut config = self.transport(receive);
         config.qlog_stream(Some(trace.transport()));
         config
     }

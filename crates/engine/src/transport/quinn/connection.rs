@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use quinn_proto::{ConnectionError, StreamEvent, TransportErrorCode};
 
-use super::convert::{closed, from_quinn};
+use super::convert::{closed, from_quinn, varint};
 use crate::TransportStats;
 use crate::client::StatsSink;
 use crate::limits::Limits;
@@ -15,8 +15,10 @@ use crate::seats::Ticket;
 use crate::stats::Stats;
 use crate::transport::session::Handshake;
 use crate::transport::{ConnectionKey, Event};
-use crate::window_budget::Windows;
+use crate::window_budget::{ReceiveWindow, SendWindow};
 
+/// A datagram of this size carries content: every path carries more (RFC 9000, section 14).
+const LARGE_DATAGRAM: usize = 1000;
 /// Bytes in the transport that the congestion window does not let out yet: the largest GSO train.
 const UNSENT_BYTES: u64 = 64 << 10;
 
@@ -46,8 +48,15 @@ pub(super) struct Connection {
     /// Another address that the peer has sent from last, and what went each way while it was not the connection's own.
     pub(super) aside: Option<(SocketAddr, Exchanged)>,
     /// The most that the library may hold of what is sent.
-    pub(super) send_window: u64,
-    pub(super) _admitted: Option<(Ticket, Windows)>,
+    pub(super) send_window: SendWindow,
+    pub(super) receive_window: ReceiveWindow,
+    /// Bytes that came in large datagrams and were not read: at least what waits on streams that nobody reads.
+    pub(super) unread: u64,
+    /// How often the peer had said that the window holds it back, when that was looked at last.
+    pub(super) heard_blocked: u64,
+    /// Unidirectional streams that this side has opened, which stay.
+    pub(super) own_streams: usize,
+    pub(super) _ticket: Option<Ticket>,
 }
 
 /// Bytes that went each way.
@@ -125,8 +134,38 @@ impl Connection {
     /// Lets the library hold what is in flight, as much again for what was lost at its front and holds the rest, and a little
     /// that has not been sent: what is more would go before anything that turns out to be more urgent.
     pub(super) fn open_send_window(&mut self, headroom: u64) {
+        if self.inner.streams().send_streams() <= self.own_streams {
+            // Nothing but what the streams of HTTP/3 itself carry.
+            return self.inner.set_send_window(self.send_window.rest());
+        }
         let in_flight = self.inner.congestion_state().window().saturating_mul(2);
-        self.inner.set_send_window(in_flight.saturating_add(UNSENT_BYTES + headroom).min(self.send_window));
+        let size = self.send_window.size(in_flight.saturating_add(UNSENT_BYTES + headroom));
+        self.inner.set_send_window(size);
+    }
+
+    /// A datagram came: lets the peer send more at once if its path carries more, or if it is held back by what is not read.
+    pub(super) fn open_receive_window(&mut self, now: Instant, bytes: usize, limits: &Limits, stats: &Stats) {
+        // Acknowledgements and most requests are smaller; what fills windows comes in full datagrams.
+        if bytes >= LARGE_DATAGRAM {
+            self.unread += bytes as u64;
+            let rtt = self.inner.rtt();
+            let grown = self.receive_window.on_received(now, bytes as u64, || rtt, limits, stats);
+            self.set_receive_window(grown);
+        }
+        // The library's counts are expensive to ask for.
+        if self.unread >= self.receive_window.size() / 2 {
+            let blocked = self.inner.stats().frame_rx.data_blocked;
+            if blocked > std::mem::replace(&mut self.heard_blocked, blocked) {
+                let grown = self.receive_window.on_blocked(limits, stats);
+                self.set_receive_window(grown);
+            }
+        }
+    }
+
+    fn set_receive_window(&mut self, grown: Option<u64>) {
+        if let Some(size) = grown {
+            self.inner.set_receive_window(varint(size));
+        }
     }
 
     pub(super) fn handshake(&self) -> Option<Handshake> {

@@ -1,0 +1,61 @@
+//! Looks at text eight bytes at a time: most names and values are short, and are looked at often.
+
+const ONES: u64 = 0x0101_0101_0101_0101;
+const HIGH: u64 = 0x8080_8080_8080_8080;
+
+/// The text as words, the last two of which may overlap; a short one is filled up with `filler`.
+#[inline]
+fn any_word(text: &[u8], filler: u8, test: impl Fn(u64) -> u64) -> bool {
+    let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("invariant: eight bytes"));
+    let Some(last) = text.last_chunk::<8>() else {
+        let mut bytes = [filler; 8];
+        bytes[..text.len()].copy_from_slice(text);
+        return test(u64::from_le_bytes(bytes)) != 0;
+    };
+    let found = text.chunks_exact(8).fold(0, |found, bytes| found | test(word(bytes)));
+    found | test(u64::from_le_bytes(*last)) != 0
+}
+
+/// Whether there is a control character: below a space, tabs among them, or DEL.
+#[inline]
+pub(super) fn has_controls(text: &[u8]) -> bool {
+    any_word(text, b' ', |word| {
+        // A byte's high bit is set in the difference where it was smaller; borrows reach only bytes above one that was.
+        let below_space = word.wrapping_sub(ONES * 0x20) & !word;
+        let other_than_del = word ^ (ONES * 0x7f);
+        (below_space | (other_than_del.wrapping_sub(ONES) & !other_than_del)) & HIGH
+    })
+}
+
+/// Whether there is a capital letter of ASCII.
+#[inline]
+pub(super) fn has_capitals(text: &[u8]) -> bool {
+    any_word(text, b'a', |word| {
+        let low_bits = word & !HIGH;
+        let from_a = low_bits + ONES * u64::from(0x80 - b'A');
+        let beyond_z = low_bits + ONES * u64::from(0x7f - b'Z');
+        (from_a ^ beyond_z) & !word & HIGH
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_byte_is_told_at_each_place() {
+        for len in 1..30 {
+            for place in 0..len {
+                for byte in 0..=u8::MAX {
+                    for around in [b'a', 0x80, 0xff, b' '] {
+                        let mut text = vec![around; len];
+                        text[place] = byte;
+                        assert_eq!(has_controls(&text), byte.is_ascii_control(), "{text:?}");
+                        assert_eq!(has_capitals(&text), byte.is_ascii_uppercase(), "{text:?}");
+                    }
+                }
+            }
+        }
+        assert!(!has_controls(b"") && !has_capitals(b""));
+    }
+}
