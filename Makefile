@@ -38,7 +38,7 @@ lint: setup ## Formatting and lints of every language
 	test -z "$$(gofmt -l tests/clients bench/peers)" || { gofmt -d tests/clients bench/peers; exit 1; }
 	cd tests/clients/quic-go && go vet ./...
 	cd bench/peers/quic-go && go vet ./...
-	cargo fmt --manifest-path bench/peers/rust/Cargo.toml --check
+	for peer in rust tokio-quiche; do cargo fmt --manifest-path bench/peers/$$peer/Cargo.toml --check; done
 
 .PHONY: test-long
 test-long: build ## Soak tests, an hour of fuzzing, many simulations, the calibration of the emulated link; wants a quiet machine
@@ -92,8 +92,7 @@ test-js: setup ## Tests of the npm packages
 
 .PHONY: test-e2e
 test-e2e: build ## The program under clients that others wrote, and one small campaign of the lab
-	$(PYTEST) -n auto -m "not serial and not long"
-	$(PYTEST) bench/tests
+	$(PYTEST) -n auto -m "not serial and not long" tests/e2e bench/tests
 	$(PYTEST) -m "serial and not long"
 	npm run test:e2e
 

@@ -217,7 +217,7 @@ def set_up_loopback() -> None:
 
 def enter_namespace() -> None:
     """Starts over in namespaces of its own: nothing else sends there, and no process outlives it."""
-    as_root = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    as_root = [] if os.geteuid() == 0 else ["--user", "--map-current-user", "--keep-caps"]
     space = ["unshare", *as_root, "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
     os.environ[INSIDE] = "1"
     os.execvp(space[0], [*space, sys.executable, "-m", "bench", *sys.argv[1:]])
