@@ -25,7 +25,6 @@ use self::wire::{Shared, Wire};
 use crate::admission::Head;
 use crate::context::Context;
 use crate::message::Protocol;
-use crate::runtime::HyperTimer;
 use crate::tcp::{Activity, Connected, ExchangeGuard, HeadClock, Outcome, Watchdog};
 use crate::{Body, BodyError, Incoming, Request, Responder, Response};
 
@@ -44,9 +43,8 @@ where
     let service =
         Requests { peer, alt_svc, activity: activity.clone(), unread: unread.clone(), wire: shared.clone(), context: context.clone() };
     let mut connection = http1::Builder::new()
-        .timer(HyperTimer(context.handle.timers().clone()))
-        // Runs between requests too, so it is the idle timeout as well.
-        .header_read_timeout(context.config.limits.idle_timeout())
+        // The watchdog's clocks are the connection's, and cost no timer for each request.
+        .header_read_timeout(None)
         .max_header_size(head_bytes)
         .max_headers(context.config.limits.field_lines() as usize)
         .half_close(false)
@@ -60,10 +58,6 @@ where
             Pin::new(&mut connection).graceful_shutdown();
         }
         match connection.poll_without_shutdown(cx) {
-            Poll::Ready(Err(error)) if error.is_timeout() => {
-                context.stats.idle_timeouts.add(1);
-                Poll::Ready(Outcome::TimedOut)
-            }
             Poll::Ready(Err(error)) if error.is_parse_too_large() => {
                 count_large_head(&activity, &context);
                 Poll::Ready(Outcome::ProtocolError)

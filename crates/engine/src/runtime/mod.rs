@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 pub(crate) use executor::Executor;
 pub(crate) use reactor::{Reactor, ReactorHandle, Registration};
 pub use timers::Sleep;
-pub(crate) use timers::{HyperTimer, Timers};
+pub(crate) use timers::Timers;
 pub(crate) use wakeup::{TurnGuard, Wakeup};
 
 /// What code on a worker may ask of it: spawn futures, sleep, and the time of the current turn.

@@ -41,6 +41,8 @@ pub(crate) struct ReactorHandle {
 pub(crate) struct Readiness {
     readable: Cell<bool>,
     writable: Cell<bool>,
+    /// The peer has ended its side, or the source has failed: reading says so, and no event will again.
+    ended: Cell<bool>,
     reader: RefCell<Option<Waker>>,
     writer: RefCell<Option<Waker>>,
 }
@@ -149,6 +151,9 @@ impl Drop for Registration {
 
 impl Readiness {
     fn set(&self, event: &mio::event::Event) {
+        if event.is_read_closed() || event.is_error() {
+            self.ended.set(true);
+        }
         // A closed or failed side is ready too: the operation on it reports what happened.
         if event.is_readable() || event.is_read_closed() || event.is_error() {
             self.readable.set(true);
@@ -171,6 +176,14 @@ impl Readiness {
     /// Reading has returned `WouldBlock`.
     pub(crate) fn clear_readable(&self) {
         self.readable.set(false);
+    }
+
+    /// Reading has returned less than there was room for. The poller tells of whatever comes from here on; of an end that it has told
+    /// of already it would not.
+    pub(crate) fn clear_drained(&self) {
+        if !self.ended.get() {
+            self.readable.set(false);
+        }
     }
 
     /// Writing has returned `WouldBlock`.

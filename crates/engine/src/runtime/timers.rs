@@ -1,16 +1,17 @@
 //! Timers of the worker's futures.
 
+use std::cell::{RefCell, RefMut};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// Deadlines in order. `Arc` and a lock because hyper wants its timers `Send`; the lock is never contended.
+/// Deadlines in order.
 #[derive(Clone, Default)]
 pub(crate) struct Timers {
-    inner: Arc<Mutex<Inner>>,
+    inner: Rc<RefCell<Inner>>,
 }
 
 #[derive(Default)]
@@ -27,14 +28,14 @@ impl Timers {
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.lock().waiting.first_key_value().map(|((deadline, _), _)| *deadline)
+        self.borrow().waiting.first_key_value().map(|((deadline, _), _)| *deadline)
     }
 
     /// Wakes all whose deadline has come.
     pub(crate) fn advance(&self, now: Instant) {
         let mut due = Vec::new();
         {
-            let mut inner = self.lock();
+            let mut inner = self.borrow();
             inner.now = Some(now);
             while let Some(entry) = inner.waiting.first_entry() {
                 if entry.key().0 > now {
@@ -46,8 +47,8 @@ impl Timers {
         due.into_iter().for_each(Waker::wake);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn borrow(&self) -> RefMut<'_, Inner> {
+        self.inner.borrow_mut()
     }
 }
 
@@ -68,7 +69,7 @@ impl Sleep {
 
     fn cancel(&mut self) {
         if let Some(id) = self.id.take() {
-            self.timers.lock().waiting.remove(&(self.deadline, id));
+            self.timers.borrow().waiting.remove(&(self.deadline, id));
         }
     }
 }
@@ -78,7 +79,7 @@ impl Future for Sleep {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        let mut inner = this.timers.lock();
+        let mut inner = this.timers.borrow();
         if inner.now.is_some_and(|now| now >= this.deadline) {
             if let Some(id) = this.id.take() {
                 inner.waiting.remove(&(this.deadline, id));
@@ -100,29 +101,10 @@ impl Drop for Sleep {
     }
 }
 
-impl hyper::rt::Sleep for Sleep {}
-
-/// The worker's timers as hyper wants them.
-#[derive(Clone)]
-pub(crate) struct HyperTimer(pub(crate) Timers);
-
-impl hyper::rt::Timer for HyperTimer {
-    fn sleep(&self, duration: Duration) -> Pin<Box<dyn hyper::rt::Sleep>> {
-        self.sleep_until(self.now() + duration)
-    }
-
-    fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn hyper::rt::Sleep>> {
-        Box::pin(self.0.sleep_until(deadline))
-    }
-
-    fn now(&self) -> Instant {
-        self.0.lock().now.unwrap_or_else(Instant::now)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::task::{Context, Poll, Waker};
+    use std::time::Duration;
 
     use super::*;
 

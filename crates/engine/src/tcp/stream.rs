@@ -237,6 +237,10 @@ impl AsyncRead for TcpStream {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Poll::Ready(Err(error)),
                 Ok(count) => {
+                    if count > 0 && buffer.remaining() > 0 {
+                        // Another read would find nothing.
+                        self.registration.readiness().clear_drained();
+                    }
                     self.on_moved(count);
                     return Poll::Ready(Ok(()));
                 }
