@@ -3,6 +3,7 @@
 mod config;
 mod connection;
 mod convert;
+mod stray_retry;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -21,6 +22,7 @@ pub(crate) use config::{ClientTls, QuinnConfig};
 
 use connection::{Connection, Exchanged};
 use convert::{OWN_STREAMS, from_quinn, from_transmit, headroom, to_codepoint, to_quinn, to_quinn_priority, varint};
+use stray_retry::len_without_retry;
 
 use super::congestion::Closing;
 use super::{Closed, ConnectionKey, Datagram, Dir, Event, Read, Transmit, Transport, Write, steer};
@@ -308,7 +310,14 @@ impl Quinn {
 }
 
 impl Transport for Quinn {
-    fn handle_datagram(&mut self, now: Instant, datagram: Datagram) {
+    fn handle_datagram(&mut self, now: Instant, mut datagram: Datagram) {
+        if self.config.tls.is_some() {
+            datagram.data.truncate(len_without_retry(&datagram.data));
+            if datagram.data.is_empty() {
+                self.stats.datagrams_ignored.add(1);
+                return;
+            }
+        }
         self.scratch.clear();
         let ecn = datagram.ecn.map(to_codepoint);
         let resettable = self.is_resettable(&datagram.data);
