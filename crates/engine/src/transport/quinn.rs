@@ -307,8 +307,17 @@ impl Quinn {
     }
 }
 
+/// Whether a datagram begins with a Retry packet of version 1 (RFC 9000, section 17.2.5).
+fn is_retry(datagram: &[u8]) -> bool {
+    matches!(datagram, [first, 0, 0, 0, 1, ..] if first & 0xf0 == 0xf0)
+}
+
 impl Transport for Quinn {
     fn handle_datagram(&mut self, now: Instant, datagram: Datagram) {
+        if self.config.tls.is_some() && is_retry(&datagram.data) {
+            // Only servers send them. The library ends a handshake for one, which nobody has to prove to have sent.
+            return self.stats.datagrams_ignored.add(1);
+        }
         self.scratch.clear();
         let ecn = datagram.ecn.map(to_codepoint);
         let resettable = self.is_resettable(&datagram.data);
