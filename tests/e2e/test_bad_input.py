@@ -121,6 +121,9 @@ def test_certificate_without_key(refuse, identity, root):
         ["--grace", "-1"],
         ["--idle-timeout", "never"],
         ["--no-such-flag"],
+        ["--congestion", "vegas"],
+        ["--udp-buffer", "much"],
+        ["--initial-window", "0"],
     ],
     ids=" ".join,
 )
@@ -235,3 +238,16 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def test_congestion_control_that_the_user_may_not_choose(root, tmp_path, as_nobody):
+    kernel = Path("/proc/sys/net/ipv4")
+    allowed = (kernel / "tcp_allowed_congestion_control").read_text().split()
+    available = (kernel / "tcp_available_congestion_control").read_text().split()
+    forbidden = [name for name in ("cubic", "bbr") if name in available and name not in allowed]
+    if not forbidden:
+        pytest.skip("this system lets everybody choose each controller that it has")
+    arguments = ["--listen", "http://127.0.0.1:0", "--congestion", forbidden[0]]
+    done = run_as(as_nobody, tmp_path, root, *arguments)
+    assert done.returncode == NO_PERMISSION, done.stderr
+    assert re.fullmatch(rf"error: [^\n]*{forbidden[0]}[^\n]*tcp_allowed_congestion_control[^\n]*\n", done.stderr)

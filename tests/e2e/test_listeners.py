@@ -158,3 +158,28 @@ def test_help_names_the_exit_codes():
     shown = subprocess.run([pronghorn(), "--help"], capture_output=True, text=True, timeout=30, check=True)
     for code in ("65", "66", "69", "77"):
         assert re.search(rf"\b{code}\b", shown.stdout), f"exit code {code} is not in --help"
+
+
+def tcp_congestion_of(port: int) -> set[str]:
+    """What the kernel says of the connections to a port, at both ends."""
+    sockets = subprocess.run(["ss", "-tinH", f"( sport = :{port} )"], capture_output=True, text=True, check=True).stdout
+    return set(re.findall(r"\b(reno|cubic|bbr)\b", sockets))
+
+
+def test_accepted_connections_have_the_congestion_control_that_was_asked_for(start_serve, ca):
+    server = start_serve("--congestion", "newreno")
+    assert any("newreno over QUIC, reno over TCP" in line for line in server.lines)
+    with RawH1(server.origin, ca) as client:
+        assert client.fetch("/small.txt").status == 200
+        assert tcp_congestion_of(server.port) == {"reno"}
+
+
+def test_small_udp_buffers_are_reported_in_one_line(start_serve, ca):
+    # Half of what the kernel takes at all, which it then doubles for its own bookkeeping: more than it grants anybody.
+    server = start_serve("--udp-buffer", str(2**31 - 1), "--workers", "2")
+    with RawH1(server.origin, ca) as client:
+        assert client.fetch("/small.txt").status == 200
+    warnings = [line for line in server.lines if "warning" in line]
+    assert len(warnings) == 1
+    assert "net.core.rmem_max" in warnings[0]
+    assert "net.core.wmem_max" in warnings[0]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::pair::{client_address, content};
 use super::{Limits, Pair, Subject};
 use crate::simulation::network::Weather;
-use crate::transport::{Closed, Dir, Event, Read, Transport, Write, steer};
+use crate::transport::{Closed, Datagram, Dir, Event, Read, Transport, Write, steer};
 
 fn dead() -> Weather {
     Weather { loss: 1.0, ..Weather::calm(Duration::from_millis(10)) }
@@ -242,4 +242,22 @@ pub(super) fn transmits_keep_to_their_segments<S: Subject>() {
         assert!(buffer.len() >= transmit.size);
         assert_eq!(transmit.remote, client_address());
     }
+}
+
+/// Bits that were flipped on the way, or somebody who saw a packet: a Retry is not authenticated by a secret.
+pub(super) fn handshake_survives_a_forged_retry<S: Subject>() {
+    let mut pair = Pair::<S>::new(&Limits::default());
+    let client = pair.begin_connecting();
+    pair.exchange();
+    let first = pair.client.last_sent.clone();
+    // The first that is for the connection ID that the server has chosen, in front of the datagram itself.
+    let id = |datagram: &[u8]| datagram[5..=5 + usize::from(datagram[5])].to_vec();
+    pair.run_until(|pair| id(&pair.client.last_sent) != id(&first));
+    let mut forged = pair.client.last_sent.clone();
+    forged[0] |= 0x30;
+    let datagram = Datagram { remote: client_address(), local_ip: None, ecn: None, data: forged.as_slice().into() };
+    pair.server.transport.handle_datagram(pair.now, datagram);
+    pair.run_until(|pair| pair.client.take(client, |event| matches!(event, Event::Connected { .. }).then_some(())).is_some());
+    pair.run_for(Duration::from_secs(1));
+    assert!(pair.client.take_closed(client).is_none());
 }

@@ -33,6 +33,7 @@ macro_rules! contract {
             hold!($subject, connections:
                 handshake_is_told_on_both_sides_and_once
                 handshake_survives_the_loss_of_any_of_its_packets
+                handshake_survives_a_forged_retry
                 close_tells_the_peer_code_and_reason
                 close_is_told_although_the_window_is_full
                 key_of_a_closed_connection_names_nothing

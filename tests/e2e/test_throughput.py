@@ -1,0 +1,41 @@
+"""Does one stream fill a long path, and does HTTP/3 do as well there as TCP with the same congestion control?"""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+
+from harness.long_path import Case, measure
+
+# It takes 36 s, so that the start, which costs 0.6 s whatever is done, counts little.
+MEBIBYTES = 400
+# Content is at most 95.7 % of what the path carries over HTTP/3, and 96.1 % over HTTP/2; the rest are headers.
+FILL = 0.92
+
+pytestmark = [pytest.mark.long, pytest.mark.serial, pytest.mark.timeout(900)]
+
+
+@pytest.mark.parametrize("version", ["2", "3"])
+@pytest.mark.parametrize("direction", ["down", "up"])
+@pytest.mark.parametrize("congestion", ["cubic", "bbr"])
+def test_one_stream_fills_a_path_without_loss(identity, tmp_path, congestion, direction, version):
+    outcome = measure(Case(version, congestion, direction, 0, MEBIBYTES), identity, tmp_path)
+    if not outcome.clean:
+        pytest.skip("the machine was too busy for the link to keep its deadlines")
+    if (congestion, version) == ("bbr", "2"):
+        pytest.skip(f"that is the kernel's alone; it filled {outcome.fill:.2f}")
+    assert outcome.fill >= FILL
+
+
+@pytest.mark.parametrize("direction", ["down", "up"])
+@pytest.mark.parametrize(
+    ("congestion", "loss", "mebibytes"), [("cubic", 0.1, 30), ("cubic", 1, 6), ("bbr", 0.1, 100), ("bbr", 1, 60)]
+)
+def test_lossy_path_carries_as_much_as_with_tcp(identity, tmp_path, congestion, loss, mebibytes, direction):
+    rates = {}
+    for version in ("2", "3"):
+        case = Case(version, congestion, direction, loss, mebibytes)
+        outcomes = [measure(case, identity, tmp_path, seed=seed) for seed in range(1, 6)]
+        rates[version] = statistics.median(outcome.goodput for outcome in outcomes)
+    assert rates["3"] >= 0.9 * rates["2"], rates
