@@ -42,7 +42,7 @@ impl<K: PacketKey> PacketKey for Unpadding<K> {
 ///
 /// One byte stays, because a packet without frames is an error and one of PADDING alone is not. What this does not understand stays as it is.
 fn meaningful_len(payload: &[u8]) -> usize {
-    let zeros = payload.iter().rev().take_while(|byte| **byte == 0).count();
+    let zeros = trailing_zeros(payload);
     if zeros < WORTH_A_LOOK {
         return payload.len();
     }
@@ -55,6 +55,16 @@ fn meaningful_len(payload: &[u8]) -> usize {
     }
     // Beyond the first zero, the last frame has taken some of them.
     if frames.rest.is_empty() { payload.len() } else { payload.len() - frames.rest.len() + 1 }
+}
+
+/// How many zeros the text ends in, eight at a time.
+fn trailing_zeros(text: &[u8]) -> usize {
+    let mut rest = text;
+    while let Some((before, [0, 0, 0, 0, 0, 0, 0, 0])) = rest.split_last_chunk::<8>() {
+        rest = before;
+    }
+    let few = rest.iter().rev().take_while(|byte| **byte == 0).count();
+    text.len() - rest.len() + few
 }
 
 /// Goes from frame to frame (RFC 9000, section 19).
