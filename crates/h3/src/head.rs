@@ -78,9 +78,9 @@ impl RequestHead {
         self.pseudo.path.value(&self.section)
     }
 
-    /// [`RequestHead::path`] without a copy. `memory`: what [`RequestHead::share`] gave.
-    pub fn path_in(&self, memory: &Bytes) -> Option<Bytes> {
-        self.pseudo.path.line(&self.section).map(|line| line.value_in(memory))
+    /// The line of [`RequestHead::path`].
+    pub fn path_line(&self) -> Option<SectionLine<'_>> {
+        self.pseudo.path.line(&self.section)
     }
 
     /// `:protocol` of an extended CONNECT.

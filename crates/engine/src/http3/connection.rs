@@ -389,7 +389,7 @@ impl Connection {
                     }
                 }
                 Event::Trailers { stream, mut section } => {
-                    let memory = section.share();
+                    let memory = fields::Memory::new(section.share());
                     if let Some(exchange) = self.requests.get(&stream)
                         && let Some(trailers) = fields::headers(section.iter(), section.len(), &memory)
                     {
@@ -697,6 +697,8 @@ impl Connection {
                 }
                 // The peer wants none of it: perhaps it said so before its request was complete, when there was nobody to tell.
                 Write::Stopped => {
+                    // Work was done for nobody. When there is too much of that, the next that comes from the peer is an error.
+                    let _ = self.h3.handle_stop_sending(id, ErrorCode::H3_REQUEST_CANCELLED.0);
                     self.abort(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
                     self.end_reading(transport, id);
                     continue;

@@ -33,12 +33,29 @@ impl LatestAuthority {
     }
 }
 
+/// Values share the memory of their section only up to this size: whoever keeps one value, as an access log keeps a path, keeps all of it.
+const SHARED_BYTES: usize = 4 << 10;
+
+/// Where the values of a section come from.
+pub(super) struct Memory(Bytes);
+
+impl Memory {
+    /// `shared`: what the section shares.
+    pub(super) fn new(shared: Bytes) -> Self {
+        Self(shared)
+    }
+
+    fn value(&self, line: &SectionLine<'_>) -> Bytes {
+        if self.0.len() <= SHARED_BYTES { line.value_in(&self.0) } else { Bytes::copy_from_slice(line.value) }
+    }
+}
+
 /// `None` for a head that HTTP/3 allows and the model cannot hold, such as a path with a character that no URI has.
 pub(crate) fn request(head: &mut RequestHead, latest: &LatestAuthority) -> Option<Head> {
-    let memory = head.share();
+    let memory = Memory::new(head.share());
     let mut uri = http::uri::Parts::default();
-    if let Some(path) = head.path_in(&memory) {
-        uri.path_and_query = Some(PathAndQuery::from_maybe_shared(path).ok()?);
+    if let Some(path) = head.path_line() {
+        uri.path_and_query = Some(PathAndQuery::from_maybe_shared(memory.value(&path)).ok()?);
         uri.scheme = Some(head.scheme()?.try_into().ok()?);
     }
     let mut host = None;
@@ -63,19 +80,18 @@ pub(crate) fn request(head: &mut RequestHead, latest: &LatestAuthority) -> Optio
 }
 
 pub(super) fn response(head: &mut ResponseHead) -> Option<(StatusCode, HeaderMap)> {
-    let memory = head.share();
+    let memory = Memory::new(head.share());
     Some((StatusCode::from_u16(head.status()).ok()?, headers(head.fields(), head.fields().len(), &memory)?))
 }
 
-/// `memory`: what the section of the lines shares.
-pub(super) fn headers<'a>(lines: impl Iterator<Item = SectionLine<'a>>, capacity: usize, memory: &Bytes) -> Option<HeaderMap> {
+pub(super) fn headers<'a>(lines: impl Iterator<Item = SectionLine<'a>>, capacity: usize, memory: &Memory) -> Option<HeaderMap> {
     let mut headers = HeaderMap::with_capacity(capacity);
     for line in lines {
         let name = match line.static_name_index() {
             Some(index) => STATIC_NAMES[usize::from(index)].clone()?,
             None => HeaderName::from_bytes(line.name).ok()?,
         };
-        let mut value = HeaderValue::from_maybe_shared(line.value_in(memory)).ok()?;
+        let mut value = HeaderValue::from_maybe_shared(memory.value(&line)).ok()?;
         value.set_sensitive(line.never_index);
         headers.append(name, value);
     }
