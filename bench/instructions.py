@@ -181,7 +181,7 @@ def main() -> int:
             if options.profile:
                 options.profile.mkdir(parents=True, exist_ok=True)
                 count_run(programs, entry, entry.more, work)
-                shutil.copy(work / OUTPUT, options.profile / f"{re.sub('[^a-z0-9]+', '-', entry.name)}.out")
+                shutil.copy(work / OUTPUT, options.profile / f"{re.sub('[^a-z0-9]+', '-', entry.name.lower())}.out")
             print(line(entry, taken, judged), flush=True)
             if judged and entry.verdict(min(taken)) == "grown":
                 grown.append(entry.name)
