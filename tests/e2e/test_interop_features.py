@@ -126,7 +126,8 @@ def test_proves_its_address_after_a_retry(start, identity, files, pair):
 
 
 def test_quic_go_updates_keys_in_mid_transfer(serve, identity, files):
-    # It does so by itself once 100 packets have come with the first keys, and the handshake is confirmed; what confirms it can get lost.
+    # It does so by itself once 100 packets have come with the first keys and the handshake is confirmed, and what
+    # confirms it can get lost.
     server = serve()
     with GoClient("3", identity.ca) as client:
 
