@@ -17,6 +17,18 @@ def test_small_file_arrives_whole(server, site, fetcher):
     assert response.header("content-length") == str(len(response.body))
 
 
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [([], "pronghorn"), (["--server", "deer/1.0"], "deer/1.0"), (["--server", ""], None)],
+    ids=["default", "named", "none"],
+)
+def test_server_field_says_what_is_asked_for(start_serve, fetcher, flags, expected):
+    server = start_serve(*flags)
+    for path, status in [("/small.txt", 200), ("/nothing-here", 404)]:
+        response = fetcher.fetch(f"{server.origin}{path}")
+        assert (response.status, response.header("server")) == (status, expected)
+
+
 def test_empty_file_has_length_zero(server, fetcher):
     response = fetcher.fetch(f"{server.origin}/empty.txt")
     assert (response.status, response.size, response.header("content-length")) == (200, 0, "0")

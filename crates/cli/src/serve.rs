@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use http::HeaderValue;
 use pronghorn_engine::{
     BindError, Config, Congestion, CongestionError, EarlyData, Group, Identity, Limits, Listener, Secret, Stats, UdpBuffers, Workers,
 };
@@ -56,6 +57,10 @@ pub(crate) struct ServeArgs {
     /// Requests that come before the handshake is done (0-RTT): take none (off), answer those with a safe method (safe), or all (all)
     #[arg(long, value_name = "POLICY", default_value_t)]
     early_data: EarlyData,
+
+    /// Value of the field `server` in responses; empty for none
+    #[arg(long, value_name = "TEXT", default_value = "pronghorn")]
+    server: HeaderValue,
 
     /// Close a connection on which nothing has moved for this long; the same as --limit idle_timeout=… [default: 30]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
@@ -163,6 +168,7 @@ pub(crate) fn run(arguments: &ServeArgs) -> Result<(), Failure> {
         congestion: arguments.congestion,
         initial_window_datagrams: arguments.initial_window,
         early_data: arguments.early_data,
+        server: Some(arguments.server.clone()).filter(|server| !server.is_empty()),
         qlog: qlog.clone(),
         ..Config::default()
     };

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::limits::Limits;
+use http::HeaderValue;
 
+use crate::limits::Limits;
 use crate::qlog::Qlog;
 
 /// A congestion controller, for QUIC and TCP alike.
@@ -106,6 +107,8 @@ pub struct Config {
     pub initial_window_datagrams: u16,
     /// What becomes of requests that come before the handshake is done. Default: those with a safe method are answered.
     pub early_data: EarlyData,
+    /// The `server` field of responses whose handler gives none. Default: there is none.
+    pub server: Option<HeaderValue>,
     /// Where each QUIC connection writes what happens on it, if anywhere. Default: nowhere.
     pub qlog: Option<Qlog>,
     /// What one turn of a worker may do before it returns to its host.
@@ -119,6 +122,7 @@ impl Default for Config {
             congestion: None,
             initial_window_datagrams: 10,
             early_data: EarlyData::default(),
+            server: None,
             qlog: None,
             budget: Budget::default(),
         }

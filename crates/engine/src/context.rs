@@ -8,7 +8,7 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::BytesMut;
-use http::header::{ALT_SVC, CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING, UPGRADE};
+use http::header::{ALT_SVC, CONNECTION, CONTENT_LENGTH, DATE, SERVER, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_body::Body as _;
 use rand::SeedableRng;
@@ -52,6 +52,7 @@ const ENCODED_BYTES: usize = 4 << 10;
 /// What a response needs besides the lines that its handler gave it.
 pub(crate) struct Added<'a> {
     pub(crate) alt_svc: Option<&'a HeaderValue>,
+    pub(crate) server: Option<&'a HeaderValue>,
     pub(crate) date: Option<HeaderValue>,
     pub(crate) content_length: Option<u64>,
     /// Content may follow.
@@ -110,11 +111,11 @@ impl Context {
     ///
     /// Returns whether content may follow.
     pub(crate) fn prepare(&self, method: &Method, alt_svc: Option<&HeaderValue>, response: &mut Response) -> bool {
-        let Added { alt_svc, date, content_length, has_content, .. } = self.complete(method, alt_svc, response);
+        let Added { alt_svc, server, date, content_length, has_content, .. } = self.complete(method, alt_svc, response);
         let mut digits = itoa::Buffer::new();
         let length =
             content_length.map(|length| HeaderValue::from_str(digits.format(length)).expect("invariant: digits are visible ASCII"));
-        let lines = [(ALT_SVC, alt_svc.cloned()), (DATE, date), (CONTENT_LENGTH, length)];
+        let lines = [(SERVER, server.cloned()), (ALT_SVC, alt_svc.cloned()), (DATE, date), (CONTENT_LENGTH, length)];
         for (name, value) in lines {
             if let Some(value) = value {
                 response.headers.insert(name, value);
@@ -124,7 +125,7 @@ impl Context {
     }
 
     /// The same, with the missing lines in what it returns.
-    pub(crate) fn complete<'a>(&self, method: &Method, alt_svc: Option<&'a HeaderValue>, response: &mut Response) -> Added<'a> {
+    pub(crate) fn complete<'a>(&'a self, method: &Method, alt_svc: Option<&'a HeaderValue>, response: &mut Response) -> Added<'a> {
         let present = Present::of(&response.headers);
         if response.status.is_informational() {
             // A final response has a final status; another one would leave the client waiting.
@@ -156,6 +157,7 @@ impl Context {
             // Over HTTP/3 as well: it renews what the client remembers. Chromium that is forced to HTTP/3 was seen to hold a page's
             // requests back about twice as long without it; that it then takes the server for one without priorities is a guess.
             alt_svc: alt_svc.filter(|_| !present.alt_svc),
+            server: self.config.server.as_ref().filter(|_| !present.server),
             date: (!present.date).then(|| self.date.value(self.handle.now())),
             content_length,
             // No bytes of content may still be followed by trailers, or by a failure.
@@ -196,6 +198,7 @@ struct Present {
     content_length: bool,
     date: bool,
     priority: bool,
+    server: bool,
     trailer: bool,
     transfer_encoding: bool,
 }
@@ -209,6 +212,7 @@ impl Present {
                 "content-length" => present.content_length = true,
                 "date" => present.date = true,
                 "priority" => present.priority = true,
+                "server" => present.server = true,
                 "trailer" => present.trailer = true,
                 "transfer-encoding" => present.transfer_encoding = true,
                 _ => {}

@@ -81,7 +81,8 @@ impl Framer<'_> {
         let length = added.content_length.map(|length| FieldLine::new(b"content-length", digits.format(length).as_bytes()));
         let alt_svc = added.alt_svc.map(|value| FieldLine::new(b"alt-svc", value.as_bytes()));
         let date = added.date.as_ref().map(|value| FieldLine::new(b"date", value.as_bytes()));
-        let own = [alt_svc, date, length].into_iter().flatten();
+        let server = added.server.map(|value| FieldLine::new(b"server", value.as_bytes()));
+        let own = [server, alt_svc, date, length].into_iter().flatten();
         self.headers(std::iter::once(status).chain(fields::lines(&response.headers)).chain(own))?;
         let priority = if added.has_priority { fields::priority(&response.headers) } else { None };
         let last = !added.has_content || self.body(stream, response.body, wire);
