@@ -78,8 +78,8 @@ impl Frames<'_> {
         let (frame_type, rest) = self.rest.split_first()?;
         self.rest = rest;
         match frame_type {
-            // PADDING, PING, HANDSHAKE_DONE
-            0x00 | 0x01 | 0x1e => Some(()),
+            // PADDING, PING, HANDSHAKE_DONE, and IMMEDIATE_ACK of the extension for acknowledgements
+            0x00 | 0x01 | 0x1e | 0x1f => Some(()),
             // ACK, without and with ECN counts
             0x02 | 0x03 => {
                 self.skip_integers(2)?;
@@ -98,6 +98,11 @@ impl Frames<'_> {
             // CRYPTO
             0x06 => {
                 self.skip_integers(1)?;
+                self.skip_text()
+            }
+            // CONNECTION_CLOSE
+            0x1c | 0x1d => {
+                self.skip_integers(if *frame_type == 0x1c { 2 } else { 1 })?;
                 self.skip_text()
             }
             // STREAM with its length
@@ -151,7 +156,7 @@ mod tests {
     use super::*;
 
     /// Frames of every kind that has a place before padding, most of them ending in zeros.
-    const FRAMES: [&[u8]; 20] = [
+    const FRAMES: [&[u8]; 23] = [
         &[0x01],
         &[0x02, 9, 0, 0, 0],
         &[0x02, 0x40, 9, 0, 2, 0, 0, 0, 0, 0],
@@ -171,7 +176,10 @@ mod tests {
         &[0x19, 0],
         &[0x1a, 0, 0, 0, 0, 0, 0, 0, 0],
         &[0x1b, 1, 2, 3, 4, 5, 6, 7, 8],
+        &[0x1c, 0, 0, 0],
+        &[0x1d, 0x41, 0, 2, 0, 0],
         &[0x1e],
+        &[0x1f],
     ];
 
     proptest! {
@@ -197,7 +205,7 @@ mod tests {
 
     #[test]
     fn zeros_of_content_that_reaches_to_the_end_stay() {
-        for frames in [&[0x08, 0][..], &[0x0d, 0, 0], &[0x01, 0x09, 4], &[0x30], &[0x40, 0x08, 0], &[0x1c, 0, 0, 0]] {
+        for frames in [&[0x08, 0][..], &[0x0d, 0, 0], &[0x01, 0x09, 4], &[0x30], &[0x40, 0x08, 0], &[0x20, 0]] {
             let mut payload = frames.to_vec();
             payload.resize(200, 0);
             assert_eq!(meaningful_len(&payload), payload.len(), "{frames:?}");
