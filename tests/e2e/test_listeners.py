@@ -16,6 +16,7 @@ from harness.certificates import spki_hash
 from harness.clients.go import GoClient
 from harness.clients.raw_h1 import RawH1
 from harness.server import pronghorn
+from harness.waiting import eventually
 
 ALT_SVC = r'h3=":{port}"; ?ma=\d+'
 
@@ -168,7 +169,8 @@ def tcp_congestion_of(port: int) -> set[str]:
 
 def test_accepted_connections_have_the_congestion_control_that_was_asked_for(start_serve, ca):
     server = start_serve("--congestion", "newreno")
-    assert any("newreno over QUIC, reno over TCP" in line for line in server.lines)
+    said = "newreno over QUIC, reno over TCP"
+    eventually("what the sockets have", lambda: any(said in line for line in server.lines))
     with RawH1(server.origin, ca) as client:
         assert client.fetch("/small.txt").status == 200
         assert tcp_congestion_of(server.port) == {"reno"}

@@ -179,6 +179,14 @@ impl Connection {
         self.shared.ledger.verdict()
     }
 
+    /// Server: the peer takes a request back when its response is complete, and not all of it has arrived. Counts as an aborted request.
+    pub fn handle_late_stop(&mut self) -> Result<(), ConnectionError> {
+        // Once more for having been counted as one that ended well.
+        self.shared.ledger.on_aborted_request();
+        self.shared.ledger.on_aborted_request();
+        self.shared.ledger.verdict()
+    }
+
     /// Client: the next request will go on this stream, which the transport has opened.
     pub fn open_request(&mut self, stream: StreamId) -> Result<(), SendError> {
         //= RFC 9114 section 4.1

@@ -322,6 +322,10 @@ impl Connection {
         // Done before its end was sent, the stream still has bytes that nobody wants.
         if id.is_bidi() && self.requests.get(&id).is_none_or(|exchange| exchange.sent) && transport.reset(self.key, id, code) {
             self.unacknowledged = self.unacknowledged.saturating_sub(1);
+            if self.client.is_none() {
+                // An answer that is there at once is complete before the peer can take its request back.
+                self.h3.handle_late_stop()?;
+            }
         }
         Ok(())
     }
