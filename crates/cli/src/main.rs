@@ -28,10 +28,6 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// A request costs some tens of small allocations, which this one serves with a third of the instructions of the C library's.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 #[derive(Parser)]
 #[command(name = "pronghorn", version, about = "HTTP/3 in production: one engine for HTTP/1.1, 2 and 3", max_term_width = 110)]
 #[command(after_help = failure::EXIT_CODES)]
