@@ -23,9 +23,6 @@ use crate::stats::Stats;
 use crate::window_budget::WindowBudget;
 use crate::{Config, Handler, Peer, Request, Responder, Response};
 
-/// RFC 9218, section 5.
-pub(crate) const PRIORITY: HeaderName = HeaderName::from_static("priority");
-
 pub(crate) struct Context {
     pub(crate) handle: Handle,
     pub(crate) config: Config,

@@ -9,8 +9,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version}
 use pronghorn_h3::{FieldLine, RequestHead, ResponseHead, SectionLine, static_table};
 
 use crate::admission::Head;
-use crate::context::PRIORITY;
 use crate::message::{Protocol, is_secret};
+
+/// RFC 9218, section 5.
+const PRIORITY: HeaderName = HeaderName::from_static("priority");
 
 /// The authority of a connection's latest request: most name the same one, which is then neither parsed nor copied again.
 #[derive(Default)]
