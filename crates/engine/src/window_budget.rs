@@ -124,9 +124,8 @@ impl ReceiveWindow {
         if lasted <= 2 * rtt() { self.windows.grow(limits, stats) } else { None }
     }
 
-    /// The peer says that the window holds it back, as it does when a handler does not read: what else it wants to send must not wait
-    /// for that handler.
-    pub(crate) fn on_blocked(&mut self, limits: &Limits, stats: &Stats) -> Option<u64> {
+    /// Half of the window waits on streams that no handler reads: what else the peer wants to send must not wait for those handlers.
+    pub(crate) fn on_unread(&mut self, limits: &Limits, stats: &Stats) -> Option<u64> {
         self.windows.grow(limits, stats)
     }
 }
@@ -236,11 +235,11 @@ mod tests {
     }
 
     #[test]
-    fn window_grows_when_the_peer_is_blocked_however_slow_it_is() {
+    fn window_grows_when_half_of_it_is_unread_however_slow_the_peer_is() {
         let (limits, stats) = (Limits::default(), Stats::default());
         let budget = WindowBudget::default();
         let mut window = ReceiveWindow::new(Instant::now(), budget.promise(&limits, &stats));
-        assert_eq!(window.on_blocked(&limits, &stats), Some(2 * limits.first_window_bytes()));
+        assert_eq!(window.on_unread(&limits, &stats), Some(2 * limits.first_window_bytes()));
         assert_eq!(budget.promised.get(), 2 * limits.first_window_bytes());
         drop(window);
         assert_eq!(budget.promised.get(), 0);

@@ -209,7 +209,7 @@ limits! {
     first_window_bytes, with_first_window_bytes: Bytes, MIB, KIB => GIB, Connection;
         memory |limits| limits.first_window_bytes.min(limits.connection_window_bytes);
         counter windows_grown;
-        acts "The window doubles, up to `connection_window_bytes`, when the peer sends half of it within two round trips, or says over HTTP/3 that it is held back by it.";
+        acts "The window doubles, up to `connection_window_bytes`, when the peer sends half of it within two round trips, or, over HTTP/3, when half of it waits to be read.";
 
     /// Bytes that a peer may send on all streams of a connection ahead of their being read, when it has shown that its path carries as much.
     connection_window_bytes, with_connection_window_bytes: Bytes, 16 * MIB, KIB => GIB, Connection;

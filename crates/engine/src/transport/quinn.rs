@@ -168,7 +168,6 @@ impl Quinn {
             send_window,
             receive_window: ReceiveWindow::new(now, windows),
             unread: 0,
-            heard_blocked: 0,
             own_streams: 0,
             _ticket: ticket,
         });

@@ -19,6 +19,8 @@ use crate::window_budget::{ReceiveWindow, SendWindow};
 
 /// A datagram of this size carries content: every path carries more (RFC 9000, section 14).
 const LARGE_DATAGRAM: usize = 1000;
+/// What a datagram with content has besides it, and more: packet number, tag, the frame's type, stream and offset, acknowledgements.
+const DATAGRAM_OVERHEAD: usize = 64;
 /// Bytes in the transport that the congestion window does not let out yet: the largest GSO train.
 const UNSENT_BYTES: u64 = 64 << 10;
 
@@ -50,10 +52,8 @@ pub(super) struct Connection {
     /// The most that the library may hold of what is sent.
     pub(super) send_window: SendWindow,
     pub(super) receive_window: ReceiveWindow,
-    /// Bytes that came in large datagrams and were not read: at least what waits on streams that nobody reads.
+    /// Content that came in large datagrams and was not read, near enough: what waits on streams that nobody reads.
     pub(super) unread: u64,
-    /// How often the peer had said that the window holds it back, when that was looked at last.
-    pub(super) heard_blocked: u64,
     /// Unidirectional streams that this side has opened, which stay.
     pub(super) own_streams: usize,
     pub(super) _ticket: Option<Ticket>,
@@ -147,18 +147,16 @@ impl Connection {
     pub(super) fn open_receive_window(&mut self, now: Instant, bytes: usize, limits: &Limits, stats: &Stats) {
         // Acknowledgements and most requests are smaller; what fills windows comes in full datagrams.
         if bytes >= LARGE_DATAGRAM {
-            self.unread += bytes as u64;
+            // Less than it may be, so that it does not drift upwards where everything is read.
+            self.unread += (bytes - DATAGRAM_OVERHEAD) as u64;
             let rtt = self.inner.rtt();
             let grown = self.receive_window.on_received(now, bytes as u64, || rtt, limits, stats);
             self.set_receive_window(grown);
         }
-        // The library's counts are expensive to ask for.
+        // Not all peers say that the window holds them back (DATA_BLOCKED), so it grows before it does.
         if self.unread >= self.receive_window.size() / 2 {
-            let blocked = self.inner.stats().frame_rx.data_blocked;
-            if blocked > std::mem::replace(&mut self.heard_blocked, blocked) {
-                let grown = self.receive_window.on_blocked(limits, stats);
-                self.set_receive_window(grown);
-            }
+            let grown = self.receive_window.on_unread(limits, stats);
+            self.set_receive_window(grown);
         }
     }
 
