@@ -1,6 +1,7 @@
 //! Field lines to field sections.
 
 mod indexed_table;
+mod latest;
 mod policy;
 mod unacknowledged;
 
@@ -17,6 +18,7 @@ use crate::{
 };
 
 use indexed_table::{IndexedTable, Keys};
+use latest::{Known, Latest};
 use policy::{Insertion, Seen};
 use unacknowledged::{Section, Unacknowledged};
 
@@ -47,6 +49,7 @@ pub struct Encoder {
     peer_max_blocked_streams: u64,
     /// Only with a peer that allows a dynamic table.
     seen: Option<Seen>,
+    latest: Latest,
     table: IndexedTable,
     unacknowledged: Unacknowledged,
     instructions: BytesMut,
@@ -94,6 +97,7 @@ impl Encoder {
             peer_max_table_capacity: 0,
             peer_max_blocked_streams: 0,
             seen: None,
+            latest: Latest::default(),
             table: IndexedTable::default(),
             unacknowledged: Unacknowledged::default(),
             instructions: BytesMut::new(),
@@ -147,6 +151,7 @@ impl Encoder {
         section.extend_from_slice(&[0, 0]);
         let mut size = 0;
         let mut references = self.references(stream_id);
+        let mut place = 0;
         //= RFC 9204 section 2.1
         //# An encoder MUST emit field representations in the order they appear in the input field section.
         // The iterators run themselves: a chain of them has to find out for each line which one it is at otherwise.
@@ -156,9 +161,10 @@ impl Encoder {
                 return;
             }
             match &mut references {
-                Some(references) => self.encode_line(&line, references, section),
+                Some(references) => self.encode_next_line(place, &line, references, section),
                 None => encode_static_line(&line, section),
             }
+            place += 1;
         });
         let too_large = || Err(SectionTooLarge { size }.into());
         if let Err(error) = check().and_then(|()| if size > limit { too_large() } else { Ok(()) }) {
@@ -264,10 +270,48 @@ impl Encoder {
         Some(References { stream_id, base: self.table.insert_count(), required_insert_count: 0, oldest: u64::MAX, risks_blocking: None })
     }
 
-    fn encode_line(&mut self, line: &FieldLine<'_>, references: &mut References, out: &mut BytesMut) {
+    /// `place`: how many lines of the section come before it.
+    fn encode_next_line(&mut self, place: usize, line: &FieldLine<'_>, references: &mut References, out: &mut BytesMut) {
+        if let Some(known) = self.latest.get(place)
+            && self.encode_as(known, line, references, out)
+        {
+            return;
+        }
+        let known = self.encode_line(line, references, out);
+        self.latest.set(place, known);
+    }
+
+    /// Encodes the line if it is the one that is known. It comes out as [`Encoder::encode_line`] would have it.
+    fn encode_as(&self, known: Known, line: &FieldLine<'_>, references: &mut References, out: &mut BytesMut) -> bool {
+        let FieldLine { name, value, never_index } = *line;
+        match known {
+            Known::Static(index) if static_table::value(index) == value && static_table::name(index) == name && !never_index => {
+                integer::encode(0b1100_0000, 6, index.into(), out);
+            }
+            // Names whose values are never inserted have one entry each, so this is what a search would find.
+            Known::Name(index) if static_table::name(index) == name && static_table::value(index) != value && !never_index => {
+                encode_value(index, line, out);
+            }
+            Known::Dynamic(absolute) if !never_index && !self.table.is_draining(absolute) => {
+                let is_same = |entry: &Entry| entry.value() == value && entry.name() == name;
+                if !self.table.entry(absolute).is_some_and(is_same) || self.refer(absolute, references).is_none() {
+                    return false;
+                }
+                references.encode_indexed(absolute, out);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Returns what the same line will be again, if that can be said.
+    fn encode_line(&mut self, line: &FieldLine<'_>, references: &mut References, out: &mut BytesMut) -> Option<Known> {
         let FieldLine { name, value, never_index } = *line;
         let static_name = match static_table::find(name, value) {
-            Some(Match::Full(index)) if !never_index => return integer::encode(0b1100_0000, 6, index.into(), out),
+            Some(Match::Full(index)) if !never_index => {
+                integer::encode(0b1100_0000, 6, index.into(), out);
+                return Some(Known::Static(index));
+            }
             Some(Match::Full(index) | Match::Name(index)) => Some(index),
             None => None,
         };
@@ -275,23 +319,27 @@ impl Encoder {
         if insertion == Insertion::Never
             && let Some(index) = static_name
         {
-            return encode_value(index, line, out);
+            encode_value(index, line, out);
+            return (!never_index).then_some(Known::Name(index));
         }
         // The lowest index of the name: a full match is another one.
         let keys = Keys::new(name, static_name.map(static_table::first_of_name), value);
         if insertion != Insertion::Never
             && let Some(absolute) = self.find_or_insert(line, static_name, insertion, keys, references)
         {
-            return references.encode_indexed(absolute, out);
+            references.encode_indexed(absolute, out);
+            return Some(Known::Dynamic(absolute));
         }
         if let Some(index) = static_name {
-            return encode_value(index, line, out);
+            encode_value(index, line, out);
+            return None;
         }
         match self.find_or_insert_name(line, keys, references) {
             Some(absolute) => references.encode_name(absolute, never_index, out),
             None => encode_string(if never_index { 0b0011_0000 } else { 0b0010_0000 }, 3, name, out),
         }
         encode_string(0, 7, value, out);
+        None
     }
 
     /// An entry for the line that the section can refer to.

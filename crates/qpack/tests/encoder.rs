@@ -393,3 +393,36 @@ fn prefix_of_many_insertions_is_encoded() {
         pair.acknowledge();
     }
 }
+
+#[test]
+fn line_in_the_place_of_another_is_encoded_as_itself() {
+    let mut pair = Pair::new(4096, 10);
+    let head = [(":status", "200"), AGENT, ("etag", "\"1\""), ("content-length", "13"), ("x-a", "b")];
+    for stream_id in 0..3 {
+        pair.exchange(4 * stream_id, &head);
+    }
+    // Every rotation has each line in every other line's place; what it comes to does not depend on that.
+    let (len, inserted) = pair.exchange(12, &head);
+    assert_eq!(inserted, 0);
+    for turn in 0..head.len() {
+        let mut rotated = head;
+        rotated.rotate_left(turn);
+        assert_eq!(pair.exchange(16 + 8 * turn as u64, &rotated), (len, 0), "rotated by {turn}");
+        assert_eq!(pair.exchange(20 + 8 * turn as u64, &rotated), (len, 0), "rotated by {turn}, again");
+    }
+    // An entry of the static table is found where another value of its name was.
+    let (shorter, _) = pair.exchange(100, &[(":status", "200"), AGENT, ("etag", "\"1\""), ("content-length", "0"), ("x-a", "b")]);
+    assert!(shorter < len);
+}
+
+#[test]
+fn line_that_has_become_a_secret_is_literal() {
+    let mut pair = Pair::new(4096, 10);
+    for stream_id in 0..3 {
+        pair.exchange(4 * stream_id, &[AGENT]);
+    }
+    let mut section = BytesMut::new();
+    let secret = FieldLine::never_indexed(AGENT.0.as_bytes(), AGENT.1.as_bytes());
+    pair.encoder.encode(12, [secret], &mut section);
+    assert!(is_static_only(&section) && section.len() > AGENT.1.len() / 2, "{section:?}");
+}

@@ -103,6 +103,14 @@ mod tests {
     }
 
     #[test]
+    fn names_that_are_never_inserted_have_one_static_entry() {
+        let never = (0..static_table::LEN as u8).filter(|&index| STATIC[usize::from(index)] == Insertion::Never);
+        let names: Vec<_> = never.map(static_table::name).collect();
+        assert_eq!(names.iter().collect::<std::collections::HashSet<_>>().len(), names.len());
+        assert!(names.contains(&&b"etag"[..]));
+    }
+
+    #[test]
     fn names_of_constant_lines_are_inserted_at_once() {
         for name in [":authority", "user-agent", "server", "sec-ch-ua"] {
             assert_eq!(of(name), Insertion::AtOnce, "{name}");
