@@ -38,16 +38,11 @@ pub fn encode(text: &[u8], out: &mut impl BufMut) {
             out.put_u32((buffer >> pending) as u32);
         }
     }
-    while pending >= 8 {
-        pending -= 8;
-        out.put_u8((buffer >> pending) as u8);
-    }
-    if pending > 0 {
-        //= RFC 7541 section 5.2
-        //# Upon decoding, an incomplete code at the end of the encoded data is to be considered as padding and discarded.
-        // The padding is the most significant bits of the end-of-string symbol: ones.
-        out.put_u8((buffer << (8 - pending)) as u8 | 0xff >> pending);
-    }
+    //= RFC 7541 section 5.2
+    //# Upon decoding, an incomplete code at the end of the encoded data is to be considered as padding and discarded.
+    // The padding is the most significant bits of the end-of-string symbol: ones.
+    let rest = (buffer << (32 - pending)) as u32 | u32::MAX.checked_shr(pending).unwrap_or(0);
+    out.put_slice(&rest.to_be_bytes()[..pending.div_ceil(8) as usize]);
 }
 
 /// Appends the text that `code` stands for. After an error some of it may have been appended.
