@@ -44,6 +44,10 @@ pub(super) struct Connection {
     schedule: Schedule,
     /// [`Connection::write`] has something to do.
     wants_to_write: bool,
+    /// Whole requests have been read, for [`Connection::on_deferred`].
+    deferred: bool,
+    /// The same, and nobody has been told yet.
+    deferred_news: bool,
     dropped_priority_updates: u64,
     /// Our unidirectional streams, and what the transport has not taken of them.
     uni: HashMap<UniStream, OwnUni, rustc_hash::FxBuildHasher>,
@@ -116,6 +120,8 @@ impl Connection {
             requests: HashMap::default(),
             schedule: Schedule::default(),
             wants_to_write: false,
+            deferred: false,
+            deferred_news: false,
             dropped_priority_updates: 0,
             uni: HashMap::default(),
             waiting: VecDeque::new(),
@@ -276,6 +282,7 @@ impl Connection {
             let mut taken = 0;
             let mut blocked = false;
             let mut more = false;
+            let mut finished = false;
             while taken < room.min(READ_BYTES) {
                 match transport.read(self.key, id) {
                     Read::Data(data) => {
@@ -287,13 +294,20 @@ impl Connection {
                         }
                         continue;
                     }
-                    Read::Finished => self.h3.handle_fin(id)?,
+                    Read::Finished => {
+                        self.h3.handle_fin(id)?;
+                        finished = true;
+                    }
                     Read::Reset(code) => self.h3.handle_reset(id, code)?,
                     Read::Blocked => more = true,
                     Read::Gone => {}
                 }
                 blocked = true;
                 break;
+            }
+            if finished && self.client.is_none() && !self.requests.contains_key(&id) {
+                (self.deferred, self.deferred_news) = (true, true);
+                return Ok(());
             }
             self.patience.ended = None;
             self.on_events(transport);
@@ -381,7 +395,20 @@ impl Connection {
 
     // ---- what the peer sent -----------------------------------------------------------------------------------------------
 
+    /// Whether a whole request has been read since this was asked last, for [`Connection::on_deferred`].
+    pub(super) fn take_deferred(&mut self) -> bool {
+        std::mem::take(&mut self.deferred_news)
+    }
+
+    /// Hands on the requests that have been read.
+    pub(super) fn on_deferred(&mut self, transport: &mut impl Transport) {
+        if self.deferred {
+            self.on_events(transport);
+        }
+    }
+
     fn on_events(&mut self, transport: &mut impl Transport) {
+        self.deferred = false;
         while let Some(event) = self.h3.poll_event() {
             self.traced(|trace, now| trace.received(now, &event, self.h3.peer_settings()));
             match event {

@@ -37,11 +37,19 @@ const DRAIN_NOTICE: Duration = Duration::from_millis(250);
 /// How long after the last request was named connections that are done are closed.
 const CLOSE_DELAY: Duration = Duration::from_millis(20);
 
+/// How many requests are read before they are handed on.
+///
+/// To read one takes more code than half of a processor's cache for it, and to answer it as much again: request after request, most of
+/// it would be loaded anew for each.
+const MAX_DEFERRED: usize = 16;
+
 /// The HTTP/3 side of one UDP socket.
 pub(crate) struct Http3<T> {
     pub(crate) transport: T,
     connections: Connections,
     dirty: Rc<Dirty>,
+    /// The connections of requests that have been read and not handed on, one entry for each: see [`MAX_DEFERRED`].
+    deferred: Vec<ConnectionKey>,
     /// Connections that have bytes for the transport.
     writing: Vec<ConnectionKey>,
     client: Client,
@@ -70,6 +78,7 @@ impl<T: Transport> Http3<T> {
             transport,
             connections: Connections::default(),
             dirty,
+            deferred: Vec::new(),
             writing: Vec::new(),
             client,
             context,
@@ -100,8 +109,12 @@ impl<T: Transport> Http3<T> {
             if self.client.has_work() {
                 self.serve_client(now);
             }
-            if let Some((key, event)) = self.transport.poll_event() {
+            if self.deferred.len() < MAX_DEFERRED
+                && let Some((key, event)) = self.transport.poll_event()
+            {
                 self.on_event(now, key, event);
+            } else if !self.deferred.is_empty() {
+                self.hand_on(now);
             } else if let Some(stream) = self.dirty.pop() {
                 stream.unqueue();
                 let key = stream.connection;
@@ -180,7 +193,24 @@ impl<T: Transport> Http3<T> {
         }
     }
 
+    /// Hands on the requests that have been read.
+    fn hand_on(&mut self, now: Instant) {
+        let mut deferred = std::mem::take(&mut self.deferred);
+        for key in deferred.drain(..) {
+            self.with_connection(now, key, |connection, transport| {
+                connection.on_deferred(transport);
+                Ok(())
+            });
+        }
+        // Its memory serves again.
+        self.deferred = deferred;
+    }
+
     fn on_event(&mut self, now: Instant, key: ConnectionKey, event: Event) {
+        if !self.deferred.is_empty() && matches!(event, Event::Connected { .. } | Event::Closed(_)) {
+            // What came before it was early data, or has still to be carried out.
+            self.hand_on(now);
+        }
         match event {
             Event::Accepted { remote } => self.on_accepted(key, remote),
             // No settings are remembered: until the server's come, the connection goes by the default values, as any other does.
@@ -268,6 +298,9 @@ impl<T: Transport> Http3<T> {
             Ok(()) => {
                 if connection.wants_to_write() {
                     self.writing.push(key);
+                }
+                if connection.take_deferred() {
+                    self.deferred.push(key);
                 }
                 if let Some(time) = connection.next_check() {
                     self.checks.push(Reverse((time, key)));
