@@ -4,16 +4,17 @@
 
 use std::any::Any;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
-use quinn_proto::crypto::{self, ExportKeyingMaterialError, KeyPair, Keys, UnsupportedVersion};
+use bytes::BytesMut;
+use quinn_proto::crypto::{self, CryptoError, ExportKeyingMaterialError, KeyPair, Keys, UnsupportedVersion};
 use quinn_proto::transport_parameters::TransportParameters;
 use quinn_proto::{ConnectError, ConnectionId, Side, TransportError, TransportErrorCode};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::ServerName;
 use rustls::quic::{self, KeyChange, Secrets, Suite, Version};
-use rustls::{CipherSuite, ClientConfig, CommonState, ServerConfig};
+use rustls::{AlertDescription, CipherSuite, ClientConfig, ServerConfig};
 
 use super::padding::Unpadding;
 use crate::tls::{EarlyDataOffer, ServerHandshake, TlsSummary};
@@ -76,7 +77,7 @@ impl crypto::ServerConfig for ServerTls {
         let tls = tls.expect("invariant: the configuration was tried when the endpoint was made");
         let takes_early_data = self.config.max_early_data_size > 0;
         let side = SessionSide::Server { offer: EarlyDataOffer::default(), takes_early_data };
-        Box::new(Session { tls: tls.into(), side, next_secrets: None, initial: self.initial })
+        Box::new(Session { tls: Tls::Live(Box::new(tls.into())), side, next_secrets: None, initial: self.initial })
     }
 }
 
@@ -92,15 +93,21 @@ impl crypto::ClientConfig for ClientTls {
         let tls = quic::ClientConnection::new(self.config.clone(), Version::V1, name, encode(params));
         let tls = tls.map_err(|error| ConnectError::InvalidServerName(format!("{server_name}: {error}")))?;
         let side = SessionSide::Client { early_data: tls.zero_rtt_keys().is_some() };
-        Ok(Box::new(Session { tls: tls.into(), side, next_secrets: None, initial: self.initial }))
+        Ok(Box::new(Session { tls: Tls::Live(Box::new(tls.into())), side, next_secrets: None, initial: self.initial }))
     }
 }
 
 struct Session {
-    tls: quic::Connection,
+    tls: Tls,
     side: SessionSide,
     next_secrets: Option<Secrets>,
     initial: Suite,
+}
+
+/// A server has no use for TLS once it has sent the last message of its own: what is left of it, some 5 KiB, goes then.
+enum Tls {
+    Live(Box<quic::Connection>),
+    Done(Option<ServerHandshake>),
 }
 
 enum SessionSide {
@@ -115,16 +122,15 @@ impl crypto::Session for Session {
 
     /// A server's is there as soon as it is decided: the client may never complete the handshake.
     fn handshake_data(&self) -> Option<Box<dyn Any>> {
-        let tls: &CommonState = &self.tls;
         let handshake = match (&self.side, &self.tls) {
-            (SessionSide::Server { offer, takes_early_data }, _) => {
-                let accepted = self.tls.zero_rtt_keys().is_some();
-                Handshake::Server(ServerHandshake::new(tls, offer.offered(), accepted, *takes_early_data)?)
-            }
-            (SessionSide::Client { early_data }, quic::Connection::Client(client)) if !tls.is_handshaking() => {
-                Handshake::Client(TlsSummary::new(tls, early_data.then(|| client.is_early_data_accepted())))
-            }
-            (SessionSide::Client { .. }, _) => return None,
+            (SessionSide::Server { .. }, Tls::Live(_)) => Handshake::Server(self.server_handshake()?),
+            (_, Tls::Done(handshake)) => Handshake::Server((*handshake)?),
+            (SessionSide::Client { early_data }, Tls::Live(tls)) => match &**tls {
+                quic::Connection::Client(client) if !client.is_handshaking() => {
+                    Handshake::Client(TlsSummary::new(client, early_data.then(|| client.is_early_data_accepted())))
+                }
+                _ => return None,
+            },
         };
         Some(Box::new(handshake))
     }
@@ -134,54 +140,71 @@ impl crypto::Session for Session {
     }
 
     fn early_crypto(&self) -> Option<(Box<dyn crypto::HeaderKey>, Box<dyn crypto::PacketKey>)> {
-        let keys = self.tls.zero_rtt_keys()?;
+        let keys = self.live()?.zero_rtt_keys()?;
         // The client encrypts with these keys, the server decrypts.
         Some((Box::new(keys.header), Box::new(Unpadding(keys.packet))))
     }
 
     fn early_data_accepted(&self) -> Option<bool> {
-        match &self.tls {
+        match self.live()? {
             quic::Connection::Client(tls) => Some(tls.is_early_data_accepted()),
             quic::Connection::Server(_) => None,
         }
     }
 
     fn is_handshaking(&self) -> bool {
-        self.tls.is_handshaking()
+        self.live().is_some_and(|tls| tls.is_handshaking())
     }
 
     fn read_handshake(&mut self, bytes: &[u8]) -> Result<bool, TransportError> {
         if let SessionSide::Server { offer, .. } = &mut self.side {
             offer.read(bytes);
         }
-        self.tls.read_hs(bytes).map_err(|error| {
-            // RFC 9001, section 4.8: an alert is sent as a code of the transport.
-            let code = self.tls.alert().map_or(TransportErrorCode::PROTOCOL_VIOLATION, |alert| TransportErrorCode::crypto(alert.into()));
-            TransportError { reason: error.to_string(), ..code.into() }
+        let Tls::Live(tls) = &mut self.tls else {
+            //= RFC 9001 section 6
+            //# Endpoints MUST treat the receipt of a TLS KeyUpdate message as a connection error of type 0x010a,
+            //# equivalent to a fatal TLS alert of unexpected_message; see Section 4.8.
+            // Nor may a client send any other message after its Finished: its certificate was not asked for.
+            return Err(alert(AlertDescription::UnexpectedMessage, "a TLS message after the handshake".to_owned()));
+        };
+        tls.read_hs(bytes).map_err(|error| match tls.alert() {
+            Some(description) => alert(description, error.to_string()),
+            None => TransportError { reason: error.to_string(), ..TransportErrorCode::PROTOCOL_VIOLATION.into() },
         })?;
         // Nobody waits for the moment: what was negotiated is asked for when the connection is there.
         Ok(false)
     }
 
     fn transport_parameters(&self) -> Result<Option<TransportParameters>, TransportError> {
-        let Some(encoded) = self.tls.quic_transport_parameters() else { return Ok(None) };
-        let side = if matches!(self.tls, quic::Connection::Client(_)) { Side::Client } else { Side::Server };
+        let Some(tls) = self.live() else { return Ok(None) };
+        let Some(encoded) = tls.quic_transport_parameters() else { return Ok(None) };
+        let side = if matches!(tls, quic::Connection::Client(_)) { Side::Client } else { Side::Server };
         Ok(Some(TransportParameters::read(side, &mut io::Cursor::new(encoded))?))
     }
 
     fn write_handshake(&mut self, buffer: &mut Vec<u8>) -> Option<Keys> {
-        match self.tls.write_hs(buffer)? {
-            KeyChange::Handshake { keys } => Some(boxed(keys)),
-            KeyChange::OneRtt { keys, next } => {
+        let Tls::Live(tls) = &mut self.tls else { return None };
+        match tls.write_hs(buffer) {
+            Some(KeyChange::Handshake { keys }) => Some(boxed(keys)),
+            Some(KeyChange::OneRtt { keys, next }) => {
                 self.next_secrets = Some(next);
                 Some(boxed(keys))
+            }
+            None => {
+                // All that was to be written is, tickets included.
+                if matches!(**tls, quic::Connection::Server(_)) && !tls.is_handshaking() {
+                    self.tls = Tls::Done(self.server_handshake());
+                }
+                None
             }
         }
     }
 
     fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn crypto::PacketKey>>> {
-        let keys = self.next_secrets.as_mut()?.next_packet_keys();
-        Some(KeyPair { local: Box::new(keys.local), remote: Box::new(Unpadding(keys.remote)) })
+        let secrets = self.next_secrets.as_mut()?;
+        let local = NextKey { secrets: secrets.clone(), key: OnceLock::new() };
+        let keys = secrets.next_packet_keys();
+        Some(KeyPair { local: Box::new(local), remote: Box::new(Unpadding(keys.remote)) })
     }
 
     fn is_valid_retry(&self, orig_dst_cid: &ConnectionId, header: &[u8], payload: &[u8]) -> bool {
@@ -190,8 +213,63 @@ impl crypto::Session for Session {
     }
 
     fn export_keying_material(&self, output: &mut [u8], label: &[u8], context: &[u8]) -> Result<(), ExportKeyingMaterialError> {
-        let exported = self.tls.export_keying_material(output, label, Some(context));
-        exported.map(drop).map_err(|_| ExportKeyingMaterialError)
+        let exported = self.live().map(|tls| tls.export_keying_material(output, label, Some(context)));
+        exported.and_then(Result::ok).map(drop).ok_or(ExportKeyingMaterialError)
+    }
+}
+
+impl Session {
+    fn live(&self) -> Option<&quic::Connection> {
+        match &self.tls {
+            Tls::Live(tls) => Some(tls),
+            Tls::Done(_) => None,
+        }
+    }
+
+    fn server_handshake(&self) -> Option<ServerHandshake> {
+        let (SessionSide::Server { offer, takes_early_data }, Some(tls)) = (&self.side, self.live()) else { return None };
+        ServerHandshake::new(tls, offer.offered(), tls.zero_rtt_keys().is_some(), *takes_early_data)
+    }
+}
+
+/// RFC 9001, section 4.8: an alert is sent as a code of the transport.
+fn alert(description: AlertDescription, reason: String) -> TransportError {
+    TransportError { reason, ..TransportErrorCode::crypto(description.into()).into() }
+}
+
+/// What packets will be encrypted with when keys are updated, which most connections never do: the key itself, of 600 bytes, is made then.
+///
+/// The one to decrypt with is made before, as RFC 9001, section 6.3 wants: making it must not tell whether a packet is what it seems to be.
+struct NextKey {
+    secrets: Secrets,
+    key: OnceLock<Box<dyn quic::PacketKey>>,
+}
+
+impl NextKey {
+    fn key(&self) -> &impl crypto::PacketKey {
+        self.key.get_or_init(|| self.secrets.clone().next_packet_keys().local)
+    }
+}
+
+impl crypto::PacketKey for NextKey {
+    fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
+        self.key().encrypt(packet, buf, header_len);
+    }
+
+    fn decrypt(&self, packet: u64, header: &[u8], payload: &mut BytesMut) -> Result<(), CryptoError> {
+        self.key().decrypt(packet, header, payload)
+    }
+
+    fn tag_len(&self) -> usize {
+        self.key().tag_len()
+    }
+
+    fn confidentiality_limit(&self) -> u64 {
+        self.key().confidentiality_limit()
+    }
+
+    fn integrity_limit(&self) -> u64 {
+        self.key().integrity_limit()
     }
 }
 
@@ -234,6 +312,44 @@ mod tests {
 
     fn bytes(hex: &str) -> Vec<u8> {
         (0..hex.len()).step_by(2).map(|index| u8::from_str_radix(&hex[index..index + 2], 16).unwrap()).collect()
+    }
+
+    /// Hands what one side writes to the other.
+    fn hand(from: &mut dyn crypto::Session, to: &mut dyn crypto::Session) {
+        loop {
+            let mut written = Vec::new();
+            let has_new_keys = from.write_handshake(&mut written).is_some();
+            to.read_handshake(&written).unwrap();
+            if !has_new_keys && written.is_empty() {
+                break;
+            }
+        }
+    }
+
+    //= RFC 9001 section 6
+    //# Endpoints MUST treat the receipt of a TLS KeyUpdate message as a connection error of type 0x010a,
+    //# equivalent to a fatal TLS alert of unexpected_message; see Section 4.8.
+    #[test]
+    fn server_keeps_of_its_tls_only_what_it_needs_after_the_handshake() {
+        let tls = crate::simulation::tls::Tls::new(&crate::Config::default());
+        let parameters = TransportParameters::read(Side::Client, &mut &[][..]).unwrap();
+        let server = Arc::new(ServerTls::new(tls.server).unwrap());
+        let mut server = crypto::ServerConfig::start_session(server, VERSION_1, &parameters);
+        let client = Arc::new(ClientTls::new(Arc::new(tls.client)).unwrap());
+        let mut client = crypto::ClientConfig::start_session(client, VERSION_1, "localhost", &parameters).unwrap();
+        hand(&mut *client, &mut *server);
+        hand(&mut *server, &mut *client);
+        assert!(server.export_keying_material(&mut [0; 8], b"a label", b"").is_err(), "the handshake is not done");
+        hand(&mut *client, &mut *server);
+        assert!(!server.is_handshaking());
+        let has_session = |session: &dyn crypto::Session| session.export_keying_material(&mut [0; 8], b"a label", b"").is_ok();
+        assert!(has_session(&*server), "its tickets are not written yet");
+        hand(&mut *server, &mut *client);
+        assert!(!has_session(&*server) && has_session(&*client));
+        assert!(matches!(*server.handshake_data().unwrap().downcast().unwrap(), Handshake::Server(handshake) if !handshake.resumed));
+        assert!(server.next_1rtt_keys().is_some());
+        let key_update = [24, 0, 0, 1, 0];
+        assert_eq!(u64::from(server.read_handshake(&key_update).unwrap_err().code), 0x10a);
     }
 
     /// RFC 9001, appendix A.4.
