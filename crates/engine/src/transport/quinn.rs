@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use pronghorn_h3::{Priority, StreamId};
 use quinn_proto::{
-    ConnectionHandle, ConnectionId, DatagramEvent, ReadError, ReadableError, ServerConfig, TokenMemoryCache, TransportConfig, WriteError,
+    ConnectionHandle, ConnectionId, DatagramEvent, ReadError, ReadableError, ServerConfig, Side, TokenMemoryCache, TransportConfig,
+    WriteError,
 };
 
 pub(crate) use config::{ClientTls, QuinnConfig};
@@ -46,7 +47,7 @@ pub(crate) struct Quinn {
     endpoint: quinn_proto::Endpoint,
     config: QuinnConfig,
     worker: u8,
-    /// For connections of full windows.
+    /// For connections of full windows that this side opens.
     transport: Arc<TransportConfig>,
     /// What a server's connections begin with, by the window for receiving; some ten at the most.
     server: HashMap<u64, Arc<ServerConfig>, rustc_hash::FxBuildHasher>,
@@ -55,7 +56,8 @@ pub(crate) struct Quinn {
     seats: Arc<Seats>,
     budget: Rc<WindowBudget>,
     closing: Closing,
-    connections: Vec<Option<Connection>>,
+    /// By the library's handles. Each is some 7 KB: a place costs little where nobody is, and none of them moves when there are more.
+    connections: Vec<Option<Box<Connection>>>,
     generation: u32,
     events: VecDeque<(ConnectionKey, Event)>,
     /// Answers that belong to no connection: version negotiation, refusals, stateless resets.
@@ -89,8 +91,8 @@ impl Quinn {
         endpoint.cid_generator(move || Box::new(ids.generator(worker, seed)));
         endpoint.min_reset_interval(Duration::from_secs(1) / config.limits.stateless_resets_per_second() as u32);
         let receive = first_window(&config.limits);
-        let transport = Arc::new(config.transport(receive));
-        let server = config.server(transport.clone(), &stats).map(Arc::new);
+        let transport = Arc::new(config.transport(Side::Client, receive));
+        let server = config.server(receive, &stats).map(Arc::new);
         Self {
             endpoint: quinn_proto::Endpoint::new(Arc::new(endpoint), server.clone(), !may_fragment, seed),
             transport,
@@ -116,12 +118,12 @@ impl Quinn {
     }
 
     fn connection(&mut self, key: ConnectionKey) -> Option<&mut Connection> {
-        self.connections.get_mut(key.index as usize)?.as_mut().filter(|connection| connection.key == key)
+        self.connections.get_mut(key.index as usize)?.as_deref_mut().filter(|connection| connection.key == key)
     }
 
     /// The connection of `key`, marked as having something to send.
     fn touch(&mut self, key: ConnectionKey) -> Option<&mut Connection> {
-        let connection = self.connections.get_mut(key.index as usize)?.as_mut().filter(|connection| connection.key == key)?;
+        let connection = self.connections.get_mut(key.index as usize)?.as_deref_mut().filter(|connection| connection.key == key)?;
         if !connection.sending {
             connection.sending = true;
             self.sending.push_back(key);
@@ -148,9 +150,10 @@ impl Quinn {
         if self.connections.len() <= index {
             self.connections.resize_with(index + 1, || None);
         }
-        self.connections[index] = Some(Connection {
+        self.connections[index] = Some(Box::new(Connection {
             first_remote: inner.remote_address(),
             aside: None,
+            allowed_requests: self.config.first_requests(inner.side()),
             inner,
             key,
             began: now,
@@ -170,7 +173,7 @@ impl Quinn {
             unread: 0,
             own_streams: 0,
             _ticket: ticket,
-        });
+        }));
         key
     }
 
@@ -230,7 +233,7 @@ impl Quinn {
             if let (true, Some(without_sessions)) = (reduced, &self.config.without_sessions) {
                 server.crypto = without_sessions.clone();
             }
-            server.transport_config(Arc::new(self.config.traced(receive, trace)));
+            server.transport_config(Arc::new(self.config.traced(Side::Server, receive, trace)));
             return Some(Arc::new(server));
         }
         if let Some(server) = self.server.get(&receive) {
@@ -238,7 +241,7 @@ impl Quinn {
         }
         let mut server = ServerConfig::clone(full);
         server.crypto = self.config.without_sessions.clone()?;
-        server.transport_config(Arc::new(self.config.transport(receive)));
+        server.transport_config(Arc::new(self.config.transport(Side::Server, receive)));
         let server = Arc::new(server);
         self.server.insert(receive, server.clone());
         Some(server)
@@ -268,7 +271,7 @@ impl Quinn {
     fn settle(&mut self, now: Instant, key: ConnectionKey) {
         let Self { endpoint, connections, events, deadlines, handshakes, config, stats, .. } = self;
         let Some(slot) = connections.get_mut(key.index as usize) else { return };
-        let Some(connection) = slot.as_mut().filter(|connection| connection.key == key) else { return };
+        let Some(connection) = slot.as_deref_mut().filter(|connection| connection.key == key) else { return };
         let mut drained = false;
         while let Some(event) = connection.inner.poll_endpoint_events() {
             drained |= event.is_drained();
@@ -284,7 +287,7 @@ impl Quinn {
             if let quinn_proto::Event::ConnectionLost { reason } = &event {
                 connection.count_overrun(reason, &config.limits, stats);
             }
-            connection.translate(now, event, events);
+            connection.translate(now, event, events, &config.limits);
         }
         if connection.handshake_until.is_some() && (drained || connection.closed || !connection.inner.is_handshaking()) {
             connection.handshake_until = None;
@@ -457,9 +460,9 @@ impl Transport for Quinn {
         let windows = self.budget.promise(&self.config.limits, &self.stats);
         let receive = windows.receive;
         let transport = match &trace {
-            Some(trace) => Arc::new(self.config.traced(receive, trace)),
+            Some(trace) => Arc::new(self.config.traced(Side::Client, receive, trace)),
             None if receive == first_window(&self.config.limits) => self.transport.clone(),
-            None => Arc::new(self.config.transport(receive)),
+            None => Arc::new(self.config.transport(Side::Client, receive)),
         };
         config.transport_config(transport).token_store(self.tokens.clone());
         config.initial_dst_cid_provider(Arc::new(move || id));

@@ -74,6 +74,7 @@ macro_rules! contract {
                 stop_reaches_the_writer
                 stop_after_the_end_is_harmless
                 stream_limit_holds_until_a_stream_is_done
+                client_that_uses_its_streams_is_allowed_all_there_may_be
                 one_connection_does_not_hold_up_another
                 long_path_is_filled
                 unread_stream_does_not_hold_up_another_one

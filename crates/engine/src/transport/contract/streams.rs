@@ -249,6 +249,26 @@ pub(super) fn stream_limit_holds_until_a_stream_is_done<S: Subject>() {
     assert_eq!(pair.client.transport.open(client, Dir::Bidi), None);
 }
 
+//= RFC 9114 section 6.1
+//# So as to not unnecessarily limit parallelism, at least 100 request streams SHOULD be permitted at a time.
+pub(super) fn client_that_uses_its_streams_is_allowed_all_there_may_be<S: Subject>() {
+    let (mut pair, client, server) = Pair::<S>::connected(&Limits { streams: 256, ..Limits::default() });
+    let open_all = |pair: &mut Pair<S>| std::iter::from_fn(|| pair.client.transport.open(client, Dir::Bidi)).take(300).collect::<Vec<_>>();
+    let first = open_all(&mut pair);
+    assert!((100..=256).contains(&first.len()), "{}", first.len());
+    pair.client.events.clear();
+    // More than half of them: the rest has not been needed yet.
+    for stream in &first[..60] {
+        pair.client.write_up_to(client, *stream, 1);
+    }
+    pair.run_until(|pair| pair.client.take(client, |event| matches!(event, Event::Available).then_some(())).is_some());
+    assert_eq!(first.len() + open_all(&mut pair).len(), 256);
+    // No peer has more open than that.
+    pair.server.transport.finish(server, first[0]);
+    pair.run_for(Duration::from_secs(5));
+    assert_eq!(open_all(&mut pair), []);
+}
+
 pub(super) fn one_connection_does_not_hold_up_another<S: Subject>() {
     let (mut pair, first_client, first) = Pair::<S>::connected(&Limits::default());
     let (_, second) = pair.connect();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use quinn_proto::congestion::ControllerFactory;
-use quinn_proto::{IdleTimeout, ServerConfig, TransportConfig, ValidationTokenConfig};
+use quinn_proto::{IdleTimeout, ServerConfig, Side, TransportConfig, ValidationTokenConfig};
 
 use super::convert::varint;
 use crate::limits::{Limits, SMALLEST_SEND_WINDOW};
@@ -15,6 +15,13 @@ use crate::transport::session::{self, ServerTls};
 
 /// Tokens for later connections that a client is given: browsers open a second connection in parallel at times.
 const TOKENS_SENT: u32 = 2;
+/// Requests that a connection may have open to begin with; more when half of them are. The library holds some 50 bytes for each stream
+/// that may be opened, and has room for 112 of them, unidirectional ones included, where it would need twice as much for one more.
+//= RFC 9114 section 6.1
+//# So as to not unnecessarily limit parallelism, at least 100 request streams SHOULD be permitted at a time.
+const FIRST_REQUESTS: u64 = 100;
+/// Bidirectional streams that a server may open. HTTP/3 has none: the first one ends the connection, by the error made for it.
+const SERVER_REQUESTS: u64 = 2;
 
 /// How the connections of one endpoint behave.
 pub(crate) struct QuinnConfig {
@@ -71,13 +78,18 @@ impl QuinnConfig {
         Self { seed: Some(seed), ..self }
     }
 
+    /// Bidirectional streams that the peer may open to begin with.
+    pub(super) fn first_requests(&self, side: Side) -> u64 {
+        self.limits.concurrent_streams().min(if side.is_server() { FIRST_REQUESTS } else { SERVER_REQUESTS })
+    }
+
     /// `receive`: the window that a connection begins with. How much it may hold of what it sends is set as it goes.
-    pub(super) fn transport(&self, receive: u64) -> TransportConfig {
+    pub(super) fn transport(&self, side: Side, receive: u64) -> TransportConfig {
         let limits = &self.limits;
         let idle = IdleTimeout::try_from(limits.idle_timeout()).expect("invariant: the table allows no more than an hour");
         let mut config = TransportConfig::default();
         config
-            .max_concurrent_bidi_streams(varint(limits.concurrent_streams()))
+            .max_concurrent_bidi_streams(varint(self.first_requests(side)))
             //= RFC 9114 section 6.2
             //# Therefore, the transport parameters sent by both clients and servers MUST allow the peer to create at least
             //# three unidirectional streams.
@@ -94,19 +106,19 @@ impl QuinnConfig {
     }
 
     /// The library ties a trace to a configuration, so a connection that is traced has one of its own.
-    pub(super) fn traced(&self, receive: u64, trace: &Trace) -> TransportConfig {
-        let mut config = self.transport(receive);
+    pub(super) fn traced(&self, side: Side, receive: u64, trace: &Trace) -> TransportConfig {
+        let mut config = self.transport(side, receive);
         config.qlog_stream(Some(trace.transport()));
         config
     }
 
-    /// The server's configuration for connections with the full windows.
-    pub(super) fn server(&self, transport: Arc<TransportConfig>, stats: &Arc<Stats>) -> Option<ServerConfig> {
+    /// The server's configuration for connections with the window `receive`, the full one.
+    pub(super) fn server(&self, receive: u64, stats: &Arc<Stats>) -> Option<ServerConfig> {
         let mut server = ServerConfig::new(self.tls.clone()?, self.keys.token.clone());
         let mut tokens = ValidationTokenConfig::default();
         let remembered = self.limits.used_tokens();
         tokens.log(self.keys.token_log(remembered, stats.clone())).sent(if remembered > 0 { TOKENS_SENT } else { 0 });
-        server.transport_config(transport).validation_token_config(tokens);
+        server.transport_config(Arc::new(self.transport(Side::Server, receive))).validation_token_config(tokens);
         Some(server)
     }
 }

@@ -54,6 +54,8 @@ pub(super) struct Connection {
     pub(super) receive_window: ReceiveWindow,
     /// Content that came in large datagrams and was not read, near enough: what waits on streams that nobody reads.
     pub(super) unread: u64,
+    /// Requests that the peer may have open.
+    pub(super) allowed_requests: u64,
     /// Unidirectional streams that this side has opened, which stay.
     pub(super) own_streams: usize,
     pub(super) _ticket: Option<Ticket>,
@@ -93,7 +95,7 @@ impl Connection {
             // The library does not say of which kind the stream was.
             let streams = self.inner.streams();
             let uni = streams.remote_open_streams(quinn_proto::Dir::Uni) >= limits.uni_streams()
-                && streams.remote_open_streams(quinn_proto::Dir::Bi) < limits.concurrent_streams();
+                && streams.remote_open_streams(quinn_proto::Dir::Bi) < self.allowed_requests;
             let counter = if uni { &stats.uni_streams_refused } else { &stats.streams_refused };
             counter.add(1);
         }
@@ -197,7 +199,26 @@ impl Connection {
         }
     }
 
-    pub(super) fn translate(&mut self, now: Instant, event: quinn_proto::Event, events: &mut VecDeque<(ConnectionKey, Event)>) {
+    /// Allows as many requests as there may ever be when half of those are open that there may be now: a client that uses more has them
+    /// before it needs them.
+    fn allow_requests(&mut self, limits: &Limits) {
+        let most = limits.concurrent_streams();
+        if self.allowed_requests < most
+            && self.inner.side().is_server()
+            && self.inner.streams().remote_open_streams(quinn_proto::Dir::Bi) > self.allowed_requests / 2
+        {
+            self.allowed_requests = most;
+            self.inner.set_max_concurrent_streams(quinn_proto::Dir::Bi, varint(most));
+        }
+    }
+
+    pub(super) fn translate(
+        &mut self,
+        now: Instant,
+        event: quinn_proto::Event,
+        events: &mut VecDeque<(ConnectionKey, Event)>,
+        limits: &Limits,
+    ) {
         let key = self.key;
         if let quinn_proto::Event::Connected = event {
             let tls = match self.handshake() {
@@ -217,6 +238,7 @@ impl Connection {
                 while let Some(id) = self.inner.streams().accept(dir) {
                     push(Event::Readable(from_quinn(id)));
                 }
+                self.allow_requests(limits);
             }
             quinn_proto::Event::Stream(StreamEvent::Readable { id }) => push(Event::Readable(from_quinn(id))),
             quinn_proto::Event::Stream(StreamEvent::Writable { id }) => push(Event::Writable(from_quinn(id))),
