@@ -87,9 +87,20 @@ impl Progress {
     }
 }
 
+/// The library's connection has a place of its own: a future that hands it on to another one has room for it more than once.
 enum Side {
-    Server { tls: ServerConnection, offer: RecordedOffer, takes_early_data: bool, decided: bool, early_is_read: bool, stats: Arc<Stats> },
-    Client { tls: ClientConnection, early: Option<Vec<u8>> },
+    Server {
+        tls: Box<ServerConnection>,
+        offer: RecordedOffer,
+        takes_early_data: bool,
+        decided: bool,
+        early_is_read: bool,
+        stats: Arc<Stats>,
+    },
+    Client {
+        tls: Box<ClientConnection>,
+        early: Option<Vec<u8>>,
+    },
 }
 
 /// A TLS connection on `T`.
@@ -108,7 +119,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
     /// Does the handshake as the server, or as much of it as is needed to answer early data.
     pub(crate) async fn accept(io: T, config: Arc<ServerConfig>, stats: Arc<Stats>) -> io::Result<Self> {
         let takes_early_data = config.max_early_data_size > 0;
-        let mut tls = ServerConnection::new(config).map_err(io::Error::other)?;
+        let mut tls = Box::new(ServerConnection::new(config).map_err(io::Error::other)?);
         tls.set_buffer_limit(Some(COLLECTED_BYTES + RECORDS_PER_WRITE * RECORD_OVERHEAD));
         let mut stream = Self::new(
             io,
@@ -120,7 +131,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
 
     /// Does the handshake as the client. With `early_data`, and a session that allows it, nothing is waited for.
     pub(crate) async fn connect(io: T, config: Arc<ClientConfig>, name: ServerName<'static>, early_data: bool) -> io::Result<Self> {
-        let mut tls = ClientConnection::new(config, name).map_err(io::Error::other)?;
+        let mut tls = Box::new(ClientConnection::new(config, name).map_err(io::Error::other)?);
         tls.set_buffer_limit(Some(COLLECTED_BYTES + RECORDS_PER_WRITE * RECORD_OVERHEAD));
         let early = (early_data && tls.early_data().is_some()).then(Vec::new);
         let mut stream = Self::new(io, Side::Client { tls, early });
