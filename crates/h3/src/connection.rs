@@ -305,6 +305,16 @@ impl Connection {
         }
     }
 
+    /// Gives back memory that is kept so that the next messages need none: for a connection that has nothing to do. The dynamic tables of
+    /// QPACK stay.
+    pub fn release_memory(&mut self) {
+        self.requests.shrink_to_fit();
+        self.shared.release_memory();
+        self.encoder.release_memory();
+        self.outgoing.release_memory();
+        self.unblocked.shrink_to_fit();
+    }
+
     /// Shuts down gracefully. As a server call it twice, a round trip apart: the first GOAWAY only announces the end, so
     /// that requests under way are not refused; the second names the first request that is. As a client it says that no
     /// push is taken. Further calls do nothing.

@@ -148,6 +148,15 @@ impl Decoder {
         if self.instructions.is_empty() { None } else { Some(self.instructions.split().freeze()) }
     }
 
+    /// Gives back memory that is kept for what comes next. The table stays.
+    pub fn release_memory(&mut self) {
+        self.encoder_stream.release_memory();
+        self.blocked.shrink_to_fit();
+        if self.instructions.is_empty() {
+            self.instructions = BytesMut::new();
+        }
+    }
+
     fn block(&mut self, stream_id: u64, required: u64) -> Result<(), DecompressionError> {
         if let Some(blocked) = self.blocked.iter_mut().find(|(blocked, _)| *blocked == stream_id) {
             blocked.1 = required;

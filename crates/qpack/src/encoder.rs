@@ -187,6 +187,18 @@ impl Encoder {
         !self.instructions.is_empty()
     }
 
+    /// Gives back memory that is kept for the next sections, and with it what is known of the lines of the latest ones. The table stays.
+    pub fn release_memory(&mut self) {
+        self.latest = Latest::default();
+        self.unacknowledged.release_memory();
+        if let Some(seen) = &mut self.seen {
+            seen.clear();
+        }
+        if self.instructions.is_empty() {
+            self.instructions = BytesMut::new();
+        }
+    }
+
     /// Bytes for our encoder stream, if any are due.
     pub fn take_instructions(&mut self) -> Option<Bytes> {
         if self.instructions.is_empty() { None } else { Some(self.instructions.split().freeze()) }

@@ -50,7 +50,7 @@ pub(super) struct Connection {
     deferred_news: bool,
     dropped_priority_updates: u64,
     /// Our unidirectional streams, and what the transport has not taken of them.
-    uni: HashMap<UniStream, OwnUni, rustc_hash::FxBuildHasher>,
+    uni: [OwnUni; UniStream::ALL.len()],
     /// Requests that wait until the peer allows another stream.
     waiting: VecDeque<Rc<Stream>>,
     /// Streams whose last byte was handed over and not yet acknowledged.
@@ -64,6 +64,10 @@ pub(super) struct Connection {
     /// Memory of requests that are over, for those to come.
     spare_wires: Vec<VecDeque<Bytes>>,
     patience: Patience,
+    /// Something has happened since [`Connection::rest`] was called last.
+    is_roused: bool,
+    /// [`Connection::rest`] will be called.
+    is_watched: bool,
 }
 
 /// The driver's part of a request's stream.
@@ -123,7 +127,7 @@ impl Connection {
             deferred: false,
             deferred_news: false,
             dropped_priority_updates: 0,
-            uni: HashMap::default(),
+            uni: Default::default(),
             waiting: VecDeque::new(),
             unacknowledged: 0,
             draining: false,
@@ -133,7 +137,32 @@ impl Connection {
             trace: None,
             spare_wires: Vec::new(),
             patience: Patience::default(),
+            is_roused: false,
+            is_watched: false,
         }
+    }
+
+    /// Something happens. Whether the connection has been at rest, so that somebody has to see when it is again.
+    pub(super) fn rouse(&mut self) -> bool {
+        self.is_roused = true;
+        !std::mem::replace(&mut self.is_watched, true)
+    }
+
+    /// Gives back what is kept for the next requests, unless something has happened since this was called last. Whether it has nothing
+    /// more to give.
+    pub(super) fn rest(&mut self) -> bool {
+        if std::mem::take(&mut self.is_roused) {
+            return false;
+        }
+        self.is_watched = false;
+        self.h3.release_memory();
+        self.schedule.release_memory();
+        self.requests.shrink_to_fit();
+        self.uni.iter_mut().for_each(|uni| uni.queue.shrink_to_fit());
+        self.waiting.shrink_to_fit();
+        self.spare_wires = Vec::new();
+        self.patience.release_memory();
+        true
     }
 
     /// When [`Connection::check_patience`] has to be called, if that is news.
@@ -195,7 +224,7 @@ impl Connection {
     /// The server has thrown away all that was sent to it, unread. It is sent again on the same connection, in the same order.
     fn begin_again(&mut self) {
         self.h3 = protocol(Role::Client, &self.context);
-        self.uni.clear();
+        self.uni = Default::default();
         self.unacknowledged = 0;
         let mut lost: Vec<_> = self.requests.drain().collect();
         lost.sort_unstable_by_key(|(id, _)| *id);
@@ -766,15 +795,15 @@ impl Connection {
     /// Writes our control and QPACK streams, opening each as soon as there are bytes for it and the peer allows.
     fn write_uni(&mut self, transport: &mut impl Transport) {
         while let Some((kind, bytes)) = self.h3.poll_uni_write() {
-            self.uni.entry(kind).or_default().queue.push_back(bytes);
+            self.uni[kind as usize].queue.push_back(bytes);
         }
-        for (kind, uni) in self.uni.iter_mut().filter(|(_, uni)| !uni.queue.is_empty()) {
+        for (kind, uni) in UniStream::ALL.into_iter().zip(&mut self.uni).filter(|(_, uni)| !uni.queue.is_empty()) {
             uni.id = uni.id.or_else(|| transport.open(self.key, Dir::Uni));
             if let Some(id) = uni.id {
                 // What is left is written at the next `Writable` event.
                 transport.write(self.key, id, &mut uni.queue, usize::MAX);
             }
-            self.h3.set_uni_backlog(*kind, uni.queue.iter().map(Bytes::len).sum());
+            self.h3.set_uni_backlog(kind, uni.queue.iter().map(Bytes::len).sum());
         }
     }
 }

@@ -7,6 +7,7 @@ mod fields;
 mod framing;
 mod limits;
 mod patience;
+mod rest;
 mod schedule;
 mod stream;
 
@@ -27,6 +28,7 @@ pub use stream::StreamError;
 
 use self::connection::Connection;
 use self::connections::Connections;
+use self::rest::Wakeful;
 use self::stream::Dirty;
 use crate::context::Context;
 use crate::transport::{Closed, ConnectionKey, Event, Transport};
@@ -58,6 +60,7 @@ pub(crate) struct Http3<T> {
     shutdown: Shutdown,
     /// When connections asked to be looked at. An entry whose connection has asked anew since, or is gone, means nothing.
     checks: BinaryHeap<Reverse<(Instant, ConnectionKey)>>,
+    wakeful: Wakeful,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -85,6 +88,7 @@ impl<T: Transport> Http3<T> {
             alt_svc,
             shutdown: Shutdown::No,
             checks: BinaryHeap::new(),
+            wakeful: Wakeful::default(),
         }
     }
 
@@ -104,6 +108,11 @@ impl<T: Transport> Http3<T> {
                 connection.check_patience(transport, now);
                 Ok(())
             });
+        }
+        for key in self.wakeful.take_due(now) {
+            if self.connections.get_mut(key).is_some_and(|connection| !connection.rest()) {
+                self.wakeful.watch(now, key);
+            }
         }
         loop {
             if self.client.has_work() {
@@ -166,7 +175,7 @@ impl<T: Transport> Http3<T> {
             Shutdown::No => None,
         };
         let check = self.checks.peek().map(|Reverse((time, _))| *time);
-        [self.transport.poll_timeout(), own, check].into_iter().flatten().min()
+        [self.transport.poll_timeout(), own, check, self.wakeful.next()].into_iter().flatten().min()
     }
 
     /// Announces the end: no new connection, no new request after the notice, and each connection closes when its requests are done.
@@ -296,6 +305,9 @@ impl<T: Transport> Http3<T> {
         let Some(connection) = self.connections.get_mut(key) else { return };
         match action(connection, &mut self.transport) {
             Ok(()) => {
+                if connection.rouse() {
+                    self.wakeful.watch(now, key);
+                }
                 if connection.wants_to_write() {
                     self.writing.push(key);
                 }

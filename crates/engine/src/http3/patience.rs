@@ -61,6 +61,11 @@ impl Patience {
         self.heads.pop_front_if(|(deadline, _, _)| *deadline <= now).map(|(_, id, _)| id)
     }
 
+    /// Gives back memory that is kept for the next heads.
+    pub(super) fn release_memory(&mut self) {
+        self.heads.shrink_to_fit();
+    }
+
     pub(super) fn next_head(&self) -> Option<Instant> {
         self.heads.front().map(|(deadline, _, _)| *deadline)
     }

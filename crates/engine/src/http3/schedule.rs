@@ -14,7 +14,8 @@ pub(super) const QUANTUM_BYTES: usize = 16 << 10;
 /// kind starves the other.
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
-    levels: [Level; Priority::MAX_URGENCY as usize + 1],
+    /// Made for the first stream: it is as large as the rest of a connection's state.
+    levels: Option<Box<[Level; Priority::MAX_URGENCY as usize + 1]>>,
 }
 
 #[derive(Debug, Default)]
@@ -57,7 +58,7 @@ impl Schedule {
 
     /// Takes out the stream whose turn it is.
     pub(super) fn next(&mut self) -> Option<Turn> {
-        let level = self.levels.iter_mut().find(|level| !level.in_order.is_empty() || !level.sharing.is_empty())?;
+        let level = self.levels.as_mut()?.iter_mut().find(|level| !level.in_order.is_empty() || !level.sharing.is_empty())?;
         let alone = level.sharing.len() + usize::from(!level.in_order.is_empty()) == 1;
         let bytes = if alone { usize::MAX } else { QUANTUM_BYTES };
         let ordered_has_its_turn = level.turns >= level.sharing.len();
@@ -71,8 +72,14 @@ impl Schedule {
         Some(Turn { id, bytes })
     }
 
+    /// Gives back memory that is kept for the next streams.
+    pub(super) fn release_memory(&mut self) {
+        let is_empty = |level: &Level| level.in_order.is_empty() && level.sharing.is_empty();
+        self.levels.take_if(|levels| levels.iter().all(is_empty));
+    }
+
     fn level(&mut self, priority: Priority) -> &mut Level {
-        &mut self.levels[usize::from(priority.urgency.min(Priority::MAX_URGENCY))]
+        &mut self.levels.get_or_insert_default()[usize::from(priority.urgency.min(Priority::MAX_URGENCY))]
     }
 }
 

@@ -58,6 +58,14 @@ impl EventQueue {
         self.events.pop_front()
     }
 
+    /// Gives back memory that is kept for the next events.
+    pub(super) fn release_memory(&mut self) {
+        self.events.shrink_to_fit();
+        if self.joined.is_empty() {
+            self.joined = BytesMut::new();
+        }
+    }
+
     /// The last event, unless it is content.
     pub(super) fn back_mut(&mut self) -> Option<&mut Event> {
         self.events.back_mut()

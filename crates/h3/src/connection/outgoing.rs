@@ -28,7 +28,8 @@ pub enum UniStream {
 }
 
 impl UniStream {
-    const ALL: [Self; 3] = [Self::Control, Self::QpackEncoder, Self::QpackDecoder];
+    /// All of them, in the order in which they should be written.
+    pub const ALL: [Self; 3] = [Self::Control, Self::QpackEncoder, Self::QpackDecoder];
 
     const fn stream_type(self) -> StreamType {
         match self {
@@ -65,6 +66,13 @@ impl OutgoingStreams {
 
     pub(super) fn has_bytes(&self) -> bool {
         self.0.iter().any(|outgoing| !outgoing.bytes.is_empty())
+    }
+
+    /// Gives back memory that is kept for what is written next.
+    pub(super) fn release_memory(&mut self) {
+        for outgoing in self.0.iter_mut().filter(|outgoing| outgoing.bytes.is_empty()) {
+            outgoing.bytes = BytesMut::new();
+        }
     }
 
     pub(super) fn poll(&mut self) -> Option<(UniStream, Bytes)> {

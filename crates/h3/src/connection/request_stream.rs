@@ -53,6 +53,13 @@ impl Shared {
         }
     }
 
+    /// Gives back memory that is kept for later messages.
+    pub(super) fn release_memory(&mut self) {
+        self.decoder.release_memory();
+        self.events.release_memory();
+        self.spare_sections = Vec::new();
+    }
+
     fn fault(&mut self, stream: StreamId, fault: StreamFault) {
         let StreamFault { code, reason, limit } = fault;
         self.events.push_back(Event::StreamError { stream, code, reason, limit });

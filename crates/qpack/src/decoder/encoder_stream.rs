@@ -63,6 +63,12 @@ enum Part {
 }
 
 impl EncoderStream {
+    /// Gives back memory that is kept for the next instruction.
+    pub(super) fn release_memory(&mut self) {
+        self.text.shrink_to_fit();
+        self.partial.shrink_to_fit();
+    }
+
     /// Takes bytes in order. `limit` is the largest capacity that the peer may set.
     pub(super) fn read(&mut self, mut bytes: &[u8], limit: u64, table: &mut DynamicTable) -> Result<(), EncoderStreamError> {
         loop {

@@ -72,16 +72,22 @@ const SEEN_LINES: usize = 128;
 /// Lines that were seen lately, by their hashes. Each hash has one place and displaces what was there: what repeats soon
 /// is found, what repeats late is not worth its place in the table.
 #[derive(Debug)]
-pub(super) struct Seen(Box<[u32; SEEN_LINES]>);
+pub(super) struct Seen(Option<Box<[u32; SEEN_LINES]>>);
 
 impl Seen {
-    pub(super) fn new() -> Self {
-        Self(Box::new([0; SEEN_LINES]))
+    pub(super) const fn new() -> Self {
+        Self(None)
+    }
+
+    /// Remembers nothing, and holds no memory.
+    pub(super) fn clear(&mut self) {
+        self.0 = None;
     }
 
     /// Whether the hash was noted before; it is now.
     pub(super) fn note(&mut self, hash: u64) -> bool {
-        let place = &mut self.0[hash as usize % SEEN_LINES];
+        let places = self.0.get_or_insert_with(|| Box::new([0; SEEN_LINES]));
+        let place = &mut places[hash as usize % SEEN_LINES];
         let mark = (hash >> 32) as u32 | 1;
         std::mem::replace(place, mark) == mark
     }

@@ -58,6 +58,11 @@ impl Unacknowledged {
                 .any(|section| section.stream_id == stream_id && section.required_insert_count > self.known_received_count)
     }
 
+    /// Gives back memory that is kept for the next sections.
+    pub(super) fn release_memory(&mut self) {
+        self.sections.shrink_to_fit();
+    }
+
     /// Takes out the earliest section of the stream, which was acknowledged.
     pub(super) fn acknowledge(&mut self, stream_id: u64) -> Option<Section> {
         let place = self.sections.iter().position(|section| section.stream_id == stream_id)?;
