@@ -21,6 +21,8 @@ pub(crate) const SMALLEST_SEND_WINDOW: u64 = 256 << 10;
 pub(crate) const HTTP2_SEND_BYTES: u64 = 4 << 20;
 /// What a connection takes besides its buffers: its state in the transport, TLS, a task. An estimate on the safe side.
 const CONNECTION_BYTES: u64 = 48 << 10;
+/// What the transport keeps for each request that a connection may have open, once there were as many: what the next ones are received with.
+const STREAM_BYTES: u64 = 512;
 /// The same for a handshake, whose buffers and certificate are in flight.
 const HANDSHAKE_BYTES: u64 = 64 << 10;
 /// What an exchange holds besides its head: the pieces of content that either side may be ahead of the other, 64 KiB each way.
@@ -190,6 +192,7 @@ impl Limits {
             times(times(workers, self.open_handshakes()).min(self.connections()), HANDSHAKE_BYTES),
             // Over TCP each connection may be in the middle of one head.
             times(self.connections(), CONNECTION_BYTES + self.field_section_bytes()),
+            times(self.connections(), times(self.concurrent_streams(), STREAM_BYTES)),
             windows.min(times(self.connections(), self.connection_window_bytes())),
             // Only a connection with a request fills its window for sending.
             times(self.connections().min(times(workers, self.open_requests())), self.send_window_bytes().min(HTTP2_SEND_BYTES)),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     BLOCKED_STREAM_BYTES, CONNECTION_BYTES, DATAGRAM_BYTES, EXCHANGE_BYTES, HANDSHAKE_BYTES, LARGEST_SESSION_BYTES, Limit, LimitError,
-    Scope, USED_TOKEN_BYTES, Unit, milliseconds,
+    STREAM_BYTES, Scope, USED_TOKEN_BYTES, Unit, milliseconds,
 };
 
 /// The Rust type of a limit, and the way between it and the table's number.
@@ -171,9 +171,9 @@ limits! {
 
     /// Requests open at once on a connection.
     concurrent_streams, with_concurrent_streams: Count, 256, 1 => 100_000, Connection;
-        memory |_| 0;
+        memory |limits| limits.concurrent_streams.saturating_mul(STREAM_BYTES);
         counter streams_refused;
-        acts "Over HTTP/2 the stream is reset with REFUSED_STREAM, over HTTP/3 the connection is closed with STREAM_LIMIT_ERROR. What they hold together is up to `open_requests`.";
+        acts "Over HTTP/2 the stream is reset with REFUSED_STREAM, over HTTP/3 the connection is closed with STREAM_LIMIT_ERROR. An HTTP/3 client is allowed 100 at first, and all when it uses more than half of those. What they hold together is up to `open_requests`; what is kept for the next ones stands here.";
 
     /// Requests that a worker has open at once, on all of its connections.
     open_requests, with_open_requests: Count, 10_000, 1 => 10_000_000, Worker;
