@@ -19,6 +19,7 @@ use crate::config::EarlyData;
 use crate::dispatch::Gauge;
 use crate::runtime::Handle;
 use crate::seats::Seats;
+use crate::shared_fields::{Present, announced};
 use crate::stats::Stats;
 use crate::window_budget::WindowBudget;
 use crate::{Config, Handler, Peer, Request, Responder, Response};
@@ -108,6 +109,7 @@ impl Context {
     ///
     /// Returns whether content may follow.
     pub(crate) fn prepare(&self, method: &Method, alt_svc: Option<&HeaderValue>, response: &mut Response) -> bool {
+        response.own_fields();
         let Added { alt_svc, server, date, content_length, has_content, .. } = self.complete(method, alt_svc, response);
         let mut digits = itoa::Buffer::new();
         let length =
@@ -121,9 +123,12 @@ impl Context {
         has_content
     }
 
-    /// The same, with the missing lines in what it returns.
+    /// The same, with the missing lines in what it returns. Shared lines stay shared if they are all there is and none of them has to go.
     pub(crate) fn complete<'a>(&'a self, method: &Method, alt_svc: Option<&'a HeaderValue>, response: &mut Response) -> Added<'a> {
-        let present = Present::of(&response.headers);
+        if !response.headers.is_empty() {
+            response.own_fields();
+        }
+        let present = response.shared.as_ref().map_or_else(|| Present::of(&response.headers), |shared| shared.present());
         if response.status.is_informational() {
             // A final response has a final status; another one would leave the client waiting.
             response.status = StatusCode::INTERNAL_SERVER_ERROR;
@@ -131,7 +136,7 @@ impl Context {
         let status = response.status;
         if present.transfer_encoding {
             // How content is delimited is for the protocol to say.
-            response.headers.remove(TRANSFER_ENCODING);
+            response.own_fields().remove(TRANSFER_ENCODING);
         }
         // RFC 9110, section 6.4.1.
         let never_has_content = status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED;
@@ -142,7 +147,7 @@ impl Context {
             //= RFC 9110 section 8.6
             //# A server MUST NOT send a Content-Length header field in any response with a status code of 1xx (Informational) or 204 (No
             //# Content).
-            response.headers.remove(CONTENT_LENGTH);
+            response.own_fields().remove(CONTENT_LENGTH);
             has_length = false;
         }
         // Over HTTP/1.1 content of a known length has no place for trailers.
@@ -168,11 +173,7 @@ impl Context {
     ///
     /// Returns whether the line stays.
     fn keeps_length(&self, response: &mut Response, size: Option<u64>, without_content: bool) -> bool {
-        let mut lines = response.headers.get_all(CONTENT_LENGTH).iter();
-        let Some(first) = lines.next() else { return false };
-        let announced =
-            first.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit())).and_then(|text| text.parse().ok());
-        let announced: Option<u64> = announced.filter(|_| lines.next().is_none());
+        let announced = response.shared.as_ref().map_or_else(|| announced(&response.headers), |shared| shared.announced());
         match (announced, size) {
             // HEAD and 304 announce what is not there.
             (Some(_), _) if without_content => {}
@@ -180,42 +181,11 @@ impl Context {
             (Some(announced), None) => response.body.expect_bytes(announced),
             _ => {
                 self.stats.content_lengths_corrected.add(1);
-                response.headers.remove(CONTENT_LENGTH);
+                response.own_fields().remove(CONTENT_LENGTH);
                 return false;
             }
         }
         true
-    }
-}
-
-/// Which lines a handler gave that decide what is added: found in one pass, since there are few.
-#[derive(Default)]
-struct Present {
-    alt_svc: bool,
-    content_length: bool,
-    date: bool,
-    priority: bool,
-    server: bool,
-    trailer: bool,
-    transfer_encoding: bool,
-}
-
-impl Present {
-    fn of(headers: &HeaderMap) -> Self {
-        let mut present = Self::default();
-        for name in headers.keys() {
-            match name.as_str() {
-                "alt-svc" => present.alt_svc = true,
-                "content-length" => present.content_length = true,
-                "date" => present.date = true,
-                "priority" => present.priority = true,
-                "server" => present.server = true,
-                "trailer" => present.trailer = true,
-                "transfer-encoding" => present.transfer_encoding = true,
-                _ => {}
-            }
-        }
-        present
     }
 }
 

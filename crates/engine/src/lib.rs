@@ -27,6 +27,7 @@ mod progress;
 mod qlog;
 mod runtime;
 mod seats;
+mod shared_fields;
 #[cfg(test)]
 mod simulation;
 mod stats;
@@ -52,6 +53,7 @@ pub use message::{Peer, Protocol, Request, Response};
 pub use meter::ContentLimit;
 pub use qlog::Qlog;
 pub use runtime::{Handle, Sleep};
+pub use shared_fields::SharedFields;
 pub use stats::{Counter, Stats};
 pub use tcp_congestion::CongestionError;
 pub use tls::{Identity, Sessions, TlsSummary, provider};

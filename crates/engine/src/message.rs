@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use http::{HeaderMap, Method, StatusCode, Uri};
 
-use crate::{Body, Incoming};
+use crate::{Body, Incoming, SharedFields};
 
 /// The version of HTTP that carried a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -72,12 +73,14 @@ pub struct Response {
     pub headers: HeaderMap,
     /// The content.
     pub body: Body,
+    /// Further lines.
+    pub(crate) shared: Option<Arc<SharedFields>>,
 }
 
 impl Response {
     /// A response with this status and nothing else.
     pub fn new(status: StatusCode) -> Self {
-        Self { status, headers: HeaderMap::new(), body: Body::empty() }
+        Self { status, headers: HeaderMap::new(), body: Body::empty(), shared: None }
     }
 
     /// The same response with this content.
@@ -93,11 +96,30 @@ impl Response {
         self.headers.append(name, value);
         self
     }
+
+    /// The same response with these lines besides those in `headers`. It has no more than one such set of them.
+    #[must_use]
+    pub fn with_shared(mut self, fields: Arc<SharedFields>) -> Self {
+        self.shared = Some(fields);
+        self
+    }
+
+    /// All lines in `headers`, from which some may be taken.
+    pub(crate) fn own_fields(&mut self) -> &mut HeaderMap {
+        if let Some(shared) = self.shared.take() {
+            if self.headers.is_empty() {
+                self.headers.clone_from(shared.lines());
+            } else {
+                self.headers.extend(shared.lines().iter().map(|(name, value)| (name.clone(), value.clone())));
+            }
+        }
+        &mut self.headers
+    }
 }
 
 impl<B: Into<Body>> From<http::Response<B>> for Response {
     fn from(response: http::Response<B>) -> Self {
         let (head, body) = response.into_parts();
-        Self { status: head.status, headers: head.headers, body: body.into() }
+        Self { status: head.status, headers: head.headers, body: body.into(), shared: None }
     }
 }

@@ -104,15 +104,14 @@ pub struct Logged {
 impl Logged {
     /// The same response, whose end writes the line.
     #[must_use]
-    pub fn finish(mut self, response: Response) -> Response {
-        let Response { status, headers, body } = response;
-        self.status = Some(status);
-        let body = body.on_end(move |end| {
+    pub fn finish(mut self, mut response: Response) -> Response {
+        self.status = Some(response.status);
+        response.body = std::mem::take(&mut response.body).on_end(move |end| {
             // As a whole, so that dropping it here writes the line.
             let mut logged = self;
             logged.end = end;
         });
-        Response { status, headers, body }
+        response
     }
 }
 

@@ -3,13 +3,15 @@
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use http::header::{
     ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE,
     LAST_MODIFIED, RANGE,
 };
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use pronghorn_engine::SharedFields;
 
 use crate::conditional::Validators;
 use crate::range::{self, Asked};
@@ -19,13 +21,15 @@ pub(crate) struct FileState {
     length: u64,
     validators: Validators,
     /// The fields of an answer with all of the content.
-    fields: HeaderMap,
+    fields: Arc<SharedFields>,
 }
 
 /// How a request for a file is answered.
 pub(crate) enum Outcome {
-    /// With a part of the content, or all of it.
-    Content(StatusCode, HeaderMap, Range<u64>),
+    /// With all of the content.
+    Whole(Arc<SharedFields>),
+    /// With a part of the content.
+    Part(HeaderMap, Range<u64>),
     NotModified(HeaderMap),
     PreconditionFailed,
     /// With the value of `content-range`.
@@ -39,27 +43,30 @@ impl FileState {
         // Two states of a file within one tick of the file system's clock nearly always differ in length.
         let etag = field(&format!("\"{seconds:x}.{:x}-{length:x}\"", modified.1));
         let last_modified = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        // With room for what the engine adds.
-        let mut fields = HeaderMap::with_capacity(8);
+        let mut fields = HeaderMap::with_capacity(5);
         fields.insert(ETAG, etag.clone());
         fields.insert(LAST_MODIFIED, field(&httpdate::fmt_http_date(last_modified)));
         fields.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
         fields.insert(CONTENT_TYPE, content_type(path));
         fields.insert(CONTENT_LENGTH, length.into());
-        Self { length, validators: Validators { etag, last_modified }, fields }
+        Self { length, validators: Validators { etag, last_modified }, fields: Arc::new(SharedFields::new(fields)) }
+    }
+
+    pub(crate) fn length(&self) -> u64 {
+        self.length
     }
 
     /// Answers a GET or HEAD request with these fields.
     pub(crate) fn answer(&self, method: &Method, request: &HeaderMap) -> Outcome {
         if !request.keys().any(may_ask_for_less) {
-            return Outcome::Content(StatusCode::OK, self.fields.clone(), 0..self.length);
+            return Outcome::Whole(self.fields.clone());
         }
         let validators = &self.validators;
         if validators.precondition_failed(request) {
             return Outcome::PreconditionFailed;
         }
         if validators.not_modified(request) {
-            let kept = |name: HeaderName| (name.clone(), self.fields[name].clone());
+            let kept = |name: HeaderName| (name.clone(), self.fields.lines()[name].clone());
             return Outcome::NotModified([kept(ETAG), kept(LAST_MODIFIED)].into_iter().collect());
         }
         let length = self.length;
@@ -69,12 +76,12 @@ impl FileState {
             _ => Asked::Whole,
         };
         match asked {
-            Asked::Whole => Outcome::Content(StatusCode::OK, self.fields.clone(), 0..length),
+            Asked::Whole => Outcome::Whole(self.fields.clone()),
             Asked::Part(part) => {
-                let mut fields = self.fields.clone();
+                let mut fields = self.fields.lines().clone();
                 fields.insert(CONTENT_LENGTH, (part.end - part.start).into());
                 fields.insert(CONTENT_RANGE, field(&format!("bytes {}-{}/{length}", part.start, part.end - 1)));
-                Outcome::Content(StatusCode::PARTIAL_CONTENT, fields, part)
+                Outcome::Part(fields, part)
             }
             Asked::Unsatisfiable => Outcome::RangeNotSatisfiable(field(&format!("bytes */{length}"))),
         }

@@ -197,11 +197,18 @@ fn keep_and_answer(
 /// `body` makes a body of a part of the content.
 fn respond(state: &FileState, method: &Method, headers: &HeaderMap, body: impl FnOnce(Range<u64>) -> Body) -> Response {
     match state.answer(method, headers) {
-        Outcome::Content(status, headers, part) => Response { status, headers, body: body(part) },
-        Outcome::NotModified(headers) => Response { headers, ..Response::new(StatusCode::NOT_MODIFIED) },
+        Outcome::Whole(fields) => Response::new(StatusCode::OK).with_shared(fields).with_body(body(0..state.length())),
+        Outcome::Part(headers, part) => with_headers(StatusCode::PARTIAL_CONTENT, headers).with_body(body(part)),
+        Outcome::NotModified(headers) => with_headers(StatusCode::NOT_MODIFIED, headers),
         Outcome::PreconditionFailed => text(StatusCode::PRECONDITION_FAILED, "the file has changed\n"),
         Outcome::RangeNotSatisfiable(range) => text(StatusCode::RANGE_NOT_SATISFIABLE, "no such range\n").with_header(CONTENT_RANGE, range),
     }
+}
+
+fn with_headers(status: StatusCode, headers: HeaderMap) -> Response {
+    let mut response = Response::new(status);
+    response.headers = headers;
+    response
 }
 
 fn answer_without_file(error: Errno, uri: &Uri) -> Response {

@@ -83,8 +83,9 @@ impl Framer<'_> {
         let date = added.date.as_ref().map(|value| FieldLine::new(b"date", value.as_bytes()));
         let server = added.server.map(|value| FieldLine::new(b"server", value.as_bytes()));
         let own = [server, alt_svc, date, length].into_iter().flatten();
-        self.headers(std::iter::once(status).chain(fields::lines(&response.headers)).chain(own))?;
-        let priority = if added.has_priority { fields::priority(&response.headers) } else { None };
+        let given = response.shared.as_ref().map_or(&response.headers, |shared| shared.lines());
+        self.headers(std::iter::once(status).chain(fields::lines(given)).chain(own))?;
+        let priority = if added.has_priority { fields::priority(given) } else { None };
         let last = !added.has_content || self.body(stream, response.body, wire);
         Ok(Framed::Response { priority, last })
     }

@@ -3,16 +3,17 @@
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::support::{Bench, PROTOCOLS, fetch, get};
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, EXPECT, HOST, LINK, TE, TRAILER};
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full};
-use pronghorn_engine::{Body, Config, Connection, Limits, Protocol, Request, Responder, Response};
+use pronghorn_engine::{Body, Config, Connection, Limits, Protocol, Request, Responder, Response, SharedFields};
 
 type Handler = Box<dyn Fn(Request, Responder)>;
 
@@ -318,6 +319,90 @@ fn content_length_that_cannot_be_is_corrected() {
             });
             assert_eq!(length, "5", "{protocol}");
             assert_eq!(bench.count(|stats| stats.content_lengths_corrected.value()), 1, "{protocol}");
+        }
+    }
+}
+
+/// One way to answer: what is the same in many answers, and what is of this one alone.
+#[derive(Clone, Debug)]
+struct Answer {
+    status: u16,
+    same: Vec<(&'static str, &'static str)>,
+    own: Vec<(&'static str, &'static str)>,
+    is_streamed: bool,
+}
+
+impl Answer {
+    fn respond(&self, is_shared: bool) -> Response {
+        let lines = |lines: &[(&'static str, &'static str)]| -> HeaderMap {
+            let line = |(name, value): &(&'static str, &'static str)| (HeaderName::from_static(name), HeaderValue::from_static(value));
+            let mut map = HeaderMap::new();
+            map.extend(lines.iter().map(line));
+            map
+        };
+        let mut response = Response::new(StatusCode::from_u16(self.status).unwrap());
+        response.headers = lines(&self.own);
+        if is_shared {
+            response = response.with_shared(Arc::new(SharedFields::new(lines(&self.same))));
+        } else {
+            response.headers.extend(lines(&self.same).iter().map(|(name, value)| (name.clone(), value.clone())));
+        }
+        let mut left = Some(Bytes::from_static(b"12345"));
+        if self.is_streamed { response.with_body(Body::stream(Pieces(move || left.take()))) } else { response.with_body("12345") }
+    }
+}
+
+#[test]
+fn shared_lines_arrive_as_lines_of_the_answers_own_do() {
+    let mut answers = Vec::new();
+    for status in [200, 204, 304, 101] {
+        for same in [
+            vec![("content-type", "text/plain"), ("etag", "\"1\"")],
+            vec![("content-length", "5"), ("set-cookie", "a=b")],
+            vec![("content-length", "4")],
+            vec![("content-length", "five"), ("transfer-encoding", "chunked")],
+            vec![("date", "Sun, 06 Nov 1994 08:49:37 GMT"), ("server", "another"), ("alt-svc", "clear"), ("priority", "u=1")],
+        ] {
+            for own in [vec![], vec![("x-own", "1"), ("etag", "\"2\"")], vec![("content-length", "5")]] {
+                for is_streamed in [false, true] {
+                    answers.push(Answer { status, same: same.clone(), own: own.clone(), is_streamed });
+                }
+            }
+        }
+    }
+    for protocol in PROTOCOLS {
+        for method in [Method::GET, Method::HEAD] {
+            let plan = answers.clone();
+            let mut bench = serving(move |request: Request, responder: Responder| {
+                let (kind, number) = request.uri.path()[1..].split_once('/').unwrap();
+                responder.send(plan[number.parse::<usize>().unwrap()].respond(kind == "shared"));
+            });
+            let mut connection = None;
+            let mut complete = 0;
+            for (number, answer) in answers.iter().enumerate() {
+                let [own, shared] = ["own", "shared"].map(|kind| {
+                    let before = bench.count(|stats| stats.content_lengths_corrected.value());
+                    let uri = format!("https://localhost/{kind}/{number}");
+                    let request = http::Request::builder().method(&method).uri(uri).body(Body::empty()).unwrap();
+                    let mut asked = connection.take().unwrap_or_else(|| bench.connect(protocol));
+                    let (heard, asked) = bench.run(async move {
+                        let answer = async {
+                            let (head, body) = asked.send(request).await.ok()?.into_parts();
+                            let mut lines: Vec<_> = head.headers.iter().map(|(name, value)| format!("{name}: {value:?}")).collect();
+                            lines.retain(|line| !line.starts_with("date: ") || line.contains("1994"));
+                            lines.sort();
+                            Some((head.status, lines, body.collect().await.ok()?.to_bytes()))
+                        };
+                        (answer.await, asked)
+                    });
+                    // After content of another length than was announced, HTTP/1.1 goes on with another connection.
+                    connection = Some(asked).filter(|_| heard.is_some());
+                    (heard, bench.count(|stats| stats.content_lengths_corrected.value()) - before)
+                });
+                assert_eq!(own, shared, "{protocol} {method} {answer:?}");
+                complete += usize::from(own.0.is_some());
+            }
+            assert!(complete > answers.len() / 2, "{protocol} {method}: {complete} answers say too little");
         }
     }
 }

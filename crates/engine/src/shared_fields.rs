@@ -1,0 +1,71 @@
+//! Field lines that many responses have in common.
+
+use http::HeaderMap;
+use http::header::CONTENT_LENGTH;
+
+/// Field lines that are the same in many responses, given to each by [`crate::Response::with_shared`] without a copy of them.
+#[derive(Debug)]
+pub struct SharedFields {
+    lines: HeaderMap,
+    present: Present,
+    announced: Option<u64>,
+}
+
+impl SharedFields {
+    /// Looks once at what the engine has to know of these lines for each response.
+    pub fn new(lines: HeaderMap) -> Self {
+        Self { present: Present::of(&lines), announced: announced(&lines), lines }
+    }
+
+    /// The lines.
+    pub fn lines(&self) -> &HeaderMap {
+        &self.lines
+    }
+
+    pub(crate) fn present(&self) -> Present {
+        self.present
+    }
+
+    /// See [`announced`].
+    pub(crate) fn announced(&self) -> Option<u64> {
+        self.announced
+    }
+}
+
+/// Which lines a handler gave that decide what is added: found in one pass, since there are few.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Present {
+    pub(crate) alt_svc: bool,
+    pub(crate) content_length: bool,
+    pub(crate) date: bool,
+    pub(crate) priority: bool,
+    pub(crate) server: bool,
+    pub(crate) trailer: bool,
+    pub(crate) transfer_encoding: bool,
+}
+
+impl Present {
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        let mut present = Self::default();
+        for name in headers.keys() {
+            match name.as_str() {
+                "alt-svc" => present.alt_svc = true,
+                "content-length" => present.content_length = true,
+                "date" => present.date = true,
+                "priority" => present.priority = true,
+                "server" => present.server = true,
+                "trailer" => present.trailer = true,
+                "transfer-encoding" => present.transfer_encoding = true,
+                _ => {}
+            }
+        }
+        present
+    }
+}
+
+/// The length that the lines announce; `None` where they announce none, several, or what is not a number.
+pub(crate) fn announced(headers: &HeaderMap) -> Option<u64> {
+    let mut lines = headers.get_all(CONTENT_LENGTH).iter();
+    let only = lines.next().filter(|_| lines.next().is_none())?;
+    only.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?.parse().ok()
+}
