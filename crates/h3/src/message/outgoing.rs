@@ -69,7 +69,7 @@ impl OutgoingSection {
             return false;
         }
         self.has_fields = true;
-        if line.name == b"host" && self.kind == SectionKind::Request {
+        if self.kind == SectionKind::Request && line.name == b"host" {
             //= RFC 9114 section 4.3.1
             //# If both fields are present, they MUST contain the same value.
             // So there is never a need for both.

@@ -3,17 +3,28 @@
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGH: u64 = 0x8080_8080_8080_8080;
 
-/// The text as words, the last two of which may overlap; a short one is filled up with `filler`.
+/// The text as words, the last two of which may overlap.
 #[inline]
 fn any_word(text: &[u8], filler: u8, test: impl Fn(u64) -> u64) -> bool {
     let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("invariant: eight bytes"));
     let Some(last) = text.last_chunk::<8>() else {
-        let mut bytes = [filler; 8];
-        bytes[..text.len()].copy_from_slice(text);
-        return test(u64::from_le_bytes(bytes)) != 0;
+        return test(short_word(text, filler)) != 0;
     };
     let found = text.chunks_exact(8).fold(0, |found, bytes| found | test(word(bytes)));
     found | test(u64::from_le_bytes(*last)) != 0
+}
+
+/// Less than eight bytes as a word, without a loop over them: some of them more than once, in no order.
+#[inline]
+fn short_word(text: &[u8], filler: u8) -> u64 {
+    if let (Some(first), Some(last)) = (text.first_chunk::<4>(), text.last_chunk::<4>()) {
+        return u64::from(u32::from_le_bytes(*first)) << 32 | u64::from(u32::from_le_bytes(*last));
+    }
+    match *text {
+        [] => u64::from_le_bytes([filler; 8]),
+        [first, .., last] => u64::from_le_bytes([first, text[1], last, filler, filler, filler, filler, filler]),
+        [only] => u64::from_le_bytes([only, filler, filler, filler, filler, filler, filler, filler]),
+    }
 }
 
 /// Whether there is a control character: below a space, tabs among them, or DEL.
