@@ -58,7 +58,7 @@ pub(super) fn factory(sending: Sending, closing: Closing) -> Arc<dyn ControllerF
             config.initial_window(initial);
             Arc::new(config)
         }
-        Congestion::Bbr => Arc::new(BbrFactory::new(initial)),
+        Congestion::Bbr => Arc::new(BbrFactory(initial)),
     };
     Arc::new(Factory { inner, closing })
 }

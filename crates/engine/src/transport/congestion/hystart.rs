@@ -45,7 +45,7 @@ pub(super) enum Verdict {
 }
 
 /// What a round trip is at the least when it is a queue that made it longer.
-fn risen(rtt: Duration) -> Duration {
+pub(super) fn risen(rtt: Duration) -> Duration {
     rtt + (rtt / MIN_RTT_DIVISOR).clamp(MIN_RTT_THRESHOLD, MAX_RTT_THRESHOLD)
 }
 

@@ -3,6 +3,7 @@
 //! The tests run a client and a server of a [`Subject`] over the network of the simulation, on its clock. Another transport gets the
 //! same tests with one more line at the end of this file, and an implementation of [`Subject`].
 
+mod bottleneck;
 mod connections;
 mod pair;
 mod paths;
@@ -57,6 +58,10 @@ macro_rules! contract {
                 cubic_fills_a_path_without_loss
                 bbr_fills_a_path_without_loss
                 bbr_takes_no_single_loss_for_congestion
+                bbr_shares_a_path_with_bbr
+                bbr_shares_a_path_with_cubic
+                bbr_fills_a_path_whose_acknowledgements_come_in_groups
+                bbr_loses_little_in_a_short_queue
                 loss_based_controllers_yield_to_loss
             );
             hold!($subject, streams:

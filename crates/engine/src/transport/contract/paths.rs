@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::bottleneck::{Bottleneck, Link};
 use super::pair::Pair;
 use super::subject::{Limits, Subject};
 use crate::config::Congestion;
@@ -77,12 +78,61 @@ pub(super) fn cubic_fills_a_path_without_loss<S: Subject>() {
 /// The library's own BBR keeps a queue full that is as long as the path, and sends 30 % of this twice.
 pub(super) fn bbr_fills_a_path_without_loss<S: Subject>() {
     let outcome = send::<S>(path(0.0), &limits(Congestion::Bbr), 40);
-    assert!(outcome.fill > 0.87 && outcome.overhead < 1.02, "{outcome:?}");
+    assert!(outcome.fill > 0.78 && outcome.overhead < 1.01, "{outcome:?}");
 }
 
 pub(super) fn bbr_takes_no_single_loss_for_congestion<S: Subject>() {
     let outcome = send::<S>(path(0.01), &limits(Congestion::Bbr), 20);
     assert!(outcome.fill > 0.6 && outcome.overhead < 1.03, "{outcome:?}");
+}
+
+/// 20 Mbit/s and 40 ms, with a queue that holds so many bytes; as much as the path holds are 100,000.
+fn narrow(queue: u64) -> Link {
+    Link { bytes_per_second: 2_500_000, delay: Duration::from_millis(20), queue, grouping: Duration::ZERO }
+}
+
+/// What part of a path each of two connections has, of which the second begins 3 s after the first: 8 to 16 s after that.
+fn share<S: Subject>(link: Link, controllers: [Congestion; 2]) -> Vec<f64> {
+    let mut path = Bottleneck::<S>::new(link, &limits(Congestion::default()));
+    path.add(&limits(controllers[0]), Duration::ZERO);
+    path.add(&limits(controllers[1]), Duration::from_secs(3));
+    path.run_for(Duration::from_secs(8));
+    path.run_for(Duration::from_secs(8))
+}
+
+pub(super) fn bbr_shares_a_path_with_bbr<S: Subject>() {
+    let parts = share::<S>(narrow(100_000), [Congestion::Bbr; 2]);
+    assert!(parts.iter().all(|part| *part > 0.3) && parts.iter().sum::<f64>() > 0.93, "{parts:?}");
+}
+
+/// Whoever came first.
+pub(super) fn bbr_shares_a_path_with_cubic<S: Subject>() {
+    for controllers in [[Congestion::Bbr, Congestion::Cubic], [Congestion::Cubic, Congestion::Bbr]] {
+        let parts = share::<S>(narrow(200_000), controllers);
+        assert!(parts.iter().all(|part| *part > 0.2) && parts.iter().sum::<f64>() > 0.93, "{controllers:?}: {parts:?}");
+    }
+}
+
+pub(super) fn bbr_fills_a_path_whose_acknowledgements_come_in_groups<S: Subject>() {
+    for milliseconds in [5, 20] {
+        let link = Link { grouping: Duration::from_millis(milliseconds), ..narrow(100_000) };
+        let mut path = Bottleneck::<S>::new(link, &limits(Congestion::default()));
+        path.add(&limits(Congestion::Bbr), Duration::ZERO);
+        path.run_for(Duration::from_secs(2));
+        let parts = path.run_for(Duration::from_secs(6));
+        assert!(parts[0] > 0.94 && path.dropped * 1_000 < path.sent, "{milliseconds} ms: {parts:?}, {} dropped", path.dropped);
+    }
+}
+
+/// A probe needs more than there is place for in this queue: what it loses bounds the next one.
+pub(super) fn bbr_loses_little_in_a_short_queue<S: Subject>() {
+    let mut path = Bottleneck::<S>::new(narrow(10_000), &limits(Congestion::default()));
+    path.add(&limits(Congestion::Bbr), Duration::ZERO);
+    path.run_for(Duration::from_secs(2));
+    let (sent, dropped) = (path.sent, path.dropped);
+    let parts = path.run_for(Duration::from_secs(14));
+    let dropped = (path.dropped - dropped) as f64 / (path.sent - sent) as f64;
+    assert!(parts[0] > 0.7 && dropped < 0.01, "{parts:?}, {dropped}");
 }
 
 pub(super) fn loss_based_controllers_yield_to_loss<S: Subject>() {
@@ -105,10 +155,9 @@ pub(super) fn first_flight_is_the_window_that_was_asked_for<S: Subject>() {
             // No acknowledgement of it is back before two seconds have passed.
             pair.run_for(Duration::from_millis(1_900));
             let flight = pair.client.sent - before;
-            // The handshake has opened the window by what it took, or has some of it in flight; and the library's BBR begins with a probe
-            // of the round trip, for which it holds back a quarter.
+            // The handshake has opened the window by what it took, or has some of it in flight.
             let most = usize::from(datagrams) + 3;
-            assert!((most * 3 / 4 - 3..=most).contains(&flight), "{congestion}: {flight} datagrams, not {datagrams}");
+            assert!((most - 6..=most).contains(&flight), "{congestion}: {flight} datagrams, not {datagrams}");
         }
     }
 }
