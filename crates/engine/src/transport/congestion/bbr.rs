@@ -24,11 +24,11 @@ const DRAINED: f64 = 0.95;
 /// A start has filled the path when the rate has not grown by so much in so many rounds.
 const FULL_GROWTH: f64 = 1.25;
 const FULL_ROUNDS: u32 = 3;
-/// Or, since then a queue has grown, when every round trip of so much of what the path holds was longer by so much than the least, and the
-/// rate has not grown by so much in that time.
+/// Or when every round trip of so much of what the path holds was longer by so much than the least, so that a queue lasted all the time,
+/// and that came no faster than the rate found.
 const FULL_QUEUED: f64 = 0.5;
 const FULL_RTT: f64 = 1.25;
-const FULL_QUEUED_GROWTH: f64 = 1.1;
+const FULL_QUEUED_GROWTH: f64 = 1.05;
 /// A probe goes on while the rate grows by so much in a round.
 const UP_GROWTH: f64 = 1.1;
 
@@ -142,11 +142,11 @@ enum Phase {
     },
 }
 
-/// A row of round trips that are longer than the least: what was delivered, and how fast, when it began.
+/// A row of round trips that are longer than the least: what was delivered when it began, and when that was.
 #[derive(Clone, Copy, Debug)]
 struct Queued {
     delivered: u64,
-    rate: f64,
+    began: Instant,
 }
 
 impl Bbr {
@@ -265,10 +265,15 @@ impl Bbr {
             Phase::Startup { rate, rounds, queued } => {
                 let delivered = self.delivery.delivered();
                 let is_queued = self.least_rtt.is_some_and(|least| sample.rtt >= risen(least).max(least.mul_f64(FULL_RTT)));
-                *queued = if is_queued { queued.or(Some(Queued { delivered, rate: rate_now })) } else { None };
-                let mut is_full = queued.is_some_and(|queued| {
-                    (delivered - queued.delivered) as f64 >= FULL_QUEUED * held && rate_now < FULL_QUEUED_GROWTH * queued.rate
-                });
+                let row = queued.take().unwrap_or(Queued { delivered, began: now });
+                let came = (delivered - row.delivered) as f64;
+                let mut is_full = false;
+                if is_queued {
+                    let is_long = came >= FULL_QUEUED * held;
+                    // While a queue lasts, the path delivers as fast as it can.
+                    is_full = is_long && came < FULL_QUEUED_GROWTH * rate_now * now.saturating_duration_since(row.began).as_secs_f64();
+                    *queued = (!is_long).then_some(row);
+                }
                 if is_new_round && !sample.limited {
                     *rounds += 1;
                     if rate_now >= FULL_GROWTH * *rate {
@@ -445,3 +450,6 @@ impl ControllerFactory for BbrFactory {
         Box::new(Bbr::new(self.0, current_mtu, now))
     }
 }
+
+#[cfg(test)]
+mod tests;

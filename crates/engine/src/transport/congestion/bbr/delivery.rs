@@ -4,18 +4,18 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// The most flights remembered: 12 KiB of a connection. When there are more, the last one goes on, and its samples are of longer intervals.
-const MOST_FLIGHTS: usize = 192;
+pub(super) const MOST_FLIGHTS: usize = 192;
 /// A round trip is not cut finer than into so many flights.
 const FLIGHTS_IN_A_ROUND: u32 = 64;
 /// Rounds after which the evenness of acknowledgements is judged anew; what the last so many showed still counts.
-const AGGREGATION_ROUNDS: u8 = 5;
+pub(super) const AGGREGATION_ROUNDS: u8 = 5;
 
 /// What was sent between two acknowledgements, and how delivery stood when the first of it left.
 ///
 /// The drafts keep this with each packet. It only changes when something is acknowledged, and the library says of an acknowledged packet
 /// when it was sent, so here it is kept with the time from which on it held.
 #[derive(Clone, Copy, Debug)]
-struct Flight {
+pub(super) struct Flight {
     began: Instant,
     delivered: u64,
     delivered_at: Instant,
@@ -54,7 +54,7 @@ pub(super) struct Delivery {
     in_flight: u64,
     /// Until so much is delivered, samples tell the rate of the application.
     limited_until: Option<u64>,
-    flights: VecDeque<Flight>,
+    pub(super) flights: VecDeque<Flight>,
     /// Something was acknowledged since the last flight began.
     moved: bool,
     /// Of the acknowledgement that is being taken: its newest packet, and bytes.
