@@ -5,7 +5,7 @@ mod support;
 
 use allocation_counter::measure;
 use bytes::{Bytes, BytesMut};
-use pronghorn_h3::{Config, Connection, ErrorCode, FieldLine, Role, StreamId};
+use pronghorn_h3::{Config, Connection, ErrorCode, Event, FieldLine, Head, Role, StreamId};
 use support::{data, frame, get_with, headers, post_with, settings, varints};
 
 const KIB: u64 = 1024;
@@ -157,6 +157,34 @@ fn unacknowledged_heads_hold_little() {
         }
     });
     assert!(info.bytes_max <= STATE, "{}", info.bytes_max);
+}
+
+#[test]
+fn connection_gives_back_what_it_keeps_for_later() {
+    let mut connection = Connection::new(Role::Server, Config::default());
+    let offer = [varints(&[0x00]), settings(&[0x01, 4096, 0x07, 16])].concat();
+    connection.handle_data(StreamId(2), Bytes::from(offer)).expect("valid");
+    drain(&mut connection);
+    connection.release_memory();
+    let exchange = |connection: &mut Connection, number: u64| {
+        let stream = StreamId(4 * number);
+        connection.handle_data(stream, Bytes::from(get_with(&[("x-a", "b")]))).expect("valid");
+        connection.handle_fin(stream).expect("whole");
+        while let Some(event) = connection.poll_event() {
+            if let Event::Head { head: Head::Request(head), .. } = event {
+                connection.recycle(head.into_section());
+            }
+        }
+        let lines = [FieldLine::new(b":status", b"200"), FieldLine::new(b"x-a", b"once")];
+        connection.encode_headers(stream, lines, &mut BytesMut::new()).expect("open");
+        connection.finish_sending(stream);
+        drain(connection);
+    };
+    let kept = measure(|| exchange(&mut connection, 0)).bytes_current;
+    let given_back = -measure(|| connection.release_memory()).bytes_current;
+    assert!(given_back > 1000 && kept - given_back < 64, "{given_back} of {kept}");
+    // It goes on as if nothing had been.
+    exchange(&mut connection, 1);
 }
 
 #[test]

@@ -22,6 +22,8 @@ enum Step {
     Cancel { stream: u64 },
     /// The transport holds the encoder stream up, or no longer.
     HoldUp(bool),
+    /// Nothing has happened for a while: both sides give back what memory they can.
+    Rest,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -54,6 +56,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (1..6_usize).prop_map(Step::Acknowledge),
         1 => (0..STREAMS).prop_map(|stream| Step::Cancel { stream }),
         1 => prop::bool::weighted(0.3).prop_map(Step::HoldUp),
+        1 => Just(Step::Rest),
     ]
 }
 
@@ -99,6 +102,10 @@ impl Run {
                 self.encoder.encode(stream.id, lines.iter().map(Line::to_field_line), &mut section);
                 stream.under_way.push_back((section.freeze(), lines));
                 self.to_decoder.extend(self.encoder.take_instructions().unwrap_or_default());
+            }
+            Step::Rest => {
+                self.encoder.release_memory();
+                self.decoder.release_memory();
             }
             Step::Insert(count) => {
                 let bytes: Vec<u8> = self.to_decoder.drain(..count.min(self.to_decoder.len())).collect();
