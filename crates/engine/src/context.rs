@@ -17,6 +17,7 @@ use slab::Slab;
 
 use crate::config::EarlyData;
 use crate::dispatch::Gauge;
+use crate::http3::Spares;
 use crate::runtime::Handle;
 use crate::seats::Seats;
 use crate::shared_fields::{Present, announced};
@@ -41,6 +42,7 @@ pub(crate) struct Context {
     /// Memory in which heads over HTTP/3 are encoded, a piece for each. A piece that waits for its peer keeps all of the
     /// [`ENCODED_BYTES`] that it is cut from.
     pub(crate) encoded: RefCell<BytesMut>,
+    pub(crate) spares: Spares,
     pub(crate) date: Date,
 }
 
@@ -75,6 +77,7 @@ impl Context {
             partial_heads: Gauge::default(),
             rng,
             encoded: RefCell::new(BytesMut::with_capacity(ENCODED_BYTES)),
+            spares: Spares::default(),
             date,
         })
     }

@@ -81,13 +81,18 @@ impl FileHandler {
             Some(logged) => logged.finish(response),
             None => response,
         };
-        let Request { method, uri, headers, .. } = request;
+        let Request { method, uri, mut headers, .. } = request;
         let path = match path_of_file(&method, &uri) {
             ControlFlow::Continue(path) => path,
             ControlFlow::Break(answer) => return responder.send(finish(answer)),
         };
         let turn = responder.handle().turn();
-        if let Some(answer) = self.answer_from_memory(turn, &path, &method, &uri, &headers) {
+        if let Some(mut answer) = self.answer_from_memory(turn, &path, &method, &uri, &headers) {
+            if answer.headers.is_empty() {
+                // The engine has a use for the memory when it has sent the answer.
+                headers.clear();
+                answer.headers = headers;
+            }
             return responder.send(finish(answer));
         }
         let (root, cache, path) = (self.files.root.clone(), self.cache.clone(), path.into_owned());

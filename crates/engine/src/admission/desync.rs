@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, HOST};
 use pronghorn_h3::{Connection, Event, Head as H3Head, Role, StreamId};
 use proptest::collection::vec;
@@ -17,6 +18,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
 use super::Admitted;
 use crate::Body;
+use crate::http3::{LatestAuthority, request_head};
 
 type Line = (Vec<u8>, Vec<u8>);
 
@@ -86,7 +88,7 @@ fn through_http3((lines, content): &(Vec<Line>, Vec<Vec<u8>>)) -> Option<(Admitt
     while let Some(event) = server.poll_event() {
         match event {
             Event::Head { head: H3Head::Request(mut head), .. } => {
-                admitted = Some(crate::http3::request_head(&mut head, &crate::http3::LatestAuthority::default())?.admit().ok()?);
+                admitted = Some(request_head(&mut head, &LatestAuthority::default(), HeaderMap::new())?.admit().ok()?);
             }
             Event::Data { data, .. } => received.push(data),
             Event::StreamError { .. } => return None,

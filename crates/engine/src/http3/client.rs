@@ -254,7 +254,7 @@ impl ClientConnection {
             (Status::Closed { reason, .. }, _) => return Err(StreamError::Refused(reason.clone())),
             _ => return Err(StreamError::Refused("not connected".to_owned())),
         };
-        let stream = Stream::new(key, None, method.clone(), self.shared.dirty.clone());
+        let stream = Rc::new(Stream::new(key, None, method.clone(), self.shared.dirty.clone()));
         // Dropped with this future, or by whoever reads the response: what comes after that is not wanted.
         let incoming = Incoming::http3(stream.clone());
         let mut body = body;

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use pronghorn_h3::{self as h3, ConnectionError, ErrorCode, Event, Head, Priority, Role, StreamId, UniStream};
 use rand::Rng;
 
@@ -27,10 +27,6 @@ use crate::{Incoming, Request, Responder, Response};
 
 /// Bytes read from one stream before others have their turn.
 const READ_BYTES: usize = 64 << 10;
-
-/// How much memory of queues a connection keeps for later requests: this many, each for this many pieces.
-const MAX_SPARE_WIRES: usize = 8;
-const MAX_SPARE_WIRE: usize = 8;
 
 pub(super) struct Connection {
     key: ConnectionKey,
@@ -61,8 +57,6 @@ pub(super) struct Connection {
     /// What comes until the handshake is done is early data.
     handshaking: bool,
     trace: Option<Trace>,
-    /// Memory of requests that are over, for those to come.
-    spare_wires: Vec<VecDeque<Bytes>>,
     patience: Patience,
     /// Something has happened since [`Connection::rest`] was called last.
     is_roused: bool,
@@ -135,7 +129,6 @@ impl Connection {
             client,
             handshaking: true,
             trace: None,
-            spare_wires: Vec::new(),
             patience: Patience::default(),
             is_roused: false,
             is_watched: false,
@@ -160,7 +153,6 @@ impl Connection {
         self.requests.shrink_to_fit();
         self.uni.iter_mut().for_each(|uni| uni.queue.shrink_to_fit());
         self.waiting.shrink_to_fit();
-        self.spare_wires = Vec::new();
         self.patience.release_memory();
         true
     }
@@ -416,7 +408,7 @@ impl Connection {
             stream.on_inbound_end(Err(StreamError::Refused("it takes no more requests (GOAWAY)".to_owned())));
             stream.on_closed();
         } else {
-            let exchange = Exchange::new(stream.clone(), Priority::default(), &self.context.config.limits, self.spare_wires.pop());
+            let exchange = Exchange::new(stream.clone(), Priority::default(), &self.context.config.limits, self.context.spares.wire());
             self.requests.insert(id, exchange);
         }
         true
@@ -451,7 +443,7 @@ impl Connection {
                 Event::Trailers { stream, mut section } => {
                     let memory = fields::Memory::new(section.share());
                     if let Some(exchange) = self.requests.get(&stream)
-                        && let Some(trailers) = fields::headers(section.iter(), section.len(), &memory)
+                        && let Some(trailers) = fields::headers(section.iter(), section.len(), &memory, HeaderMap::new())
                     {
                         exchange.stream.on_trailers(trailers);
                     }
@@ -512,7 +504,7 @@ impl Connection {
     fn on_request(&mut self, transport: &mut impl Transport, id: StreamId, mut head: h3::RequestHead, end: bool) {
         self.context.stats.requests_http3.add(1);
         self.patience.end_head(id);
-        let parts = fields::request(&mut head, &self.latest_authority);
+        let parts = fields::request(&mut head, &self.latest_authority, self.context.spares.map());
         self.h3.recycle(head.into_section());
         let Some(parts) = parts else {
             return self.refuse(transport, id, StatusCode::BAD_REQUEST, ErrorCode::H3_MESSAGE_ERROR);
@@ -525,10 +517,10 @@ impl Connection {
             }
         };
         self.latest_authority.note(&parts.uri, &parts.headers);
-        let stream = Stream::new(self.key, Some(id), parts.method.clone(), self.dirty.clone());
+        let stream = self.context.spares.stream(self.key, id, parts.method.clone(), &self.dirty);
         let asked = if parts.has_priority { fields::priority(&parts.headers) } else { None };
         let priority = asked.map_or(Priority::default(), |value| Priority::from_field(&value));
-        let mut exchange = Exchange::new(stream.clone(), priority, &self.context.config.limits, self.spare_wires.pop());
+        let mut exchange = Exchange::new(stream.clone(), priority, &self.context.config.limits, self.context.spares.wire());
         stream.expects_continue.set(parts.expects_continue && !end);
         let body = if end {
             exchange.received = true;
@@ -591,8 +583,8 @@ impl Connection {
         self.context.stats.requests_refused.add(1);
         self.patience.end_head(id);
         self.stop(transport, id, code);
-        let stream = Stream::new(self.key, Some(id), Method::GET, self.dirty.clone());
-        let mut exchange = Exchange::new(stream.clone(), Priority::default(), &self.context.config.limits, self.spare_wires.pop());
+        let stream = self.context.spares.stream(self.key, id, Method::GET, &self.dirty);
+        let mut exchange = Exchange::new(stream.clone(), Priority::default(), &self.context.config.limits, self.context.spares.wire());
         exchange.received = true;
         self.requests.insert(id, exchange);
         stream.on_inbound_end(Ok(()));
@@ -627,12 +619,10 @@ impl Connection {
 
     fn forget_if_done(&mut self, id: StreamId) {
         if self.requests.get(&id).is_some_and(|exchange| exchange.sent && exchange.received)
-            && let Some(Exchange { mut wire, .. }) = self.requests.remove(&id)
-            && self.spare_wires.len() < MAX_SPARE_WIRES
-            && wire.capacity() <= MAX_SPARE_WIRE
+            && let Some(Exchange { stream, wire, .. }) = self.requests.remove(&id)
         {
-            wire.clear();
-            self.spare_wires.push(wire);
+            self.context.spares.keep_wire(wire);
+            self.context.spares.keep_stream(stream);
         }
     }
 
@@ -823,17 +813,8 @@ struct OwnUni {
 }
 
 impl Exchange {
-    fn new(stream: Rc<Stream>, priority: Priority, limits: &Limits, wire: Option<VecDeque<Bytes>>) -> Self {
-        Self {
-            stream,
-            priority,
-            scheduled: false,
-            wire: wire.unwrap_or_default(),
-            fin: false,
-            sent: false,
-            received: false,
-            progress: Progress::new(limits),
-        }
+    fn new(stream: Rc<Stream>, priority: Priority, limits: &Limits, wire: VecDeque<Bytes>) -> Self {
+        Self { stream, priority, scheduled: false, wire, fin: false, sent: false, received: false, progress: Progress::new(limits) }
     }
 
     /// Framed bytes that the transport has not taken.

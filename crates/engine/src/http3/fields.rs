@@ -52,8 +52,9 @@ impl Memory {
     }
 }
 
-/// `None` for a head that HTTP/3 allows and the model cannot hold, such as a path with a character that no URI has.
-pub(crate) fn request(head: &mut RequestHead, latest: &LatestAuthority) -> Option<Head> {
+/// `None` for a head that HTTP/3 allows and the model cannot hold, such as a path with a character that no URI has. `map`: empty, for the
+/// memory that it has.
+pub(crate) fn request(head: &mut RequestHead, latest: &LatestAuthority, map: HeaderMap) -> Option<Head> {
     let memory = Memory::new(head.share());
     let mut uri = http::uri::Parts::default();
     if let Some(path) = head.path_line() {
@@ -76,18 +77,23 @@ pub(crate) fn request(head: &mut RequestHead, latest: &LatestAuthority) -> Optio
         secure: true,
         method: Method::from_bytes(head.method()).ok()?,
         uri: Uri::from_parts(uri).ok()?,
-        headers: headers(head.fields(), head.fields().len() + 1, &memory)?,
+        headers: headers(head.fields(), head.fields().len() + 1, &memory, map)?,
         admitted_host: host,
     })
 }
 
 pub(super) fn response(head: &mut ResponseHead) -> Option<(StatusCode, HeaderMap)> {
     let memory = Memory::new(head.share());
-    Some((StatusCode::from_u16(head.status()).ok()?, headers(head.fields(), head.fields().len(), &memory)?))
+    Some((StatusCode::from_u16(head.status()).ok()?, headers(head.fields(), head.fields().len(), &memory, HeaderMap::new())?))
 }
 
-pub(super) fn headers<'a>(lines: impl Iterator<Item = SectionLine<'a>>, capacity: usize, memory: &Memory) -> Option<HeaderMap> {
-    let mut headers = HeaderMap::with_capacity(capacity);
+pub(super) fn headers<'a>(
+    lines: impl Iterator<Item = SectionLine<'a>>,
+    capacity: usize,
+    memory: &Memory,
+    mut headers: HeaderMap,
+) -> Option<HeaderMap> {
+    headers.reserve(capacity);
     for line in lines {
         let name = match line.static_name_index() {
             Some(index) => STATIC_NAMES[usize::from(index)].clone()?,

@@ -87,6 +87,7 @@ impl Framer<'_> {
         self.headers(std::iter::once(status).chain(fields::lines(given)).chain(own))?;
         let priority = if added.has_priority { fields::priority(given) } else { None };
         let last = !added.has_content || self.body(stream, response.body, wire);
+        self.context.spares.keep_map(response.headers);
         Ok(Framed::Response { priority, last })
     }
 

@@ -9,6 +9,7 @@ mod limits;
 mod patience;
 mod rest;
 mod schedule;
+mod spares;
 mod stream;
 
 use std::cmp::Reverse;
@@ -23,6 +24,7 @@ use pronghorn_h3::{ConnectionError, ErrorCode};
 pub(crate) use client::{Client, ClientConnection, StatsProbe};
 #[cfg(test)]
 pub(crate) use fields::{LatestAuthority, request as request_head};
+pub(crate) use spares::Spares;
 pub(crate) use stream::Stream;
 pub use stream::StreamError;
 

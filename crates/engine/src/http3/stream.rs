@@ -167,8 +167,8 @@ impl<T> Queue<T> {
 }
 
 impl Stream {
-    pub(super) fn new(connection: ConnectionKey, id: Option<StreamId>, method: Method, dirty: Rc<Dirty>) -> Rc<Self> {
-        Rc::new(Self {
+    pub(super) fn new(connection: ConnectionKey, id: Option<StreamId>, method: Method, dirty: Rc<Dirty>) -> Self {
+        Self {
             connection,
             id: Cell::new(id),
             is_waiting: Cell::default(),
@@ -178,7 +178,29 @@ impl Stream {
             queued: Cell::default(),
             early: RefCell::default(),
             state: RefCell::default(),
-        })
+        }
+    }
+
+    /// Drops all that it holds, for [`Stream::renew`].
+    pub(super) fn clear(&mut self) {
+        let Self { method, is_waiting, expects_continue, queued, early, state, connection: _, id: _, dirty: _ } = self;
+        // One that is not registered can be long.
+        *method = Method::GET;
+        is_waiting.set(false);
+        expects_continue.set(false);
+        queued.set(false);
+        *early.get_mut() = None;
+        *state.get_mut() = State::default();
+    }
+
+    /// Makes a new stream of one that was cleared.
+    pub(super) fn renew(&mut self, connection: ConnectionKey, id: StreamId, method: Method, dirty: &Rc<Dirty>) {
+        self.connection = connection;
+        self.id.set(Some(id));
+        self.method = method;
+        if !Rc::ptr_eq(&self.dirty, dirty) {
+            self.dirty = dirty.clone();
+        }
     }
 
     // ---- the application's side -------------------------------------------------------------------------------------------
