@@ -36,6 +36,8 @@ const UP_GROWTH: f64 = 1.1;
 const LOSS_PART: f64 = 0.02;
 const LOSS_DATAGRAMS: f64 = 3.0;
 const BETA: f64 = 0.7;
+/// A bound set between probes is raised in each round by so much of what the path holds.
+const SHORT_GROWTH: f64 = 1.0 / 32.0;
 /// Of what the path took without much loss, so much is used between probes. The rest is for others.
 const HEADROOM: f64 = 0.85;
 
@@ -74,8 +76,9 @@ const CONGESTED_DATAGRAMS: f64 = 2.0;
 /// start or a drain goes on. Between, it is the least since the last drain: where others keep a queue, a window for an empty one would be a
 /// rate that falls from cycle to cycle. It is never more than twice what an empty path holds.
 ///
-/// A loss is none of congestion, but more than 2 % of a round are: what was in flight then bounds the window from there on (`long`), or,
-/// outside of probes, what was delivered does until the next one (`short`).
+/// A loss is none of congestion, but more than 2 % of a round are. In a probe, what was in flight then bounds the window from there on
+/// (`long`). Otherwise the window falls to seven tenths, or to what an empty path holds at the rate at which it delivers now, and comes back
+/// by a 32nd in each round, or with the next probe (`short`).
 ///
 /// What the interface of the library does not allow beside pacing: to know packets by more than the time at which they were sent, and to
 /// take a loss back.
@@ -89,6 +92,8 @@ struct Bbr {
     aggregation: Aggregation,
     /// The highest rate of this cycle, and of the last; bytes a second.
     rates: [f64; 2],
+    /// The latest one, of the application if there was not enough to send.
+    latest: f64,
     /// The least round trip time, and when something near it was last seen.
     least_rtt: Option<Duration>,
     least_rtt_at: Instant,
@@ -159,6 +164,7 @@ impl Bbr {
             delivery: Delivery::new(now),
             aggregation: Aggregation::new(now),
             rates: [0.0; 2],
+            latest: 0.0,
             least_rtt: None,
             least_rtt_at: now,
             drained_at: None,
@@ -213,18 +219,21 @@ impl Bbr {
     fn on_sample(&mut self, now: Instant, sample: &Sample, limited: bool) {
         self.round.in_flight = sample.in_flight;
         self.watch_rtt(now, sample);
-        if let Some(rate) = sample.rate
-            && (!sample.limited || rate > self.rate())
-        {
-            self.rates[0] = self.rates[0].max(rate);
+        if let Some(rate) = sample.rate {
+            self.latest = rate;
+            if !sample.limited || rate > self.rate() {
+                self.rates[0] = self.rates[0].max(rate);
+            }
         }
         let is_new_round = sample.delivered_before >= self.round.began;
+        let held = self.held();
         if !matches!(self.phase, Phase::Startup { .. }) {
             self.aggregation.on_acknowledged(now, sample.acknowledged, self.rate());
         }
         self.change_phase(now, sample, is_new_round);
         if is_new_round {
             self.aggregation.on_round();
+            self.short += SHORT_GROWTH * held;
             self.begin_round();
         }
         self.change_window(sample, limited);
@@ -262,29 +271,7 @@ impl Bbr {
         let in_flight = self.delivery.in_flight() as f64;
         let held = self.held();
         match &mut self.phase {
-            Phase::Startup { rate, rounds, queued } => {
-                let delivered = self.delivery.delivered();
-                let is_queued = self.least_rtt.is_some_and(|least| sample.rtt >= risen(least).max(least.mul_f64(FULL_RTT)));
-                let row = queued.take().unwrap_or(Queued { delivered, began: now });
-                let came = (delivered - row.delivered) as f64;
-                let mut is_full = false;
-                if is_queued {
-                    let is_long = came >= FULL_QUEUED * held;
-                    // While a queue lasts, the path delivers as fast as it can.
-                    is_full = is_long && came < FULL_QUEUED_GROWTH * rate_now * now.saturating_duration_since(row.began).as_secs_f64();
-                    *queued = (!is_long).then_some(row);
-                }
-                if is_new_round && !sample.limited {
-                    *rounds += 1;
-                    if rate_now >= FULL_GROWTH * *rate {
-                        (*rate, *rounds) = (rate_now, 0);
-                    }
-                    is_full |= *rounds >= FULL_ROUNDS;
-                }
-                if is_full {
-                    self.drain();
-                }
-            }
+            Phase::Startup { .. } => self.start(now, sample, is_new_round),
             Phase::Drain if in_flight <= DRAINED * held || in_flight <= LEAST_DATAGRAMS * self.datagram => self.settle(now),
             Phase::Settle if self.drained_rtt.is_some() => self.cruise(now),
             Phase::Cruise { until } if now >= *until => {
@@ -323,6 +310,33 @@ impl Bbr {
         }
     }
 
+    /// Goes on with a start, unless it has filled the path.
+    fn start(&mut self, now: Instant, sample: &Sample, is_new_round: bool) {
+        let (delivered, held, rate_now) = (self.delivery.delivered(), self.held(), self.rate());
+        let Phase::Startup { rate, rounds, queued } = &mut self.phase else { return };
+        let mut is_full = false;
+        if self.least_rtt.is_some_and(|least| sample.rtt >= risen(least).max(least.mul_f64(FULL_RTT))) {
+            let row = queued.take().unwrap_or(Queued { delivered, began: now });
+            let came = (delivered - row.delivered) as f64;
+            let is_long = came >= FULL_QUEUED * held;
+            // While a queue lasts, the path delivers as fast as it can.
+            is_full = is_long && came < FULL_QUEUED_GROWTH * rate_now * now.saturating_duration_since(row.began).as_secs_f64();
+            *queued = (!is_long).then_some(row);
+        } else {
+            *queued = None;
+        }
+        if is_new_round && !sample.limited {
+            *rounds += 1;
+            if rate_now >= FULL_GROWTH * *rate {
+                (*rate, *rounds) = (rate_now, 0);
+            }
+            is_full |= *rounds >= FULL_ROUNDS;
+        }
+        if is_full {
+            self.drain();
+        }
+    }
+
     fn drain(&mut self) {
         self.phase = Phase::Drain;
     }
@@ -336,7 +350,7 @@ impl Bbr {
         if self.rates[0] > 0.0 {
             self.rates = [0.0, self.rates[0]];
         }
-        // No two connections have delivered the same.
+        // Two connections have seldom delivered the same.
         let mixed = self.delivery.delivered().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54;
         self.phase = Phase::Cruise { until: now + CRUISE + Duration::from_millis(mixed) };
     }
@@ -362,17 +376,16 @@ impl Bbr {
     fn bound(&mut self, now: Instant) {
         self.bounded_at = Some(now);
         self.round.lost = 0;
-        let delivered = self.round.delivered.max(self.delivery.delivered() - self.round.began) as f64;
         match self.phase {
             Phase::Startup { .. } => {
-                self.long = self.held().max(delivered);
+                self.long = self.held().max(self.round.delivered as f64);
                 self.drain();
             }
             Phase::Refill | Phase::Up { .. } => {
                 self.long = (self.round.in_flight as f64).max(BETA * self.held().min(self.window));
                 self.drain();
             }
-            _ => self.short = delivered.max(BETA * self.window),
+            _ => self.short = (BETA * self.window).max(self.latest * self.least_rtt.unwrap_or_default().as_secs_f64()),
         }
         self.window = self.window.min(self.wanted());
     }
@@ -407,7 +420,8 @@ impl Controller for Bbr {
             return;
         }
         self.round.lost += lost_bytes;
-        let most = LOSS_PART * self.round.in_flight as f64 + LOSS_DATAGRAMS * self.datagram;
+        let sent = self.round.in_flight.max(self.delivery.delivered() - self.round.began) as f64;
+        let most = LOSS_PART * sent + LOSS_DATAGRAMS * self.datagram;
         // A mark of ECN is no chance.
         if lost_bytes == 0 || self.round.lost as f64 > most {
             self.bound(now);
