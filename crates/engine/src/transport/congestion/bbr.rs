@@ -77,8 +77,8 @@ const CONGESTED_DATAGRAMS: f64 = 2.0;
 /// rate that falls from cycle to cycle. It is never more than twice what an empty path holds.
 ///
 /// A loss is none of congestion, but more than 2 % of a round are. In a probe, what was in flight then bounds the window from there on
-/// (`long`). Otherwise the window falls to seven tenths, or to what an empty path holds at the rate at which it delivers now, and comes back
-/// by a 32nd in each round, or with the next probe (`short`).
+/// (`long`). Otherwise the window falls to seven tenths, or to what an empty path holds at the rate at which it delivers now, and comes
+/// back by a 32nd in each round, or with the next probe (`short`).
 ///
 /// What the interface of the library does not allow beside pacing: to know packets by more than the time at which they were sent, and to
 /// take a loss back.
