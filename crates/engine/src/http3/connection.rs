@@ -40,7 +40,7 @@ pub(super) struct Connection {
     schedule: Schedule,
     /// [`Connection::write`] has something to do.
     wants_to_write: bool,
-    /// Whole requests have been read, for [`Connection::on_deferred`].
+    /// Something has been read that [`Connection::on_deferred`] hands on.
     deferred: bool,
     /// The same, and nobody has been told yet.
     deferred_news: bool,
@@ -326,7 +326,8 @@ impl Connection {
                 blocked = true;
                 break;
             }
-            if finished && self.client.is_none() && !self.requests.contains_key(&id) {
+            // A whole request, or what a client's control and QPACK streams bring between them.
+            if self.client.is_none() && if id.is_bidi() { finished && !self.requests.contains_key(&id) } else { blocked } {
                 (self.deferred, self.deferred_news) = (true, true);
                 return Ok(());
             }
@@ -416,12 +417,12 @@ impl Connection {
 
     // ---- what the peer sent -----------------------------------------------------------------------------------------------
 
-    /// Whether a whole request has been read since this was asked last, for [`Connection::on_deferred`].
+    /// Whether something has been read since this was asked last that [`Connection::on_deferred`] hands on.
     pub(super) fn take_deferred(&mut self) -> bool {
         std::mem::take(&mut self.deferred_news)
     }
 
-    /// Hands on the requests that have been read.
+    /// Hands on what has been read.
     pub(super) fn on_deferred(&mut self, transport: &mut impl Transport) {
         if self.deferred {
             self.on_events(transport);

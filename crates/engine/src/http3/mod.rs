@@ -52,7 +52,7 @@ pub(crate) struct Http3<T> {
     pub(crate) transport: T,
     connections: Connections,
     dirty: Rc<Dirty>,
-    /// The connections of requests that have been read and not handed on, one entry for each: see [`MAX_DEFERRED`].
+    /// The connections of what has been read and not handed on, an entry for each request: see [`MAX_DEFERRED`].
     deferred: Vec<ConnectionKey>,
     /// Connections that have bytes for the transport.
     writing: Vec<ConnectionKey>,
