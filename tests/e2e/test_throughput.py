@@ -12,29 +12,30 @@ from harness.long_path import Case, measure
 MEBIBYTES = 400
 # Content is at most 95.7 % of what the path carries over HTTP/3, and 96.1 % over HTTP/2; the rest are headers.
 FILL = 0.92
+LEAST_OF_TCP = 0.9
 
 pytestmark = [pytest.mark.long, pytest.mark.serial, pytest.mark.timeout(900)]
 
 
-@pytest.mark.parametrize("version", ["2", "3"])
+# The kernel's BBR, of which HTTP/2 can make no other use, overfills the queue: docs/transport-measured.md.
+@pytest.mark.parametrize(("version", "congestion"), [("2", "cubic"), ("3", "cubic"), ("3", "bbr")])
 @pytest.mark.parametrize("direction", ["down", "up"])
-def test_one_stream_fills_a_path_without_loss(identity, tmp_path, direction, version):
-    outcome = measure(Case(version, "cubic", direction, 0, MEBIBYTES), identity, tmp_path)
+def test_one_stream_fills_a_path_without_loss(identity, tmp_path, direction, version, congestion):
+    outcome = measure(Case(version, congestion, direction, 0, MEBIBYTES), identity, tmp_path)
     if not outcome.clean:
         pytest.skip("the machine was too busy for the link to keep its deadlines")
     assert outcome.fill >= FILL
 
 
-# The library's BBR is behind the kernel's: docs/transport-measured.md says by how much, and why.
 @pytest.mark.parametrize("direction", ["down", "up"])
 @pytest.mark.parametrize(
-    ("congestion", "loss", "mebibytes", "least"),
-    [("cubic", 0.1, 20, 0.9), ("cubic", 1, 4, 0.9), ("bbr", 0, 200, 0.8), ("bbr", 0.1, 60, 0.8), ("bbr", 1, 60, 0.8)],
+    ("congestion", "loss", "mebibytes"),
+    [("cubic", 0.1, 20), ("cubic", 1, 4), ("bbr", 0, 200), ("bbr", 0.1, 60), ("bbr", 1, 60)],
 )
-def test_path_carries_as_much_as_with_tcp(identity, tmp_path, congestion, loss, mebibytes, least, direction):
+def test_path_carries_as_much_as_with_tcp(identity, tmp_path, congestion, loss, mebibytes, direction):
     rates = {}
     for version in ("2", "3"):
         case = Case(version, congestion, direction, loss, mebibytes)
         outcomes = [measure(case, identity, tmp_path, seed=seed) for seed in range(1, 4)]
         rates[version] = statistics.median(outcome.goodput for outcome in outcomes)
-    assert rates["3"] >= least * rates["2"], rates
+    assert rates["3"] >= LEAST_OF_TCP * rates["2"], rates
