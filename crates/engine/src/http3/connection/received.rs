@@ -1,0 +1,292 @@
+//! What the peer sent.
+
+use http::{HeaderMap, Method, StatusCode};
+use pronghorn_h3::{self as h3, ConnectionError, ErrorCode, Event, Head, Priority, StreamId};
+
+use super::{Connection, Exchange};
+use crate::http3::stream::StreamError;
+use crate::http3::{fields, limits};
+use crate::message::{Peer, Protocol};
+use crate::qlog::{StreamSide, StreamState};
+use crate::transport::{Read, Transport};
+use crate::{Incoming, Request, Responder, Response};
+
+/// Bytes read from one stream before others have their turn.
+const READ_BYTES: usize = 64 << 10;
+
+impl Connection {
+    pub(in crate::http3) fn on_readable(&mut self, transport: &mut impl Transport, id: StreamId) -> Result<(), ConnectionError> {
+        self.read(transport, id)?;
+        // What came may be what other streams have waited for.
+        while let Some(unblocked) = self.h3.poll_unblocked() {
+            self.read(transport, unblocked)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn read(&mut self, transport: &mut impl Transport, id: StreamId) -> Result<(), ConnectionError> {
+        loop {
+            if self.h3.is_blocked(id) {
+                // It is not read until its field section can be decoded: the flow control window bounds what follows.
+                if let Some(code) = transport.received_reset(self.key, id) {
+                    self.h3.handle_reset(id, code)?;
+                    self.on_events(transport);
+                }
+                return Ok(());
+            }
+            let room = self.requests.get(&id).map_or(READ_BYTES, |exchange| exchange.stream.inbound_room());
+            if room == 0 {
+                return Ok(());
+            }
+            let mut taken = 0;
+            let mut blocked = false;
+            let mut more = false;
+            let mut finished = false;
+            while taken < room.min(READ_BYTES) {
+                match transport.read(self.key, id) {
+                    Read::Data(data) => {
+                        taken += data.len();
+                        self.h3.handle_data(id, data)?;
+                        if self.h3.is_blocked(id) {
+                            self.context.stats.qpack_streams_blocked.add(1);
+                            break;
+                        }
+                        continue;
+                    }
+                    Read::Finished => {
+                        self.h3.handle_fin(id)?;
+                        finished = true;
+                    }
+                    Read::Reset(code) => self.h3.handle_reset(id, code)?,
+                    Read::Blocked => more = true,
+                    Read::Gone => {}
+                }
+                blocked = true;
+                break;
+            }
+            // A whole request, or what a client's control and QPACK streams bring between them.
+            if self.client.is_none() && if id.is_bidi() { finished && !self.requests.contains_key(&id) } else { blocked } {
+                (self.deferred, self.deferred_news) = (true, true);
+                return Ok(());
+            }
+            self.patience.ended = None;
+            self.on_events(transport);
+            if more && self.patience.ended != Some(id) {
+                self.expect_head(transport, id);
+            }
+            if blocked {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether something has been read since this was asked last that [`Connection::on_deferred`] hands on.
+    pub(in crate::http3) fn take_deferred(&mut self) -> bool {
+        std::mem::take(&mut self.deferred_news)
+    }
+
+    /// Hands on what has been read.
+    pub(in crate::http3) fn on_deferred(&mut self, transport: &mut impl Transport) {
+        if self.deferred {
+            self.on_events(transport);
+        }
+    }
+
+    pub(super) fn on_events(&mut self, transport: &mut impl Transport) {
+        self.deferred = false;
+        while let Some(event) = self.h3.poll_event() {
+            self.traced(|trace, now| trace.received(now, &event, self.h3.peer_settings()));
+            match event {
+                Event::Head { stream, head: Head::Request(head), end } => self.on_request(transport, stream, head, end),
+                Event::Head { stream, head: Head::Response(head), end } => self.on_response(transport, stream, head, end),
+                Event::Data { stream, data } => {
+                    if let Some(exchange) = self.requests.get(&stream) {
+                        exchange.stream.on_data(data);
+                    }
+                }
+                Event::Trailers { stream, mut section } => {
+                    let memory = fields::Memory::new(section.share());
+                    if let Some(exchange) = self.requests.get(&stream)
+                        && let Some(trailers) = fields::headers(section.iter(), section.len(), &memory, HeaderMap::new())
+                    {
+                        exchange.stream.on_trailers(trailers);
+                    }
+                    self.h3.recycle(section);
+                }
+                Event::Finished { stream } => self.on_inbound_end(stream, Ok(())),
+                Event::Reset { stream, code } => {
+                    // A server has nothing to answer to half a request. What it has answered already stays.
+                    if self.client.is_none() {
+                        self.abort(transport, stream, ErrorCode::H3_REQUEST_CANCELLED);
+                    }
+                    self.on_inbound_end(stream, Err(StreamError::Reset(code)));
+                }
+                Event::StreamError { stream, code, reason, limit } => {
+                    if let Some(counter) = limit.and_then(|limit| limits::counter(limit, &self.context.stats)) {
+                        counter.add(1);
+                    }
+                    self.on_stream_error(transport, stream, code, reason);
+                }
+                Event::Unprocessed { stream } => self.on_unprocessed(transport, stream),
+                Event::StopSending { stream, .. } => {
+                    if let Some(exchange) = self.requests.get_mut(&stream)
+                        && !exchange.sent
+                    {
+                        self.abort(transport, stream, ErrorCode::H3_REQUEST_CANCELLED);
+                        self.end_reading(transport, stream);
+                    }
+                }
+                Event::StopUni { stream, code } => {
+                    transport.stop(self.key, stream, code.0);
+                    self.h3.stop_receiving(stream);
+                }
+                Event::GoAway { .. } => {
+                    if let Some(client) = &self.client {
+                        client.on_go_away();
+                    }
+                }
+                Event::PriorityUpdate { stream, priority } => {
+                    self.context.stats.priority_updates.add(1);
+                    self.set_priority(transport, stream, priority);
+                }
+                Event::Settings => {
+                    let offered = self.h3.peer_settings().map_or(0, |settings| settings.qpack_max_table_capacity);
+                    if offered > self.context.config.limits.qpack_encoder_table_bytes() {
+                        self.context.stats.qpack_tables_reduced.add(1);
+                    }
+                }
+            }
+        }
+        let dropped = self.h3.dropped_priority_updates();
+        if dropped > self.dropped_priority_updates {
+            self.context.stats.priority_updates_dropped.add(dropped - std::mem::replace(&mut self.dropped_priority_updates, dropped));
+        }
+        // Once for all that came in this turn: what the peer's encoder has to be told of each of many requests fits into one packet.
+        self.wants_to_write |= self.h3.wants_uni_write();
+    }
+
+    fn on_request(&mut self, transport: &mut impl Transport, id: StreamId, mut head: h3::RequestHead, end: bool) {
+        self.context.stats.requests_http3.add(1);
+        self.patience.end_head(id);
+        let parts = fields::request(&mut head, &self.latest_authority, self.context.spares.map());
+        self.h3.recycle(head.into_section());
+        let Some(parts) = parts else {
+            return self.refuse(transport, id, StatusCode::BAD_REQUEST, ErrorCode::H3_MESSAGE_ERROR);
+        };
+        let parts = match parts.admit() {
+            Ok(parts) => parts,
+            Err(refusal) => {
+                let code = if refusal.status == StatusCode::BAD_REQUEST { ErrorCode::H3_MESSAGE_ERROR } else { ErrorCode::H3_NO_ERROR };
+                return self.refuse(transport, id, refusal.status, code);
+            }
+        };
+        self.latest_authority.note(&parts.uri, &parts.headers);
+        let stream = self.context.spares.stream(self.key, id, parts.method.clone(), &self.dirty);
+        let asked = if parts.has_priority { fields::priority(&parts.headers) } else { None };
+        let priority = asked.map_or(Priority::default(), |value| Priority::from_field(&value));
+        let mut exchange = Exchange::new(stream.clone(), priority, &self.context.config.limits, self.context.spares.wire());
+        stream.expects_continue.set(parts.expects_continue && !end);
+        let body = if end {
+            exchange.received = true;
+            stream.on_inbound_end(Ok(()));
+            Incoming::empty()
+        } else {
+            Incoming::http3(stream.clone())
+        };
+        self.requests.insert(id, exchange);
+        transport.set_priority(self.key, id, priority);
+        let peer = Peer { protocol: Protocol::Http3, remote: self.remote, secure: true, early_data: self.handshaking };
+        let request = Request { method: parts.method, uri: parts.uri, headers: parts.headers, peer, body };
+        self.context.dispatch(request, Responder::http3(stream, &self.context));
+    }
+
+    fn on_response(&mut self, transport: &mut impl Transport, id: StreamId, mut head: h3::ResponseHead, end: bool) {
+        let Some(exchange) = self.requests.get_mut(&id) else { return };
+        let is_interim = head.is_interim();
+        let response = fields::response(&mut head);
+        self.h3.recycle(head.into_section());
+        match response {
+            Some((status, headers)) if is_interim => exchange.stream.on_interim(status, headers),
+            Some((status, headers)) => exchange.stream.on_response(status, headers),
+            None => return self.on_stream_error(transport, id, ErrorCode::H3_MESSAGE_ERROR, "the response cannot be represented"),
+        }
+        if end {
+            self.on_inbound_end(id, Ok(()));
+        }
+    }
+
+    pub(super) fn on_inbound_end(&mut self, id: StreamId, end: Result<(), StreamError>) {
+        if let Some(exchange) = self.requests.get_mut(&id) {
+            exchange.received = true;
+            exchange.stream.on_inbound_end(end);
+        }
+        self.forget_if_done(id);
+    }
+
+    fn on_stream_error(&mut self, transport: &mut impl Transport, id: StreamId, code: ErrorCode, reason: &'static str) {
+        if self.client.is_none() && !self.requests.contains_key(&id) {
+            if code == ErrorCode::H3_EXCESSIVE_LOAD {
+                return self.refuse(transport, id, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, code);
+            }
+            self.context.stats.requests_refused.add(1);
+        }
+        self.stop(transport, id, code);
+        self.abort(transport, id, code);
+        self.on_inbound_end(id, Err(StreamError::Malformed(reason)));
+    }
+
+    /// The server goes away and has not processed the request.
+    fn on_unprocessed(&mut self, transport: &mut impl Transport, id: StreamId) {
+        self.stop(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
+        self.abort(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
+        self.on_inbound_end(id, Err(StreamError::Refused("it goes away (GOAWAY)".to_owned())));
+    }
+
+    /// Answers a request that no handler gets to see.
+    pub(super) fn refuse(&mut self, transport: &mut impl Transport, id: StreamId, status: StatusCode, code: ErrorCode) {
+        self.context.stats.requests_refused.add(1);
+        self.patience.end_head(id);
+        self.stop(transport, id, code);
+        let stream = self.context.spares.stream(self.key, id, Method::GET, &self.dirty);
+        let mut exchange = Exchange::new(stream.clone(), Priority::default(), &self.context.config.limits, self.context.spares.wire());
+        exchange.received = true;
+        self.requests.insert(id, exchange);
+        stream.on_inbound_end(Ok(()));
+        stream.respond(Response::new(status));
+    }
+
+    pub(super) fn stop(&mut self, transport: &mut impl Transport, id: StreamId, code: ErrorCode) {
+        transport.stop(self.key, id, code.0);
+        self.h3.stop_receiving(id);
+    }
+
+    /// Resets our side of a stream, if it is not done.
+    pub(super) fn abort(&mut self, transport: &mut impl Transport, id: StreamId, code: ErrorCode) {
+        self.patience.end_head(id);
+        if let Some(exchange) = self.requests.get_mut(&id) {
+            exchange.wire.clear();
+            if std::mem::take(&mut exchange.scheduled) {
+                self.schedule.remove(id, exchange.priority);
+            }
+            exchange.stream.on_closed();
+            if std::mem::replace(&mut exchange.sent, true) {
+                return self.forget_if_done(id);
+            }
+            exchange.fin = false;
+            self.context.stats.requests_aborted.add(1);
+        }
+        self.traced(|trace, now| trace.stream_state(now, id, StreamSide::Sending, StreamState::ResetSent));
+        transport.reset(self.key, id, code.0);
+        self.h3.finish_sending(id);
+        self.forget_if_done(id);
+    }
+
+    pub(super) fn forget_if_done(&mut self, id: StreamId) {
+        if self.requests.get(&id).is_some_and(|exchange| exchange.sent && exchange.received)
+            && let Some(Exchange { stream, wire, .. }) = self.requests.remove(&id)
+        {
+            self.context.spares.keep_wire(wire);
+            self.context.spares.keep_stream(stream);
+        }
+    }
+}

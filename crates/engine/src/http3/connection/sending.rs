@@ -1,0 +1,182 @@
+//! What goes to the peer.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use pronghorn_h3::{ErrorCode, Priority, StreamId, UniStream};
+
+use super::Connection;
+use crate::http3::framing::{Framed, Framer};
+use crate::http3::stream::Stream;
+use crate::transport::{Dir, Transport, Write};
+
+impl Connection {
+    /// Frames what the application has queued on the stream, to be written when its turn comes.
+    pub(super) fn flush(&mut self, transport: &mut impl Transport, stream: &Rc<Stream>) {
+        let Some(id) = stream.id.get() else { return };
+        let context = self.context.clone();
+        let mut encoded = context.encoded.borrow_mut();
+        while let Some(exchange) = self.requests.get_mut(&id)
+            && let Some(outbound) = stream.next_outbound()
+        {
+            let mut framer = Framer {
+                id,
+                h3: &mut self.h3,
+                encoded: &mut encoded,
+                alt_svc: self.alt_svc.as_ref(),
+                context: &self.context,
+                trace: self.trace.as_ref(),
+            };
+            match framer.frame(stream, outbound, &mut exchange.wire) {
+                Framed::More => {}
+                Framed::Response { priority, last } => {
+                    exchange.fin = last;
+                    //= RFC 9218 section 8
+                    //# The absence of a priority parameter in an HTTP response indicates the server's disinterest in changing the
+                    //# client-provided value.
+                    if let Some(said) = priority {
+                        let priority = exchange.priority.overridden_by(&said);
+                        self.set_priority(transport, id, priority);
+                    }
+                }
+                Framed::Last => exchange.fin = true,
+                Framed::Abort(code) => {
+                    self.abort(transport, id, code);
+                    return self.end_reading(transport, id);
+                }
+            }
+        }
+        self.wants_to_write |= self.h3.wants_uni_write();
+        self.schedule(id);
+        self.end_reading(transport, id);
+    }
+
+    /// Puts the stream among those that wait for their turn to be written.
+    pub(super) fn schedule(&mut self, id: StreamId) {
+        if let Some(exchange) = self.requests.get_mut(&id)
+            && !exchange.sent
+            && (exchange.fin || !exchange.wire.is_empty())
+        {
+            self.wants_to_write = true;
+            if !std::mem::replace(&mut exchange.scheduled, true) {
+                self.schedule.insert(id, exchange.priority);
+            }
+        }
+    }
+
+    pub(super) fn set_priority(&mut self, transport: &mut impl Transport, id: StreamId, priority: Priority) {
+        let Some(exchange) = self.requests.get_mut(&id) else { return };
+        if exchange.priority == priority {
+            return;
+        }
+        if exchange.scheduled {
+            self.schedule.remove(id, exchange.priority);
+            self.schedule.insert(id, priority);
+        }
+        exchange.priority = priority;
+        transport.set_priority(self.key, id, priority);
+    }
+
+    /// Whether [`Connection::write`] has to be called. Asking again gives false until there is more.
+    pub(in crate::http3) fn wants_to_write(&mut self) -> bool {
+        std::mem::take(&mut self.wants_to_write)
+    }
+
+    /// Gives the transport what it takes, the most urgent first.
+    ///
+    /// Called when all events and handles of a turn have been heard, so that the order among them does not matter.
+    pub(in crate::http3) fn write(&mut self, transport: &mut impl Transport) {
+        // First what the heads refer to: it must not wait for flow control credit that they use up.
+        self.write_uni(transport);
+        while let Some(turn) = self.schedule.next() {
+            let id = turn.id;
+            let Some(exchange) = self.requests.get_mut(&id) else { continue };
+            exchange.scheduled = false;
+            let before = exchange.waiting();
+            let written = transport.write(self.key, id, &mut exchange.wire, turn.bytes);
+            let waiting = exchange.waiting();
+            if self.client.is_none() {
+                exchange.progress.on_moved(before - waiting);
+                match written {
+                    Write::Blocked => exchange.progress.on_blocked(self.context.handle.now()),
+                    Write::Done | Write::Stopped => exchange.progress.on_done(),
+                    Write::More => {}
+                }
+                if let Some(deadline) = exchange.progress.deadline() {
+                    self.patience.expect(deadline);
+                }
+            }
+            if let Some(trace) = &self.trace {
+                trace.wrote(self.context.handle.now(), id, &written, exchange.fin, waiting);
+            }
+            match written {
+                Write::Done if exchange.fin => {
+                    //= RFC 9114 section 4.1
+                    //# After sending a request, a client MUST close the stream for sending.
+                    //= RFC 9114 section 4.1
+                    //# Unless using the CONNECT method (see Section 4.4), clients MUST NOT make stream closure dependent on
+                    //# receiving a response to their request.
+                    //= RFC 9114 section 4.1
+                    //# After sending a final response, the server MUST close the stream for sending.
+                    transport.finish(self.key, id);
+                    exchange.sent = true;
+                    self.unacknowledged += 1;
+                    self.h3.finish_sending(id);
+                }
+                Write::Done | Write::Blocked => {}
+                Write::More => {
+                    exchange.scheduled = true;
+                    self.schedule.insert(id, exchange.priority);
+                }
+                // The peer wants none of it: perhaps it said so before its request was complete, when there was nobody to tell.
+                Write::Stopped => {
+                    // Work was done for nobody. When there is too much of that, the next that comes from the peer is an error.
+                    let _ = self.h3.handle_stop_sending(id, ErrorCode::H3_REQUEST_CANCELLED.0);
+                    self.abort(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
+                    self.end_reading(transport, id);
+                    continue;
+                }
+            }
+            exchange.stream.wrote(waiting);
+            if exchange.sent {
+                self.end_reading(transport, id);
+            }
+        }
+    }
+
+    /// Stops reading what nobody wants any more, and forgets the exchange when that was the last of it.
+    pub(super) fn end_reading(&mut self, transport: &mut impl Transport, id: StreamId) {
+        let Some(exchange) = self.requests.get_mut(&id) else { return };
+        if !exchange.received && exchange.stream.is_discarding() {
+            if self.client.is_some() {
+                // The application has dropped the response, so the request is of no use either.
+                exchange.received = true;
+                self.stop(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
+                self.abort(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
+            } else if exchange.sent {
+                exchange.received = true;
+                //= RFC 9114 section 4.1
+                //# When the server does not need to receive the remainder of the request, it MAY abort reading the request stream, send a
+                //# complete response, and cleanly close the sending part of the stream.
+                let code = if exchange.fin { ErrorCode::H3_NO_ERROR } else { ErrorCode::H3_REQUEST_CANCELLED };
+                self.stop(transport, id, code);
+            }
+        }
+        self.forget_if_done(id);
+    }
+
+    /// Writes our control and QPACK streams, opening each as soon as there are bytes for it and the peer allows.
+    pub(super) fn write_uni(&mut self, transport: &mut impl Transport) {
+        while let Some((kind, bytes)) = self.h3.poll_uni_write() {
+            self.uni[kind as usize].queue.push_back(bytes);
+        }
+        for (kind, uni) in UniStream::ALL.into_iter().zip(&mut self.uni).filter(|(_, uni)| !uni.queue.is_empty()) {
+            uni.id = uni.id.or_else(|| transport.open(self.key, Dir::Uni));
+            if let Some(id) = uni.id {
+                // What is left is written at the next `Writable` event.
+                transport.write(self.key, id, &mut uni.queue, usize::MAX);
+            }
+            self.h3.set_uni_backlog(kind, uni.queue.iter().map(Bytes::len).sum());
+        }
+    }
+}
