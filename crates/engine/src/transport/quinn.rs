@@ -336,6 +336,7 @@ impl Transport for Quinn {
                         connection.note_aside(remote, bytes);
                     }
                     connection.inner.handle_event(event);
+                    connection.look_at_address();
                     connection.open_receive_window(now, bytes, &self.config.limits, &self.stats);
                     if connection.inner.remote_address() != before {
                         self.stats.quic_migrations.add(1);

@@ -4,6 +4,7 @@
 
 use std::any::Any;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
@@ -24,7 +25,11 @@ const VERSION_1: u32 = 1;
 
 /// What a connection's TLS came to, by way of the library's `handshake_data`.
 pub(super) enum Handshake {
-    Server(ServerHandshake),
+    Server {
+        /// What it made of the ClientHello, once that is decided.
+        handshake: Option<ServerHandshake>,
+        address_is_proved: bool,
+    },
     Client(TlsSummary),
 }
 
@@ -77,7 +82,7 @@ impl crypto::ServerConfig for ServerTls {
         let tls = tls.expect("invariant: the configuration was tried when the endpoint was made");
         let takes_early_data = self.config.max_early_data_size > 0;
         let side = SessionSide::Server { offer: EarlyDataOffer::default(), takes_early_data };
-        Box::new(Session { tls: Tls::Live(Box::new(tls.into())), side, next_secrets: None, initial: self.initial })
+        Box::new(Session { tls: Tls::Live(Box::new(tls.into())), side, next_secrets: None, initial: self.initial, proved: Arc::default() })
     }
 }
 
@@ -93,7 +98,8 @@ impl crypto::ClientConfig for ClientTls {
         let tls = quic::ClientConnection::new(self.config.clone(), Version::V1, name, encode(params));
         let tls = tls.map_err(|error| ConnectError::InvalidServerName(format!("{server_name}: {error}")))?;
         let side = SessionSide::Client { early_data: tls.zero_rtt_keys().is_some() };
-        Ok(Box::new(Session { tls: Tls::Live(Box::new(tls.into())), side, next_secrets: None, initial: self.initial }))
+        let tls = Tls::Live(Box::new(tls.into()));
+        Ok(Box::new(Session { tls, side, next_secrets: None, initial: self.initial, proved: Arc::default() }))
     }
 }
 
@@ -102,6 +108,8 @@ struct Session {
     side: SessionSide,
     next_secrets: Option<Secrets>,
     initial: Suite,
+    /// A Handshake packet of the peer has come.
+    proved: Arc<AtomicBool>,
 }
 
 /// A server has no use for TLS once it has sent the last message of its own: what is left of it, some 5 KiB, goes then.
@@ -123,8 +131,8 @@ impl crypto::Session for Session {
     /// A server's is there as soon as it is decided: the client may never complete the handshake.
     fn handshake_data(&self) -> Option<Box<dyn Any>> {
         let handshake = match (&self.side, &self.tls) {
-            (SessionSide::Server { .. }, Tls::Live(_)) => Handshake::Server(self.server_handshake()?),
-            (_, Tls::Done(handshake)) => Handshake::Server((*handshake)?),
+            (SessionSide::Server { .. }, Tls::Live(_)) => self.server(self.server_handshake()),
+            (_, Tls::Done(handshake)) => self.server(*handshake),
             (SessionSide::Client { early_data }, Tls::Live(tls)) => match &**tls {
                 quic::Connection::Client(client) if !client.is_handshaking() => {
                     Handshake::Client(TlsSummary::new(client, early_data.then(|| client.is_early_data_accepted())))
@@ -185,7 +193,11 @@ impl crypto::Session for Session {
     fn write_handshake(&mut self, buffer: &mut Vec<u8>) -> Option<Keys> {
         let Tls::Live(tls) = &mut self.tls else { return None };
         match tls.write_hs(buffer) {
-            Some(KeyChange::Handshake { keys }) => Some(boxed(keys)),
+            Some(KeyChange::Handshake { keys }) => {
+                let mut keys = boxed(keys);
+                keys.packet.remote = Box::new(Proving { key: keys.packet.remote, proved: self.proved.clone() });
+                Some(keys)
+            }
             Some(KeyChange::OneRtt { keys, next }) => {
                 self.next_secrets = Some(next);
                 Some(boxed(keys))
@@ -226,6 +238,10 @@ impl Session {
         }
     }
 
+    fn server(&self, handshake: Option<ServerHandshake>) -> Handshake {
+        Handshake::Server { handshake, address_is_proved: self.proved.load(Ordering::Relaxed) }
+    }
+
     fn server_handshake(&self) -> Option<ServerHandshake> {
         let (SessionSide::Server { offer, takes_early_data }, Some(tls)) = (&self.side, self.live()) else { return None };
         ServerHandshake::new(tls, offer.offered(), tls.zero_rtt_keys().is_some(), *takes_early_data)
@@ -235,6 +251,36 @@ impl Session {
 /// RFC 9001, section 4.8: an alert is sent as a code of the transport.
 fn alert(description: AlertDescription, reason: String) -> TransportError {
     TransportError { reason, ..TransportErrorCode::crypto(description.into()).into() }
+}
+
+/// What decrypts Handshake packets, and notes that one has come: whoever sent it has received what the server sent to its address.
+struct Proving {
+    key: Box<dyn crypto::PacketKey>,
+    proved: Arc<AtomicBool>,
+}
+
+impl crypto::PacketKey for Proving {
+    fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
+        self.key.encrypt(packet, buf, header_len);
+    }
+
+    fn decrypt(&self, packet: u64, header: &[u8], payload: &mut BytesMut) -> Result<(), CryptoError> {
+        self.key.decrypt(packet, header, payload)?;
+        self.proved.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn tag_len(&self) -> usize {
+        self.key.tag_len()
+    }
+
+    fn confidentiality_limit(&self) -> u64 {
+        self.key.confidentiality_limit()
+    }
+
+    fn integrity_limit(&self) -> u64 {
+        self.key.integrity_limit()
+    }
 }
 
 /// What packets will be encrypted with when keys are updated, which most connections never do: the key itself, of 600 bytes, is made then.
@@ -346,7 +392,9 @@ mod tests {
         assert!(has_session(&*server), "its tickets are not written yet");
         hand(&mut *server, &mut *client);
         assert!(!has_session(&*server) && has_session(&*client));
-        assert!(matches!(*server.handshake_data().unwrap().downcast().unwrap(), Handshake::Server(handshake) if !handshake.resumed));
+        assert!(
+            matches!(*server.handshake_data().unwrap().downcast().unwrap(), Handshake::Server { handshake: Some(handshake), .. } if !handshake.resumed)
+        );
         assert!(server.next_1rtt_keys().is_some());
         let key_update = [24, 0, 0, 1, 0];
         assert_eq!(u64::from(server.read_handshake(&key_update).unwrap_err().code), 0x10a);

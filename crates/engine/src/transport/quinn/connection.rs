@@ -172,6 +172,17 @@ impl Connection {
         self.inner.crypto_session().handshake_data()?.downcast().ok().map(|handshake| *handshake)
     }
 
+    /// Stops to count what goes to the client's address when that is proved before the end of the handshake. A train held back after that
+    /// would be missed until the library probes for it, long after if it has probed in vain before.
+    pub(super) fn look_at_address(&mut self) {
+        //= RFC 9000 section 8.1
+        //# Once an endpoint has successfully processed a Handshake packet from the peer, it can consider the peer address to have been
+        //# validated.
+        if self.unproved.is_some() && matches!(self.handshake(), Some(Handshake::Server { address_is_proved: true, .. })) {
+            self.unproved = None;
+        }
+    }
+
     /// Looks, until it is decided, at what TLS makes of the session and of early data.
     pub(super) fn look_at_handshake(&mut self, events: &mut VecDeque<(ConnectionKey, Event)>, stats: &Stats) {
         if self.inner.side().is_client() {
@@ -179,7 +190,7 @@ impl Connection {
             if self.inner.has_0rtt() {
                 events.push_back((self.key, Event::EarlyData));
             }
-        } else if let Some(Handshake::Server(handshake)) = self.handshake() {
+        } else if let Some(Handshake::Server { handshake: Some(handshake), .. }) = self.handshake() {
             self.decided = true;
             handshake.count(&stats.quic_resumed, stats);
         }
@@ -223,7 +234,7 @@ impl Connection {
         if let quinn_proto::Event::Connected = event {
             let tls = match self.handshake() {
                 Some(Handshake::Client(summary)) => Some(summary),
-                Some(Handshake::Server(_)) | None => None,
+                Some(Handshake::Server { .. }) | None => None,
             };
             return events.push_back((key, Event::Connected { handshake: now.saturating_duration_since(self.began), tls }));
         }
