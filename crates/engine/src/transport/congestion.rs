@@ -12,8 +12,8 @@ use std::time::Instant;
 use quinn_proto::RttEstimator;
 use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics, NewRenoConfig};
 
-use self::bbr::BbrFactory;
-use self::cubic::CubicFactory;
+use self::bbr::Bbr;
+use self::cubic::Cubic;
 use crate::config::{Config, Congestion};
 
 /// The size of datagrams that every path carries (RFC 9000, section 14). The window that a connection begins with is counted in them.
@@ -50,27 +50,27 @@ impl Sending {
 
 /// The factory of controllers that send so, and obey `closing`.
 pub(super) fn factory(sending: Sending, closing: Closing) -> Arc<dyn ControllerFactory + Send + Sync> {
-    let initial = DATAGRAM_BYTES * u64::from(sending.initial_datagrams);
-    let inner: Arc<dyn ControllerFactory + Send + Sync> = match sending.congestion {
-        Congestion::Cubic => Arc::new(CubicFactory(initial)),
-        Congestion::NewReno => {
-            let mut config = NewRenoConfig::default();
-            config.initial_window(initial);
-            Arc::new(config)
-        }
-        Congestion::Bbr => Arc::new(BbrFactory(initial)),
-    };
-    Arc::new(Factory { inner, closing })
+    Arc::new(Factory { sending, closing })
 }
 
 struct Factory {
-    inner: Arc<dyn ControllerFactory + Send + Sync>,
+    sending: Sending,
     closing: Closing,
 }
 
 impl ControllerFactory for Factory {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
-        Box::new(Closable { inner: self.inner.clone().build(now, current_mtu), closing: self.closing.clone() })
+        let initial = DATAGRAM_BYTES * u64::from(self.sending.initial_datagrams);
+        let inner: Box<dyn Controller> = match self.sending.congestion {
+            Congestion::Cubic => Box::new(Cubic::new(initial, current_mtu)),
+            Congestion::NewReno => {
+                let mut config = NewRenoConfig::default();
+                config.initial_window(initial);
+                Arc::new(config).build(now, current_mtu)
+            }
+            Congestion::Bbr => Box::new(Bbr::new(initial, current_mtu, now)),
+        };
+        Box::new(Closable { inner, closing: self.closing.clone() })
     }
 }
 

@@ -3,11 +3,10 @@
 mod delivery;
 
 use std::any::Any;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quinn_proto::RttEstimator;
-use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics};
+use quinn_proto::congestion::{Controller, ControllerMetrics};
 
 use self::delivery::{Aggregation, Delivery, Sample};
 use super::hystart::risen;
@@ -83,7 +82,7 @@ const CONGESTED_DATAGRAMS: f64 = 2.0;
 /// What the interface of the library does not allow beside pacing: to know packets by more than the time at which they were sent, and to
 /// take a loss back.
 #[derive(Clone, Debug)]
-struct Bbr {
+pub(super) struct Bbr {
     initial: u64,
     datagram: f64,
     window: f64,
@@ -155,7 +154,7 @@ struct Queued {
 }
 
 impl Bbr {
-    fn new(initial: u64, datagram: u16, now: Instant) -> Self {
+    pub(super) fn new(initial: u64, datagram: u16, now: Instant) -> Self {
         Self {
             initial,
             datagram: datagram.into(),
@@ -453,15 +452,6 @@ impl Controller for Bbr {
 
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
-    }
-}
-
-/// Makes controllers that begin with a window of so many bytes.
-pub(super) struct BbrFactory(pub(super) u64);
-
-impl ControllerFactory for BbrFactory {
-    fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
-        Box::new(Bbr::new(self.0, current_mtu, now))
     }
 }
 

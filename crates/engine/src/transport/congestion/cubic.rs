@@ -1,11 +1,10 @@
 //! CUBIC (RFC 9438), with HyStart++ (RFC 9406) for its slow start.
 
 use std::any::Any;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quinn_proto::RttEstimator;
-use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics};
+use quinn_proto::congestion::{Controller, ControllerMetrics};
 
 use super::hystart::{HyStart, Verdict};
 
@@ -188,15 +187,6 @@ impl Controller for Cubic {
 
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
-    }
-}
-
-/// Makes controllers that begin with a window of so many bytes.
-pub(super) struct CubicFactory(pub(super) u64);
-
-impl ControllerFactory for CubicFactory {
-    fn build(self: Arc<Self>, _now: Instant, current_mtu: u16) -> Box<dyn Controller> {
-        Box::new(Cubic::new(self.0, current_mtu))
     }
 }
 
