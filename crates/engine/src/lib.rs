@@ -14,6 +14,7 @@ mod client;
 mod config;
 mod context;
 mod dispatch;
+mod field_line;
 mod handler;
 mod http1;
 mod http2;

@@ -29,11 +29,6 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// Whether a field's value is a secret, so that no compression table, log or trace may hold it.
-pub(crate) fn is_secret(name: &[u8]) -> bool {
-    matches!(name, b"authorization" | b"proxy-authorization" | b"cookie" | b"set-cookie")
-}
-
 /// The connection that a request came over.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {

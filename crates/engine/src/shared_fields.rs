@@ -1,7 +1,10 @@
 //! Field lines that many responses have in common.
 
-use http::HeaderMap;
 use http::header::CONTENT_LENGTH;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use pronghorn_h3::{OutgoingLine, ReadyLine};
+
+use crate::field_line::field_line;
 
 /// Field lines that are the same in many responses, given to each by [`crate::Response::with_shared`] without a copy of them.
 #[derive(Debug)]
@@ -9,17 +12,26 @@ pub struct SharedFields {
     lines: HeaderMap,
     present: Present,
     announced: Option<u64>,
+    /// The same lines as HTTP/3 sends them.
+    outgoing: Vec<(HeaderName, HeaderValue, Option<ReadyLine>)>,
 }
 
 impl SharedFields {
     /// Looks once at what the engine has to know of these lines for each response.
     pub fn new(lines: HeaderMap) -> Self {
-        Self { present: Present::of(&lines), announced: announced(&lines), lines }
+        let prepare = |(name, value)| (HeaderName::clone(name), HeaderValue::clone(value), ReadyLine::new(&field_line(name, value)));
+        let outgoing = lines.iter().map(prepare).collect();
+        Self { present: Present::of(&lines), announced: announced(&lines), outgoing, lines }
     }
 
     /// The lines.
     pub fn lines(&self) -> &HeaderMap {
         &self.lines
+    }
+
+    /// The lines for an encoder.
+    pub(crate) fn outgoing(&self) -> impl Iterator<Item = OutgoingLine<'_>> {
+        self.outgoing.iter().map(|(name, value, ready)| OutgoingLine::new(field_line(name, value), ready.as_ref()))
     }
 
     pub(crate) fn present(&self) -> Present {

@@ -12,7 +12,7 @@ mod stream_map;
 use std::{cell::RefCell, collections::VecDeque, fmt};
 
 use bytes::{BufMut, Bytes, BytesMut};
-use pronghorn_qpack::{Encoder, FieldLine, FieldSection, SectionTooLarge};
+use pronghorn_qpack::{Encoder, FieldSection, OutgoingLine, SectionTooLarge};
 
 pub use outgoing::UniStream;
 
@@ -210,7 +210,7 @@ impl Connection {
     pub fn encode_headers<'a>(
         &mut self,
         stream: StreamId,
-        lines: impl IntoIterator<Item = FieldLine<'a>>,
+        lines: impl IntoIterator<Item: Into<OutgoingLine<'a>>>,
         out: &mut BytesMut,
     ) -> Result<(), SendError> {
         let request =
@@ -228,15 +228,16 @@ impl Connection {
         let section = RefCell::new(OutgoingSection::new(section_kind, offers_extended_connect));
         let mut kind = HeadKind::Final;
         let mut requested = Requested::Other;
-        let lines = lines.into_iter().filter(|line| section.borrow_mut().takes(line)).inspect(|line| {
-            if line.name.first() == Some(&b':') {
-                match line.name {
-                    b":status" if line.value.first() == Some(&b'1') => kind = HeadKind::Interim,
-                    b":method" => requested = Requested::from_method(line.value),
-                    _ => {}
+        let lines =
+            lines.into_iter().map(Into::into).filter(|line| section.borrow_mut().takes(line)).inspect(|OutgoingLine { line, .. }| {
+                if line.name.first() == Some(&b':') {
+                    match line.name {
+                        b":status" if line.value.first() == Some(&b'1') => kind = HeadKind::Interim,
+                        b":method" => requested = Requested::from_method(line.value),
+                        _ => {}
+                    }
                 }
-            }
-        });
+            });
         //= RFC 9114 section 7.2.4.2
         //# Once a server has provided new settings, clients MUST comply with those values.
         //= RFC 9114 section 7.2.4.2
@@ -602,7 +603,7 @@ fn encode_headers_frame<'a, E: From<SectionTooLarge>>(
     encoder: &mut Encoder,
     limit: u64,
     stream: StreamId,
-    lines: impl IntoIterator<Item = FieldLine<'a>>,
+    lines: impl IntoIterator<Item = OutgoingLine<'a>>,
     out: &mut BytesMut,
     check: impl FnOnce() -> Result<(), E>,
 ) -> Result<(), E> {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use pronghorn_qpack::{FieldSection, Iter, SectionLine};
 
 /// The head of a message.
@@ -105,8 +105,8 @@ impl RequestHead {
     }
 
     /// See [`FieldSection::share`].
-    pub fn share(&mut self) -> Bytes {
-        self.section.share()
+    pub fn share(&mut self, pool: &mut BytesMut) -> Bytes {
+        self.section.share(pool)
     }
 
     /// The section, pseudo-header fields included, for [`crate::Connection::recycle`].
@@ -155,8 +155,8 @@ impl ResponseHead {
     }
 
     /// See [`FieldSection::share`].
-    pub fn share(&mut self) -> Bytes {
-        self.section.share()
+    pub fn share(&mut self, pool: &mut BytesMut) -> Bytes {
+        self.section.share(pool)
     }
 
     /// The section, `:status` included, for [`crate::Connection::recycle`].

@@ -50,5 +50,5 @@ pub use frame::settings::{SettingId, Settings};
 pub use head::{Head, RequestHead, ResponseHead};
 pub use limit::Limit;
 pub use priority::Priority;
-pub use pronghorn_qpack::{FieldLine, FieldSection, Iter, SectionLine, static_table};
+pub use pronghorn_qpack::{FieldLine, FieldSection, Iter, OutgoingLine, ReadyLine, SectionLine, static_table};
 pub use stream::{StreamId, StreamType};

@@ -14,6 +14,7 @@ use crate::{
     huffman,
     integer::{self, Progress, Step},
     prefix::Prefix,
+    ready_line::OutgoingLine,
     static_table::{self, Match},
 };
 
@@ -118,7 +119,7 @@ impl Encoder {
 
     /// Appends a field section for a stream to `section` and returns the size of what was encoded, as RFC 9114 section
     /// 4.2.2 counts it.
-    pub fn encode<'a>(&mut self, stream_id: u64, lines: impl IntoIterator<Item = FieldLine<'a>>, section: &mut BytesMut) -> u64 {
+    pub fn encode<'a>(&mut self, stream_id: u64, lines: impl IntoIterator<Item: Into<OutgoingLine<'a>>>, section: &mut BytesMut) -> u64 {
         match self.encode_within(u64::MAX, stream_id, lines, section) {
             Ok(size) => size,
             Err(error) => unreachable!("invariant: {error}, and nothing exceeds 2^64 bytes"),
@@ -131,7 +132,7 @@ impl Encoder {
         &mut self,
         limit: u64,
         stream_id: u64,
-        lines: impl IntoIterator<Item = FieldLine<'a>>,
+        lines: impl IntoIterator<Item: Into<OutgoingLine<'a>>>,
         section: &mut BytesMut,
     ) -> Result<u64, SectionTooLarge> {
         self.encode_if(limit, stream_id, lines, section, || Ok(()))
@@ -142,7 +143,7 @@ impl Encoder {
         &mut self,
         limit: u64,
         stream_id: u64,
-        lines: impl IntoIterator<Item = FieldLine<'a>>,
+        lines: impl IntoIterator<Item: Into<OutgoingLine<'a>>>,
         section: &mut BytesMut,
         check: impl FnOnce() -> Result<(), E>,
     ) -> Result<u64, E> {
@@ -155,14 +156,16 @@ impl Encoder {
         //= RFC 9204 section 2.1
         //# An encoder MUST emit field representations in the order they appear in the input field section.
         // The iterators run themselves: a chain of them has to find out for each line which one it is at otherwise.
-        lines.into_iter().for_each(|line| {
+        lines.into_iter().map(Into::into).for_each(|outgoing: OutgoingLine<'a>| {
+            let line = outgoing.line;
             size += line.name.len() as u64 + line.value.len() as u64 + LINE_OVERHEAD;
             if size > limit {
                 return;
             }
-            match &mut references {
-                Some(references) => self.encode_next_line(place, &line, references, section),
-                None => encode_static_line(&line, section),
+            match (outgoing.ready(), &mut references) {
+                (Some(ready), _) => return section.extend_from_slice(ready.encoded()),
+                (None, Some(references)) => self.encode_next_line(place, &line, references, section),
+                (None, None) => encode_static_line(&line, section),
             }
             place += 1;
         });
@@ -509,8 +512,16 @@ fn start(byte: u8) -> (Instruction, Step) {
     }
 }
 
+/// Whether the line is encoded in the same way whatever is in the dynamic table. `found`: what the static table has of it.
+pub(crate) fn is_static(line: &FieldLine<'_>, found: Match) -> bool {
+    match found {
+        Match::Full(_) => true,
+        Match::Name(index) => line.never_index || policy::insertion(line.name, Some(index)) == Insertion::Never,
+    }
+}
+
 /// One field line representation without the dynamic table (RFC 9204 sections 4.5.2, 4.5.4 and 4.5.6).
-fn encode_static_line(line: &FieldLine<'_>, out: &mut BytesMut) {
+pub(crate) fn encode_static_line(line: &FieldLine<'_>, out: &mut BytesMut) {
     let never_index = line.never_index;
     match static_table::find(line.name, line.value) {
         // A secret value never equals a public table's entry in a way that matters, but the N bit has to reach the

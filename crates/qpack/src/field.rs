@@ -2,12 +2,14 @@
 
 use std::fmt;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use crate::{dynamic_table::Entry, static_table};
 
 /// RFC 9114 section 4.2.2: what each field line adds to the size of its section, besides name and value.
 const LINE_OVERHEAD: u64 = 32;
+/// Up to this size a copy costs less than memory of its own.
+const POOLED_BYTES: usize = 1024;
 
 /// One field line to be encoded: borrowed name and value.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -169,14 +171,22 @@ impl FieldSection {
 
     /// The memory of all lines that are not in the static table, to be held beyond the section: cut out of it with
     /// [`SectionLine::value_in`], a value costs no copy. Nothing can be appended until [`FieldSection::clear`].
-    pub fn share(&mut self) -> Bytes {
+    ///
+    /// A small section moves to the end of `pool`, which many sections share, so that few of them need memory of their own; whoever holds
+    /// one keeps all that the pool had allocated for it at a time.
+    pub fn share(&mut self, pool: &mut BytesMut) -> Bytes {
         if self.shared.is_empty() {
-            self.shared = std::mem::take(&mut self.bytes).into();
+            self.shared = if self.bytes.len() <= POOLED_BYTES {
+                pool.extend_from_slice(&self.bytes);
+                pool.split().freeze()
+            } else {
+                std::mem::take(&mut self.bytes).into()
+            };
         }
         self.shared.clone()
     }
 
-    /// Removes all lines and keeps the memory, unless it is shared.
+    /// Removes all lines and keeps the memory, unless others have it.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.shared = Bytes::new();

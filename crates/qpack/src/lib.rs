@@ -35,9 +35,11 @@ mod field;
 pub mod huffman;
 pub mod integer;
 mod prefix;
+mod ready_line;
 pub mod static_table;
 
 pub use decoder::{Decoded, Decoder};
 pub use encoder::{Encoder, SectionTooLarge};
 pub use error::{DecoderStreamError, DecompressionError, EncoderStreamError};
 pub use field::{FieldLine, FieldSection, Iter, SectionLine};
+pub use ready_line::{OutgoingLine, ReadyLine};

@@ -121,7 +121,7 @@ fn pushed_lines_equal_decoded_lines() {
     pushed.push(b"set-cookie", b"c", true);
     assert_eq!(pushed.get(0).unwrap().static_name_index(), Some(24));
     let mut bytes = BytesMut::new();
-    Encoder::new().encode(0, pushed.iter().map(Into::into), &mut bytes);
+    Encoder::new().encode(0, pushed.iter().map(FieldLine::from), &mut bytes);
     assert_eq!(decode(&bytes).unwrap(), pushed);
 }
 
@@ -193,11 +193,18 @@ fn shared_values_are_those_of_the_lines_and_outlive_them() {
     lines.push(b":path", b"/index.html", false);
     lines.push(b"x-empty", b"", true);
     let before = lines.clone();
-    let memory = lines.share();
+    let mut pool = BytesMut::new();
+    let memory = lines.share(&mut pool);
     assert_eq!(lines, before);
     let values: Vec<_> = lines.iter().map(|line| line.value_in(&memory)).collect();
     lines.clear();
     lines.push(b"x-other", b"other", false);
+    lines.share(&mut pool);
     assert_eq!(values, [&b"value"[..], b"/index.html", b""]);
     assert_eq!(lines.get(0).unwrap().value, b"other");
+    lines.clear();
+    // Larger than what is worth a copy.
+    lines.push(b"x-large", &[b'a'; 5000], false);
+    let memory = lines.share(&mut pool);
+    assert_eq!(lines.get(0).unwrap().value_in(&memory), [b'a'; 5000][..]);
 }

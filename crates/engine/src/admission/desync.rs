@@ -88,7 +88,8 @@ fn through_http3((lines, content): &(Vec<Line>, Vec<Vec<u8>>)) -> Option<(Admitt
     while let Some(event) = server.poll_event() {
         match event {
             Event::Head { head: H3Head::Request(mut head), .. } => {
-                admitted = Some(request_head(&mut head, &LatestAuthority::default(), HeaderMap::new())?.admit().ok()?);
+                admitted =
+                    Some(request_head(&mut head, &LatestAuthority::default(), HeaderMap::new(), &mut BytesMut::new())?.admit().ok()?);
             }
             Event::Data { data, .. } => received.push(data),
             Event::StreamError { .. } => return None,

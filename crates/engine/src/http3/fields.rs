@@ -9,7 +9,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version}
 use pronghorn_h3::{FieldLine, RequestHead, ResponseHead, SectionLine, static_table};
 
 use crate::admission::Head;
-use crate::message::{Protocol, is_secret};
+use crate::field_line::field_line;
+use crate::message::Protocol;
 
 /// RFC 9218, section 5.
 const PRIORITY: HeaderName = HeaderName::from_static("priority");
@@ -30,7 +31,9 @@ impl LatestAuthority {
             return;
         }
         if let Some(host) = headers.get(HOST).filter(|host| host.as_bytes() == authority.as_str().as_bytes()) {
-            self.0 = Some((authority.clone(), host.clone()));
+            // A copy, because a connection at rest would keep the memory of many requests.
+            let host = HeaderValue::from_bytes(host.as_bytes()).expect("invariant: it is the value of a field");
+            self.0 = Some((authority.clone(), host));
         }
     }
 }
@@ -53,9 +56,9 @@ impl Memory {
 }
 
 /// `None` for a head that HTTP/3 allows and the model cannot hold, such as a path with a character that no URI has. `map`: empty, for the
-/// memory that it has.
-pub(crate) fn request(head: &mut RequestHead, latest: &LatestAuthority, map: HeaderMap) -> Option<Head> {
-    let memory = Memory::new(head.share());
+/// memory that it has. `text`: where the text of its lines goes.
+pub(crate) fn request(head: &mut RequestHead, latest: &LatestAuthority, map: HeaderMap, text: &mut BytesMut) -> Option<Head> {
+    let memory = Memory::new(head.share(text));
     let mut uri = http::uri::Parts::default();
     if let Some(path) = head.path_line() {
         uri.path_and_query = Some(PathAndQuery::from_maybe_shared(memory.value(&path)).ok()?);
@@ -82,8 +85,8 @@ pub(crate) fn request(head: &mut RequestHead, latest: &LatestAuthority, map: Hea
     })
 }
 
-pub(super) fn response(head: &mut ResponseHead) -> Option<(StatusCode, HeaderMap)> {
-    let memory = Memory::new(head.share());
+pub(super) fn response(head: &mut ResponseHead, text: &mut BytesMut) -> Option<(StatusCode, HeaderMap)> {
+    let memory = Memory::new(head.share(text));
     Some((StatusCode::from_u16(head.status()).ok()?, headers(head.fields(), head.fields().len(), &memory, HeaderMap::new())?))
 }
 
@@ -122,12 +125,9 @@ pub(super) fn priority(headers: &HeaderMap) -> Option<Bytes> {
     Some(joined.freeze())
 }
 
-/// The lines of a map, with secrets marked. Those that HTTP/3 forbids are left out when they are encoded.
+/// The lines of a map. Those that HTTP/3 forbids are left out when they are encoded.
 pub(super) fn lines(headers: &HeaderMap) -> impl Iterator<Item = FieldLine<'_>> {
-    headers.iter().map(|(name, value)| {
-        let line = FieldLine::new(name.as_str().as_bytes(), value.as_bytes());
-        FieldLine { never_index: value.is_sensitive() || is_secret(line.name), ..line }
-    })
+    headers.iter().map(|(name, value)| field_line(name, value))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use bytes::{Bytes, BytesMut};
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, HeaderValue, Method, Uri};
-use pronghorn_h3::{self as h3, ErrorCode, FieldLine, SendError, StreamId};
+use pronghorn_h3::{self as h3, ErrorCode, FieldLine, OutgoingLine, SendError, StreamId};
 
 use super::fields;
 use super::stream::{Outbound, Stream};
@@ -56,7 +56,7 @@ impl Framer<'_> {
                 self.data(data, wire);
                 Ok(Framed::More)
             }
-            Outbound::Trailers(trailers) => self.headers(fields::lines(&trailers)).map(|()| Framed::More),
+            Outbound::Trailers(trailers) => self.headers(fields::lines(&trailers).map(OutgoingLine::from)).map(|()| Framed::More),
             Outbound::End => Ok(Framed::Last),
             Outbound::Abort(code) => Ok(Framed::Abort(code)),
         };
@@ -71,7 +71,7 @@ impl Framer<'_> {
         let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
         let pseudo = [(":method", method.as_str()), (":scheme", scheme), (":authority", authority), (":path", path)];
         let lines = pseudo.into_iter().map(|(name, value)| FieldLine::new(name.as_bytes(), value.as_bytes()));
-        self.headers(lines.chain(fields::lines(headers)))
+        self.headers(lines.chain(fields::lines(headers)).map(OutgoingLine::from))
     }
 
     fn response(&mut self, stream: &Rc<Stream>, mut response: Response, wire: &mut VecDeque<Bytes>) -> Result<Framed, SendError> {
@@ -83,18 +83,22 @@ impl Framer<'_> {
         let date = added.date.as_ref().map(|value| FieldLine::new(b"date", value.as_bytes()));
         let server = added.server.map(|value| FieldLine::new(b"server", value.as_bytes()));
         let own = [server, alt_svc, date, length].into_iter().flatten();
-        let given = response.shared.as_ref().map_or(&response.headers, |shared| shared.lines());
-        self.headers(std::iter::once(status).chain(fields::lines(given)).chain(own))?;
-        let priority = if added.has_priority { fields::priority(given) } else { None };
+        // Of these there are one or the other.
+        let given = fields::lines(&response.headers);
+        let shared = response.shared.iter().flat_map(|shared| shared.outgoing());
+        let lines = std::iter::once(status).chain(given).map(OutgoingLine::from).chain(shared);
+        self.headers(lines.chain(own.map(OutgoingLine::from)))?;
+        let said = response.shared.as_ref().map_or(&response.headers, |shared| shared.lines());
+        let priority = if added.has_priority { fields::priority(said) } else { None };
         let last = !added.has_content || self.body(stream, response.body, wire);
         self.context.spares.keep_map(response.headers);
         Ok(Framed::Response { priority, last })
     }
 
-    fn headers<'l>(&mut self, lines: impl Iterator<Item = FieldLine<'l>>) -> Result<(), SendError> {
+    fn headers<'l>(&mut self, lines: impl Iterator<Item = OutgoingLine<'l>>) -> Result<(), SendError> {
         let Some(trace) = self.trace else { return self.h3.encode_headers(self.id, lines, self.encoded) };
         let lines: Vec<_> = lines.collect();
-        trace.headers(self.context.handle.now(), Way::Sent, self.id, lines.iter().copied());
+        trace.headers(self.context.handle.now(), Way::Sent, self.id, lines.iter().map(|outgoing| outgoing.line));
         self.h3.encode_headers(self.id, lines, self.encoded)
     }
 

@@ -1,10 +1,10 @@
 //! Memory of requests that are over, for those to come.
 
-use std::cell::RefCell;
+use std::cell::{RefCell, RefMut};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Method};
 use pronghorn_h3::StreamId;
 
@@ -16,6 +16,8 @@ const MAX_SPARES: usize = 128;
 /// Queues and maps that have grown beyond this are not kept.
 const MAX_PIECES: usize = 8;
 const MAX_LINES: usize = 24;
+/// Enough for the text of some tens of requests.
+const TEXT_BYTES: usize = 4 << 10;
 
 /// What the requests of a worker over HTTP/3 are made of. With it, the allocator is asked only while there are more of them than before:
 /// what it has at hand for each size is less than a connection has requests, and what lies deeper costs it more.
@@ -24,9 +26,20 @@ pub(crate) struct Spares {
     streams: Pool<Rc<Stream>>,
     wires: Pool<VecDeque<Bytes>>,
     maps: Pool<HeaderMap>,
+    texts: RefCell<BytesMut>,
 }
 
 impl Spares {
+    /// Memory for the text of field lines, a piece for each section. A piece that somebody holds keeps all of the [`TEXT_BYTES`] that it is
+    /// cut from.
+    pub(super) fn text(&self) -> RefMut<'_, BytesMut> {
+        let mut text = self.texts.borrow_mut();
+        if text.capacity() == 0 {
+            text.reserve(TEXT_BYTES);
+        }
+        text
+    }
+
     /// [`Stream::new`], in the memory of an earlier one if there is any.
     pub(super) fn stream(&self, connection: ConnectionKey, id: StreamId, method: Method, dirty: &Rc<Dirty>) -> Rc<Stream> {
         match self.streams.take() {

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::Records;
-use crate::message::is_secret;
+use crate::field_line::is_secret;
 use crate::transport::{Closed, Write};
 
 /// What stands in the place of a secret value.

@@ -1,6 +1,6 @@
 //! What our own field sections have to keep.
 
-use pronghorn_qpack::FieldLine;
+use pronghorn_qpack::{FieldLine, OutgoingLine};
 
 use super::{field::is_connection_specific, request::is_http, words::has_capitals};
 
@@ -52,7 +52,13 @@ impl OutgoingSection {
 
     /// Whether the line belongs into the section: HTTP/3 has no place for some.
     #[inline]
-    pub(crate) fn takes(&mut self, line: &FieldLine<'_>) -> bool {
+    pub(crate) fn takes(&mut self, outgoing: &OutgoingLine<'_>) -> bool {
+        if outgoing.ready().is_some() {
+            // There is nothing that HTTP/3 forbids among the names of the static table.
+            self.has_fields = true;
+            return true;
+        }
+        let line = &outgoing.line;
         if line.name.first() == Some(&b':') {
             if let Err(fault) = self.on_pseudo(line) {
                 self.fault = Some(fault);
@@ -157,5 +163,23 @@ impl OutgoingSection {
                 SectionKind::Trailers => None,
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pronghorn_qpack::static_table;
+
+    use super::*;
+
+    #[test]
+    fn fields_of_the_static_table_belong_into_every_section() {
+        for index in 0..static_table::LEN as u8 {
+            let line = FieldLine::new(static_table::name(index), static_table::value(index));
+            for kind in [SectionKind::Request, SectionKind::Response, SectionKind::Trailers] {
+                let mut section = OutgoingSection::new(kind, true);
+                assert!(line.name.starts_with(b":") || section.takes(&line.into()) && section.fault.is_none(), "{line:?}");
+            }
+        }
     }
 }

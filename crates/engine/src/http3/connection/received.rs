@@ -105,7 +105,7 @@ impl Connection {
                     }
                 }
                 Event::Trailers { stream, mut section } => {
-                    let memory = fields::Memory::new(section.share());
+                    let memory = fields::Memory::new(section.share(&mut self.context.spares.text()));
                     if let Some(exchange) = self.requests.get(&stream)
                         && let Some(trailers) = fields::headers(section.iter(), section.len(), &memory, HeaderMap::new())
                     {
@@ -168,7 +168,7 @@ impl Connection {
     fn on_request(&mut self, transport: &mut impl Transport, id: StreamId, mut head: h3::RequestHead, end: bool) {
         self.context.stats.requests_http3.add(1);
         self.patience.end_head(id);
-        let parts = fields::request(&mut head, &self.latest_authority, self.context.spares.map());
+        let parts = fields::request(&mut head, &self.latest_authority, self.context.spares.map(), &mut self.context.spares.text());
         self.h3.recycle(head.into_section());
         let Some(parts) = parts else {
             return self.refuse(transport, id, StatusCode::BAD_REQUEST, ErrorCode::H3_MESSAGE_ERROR);
@@ -203,7 +203,7 @@ impl Connection {
     fn on_response(&mut self, transport: &mut impl Transport, id: StreamId, mut head: h3::ResponseHead, end: bool) {
         let Some(exchange) = self.requests.get_mut(&id) else { return };
         let is_interim = head.is_interim();
-        let response = fields::response(&mut head);
+        let response = fields::response(&mut head, &mut self.context.spares.text());
         self.h3.recycle(head.into_section());
         match response {
             Some((status, headers)) if is_interim => exchange.stream.on_interim(status, headers),

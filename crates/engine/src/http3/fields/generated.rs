@@ -151,7 +151,9 @@ fn admit_after(latest: &LatestAuthority, lines: &[Line]) -> Option<Admitted> {
     server.handle_data(StreamId(0), wire.freeze()).ok()?;
     server.handle_fin(StreamId(0)).ok()?;
     match server.poll_event()? {
-        Event::Head { head: Head::Request(mut head), .. } => request(&mut head, latest, HeaderMap::new())?.admit().ok(),
+        Event::Head { head: Head::Request(mut head), .. } => {
+            request(&mut head, latest, HeaderMap::new(), &mut BytesMut::new())?.admit().ok()
+        }
         _ => None,
     }
 }
