@@ -1,5 +1,6 @@
 //! A UDP socket with batched receive, GRO, GSO and ECN.
 
+use std::cell::Cell;
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
@@ -20,6 +21,9 @@ pub(crate) struct UdpSocket {
     state: UdpSocketState,
     address: SocketAddr,
     registration: Registration,
+    /// It was full, and the reactor says when there is room. Otherwise that is not asked for: each datagram that leaves makes room, and
+    /// would wake the worker for nothing.
+    awaits_room: Cell<bool>,
 }
 
 /// Buffers for one batch, shared by all sockets of a worker. Memory that no datagram has filled is never touched.
@@ -37,9 +41,9 @@ impl ReceiveBuffers {
 impl UdpSocket {
     pub(crate) fn new(socket: std::net::UdpSocket, reactor: &ReactorHandle) -> io::Result<Self> {
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
-        let registration = reactor.register(&mut SourceFd(&socket.as_raw_fd()), Interest::READABLE | Interest::WRITABLE)?;
+        let registration = reactor.register(&mut SourceFd(&socket.as_raw_fd()), Interest::READABLE)?;
         let address = socket.local_addr()?;
-        Ok(Self { socket, state, address, registration })
+        Ok(Self { socket, state, address, registration, awaits_room: Cell::new(false) })
     }
 
     /// What it is bound to.
@@ -63,10 +67,10 @@ impl UdpSocket {
     }
 
     pub(crate) fn is_writable(&self) -> bool {
-        self.registration.readiness().is_writable()
+        !self.awaits_room.get() || self.registration.readiness().is_writable()
     }
 
-    /// Receives one batch and hands its datagrams to `take`. Returns whether anything came.
+    /// Receives one batch and hands its datagrams to `take`. Returns whether there may be more.
     pub(crate) fn receive(&self, buffers: &mut ReceiveBuffers, mut take: impl FnMut(Datagram)) -> bool {
         let mut slices = [const { None }; BATCH_SIZE];
         for (slice, chunk) in slices.iter_mut().zip(buffers.storage.chunks_exact_mut(MAX_DATAGRAM)) {
@@ -82,6 +86,12 @@ impl UdpSocket {
             // An ICMP error of an earlier datagram. It says nothing of this socket; the next call receives again.
             Err(_) => return true,
         };
+        // The kernel stops before the end of a batch only where there is nothing more: what comes later raises an event. (It would also stop
+        // at an error, but keeps none for a socket that is not connected.)
+        let more = count == BATCH_SIZE;
+        if !more {
+            self.registration.readiness().clear_readable();
+        }
         for (meta, slice) in buffers.meta.iter().zip(&slices).take(count) {
             let mut data = BytesMut::from(&slice[..meta.len]);
             while !data.is_empty() {
@@ -89,7 +99,7 @@ impl UdpSocket {
                 take(Datagram { remote: canonical(meta.addr), local_ip: meta.dst_ip, ecn: meta.ecn.map(from_codepoint), data: datagram });
             }
         }
-        true
+        more
     }
 
     /// Sends a train. `WouldBlock` means that it has to be sent again once the socket is writable.
@@ -121,10 +131,23 @@ impl UdpSocket {
                 src_ip: transmit.local_ip,
             },
         );
-        if matches!(&result, Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
-            self.registration.readiness().clear_writable();
+        match &result {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.registration.readiness().clear_writable();
+                self.await_room(true)?;
+            }
+            _ => self.await_room(false)?,
         }
         result
+    }
+
+    fn await_room(&self, awaits: bool) -> io::Result<()> {
+        if self.awaits_room.get() != awaits {
+            let interest = if awaits { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
+            self.registration.change(&mut SourceFd(&self.socket.as_raw_fd()), interest)?;
+            self.awaits_room.set(awaits);
+        }
+        Ok(())
     }
 }
 

@@ -138,6 +138,11 @@ impl ReactorHandle {
 }
 
 impl Registration {
+    /// Waits for something else from now on. What is ready already is told again.
+    pub(crate) fn change(&self, source: &mut impl Source, interest: Interest) -> io::Result<()> {
+        source.reregister(&self.handle.registry, Token(self.key), interest)
+    }
+
     pub(crate) fn readiness(&self) -> &Readiness {
         &self.readiness
     }

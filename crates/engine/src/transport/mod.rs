@@ -7,6 +7,7 @@ mod congestion;
 mod connection_id;
 #[cfg(test)]
 mod contract;
+mod initial_keys;
 mod keys;
 mod padding;
 mod quinn;

@@ -166,6 +166,7 @@ impl Quinn {
             decided: false,
             trace,
             closed: false,
+            closed_by_peer: false,
             observer: None,
             unproved,
             send_window,
@@ -418,7 +419,9 @@ impl Transport for Quinn {
                 let probes = std::mem::take(&mut connection.probes);
                 closing.set(connection.closed || probes);
                 let segments = if probes { max_segments.min(PROBES) } else { max_segments };
-                let transmit = connection.inner.poll_transmit(now, segments, buffer);
+                // The library would answer a CONNECTION_CLOSE with one, which the peer has no use for (RFC 9000, section 10.2.2).
+                let is_over = connection.closed_by_peer;
+                let transmit = if is_over { None } else { connection.inner.poll_transmit(now, segments, buffer) };
                 closing.set(false);
                 if let Some(mut transmit) = transmit {
                     if !connection.may_go_aside(&transmit) {

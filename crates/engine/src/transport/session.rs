@@ -12,11 +12,11 @@ use bytes::BytesMut;
 use quinn_proto::crypto::{self, CryptoError, ExportKeyingMaterialError, KeyPair, Keys, UnsupportedVersion};
 use quinn_proto::transport_parameters::TransportParameters;
 use quinn_proto::{ConnectError, ConnectionId, Side, TransportError, TransportErrorCode};
-use rustls::crypto::CryptoProvider;
 use rustls::pki_types::ServerName;
-use rustls::quic::{self, KeyChange, Secrets, Suite, Version};
-use rustls::{AlertDescription, CipherSuite, ClientConfig, ServerConfig};
+use rustls::quic::{self, KeyChange, Secrets, Version};
+use rustls::{AlertDescription, ClientConfig, ServerConfig};
 
+use super::initial_keys::InitialKeys;
 use super::padding::Unpadding;
 use crate::tls::{EarlyDataOffer, ServerHandshake, TlsSummary};
 
@@ -36,25 +36,18 @@ pub(super) enum Handshake {
 /// TLS for connections of clients.
 pub(super) struct ServerTls {
     config: Arc<ServerConfig>,
-    initial: Suite,
+    initial: Arc<InitialKeys>,
 }
 
 /// TLS for connections that this side opens.
 pub(super) struct ClientTls {
     config: Arc<ClientConfig>,
-    initial: Suite,
-}
-
-/// RFC 9001, section 5.2: Initial packets are protected with AES-128-GCM, whatever is negotiated.
-fn initial_suite(provider: &CryptoProvider) -> Result<Suite, String> {
-    let suite = provider.cipher_suites.iter().find(|suite| suite.suite() == CipherSuite::TLS13_AES_128_GCM_SHA256);
-    let suite = suite.and_then(rustls::SupportedCipherSuite::tls13).and_then(rustls::Tls13CipherSuite::quic_suite);
-    suite.ok_or_else(|| "QUIC needs AES-128-GCM, which this provider of cryptography lacks".to_owned())
+    initial: Arc<InitialKeys>,
 }
 
 impl ServerTls {
     pub(super) fn new(config: Arc<ServerConfig>) -> Result<Self, String> {
-        let initial = initial_suite(config.crypto_provider())?;
+        let initial = Arc::new(InitialKeys::new(config.crypto_provider())?);
         // What a connection would fail with is found at the start.
         quic::ServerConnection::new(config.clone(), Version::V1, Vec::new()).map_err(|error| error.to_string())?;
         Ok(Self { config, initial })
@@ -63,14 +56,14 @@ impl ServerTls {
 
 impl ClientTls {
     pub(super) fn new(config: Arc<ClientConfig>) -> Result<Self, String> {
-        let initial = initial_suite(config.crypto_provider())?;
+        let initial = Arc::new(InitialKeys::new(config.crypto_provider())?);
         Ok(Self { config, initial })
     }
 }
 
 impl crypto::ServerConfig for ServerTls {
     fn initial_keys(&self, version: u32, dst_cid: &ConnectionId) -> Result<Keys, UnsupportedVersion> {
-        if version == VERSION_1 { Ok(initial_keys(&self.initial, dst_cid, Side::Server)) } else { Err(UnsupportedVersion) }
+        if version == VERSION_1 { Ok(self.initial.derive(dst_cid, Side::Server)) } else { Err(UnsupportedVersion) }
     }
 
     fn retry_tag(&self, _version: u32, orig_dst_cid: &ConnectionId, packet: &[u8]) -> [u8; 16] {
@@ -82,7 +75,13 @@ impl crypto::ServerConfig for ServerTls {
         let tls = tls.expect("invariant: the configuration was tried when the endpoint was made");
         let takes_early_data = self.config.max_early_data_size > 0;
         let side = SessionSide::Server { offer: EarlyDataOffer::default(), takes_early_data };
-        Box::new(Session { tls: Tls::Live(Box::new(tls.into())), side, next_secrets: None, initial: self.initial, proved: Arc::default() })
+        Box::new(Session {
+            tls: Tls::Live(Box::new(tls.into())),
+            side,
+            next_secrets: None,
+            initial: self.initial.clone(),
+            proved: Arc::default(),
+        })
     }
 }
 
@@ -99,7 +98,7 @@ impl crypto::ClientConfig for ClientTls {
         let tls = tls.map_err(|error| ConnectError::InvalidServerName(format!("{server_name}: {error}")))?;
         let side = SessionSide::Client { early_data: tls.zero_rtt_keys().is_some() };
         let tls = Tls::Live(Box::new(tls.into()));
-        Ok(Box::new(Session { tls, side, next_secrets: None, initial: self.initial, proved: Arc::default() }))
+        Ok(Box::new(Session { tls, side, next_secrets: None, initial: self.initial.clone(), proved: Arc::default() }))
     }
 }
 
@@ -107,7 +106,7 @@ struct Session {
     tls: Tls,
     side: SessionSide,
     next_secrets: Option<Secrets>,
-    initial: Suite,
+    initial: Arc<InitialKeys>,
     /// A Handshake packet of the peer has come.
     proved: Arc<AtomicBool>,
 }
@@ -125,7 +124,7 @@ enum SessionSide {
 
 impl crypto::Session for Session {
     fn initial_keys(&self, dst_cid: &ConnectionId, side: Side) -> Keys {
-        initial_keys(&self.initial, dst_cid, side)
+        self.initial.derive(dst_cid, side)
     }
 
     /// A server's is there as soon as it is decided: the client may never complete the handshake.
@@ -323,11 +322,6 @@ fn encode(params: &TransportParameters) -> Vec<u8> {
     let mut encoded = Vec::new();
     params.write(&mut encoded);
     encoded
-}
-
-fn initial_keys(suite: &Suite, dst_cid: &ConnectionId, side: Side) -> Keys {
-    let side = if side == Side::Client { rustls::Side::Client } else { rustls::Side::Server };
-    boxed(suite.keys(dst_cid, side, Version::V1))
 }
 
 fn boxed(keys: quic::Keys) -> Keys {

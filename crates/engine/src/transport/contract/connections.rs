@@ -40,12 +40,15 @@ pub(super) fn handshake_survives_the_loss_of_any_of_its_packets<S: Subject>() {
 
 pub(super) fn close_tells_the_peer_code_and_reason<S: Subject>() {
     let (mut pair, client, server) = Pair::<S>::connected(&Limits::default());
+    pair.run_for(Duration::from_secs(1));
+    let sent = pair.server.sent;
     pair.client.transport.close(pair.now, client, 0x107, "enough");
     pair.client.transport.close(pair.now, client, 0x108, "again");
     pair.run_for(Duration::from_secs(60));
     assert_eq!(pair.server.take_closed(server), Some(Closed::ByPeer { code: 0x107, reason: "enough".to_owned() }));
     assert_eq!(pair.client.take_closed(client), Some(Closed::Locally));
     assert_eq!((pair.client.take_closed(client), pair.server.take_closed(server)), (None, None), "told twice");
+    assert_eq!(pair.server.sent, sent, "there was nobody any more to tell anything");
     // Nothing is left that a timer would have to wake.
     assert_eq!((pair.client.transport.poll_timeout(), pair.server.transport.poll_timeout()), (None, None));
 }

@@ -42,6 +42,8 @@ pub(super) struct Connection {
     pub(super) decided: bool,
     pub(super) trace: Option<Trace>,
     pub(super) closed: bool,
+    /// The peer has closed it, and expects nothing more.
+    pub(super) closed_by_peer: bool,
     pub(super) observer: Option<StatsSink>,
     /// Bytes of datagrams until the handshake is done, where the client's address is not proved.
     pub(super) unproved: Option<Exchanged>,
@@ -241,6 +243,7 @@ impl Connection {
         let mut push = |event| events.push_back((key, event));
         match event {
             quinn_proto::Event::ConnectionLost { reason } => {
+                self.closed_by_peer = matches!(reason, ConnectionError::ConnectionClosed(_) | ConnectionError::ApplicationClosed(_));
                 if !std::mem::replace(&mut self.closed, true) {
                     push(Event::Closed(closed(reason)));
                 }
