@@ -57,10 +57,12 @@ fn meaningful_len(payload: &[u8]) -> usize {
     if frames.rest.is_empty() { payload.len() } else { payload.len() - frames.rest.len() + 1 }
 }
 
-/// How many zeros the text ends in, eight at a time.
+/// How many zeros the text ends in, looked at as many at a time as a processor's registers hold.
 fn trailing_zeros(text: &[u8]) -> usize {
     let mut rest = text;
-    while let Some((before, [0, 0, 0, 0, 0, 0, 0, 0])) = rest.split_last_chunk::<8>() {
+    while let Some((before, last)) = rest.split_last_chunk::<32>()
+        && last.iter().fold(0, |bits, byte| bits | byte) == 0
+    {
         rest = before;
     }
     let few = rest.iter().rev().take_while(|byte| **byte == 0).count();
