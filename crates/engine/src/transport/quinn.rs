@@ -394,7 +394,20 @@ impl Transport for Quinn {
     }
 
     fn poll_timeout(&mut self) -> Option<Instant> {
-        self.deadlines.peek().map(|Reverse((deadline, _))| *deadline)
+        // Most deadlines are put off before they come. What was one is put in its place before anybody is woken for it.
+        while let Some(Reverse((queued, key))) = self.deadlines.peek().copied() {
+            let connection = self.connection(key).filter(|connection| connection.queued_deadline == Some(queued));
+            let deadline = connection.as_ref().and_then(|connection| connection.deadline);
+            if deadline.is_some_and(|deadline| deadline <= queued) {
+                return Some(queued);
+            }
+            if let Some(connection) = connection {
+                connection.queued_deadline = deadline;
+            }
+            self.deadlines.pop();
+            self.deadlines.extend(deadline.map(|deadline| Reverse((deadline, key))));
+        }
+        None
     }
 
     fn poll_event(&mut self) -> Option<(ConnectionKey, Event)> {

@@ -223,6 +223,19 @@ pub(super) fn late_timeout_sends_no_burst<S: Subject>() {
     assert!((1..=2).contains(&probes), "{probes} probes at once");
 }
 
+/// Each packet sets a timer for its loss; that nearly all are acknowledged in time must not cost a wake-up each.
+pub(super) fn deadline_that_was_put_off_wakes_nobody<S: Subject>() {
+    let (mut pair, client, server) = Pair::<S>::connected(&Limits::default());
+    pair.run_for(Duration::from_secs(1));
+    let stream = pair.server.open(server, Dir::Uni);
+    pair.server.write_up_to(server, stream, 100);
+    pair.server.transport.finish(server, stream);
+    pair.run_until(|pair| pair.server.take(server, |event| matches!(event, Event::Acknowledged).then_some(())).is_some());
+    assert_eq!(pair.client.read_count(client, stream), 100);
+    let next = pair.server.transport.poll_timeout().map(|deadline| deadline - pair.now);
+    assert!(next.is_none_or(|wait| wait > Duration::from_secs(1)), "{next:?}");
+}
+
 pub(super) fn connection_survives_a_new_port<S: Subject>() {
     let (mut pair, client, server) = Pair::<S>::connected(&Limits::default());
     pair.run_for(Duration::from_secs(1));

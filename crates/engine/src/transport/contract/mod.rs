@@ -49,6 +49,7 @@ macro_rules! contract {
                 unknown_version_is_answered_with_the_known_one
                 packets_name_the_worker_that_issued_their_connection_id
                 late_timeout_sends_no_burst
+                deadline_that_was_put_off_wakes_nobody
                 connection_survives_a_new_port
                 transmits_keep_to_their_segments
             );
