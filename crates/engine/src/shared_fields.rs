@@ -6,6 +6,9 @@ use pronghorn_h3::{OutgoingLine, ReadyLine};
 
 use crate::field_line::field_line;
 
+/// Lines that a response is given besides: `server`, `date`, `alt-svc`, `content-length`.
+const ADDED_LINES: usize = 4;
+
 /// Field lines that are the same in many responses, given to each by [`crate::Response::with_shared`] without a copy of them.
 #[derive(Debug)]
 pub struct SharedFields {
@@ -18,7 +21,9 @@ pub struct SharedFields {
 
 impl SharedFields {
     /// Looks once at what the engine has to know of these lines for each response.
-    pub fn new(lines: HeaderMap) -> Self {
+    pub fn new(mut lines: HeaderMap) -> Self {
+        // A copy has as many places, so that its lines keep theirs when others are added.
+        lines.reserve(ADDED_LINES);
         let prepare = |(name, value)| (HeaderName::clone(name), HeaderValue::clone(value), ReadyLine::new(&field_line(name, value)));
         let outgoing = lines.iter().map(prepare).collect();
         Self { present: Present::of(&lines), announced: announced(&lines), outgoing, lines }
