@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use quinn_proto::RttEstimator;
-use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics, NewRenoConfig};
+use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics, NewReno, NewRenoConfig};
 
 use self::bbr::Bbr;
 use self::cubic::Cubic;
@@ -61,25 +61,27 @@ struct Factory {
 impl ControllerFactory for Factory {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
         let initial = DATAGRAM_BYTES * u64::from(self.sending.initial_datagrams);
-        let inner: Box<dyn Controller> = match self.sending.congestion {
-            Congestion::Cubic => Box::new(Cubic::new(initial, current_mtu)),
+        let closing = self.closing.clone();
+        match self.sending.congestion {
+            Congestion::Cubic => Box::new(Closable { inner: Cubic::new(initial, current_mtu), closing }),
             Congestion::NewReno => {
                 let mut config = NewRenoConfig::default();
                 config.initial_window(initial);
-                Arc::new(config).build(now, current_mtu)
+                Box::new(Closable { inner: NewReno::new(Arc::new(config), now, current_mtu), closing })
             }
-            Congestion::Bbr => Box::new(Bbr::new(initial, current_mtu, now)),
-        };
-        Box::new(Closable { inner, closing: self.closing.clone() })
+            Congestion::Bbr => Box::new(Closable { inner: Bbr::new(initial, current_mtu, now), closing }),
+        }
     }
 }
 
-struct Closable {
-    inner: Box<dyn Controller>,
+/// The library asks for the window twice a packet, so that the controller's kind is known here.
+#[derive(Clone)]
+struct Closable<C> {
+    inner: C,
     closing: Closing,
 }
 
-impl Controller for Closable {
+impl<C: Controller + Clone + 'static> Controller for Closable<C> {
     fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
         self.inner.on_sent(now, bytes, last_packet_number);
     }
@@ -109,7 +111,7 @@ impl Controller for Closable {
     }
 
     fn clone_box(&self) -> Box<dyn Controller> {
-        Box::new(Self { inner: self.inner.clone_box(), closing: self.closing.clone() })
+        Box::new(self.clone())
     }
 
     fn initial_window(&self) -> u64 {
@@ -117,6 +119,6 @@ impl Controller for Closable {
     }
 
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self.inner.into_any()
+        Box::new(self.inner)
     }
 }

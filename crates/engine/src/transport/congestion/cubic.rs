@@ -48,6 +48,27 @@ struct Epoch {
     reno: f64,
     /// The window from which on that grows as Reno's own.
     prior: f64,
+    /// Kept for all packets that one datagram acknowledges.
+    course: Option<Course>,
+}
+
+/// Where the curve is.
+#[derive(Clone, Copy, Debug)]
+struct Course {
+    now: Instant,
+    rtt: Duration,
+    window: f64,
+    /// A round trip later.
+    next: f64,
+}
+
+impl Epoch {
+    /// RFC 9438, section 4.2.
+    fn course(&self, now: Instant, rtt: Duration, most: f64, datagram: f64) -> Course {
+        let since = now.saturating_duration_since(self.began).as_secs_f64();
+        let curve = |since: f64| C * (since - self.k).powi(3) * datagram + most;
+        Course { now, rtt, window: curve(since), next: curve(since + rtt.as_secs_f64()) }
+    }
 }
 
 impl Cubic {
@@ -78,34 +99,33 @@ impl Cubic {
         // Without a loss to come back to, the window is where the curve is flat.
         self.most = self.most.max(self.window);
         let k = ((self.most - self.window) / self.datagram / C).cbrt();
-        Epoch { began: now, k, reno: self.window, prior: self.most }
-    }
-
-    /// RFC 9438, section 4.2.
-    fn curve(&self, epoch: &Epoch, since: f64) -> f64 {
-        C * (since - epoch.k).powi(3) * self.datagram + self.most
+        Epoch { began: now, k, reno: self.window, prior: self.most, course: None }
     }
 
     fn avoid_congestion(&mut self, now: Instant, acknowledged: f64, rtt: Duration) {
-        let mut epoch = match self.epoch {
-            Some(epoch) => epoch,
-            None => self.begin_epoch(now),
-        };
+        if self.epoch.is_none() {
+            self.epoch = Some(self.begin_epoch(now));
+        }
+        let Some(epoch) = &mut self.epoch else { return };
         // Section 5.8: time without enough to send is none in which the path was probed.
         if let Some(since) = self.limited_since.take() {
             // The curve goes on where it was left.
             epoch.began += now.saturating_duration_since(since.max(epoch.began));
+            epoch.course = None;
         }
-        let since = now.saturating_duration_since(epoch.began).as_secs_f64();
+        let course = match epoch.course {
+            Some(course) if course.now == now && course.rtt == rtt => course,
+            _ => *epoch.course.insert(epoch.course(now, rtt, self.most, self.datagram)),
+        };
+        let share = acknowledged / self.window;
         let alpha = if epoch.reno >= epoch.prior { 1.0 } else { ALPHA };
-        epoch.reno += alpha * acknowledged / self.window * self.datagram;
-        if self.curve(&epoch, since) < epoch.reno {
+        epoch.reno += alpha * share * self.datagram;
+        if course.window < epoch.reno {
             self.window = self.window.max(epoch.reno);
         } else {
-            let target = self.curve(&epoch, since + rtt.as_secs_f64()).clamp(self.window, MOST_GROWTH * self.window);
-            self.window += (target - self.window) * acknowledged / self.window;
+            let target = course.next.max(self.window).min(MOST_GROWTH * self.window);
+            self.window += (target - self.window) * share;
         }
-        self.epoch = Some(epoch);
     }
 }
 
@@ -164,6 +184,9 @@ impl Controller for Cubic {
     fn on_mtu_update(&mut self, new_mtu: u16) {
         self.datagram = new_mtu.into();
         self.window = self.window.max(self.least());
+        if let Some(epoch) = &mut self.epoch {
+            epoch.course = None;
+        }
     }
 
     fn window(&self) -> u64 {
