@@ -281,6 +281,26 @@ mod tests {
     }
 
     #[test]
+    fn course_that_is_kept_is_what_it_would_be_anew() {
+        let (mut keeping, began) = reduced(1_000.0);
+        let mut forgetting = keeping.clone();
+        let none: fn(&mut Cubic) = |_| {};
+        let mtu: fn(&mut Cubic) = |cubic| cubic.on_mtu_update(1_452);
+        let idle: fn(&mut Cubic) = |cubic| cubic.limited_since = cubic.reduced_at;
+        for seconds in [5, 9] {
+            let now = began + Duration::from_secs(seconds);
+            for (rtt, change) in [(RTT, none), (RTT, none), (RTT, mtu), (2 * RTT, none), (2 * RTT, idle), (2 * RTT, none)] {
+                for cubic in [&mut keeping, &mut forgetting] {
+                    change(cubic);
+                    cubic.avoid_congestion(now, 12_000.0, rtt);
+                }
+                forgetting.epoch.as_mut().unwrap().course = None;
+                assert_eq!(keeping.window(), forgetting.window());
+            }
+        }
+    }
+
+    #[test]
     fn persistent_congestion_starts_over() {
         let (mut cubic, now) = reduced(1_000.0);
         cubic.on_congestion_event(now + 2 * RTT, now + RTT, true, 1_200);
