@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import ssl
 import subprocess
+from pathlib import Path
 
 import pytest
 from cryptography import x509
@@ -84,23 +86,57 @@ def test_http2_at_a_clear_text_listener_is_answered_in_http(start_serve, site):
 
 
 @pytest.fixture
-def own_network(start, identity, site, tmp_path):
-    """`pronghorn serve` with no --listen in a network namespace of its own, where its default port is free."""
-    command = [
-        *("unshare", "--net", "--map-root-user", "--kill-child", "--"),
-        *("sh", "-c", 'ip link set lo up && exec "$0" "$@"'),
-        *(pronghorn(), "serve", site.root, "--cert", identity.cert, "--key", identity.key),
-    ]
-    return start(command)
+def start_in_own_network(start, identity):
+    """Starts `pronghorn serve` with no --listen in a network namespace of its own, where its default port is free."""
+
+    def start_in_own_network(root, prepare="true"):
+        command = [
+            *("unshare", "--net", "--map-root-user", "--kill-child", "--"),
+            *("sh", "-c", f'ip link set lo up && {prepare} && exec "$0" "$@"'),
+            *(pronghorn(), "serve", root, "--cert", identity.cert, "--key", identity.key),
+        ]
+        return start(command)
+
+    return start_in_own_network
+
+
+def entering(server):
+    return ["nsenter", f"--target={server.pid}", "--net", "--user", "--preserve-credentials", "--"]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
 @pytest.mark.parametrize("version", ["1.1", "2", "3"])
-def test_default_is_port_8443_on_ipv4_and_ipv6(own_network, ca, host, version):
-    assert own_network.listeners[0].port == 8443
-    enter = ["nsenter", f"--target={own_network.pid}", "--net", "--user", "--preserve-credentials", "--"]
-    with GoClient(version, ca, prefix=enter) as client:
+def test_default_is_port_8443_on_ipv4_and_ipv6(start_in_own_network, site, ca, host, version):
+    server = start_in_own_network(site.root)
+    assert server.listeners[0].port == 8443
+    with GoClient(version, ca, prefix=entering(server)) as client:
         assert client.fetch(f"https://{host}:8443/small.txt").status == 200
+
+
+def test_socket_that_was_full_is_written_to_when_there_is_room(start_in_own_network, tmp_path):
+    """What the link cannot take yet stays in the socket's buffer, which holds less than so many connections send."""
+    connections = 600
+    (tmp_path / "large.bin").write_bytes(bytes(200_000))
+    link = "tc qdisc add dev lo root tbf rate 400mbit burst 64kb limit 200mb"
+    server = start_in_own_network(root=tmp_path, prepare=link)
+    url = "https://127.0.0.1:8443/large.bin"
+    load = [pronghorn(), "load", "--http", "3", "--no-verify", "--json", f"-c{connections}", f"-n{connections}", url]
+    client = subprocess.Popen([*entering(server), *load], stdout=subprocess.PIPE, text=True)
+    try:
+        # The kernel grants twice what a program asks for, for what it needs itself.
+        full = 2 * min(4 << 20, int(Path("/proc/sys/net/core/wmem_max").read_text()))
+        eventually("the socket is full", lambda: unsent_bytes(server.pid) > 0.9 * full)
+        output, _ = client.communicate(timeout=60)
+    finally:
+        client.kill()
+    assert json.loads(output)["requests"]["status"]["2xx"] == connections, output
+
+
+def unsent_bytes(pid):
+    """The most that a UDP socket in the process's network has in its buffer for sending."""
+    tables = [Path(f"/proc/{pid}/net/{name}").read_text() for name in ("udp", "udp6")]
+    rows = [row.split() for table in tables for row in table.splitlines()[1:]]
+    return max(int(row[4].partition(":")[0], 16) for row in rows)
 
 
 def test_certificate_is_made_kept_and_used_again(start, site, tmp_path):
