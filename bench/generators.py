@@ -12,7 +12,7 @@ from .tables import Workload
 VERSIONS = {"h3": "3", "h2": "2", "h1": "1.1"}
 ALPN = {"h3": "h3", "h2": "h2", "h1": "http/1.1"}
 PREFERRED_GROUPS = "X25519MLKEM768:X25519:P-256:P-384"
-"""What `pronghorn load` offers. h2load by itself offers no hybrid group, so that every server would fall back to X25519."""
+"""What `pronghorn load` offers. h2load by itself offers no hybrid group: every server would fall back to X25519."""
 GIVE_UP_SECONDS = 60
 """How long one run of a generator may take before it is ended and counts as failed."""
 

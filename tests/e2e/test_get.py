@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import subprocess
@@ -75,6 +76,17 @@ def test_without_a_version_the_server_chooses_h2(get, peer):
 def test_body_without_a_length_arrives_whole(get, peer, version, tmp_path):
     get("--http", version, "-o", tmp_path / "out", f"{peer.origin}/bytes/3000000")
     assert (tmp_path / "out").stat().st_size == 3_000_000
+
+
+def test_pipe_is_written_to_and_stays(get, server, site, tmp_path):
+    """As any device: as root, a file that takes its place would be the end of /dev/null."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    get("-o", pipe, f"{server.origin}/small.txt")
+    assert os.read(reader, 1 << 16) == site.read("small.txt")
+    os.close(reader)
+    assert pipe.is_fifo()
 
 
 def test_method_fields_and_data_are_sent(get, peer, version, tmp_path):

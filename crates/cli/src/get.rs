@@ -1,6 +1,7 @@
 //! `pronghorn get`.
 
 use std::cell::RefCell;
+use std::fs::{File, OpenOptions};
 use std::future::Future;
 use std::io::{self, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -450,11 +451,17 @@ enum Output<'a> {
     Nowhere,
     Stdout(io::Stdout),
     File(&'a Path, tempfile::NamedTempFile),
+    /// A device or a pipe, which no file may take the place of.
+    Special(&'a Path, File),
 }
 
 impl<'a> Output<'a> {
     fn open(path: Option<&'a Path>) -> Result<Self, Failure> {
         let Some(path) = path else { return Ok(Self::Stdout(io::stdout())) };
+        if std::fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir()) {
+            let special = OpenOptions::new().write(true).open(path);
+            return special.map(|special| Self::Special(path, special)).map_err(|error| output_failure(path, &error));
+        }
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let file = tempfile::Builder::new().prefix(".pronghorn-").tempfile_in(folder);
         file.map(|file| Self::File(path, file)).map_err(|error| output_failure(path, &error))
@@ -465,12 +472,13 @@ impl<'a> Output<'a> {
             Self::Nowhere => Ok(()),
             Self::Stdout(stdout) => stdout.write_all(data).map_err(|error| output_failure(Path::new("stdout"), &error)),
             Self::File(path, file) => file.write_all(data).map_err(|error| output_failure(path, &error)),
+            Self::Special(path, special) => special.write_all(data).map_err(|error| output_failure(path, &error)),
         }
     }
 
     fn finish(self) -> Result<(), Failure> {
         match self {
-            Self::Nowhere => Ok(()),
+            Self::Nowhere | Self::Special(..) => Ok(()),
             Self::Stdout(mut stdout) => stdout.flush().map_err(|error| output_failure(Path::new("stdout"), &error)),
             Self::File(path, file) => {
                 use std::os::unix::fs::PermissionsExt;

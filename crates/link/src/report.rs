@@ -1,6 +1,6 @@
 //! What a link did, as data and as the JSON that `docs/link.md` describes.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -336,7 +336,8 @@ impl From<flow::Counters> for CountersReport {
 #[derive(Debug)]
 pub struct ReportFile {
     path: PathBuf,
-    temporary: PathBuf,
+    /// `None` for a device or a pipe, which no file may take the place of.
+    temporary: Option<PathBuf>,
 }
 
 impl ReportFile {
@@ -346,32 +347,41 @@ impl ReportFile {
         if path.is_dir() {
             return Err(failed(io::ErrorKind::IsADirectory.into()));
         }
+        if path.exists() && !path.is_file() {
+            return Ok(Self { path: path.to_owned(), temporary: None });
+        }
         let name = path.file_name().ok_or_else(|| failed(io::ErrorKind::InvalidFilename.into()))?;
         let mut hidden = std::ffi::OsString::from(".");
         hidden.push(name);
         hidden.push(format!(".{}", std::process::id()));
         let temporary = path.with_file_name(hidden);
         File::create(&temporary).and_then(|_| std::fs::remove_file(&temporary)).map_err(failed)?;
-        Ok(Self { path: path.to_owned(), temporary })
+        Ok(Self { path: path.to_owned(), temporary: Some(temporary) })
     }
 
     /// Writes `content` as JSON, over an older report if there is one.
     pub fn write(&self, content: &impl Serialize) -> Result<(), crate::Error> {
-        let written = self.write_beside(content).and_then(|()| std::fs::rename(&self.temporary, &self.path));
-        written.map_err(|source| {
-            // Nothing half-written stays; if even this fails, the error below is the one to tell.
-            let _ = std::fs::remove_file(&self.temporary);
-            crate::Error::Report { path: self.path.clone(), source }
-        })
+        let written = match &self.temporary {
+            None => OpenOptions::new().write(true).open(&self.path).and_then(|mut special| special.write_all(&json(content)?)),
+            Some(temporary) => write_whole(temporary, content).and_then(|()| std::fs::rename(temporary, &self.path)).inspect_err(|_| {
+                // Nothing half-written stays; if even this fails, the error before is the one to tell.
+                let _ = std::fs::remove_file(temporary);
+            }),
+        };
+        written.map_err(|source| crate::Error::Report { path: self.path.clone(), source })
     }
+}
 
-    fn write_beside(&self, content: &impl Serialize) -> io::Result<()> {
-        let mut text = serde_json::to_vec_pretty(content)?;
-        text.push(b'\n');
-        let mut file = File::create(&self.temporary)?;
-        file.write_all(&text)?;
-        file.sync_data()
-    }
+fn write_whole(path: &Path, content: &impl Serialize) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(&json(content)?)?;
+    file.sync_data()
+}
+
+fn json(content: &impl Serialize) -> io::Result<Vec<u8>> {
+    let mut text = serde_json::to_vec_pretty(content)?;
+    text.push(b'\n');
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -388,6 +398,18 @@ mod tests {
         file.write(&[1, 2]).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "[\n  1,\n  2\n]\n");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn device_stays_what_it_is() {
+        use std::os::unix::fs::FileTypeExt;
+
+        // Through a link, so that a mistake costs the link alone.
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("null");
+        std::os::unix::fs::symlink("/dev/null", &path).unwrap();
+        ReportFile::prepare(&path).unwrap().write(&1).unwrap();
+        assert!(path.is_symlink() && path.metadata().unwrap().file_type().is_char_device());
     }
 
     #[test]
