@@ -124,6 +124,9 @@ impl Network {
             let mut data = datagram.to_vec();
             if self.draw(self.weather.corruption) {
                 self.corrupt(&mut data);
+                if is_version_negotiation(&data) {
+                    continue;
+                }
             }
             self.sequence += 1;
             let mark = ecn.map(|ecn| if marked { Ecn::Ce as u8 } else { ecn as u8 });
@@ -182,4 +185,10 @@ impl Network {
         let ecn = flight.mark.map(|mark| [Ecn::Ect0, Ecn::Ect1, Ecn::Ce][usize::from(mark)]);
         Some((flight.to, Datagram { remote: flight.from, local_ip: None, ecn, data: BytesMut::from(&flight.data[..]) }))
     }
+}
+
+/// Nothing guards a Version Negotiation packet but the datagram's checksum (RFC 8999, section 6), and a client that believes one ends its
+/// attempt. So none is made or changed by damage.
+fn is_version_negotiation(datagram: &[u8]) -> bool {
+    matches!(datagram, [first, 0, 0, 0, 0, ..] if first & 0x80 != 0)
 }
