@@ -14,6 +14,7 @@ const MIN_RATE_MBIT_PER_SECOND: f64 = 0.001;
 const MAX_DELAY_MS: f64 = 60_000.0;
 const MAX_QUEUE_MS: f64 = 60_000.0;
 const MAX_QUEUE_BYTES: u64 = 1 << 30;
+const MAX_LOSS_BURST_PACKETS: f64 = 10_000.0;
 
 /// What a link does, per direction.
 ///
@@ -70,6 +71,30 @@ pub enum Loss {
         /// 0 to 100.
         percent: f64,
     },
+    /// In runs: Gilbert's model, a channel that loses everything or nothing and changes its mind at random.
+    Bursts {
+        /// Of all packets in the long run; above 0 and below 100.
+        percent: f64,
+        /// The mean length of a run of lost packets: longer than if each were lost by itself.
+        packets: f64,
+    },
+}
+
+impl Loss {
+    /// The share of packets that get lost in the long run, in percent.
+    pub fn percent(self) -> f64 {
+        match self {
+            Self::Independent { percent } | Self::Bursts { percent, .. } => percent,
+        }
+    }
+
+    /// The chance that a packet gets lost after one that did not, and after one that did; 0 to 1.
+    pub fn chances(self) -> (f64, f64) {
+        match self {
+            Self::Independent { percent } => (percent / 100.0, percent / 100.0),
+            Self::Bursts { percent, packets } => (percent / (100.0 - percent) / packets, 1.0 - 1.0 / packets),
+        }
+    }
 }
 
 /// A direction in the units of a profile file, as shown in reports.
@@ -81,8 +106,11 @@ pub struct Asked {
     pub delay_ms: f64,
     /// The delay moves within ± this much.
     pub jitter_ms: f64,
-    /// Independent loss.
+    /// Of all packets in the long run.
     pub loss_percent: f64,
+    /// The mean length of a run of lost packets; absent where each is lost by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss_burst_packets: Option<f64>,
     /// The queue's bound in bytes, whichever unit the file used.
     pub queue_bytes: Option<u64>,
     /// The same bound as time at the profile's rate.
@@ -166,19 +194,21 @@ impl Direction {
 
     /// The chance that a packet which left the queue does not arrive, 0 to 1.
     pub fn loss_probability(&self) -> f64 {
-        match self.loss {
-            Loss::Independent { percent } => percent / 100.0,
-        }
+        self.loss.percent() / 100.0
     }
 
     /// The same in the units of a profile file.
     pub fn asked(&self) -> Asked {
-        let Loss::Independent { percent } = self.loss;
+        let loss_burst_packets = match self.loss {
+            Loss::Independent { .. } => None,
+            Loss::Bursts { packets, .. } => Some(packets),
+        };
         Asked {
             rate_mbit_per_second: self.rate_bits_per_second.map(|rate| rate as f64 / 1e6),
             delay_ms: self.delay_ns as f64 / 1e6,
             jitter_ms: self.jitter_ns as f64 / 1e6,
-            loss_percent: percent,
+            loss_percent: self.loss.percent(),
+            loss_burst_packets,
             queue_bytes: self.queue_bytes,
             queue_ms: self.queue_bytes.map(|bytes| self.serialisation_ns(bytes) as f64 / 1e6),
         }
@@ -204,6 +234,7 @@ struct DirectionFile {
     jitter_ms: f64,
     #[serde(default)]
     loss_percent: f64,
+    loss_burst_packets: Option<f64>,
     queue_bytes: Option<u64>,
     queue_ms: Option<f64>,
 }
@@ -226,9 +257,21 @@ impl DirectionFile {
             rate_bits_per_second,
             delay_ns: to_ns(self.delay_ms),
             jitter_ns: to_ns(self.jitter_ms),
-            loss: Loss::Independent { percent: self.loss_percent },
+            loss: self.check_loss(table)?,
             queue_bytes: self.check_queue(table, rate_bits_per_second)?,
         })
+    }
+
+    fn check_loss(&self, table: &str) -> Result<Loss, Error> {
+        let percent = self.loss_percent;
+        let Some(packets) = self.loss_burst_packets else { return Ok(Loss::Independent { percent }) };
+        if percent <= 0.0 || percent >= 100.0 {
+            let what = "loss_burst_packets needs a loss_percent above 0 and below 100: give one, or leave the bursts out";
+            return Err(Error::Inconsistent(format!("{table}: {what}")));
+        }
+        let unit = "packets; the least is what independent loss comes to";
+        within(format!("{table}.loss_burst_packets"), packets, 100.0 / (100.0 - percent), MAX_LOSS_BURST_PACKETS, unit)?;
+        Ok(Loss::Bursts { percent, packets })
     }
 
     fn check_queue(&self, table: &str, rate_bits_per_second: Option<u64>) -> Result<Option<u64>, Error> {
@@ -348,6 +391,29 @@ mod tests {
     }
 
     #[test]
+    fn bursts_need_loss_and_are_longer_than_without_them() {
+        let profile = with_up("delay_ms = 1\nloss_percent = 15\nloss_burst_packets = 2").unwrap();
+        assert_eq!(profile.up.loss, Loss::Bursts { percent: 15.0, packets: 2.0 });
+        let (after_arrival, after_loss) = profile.up.loss.chances();
+        assert!((after_arrival - 0.0882).abs() < 1e-4 && (after_loss - 0.5).abs() < 1e-9, "{after_arrival} {after_loss}");
+        assert!(error_of("delay_ms = 1\nloss_burst_packets = 2").contains("needs a loss_percent above 0"));
+        assert!(error_of("delay_ms = 1\nloss_percent = 100\nloss_burst_packets = 2").contains("below 100"));
+        assert!(
+            error_of("delay_ms = 1\nloss_percent = 50\nloss_burst_packets = 1.9")
+                .starts_with("up.loss_burst_packets is 1.9: allowed is 2 to")
+        );
+        let alone = with_up("delay_ms = 1\nloss_percent = 15").unwrap();
+        assert_ne!(alone.hash(), profile.hash());
+    }
+
+    #[test]
+    fn hashes_of_published_results_stay() {
+        let direction = "rate_mbit_per_second = 50\ndelay_ms = 5\nqueue_ms = 100";
+        let mild = Profile::from_toml(&format!("name = \"mild\"\n[up]\n{direction}\n[down]\n{direction}\n")).unwrap();
+        assert_eq!(mild.hash(), "sha256:0edfa04ab8fcb18833017a58d4cc0fd7b07c269cf7eeb63b9507e090524c9de8");
+    }
+
+    #[test]
     fn missing_file_is_named() {
         let error = Profile::load(Path::new("no-such-profile.toml")).unwrap_err().to_string();
         assert!(error.starts_with("cannot read profile no-such-profile.toml: "), "{error}");
@@ -373,7 +439,7 @@ mod tests {
             assert_eq!(path.file_stem().unwrap().to_str().unwrap(), profile.name);
             names.push(profile.name);
         }
-        for name in ["dc-near", "fibre", "lte", "lte-bad", "lte-bad-uplink"] {
+        for name in ["dc-far", "dc-near", "fibre", "lte", "lte-bad", "lte-bad-uplink"] {
             assert!(names.iter().any(|found| found == name), "{name} is missing");
         }
     }

@@ -137,19 +137,35 @@ enum LossProcess {
         threshold: u64,
         generator: Box<ChaCha8Rng>,
     },
+    /// The same with a threshold that depends on what became of the packet before.
+    Bursts {
+        after_arrival: u64,
+        after_loss: u64,
+        was_lost: bool,
+        generator: Box<ChaCha8Rng>,
+    },
 }
 
 impl LossProcess {
     fn new(loss: Loss, generator: ChaCha8Rng) -> Self {
-        let Loss::Independent { percent } = loss;
+        let percent = loss.percent();
         if percent <= 0.0 {
             return Self::Never;
         }
         if percent >= 100.0 {
             return Self::Always;
         }
-        let threshold = (percent / 100.0 * 2f64.powi(64)) as u64;
-        Self::Independent { threshold, generator: Box::new(generator) }
+        let threshold = |chance: f64| (chance * 2f64.powi(64)) as u64;
+        let mut generator = Box::new(generator);
+        match loss {
+            Loss::Independent { .. } => Self::Independent { threshold: threshold(percent / 100.0), generator },
+            Loss::Bursts { .. } => {
+                let (after_arrival, after_loss) = loss.chances();
+                // As if there had been packets for ever.
+                let was_lost = generator.next_u64() < threshold(percent / 100.0);
+                Self::Bursts { after_arrival: threshold(after_arrival), after_loss: threshold(after_loss), was_lost, generator }
+            }
+        }
     }
 
     fn next_is_lost(&mut self) -> bool {
@@ -157,6 +173,10 @@ impl LossProcess {
             Self::Never => false,
             Self::Always => true,
             Self::Independent { threshold, generator } => generator.next_u64() < *threshold,
+            Self::Bursts { after_arrival, after_loss, was_lost, generator } => {
+                *was_lost = generator.next_u64() < if *was_lost { *after_loss } else { *after_arrival };
+                *was_lost
+            }
         }
     }
 }
@@ -359,8 +379,26 @@ mod tests {
     }
 
     fn losses(seed: u64, way: Way, percent: f64, packets: usize) -> Vec<bool> {
-        let mut scheduler = Scheduler::new(&Direction { loss: Loss::Independent { percent }, ..direction() }, seed, way);
+        losses_of(Loss::Independent { percent }, seed, way, packets)
+    }
+
+    fn losses_of(loss: Loss, seed: u64, way: Way, packets: usize) -> Vec<bool> {
+        let mut scheduler = Scheduler::new(&Direction { loss, ..direction() }, seed, way);
         (0..packets).map(|number| scheduler.handle_packet(1200, number as u64) == Verdict::Lost).collect()
+    }
+
+    #[test]
+    fn bursts_have_the_share_and_the_length_asked_for() {
+        for (percent, packets, seed) in [(0.1, 3.0, 1), (15.0, 2.0, 2), (15.0, 4.0, 3), (50.0, 10.0, 4)] {
+            let lost = losses_of(Loss::Bursts { percent, packets }, seed, Way::Down, 2_000_000);
+            let count = lost.iter().filter(|lost| **lost).count() as f64;
+            let runs = lost.windows(2).filter(|pair| pair[1] && !pair[0]).count() as f64;
+            // Four standard errors: a run's length is geometric, and so is the time between two runs.
+            let error = 4.0 / runs.sqrt();
+            let share = count / 2e4;
+            assert!((share / percent - 1.0).abs() < error * 2f64.sqrt(), "{percent} %: {share} %");
+            assert!((count / runs / packets - 1.0).abs() < error, "{packets} packets: {}", count / runs);
+        }
     }
 
     #[test]
@@ -381,6 +419,9 @@ mod tests {
         let lost = losses(1, Way::Up, 15.0, 100);
         let numbers: Vec<usize> = (0..100).filter(|number| lost[*number]).collect();
         assert_eq!(numbers, [1, 12, 19, 23, 24, 28, 29, 32, 38, 64, 83, 87, 91, 92, 93, 99]);
+        let lost = losses_of(Loss::Bursts { percent: 15.0, packets: 4.0 }, 1, Way::Up, 100);
+        let numbers: Vec<usize> = (0..100).filter(|number| lost[*number]).collect();
+        assert_eq!(numbers, [22, 23, 24, 25, 26, 27, 28, 91, 92, 93, 94]);
     }
 
     #[test]

@@ -10,6 +10,8 @@ const direction = z.looseObject({
     delay_ms: z.number(),
     jitter_ms: z.number(),
     loss_percent: z.number(),
+    /** Absent where each packet is lost by itself. */
+    loss_burst_packets: z.number().optional(),
     queue_bytes: z.number().nullable(),
   }),
   packets_in: z.number(),

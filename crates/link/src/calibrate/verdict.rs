@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::probe::{self, Arrival, Plan, Sample};
 use super::{CONFIDENCE, Check, DELAY_BOUND_MS, PROBE_WIRE_BYTES, Probed, RATE_BOUND, direction, direction_report, name};
-use crate::profile::{Direction, MTU};
+use crate::profile::{Direction, Loss, MTU};
 use crate::report::LATENESS_P99_BOUND_US;
 use crate::scheduler::{Jitter, Way};
 use crate::{Error, Link, Options, Profile, binomial};
@@ -92,7 +92,7 @@ fn delay(way: Way, asked: &Direction, sample: &Sample, mut jitter: impl FnMut(u6
 fn loss(way: Way, asked: &Direction, sample: &Sample) -> Check {
     let lost = sample.sent.saturating_sub(sample.arrivals.len() as u64);
     let probability = asked.loss_probability();
-    let (low, high) = binomial::interval(sample.sent, probability, CONFIDENCE);
+    let (low, high) = expected_losses(sample.sent, asked.loss);
     Check {
         direction: name(way),
         what: "loss",
@@ -101,6 +101,15 @@ fn loss(way: Way, asked: &Direction, sample: &Sample) -> Check {
         bound: format!("{low} to {high} of {} ({lost} lost)", sample.sent),
         passed: (low..=high).contains(&lost),
     }
+}
+
+/// How many of so many packets may be lost. What comes in bursts says less: as much as fewer packets would, each by itself.
+fn expected_losses(packets: u64, loss: Loss) -> (u64, u64) {
+    let (after_arrival, after_loss) = loss.chances();
+    let likeness = after_loss - after_arrival;
+    let worth = (1.0 - likeness) / (1.0 + likeness);
+    let (low, high) = binomial::interval((packets as f64 * worth).ceil() as u64, loss.percent() / 100.0, CONFIDENCE);
+    ((low as f64 / worth).floor() as u64, (high as f64 / worth).ceil() as u64)
 }
 
 /// Each packet sent has to be one that the emulator saw, or that its device dropped before.
@@ -132,7 +141,6 @@ fn lateness(way: Way, probed: &Probed) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::Loss;
     use crate::scheduler::{Scheduler, Verdict};
 
     const MS: u64 = 1_000_000;
@@ -212,6 +220,23 @@ mod tests {
         };
         assert!(with_lost(2871) && with_lost(3131));
         assert!(!with_lost(2870) && !with_lost(3132));
+    }
+
+    #[test]
+    fn bursts_as_they_are_asked_for_pass() {
+        let bursts = Loss::Bursts { percent: 15.0, packets: 4.0 };
+        let failed = |seed: &u64| {
+            let mut link = Scheduler::new(&Direction { loss: bursts, ..asked() }, *seed, Way::Up);
+            let lost = (0..5_000).filter(|number| link.handle_packet(PROBE_WIRE_BYTES, number * 2 * MS) == Verdict::Lost).count();
+            let (low, high) = expected_losses(5_000, bursts);
+            !(low..=high).contains(&(lost as u64))
+        };
+        // Two of 200 are to be expected.
+        let failed = (0..200).filter(failed).count();
+        assert!((0..=8).contains(&failed), "{failed} of 200 fail");
+        let (low, high) = expected_losses(5_000, bursts);
+        let (alone_low, alone_high) = expected_losses(5_000, Loss::Independent { percent: 15.0 });
+        assert!(low < alone_low && high > alone_high && high < 2 * alone_high);
     }
 
     #[test]

@@ -239,7 +239,8 @@ function directionInWords({ asked }: DirectionAchieved): string {
   if (asked === undefined) return 'no link report';
   const rate = asked.rate_mbit_per_second === null ? 'no rate limit' : `${asked.rate_mbit_per_second} Mbit/s`;
   const jitter = asked.jitter_ms > 0 ? ` ± ${asked.jitter_ms}` : '';
-  const loss = asked.loss_percent > 0 ? `, ${asked.loss_percent} % loss` : '';
+  const bursts = asked.loss_burst_packets === undefined ? '' : ` in runs of ${asked.loss_burst_packets} packets`;
+  const loss = asked.loss_percent > 0 ? `, ${asked.loss_percent} % loss${bursts}` : '';
   return `${rate}, ${asked.delay_ms}${jitter} ms${loss}`;
 }
 
