@@ -35,7 +35,8 @@ impl Spares {
     pub(super) fn text(&self) -> RefMut<'_, BytesMut> {
         let mut text = self.texts.borrow_mut();
         if text.capacity() == 0 {
-            text.reserve(TEXT_BYTES);
+            // Made at this size, so that it is what the next pieces are cut from, too: it grows again by what it began with.
+            *text = BytesMut::with_capacity(TEXT_BYTES);
         }
         text
     }
