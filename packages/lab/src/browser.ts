@@ -1,11 +1,13 @@
 import { spawnSync } from 'node:child_process';
 import { ExitCode, LabError } from './errors.js';
 import { findOnPath, isProgram } from './programs.js';
-import type { Protocol } from './plan.js';
+import type { LoadJob } from './load/job.js';
 
 /** The name under which the page is loaded. Chromium maps it to the far end of the link, and every other name to nothing. */
 export const HOST = 'bench.test';
 export const PORT = 443;
+/** Of HTTP/1.1 in clear. */
+export const CLEAR_PORT = 80;
 
 // Debian's /usr/bin/chromium is a shell script that adds flags of its own; the program is behind it.
 const DEBIAN_CHROMIUM = '/usr/lib/chromium/chromium';
@@ -33,7 +35,7 @@ export function findBrowser(given: string | undefined): Browser {
 }
 
 /** Chromium's arguments for a load: fixed ones, and those that leave it no other protocol than the arm's. */
-export function browserArguments(protocol: Protocol, serverAddress: string, spki: string, netLog?: string): string[] {
+export function browserArguments(job: LoadJob, netLog: string | undefined): string[] {
   return [
     '--no-sandbox', // root needs it, and the only page that is loaded is ours
     '--disable-gpu',
@@ -41,23 +43,47 @@ export function browserArguments(protocol: Protocol, serverAddress: string, spki
     '--disable-background-networking',
     '--disable-component-update',
     '--disable-sync',
-    // In spite of the switches above Chromium asks for its maker's hosts at start. Those names do not exist here.
-    `--host-resolver-rules=MAP ${HOST} ${serverAddress}, MAP * ~NOTFOUND`,
+    `--enable-features=${job.visit === 'early-data' ? TCP_EARLY_DATA : ''}`,
+    `--disable-features=${UPGRADES}`,
+    ...(job.visit === 'first' ? [] : NO_CACHE),
+    ...resolverArguments(job),
     // QUIC accepts a root that is not public only for forced origins, and only by this list.
-    `--ignore-certificate-errors-spki-list=${spki}`,
+    `--ignore-certificate-errors-spki-list=${job.spki}`,
     ...(netLog === undefined ? [] : [`--log-net-log=${netLog}`]),
-    ...protocolArguments(protocol),
+    ...protocolArguments(job),
   ];
 }
 
-function protocolArguments(protocol: Protocol): string[] {
+/**
+ * A cache too small for anything, so that a second visit asks for all of the page again. Clearing the cache by the developer
+ * tools would make the browser forget `Alt-Svc` too.
+ */
+const NO_CACHE = ['--disk-cache-size=1'];
+/** Early data of TLS over TCP; over QUIC Chromium has it anyway. */
+const TCP_EARLY_DATA = 'EnableTLS13EarlyData';
+/** What turns http:// into https://, which the arm in clear must not have. */
+const UPGRADES = 'HttpsUpgrades,HttpsFirstBalancedMode,HttpsFirstBalancedModeAutoEnable';
+
+function resolverArguments({ discovery, hosts, serverAddress }: LoadJob): string[] {
+  // Rules would go before DNS, where the HTTPS record is.
+  if (discovery === 'https-record') return [];
+  // In spite of its switches Chromium asks for its maker's hosts at start. Those names do not exist here.
+  const rules = [...hosts.map((host) => `MAP ${host} ${serverAddress}`), 'MAP * ~NOTFOUND'];
+  return [`--host-resolver-rules=${rules.join(', ')}`];
+}
+
+function protocolArguments({ protocol, hosts }: LoadJob): string[] {
   switch (protocol) {
+    case 'http':
     case 'h1':
       return ['--disable-quic', '--disable-http2'];
     case 'h2':
       return ['--disable-quic'];
     case 'h3':
       // Without the port Chromium ignores the switch and uses HTTP/2.
-      return [`--origin-to-force-quic-on=${HOST}:${PORT}`];
+      return [`--origin-to-force-quic-on=${hosts.map((host) => `${host}:${PORT}`).join(',')}`];
+    case 'auto':
+      // The switch makes certificates good enough for QUIC on its hosts; on a port that is not used it forces nothing.
+      return [`--origin-to-force-quic-on=${hosts.map((host) => `${host}:1`).join(',')}`];
   }
 }

@@ -2,46 +2,75 @@ import { readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { ExitCode, LabError } from './errors.js';
-import { CONGESTION_CONTROLS, PROTOCOLS } from './plan.js';
+import { CONGESTION_CONTROLS, DISCOVERIES, PROTOCOLS, VISITS } from './plan.js';
 
 export const CAMPAIGN = 'campaign.json';
 
+const environment = z.object({
+  system: z.string(),
+  cpu: z.string(),
+  cpus: z.number(),
+  memoryMebibytes: z.number(),
+  node: z.string(),
+  chromium: z.string(),
+  pronghorn: z.string(),
+  /** Of the program's file: versions do not tell two builds apart. */
+  pronghornSha256: z.string(),
+  lab: z.string(),
+  tcpCongestionDefault: z.string(),
+  tcpCongestionAvailable: z.string(),
+});
+
 const campaign = z.object({
-  schema: z.literal(1),
+  schema: z.literal(2),
   name: z.string(),
   seed: z.number(),
   blocks: z.number(),
   timeoutSeconds: z.number(),
-  /** Whether each load wrote a NetLog, not only the rehearsal. */
-  netLog: z.boolean(),
+  /** Whether each load was watched (NetLog, pictures), not only the rehearsal. */
+  watched: z.boolean(),
   status: z.enum(['running', 'finished', 'interrupted']),
-  startedAt: z.string(),
-  finishedAt: z.string().optional(),
+  /** From when to when it ran; more than one if it was interrupted and resumed. */
+  sittings: z
+    .array(
+      z.object({
+        startedAt: z.string(),
+        finishedAt: z.string().optional(),
+        /** Where it is not the one below. */
+        environment: environment.optional(),
+      }),
+    )
+    .min(1),
   plan: z.object({ file: z.string(), sha256: z.string(), text: z.string() }),
-  page: z.object({
-    name: z.string(),
-    requests: z.number(),
-    bytes: z.number().optional(),
-    sha256: z.string().optional(),
-  }),
+  pages: z.array(
+    z.object({
+      name: z.string(),
+      requests: z.number(),
+      bytes: z.number().optional(),
+      sha256: z.string().optional(),
+    }),
+  ),
   profiles: z.array(z.object({ name: z.string(), sha256: z.string(), text: z.string() })),
-  arms: z.array(z.object({ name: z.string(), protocol: z.enum(PROTOCOLS), congestion: z.enum(CONGESTION_CONTROLS) })),
-  environment: z.object({
-    system: z.string(),
-    cpu: z.string(),
-    cpus: z.number(),
-    memoryMebibytes: z.number(),
-    node: z.string(),
-    chromium: z.string(),
-    pronghorn: z.string(),
-    lab: z.string(),
-    tcpCongestionDefault: z.string(),
-    tcpCongestionAvailable: z.string(),
-  }),
+  servers: z.array(z.object({ name: z.string(), args: z.array(z.string()), command: z.string().optional() })),
+  arms: z.array(
+    z.object({
+      name: z.string(),
+      protocol: z.enum(PROTOCOLS),
+      congestion: z.enum(CONGESTION_CONTROLS),
+      visit: z.enum(VISITS),
+      discovery: z.enum(DISCOVERIES).optional(),
+      server: z.string(),
+      repeats: z.string().optional(),
+    }),
+  ),
+  baseline: z.string(),
+  failIf: z.array(z.string()),
+  environment,
 });
 
 /** What a campaign was: its plan, seed and environment. Written at the start, and again with its end. */
 export type Campaign = z.infer<typeof campaign>;
+export type Environment = z.infer<typeof environment>;
 
 /** Writes `campaign.json` into the output folder, at once. */
 export function writeCampaign(folder: string, value: Campaign): void {

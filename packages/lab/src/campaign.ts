@@ -3,7 +3,7 @@ import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { findBrowser } from './browser.js';
-import { writeCampaign, type Campaign } from './campaign-file.js';
+import { writeCampaign, type Campaign, type Environment } from './campaign-file.js';
 import { makeCertificate } from './certificate.js';
 import { environment } from './environment.js';
 import { ExitCode, LabError } from './errors.js';
@@ -16,17 +16,22 @@ import type { PageSource, Plan } from './plan.js';
 import { preflight } from './preflight.js';
 import { findPronghorn } from './programs.js';
 import { Progress } from './progress.js';
-import { Load, type Bench } from './run-load.js';
+import { prepareResumption, type Resumption } from './resume.js';
+import { Load, type Bench, type ServedPage } from './run-load.js';
+import { clearRunning, noteRunning } from './running.js';
 import { appendSample, SAMPLES } from './samples-file.js';
-import { schedule } from './schedule.js';
+import { schedule, type ScheduledLoad } from './schedule.js';
+import { freshSeed } from './seed.js';
 
 export interface CampaignOptions {
   readonly plan: Plan;
   readonly out: string;
-  readonly seed: number;
+  readonly seed: number | undefined;
+  /** Go on with the campaign that is in `out`. */
+  readonly resume: boolean;
   readonly pronghorn: string | undefined;
   readonly chromium: string | undefined;
-  /** Write NetLogs, and keep them with the output of each load, not only of those that went wrong. */
+  /** Watch each load, not only the rehearsal, and keep what was seen of it. */
   readonly keepAll: boolean;
   /** Aborted to end the campaign after what was measured so far. */
   readonly signal: AbortSignal;
@@ -34,37 +39,38 @@ export interface CampaignOptions {
 
 /** Runs a campaign into its output folder. All that can be wrong beforehand is found before the folder is made. */
 export async function runCampaign(options: CampaignOptions): Promise<Campaign> {
-  const { plan, out } = options;
-  requireFree(out);
+  const { plan, out, resume } = options;
+  if (!resume) requireFree(out);
   const pronghorn = findPronghorn(options.pronghorn);
   const browser = findBrowser(options.chromium);
   const scratch = mkdtempSync(join(tmpdir(), 'pronghorn-lab-'));
   try {
-    const pageFolder = join(scratch, 'page');
-    const page = preparePage(plan.page, pageFolder);
+    const pages = new Map(plan.pages.map((page) => [page.name, servePage(page, join(scratch, 'pages', page.name))]));
+    const described = describe(options, pages, environment(browser.version, pronghorn));
+    const before = resume ? await prepareResumption(out, described) : undefined;
     const bench: Bench = {
       pronghorn: pronghorn.path,
       chromium: browser.path,
       certificate: makeCertificate(scratch, FAR_ADDRESS),
-      pageFolder,
-      page,
+      pages,
+      servers: new Map(plan.servers.map((server) => [server.name, server])),
       timeoutSeconds: plan.timeoutSeconds,
       scratch,
-      keepFolder: join(out, 'kept'),
+      out,
       keepAll: options.keepAll,
     };
     await preflight(bench, plan.profiles, plan.arms);
     if (options.signal.aborted) throw new LabError(ExitCode.Interrupted, 'interrupted before the first load');
-    createFolder(out);
-    writeFileSync(join(out, SAMPLES), '');
-    const campaign = describe(options, page, environment(browser.version, pronghorn.version));
+    if (before === undefined) {
+      createFolder(out);
+      writeFileSync(join(out, SAMPLES), '');
+    }
+    const campaign = before?.campaign ?? described;
     writeCampaign(out, campaign);
-    const finished = await runLoads(bench, options);
-    const ended: Campaign = {
-      ...campaign,
-      status: finished ? 'finished' : 'interrupted',
-      finishedAt: new Date().toISOString(),
-    };
+    noteRunning(out, { scratch, link: undefined });
+    const finished = await runLoads(bench, options, campaign, before);
+    clearRunning(out);
+    const ended = withEnd(campaign, finished ? 'finished' : 'interrupted');
     writeCampaign(out, ended);
     return ended;
   } finally {
@@ -72,61 +78,98 @@ export async function runCampaign(options: CampaignOptions): Promise<Campaign> {
   }
 }
 
-/** Runs the loads one after the other; false if the campaign was ended early. */
-async function runLoads(bench: Bench, { plan, out, seed, signal }: CampaignOptions): Promise<boolean> {
-  const loads = schedule(plan, seed);
-  const progress = new Progress(loads, process.stderr);
-  for (const scheduled of loads) {
-    if (signal.aborted) return false;
-    progress.started(scheduled);
-    const load = new Load(bench, scheduled);
-    const onAbort = (): void => void load.stop();
-    signal.addEventListener('abort', onAbort, { once: true });
-    const sample = await load.sample();
-    signal.removeEventListener('abort', onAbort);
-    if (sample === undefined) {
-      progress.interrupted(scheduled);
-      return false;
+/** Runs the loads that are left, one after the other; false if the campaign was ended early. */
+async function runLoads(
+  bench: Bench,
+  { plan, out, signal }: CampaignOptions,
+  campaign: Campaign,
+  before: Resumption | undefined,
+): Promise<boolean> {
+  const blocks = schedule(plan, plan.blocks, campaign.seed);
+  const progress = new Progress(blocks.flat(), process.stderr);
+  for (const block of blocks) {
+    for (const scheduled of block) {
+      if (before?.done.has(scheduled.number)) {
+        progress.passed(scheduled);
+        continue;
+      }
+      if (signal.aborted) return false;
+      progress.started(scheduled);
+      const sample = await runOne(bench, scheduled, signal);
+      if (sample === undefined) {
+        progress.interrupted(scheduled);
+        return false;
+      }
+      appendSample(join(out, SAMPLES), sample);
+      progress.finished(scheduled, sample);
     }
-    appendSample(join(out, SAMPLES), sample);
-    progress.finished(scheduled, sample);
   }
   return true;
 }
 
+async function runOne(bench: Bench, scheduled: ScheduledLoad, signal: AbortSignal): ReturnType<Load['sample']> {
+  const load = new Load(bench, scheduled);
+  noteRunning(bench.out, { scratch: bench.scratch, link: load.pid });
+  const onAbort = (): void => void load.stop();
+  signal.addEventListener('abort', onAbort, { once: true });
+  try {
+    return await load.sample();
+  } finally {
+    signal.removeEventListener('abort', onAbort);
+    noteRunning(bench.out, { scratch: bench.scratch, link: undefined });
+  }
+}
+
 /** Puts a copy of the page where the server will look for it, and says what a load of it has to fetch. */
-function preparePage(source: PageSource, folder: string): PageFacts {
+function servePage(source: PageSource, folder: string): ServedPage {
   if (source.kind === 'spec') {
     writePage(generatePage(readPageSpec(source.path).value), folder);
-    return inspectPageFolder(folder, undefined);
+    return { folder, facts: inspectPageFolder(folder, undefined) };
   }
   const facts = inspectPageFolder(source.path, source.requests);
   cpSync(source.path, folder, { recursive: true });
-  return facts;
+  return { folder, facts };
 }
 
-function describe(options: CampaignOptions, page: PageFacts, machine: Campaign['environment']): Campaign {
-  const { plan, seed } = options;
+function describe(
+  { plan, seed, keepAll }: CampaignOptions,
+  pages: ReadonlyMap<string, ServedPage>,
+  machine: Environment,
+): Campaign {
   return {
-    schema: 1,
+    schema: 2,
     name: plan.name,
-    seed,
+    seed: seed ?? plan.seed ?? freshSeed(),
     blocks: plan.blocks,
     timeoutSeconds: plan.timeoutSeconds,
-    netLog: options.keepAll,
+    watched: keepAll,
     status: 'running',
-    startedAt: new Date().toISOString(),
+    sittings: [{ startedAt: new Date().toISOString() }],
     plan: { file: basename(plan.path), sha256: sha256(plan.text), text: plan.text },
-    page: {
-      name: page.name,
-      requests: page.requests,
-      ...(page.bytes !== undefined && { bytes: page.bytes }),
-      ...(page.manifestText !== undefined && { sha256: sha256(page.manifestText) }),
-    },
+    pages: [...pages].map(([name, { facts }]) => describePage(name, facts)),
     profiles: plan.profiles.map(({ name, text }) => ({ name, sha256: sha256(text), text })),
+    servers: plan.servers.map(({ args, ...rest }) => ({ ...rest, args: [...args] })),
     arms: [...plan.arms],
+    baseline: plan.baseline,
+    failIf: [...plan.failIf],
     environment: machine,
   };
+}
+
+function describePage(name: string, { requests, bytes, manifestText }: PageFacts): Campaign['pages'][number] {
+  return {
+    name,
+    requests,
+    ...(bytes !== undefined && { bytes }),
+    ...(manifestText !== undefined && { sha256: sha256(manifestText) }),
+  };
+}
+
+function withEnd(campaign: Campaign, status: 'finished' | 'interrupted'): Campaign {
+  const sittings = campaign.sittings.map((sitting, at, all) =>
+    at === all.length - 1 ? { ...sitting, finishedAt: new Date().toISOString() } : sitting,
+  );
+  return { ...campaign, status, sittings };
 }
 
 function sha256(text: string): string {

@@ -7,15 +7,15 @@ import { ExitCode, LabError, messageOf } from './errors.js';
 import { writePage } from './page/folder.js';
 import { generatePage } from './page/generate.js';
 import { readPageSpec } from './page/spec.js';
-import { readPlan } from './plan.js';
+import { readPlan } from './read-plan.js';
 import { REPORT, writeReports } from './report/write.js';
-import { freshSeed, MAX_SEED } from './seed.js';
+import { MAX_SEED } from './seed.js';
 import { suggestion } from './toml-file.js';
 
 const HELP = `pronghorn-lab ${ownVersion()}: loads a page in Chromium over HTTP/2 and HTTP/3 through an emulated link.
 
 usage:
-  pronghorn-lab run PLAN.toml [--out DIR] [--seed N] [--pronghorn PATH] [--chromium PATH] [--keep-netlog]
+  pronghorn-lab run PLAN.toml [--out DIR] [--resume] [--seed N] [--pronghorn PATH] [--chromium PATH] [--watch-all]
   pronghorn-lab page SPEC.toml --out DIR
   pronghorn-lab report DIR
 
@@ -24,10 +24,11 @@ page     generates a page from its specification
 report   makes table and report again from the samples in DIR
 
   --out DIR         output folder; it must not exist, or be empty
+  --resume          go on with the campaign that is in DIR, after it was interrupted or killed
   --seed N          instead of the plan's seed; 0 to ${MAX_SEED}
   --pronghorn PATH  the program pronghorn (default: $PRONGHORN, target/release/pronghorn, the PATH)
   --chromium PATH   the browser (default: $CHROMIUM, Debian's place, the PATH)
-  --keep-netlog     write and keep the NetLog of each load, which slows the loads
+  --watch-all       write NetLog and pictures of each load and keep them, not only for the rehearsal; slows the loads
   --help, --version
 
 The table goes to stdout, progress and errors to stderr.
@@ -75,24 +76,29 @@ async function run(args: readonly string[]): Promise<ExitCode> {
     seed: { type: 'string' },
     pronghorn: { type: 'string' },
     chromium: { type: 'string' },
-    'keep-netlog': { type: 'boolean' },
+    'watch-all': { type: 'boolean' },
+    resume: { type: 'boolean' },
   });
   const given = text(values.seed);
   const seed = given === undefined ? undefined : parseSeed(given);
   const plan = readPlan(positional);
+  const resume = values.resume === true;
+  if (resume && text(values.out) === undefined) throw usage('--resume needs the --out DIR of the campaign');
+  if (resume && seed !== undefined) throw usage('--resume goes on with the seed of the campaign: leave --seed out');
   const out = text(values.out) ?? join('lab-results', `${plan.name}-${timestamp()}`);
   const campaign = await runCampaign({
     plan,
     out,
-    seed: seed ?? plan.seed ?? freshSeed(),
+    seed,
+    resume,
     pronghorn: text(values.pronghorn) ?? text(process.env.PRONGHORN),
     chromium: text(values.chromium) ?? text(process.env.CHROMIUM),
-    keepAll: values['keep-netlog'] === true,
+    keepAll: values['watch-all'] === true,
     signal: interruption(),
   });
   const comparable = await show(out);
   if (campaign.status === 'interrupted') {
-    process.stderr.write(`interrupted: the loads until then are in ${out}\n`);
+    process.stderr.write(`interrupted: the loads until then are in ${out}; --resume goes on\n`);
     return ExitCode.Interrupted;
   }
   return comparable;

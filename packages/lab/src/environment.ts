@@ -1,23 +1,11 @@
+import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { arch, cpus, platform, release, totalmem } from 'node:os';
+import type { Environment } from './campaign-file.js';
+import type { Pronghorn } from './programs.js';
 
-/** What of the machine may decide a result. */
-export interface Environment {
-  readonly system: string;
-  readonly cpu: string;
-  readonly cpus: number;
-  readonly memoryMebibytes: number;
-  readonly node: string;
-  readonly chromium: string;
-  readonly pronghorn: string;
-  readonly lab: string;
-  /** The kernel's default for TCP, and what else it has. The arms set theirs; this is what they would get. */
-  readonly tcpCongestionDefault: string;
-  readonly tcpCongestionAvailable: string;
-}
-
-/** Describes this machine and the programs in use. */
-export function environment(chromium: string, pronghorn: string): Environment {
+/** Describes what of this machine and its programs may decide a result. */
+export function environment(chromium: string, pronghorn: Pronghorn): Environment {
   return {
     system: `${platform()} ${release()} ${arch()}`,
     cpu: cpus()[0]?.model.trim() ?? 'unknown',
@@ -25,7 +13,8 @@ export function environment(chromium: string, pronghorn: string): Environment {
     memoryMebibytes: Math.round(totalmem() / 2 ** 20),
     node: process.versions.node,
     chromium,
-    pronghorn,
+    pronghorn: pronghorn.version,
+    pronghornSha256: createHash('sha256').update(readFileSync(pronghorn.path)).digest('hex'),
     lab: ownVersion(),
     tcpCongestionDefault: kernelSetting('tcp_congestion_control'),
     tcpCongestionAvailable: kernelSetting('tcp_available_congestion_control'),

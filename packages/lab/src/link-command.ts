@@ -1,10 +1,11 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { closeSync, openSync } from 'node:fs';
-import { PORT } from './browser.js';
 import type { Congestion } from './plan.js';
 
 /** The server's end of the link. */
 export const FAR_ADDRESS = '10.77.0.2';
+/** The browser's end. */
+export const NEAR_ADDRESS = '10.77.0.1';
 
 export interface Link {
   readonly pronghorn: string;
@@ -12,8 +13,13 @@ export interface Link {
   readonly seed: number;
   readonly congestion: Congestion;
   readonly reportPath: string;
-  /** The command at the far end, started before the near one and ready when it listens. */
-  readonly far: readonly string[];
+  /** Where to write each packet and samples of TCP's state; undefined for neither. */
+  readonly traces?: { readonly packets: string; readonly tcpInfo: string };
+  /** The DNS server that both ends ask. */
+  readonly resolver?: string;
+  /** The command line at the far end, started before the near one and ready when it listens on the port. */
+  readonly far: string;
+  readonly farPort: number;
   /** The command behind the link. */
   readonly near: readonly string[];
 }
@@ -27,8 +33,10 @@ export function linkCommand(link: Link): string[] {
     ...['--seed', String(link.seed)],
     ...['--tcp-congestion', kernelName(link.congestion)],
     ...['--report', link.reportPath],
-    ...['--far', shellWords(link.far)],
-    ...['--far-ready', String(PORT)],
+    ...(link.traces === undefined ? [] : ['--packets', link.traces.packets, '--tcp-info', link.traces.tcpInfo]),
+    ...(link.resolver === undefined ? [] : ['--resolver', link.resolver]),
+    ...['--far', link.far],
+    ...['--far-ready', String(link.farPort)],
     '--',
     ...link.near,
   ];
@@ -37,11 +45,6 @@ export function linkCommand(link: Link): string[] {
 /** The kernel calls New Reno "reno". */
 export function kernelName(congestion: Congestion): string {
   return congestion === 'newreno' ? 'reno' : congestion;
-}
-
-/** One text that splits into `words` again by the rules of a POSIX shell. */
-export function shellWords(words: readonly string[]): string {
-  return words.map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`)).join(' ');
 }
 
 /** A running command with its end. */

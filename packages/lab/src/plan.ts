@@ -1,22 +1,53 @@
-import { statSync } from 'node:fs';
-import { basename, dirname, resolve } from 'node:path';
-import { z } from 'zod';
-import { ExitCode, LabError } from './errors.js';
-import { MAX_SEED } from './seed.js';
-import { field, missingOr, readText, readTomlFile } from './toml-file.js';
-
-export const PROTOCOLS = ['h1', 'h2', 'h3'] as const;
+/**
+ * What HTTP an arm lets the browser speak: HTTP/1.1 in clear (`http`) or over TLS (`h1`), HTTP/2, HTTP/3 from the
+ * first request on, or what the browser chooses by itself (`auto`).
+ */
+export const PROTOCOLS = ['http', 'h1', 'h2', 'h3', 'auto'] as const;
 export type Protocol = (typeof PROTOCOLS)[number];
 
 export const CONGESTION_CONTROLS = ['cubic', 'bbr', 'newreno'] as const;
 /** The algorithm that the server uses for TCP and for QUIC, and the client's kernel for TCP. */
 export type Congestion = (typeof CONGESTION_CONTROLS)[number];
 
-/** One way to load the page. */
+/**
+ * What the browser knows of the server when the load begins.
+ *
+ * - `first`: nothing; a fresh profile.
+ * - `resumed`: it was there before; its connections are closed and its cache is empty, so that it resumes its
+ *   session, and nobody sends early data.
+ * - `early-data`: the same, with early data allowed over QUIC and over TCP.
+ */
+export const VISITS = ['first', 'resumed', 'early-data'] as const;
+export type Visit = (typeof VISITS)[number];
+
+/** How a browser that may choose learns of HTTP/3: from a response's `Alt-Svc`, or before that from an HTTPS record in DNS. */
+export const DISCOVERIES = ['alt-svc', 'https-record'] as const;
+export type Discovery = (typeof DISCOVERIES)[number];
+
+/** One way to load a page. */
 export interface Arm {
   readonly name: string;
   readonly protocol: Protocol;
   readonly congestion: Congestion;
+  readonly visit: Visit;
+  /** Of `auto` only. */
+  readonly discovery?: Discovery;
+  /** The name of a server of the plan. */
+  readonly server: string;
+  /** The arm of which this is a second one, to show what differences come of nothing (A/A). */
+  readonly repeats?: string;
+}
+
+/** The server of an arm that names none: `pronghorn serve` as it comes. */
+export const OWN_SERVER = 'pronghorn';
+
+/** What answers at the far end of the link. */
+export interface ServerSpec {
+  readonly name: string;
+  /** More arguments for `pronghorn serve`. */
+  readonly args: readonly string[];
+  /** Another program instead: a command line with places to fill in, split as a shell does. */
+  readonly command?: string;
 }
 
 /** A link profile of `pronghorn link`: the lab hands the file on and checks only that it can be read. */
@@ -27,8 +58,8 @@ export interface ProfileFile {
 }
 
 export type PageSource =
-  | { readonly kind: 'spec'; readonly path: string }
-  | { readonly kind: 'folder'; readonly path: string; readonly requests: number | undefined };
+  | { readonly kind: 'spec'; readonly name: string; readonly path: string }
+  | { readonly kind: 'folder'; readonly name: string; readonly path: string; readonly requests: number | undefined };
 
 /** A checked plan. Each path in it is absolute. */
 export interface Plan {
@@ -40,95 +71,12 @@ export interface Plan {
   readonly blocks: number;
   /** How long one load may take before it counts as not completed. */
   readonly timeoutSeconds: number;
-  readonly page: PageSource;
+  readonly pages: readonly PageSource[];
   readonly profiles: readonly ProfileFile[];
+  readonly servers: readonly ServerSpec[];
   readonly arms: readonly Arm[];
-}
-
-// Names become parts of file names and of table rows.
-const name = field.text('a short name').regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$/, {
-  error: 'must be 1 to 40 letters, digits, dots, dashes or underscores',
-});
-
-const arm = z.strictObject({
-  name,
-  protocol: field.choice(PROTOCOLS),
-  congestion: field.choice(CONGESTION_CONTROLS).default('cubic'),
-});
-
-const page = z
-  .strictObject(
-    {
-      spec: field.text('the path of a page specification').optional(),
-      folder: field.text('the path of a folder with an index.html').optional(),
-      requests: field.integer(1, 10_000, 'requests').optional(),
-    },
-    { error: missingOr('must be a table with `spec` or `folder`') },
-  )
-  .refine((value) => (value.spec === undefined) !== (value.folder === undefined), {
-    error: 'must have either `spec` or `folder`',
-  })
-  .refine((value) => value.spec === undefined || value.requests === undefined, {
-    path: ['requests'],
-    error: 'belongs to `folder` only; a specification knows the number itself',
-  });
-
-const planFile = z.strictObject({
-  name,
-  seed: field.integer(0, MAX_SEED).optional(),
-  blocks: field.integer(1, 10_000, 'blocks'),
-  timeout_seconds: field.integer(1, 600, 'seconds').default(60),
-  profiles: z
-    .array(field.text('the path of a link profile'), { error: missingOr('must be a list of paths of link profiles') })
-    .min(1, { error: 'must name at least one link profile' }),
-  page,
-  arms: z
-    .array(arm, { error: missingOr('must be a list of tables, each headed [[arms]]') })
-    .min(1, { error: 'must hold at least one table headed [[arms]]' }),
-});
-
-/** Reads a plan, and the profiles that it names. */
-export function readPlan(path: string): Plan {
-  const { text, value } = readTomlFile(path, 'plan', planFile);
-  const folder = dirname(resolve(path));
-  const profiles = value.profiles.map((profile) => readProfile(resolve(folder, profile), path));
-  requireDistinct(value.arms, 'arms', path);
-  requireDistinct(profiles, 'profiles', path);
-  return {
-    path: resolve(path),
-    text,
-    name: value.name,
-    seed: value.seed,
-    blocks: value.blocks,
-    timeoutSeconds: value.timeout_seconds,
-    page: pageSource(value.page, folder, path),
-    profiles,
-    arms: value.arms,
-  };
-}
-
-function pageSource(table: z.infer<typeof page>, folder: string, plan: string): PageSource {
-  if (table.spec !== undefined) return { kind: 'spec', path: resolve(folder, table.spec) };
-  const path = resolve(folder, table.folder ?? '');
-  if (!statSync(path, { throwIfNoEntry: false })?.isDirectory()) {
-    throw new LabError(
-      ExitCode.InputMissing,
-      `plan ${plan}: \`page.folder\`: there is no folder ${path}`,
-      'check the path',
-    );
-  }
-  return { kind: 'folder', path, requests: table.requests };
-}
-
-function readProfile(path: string, plan: string): ProfileFile {
-  const text = readText(path, `plan ${plan}: \`profiles\`: the link profile`);
-  return { name: basename(path).replace(/\.toml$/, ''), path, text };
-}
-
-function requireDistinct(items: readonly { name: string }[], key: string, plan: string): void {
-  const names = items.map((item) => item.name);
-  const twice = names.find((each, at) => names.indexOf(each) !== at);
-  if (twice !== undefined) {
-    throw new LabError(ExitCode.Malformed, `plan ${plan}: \`${key}\`: the name "${twice}" is there twice`);
-  }
+  /** The name of the arm that the others are compared with. */
+  readonly baseline: string;
+  /** Thresholds, as `--fail-if` takes them. */
+  readonly failIf: readonly string[];
 }

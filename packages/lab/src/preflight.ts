@@ -2,9 +2,9 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { ExitCode, LabError } from './errors.js';
 import { FAR_ADDRESS, lastWord, linkCommand, start, stop, type Ended } from './link-command.js';
-import type { Arm, ProfileFile } from './plan.js';
-import { serverCommand } from './server-command.js';
-import type { Bench } from './run-load.js';
+import { OWN_SERVER, type Arm, type ProfileFile, type ServerSpec } from './plan.js';
+import type { Bench, ServedPage } from './run-load.js';
+import { portOf, serverCommand } from './server-command.js';
 
 const LIMIT_SECONDS = 30;
 
@@ -19,22 +19,26 @@ export async function preflight(bench: Bench, profiles: readonly ProfileFile[], 
   const [first] = arms;
   if (first === undefined) return;
   for (const profile of profiles) await tryLink(bench, profile, first);
-  // The profiles are known to be good by now; what is left is whether each other algorithm can be had.
-  const others = arms.filter((arm, at) => arms.findIndex(({ congestion }) => congestion === arm.congestion) === at);
+  // The profiles are known to be good by now; what is left is whether each other algorithm and server can be had.
+  const kind = (arm: Arm): string => `${arm.congestion} ${arm.server} ${portOf(arm)}`;
+  const others = arms.filter((arm, at) => arms.findIndex((each) => kind(each) === kind(arm)) === at);
   for (const arm of others.slice(1)) await tryLink(bench, profiles[0] as ProfileFile, arm);
 }
 
-async function tryLink(bench: Bench, profile: ProfileFile, { congestion }: Arm): Promise<void> {
-  const { pronghorn, pageFolder, certificate } = bench;
+async function tryLink(bench: Bench, profile: ProfileFile, arm: Arm): Promise<void> {
+  const { pronghorn, certificate } = bench;
+  const spec = bench.servers.get(arm.server) as ServerSpec;
+  const [{ folder: pageFolder }] = [...bench.pages.values()] as [ServedPage, ...ServedPage[]];
   const outputPath = join(bench.scratch, 'preflight.log');
   const running = start(
     linkCommand({
       pronghorn,
       profilePath: profile.path,
       seed: 0,
-      congestion,
+      congestion: arm.congestion,
       reportPath: join(bench.scratch, 'preflight.json'),
-      far: serverCommand({ pronghorn, pageFolder, address: FAR_ADDRESS, certificate, congestion }),
+      far: serverCommand({ pronghorn, spec, arm, pageFolder, address: FAR_ADDRESS, certificate }),
+      farPort: portOf(arm),
       near: [process.execPath, '--eval', ''],
     }),
     outputPath,
@@ -43,14 +47,14 @@ async function tryLink(bench: Bench, profile: ProfileFile, { congestion }: Arm):
   const ended = await running.ended;
   clearTimeout(limit);
   if (ended.kind === 'exit' && ended.code === 0) return;
-  throw failure(ended, profile, lastWord(readFileSync(outputPath, 'utf8')));
+  throw failure(ended, profile, arm, lastWord(readFileSync(outputPath, 'utf8')));
 }
 
-function failure(ended: Ended, profile: ProfileFile, said: string): LabError {
+function failure(ended: Ended, profile: ProfileFile, { server }: Arm, said: string): LabError {
   const reason = ended.kind === 'unstartable' ? ended.reason : said.replace(/^error: /i, '');
   const known = ended.kind === 'exit' ? HANDED_ON.find((code) => code === ended.code) : undefined;
   return new LabError(
     (known as ExitCode | undefined) ?? ExitCode.Unavailable,
-    `the link of profile ${profile.name} did not come up: ${reason}`,
+    `the link of profile ${profile.name}${server === OWN_SERVER ? '' : ` with the server ${server}`} did not come up: ${reason}`,
   );
 }

@@ -3,13 +3,19 @@ import { REHEARSAL, type ScheduledLoad } from './schedule.js';
 
 /** Tells on stderr how a campaign goes: one line for each load, and on a terminal which load is running. */
 export class Progress {
-  /** Wall seconds of the loads so far, by profile and arm: a slow link's loads say nothing of a fast one's. */
+  /** Wall seconds of the loads so far, by profile, page and arm: a slow link's loads say nothing of a fast one's. */
   readonly #seconds = new Map<string, number[]>();
+  /** What may still have to be run, by number. */
+  readonly #left: Map<number, ScheduledLoad>;
+  readonly #onePage: boolean;
 
   constructor(
     private readonly loads: readonly ScheduledLoad[],
     private readonly out: { write(text: string): unknown; isTTY?: boolean },
-  ) {}
+  ) {
+    this.#left = new Map(loads.map((load) => [load.number, load]));
+    this.#onePage = new Set(loads.map(({ page }) => page)).size === 1;
+  }
 
   started(load: ScheduledLoad): void {
     if (this.out.isTTY) this.out.write(`${this.#head(load)} …`);
@@ -18,9 +24,15 @@ export class Progress {
   finished(load: ScheduledLoad, sample: Sample): void {
     const key = keyOf(load);
     this.#seconds.set(key, [...(this.#seconds.get(key) ?? []), sample.wallSeconds]);
-    const rest = this.loads.slice(load.number);
+    this.#left.delete(load.number);
+    const rest = [...this.#left.values()];
     const remaining = rest.length === 0 ? '' : `; ${rest.length} to go, about ${inWords(this.#estimate(rest))}`;
     this.#endLine(`${this.#head(load)} ${resultInWords(sample)}${remaining}`);
+  }
+
+  /** A load that is not made: it was made in an earlier sitting, or its profile and page have enough. */
+  passed(load: ScheduledLoad): void {
+    this.#left.delete(load.number);
   }
 
   interrupted(load: ScheduledLoad): void {
@@ -34,7 +46,8 @@ export class Progress {
   #head(load: ScheduledLoad): string {
     const total = String(this.loads.length);
     const number = String(load.number).padStart(total.length);
-    return `[${number}/${total}] ${load.profile.name} ${blockInWords(load.block)} ${load.arm.name}:`;
+    const place = this.#onePage ? load.profile.name : `${load.profile.name} ${load.page}`;
+    return `[${number}/${total}] ${place} ${blockInWords(load.block)} ${load.arm.name}:`;
   }
 
   #estimate(rest: readonly ScheduledLoad[]): number {
@@ -63,7 +76,7 @@ export function inWords(seconds: number): string {
 }
 
 function keyOf(load: ScheduledLoad): string {
-  return `${load.profile.name}\n${load.arm.name}`;
+  return `${load.profile.name}\n${load.page}\n${load.arm.name}`;
 }
 
 function mean(values: readonly number[]): number {

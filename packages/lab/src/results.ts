@@ -16,9 +16,10 @@ export interface LoadResult {
   readonly time: number | undefined;
 }
 
-/** All loads of one arm on one profile. */
+/** All loads of one arm on one profile and page. */
 export interface Cell {
   readonly profile: string;
+  readonly page: string;
   readonly arm: string;
   readonly loads: readonly LoadResult[];
   /** Shown when they went wrong, and counted for nothing. */
@@ -65,10 +66,14 @@ export async function collectResults(campaign: Campaign, samples: AsyncIterable<
   const links = new Map<string, LinkBuilder>();
   for (const { name: profile } of campaign.profiles) {
     links.set(profile, new LinkBuilder(profile));
-    for (const { name: arm } of campaign.arms) builders.set(keyOf(profile, arm), new CellBuilder(profile, arm));
+    for (const { name: page } of campaign.pages) {
+      for (const { name: arm } of campaign.arms) {
+        builders.set(keyOf(profile, page, arm), new CellBuilder(profile, page, arm));
+      }
+    }
   }
   for await (const sample of samples) {
-    builders.get(keyOf(sample.profile, sample.arm))?.add(sample);
+    builders.get(keyOf(sample.profile, sample.page, sample.arm))?.add(sample);
     if (sample.link) links.get(sample.profile)?.add(sample.link);
   }
   return {
@@ -91,6 +96,7 @@ class CellBuilder {
 
   constructor(
     readonly profile: string,
+    readonly page: string,
     readonly arm: string,
   ) {}
 
@@ -109,6 +115,7 @@ class CellBuilder {
     const valid = this.#loads.filter((load) => load.valid);
     return {
       profile: this.profile,
+      page: this.page,
       arm: this.arm,
       loads: this.#loads,
       rehearsals: this.#rehearsals,
@@ -167,6 +174,6 @@ function plus(sum: DirectionAchieved, one: LinkDirection): DirectionAchieved {
   };
 }
 
-function keyOf(profile: string, arm: string): string {
-  return `${profile}\n${arm}`;
+function keyOf(profile: string, page: string, arm: string): string {
+  return `${profile}\n${page}\n${arm}`;
 }

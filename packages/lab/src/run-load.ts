@@ -2,14 +2,24 @@ import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, write
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { HOST } from './browser.js';
-import { FAR_ADDRESS, lastWord, linkCommand, start, stop, type Ended, type Running } from './link-command.js';
+import {
+  FAR_ADDRESS,
+  lastWord,
+  linkCommand,
+  NEAR_ADDRESS,
+  start,
+  stop,
+  type Ended,
+  type Running,
+} from './link-command.js';
 import { readLinkReport, type LinkReading } from './link-report.js';
 import { JobFile, type LoadJob } from './load/job.js';
 import type { PageFacts } from './page/folder.js';
 import { SAMPLE_SCHEMA, type BrowserSide, type Outcome, type Sample, type Times } from './sample.js';
 import { REHEARSAL, type ScheduledLoad } from './schedule.js';
-import { countRequests, serverCommand } from './server-command.js';
+import { countRequests, portOf, readCounters, serverCommand } from './server-command.js';
 import type { Certificate } from './certificate.js';
+import type { ServerSpec } from './plan.js';
 import { invalidReasons } from './validity.js';
 
 /** What all loads of a campaign have in common. */
@@ -17,14 +27,21 @@ export interface Bench {
   readonly pronghorn: string;
   readonly chromium: string;
   readonly certificate: Certificate;
-  readonly pageFolder: string;
-  readonly page: PageFacts;
+  /** The pages by name. */
+  readonly pages: ReadonlyMap<string, ServedPage>;
+  readonly servers: ReadonlyMap<string, ServerSpec>;
   readonly timeoutSeconds: number;
   /** A folder of the campaign for what is removed at its end. */
   readonly scratch: string;
-  /** Where folders of loads that went wrong are kept. */
-  readonly keepFolder: string;
+  /** The campaign's output folder. */
+  readonly out: string;
   readonly keepAll: boolean;
+}
+
+/** A page where the server finds it. */
+export interface ServedPage {
+  readonly folder: string;
+  readonly facts: PageFacts;
 }
 
 /** What link, server and browser may take beside the load itself before the lab ends them. */
@@ -49,6 +66,11 @@ export class Load {
     this.#running = start(this.#command(), join(this.#folder, JobFile.Output));
   }
 
+  /** The process of the link, at the root of all others. */
+  get pid(): number | undefined {
+    return this.#running.child.pid;
+  }
+
   /** Waits for the end and gives the sample, or undefined if the load was stopped. */
   async sample(): Promise<Sample | undefined> {
     const limit = setTimeout(
@@ -56,7 +78,7 @@ export class Load {
         this.#overdue = true;
         void stop(this.#running);
       },
-      (this.#bench.timeoutSeconds + OVERHEAD_SECONDS) * 1000,
+      (this.#visits() * this.#bench.timeoutSeconds + OVERHEAD_SECONDS) * 1000,
     );
     const ended = await this.#running.ended;
     clearTimeout(limit);
@@ -74,30 +96,48 @@ export class Load {
   }
 
   #command(): string[] {
-    const { pronghorn, chromium, certificate, pageFolder, page, timeoutSeconds, keepAll } = this.#bench;
+    const { pronghorn, chromium, certificate, timeoutSeconds, keepAll } = this.#bench;
     const { arm, block, profile, linkSeed } = this.#scheduled;
+    const { folder, facts } = this.#page();
+    const hosts = [HOST];
     const job: LoadJob = {
       chromium,
       protocol: arm.protocol,
-      url: `https://${HOST}/`,
+      visit: arm.visit,
+      ...(arm.discovery && { discovery: arm.discovery }),
+      url: `${arm.protocol === 'http' ? 'http' : 'https'}://${HOST}/`,
+      hosts,
       serverAddress: FAR_ADDRESS,
+      resolverAddress: NEAR_ADDRESS,
       spki: certificate.spki,
       timeoutSeconds,
-      expectedRequests: page.requests,
-      netLog: keepAll || block === REHEARSAL,
+      expectedRequests: facts.requests,
+      watched: keepAll || block === REHEARSAL,
       folder: this.#folder,
     };
     const jobPath = join(this.#folder, JobFile.Job);
     writeFileSync(jobPath, JSON.stringify(job));
+    const spec = this.#bench.servers.get(arm.server) as ServerSpec;
     return linkCommand({
       pronghorn,
       profilePath: profile.path,
       seed: linkSeed,
       congestion: arm.congestion,
       reportPath: join(this.#folder, JobFile.LinkReport),
-      far: serverCommand({ pronghorn, pageFolder, address: FAR_ADDRESS, certificate, congestion: arm.congestion }),
+      ...(arm.discovery === 'https-record' && { resolver: NEAR_ADDRESS }),
+      far: serverCommand({ pronghorn, spec, arm, pageFolder: folder, address: FAR_ADDRESS, certificate }),
+      farPort: portOf(arm),
       near: [process.execPath, LOAD_ONE, jobPath],
     });
+  }
+
+  /** How often the page is loaded. */
+  #visits(): number {
+    return this.#scheduled.arm.visit === 'first' ? 1 : 2;
+  }
+
+  #page(): ServedPage {
+    return this.#bench.pages.get(this.#scheduled.page) as ServedPage;
   }
 
   #judge(ended: Ended): Sample {
@@ -107,16 +147,21 @@ export class Load {
     const verdict = this.#verdict(ended, output, browser, link);
     const wentWrong = verdict.outcome !== 'completed' || verdict.invalidReasons.length > 0;
     const kept = wentWrong || this.#bench.keepAll ? this.#keep() : undefined;
-    const { number, profile, block, position, arm, linkSeed } = this.#scheduled;
+    const { number, profile, page, block, position, arm, linkSeed } = this.#scheduled;
+    const serverCounters = readCounters(output);
     return {
       schema: SAMPLE_SCHEMA,
       load: number,
       profile: profile.name,
+      page,
       block,
       position,
       arm: arm.name,
       protocol: arm.protocol,
       congestion: arm.congestion,
+      visit: arm.visit,
+      ...(arm.discovery && { discovery: arm.discovery }),
+      server: arm.server,
       linkSeed,
       startedAt: this.#startedAt.toISOString(),
       wallSeconds: (Date.now() - this.#startedAt.getTime()) / 1000,
@@ -126,6 +171,7 @@ export class Load {
       ...(browser !== undefined && { browser }),
       ...(link.kind === 'report' && { link: link.report }),
       serverRequests: countRequests(output),
+      ...(serverCounters && { serverCounters }),
       ...(kept !== undefined && { kept }),
     };
   }
@@ -143,9 +189,10 @@ export class Load {
     const { outcome, reason } = browser;
     const end = { outcome, ...(reason !== undefined && { reason }) };
     if (link.kind === 'problem') return { ...end, invalidReasons: [`${link.problem}: ${endInWords(ended, output)}`] };
-    const { protocol, congestion } = this.#scheduled.arm;
-    const pageBytes = this.#bench.page.bytes;
-    return { ...end, invalidReasons: invalidReasons({ protocol, congestion, pageBytes, browser, link: link.report }) };
+    const { arm } = this.#scheduled;
+    const pageBytes = this.#page().facts.bytes;
+    const counters = readCounters(output);
+    return { ...end, invalidReasons: invalidReasons({ arm, pageBytes, browser, link: link.report, counters }) };
   }
 
   #readBrowserSide(): BrowserSide | undefined {
@@ -157,7 +204,7 @@ export class Load {
   #keep(): string {
     const { number, profile, block, arm } = this.#scheduled;
     const name = `${String(number).padStart(4, '0')}-${profile.name}-block${block}-${arm.name}`;
-    const target = join(this.#bench.keepFolder, name);
+    const target = join(this.#bench.out, 'kept', name);
     mkdirSync(target, { recursive: true });
     for (const file of [JobFile.NetLog, JobFile.LinkReport, JobFile.Output]) {
       const source = join(this.#folder, file);

@@ -1,8 +1,8 @@
 import type { LinkReport } from './link-report.js';
-import type { Congestion, Protocol } from './plan.js';
+import type { Congestion, Discovery, Protocol, Visit } from './plan.js';
 
 /** The version of the sample format. It changes when a field changes its meaning or goes away. */
-export const SAMPLE_SCHEMA = 1;
+export const SAMPLE_SCHEMA = 2;
 
 /**
  * How a load ended.
@@ -48,6 +48,8 @@ export interface DevToolsRequest {
   readonly status?: number;
   readonly connectionId?: number;
   readonly connectionReused?: boolean;
+  /** How the browser came to the protocol: `alternativeJobWonRace`, `mainJobWonRace`, `dnsAlpnH3JobWonRace` … */
+  readonly alternateProtocolUsage?: string;
   readonly remoteAddress?: string;
   readonly timing?: Readonly<Record<string, number>>;
   readonly finished: boolean;
@@ -69,6 +71,33 @@ export interface BrowserSide {
   readonly largestContentfulPaintMs?: number;
   /** The congestion control that the browser's QUIC connections had for what they send; only with a NetLog. */
   readonly quicCongestion?: { readonly algorithm: string; readonly initialWindowPackets?: number };
+  /** How often the browser asked the lab's DNS server for an HTTPS record; only for an arm that has one. */
+  readonly httpsRecordQueries?: number;
+  /** The start of the navigation on the clock of the day. */
+  readonly timeOriginMs?: number;
+  /** The same on the system's monotonic clock, where the link's and the NetLog's times are too. */
+  readonly navigationStartMonotonicMs?: number;
+  /** What the browser's processes used from the start of the navigation to the load's end. */
+  readonly cpuSeconds?: BrowserCpu;
+}
+
+/** Processor time of the browser by kind of process. */
+export interface BrowserCpu {
+  /** The network service. */
+  readonly network: number;
+  readonly renderer: number;
+  readonly gpu: number;
+  /** The browser's own process and all others. */
+  readonly other: number;
+}
+
+/** Processor time in seconds, user and system. */
+export interface LoadCpu {
+  /** Server and whatever else ran at the far end, from its start to its end. */
+  readonly server?: number;
+  /** The emulator's thread. */
+  readonly link?: number;
+  readonly browser?: BrowserCpu;
 }
 
 /** Times of a load in seconds since navigation start. A time that was not reached is left out. */
@@ -81,17 +110,31 @@ export interface Times {
   readonly largestContentfulPaint?: number;
 }
 
+/** Of the server's counters (`pronghorn serve --stats`) those that prove what a visit was. */
+export interface ServerCounters {
+  readonly tcpConnections: number;
+  readonly quicConnections: number;
+  readonly tcpResumed: number;
+  readonly quicResumed: number;
+  readonly earlyRequests: number;
+  readonly quicMigrations: number;
+}
+
 /** One line of `samples.jsonl`: one load, with all that is known of it. */
 export interface Sample {
   readonly schema: typeof SAMPLE_SCHEMA;
   readonly load: number;
   readonly profile: string;
+  readonly page: string;
   /** 0 for a rehearsal, which counts for no figure. */
   readonly block: number;
   readonly position: number;
   readonly arm: string;
   readonly protocol: Protocol;
   readonly congestion: Congestion;
+  readonly visit: Visit;
+  readonly discovery?: Discovery;
+  readonly server: string;
   readonly linkSeed: number;
   readonly startedAt: string;
   /** How long link, server, browser and load took together. */
@@ -102,10 +145,13 @@ export interface Sample {
   /** Each rule that the load broke. Empty when valid. */
   readonly invalidReasons: readonly string[];
   readonly times: Times;
+  readonly cpuSeconds?: LoadCpu;
   readonly browser?: BrowserSide;
   readonly link?: LinkReport;
-  /** Requests that the server's access log shows, per protocol. */
+  /** Requests that the access log of our server shows, per protocol. */
   readonly serverRequests: Readonly<Record<string, number>>;
+  /** What our server counted that bears on the visit; undefined for another server. */
+  readonly serverCounters?: ServerCounters;
   /** The folder with link report, program output and NetLog if any, kept for a load that went wrong or on request. */
   readonly kept?: string;
 }

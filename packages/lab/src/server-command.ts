@@ -1,28 +1,76 @@
-import { PORT } from './browser.js';
+import { z } from 'zod';
+import { CLEAR_PORT, PORT } from './browser.js';
 import type { Certificate } from './certificate.js';
-import type { Congestion } from './plan.js';
+import type { Arm, ServerSpec } from './plan.js';
+import type { ServerCounters } from './sample.js';
 
 export interface Server {
   readonly pronghorn: string;
+  readonly spec: ServerSpec;
+  readonly arm: Arm;
   readonly pageFolder: string;
   /** The address at the far end of the link. */
   readonly address: string;
   readonly certificate: Certificate;
-  readonly congestion: Congestion;
 }
 
-/** The command that serves the page at the far end of the link. */
-export function serverCommand({ pronghorn, pageFolder, address, certificate, congestion }: Server): string[] {
+/** The port at which an arm's page is. */
+export function portOf({ protocol }: Pick<Arm, 'protocol'>): number {
+  return protocol === 'http' ? CLEAR_PORT : PORT;
+}
+
+/** The command that serves the page at the far end of the link, as one line that splits into words as a shell does. */
+export function serverCommand(server: Server): string {
+  const { command } = server.spec;
+  return command === undefined ? shellWords(ownCommand(server)) : filledIn(command, placesOf(server));
+}
+
+function ownCommand({ pronghorn, spec, arm, pageFolder, address, certificate }: Server): string[] {
   return [
-    pronghorn,
-    'serve',
-    pageFolder,
+    ...[pronghorn, 'serve', pageFolder],
     ...['--listen', `${address}:${PORT}`],
+    ...(arm.protocol === 'http' ? ['--listen', `http://${address}:${CLEAR_PORT}`] : []),
     ...['--cert', certificate.certPath, '--key', certificate.keyPath],
-    ...['--congestion', congestion],
+    ...['--congestion', arm.congestion],
+    ...['--early-data', arm.visit === 'early-data' ? 'safe' : 'off'],
     // When the load is over nobody waits for what was not fetched.
-    ...['--grace', '1'],
+    ...['--grace', '1', '--stats'],
+    ...spec.args,
   ];
+}
+
+/** What stands in braces in another server's command line. */
+function placesOf({ arm, pageFolder, address, certificate }: Server): Record<Place, string> {
+  return {
+    page: pageFolder,
+    address,
+    port: String(PORT),
+    clear_port: String(CLEAR_PORT),
+    cert: certificate.certPath,
+    key: certificate.keyPath,
+    congestion: arm.congestion,
+    early_data: arm.visit === 'early-data' ? 'on' : 'off',
+  };
+}
+
+export const PLACES = ['page', 'address', 'port', 'clear_port', 'cert', 'key', 'congestion', 'early_data'] as const;
+type Place = (typeof PLACES)[number];
+
+const PLACE = /\{([a-z_]+)\}/g;
+
+/** The first place of a command line that has no meaning. */
+export function unknownPlace(command: string): string | undefined {
+  const named = [...command.matchAll(PLACE)].map(([, place]) => place as string);
+  return named.find((place) => !PLACES.includes(place as Place));
+}
+
+function filledIn(command: string, values: Record<Place, string>): string {
+  return command.replaceAll(PLACE, (_, place: Place) => shellWords([values[place]]));
+}
+
+/** One text that splits into `words` again by the rules of a POSIX shell. */
+export function shellWords(words: readonly string[]): string {
+  return words.map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`)).join(' ');
 }
 
 /** An access log line: time, client, protocol, method, path, status and more. */
@@ -36,4 +84,37 @@ export function countRequests(output: string): Record<string, number> {
     if (protocol !== undefined) counts[protocol] = (counts[protocol] ?? 0) + 1;
   }
   return counts;
+}
+
+/** What our server counted until its end, or undefined for another server and for one that was killed. */
+export function readCounters(output: string): ServerCounters | undefined {
+  const line = output.split('\n').findLast((each) => each.startsWith('{"tcp_accepted":'));
+  const counted = stats.safeParse(line === undefined ? undefined : parsed(line));
+  if (!counted.success) return undefined;
+  const { tcp_accepted, quic_connected, tcp_resumed, quic_resumed, requests_early, quic_migrations } = counted.data;
+  return {
+    tcpConnections: tcp_accepted,
+    quicConnections: quic_connected,
+    tcpResumed: tcp_resumed,
+    quicResumed: quic_resumed,
+    earlyRequests: requests_early,
+    quicMigrations: quic_migrations,
+  };
+}
+
+const stats = z.looseObject({
+  tcp_accepted: z.number(),
+  quic_connected: z.number(),
+  tcp_resumed: z.number(),
+  quic_resumed: z.number(),
+  requests_early: z.number(),
+  quic_migrations: z.number(),
+});
+
+function parsed(line: string): unknown {
+  try {
+    return JSON.parse(line);
+  } catch {
+    return undefined;
+  }
 }

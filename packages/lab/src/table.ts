@@ -3,29 +3,60 @@ import { blockInWords } from './progress.js';
 import type { Cell, Results } from './results.js';
 import { distinctFrom, rankInWords, type Figure } from './statistics.js';
 
-const COLUMNS = ['profile', 'arm', 'median', 'mean', 'p90', 'p99', 'min', 'max', 'n', 'completed', 'invalid'] as const;
-const TEXT_COLUMNS = 2;
+export const COLUMNS = [
+  'profile',
+  'page',
+  'arm',
+  'median',
+  'mean',
+  'p90',
+  'p99',
+  'min',
+  'max',
+  'n',
+  'completed',
+  'invalid',
+] as const;
+const TEXT_COLUMNS = 3;
 /** Stands for a load that did not complete where a percentile falls on one. */
 export const CENSORED = 'none';
 
-/** The rows of the table: one per profile and arm, as text, with seconds to four decimals. */
-export function tableRows(cells: readonly Cell[]): string[][] {
-  return cells.map(({ profile, arm, summary, invalid }) => {
-    const meanMark = summary.completed < summary.n ? '*' : '';
-    return [
-      profile,
-      arm,
-      figure(summary.median),
-      summary.mean === undefined ? '-' : `${summary.mean.toFixed(4)}${meanMark}`,
-      figure(summary.p90),
-      figure(summary.p99),
-      figure(summary.min),
-      figure(summary.max),
-      String(summary.n),
-      String(summary.completed),
-      String(invalid),
-    ];
-  });
+/** The table: a head, and one row per profile, page and arm, as text, with seconds to four decimals. */
+export interface Table {
+  readonly head: readonly string[];
+  /** How many columns from the left are names and not figures. */
+  readonly names: number;
+  readonly rows: readonly (readonly string[])[];
+}
+
+/** The column of the page is left out where there is one page only. */
+export function tableOf(cells: readonly Cell[]): Table {
+  if (severalPages(cells)) return { head: COLUMNS, names: TEXT_COLUMNS, rows: cells.map(rowOf) };
+  const without = <T>(row: readonly T[]): T[] => row.filter((_, at) => at !== COLUMNS.indexOf('page'));
+  return { head: without(COLUMNS), names: TEXT_COLUMNS - 1, rows: cells.map((cell) => without(rowOf(cell))) };
+}
+
+/** Whether pages have to be told apart. */
+export function severalPages(cells: readonly Cell[]): boolean {
+  return new Set(cells.map(({ page }) => page)).size > 1;
+}
+
+function rowOf({ profile, page, arm, summary, invalid }: Cell): string[] {
+  const meanMark = summary.completed < summary.n ? '*' : '';
+  return [
+    profile,
+    page,
+    arm,
+    figure(summary.median),
+    summary.mean === undefined ? '-' : `${summary.mean.toFixed(4)}${meanMark}`,
+    figure(summary.p90),
+    figure(summary.p99),
+    figure(summary.min),
+    figure(summary.max),
+    String(summary.n),
+    String(summary.completed),
+    String(invalid),
+  ];
 }
 
 /** What has to be known to read the table, one sentence a line. */
@@ -42,8 +73,8 @@ export function tableNotes(campaign: Campaign, results: Results): string[] {
       '*: mean of the completed loads only.',
     );
   }
-  if (campaign.netLog) {
-    notes.push('Each load wrote a NetLog, which slows it: these figures compare only with others that were taken so.');
+  if (campaign.watched) {
+    notes.push('Each load was watched, which slows it: these figures compare only with others that were taken so.');
   }
   if (campaign.status === 'interrupted')
     notes.push('The campaign was interrupted: the table shows the loads until then.');
@@ -52,9 +83,11 @@ export function tableNotes(campaign: Campaign, results: Results): string[] {
 
 /** Each load that is not valid or did not complete, with its reasons. */
 export function troubleLines(results: Results): string[] {
-  return results.cells.flatMap(({ profile, arm, rehearsals, loads }) =>
+  const several = severalPages(results.cells);
+  return results.cells.flatMap(({ profile, page, arm, rehearsals, loads }) =>
     [...rehearsals, ...loads].flatMap(({ load, block, outcome, reason, valid, invalidReasons }) => {
-      const where = `load ${load} (${profile}, ${blockInWords(block)}, ${arm})`;
+      const place = several ? `${profile}, ${page}` : profile;
+      const where = `load ${load} (${place}, ${blockInWords(block)}, ${arm})`;
       if (!valid) return [`${where} is invalid: ${invalidReasons.join('; ')}`];
       return outcome === 'completed' ? [] : [`${where} did not complete: ${outcome}: ${reason ?? ''}`];
     }),
@@ -63,11 +96,12 @@ export function troubleLines(results: Results): string[] {
 
 /** The table for a terminal. */
 export function textTable(campaign: Campaign, results: Results): string {
-  const rows = [[...COLUMNS], ...tableRows(results.cells)];
-  const widths = COLUMNS.map((_, column) => Math.max(...rows.map((row) => (row[column] ?? '').length)));
+  const { head, names, rows: body } = tableOf(results.cells);
+  const rows = [head, ...body];
+  const widths = head.map((_, column) => Math.max(...rows.map((row) => (row[column] ?? '').length)));
   const line = (row: readonly string[]): string =>
     row
-      .map((text, at) => (at < TEXT_COLUMNS ? text.padEnd(widths[at] ?? 0) : text.padStart(widths[at] ?? 0)))
+      .map((text, at) => (at < names ? text.padEnd(widths[at] ?? 0) : text.padStart(widths[at] ?? 0)))
       .join('  ')
       .trimEnd();
   const notes = [...tableNotes(campaign, results), ...troubleLines(results)];
@@ -77,8 +111,9 @@ export function textTable(campaign: Campaign, results: Results): string {
 /** The table in Markdown. */
 export function markdownTable(campaign: Campaign, results: Results): string {
   const line = (row: readonly string[]): string => `| ${row.map((text) => text.replaceAll('|', '\\|')).join(' | ')} |`;
-  const rule = COLUMNS.map((_, at) => (at < TEXT_COLUMNS ? '---' : '---:'));
-  const rows = [[...COLUMNS], rule, ...tableRows(results.cells)].map(line);
+  const { head, names, rows: body } = tableOf(results.cells);
+  const rule = head.map((_, at) => (at < names ? '---' : '---:'));
+  const rows = [head, rule, ...body].map(line);
   const notes = [...tableNotes(campaign, results), ...troubleLines(results)].map(
     (note) => `- ${note.replaceAll('*', '\\*')}`,
   );

@@ -1,22 +1,29 @@
-import { PORT } from './browser.js';
 import { kernelName } from './link-command.js';
 import { flowBytes, unaccountedPackets, unaskedDrops, type LinkReport } from './link-report.js';
 import { isAnswered } from './load/outcome.js';
-import type { Congestion, Protocol } from './plan.js';
-import type { BrowserSide } from './sample.js';
+import type { Arm } from './plan.js';
+import type { BrowserSide, ServerCounters } from './sample.js';
+import { portOf } from './server-command.js';
 
 /** What a load has to be judged by. */
 export interface Evidence {
-  readonly protocol: Protocol;
-  readonly congestion: Congestion;
+  readonly arm: Arm;
   /** Bytes of the page's bodies, when known. */
   readonly pageBytes: number | undefined;
   readonly browser: BrowserSide;
   readonly link: LinkReport;
+  /** Of our own server, unless it was killed. */
+  readonly counters: ServerCounters | undefined;
 }
 
-/** The browser's names for the protocols, in `nextHopProtocol` and in the developer tools alike. */
-const BROWSER_NAME: Readonly<Record<Protocol, string>> = { h1: 'http/1.1', h2: 'h2', h3: 'h3' };
+/** The browser's names for the protocols that an arm may use, in `nextHopProtocol` and in the developer tools alike. */
+const BROWSER_NAMES: Readonly<Record<Arm['protocol'], readonly string[]>> = {
+  http: ['http/1.1'],
+  h1: ['http/1.1'],
+  h2: ['h2'],
+  h3: ['h3'],
+  auto: ['h2', 'h3'],
+};
 
 /**
  * The rules that a load breaks, each with what was seen; none for a valid load.
@@ -29,6 +36,8 @@ export function invalidReasons(evidence: Evidence): string[] {
     congestionControl,
     timelineProtocol,
     developerToolsProtocol,
+    newConnection,
+    resumption,
     forbiddenBytes,
     expectedBytes,
     unaccounted,
@@ -38,38 +47,68 @@ export function invalidReasons(evidence: Evidence): string[] {
   return rules.map((rule) => rule(evidence)).filter((reason) => reason !== undefined);
 }
 
-function timelineProtocol({ protocol, browser }: Evidence): string | undefined {
+function timelineProtocol({ arm, browser }: Evidence): string | undefined {
   const entries = browser.navigation === undefined ? browser.resources : [browser.navigation, ...browser.resources];
   // A request without a response has no protocol in the timeline; it shows as incomplete instead.
   const network = entries.filter(({ name, nextHopProtocol }) => !name.startsWith('data:') && nextHopProtocol !== '');
-  const other = network.filter(({ nextHopProtocol }) => nextHopProtocol !== BROWSER_NAME[protocol]);
+  const other = network.filter(({ nextHopProtocol }) => !BROWSER_NAMES[arm.protocol].includes(nextHopProtocol));
   if (other.length === 0) return undefined;
   return `${other.length} of ${network.length} timeline entries say ${names(other.map((entry) => entry.nextHopProtocol))}`;
 }
 
-function developerToolsProtocol({ protocol, browser }: Evidence): string | undefined {
+function developerToolsProtocol({ arm, browser }: Evidence): string | undefined {
   const other = browser.requests.filter((request) => {
     const answered = isAnswered(request);
-    return request.protocol === undefined ? answered : request.protocol !== BROWSER_NAME[protocol];
+    return request.protocol === undefined ? answered : !BROWSER_NAMES[arm.protocol].includes(request.protocol);
   });
   if (other.length === 0) return undefined;
   const seen = names(other.map((request) => request.protocol ?? 'no protocol'));
   return `${other.length} of ${browser.requests.length} requests used ${seen} by the developer tools`;
 }
 
-function forbiddenBytes({ protocol, link }: Evidence): string | undefined {
-  const wrong = protocol === 'h3' ? 'tcp' : 'udp';
-  const { up, down } = flowBytes(link, wrong, PORT);
-  return up + down === 0 ? undefined : `${up + down} bytes of ${wrong.toUpperCase()} port ${PORT} crossed the link`;
+/** A visit after another one must not find a connection of the one before. */
+function newConnection({ arm, browser }: Evidence): string | undefined {
+  const [document] = browser.requests;
+  if (arm.visit === 'first' || document?.connectionReused !== true) return undefined;
+  return 'the document came over a connection of the visit before';
 }
 
-function expectedBytes({ protocol, pageBytes, browser, link }: Evidence): string | undefined {
-  const right = protocol === 'h3' ? 'udp' : 'tcp';
-  const { down } = flowBytes(link, right, PORT);
+/** Whether a session was resumed, as our server says; of another one the browser tells nothing. */
+function resumption({ arm, counters }: Evidence): string | undefined {
+  if (counters === undefined) return undefined;
+  const resumed = counters.tcpResumed + counters.quicResumed;
+  if (arm.visit !== 'first') return resumed > 0 ? undefined : 'no session was resumed';
+  // Of several connections to a server the later ones may resume what the first one brought.
+  const full = counters.tcpConnections + counters.quicConnections - resumed;
+  return full > 0 || resumed === 0 ? undefined : 'each session was resumed, in a first visit';
+}
+
+/** The transports that an arm may use. */
+function transportsOf({ protocol }: Arm): ('tcp' | 'udp')[] {
+  if (protocol === 'auto') return ['tcp', 'udp'];
+  return [protocol === 'h3' ? 'udp' : 'tcp'];
+}
+
+function forbiddenBytes({ arm, link }: Evidence): string | undefined {
+  const right = transportsOf(arm);
+  const port = portOf(arm);
+  const wrong = (['tcp', 'udp'] as const).filter((transport) => !right.includes(transport));
+  const crossed = wrong.flatMap((transport) => {
+    const { up, down } = flowBytes(link, transport, port);
+    return up + down === 0 ? [] : [`${up + down} bytes of ${transport.toUpperCase()} port ${port} crossed the link`];
+  });
+  return crossed[0];
+}
+
+function expectedBytes({ arm, pageBytes, browser, link }: Evidence): string | undefined {
+  const right = transportsOf(arm);
+  const port = portOf(arm);
+  const down = right.reduce((sum, transport) => sum + flowBytes(link, transport, port).down, 0);
   const received = browser.requests.reduce((sum, request) => sum + (request.encodedDataLength ?? 0), 0);
   const needed = browser.outcome === 'completed' ? Math.max(received, pageBytes ?? 0) : received;
   if (down > needed || (down === needed && needed === 0)) return undefined;
-  return `${down} bytes of ${right.toUpperCase()} port ${PORT} crossed the link, fewer than the ${needed} of the responses`;
+  const what = right.map((transport) => transport.toUpperCase()).join(' and ');
+  return `${down} bytes of ${what} port ${port} crossed the link, fewer than the ${needed} of the responses`;
 }
 
 function deadlines({ link }: Evidence): string | undefined {
@@ -87,9 +126,9 @@ function unaccounted({ link }: Evidence): string | undefined {
   return packets === 0 ? undefined : `the link carried ${packets} packets of flows that it did not list`;
 }
 
-function congestionControl({ congestion, link }: Evidence): string | undefined {
+function congestionControl({ arm, link }: Evidence): string | undefined {
   const { near, far } = link.tcp_congestion;
-  const asked = kernelName(congestion);
+  const asked = kernelName(arm.congestion);
   return near === asked && far === asked
     ? undefined
     : `TCP had ${near} at the client and ${far} at the server, not ${asked}`;

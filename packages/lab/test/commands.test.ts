@@ -2,8 +2,10 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import test from 'node:test';
 import { browserArguments } from '../src/browser.js';
-import { lastWord, linkCommand, shellWords } from '../src/link-command.js';
-import { countRequests, serverCommand } from '../src/server-command.js';
+import { lastWord, linkCommand } from '../src/link-command.js';
+import type { LoadJob } from '../src/load/job.js';
+import type { Arm } from '../src/plan.js';
+import { countRequests, readCounters, serverCommand, shellWords, unknownPlace } from '../src/server-command.js';
 
 test('words that were joined for a shell are split by it into the same words', () => {
   const words = ['plain', 'with space', "quo'te", '$HOME', '', 'a"b', '--flag=ü', '\\', '*'];
@@ -11,45 +13,90 @@ test('words that were joined for a shell are split by it into the same words', (
   assert.equal(run.stdout, `${words.join('\n')}\n`);
 });
 
+const arm: Arm = { name: 'a', protocol: 'h3', congestion: 'newreno', visit: 'first', server: 'pronghorn' };
+const server = {
+  pronghorn: '/p',
+  spec: { name: 'pronghorn', args: ['--limit', 'a=b c'] },
+  arm,
+  pageFolder: '/page',
+  address: '10.77.0.2',
+  certificate: { certPath: '/c.pem', keyPath: '/k.pem', spki: 's' },
+};
+
 test('link runs the browser behind it and the server before it with one algorithm', () => {
-  const certificate = { certPath: '/c.pem', keyPath: '/k.pem', spki: 's' };
-  const far = serverCommand({
-    pronghorn: '/p',
-    pageFolder: '/page',
-    address: '10.77.0.2',
-    certificate,
-    congestion: 'newreno',
-  });
   const command = linkCommand({
     pronghorn: '/p',
     profilePath: '/l.toml',
     seed: 9,
     congestion: 'newreno',
     reportPath: '/r.json',
-    far,
+    far: serverCommand(server),
+    farPort: 443,
     near: ['node', 'load-one.js'],
   });
   const text = command.join(' ');
   assert.match(text, /^\/p link \/l\.toml --seed 9 --tcp-congestion reno --report \/r\.json --far /);
   assert.match(text, /--far-ready 443 -- node load-one\.js$/);
   assert.match(text, /serve \/page --listen 10\.77\.0\.2:443 --cert \/c\.pem --key \/k\.pem --congestion newreno/);
+  assert.match(text, / --early-data off .* --limit 'a=b c' /);
 });
 
+test('server takes early data and clear text only for the arms that are for them', () => {
+  const early = serverCommand({ ...server, arm: { ...arm, visit: 'early-data' } });
+  assert.match(early, / --early-data safe /);
+  assert.ok(!early.includes('http://'));
+  assert.match(serverCommand({ ...server, arm: { ...arm, protocol: 'http' } }), / --listen http:\/\/10\.77\.0\.2:80 /);
+});
+
+test("another server's command line is filled in, and a place without a meaning is found", () => {
+  const command = 'other --root {page} --at {address}:{port} "{cert}"';
+  const spec = { name: 'other', args: [], command };
+  const line = serverCommand({ ...server, spec, pageFolder: '/my page' });
+  assert.equal(line, `other --root '/my page' --at 10.77.0.2:443 "/c.pem"`);
+  assert.equal(unknownPlace(command), undefined);
+  assert.equal(unknownPlace('other {page} {prot}'), 'prot');
+});
+
+const job: LoadJob = {
+  chromium: '/chromium',
+  protocol: 'h3',
+  visit: 'first',
+  url: 'https://bench.test/',
+  hosts: ['bench.test', 'cdn.bench.test'],
+  serverAddress: '10.77.0.2',
+  resolverAddress: '10.77.0.1',
+  spki: 'spki',
+  timeoutSeconds: 1,
+  expectedRequests: 1,
+  watched: false,
+  folder: '/f',
+};
+
 test('each protocol leaves the browser no other one', () => {
-  const flags = (protocol: 'h1' | 'h2' | 'h3'): string[] => browserArguments(protocol, '10.77.0.2', 'spki');
-  assert.ok(flags('h3').includes('--origin-to-force-quic-on=bench.test:443'));
+  const flags = (protocol: Arm['protocol']): string[] => browserArguments({ ...job, protocol }, undefined);
+  assert.ok(flags('h3').includes('--origin-to-force-quic-on=bench.test:443,cdn.bench.test:443'));
   assert.ok(!flags('h3').includes('--disable-quic'));
   assert.ok(flags('h2').includes('--disable-quic') && !flags('h2').includes('--disable-http2'));
-  assert.ok(flags('h1').includes('--disable-quic') && flags('h1').includes('--disable-http2'));
-  for (const protocol of ['h1', 'h2', 'h3'] as const) {
-    assert.ok(flags(protocol).includes('--host-resolver-rules=MAP bench.test 10.77.0.2, MAP * ~NOTFOUND'));
+  assert.ok(!flags('auto').includes('--disable-quic'));
+  assert.ok(flags('auto').includes('--origin-to-force-quic-on=bench.test:1,cdn.bench.test:1'));
+  const rules = '--host-resolver-rules=MAP bench.test 10.77.0.2, MAP cdn.bench.test 10.77.0.2, MAP * ~NOTFOUND';
+  for (const protocol of ['http', 'h1', 'h2', 'h3', 'auto'] as const) assert.ok(flags(protocol).includes(rules));
+  for (const protocol of ['http', 'h1'] as const) {
+    assert.ok(flags(protocol).includes('--disable-quic') && flags(protocol).includes('--disable-http2'));
   }
+});
+
+test('names are asked of DNS only where an HTTPS record is to be found', () => {
+  const rules = (discovery: NonNullable<LoadJob['discovery']>): string[] =>
+    browserArguments({ ...job, protocol: 'auto', discovery }, undefined).filter((flag) => flag.includes('resolver'));
+  assert.equal(rules('alt-svc').length, 1);
+  assert.equal(rules('https-record').length, 0);
 });
 
 test('NetLog is written only where it is asked for', () => {
   const logs = (args: readonly string[]): string[] => args.filter((argument) => argument.includes('net-log'));
-  assert.deepEqual(logs(browserArguments('h3', '10.77.0.2', 'spki')), []);
-  assert.deepEqual(logs(browserArguments('h3', '10.77.0.2', 'spki', '/n.json')), ['--log-net-log=/n.json']);
+  assert.deepEqual(logs(browserArguments(job, undefined)), []);
+  assert.deepEqual(logs(browserArguments(job, '/n.json')), ['--log-net-log=/n.json']);
 });
 
 test('access log is counted by protocol', () => {
@@ -67,4 +114,19 @@ test('last error line stands for an output', () => {
   assert.equal(lastWord('one\nerror: port taken\nbye\n'), 'error: port taken');
   assert.equal(lastWord('one\ntwo\n\n'), 'two');
   assert.equal(lastWord(''), 'no output');
+});
+
+test("our server's counters are read, and those of a killed or another one are not made up", () => {
+  const counters =
+    '{"tcp_accepted":6,"quic_connected":1,"tcp_resumed":5,"quic_resumed":1,"requests_early":2,"quic_migrations":0}';
+  assert.deepEqual(readCounters(`listening\n${counters}\n`), {
+    tcpConnections: 6,
+    quicConnections: 1,
+    tcpResumed: 5,
+    quicResumed: 1,
+    earlyRequests: 2,
+    quicMigrations: 0,
+  });
+  assert.equal(readCounters(counters.slice(0, 40)), undefined);
+  assert.equal(readCounters('nothing of the kind'), undefined);
 });

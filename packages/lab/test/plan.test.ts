@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import test, { after } from 'node:test';
 import { LabError } from '../src/errors.js';
 import { readPageSpec } from '../src/page/spec.js';
-import { readPlan } from '../src/plan.js';
+import { readPlan } from '../src/read-plan.js';
 import { packageFolder } from './places.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'lab-plan-test-'));
@@ -54,11 +54,55 @@ test('good plan is read with its defaults and with paths from its own folder', (
   const plan = readPlan(write(good));
   assert.equal(plan.timeoutSeconds, 60);
   assert.deepEqual(plan.arms, [
-    { name: 'h2', protocol: 'h2', congestion: 'cubic' },
-    { name: 'h3', protocol: 'h3', congestion: 'bbr' },
+    { name: 'h2', protocol: 'h2', congestion: 'cubic', visit: 'first', server: 'pronghorn' },
+    { name: 'h3', protocol: 'h3', congestion: 'bbr', visit: 'first', server: 'pronghorn' },
   ]);
   assert.deepEqual(plan.profiles, [{ name: 'link', path: join(folder, 'link.toml'), text: 'name = "link"\n' }]);
-  assert.deepEqual(plan.page, { kind: 'spec', path: join(folder, 'page.toml') });
+  assert.deepEqual(plan.pages, [{ kind: 'spec', name: 'page', path: join(folder, 'page.toml') }]);
+  assert.equal(plan.blocks, 3);
+  assert.equal(plan.baseline, 'h2');
+});
+
+test('design makes an arm of each combination, and the control a second one', () => {
+  const design =
+    '[design]\nprotocols = ["h2", "h3"]\ncongestion = ["cubic", "bbr"]\nvisits = ["first", "early-data"]\n';
+  const text = good
+    .replace(/\[\[arms\]\][^]*/, design)
+    .replace('seed = 7', 'control = ["h2-cubic"]\nbaseline = "h3-bbr"');
+  const plan = readPlan(write(text));
+  assert.deepEqual(
+    plan.arms.map(({ name }) => name),
+    [
+      ...['h2-cubic', 'h3-cubic', 'h2-bbr', 'h3-bbr'],
+      ...['h2-cubic-early-data', 'h3-cubic-early-data', 'h2-bbr-early-data', 'h3-bbr-early-data'],
+      'h2-cubic-again',
+    ],
+  );
+  assert.deepEqual(plan.arms.at(-1), { ...plan.arms[0], name: 'h2-cubic-again', repeats: 'h2-cubic' });
+  assert.equal(plan.baseline, 'h3-bbr');
+});
+
+test('several pages and servers are read', () => {
+  const text = good
+    .replace(
+      '[page]\nspec = "page.toml"',
+      '[[pages]]\nspec = "a b.toml"\n[[pages]]\nname = "own"\nfolder = "site"\nrequests = 4',
+    )
+    .replace(
+      'congestion = "bbr"',
+      'server = "slow"\n[servers.slow]\nargs = ["--limit", "x=1"]\n[servers.other]\ncommand = "o {page}"',
+    );
+  const plan = readPlan(write(text));
+  assert.deepEqual(
+    plan.pages.map(({ name }) => name),
+    ['a-b', 'own'],
+  );
+  assert.deepEqual(plan.servers, [
+    { name: 'pronghorn', args: [] },
+    { name: 'slow', args: ['--limit', 'x=1'] },
+    { name: 'other', args: [], command: 'o {page}' },
+  ]);
+  assert.equal(plan.arms[1]?.server, 'slow');
 });
 
 test('demo plan is valid and names profiles that exist', () => {
@@ -85,14 +129,46 @@ const malformed: [what: string, from: string | RegExp, to: string, says: RegExp]
   ],
   ['unknown key of the page', 'spec =', 'specs =', /unknown key `page\.specs`; did you mean `spec`\?/],
   ['missing key', 'blocks = 3', '', /`blocks`: is missing; it must be a whole number of blocks from 1 to 10000/],
-  ['missing arms', /\[\[arms\]\][^]*/, '', /`arms`: is missing; it must be a list of tables, each headed \[\[arms\]\]/],
+  [
+    'missing arms',
+    /\[\[arms\]\][^]*/,
+    '',
+    /`arms`: is missing; a plan has tables headed \[\[arms\]\], or a \[design\]/,
+  ],
+  ['control of no arm', 'seed = 7', 'control = ["h4"]', /`control`: there is no arm "h4"; the plan has "h2", "h3"/],
+  ['baseline of no arm', 'seed = 7', 'baseline = "h4"', /`baseline`: there is no arm "h4"/],
+  [
+    'unknown server',
+    'congestion = "bbr"',
+    'server = "caddy"',
+    /`servers`: there is no server "caddy"; the plan has "pronghorn"/,
+  ],
+  [
+    'server with a place that has no meaning',
+    'congestion = "bbr"',
+    'server = "x"\n[servers.x]\ncommand = "x {pgae}"',
+    /`servers\.x\.command`: there is no place \{pgae\}; did you mean `page`\?/,
+  ],
+  [
+    'choice without a way to learn of HTTP/3',
+    'protocol = "h3"',
+    'protocol = "auto"',
+    /`arms\[1\]\.discovery`: belongs to the protocol "auto"/,
+  ],
+  [
+    'session in clear',
+    'protocol = "h3"',
+    'protocol = "http"\nvisit = "resumed"',
+    /`arms\[1\]\.visit`: must be "first"/,
+  ],
+  ['both page and pages', '[page]', '[[pages]]\nspec = "b"\n[page]', /`page`: is missing; a plan has one \[page\]/],
   ['number out of range', 'blocks = 3', 'blocks = 0', /`blocks`: must be a whole number of blocks from 1 to 10000/],
   ['text for a number', 'seed = 7', 'seed = "7"', /`seed`: must be a whole number from 0 to 281474976710655/],
   [
     'unknown protocol',
     'protocol = "h3"',
     'protocol = "h4"',
-    /`arms\[1\]\.protocol`: must be one of "h1", "h2", "h3", not "h4"/,
+    /`arms\[1\]\.protocol`: must be one of "http", "h1", "h2", "h3", "auto", not "h4"/,
   ],
   [
     'misspelt algorithm',

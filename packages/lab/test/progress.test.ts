@@ -7,14 +7,18 @@ import { recorded, type Mutable } from './recorded.js';
 
 const scheduled = schedule(
   {
-    arms: [{ name: 'h3', protocol: 'h3', congestion: 'cubic' }],
+    arms: [{ name: 'h3', protocol: 'h3', congestion: 'cubic', visit: 'first', server: 'pronghorn' }],
     profiles: ['fast', 'slow'].map((name) => ({ name, path: '', text: '' })),
-    blocks: 2,
+    pages: [{ kind: 'spec', name: 'page', path: '' }],
   },
+  2,
   1,
-);
-/** Without the rehearsal, numbered anew. */
-const loads = scheduled.slice(1).map((load) => ({ ...load, number: load.number - 1 }));
+).flat();
+/** Without the rehearsal, the fast profile first, numbered anew. */
+const loads = scheduled
+  .filter(({ block }) => block > 0)
+  .sort((a, b) => a.block - b.block || a.profile.name.localeCompare(b.profile.name))
+  .map((load, index) => ({ ...load, number: index + 1 }));
 
 function sampleOf(wallSeconds: number): Mutable<Sample> {
   return Object.assign(structuredClone(recorded('h3')) as Mutable<Sample>, { wallSeconds, times: { load: 1.5 } });
@@ -34,7 +38,7 @@ const both = (progress: Progress): void => {
   });
 };
 
-test('each load is one line with what is left, judged by its own profile and arm', () => {
+test('each load is one line with what is left, judged by its own profile, page and arm', () => {
   assert.deepEqual(written(false, both).split('\n'), [
     '[1/4] fast block 1 h3: 1.500 s, valid; 3 to go, about 30 s',
     '[2/4] slow block 1 h3: 1.500 s, valid; 2 to go, about 60 s',
@@ -47,10 +51,13 @@ test('terminal shows the running load and then writes its line over it', () => {
   assert.ok(text.startsWith('[1/4] fast block 1 h3: …\r\u001b[K[1/4] fast block 1 h3: 1.500 s'));
 });
 
-test('last load leaves nothing to estimate', () => {
+test('last load leaves nothing to estimate, and loads that are passed over are not waited for', () => {
   const last = loads.at(-1);
   assert.ok(last);
   const text = written(false, (progress) => {
+    loads.slice(0, -1).forEach((load) => {
+      progress.passed(load);
+    });
     progress.finished(last, sampleOf(1));
   });
   assert.equal(text, '[4/4] slow block 2 h3: 1.500 s, valid\n');
@@ -73,5 +80,5 @@ test('rehearsal is called so', () => {
   const text = written(true, (progress) => {
     progress.started(rehearsal);
   });
-  assert.match(text, /fast rehearsal h3: …$/);
+  assert.match(text, /(fast|slow) rehearsal h3: …$/);
 });

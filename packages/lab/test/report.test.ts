@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type TestContext } from 'node:test';
 import { parse } from 'node-html-parser';
+import type { Campaign } from '../src/campaign-file.js';
 import { html } from '../src/report/html.js';
 import { spansOf } from '../src/report/waterfall.js';
 import { REPORT, writeReports } from '../src/report/write.js';
@@ -168,6 +169,26 @@ test('torn last line of samples is named with its number', async (t) => {
   await assert.rejects(writeReports(folder), { exitCode: 65, message: /samples\.jsonl, line 22 is not a sample/ });
 });
 
+test('pages are told apart where there are several', async (t) => {
+  const samples = [...manySamples(), ...manySamples().map((sample) => ({ ...sample, page: 'other' }))];
+  const folder = campaignOf(t, samples);
+  const path = join(folder, 'campaign.json');
+  const campaign = JSON.parse(readFileSync(path, 'utf8')) as Mutable<Campaign>;
+  campaign.pages.push({ name: 'other', requests: 2 });
+  writeFileSync(path, JSON.stringify(campaign));
+  const { table } = await writeReports(folder);
+  assert.match(table, /^profile +page +arm /);
+  assert.match(table, /\nmild +page +h3 [^]*\nmild +other +h3 /);
+  const report = parse(readFileSync(join(folder, 'report.html'), 'utf8'));
+  assert.deepEqual(
+    report
+      .querySelectorAll('article h3')
+      .slice(0, 2)
+      .map((title) => title.textContent),
+    ['mild, page', 'mild, other'],
+  );
+});
+
 test('folder that is no campaign is missing input', async (t) => {
   const folder = campaignOf(t, []);
   rmSync(join(folder, 'samples.jsonl'));
@@ -229,10 +250,10 @@ test('median load that did not complete is drawn as far as it came', async (t) =
   assert.equal(parse(markup).querySelectorAll('.waterfall .row .path').length, 6 + 3 + 6);
 });
 
-test('campaign whose loads all wrote a NetLog says so', async (t) => {
+test('campaign whose loads were all watched says so', async (t) => {
   const folder = campaignOf(t, manySamples());
   const path = join(folder, 'campaign.json');
-  writeFileSync(path, readFileSync(path, 'utf8').replace('"netLog": false', '"netLog": true'));
+  writeFileSync(path, readFileSync(path, 'utf8').replace('"watched": false', '"watched": true'));
   const { table } = await writeReports(folder);
-  assert.match(table, /Each load wrote a NetLog, which slows it/);
+  assert.match(table, /Each load was watched, which slows it/);
 });

@@ -1,36 +1,58 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import type { Arm, ProfileFile } from '../src/plan.js';
+import type { Arm, PageSource, ProfileFile } from '../src/plan.js';
 import { REHEARSAL, schedule } from '../src/schedule.js';
 import { deriveSeed, generator, MAX_SEED, randomBytes, shuffled } from '../src/seed.js';
 
-const arms: Arm[] = ['a', 'b', 'c'].map((name) => ({ name, protocol: 'h2', congestion: 'cubic' }));
+const arms: Arm[] = ['a', 'b', 'c'].map((name) => ({
+  name,
+  protocol: 'h2',
+  congestion: 'cubic',
+  visit: 'first',
+  server: 'pronghorn',
+}));
 const profiles: ProfileFile[] = ['near', 'far'].map((name) => ({ name, path: `/${name}.toml`, text: '' }));
-const plan = { arms, profiles, blocks: 40 };
+const pages: PageSource[] = ['small', 'large'].map((name) => ({ kind: 'spec', name, path: `/${name}.toml` }));
+const plan = { arms, profiles, pages };
+const BLOCKS = 40;
 
 const orders = (seed: number): string[] => {
   const blocks = new Map<string, string>();
-  for (const { profile, block, arm } of schedule(plan, seed).filter((load) => load.block !== REHEARSAL)) {
-    const key = `${profile.name}/${block}`;
+  for (const { profile, page, block, arm } of schedule(plan, BLOCKS, seed).flat()) {
+    const key = `${profile.name}/${page}/${block}`;
     blocks.set(key, (blocks.get(key) ?? '') + arm.name);
   }
   return [...blocks.values()];
 };
 
-test('each block of each profile has each arm once', () => {
+test('each block has each arm once on each profile and page, one right after the other', () => {
   const found = orders(1);
-  assert.equal(found.length, 80);
+  assert.equal(found.length, 4 * (BLOCKS + 1));
   for (const order of found) assert.equal(order.split('').sort().join(''), 'abc');
 });
 
-test('rehearsal comes first and has each arm once, on the first profile', () => {
-  const [a, b, c, next] = schedule(plan, 1);
-  assert.deepEqual([a, b, c].map((load) => load?.arm.name).sort(), ['a', 'b', 'c']);
+test('rehearsal comes first, and loads are numbered from 1 without a gap', () => {
+  const blocks = schedule(plan, BLOCKS, 1);
   assert.deepEqual(
-    [a, b, c].map((load) => `${load?.profile.name ?? ''} ${load?.block ?? ''}`),
-    Array(3).fill(`near ${REHEARSAL}`),
+    blocks.map((loads) => [...new Set(loads.map(({ block }) => block))]),
+    Array.from({ length: BLOCKS + 1 }, (_, block) => [block]),
   );
-  assert.equal(next?.block, 1);
+  assert.equal(blocks[0]?.[0]?.block, REHEARSAL);
+  assert.deepEqual(
+    blocks.flat().map(({ number }) => number),
+    Array.from({ length: 12 * (BLOCKS + 1) }, (_, index) => index + 1),
+  );
+});
+
+test('profiles and pages take turns in another order in each block', () => {
+  const places = schedule(plan, BLOCKS, 1).map((loads) =>
+    [...new Set(loads.map(({ profile, page }) => `${profile.name} ${page}`))].join(),
+  );
+  assert.ok(new Set(places).size > 10, String(new Set(places).size));
+});
+
+test('a longer schedule begins as a shorter one does', () => {
+  assert.deepEqual(schedule(plan, BLOCKS, 1).slice(0, 4), schedule(plan, 3, 1));
 });
 
 test('same seed gives the same order and another seed another one', () => {
@@ -42,14 +64,14 @@ test('all orders of three arms occur', () => {
   assert.equal(new Set(orders(1)).size, 6);
 });
 
-test('arms of a block share the link seed and no two blocks or profiles do', () => {
+test('arms of a block share the link seed and no two blocks, profiles or pages do', () => {
   const seeds = new Map<string, Set<number>>();
-  for (const { profile, block, linkSeed } of schedule(plan, 3)) {
-    const key = `${profile.name}/${block}`;
+  for (const { profile, page, block, linkSeed } of schedule(plan, BLOCKS, 3).flat()) {
+    const key = `${profile.name}/${page}/${block}`;
     seeds.set(key, (seeds.get(key) ?? new Set()).add(linkSeed));
   }
   assert.ok([...seeds.values()].every((each) => each.size === 1));
-  assert.equal(new Set([...seeds.values()].flatMap((each) => [...each])).size, 81);
+  assert.equal(new Set([...seeds.values()].flatMap((each) => [...each])).size, 4 * (BLOCKS + 1));
 });
 
 test('derived seeds are exact integers within bounds', () => {

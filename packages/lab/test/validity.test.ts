@@ -10,8 +10,9 @@ type ArmName = (typeof ARMS)[number];
 
 /** The evidence of a real load, with one thing changed in it. */
 function judge(arm: ArmName, change: (evidence: Mutable<Evidence>) => void = () => undefined): string[] {
-  const { protocol, congestion, browser, link } = recorded(arm);
-  const evidence = { protocol, congestion, pageBytes: PAGE_BYTES, browser, link } as Mutable<Evidence>;
+  const { protocol, congestion, visit, server, browser, link, serverCounters: counters } = recorded(arm);
+  const asked = { name: arm, protocol, congestion, visit, server };
+  const evidence = { arm: asked, pageBytes: PAGE_BYTES, browser, link, counters } as Mutable<Evidence>;
   change(evidence);
   return invalidReasons(evidence);
 }

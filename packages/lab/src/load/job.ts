@@ -1,17 +1,26 @@
-import type { Protocol } from '../plan.js';
+import type { Discovery, Protocol, Visit } from '../plan.js';
 
 /** What the process behind the link is told. Written as a file, since a path is all that a command line should carry. */
 export interface LoadJob {
   readonly chromium: string;
   readonly protocol: Protocol;
+  readonly visit: Visit;
+  readonly discovery?: Discovery;
   readonly url: string;
+  /** All host names of the page; they lead to the server, and every other name to nothing. */
+  readonly hosts: readonly string[];
   readonly serverAddress: string;
+  /** Where a DNS server is to answer for the hosts, for an arm that asks one. */
+  readonly resolverAddress: string;
   readonly spki: string;
   readonly timeoutSeconds: number;
   /** Requests that the page makes when all goes well. */
   readonly expectedRequests: number;
-  /** Whether Chromium writes its NetLog, which takes processor time from the load: it has several events for each request, and one for each QUIC packet. */
-  readonly netLog: boolean;
+  /**
+   * Whether the load is watched: Chromium writes its NetLog, with several events for each request and one for each QUIC
+   * packet, and a picture of the page at each change. That takes processor time from the load.
+   */
+  readonly watched: boolean;
   /** A folder of this load's own. The browser's profile is made in it, and the result written to it. */
   readonly folder: string;
 }
@@ -21,7 +30,10 @@ export const JobFile = {
   Job: 'job.json',
   Result: 'browser.json',
   NetLog: 'netlog.json',
+  Screens: 'screens',
   LinkReport: 'link.json',
+  Packets: 'packets.csv',
+  TcpInfo: 'tcp-info.csv',
   Output: 'output.log',
   UserData: 'user-data',
 } as const;

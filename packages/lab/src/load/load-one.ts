@@ -10,11 +10,14 @@ import puppeteer, { TimeoutError, type Browser, type Page } from 'puppeteer-core
 import { browserArguments } from '../browser.js';
 import { messageOf } from '../errors.js';
 import type { BrowserSide } from '../sample.js';
+import { cpuBetween, readProcesses } from './cpu.js';
 import { JobFile, type LoadJob } from './job.js';
 import { readQuicCongestion } from './netlog.js';
+import { NameServer } from './name-server.js';
 import { outcomeOf, type LoadEnd } from './outcome.js';
 import { RequestLog } from './requests.js';
-import { prepareTimeline, readTimeline } from './timeline.js';
+import { Screens } from './screens.js';
+import { prepareTimeline, readNavigationStart, readTimeline } from './timeline.js';
 
 const CLOSE_SECONDS = 5;
 /** The developer tools' last messages follow the load event by a few milliseconds. */
@@ -24,15 +27,21 @@ async function main(): Promise<void> {
   const path = process.argv[2];
   if (path === undefined) throw new Error('usage: load-one.js JOB.json');
   const job = JSON.parse(readFileSync(path, 'utf8')) as LoadJob;
+  const names = job.discovery === 'https-record' ? await NameServer.start(job) : undefined;
   const browser = await launch(job);
   let seen: BrowserSide;
   try {
-    seen = await load(browser, job);
+    seen = job.visit === 'first' ? await load(browser, job) : await loadAgain(browser, job);
   } finally {
     await close(browser);
+    await names?.stop();
   }
-  const quicCongestion = job.netLog ? await readQuicCongestion(netLogOf(job)) : undefined;
-  writeResult(job, quicCongestion === undefined ? seen : { ...seen, quicCongestion });
+  const quicCongestion = job.watched ? await readQuicCongestion(netLogOf(job)) : undefined;
+  writeResult(job, {
+    ...seen,
+    ...(quicCongestion !== undefined && { quicCongestion }),
+    ...(names !== undefined && { httpsRecordQueries: names.httpsQueries }),
+  });
 }
 
 async function launch(job: LoadJob): Promise<Browser> {
@@ -42,7 +51,7 @@ async function launch(job: LoadJob): Promise<Browser> {
     // Over a pipe the browser ends when this process does, however it ends.
     pipe: true,
     userDataDir: join(job.folder, JobFile.UserData),
-    args: browserArguments(job.protocol, job.serverAddress, job.spki, job.netLog ? netLogOf(job) : undefined),
+    args: browserArguments(job, job.watched ? netLogOf(job) : undefined),
     handleSIGINT: false,
     handleSIGTERM: false,
     handleSIGHUP: false,
@@ -56,17 +65,51 @@ async function launch(job: LoadJob): Promise<Browser> {
   return browser;
 }
 
+/** A visit of which only the second load counts: by then the browser knows the server, but has no connection and nothing of the page. */
+async function loadAgain(browser: Browser, job: LoadJob): Promise<BrowserSide> {
+  const page = await browser.newPage();
+  const before = await navigate(page, job);
+  if (before.kind !== 'loaded') {
+    const reason = before.kind === 'timeout' ? `no load event in ${before.seconds} s` : before.error;
+    return { outcome: 'failed', reason: `the visit before: ${reason}`, resources: [], requests: [] };
+  }
+  // The page is left, so that nothing of it is in memory either.
+  await page.goto('about:blank');
+  await closeConnections(browser);
+  await page.close();
+  return load(browser, job);
+}
+
+/** Closes all connections, and keeps the sessions that were learned on them. */
+async function closeConnections(browser: Browser): Promise<void> {
+  const page = await browser.newPage();
+  await page.goto('chrome://net-internals/#sockets');
+  await page.locator('#sockets-view-flush-button').click();
+  await page.close();
+}
+
 async function load(browser: Browser, job: LoadJob): Promise<BrowserSide> {
-  const [first] = await browser.pages();
-  const page = first ?? (await browser.newPage());
+  const page = await browser.newPage();
+  const session = await page.createCDPSession();
   const log = new RequestLog();
-  await log.attach(await page.createCDPSession());
+  await log.attach(session);
   await prepareTimeline(page);
+  const screens = job.watched ? await Screens.start(session, join(job.folder, JobFile.Screens)) : undefined;
+  const before = await readProcesses(browser);
   const end = await navigate(page, job);
+  const after = await readProcesses(browser);
   if (end.kind === 'loaded') await settle(log);
   const timeline = await readTimeline(page);
+  const navigationStartMonotonicMs = await readNavigationStart(session);
+  await screens?.stop(timeline.timeOriginMs);
   const requests = log.requests();
-  return { ...outcomeOf(end, requests, job.expectedRequests), ...timeline, requests };
+  return {
+    ...outcomeOf(end, requests, job.expectedRequests),
+    ...timeline,
+    requests,
+    cpuSeconds: cpuBetween(before, after),
+    ...(navigationStartMonotonicMs !== undefined && { navigationStartMonotonicMs }),
+  };
 }
 
 async function navigate(page: Page, job: LoadJob): Promise<LoadEnd> {

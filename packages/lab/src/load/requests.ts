@@ -66,6 +66,7 @@ export class RequestLog {
     request.connectionId = response.connectionId;
     request.connectionReused = response.connectionReused;
     if (response.protocol !== undefined) request.protocol = response.protocol;
+    if (response.alternateProtocolUsage !== undefined) request.alternateProtocolUsage = response.alternateProtocolUsage;
     if (response.remoteIPAddress !== undefined) {
       request.remoteAddress = `${response.remoteIPAddress}:${response.remotePort ?? 0}`;
     }

@@ -1,8 +1,10 @@
-import type { Page } from 'puppeteer-core';
+import type { CDPSession, Page } from 'puppeteer-core';
 import type { NavigationEntry, TimelineEntry } from '../sample.js';
 
 /** What the page itself can say of its load. */
 export interface Timeline {
+  /** The start of the navigation on the clock of the day. */
+  readonly timeOriginMs?: number;
   readonly navigation?: NavigationEntry;
   readonly resources: readonly TimelineEntry[];
   readonly firstContentfulPaintMs?: number;
@@ -36,6 +38,7 @@ const READ_TIMELINE = `(async () => {
     setTimeout(resolve, 50);
   });
   return {
+    timeOriginMs: performance.timeOrigin,
     navigation: navigation()?.toJSON(),
     resources: performance.getEntriesByType('resource').map((entry) => entry.toJSON()),
     firstContentfulPaintMs: paint()?.startTime,
@@ -45,10 +48,21 @@ const READ_TIMELINE = `(async () => {
 
 /** Reads the timeline of the page, or an empty one if the page does not answer (it hangs, or never came). */
 export async function readTimeline(page: Page): Promise<Timeline> {
-  const empty: Timeline = { resources: [] };
   const answer = page.evaluate(READ_TIMELINE).then((timeline) => timeline as Timeline);
-  const late = new Promise<Timeline>((resolve) => {
-    setTimeout(resolve, ANSWER_WAIT_MS, empty).unref();
+  return (await inTime(answer)) ?? { resources: [] };
+}
+
+/** The start of the navigation on the system's monotonic clock, in milliseconds. */
+export async function readNavigationStart(session: CDPSession): Promise<number | undefined> {
+  const answer = await inTime(session.send('Performance.enable').then(() => session.send('Performance.getMetrics')));
+  const seconds = answer?.metrics.find(({ name }) => name === 'NavigationStart')?.value;
+  return seconds === undefined || seconds === 0 ? undefined : seconds * 1000;
+}
+
+/** What a page or its renderer says, or undefined if it refuses or says nothing. */
+export async function inTime<T>(answer: Promise<T>): Promise<T | undefined> {
+  const late = new Promise<undefined>((resolve) => {
+    setTimeout(resolve, ANSWER_WAIT_MS, undefined).unref();
   });
-  return Promise.race([answer.catch(() => empty), late]);
+  return Promise.race([answer.catch(() => undefined), late]);
 }

@@ -51,14 +51,13 @@ function heading(campaign: Campaign, results: Results): Html {
   const valid = loads.filter((load) => load.valid);
   const completed = valid.filter((load) => load.time !== undefined).length;
   const invalid = loads.length - valid.length;
-  const { page, environment } = campaign;
-  const size = page.bytes === undefined ? '' : ` and ${(page.bytes / 1000).toFixed(0)} KB`;
   const links = campaign.profiles.length === 1 ? 'one emulated link' : `${campaign.profiles.length} emulated links`;
+  const blocks = Math.max(0, ...loads.map(({ block }) => block));
   return html`<header>
     <h1>${campaign.name}: ${listed(campaign.arms.map(({ name }) => name))} over ${links}</h1>
     <p class="soft">
-      A page of ${page.requests} requests${size}, loaded by Chromium ${environment.chromium}, ${campaign.blocks}
-      ${campaign.blocks === 1 ? 'block' : 'blocks'}, ${campaign.startedAt.slice(0, 10)}.
+      ${pagesInWords(campaign.pages)}, loaded by Chromium ${campaign.environment.chromium}, ${blocks}
+      ${blocks === 1 ? 'block' : 'blocks'}, ${campaign.sittings[0]?.startedAt.slice(0, 10)}.
     </p>
     <ul class="facts">
       <li><b>${loads.length}</b> loads</li>
@@ -68,6 +67,13 @@ function heading(campaign: Campaign, results: Results): Html {
     </ul>
     ${campaign.status === 'finished' ? undefined : html`<p class="notice">This campaign did not run to its end: ${campaign.status}.</p>`}
   </header>`;
+}
+
+function pagesInWords(pages: Campaign['pages']): string {
+  const [first, ...others] = pages;
+  if (first === undefined || others.length > 0) return `${pages.length} pages`;
+  const size = first.bytes === undefined ? '' : ` and ${(first.bytes / 1000).toFixed(0)} KB`;
+  return `A page of ${first.requests} requests${size}`;
 }
 
 function listed(names: readonly string[]): string {

@@ -1,6 +1,6 @@
 import type { Campaign } from '../campaign-file.js';
 import type { Cell, DirectionAchieved, LinkAchieved, Results } from '../results.js';
-import { tableNotes, tableRows, troubleLines } from '../table.js';
+import { severalPages, tableNotes, tableOf, troubleLines } from '../table.js';
 import { html, type Html } from './html.js';
 import { violinPlot } from './violin.js';
 import { waterfall, waterfallEnd, waterfallLegend, type WaterfallLoad } from './waterfall.js';
@@ -9,11 +9,11 @@ type Colours = (arm: string) => string;
 
 /** One card per profile with its violins. */
 export function violins(results: Results, colourOf: Colours): Html {
-  const cards = profilesOf(results).map(({ profile, cells, link }) => {
+  const cards = placesOf(results).map(({ place, cells, link }) => {
     const asked = link === undefined ? undefined : html`<p class="soft small">${askedInWords(link)}</p>`;
     return html`<article class="card">
       <header>
-        <h3>${profile}</h3>
+        <h3>${place}</h3>
         ${asked}
       </header>
       ${violinPlot(cells, colourOf)}${differences(cells)}
@@ -56,15 +56,19 @@ function differences([first, ...others]: readonly Cell[]): Html | undefined {
 
 /** The table of all figures, with what has to be known to read it. */
 export function figures(campaign: Campaign, results: Results, colourOf: Colours): Html {
-  const names = ['profile', 'arm', 'median', 'mean', 'p90', 'p99', 'min', 'max', 'n', 'completed', 'invalid'];
-  const head = names.map((name, at) => html`<th class="${at < 2 ? 'name' : ''}" scope="col">${name}</th>`);
-  const rows = tableRows(results.cells).map((row, index, all) => {
-    const [profile = '', arm = '', ...values] = row;
-    const first = all[index - 1]?.[0] !== profile;
-    return html`<tr class="${first && index > 0 ? 'first' : ''}">
-      <td class="name profile">${first ? profile : ''}</td>
+  const { head, names, rows } = tableOf(results.cells);
+  const titles = head.map((title, at) => html`<th class="${at < names ? 'name' : ''}" scope="col">${title}</th>`);
+  const body = rows.map((row, index) => {
+    const places = row.slice(0, names - 1);
+    const above = rows[index - 1]?.slice(0, names - 1) ?? [];
+    // What stands in the row above is not said again.
+    const changed = places.findIndex((name, at) => name !== above[at]);
+    const shown = places.map((name, at) => (changed >= 0 && at >= changed ? name : ''));
+    const arm = row[names - 1] ?? '';
+    return html`<tr class="${changed >= 0 && index > 0 ? 'first' : ''}">
+      ${shown.map((name, at) => html`<td class="${at === 0 ? 'name profile' : 'name'}">${name}</td>`)}
       <td class="name"><span class="swatch" style="--arm:${colourOf(arm)}"></span>${arm}</td>
-      ${values.map((value) => html`<td>${value}</td>`)}
+      ${row.slice(names).map((value) => html`<td>${value}</td>`)}
     </tr>`;
   });
   const notes = tableNotes(campaign, results).map((note) => html`<p class="soft small">${note}</p>`);
@@ -75,11 +79,11 @@ export function figures(campaign: Campaign, results: Results, colourOf: Colours)
         <table>
           <thead>
             <tr>
-              ${head}
+              ${titles}
             </tr>
           </thead>
           <tbody>
-            ${rows}
+            ${body}
           </tbody>
         </table>
       </div>
@@ -105,7 +109,7 @@ export function trouble(results: Results): Html {
 
 /** The median load of each arm, those of one profile on one time axis. */
 export function waterfalls(results: Results, loads: ReadonlyMap<number, WaterfallLoad>, colourOf: Colours): Html {
-  const profiles = profilesOf(results).map(({ profile, cells }) => {
+  const places = placesOf(results).map(({ place, cells }) => {
     const shown = cells.flatMap((cell) => {
       const load = cell.medianLoad === undefined ? undefined : loads.get(cell.medianLoad);
       return load === undefined ? [] : [load];
@@ -123,12 +127,12 @@ export function waterfalls(results: Results, loads: ReadonlyMap<number, Waterfal
     );
     return cards.length === 0
       ? undefined
-      : html`<h3 class="profile">${profile}</h3>
+      : html`<h3 class="profile">${place}</h3>
           <div class="grid">${cards}</div>`;
   });
   return html`<section>
     <h2>Waterfall of each arm's median load</h2>
-    ${waterfallLegend()}${profiles}
+    ${waterfallLegend()}${places}
   </section>`;
 }
 
@@ -246,17 +250,26 @@ function directionInWords({ asked }: DirectionAchieved): string {
 
 /** How the campaign was made: what a reader needs to judge it or to run it again. */
 export function method(campaign: Campaign): Html {
-  const { environment: machine, page, plan } = campaign;
+  const { environment: machine, pages, plan, sittings } = campaign;
   const facts: [string, string][] = [
     ['plan', `${plan.file}, sha256 ${plan.sha256.slice(0, 16)}…`],
-    ['page', `${page.name}: ${page.requests} requests${page.bytes === undefined ? '' : `, ${page.bytes} bytes`}`],
+    ...pages.map(({ name, requests, bytes, sha256 }): [string, string] => [
+      'page',
+      `${name}: ${requests} requests${bytes === undefined ? '' : `, ${bytes} bytes`}${sha256 === undefined ? '' : `, sha256 ${sha256.slice(0, 16)}…`}`,
+    ]),
+    ...campaign.servers.map(({ name, args, command }): [string, string] => [
+      'server',
+      `${name}: ${command ?? ['pronghorn', machine.pronghorn, ...args].join(' ')}`,
+    ]),
     ['seed', `${campaign.seed}: the order of the arms in each block, and each link's losses`],
     ['profiles', campaign.profiles.map(({ name, sha256 }) => `${name} (sha256 ${sha256.slice(0, 16)}…)`).join(', ')],
     ['browser', `Chromium ${machine.chromium}, headless, a fresh profile for each load`],
-    ['server', `pronghorn ${machine.pronghorn}`],
     ['machine', `${machine.system}, ${machine.cpus} × ${machine.cpu}, ${machine.memoryMebibytes} MiB`],
     ['lab', `pronghorn-lab ${machine.lab}, Node.js ${machine.node}`],
-    ['time', `${campaign.startedAt} to ${campaign.finishedAt ?? 'an end that was not recorded'}`],
+    ...sittings.map(({ startedAt, finishedAt }): [string, string] => [
+      'time',
+      `${startedAt} to ${finishedAt ?? 'an end that was not recorded'}`,
+    ]),
   ];
   return html`<section>
     <h2>How it was measured</h2>
@@ -279,11 +292,23 @@ export function method(campaign: Campaign): Html {
   </section>`;
 }
 
-function profilesOf(results: Results): { profile: string; cells: Cell[]; link: LinkAchieved | undefined }[] {
-  const names = [...new Set(results.cells.map(({ profile }) => profile))];
-  return names.map((profile) => ({
-    profile,
-    cells: results.cells.filter((cell) => cell.profile === profile),
-    link: results.links.find((link) => link.profile === profile),
-  }));
+interface Place {
+  /** The profile, and the page where there are several. */
+  readonly place: string;
+  readonly cells: Cell[];
+  readonly link: LinkAchieved | undefined;
+}
+
+/** The cells that are compared with each other: those of one profile and page. */
+function placesOf({ cells, links }: Results): Place[] {
+  const several = severalPages(cells);
+  const places = new Map<string, Place>();
+  for (const cell of cells) {
+    const place = several ? `${cell.profile}, ${cell.page}` : cell.profile;
+    const link = links.find(({ profile }) => profile === cell.profile);
+    const known = places.get(place) ?? { place, cells: [], link };
+    known.cells.push(cell);
+    places.set(place, known);
+  }
+  return [...places.values()];
 }

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { after } from 'node:test';
 import { parse } from 'node-html-parser';
+import type { Campaign } from '../../src/campaign-file.js';
 import type { Sample } from '../../src/sample.js';
 import { packageFolder } from '../places.js';
 
@@ -18,9 +19,11 @@ after(() => {
   rmSync(folder, { recursive: true });
 });
 
-function samplesOf(out: string): Sample[] {
-  const text = readFileSync(join(out, 'samples.jsonl'), 'utf8').trim();
-  return text === '' ? [] : text.split('\n').map((line) => JSON.parse(line) as Sample);
+function samplesOf(out: string, lines?: 'whole lines only'): Sample[] {
+  const text = readFileSync(join(out, 'samples.jsonl'), 'utf8');
+  const whole = lines === undefined ? text : text.slice(0, text.lastIndexOf('\n') + 1);
+  const each = whole.split('\n').filter((line) => line !== '');
+  return each.map((line) => JSON.parse(line) as Sample);
 }
 
 /** Scratch folders of campaigns; they are in this test's own folder, so that others' do not count. */
@@ -104,6 +107,106 @@ test('server that does not answer makes a timeout, kept and shown as an outcome'
   assert.match(run.stdout, /did not complete: timeout: no load event in 2 s; 0 of 6 requests answered/);
 });
 
+test('each kind of visit is what it says it is', () => {
+  const out = join(folder, 'visits');
+  const path = join(folder, 'visits.toml');
+  const arms: Readonly<Record<string, string>> = {
+    clear: 'protocol = "http"',
+    'h2-resumed': 'protocol = "h2"\nvisit = "resumed"',
+    'h2-early': 'protocol = "h2"\nvisit = "early-data"',
+    'h3-early': 'protocol = "h3"\nvisit = "early-data"',
+    'alt-svc': 'protocol = "auto"\ndiscovery = "alt-svc"',
+    'alt-svc-known': 'protocol = "auto"\ndiscovery = "alt-svc"\nvisit = "resumed"',
+  };
+  const tables = Object.entries(arms).map(([name, text]) => `[[arms]]\nname = "${name}"\n${text}\n`);
+  writeFileSync(
+    path,
+    readFileSync(plan, 'utf8')
+      .replace('mild.toml', join(packageFolder, 'test/fixtures/mild.toml'))
+      .replace('spec = "page.toml"', `spec = "${join(packageFolder, 'test/fixtures/page.toml')}"`)
+      .replace(/\[\[arms\]\][^]*/, tables.join('')),
+  );
+  const run = spawnSync(process.execPath, [CLI, 'run', path, '--out', out], {
+    encoding: 'utf8',
+    env,
+    timeout: 180_000,
+  });
+  const samples = samplesOf(out);
+  assert.equal(samples.length, 12, run.stderr);
+  for (const { arm, outcome, reason, browser, serverCounters: counters, invalidReasons } of samples) {
+    assert.equal(outcome, 'completed', `${arm}: ${reason ?? ''}`);
+    assert.deepEqual(
+      invalidReasons.filter((each) => !each.startsWith('the link missed its deadlines')),
+      [],
+      arm,
+    );
+    assert.ok(browser && counters);
+    const protocols = browser.requests.map(({ protocol }) => protocol);
+    const early = arm.endsWith('early');
+    assert.equal(counters.earlyRequests > 0, early, arm);
+    if (early) {
+      const start = browser.navigation?.requestStart ?? Infinity;
+      // The request leaves before the handshake is done; over TCP the browser counts it as connected by then.
+      if (arm === 'h3-early') assert.ok(start < (browser.navigation?.connectEnd ?? 0), arm);
+    }
+    assert.equal(counters.tcpResumed + counters.quicResumed > 0, early || /resumed|known/.test(arm), arm);
+    if (arm === 'clear') assert.deepEqual([...new Set(protocols)], ['http/1.1']);
+    // Who does not know yet asks for the document over TCP; who was there before goes straight to QUIC.
+    if (arm === 'alt-svc') assert.equal(protocols[0], 'h2');
+    if (arm === 'alt-svc-known') assert.deepEqual([...new Set(protocols)], ['h3']);
+  }
+});
+
+test('killed campaign goes on where it was, and ends as if it had not been killed', async () => {
+  const out = join(folder, 'killed');
+  const args = ['run', plan, '--out', out];
+  const child = spawn(process.execPath, [CLI, ...args], { env, stdio: ['ignore', 'ignore', 'pipe'] });
+  let stderr = '';
+  child.stderr.on('data', (part: Buffer) => {
+    stderr += part.toString();
+    if (stderr.includes('[4/6]')) child.kill('SIGKILL');
+  });
+  await new Promise((resolve) => child.once('close', resolve));
+  assert.equal(child.signalCode, 'SIGKILL', stderr);
+  // As if it had been in the middle of a line.
+  writeFileSync(join(out, 'samples.jsonl'), '{"schema":2,"load":5,', { flag: 'a' });
+  const before = samplesOf(out, 'whole lines only').map(({ load }) => load);
+  assert.deepEqual(before, [1, 2, 3, 4]);
+
+  const again = spawnSync(process.execPath, [CLI, ...args, '--resume'], { encoding: 'utf8', env, timeout: 180_000 });
+  assert.match(again.stderr, /^\[5\/6\]/, again.stderr);
+  assert.deepEqual(
+    samplesOf(out).map(({ load }) => load),
+    [1, 2, 3, 4, 5, 6],
+  );
+  const campaign = JSON.parse(readFileSync(join(out, 'campaign.json'), 'utf8')) as Campaign;
+  assert.equal(campaign.status, 'finished');
+  assert.equal(campaign.sittings.length, 2);
+  assert.deepEqual(scratchFolders(), []);
+  assert.deepEqual(processesNaming(folder), []);
+
+  const third = spawnSync(process.execPath, [CLI, ...args, '--resume'], { encoding: 'utf8', env });
+  assert.equal(third.status, 73);
+  assert.match(third.stderr, /^error: the campaign in .* is finished; name another --out/);
+});
+
+test('campaign does not go on with another plan', () => {
+  const out = join(folder, 'campaign');
+  const path = join(out, 'campaign.json');
+  writeFileSync(path, readFileSync(path, 'utf8').replace('"status": "finished"', '"status": "interrupted"'));
+  const other = join(folder, 'other.toml');
+  writeFileSync(
+    other,
+    readFileSync(plan, 'utf8')
+      .replace('blocks = 1', 'blocks = 2')
+      .replace('mild.toml', join(packageFolder, 'test/fixtures/mild.toml'))
+      .replace('spec = "page.toml"', `spec = "${join(packageFolder, 'test/fixtures/page.toml')}"`),
+  );
+  const run = spawnSync(process.execPath, [CLI, 'run', other, '--out', out, '--resume'], { encoding: 'utf8', env });
+  assert.equal(run.status, 65);
+  assert.match(run.stderr, /^error: the campaign in .* cannot go on: the plan has changed; put it back, or start/);
+});
+
 test('interrupted campaign keeps its samples, reports them and leaves nothing running', async () => {
   const out = join(folder, 'interrupted');
   const path = join(folder, 'long-plan.toml');
@@ -119,7 +222,10 @@ test('interrupted campaign keeps its samples, reports them and leaves nothing ru
   assert.equal(child.exitCode, 130, stderr);
   const samples = samplesOf(out);
   assert.equal(samples.length, 2, stderr);
-  assert.match(stderr, /\[ {3}3\/1503\] .* stopped, no sample\ninterrupted: the loads until then are in /);
+  assert.match(
+    stderr,
+    /\[ {3}3\/1503\] .* stopped, no sample\ninterrupted: the loads until then are in .*; --resume goes on/,
+  );
   assert.match(stdout, /The campaign was interrupted/);
   assert.ok(existsSync(join(out, 'report.html')));
   const campaign = JSON.parse(readFileSync(join(out, 'campaign.json'), 'utf8')) as { status: string };

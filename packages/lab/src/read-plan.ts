@@ -1,0 +1,224 @@
+import { statSync } from 'node:fs';
+import { basename, dirname, resolve } from 'node:path';
+import { z } from 'zod';
+import { ExitCode, LabError } from './errors.js';
+import {
+  CONGESTION_CONTROLS,
+  DISCOVERIES,
+  OWN_SERVER,
+  PROTOCOLS,
+  VISITS,
+  type Arm,
+  type PageSource,
+  type Plan,
+  type ProfileFile,
+  type ServerSpec,
+} from './plan.js';
+import { MAX_SEED } from './seed.js';
+import { PLACES, unknownPlace } from './server-command.js';
+import { field, missingOr, readText, readTomlFile, suggestion } from './toml-file.js';
+
+// Names become parts of file names and of table rows.
+const name = field.text('a short name').regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$/, {
+  error: 'must be 1 to 40 letters, digits, dots, dashes or underscores',
+});
+
+const arm = z
+  .strictObject({
+    name,
+    protocol: field.choice(PROTOCOLS),
+    congestion: field.choice(CONGESTION_CONTROLS).default('cubic'),
+    visit: field.choice(VISITS).default('first'),
+    discovery: field.choice(DISCOVERIES).optional(),
+    server: name.default(OWN_SERVER),
+  })
+  .refine(({ protocol, discovery }) => (protocol === 'auto') === (discovery !== undefined), {
+    path: ['discovery'],
+    error: 'belongs to the protocol "auto", which needs it: "alt-svc" or "https-record"',
+  })
+  .refine(({ protocol, visit }) => protocol !== 'http' || visit === 'first', {
+    path: ['visit'],
+    error: 'must be "first" for the protocol "http", which has no session to resume',
+  });
+
+const design = z.strictObject(
+  {
+    protocols: z.array(field.choice(PROTOCOLS.filter((each) => each !== 'auto'))).min(1),
+    congestion: z.array(field.choice(CONGESTION_CONTROLS)).min(1),
+    visits: z.array(field.choice(VISITS)).min(1).default(['first']),
+    server: name.default(OWN_SERVER),
+  },
+  { error: missingOr('must be a table with `protocols` and `congestion`') },
+);
+
+const page = z
+  .strictObject(
+    {
+      name: name.optional(),
+      spec: field.text('the path of a page specification').optional(),
+      folder: field.text('the path of a folder with an index.html').optional(),
+      requests: field.integer(1, 10_000, 'requests').optional(),
+    },
+    { error: missingOr('must be a table with `spec` or `folder`') },
+  )
+  .refine((value) => (value.spec === undefined) !== (value.folder === undefined), {
+    error: 'must have either `spec` or `folder`',
+  })
+  .refine((value) => value.spec === undefined || value.requests === undefined, {
+    path: ['requests'],
+    error: 'belongs to `folder` only; a specification knows the number itself',
+  });
+type PageTable = z.infer<typeof page>;
+
+const server = z
+  .strictObject({ args: z.array(z.string()).default([]), command: field.text('a command line').optional() })
+  .refine(({ args, command }) => args.length === 0 || command === undefined, {
+    path: ['args'],
+    error: 'belongs to our own server; put the arguments of another one into its `command`',
+  });
+
+const planFile = z
+  .strictObject({
+    name,
+    seed: field.integer(0, MAX_SEED).optional(),
+    blocks: field.integer(1, 10_000, 'blocks'),
+    timeout_seconds: field.integer(1, 600, 'seconds').default(60),
+    profiles: z
+      .array(field.text('the path of a link profile'), { error: missingOr('must be a list of paths of link profiles') })
+      .min(1, { error: 'must name at least one link profile' }),
+    page: page.optional(),
+    pages: z.array(page).min(1).optional(),
+    servers: z.record(name, server).default({}),
+    arms: z
+      .array(arm, { error: 'must be a list of tables, each headed [[arms]]' })
+      .min(1, { error: 'must hold at least one table headed [[arms]]' })
+      .optional(),
+    design: design.optional(),
+    /** Arms that are loaded twice in each block. */
+    control: z.array(name).default([]),
+    baseline: name.optional(),
+    fail_if: z.array(field.text('a threshold')).default([]),
+  })
+  .refine((value) => (value.page === undefined) !== (value.pages === undefined), {
+    path: ['page'],
+    error: 'is missing; a plan has one [page], or several tables headed [[pages]]',
+  })
+  .refine((value) => (value.arms === undefined) !== (value.design === undefined), {
+    path: ['arms'],
+    error: 'is missing; a plan has tables headed [[arms]], or a [design] from which they follow',
+  });
+type PlanFile = z.infer<typeof planFile>;
+
+/** Reads a plan, and the profiles that it names. */
+export function readPlan(path: string): Plan {
+  const { text, value } = readTomlFile(path, 'plan', planFile);
+  const folder = dirname(resolve(path));
+  const profiles = value.profiles.map((profile) => readProfile(resolve(folder, profile), path));
+  const tables = value.pages ?? (value.page === undefined ? [] : [value.page]);
+  const pages = tables.map((table, at) => pageSource(table, folder, path, value.pages ? `pages[${at}]` : 'page'));
+  const arms = armsOf(value, path);
+  const servers = serversOf(value);
+  requireDistinct(arms, 'arms', path);
+  requireDistinct(profiles, 'profiles', path);
+  requireDistinct(pages, 'pages', path);
+  const baseline = value.baseline ?? (arms[0] as Arm).name;
+  requireKnown([baseline], arms, 'baseline', 'arm', path);
+  for (const { server } of arms) requireKnown([server], servers, 'servers', 'server', path);
+  for (const { name, command } of servers) requirePlaces(name, command, path);
+  return {
+    path: resolve(path),
+    text,
+    name: value.name,
+    seed: value.seed,
+    blocks: value.blocks,
+    timeoutSeconds: value.timeout_seconds,
+    pages,
+    profiles,
+    servers,
+    arms,
+    baseline,
+    failIf: value.fail_if,
+  };
+}
+
+/** The arms that are written down, or follow from the design; and after them the second ones of the control. */
+function armsOf({ arms: listed, design, control }: PlanFile, plan: string): Arm[] {
+  const arms = listed?.map(({ discovery, ...rest }) => ({ ...rest, ...(discovery && { discovery }) })) ?? [];
+  for (const visit of design?.visits ?? []) {
+    for (const congestion of design?.congestion ?? []) {
+      for (const protocol of design?.protocols ?? []) {
+        const name = [protocol, congestion, ...(visit === 'first' ? [] : [visit])].join('-');
+        arms.push({ name, protocol, congestion, visit, server: design?.server ?? OWN_SERVER });
+      }
+    }
+  }
+  requireKnown(control, arms, 'control', 'arm', plan);
+  const again = arms.filter((arm) => control.includes(arm.name));
+  return [...arms, ...again.map((arm) => ({ ...arm, name: `${arm.name}-again`, repeats: arm.name }))];
+}
+
+function serversOf({ servers }: PlanFile): ServerSpec[] {
+  const listed = Object.entries(servers).map(([name, { args, command }]) => ({
+    name,
+    args,
+    ...(command !== undefined && { command }),
+  }));
+  return listed.some(({ name }) => name === OWN_SERVER) ? listed : [{ name: OWN_SERVER, args: [] }, ...listed];
+}
+
+function requirePlaces(server: string, command: string | undefined, plan: string): void {
+  const unknown = command === undefined ? undefined : unknownPlace(command);
+  if (unknown === undefined) return;
+  const message = `plan ${plan}: \`servers.${server}.command\`: there is no place {${unknown}}`;
+  throw new LabError(ExitCode.Malformed, message, suggestion(unknown, PLACES));
+}
+
+function pageSource(table: PageTable, folder: string, plan: string, key: string): PageSource {
+  if (table.spec !== undefined) {
+    const path = resolve(folder, table.spec);
+    return { kind: 'spec', name: table.name ?? nameFrom(basename(path, '.toml')), path };
+  }
+  const path = resolve(folder, table.folder ?? '');
+  if (!statSync(path, { throwIfNoEntry: false })?.isDirectory()) {
+    const what = `plan ${plan}: \`${key}.folder\`: there is no folder ${path}`;
+    throw new LabError(ExitCode.InputMissing, what, 'check the path');
+  }
+  return { kind: 'folder', name: table.name ?? nameFrom(basename(path)), path, requests: table.requests };
+}
+
+/** A folder may be called anything, a page only what fits into a file name and a table. */
+function nameFrom(text: string): string {
+  return (
+    text
+      .replaceAll(/[^A-Za-z0-9._-]+/g, '-')
+      .replace(/^[^A-Za-z0-9]+/, '')
+      .slice(0, 40) || 'page'
+  );
+}
+
+function readProfile(path: string, plan: string): ProfileFile {
+  const text = readText(path, `plan ${plan}: \`profiles\`: the link profile`);
+  return { name: basename(path).replace(/\.toml$/, ''), path, text };
+}
+
+function requireDistinct(items: readonly { name: string }[], key: string, plan: string): void {
+  const names = items.map((item) => item.name);
+  const twice = names.find((each, at) => names.indexOf(each) !== at);
+  if (twice !== undefined) {
+    throw new LabError(ExitCode.Malformed, `plan ${plan}: \`${key}\`: the name "${twice}" is there twice`);
+  }
+}
+
+function requireKnown(
+  names: readonly string[],
+  items: readonly { name: string }[],
+  key: string,
+  what: string,
+  plan: string,
+): void {
+  const unknown = names.find((each) => !items.some((item) => item.name === each));
+  if (unknown === undefined) return;
+  const known = items.map((item) => `"${item.name}"`).join(', ');
+  const message = `plan ${plan}: \`${key}\`: there is no ${what} "${unknown}"`;
+  throw new LabError(ExitCode.Malformed, message, `the plan has ${known}`);
+}

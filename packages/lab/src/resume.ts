@@ -1,0 +1,66 @@
+import { readFileSync, truncateSync } from 'node:fs';
+import { join } from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
+import { readCampaign, type Campaign } from './campaign-file.js';
+import { ExitCode, LabError } from './errors.js';
+import { endLeftovers } from './running.js';
+import { readSamples, SAMPLES } from './samples-file.js';
+
+/** A campaign to go on with. */
+export interface Resumption {
+  /** As it stands in the folder, with one more sitting. */
+  readonly campaign: Campaign;
+  /** The numbers of the loads that are done. */
+  readonly done: ReadonlySet<number>;
+}
+
+/**
+ * Takes up the campaign of an output folder. `now` is what the plan would be as a new campaign here: figures of before
+ * and after are pooled, so that nothing that could move them may have changed.
+ */
+export async function prepareResumption(out: string, now: Campaign): Promise<Resumption> {
+  const campaign = readCampaign(out);
+  if (campaign.status === 'finished') {
+    throw new LabError(ExitCode.CannotCreate, `the campaign in ${out} is finished`, 'name another --out for a new one');
+  }
+  const changed = whatChanged(campaign, now);
+  if (changed !== undefined) {
+    const hint = 'put it back, or start a campaign of its own with another --out';
+    throw new LabError(ExitCode.Malformed, `the campaign in ${out} cannot go on: ${changed}`, hint);
+  }
+  await endLeftovers(out);
+  const path = join(out, SAMPLES);
+  dropTornLine(path);
+  const done = new Set<number>();
+  for await (const { load } of readSamples(path)) done.add(load);
+  const elsewhere = isDeepStrictEqual(campaign.environment, now.environment) ? {} : { environment: now.environment };
+  const sittings = [...campaign.sittings, ...now.sittings.map((sitting) => ({ ...sitting, ...elsewhere }))];
+  return { campaign: { ...campaign, status: 'running', sittings }, done };
+}
+
+/** The first thing that is not as it was, in words. */
+function whatChanged(before: Campaign, now: Campaign): string | undefined {
+  if (before.plan.sha256 !== now.plan.sha256) return 'the plan has changed';
+  const profile = now.profiles.find(({ name, sha256 }) => hashOf(before.profiles, name) !== sha256);
+  if (profile !== undefined) return `the profile ${profile.name} has changed`;
+  const page = now.pages.find(({ name, sha256 }) => hashOf(before.pages, name) !== sha256);
+  if (page !== undefined) return `the page ${page.name} has changed`;
+  if (before.watched !== now.watched) return '--watch-all was given to only one of its sittings';
+  const other = PROGRAMS.find((name) => before.environment[name] !== now.environment[name]);
+  if (other === undefined) return undefined;
+  return `${other} was ${before.environment[other]}, and is ${now.environment[other]}`;
+}
+
+/** The machine may be another one: each block has all arms, so that they share what it does to them. */
+const PROGRAMS = ['chromium', 'pronghornSha256', 'lab'] as const;
+
+function hashOf(items: readonly { name: string; sha256?: string | undefined }[], name: string): string | undefined {
+  return items.find((item) => item.name === name)?.sha256;
+}
+
+/** A process that is killed while it writes leaves half a line, whose load is made again. */
+function dropTornLine(path: string): void {
+  const bytes = readFileSync(path);
+  const end = bytes.lastIndexOf(0x0a) + 1;
+  if (end < bytes.length) truncateSync(path, end);
+}
