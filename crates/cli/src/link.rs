@@ -26,7 +26,7 @@ Exit codes:
   69   the --far command ended or did not listen in time, or there is no TUN
        device
   70   a system call failed that should have worked
-  73   the report cannot be written
+  73   the report or a trace cannot be written
   77   not permitted to make namespaces or to open /dev/net/tun
   126  COMMAND or the --far command cannot be run
   127  COMMAND or the --far command does not exist
@@ -68,6 +68,10 @@ pub(crate) struct LinkArgs {
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
 
+    /// Write one row for each packet that reached the link to this file, as CSV
+    #[arg(long, value_name = "FILE", conflicts_with = "calibrate")]
+    packets: Option<PathBuf>,
+
     /// TCP congestion control of all connections over the link, at both ends [default: the kernel's]
     #[arg(long, value_name = "NAME", conflicts_with = "calibrate")]
     tcp_congestion: Option<String>,
@@ -104,7 +108,7 @@ fn run_command(args: LinkArgs) -> Result<u8, Error> {
     });
     pronghorn_link::run::run(&Run {
         profile: Profile::load(&args.profile)?,
-        options: Options { seed: args.seed, tcp_congestion: args.tcp_congestion },
+        options: Options { seed: args.seed, tcp_congestion: args.tcp_congestion, packets: args.packets },
         command: args.command,
         far,
         report: args.report,

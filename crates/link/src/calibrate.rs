@@ -62,7 +62,7 @@ pub struct Check {
 ///
 /// Unless the process is root, call [`crate::enter_user_namespace_unless_root`] first.
 pub fn calibrate(profile: &Profile, seed: u64, seconds: u32) -> Result<Calibration, Error> {
-    let options = Options { seed, tcp_congestion: None };
+    let options = Options { seed, ..Options::default() };
     let time = Duration::from_secs(seconds.into());
     let probed = probe_both_ways(profile, &options, time)?;
     let mut checks = Vec::new();

@@ -9,9 +9,10 @@ use std::thread::JoinHandle;
 
 use rustix::event::EventfdFlags;
 
-use crate::flow;
+use crate::cpu::CpuTime;
+use crate::packets::{self, Fate, Row};
 use crate::profile::Profile;
-use crate::{Error, Scheduling};
+use crate::{Error, Scheduling, flow};
 
 pub use lane::LaneCounters;
 pub(crate) use thread::{clock_ns, prefer};
@@ -28,10 +29,30 @@ pub struct Counts {
     pub down: LaneCounters,
     /// Per flow.
     pub flows: flow::Table,
+    /// Packets that found no room in the log of packets.
+    pub packets_unlogged: u64,
     /// From going live to the stop.
     pub duration_ns: u64,
     /// On the monotonic clock.
     pub live_since_ns: u64,
+    /// What the emulator's thread used in that time.
+    pub cpu: CpuTime,
+}
+
+/// What is written down of packets, beside the counters of each direction.
+#[derive(Debug, Default)]
+struct Books {
+    flows: flow::Table,
+    /// `None` if nobody asked for a log.
+    packets: Option<packets::Recorder>,
+}
+
+impl Books {
+    fn log_end(&mut self, row: Row, fate: Fate, now_ns: u64) {
+        if let Some(log) = &mut self.packets {
+            log.ended(row, fate, now_ns);
+        }
+    }
 }
 
 /// A running emulator. Until [`Emulator::go_live`] it passes packets on at once and counts nothing.
@@ -58,18 +79,19 @@ pub(crate) struct Devices {
 }
 
 impl Emulator {
-    pub(crate) fn start(devices: Devices, profile: &Profile, seed: u64) -> Result<Self, Error> {
+    pub(crate) fn start(devices: Devices, profile: &Profile, seed: u64, packets: Option<packets::Recorder>) -> Result<Self, Error> {
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(Error::system("make an eventfd"))?;
         let woken = wake.try_clone().map_err(Error::system("duplicate an eventfd"))?;
         let (requests, incoming) = mpsc::channel();
         let (ready, readiness) = mpsc::channel();
         let profile = profile.clone();
+        let books = Books { packets, ..Books::default() };
         let thread = std::thread::Builder::new()
             .name("link-emulator".into())
             .spawn(move || {
                 // The starter waits for this; if it has gone, the request channel ends the loop below.
                 let _ = ready.send(thread::prefer(REAL_TIME_PRIORITY));
-                thread::Loop::new(devices, woken, incoming, &profile, seed).run()
+                thread::Loop::new(devices, woken, incoming, &profile, seed, books).run()
             })
             .map_err(Error::system("start a thread"))?;
         let scheduling = readiness.recv().expect("invariant: the emulator answers before its loop");

@@ -96,6 +96,16 @@ pub enum Error {
         /// The system's reason.
         source: io::Error,
     },
+    /// A trace's place cannot be written.
+    #[error("cannot write {what} {path}: {source}: name a file in a folder that this user may write, with room for it", path = path.display())]
+    Trace {
+        /// Such as `the packets`.
+        what: &'static str,
+        /// As given.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
     /// A system call that should have worked.
     #[error("cannot {what}: {source}")]
     System {
@@ -115,7 +125,7 @@ impl Error {
             Self::Profile(_) => 65,
             Self::FarEndedEarly { .. } | Self::FarNotReady { .. } | Self::TunMissing(_) => 69,
             Self::TooManyThreads | Self::System { .. } | Self::CongestionIneffective { .. } => 70,
-            Self::Report { .. } => 73,
+            Self::Report { .. } | Self::Trace { .. } => 73,
             Self::NamespaceNotPermitted { .. } | Self::TunNotPermitted(_) => 77,
             Self::ProgramNotStarted { .. } => 126,
             Self::ProgramMissing { .. } => 127,

@@ -162,30 +162,38 @@ impl Key {
 
 /// Reads addresses, protocol and ports of an IP packet; `None` if it is too short or neither IPv4 nor IPv6.
 pub fn parse(packet: &[u8]) -> Option<Headers> {
+    split(packet).map(|(headers, _)| headers)
+}
+
+/// The same, with the bytes of the upper layer; none for a later fragment or a header that is cut short.
+pub(crate) fn split(packet: &[u8]) -> Option<(Headers, Option<&[u8]>)> {
     match packet.first()? >> 4 {
-        4 => parse_ipv4(packet),
-        6 => parse_ipv6(packet),
+        4 => split_ipv4(packet),
+        6 => split_ipv6(packet),
         _ => None,
     }
 }
 
-fn parse_ipv4(packet: &[u8]) -> Option<Headers> {
+fn split_ipv4(packet: &[u8]) -> Option<(Headers, Option<&[u8]>)> {
     let header_length = usize::from(packet[0] & 0x0f) * 4;
     if header_length < 20 || packet.len() < header_length {
         return None;
     }
     let fragment_offset = u16::from_be_bytes(array(packet, 6)?) & 0x1fff;
     let protocol = Protocol(packet[9]);
-    let ports = if fragment_offset == 0 { ports(protocol, packet.get(header_length..)?) } else { None };
-    Some(Headers { source: IpAddr::from(array::<4>(packet, 12)?), destination: IpAddr::from(array::<4>(packet, 16)?), protocol, ports })
+    let upper = packet.get(header_length..).filter(|_| fragment_offset == 0);
+    let ports = upper.and_then(|upper| ports(protocol, upper));
+    let headers =
+        Headers { source: IpAddr::from(array::<4>(packet, 12)?), destination: IpAddr::from(array::<4>(packet, 16)?), protocol, ports };
+    Some((headers, upper))
 }
 
-fn parse_ipv6(packet: &[u8]) -> Option<Headers> {
+fn split_ipv6(packet: &[u8]) -> Option<(Headers, Option<&[u8]>)> {
     let source = IpAddr::from(array::<16>(packet, 8)?);
     let destination = IpAddr::from(array::<16>(packet, 24)?);
     let (protocol, upper) = skip_extensions(packet[6], packet.get(40..)?);
     let ports = upper.and_then(|upper| ports(protocol, upper));
-    Some(Headers { source, destination, protocol, ports })
+    Some((Headers { source, destination, protocol, ports }, upper))
 }
 
 /// The upper-layer protocol and its bytes; no bytes for a later fragment or a header that is cut short.

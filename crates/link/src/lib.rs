@@ -17,18 +17,21 @@
 
 pub mod binomial;
 pub mod calibrate;
+pub mod cpu;
 pub mod emulator;
 mod error;
 pub mod flow;
 mod link;
 pub mod namespace;
 mod netlink;
+pub mod packets;
 mod process_tree;
 pub mod profile;
 pub mod report;
 pub mod run;
 pub mod scheduler;
 mod signals;
+mod trace_file;
 mod tun;
 
 pub use error::Error;

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::Duration;
 
@@ -13,7 +14,8 @@ use crate::netlink::{self, DeviceDrops};
 use crate::process_tree::ProcessTree;
 use crate::profile::MTU;
 use crate::report::{self, Congestion, Report};
-use crate::{Error, Namespace, Profile, Scheduling, tun};
+use crate::trace_file::TraceFile;
+use crate::{Error, Namespace, Profile, Scheduling, packets, tun};
 
 /// The client's IPv4 address.
 pub const NEAR_IPV4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
@@ -38,6 +40,8 @@ pub struct Options {
     pub seed: u64,
     /// TCP congestion control of all connections over the link, in both roles; the kernel's default if `None`.
     pub tcp_congestion: Option<String>,
+    /// Where one row for each packet goes, see docs/link.md.
+    pub packets: Option<PathBuf>,
 }
 
 /// A link in force. Everything that belongs to it ends when it is stopped or dropped, or when the process ends.
@@ -46,6 +50,7 @@ pub struct Link {
     // Dropped in this order: what runs on the link ends before the link does.
     processes: ProcessTree,
     emulator: Emulator,
+    packets: Option<packets::Writer>,
     near: End,
     far: End,
     profile: Profile,
@@ -66,12 +71,14 @@ struct End {
 impl Link {
     /// Makes the namespaces and puts the profile in force.
     pub fn start(profile: &Profile, options: &Options) -> Result<Self, Error> {
+        let packets = options.packets.as_deref().map(|path| TraceFile::create("the packets", path)).transpose()?;
         let congestion = options.tcp_congestion.as_deref();
         let mut warnings = Vec::new();
         let (near, near_device) = End::new((NEAR_IPV4, NEAR_IPV6), congestion, &mut warnings)?;
         let (far, far_device) = End::new((FAR_IPV4, FAR_IPV6), congestion, &mut warnings)?;
         let processes = ProcessTree::new()?;
-        let emulator = Emulator::start(Devices { near: near_device, far: far_device }, profile, options.seed)?;
+        let (recorder, packets) = packets.map(packets::Writer::start).transpose()?.unzip();
+        let emulator = Emulator::start(Devices { near: near_device, far: far_device }, profile, options.seed, recorder)?;
         if emulator.scheduling() == Scheduling::Other {
             warnings.push(
                 "real-time scheduling is not permitted: on a busy machine packets will be late \
@@ -80,7 +87,8 @@ impl Link {
             );
         }
         let congestion = probe_congestion(&near, &far, congestion)?;
-        let mut link = Self { processes, emulator, near, far, profile: profile.clone(), options: options.clone(), congestion, warnings };
+        let mut link =
+            Self { processes, emulator, packets, near, far, profile: profile.clone(), options: options.clone(), congestion, warnings };
         link.near.drops_at_start = link.near.device_drops()?;
         link.far.drops_at_start = link.far.device_drops()?;
         link.emulator.go_live()?;
@@ -116,12 +124,27 @@ impl Link {
 
     /// Ends what still runs on the link, then the link, and says what it did.
     pub fn stop(self) -> Result<Report, Error> {
+        let (report, traces) = self.end()?;
+        traces.map(|()| report)
+    }
+
+    /// The same; a trace that could not be written does not cost the report.
+    pub(crate) fn end(self) -> Result<(Report, Result<(), Error>), Error> {
         drop(self.processes);
         let scheduling = self.emulator.scheduling();
         let counts = self.emulator.stop()?;
+        let traces = self.packets.map_or(Ok(()), packets::Writer::finish);
+        let mut warnings = self.warnings;
+        if counts.packets_unlogged > 0 {
+            warnings.push(format!(
+                "{} packets are missing in the log of packets: more than {} rows waited for the disk or for their packets to arrive",
+                counts.packets_unlogged,
+                packets::MAX_ROWS_IN_MEMORY
+            ));
+        }
         let near = self.near.device_drops()?.since(self.near.drops_at_start);
         let far = self.far.device_drops()?.since(self.far.drops_at_start);
-        Ok(Report::new(report::Parts {
+        let report = Report::new(report::Parts {
             profile: &self.profile,
             seed: self.options.seed,
             counts: &counts,
@@ -130,8 +153,9 @@ impl Link {
             scheduling,
             congestion: self.congestion,
             ipv6: self.near.ipv6 && self.far.ipv6,
-            warnings: self.warnings,
-        }))
+            warnings,
+        });
+        Ok((report, traces))
     }
 }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use crate::cpu::CpuTime;
 use crate::emulator::{Counts, LaneCounters};
 use crate::flow::{self, Pair};
 use crate::link::{FAR_IPV4, FAR_IPV6, NEAR_IPV4, NEAR_IPV6};
@@ -57,6 +58,10 @@ pub struct Report {
     pub flows_beyond_table: PairReport,
     /// Packets that were not well-formed IP.
     pub unparsed: PairReport,
+    /// Packets that found no room in the log of packets.
+    pub packets_unlogged: u64,
+    /// What the link itself cost.
+    pub cpu_seconds: LinkCpu,
     /// How the commands ended; `null` when the link was used as a library.
     pub commands: Option<Commands>,
     /// What should be known beside the numbers.
@@ -199,6 +204,15 @@ pub struct CountersReport {
     pub packets_queue_dropped: u64,
 }
 
+/// Processor time of the link itself, in seconds.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct LinkCpu {
+    /// The thread that moves the packets, from going live to the stop.
+    pub emulator: CpuTime,
+    /// All of this process, from its start to the report, the emulator included.
+    pub process: CpuTime,
+}
+
 /// How the commands ended.
 #[derive(Debug, Clone, Serialize)]
 pub struct Commands {
@@ -259,6 +273,8 @@ impl Report {
             flows: counts.flows.sorted().into_iter().map(|(key, pair)| FlowReport::new(key, pair)).collect(),
             flows_beyond_table: counts.flows.beyond().into(),
             unparsed: counts.flows.unparsed().into(),
+            packets_unlogged: counts.packets_unlogged,
+            cpu_seconds: LinkCpu { emulator: counts.cpu, process: CpuTime::of_this_process() },
             commands: None,
             warnings: parts.warnings,
         }

@@ -93,7 +93,9 @@ pub fn run(run: &Run) -> Result<u8, Error> {
     if let (Some(process), Some(far)) = (&mut far, &run.far) {
         process.end(far.grace)?;
     }
-    let mut report = link.stop()?;
+    let already_told = link.warnings().len();
+    let (mut report, traces) = link.end()?;
+    report.warnings.iter().skip(already_told).for_each(|warning| warn(warning));
     let code = near.code();
     report.commands = Some(Commands { near: near.report(), far: far.map(|far| far.report()) });
     if !report.clean {
@@ -102,6 +104,7 @@ pub fn run(run: &Run) -> Result<u8, Error> {
     if let Some(file) = report_file {
         file.write(&report)?;
     }
+    traces?;
     Ok(code)
 }
 

@@ -85,6 +85,13 @@ impl Scheduler {
         Verdict::Deliver { deadline_ns: self.last_deadline_ns }
     }
 
+    /// What waits for the rate, to the byte: of the packet on the wire only its rest.
+    pub fn queued_bytes(&self, now_ns: u64) -> u64 {
+        let backlog_ns = self.busy_until_ns.saturating_sub(now_ns);
+        let rate = self.direction.rate_bits_per_second.unwrap_or(0);
+        (u128::from(backlog_ns) * u128::from(rate) / 8_000_000_000) as u64
+    }
+
     /// The most that ever waited, the packet just accepted included.
     pub fn queue_max_bytes(&self) -> u64 {
         self.queue_max_bytes
@@ -96,19 +103,15 @@ impl Scheduler {
     }
 
     /// When the last bit of the packet is on the wire, or `None` if the queue is full.
-    ///
-    /// The queue holds what the wire has not sent yet, to the byte: of the packet on the wire only its rest counts.
     fn send(&mut self, bytes: u64, now_ns: u64) -> Option<u64> {
         let Some(rate) = self.direction.rate_bits_per_second else {
             return Some(now_ns);
         };
-        let backlog_ns = self.busy_until_ns.saturating_sub(now_ns);
-        let backlog_bytes = (u128::from(backlog_ns) * u128::from(rate) / 8_000_000_000) as u64;
-        let queued_bytes = backlog_bytes + bytes;
+        let queued_bytes = self.queued_bytes(now_ns) + bytes;
         if self.direction.queue_bytes.is_some_and(|bound| queued_bytes > bound) {
             return None;
         }
-        if backlog_ns == 0 {
+        if self.busy_until_ns <= now_ns {
             self.busy_until_ns = now_ns;
             self.busy_remainder = 0;
         }
@@ -293,6 +296,7 @@ mod tests {
         assert_eq!(scheduler.queue_max_bytes(), 4500);
         assert_eq!(scheduler.queue_max_ns(), 3 * MS);
         // Half a millisecond has sent 750 bytes of the first packet.
+        assert_eq!(scheduler.queued_bytes(MS / 2), 3750);
         assert_eq!(scheduler.handle_packet(751, MS / 2), Verdict::QueueFull);
         assert_eq!(deadline(scheduler.handle_packet(750, MS / 2)), 3 * MS + MS / 2);
     }

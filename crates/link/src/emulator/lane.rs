@@ -6,7 +6,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use hdrhistogram::Histogram;
 use rustix::io::Errno;
 
-use crate::flow;
+use super::Books;
+use crate::packets::{Fate, Row};
 use crate::profile::{Direction, MTU};
 use crate::scheduler::{Scheduler, Verdict, Way};
 
@@ -88,6 +89,7 @@ pub(super) struct Lane {
 
 struct Held {
     deadline_ns: u64,
+    row: Row,
     length: usize,
     buffer: Buffer,
 }
@@ -103,7 +105,7 @@ impl Lane {
     }
 
     /// Reads packets until there are no more or a batch is full; true if there may be more.
-    pub(super) fn read(&mut self, from: &OwnedFd, to: &OwnedFd, flows: &mut flow::Table, now: impl Fn() -> u64) -> Result<bool, Errno> {
+    pub(super) fn read(&mut self, from: &OwnedFd, to: &OwnedFd, books: &mut Books, now: impl Fn() -> u64) -> Result<bool, Errno> {
         for _ in 0..READ_BATCH {
             let mut buffer = self.spare.pop().unwrap_or_else(new_buffer);
             let length = match rustix::io::read(from, &mut buffer[..]) {
@@ -118,14 +120,14 @@ impl Lane {
                 }
                 Err(errno) => return Err(errno),
             };
-            let rejected = self.accept(buffer, length, to, flows, now());
+            let rejected = self.accept(buffer, length, to, books, now());
             self.spare.extend(rejected);
         }
         Ok(true)
     }
 
     /// Gives the buffer back unless the packet is held.
-    fn accept(&mut self, buffer: Buffer, length: usize, to: &OwnedFd, flows: &mut flow::Table, now_ns: u64) -> Option<Buffer> {
+    fn accept(&mut self, buffer: Buffer, length: usize, to: &OwnedFd, books: &mut Books, now_ns: u64) -> Option<Buffer> {
         let Some(scheduler) = &mut self.scheduler else {
             // Before the link is live nothing is promised: a packet that the device refuses is gone.
             let _ = rustix::io::write(to, &buffer[..length.min(MTU)]);
@@ -134,52 +136,62 @@ impl Lane {
         let counters = &mut self.counters;
         counters.packets_in += 1;
         counters.bytes_in += length as u64;
-        let flow = flows.counters(&buffer[..length], self.way);
+        let row = books.packets.as_mut().and_then(|log| {
+            let queue_bytes = scheduler.queued_bytes(now_ns);
+            log.arrived(&buffer[..length], self.way, now_ns, queue_bytes)
+        });
+        let flow = books.flows.counters(&buffer[..length], self.way);
         flow.packets += 1;
         flow.bytes += length as u64;
         if length > MTU {
             counters.packets_oversized += 1;
+            books.log_end(row, Fate::Oversized, now_ns);
             return Some(buffer);
         }
         if self.held.len() >= MAX_HELD_PACKETS {
             counters.packets_overflowed += 1;
+            books.log_end(row, Fate::Overflow, now_ns);
             return Some(buffer);
         }
         match scheduler.handle_packet(length, now_ns) {
             Verdict::Deliver { deadline_ns } => {
-                self.held.push_back(Held { deadline_ns, length, buffer });
+                self.held.push_back(Held { deadline_ns, row, length, buffer });
                 None
             }
             Verdict::Lost => {
                 flow.packets_lost += 1;
                 counters.packets_lost += 1;
                 counters.bytes_lost += length as u64;
+                books.log_end(row, Fate::Lost, now_ns);
                 Some(buffer)
             }
             Verdict::QueueFull => {
                 flow.packets_queue_dropped += 1;
                 counters.packets_queue_dropped += 1;
                 counters.bytes_queue_dropped += length as u64;
+                books.log_end(row, Fate::QueueFull, now_ns);
                 Some(buffer)
             }
         }
     }
 
     /// Hands over what is due. Deadlines never go back, so the first packet held is the next one due.
-    pub(super) fn deliver(&mut self, to: BorrowedFd<'_>, now: impl Fn() -> u64) {
+    pub(super) fn deliver(&mut self, to: BorrowedFd<'_>, books: &mut Books, now: impl Fn() -> u64) {
         while let Some(first) = self.held.front() {
             let now_ns = now();
             if first.deadline_ns > now_ns {
                 return;
             }
             let packet = self.held.pop_front().expect("invariant: front() has just seen it");
-            match rustix::io::retry_on_intr(|| rustix::io::write(to, &packet.buffer[..packet.length])) {
-                Ok(_) => {
-                    self.counters.packets_out += 1;
-                    self.counters.bytes_out += packet.length as u64;
-                }
-                Err(_) => self.counters.packets_write_failed += 1,
+            let written = rustix::io::retry_on_intr(|| rustix::io::write(to, &packet.buffer[..packet.length]));
+            let fate = if written.is_ok() { Fate::Delivered } else { Fate::WriteFailed };
+            if written.is_ok() {
+                self.counters.packets_out += 1;
+                self.counters.bytes_out += packet.length as u64;
+            } else {
+                self.counters.packets_write_failed += 1;
             }
+            books.log_end(packet.row, fate, now_ns);
             self.counters.lateness_ns.saturating_record(now_ns - packet.deadline_ns);
             self.spare.push(packet.buffer);
         }

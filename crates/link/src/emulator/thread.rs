@@ -11,11 +11,11 @@ use rustix::mm::MlockAllFlags;
 use rustix::time::ClockId;
 
 use super::lane::Lane;
-use super::{Counts, Devices, Request};
-use crate::flow;
+use super::{Books, Counts, Devices, Request};
+use crate::cpu::CpuTime;
 use crate::profile::Profile;
 use crate::scheduler::Way;
-use crate::{Error, Scheduling};
+use crate::{Error, Scheduling, packets};
 
 /// Asks for real-time scheduling and exact timers for the calling thread, and says what it got.
 pub(crate) fn prefer(priority: i32) -> Scheduling {
@@ -46,13 +46,21 @@ pub(super) struct Loop {
     seed: u64,
     up: Lane,
     down: Lane,
-    flows: flow::Table,
+    books: Books,
     /// Time 0 of both schedulers.
     live_since_ns: u64,
+    cpu_before: CpuTime,
 }
 
 impl Loop {
-    pub(super) fn new(devices: Devices, wake: OwnedFd, requests: mpsc::Receiver<Request>, profile: &Profile, seed: u64) -> Self {
+    pub(super) fn new(
+        devices: Devices,
+        wake: OwnedFd,
+        requests: mpsc::Receiver<Request>,
+        profile: &Profile,
+        seed: u64,
+        books: Books,
+    ) -> Self {
         Self {
             devices,
             wake,
@@ -61,8 +69,9 @@ impl Loop {
             seed,
             up: Lane::new(Way::Up),
             down: Lane::new(Way::Down),
-            flows: flow::Table::default(),
+            books,
             live_since_ns: clock_ns(),
+            cpu_before: CpuTime::default(),
         }
     }
 
@@ -107,16 +116,16 @@ impl Loop {
         let now = || clock_ns() - live_since_ns;
         let Devices { near, far } = &self.devices;
         match way {
-            Way::Up => self.up.read(near, far, &mut self.flows, now),
-            Way::Down => self.down.read(far, near, &mut self.flows, now),
+            Way::Up => self.up.read(near, far, &mut self.books, now),
+            Way::Down => self.down.read(far, near, &mut self.books, now),
         }
     }
 
     fn deliver(&mut self) {
         let live_since_ns = self.live_since_ns;
         let now = || clock_ns() - live_since_ns;
-        self.up.deliver(self.devices.far.as_fd(), now);
-        self.down.deliver(self.devices.near.as_fd(), now);
+        self.up.deliver(self.devices.far.as_fd(), &mut self.books, now);
+        self.down.deliver(self.devices.near.as_fd(), &mut self.books, now);
     }
 
     /// True when it is time to stop, also when nobody is left to ask.
@@ -141,6 +150,10 @@ impl Loop {
     fn go_live(&mut self) -> Result<(), Errno> {
         while self.read(Way::Up)? | self.read(Way::Down)? {}
         self.live_since_ns = clock_ns();
+        self.cpu_before = CpuTime::of_this_thread();
+        if let Some(log) = &mut self.books.packets {
+            log.go_live(self.live_since_ns);
+        }
         self.up.go_live(&self.profile.up, self.seed);
         self.down.go_live(&self.profile.down, self.seed);
         Ok(())
@@ -152,6 +165,14 @@ impl Loop {
 
     fn finish(self) -> Counts {
         let duration_ns = self.now();
-        Counts { up: self.up.finish(), down: self.down.finish(), flows: self.flows, duration_ns, live_since_ns: self.live_since_ns }
+        Counts {
+            up: self.up.finish(),
+            down: self.down.finish(),
+            flows: self.books.flows,
+            packets_unlogged: self.books.packets.map_or(0, packets::Recorder::finish),
+            duration_ns,
+            live_since_ns: self.live_since_ns,
+            cpu: CpuTime::of_this_thread().since(self.cpu_before),
+        }
     }
 }

@@ -7,6 +7,7 @@
 
 mod commands;
 mod program;
+mod traces;
 mod traffic;
 
 use libtest_mimic::{Arguments, Trial};
@@ -27,7 +28,7 @@ fn main() {
             Ok(())
         })
     };
-    let mut trials: Vec<Trial> = traffic::TESTS.iter().chain(commands::TESTS).map(trial).collect();
+    let mut trials: Vec<Trial> = traffic::TESTS.iter().chain(traces::TESTS).chain(commands::TESTS).map(trial).collect();
     let root = rustix::process::geteuid().is_root();
     trials.extend(commands::TESTS_FOR_ROOT.iter().map(|test| trial(test).with_ignored_flag(!root)));
     libtest_mimic::run(&Arguments::from_args(), trials).exit();

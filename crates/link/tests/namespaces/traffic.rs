@@ -129,7 +129,7 @@ fn no_packet_arrives_before_its_delay() {
 fn tcp_transfer_survives_loss_in_wire_packets() {
     const BYTES: usize = 2_000_000;
     let lossy = "rate_mbit_per_second = 100\nqueue_ms = 50\ndelay_ms = 1\nloss_percent = 1";
-    let link = start(&profile(lossy, lossy), &Options { seed: 3, tcp_congestion: Some("cubic".into()) });
+    let link = start(&profile(lossy, lossy), &Options { seed: 3, tcp_congestion: Some("cubic".into()), ..Options::default() });
     let listener = link.far().run(|| TcpListener::bind((FAR_IPV4, 443))).unwrap().unwrap();
     let address = listener.local_addr().unwrap();
     let content: Vec<u8> = (0..BYTES).map(|at| (at * 31 % 251) as u8).collect();
@@ -160,7 +160,7 @@ fn tcp_transfer_survives_loss_in_wire_packets() {
 
 fn asked_congestion_control_is_used() {
     for name in ["cubic", "reno"] {
-        let options = Options { seed: 1, tcp_congestion: Some(name.into()) };
+        let options = Options { seed: 1, tcp_congestion: Some(name.into()), ..Options::default() };
         let link = start(&profile("delay_ms = 1", "delay_ms = 1"), &options);
         for address in [IpAddr::from(FAR_IPV4), IpAddr::from(FAR_IPV6)] {
             let listener = link.far().run(|| TcpListener::bind((address, 0))).unwrap().unwrap();
@@ -185,7 +185,7 @@ fn default_congestion_control_is_reported() {
 }
 
 fn unknown_congestion_control_is_refused() {
-    let options = Options { seed: 1, tcp_congestion: Some("quibic".into()) };
+    let options = Options { seed: 1, tcp_congestion: Some("quibic".into()), ..Options::default() };
     let error = Link::start(&profile("delay_ms = 1", "delay_ms = 1"), &options).expect_err("has to be refused");
     assert_eq!(error.exit_code(), 2);
     let message = error.to_string();

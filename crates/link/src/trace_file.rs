@@ -1,0 +1,165 @@
+//! Files of rows that grow while the link runs and appear whole or not at all, also when the link is killed.
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter};
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::Error;
+
+/// A file without a name until it is finished.
+#[derive(Debug)]
+pub(crate) struct TraceFile {
+    what: &'static str,
+    path: PathBuf,
+    kind: Kind,
+    rows: BufWriter<File>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// The kernel frees it with its last descriptor.
+    Nameless,
+    /// Where the file system has no such files: under a name of its own.
+    Hidden(PathBuf),
+    /// A device or a pipe, which no file may take the place of.
+    Special,
+}
+
+impl TraceFile {
+    /// `what` stands in messages: "the packets".
+    pub(crate) fn create(what: &'static str, path: &Path) -> Result<Self, Error> {
+        let failed = |source| Error::Trace { what, path: path.to_owned(), source };
+        let (kind, file) = create(path).map_err(failed)?;
+        Ok(Self { what, path: path.to_owned(), kind, rows: BufWriter::new(file) })
+    }
+
+    /// Whatever is written here stands in the file once it is finished.
+    pub(crate) fn rows(&mut self) -> &mut impl io::Write {
+        &mut self.rows
+    }
+
+    /// Gives the file its name, over an older file if there is one.
+    pub(crate) fn finish(mut self) -> Result<(), Error> {
+        self.publish().map_err(|source| self.error(source))
+    }
+
+    /// What is to be told when rows could not be written.
+    pub(crate) fn error(&self, source: io::Error) -> Error {
+        Error::Trace { what: self.what, path: self.path.clone(), source }
+    }
+
+    fn publish(&mut self) -> io::Result<()> {
+        io::Write::flush(&mut self.rows)?;
+        match &self.kind {
+            Kind::Special => Ok(()),
+            Kind::Hidden(hidden) => std::fs::rename(hidden, &self.path),
+            Kind::Nameless => {
+                // A link can be made only to a name that nothing has yet; the rename then takes the older file's place.
+                let hidden = hidden_name(&self.path)?;
+                let nameless = format!("/proc/self/fd/{}", self.rows.get_ref().as_raw_fd());
+                rustix::fs::linkat(CWD, nameless, CWD, &hidden, AtFlags::SYMLINK_FOLLOW)?;
+                std::fs::rename(&hidden, &self.path).inspect_err(|_| {
+                    let _ = std::fs::remove_file(&hidden);
+                })
+            }
+        }
+    }
+}
+
+impl Drop for TraceFile {
+    fn drop(&mut self) {
+        if let Kind::Hidden(hidden) = &self.kind {
+            // After the rename there is none.
+            let _ = std::fs::remove_file(hidden);
+        }
+    }
+}
+
+fn create(path: &Path) -> io::Result<(Kind, File)> {
+    if path.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if path.exists() && !path.is_file() {
+        return Ok((Kind::Special, OpenOptions::new().write(true).open(path)?));
+    }
+    let hidden = hidden_name(path)?;
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    match rustix::fs::open(folder, flags, Mode::from_raw_mode(0o666)) {
+        Ok(file) => Ok((Kind::Nameless, file.into())),
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
+            let file = File::create(&hidden)?;
+            Ok((Kind::Hidden(hidden), file))
+        }
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Beside `path`, so that a rename stays within one file system.
+fn hidden_name(path: &Path) -> io::Result<PathBuf> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
+    let mut hidden = OsString::from(".");
+    hidden.push(name);
+    hidden.push(format!(".{}", std::process::id()));
+    Ok(path.with_file_name(hidden))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    #[test]
+    fn file_appears_whole_over_an_older_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.csv");
+        std::fs::write(&path, "older").unwrap();
+        let mut file = TraceFile::create("the rows", &path).unwrap();
+        file.rows().write_all(b"newer").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "older");
+        file.finish().unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "newer");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn unfinished_file_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut file = TraceFile::create("the rows", &folder.path().join("t.csv")).unwrap();
+        file.rows().write_all(&vec![b'x'; 100_000]).unwrap();
+        if matches!(file.kind, Kind::Nameless) {
+            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "a killed link would leave a file");
+        }
+        drop(file);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn device_stays_what_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("null");
+        std::os::unix::fs::symlink("/dev/null", &path).unwrap();
+        TraceFile::create("the rows", &path).unwrap().finish().unwrap();
+        assert!(path.is_symlink() && path.metadata().unwrap().rdev() != 0);
+    }
+
+    #[test]
+    fn place_that_cannot_be_written_is_refused_at_the_start() {
+        let folder = tempfile::tempdir().unwrap();
+        for path in [folder.path().join("missing/t.csv"), folder.path().to_owned()] {
+            let error = TraceFile::create("the rows", &path).unwrap_err();
+            assert_eq!(error.exit_code(), 73);
+            assert!(error.to_string().starts_with("cannot write the rows "), "{error}");
+        }
+    }
+}

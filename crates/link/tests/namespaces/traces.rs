@@ -1,0 +1,154 @@
+//! The files that a link writes beside its report.
+
+use std::collections::HashMap;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::path::Path;
+use std::time::Duration;
+
+use pronghorn_link::report::DirectionReport;
+use pronghorn_link::{FAR_IPV4, FAR_IPV6, Link, NEAR_IPV4, Options, Profile};
+
+pub(crate) const TESTS: &[(&str, fn())] = &[
+    ("each_packet_has_its_row_with_times_of_the_monotonic_clock", each_packet_has_its_row),
+    ("fates_in_the_log_add_up_to_the_report", fates_add_up_to_the_report),
+    ("packet_on_its_way_at_the_end_is_held", packet_on_its_way_at_the_end_is_held),
+];
+
+/// A bound for failure, never waited for when all is well.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn profile(up: &str, down: &str) -> Profile {
+    Profile::from_toml(&format!("name = \"t\"\n[up]\n{up}\n[down]\n{down}\n")).unwrap()
+}
+
+fn start(profile: &Profile, options: &Options) -> Link {
+    Link::start(profile, options).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn clock_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+type Row = HashMap<String, String>;
+
+fn rows(path: &Path) -> Vec<Row> {
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut lines = text.lines();
+    let names: Vec<&str> = lines.next().unwrap().split(',').collect();
+    lines
+        .map(|line| {
+            let values: Vec<&str> = line.split(',').collect();
+            assert_eq!(values.len(), names.len(), "{line}");
+            names.iter().zip(values).map(|(name, value)| ((*name).to_owned(), value.to_owned())).collect()
+        })
+        .collect()
+}
+
+fn number(row: &Row, column: &str) -> u64 {
+    row[column].parse().unwrap_or_else(|_| panic!("{column} of {row:?} is no number"))
+}
+
+/// The test's own clock and the log agree about each packet, and the delay stands between the two times.
+fn each_packet_has_its_row() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("packets.csv");
+    let options = Options { packets: Some(path.clone()), ..Options::default() };
+    let link = start(&profile("delay_ms = 3", "delay_ms = 1"), &options);
+    let socket = |namespace: &pronghorn_link::Namespace, address: &str| {
+        let socket = namespace.run(|| UdpSocket::bind(address)).unwrap().unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket
+    };
+    let (near, far) = (socket(link.near(), "[::]:0"), socket(link.far(), "[::]:443"));
+    let near_port = u64::from(near.local_addr().unwrap().port());
+    let mut sent = Vec::new();
+    for payload in [100, 1200, 0] {
+        let before_ns = clock_ns();
+        near.send_to(&vec![0x40; payload], (FAR_IPV6, 443)).unwrap();
+        let (length, from) = far.recv_from(&mut [0; 2000]).unwrap();
+        sent.push((before_ns, clock_ns()));
+        far.send_to(&vec![0x40; length], from).unwrap();
+        near.recv(&mut [0; 2000]).unwrap();
+    }
+    assert!(!path.exists(), "the file appears when it is whole");
+    link.stop().unwrap();
+    let rows = rows(&path);
+    assert_eq!(rows.len(), 6);
+    assert!(rows.is_sorted_by_key(|row| number(row, "arrived_ns")));
+    for (row, ((before_ns, after_ns), payload)) in rows.iter().step_by(2).zip(sent.into_iter().zip([100, 1200, 0])) {
+        let (arrived_ns, left_ns) = (number(row, "arrived_ns"), number(row, "left_ns"));
+        assert!(before_ns <= arrived_ns && arrived_ns + 3_000_000 <= left_ns && left_ns <= after_ns, "{row:?}");
+        assert_eq!((row["way"].as_str(), row["protocol"].as_str(), row["fate"].as_str()), ("up", "udp", "delivered"));
+        assert_eq!((number(row, "near_port"), number(row, "far_port")), (near_port, 443));
+        assert_eq!((number(row, "payload"), number(row, "bytes")), (payload, payload + 48));
+    }
+    for row in rows.iter().skip(1).step_by(2) {
+        assert_eq!((row["way"].as_str(), number(row, "near_port"), number(row, "far_port")), ("down", near_port, 443));
+    }
+}
+
+fn fates_add_up_to_the_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("packets.csv");
+    let options = Options { seed: 3, packets: Some(path.clone()), ..Options::default() };
+    // A queue that a flight of TCP overfills, and losses.
+    let lossy = "rate_mbit_per_second = 50\nqueue_bytes = 20000\ndelay_ms = 2\nloss_percent = 1";
+    let link = start(&profile(lossy, lossy), &options);
+    transfer(&link, 1_000_000);
+    let report = link.stop().unwrap();
+    assert_eq!(report.packets_unlogged, 0);
+    let rows = rows(&path);
+    let count = |way: &str, fate: &str| rows.iter().filter(|row| row["way"] == way && row["fate"] == fate).count() as u64;
+    for (way, direction) in [("up", &report.up), ("down", &report.down)] {
+        let DirectionReport { packets_in, packets_out, packets_lost, packets_queue_dropped, packets_held_at_end, .. } = *direction;
+        assert_eq!(rows.iter().filter(|row| row["way"] == way).count() as u64, packets_in);
+        let counted = ["delivered", "lost", "queue_full", "held"].map(|fate| count(way, fate));
+        assert_eq!(counted, [packets_out, packets_lost, packets_queue_dropped, packets_held_at_end]);
+        let bytes: u64 = rows.iter().filter(|row| row["way"] == way).map(|row| number(row, "bytes")).sum();
+        assert_eq!(bytes, direction.bytes_in);
+        let fullest = rows.iter().filter(|row| row["way"] == way && row["fate"] != "queue_full");
+        // What waited, and the packet itself.
+        let fullest = fullest.map(|row| number(row, "queue_bytes") + number(row, "bytes")).max();
+        assert_eq!(fullest, Some(direction.queue_max_bytes));
+    }
+    assert!(count("down", "lost") > 0 && count("down", "queue_full") > 0, "{:?}", report.down);
+    // The first three packets of the connection, unless one was lost.
+    assert_eq!((rows[0]["kind"].as_str(), rows[0]["way"].as_str()), ("S", "up"));
+    let syn_ack = rows.iter().find(|row| row["kind"] == "SA").unwrap();
+    let next = (number(&rows[0], "sequence") as u32).wrapping_add(1);
+    assert_eq!(number(syn_ack, "acknowledgement"), u64::from(next));
+}
+
+/// The far end sends `bytes`, the near end reads them all.
+fn transfer(link: &Link, bytes: usize) {
+    let listener = link.far().run(|| TcpListener::bind((FAR_IPV4, 443))).unwrap().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| listener.accept().unwrap().0.write_all(&vec![7; bytes]).unwrap());
+        let address = (FAR_IPV4, 443).into();
+        let mut stream = link.near().run(|| TcpStream::connect_timeout(&address, PATIENCE)).unwrap().unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut received = Vec::new();
+        stream.read_to_end(&mut received).unwrap();
+        assert_eq!(received.len(), bytes);
+    });
+}
+
+fn packet_on_its_way_at_the_end_is_held() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("packets.csv");
+    let options = Options { packets: Some(path.clone()), ..Options::default() };
+    let link = start(&profile("delay_ms = 60000", "delay_ms = 1"), &options);
+    let near = link.near().run(|| UdpSocket::bind((NEAR_IPV4, 0))).unwrap().unwrap();
+    let far = link.far().run(|| UdpSocket::bind((FAR_IPV4, 443))).unwrap().unwrap();
+    near.set_read_timeout(Some(PATIENCE)).unwrap();
+    near.send_to(&[0x40; 10], (FAR_IPV4, 443)).unwrap();
+    // When this has come, the emulator has read the one before.
+    far.send_to(b"later", near.local_addr().unwrap()).unwrap();
+    near.recv(&mut [0; 10]).unwrap();
+    assert_eq!(link.stop().unwrap().up.packets_held_at_end, 1);
+    let rows = rows(&path);
+    let fates: Vec<[&str; 3]> = rows.iter().map(|row| ["way", "fate", "left_ns"].map(|name| row[name].as_str())).collect();
+    assert_eq!((fates[0], fates[1][0], fates[1][1], fates.len()), (["up", "held", ""], "down", "delivered", 2));
+}
