@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
+use crate::cpu::CpuTime;
 use crate::emulator::{Devices, Emulator};
 use crate::netlink::{self, DeviceDrops};
 use crate::process_tree::ProcessTree;
@@ -48,7 +49,8 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Link {
     // Dropped in this order: what runs on the link ends before the link does.
-    processes: ProcessTree,
+    near_processes: ProcessTree,
+    far_processes: ProcessTree,
     emulator: Emulator,
     packets: Option<packets::Writer>,
     near: End,
@@ -76,7 +78,7 @@ impl Link {
         let mut warnings = Vec::new();
         let (near, near_device) = End::new((NEAR_IPV4, NEAR_IPV6), congestion, &mut warnings)?;
         let (far, far_device) = End::new((FAR_IPV4, FAR_IPV6), congestion, &mut warnings)?;
-        let processes = ProcessTree::new()?;
+        let (near_processes, far_processes) = (ProcessTree::new()?, ProcessTree::new()?);
         let (recorder, packets) = packets.map(packets::Writer::start).transpose()?.unzip();
         let emulator = Emulator::start(Devices { near: near_device, far: far_device }, profile, options.seed, recorder)?;
         if emulator.scheduling() == Scheduling::Other {
@@ -87,8 +89,18 @@ impl Link {
             );
         }
         let congestion = probe_congestion(&near, &far, congestion)?;
-        let mut link =
-            Self { processes, emulator, packets, near, far, profile: profile.clone(), options: options.clone(), congestion, warnings };
+        let mut link = Self {
+            near_processes,
+            far_processes,
+            emulator,
+            packets,
+            near,
+            far,
+            profile: profile.clone(),
+            options: options.clone(),
+            congestion,
+            warnings,
+        };
         link.near.drops_at_start = link.near.device_drops()?;
         link.far.drops_at_start = link.far.device_drops()?;
         link.emulator.go_live()?;
@@ -113,24 +125,24 @@ impl Link {
     /// Starts a program in the client's namespace. It ends with the link at the latest; to know how it ended, wait for it
     /// before that.
     pub fn spawn_near(&self, command: Command) -> io::Result<Child> {
-        self.processes.spawn(command, &self.near.namespace)
+        self.near_processes.spawn(command, &self.near.namespace)
     }
 
     /// Starts a program in the server's namespace. It ends with the link at the latest; to know how it ended, wait for it
     /// before that.
     pub fn spawn_far(&self, command: Command) -> io::Result<Child> {
-        self.processes.spawn(command, &self.far.namespace)
+        self.far_processes.spawn(command, &self.far.namespace)
     }
 
     /// Ends what still runs on the link, then the link, and says what it did.
     pub fn stop(self) -> Result<Report, Error> {
-        let (report, traces) = self.end()?;
-        traces.map(|()| report)
+        let ended = self.end()?;
+        ended.traces.map(|()| ended.report)
     }
 
     /// The same; a trace that could not be written does not cost the report.
-    pub(crate) fn end(self) -> Result<(Report, Result<(), Error>), Error> {
-        drop(self.processes);
+    pub(crate) fn end(self) -> Result<Ended, Error> {
+        let (near_cpu, far_cpu) = (self.near_processes.end(), self.far_processes.end());
         let scheduling = self.emulator.scheduling();
         let counts = self.emulator.stop()?;
         let traces = self.packets.map_or(Ok(()), packets::Writer::finish);
@@ -155,8 +167,17 @@ impl Link {
             ipv6: self.near.ipv6 && self.far.ipv6,
             warnings,
         });
-        Ok((report, traces))
+        Ok(Ended { report, traces, near_cpu, far_cpu })
     }
+}
+
+/// What is left of a link.
+pub(crate) struct Ended {
+    pub(crate) report: Report,
+    pub(crate) traces: Result<(), Error>,
+    /// Of what ran at an end and was not waited for outside.
+    pub(crate) near_cpu: CpuTime,
+    pub(crate) far_cpu: CpuTime,
 }
 
 impl End {

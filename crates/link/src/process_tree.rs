@@ -1,14 +1,14 @@
-//! The processes that run behind the link, in a PID namespace of their own, so that none of them outlives the link.
+//! The processes that run at one end of the link, in a PID namespace of their own, so that none of them outlives the link and
+//! the time that they took is known.
 //!
 //! ```text
 //! this process ── spawner thread (its children are born in the PID namespace)
-//!      │              ├── keeper: process 1 of the namespace, waits for the pipe to close
-//!      └── pipe ──────┘   ├── far command
-//!                         └── COMMAND and whatever they start
+//!      │              ├── keeper: process 1 of the namespace, waits for the pipe to close, and for orphans
+//!      └── pipe ──────┘   └── command and whatever it starts
 //! ```
 //!
-//! When this process ends, in whatever way, the kernel closes the pipe, the keeper exits, and the kernel kills all that
-//! is left in its namespace.
+//! When this process ends, in whatever way, the kernel closes the pipe; the keeper kills all that is left in its namespace, waits
+//! for it and exits. Were the keeper killed, the kernel would kill the rest, and only their time would be unknown.
 #![expect(unsafe_code, reason = "fork, and closures that run between fork and exec")]
 
 use std::io;
@@ -22,12 +22,13 @@ use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions};
 use rustix::thread::UnshareFlags;
 
+use crate::cpu::{self, CpuTime};
 use crate::namespace::{self, Namespace};
 use crate::{Error, signals};
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Starts processes and ends them all when dropped.
+/// Starts processes and ends them all with itself.
 #[derive(Debug)]
 pub(crate) struct ProcessTree {
     jobs: Option<mpsc::Sender<Job>>,
@@ -92,21 +93,35 @@ impl ProcessTree {
         started.push(process);
         Ok(())
     }
-}
 
-impl Drop for ProcessTree {
-    fn drop(&mut self) {
+    /// Ends all that still runs. Gives the processor time of all processes that were not waited for outside: orphans, those that were
+    /// left running, and what those had started.
+    pub(crate) fn end(mut self) -> CpuTime {
+        self.finish()
+    }
+
+    fn finish(&mut self) -> CpuTime {
+        let mut cpu = CpuTime::default();
         self.keeper.release();
         // The keeper cannot end before they are reaped: they are this process's children, not its own.
         for process in self.started.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
             // Whoever started it may have waited for it already.
-            let _ = rustix::io::retry_on_intr(|| rustix::process::waitid(WaitId::PidFd(process.as_fd()), WaitIdOptions::EXITED));
+            if let Ok(ended) = cpu::wait(process.as_fd()) {
+                cpu += ended.cpu;
+            }
         }
-        self.keeper.wait();
+        cpu += self.keeper.wait();
         self.jobs.take();
         if let Some(spawner) = self.spawner.take() {
             let _ = spawner.join();
         }
+        cpu
+    }
+}
+
+impl Drop for ProcessTree {
+    fn drop(&mut self) {
+        self.finish();
     }
 }
 
@@ -119,7 +134,8 @@ fn unshare_processes() -> Result<(), Error> {
 /// Process 1 of the namespace.
 #[derive(Debug)]
 struct Keeper {
-    pid: Pid,
+    /// `None` once it was waited for.
+    process: Option<OwnedFd>,
     lifeline: Option<OwnedFd>,
 }
 
@@ -137,37 +153,65 @@ impl Keeper {
                 let mut nothing = [0u8; 1];
                 let _ = rustix::io::read(&ready, &mut nothing);
                 let pid = Pid::from_raw(raw).expect("invariant: fork gives a positive number");
-                Ok(Self { pid, lifeline: Some(lifeline) })
+                let process = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(Error::system("open a process"))?;
+                Ok(Self { process: Some(process), lifeline: Some(lifeline) })
             }
         }
     }
 
-    /// Its sign to exit; the kernel then kills the rest of the namespace.
+    /// Its sign to kill the rest of the namespace and to exit.
     fn release(&mut self) {
         self.lifeline.take();
     }
 
-    fn wait(&mut self) {
-        let _ = rustix::io::retry_on_intr(|| rustix::process::waitpid(Some(self.pid), rustix::process::WaitOptions::empty()));
+    /// Gives its own time, well under a millisecond, and that of all that it waited for.
+    fn wait(&mut self) -> CpuTime {
+        let ended = self.process.take().and_then(|process| cpu::wait(process.as_fd()).ok());
+        ended.map_or_else(CpuTime::default, |ended| ended.cpu)
     }
 }
 
 /// The keeper's life. Other threads of the parent may have held any lock at the fork, so only plain system calls here.
 fn keep(held: libc::c_int) -> ! {
-    // SAFETY: system calls on constants and on two descriptors that this process owns; `_exit` runs no destructors.
+    // SAFETY: system calls on constants, on two descriptors and on structures that this process owns; the handler does nothing;
+    // `_exit` runs no destructors.
     unsafe {
         libc::prctl(libc::PR_SET_NAME, c"link-keeper".as_ptr());
-        // Orphans come to process 1; ignoring SIGCHLD lets the kernel reap them.
-        libc::signal(libc::SIGCHLD, libc::SIG_IGN);
         // A /proc of this namespace. Where a container forbids it, /proc stays the outer one, which most programs bear.
         libc::mount(std::ptr::null(), c"/".as_ptr(), std::ptr::null(), libc::MS_REC | libc::MS_PRIVATE, std::ptr::null());
         let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
         libc::mount(c"proc".as_ptr(), c"/proc".as_ptr(), c"proc".as_ptr(), flags, std::ptr::null());
+        // Orphans come to process 1. Held back but during ppoll, so that none that ends is overlooked.
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as libc::sighandler_t;
+        libc::sigaction(libc::SIGCHLD, &raw const action, std::ptr::null_mut());
+        let mut child: libc::sigset_t = std::mem::zeroed();
+        let mut others: libc::sigset_t = std::mem::zeroed();
+        libc::sigaddset(&raw mut child, libc::SIGCHLD);
+        libc::sigprocmask(libc::SIG_BLOCK, &raw const child, &raw mut others);
+        libc::sigdelset(&raw mut others, libc::SIGCHLD);
         // Standard output and the like may be pipes that somebody waits on: keep none but our own.
         let held = libc::dup2(held, 0);
         libc::close_range(1, libc::c_uint::MAX, 0);
-        let mut byte = 0u8;
-        while libc::read(held, (&raw mut byte).cast(), 1) == -1 && *libc::__errno_location() == libc::EINTR {}
+        let mut lifeline = libc::pollfd { fd: held, events: libc::POLLIN, revents: 0 };
+        while lifeline.revents == 0 {
+            reap();
+            libc::ppoll(&raw mut lifeline, 1, std::ptr::null(), &raw const others);
+        }
+        // Not left to the kernel, which reaps what it kills in a namespace without counting it. A process may be in between two
+        // parents, so this ends only when none is left.
+        let moment = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+        while libc::kill(-1, libc::SIGKILL) == 0 {
+            reap();
+            libc::ppoll(std::ptr::null_mut(), 0, &raw const moment, &raw const others);
+        }
         libc::_exit(0)
     }
 }
+
+fn reap() {
+    // SAFETY: nothing is written when no status is asked for.
+    while unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG | libc::__WALL) } > 0 {}
+}
+
+extern "C" fn nothing(_: libc::c_int) {}

@@ -233,6 +233,8 @@ pub struct CommandReport {
     pub signal: Option<i32>,
     /// The link had to end it by SIGKILL, because it ignored SIGTERM.
     pub killed: bool,
+    /// Of all processes at this end of the link, whether they were waited for or not.
+    pub cpu_seconds: CpuTime,
 }
 
 pub(crate) struct Parts<'a> {

@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
+use crate::cpu::CpuTime;
 use crate::report::{CommandReport, Commands, ReportFile};
 use crate::signals::{Arrived, Signals};
-use crate::{Error, Link, Namespace, Options, Profile, enter_user_namespace_unless_root};
+use crate::{Error, Link, Namespace, Options, Profile, cpu, enter_user_namespace_unless_root, link};
 
 /// How long the far command usually may take to end after SIGTERM, before SIGKILL.
 pub const FAR_GRACE: Duration = Duration::from_secs(12);
@@ -94,10 +95,10 @@ pub fn run(run: &Run) -> Result<u8, Error> {
         process.end(far.grace)?;
     }
     let already_told = link.warnings().len();
-    let (mut report, traces) = link.end()?;
+    let link::Ended { mut report, traces, near_cpu, far_cpu } = link.end()?;
     report.warnings.iter().skip(already_told).for_each(|warning| warn(warning));
     let code = near.code();
-    report.commands = Some(Commands { near: near.report(), far: far.map(|far| far.report()) });
+    report.commands = Some(Commands { near: near.report(near_cpu), far: far.map(|far| far.report(far_cpu)) });
     if !report.clean {
         warn("this run is not clean: the link was late or dropped packets on its own (see clean, lateness_us, tun_drops in the report)");
     }
@@ -153,9 +154,10 @@ enum Started {
 /// A command with what is known of its end.
 struct Process {
     argv: Vec<OsString>,
-    child: Child,
     pidfd: OwnedFd,
     status: Option<ExitStatus>,
+    /// Of it and of what it waited for, once it has ended.
+    cpu: CpuTime,
     killed: bool,
 }
 
@@ -173,7 +175,7 @@ impl Process {
         })?;
         let pid = Pid::from_child(&child);
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(Error::system("open a process"))?;
-        Ok(Self { argv: argv.to_vec(), child, pidfd, status: None, killed: false })
+        Ok(Self { argv: argv.to_vec(), pidfd, status: None, cpu: CpuTime::default(), killed: false })
     }
 
     fn start_far(link: &Link, far: &Far, signals: &Signals) -> Result<Started, Error> {
@@ -206,10 +208,17 @@ impl Process {
     }
 
     fn try_wait(&mut self) -> Result<Option<ExitStatus>, Error> {
-        if self.status.is_none() {
-            self.status = self.child.try_wait().map_err(Error::system("wait for a command"))?;
+        if self.status.is_none()
+            && let Some(ended) = cpu::try_wait(self.pidfd.as_fd()).map_err(Error::system("wait for a command"))?
+        {
+            self.record(ended);
         }
         Ok(self.status)
+    }
+
+    fn record(&mut self, ended: cpu::Ended) {
+        self.status = Some(ended.status);
+        self.cpu = ended.cpu;
     }
 
     fn signal(&self, number: i32) {
@@ -230,7 +239,7 @@ impl Process {
             if left.is_zero() {
                 self.killed = true;
                 self.signal(libc::SIGKILL);
-                self.status = Some(self.child.wait().map_err(Error::system("wait for a command"))?);
+                self.record(cpu::wait(self.pidfd.as_fd()).map_err(Error::system("wait for a command"))?);
                 return Ok(());
             }
             let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
@@ -253,12 +262,16 @@ impl Process {
         }
     }
 
-    fn report(&self) -> CommandReport {
+    /// `others` is the time of what ran at its end of the link and was not waited for by it.
+    fn report(&self, others: CpuTime) -> CommandReport {
+        let mut cpu_seconds = self.cpu;
+        cpu_seconds += others;
         CommandReport {
             argv: self.argv.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             exit_code: self.status.and_then(|status| status.code()),
             signal: self.status.and_then(|status| status.signal()),
             killed: self.killed,
+            cpu_seconds,
         }
     }
 }

@@ -22,6 +22,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("processes_left_in_the_background_end_with_the_link", processes_left_in_the_background_end),
     ("report_that_cannot_be_written_stops_before_command", report_that_cannot_be_written_stops_before_command),
     ("report_holds_both_commands_and_the_flow", report_holds_both_commands_and_the_flow),
+    ("processor_time_counts_all_processes_of_an_end", processor_time_counts_all_processes_of_an_end),
     ("malformed_profile_is_one_line_and_code_65", malformed_profile_is_one_line_and_code_65),
     ("commands_see_only_their_own_processes", commands_see_only_their_own_processes),
 ];
@@ -266,6 +267,31 @@ fn report_holds_both_commands_and_the_flow() {
     assert_eq!((&flows[0]["protocol"], &flows[0]["far_port"]), (&"tcp".into(), &443.into()));
     assert_eq!(flows[0]["far_address"], "fd77::2");
     assert!(flows[0]["down"]["bytes"].as_u64().unwrap() > 5);
+}
+
+fn processor_time_counts_all_processes_of_an_end() {
+    const EACH: f64 = 0.15;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("r.json");
+    let (left, burnt) = (folder.path().join("left"), folder.path().join("burnt"));
+    let burn = shell("burn", &EACH.to_string());
+    let wait_for = |path: &Path| format!("while ! test -e {}; do sleep 0.02; done", path.display());
+    // A child that is waited for; an orphan that ends while the link runs; one that is still there at the end, with a child.
+    let orphan = format!("setsid -f sh -c '{burn}; echo > {}'", burnt.display());
+    let lasting = format!("setsid -f sh -c '{burn}; echo > {}; sleep 86400; echo never'", left.display());
+    let near = format!("{orphan}; {lasting}; {burn}; {}; {}", wait_for(&burnt), wait_for(&left));
+    let far = format!("sh -c '{burn}; echo > {}; exec sleep 86400'", folder.path().join("far").display());
+    let near = format!("{near}; {}", wait_for(&folder.path().join("far")));
+    let output = run(link_command(&["sh", "-c", &near]).env("FAR", far).env("REPORT", &path));
+    assert_eq!(code(&output), Some(0), "{}", text(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let cpu = |of: &serde_json::Value| of["user"].as_f64().unwrap() + of["system"].as_f64().unwrap();
+    let (near, far) = (cpu(&report["commands"]["near"]["cpu_seconds"]), cpu(&report["commands"]["far"]["cpu_seconds"]));
+    // The shells, sleeps and starts take their part too.
+    assert!((3.0 * EACH..4.0 * EACH).contains(&near), "near: {near} s");
+    assert!((EACH..2.0 * EACH).contains(&far), "far: {far} s");
+    let (emulator, process) = (cpu(&report["cpu_seconds"]["emulator"]), cpu(&report["cpu_seconds"]["process"]));
+    assert!(emulator < process && process < 2.0 * EACH, "what runs behind the link is not the link's: {emulator} s, {process} s");
 }
 
 fn malformed_profile_is_one_line_and_code_65() {

@@ -34,7 +34,19 @@ pub(crate) fn main_if_asked() -> Option<i32> {
             print!("{text}");
             Some(0)
         }
+        "burn" => {
+            burn(Duration::from_secs_f64(words[0].parse().expect("seconds")));
+            Some(0)
+        }
         _ => panic!("unknown role {role}"),
+    }
+}
+
+/// Takes that much processor time, however long it lasts.
+fn burn(time: Duration) {
+    let used = || Duration::try_from(rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime)).expect("a positive time");
+    while used() < time {
+        std::hint::spin_loop();
     }
 }
 
