@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use pronghorn_link::report::ReportFile;
 use pronghorn_link::run::{FAR_GRACE, Far, Run};
-use pronghorn_link::{Error, Options, Profile};
+use pronghorn_link::{Error, Options, Profile, TcpInfo};
 
 const AFTER_HELP: &str = "\
 The client's end of the link is 10.77.0.1 and fd77::1; COMMAND runs there.
@@ -24,7 +24,7 @@ Exit codes:
   65   the profile is malformed
   66   the profile is missing or unreadable
   69   the --far command ended or did not listen in time, or there is no TUN
-       device
+       device, or for --tcp-info no tcp_diag in the kernel
   70   a system call failed that should have worked
   73   the report or a trace cannot be written
   77   not permitted to make namespaces or to open /dev/net/tun
@@ -72,6 +72,14 @@ pub(crate) struct LinkArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "calibrate")]
     packets: Option<PathBuf>,
 
+    /// Write samples of the kernel's TCP_INFO of all connections over the link to this file, as CSV
+    #[arg(long, value_name = "FILE", conflicts_with = "calibrate")]
+    tcp_info: Option<PathBuf>,
+
+    /// From one sample to the next
+    #[arg(long, value_name = "MS", default_value_t = 10, requires = "tcp_info", value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    tcp_info_every_ms: u64,
+
     /// TCP congestion control of all connections over the link, at both ends [default: the kernel's]
     #[arg(long, value_name = "NAME", conflicts_with = "calibrate")]
     tcp_congestion: Option<String>,
@@ -108,7 +116,12 @@ fn run_command(args: LinkArgs) -> Result<u8, Error> {
     });
     pronghorn_link::run::run(&Run {
         profile: Profile::load(&args.profile)?,
-        options: Options { seed: args.seed, tcp_congestion: args.tcp_congestion, packets: args.packets },
+        options: Options {
+            seed: args.seed,
+            tcp_congestion: args.tcp_congestion,
+            packets: args.packets,
+            tcp_info: args.tcp_info.map(|path| TcpInfo { path, interval: Duration::from_millis(args.tcp_info_every_ms) }),
+        },
         command: args.command,
         far,
         report: args.report,

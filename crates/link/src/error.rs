@@ -35,6 +35,9 @@ pub enum Error {
     /// The TUN device may not be opened.
     #[error("no permission to open /dev/net/tun ({0}): run as root, or let everyone open it (chmod 666 /dev/net/tun)")]
     TunNotPermitted(io::Error),
+    /// The kernel cannot be asked about sockets.
+    #[error("this kernel does not tell about TCP connections ({0}): load the module tcp_diag (modprobe tcp_diag), or leave out --tcp-info")]
+    SockDiagMissing(io::Error),
     /// The kernel does not know the congestion control.
     #[error("tcp congestion control `{name}` is not known to this kernel: available are {available}")]
     CongestionUnknown {
@@ -123,7 +126,7 @@ impl Error {
             Self::CongestionUnknown { .. } | Self::BadCommand(_) => 2,
             Self::Profile(profile::Error::Unreadable { .. }) => 66,
             Self::Profile(_) => 65,
-            Self::FarEndedEarly { .. } | Self::FarNotReady { .. } | Self::TunMissing(_) => 69,
+            Self::FarEndedEarly { .. } | Self::FarNotReady { .. } | Self::TunMissing(_) | Self::SockDiagMissing(_) => 69,
             Self::TooManyThreads | Self::System { .. } | Self::CongestionIneffective { .. } => 70,
             Self::Report { .. } | Self::Trace { .. } => 73,
             Self::NamespaceNotPermitted { .. } | Self::TunNotPermitted(_) => 77,

@@ -31,6 +31,7 @@ pub mod report;
 pub mod run;
 pub mod scheduler;
 mod signals;
+mod tcp_info;
 mod trace_file;
 mod tun;
 
@@ -39,3 +40,4 @@ pub use link::{FAR_IPV4, FAR_IPV6, Link, NEAR_IPV4, NEAR_IPV6, Options};
 pub use namespace::{Namespace, enter_user_namespace_unless_root};
 pub use profile::Profile;
 pub use report::{Report, Scheduling};
+pub use tcp_info::{Sampled, TcpInfo};

@@ -15,6 +15,7 @@ use crate::netlink::{self, DeviceDrops};
 use crate::process_tree::ProcessTree;
 use crate::profile::MTU;
 use crate::report::{self, Congestion, Report};
+use crate::tcp_info::{Sampler, TcpInfo};
 use crate::trace_file::TraceFile;
 use crate::{Error, Namespace, Profile, Scheduling, packets, tun};
 
@@ -43,6 +44,8 @@ pub struct Options {
     pub tcp_congestion: Option<String>,
     /// Where one row for each packet goes, see docs/link.md.
     pub packets: Option<PathBuf>,
+    /// Samples of the TCP connections at both ends.
+    pub tcp_info: Option<TcpInfo>,
 }
 
 /// A link in force. Everything that belongs to it ends when it is stopped or dropped, or when the process ends.
@@ -53,6 +56,7 @@ pub struct Link {
     far_processes: ProcessTree,
     emulator: Emulator,
     packets: Option<packets::Writer>,
+    sampler: Option<Sampler>,
     near: End,
     far: End,
     profile: Profile,
@@ -74,10 +78,10 @@ impl Link {
     /// Makes the namespaces and puts the profile in force.
     pub fn start(profile: &Profile, options: &Options) -> Result<Self, Error> {
         let packets = options.packets.as_deref().map(|path| TraceFile::create("the packets", path)).transpose()?;
-        let congestion = options.tcp_congestion.as_deref();
+        let samples = options.tcp_info.as_ref().map(|asked| TraceFile::create("the TCP samples", &asked.path)).transpose()?;
         let mut warnings = Vec::new();
-        let (near, near_device) = End::new((NEAR_IPV4, NEAR_IPV6), congestion, &mut warnings)?;
-        let (far, far_device) = End::new((FAR_IPV4, FAR_IPV6), congestion, &mut warnings)?;
+        let (near, near_device) = End::new((NEAR_IPV4, NEAR_IPV6), options, &mut warnings)?;
+        let (far, far_device) = End::new((FAR_IPV4, FAR_IPV6), options, &mut warnings)?;
         let (near_processes, far_processes) = (ProcessTree::new()?, ProcessTree::new()?);
         let (recorder, packets) = packets.map(packets::Writer::start).transpose()?.unzip();
         let emulator = Emulator::start(Devices { near: near_device, far: far_device }, profile, options.seed, recorder)?;
@@ -88,12 +92,17 @@ impl Link {
                     .into(),
             );
         }
-        let congestion = probe_congestion(&near, &far, congestion)?;
+        let congestion = probe_congestion(&near, &far, options.tcp_congestion.as_deref())?;
+        let sampler = match (&options.tcp_info, samples) {
+            (Some(asked), Some(file)) => Some(Sampler::start(&near.namespace, &far.namespace, asked.interval, file)?),
+            _ => None,
+        };
         let mut link = Self {
             near_processes,
             far_processes,
             emulator,
             packets,
+            sampler,
             near,
             far,
             profile: profile.clone(),
@@ -145,7 +154,8 @@ impl Link {
         let (near_cpu, far_cpu) = (self.near_processes.end(), self.far_processes.end());
         let scheduling = self.emulator.scheduling();
         let counts = self.emulator.stop()?;
-        let traces = self.packets.map_or(Ok(()), packets::Writer::finish);
+        let packets = self.packets.map_or(Ok(()), packets::Writer::finish);
+        let (tcp_info, samples) = self.sampler.map(Sampler::finish).unzip();
         let mut warnings = self.warnings;
         if counts.packets_unlogged > 0 {
             warnings.push(format!(
@@ -165,8 +175,10 @@ impl Link {
             scheduling,
             congestion: self.congestion,
             ipv6: self.near.ipv6 && self.far.ipv6,
+            tcp_info,
             warnings,
         });
+        let traces = packets.and(samples.unwrap_or(Ok(())));
         Ok(Ended { report, traces, near_cpu, far_cpu })
     }
 }
@@ -181,8 +193,9 @@ pub(crate) struct Ended {
 }
 
 impl End {
-    fn new((ipv4, ipv6): (Ipv4Addr, Ipv6Addr), congestion: Option<&str>, warnings: &mut Vec<String>) -> Result<(Self, OwnedFd), Error> {
-        let namespace = Namespace::new()?;
+    fn new((ipv4, ipv6): (Ipv4Addr, Ipv6Addr), options: &Options, warnings: &mut Vec<String>) -> Result<(Self, OwnedFd), Error> {
+        let congestion = options.tcp_congestion.as_deref();
+        let namespace = Namespace::new(options.tcp_info.is_some())?;
         let configured = namespace
             .run(|| configure(ipv4, ipv6, congestion))
             .map_err(|source| Error::NamespaceNotPermitted { what: "enter a network namespace", source })??;

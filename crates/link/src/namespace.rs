@@ -9,6 +9,12 @@ use rustix::thread::{CapabilitySet, LinkNameSpaceType, UnshareFlags};
 
 use crate::Error;
 
+const TCP_TABLE_OF_CHILDREN: &str = "/proc/sys/net/ipv4/tcp_child_ehash_entries";
+/// Four for each of a thousand connections.
+const TCP_TABLE_ENTRIES: &str = "4096";
+/// What the kernel would make smaller with the table.
+const TCP_TABLE_DEFAULTS: [&str; 2] = ["/proc/sys/net/ipv4/tcp_max_syn_backlog", "/proc/sys/net/ipv4/tcp_max_tw_buckets"];
+
 /// A fresh network namespace, held by a descriptor.
 #[derive(Debug)]
 pub struct Namespace {
@@ -17,9 +23,24 @@ pub struct Namespace {
 
 impl Namespace {
     /// Makes a namespace that holds nothing but a loopback device, which is down.
-    pub(crate) fn new() -> Result<Self, Error> {
+    ///
+    /// With `own_tcp_table` its TCP connections are not among all others of the machine, as far as the kernel can do that (Linux 6.1):
+    /// to list those of one namespace it walks the whole table, which on a large machine takes milliseconds.
+    pub(crate) fn new(own_tcp_table: bool) -> Result<Self, Error> {
         on_new_thread(|| {
-            unshare(UnshareFlags::NEWNET).map_err(|errno| Error::namespace("make a network namespace", errno))?;
+            let unshare_network = || unshare(UnshareFlags::NEWNET).map_err(|errno| Error::namespace("make a network namespace", errno));
+            unshare_network()?;
+            if own_tcp_table {
+                let defaults = TCP_TABLE_DEFAULTS.map(|path| (path, std::fs::read(path)));
+                // What a namespace gets is said by the one from which it is made.
+                if std::fs::write(TCP_TABLE_OF_CHILDREN, TCP_TABLE_ENTRIES).is_ok() {
+                    unshare_network()?;
+                }
+                for (path, default) in defaults {
+                    // The kernel derives them from the table's size; not being able to keep them costs nothing that can be seen.
+                    let _ = default.and_then(|value| std::fs::write(path, value));
+                }
+            }
             let flags = OFlags::RDONLY | OFlags::CLOEXEC;
             let fd = rustix::fs::open("/proc/thread-self/ns/net", flags, Mode::empty())
                 .map_err(Error::system("open /proc/thread-self/ns/net (is /proc mounted?)"))?;

@@ -1,4 +1,4 @@
-//! The few rtnetlink requests that a link needs, so that no `ip` program has to be installed.
+//! The few netlink requests that a link needs, so that no `ip` or `ss` program has to be installed.
 //!
 //! A socket speaks to the network namespace in which it was opened.
 
@@ -19,8 +19,14 @@ const TCA_STATS_QUEUE: u16 = 3;
 const ATTRIBUTE_TYPE_MASK: u16 = 0x3fff;
 const NLA_F_NESTED: u16 = 0x8000;
 const HEADER_BYTES: usize = 16;
+// Of linux/sock_diag.h and inet_diag.h.
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const WANT_TCP_INFO: u8 = 1 << 1;
+const WANT_CONGESTION: u8 = 1 << 3;
+const SOCKET_ID_BYTES: usize = 48;
 
-/// An rtnetlink socket of one network namespace.
+/// An rtnetlink or sock_diag socket of one network namespace.
+#[derive(Debug)]
 pub(crate) struct Socket {
     fd: OwnedFd,
     sequence: u32,
@@ -45,6 +51,22 @@ impl Socket {
     pub(crate) fn open() -> Result<Self, Errno> {
         let fd = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
         Ok(Self { fd, sequence: 0 })
+    }
+
+    /// One that is asked about sockets instead of devices.
+    pub(crate) fn open_sock_diag() -> Result<Self, Errno> {
+        let protocol = Some(rustix::net::netlink::SOCK_DIAG);
+        let fd = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
+        Ok(Self { fd, sequence: 0 })
+    }
+
+    /// `inet_diag_msg` with attributes of each TCP socket of the family that is in one of the states, a bit each.
+    pub(crate) fn tcp_sockets(&mut self, family: u8, states: u32) -> Result<Vec<Vec<u8>>, Errno> {
+        let mut message = Message::new(SOCK_DIAG_BY_FAMILY, 0);
+        message.push(&[family, libc::IPPROTO_TCP as u8, WANT_TCP_INFO | WANT_CONGESTION, 0]);
+        message.push(&states.to_ne_bytes());
+        message.push(&[0; SOCKET_ID_BYTES]);
+        self.dump(message, SOCK_DIAG_BY_FAMILY)
     }
 
     pub(crate) fn device_index(name: &str) -> Result<u32, Errno> {
@@ -224,7 +246,7 @@ fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
+pub(crate) fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
     loop {
         let header = bytes.get(..4)?;
         let length = usize::from(u16::from_ne_bytes([header[0], header[1]]));
@@ -241,7 +263,11 @@ fn i32_at(bytes: &[u8], at: usize) -> Option<i32> {
     Some(i32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 

@@ -18,7 +18,7 @@ use std::sync::mpsc;
 use crate::scheduler::Way;
 use description::Description;
 
-pub(crate) use writer::Writer;
+pub(crate) use writer::{Cell, Writer};
 
 /// Rows that are not written yet, because their packets are on their way or the disk is slow. Further packets are counted instead of
 /// logged. With their records, some 50 MB.

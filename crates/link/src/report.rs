@@ -13,6 +13,7 @@ use crate::emulator::{Counts, LaneCounters};
 use crate::flow::{self, Pair};
 use crate::link::{FAR_IPV4, FAR_IPV6, NEAR_IPV4, NEAR_IPV6};
 use crate::profile::{Asked, Profile};
+use crate::tcp_info::Sampled;
 
 /// Names the layout of the JSON. A change that breaks readers gets a new number.
 pub const SCHEMA: &str = "pronghorn-link-report/1";
@@ -60,6 +61,8 @@ pub struct Report {
     pub unparsed: PairReport,
     /// Packets that found no room in the log of packets.
     pub packets_unlogged: u64,
+    /// Of the samples of TCP connections; `null` if nobody asked for them.
+    pub tcp_info: Option<Sampled>,
     /// What the link itself cost.
     pub cpu_seconds: LinkCpu,
     /// How the commands ended; `null` when the link was used as a library.
@@ -246,6 +249,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) scheduling: Scheduling,
     pub(crate) congestion: Congestion,
     pub(crate) ipv6: bool,
+    pub(crate) tcp_info: Option<Sampled>,
     pub(crate) warnings: Vec<String>,
 }
 
@@ -276,6 +280,7 @@ impl Report {
             flows_beyond_table: counts.flows.beyond().into(),
             unparsed: counts.flows.unparsed().into(),
             packets_unlogged: counts.packets_unlogged,
+            tcp_info: parts.tcp_info,
             cpu_seconds: LinkCpu { emulator: counts.cpu, process: CpuTime::of_this_process() },
             commands: None,
             warnings: parts.warnings,

@@ -57,7 +57,12 @@ fn link(words: &[String]) -> i32 {
     let run = || -> Result<u8, Error> {
         pronghorn_link::run::run(&Run {
             profile: Profile::from_toml(&text("PROFILE").expect("PROFILE is set"))?,
-            options: Options { seed: 1, tcp_congestion: text("CONGESTION"), packets: text("PACKETS").map(PathBuf::from) },
+            options: Options {
+                seed: 1,
+                tcp_congestion: text("CONGESTION"),
+                packets: text("PACKETS").map(PathBuf::from),
+                ..Options::default()
+            },
             command: words.iter().map(OsString::from).collect(),
             far: text("FAR")
                 .map(|line| {

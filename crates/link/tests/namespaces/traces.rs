@@ -7,11 +7,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use pronghorn_link::report::DirectionReport;
-use pronghorn_link::{FAR_IPV4, FAR_IPV6, Link, NEAR_IPV4, Options, Profile};
+use pronghorn_link::{FAR_IPV4, FAR_IPV6, Link, NEAR_IPV4, Options, Profile, TcpInfo};
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("each_packet_has_its_row_with_times_of_the_monotonic_clock", each_packet_has_its_row),
     ("fates_in_the_log_add_up_to_the_report", fates_add_up_to_the_report),
+    ("samples_of_a_transfer_show_both_ends", samples_of_a_transfer_show_both_ends),
     ("packet_on_its_way_at_the_end_is_held", packet_on_its_way_at_the_end_is_held),
 ];
 
@@ -151,4 +152,37 @@ fn packet_on_its_way_at_the_end_is_held() {
     let rows = rows(&path);
     let fates: Vec<[&str; 3]> = rows.iter().map(|row| ["way", "fate", "left_ns"].map(|name| row[name].as_str())).collect();
     assert_eq!((fates[0], fates[1][0], fates[1][1], fates.len()), (["up", "held", ""], "down", "delivered", 2));
+}
+
+fn samples_of_a_transfer_show_both_ends() {
+    const BYTES: usize = 2_000_000;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tcp-info.csv");
+    let options = Options {
+        tcp_congestion: Some("reno".into()),
+        tcp_info: Some(TcpInfo { path: path.clone(), interval: Duration::from_millis(5) }),
+        ..Options::default()
+    };
+    let before_ns = clock_ns();
+    // Half a second of sending.
+    let link = start(&profile("delay_ms = 5", "delay_ms = 5\nrate_mbit_per_second = 32\nqueue_ms = 100"), &options);
+    transfer(&link, BYTES);
+    let report = link.stop().unwrap();
+    let after_ns = clock_ns();
+    let rows = rows(&path);
+    assert!(rows.is_sorted_by_key(|row| number(row, "time_ns")));
+    assert!(rows.iter().all(|row| (before_ns..after_ns).contains(&number(row, "time_ns"))));
+    assert!(rows.iter().all(|row| row["far_port"] == "443" && row["congestion"] == "reno"), "the listener is not a connection");
+    let [sender, receiver] = ["far", "near"].map(|end| rows.iter().filter(|row| row["end"] == end).collect::<Vec<&Row>>());
+    assert!(sender.iter().all(|row| ["established", "fin-wait-1", "fin-wait-2", "closing"].contains(&row["state"].as_str())));
+    assert!(sender.len() > 10 && receiver.len() > 10, "{} and {} samples", sender.len(), receiver.len());
+    let cwnd = |row: &Row| number(row, "cwnd_packets");
+    assert!(cwnd(sender[0]) < sender.iter().map(|row| cwnd(row)).max().unwrap(), "slow start");
+    for (rows, column) in [(&sender, "bytes_acked"), (&sender, "busy_us"), (&receiver, "bytes_received")] {
+        assert!(rows.is_sorted_by_key(|row| number(row, column)) && number(rows.last().unwrap(), column) > 250_000, "{column}");
+    }
+    // Each round trip waits 5 ms both ways.
+    assert!(sender.iter().all(|row| number(row, "rtt_us") >= 10_000));
+    let sampled = report.tcp_info.unwrap();
+    assert!(sampled.every_ms > 4.9 && sampled.samples >= sender.len() as u64, "{sampled:?}");
 }
