@@ -1,6 +1,6 @@
 //! What a link did, as data and as the JSON that `docs/link.md` describes.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write as _};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,7 @@ use crate::flow::{self, Pair};
 use crate::link::{FAR_IPV4, FAR_IPV6, NEAR_IPV4, NEAR_IPV6};
 use crate::profile::{Asked, Profile};
 use crate::tcp_info::Sampled;
+use crate::trace_file::{Place, hidden_name, open_special};
 
 /// Names the layout of the JSON. A change that breaks readers gets a new number.
 pub const SCHEMA: &str = "pronghorn-link-report/1";
@@ -359,7 +360,7 @@ impl From<flow::Counters> for CountersReport {
 #[derive(Debug)]
 pub struct ReportFile {
     path: PathBuf,
-    /// `None` for a device or a pipe, which no file may take the place of.
+    /// `None` for a device, a pipe or a descriptor, which no file may take the place of.
     temporary: Option<PathBuf>,
 }
 
@@ -367,25 +368,19 @@ impl ReportFile {
     /// Finds out at the start whether a report can be written to `path` at the end; leaves nothing there yet.
     pub fn prepare(path: &Path) -> Result<Self, crate::Error> {
         let failed = |source| crate::Error::Report { path: path.to_owned(), source };
-        if path.is_dir() {
-            return Err(failed(io::ErrorKind::IsADirectory.into()));
-        }
-        if path.exists() && !path.is_file() {
-            return Ok(Self { path: path.to_owned(), temporary: None });
-        }
-        let name = path.file_name().ok_or_else(|| failed(io::ErrorKind::InvalidFilename.into()))?;
-        let mut hidden = std::ffi::OsString::from(".");
-        hidden.push(name);
-        hidden.push(format!(".{}", std::process::id()));
-        let temporary = path.with_file_name(hidden);
+        let path = match Place::of(path).map_err(failed)? {
+            Place::Special => return Ok(Self { path: path.to_owned(), temporary: None }),
+            Place::File(path) => path,
+        };
+        let temporary = hidden_name(&path).map_err(failed)?;
         File::create(&temporary).and_then(|_| std::fs::remove_file(&temporary)).map_err(failed)?;
-        Ok(Self { path: path.to_owned(), temporary: Some(temporary) })
+        Ok(Self { path, temporary: Some(temporary) })
     }
 
     /// Writes `content` as JSON, over an older report if there is one.
     pub fn write(&self, content: &impl Serialize) -> Result<(), crate::Error> {
         let written = match &self.temporary {
-            None => OpenOptions::new().write(true).open(&self.path).and_then(|mut special| special.write_all(&json(content)?)),
+            None => open_special(&self.path).and_then(|mut special| special.write_all(&json(content)?)),
             Some(temporary) => write_whole(temporary, content).and_then(|()| std::fs::rename(temporary, &self.path)).inspect_err(|_| {
                 // Nothing half-written stays; if even this fails, the error before is the one to tell.
                 let _ = std::fs::remove_file(temporary);

@@ -34,8 +34,8 @@ impl TraceFile {
     /// `what` stands in messages: "the packets".
     pub(crate) fn create(what: &'static str, path: &Path) -> Result<Self, Error> {
         let failed = |source| Error::Trace { what, path: path.to_owned(), source };
-        let (kind, file) = create(path).map_err(failed)?;
-        Ok(Self { what, path: path.to_owned(), kind, rows: BufWriter::new(file) })
+        let (kind, path, file) = create(path).map_err(failed)?;
+        Ok(Self { what, path, kind, rows: BufWriter::new(file) })
     }
 
     /// Whatever is written here stands in the file once it is finished.
@@ -80,31 +80,62 @@ impl Drop for TraceFile {
     }
 }
 
-fn create(path: &Path) -> io::Result<(Kind, File)> {
-    if path.is_dir() {
-        return Err(io::ErrorKind::IsADirectory.into());
+/// Where a name leads.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Place {
+    /// A file, which may be there or not. If the name is a symbolic link, this is where it points to.
+    File(PathBuf),
+    /// A device, a pipe, or a descriptor of this process such as `/dev/stdout`: nothing may take its place.
+    Special,
+}
+
+impl Place {
+    pub(crate) fn of(path: &Path) -> io::Result<Self> {
+        let descriptors = ["/proc", "/dev/fd"];
+        let leads_to_descriptor = |path: &Path| descriptors.iter().any(|folder| path.starts_with(folder));
+        if path.is_dir() {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        if leads_to_descriptor(path) || (path.exists() && !path.is_file()) {
+            return Ok(Self::Special);
+        }
+        match std::fs::read_link(path) {
+            Ok(target) if leads_to_descriptor(&target) => Ok(Self::Special),
+            // A link that leads nowhere is replaced.
+            Ok(_) => Ok(Self::File(path.canonicalize().unwrap_or_else(|_| path.to_owned()))),
+            Err(_) => Ok(Self::File(path.to_owned())),
+        }
     }
-    if path.exists() && !path.is_file() {
-        return Ok((Kind::Special, OpenOptions::new().write(true).open(path)?));
-    }
-    let hidden = hidden_name(path)?;
+}
+
+/// A descriptor may be a file that others write to as well.
+pub(crate) fn open_special(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).open(path)
+}
+
+fn create(path: &Path) -> io::Result<(Kind, PathBuf, File)> {
+    let path = match Place::of(path)? {
+        Place::Special => return Ok((Kind::Special, path.to_owned(), open_special(path)?)),
+        Place::File(path) => path,
+    };
+    let hidden = hidden_name(&path)?;
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
     match rustix::fs::open(folder, flags, Mode::from_raw_mode(0o666)) {
-        Ok(file) => Ok((Kind::Nameless, file.into())),
+        Ok(file) => Ok((Kind::Nameless, path, file.into())),
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
             let file = File::create(&hidden)?;
-            Ok((Kind::Hidden(hidden), file))
+            Ok((Kind::Hidden(hidden), path, file))
         }
         Err(errno) => Err(errno.into()),
     }
 }
 
 /// Beside `path`, so that a rename stays within one file system.
-fn hidden_name(path: &Path) -> io::Result<PathBuf> {
+pub(crate) fn hidden_name(path: &Path) -> io::Result<PathBuf> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
     let mut hidden = OsString::from(".");
     hidden.push(name);
@@ -151,6 +182,31 @@ mod tests {
         std::os::unix::fs::symlink("/dev/null", &path).unwrap();
         TraceFile::create("the rows", &path).unwrap().finish().unwrap();
         assert!(path.is_symlink() && path.metadata().unwrap().rdev() != 0);
+    }
+
+    #[test]
+    fn symbolic_link_stays_and_its_file_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let (target, path) = (folder.path().join("target.csv"), folder.path().join("t.csv"));
+        std::fs::write(&target, "older").unwrap();
+        std::os::unix::fs::symlink(&target, &path).unwrap();
+        let mut file = TraceFile::create("the rows", &path).unwrap();
+        file.rows().write_all(b"newer").unwrap();
+        file.finish().unwrap();
+        assert!(path.is_symlink());
+        assert_eq!(std::fs::read_to_string(&target).unwrap(), "newer");
+    }
+
+    #[test]
+    fn descriptor_of_this_process_is_no_place_for_a_new_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = File::create(folder.path().join("redirected")).unwrap();
+        let descriptor = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let link = folder.path().join("stdout");
+        std::os::unix::fs::symlink(&descriptor, &link).unwrap();
+        for path in [link, descriptor.into(), format!("/dev/fd/{}", file.as_raw_fd()).into()] {
+            assert_eq!(Place::of(&path).unwrap(), Place::Special, "{}", path.display());
+        }
     }
 
     #[test]
