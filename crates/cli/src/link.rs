@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::Write as _;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -20,11 +21,13 @@ The rights of root are not needed where user namespaces are allowed and
 Exit codes:
   COMMAND's own, or 128 and the number of the signal that ended it
   1    --calibrate: the link does not do what the profile says
-  2    wrong use, or a congestion control unknown to this kernel
+  2    wrong use, a congestion control unknown to this kernel, or a resolver that
+       is not on the link
   65   the profile is malformed
   66   the profile is missing or unreadable
   69   the --far command ended or did not listen in time, or there is no TUN
-       device, or for --tcp-info no tcp_diag in the kernel
+       device, no tcp_diag in the kernel (--tcp-info), no /etc/resolv.conf
+       (--resolver)
   70   a system call failed that should have worked
   73   the report or a trace cannot be written
   77   not permitted to make namespaces or to open /dev/net/tun
@@ -84,6 +87,13 @@ pub(crate) struct LinkArgs {
     #[arg(long, value_name = "NAME", conflicts_with = "calibrate")]
     tcp_congestion: Option<String>,
 
+    /// Let the commands look up names at this address on the link, and nowhere else
+    ///
+    /// They see an /etc/resolv.conf that names it and an /etc/hosts with localhost alone. Port 53; usually 10.77.0.2, where a server that
+    /// --far starts listens.
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "calibrate")]
+    resolver: Option<IpAddr>,
+
     /// Measure rate, delay and loss against the profile and say PASS or FAIL
     #[arg(long)]
     calibrate: bool,
@@ -120,6 +130,7 @@ fn run_command(args: LinkArgs) -> Result<u8, Error> {
             seed: args.seed,
             tcp_congestion: args.tcp_congestion,
             packets: args.packets,
+            resolver: args.resolver,
             tcp_info: args.tcp_info.map(|path| TcpInfo { path, interval: Duration::from_millis(args.tcp_info_every_ms) }),
         },
         command: args.command,

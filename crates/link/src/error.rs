@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use rustix::io::Errno;
@@ -38,6 +39,17 @@ pub enum Error {
     /// The kernel cannot be asked about sockets.
     #[error("this kernel does not tell about TCP connections ({0}): load the module tcp_diag (modprobe tcp_diag), or leave out --tcp-info")]
     SockDiagMissing(io::Error),
+    /// No command could reach it.
+    #[error("--resolver {0} is not on the link: give an address at which a server at the far end listens, 10.77.0.2 or fd77::2")]
+    ResolverElsewhere(IpAddr),
+    /// There is nothing to put the resolver's file over.
+    #[error("--resolver needs {path} on this machine ({source}): create it, an empty file will do")]
+    ResolverFileMissing {
+        /// Such as `/etc/resolv.conf`.
+        path: &'static str,
+        /// The system's reason.
+        source: io::Error,
+    },
     /// The kernel does not know the congestion control.
     #[error("tcp congestion control `{name}` is not known to this kernel: available are {available}")]
     CongestionUnknown {
@@ -123,10 +135,14 @@ impl Error {
     /// The exit code that `pronghorn link` documents for this error: numbers of `sysexits.h`, and of `env` for programs.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::CongestionUnknown { .. } | Self::BadCommand(_) => 2,
+            Self::CongestionUnknown { .. } | Self::ResolverElsewhere(_) | Self::BadCommand(_) => 2,
             Self::Profile(profile::Error::Unreadable { .. }) => 66,
             Self::Profile(_) => 65,
-            Self::FarEndedEarly { .. } | Self::FarNotReady { .. } | Self::TunMissing(_) | Self::SockDiagMissing(_) => 69,
+            Self::FarEndedEarly { .. }
+            | Self::FarNotReady { .. }
+            | Self::TunMissing(_)
+            | Self::SockDiagMissing(_)
+            | Self::ResolverFileMissing { .. } => 69,
             Self::TooManyThreads | Self::System { .. } | Self::CongestionIneffective { .. } => 70,
             Self::Report { .. } | Self::Trace { .. } => 73,
             Self::NamespaceNotPermitted { .. } | Self::TunNotPermitted(_) => 77,

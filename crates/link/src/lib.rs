@@ -28,6 +28,7 @@ pub mod packets;
 mod process_tree;
 pub mod profile;
 pub mod report;
+mod resolver;
 pub mod run;
 pub mod scheduler;
 mod signals;

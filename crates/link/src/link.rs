@@ -17,7 +17,7 @@ use crate::profile::MTU;
 use crate::report::{self, Congestion, Report};
 use crate::tcp_info::{Sampler, TcpInfo};
 use crate::trace_file::TraceFile;
-use crate::{Error, Namespace, Profile, Scheduling, packets, tun};
+use crate::{Error, Namespace, Profile, Scheduling, packets, resolver, tun};
 
 /// The client's IPv4 address.
 pub const NEAR_IPV4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
@@ -46,6 +46,8 @@ pub struct Options {
     pub packets: Option<PathBuf>,
     /// Samples of the TCP connections at both ends.
     pub tcp_info: Option<TcpInfo>,
+    /// Where programs on the link look up names, instead of where the machine does.
+    pub resolver: Option<IpAddr>,
 }
 
 /// A link in force. Everything that belongs to it ends when it is stopped or dropped, or when the process ends.
@@ -77,12 +79,13 @@ struct End {
 impl Link {
     /// Makes the namespaces and puts the profile in force.
     pub fn start(profile: &Profile, options: &Options) -> Result<Self, Error> {
+        options.resolver.map_or(Ok(()), resolver::check)?;
         let packets = options.packets.as_deref().map(|path| TraceFile::create("the packets", path)).transpose()?;
         let samples = options.tcp_info.as_ref().map(|asked| TraceFile::create("the TCP samples", &asked.path)).transpose()?;
         let mut warnings = Vec::new();
         let (near, near_device) = End::new((NEAR_IPV4, NEAR_IPV6), options, &mut warnings)?;
         let (far, far_device) = End::new((FAR_IPV4, FAR_IPV6), options, &mut warnings)?;
-        let (near_processes, far_processes) = (ProcessTree::new()?, ProcessTree::new()?);
+        let (near_processes, far_processes) = (ProcessTree::new(options.resolver)?, ProcessTree::new(options.resolver)?);
         let (recorder, packets) = packets.map(packets::Writer::start).transpose()?.unzip();
         let emulator = Emulator::start(Devices { near: near_device, far: far_device }, profile, options.seed, recorder)?;
         if emulator.scheduling() == Scheduling::Other {

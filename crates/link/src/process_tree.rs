@@ -12,6 +12,7 @@
 #![expect(unsafe_code, reason = "fork, and closures that run between fork and exec")]
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
@@ -24,7 +25,7 @@ use rustix::thread::UnshareFlags;
 
 use crate::cpu::{self, CpuTime};
 use crate::namespace::{self, Namespace};
-use crate::{Error, signals};
+use crate::{Error, resolver, signals};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -39,13 +40,15 @@ pub(crate) struct ProcessTree {
 }
 
 impl ProcessTree {
-    pub(crate) fn new() -> Result<Self, Error> {
+    /// With a `resolver`, programs look up names there alone.
+    pub(crate) fn new(resolver: Option<IpAddr>) -> Result<Self, Error> {
         let (jobs, queue) = mpsc::channel::<Job>();
         let (ready, readiness) = mpsc::channel();
         let spawner = std::thread::Builder::new()
             .name("link-spawner".into())
             .spawn(move || {
-                let keeper = unshare_processes().and_then(|()| Keeper::start());
+                let prepared = unshare_processes().and_then(|()| resolver.map_or(Ok(()), resolver::put_in_place));
+                let keeper = prepared.and_then(|()| Keeper::start());
                 let works = keeper.is_ok();
                 if ready.send(keeper).is_err() || !works {
                     return;

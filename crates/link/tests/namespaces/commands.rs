@@ -23,6 +23,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("report_that_cannot_be_written_stops_before_command", report_that_cannot_be_written_stops_before_command),
     ("report_holds_both_commands_and_the_flow", report_holds_both_commands_and_the_flow),
     ("processor_time_counts_all_processes_of_an_end", processor_time_counts_all_processes_of_an_end),
+    ("commands_look_up_names_at_the_resolver_alone", commands_look_up_names_at_the_resolver_alone),
     ("malformed_profile_is_one_line_and_code_65", malformed_profile_is_one_line_and_code_65),
     ("commands_see_only_their_own_processes", commands_see_only_their_own_processes),
 ];
@@ -292,6 +293,28 @@ fn processor_time_counts_all_processes_of_an_end() {
     assert!((EACH..2.0 * EACH).contains(&far), "far: {far} s");
     let (emulator, process) = (cpu(&report["cpu_seconds"]["emulator"]), cpu(&report["cpu_seconds"]["process"]));
     assert!(emulator < process && process < 2.0 * EACH, "what runs behind the link is not the link's: {emulator} s, {process} s");
+}
+
+/// Both ends see the same files; the machine's stay as they are.
+fn commands_look_up_names_at_the_resolver_alone() {
+    let files = ["/etc/resolv.conf", "/etc/hosts"];
+    let outside = files.map(|path| std::fs::read(path).unwrap());
+    let show = "cat /etc/resolv.conf /etc/hosts; grep ^hosts: /etc/nsswitch.conf || true; test $(readlink /proc/self) -lt 20";
+    let folder = tempfile::tempdir().unwrap();
+    let done = folder.path().join("done");
+    let far = format!("sh -c '({show}) >&2; echo > {}'", done.display());
+    let near = format!("{show} && while ! test -e {}; do sleep 0.02; done", done.display());
+    let output = run(link_command(&["sh", "-c", &near]).env("FAR", far).env("RESOLVER", "fd77::2"));
+    assert_eq!(code(&output), Some(0), "{}", text(&output.stderr));
+    let mut expected = "nameserver fd77::2\n127.0.0.1 localhost\n::1 localhost\n".to_owned();
+    if Path::new("/etc/nsswitch.conf").exists() {
+        expected.push_str("hosts: files dns\n");
+    }
+    assert_eq!(text(&output.stdout), expected);
+    assert!(text(&output.stderr).contains(&expected), "{}", text(&output.stderr));
+    assert_eq!(files.map(|path| std::fs::read(path).unwrap()), outside);
+    let elsewhere = run(link_command(&["echo", "started"]).env("RESOLVER", "192.0.2.1"));
+    assert_eq!((code(&elsewhere), text(&elsewhere.stdout).as_str()), (Some(2), ""));
 }
 
 fn malformed_profile_is_one_line_and_code_65() {

@@ -61,6 +61,7 @@ fn link(words: &[String]) -> i32 {
                 seed: 1,
                 tcp_congestion: text("CONGESTION"),
                 packets: text("PACKETS").map(PathBuf::from),
+                resolver: text("RESOLVER").map(|address| address.parse().expect("an address")),
                 ..Options::default()
             },
             command: words.iter().map(OsString::from).collect(),
