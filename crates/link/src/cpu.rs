@@ -31,7 +31,7 @@ impl CpuTime {
     }
 
     pub(crate) fn since(self, before: Self) -> Self {
-        Self { user: self.user - before.user, system: self.system - before.system }
+        Self { user: rounded(self.user - before.user), system: rounded(self.system - before.system) }
     }
 
     fn of(whom: libc::c_int) -> Self {
@@ -54,9 +54,14 @@ impl From<libc::rusage> for CpuTime {
 
 impl std::ops::AddAssign for CpuTime {
     fn add_assign(&mut self, other: Self) {
-        self.user += other.user;
-        self.system += other.system;
+        self.user = rounded(self.user + other.user);
+        self.system = rounded(self.system + other.system);
     }
+}
+
+/// To the microsecond, which is what the kernel tells.
+fn rounded(seconds: f64) -> f64 {
+    (seconds * 1e6).round() / 1e6
 }
 
 /// How a child ended, and the processor time of it and of all below it that was waited for.
