@@ -32,6 +32,8 @@ pub struct Counts {
     pub duration_ns: u64,
     /// On the monotonic clock.
     pub live_since_ns: u64,
+    /// When each of the profile's changes was made, from going live on; later ones may be missing.
+    pub changes_made_ns: Vec<u64>,
 }
 
 /// A running emulator. Until [`Emulator::go_live`] it passes packets on at once and counts nothing.
@@ -50,11 +52,13 @@ enum Request {
     Stop,
 }
 
-/// The two TUN devices.
+/// What the emulator works on: the two TUN devices, and who changes the client's address when it is time.
 #[derive(Debug)]
 pub(crate) struct Devices {
     pub(crate) near: OwnedFd,
     pub(crate) far: OwnedFd,
+    /// Takes the number of the change, from 1.
+    pub(crate) address_changes: Option<mpsc::Sender<usize>>,
 }
 
 impl Emulator {

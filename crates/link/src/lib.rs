@@ -15,6 +15,7 @@
 //! [`Scheduler`](scheduler::Scheduler) is the emulation itself, in virtual time.
 #![deny(unsafe_code)]
 
+mod address;
 pub mod binomial;
 pub mod calibrate;
 pub mod emulator;
@@ -26,6 +27,7 @@ mod netlink;
 mod process_tree;
 pub mod profile;
 pub mod report;
+pub mod rules;
 pub mod run;
 pub mod scheduler;
 mod signals;

@@ -2,12 +2,14 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::{Child, Command};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use rustix::io::Errno;
 
+use crate::address::{AddressChanger, Device};
 use crate::emulator::{Devices, Emulator};
 use crate::netlink::{self, DeviceDrops};
 use crate::process_tree::ProcessTree;
@@ -24,8 +26,8 @@ pub const NEAR_IPV6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1);
 /// The server's IPv6 address.
 pub const FAR_IPV6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2);
 
-const IPV4_PREFIX_LENGTH: u8 = 30;
-const IPV6_PREFIX_LENGTH: u8 = 126;
+pub(crate) const IPV4_PREFIX_LENGTH: u8 = 30;
+pub(crate) const IPV6_PREFIX_LENGTH: u8 = 126;
 /// Packets that may wait for the emulator to read them; the kernel's default of 500 is 6 ms of 1 Gbit/s.
 const TRANSMIT_QUEUE_PACKETS: u32 = 10_000;
 /// The probe crosses a link without delay yet, on this machine.
@@ -46,6 +48,7 @@ pub struct Link {
     // Dropped in this order: what runs on the link ends before the link does.
     processes: ProcessTree,
     emulator: Emulator,
+    address_changer: Option<AddressChanger>,
     near: End,
     far: End,
     profile: Profile,
@@ -71,7 +74,9 @@ impl Link {
         let (near, near_device) = End::new((NEAR_IPV4, NEAR_IPV6), congestion, &mut warnings)?;
         let (far, far_device) = End::new((FAR_IPV4, FAR_IPV6), congestion, &mut warnings)?;
         let processes = ProcessTree::new()?;
-        let emulator = Emulator::start(Devices { near: near_device, far: far_device }, profile, options.seed)?;
+        let (address_changer, address_changes) = start_address_changer(&near, profile, congestion)?.unzip();
+        let devices = Devices { near: near_device, far: far_device, address_changes };
+        let emulator = Emulator::start(devices, profile, options.seed)?;
         if emulator.scheduling() == Scheduling::Other {
             warnings.push(
                 "real-time scheduling is not permitted: on a busy machine packets will be late \
@@ -80,7 +85,17 @@ impl Link {
             );
         }
         let congestion = probe_congestion(&near, &far, congestion)?;
-        let mut link = Self { processes, emulator, near, far, profile: profile.clone(), options: options.clone(), congestion, warnings };
+        let mut link = Self {
+            processes,
+            emulator,
+            address_changer,
+            near,
+            far,
+            profile: profile.clone(),
+            options: options.clone(),
+            congestion,
+            warnings,
+        };
         link.near.drops_at_start = link.near.device_drops()?;
         link.far.drops_at_start = link.far.device_drops()?;
         link.emulator.go_live()?;
@@ -119,6 +134,7 @@ impl Link {
         drop(self.processes);
         let scheduling = self.emulator.scheduling();
         let counts = self.emulator.stop()?;
+        self.address_changer.map_or(Ok(()), AddressChanger::finish)?;
         let near = self.near.device_drops()?.since(self.near.drops_at_start);
         let far = self.far.device_drops()?.since(self.far.drops_at_start);
         Ok(Report::new(report::Parts {
@@ -157,6 +173,19 @@ impl End {
             .map_err(Error::system(what))?
             .map_err(Error::system(what))
     }
+}
+
+fn start_address_changer(
+    near: &End,
+    profile: &Profile,
+    congestion: Option<&str>,
+) -> Result<Option<(AddressChanger, mpsc::Sender<usize>)>, Error> {
+    if !profile.changes.iter().any(|change| change.new_client_address) {
+        return Ok(None);
+    }
+    let namespace = near.namespace.as_fd().try_clone_to_owned().map_err(Error::system("duplicate a namespace's descriptor"))?;
+    let congestion = congestion.map(str::to_owned);
+    AddressChanger::start(Device { namespace, index: near.device_index, ipv6: near.ipv6, congestion }).map(Some)
 }
 
 struct Configured {

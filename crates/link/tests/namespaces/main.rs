@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic; the lint's exception knows only #[test] functions")]
 
 mod commands;
+mod hostile;
 mod program;
 mod traffic;
 
@@ -27,7 +28,7 @@ fn main() {
             Ok(())
         })
     };
-    let mut trials: Vec<Trial> = traffic::TESTS.iter().chain(commands::TESTS).map(trial).collect();
+    let mut trials: Vec<Trial> = traffic::TESTS.iter().chain(hostile::TESTS).chain(commands::TESTS).map(trial).collect();
     let root = rustix::process::geteuid().is_root();
     trials.extend(commands::TESTS_FOR_ROOT.iter().map(|test| trial(test).with_ignored_flag(!root)));
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
