@@ -278,7 +278,7 @@ impl Report {
         let ends = |ipv4: IpAddr, ipv6: IpAddr| [ipv4].into_iter().chain(parts.ipv6.then_some(ipv6)).collect();
         Self {
             schema: SCHEMA,
-            profile: ProfileReport { name: profile.name.clone(), hash: profile.hash(), description: profile.description.clone() },
+            profile: ProfileReport::of(profile),
             seed: parts.seed,
             duration_seconds: counts.duration_ns as f64 / 1e9,
             live_since_ns: counts.live_since_ns,
@@ -299,6 +299,12 @@ impl Report {
             commands: None,
             warnings: parts.warnings,
         }
+    }
+}
+
+impl ProfileReport {
+    pub(crate) fn of(profile: &Profile) -> Self {
+        Self { name: profile.name.clone(), hash: profile.hash(), description: profile.description.clone() }
     }
 }
 

@@ -150,19 +150,20 @@ enum Draw {
     Outages,
 }
 
-/// After each change of the link, the streams are others.
+/// After each change of the link, the streams are others. Outages are the same for both directions: where nothing is sent, nothing is
+/// received.
 fn generator(seed: u64, way: Way, draw: Draw, changes: u64) -> ChaCha8Rng {
     const OF_OUTAGES: u64 = 1 << 32;
     let direction = match way {
         Way::Up => 0,
         Way::Down => 2,
     };
-    let kind = match draw {
-        Draw::Loss => 0,
-        Draw::Jitter => 1,
+    let stream = match draw {
+        Draw::Loss => direction,
+        Draw::Jitter => direction + 1,
         Draw::Outages => OF_OUTAGES,
     };
     let mut generator = ChaCha8Rng::seed_from_u64(seed);
-    generator.set_stream(4 * changes + direction + kind);
+    generator.set_stream(4 * changes + stream);
     generator
 }

@@ -42,6 +42,7 @@ pub(super) fn rate(way: Way, profile: &Profile, options: &Options, time: Duratio
     let expected = mean_bits_per_second(asked, options.seed, way, on_wire_ns(from_ns), on_wire_ns(to_ns)).unwrap_or(f64::NAN);
     let of = if asked.outages.is_some() { ", outages counted in" } else { "" };
     Ok(Some(Check {
+        after_ms: None,
         direction: name(way),
         what: "rate",
         asked: format!("{:.3} Mbit/s", expected / 1e6),
@@ -125,13 +126,14 @@ fn delay(way: Way, asked: &Direction, sample: &Sample, expected: Expected) -> Ch
         None => ("-".into(), asked.loss_probability() >= 1.0),
     };
     let bound = format!("within {DELAY_BOUND_MS} ms (median of {})", late_by_ms.len());
-    Check { direction: name(way), what: "delay", asked: format!("{asked_ms:.3} ms"), measured, bound, passed }
+    Check { after_ms: None, direction: name(way), what: "delay", asked: format!("{asked_ms:.3} ms"), measured, bound, passed }
 }
 
 fn loss(way: Way, asked: &Direction, sample: &Sample) -> Check {
     let lost = sample.sent().saturating_sub(sample.arrivals.len() as u64);
     let (low, high) = expected_losses(sample.sent(), asked);
     Check {
+        after_ms: None,
         direction: name(way),
         what: "loss",
         asked: format!("{} %", asked.loss.percent()),
@@ -155,6 +157,7 @@ fn bypass(way: Way, sample: &Sample, probed: &Probed) -> Check {
     let counted = direction_report(&probed.report, way);
     let accounted = counted.packets_in + counted.tun_drops;
     Check {
+        after_ms: None,
         direction: name(way),
         what: "bypass",
         asked: "0 packets".into(),
@@ -167,6 +170,7 @@ fn bypass(way: Way, sample: &Sample, probed: &Probed) -> Check {
 fn lateness(way: Way, probed: &Probed) -> Check {
     let p99_us = direction_report(&probed.report, way).lateness_us.p99;
     Check {
+        after_ms: None,
         direction: name(way),
         what: "lateness",
         asked: "-".into(),

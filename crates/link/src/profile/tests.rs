@@ -222,7 +222,7 @@ fn profiles_of_the_repository_are_valid() {
         assert_eq!(path.file_stem().unwrap().to_str().unwrap(), profile.name);
         names.push(profile.name);
     }
-    for name in ["dc-far", "dc-near", "fibre", "lte", "lte-bad", "lte-bad-uplink"] {
+    for name in ["dc-far", "dc-near", "fibre", "handover", "inflight", "lte", "lte-bad", "lte-bad-uplink", "reorder", "udp-blocked"] {
         assert!(names.iter().any(|found| found == name), "{name} is missing");
     }
 }
