@@ -9,6 +9,7 @@ mod commands;
 mod hostile;
 mod program;
 mod traffic;
+mod user;
 
 use libtest_mimic::{Arguments, Trial};
 
@@ -30,6 +31,6 @@ fn main() {
     };
     let mut trials: Vec<Trial> = traffic::TESTS.iter().chain(hostile::TESTS).chain(commands::TESTS).map(trial).collect();
     let root = rustix::process::geteuid().is_root();
-    trials.extend(commands::TESTS_FOR_ROOT.iter().map(|test| trial(test).with_ignored_flag(!root)));
+    trials.extend(commands::TESTS_FOR_ROOT.iter().chain(user::TESTS_FOR_ROOT).map(|test| trial(test).with_ignored_flag(!root)));
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }
