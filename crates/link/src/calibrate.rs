@@ -37,6 +37,8 @@ pub struct Calibration {
     pub scheduling: Scheduling,
     /// One line each.
     pub checks: Vec<Check>,
+    /// What the profile says beside and was not measured.
+    pub unchecked: Vec<String>,
     /// All checks passed.
     pub passed: bool,
 }
@@ -44,6 +46,9 @@ pub struct Calibration {
 /// One value, asked and measured.
 #[derive(Debug, Serialize)]
 pub struct Check {
+    /// After which of the profile's changes; absent for the link as it begins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after_ms: Option<f64>,
     /// `up`, `down`.
     pub direction: &'static str,
     /// `rate`, `delay`, `loss`, `bypass` or `lateness`.
@@ -58,25 +63,56 @@ pub struct Check {
     pub passed: bool,
 }
 
-/// Measures for about `seconds` with probes and `seconds` at full rate in each direction.
+/// Measures for about `seconds` with probes and `seconds` at full rate in each direction; again for each change that gives a direction
+/// other values, which is measured as a link of its own. Rules are left out: probes are not what they are for.
 ///
 /// Unless the process is root, call [`crate::enter_user_namespace_unless_root`] first.
 pub fn calibrate(profile: &Profile, seed: u64, seconds: u32) -> Result<Calibration, Error> {
     let options = Options { seed, ..Options::default() };
     let time = Duration::from_secs(seconds.into());
-    let probed = probe_both_ways(profile, &options, time)?;
     let mut checks = Vec::new();
-    for way in [Way::Up, Way::Down] {
-        checks.extend(verdict::rate(way, profile, &options, time)?);
-        checks.extend(verdict::probes(way, direction(profile, way), &probed));
+    let mut scheduling = Scheduling::Other;
+    for (after_ms, phase) in phases(profile) {
+        let probed = probe_both_ways(&phase, &options, time)?;
+        scheduling = probed.report.scheduling;
+        for way in [Way::Up, Way::Down] {
+            let rate = verdict::rate(way, &phase, &options, time)?;
+            let found = rate.into_iter().chain(verdict::probes(way, direction(&phase, way), &probed));
+            checks.extend(found.map(|check| Check { after_ms, ..check }));
+        }
     }
     Ok(Calibration {
         passed: checks.iter().all(|check| check.passed),
-        profile: probed.report.profile,
+        profile: ProfileReport::of(profile),
         seed,
-        scheduling: probed.report.scheduling,
+        scheduling,
         checks,
+        unchecked: unchecked(profile),
     })
+}
+
+/// The link as it begins and as its changes leave it, each as a profile without rules and changes.
+fn phases(profile: &Profile) -> Vec<(Option<f64>, Profile)> {
+    let mut phase = Profile { rules: Vec::new(), changes: Vec::new(), ..profile.clone() };
+    let mut phases = vec![(None, phase.clone())];
+    for change in profile.changes.iter().filter(|change| change.up.is_some() || change.down.is_some()) {
+        phase.up = change.up.clone().unwrap_or(phase.up);
+        phase.down = change.down.clone().unwrap_or(phase.down);
+        phases.push((Some(change.asked().after_ms), phase.clone()));
+    }
+    phases
+}
+
+fn unchecked(profile: &Profile) -> Vec<String> {
+    let mut unchecked = Vec::new();
+    if !profile.rules.is_empty() {
+        unchecked.push(format!("{} of [[rules]]: what they drop stands in the report of a run", profile.rules.len()));
+    }
+    let addresses = profile.changes.iter().filter(|change| change.new_client_address).count();
+    if addresses > 0 {
+        unchecked.push(format!("{addresses} new client address: when it came stands in the report of a run"));
+    }
+    unchecked
 }
 
 /// What the probes gave.
@@ -130,10 +166,37 @@ impl std::fmt::Display for Calibration {
         };
         writeln!(f, "{}, seed {}, {scheduling}\n{}\n", self.profile.name, self.seed, self.profile.hash)?;
         writeln!(f, "{:<6}{:<10}{:<18}{:<18}{:<44}", "", "", "asked", "measured", "bound")?;
+        let mut last_ms = None;
         for check in &self.checks {
-            let Check { direction, what, asked, measured, bound, passed } = check;
+            let Check { after_ms, direction, what, asked, measured, bound, passed } = check;
+            if let Some(after_ms) = after_ms.filter(|_| *after_ms != last_ms) {
+                writeln!(f, "after the change at {after_ms} ms")?;
+            }
+            last_ms = *after_ms;
             writeln!(f, "{direction:<6}{what:<10}{asked:<18}{measured:<18}{bound:<44}{}", verdict::word(*passed))?;
         }
+        for left_out in &self.unchecked {
+            writeln!(f, "not measured: {left_out}")?;
+        }
         write!(f, "\n{}", verdict::word(self.passed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_change_of_a_direction_is_a_phase_of_its_own() {
+        let text = "name='t'\nup={delay_ms=1}\ndown={delay_ms=2}\n[[rules]]\nblock=true\n\
+            [[changes]]\nafter_ms=100\nup={delay_ms=3}\n[[changes]]\nafter_ms=200\nnew_client_address=true\n\
+            [[changes]]\nafter_ms=300\ndown={delay_ms=4}\n";
+        let profile = Profile::from_toml(text).unwrap();
+        let delays_ms = |phase: &Profile| (phase.up.delay_ns / 1_000_000, phase.down.delay_ns / 1_000_000);
+        let phases = phases(&profile);
+        let found: Vec<_> = phases.iter().map(|(after_ms, phase)| (after_ms.map(|ms| ms as u64), delays_ms(phase))).collect();
+        assert_eq!(found, [(None, (1, 2)), (Some(100), (3, 2)), (Some(300), (3, 4))]);
+        assert!(phases.iter().all(|(_, phase)| phase.rules.is_empty() && phase.changes.is_empty()));
+        assert_eq!(unchecked(&profile).len(), 2);
     }
 }

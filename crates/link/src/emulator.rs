@@ -37,6 +37,8 @@ pub struct Counts {
     pub live_since_ns: u64,
     /// What the emulator's thread used in that time.
     pub cpu: CpuTime,
+    /// When each of the profile's changes was made, from going live on; later ones may be missing.
+    pub changes_made_ns: Vec<u64>,
 }
 
 /// What is written down of packets, beside the counters of each direction.
@@ -71,11 +73,13 @@ enum Request {
     Stop,
 }
 
-/// The two TUN devices.
+/// What the emulator works on: the two TUN devices, and who changes the client's address when it is time.
 #[derive(Debug)]
 pub(crate) struct Devices {
     pub(crate) near: OwnedFd,
     pub(crate) far: OwnedFd,
+    /// Takes the number of the change, from 1.
+    pub(crate) address_changes: Option<mpsc::Sender<usize>>,
 }
 
 impl Emulator {

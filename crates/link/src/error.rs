@@ -136,7 +136,7 @@ impl Error {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::CongestionUnknown { .. } | Self::ResolverElsewhere(_) | Self::BadCommand(_) => 2,
-            Self::Profile(profile::Error::Unreadable { .. }) => 66,
+            Self::Profile(error) if error.is_unreadable() => 66,
             Self::Profile(_) => 65,
             Self::FarEndedEarly { .. }
             | Self::FarNotReady { .. }

@@ -78,11 +78,17 @@ pub struct Counters {
     pub packets_lost: u64,
     /// Of these, dropped because a queue was full.
     pub packets_queue_dropped: u64,
+    /// Of these, dropped by a rule that blocks.
+    pub packets_blocked: u64,
+    /// Of these, dropped by a rule that polices.
+    pub packets_policed: u64,
 }
 
 /// Both directions of a flow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pair {
+    /// When its first packet reached the link.
+    pub since_ns: u64,
     /// Client to server.
     pub up: Counters,
     /// Server to client.
@@ -107,17 +113,29 @@ pub struct Table {
     unparsed: Pair,
 }
 
+/// The flow that a packet belongs to.
+#[derive(Debug)]
+pub struct Seen<'a> {
+    /// `None` if the packet is not well-formed IP.
+    pub key: Option<Key>,
+    /// When the flow's first packet reached the link; of flows that found the table full, 0.
+    pub since_ns: u64,
+    /// Of the packet's direction.
+    pub counters: &'a mut Counters,
+}
+
 impl Table {
-    /// The counters that a packet belongs to.
-    pub fn counters(&mut self, packet: &[u8], way: Way) -> &mut Counters {
+    /// Where a packet that reaches the link at `now_ns` belongs.
+    pub fn see(&mut self, packet: &[u8], way: Way, now_ns: u64) -> Seen<'_> {
         let Some(headers) = parse(packet) else {
-            return self.unparsed.way(way);
+            return Seen { key: None, since_ns: 0, counters: self.unparsed.way(way) };
         };
         let key = Key::new(&headers, way);
         if self.flows.len() >= MAX_FLOWS && !self.flows.contains_key(&key) {
-            return self.beyond.way(way);
+            return Seen { key: Some(key), since_ns: 0, counters: self.beyond.way(way) };
         }
-        self.flows.entry(key).or_default().way(way)
+        let pair = self.flows.entry(key).or_insert_with(|| Pair { since_ns: now_ns, ..Pair::default() });
+        Seen { key: Some(key), since_ns: pair.since_ns, counters: pair.way(way) }
     }
 
     /// All flows of the table, in the order of their keys.
@@ -318,8 +336,8 @@ mod tests {
         #[test]
         fn both_ways_of_a_flow_have_one_key(near: [u8; 4], far: [u8; 4], ports: (u16, u16)) {
             let mut table = Table::default();
-            table.counters(&ipv4(near, far, 17, 0, &upper(ports)), Way::Up).packets += 1;
-            table.counters(&ipv4(far, near, 17, 0, &upper((ports.1, ports.0))), Way::Down).packets += 1;
+            table.see(&ipv4(near, far, 17, 0, &upper(ports)), Way::Up, 0).counters.packets += 1;
+            table.see(&ipv4(far, near, 17, 0, &upper((ports.1, ports.0))), Way::Down, 0).counters.packets += 1;
             let flows = table.sorted();
             prop_assert_eq!(flows.len(), 1);
             prop_assert_eq!((flows[0].0.near_port, flows[0].0.far_port), (Some(ports.0), Some(ports.1)));
@@ -348,13 +366,22 @@ mod tests {
     fn full_table_counts_the_rest_together() {
         let mut table = Table::default();
         for number in 0..MAX_FLOWS as u16 + 10 {
-            table.counters(&ipv4([10, 0, 0, 1], [10, 0, 0, 2], 17, 0, &upper((number, 443))), Way::Up).packets += 1;
+            table.see(&ipv4([10, 0, 0, 1], [10, 0, 0, 2], 17, 0, &upper((number, 443))), Way::Up, 0).counters.packets += 1;
         }
-        table.counters(&ipv4([10, 0, 0, 1], [10, 0, 0, 2], 17, 0, &upper((0, 443))), Way::Up).packets += 1;
-        table.counters(&[0x20; 40], Way::Down).packets += 1;
+        table.see(&ipv4([10, 0, 0, 1], [10, 0, 0, 2], 17, 0, &upper((0, 443))), Way::Up, 0).counters.packets += 1;
+        table.see(&[0x20; 40], Way::Down, 0).counters.packets += 1;
         assert_eq!(table.sorted().len(), MAX_FLOWS);
         assert_eq!(table.sorted()[0].1.up.packets, 2);
         assert_eq!(table.beyond().up.packets, 10);
         assert_eq!(table.unparsed().down.packets, 1);
+    }
+
+    #[test]
+    fn flow_begins_with_its_first_packet_of_either_direction() {
+        let mut table = Table::default();
+        let (near, far) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+        table.see(&ipv4(near, far, 17, 0, &upper((9, 443))), Way::Up, 5);
+        assert_eq!(table.see(&ipv4(far, near, 17, 0, &upper((443, 9))), Way::Down, 8).since_ns, 5);
+        assert_eq!(table.see(&ipv4(near, far, 17, 0, &upper((10, 443))), Way::Up, 9).since_ns, 9);
     }
 }

@@ -15,6 +15,7 @@
 //! [`Scheduler`](scheduler::Scheduler) is the emulation itself, in virtual time.
 #![deny(unsafe_code)]
 
+mod address;
 pub mod binomial;
 pub mod calibrate;
 pub mod cpu;
@@ -29,6 +30,7 @@ mod process_tree;
 pub mod profile;
 pub mod report;
 mod resolver;
+pub mod rules;
 pub mod run;
 pub mod scheduler;
 mod signals;

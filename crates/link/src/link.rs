@@ -2,13 +2,15 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::process::{Child, Command};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use rustix::io::Errno;
 
+use crate::address::{AddressChanger, Device};
 use crate::cpu::CpuTime;
 use crate::emulator::{Devices, Emulator};
 use crate::netlink::{self, DeviceDrops};
@@ -28,8 +30,8 @@ pub const NEAR_IPV6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1);
 /// The server's IPv6 address.
 pub const FAR_IPV6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2);
 
-const IPV4_PREFIX_LENGTH: u8 = 30;
-const IPV6_PREFIX_LENGTH: u8 = 126;
+pub(crate) const IPV4_PREFIX_LENGTH: u8 = 30;
+pub(crate) const IPV6_PREFIX_LENGTH: u8 = 126;
 /// Packets that may wait for the emulator to read them; the kernel's default of 500 is 6 ms of 1 Gbit/s.
 const TRANSMIT_QUEUE_PACKETS: u32 = 10_000;
 /// The probe crosses a link without delay yet, on this machine.
@@ -59,6 +61,7 @@ pub struct Link {
     emulator: Emulator,
     packets: Option<packets::Writer>,
     sampler: Option<Sampler>,
+    address_changer: Option<AddressChanger>,
     near: End,
     far: End,
     profile: Profile,
@@ -87,7 +90,9 @@ impl Link {
         let (far, far_device) = End::new((FAR_IPV4, FAR_IPV6), options, &mut warnings)?;
         let (near_processes, far_processes) = (ProcessTree::new(options.resolver)?, ProcessTree::new(options.resolver)?);
         let (recorder, packets) = packets.map(packets::Writer::start).transpose()?.unzip();
-        let emulator = Emulator::start(Devices { near: near_device, far: far_device }, profile, options.seed, recorder)?;
+        let (address_changer, address_changes) = start_address_changer(&near, profile, options.tcp_congestion.as_deref())?.unzip();
+        let devices = Devices { near: near_device, far: far_device, address_changes };
+        let emulator = Emulator::start(devices, profile, options.seed, recorder)?;
         if emulator.scheduling() == Scheduling::Other {
             warnings.push(
                 "real-time scheduling is not permitted: on a busy machine packets will be late \
@@ -106,6 +111,7 @@ impl Link {
             emulator,
             packets,
             sampler,
+            address_changer,
             near,
             far,
             profile: profile.clone(),
@@ -157,6 +163,7 @@ impl Link {
         let (near_cpu, far_cpu) = (self.near_processes.end(), self.far_processes.end());
         let scheduling = self.emulator.scheduling();
         let counts = self.emulator.stop()?;
+        self.address_changer.map_or(Ok(()), AddressChanger::finish)?;
         let packets = self.packets.map_or(Ok(()), packets::Writer::finish);
         let (tcp_info, samples) = self.sampler.map(Sampler::finish).unzip();
         let mut warnings = self.warnings;
@@ -218,6 +225,19 @@ impl End {
             .map_err(Error::system(what))?
             .map_err(Error::system(what))
     }
+}
+
+fn start_address_changer(
+    near: &End,
+    profile: &Profile,
+    congestion: Option<&str>,
+) -> Result<Option<(AddressChanger, mpsc::Sender<usize>)>, Error> {
+    if !profile.changes.iter().any(|change| change.new_client_address) {
+        return Ok(None);
+    }
+    let namespace = near.namespace.as_fd().try_clone_to_owned().map_err(Error::system("duplicate a namespace's descriptor"))?;
+    let congestion = congestion.map(str::to_owned);
+    AddressChanger::start(Device { namespace, index: near.device_index, ipv6: near.ipv6, congestion }).map(Some)
 }
 
 struct Configured {

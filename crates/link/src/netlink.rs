@@ -98,12 +98,32 @@ impl Socket {
         self.request(message)
     }
 
+    /// Takes an address off the device again.
+    pub(crate) fn remove_address(&mut self, index: u32, address: IpAddr, prefix_length: u8) -> Result<(), Errno> {
+        let mut message = Message::new(libc::RTM_DELADDR, 0);
+        message.push(&[family(address), prefix_length, 0, libc::RT_SCOPE_UNIVERSE]);
+        message.push(&index.to_ne_bytes());
+        let octets = octets(address);
+        message.attribute(libc::IFA_LOCAL, &octets);
+        message.attribute(libc::IFA_ADDRESS, &octets);
+        self.request(message)
+    }
+
     /// Routes everything of the address's family over the device, from `source`.
     ///
     /// `congestion` is the TCP congestion control of connections over the route, in both roles. As an attribute of a
     /// route it needs no entry in `tcp_allowed_congestion_control`, which is the whole machine's.
     pub(crate) fn add_default_route(&mut self, index: u32, source: IpAddr, congestion: Option<&str>) -> Result<(), Errno> {
-        let mut message = Message::new(libc::RTM_NEWROUTE, libc::NLM_F_CREATE | libc::NLM_F_EXCL);
+        self.default_route(index, source, congestion, libc::NLM_F_CREATE | libc::NLM_F_EXCL)
+    }
+
+    /// The same in the place of the route that there is.
+    pub(crate) fn replace_default_route(&mut self, index: u32, source: IpAddr, congestion: Option<&str>) -> Result<(), Errno> {
+        self.default_route(index, source, congestion, libc::NLM_F_CREATE | libc::NLM_F_REPLACE)
+    }
+
+    fn default_route(&mut self, index: u32, source: IpAddr, congestion: Option<&str>, flags: i32) -> Result<(), Errno> {
+        let mut message = Message::new(libc::RTM_NEWROUTE, flags);
         let no_prefix = [0, 0, 0];
         message.push(&[family(source)]);
         message.push(&no_prefix);

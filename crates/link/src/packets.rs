@@ -37,6 +37,10 @@ pub enum Fate {
     Lost,
     /// The queue had no room for it.
     QueueFull,
+    /// Dropped by a rule that blocks.
+    Blocked,
+    /// Dropped by a rule that polices.
+    Policed,
     /// Dropped at the emulator's memory bound.
     Overflow,
     /// Longer than the link's MTU.
@@ -54,6 +58,8 @@ impl Fate {
             Self::Delivered => "delivered",
             Self::Lost => "lost",
             Self::QueueFull => "queue_full",
+            Self::Blocked => "blocked",
+            Self::Policed => "policed",
             Self::Overflow => "overflow",
             Self::Oversized => "oversized",
             Self::WriteFailed => "write_failed",

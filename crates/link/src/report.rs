@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use crate::address::near_addresses_after;
 use crate::cpu::CpuTime;
 use crate::emulator::{Counts, LaneCounters};
 use crate::flow::{self, Pair};
 use crate::link::{FAR_IPV4, FAR_IPV6, NEAR_IPV4, NEAR_IPV6};
-use crate::profile::{Asked, Profile};
+use crate::profile::{Asked, ChangeAsked, Profile, RuleAsked};
 use crate::tcp_info::Sampled;
 use crate::trace_file::{Place, hidden_name, open_special};
 
@@ -54,6 +55,10 @@ pub struct Report {
     pub up: DirectionReport,
     /// Server to client.
     pub down: DirectionReport,
+    /// The profile's rules, with their defaults filled in.
+    pub rules: Vec<RuleAsked>,
+    /// The profile's changes, and when they were made.
+    pub changes: Vec<ChangeReport>,
     /// Each flow, in a stable order.
     pub flows: Vec<FlowReport>,
     /// Packets of flows that found the table of flows full.
@@ -118,6 +123,19 @@ pub struct Addresses {
     pub far: Vec<IpAddr>,
 }
 
+/// One change of the link.
+#[derive(Debug, Clone, Serialize)]
+pub struct ChangeReport {
+    /// What was asked for.
+    #[serde(flatten)]
+    pub asked: ChangeAsked,
+    /// When it was made, after the link's going live; `null` if the link ended before.
+    pub made_seconds: Option<f64>,
+    /// The client's addresses from then on, where it gets new ones.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub near_addresses: Vec<IpAddr>,
+}
+
 /// One direction. `packets_in` is the sum of the other packet counts, `tun_drops` apart.
 #[derive(Debug, Clone, Serialize)]
 pub struct DirectionReport {
@@ -139,6 +157,14 @@ pub struct DirectionReport {
     pub packets_queue_dropped: u64,
     /// Their bytes.
     pub bytes_queue_dropped: u64,
+    /// Dropped by a rule that blocks, as the profile says.
+    pub packets_blocked: u64,
+    /// Their bytes.
+    pub bytes_blocked: u64,
+    /// Dropped by a rule that polices, as the profile says.
+    pub packets_policed: u64,
+    /// Their bytes.
+    pub bytes_policed: u64,
     /// Still on their way at the end.
     pub packets_held_at_end: u64,
     /// Dropped at the emulator's memory bound; not what the profile says.
@@ -206,6 +232,10 @@ pub struct CountersReport {
     pub packets_lost: u64,
     /// Of these, dropped because the queue was full.
     pub packets_queue_dropped: u64,
+    /// Of these, dropped by a rule that blocks.
+    pub packets_blocked: u64,
+    /// Of these, dropped by a rule that polices.
+    pub packets_policed: u64,
 }
 
 /// Processor time of the link itself, in seconds.
@@ -261,10 +291,15 @@ impl Report {
         let down = DirectionReport::new(profile.down.asked(), &counts.down, parts.tun_drops_down);
         let lateness_us = Lateness::of_both(&counts.up.lateness_ns, &counts.down.lateness_ns);
         let kept_deadlines = lateness_us.p99 <= LATENESS_P99_BOUND_US;
+        let changes = profile.changes.iter().enumerate().map(|(at, change)| ChangeReport {
+            asked: change.asked(),
+            made_seconds: counts.changes_made_ns.get(at).map(|ns| *ns as f64 / 1e9),
+            near_addresses: if change.new_client_address { near_addresses_after(at + 1, parts.ipv6) } else { Vec::new() },
+        });
         let ends = |ipv4: IpAddr, ipv6: IpAddr| [ipv4].into_iter().chain(parts.ipv6.then_some(ipv6)).collect();
         Self {
             schema: SCHEMA,
-            profile: ProfileReport { name: profile.name.clone(), hash: profile.hash(), description: profile.description.clone() },
+            profile: ProfileReport::of(profile),
             seed: parts.seed,
             duration_seconds: counts.duration_ns as f64 / 1e9,
             live_since_ns: counts.live_since_ns,
@@ -277,6 +312,8 @@ impl Report {
             addresses: Addresses { near: ends(NEAR_IPV4.into(), NEAR_IPV6.into()), far: ends(FAR_IPV4.into(), FAR_IPV6.into()) },
             up,
             down,
+            rules: profile.rules.iter().map(|rule| rule.asked().clone()).collect(),
+            changes: changes.collect(),
             flows: counts.flows.sorted().into_iter().map(|(key, pair)| FlowReport::new(key, pair)).collect(),
             flows_beyond_table: counts.flows.beyond().into(),
             unparsed: counts.flows.unparsed().into(),
@@ -286,6 +323,12 @@ impl Report {
             commands: None,
             warnings: parts.warnings,
         }
+    }
+}
+
+impl ProfileReport {
+    pub(crate) fn of(profile: &Profile) -> Self {
+        Self { name: profile.name.clone(), hash: profile.hash(), description: profile.description.clone() }
     }
 }
 
@@ -301,6 +344,10 @@ impl DirectionReport {
             bytes_lost: counters.bytes_lost,
             packets_queue_dropped: counters.packets_queue_dropped,
             bytes_queue_dropped: counters.bytes_queue_dropped,
+            packets_blocked: counters.packets_blocked,
+            bytes_blocked: counters.bytes_blocked,
+            packets_policed: counters.packets_policed,
+            bytes_policed: counters.bytes_policed,
             packets_held_at_end: counters.packets_held_at_end,
             packets_overflowed: counters.packets_overflowed,
             packets_oversized: counters.packets_oversized,
@@ -351,8 +398,8 @@ impl From<Pair> for PairReport {
 
 impl From<flow::Counters> for CountersReport {
     fn from(counters: flow::Counters) -> Self {
-        let flow::Counters { packets, bytes, packets_lost, packets_queue_dropped } = counters;
-        Self { packets, bytes, packets_lost, packets_queue_dropped }
+        let flow::Counters { packets, bytes, packets_lost, packets_queue_dropped, packets_blocked, packets_policed } = counters;
+        Self { packets, bytes, packets_lost, packets_queue_dropped, packets_blocked, packets_policed }
     }
 }
 

@@ -17,6 +17,8 @@ pub(super) const PROBE_WIRE_BYTES: usize = 128;
 const PROBE_INTERVAL: Duration = Duration::from_millis(2);
 /// Full packets are sent in bursts of this length, well below any queue worth measuring.
 const BURST_INTERVAL: Duration = Duration::from_millis(1);
+/// Shorter busy times of a trace are evened out by the queue.
+const BUSY_STRETCH_MS: u64 = 50;
 /// How much faster than the rate the full packets come.
 const OVERLOAD: f64 = 1.1;
 /// Below the emulator's priority: measuring must not make it late.
@@ -47,8 +49,11 @@ impl Plan {
         }
     }
 
-    /// Full packets a tenth faster than the rate.
-    pub(super) fn saturation(direction: &Direction, rate_bits_per_second: u64, time: Duration) -> Self {
+    /// Full packets a tenth faster than the rate; than that of its busiest time, if the rate changes.
+    pub(super) fn saturation(direction: &Direction, mut rate_bits_per_second: u64, time: Duration) -> Self {
+        if let Some(trace) = &direction.rate_trace {
+            rate_bits_per_second = trace.busiest_bits_per_second(BUSY_STRETCH_MS);
+        }
         let packets_per_second = rate_bits_per_second as f64 * OVERLOAD / (MTU as f64 * 8.0);
         let interval = BURST_INTERVAL.max(Duration::from_secs_f64(1.0 / packets_per_second));
         let packets_per_interval = (packets_per_second * interval.as_secs_f64()).ceil();
@@ -65,20 +70,30 @@ impl Plan {
 
 fn patience(direction: &Direction) -> Duration {
     let queue_ns = direction.queue_bytes.map_or(0, |bytes| direction.serialisation_ns(bytes));
-    Duration::from_nanos(direction.delay_ns + direction.jitter_ns + queue_ns) + Duration::from_millis(500)
+    // Each stretch without a packet adds to what waits before it.
+    let outage_ns = direction.outages.map_or(0, |outages| outages.length_ns[1]);
+    let gap_ns = direction.rate_trace.as_ref().map_or(0, |trace| trace.longest_gap_ns());
+    Duration::from_nanos(direction.delay_ns + direction.jitter_ns + queue_ns + outage_ns + gap_ns) + Duration::from_millis(500)
 }
 
-/// What one direction showed.
+/// What one direction showed. Times in nanoseconds of the monotonic clock.
 pub(super) struct Sample {
-    pub(super) sent: u64,
+    /// When each packet was sent.
+    pub(super) sent_ns: Vec<u64>,
     /// In the order of arrival.
     pub(super) arrivals: Vec<Arrival>,
 }
 
-/// Times in nanoseconds of the monotonic clock.
+impl Sample {
+    pub(super) fn sent(&self) -> u64 {
+        self.sent_ns.len() as u64
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Arrival {
-    pub(super) sent_ns: u64,
+    /// Its place in the order of sending, from 0.
+    pub(super) number: usize,
     pub(super) received_ns: u64,
 }
 
@@ -116,14 +131,15 @@ pub(super) fn measure(from: &UdpSocket, to: &UdpSocket, plan: &Plan) -> io::Resu
         let join = |panic| std::panic::resume_unwind(panic);
         (sent.join().unwrap_or_else(join), receiver.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });
-    Ok(Sample { sent: sent?, arrivals: arrivals? })
+    Ok(Sample { sent_ns: sent?, arrivals: arrivals? })
 }
 
-fn send(socket: &UdpSocket, plan: &Plan) -> io::Result<u64> {
+/// Says when each packet was sent.
+fn send(socket: &UdpSocket, plan: &Plan) -> io::Result<Vec<u64>> {
     prefer(REAL_TIME_PRIORITY);
     let mut payload = vec![0; plan.wire_bytes - HEADER_BYTES];
     let started_ns = clock_ns();
-    let mut sent = 0;
+    let mut sent_ns = Vec::with_capacity(plan.packets as usize);
     for burst in 0.. {
         let due_ns = started_ns + burst * plan.interval.as_nanos() as u64;
         let wait_ns = due_ns.saturating_sub(clock_ns());
@@ -131,15 +147,15 @@ fn send(socket: &UdpSocket, plan: &Plan) -> io::Result<u64> {
             std::thread::sleep(Duration::from_nanos(wait_ns));
         }
         for _ in 0..plan.packets_per_interval {
-            if sent == plan.packets {
-                return Ok(sent);
+            if sent_ns.len() as u64 == plan.packets {
+                return Ok(sent_ns);
             }
-            payload[..8].copy_from_slice(&clock_ns().to_ne_bytes());
+            payload[..8].copy_from_slice(&(sent_ns.len() as u64).to_ne_bytes());
+            sent_ns.push(clock_ns());
             socket.send(&payload)?;
-            sent += 1;
         }
     }
-    Ok(sent)
+    Ok(sent_ns)
 }
 
 fn receive(socket: &UdpSocket, plan: &Plan, all_sent: &AtomicBool) -> io::Result<Vec<Arrival>> {
@@ -152,8 +168,8 @@ fn receive(socket: &UdpSocket, plan: &Plan, all_sent: &AtomicBool) -> io::Result
         match socket.recv(&mut buffer) {
             Ok(_) => {
                 let received_ns = clock_ns();
-                let sent_ns = u64::from_ne_bytes(buffer[..8].try_into().expect("invariant: eight bytes"));
-                arrivals.push(Arrival { sent_ns, received_ns });
+                let number = u64::from_ne_bytes(buffer[..8].try_into().expect("invariant: eight bytes")) as usize;
+                arrivals.push(Arrival { number, received_ns });
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
                 if nothing_follows {

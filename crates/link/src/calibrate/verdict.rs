@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::probe::{self, Arrival, Plan, Sample};
 use super::{CONFIDENCE, Check, DELAY_BOUND_MS, PROBE_WIRE_BYTES, Probed, RATE_BOUND, direction, direction_report, name};
-use crate::profile::{Direction, Loss, MTU};
+use crate::profile::{Direction, MTU};
 use crate::report::LATENESS_P99_BOUND_US;
-use crate::scheduler::{Jitter, Way};
+use crate::scheduler::{Jitter, Way, Wire, mean_bits_per_second};
 use crate::{Error, Link, Options, Profile, binomial};
 
 /// Left out at the beginning, until the queue is never empty.
@@ -35,28 +35,31 @@ pub(super) fn rate(way: Way, profile: &Profile, options: &Options, time: Duratio
     // A lost packet has used the rate: what arrives is the rest of it.
     let sent_on_wire = counted.packets_out + counted.packets_lost;
     let arrived_share = counted.packets_out as f64 / (sent_on_wire as f64).max(1.0);
-    let measured = arrival_rate(&sample.arrivals) / arrived_share;
+    let (measured, from_ns, to_ns) = arrival_rate(&sample.arrivals).unwrap_or((f64::NAN, 0, 0));
+    let measured = measured / arrived_share;
+    // When what arrived was on the wire, after going live.
+    let on_wire_ns = |received_ns: u64| received_ns.saturating_sub(report.live_since_ns + asked.delay_ns);
+    let expected = mean_bits_per_second(asked, options.seed, way, on_wire_ns(from_ns), on_wire_ns(to_ns)).unwrap_or(f64::NAN);
+    let of = if asked.outages.is_some() { ", outages counted in" } else { "" };
     Ok(Some(Check {
+        after_ms: None,
         direction: name(way),
         what: "rate",
-        asked: format!("{:.3} Mbit/s", rate as f64 / 1e6),
+        asked: format!("{:.3} Mbit/s", expected / 1e6),
         measured: format!("{:.3} Mbit/s", measured / 1e6),
-        bound: format!("within {} %", RATE_BOUND * 100.0),
-        passed: (measured / rate as f64 - 1.0).abs() <= RATE_BOUND,
+        bound: format!("within {} %{of}", RATE_BOUND * 100.0),
+        passed: (measured / expected - 1.0).abs() <= RATE_BOUND,
     }))
 }
 
-/// Bits of full packets in a second, or NaN with too few of them.
-fn arrival_rate(arrivals: &[Arrival]) -> f64 {
-    let Some(first) = arrivals.first() else {
-        return f64::NAN;
-    };
+/// Bits of full packets in a second, and between which arrivals they were counted; `None` with too few of them.
+fn arrival_rate(arrivals: &[Arrival]) -> Option<(f64, u64, u64)> {
+    let first = arrivals.first()?;
     let counted: Vec<_> = arrivals.iter().filter(|arrival| arrival.received_ns >= first.received_ns + WARM_UP_NS).collect();
-    let [start, .., end] = counted[..] else {
-        return f64::NAN;
-    };
+    let [start, .., end] = counted[..] else { return None };
     // Between n arrivals lie n - 1 packets.
-    (counted.len() - 1) as f64 * MTU as f64 * 8e9 / (end.received_ns - start.received_ns) as f64
+    let bits = (counted.len() - 1) as f64 * MTU as f64 * 8.0;
+    Some((bits * 1e9 / (end.received_ns - start.received_ns) as f64, start.received_ns, end.received_ns))
 }
 
 /// Delay, loss, packets that went another way, and the emulator's lateness.
@@ -65,51 +68,88 @@ pub(super) fn probes(way: Way, asked: &Direction, probed: &Probed) -> [Check; 4]
         Way::Up => &probed.up,
         Way::Down => &probed.down,
     };
-    let mut drawn = Jitter::of(asked, probed.report.seed, way);
-    let jitter = |departed_ns: u64| drawn.at(departed_ns.saturating_sub(probed.report.live_since_ns));
-    [delay(way, asked, sample, jitter), loss(way, asked, sample), bypass(way, sample, probed), lateness(way, probed)]
+    let expected = Expected::of(asked, probed.report.seed, way, probed.report.live_since_ns);
+    [delay(way, asked, sample, expected), loss(way, asked, sample), bypass(way, sample, probed), lateness(way, probed)]
 }
 
-/// `jitter`: what the link drew for a packet that left the queue at this time, which is taken off. What remains is the same for all
-/// probes, so that a few of them tell the delay as exactly as a link without jitter does.
-fn delay(way: Way, asked: &Direction, sample: &Sample, mut jitter: impl FnMut(u64) -> i64) -> Check {
-    let serialisation_ns = asked.serialisation_ns(PROBE_WIRE_BYTES as u64);
-    let expected_ms = (asked.delay_ns + serialisation_ns) as f64 / 1e6;
-    let delay_ms = |arrival: &Arrival| {
-        let measured_ns = arrival.received_ns.saturating_sub(arrival.sent_ns) as f64;
-        (measured_ns - jitter(arrival.sent_ns + serialisation_ns) as f64) / 1e6
-    };
-    let mut delays_ms: Vec<f64> = sample.arrivals.iter().map(delay_ms).collect();
-    delays_ms.sort_unstable_by(f64::total_cmp);
-    let (measured, passed) = match delays_ms.get(delays_ms.len() / 2) {
-        Some(median_ms) => (format!("{median_ms:.3} ms"), (median_ms - expected_ms).abs() <= DELAY_BOUND_MS),
+/// When probes are to arrive: told by when they were sent, by what the seed draws, and by the order that the link keeps.
+///
+/// Jitter by itself is centred on the delay, but a packet that would overtake waits for the one before. How long that makes the
+/// median depends on how often probes are sent; so it belongs to what is expected of them, not to what the link may differ by.
+struct Expected {
+    wire: Wire,
+    jitter: Jitter,
+    delay_ns: u64,
+    reorder: bool,
+    live_since_ns: u64,
+}
+
+impl Expected {
+    fn of(asked: &Direction, seed: u64, way: Way, live_since_ns: u64) -> Self {
+        let (wire, jitter) = (Wire::of(asked, seed, way, 0), Jitter::of(asked, seed, way, 0));
+        Self { wire, jitter, delay_ns: asked.delay_ns, reorder: asked.reorder, live_since_ns }
+    }
+
+    /// How much later than expected each probe that arrived was.
+    fn late_by_ms(mut self, sample: &Sample) -> Vec<f64> {
+        let mut received_ns = vec![None; sample.sent_ns.len()];
+        for arrival in &sample.arrivals {
+            if let Some(place) = received_ns.get_mut(arrival.number) {
+                *place = Some(arrival.received_ns);
+            }
+        }
+        let mut last_ns = 0;
+        let mut late_by_ms = Vec::new();
+        for (sent_ns, received_ns) in sample.sent_ns.iter().zip(received_ns) {
+            let Some(on_wire_ns) = self.wire.send(PROBE_WIRE_BYTES as u64, sent_ns.saturating_sub(self.live_since_ns)) else { continue };
+            let jitter_ns = self.jitter.next_ns(on_wire_ns);
+            let Some(received_ns) = received_ns else { continue };
+            let mut expected_ns = (self.live_since_ns + on_wire_ns + self.delay_ns).saturating_add_signed(jitter_ns);
+            if !self.reorder {
+                expected_ns = expected_ns.max(last_ns);
+                last_ns = expected_ns;
+            }
+            late_by_ms.push((received_ns as f64 - expected_ns as f64) / 1e6);
+        }
+        late_by_ms.sort_unstable_by(f64::total_cmp);
+        late_by_ms
+    }
+}
+
+/// What remains beside the expected is the same for all probes, so that a few of them tell the delay under jitter as exactly as
+/// without.
+fn delay(way: Way, asked: &Direction, sample: &Sample, expected: Expected) -> Check {
+    let asked_ms = (asked.delay_ns + asked.serialisation_ns(PROBE_WIRE_BYTES as u64)) as f64 / 1e6;
+    let late_by_ms = expected.late_by_ms(sample);
+    let (measured, passed) = match late_by_ms.get(late_by_ms.len() / 2) {
+        Some(median_ms) => (format!("{:.3} ms", asked_ms + median_ms), median_ms.abs() <= DELAY_BOUND_MS),
         None => ("-".into(), asked.loss_probability() >= 1.0),
     };
-    let bound = format!("within {DELAY_BOUND_MS} ms (median of {})", delays_ms.len());
-    Check { direction: name(way), what: "delay", asked: format!("{expected_ms:.3} ms"), measured, bound, passed }
+    let bound = format!("within {DELAY_BOUND_MS} ms (median of {})", late_by_ms.len());
+    Check { after_ms: None, direction: name(way), what: "delay", asked: format!("{asked_ms:.3} ms"), measured, bound, passed }
 }
 
 fn loss(way: Way, asked: &Direction, sample: &Sample) -> Check {
-    let lost = sample.sent.saturating_sub(sample.arrivals.len() as u64);
-    let probability = asked.loss_probability();
-    let (low, high) = expected_losses(sample.sent, asked.loss);
+    let lost = sample.sent().saturating_sub(sample.arrivals.len() as u64);
+    let (low, high) = expected_losses(sample.sent(), asked);
     Check {
+        after_ms: None,
         direction: name(way),
         what: "loss",
-        asked: format!("{} %", probability * 100.0),
-        measured: format!("{:.3} %", lost as f64 / sample.sent.max(1) as f64 * 100.0),
-        bound: format!("{low} to {high} of {} ({lost} lost)", sample.sent),
+        asked: format!("{} %", asked.loss.percent()),
+        measured: format!("{:.3} %", lost as f64 / sample.sent().max(1) as f64 * 100.0),
+        bound: format!("{low} to {high} of {} ({lost} lost)", sample.sent()),
         passed: (low..=high).contains(&lost),
     }
 }
 
 /// How many of so many packets may be lost. What comes in bursts says less: as much as fewer packets would, each by itself.
-fn expected_losses(packets: u64, loss: Loss) -> (u64, u64) {
-    let (after_arrival, after_loss) = loss.chances();
-    let likeness = after_loss - after_arrival;
-    let worth = (1.0 - likeness) / (1.0 + likeness);
-    let (low, high) = binomial::interval((packets as f64 * worth).ceil() as u64, loss.percent() / 100.0, CONFIDENCE);
-    ((low as f64 / worth).floor() as u64, (high as f64 / worth).ceil() as u64)
+fn expected_losses(packets: u64, asked: &Direction) -> (u64, u64) {
+    let planted = asked.lose_packets.iter().filter(|number| **number <= packets).count() as u64;
+    let by_chance = packets - planted;
+    let worth = asked.loss.independent_worth();
+    let (low, high) = binomial::interval((by_chance as f64 * worth).ceil() as u64, asked.loss_probability(), CONFIDENCE);
+    (planted + (low as f64 / worth).floor() as u64, planted + ((high as f64 / worth).ceil() as u64).min(by_chance))
 }
 
 /// Each packet sent has to be one that the emulator saw, or that its device dropped before.
@@ -117,18 +157,20 @@ fn bypass(way: Way, sample: &Sample, probed: &Probed) -> Check {
     let counted = direction_report(&probed.report, way);
     let accounted = counted.packets_in + counted.tun_drops;
     Check {
+        after_ms: None,
         direction: name(way),
         what: "bypass",
         asked: "0 packets".into(),
-        measured: format!("{} packets", sample.sent.abs_diff(accounted)),
-        bound: format!("sent {}, seen {}, tun drops {}", sample.sent, counted.packets_in, counted.tun_drops),
-        passed: sample.sent == accounted && counted.tun_drops == 0,
+        measured: format!("{} packets", sample.sent().abs_diff(accounted)),
+        bound: format!("sent {}, seen {}, tun drops {}", sample.sent(), counted.packets_in, counted.tun_drops),
+        passed: sample.sent() == accounted && counted.tun_drops == 0,
     }
 }
 
 fn lateness(way: Way, probed: &Probed) -> Check {
     let p99_us = direction_report(&probed.report, way).lateness_us.p99;
     Check {
+        after_ms: None,
         direction: name(way),
         what: "lateness",
         asked: "-".into(),
@@ -141,74 +183,81 @@ fn lateness(way: Way, probed: &Probed) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::{GilbertElliott, Loss, RateTrace};
     use crate::scheduler::{Scheduler, Verdict};
 
     const MS: u64 = 1_000_000;
 
-    fn still(_: u64) -> i64 {
-        0
+    fn asked() -> Direction {
+        up("rate_mbit_per_second=12\nqueue_ms=300\ndelay_ms=35\nloss_percent=15")
     }
 
-    fn asked() -> Direction {
-        Direction {
-            rate_bits_per_second: Some(12_000_000),
-            delay_ns: 35 * MS,
-            jitter_ns: 0,
-            loss: Loss::Independent { percent: 15.0 },
-            queue_bytes: Some(450_000),
-        }
+    fn up(keys: &str) -> Direction {
+        Profile::from_toml(&format!("name='t'\n[up]\n{keys}\n[down]\ndelay_ms=0")).unwrap().up
+    }
+
+    fn check_delay(direction: &Direction, sample: &Sample) -> bool {
+        delay(Way::Up, direction, sample, Expected::of(direction, 7, Way::Up, 0)).passed
     }
 
     /// Probes 2 ms apart, each with the delay that `delay_ns` gives.
     fn sample(count: u64, delay_ns: impl Fn(u64) -> u64) -> Sample {
-        let arrivals =
-            (0..count).map(|number| Arrival { sent_ns: number * 2 * MS, received_ns: number * 2 * MS + delay_ns(number) }).collect();
-        Sample { sent: count, arrivals }
+        let sent_ns: Vec<u64> = (0..count).map(|number| number * 2 * MS).collect();
+        let arrivals = (0..count).map(|number| Arrival { number: number as usize, received_ns: number * 2 * MS + delay_ns(number) });
+        Sample { arrivals: arrivals.collect(), sent_ns }
     }
 
     #[test]
     fn delay_counts_the_probe_on_the_wire_and_allows_its_bound_only() {
         // 128 bytes at 12 Mbit/s are 85.333 us.
         let right = 35 * MS + 85_333;
-        assert!(delay(Way::Up, &asked(), &sample(500, |_| right), still).passed);
-        assert!(delay(Way::Up, &asked(), &sample(500, |_| right + 299_000), still).passed);
-        assert!(!delay(Way::Up, &asked(), &sample(500, |_| right + 301_000), still).passed);
-        assert!(!delay(Way::Up, &asked(), &sample(500, |_| right - 301_000), still).passed);
+        assert!(check_delay(&asked(), &sample(500, |_| right)));
+        assert!(check_delay(&asked(), &sample(500, |_| right + 299_000)));
+        assert!(!check_delay(&asked(), &sample(500, |_| right + 301_000)));
+        assert!(!check_delay(&asked(), &sample(500, |_| right - 301_000)));
     }
 
     #[test]
     fn few_late_probes_do_not_move_the_median() {
         let late = |number: u64| 35 * MS + 85_333 + if number.is_multiple_of(10) { 20 * MS } else { 0 };
-        assert!(delay(Way::Up, &asked(), &sample(500, late), still).passed);
+        assert!(check_delay(&asked(), &sample(500, late)));
     }
 
     #[test]
-    fn delay_under_jitter_is_as_exact_as_without() {
-        let jittery = Direction { jitter_ns: 8 * MS, ..asked() };
-        let live_ns = 5 * MS;
-        let check = |seed_of_link: u64, error_ns: u64| {
-            let mut link = Scheduler::new(&jittery, seed_of_link, Way::Up);
-            let arrivals = (0..2000).filter_map(|number| {
-                let sent_ns = live_ns + number * 2 * MS;
-                match link.handle_packet(PROBE_WIRE_BYTES, sent_ns - live_ns) {
-                    Verdict::Deliver { deadline_ns } => Some(Arrival { sent_ns, received_ns: live_ns + deadline_ns + error_ns }),
-                    Verdict::Lost | Verdict::QueueFull => None,
-                }
-            });
-            let sample = Sample { sent: 2000, arrivals: arrivals.collect() };
-            let mut drawn = Jitter::of(&jittery, 7, Way::Up);
-            delay(Way::Up, &jittery, &sample, |departed_ns| drawn.at(departed_ns - live_ns)).passed
-        };
-        assert!(check(7, 0) && check(7, 250_000));
-        assert!(!check(7, 350_000));
+    fn delay_is_as_exact_under_whatever_makes_it_vary() {
+        let keys = [
+            "jitter_ms=8\nloss_percent=15",
+            "jitter_ms=35",
+            "jitter_ms=35\nreorder=true\nloss_percent=15",
+            "outage_ms=[300,600]\noutage_every_ms=[800,1200]\njitter_ms=8",
+        ];
+        let traced = std::sync::Arc::new(RateTrace::parse("10\n11\n12\n27\n90\n91\n").unwrap());
+        let mut directions: Vec<Direction> =
+            keys.iter().map(|keys| up(&format!("rate_mbit_per_second=12\nqueue_ms=300\ndelay_ms=35\n{keys}"))).collect();
+        directions.push(Direction { rate_trace: Some(traced), ..asked() });
+        for direction in directions {
+            let live_ns = 5 * MS;
+            let check = |seed_of_link: u64, error_ns: i64| {
+                let mut link = Scheduler::new(&direction, seed_of_link, Way::Up);
+                let sent_ns: Vec<u64> = (0..2000).map(|number| live_ns + number * 2 * MS).collect();
+                let arrivals = sent_ns.iter().enumerate().filter_map(|(number, sent_ns)| {
+                    let Verdict::Deliver { deadline_ns } = link.handle_packet(PROBE_WIRE_BYTES, sent_ns - live_ns) else { return None };
+                    Some(Arrival { number, received_ns: (live_ns + deadline_ns).saturating_add_signed(error_ns) })
+                });
+                let sample = Sample { arrivals: arrivals.collect(), sent_ns };
+                delay(Way::Up, &direction, &sample, Expected::of(&direction, 7, Way::Up, live_ns)).passed
+            };
+            assert!(check(7, 0) && check(7, 299_000) && check(7, -299_000), "{direction:?}");
+            assert!(!check(7, 301_000) && !check(7, -301_000), "{direction:?}");
+        }
     }
 
     #[test]
     fn no_arrival_at_all_fails_unless_all_were_to_be_lost() {
-        let nothing = Sample { sent: 100, arrivals: Vec::new() };
-        assert!(!delay(Way::Up, &asked(), &nothing, still).passed);
+        let nothing = Sample { sent_ns: vec![0; 100], arrivals: Vec::new() };
+        assert!(!check_delay(&asked(), &nothing));
         let all = Direction { loss: Loss::Independent { percent: 100.0 }, ..asked() };
-        assert!(delay(Way::Up, &all, &nothing, still).passed && loss(Way::Up, &all, &nothing).passed);
+        assert!(check_delay(&all, &nothing) && loss(Way::Up, &all, &nothing).passed);
     }
 
     #[test]
@@ -224,29 +273,42 @@ mod tests {
 
     #[test]
     fn bursts_as_they_are_asked_for_pass() {
-        let bursts = Loss::Bursts { percent: 15.0, packets: 4.0 };
-        let failed = |seed: &u64| {
-            let mut link = Scheduler::new(&Direction { loss: bursts, ..asked() }, *seed, Way::Up);
-            let lost = (0..5_000).filter(|number| link.handle_packet(PROBE_WIRE_BYTES, number * 2 * MS) == Verdict::Lost).count();
-            let (low, high) = expected_losses(5_000, bursts);
-            !(low..=high).contains(&(lost as u64))
-        };
-        // Two of 200 are to be expected.
-        let failed = (0..200).filter(failed).count();
-        assert!((0..=8).contains(&failed), "{failed} of 200 fail");
-        let (low, high) = expected_losses(5_000, bursts);
-        let (alone_low, alone_high) = expected_losses(5_000, Loss::Independent { percent: 15.0 });
-        assert!(low < alone_low && high > alone_high && high < 2 * alone_high);
+        let alone = expected_losses(5_000, &asked());
+        let model =
+            GilbertElliott { good_to_bad_percent: 4.0, bad_to_good_percent: 20.0, loss_in_bad_percent: 90.0, loss_in_good_percent: 0.0 };
+        for loss in [Loss::Bursts { percent: 15.0, packets: 4.0 }, Loss::GilbertElliott(model)] {
+            let bursts = Direction { loss, ..asked() };
+            let failed = |seed: &u64| {
+                let mut link = Scheduler::new(&bursts, *seed, Way::Up);
+                let lost = (0..5_000).filter(|number| link.handle_packet(PROBE_WIRE_BYTES, number * 2 * MS) == Verdict::Lost).count();
+                let (low, high) = expected_losses(5_000, &bursts);
+                !(low..=high).contains(&(lost as u64))
+            };
+            // Two of 200 are to be expected.
+            let failed = (0..200).filter(failed).count();
+            assert!((0..=8).contains(&failed), "{failed} of 200 fail");
+            let (low, high) = expected_losses(5_000, &bursts);
+            assert!(low < alone.0 && high > alone.1 && high < 2 * alone.1);
+        }
+    }
+
+    #[test]
+    fn packets_lost_by_their_number_are_expected() {
+        let planted = up("delay_ms=1\nlose_packets=[1,7,900]");
+        assert_eq!(expected_losses(500, &planted), (2, 2));
+        let both = up("delay_ms=1\nlose_packets=[1,7]\nloss_percent=1");
+        let alone = expected_losses(4_998, &up("delay_ms=1\nloss_percent=1"));
+        assert_eq!(expected_losses(5_000, &both), (alone.0 + 2, alone.1 + 2));
     }
 
     #[test]
     fn rate_is_taken_between_arrivals_after_the_warm_up() {
         // 1500 bytes a millisecond, after a start that was twice as fast.
-        let arrival = |received_ns| Arrival { sent_ns: 0, received_ns };
+        let arrival = |received_ns| Arrival { number: 0, received_ns };
         let fast = (0..100).map(|number| arrival(number * MS / 2));
         let steady = (0..2000).map(|number| arrival(50 * MS + number * MS));
         let arrivals: Vec<_> = fast.chain(steady).collect();
-        assert!((arrival_rate(&arrivals) - 12e6).abs() < 1.0);
-        assert!(arrival_rate(&arrivals[..3]).is_nan());
+        assert!((arrival_rate(&arrivals).unwrap().0 - 12e6).abs() < 1.0);
+        assert!(arrival_rate(&arrivals[..3]).is_none());
     }
 }

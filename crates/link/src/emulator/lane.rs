@@ -8,7 +8,8 @@ use rustix::io::Errno;
 
 use super::Books;
 use crate::packets::{Fate, Row};
-use crate::profile::{Direction, MTU};
+use crate::profile::{Direction, MTU, Profile};
+use crate::rules::{Dropped, Rules};
 use crate::scheduler::{Scheduler, Verdict, Way};
 
 /// Packets that one direction may hold: at 1500 bytes some 200 MB, or a second of 1.5 Gbit/s.
@@ -39,6 +40,14 @@ pub struct LaneCounters {
     pub packets_queue_dropped: u64,
     /// Their bytes.
     pub bytes_queue_dropped: u64,
+    /// Dropped by a rule that blocks.
+    pub packets_blocked: u64,
+    /// Their bytes.
+    pub bytes_blocked: u64,
+    /// Dropped by a rule that polices.
+    pub packets_policed: u64,
+    /// Their bytes.
+    pub bytes_policed: u64,
     /// Dropped because the emulator's own memory bound was reached: not what the profile asked for.
     pub packets_overflowed: u64,
     /// Longer than the link's MTU: somebody raised the device's.
@@ -66,6 +75,10 @@ impl LaneCounters {
             bytes_lost: 0,
             packets_queue_dropped: 0,
             bytes_queue_dropped: 0,
+            packets_blocked: 0,
+            bytes_blocked: 0,
+            packets_policed: 0,
+            bytes_policed: 0,
             packets_overflowed: 0,
             packets_oversized: 0,
             packets_write_failed: 0,
@@ -82,6 +95,8 @@ pub(super) struct Lane {
     way: Way,
     /// `None` before the link is live: packets pass at once and uncounted.
     scheduler: Option<Scheduler>,
+    rules: Rules,
+    /// In the order of their deadlines.
     held: VecDeque<Held>,
     spare: Vec<Buffer>,
     counters: LaneCounters,
@@ -97,11 +112,26 @@ struct Held {
 impl Lane {
     pub(super) fn new(way: Way) -> Self {
         let spare = (0..1024).map(|_| new_buffer()).collect();
-        Self { way, scheduler: None, held: VecDeque::with_capacity(1024), spare, counters: LaneCounters::new() }
+        Self { way, scheduler: None, rules: Rules::default(), held: VecDeque::with_capacity(1024), spare, counters: LaneCounters::new() }
     }
 
-    pub(super) fn go_live(&mut self, direction: &Direction, seed: u64) {
+    pub(super) fn go_live(&mut self, profile: &Profile, seed: u64) {
+        let direction = match self.way {
+            Way::Up => &profile.up,
+            Way::Down => &profile.down,
+        };
         self.scheduler = Some(Scheduler::new(direction, seed, self.way));
+        self.rules = Rules::new(&profile.rules, self.way);
+    }
+
+    pub(super) fn change(&mut self, direction: &Direction) {
+        if let Some(scheduler) = &mut self.scheduler {
+            scheduler.change(direction);
+        }
+    }
+
+    pub(super) fn packets_in(&self) -> u64 {
+        self.counters.packets_in
     }
 
     /// Reads packets until there are no more or a batch is full; true if there may be more.
@@ -140,22 +170,38 @@ impl Lane {
             let queue_bytes = scheduler.queued_bytes(now_ns);
             log.arrived(&buffer[..length], self.way, now_ns, queue_bytes)
         });
-        let flow = books.flows.counters(&buffer[..length], self.way);
+        let seen = books.flows.see(&buffer[..length], self.way, now_ns);
+        let flow = seen.counters;
         flow.packets += 1;
         flow.bytes += length as u64;
         if length > MTU {
             counters.packets_oversized += 1;
+            scheduler.skip_packet();
             books.log_end(row, Fate::Oversized, now_ns);
+            return Some(buffer);
+        }
+        let dropped = seen.key.and_then(|key| self.rules.handle_packet(&key, seen.since_ns, length, now_ns));
+        if let Some(dropped) = dropped {
+            scheduler.skip_packet();
+            let (of_flow, packets, bytes, fate) = match dropped {
+                Dropped::Blocked => (&mut flow.packets_blocked, &mut counters.packets_blocked, &mut counters.bytes_blocked, Fate::Blocked),
+                Dropped::Policed => (&mut flow.packets_policed, &mut counters.packets_policed, &mut counters.bytes_policed, Fate::Policed),
+            };
+            *of_flow += 1;
+            *packets += 1;
+            *bytes += length as u64;
+            books.log_end(row, fate, now_ns);
             return Some(buffer);
         }
         if self.held.len() >= MAX_HELD_PACKETS {
             counters.packets_overflowed += 1;
+            scheduler.skip_packet();
             books.log_end(row, Fate::Overflow, now_ns);
             return Some(buffer);
         }
         match scheduler.handle_packet(length, now_ns) {
             Verdict::Deliver { deadline_ns } => {
-                self.held.push_back(Held { deadline_ns, row, length, buffer });
+                hold(&mut self.held, Held { deadline_ns, row, length, buffer });
                 None
             }
             Verdict::Lost => {
@@ -175,7 +221,7 @@ impl Lane {
         }
     }
 
-    /// Hands over what is due. Deadlines never go back, so the first packet held is the next one due.
+    /// Hands over what is due.
     pub(super) fn deliver(&mut self, to: BorrowedFd<'_>, books: &mut Books, now: impl Fn() -> u64) {
         while let Some(first) = self.held.front() {
             let now_ns = now();
@@ -208,6 +254,16 @@ impl Lane {
             self.counters.queue_max_ns = scheduler.queue_max_ns();
         }
         self.counters
+    }
+}
+
+/// Packets with the same deadline keep their order. Only where packets may overtake does one not go to the end.
+fn hold(held: &mut VecDeque<Held>, packet: Held) {
+    if held.back().is_none_or(|last| last.deadline_ns <= packet.deadline_ns) {
+        held.push_back(packet);
+    } else {
+        let place = held.partition_point(|other| other.deadline_ns <= packet.deadline_ns);
+        held.insert(place, packet);
     }
 }
 

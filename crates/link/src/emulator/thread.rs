@@ -50,6 +50,9 @@ pub(super) struct Loop {
     /// Time 0 of both schedulers.
     live_since_ns: u64,
     cpu_before: CpuTime,
+    /// On that clock.
+    first_packet_ns: Option<u64>,
+    changes_made_ns: Vec<u64>,
 }
 
 impl Loop {
@@ -72,6 +75,8 @@ impl Loop {
             books,
             live_since_ns: clock_ns(),
             cpu_before: CpuTime::default(),
+            first_packet_ns: None,
+            changes_made_ns: Vec::new(),
         }
     }
 
@@ -80,6 +85,7 @@ impl Loop {
         loop {
             let [near_ready, far_ready, woken] = self.wait().map_err(failed("wait for packets"))?;
             self.deliver();
+            self.make_changes();
             if near_ready {
                 self.read(Way::Up).map_err(failed("read the near TUN device"))?;
             }
@@ -95,7 +101,7 @@ impl Loop {
 
     /// Until a packet comes, a deadline passes or somebody asks for something.
     fn wait(&self) -> Result<[bool; 3], Errno> {
-        let next = [self.up.next_deadline_ns(), self.down.next_deadline_ns()].into_iter().flatten().min();
+        let next = [self.up.next_deadline_ns(), self.down.next_deadline_ns(), self.next_change_ns()].into_iter().flatten().min();
         let timeout = next.map(|deadline_ns| {
             let wait_ns = deadline_ns.saturating_sub(self.now());
             Timespec { tv_sec: (wait_ns / 1_000_000_000) as i64, tv_nsec: (wait_ns % 1_000_000_000) as _ }
@@ -114,10 +120,39 @@ impl Loop {
     fn read(&mut self, way: Way) -> Result<bool, Errno> {
         let live_since_ns = self.live_since_ns;
         let now = || clock_ns() - live_since_ns;
-        let Devices { near, far } = &self.devices;
-        match way {
+        let Devices { near, far, .. } = &self.devices;
+        let more = match way {
             Way::Up => self.up.read(near, far, &mut self.books, now),
             Way::Down => self.down.read(far, near, &mut self.books, now),
+        };
+        if self.first_packet_ns.is_none() && self.up.packets_in() + self.down.packets_in() > 0 {
+            self.first_packet_ns = Some(self.now());
+        }
+        more
+    }
+
+    fn next_change_ns(&self) -> Option<u64> {
+        let next = self.profile.changes.get(self.changes_made_ns.len())?;
+        Some(self.first_packet_ns? + next.after_ns)
+    }
+
+    fn make_changes(&mut self) {
+        while let Some(due_ns) = self.next_change_ns()
+            && due_ns <= self.now()
+        {
+            let change = &self.profile.changes[self.changes_made_ns.len()];
+            for (lane, direction) in [(&mut self.up, &change.up), (&mut self.down, &change.down)] {
+                if let Some(direction) = direction {
+                    lane.change(direction);
+                }
+            }
+            self.changes_made_ns.push(self.now());
+            if change.new_client_address
+                && let Some(changer) = &self.devices.address_changes
+            {
+                // If it has ended, its error is told when the link stops.
+                let _ = changer.send(self.changes_made_ns.len());
+            }
         }
     }
 
@@ -154,8 +189,8 @@ impl Loop {
         if let Some(log) = &mut self.books.packets {
             log.go_live(self.live_since_ns);
         }
-        self.up.go_live(&self.profile.up, self.seed);
-        self.down.go_live(&self.profile.down, self.seed);
+        self.up.go_live(&self.profile, self.seed);
+        self.down.go_live(&self.profile, self.seed);
         Ok(())
     }
 
@@ -173,6 +208,7 @@ impl Loop {
             duration_ns,
             live_since_ns: self.live_since_ns,
             cpu: CpuTime::of_this_thread().since(self.cpu_before),
+            changes_made_ns: self.changes_made_ns,
         }
     }
 }

@@ -6,9 +6,11 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic; the lint's exception knows only #[test] functions")]
 
 mod commands;
+mod hostile;
 mod program;
 mod traces;
 mod traffic;
+mod user;
 
 use libtest_mimic::{Arguments, Trial};
 
@@ -28,8 +30,9 @@ fn main() {
             Ok(())
         })
     };
-    let mut trials: Vec<Trial> = traffic::TESTS.iter().chain(traces::TESTS).chain(commands::TESTS).map(trial).collect();
+    let everyone = [traffic::TESTS, traces::TESTS, hostile::TESTS, commands::TESTS];
+    let mut trials: Vec<Trial> = everyone.into_iter().flatten().map(trial).collect();
     let root = rustix::process::geteuid().is_root();
-    trials.extend(commands::TESTS_FOR_ROOT.iter().map(|test| trial(test).with_ignored_flag(!root)));
+    trials.extend(commands::TESTS_FOR_ROOT.iter().chain(user::TESTS_FOR_ROOT).map(|test| trial(test).with_ignored_flag(!root)));
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }

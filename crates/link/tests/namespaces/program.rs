@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -103,9 +103,14 @@ pub(crate) fn myself(role: &str) -> Command {
 
 /// A command line that runs this program in another role, for shells and `--far`.
 pub(crate) fn shell(role: &str, argument: &str) -> String {
-    format!("env {ROLE}={role} {} {argument}", path().display())
+    shell_of(&path(), role, argument)
 }
 
-fn path() -> PathBuf {
+/// The same with a copy of this program.
+pub(crate) fn shell_of(copy: &Path, role: &str, argument: &str) -> String {
+    format!("env {ROLE}={role} {} {argument}", copy.display())
+}
+
+pub(crate) fn path() -> PathBuf {
     std::env::current_exe().expect("the test program has a path")
 }

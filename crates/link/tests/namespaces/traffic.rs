@@ -23,27 +23,29 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
 ];
 
 /// A bound for failure, never waited for when all is well.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-fn profile(up: &str, down: &str) -> Profile {
+pub(crate) fn profile(up: &str, down: &str) -> Profile {
     Profile::from_toml(&format!("name = \"t\"\n[up]\n{up}\n[down]\n{down}\n")).unwrap()
 }
 
-fn start(profile: &Profile, options: &Options) -> Link {
+pub(crate) fn start(profile: &Profile, options: &Options) -> Link {
     Link::start(profile, options).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn udp(namespace: &Namespace, address: impl Into<IpAddr>) -> UdpSocket {
+pub(crate) fn udp(namespace: &Namespace, address: impl Into<IpAddr>) -> UdpSocket {
     let address = SocketAddr::new(address.into(), 0);
     let socket = namespace.run(|| UdpSocket::bind(address)).unwrap().unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket
 }
 
-fn assert_adds_up(direction: &DirectionReport) {
+pub(crate) fn assert_adds_up(direction: &DirectionReport) {
     let parts = direction.packets_out
         + direction.packets_lost
         + direction.packets_queue_dropped
+        + direction.packets_blocked
+        + direction.packets_policed
         + direction.packets_held_at_end
         + direction.packets_overflowed
         + direction.packets_oversized
@@ -85,8 +87,10 @@ fn udp_echo_counters_add_up(far_address: IpAddr, header_bytes: u64) {
 /// Packet by packet, the real link does what the scheduler says in virtual time.
 fn seed_decides_which_packets_are_lost() {
     const COUNT: u32 = 400;
-    let profile = profile("delay_ms = 0\nloss_percent = 15", "delay_ms = 0");
-    for seed in [5, 6] {
+    let bursts = "loss_percent = 15\nloss_burst_packets = 3";
+    let states = "gilbert_elliott = { good_to_bad_percent = 5, bad_to_good_percent = 30, loss_in_good_percent = 1 }";
+    for (seed, loss) in [(5, "loss_percent = 15"), (6, "loss_percent = 15"), (5, bursts), (5, states), (5, "lose_packets = [1, 7, 300]")] {
+        let profile = profile(&format!("delay_ms = 0\n{loss}"), "delay_ms = 0");
         let mut scheduler = Scheduler::new(&profile.up, seed, Way::Up);
         let link = start(&profile, &Options { seed, ..Options::default() });
         let (near, far) = (udp(link.near(), NEAR_IPV4), udp(link.far(), FAR_IPV4));

@@ -1,0 +1,86 @@
+//! Gives the client's end other addresses while the link is in force, as a network that a phone walks into does.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use crate::link::{IPV4_PREFIX_LENGTH, IPV6_PREFIX_LENGTH, NEAR_IPV4, NEAR_IPV6};
+use crate::namespace::enter_network;
+use crate::{Error, netlink};
+
+/// A client's addresses are in prefixes of their own: an address that goes takes the others of its prefix with it.
+const ADDRESSES_OF_A_PREFIX: u8 = 4;
+
+/// The client's addresses once the change of this number (from 1) has been made, if it brings new ones.
+pub(crate) fn near_addresses_after(change: usize, ipv6: bool) -> Vec<IpAddr> {
+    let step = change as u8 * ADDRESSES_OF_A_PREFIX;
+    let (mut ipv4, mut last) = (NEAR_IPV4.octets(), NEAR_IPV6.octets());
+    ipv4[3] += step;
+    last[15] += step;
+    let ipv4 = IpAddr::from(Ipv4Addr::from(ipv4));
+    [ipv4].into_iter().chain(ipv6.then_some(IpAddr::from(Ipv6Addr::from(last)))).collect()
+}
+
+/// The thread that changes addresses: the emulator's must not wait for the kernel.
+#[derive(Debug)]
+pub(crate) struct AddressChanger {
+    thread: JoinHandle<Result<(), Error>>,
+}
+
+/// Which device it is about, and where.
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(crate) namespace: OwnedFd,
+    pub(crate) index: u32,
+    pub(crate) ipv6: bool,
+    pub(crate) congestion: Option<String>,
+}
+
+impl AddressChanger {
+    /// What comes over the channel are numbers of changes, from 1. Ends when the sender is gone.
+    pub(crate) fn start(device: Device) -> Result<(Self, mpsc::Sender<usize>), Error> {
+        let (sender, changes) = mpsc::channel();
+        let work = move || {
+            enter_network(device.namespace.as_fd()).map_err(Error::system("enter the client's network namespace"))?;
+            let mut current = near_addresses_after(0, device.ipv6);
+            for change in changes {
+                let next = near_addresses_after(change, device.ipv6);
+                for (old, new) in current.iter().zip(&next) {
+                    replace(&device, *old, *new)?;
+                }
+                current = next;
+            }
+            Ok(())
+        };
+        let thread = std::thread::Builder::new().name("link-address".into()).spawn(work).map_err(Error::system("start a thread"))?;
+        Ok((Self { thread }, sender))
+    }
+
+    /// Waits for its end. The sender must be gone.
+    pub(crate) fn finish(self) -> Result<(), Error> {
+        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+/// First the new address, then the route from it, then without the old one: the client is never without.
+fn replace(device: &Device, old: IpAddr, new: IpAddr) -> Result<(), Error> {
+    let refused = || Error::system("give the client's end another address");
+    let mut netlink = netlink::Socket::open().map_err(refused())?;
+    let prefix_length = if new.is_ipv4() { IPV4_PREFIX_LENGTH } else { IPV6_PREFIX_LENGTH };
+    netlink.add_address(device.index, new, prefix_length).map_err(refused())?;
+    netlink.replace_default_route(device.index, new, device.congestion.as_deref()).map_err(refused())?;
+    netlink.remove_address(device.index, old, prefix_length).map_err(refused())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_change_has_addresses_of_its_own() {
+        assert_eq!(near_addresses_after(0, true), [IpAddr::from(NEAR_IPV4), NEAR_IPV6.into()]);
+        assert_eq!(near_addresses_after(1, true), ["10.77.0.5".parse::<IpAddr>().unwrap(), "fd77::5".parse().unwrap()]);
+        assert_eq!(near_addresses_after(16, false), ["10.77.0.65".parse::<IpAddr>().unwrap()]);
+    }
+}

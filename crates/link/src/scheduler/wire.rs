@@ -1,0 +1,266 @@
+//! The wire of one direction: the queue before it, and when it has sent what.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::{Draw, OutageProcess, Way, generator};
+use crate::profile::{Direction, OPPORTUNITY_BYTES, RateTrace};
+
+/// Queue and rate, in virtual time.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    rate: Rate,
+    queue_bytes: Option<u64>,
+    queue_max_bytes: u64,
+    queue_max_ns: u64,
+}
+
+#[derive(Debug)]
+enum Rate {
+    Unlimited,
+    Steady(Steady),
+    Traced(Traced),
+}
+
+impl Wire {
+    /// That of one direction of a link, from its going live on; `change` is the number of the change that made it, 0 for none.
+    pub(crate) fn of(direction: &Direction, seed: u64, way: Way, change: u64) -> Self {
+        let rate = match (direction.rate_bits_per_second, &direction.rate_trace) {
+            (None, _) => Rate::Unlimited,
+            (Some(_), Some(trace)) => Rate::Traced(Traced::new(Arc::clone(trace))),
+            (Some(bits_per_second), None) => Rate::Steady(Steady::new(bits_per_second, outages(direction, seed, way, change))),
+        };
+        Self { rate, queue_bytes: direction.queue_bytes, queue_max_bytes: 0, queue_max_ns: 0 }
+    }
+
+    /// When the last bit of the packet is on the wire, or `None` if the queue is full.
+    ///
+    /// The queue holds what the wire has not sent yet, of the packet on the wire its rest only. With a trace it holds whole packets.
+    pub(crate) fn send(&mut self, bytes: u64, now_ns: u64) -> Option<u64> {
+        let queued_bytes = self.queued_bytes(now_ns) + bytes;
+        if self.queue_bytes.is_some_and(|bound| queued_bytes > bound) {
+            return None;
+        }
+        let sent_ns = match &mut self.rate {
+            Rate::Unlimited => return Some(now_ns),
+            Rate::Steady(steady) => steady.send(bytes, now_ns),
+            Rate::Traced(traced) => traced.send(bytes, now_ns),
+        };
+        self.queue_max_bytes = self.queue_max_bytes.max(queued_bytes);
+        self.queue_max_ns = self.queue_max_ns.max(sent_ns - now_ns);
+        Some(sent_ns)
+    }
+
+    /// What waits for the rate.
+    pub(crate) fn queued_bytes(&mut self, now_ns: u64) -> u64 {
+        match &mut self.rate {
+            Rate::Unlimited => 0,
+            Rate::Steady(steady) => steady.queued_bytes(now_ns),
+            Rate::Traced(traced) => traced.queued_bytes(now_ns),
+        }
+    }
+
+    /// The most that ever waited, the packet just accepted included, and the longest wait for the last bit.
+    pub(crate) fn queue_max(&self) -> (u64, u64) {
+        (self.queue_max_bytes, self.queue_max_ns)
+    }
+}
+
+/// The rate that a queue which is never empty gets between two times after going live.
+pub(crate) fn mean_bits_per_second(direction: &Direction, seed: u64, way: Way, from_ns: u64, to_ns: u64) -> Option<f64> {
+    let steady = direction.rate_bits_per_second? as f64;
+    let seconds = to_ns.saturating_sub(from_ns) as f64 / 1e9;
+    if let Some(trace) = &direction.rate_trace {
+        let opportunities = trace.first_from(to_ns) - trace.first_from(from_ns);
+        return Some((opportunities * OPPORTUNITY_BYTES * 8) as f64 / seconds);
+    }
+    let Some(mut outages) = outages(direction, seed, way, 0) else { return Some(steady) };
+    let before_ns = outages.worked_ns(from_ns);
+    Some(steady * (outages.worked_ns(to_ns) - before_ns) as f64 / 1e9 / seconds)
+}
+
+fn outages(direction: &Direction, seed: u64, way: Way, change: u64) -> Option<OutageProcess> {
+    direction.outages.map(|asked| OutageProcess::new(asked, generator(seed, way, Draw::Outages, change)))
+}
+
+/// So many bits a second, without the outages.
+#[derive(Debug)]
+struct Steady {
+    bits_per_second: u64,
+    /// When the wire has sent all that was accepted, in time worked, rounded down.
+    busy_until_ns: u64,
+    /// What rounding left over, in 1/rate ns: keeps the rate exact over any number of packets.
+    busy_remainder: u64,
+    outages: Option<OutageProcess>,
+}
+
+impl Steady {
+    fn new(bits_per_second: u64, outages: Option<OutageProcess>) -> Self {
+        Self { bits_per_second, busy_until_ns: 0, busy_remainder: 0, outages }
+    }
+
+    fn worked_ns(&mut self, now_ns: u64) -> u64 {
+        self.outages.as_mut().map_or(now_ns, |outages| outages.worked_ns(now_ns))
+    }
+
+    fn queued_bytes(&mut self, now_ns: u64) -> u64 {
+        let backlog_ns = self.busy_until_ns.saturating_sub(self.worked_ns(now_ns));
+        (u128::from(backlog_ns) * u128::from(self.bits_per_second) / 8_000_000_000) as u64
+    }
+
+    fn send(&mut self, bytes: u64, now_ns: u64) -> u64 {
+        let worked_ns = self.worked_ns(now_ns);
+        if self.busy_until_ns <= worked_ns {
+            self.busy_until_ns = worked_ns;
+            self.busy_remainder = 0;
+        }
+        let work = bytes * 8_000_000_000 + self.busy_remainder;
+        self.busy_until_ns += work / self.bits_per_second;
+        self.busy_remainder = work % self.bits_per_second;
+        match &mut self.outages {
+            None => self.busy_until_ns,
+            Some(outages) => outages.when_ns(self.busy_until_ns),
+        }
+    }
+}
+
+/// As a trace says. A packet may take several opportunities, and several packets share one.
+#[derive(Debug)]
+struct Traced {
+    trace: Arc<RateTrace>,
+    /// The opportunity that the next packet uses, and what is left of it.
+    opportunity: u64,
+    left_bytes: u64,
+    /// When each packet that waits is sent, and its bytes.
+    waiting: VecDeque<(u64, u64)>,
+    waiting_bytes: u64,
+}
+
+impl Traced {
+    fn new(trace: Arc<RateTrace>) -> Self {
+        Self { trace, opportunity: 0, left_bytes: OPPORTUNITY_BYTES, waiting: VecDeque::new(), waiting_bytes: 0 }
+    }
+
+    fn queued_bytes(&mut self, now_ns: u64) -> u64 {
+        while let Some((sent_ns, bytes)) = self.waiting.front().copied()
+            && sent_ns <= now_ns
+        {
+            self.waiting.pop_front();
+            self.waiting_bytes -= bytes;
+        }
+        self.waiting_bytes
+    }
+
+    fn send(&mut self, bytes: u64, now_ns: u64) -> u64 {
+        // What nobody used is gone.
+        let first = self.trace.first_from(now_ns);
+        if first > self.opportunity {
+            (self.opportunity, self.left_bytes) = (first, OPPORTUNITY_BYTES);
+        }
+        let mut rest = bytes;
+        while rest > 0 {
+            if self.left_bytes == 0 {
+                self.opportunity += 1;
+                self.left_bytes = OPPORTUNITY_BYTES;
+            }
+            let used = rest.min(self.left_bytes);
+            self.left_bytes -= used;
+            rest -= used;
+        }
+        let sent_ns = self.trace.time_of_ns(self.opportunity).max(now_ns);
+        self.waiting.push_back((sent_ns, bytes));
+        self.waiting_bytes += bytes;
+        sent_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Profile;
+
+    const MS: u64 = 1_000_000;
+
+    fn up(keys: &str) -> Direction {
+        Profile::from_toml(&format!("name='t'\n[up]\ndelay_ms=0\n{keys}\n[down]\ndelay_ms=0\n")).unwrap().up
+    }
+
+    fn traced(lines: &str, queue_bytes: u64) -> Wire {
+        let trace = Arc::new(RateTrace::parse(lines).unwrap());
+        let direction = Direction {
+            rate_bits_per_second: Some(trace.mean_bits_per_second()),
+            rate_trace: Some(trace),
+            queue_bytes: Some(queue_bytes),
+            ..up("")
+        };
+        Wire::of(&direction, 1, Way::Up, 0)
+    }
+
+    #[test]
+    fn packets_share_opportunities_and_unused_ones_are_gone() {
+        let mut wire = traced("10\n20\n30\n40\n", 15_000);
+        let mut send = |bytes, at_ms: u64| wire.send(bytes, at_ms * MS).map(|sent_ns| sent_ns / MS);
+        assert_eq!([send(500, 0), send(1000, 0), send(1, 0), send(1499, 0)], [Some(10), Some(10), Some(20), Some(20)]);
+        assert_eq!(send(3000, 1), Some(40));
+        // Nothing used those at 50 and 60.
+        assert_eq!(send(100, 65), Some(70));
+        assert_eq!(send(1400, 69), Some(70));
+        assert_eq!(send(100, 69), Some(80));
+        // What is left of an opportunity that is over is gone too.
+        assert_eq!(send(100, 81), Some(90));
+    }
+
+    #[test]
+    fn traced_queue_is_bounded_and_room_comes_back() {
+        let mut wire = traced("10\n20\n", 3000);
+        assert_eq!(wire.send(1500, 0), Some(10 * MS));
+        assert_eq!(wire.send(1500, 0), Some(20 * MS));
+        assert_eq!(wire.send(40, 9 * MS), None);
+        assert_eq!(wire.queued_bytes(10 * MS), 1500);
+        assert_eq!(wire.send(1500, 10 * MS), Some(30 * MS));
+        assert_eq!(wire.queue_max(), (3000, 20 * MS));
+    }
+
+    #[test]
+    fn packets_wait_for_the_end_of_an_outage() {
+        let direction = up("rate_mbit_per_second=12\nqueue_ms=2000\noutage_ms=[300,300]\noutage_every_ms=[1000,1000]");
+        let mut wire = Wire::of(&direction, 7, Way::Up, 0);
+        // Half the rate: what an outage has left is gone before the next one.
+        let waits: Vec<u64> = (0..5_000).map(|number| wire.send(1500, number * 2 * MS).unwrap() - number * 2 * MS).collect();
+        let longest = *waits.iter().max().unwrap();
+        assert!((298 * MS..=301 * MS).contains(&longest), "{longest}");
+        assert_eq!(wire.queue_max().1, longest);
+        // An outage of 300 ms holds up packets for 600 ms, then all go at once for 400 ms.
+        let at_once = waits.iter().filter(|wait| **wait == MS).count();
+        assert!((1_900..=2_150).contains(&at_once), "{at_once}");
+    }
+
+    #[test]
+    fn outage_fills_the_queue_and_then_drops() {
+        let direction = up("rate_mbit_per_second=12\nqueue_ms=100\noutage_ms=[300,300]\noutage_every_ms=[1000,1000]");
+        let mut wire = Wire::of(&direction, 7, Way::Up, 0);
+        // Every second millisecond: the queue is empty again long before the next outage.
+        let sent: Vec<Option<u64>> = (0..5_000).map(|number| wire.send(1500, number * 2 * MS)).collect();
+        let dropped = sent.iter().filter(|sent| sent.is_none()).count();
+        // Of 150 packets in each of ten outages 100 find room.
+        assert!((450..=550).contains(&dropped), "{dropped}");
+        assert!(sent.iter().flatten().is_sorted());
+        // To the byte, so that the packet on the wire counts with its rest only.
+        assert!((148_500..=150_000).contains(&wire.queue_max().0), "{}", wire.queue_max().0);
+    }
+
+    #[test]
+    fn full_queue_gets_the_mean_rate() {
+        let outages = up("rate_mbit_per_second=12\nqueue_ms=500\noutage_ms=[100,400]\noutage_every_ms=[700,1500]");
+        let trace = Arc::new(RateTrace::parse("3\n3\n5\n9\n14\n15\n").unwrap());
+        let traced = Direction { rate_bits_per_second: Some(1), rate_trace: Some(trace), queue_bytes: Some(90_000), ..up("") };
+        for direction in [outages, traced] {
+            let mut wire = Wire::of(&direction, 5, Way::Down, 0);
+            let sent: Vec<u64> = (0..40_000).filter_map(|number| wire.send(1500, number * MS / 4)).collect();
+            let (from_ns, to_ns) = (sent[1000], sent[3000]);
+            let found = 2000.0 * 12_000.0 * 1e9 / (to_ns - from_ns) as f64;
+            let expected = mean_bits_per_second(&direction, 5, Way::Down, from_ns, to_ns).unwrap();
+            assert!((found / expected - 1.0).abs() < 0.001, "{found} {expected}");
+        }
+    }
+}

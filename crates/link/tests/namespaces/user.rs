@@ -1,0 +1,57 @@
+//! An ordinary user to whom the TUN device is open: everything works without the rights of root.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::program::{path, shell_of};
+
+/// These make a user of root, and need root for that.
+pub(crate) const TESTS_FOR_ROOT: &[(&str, fn())] =
+    &[("ordinary_user_runs_a_link_where_the_tun_device_is_open", ordinary_user_runs_a_link_where_the_tun_device_is_open)];
+
+const PROFILE: &str = "name='t'\nup={delay_ms=2}\ndown={delay_ms=2}\n[[changes]]\nafter_ms=100\nnew_client_address=true";
+/// What the preparation ends with where the machine does not allow it, a code that nothing else here uses.
+const NOT_PERMITTED: i32 = 99;
+
+/// In a mount namespace of its own the device gets another node, which everyone may open.
+fn as_nobody(folder: &Path, script: &str) -> Output {
+    let node = folder.join("tun");
+    let prepare = format!(
+        "mknod -m 666 {node} c 10 200 && mount --bind {node} /dev/net/tun || exit {NOT_PERMITTED}; \
+         exec setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all sh -c \"$0\"",
+        node = node.display()
+    );
+    Command::new("unshare").args(["--mount", "--propagation", "private", "sh", "-c", &prepare, script]).output().unwrap()
+}
+
+fn ordinary_user_runs_a_link_where_the_tun_device_is_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let mode = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    // Folder and program are to be open to whoever the test becomes.
+    mode(folder.path(), 0o777);
+    let copy = folder.path().join("program");
+    std::fs::copy(path(), &copy).unwrap();
+    mode(&copy, 0o755);
+    if !as_nobody(folder.path(), "unshare --user --net true").status.success() {
+        eprintln!("skipped: this machine lets no ordinary user make namespaces, or has no TUN device to open");
+        return;
+    }
+    std::fs::remove_file(folder.path().join("tun")).unwrap();
+    let report = folder.path().join("r.json");
+    let [over_ipv4, over_ipv6] = ["10.77.0.2:443", "[fd77::2]:443"].map(|address| shell_of(&copy, "connect", address));
+    // The second connection comes from the address that the change brings.
+    let client = format!("id -u; {over_ipv4}; sleep 0.3; {over_ipv6}");
+    let far = shell_of(&copy, "listen", "[::]:443");
+    let link = shell_of(&copy, "link", "sh -c \"$CLIENT\"");
+    let variables =
+        format!("export PROFILE=\"{PROFILE}\" CLIENT='{client}' FAR='{far}' READY=443 CONGESTION=reno REPORT={}", report.display());
+    let output = as_nobody(folder.path(), &format!("{variables}; {link}"));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "65534\nhellohello", "{errors}");
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap();
+    assert_eq!(report["tcp_congestion"]["far"], "reno");
+    let addresses: Vec<&str> = report["flows"].as_array().unwrap().iter().map(|flow| flow["near_address"].as_str().unwrap()).collect();
+    assert_eq!(addresses, ["10.77.0.1", "fd77::5"]);
+}

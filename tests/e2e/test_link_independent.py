@@ -1,0 +1,109 @@
+"""Does an emulated link do what its profile says, asked by tools that nobody here wrote: iperf3 and ping?"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shlex
+import statistics
+import subprocess
+
+import pytest
+
+from harness.server import pronghorn
+
+RATE_MBIT_PER_SECOND = 20
+# Of an IP packet of 1500 bytes, what iperf3 counts: TCP's header has its timestamps.
+TCP_SHARE = 1448 / 1500
+DATAGRAM_BYTES = 1400
+UDP_SHARE = DATAGRAM_BYTES / (DATAGRAM_BYTES + 28)
+SECONDS = 5
+# The link's own calibration allows 1 % and 0.3 ms each way; the tools read their clocks later than the link does.
+RATE_BOUND = 0.015
+DELAY_BOUND_MS = 0.8
+# Of a normal distribution, two-sided: once in 1,500 tests by chance.
+STANDARD_ERRORS = 3.4
+
+pytestmark = [pytest.mark.serial]
+
+
+def link(tmp_path, up: str, down: str, command: list, *far: str) -> tuple[str, dict]:
+    profile, report = tmp_path / "profile.toml", tmp_path / "report.json"
+    profile.write_text(f'name = "test"\n[up]\n{up}\n[down]\n{down}\n')
+    call = [pronghorn(), "link", profile, "--seed", "3", "--report", report, *far, "--", *command]
+    done = subprocess.run([str(part) for part in call], capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(report.read_text())
+    if not found["kept_deadlines"]:
+        pytest.skip("the machine was too busy for the link to keep its deadlines")
+    return done.stdout, found
+
+
+def iperf3(tmp_path, up: str, down: str, *arguments: str) -> tuple[dict, dict]:
+    """What iperf3 says, and the link."""
+    server = ["--far", shlex.join(["iperf3", "--server", "--one-off", "--json"]), "--far-ready", "5201"]
+    client = ["iperf3", "--client", "10.77.0.2", "--json", "--get-server-output", "--time", str(SECONDS), *arguments]
+    output, report = link(tmp_path, up, down, client, *server)
+    return json.loads(output), report
+
+
+def received_mbit_per_second(result: dict, reverse: bool) -> float:
+    """The median second of the receiving end, without the first, in which TCP starts, and the last, cut short."""
+    receiver = result if reverse else result["server_output_json"]
+    seconds = [interval["sum"]["bits_per_second"] / 1e6 for interval in receiver["intervals"]]
+    assert len(seconds) >= SECONDS, seconds
+    return statistics.median(seconds[1 : SECONDS - 1])
+
+
+@pytest.mark.parametrize("reverse", [False, True], ids=["up", "down"])
+@pytest.mark.parametrize(("protocol", "share"), [("tcp", TCP_SHARE), ("udp", UDP_SHARE)])
+def test_iperf3_gets_the_rate_asked_for(tmp_path, protocol, share, reverse):
+    slow = f"rate_mbit_per_second = {RATE_MBIT_PER_SECOND}\ndelay_ms = 10\nqueue_ms = 60"
+    fast = "rate_mbit_per_second = 100\ndelay_ms = 10\nqueue_ms = 60"
+    udp = ["--udp", "--bitrate", f"{RATE_MBIT_PER_SECOND * 1.5}M", "--length", str(DATAGRAM_BYTES)]
+    up, down = (fast, slow) if reverse else (slow, fast)
+    arguments = [*(udp if protocol == "udp" else []), *(["--reverse"] if reverse else [])]
+    result, report = iperf3(tmp_path, up, down, *arguments)
+    expected = RATE_MBIT_PER_SECOND * share
+    assert received_mbit_per_second(result, reverse) == pytest.approx(expected, rel=RATE_BOUND), report
+
+
+@pytest.mark.parametrize(("up_ms", "down_ms"), [(35, 35), (5, 60), (0, 2.5)])
+@pytest.mark.parametrize("address", ["10.77.0.2", "fd77::2"])
+def test_ping_sees_the_delays_asked_for(tmp_path, address, up_ms, down_ms):
+    command = ["ping", "-n", "-c", "60", "-i", "0.02", address]
+    output, _ = link(tmp_path, f"delay_ms = {up_ms}", f"delay_ms = {down_ms}", command)
+    times = [float(found) for found in re.findall(r"time=([\d.]+) ms", output)]
+    assert len(times) == 60, output
+    # ping rounds to three digits.
+    asked = up_ms + down_ms
+    assert min(times) >= asked * 0.995
+    assert statistics.median(times) == pytest.approx(asked, abs=2 * DELAY_BOUND_MS)
+
+
+@pytest.mark.parametrize("reverse", [False, True], ids=["up", "down"])
+@pytest.mark.parametrize(
+    ("loss", "percent", "worth"),
+    [
+        ("loss_percent = 5", 5, 1),
+        # Losses in runs of three on average say as much as a fifth of so many, each by itself, do.
+        ("loss_percent = 5\nloss_burst_packets = 3", 5, 0.22),
+    ],
+    ids=["alone", "bursts"],
+)
+def test_iperf3_counts_the_loss_asked_for(tmp_path, loss, percent, worth, reverse):
+    lossy, clean = f"delay_ms = 10\n{loss}", "delay_ms = 10"
+    up, down = (clean, lossy) if reverse else (lossy, clean)
+    # With room for what a busy machine fetches late: what its own socket drops, iperf3 counts as lost.
+    arguments = ["--udp", "--bitrate", "8M", "--length", "200", "--window", "2M", *(["--reverse"] if reverse else [])]
+    result, report = iperf3(tmp_path, up, down, *arguments)
+    counted = result["end"]["sum_received"]
+    packets, lost = counted["packets"], counted["lost_packets"]
+    assert packets > 20_000, counted
+    # The link's own count is the same but for packets after the last one that arrived.
+    way = "down" if reverse else "up"
+    flow = max((flow for flow in report["flows"] if flow["protocol"] == "udp"), key=lambda flow: flow[way]["bytes"])
+    assert abs(flow[way]["packets_lost"] - lost) <= 20, report
+    error = math.sqrt(packets * worth * percent / 100 * (1 - percent / 100)) / worth
+    assert abs(lost - packets * percent / 100) <= STANDARD_ERRORS * error, counted
