@@ -41,6 +41,8 @@ const flow = z.looseObject({
   down: counters,
 });
 
+const cpu = z.looseObject({ user: z.number(), system: z.number() });
+
 const whole = z.looseObject({
   schema: z.literal('pronghorn-link-report/1'),
   profile: z.looseObject({ name: z.string(), hash: z.string() }),
@@ -56,10 +58,16 @@ const whole = z.looseObject({
   kept_deadlines: z.boolean(),
   /** Of both directions together. */
   lateness_us: lateness,
+  cpu_seconds: z.looseObject({ emulator: cpu, process: cpu }),
+  commands: z.looseObject({ far: z.looseObject({ cpu_seconds: cpu }).nullable() }).nullish(),
 });
 
 /** The command lines are of the lab's own making and full of paths that are gone when a sample is read. */
-const report = whole.transform((all): z.infer<typeof whole> => ({ ...all, commands: undefined }));
+const report = whole.transform(({ commands, ...all }) => {
+  const far = commands?.far?.cpu_seconds;
+  /** What the command at the far end and all that it started used. */
+  return { ...all, ...(far && { far_cpu_seconds: far.user + far.system }) };
+});
 
 /** The report of `pronghorn link`, without the commands that ran. Keys that the lab does not use are kept as they are. */
 export type LinkReport = z.infer<typeof report>;

@@ -1,4 +1,4 @@
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { HOST } from './browser.js';
@@ -15,11 +15,12 @@ import {
 import { readLinkReport, type LinkReading } from './link-report.js';
 import { JobFile, type LoadJob } from './load/job.js';
 import type { PageFacts } from './page/folder.js';
-import { SAMPLE_SCHEMA, type BrowserSide, type Outcome, type Sample, type Times } from './sample.js';
+import { SAMPLE_SCHEMA, type BrowserSide, type LoadCpu, type Outcome, type Sample, type Times } from './sample.js';
 import { REHEARSAL, type ScheduledLoad } from './schedule.js';
 import { countRequests, portOf, readCounters, serverCommand } from './server-command.js';
 import type { Certificate } from './certificate.js';
 import type { ServerSpec } from './plan.js';
+import { keepTraces } from './traces.js';
 import { invalidReasons } from './validity.js';
 
 /** What all loads of a campaign have in common. */
@@ -96,10 +97,11 @@ export class Load {
   }
 
   #command(): string[] {
-    const { pronghorn, chromium, certificate, timeoutSeconds, keepAll } = this.#bench;
-    const { arm, block, profile, linkSeed } = this.#scheduled;
-    const { folder, facts } = this.#page();
+    const { pronghorn, chromium, certificate, timeoutSeconds } = this.#bench;
+    const { arm, profile, linkSeed } = this.#scheduled;
+    const { folder: pageFolder, facts } = this.#page();
     const hosts = [HOST];
+    const inFolder = (name: string): string => join(this.#folder, name);
     const job: LoadJob = {
       chromium,
       protocol: arm.protocol,
@@ -112,23 +114,36 @@ export class Load {
       spki: certificate.spki,
       timeoutSeconds,
       expectedRequests: facts.requests,
-      watched: keepAll || block === REHEARSAL,
+      watched: this.#watched(),
       folder: this.#folder,
     };
-    const jobPath = join(this.#folder, JobFile.Job);
+    const jobPath = inFolder(JobFile.Job);
     writeFileSync(jobPath, JSON.stringify(job));
-    const spec = this.#bench.servers.get(arm.server) as ServerSpec;
+    const server = {
+      pronghorn,
+      spec: this.#bench.servers.get(arm.server) as ServerSpec,
+      arm,
+      pageFolder,
+      address: FAR_ADDRESS,
+      certificate,
+      ...(this.#watched() && { qlogFolder: inFolder(JobFile.Qlog) }),
+    };
     return linkCommand({
       pronghorn,
       profilePath: profile.path,
       seed: linkSeed,
       congestion: arm.congestion,
-      reportPath: join(this.#folder, JobFile.LinkReport),
+      reportPath: inFolder(JobFile.LinkReport),
+      traces: { packets: inFolder(JobFile.Packets), tcpInfo: inFolder(JobFile.TcpInfo) },
       ...(arm.discovery === 'https-record' && { resolver: NEAR_ADDRESS }),
-      far: serverCommand({ pronghorn, spec, arm, pageFolder: folder, address: FAR_ADDRESS, certificate }),
+      far: serverCommand(server),
       farPort: portOf(arm),
       near: [process.execPath, LOAD_ONE, jobPath],
     });
+  }
+
+  #watched(): boolean {
+    return this.#bench.keepAll || this.#scheduled.block === REHEARSAL;
   }
 
   /** How often the page is loaded. */
@@ -145,8 +160,7 @@ export class Load {
     const browser = this.#readBrowserSide();
     const link = readLinkReport(join(this.#folder, JobFile.LinkReport));
     const verdict = this.#verdict(ended, output, browser, link);
-    const wentWrong = verdict.outcome !== 'completed' || verdict.invalidReasons.length > 0;
-    const kept = wentWrong || this.#bench.keepAll ? this.#keep() : undefined;
+    const traces = keepTraces(this.#folder, this.#bench.out, this.#scheduled.number);
     const { number, profile, page, block, position, arm, linkSeed } = this.#scheduled;
     const serverCounters = readCounters(output);
     return {
@@ -168,11 +182,12 @@ export class Load {
       ...verdict,
       valid: verdict.invalidReasons.length === 0,
       times: browser === undefined ? {} : timesOf(browser),
+      cpuSeconds: cpuOf(browser, link),
       ...(browser !== undefined && { browser }),
       ...(link.kind === 'report' && { link: link.report }),
       serverRequests: countRequests(output),
       ...(serverCounters && { serverCounters }),
-      ...(kept !== undefined && { kept }),
+      traces,
     };
   }
 
@@ -199,19 +214,6 @@ export class Load {
     const text = readOr(join(this.#folder, JobFile.Result), undefined);
     return text === undefined ? undefined : (JSON.parse(text) as BrowserSide);
   }
-
-  /** Copies what explains the load; the browser's own profile folder explains nothing. */
-  #keep(): string {
-    const { number, profile, block, arm } = this.#scheduled;
-    const name = `${String(number).padStart(4, '0')}-${profile.name}-block${block}-${arm.name}`;
-    const target = join(this.#bench.out, 'kept', name);
-    mkdirSync(target, { recursive: true });
-    for (const file of [JobFile.NetLog, JobFile.LinkReport, JobFile.Output]) {
-      const source = join(this.#folder, file);
-      if (existsSync(source)) cpSync(source, join(target, file));
-    }
-    return `kept/${name}`;
-  }
 }
 
 /** The figures of a load, in seconds. */
@@ -229,6 +231,15 @@ export function timesOf(browser: BrowserSide): Times {
     largestContentfulPaint: seconds(browser.largestContentfulPaintMs),
   };
   return Object.fromEntries(Object.entries(times).filter(([, value]) => value !== undefined));
+}
+
+function cpuOf(browser: BrowserSide | undefined, link: LinkReading): LoadCpu {
+  const report = link.kind === 'report' ? link.report : undefined;
+  return {
+    ...(report?.far_cpu_seconds !== undefined && { server: report.far_cpu_seconds }),
+    ...(report !== undefined && { link: report.cpu_seconds.emulator.user + report.cpu_seconds.emulator.system }),
+    ...(browser?.cpuSeconds && { browser: browser.cpuSeconds }),
+  };
 }
 
 function endInWords(ended: Ended, output: string): string {

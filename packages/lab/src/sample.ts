@@ -152,6 +152,6 @@ export interface Sample {
   readonly serverRequests: Readonly<Record<string, number>>;
   /** What our server counted that bears on the visit; undefined for another server. */
   readonly serverCounters?: ServerCounters;
-  /** The folder with link report, program output and NetLog if any, kept for a load that went wrong or on request. */
-  readonly kept?: string;
+  /** The folder of the load's packets, TCP samples, link report, output and, if it was watched, NetLog, qlog and pictures. */
+  readonly traces?: string;
 }

@@ -12,6 +12,8 @@ export interface Server {
   /** The address at the far end of the link. */
   readonly address: string;
   readonly certificate: Certificate;
+  /** Where our server writes what its QUIC connections do, of a load that is watched. */
+  readonly qlogFolder?: string;
 }
 
 /** The port at which an arm's page is. */
@@ -25,7 +27,7 @@ export function serverCommand(server: Server): string {
   return command === undefined ? shellWords(ownCommand(server)) : filledIn(command, placesOf(server));
 }
 
-function ownCommand({ pronghorn, spec, arm, pageFolder, address, certificate }: Server): string[] {
+function ownCommand({ pronghorn, spec, arm, pageFolder, address, certificate, qlogFolder }: Server): string[] {
   return [
     ...[pronghorn, 'serve', pageFolder],
     ...['--listen', `${address}:${PORT}`],
@@ -35,6 +37,7 @@ function ownCommand({ pronghorn, spec, arm, pageFolder, address, certificate }: 
     ...['--early-data', arm.visit === 'early-data' ? 'safe' : 'off'],
     // When the load is over nobody waits for what was not fetched.
     ...['--grace', '1', '--stats'],
+    ...(qlogFolder === undefined ? [] : ['--qlog', qlogFolder]),
     ...spec.args,
   ];
 }

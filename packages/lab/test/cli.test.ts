@@ -158,5 +158,9 @@ test('load that the link cannot run is kept as an invalid sample', () => {
   assert.equal(samples.length, 6);
   assert.match(run.stdout, /is invalid: the load did not run: exit code 69, error: the far command ended early/);
   assert.match(run.stderr, /\[1\/6\] mild rehearsal h\d: not-run .* INVALID/);
-  assert.equal(readdirSync(join(target, 'kept')).length, 6);
+  const traces = readdirSync(join(target, 'traces'));
+  assert.deepEqual(
+    traces.map((load) => readdirSync(join(target, 'traces', load))),
+    Array(6).fill(['output.log.gz']),
+  );
 });

@@ -34,6 +34,7 @@ export const JobFile = {
   LinkReport: 'link.json',
   Packets: 'packets.csv',
   TcpInfo: 'tcp-info.csv',
+  Qlog: 'qlog',
   Output: 'output.log',
   UserData: 'user-data',
 } as const;

@@ -99,10 +99,10 @@ test('server that does not answer makes a timeout, kept and shown as an outcome'
   assert.equal(run.status, 3, run.stderr);
   const samples = samplesOf(out);
   assert.equal(samples.length, 6);
-  for (const { outcome, times, kept } of samples) {
+  for (const { outcome, times, traces } of samples) {
     assert.equal(outcome, 'timeout');
     assert.equal(times.load, undefined);
-    assert.ok(kept !== undefined && existsSync(join(out, kept, 'link.json')));
+    assert.ok(traces !== undefined && existsSync(join(out, traces, 'link.json.gz')));
   }
   assert.match(run.stdout, /did not complete: timeout: no load event in 2 s; 0 of 6 requests answered/);
 });
@@ -116,6 +116,7 @@ test('each kind of visit is what it says it is', () => {
     'h2-early': 'protocol = "h2"\nvisit = "early-data"',
     'h3-early': 'protocol = "h3"\nvisit = "early-data"',
     'alt-svc': 'protocol = "auto"\ndiscovery = "alt-svc"',
+    'https-record': 'protocol = "auto"\ndiscovery = "https-record"',
     'alt-svc-known': 'protocol = "auto"\ndiscovery = "alt-svc"\nvisit = "resumed"',
   };
   const tables = Object.entries(arms).map(([name, text]) => `[[arms]]\nname = "${name}"\n${text}\n`);
@@ -136,7 +137,7 @@ test('each kind of visit is what it says it is', () => {
     timeout: 180_000,
   });
   const samples = samplesOf(out);
-  assert.equal(samples.length, 12, run.stderr);
+  assert.equal(samples.length, 14, run.stderr);
   for (const { arm, outcome, reason, browser, serverCounters: counters, invalidReasons } of samples) {
     assert.equal(outcome, 'completed', `${arm}: ${reason ?? ''}`);
     assert.deepEqual(
@@ -152,6 +153,10 @@ test('each kind of visit is what it says it is', () => {
     if (arm === 'clear') assert.deepEqual([...new Set(protocols)], ['http/1.1']);
     // Who does not know yet asks for the document over TCP; who was there before goes straight to QUIC.
     if (arm === 'alt-svc') assert.equal(protocols[0], 'h2');
+    if (arm === 'https-record') {
+      assert.ok((browser.httpsRecordQueries ?? 0) > 0);
+      assert.match(browser.requests[0]?.alternateProtocolUsage ?? '', /^dnsAlpnH3Job|^mainJob/);
+    }
     if (arm === 'alt-svc-known') assert.deepEqual([...new Set(protocols)], ['h3']);
   }
   for (const name of ['h2-early', 'h3-early']) {
