@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import shlex
 import statistics
@@ -24,6 +25,11 @@ RATE_BOUND = 0.015
 DELAY_BOUND_MS = 0.8
 # Of a normal distribution, two-sided: once in 1,500 tests by chance.
 STANDARD_ERRORS = 3.4
+
+# What is asked of one core: so many packets on their way at nearly the whole rate.
+FAST_MBIT_PER_SECOND = 300
+LEAST_SENT_MBIT_PER_SECOND = 285
+IN_FLIGHT_PACKETS = 2000
 
 pytestmark = [pytest.mark.serial]
 
@@ -107,3 +113,28 @@ def test_iperf3_counts_the_loss_asked_for(tmp_path, loss, percent, worth, revers
     assert abs(flow[way]["packets_lost"] - lost) <= 20, report
     error = math.sqrt(packets * worth * percent / 100 * (1 - percent / 100)) / worth
     assert abs(lost - packets * percent / 100) <= STANDARD_ERRORS * error, counted
+
+
+@pytest.mark.long
+def test_one_core_carries_300_mbit_per_second_in_time(tmp_path):
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        pytest.skip("iperf3 needs a core beside the link's")
+    of_link, of_iperf3 = (["taskset", "--cpu-list", str(core)] for core in (cores[-1], cores[0]))
+    path = f"rate_mbit_per_second = {FAST_MBIT_PER_SECOND}\ndelay_ms = 100\nqueue_ms = 80"
+    profile, report = tmp_path / "profile.toml", tmp_path / "report.json"
+    profile.write_text(f'name = "test"\n[up]\n{path}\n[down]\n{path}\n')
+    server = shlex.join([*of_iperf3, "iperf3", "--server", "--one-off"])
+    load = ["--udp", "--bitrate", "290M", "--length", "1472", "--window", "4M", "--time", "10"]
+    client = [*of_iperf3, "iperf3", "--client", "10.77.0.2", *load]
+    link = [*of_link, pronghorn(), "link", profile, "--report", report, "--far", server, "--far-ready", "5201"]
+    call = [str(part) for part in [*link, "--", *client]]
+    done = subprocess.run(call, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(report.read_text())
+    up = found["up"]
+    if up["bytes_in"] * 8 / 10e6 < LEAST_SENT_MBIT_PER_SECOND:
+        pytest.skip("the machine was too busy for iperf3 to send as much")
+    assert up["held_max_packets"] >= IN_FLIGHT_PACKETS, up
+    assert found["clean"], up
+    assert up["packets_queue_dropped"] == 0, up

@@ -76,8 +76,8 @@ pub fn calibrate(profile: &Profile, seed: u64, seconds: u32) -> Result<Calibrati
         let probed = probe_both_ways(&phase, &options, time)?;
         scheduling = probed.report.scheduling;
         for way in [Way::Up, Way::Down] {
-            let rate = verdict::rate(way, &phase, &options, time)?;
-            let found = rate.into_iter().chain(verdict::probes(way, direction(&phase, way), &probed));
+            let (rate, full_rate) = verdict::rate(way, &phase, &options, time)?.unzip();
+            let found = rate.into_iter().chain(verdict::probes(way, direction(&phase, way), &probed, full_rate.as_ref()));
             checks.extend(found.map(|check| Check { after_ms, ..check }));
         }
     }

@@ -167,6 +167,8 @@ pub struct DirectionReport {
     pub bytes_policed: u64,
     /// Still on their way at the end.
     pub packets_held_at_end: u64,
+    /// The most that were on their way at once, those that waited for the rate included.
+    pub held_max_packets: u64,
     /// Dropped at the emulator's memory bound; not what the profile says.
     pub packets_overflowed: u64,
     /// Dropped because they were longer than the link's MTU.
@@ -349,6 +351,7 @@ impl DirectionReport {
             packets_policed: counters.packets_policed,
             bytes_policed: counters.bytes_policed,
             packets_held_at_end: counters.packets_held_at_end,
+            held_max_packets: counters.held_max_packets,
             packets_overflowed: counters.packets_overflowed,
             packets_oversized: counters.packets_oversized,
             packets_write_failed: counters.packets_write_failed,

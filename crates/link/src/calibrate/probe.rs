@@ -22,7 +22,9 @@ const BUSY_STRETCH_MS: u64 = 50;
 /// How much faster than the rate the full packets come.
 const OVERLOAD: f64 = 1.1;
 /// Below the emulator's priority: measuring must not make it late.
-const REAL_TIME_PRIORITY: i32 = 10;
+const SEND_PRIORITY: i32 = 10;
+/// Above the sender's, which on one core would leave it no time at all.
+const RECEIVE_PRIORITY: i32 = 11;
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
 /// When to send what.
@@ -136,7 +138,7 @@ pub(super) fn measure(from: &UdpSocket, to: &UdpSocket, plan: &Plan) -> io::Resu
 
 /// Says when each packet was sent.
 fn send(socket: &UdpSocket, plan: &Plan) -> io::Result<Vec<u64>> {
-    prefer(REAL_TIME_PRIORITY);
+    prefer(SEND_PRIORITY);
     let mut payload = vec![0; plan.wire_bytes - HEADER_BYTES];
     let started_ns = clock_ns();
     let mut sent_ns = Vec::with_capacity(plan.packets as usize);
@@ -159,7 +161,7 @@ fn send(socket: &UdpSocket, plan: &Plan) -> io::Result<Vec<u64>> {
 }
 
 fn receive(socket: &UdpSocket, plan: &Plan, all_sent: &AtomicBool) -> io::Result<Vec<Arrival>> {
-    prefer(REAL_TIME_PRIORITY);
+    prefer(RECEIVE_PRIORITY);
     let mut arrivals = Vec::with_capacity(plan.packets as usize);
     let mut buffer = vec![0; plan.wire_bytes];
     while (arrivals.len() as u64) < plan.packets {

@@ -7,7 +7,7 @@ use super::{CONFIDENCE, Check, DELAY_BOUND_MS, PROBE_WIRE_BYTES, Probed, RATE_BO
 use crate::profile::{Direction, MTU};
 use crate::report::LATENESS_P99_BOUND_US;
 use crate::scheduler::{Jitter, Way, Wire, mean_bits_per_second};
-use crate::{Error, Link, Options, Profile, binomial};
+use crate::{Error, Link, Options, Profile, Report, binomial};
 
 /// Left out at the beginning, until the queue is never empty.
 const WARM_UP_NS: u64 = 200_000_000;
@@ -17,7 +17,7 @@ pub(super) fn word(passed: bool) -> &'static str {
 }
 
 /// Loads a link of its own; nothing to measure without a rate.
-pub(super) fn rate(way: Way, profile: &Profile, options: &Options, time: Duration) -> Result<Option<Check>, Error> {
+pub(super) fn rate(way: Way, profile: &Profile, options: &Options, time: Duration) -> Result<Option<(Check, Report)>, Error> {
     let asked = direction(profile, way);
     let Some(rate) = asked.rate_bits_per_second else {
         return Ok(None);
@@ -41,7 +41,7 @@ pub(super) fn rate(way: Way, profile: &Profile, options: &Options, time: Duratio
     let on_wire_ns = |received_ns: u64| received_ns.saturating_sub(report.live_since_ns + asked.delay_ns);
     let expected = mean_bits_per_second(asked, options.seed, way, on_wire_ns(from_ns), on_wire_ns(to_ns)).unwrap_or(f64::NAN);
     let of = if asked.outages.is_some() { ", outages counted in" } else { "" };
-    Ok(Some(Check {
+    let check = Check {
         after_ms: None,
         direction: name(way),
         what: "rate",
@@ -49,7 +49,8 @@ pub(super) fn rate(way: Way, profile: &Profile, options: &Options, time: Duratio
         measured: format!("{:.3} Mbit/s", measured / 1e6),
         bound: format!("within {} %{of}", RATE_BOUND * 100.0),
         passed: (measured / expected - 1.0).abs() <= RATE_BOUND,
-    }))
+    };
+    Ok(Some((check, report)))
 }
 
 /// Bits of full packets in a second, and between which arrivals they were counted; `None` with too few of them.
@@ -62,14 +63,20 @@ fn arrival_rate(arrivals: &[Arrival]) -> Option<(f64, u64, u64)> {
     Some((bits * 1e9 / (end.received_ns - start.received_ns) as f64, start.received_ns, end.received_ns))
 }
 
-/// Delay, loss, packets that went another way, and the emulator's lateness.
-pub(super) fn probes(way: Way, asked: &Direction, probed: &Probed) -> [Check; 4] {
+/// Delay, loss, packets that went another way, and the emulator's lateness, for probes and at full rate.
+pub(super) fn probes(way: Way, asked: &Direction, probed: &Probed, full_rate: Option<&Report>) -> Vec<Check> {
     let sample = match way {
         Way::Up => &probed.up,
         Way::Down => &probed.down,
     };
     let expected = Expected::of(asked, probed.report.seed, way, probed.report.live_since_ns);
-    [delay(way, asked, sample, expected), loss(way, asked, sample), bypass(way, sample, probed), lateness(way, probed)]
+    let mut checks =
+        vec![delay(way, asked, sample, expected), loss(way, asked, sample), bypass(way, sample, probed), lateness(way, &probed.report, "")];
+    if let Some(report) = full_rate {
+        let held = format!(", {} packets on their way", direction_report(report, way).held_max_packets);
+        checks.push(lateness(way, report, &held));
+    }
+    checks
 }
 
 /// When probes are to arrive: told by when they were sent, by what the seed draws, and by the order that the link keeps.
@@ -167,15 +174,15 @@ fn bypass(way: Way, sample: &Sample, probed: &Probed) -> Check {
     }
 }
 
-fn lateness(way: Way, probed: &Probed) -> Check {
-    let p99_us = direction_report(&probed.report, way).lateness_us.p99;
+fn lateness(way: Way, report: &Report, of: &str) -> Check {
+    let p99_us = direction_report(report, way).lateness_us.p99;
     Check {
         after_ms: None,
         direction: name(way),
         what: "lateness",
         asked: "-".into(),
         measured: format!("{p99_us:.0} us (p99)"),
-        bound: format!("at most {LATENESS_P99_BOUND_US:.0} us"),
+        bound: format!("at most {LATENESS_P99_BOUND_US:.0} us{of}"),
         passed: p99_us <= LATENESS_P99_BOUND_US,
     }
 }

@@ -56,6 +56,8 @@ pub struct LaneCounters {
     pub packets_write_failed: u64,
     /// Still on their way when the emulator stopped.
     pub packets_held_at_end: u64,
+    /// The most that were on their way at once.
+    pub held_max_packets: u64,
     /// The most that waited for the rate.
     pub queue_max_bytes: u64,
     /// The longest wait for the rate.
@@ -83,6 +85,7 @@ impl LaneCounters {
             packets_oversized: 0,
             packets_write_failed: 0,
             packets_held_at_end: 0,
+            held_max_packets: 0,
             queue_max_bytes: 0,
             queue_max_ns: 0,
             lateness_ns: Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("invariant: constant bounds are valid"),
@@ -202,6 +205,7 @@ impl Lane {
         match scheduler.handle_packet(length, now_ns) {
             Verdict::Deliver { deadline_ns } => {
                 hold(&mut self.held, Held { deadline_ns, row, length, buffer });
+                counters.held_max_packets = counters.held_max_packets.max(self.held.len() as u64);
                 None
             }
             Verdict::Lost => {
