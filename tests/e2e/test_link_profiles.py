@@ -1,0 +1,86 @@
+"""What the profiles for hostile and changing networks do to our client and server, over HTTP/2 and HTTP/3."""
+
+from __future__ import annotations
+
+import json
+import random
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness.response import sha256
+from harness.server import pronghorn
+
+PROFILES = Path(__file__).parents[2] / "profiles"
+PLAIN = "name = 'test'\n[up]\ndelay_ms = 5\n{}\n[down]\ndelay_ms = 5\n"
+# What LTE carries in the three seconds before the handover is less than half of it.
+CONTENT = random.Random(1).randbytes(12_000_000)
+
+
+def get(identity, folder: Path, profile: Path, version: str, content: bytes, seconds: int) -> tuple[int, bool, dict]:
+    """The exit code of a download that is given up after some time, whether all arrived, and the link's report."""
+    (folder / "site").mkdir(exist_ok=True)
+    (folder / "site" / "page").write_bytes(content)
+    page, report = folder / "page", folder / "report.json"
+    page.unlink(missing_ok=True)
+    serve = [pronghorn(), "serve", folder / "site", "--listen", "10.77.0.2:443", "--cert", identity.cert]
+    far = shlex.join(str(part) for part in [*serve, "--key", identity.key])
+    link = [pronghorn(), "link", profile, "--report", report, "--far", far, "--far-ready", "443", "--"]
+    download = ["timeout", seconds, pronghorn(), "get", "--http", version, "--no-verify", "-o", page]
+    call = [str(part) for part in [*link, *download, "https://10.77.0.2/page"]]
+    done = subprocess.run(call, capture_output=True, text=True, timeout=110)
+    whole = page.exists() and sha256(page.read_bytes()) == sha256(content)
+    return done.returncode, whole, json.loads(report.read_text())
+
+
+def flows(report: dict, protocol: str) -> list[dict]:
+    return [flow for flow in report["flows"] if flow["protocol"] == protocol and flow["far_port"] == 443]
+
+
+def test_http3_survives_a_handover(identity, tmp_path):
+    code, whole, report = get(identity, tmp_path, PROFILES / "handover.toml", "3", CONTENT, 60)
+    assert (code, whole) == (0, True)
+    # One connection, and the second path is that of the address which came.
+    assert [flow["near_address"] for flow in flows(report, "udp")] == ["10.77.0.1", "10.77.0.5"]
+    assert len({flow["near_port"] for flow in flows(report, "udp")}) == 1
+
+
+def test_http2_does_not_survive_a_handover(identity, tmp_path):
+    code, whole, report = get(identity, tmp_path, PROFILES / "handover.toml", "2", CONTENT, 6)
+    assert code != 0
+    assert not whole
+    assert [flow["near_address"] for flow in flows(report, "tcp")] == ["10.77.0.1"]
+    assert report["changes"][0]["made_seconds"] >= 3
+
+
+def test_blocked_udp_stops_http3_only(identity, tmp_path):
+    code, whole, report = get(identity, tmp_path, PROFILES / "udp-blocked.toml", "3", b"page", 3)
+    assert code != 0
+    assert not whole
+    assert report["up"]["packets_blocked"] == report["up"]["packets_in"] > 0
+    assert report["clean"] == report["kept_deadlines"]
+    code, whole, report = get(identity, tmp_path, PROFILES / "udp-blocked.toml", "2", b"page", 60)
+    assert (code, whole) == (0, True)
+    assert report["up"]["packets_blocked"] == 0
+
+
+@pytest.mark.parametrize(("version", "is_policed"), [("2", False), ("3", True)])
+def test_policed_udp_slows_http3_only(identity, tmp_path, version, is_policed):
+    code, whole, report = get(identity, tmp_path, PROFILES / "udp-policed.toml", version, CONTENT[:2_000_000], 60)
+    assert (code, whole) == (0, True)
+    assert (report["down"]["packets_policed"] > 0) == is_policed
+    policed = sum(flow["down"]["packets_policed"] for flow in report["flows"])
+    assert policed == report["down"]["packets_policed"]
+
+
+@pytest.mark.parametrize(("version", "protocol"), [("2", "tcp"), ("3", "udp")])
+def test_first_packet_can_be_lost(identity, tmp_path, version, protocol):
+    profile = tmp_path / "profile.toml"
+    profile.write_text(PLAIN.format("lose_packets = [1]"))
+    code, whole, report = get(identity, tmp_path, profile, version, b"page", 60)
+    assert (code, whole) == (0, True)
+    # A SYN or the first Initial: nothing came before it, and it was sent again.
+    assert [flow["up"]["packets_lost"] for flow in flows(report, protocol)] == [1]
+    assert (report["up"]["packets_lost"], report["down"]["packets_lost"]) == (1, 0)
