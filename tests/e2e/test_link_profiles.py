@@ -6,6 +6,7 @@ import json
 import random
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,11 @@ def test_first_packet_can_be_lost(identity, tmp_path, version, protocol):
     # A SYN or the first Initial: nothing came before it, and it was sent again.
     assert [flow["up"]["packets_lost"] for flow in flows(report, protocol)] == [1]
     assert (report["up"]["packets_lost"], report["down"]["packets_lost"]) == (1, 0)
+
+
+def test_traces_are_those_that_their_script_draws(tmp_path):
+    subprocess.run([sys.executable, PROFILES / "traces" / "make.py", tmp_path], check=True, capture_output=True)
+    drawn = sorted(path.name for path in tmp_path.iterdir())
+    assert drawn == sorted(path.name for path in (PROFILES / "traces").glob("*.trace"))
+    for name in drawn:
+        assert (tmp_path / name).read_bytes() == (PROFILES / "traces" / name).read_bytes()
