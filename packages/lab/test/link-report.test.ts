@@ -17,11 +17,12 @@ function read(text: string): LinkReading {
   return readLinkReport(path);
 }
 
-test('report is read with all that it holds but the commands', () => {
+test('report is read with all that it holds, and of the commands only what the far end cost', () => {
   const { link } = recorded('h3');
-  const reading = read(JSON.stringify({ ...link, commands: { near: { argv: ['/somewhere/node'] } } }));
+  const far = { argv: ['/somewhere/server'], cpu_seconds: { user: 1, system: 0.5 } };
+  const reading = read(JSON.stringify({ ...link, commands: { near: { argv: ['/somewhere/node'] }, far } }));
   assert.ok(reading.kind === 'report');
-  assert.deepEqual(JSON.parse(JSON.stringify(reading.report)), link);
+  assert.deepEqual(JSON.parse(JSON.stringify(reading.report)), { ...link, far_cpu_seconds: 1.5 });
 });
 
 test('report that is missing or torn is none', () => {
