@@ -1,0 +1,137 @@
+import { ascending } from './rank-tests.js';
+import type { Weights } from './weighted.js';
+
+/**
+ * The Walsh averages of values: the means of all pairs, each value with itself too, in order.
+ *
+ * They are never listed, which for thousands of blocks would take gigabytes, and for a thousand resamples too long.
+ * A rank is enclosed by halving: how many pairs lie below a value is counted with two fingers along the sorted
+ * values. When about as many pairs are left as there are values, those alone are listed.
+ */
+export class WalshAverages {
+  /** The finite values' places, in the order of the values. */
+  readonly #order: Uint32Array;
+  readonly #sorted: Float64Array;
+  readonly #minus: readonly number[];
+  readonly #plus: readonly number[];
+  readonly #copies: Float64Array;
+  /** Where the last answer was. Resamples differ little, so the next one is looked for about there. */
+  #near: number;
+  readonly #step: number;
+
+  constructor(values: readonly number[]) {
+    const finite = values.map((_, at) => at).filter((at) => Number.isFinite(values[at]));
+    this.#order = Uint32Array.from(finite.sort((a, b) => ascending(values[a] as number, values[b] as number)));
+    this.#sorted = Float64Array.from(this.#order, (at) => values[at] as number);
+    this.#minus = values.flatMap((value, at) => (value === -Infinity ? [at] : []));
+    this.#plus = values.flatMap((value, at) => (value === Infinity ? [at] : []));
+    const n = this.#sorted.length;
+    this.#copies = new Float64Array(n);
+    this.#near = this.#sorted[n >> 1] ?? 0;
+    const middleHalf = (this.#sorted[(3 * n) >> 2] ?? 0) - (this.#sorted[n >> 2] ?? 0);
+    this.#step = middleHalf / Math.sqrt(Math.max(1, n));
+  }
+
+  /** How many there are. */
+  count(weights: Weights): number {
+    let n = 0;
+    for (const copies of weights) n += copies;
+    return (n * (n + 1)) / 2;
+  }
+
+  /** The averages at two neighbouring ranks, or at one rank twice; 1 is the smallest. */
+  at(weights: Weights, first: number, second: number): [number, number] {
+    const copies = this.#copies;
+    let finite = 0;
+    for (let at = 0; at < copies.length; at++) finite += copies[at] = weights[this.#order[at] as number] as number;
+    const [minus, plus] = [totalOf(weights, this.#minus), totalOf(weights, this.#plus)];
+    // An infinite value with a finite one is infinite; two of opposite signs cancel.
+    const below = (minus * (minus + 1)) / 2 + minus * finite;
+    const cancelled = minus * plus;
+    const last = below + cancelled + (finite * (finite + 1)) / 2;
+    const inside = (rank: number): boolean => rank > below && rank <= last;
+    const found = this.#finite(Math.max(first, below + 1) - below, Math.min(second, last) - below, finite, cancelled);
+    const outside = (rank: number): number => (rank <= below ? -Infinity : Infinity);
+    return [inside(first) ? found[0] : outside(first), inside(second) ? found[1] : outside(second)];
+  }
+
+  #finite(first: number, second: number, finite: number, cancelled: number): [number, number] {
+    if (second < first) return [NaN, NaN];
+    const upTo = (value: number): number =>
+      pairsUpTo(this.#sorted, this.#copies, finite, value) + (value >= 0 ? cancelled : 0);
+    let step = this.#step;
+    let [low, high] = [this.#near - step, this.#near + step];
+    let [underLow, underHigh] = [upTo(low), upTo(high)];
+    while (underLow >= first) {
+      step = widened(step, low);
+      [low, high, underHigh] = [low - step, low, underLow];
+      underLow = upTo(low);
+    }
+    while (underHigh < second) {
+      step = widened(step, high);
+      [low, high, underLow] = underHigh < first ? [high, high + step, underHigh] : [low, high + step, underLow];
+      underHigh = upTo(high);
+    }
+    for (;;) {
+      const middle = (low + high) / 2;
+      if (underHigh - underLow <= this.#sorted.length || middle <= low || middle >= high) break;
+      const under = upTo(middle);
+      if (under < first) [low, underLow] = [middle, under];
+      else if (under >= second) [high, underHigh] = [middle, under];
+      else break;
+    }
+    const [one, other] = this.#listed(low, high, cancelled, first - underLow, second - underLow);
+    this.#near = one;
+    return [one, other];
+  }
+
+  /** The averages above `low` and up to `high`, at two ranks among themselves. */
+  #listed(low: number, high: number, cancelled: number, first: number, second: number): [number, number] {
+    const [sorted, copies] = [this.#sorted, this.#copies];
+    const list: { mean: number; pairs: number }[] = [];
+    if (cancelled > 0 && low < 0 && high >= 0) list.push({ mean: 0, pairs: cancelled });
+    let last = sorted.length - 1;
+    for (let at = 0; at < sorted.length; at++) {
+      const [value, own] = [sorted[at] as number, copies[at] as number];
+      while (last >= at && value + (sorted[last] as number) > 2 * high) last -= 1;
+      if (own === 0) continue;
+      for (let other = last; other >= at && value + (sorted[other] as number) > 2 * low; other--) {
+        const pairs = other === at ? (own * (own + 1)) / 2 : own * (copies[other] as number);
+        if (pairs > 0) list.push({ mean: (value + (sorted[other] as number)) / 2, pairs });
+      }
+    }
+    list.sort((a, b) => a.mean - b.mean);
+    let [seen, one] = [0, NaN];
+    for (const { mean, pairs } of list) {
+      if (seen < first && seen + pairs >= first) one = mean;
+      seen += pairs;
+      if (seen >= second) return [one, mean];
+    }
+    return [one, NaN];
+  }
+}
+
+/** Twice the step, and in any case one that moves `from`. */
+function widened(step: number, from: number): number {
+  return Math.max(2 * step, Math.abs(from) * 2 ** -40, Number.MIN_VALUE);
+}
+
+/** How many pairs of copies, each with itself too, have a mean up to `value`. */
+function pairsUpTo(sorted: Float64Array, copies: Float64Array, all: number, value: number): number {
+  const limit = 2 * value;
+  let partners = all;
+  let last = sorted.length - 1;
+  let [ordered, own] = [0, 0];
+  for (let at = 0; at < sorted.length; at++) {
+    const each = sorted[at] as number;
+    while (last >= 0 && each + (sorted[last] as number) > limit) partners -= copies[last--] as number;
+    if (last < 0) break;
+    ordered += (copies[at] as number) * partners;
+    if (2 * each <= limit) own += copies[at] as number;
+  }
+  return (ordered + own) / 2;
+}
+
+function totalOf(weights: Weights, places: readonly number[]): number {
+  return places.reduce((sum, at) => sum + (weights[at] ?? 0), 0);
+}

@@ -1,0 +1,101 @@
+/**
+ * Figures of a sample in which each block may stand any number of times: once in the sample itself, by chance in a
+ * bootstrap resample, all but one in the jackknife. What is slow, the sorting, is done once for all of them.
+ *
+ * Values may be infinite. Where an infinite value of either sign meets the other half-way, they cancel: the mean is 0.
+ */
+
+import { ascending } from './rank-tests.js';
+import { WalshAverages } from './walsh.js';
+
+/** How often each block stands in the sample. */
+export type Weights = Uint32Array;
+
+/** A figure of a sample. */
+export type Statistic = (weights: Weights) => number;
+
+/** Each block once. */
+export function once(blocks: number): Weights {
+  return new Uint32Array(blocks).fill(1);
+}
+
+/** The middle value, or the mean of the two middle ones. */
+export function median(values: readonly number[]): Statistic {
+  const sorted = new Sorted(values);
+  return (weights) => {
+    const n = total(weights);
+    return midpoint(...sorted.at(weights, Math.ceil(n / 2), Math.floor(n / 2) + 1));
+  };
+}
+
+/** The nearest-rank percentile: the smallest value with at least that percentage of the values at or below it. */
+export function percentile(values: readonly number[], percent: number): Statistic {
+  const sorted = new Sorted(values);
+  return (weights) => {
+    const rank = Math.max(1, Math.ceil((percent * total(weights)) / 100));
+    return sorted.at(weights, rank, rank)[0];
+  };
+}
+
+/** The mean of the finite values; infinite if there is none. */
+export function finiteMean(values: readonly number[]): Statistic {
+  return (weights) => {
+    let [sum, n] = [0, 0];
+    values.forEach((value, at) => {
+      if (!Number.isFinite(value)) return;
+      sum += value * (weights[at] ?? 0);
+      n += weights[at] ?? 0;
+    });
+    return n === 0 ? Infinity : sum / n;
+  };
+}
+
+/** One figure by another. Both infinite, there is nothing to tell them apart: 1. */
+export function ratio(over: Statistic, under: Statistic): Statistic {
+  return (weights) => {
+    const [top, bottom] = [over(weights), under(weights)];
+    return top === bottom ? 1 : top / bottom;
+  };
+}
+
+/** The Hodges-Lehmann estimate of a shift: the median of the means of all pairs of values, each with itself too. */
+export function hodgesLehmann(values: readonly number[]): Statistic {
+  const means = new WalshAverages(values);
+  return (weights) => {
+    const pairs = means.count(weights);
+    return midpoint(...means.at(weights, Math.ceil(pairs / 2), Math.floor(pairs / 2) + 1));
+  };
+}
+
+class Sorted {
+  readonly #order: Uint32Array;
+  readonly #values: Float64Array;
+
+  constructor(values: readonly number[]) {
+    this.#order = Uint32Array.from(values.keys()).sort((a, b) => ascending(values[a] as number, values[b] as number));
+    this.#values = Float64Array.from(this.#order, (at) => values[at] as number);
+  }
+
+  /** The values at two ranks, the first not above the second. */
+  at(weights: Weights, low: number, high: number): [number, number] {
+    let seen = 0;
+    let first: number | undefined;
+    for (let at = 0; at < this.#order.length; at++) {
+      seen += weights[this.#order[at] as number] as number;
+      if (first === undefined && seen >= low) first = this.#values[at];
+      if (seen >= high) return [first ?? NaN, this.#values[at] as number];
+    }
+    return [NaN, NaN];
+  }
+}
+
+function midpoint(low: number, high: number): number {
+  if (low === high) return low;
+  return low === -Infinity && high === Infinity ? 0 : (low + high) / 2;
+}
+
+function total(weights: Weights): number {
+  let sum = 0;
+  for (const copies of weights) sum += copies;
+  return sum;
+}

@@ -1,0 +1,175 @@
+import assert from 'node:assert/strict';
+import test from 'node:test';
+import { compareCampaign, type ComparedCell } from '../src/compare-campaign.js';
+import { pooledControl } from '../src/compare-control.js';
+import { enough } from '../src/compare-stopping.js';
+import { compare, difference, pairUp, type BlockTime, type Pair } from '../src/compare.js';
+import { draws, times } from './draws.js';
+
+const random = draws(11);
+const at = (blocks: readonly number[], seconds: (block: number) => number): BlockTime[] =>
+  blocks.map((block) => ({ block, seconds: seconds(block) }));
+const blocks = (count: number): number[] => times(count, (index) => index + 1);
+const noisy =
+  (median: number, spread = 0.05) =>
+  (): number =>
+    median * random.logNormal(spread);
+
+function cell(arm: string, load: BlockTime[], profile = 'fibre'): ComparedCell {
+  return { profile, arm, times: { load, firstByte: [], lcp: [] } };
+}
+
+test('block with an invalid load of one arm has no pair and is counted', () => {
+  const { pairs, incompleteBlocks } = pairUp(
+    at([1, 2, 4], (block) => block),
+    at([2, 3, 4], (block) => 2 * block),
+  );
+  assert.deepEqual(pairs, [
+    { block: 2, base: 2, arm: 4 },
+    { block: 4, base: 4, arm: 8 },
+  ]);
+  assert.equal(incompleteBlocks, 2);
+});
+
+test('load that did not complete differs without an end from one that did, and not from its like', () => {
+  assert.equal(difference({ block: 1, base: 2, arm: Infinity }), Infinity);
+  assert.equal(difference({ block: 1, base: Infinity, arm: 2 }), -Infinity);
+  assert.equal(difference({ block: 1, base: Infinity, arm: Infinity }), 0);
+});
+
+test('arm whose loads all time out is slower without an end', () => {
+  const found = compare(
+    times(10, (block): Pair => ({ block, base: 1 + block / 100, arm: Infinity })),
+    1,
+  );
+  assert.equal(found.medianRatio?.value, Infinity);
+  assert.deepEqual(found.medianRatio.interval, { low: Infinity, high: Infinity, method: 'percentile' });
+  assert.equal(found.shift.value, Infinity);
+  assert.ok(found.wilcoxon.p < 0.01);
+});
+
+test('interval that reaches loads that did not complete has no upper end', () => {
+  const pairs = times(20, (block): Pair => ({ block, base: noisy(1)(), arm: block % 5 < 2 ? Infinity : noisy(1)() }));
+  const { medianRatio, p90Ratio } = compare(pairs, 1);
+  assert.ok(medianRatio?.interval && Number.isFinite(medianRatio.value));
+  assert.ok(Number.isFinite(medianRatio.interval.low));
+  assert.equal(medianRatio.interval.high, Infinity);
+  assert.equal(p90Ratio?.value, Infinity);
+});
+
+test('two arms that never complete have no ratio, no shift and no difference', () => {
+  const found = compare(
+    times(8, (block) => ({ block, base: Infinity, arm: Infinity })),
+    1,
+  );
+  assert.equal(found.medianRatio, undefined);
+  assert.equal(found.shift.value, 0);
+  assert.equal(found.wilcoxon.p, 1);
+});
+
+test('planted difference is found on the profile that has it, and on no other', () => {
+  const all = blocks(30);
+  const { base, comparisons } = compareCampaign(
+    [
+      cell('h2', at(all, noisy(1)), 'fibre'),
+      cell('h3', at(all, noisy(1)), 'fibre'),
+      cell('h2', at(all, noisy(1.3)), 'lte'),
+      cell('h3', at(all, noisy(1)), 'lte'),
+    ],
+    undefined,
+    5,
+  );
+  assert.equal(base, 'h2');
+  const [fibre, lte] = comparisons.filter(({ metric }) => metric === 'load');
+  assert.equal(lte?.verdict.kind, 'faster');
+  assert.ok(lte.medianRatio && Math.abs(lte.medianRatio.value - 1 / 1.3) < 0.05);
+  assert.equal(fibre?.verdict.kind, 'none-detected');
+  assert.ok(fibre.verdict.ratio !== undefined && fibre.verdict.ratio > 1.02 && fibre.verdict.ratio < 1.1);
+});
+
+test('baseline can be another arm than the first', () => {
+  const cells = ['h1', 'h2', 'h3'].map((arm) => cell(arm, at(blocks(8), noisy(1))));
+  const { comparisons } = compareCampaign(cells, 'h2', 1);
+  assert.deepEqual([...new Set(comparisons.map(({ arm, base }) => `${arm}/${base}`))], ['h1/h2', 'h3/h2']);
+});
+
+test('p counts all comparisons of the campaign, and the control takes nothing from them', () => {
+  const cells = ['h2', 'h3', 'h1', 'h2-again'].map((arm) => cell(arm, at(blocks(20), noisy(1))));
+  const { comparisons, control } = compareCampaign(cells, undefined, 1);
+  const tested = comparisons.filter(({ holmP }) => holmP !== undefined);
+  assert.deepEqual(
+    tested.map(({ arm }) => arm),
+    ['h3', 'h1'],
+  );
+  const least = Math.min(...tested.map(({ wilcoxon }) => wilcoxon.p));
+  assert.ok(tested.some(({ wilcoxon, holmP }) => wilcoxon.p === least && holmP === Math.min(1, 2 * least)));
+  assert.equal(comparisons.find(({ arm }) => arm === 'h2-again')?.base, 'h2');
+  assert.equal(control.intervals, 1);
+});
+
+test('five blocks give no verdict', () => {
+  const { comparisons } = compareCampaign(
+    [cell('h2', at(blocks(5), noisy(1))), cell('h3', at(blocks(5), noisy(3)))],
+    undefined,
+    1,
+  );
+  assert.equal(comparisons[0]?.verdict.kind, 'too-few');
+  assert.equal(comparisons[0].medianRatio?.interval, undefined);
+});
+
+test('bench that favours the second of two like arms is found by its control', () => {
+  const profiles = times(6, (index) => `profile-${index}`);
+  const campaign = (favour: number): ReturnType<typeof compareCampaign> =>
+    compareCampaign(
+      profiles.flatMap((profile) => [
+        cell('h2', at(blocks(30), noisy(1)), profile),
+        cell('h2-again', at(blocks(30), noisy(favour)), profile),
+      ]),
+      undefined,
+      1,
+    );
+  assert.equal(campaign(1).control.verdict, 'good');
+  assert.deepEqual(campaign(0.9).control, { intervals: 6, excluding: 6, allowed: 2, verdict: 'repair-the-bench' });
+});
+
+test('control of few blocks is not judged, since its intervals are too narrow', () => {
+  const cells = [cell('h2', at(blocks(10), noisy(1))), cell('h2-again', at(blocks(10), noisy(2)))];
+  assert.deepEqual(compareCampaign(cells, undefined, 1).control, {
+    intervals: 0,
+    excluding: 0,
+    allowed: 0,
+    verdict: 'none',
+  });
+});
+
+test('control counts of campaigns are pooled', () => {
+  const one = { intervals: 20, excluding: 3 };
+  assert.equal(pooledControl([one]).verdict, 'good');
+  assert.deepEqual(pooledControl([one, one, one]), {
+    intervals: 60,
+    excluding: 9,
+    allowed: 7,
+    verdict: 'repair-the-bench',
+  });
+  assert.equal(pooledControl([]).verdict, 'none');
+});
+
+const rule = { min: 10, max: 40, intervalPercent: 5 };
+const pairs = (count: number, spread: number): Pair[] =>
+  times(count, (block) => ({ block, base: noisy(1, spread)(), arm: noisy(1, spread)() }));
+
+test('campaign stops at narrow intervals, at a look, and in any case at its most blocks', () => {
+  const narrow = pairs(15, 0.01);
+  assert.equal(enough([narrow.slice(0, 9)], 9, rule, 1), false);
+  assert.equal(enough([narrow.slice(0, 10)], 10, rule, 1), true);
+  assert.equal(enough([narrow.slice(0, 12)], 12, rule, 1), false);
+  assert.equal(enough([narrow], 15, rule, 1), true);
+  const wide = pairs(40, 0.5);
+  assert.equal(enough([narrow, wide.slice(0, 15)], 15, rule, 1), false);
+  assert.equal(enough([wide], 40, rule, 1), true);
+});
+
+test('campaign with an interval that has no end goes on', () => {
+  const unbounded = pairs(15, 0.01).map((pair, index) => (index % 2 === 0 ? { ...pair, arm: Infinity } : pair));
+  assert.equal(enough([unbounded], 15, rule, 1), false);
+});
