@@ -1,7 +1,15 @@
 import type { Campaign } from './campaign-file.js';
+import {
+  compareCampaign,
+  METRICS,
+  type CampaignComparisons,
+  type ComparedCell,
+  type Metric,
+} from './compare-campaign.js';
 import { unaskedDrops, type LinkDirection, type LinkReport } from './link-report.js';
-import type { Outcome, Sample } from './sample.js';
+import type { Outcome, Sample, Times } from './sample.js';
 import { REHEARSAL } from './schedule.js';
+import { twoModes, type TwoModes } from './statistics/modes.js';
 import { nearestRank, summarise, type Summary } from './statistics.js';
 
 /** What tables and plots need of one load. The timings of its requests stay in the file. */
@@ -14,6 +22,8 @@ export interface LoadResult {
   readonly invalidReasons: readonly string[];
   /** Seconds, for a completed load. */
   readonly time: number | undefined;
+  /** Seconds of what is compared; Infinity for what was never reached, undefined for what the browser does not say. */
+  readonly metrics: Readonly<Record<Metric, number | undefined>>;
 }
 
 /** All loads of one arm on one profile and page. */
@@ -28,6 +38,8 @@ export interface Cell {
   readonly invalid: number;
   /** The valid load at the (lower) median, for the waterfall. */
   readonly medianLoad: number | undefined;
+  /** Where the valid loads' times fall into two heaps. */
+  readonly modes: TwoModes | undefined;
   readonly congestion: CongestionSeen;
 }
 
@@ -58,6 +70,7 @@ export interface DirectionAchieved {
 export interface Results {
   readonly cells: readonly Cell[];
   readonly links: readonly LinkAchieved[];
+  readonly comparisons: CampaignComparisons;
 }
 
 /** Reduces samples, one at a time, to what a campaign's tables and plots show, in the order of the plan. */
@@ -76,10 +89,25 @@ export async function collectResults(campaign: Campaign, samples: AsyncIterable<
     builders.get(keyOf(sample.profile, sample.page, sample.arm))?.add(sample);
     if (sample.link) links.get(sample.profile)?.add(sample.link);
   }
+  const cells = [...builders.values()].map((builder) => builder.cell());
   return {
-    cells: [...builders.values()].map((builder) => builder.cell()),
+    cells,
     links: [...links.values()].map((builder) => builder.achieved()),
+    comparisons: compareCampaign(cells.map(comparedCell), undefined, campaign.seed),
   };
+}
+
+/** The valid loads of a cell, by what is compared. */
+export function comparedCell({ profile, arm, loads }: Cell): ComparedCell {
+  const valid = loads.filter((load) => load.valid);
+  const times = METRICS.map((metric) => [
+    metric,
+    valid.flatMap(({ block, metrics }) => {
+      const seconds = metrics[metric];
+      return seconds === undefined ? [] : [{ block, seconds }];
+    }),
+  ]);
+  return { profile, arm, times: Object.fromEntries(times) as ComparedCell['times'] };
 }
 
 /** Whether each arm on each profile has a time to show. */
@@ -103,7 +131,8 @@ class CellBuilder {
   add(sample: Sample): void {
     const { load, block, outcome, reason, valid, invalidReasons, times, link, browser } = sample;
     const list = block === REHEARSAL ? this.#rehearsals : this.#loads;
-    list.push({ load, block, outcome, reason, valid, invalidReasons, time: times.load });
+    const metrics = metricsOf(outcome, times);
+    list.push({ load, block, outcome, reason, valid, invalidReasons, time: times.load, metrics });
     if (link) {
       this.#serverTcp.add(link.tcp_congestion.far);
       this.#clientTcp.add(link.tcp_congestion.near);
@@ -122,6 +151,7 @@ class CellBuilder {
       summary: summarise(valid.map(({ time }) => time)),
       invalid: this.#loads.length - valid.length,
       medianLoad: medianLoad(valid),
+      modes: twoModes(valid.flatMap(({ time }) => time ?? [])),
       congestion: {
         serverTcp: [...this.#serverTcp],
         clientTcp: [...this.#clientTcp],
@@ -129,6 +159,19 @@ class CellBuilder {
       },
     };
   }
+}
+
+/**
+ * What a load is compared by. A first byte that came came, whatever happened later. The largest paint of a load that did
+ * not complete may be of less than the page, so it counts as never reached.
+ */
+function metricsOf(outcome: Outcome, { load, firstByte, largestContentfulPaint }: Times): LoadResult['metrics'] {
+  const completed = outcome === 'completed';
+  return {
+    load: load ?? Infinity,
+    firstByte: firstByte ?? (completed ? undefined : Infinity),
+    lcp: completed ? largestContentfulPaint : Infinity,
+  };
 }
 
 /** The load at the middle rank, where one that did not complete ranks as slower than all that did. */

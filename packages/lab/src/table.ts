@@ -1,9 +1,12 @@
 import type { Campaign } from './campaign-file.js';
+import { comparisonColumns, comparisonRows } from './compare-table.js';
+import { comparisonNotes, modesInWords } from './compare-words.js';
 import { blockInWords } from './progress.js';
 import type { Cell, Results } from './results.js';
+import { boundedFrom, quantileRanks } from './statistics/quantile-interval.js';
 import { distinctFrom, rankInWords, type Figure } from './statistics.js';
 
-export const COLUMNS = [
+const COLUMNS = [
   'profile',
   'page',
   'arm',
@@ -65,6 +68,9 @@ export function tableNotes(campaign: Campaign, results: Results): string[] {
   const notes = [
     'Seconds from the start of navigation to the end of the load event. n counts valid loads; invalid ones are counted apart.',
     ...percentileNote(cells),
+    ...cells.flatMap(({ profile, arm, modes }) =>
+      modes === undefined ? [] : [modesInWords(`${arm} on ${profile}`, modes)],
+    ),
   ];
   if (cells.some(({ summary }) => summary.completed < summary.n)) {
     notes.push(
@@ -94,30 +100,58 @@ export function troubleLines(results: Results): string[] {
   );
 }
 
-/** The table for a terminal. */
+/** The tables for a terminal. */
 export function textTable(campaign: Campaign, results: Results): string {
-  const { head, names, rows: body } = tableOf(results.cells);
-  const rows = [head, ...body];
-  const widths = head.map((_, column) => Math.max(...rows.map((row) => (row[column] ?? '').length)));
-  const line = (row: readonly string[]): string =>
-    row
-      .map((text, at) => (at < names ? text.padEnd(widths[at] ?? 0) : text.padStart(widths[at] ?? 0)))
-      .join('  ')
-      .trimEnd();
+  const { comparisons } = results.comparisons;
   const notes = [...tableNotes(campaign, results), ...troubleLines(results)];
-  return `${rows.map(line).join('\n')}\n\n${notes.join('\n')}\n`;
+  const { head, names, rows } = tableOf(results.cells);
+  const parts = [aligned(head, rows, names), notes.join('\n')];
+  if (comparisons.length > 0) {
+    const columns = comparisonColumns(comparisons);
+    parts.push(
+      aligned(columns, comparisonRows(comparisons), columns.length),
+      comparisonNotes(results.comparisons).join('\n'),
+    );
+  }
+  return `${parts.join('\n\n')}\n`;
 }
 
-/** The table in Markdown. */
+/** The tables in Markdown. */
 export function markdownTable(campaign: Campaign, results: Results): string {
+  const { comparisons } = results.comparisons;
+  const listed = (notes: readonly string[]): string =>
+    notes.map((note) => `- ${note.replaceAll('*', '\\*')}`).join('\n');
+  const { head, names, rows } = tableOf(results.cells);
+  const parts = [
+    piped(head, rows, names),
+    listed([...tableNotes(campaign, results), ...troubleLines(results)]),
+  ];
+  if (comparisons.length > 0) {
+    const columns = comparisonColumns(comparisons);
+    parts.push(
+      piped(columns, comparisonRows(comparisons), columns.length),
+      listed(comparisonNotes(results.comparisons)),
+    );
+  }
+  return `${parts.join('\n\n')}\n`;
+}
+
+/** Columns of one width each, the first ones to the left, the others to the right. */
+function aligned(columns: readonly string[], body: readonly (readonly string[])[], textColumns: number): string {
+  const rows = [columns, ...body];
+  const widths = columns.map((_, column) => Math.max(...rows.map((row) => (row[column] ?? '').length)));
+  const line = (row: readonly string[]): string =>
+    row
+      .map((text, at) => (at < textColumns ? text.padEnd(widths[at] ?? 0) : text.padStart(widths[at] ?? 0)))
+      .join('  ')
+      .trimEnd();
+  return rows.map(line).join('\n');
+}
+
+function piped(columns: readonly string[], body: readonly (readonly string[])[], textColumns: number): string {
   const line = (row: readonly string[]): string => `| ${row.map((text) => text.replaceAll('|', '\\|')).join(' | ')} |`;
-  const { head, names, rows: body } = tableOf(results.cells);
-  const rule = head.map((_, at) => (at < names ? '---' : '---:'));
-  const rows = [head, rule, ...body].map(line);
-  const notes = [...tableNotes(campaign, results), ...troubleLines(results)].map(
-    (note) => `- ${note.replaceAll('*', '\\*')}`,
-  );
-  return `${rows.join('\n')}\n\n${notes.join('\n')}\n`;
+  const rule = columns.map((_, at) => (at < textColumns ? '---' : '---:'));
+  return [columns, rule, ...body].map(line).join('\n');
 }
 
 /** Says for which n a percentile is simply the largest value, which no digit of it shows. */
@@ -128,7 +162,28 @@ function percentileNote(cells: readonly Cell[]): string[] {
     `p${percent} = ${[...new Set(counts.map((n) => rankInWords(percent, n)))].join(', ')}`;
   const few =
     (counts[0] as number) < distinctFrom(99) ? `; p99 says more than the maximum from n = ${distinctFrom(99)} on` : '';
-  return [`Percentiles by nearest rank: ${words(90)}; ${words(99)}${few}.`];
+  return [`Percentiles by nearest rank: ${words(90)}; ${words(99)}${few}.`, ...intervalNotes(cells)];
+}
+
+/** The 95 % intervals of median, p90 and p99 of each cell, as far as so many loads have them. */
+function intervalNotes(cells: readonly Cell[]): string[] {
+  const lines = cells.flatMap(({ profile, arm, loads, summary }) => {
+    if (summary.n === 0) return [];
+    const sorted = loads
+      .flatMap(({ valid, time }) => (valid && time !== undefined ? [time] : []))
+      .sort((a, b) => a - b);
+    const end = (rank: number): string => sorted[rank - 1]?.toFixed(4) ?? CENSORED;
+    const intervals = [50, 90, 99].map((percent) => {
+      const { low, high } = quantileRanks(summary.n, percent);
+      const name = percent === 50 ? 'median' : `p${percent}`;
+      return `${name} ${low === undefined ? '0' : end(low)} to ${high === undefined ? 'unbounded' : end(high)}`;
+    });
+    return [`${arm} on ${profile}, 95 %: ${intervals.join(', ')}.`];
+  });
+  if (lines.length === 0) return [];
+  const few = cells.some(({ summary }) => summary.n > 0 && quantileRanks(summary.n, 99).high === undefined);
+  const bound = few ? ` The true p99 has no finite upper bound until n = ${boundedFrom(99)}.` : '';
+  return [`Intervals of percentiles are of ranks and suppose no distribution.${bound}`, ...lines];
 }
 
 function figure(value: Figure | undefined): string {

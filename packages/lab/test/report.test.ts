@@ -7,7 +7,7 @@ import { parse } from 'node-html-parser';
 import type { Campaign } from '../src/campaign-file.js';
 import { html } from '../src/report/html.js';
 import { spansOf } from '../src/report/waterfall.js';
-import { REPORT, writeReports } from '../src/report/write.js';
+import { COMPARISONS, REPORT, writeReports } from '../src/report/write.js';
 import type { Sample, TimelineEntry } from '../src/sample.js';
 import { recorded, recordedFolder, recordedSamples, type Mutable } from './recorded.js';
 
@@ -55,7 +55,82 @@ test('report shows each arm in violins, table and waterfalls', async (t) => {
   assert.equal(root.querySelectorAll('.violin circle').length, 21);
   assert.equal(root.querySelectorAll('.waterfall').length, 3);
   assert.equal(root.querySelectorAll('.waterfall .row .path').length, 3 * 6);
-  assert.equal(root.querySelector('table')?.querySelectorAll('tbody tr').length, 3);
+  const [comparisons, figures] = root
+    .querySelectorAll('table')
+    .map((table) => table.querySelectorAll('tbody tr').length);
+  assert.equal(figures, 3);
+  // Two arms against the first; in the recorded campaign each load has all three times.
+  assert.equal(comparisons, 2 * 3);
+});
+
+test('report draws a row with interval for each comparison of load times', async (t) => {
+  const { markup, text, table } = await reportOf(t, manySamples());
+  const rows = parse(markup).querySelectorAll('.forest .ratio');
+  assert.equal(rows.length, 2);
+  for (const row of rows) {
+    assert.match(row.textContent, /\d\.\d{3} \[\d\.\d{3}, \d\.\d{3}\]/);
+    const ends = /left:([\d.]+)%;right:([\d.]+)%/.exec(row.querySelector('i')?.getAttribute('style') ?? '');
+    assert.ok(ends && Number(ends[1]) + Number(ends[2]) < 100);
+  }
+  assert.match(table, /\nmild +load +h2 \/ h1 +\d\.\d{3} \[.*\] +\d+\.\d \[.*\] +0\.\d{4} +7 +\S/);
+  assert.ok(text.includes('There is no control'));
+});
+
+test('arm that never completed is slower without a number', async (t) => {
+  const samples = manySamples();
+  for (const sample of samples.filter(({ arm }) => arm === 'h3')) {
+    Object.assign(sample, { outcome: 'timeout', reason: 'no load event in 30 s', times: {} });
+  }
+  const folder = campaignOf(t, samples);
+  const { table } = await writeReports(folder);
+  assert.match(table, /mild +load +h3 \/ h1 +none \[none, none\] +none \[none, none\] +none \[none, none\]/);
+  assert.match(table, /"none", or a ratio of 0: a load that did not complete is there/);
+  const data = JSON.parse(readFileSync(join(folder, COMPARISONS), 'utf8')) as {
+    comparisons: { arm: string; metric: string; shift: { value: unknown } }[];
+  };
+  const found = data.comparisons.find(({ arm, metric }) => arm === 'h3' && metric === 'load');
+  assert.equal(found?.shift.value, 'Infinity');
+});
+
+test('largest paint of a load that did not complete counts as never reached', async (t) => {
+  const samples = manySamples();
+  for (const sample of samples.filter(({ arm }) => arm === 'h2')) {
+    Object.assign(sample, { outcome: 'incomplete', reason: 'an image is missing' });
+    Object.assign(sample.times, { load: undefined, firstByte: 0.01, largestContentfulPaint: 0.02 });
+  }
+  const { table } = await reportOf(t, samples);
+  assert.match(table, /mild +largest paint +h2 \/ h1 +none /);
+  assert.match(table, /mild +first byte +h2 \/ h1 +0\.\d{3} /);
+});
+
+test('invalid load takes its pair with it', async (t) => {
+  const samples = manySamples();
+  const bad = samples.find(({ arm }) => arm === 'h3');
+  Object.assign(bad ?? {}, { valid: false, invalidReasons: ['it was late'] });
+  const { table } = await reportOf(t, samples);
+  assert.match(table, /mild +load +h3 \/ h1 .* 6 +\S/);
+  assert.match(table, /1 pair is missing, since the load of one arm is invalid/);
+});
+
+test('times in two heaps are told with their step', async (t) => {
+  const samples = manySamples().flatMap((sample, at) =>
+    [0, 1].map((copy) => {
+      const other = structuredClone(sample);
+      other.load = 2 * at + copy + 1;
+      other.block = 2 * sample.block - copy;
+      other.times.load = 0.5 + at / 1000 + (sample.arm === 'h2' && sample.block <= 3 && copy === 1 ? 1.02 : 0);
+      return other;
+    }),
+  );
+  const { table } = await reportOf(t, samples);
+  assert.match(table, /h2 on mild: two modes, 11 loads about 0\.5\d\d s and 3 about 1\.5\d\d s .*lost SYN/);
+  assert.doesNotMatch(table, /h3 on mild: two modes/);
+});
+
+test('p99 of few loads has no upper bound and says so', async (t) => {
+  const { table } = await reportOf(t, manySamples());
+  assert.match(table, /The true p99 has no finite upper bound until n = 368\./);
+  assert.match(table, /h1 on mild, 95 %: median 0\.\d+ to 0\.\d+, p90 0\.\d+ to unbounded, p99 0\.\d+ to unbounded\./);
 });
 
 test('report asks for nothing outside itself', async (t) => {
@@ -156,6 +231,7 @@ test('reports leave no partial files', async (t) => {
   await writeReports(folder);
   assert.deepEqual(readdirSync(folder).sort(), [
     'campaign.json',
+    'comparisons.json',
     'report.html',
     'samples.jsonl',
     'table.md',

@@ -1,5 +1,6 @@
 import type { Campaign } from '../campaign-file.js';
 import type { Results } from '../results.js';
+import { comparisonsSection } from './comparisons.js';
 import { html, Html } from './html.js';
 import { congestion, figures, links, method, trouble, violins, waterfalls } from './sections.js';
 import { ARM_COLOURS, STYLE } from './style.js';
@@ -31,7 +32,8 @@ export function reportDocument(
       </head>
       <body>
         <main>
-          ${heading(campaign, results)} ${violins(results, colourOf)} ${figures(campaign, results, colourOf)}
+          ${heading(campaign, results)} ${violins(results, colourOf)}
+          ${comparisonsSection(results.comparisons, colourOf)} ${figures(campaign, results, colourOf)}
           ${waterfalls(results, loads, colourOf)} ${congestion(campaign, results)} ${links(results)} ${trouble(results)}
           ${method(campaign)}
           <footer>

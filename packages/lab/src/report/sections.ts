@@ -1,5 +1,7 @@
 import type { Campaign } from '../campaign-file.js';
+import { verdictInWords } from '../compare-words.js';
 import type { Cell, DirectionAchieved, LinkAchieved, Results } from '../results.js';
+import { LEAST_BLOCKS } from '../statistics/bootstrap.js';
 import { severalPages, tableNotes, tableOf, troubleLines } from '../table.js';
 import { html, type Html } from './html.js';
 import { violinPlot } from './violin.js';
@@ -16,7 +18,7 @@ export function violins(results: Results, colourOf: Colours): Html {
         <h3>${place}</h3>
         ${asked}
       </header>
-      ${violinPlot(cells, colourOf)}${differences(cells)}
+      ${violinPlot(cells, colourOf)}${differences(profile, results.comparisons)}
     </article>`;
   });
   return html`<section>
@@ -26,14 +28,11 @@ export function violins(results: Results, colourOf: Colours): Html {
   </section>`;
 }
 
-/** The fewest values whose extremes enclose the median with 95 % confidence: 1 − 2 × 0.5^n ≥ 0.95. */
-const MEDIAN_INTERVAL_LOADS = 6;
-
 function howToRead({ cells }: Results): Html {
   const fewest = Math.min(...cells.map(({ summary }) => summary.n));
   const few =
-    fewest < MEDIAN_INTERVAL_LOADS
-      ? `With fewer than ${MEDIAN_INTERVAL_LOADS} loads a median has no 95 % interval: these shapes and differences are a look, not a verdict.`
+    fewest < LEAST_BLOCKS
+      ? `With fewer than ${LEAST_BLOCKS} loads a median has no 95 % interval: these shapes and differences are a look, not a verdict.`
       : undefined;
   return html`<p class="soft small" style="margin-top:10px">
     Each point is a load, the line is the median, the shape a kernel density estimate (Gaussian, Silverman's bandwidth)
@@ -41,17 +40,21 @@ function howToRead({ cells }: Results): Html {
   </p>`;
 }
 
-/** How the medians of the other arms lie to the first one's. */
-function differences([first, ...others]: readonly Cell[]): Html | undefined {
-  const base = first?.summary.median;
-  if (first === undefined || base === undefined || base === 'censored') return undefined;
-  const words = others.flatMap(({ arm, summary: { median } }) => {
-    if (median === undefined || median === 'censored') return [];
-    const percent = (median.seconds / base.seconds - 1) * 100;
-    return [`${arm} ${percent < 0 ? '−' : '+'}${Math.abs(percent).toFixed(1)} %`];
+/** What the comparisons of a profile's load times came to. */
+function differences(profile: string, { comparisons }: Results['comparisons']): Html | undefined {
+  const own = comparisons.filter((one) => one.profile === profile && one.metric === 'load');
+  const words = own.flatMap((one) => {
+    if (one.medianRatio === undefined || !Number.isFinite(one.medianRatio.value)) return [];
+    const percent = (one.medianRatio.value - 1) * 100;
+    const size = `${percent < 0 ? '−' : '+'}${Math.abs(percent).toFixed(1)} %`;
+    return [`median of ${one.arm} against ${one.base} ${size}, ${verdictInWords(one)}`];
   });
   if (words.length === 0) return undefined;
-  return html`<p class="soft small">Median against ${first.arm}: ${words.join(', ')}.</p>`;
+  return html`<p class="soft small">${words.map((each, at) => (at === 0 ? sentence(each) : each)).join('; ')}.</p>`;
+}
+
+function sentence(words: string): string {
+  return words.charAt(0).toUpperCase() + words.slice(1);
 }
 
 /** The table of all figures, with what has to be known to read it. */

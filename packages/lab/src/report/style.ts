@@ -80,6 +80,18 @@ td.name.profile { font-weight: 600; }
 .marks s { position: absolute; top: 0; bottom: 20px; width: 0; border-left: 1.5px dashed var(--soft); }
 .marks s.tick { border-left: 1px solid var(--line); }
 .marks s.load { border-left: 2px solid var(--text); }
+.forest { display: grid; gap: 2px; font-size: 0.86rem; }
+.forest > div { display: grid; grid-template-columns: minmax(120px, 220px) 1fr 168px; column-gap: 12px; align-items: center; }
+.forest .track { position: relative; height: 22px; }
+.forest .ratio .track::before { content: ""; position: absolute; inset: -1px auto -1px var(--one); border-left: 1.5px solid var(--soft); }
+.forest .track i { position: absolute; top: 9.5px; height: 3px; background: currentColor; border-radius: 2px; }
+.forest .track b { position: absolute; top: 6px; width: 10px; height: 10px; margin-left: -5px; border-radius: 50%; background: currentColor; }
+.forest .track u { position: absolute; top: 0; line-height: 22px; text-decoration: none; }
+.forest .track u.left { left: -6px; }
+.forest .track u.right { right: -6px; }
+.forest .axis .track span { position: absolute; transform: translateX(-50%); color: var(--soft); }
+.found { font-weight: 600; }
+.comparisons { margin-top: 16px; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: 4px 16px; margin: 0; font-size: 0.9rem; }
 dt { color: var(--soft); }
 dd { margin: 0; overflow-wrap: anywhere; }
@@ -91,6 +103,8 @@ footer { margin-top: 36px; color: var(--soft); font-size: 0.86rem; }
   main { padding: 20px 12px 36px; }
   .card { padding: 12px; }
   .row, .marks { grid-template-columns: 86px 32px 1fr; column-gap: 4px; }
+  .forest > div { grid-template-columns: 1fr; }
+  .forest .ratio > span:last-child { margin-bottom: 8px; }
   dl { grid-template-columns: 1fr; gap: 0; }
   dd { margin-bottom: 8px; }
 }

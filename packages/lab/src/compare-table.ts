@@ -1,0 +1,36 @@
+import type { ArmComparison } from './compare-campaign.js';
+import { METRIC_NAMES, pInWords, ratioInWords, shiftInWords, verdictInWords } from './compare-words.js';
+
+/** The columns of the table of comparisons; `page` only where pages have names. */
+export function comparisonColumns(comparisons: readonly ArmComparison[]): string[] {
+  const page = comparisons.some((one) => one.page !== undefined) ? ['page'] : [];
+  return [
+    'profile',
+    ...page,
+    'time',
+    'arms',
+    'ratio of medians',
+    'ratio of p90',
+    'shift, ms',
+    'p',
+    'blocks',
+    'verdict',
+  ];
+}
+
+/** The rows of the table of comparisons, one for each. */
+export function comparisonRows(comparisons: readonly ArmComparison[]): string[][] {
+  const paged = comparisons.some((one) => one.page !== undefined);
+  return comparisons.map((one) => [
+    one.profile,
+    ...(paged ? [one.page ?? ''] : []),
+    METRIC_NAMES[one.metric],
+    `${one.arm} / ${one.base}`,
+    ratioInWords(one.medianRatio),
+    ratioInWords(one.p90Ratio),
+    shiftInWords(one.shift),
+    pInWords(one.holmP),
+    String(one.blocks),
+    verdictInWords(one),
+  ]);
+}

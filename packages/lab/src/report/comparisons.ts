@@ -1,0 +1,44 @@
+import type { CampaignComparisons } from '../compare-campaign.js';
+import { comparisonColumns, comparisonRows } from '../compare-table.js';
+import { comparisonNotes } from '../compare-words.js';
+import { forest } from './forest.js';
+import { html, type Html } from './html.js';
+
+/** How the arms compare: the ratios of medians as a figure, then all comparisons as a table, then how to read them. */
+export function comparisonsSection(campaign: CampaignComparisons, colourOf: (arm: string) => string): Html | undefined {
+  const { comparisons, control } = campaign;
+  if (comparisons.length === 0) return undefined;
+  const loads = comparisons.filter(({ metric }) => metric === 'load');
+  const columns = comparisonColumns(comparisons);
+  const verdictAt = columns.length - 1;
+  const rows = comparisonRows(comparisons).map((row, at) => {
+    const kind = comparisons[at]?.verdict.kind;
+    const found = kind === 'faster' || kind === 'slower';
+    return html`<tr>
+      ${row.map((text, column) => html`<td class="name ${column === verdictAt && found ? 'found' : ''}">${text}</td>`)}
+    </tr>`;
+  });
+  return html`<section>
+    <h2>Comparisons</h2>
+    ${control.verdict === 'repair-the-bench' ? html`<p class="notice">${comparisonNotes(campaign).at(-1)}</p>` : undefined}
+    <div class="card">
+      <p class="soft small">Median load time by that of the other arm, with its 95 % interval.</p>
+      ${forest(loads, colourOf)}
+    </div>
+    <div class="card comparisons">
+      <div class="scroll" tabindex="0" role="region" aria-label="Table of comparisons">
+        <table>
+          <thead>
+            <tr>
+              ${columns.map((name) => html`<th class="name" scope="col">${name}</th>`)}
+            </tr>
+          </thead>
+          <tbody>
+            ${rows}
+          </tbody>
+        </table>
+      </div>
+      ${comparisonNotes(campaign).map((note) => html`<p class="soft small">${note}</p>`)}
+    </div>
+  </section>`;
+}
