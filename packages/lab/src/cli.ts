@@ -1,6 +1,8 @@
 #!/usr/bin/env node
 import { join } from 'node:path';
 import { parseArgs, type ParseArgsConfig } from 'node:util';
+import { z } from 'zod';
+import { readCampaign } from './campaign-file.js';
 import { runCampaign } from './campaign.js';
 import { ownVersion } from './environment.js';
 import { ExitCode, LabError, messageOf } from './errors.js';
@@ -9,15 +11,19 @@ import { generatePage } from './page/generate.js';
 import { readPageSpec } from './page/spec.js';
 import { readPlan } from './read-plan.js';
 import { REPORT, writeReports } from './report/write.js';
+import { comparedCell } from './results.js';
 import { MAX_SEED } from './seed.js';
+import { judge } from './thresholds-judge.js';
+import { parseThreshold, requireNamed, type Threshold } from './thresholds.js';
 import { suggestion } from './toml-file.js';
 
 const HELP = `pronghorn-lab ${ownVersion()}: loads a page in Chromium over HTTP/2 and HTTP/3 through an emulated link.
 
 usage:
   pronghorn-lab run PLAN.toml [--out DIR] [--resume] [--seed N] [--pronghorn PATH] [--chromium PATH] [--watch-all]
+                     [--fail-if CONDITION]...
   pronghorn-lab page SPEC.toml --out DIR
-  pronghorn-lab report DIR
+  pronghorn-lab report DIR [--fail-if CONDITION]...
 
 run      runs a plan's campaign; writes samples, table and report to DIR (default: lab-results/NAME-TIME)
 page     generates a page from its specification
@@ -29,6 +35,8 @@ report   makes table and report again from the samples in DIR
   --pronghorn PATH  the program pronghorn (default: $PRONGHORN, target/release/pronghorn, the PATH)
   --chromium PATH   the browser (default: $CHROMIUM, Debian's place, the PATH)
   --watch-all       write NetLog and pictures of each load and keep them, not only for the rehearsal; slows the loads
+  --fail-if COND    end with code 4 where this is true, such as 'h3.median > 1.1 * h2.median' or
+                    'surely h3.firstByte.p90 > 300 ms on lte'; may be given several times
   --help, --version
 
 The table goes to stdout, progress and errors to stderr.
@@ -38,6 +46,7 @@ exit codes:
   1    a bug in pronghorn-lab
   2    wrong use of the command line
   3    done, but an arm has no valid, completed load
+  4    done, and a condition of --fail-if is true
   65   a plan, page specification, link profile or samples file is malformed
   66   a file or folder that was named is not there
   69   pronghorn, Chromium or openssl is missing, or the link does not work here
@@ -78,13 +87,16 @@ async function run(args: readonly string[]): Promise<ExitCode> {
     chromium: { type: 'string' },
     'watch-all': { type: 'boolean' },
     resume: { type: 'boolean' },
+    'fail-if': { type: 'string', multiple: true },
   });
+  const thresholds = parseThresholds(values['fail-if']);
   const given = text(values.seed);
   const seed = given === undefined ? undefined : parseSeed(given);
   const plan = readPlan(positional);
   const resume = values.resume === true;
   if (resume && text(values.out) === undefined) throw usage('--resume needs the --out DIR of the campaign');
   if (resume && seed !== undefined) throw usage('--resume goes on with the seed of the campaign: leave --seed out');
+  for (const threshold of thresholds) requireNamed(threshold, plan);
   const out = text(values.out) ?? join('lab-results', `${plan.name}-${timestamp()}`);
   const campaign = await runCampaign({
     plan,
@@ -96,12 +108,12 @@ async function run(args: readonly string[]): Promise<ExitCode> {
     keepAll: values['watch-all'] === true,
     signal: interruption(),
   });
-  const comparable = await show(out);
+  const exitCode = await show(out, thresholds);
   if (campaign.status === 'interrupted') {
     process.stderr.write(`interrupted: the loads until then are in ${out}; --resume goes on\n`);
     return ExitCode.Interrupted;
   }
-  return comparable;
+  return exitCode;
 }
 
 function page(args: readonly string[]): ExitCode {
@@ -115,15 +127,28 @@ function page(args: readonly string[]): ExitCode {
 }
 
 async function report(args: readonly string[]): Promise<ExitCode> {
-  const { positional } = parse(args, 'report DIR', {});
-  return show(positional);
+  const { positional, values } = parse(args, 'report DIR', { 'fail-if': { type: 'string', multiple: true } });
+  return show(positional, parseThresholds(values['fail-if']));
 }
 
-/** Writes table and report from the samples, prints the table, and says whether the arms can be compared. */
-async function show(out: string): Promise<ExitCode> {
-  const { table, comparable } = await writeReports(out);
+/** Writes tables and report from the samples, prints the tables, and says what they came to. */
+async function show(out: string, thresholds: readonly Threshold[]): Promise<ExitCode> {
+  const campaign = readCampaign(out);
+  for (const threshold of thresholds) requireNamed(threshold, campaign);
+  const { results, table, comparable } = await writeReports(out);
   process.stdout.write(`\n${table}\nreport: ${join(out, REPORT)}\n`);
+  const cells = results.cells.map(comparedCell);
+  const findings = thresholds.flatMap((threshold) => judge(threshold, cells, campaign.seed));
+  for (const { kind, line } of findings) process.stderr.write(`${kind === 'broken' ? 'failed' : 'note'}: ${line}\n`);
+  if (findings.some(({ kind }) => kind === 'broken')) return ExitCode.ThresholdBroken;
   return comparable ? ExitCode.Ok : ExitCode.NothingToCompare;
+}
+
+function parseThresholds(given: unknown): Threshold[] {
+  return z
+    .array(z.string())
+    .parse(given ?? [])
+    .map((condition) => parseThreshold(condition));
 }
 
 function parse(

@@ -10,7 +10,7 @@
 import { bootstrap, LEAST_BLOCKS, type Estimate } from './statistics/bootstrap.js';
 import { detectableRatio } from './statistics/detectable.js';
 import { mannWhitney, wilcoxonSignedRank, type RankTest } from './statistics/rank-tests.js';
-import { finiteMean, hodgesLehmann, median, percentile, ratio, type Statistic } from './statistics/weighted.js';
+import { hodgesLehmann, mean, median, percentile, ratio, type Statistic } from './statistics/weighted.js';
 
 /** The times of one block, in seconds; Infinity for a load that did not complete. */
 export interface Pair {
@@ -103,7 +103,7 @@ export function statisticOf(figure: Figure, times: readonly number[]): Statistic
     case 'p99':
       return percentile(times, 99);
     case 'mean':
-      return finiteMean(times);
+      return mean(times);
   }
 }
 

@@ -6,6 +6,8 @@ export const ExitCode = {
   Usage: 2,
   /** The campaign ran, but an arm has no valid, completed load, so there is nothing to compare. */
   NothingToCompare: 3,
+  /** The campaign ran, and a threshold of `--fail-if` is broken. */
+  ThresholdBroken: 4,
   /** A plan, a page specification, a link profile or a samples file is malformed. */
   Malformed: 65,
   /** A file or folder that was named does not exist or cannot be read. */

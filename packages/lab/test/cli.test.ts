@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { chmodSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, cpSync, existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { after } from 'node:test';
@@ -61,9 +61,9 @@ function assertNothingWritten(): void {
 test('help names each exit code and goes to stdout', () => {
   const run = lab(['--help']);
   assert.equal(run.status, 0);
-  for (const code of [0, 1, 2, 3, 65, 66, 69, 73, 77, 130]) assert.match(run.stdout, new RegExp(`\n  ${code} +\\S`));
+  for (const code of [0, 1, 2, 3, 4, 65, 66, 69, 73, 77, 130]) assert.match(run.stdout, new RegExp(`\n  ${code} +\\S`));
   const readme = readFileSync(join(packageFolder, 'README.md'), 'utf8');
-  for (const code of [0, 1, 2, 3, 65, 66, 69, 73, 77, 130]) assert.match(readme, new RegExp(`\n\\| ${code} +\\|`));
+  for (const code of [0, 1, 2, 3, 4, 65, 66, 69, 73, 77, 130]) assert.match(readme, new RegExp(`\n\\| ${code} +\\|`));
 });
 
 test('version is the package version', () => {
@@ -79,6 +79,27 @@ test('wrong use is told in one line', () => {
   assertOneLine(lab(['run', plan, '--seed=1e3']), 2, /--seed must be a whole number from 0 to/);
   assertOneLine(lab(['page', plan]), 2, /needs --out DIR/);
   assert.equal(lab([]).status, 2);
+});
+
+test('condition of --fail-if that is true ends a report with code 4 and a line', () => {
+  const target = join(folder, 'judged');
+  cpSync(join(packageFolder, 'test/fixtures/campaign'), target, { recursive: true });
+  const run = lab(['report', target, '--fail-if', 'h3.median > 1 ms', '--fail-if', 'h2.completed < 50 %']);
+  assert.equal(run.status, 4, run.stderr);
+  assert.match(run.stderr, /^failed: h3\.median > 1 ms on mild: \d\.\d{4} s > 0\.0010 s\n$/);
+  assert.match(run.stdout, /report: /);
+  assert.equal(lab(['report', target, '--fail-if', 'h3.median > 60 s']).status, 0);
+  assert.equal(lab(['report', target, '--fail-if', 'surely h3.median > 1 ms']).status, 0);
+});
+
+test('wrong condition of --fail-if is told before anything is done', () => {
+  const target = join(folder, 'judged-wrongly');
+  cpSync(join(packageFolder, 'test/fixtures/campaign'), target, { recursive: true });
+  assertOneLine(lab(['report', target, '--fail-if', 'h3.median > 1']), 2, /column 13: a number needs s, ms or %/);
+  assertOneLine(lab(['report', target, '--fail-if', 'h4.median > 1 s']), 2, /column 1: there is no arm h4/);
+  assertOneLine(lab(['run', plan, '--out', out, '--fail-if', 'h9.median > 1 s']), 2, /column 1: there is no arm h9/);
+  assert.deepEqual(readdirSync(target).sort(), ['campaign.json', 'samples.jsonl']);
+  assertNothingWritten();
 });
 
 test('malformed plan is told in one line and nothing is written', () => {

@@ -92,6 +92,7 @@ td.name.profile { font-weight: 600; }
 .forest .axis .track span { position: absolute; transform: translateX(-50%); color: var(--soft); }
 .found { font-weight: 600; }
 .comparisons { margin-top: 16px; }
+.comparisons td:last-child { white-space: normal; min-width: 15em; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: 4px 16px; margin: 0; font-size: 0.9rem; }
 dt { color: var(--soft); }
 dd { margin: 0; overflow-wrap: anywhere; }

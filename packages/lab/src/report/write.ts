@@ -1,5 +1,5 @@
 import { join } from 'node:path';
-import { readCampaign, writeAtOnce, type Campaign } from '../campaign-file.js';
+import { readCampaign, writeAtOnce } from '../campaign-file.js';
 import { collectResults, isComparable, type Results } from '../results.js';
 import { readSamples, SAMPLES } from '../samples-file.js';
 import { markdownTable, textTable } from '../table.js';
@@ -12,7 +12,6 @@ export const COMPARISONS = 'comparisons.json';
 
 /** What was made of an output folder's samples. */
 export interface Reports {
-  readonly campaign: Campaign;
   readonly results: Results;
   readonly table: string;
   readonly comparable: boolean;
@@ -28,7 +27,7 @@ export async function writeReports(folder: string): Promise<Reports> {
   writeAtOnce(join(folder, 'table.md'), markdownTable(campaign, results));
   writeAtOnce(join(folder, COMPARISONS), `${JSON.stringify(results.comparisons, infiniteAsText, 2)}\n`);
   writeAtOnce(join(folder, REPORT), reportDocument(campaign, results, await medianLoads(samples, results)));
-  return { campaign, results, table, comparable: isComparable(results) };
+  return { results, table, comparable: isComparable(results) };
 }
 
 function infiniteAsText(_key: string, value: unknown): unknown {

@@ -37,16 +37,17 @@ export function percentile(values: readonly number[], percent: number): Statisti
   };
 }
 
-/** The mean of the finite values; infinite if there is none. */
-export function finiteMean(values: readonly number[]): Statistic {
+/** The mean; infinite if any of the values is. */
+export function mean(values: readonly number[]): Statistic {
   return (weights) => {
     let [sum, n] = [0, 0];
     values.forEach((value, at) => {
-      if (!Number.isFinite(value)) return;
-      sum += value * (weights[at] ?? 0);
-      n += weights[at] ?? 0;
+      const copies = weights[at] as number;
+      // An infinite value that is not drawn must not make 0 × ∞ of the sum.
+      if (copies > 0) sum += value * copies;
+      n += copies;
     });
-    return n === 0 ? Infinity : sum / n;
+    return sum / n;
   };
 }
 
