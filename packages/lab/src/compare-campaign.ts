@@ -117,7 +117,7 @@ function verdictOf({ pairs, comparison }: Compared, holmP: number | undefined, t
 
 /**
  * Bootstrap intervals over fewer blocks are too narrow: in simulations those over 6 to 10 blocks leave the truth out in
- * 8 to 13 % of all cases, those over 20 in 4 to 8 %. A bench must not be blamed for that.
+ * 5 to 14 % of all cases, those over 20 in 4 to 8 %. A bench must not be blamed for that.
  */
 export const LEAST_CONTROL_BLOCKS = 20;
 
