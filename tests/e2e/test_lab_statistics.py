@@ -88,8 +88,11 @@ def intervals(base: np.ndarray, arm: np.ndarray) -> dict[str, list[float]]:
     def shift(arm: np.ndarray, base: np.ndarray, axis: int = -1) -> Any:
         return hodges_lehmann(arm - base, axis)
 
+    def mean_ratio(arm: np.ndarray, base: np.ndarray, axis: int = -1) -> Any:
+        return np.mean(arm, axis=axis) / np.mean(base, axis=axis)
+
     found = {}
-    for name, statistic in {"medianRatio": median_ratio, "shift": shift}.items():
+    for name, statistic in {"medianRatio": median_ratio, "shift": shift, "meanRatio": mean_ratio}.items():
         interval = stats.bootstrap(
             (arm, base),
             statistic,

@@ -4,8 +4,10 @@ import { join } from 'node:path';
 import test from 'node:test';
 import { compare, type Pair } from '../src/compare.js';
 import { controlVerdict } from '../src/compare-control.js';
+import { bootstrap } from '../src/statistics/bootstrap.js';
 import { quantileRanks, shareInterval } from '../src/statistics/quantile-interval.js';
 import { holm } from '../src/statistics/rank-tests.js';
+import { mean, ratio } from '../src/statistics/weighted.js';
 import { packageFolder } from './places.js';
 
 /** What SciPy makes of the same inputs; tests/e2e/test_lab_statistics.py makes it, and keeps it from ageing. */
@@ -19,7 +21,7 @@ interface Fixture {
       readonly mannWhitney: number;
       readonly shift: number;
       readonly medianRatio?: number;
-      readonly intervals?: Readonly<Record<'medianRatio' | 'shift', readonly [number, number]>>;
+      readonly intervals?: Readonly<Record<'medianRatio' | 'shift' | 'meanRatio', readonly [number, number]>>;
     };
   }[];
   readonly quantileRanks: readonly { n: number; percent: number; low?: number; high?: number }[];
@@ -32,6 +34,8 @@ const fixture = JSON.parse(readFileSync(join(packageFolder, 'test/fixtures/stati
 
 /** Bootstraps with other random numbers differ; where a median steps from value to value, by such a step. */
 const INTERVAL_TOLERANCE = 0.1;
+/** A mean takes no steps. */
+const SMOOTH_TOLERANCE = 0.02;
 
 function near(actual: number, wanted: number, tolerance = 1e-9): void {
   assert.ok(Math.abs(actual - wanted) <= tolerance, `${actual} is not ${wanted} (to ${tolerance})`);
@@ -63,6 +67,11 @@ for (const { name, base, arm, expected } of fixture.cases) {
         near(interval.low, low, INTERVAL_TOLERANCE * (high - low));
         near(interval.high, high, INTERVAL_TOLERANCE * (high - low));
       }
+      const means = ratio(mean(pairs.map((pair) => pair.arm)), mean(pairs.map((pair) => pair.base)));
+      const { interval } = bootstrap(pairs.length, { means }, 1).means;
+      const [low, high] = intervals.meanRatio;
+      near(interval?.low ?? NaN, low, SMOOTH_TOLERANCE * (high - low));
+      near(interval?.high ?? NaN, high, SMOOTH_TOLERANCE * (high - low));
     });
   }
 }
