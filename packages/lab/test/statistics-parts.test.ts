@@ -77,15 +77,15 @@ test('too few blocks have an estimate and no interval', () => {
 
 test('95 % intervals contain the truth in about 95 % of all samples', () => {
   const random = draws(3);
-  const rounds = 200;
+  const rounds = 100;
   let missed = 0;
   for (let round = 0; round < rounds; round++) {
-    const differences = times(40, () => random.normal());
-    const interval = bootstrap(40, { it: hodgesLehmann(differences) }, round).it.interval;
+    const differences = times(30, () => random.normal());
+    const interval = bootstrap(30, { it: hodgesLehmann(differences) }, round).it.interval;
     if (interval === undefined || interval.low > 0 || interval.high < 0) missed += 1;
   }
-  // Of 200, one in twenty is 10; 3 and 21 are the ends that the binomial distribution leaves with 99.9 %.
-  assert.ok(missed >= 2 && missed <= 22, String(missed));
+  // One in twenty or a little more is 5 to 7 of 100; outside of 1 to 13 the binomial distribution has about 1 %.
+  assert.ok(missed >= 1 && missed <= 13, String(missed));
 });
 
 test('test of differences ignores which loads never completed in both arms', () => {
