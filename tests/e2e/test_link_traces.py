@@ -36,12 +36,30 @@ FIRST_PACKET_LOST = """
 name = "first-packet-lost"
 [up]
 delay_ms = 5
-loss_percent = 10
+lose_packets = [1]
 [down]
 delay_ms = 5
 """
-FIRST_PACKET_LOST_SEED = 12
-"""With it the first packet up is lost, and then none before the ninth."""
+
+HOSTILE = """
+name = "hostile"
+[up]
+delay_ms = 5
+[down]
+delay_ms = 5
+jitter_ms = 4
+reorder = true
+[[rules]]
+protocol = "udp"
+port = 1001
+block = true
+[[rules]]
+protocol = "udp"
+port = 1002
+direction = "up"
+police_mbit_per_second = 0.1
+police_burst_bytes = 3000
+"""
 
 SLOW_START = """
 name = "slow-start"
@@ -57,6 +75,8 @@ FATES = {
     "packets_out": "delivered",
     "packets_lost": "lost",
     "packets_queue_dropped": "queue_full",
+    "packets_blocked": "blocked",
+    "packets_policed": "policed",
     "packets_overflowed": "overflow",
     "packets_oversized": "oversized",
     "packets_write_failed": "write_failed",
@@ -124,6 +144,50 @@ def test_log_of_packets_agrees_with_the_report(identity, site, tmp_path, version
     assert arrived == sorted(arrived)
 
 
+ECHO = """
+import select, socket
+sockets = []
+for port in (1001, 1002):
+    socket_of_port = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    socket_of_port.bind(("10.77.0.2", port))
+    sockets.append(socket_of_port)
+listener = socket.create_server(("10.77.0.2", 1000))
+while True:
+    for ready in select.select(sockets, [], [])[0]:
+        data, client = ready.recvfrom(2000)
+        ready.sendto(data, client)
+"""
+
+SEND_TO_BOTH = """
+import socket
+client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for number in range(20):
+    for port in (1001, 1002):
+        client.sendto(bytes(1000), ("10.77.0.2", port))
+# What the bucket holds at first passes.
+for number in range(2):
+    client.recvfrom(2000)
+"""
+
+
+def test_what_rules_drop_has_its_own_fate(tmp_path):
+    report, packets = tmp_path / "report.json", tmp_path / "packets.csv"
+    done = link(
+        tmp_path,
+        HOSTILE,
+        *["--report", report, "--packets", packets],
+        *["--far", shlex.join(python(tmp_path, "far.py", ECHO)), "--far-ready", "1000"],
+        *["--", *python(tmp_path, "near.py", SEND_TO_BOTH)],
+    )
+    assert done.returncode == 0, done.stderr
+    report, packets = json.loads(report.read_text()), rows(packets)
+    up = Counter((row["far_port"], row["fate"]) for row in packets if row["way"] == "up")
+    assert up["1001", "blocked"] == report["up"]["packets_blocked"] == 20
+    assert up["1002", "policed"] == report["up"]["packets_policed"] > 0
+    assert up["1002", "delivered"] == report["up"]["packets_out"] >= 2
+    assert not any(row["left_ns"] for row in packets if row["fate"] in ("blocked", "policed"))
+
+
 def test_first_packets_of_quic_are_told_by_their_kind(identity, site, tmp_path):
     packets = tmp_path / "packets.csv"
     get = [pronghorn(), "get", "--http", "3", "--no-verify", "-o", tmp_path / "page", "https://10.77.0.2/medium.bin"]
@@ -159,7 +223,7 @@ def test_syn_that_was_lost_and_sent_again_is_visible(tmp_path):
     done = link(
         tmp_path,
         FIRST_PACKET_LOST,
-        *["--seed", FIRST_PACKET_LOST_SEED, "--packets", packets],
+        *["--packets", packets],
         *["--far", shlex.join(python(tmp_path, "far.py", LISTEN)), "--far-ready", "443"],
         *["--", *python(tmp_path, "near.py", CONNECT)],
     )
@@ -308,8 +372,9 @@ def test_names_are_looked_up_over_the_link(tmp_path):
         (["--packets", "/no/such/folder/packets.csv"], CANNOT_WRITE, "/no/such/folder/packets.csv"),
         (["--tcp-info", "/no/such/folder/tcp.csv"], CANNOT_WRITE, "/no/such/folder/tcp.csv"),
         (["--resolver", "192.0.2.1"], WRONG_USE, "10.77.0.2"),
+        (["--packets", "one.file", "--report", "one.file"], WRONG_USE, "--report and --packets both name one.file"),
     ],
-    ids=["packets", "tcp-info", "resolver"],
+    ids=["packets", "tcp-info", "resolver", "one-file"],
 )
 def test_what_cannot_be_is_said_before_the_command_starts(tmp_path, arguments, code, mentions):
     done = link(tmp_path, LOSSY, *arguments, "--", "touch", tmp_path / "ran")

@@ -71,6 +71,7 @@ pub fn run(run: &Run) -> Result<u8, Error> {
     if run.command.is_empty() {
         return Err(Error::BadCommand("no COMMAND given: add `-- COMMAND [ARG...]`".into()));
     }
+    refuse_one_file_for_two(run)?;
     let report_file = run.report.as_deref().map(ReportFile::prepare).transpose()?;
     enter_user_namespace_unless_root()?;
     let signals = Signals::block().map_err(Error::system("block signals"))?;
@@ -107,6 +108,18 @@ pub fn run(run: &Run) -> Result<u8, Error> {
     }
     traces?;
     Ok(code)
+}
+
+fn refuse_one_file_for_two(run: &Run) -> Result<(), Error> {
+    let tcp_info = run.options.tcp_info.as_ref().map(|asked| &asked.path);
+    let files = [("--report", run.report.as_ref()), ("--packets", run.options.packets.as_ref()), ("--tcp-info", tcp_info)];
+    for (at, (flag, path)) in files.iter().enumerate() {
+        let same = files[..at].iter().find(|(_, earlier)| path.is_some() && earlier == path);
+        if let (Some((earlier, _)), Some(path)) = (same, path) {
+            return Err(Error::BadCommand(format!("{earlier} and {flag} both name {}: give each a file of its own", path.display())));
+        }
+    }
+    Ok(())
 }
 
 fn warn(message: &str) {

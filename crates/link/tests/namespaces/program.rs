@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use pronghorn_link::run::{FAR_GRACE, Far, Run};
-use pronghorn_link::{Error, Options, Profile};
+use pronghorn_link::{Error, Options, Profile, TcpInfo};
 
 /// Set for the program in its other roles.
 const ROLE: &str = "PRONGHORN_TEST_ROLE";
@@ -61,8 +61,8 @@ fn link(words: &[String]) -> i32 {
                 seed: 1,
                 tcp_congestion: text("CONGESTION"),
                 packets: text("PACKETS").map(PathBuf::from),
+                tcp_info: text("TCP_INFO").map(|path| TcpInfo { path: path.into(), interval: Duration::from_millis(10) }),
                 resolver: text("RESOLVER").map(|address| address.parse().expect("an address")),
-                ..Options::default()
             },
             command: words.iter().map(OsString::from).collect(),
             far: text("FAR")

@@ -41,17 +41,23 @@ fn ordinary_user_runs_a_link_where_the_tun_device_is_open() {
     let report = folder.path().join("r.json");
     let [over_ipv4, over_ipv6] = ["10.77.0.2:443", "[fd77::2]:443"].map(|address| shell_of(&copy, "connect", address));
     // The second connection comes from the address that the change brings.
-    let client = format!("id -u; {over_ipv4}; sleep 0.3; {over_ipv6}");
+    let client = format!("id -u; cat /etc/resolv.conf; {over_ipv4}; sleep 0.3; {over_ipv6}");
     let far = shell_of(&copy, "listen", "[::]:443");
     let link = shell_of(&copy, "link", "sh -c \"$CLIENT\"");
     let variables =
         format!("export PROFILE=\"{PROFILE}\" CLIENT='{client}' FAR='{far}' READY=443 CONGESTION=reno REPORT={}", report.display());
-    let output = as_nobody(folder.path(), &format!("{variables}; {link}"));
+    let [packets, samples] = ["packets.csv", "tcp-info.csv"].map(|name| folder.path().join(name));
+    let traces = format!("export RESOLVER=10.77.0.2 PACKETS={} TCP_INFO={}", packets.display(), samples.display());
+    let output = as_nobody(folder.path(), &format!("{variables}; {traces}; {link}"));
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{errors}");
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "65534\nhellohello", "{errors}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "65534\nnameserver 10.77.0.2\nhellohello", "{errors}");
     let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap();
     assert_eq!(report["tcp_congestion"]["far"], "reno");
     let addresses: Vec<&str> = report["flows"].as_array().unwrap().iter().map(|flow| flow["near_address"].as_str().unwrap()).collect();
     assert_eq!(addresses, ["10.77.0.1", "fd77::5"]);
+    let rows = |path| std::fs::read_to_string(path).unwrap().lines().count() as u64 - 1;
+    let counted = ["up", "down"].map(|way| report[way]["packets_in"].as_u64().unwrap());
+    assert_eq!(rows(packets), counted.iter().sum::<u64>());
+    assert!(report["tcp_info"]["samples"].as_u64().unwrap() > 0 && samples.exists());
 }
