@@ -25,7 +25,7 @@ const campaign = z.object({
   schema: z.literal(2),
   name: z.string(),
   seed: z.number(),
-  blocks: z.number(),
+  blocks: z.object({ min: z.number(), max: z.number(), intervalPercent: z.number().optional() }),
   timeoutSeconds: z.number(),
   /** Whether each load was watched (NetLog, pictures), not only the rehearsal. */
   watched: z.boolean(),

@@ -13,6 +13,7 @@ import { inspectPageFolder, writePage, type PageFacts } from './page/folder.js';
 import { generatePage } from './page/generate.js';
 import { readPageSpec } from './page/spec.js';
 import type { PageSource, Plan } from './plan.js';
+import { StoppingRule } from './compare/stopping-rule.js';
 import { preflight } from './preflight.js';
 import { findPronghorn } from './programs.js';
 import { Progress } from './progress.js';
@@ -85,11 +86,12 @@ async function runLoads(
   campaign: Campaign,
   before: Resumption | undefined,
 ): Promise<boolean> {
-  const blocks = schedule(plan, plan.blocks, campaign.seed);
+  const blocks = schedule(plan, plan.blocks.max, campaign.seed);
   const progress = new Progress(blocks.flat(), process.stderr);
+  const rule = new StoppingRule(plan, campaign.seed, before?.made ?? []);
   for (const block of blocks) {
     for (const scheduled of block) {
-      if (before?.done.has(scheduled.number)) {
+      if (before?.done.has(scheduled.number) || rule.isEnough(scheduled)) {
         progress.passed(scheduled);
         continue;
       }
@@ -101,6 +103,7 @@ async function runLoads(
         return false;
       }
       appendSample(join(out, SAMPLES), sample);
+      rule.add(sample);
       progress.finished(scheduled, sample);
     }
   }
@@ -136,11 +139,12 @@ function describe(
   pages: ReadonlyMap<string, ServedPage>,
   machine: Environment,
 ): Campaign {
+  const { min, max, intervalPercent } = plan.blocks;
   return {
     schema: 2,
     name: plan.name,
     seed: seed ?? plan.seed ?? freshSeed(),
-    blocks: plan.blocks,
+    blocks: { min, max, ...(intervalPercent !== undefined && { intervalPercent }) },
     timeoutSeconds: plan.timeoutSeconds,
     watched: keepAll,
     status: 'running',

@@ -4,6 +4,8 @@ import { parseArgs, type ParseArgsConfig } from 'node:util';
 import { z } from 'zod';
 import { readCampaign } from './campaign-file.js';
 import { runCampaign } from './campaign.js';
+import { pooledControl } from './compare/control.js';
+import { controlInWords } from './compare/words.js';
 import { ownVersion } from './environment.js';
 import { ExitCode, LabError, messageOf } from './errors.js';
 import { writePage } from './page/folder.js';
@@ -11,10 +13,10 @@ import { generatePage } from './page/generate.js';
 import { readPageSpec } from './page/spec.js';
 import { readPlan } from './read-plan.js';
 import { REPORT, writeReports } from './report/write.js';
-import { comparedCell } from './results.js';
+import { comparedCell, type Results } from './results.js';
 import { MAX_SEED } from './seed.js';
-import { judge } from './thresholds-judge.js';
-import { parseThreshold, requireNamed, type Threshold } from './thresholds.js';
+import { judge } from './thresholds/judge.js';
+import { parseThreshold, requireNamed, type Threshold } from './thresholds/parse.js';
 import { suggestion } from './toml-file.js';
 
 const HELP = `pronghorn-lab ${ownVersion()}: loads a page in Chromium over HTTP/2 and HTTP/3 through an emulated link.
@@ -23,11 +25,11 @@ usage:
   pronghorn-lab run PLAN.toml [--out DIR] [--resume] [--seed N] [--pronghorn PATH] [--chromium PATH] [--watch-all]
                      [--fail-if CONDITION]...
   pronghorn-lab page SPEC.toml --out DIR
-  pronghorn-lab report DIR [--fail-if CONDITION]...
+  pronghorn-lab report DIR... [--fail-if CONDITION]...
 
 run      runs a plan's campaign; writes samples, table and report to DIR (default: lab-results/NAME-TIME)
 page     generates a page from its specification
-report   makes table and report again from the samples in DIR
+report   makes tables and report again from the samples in DIR; of several, counts their A/A controls together
 
   --out DIR         output folder; it must not exist, or be empty
   --resume          go on with the campaign that is in DIR, after it was interrupted or killed
@@ -108,7 +110,7 @@ async function run(args: readonly string[]): Promise<ExitCode> {
     keepAll: values['watch-all'] === true,
     signal: interruption(),
   });
-  const exitCode = await show(out, thresholds);
+  const { exitCode } = await show(out, thresholds);
   if (campaign.status === 'interrupted') {
     process.stderr.write(`interrupted: the loads until then are in ${out}; --resume goes on\n`);
     return ExitCode.Interrupted;
@@ -127,21 +129,42 @@ function page(args: readonly string[]): ExitCode {
 }
 
 async function report(args: readonly string[]): Promise<ExitCode> {
-  const { positional, values } = parse(args, 'report DIR', { 'fail-if': { type: 'string', multiple: true } });
-  return show(positional, parseThresholds(values['fail-if']));
+  const options = { 'fail-if': { type: 'string', multiple: true } } as const;
+  const { positionals, values } = parseSeveral(args, 'report DIR...', options);
+  const thresholds = parseThresholds(values['fail-if']);
+  const shown: Shown[] = [];
+  for (const out of positionals) shown.push(await show(out, thresholds));
+  if (shown.length > 1) {
+    const control = pooledControl(shown.map(({ results }) => results.comparisons.control));
+    process.stdout.write(`\nAll together. ${controlInWords(control, [])}\n`);
+  }
+  return worstOf(shown.map(({ exitCode }) => exitCode));
+}
+
+/** The first of these that any of them has; well, if none has. */
+function worstOf(codes: readonly ExitCode[]): ExitCode {
+  const order: readonly ExitCode[] = [ExitCode.ThresholdBroken, ExitCode.NothingToCompare];
+  return order.find((code) => codes.includes(code)) ?? ExitCode.Ok;
+}
+
+interface Shown {
+  readonly results: Results;
+  readonly exitCode: ExitCode;
 }
 
 /** Writes tables and report from the samples, prints the tables, and says what they came to. */
-async function show(out: string, thresholds: readonly Threshold[]): Promise<ExitCode> {
+async function show(out: string, given: readonly Threshold[]): Promise<Shown> {
   const campaign = readCampaign(out);
-  for (const threshold of thresholds) requireNamed(threshold, campaign);
+  for (const threshold of given) requireNamed(threshold, campaign);
+  const thresholds = [...campaign.failIf.map((condition) => parseThreshold(condition)), ...given];
   const { results, table, comparable } = await writeReports(out);
   process.stdout.write(`\n${table}\nreport: ${join(out, REPORT)}\n`);
   const cells = results.cells.map(comparedCell);
   const findings = thresholds.flatMap((threshold) => judge(threshold, cells, campaign.seed));
   for (const { kind, line } of findings) process.stderr.write(`${kind === 'broken' ? 'failed' : 'note'}: ${line}\n`);
-  if (findings.some(({ kind }) => kind === 'broken')) return ExitCode.ThresholdBroken;
-  return comparable ? ExitCode.Ok : ExitCode.NothingToCompare;
+  const broken = findings.some(({ kind }) => kind === 'broken');
+  const exitCode = broken ? ExitCode.ThresholdBroken : comparable ? ExitCode.Ok : ExitCode.NothingToCompare;
+  return { results, exitCode };
 }
 
 function parseThresholds(given: unknown): Threshold[] {
@@ -156,11 +179,21 @@ function parse(
   form: string,
   options: NonNullable<ParseArgsConfig['options']>,
 ): { positional: string; values: Record<string, unknown> } {
+  const { positionals, values } = parseSeveral(args, form, options);
+  const [positional, ...more] = positionals;
+  if (positional === undefined || more.length > 0) throw usage(`the form is: pronghorn-lab ${form}`);
+  return { positional, values };
+}
+
+function parseSeveral(
+  args: readonly string[],
+  form: string,
+  options: NonNullable<ParseArgsConfig['options']>,
+): { positionals: readonly string[]; values: Record<string, unknown> } {
   try {
     const { positionals, values } = parseArgs({ args: [...args], options, allowPositionals: true });
-    const [positional, ...more] = positionals;
-    if (positional === undefined || more.length > 0) throw usage(`the form is: pronghorn-lab ${form}`);
-    return { positional, values };
+    if (positionals.length === 0) throw usage(`the form is: pronghorn-lab ${form}`);
+    return { positionals, values };
   } catch (thrown) {
     if (thrown instanceof LabError) throw thrown;
     throw usage((messageOf(thrown).split('. ')[0] ?? '').replace(/^Unknown/, 'unknown'));

@@ -61,6 +61,17 @@ export type PageSource =
   | { readonly kind: 'spec'; readonly name: string; readonly path: string }
   | { readonly kind: 'folder'; readonly name: string; readonly path: string; readonly requests: number | undefined };
 
+/** How many blocks a campaign has. */
+export interface Blocks {
+  readonly min: number;
+  readonly max: number;
+  /**
+   * From `min` blocks on, a profile and page have enough once the 95 % interval of each ratio of medians ends within this
+   * many percent of the ratio. Undefined: all have `max` blocks.
+   */
+  readonly intervalPercent: number | undefined;
+}
+
 /** A checked plan. Each path in it is absolute. */
 export interface Plan {
   readonly path: string;
@@ -68,7 +79,7 @@ export interface Plan {
   readonly name: string;
   /** The plan's own seed; without one a campaign draws its own and records it. */
   readonly seed: number | undefined;
-  readonly blocks: number;
+  readonly blocks: Blocks;
   /** How long one load may take before it counts as not completed. */
   readonly timeoutSeconds: number;
   readonly pages: readonly PageSource[];

@@ -9,6 +9,7 @@ import {
   PROTOCOLS,
   VISITS,
   type Arm,
+  type Blocks,
   type PageSource,
   type Plan,
   type ProfileFile,
@@ -16,6 +17,7 @@ import {
 } from './plan.js';
 import { MAX_SEED } from './seed.js';
 import { PLACES, unknownPlace } from './server-command.js';
+import { parseThreshold, requireNamed } from './thresholds/parse.js';
 import { field, missingOr, readText, readTomlFile, suggestion } from './toml-file.js';
 
 // Names become parts of file names and of table rows.
@@ -77,11 +79,24 @@ const server = z
     error: 'belongs to our own server; put the arguments of another one into its `command`',
   });
 
+const blocksTable = z
+  .strictObject({
+    min: field.integer(2, 10_000, 'blocks'),
+    max: field.integer(2, 10_000, 'blocks'),
+    interval_percent: z
+      .number({ error: missingOr('must be a number of percent') })
+      .positive()
+      .max(100),
+  })
+  .refine(({ min, max }) => min <= max, { path: ['min'], error: 'must be at most `blocks.max`' });
+
+const blockCount = 'must be a whole number of blocks from 1 to 10000, or a table { min, max, interval_percent }';
+
 const planFile = z
   .strictObject({
     name,
     seed: field.integer(0, MAX_SEED).optional(),
-    blocks: field.integer(1, 10_000, 'blocks'),
+    blocks: z.union([field.integer(1, 10_000, 'blocks'), blocksTable], { error: missingOr(blockCount) }),
     timeout_seconds: field.integer(1, 600, 'seconds').default(60),
     profiles: z
       .array(field.text('the path of a link profile'), { error: missingOr('must be a list of paths of link profiles') })
@@ -125,12 +140,16 @@ export function readPlan(path: string): Plan {
   requireKnown([baseline], arms, 'baseline', 'arm', path);
   for (const { server } of arms) requireKnown([server], servers, 'servers', 'server', path);
   for (const { name, command } of servers) requirePlaces(name, command, path);
+  value.fail_if.forEach((condition, at) => {
+    const origin = { name: `plan ${path}: \`fail_if[${at}]\``, exitCode: ExitCode.Malformed };
+    requireNamed(parseThreshold(condition, origin), { arms, profiles, pages });
+  });
   return {
     path: resolve(path),
     text,
     name: value.name,
     seed: value.seed,
-    blocks: value.blocks,
+    blocks: blocksOf(value.blocks),
     timeoutSeconds: value.timeout_seconds,
     pages,
     profiles,
@@ -139,6 +158,11 @@ export function readPlan(path: string): Plan {
     baseline,
     failIf: value.fail_if,
   };
+}
+
+function blocksOf(value: PlanFile['blocks']): Blocks {
+  if (typeof value === 'number') return { min: value, max: value, intervalPercent: undefined };
+  return { min: value.min, max: value.max, intervalPercent: value.interval_percent };
 }
 
 /** The arms that are written down, or follow from the design; and after them the second ones of the control. */

@@ -5,7 +5,7 @@ import {
   type CampaignComparisons,
   type ComparedCell,
   type Metric,
-} from './compare-campaign.js';
+} from './compare/campaign.js';
 import { unaskedDrops, type LinkDirection, type LinkReport } from './link-report.js';
 import type { Outcome, Sample, Times } from './sample.js';
 import { REHEARSAL } from './schedule.js';
@@ -93,12 +93,26 @@ export async function collectResults(campaign: Campaign, samples: AsyncIterable<
   return {
     cells,
     links: [...links.values()].map((builder) => builder.achieved()),
-    comparisons: compareCampaign(cells.map(comparedCell), undefined, campaign.seed),
+    comparisons: compareCampaign(cellsToCompare(cells), campaign.baseline, campaign.seed),
   };
 }
 
+/** Whether pages have to be told apart. */
+export function severalPages(cells: readonly Pick<Cell, 'page'>[]): boolean {
+  return new Set(cells.map(({ page }) => page)).size > 1;
+}
+
+/** A page that is the only one needs no name. */
+function cellsToCompare(cells: readonly Cell[]): ComparedCell[] {
+  const several = severalPages(cells);
+  return cells.map((cell) => {
+    const { page, ...rest } = comparedCell(cell);
+    return { ...rest, ...(several && page !== undefined && { page }) };
+  });
+}
+
 /** The valid loads of a cell, by what is compared. */
-export function comparedCell({ profile, arm, loads }: Cell): ComparedCell {
+export function comparedCell({ profile, page, arm, loads }: Cell): ComparedCell {
   const valid = loads.filter((load) => load.valid);
   const times = METRICS.map((metric) => [
     metric,
@@ -107,7 +121,7 @@ export function comparedCell({ profile, arm, loads }: Cell): ComparedCell {
       return seconds === undefined ? [] : [{ block, seconds }];
     }),
   ]);
-  return { profile, arm, times: Object.fromEntries(times) as ComparedCell['times'] };
+  return { profile, page, arm, times: Object.fromEntries(times) as ComparedCell['times'] };
 }
 
 /** Whether each arm on each profile has a time to show. */

@@ -5,6 +5,7 @@ import { readCampaign, type Campaign } from './campaign-file.js';
 import { ExitCode, LabError } from './errors.js';
 import { endLeftovers } from './running.js';
 import { readSamples, SAMPLES } from './samples-file.js';
+import type { Made } from './compare/stopping-rule.js';
 
 /** A campaign to go on with. */
 export interface Resumption {
@@ -12,6 +13,8 @@ export interface Resumption {
   readonly campaign: Campaign;
   /** The numbers of the loads that are done. */
   readonly done: ReadonlySet<number>;
+  /** These loads. */
+  readonly made: readonly Made[];
 }
 
 /**
@@ -32,10 +35,14 @@ export async function prepareResumption(out: string, now: Campaign): Promise<Res
   const path = join(out, SAMPLES);
   dropTornLine(path);
   const done = new Set<number>();
-  for await (const { load } of readSamples(path)) done.add(load);
+  const made: Made[] = [];
+  for await (const { load, profile, page, arm, block, valid, times } of readSamples(path)) {
+    done.add(load);
+    made.push({ profile, page, arm, block, valid, times });
+  }
   const elsewhere = isDeepStrictEqual(campaign.environment, now.environment) ? {} : { environment: now.environment };
   const sittings = [...campaign.sittings, ...now.sittings.map((sitting) => ({ ...sitting, ...elsewhere }))];
-  return { campaign: { ...campaign, status: 'running', sittings }, done };
+  return { campaign: { ...campaign, status: 'running', sittings }, done, made };
 }
 
 /** The first thing that is not as it was, in words. */

@@ -1,8 +1,8 @@
 import type { Campaign } from './campaign-file.js';
-import { comparisonColumns, comparisonRows } from './compare-table.js';
-import { comparisonNotes, modesInWords } from './compare-words.js';
+import { comparisonColumns, comparisonRows } from './compare/table.js';
+import { comparisonNotes, modesInWords } from './compare/words.js';
 import { blockInWords } from './progress.js';
-import type { Cell, Results } from './results.js';
+import { severalPages, type Cell, type Results } from './results.js';
 import { boundedFrom, quantileRanks } from './statistics/quantile-interval.js';
 import { distinctFrom, rankInWords, type Figure } from './statistics.js';
 
@@ -35,13 +35,8 @@ export interface Table {
 /** The column of the page is left out where there is one page only. */
 export function tableOf(cells: readonly Cell[]): Table {
   if (severalPages(cells)) return { head: COLUMNS, names: TEXT_COLUMNS, rows: cells.map(rowOf) };
-  const without = <T>(row: readonly T[]): T[] => row.filter((_, at) => at !== COLUMNS.indexOf('page'));
+  const without = (row: readonly string[]): string[] => row.filter((_, at) => at !== COLUMNS.indexOf('page'));
   return { head: without(COLUMNS), names: TEXT_COLUMNS - 1, rows: cells.map((cell) => without(rowOf(cell))) };
-}
-
-/** Whether pages have to be told apart. */
-export function severalPages(cells: readonly Cell[]): boolean {
-  return new Set(cells.map(({ page }) => page)).size > 1;
 }
 
 function rowOf({ profile, page, arm, summary, invalid }: Cell): string[] {
@@ -122,10 +117,7 @@ export function markdownTable(campaign: Campaign, results: Results): string {
   const listed = (notes: readonly string[]): string =>
     notes.map((note) => `- ${note.replaceAll('*', '\\*')}`).join('\n');
   const { head, names, rows } = tableOf(results.cells);
-  const parts = [
-    piped(head, rows, names),
-    listed([...tableNotes(campaign, results), ...troubleLines(results)]),
-  ];
+  const parts = [piped(head, rows, names), listed([...tableNotes(campaign, results), ...troubleLines(results)])];
   if (comparisons.length > 0) {
     const columns = comparisonColumns(comparisons);
     parts.push(

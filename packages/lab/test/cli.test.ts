@@ -86,7 +86,7 @@ test('condition of --fail-if that is true ends a report with code 4 and a line',
   cpSync(join(packageFolder, 'test/fixtures/campaign'), target, { recursive: true });
   const run = lab(['report', target, '--fail-if', 'h3.median > 1 ms', '--fail-if', 'h2.completed < 50 %']);
   assert.equal(run.status, 4, run.stderr);
-  assert.match(run.stderr, /^failed: h3\.median > 1 ms on mild: \d\.\d{4} s > 0\.0010 s\n$/);
+  assert.match(run.stderr, /^failed: h3\.median > 1 ms on mild\/page: \d\.\d{4} s > 0\.0010 s\n$/);
   assert.match(run.stdout, /report: /);
   assert.equal(lab(['report', target, '--fail-if', 'h3.median > 60 s']).status, 0);
   assert.equal(lab(['report', target, '--fail-if', 'surely h3.median > 1 ms']).status, 0);

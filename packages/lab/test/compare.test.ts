@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { compareCampaign, type ComparedCell } from '../src/compare-campaign.js';
-import { pooledControl } from '../src/compare-control.js';
-import { enough } from '../src/compare-stopping.js';
-import { compare, difference, pairUp, type BlockTime, type Pair } from '../src/compare.js';
+import { compareCampaign, type ComparedCell } from '../src/compare/campaign.js';
+import { pooledControl } from '../src/compare/control.js';
+import { enough } from '../src/compare/stopping.js';
+import { compare, difference, pairUp, type BlockTime, type Pair } from '../src/compare/pairs.js';
 import { draws, times } from './draws.js';
 
 const random = draws(11);

@@ -59,7 +59,7 @@ test('good plan is read with its defaults and with paths from its own folder', (
   ]);
   assert.deepEqual(plan.profiles, [{ name: 'link', path: join(folder, 'link.toml'), text: 'name = "link"\n' }]);
   assert.deepEqual(plan.pages, [{ kind: 'spec', name: 'page', path: join(folder, 'page.toml') }]);
-  assert.equal(plan.blocks, 3);
+  assert.deepEqual(plan.blocks, { min: 3, max: 3, intervalPercent: undefined });
   assert.equal(plan.baseline, 'h2');
 });
 
@@ -82,8 +82,9 @@ test('design makes an arm of each combination, and the control a second one', ()
   assert.equal(plan.baseline, 'h3-bbr');
 });
 
-test('several pages and servers are read', () => {
+test('several pages, a number of blocks that depends on the spread, and servers are read', () => {
   const text = good
+    .replace('blocks = 3', 'blocks = { min = 10, max = 50, interval_percent = 5 }')
     .replace(
       '[page]\nspec = "page.toml"',
       '[[pages]]\nspec = "a b.toml"\n[[pages]]\nname = "own"\nfolder = "site"\nrequests = 4',
@@ -93,6 +94,7 @@ test('several pages and servers are read', () => {
       'server = "slow"\n[servers.slow]\nargs = ["--limit", "x=1"]\n[servers.other]\ncommand = "o {page}"',
     );
   const plan = readPlan(write(text));
+  assert.deepEqual(plan.blocks, { min: 10, max: 50, intervalPercent: 5 });
   assert.deepEqual(
     plan.pages.map(({ name }) => name),
     ['a-b', 'own'],
@@ -111,7 +113,7 @@ test('demo plan is valid and names profiles that exist', () => {
     plan.profiles.map(({ name }) => name),
     ['fibre', 'lte-bad-uplink'],
   );
-  assert.equal(plan.blocks, 5);
+  assert.equal(plan.blocks.max, 5);
   assert.deepEqual(
     plan.arms.map(({ protocol, congestion }) => `${protocol} ${congestion}`),
     ['h2 cubic', 'h3 cubic'],
@@ -134,6 +136,18 @@ const malformed: [what: string, from: string | RegExp, to: string, says: RegExp]
     /\[\[arms\]\][^]*/,
     '',
     /`arms`: is missing; a plan has tables headed \[\[arms\]\], or a \[design\]/,
+  ],
+  [
+    'blocks that end before they begin',
+    'blocks = 3',
+    'blocks = { min = 9, max = 3, interval_percent = 5 }',
+    /`blocks(\.min)?`: must be/,
+  ],
+  [
+    'condition on no arm',
+    'seed = 7',
+    'fail_if = ["h4.median > 1 s"]',
+    /`fail_if\[0\]` 'h4\.median > 1 s', column 1: there is no arm h4/,
   ],
   ['control of no arm', 'seed = 7', 'control = ["h4"]', /`control`: there is no arm "h4"; the plan has "h2", "h3"/],
   ['baseline of no arm', 'seed = 7', 'baseline = "h4"', /`baseline`: there is no arm "h4"/],

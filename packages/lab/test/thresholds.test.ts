@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import type { ComparedCell } from '../src/compare-campaign.js';
+import type { ComparedCell } from '../src/compare/campaign.js';
 import { ExitCode } from '../src/errors.js';
-import { judge } from '../src/thresholds-judge.js';
-import { parseThreshold, requireNamed } from '../src/thresholds.js';
+import { judge } from '../src/thresholds/judge.js';
+import { parseThreshold, requireNamed } from '../src/thresholds/parse.js';
 import { times } from './draws.js';
 
 function cell(arm: string, seconds: readonly number[], profile = 'fibre', page?: string): ComparedCell {

@@ -1,6 +1,6 @@
-import type { CampaignComparisons } from '../compare-campaign.js';
-import { comparisonColumns, comparisonRows } from '../compare-table.js';
-import { comparisonNotes } from '../compare-words.js';
+import type { CampaignComparisons } from '../compare/campaign.js';
+import { comparisonColumns, comparisonRows } from '../compare/table.js';
+import { comparisonNotes } from '../compare/words.js';
 import { forest } from './forest.js';
 import { html, type Html } from './html.js';
 

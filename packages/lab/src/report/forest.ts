@@ -1,6 +1,6 @@
 import { scaleLog, type ScaleLogarithmic } from 'd3-scale';
-import type { ArmComparison } from '../compare-campaign.js';
-import { ratioInWords } from '../compare-words.js';
+import type { ArmComparison } from '../compare/campaign.js';
+import { ratioInWords } from '../compare/words.js';
 import { html, type Html } from './html.js';
 
 /** Where a figure of ratios has its lines, where there is room. */

@@ -1,8 +1,9 @@
 import type { Campaign } from '../campaign-file.js';
-import { verdictInWords } from '../compare-words.js';
-import type { Cell, DirectionAchieved, LinkAchieved, Results } from '../results.js';
+import type { ArmComparison } from '../compare/campaign.js';
+import { verdictInWords } from '../compare/words.js';
+import { severalPages, type Cell, type DirectionAchieved, type LinkAchieved, type Results } from '../results.js';
 import { LEAST_BLOCKS } from '../statistics/bootstrap.js';
-import { severalPages, tableNotes, tableOf, troubleLines } from '../table.js';
+import { tableNotes, tableOf, troubleLines } from '../table.js';
 import { html, type Html } from './html.js';
 import { violinPlot } from './violin.js';
 import { waterfall, waterfallEnd, waterfallLegend, type WaterfallLoad } from './waterfall.js';
@@ -18,7 +19,7 @@ export function violins(results: Results, colourOf: Colours): Html {
         <h3>${place}</h3>
         ${asked}
       </header>
-      ${violinPlot(cells, colourOf)}${differences(profile, results.comparisons)}
+      ${violinPlot(cells, colourOf)}${differences(cells, results.comparisons)}
     </article>`;
   });
   return html`<section>
@@ -40,9 +41,11 @@ function howToRead({ cells }: Results): Html {
   </p>`;
 }
 
-/** What the comparisons of a profile's load times came to. */
-function differences(profile: string, { comparisons }: Results['comparisons']): Html | undefined {
-  const own = comparisons.filter((one) => one.profile === profile && one.metric === 'load');
+/** What the comparisons of the load times of one profile and page came to. */
+function differences([first]: readonly Cell[], { comparisons }: Results['comparisons']): Html | undefined {
+  const here = (one: ArmComparison): boolean =>
+    one.profile === first?.profile && (one.page === undefined || one.page === first.page);
+  const own = comparisons.filter((one) => one.metric === 'load' && here(one));
   const words = own.flatMap((one) => {
     if (one.medianRatio === undefined || !Number.isFinite(one.medianRatio.value)) return [];
     const percent = (one.medianRatio.value - 1) * 100;

@@ -1,5 +1,5 @@
-import type { ArmComparison } from './compare-campaign.js';
-import { METRIC_NAMES, pInWords, ratioInWords, shiftInWords, verdictInWords } from './compare-words.js';
+import type { ArmComparison } from './campaign.js';
+import { METRIC_NAMES, pInWords, ratioInWords, shiftInWords, verdictInWords } from './words.js';
 
 /** The columns of the table of comparisons; `page` only where pages have names. */
 export function comparisonColumns(comparisons: readonly ArmComparison[]): string[] {

@@ -6,9 +6,9 @@
  *     LIMIT  = NUMBER ("s" | "ms" | "%")  |  [NUMBER "*"] FIGURE
  */
 
-import { METRICS, type Metric } from './compare-campaign.js';
-import { ExitCode, LabError } from './errors.js';
-import { suggestion } from './toml-file.js';
+import { METRICS, type Metric } from '../compare/campaign.js';
+import { ExitCode, LabError } from '../errors.js';
+import { suggestion } from '../toml-file.js';
 
 export const STATISTICS = ['median', 'p90', 'p99', 'mean', 'completed'] as const;
 export type Statistic = (typeof STATISTICS)[number];

@@ -1,6 +1,6 @@
-import { medianRatio, type Pair } from './compare.js';
-import { deriveSeed } from './seed.js';
-import { LEAST_BLOCKS, type Estimate } from './statistics/bootstrap.js';
+import { medianRatio, type Pair } from './pairs.js';
+import { deriveSeed } from '../seed.js';
+import { LEAST_BLOCKS, type Estimate } from '../statistics/bootstrap.js';
 
 /** When a campaign has blocks enough. Fixed before it begins. */
 export interface StoppingRule {

@@ -7,10 +7,10 @@
  * infinite; an interval that reaches one has no end on that side.
  */
 
-import { bootstrap, LEAST_BLOCKS, type Estimate } from './statistics/bootstrap.js';
-import { detectableRatio } from './statistics/detectable.js';
-import { mannWhitney, wilcoxonSignedRank, type RankTest } from './statistics/rank-tests.js';
-import { hodgesLehmann, mean, median, percentile, ratio, type Statistic } from './statistics/weighted.js';
+import { bootstrap, LEAST_BLOCKS, type Estimate } from '../statistics/bootstrap.js';
+import { detectableRatio } from '../statistics/detectable.js';
+import { mannWhitney, wilcoxonSignedRank, type RankTest } from '../statistics/rank-tests.js';
+import { hodgesLehmann, mean, median, percentile, ratio, type Statistic } from '../statistics/weighted.js';
 
 /** The times of one block, in seconds; Infinity for a load that did not complete. */
 export interface Pair {

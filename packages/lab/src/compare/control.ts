@@ -1,6 +1,6 @@
-import type { Estimate } from './statistics/bootstrap.js';
-import { CONFIDENCE } from './statistics/bootstrap.js';
-import { binomialQuantile } from './statistics/distributions.js';
+import type { Estimate } from '../statistics/bootstrap.js';
+import { CONFIDENCE } from '../statistics/bootstrap.js';
+import { binomialQuantile } from '../statistics/distributions.js';
 
 /** How many intervals of the same arm against itself exclude "no effect". */
 export interface ControlCount {

@@ -1,7 +1,7 @@
-import { compare, detectable, pairUp, tooFew, type BlockTime, type Comparison } from './compare.js';
-import { controlVerdict, excludesNoEffect, type Control } from './compare-control.js';
-import { deriveSeed } from './seed.js';
-import { holm } from './statistics/rank-tests.js';
+import { compare, detectable, pairUp, tooFew, type BlockTime, type Comparison } from './pairs.js';
+import { controlVerdict, excludesNoEffect, type Control } from './control.js';
+import { deriveSeed } from '../seed.js';
+import { holm } from '../statistics/rank-tests.js';
 
 /** What is compared, the first before all. */
 export const METRICS = ['load', 'firstByte', 'lcp'] as const;

@@ -1,15 +1,9 @@
 /** Comparisons as people read them: the same words in table, Markdown and report. */
 
-import {
-  ALPHA,
-  LEAST_CONTROL_BLOCKS,
-  type ArmComparison,
-  type CampaignComparisons,
-  type Metric,
-} from './compare-campaign.js';
-import type { Control } from './compare-control.js';
-import { LEAST_BLOCKS, resamplesFor, type Estimate } from './statistics/bootstrap.js';
-import type { TwoModes } from './statistics/modes.js';
+import { ALPHA, LEAST_CONTROL_BLOCKS, type ArmComparison, type CampaignComparisons, type Metric } from './campaign.js';
+import type { Control } from './control.js';
+import { LEAST_BLOCKS, resamplesFor, type Estimate } from '../statistics/bootstrap.js';
+import type { TwoModes } from '../statistics/modes.js';
 
 export const METRIC_NAMES: Readonly<Record<Metric, string>> = {
   load: 'load',

@@ -1,11 +1,11 @@
-import type { ComparedCell, Metric } from './compare-campaign.js';
-import { pairUp, statisticOf } from './compare.js';
-import { deriveSeed } from './seed.js';
-import { bootstrap, LEAST_BLOCKS } from './statistics/bootstrap.js';
-import { quantileRanks, shareInterval } from './statistics/quantile-interval.js';
-import { ascending } from './statistics/rank-tests.js';
-import { once, ratio } from './statistics/weighted.js';
-import type { ArmFigure, Comparator, Threshold } from './thresholds.js';
+import type { ComparedCell, Metric } from '../compare/campaign.js';
+import { pairUp, statisticOf } from '../compare/pairs.js';
+import { deriveSeed } from '../seed.js';
+import { bootstrap, LEAST_BLOCKS } from '../statistics/bootstrap.js';
+import { quantileRanks, shareInterval } from '../statistics/quantile-interval.js';
+import { ascending } from '../statistics/rank-tests.js';
+import { once, ratio } from '../statistics/weighted.js';
+import type { ArmFigure, Comparator, Threshold } from './parse.js';
 
 /** What a threshold came to in one place, in a line. */
 export interface Finding {

@@ -1,0 +1,66 @@
+import { controlledArm } from './campaign.js';
+import { enough } from './stopping.js';
+import { pairUp, type BlockTime, type Pair } from './pairs.js';
+import type { Plan } from '../plan.js';
+import type { Sample } from '../sample.js';
+import type { ScheduledLoad } from '../schedule.js';
+import { deriveSeed } from '../seed.js';
+
+/** What the rule has to know of a load that was made. */
+export type Made = Pick<Sample, 'profile' | 'page' | 'arm' | 'block' | 'valid' | 'times'>;
+
+/**
+ * Says which profiles and pages have blocks enough. It looks at whole blocks only, and decides the same from the same
+ * loads: a campaign that is resumed stops where one that ran through would have.
+ */
+export class StoppingRule {
+  /** The times of valid loads by profile and page, and by arm in them. */
+  readonly #times = new Map<string, Map<string, BlockTime[]>>();
+  /** The block before which a profile and page had enough. */
+  readonly #enough = new Map<string, number>();
+
+  constructor(
+    private readonly plan: Pick<Plan, 'arms' | 'baseline' | 'blocks'>,
+    private readonly seed: number,
+    before: Iterable<Made>,
+  ) {
+    for (const made of before) this.add(made);
+  }
+
+  add({ profile, page, arm, block, valid, times }: Made): void {
+    if (!valid || block === 0) return;
+    const place = placeOf(profile, page);
+    const arms = this.#times.get(place) ?? new Map<string, BlockTime[]>();
+    this.#times.set(place, arms);
+    arms.set(arm, [...(arms.get(arm) ?? []), { block, seconds: times.load ?? Infinity }]);
+  }
+
+  /** Whether a load need not be made, since its profile and page had enough before its block. */
+  isEnough({ profile, page, block }: Pick<ScheduledLoad, 'profile' | 'page' | 'block'>): boolean {
+    const { min, max, intervalPercent } = this.plan.blocks;
+    if (intervalPercent === undefined || block === 0) return false;
+    const place = placeOf(profile.name, page);
+    const known = this.#enough.get(place);
+    if (known !== undefined) return block >= known;
+    const rule = { min, max, intervalPercent };
+    const seed = deriveSeed(this.seed, 'stopping', place);
+    if (!enough(this.#pairs(place, block), block - 1, rule, seed)) return false;
+    this.#enough.set(place, block);
+    return true;
+  }
+
+  /** Each arm against what it is compared with, over the blocks before this one. */
+  #pairs(place: string, before: number): Pair[][] {
+    const names = this.plan.arms.map(({ name }) => name);
+    const timesOf = (arm: string): BlockTime[] =>
+      (this.#times.get(place)?.get(arm) ?? []).filter(({ block }) => block < before);
+    return names.flatMap((arm) => {
+      const base = controlledArm(arm, names) ?? this.plan.baseline;
+      return arm === base ? [] : [[...pairUp(timesOf(base), timesOf(arm)).pairs]];
+    });
+  }
+}
+
+function placeOf(profile: string, page: string): string {
+  return `${profile}\n${page}`;
+}

@@ -1,0 +1,75 @@
+import assert from 'node:assert/strict';
+import test from 'node:test';
+import { StoppingRule, type Made } from '../src/compare/stopping-rule.js';
+import type { Arm, Plan } from '../src/plan.js';
+import { draws } from './draws.js';
+
+const arms: Arm[] = ['h2', 'h3', 'h2-again'].map((name) => ({
+  name,
+  protocol: 'h2',
+  congestion: 'cubic',
+  visit: 'first',
+  server: 'pronghorn',
+}));
+const plan: Pick<Plan, 'arms' | 'baseline' | 'blocks'> = {
+  arms,
+  baseline: 'h2',
+  blocks: { min: 10, max: 60, intervalPercent: 5 },
+};
+const at = (block: number): Parameters<StoppingRule['isEnough']>[0] => ({
+  profile: { name: 'lte', path: '', text: '' },
+  page: 'page',
+  block,
+});
+
+/** Loads of so many blocks whose times vary by so much. */
+function made(blocks: number, spread: number, profile = 'lte'): Made[] {
+  const random = draws(7);
+  return Array.from({ length: blocks }, (_, index) =>
+    arms.map(({ name }) => ({
+      profile,
+      page: 'page',
+      arm: name,
+      block: index + 1,
+      valid: true,
+      times: { load: 1 + spread * (random.uniform() - 0.5) },
+    })),
+  ).flat();
+}
+
+/** The first block that need not be made. */
+function firstSpared(rule: StoppingRule): number | undefined {
+  return Array.from({ length: 60 }, (_, index) => index + 1).find((block) => rule.isEnough(at(block)));
+}
+
+test('steady loads have enough after the least number of blocks, scattered ones not', () => {
+  assert.equal(firstSpared(new StoppingRule(plan, 1, made(60, 0.02))), 11);
+  const scattered = firstSpared(new StoppingRule(plan, 1, made(60, 0.5)));
+  assert.ok(scattered === undefined || scattered > 20, String(scattered));
+});
+
+test('what came later does not change what was decided', () => {
+  const all = made(60, 0.12);
+  const whole = firstSpared(new StoppingRule(plan, 1, all));
+  const rule = new StoppingRule(plan, 1, []);
+  let spared: number | undefined;
+  for (let block = 1; block <= 60 && spared === undefined; block++) {
+    if (rule.isEnough(at(block))) spared = block;
+    for (const one of all.filter((each) => each.block === block)) rule.add(one);
+  }
+  assert.ok(spared !== undefined);
+  assert.equal(spared, whole);
+});
+
+test('each profile and page is judged by itself, and the rehearsal by nobody', () => {
+  const fibre = { name: 'fibre', path: '', text: '' };
+  const rule = new StoppingRule(plan, 1, made(60, 0.02, 'fibre'));
+  assert.equal(rule.isEnough(at(11)), false);
+  assert.equal(rule.isEnough({ ...at(11), profile: fibre }), true);
+  assert.equal(rule.isEnough({ ...at(0), profile: fibre }), false);
+});
+
+test('a fixed number of blocks is made whole', () => {
+  const fixed = { ...plan, blocks: { min: 60, max: 60, intervalPercent: undefined } };
+  assert.equal(firstSpared(new StoppingRule(fixed, 1, made(60, 0.02))), undefined);
+});
