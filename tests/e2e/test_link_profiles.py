@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import random
 import shlex
@@ -20,7 +21,9 @@ PLAIN = "name = 'test'\n[up]\ndelay_ms = 5\n{}\n[down]\ndelay_ms = 5\n"
 CONTENT = random.Random(1).randbytes(12_000_000)
 
 
-def get(identity, folder: Path, profile: Path, version: str, content: bytes, seconds: int) -> tuple[int, bool, dict]:
+def get(
+    identity, folder: Path, profile: Path, version: str, content: bytes, seconds: int, *options
+) -> tuple[int, bool, dict]:
     """The exit code of a download that is given up after some time, whether all arrived, and the link's report."""
     (folder / "site").mkdir(exist_ok=True)
     (folder / "site" / "page").write_bytes(content)
@@ -28,7 +31,7 @@ def get(identity, folder: Path, profile: Path, version: str, content: bytes, sec
     page.unlink(missing_ok=True)
     serve = [pronghorn(), "serve", folder / "site", "--listen", "10.77.0.2:443", "--cert", identity.cert]
     far = shlex.join(str(part) for part in [*serve, "--key", identity.key])
-    link = [pronghorn(), "link", profile, "--report", report, "--far", far, "--far-ready", "443", "--"]
+    link = [pronghorn(), "link", profile, *options, "--report", report, "--far", far, "--far-ready", "443", "--"]
     download = ["timeout", seconds, pronghorn(), "get", "--http", version, "--no-verify", "-o", page]
     call = [str(part) for part in [*link, *download, "https://10.77.0.2/page"]]
     done = subprocess.run(call, capture_output=True, text=True, timeout=110)
@@ -85,6 +88,17 @@ def test_first_packet_can_be_lost(identity, tmp_path, version, protocol):
     # A SYN or the first Initial: nothing came before it, and it was sent again.
     assert [flow["up"]["packets_lost"] for flow in flows(report, protocol)] == [1]
     assert (report["up"]["packets_lost"], report["down"]["packets_lost"]) == (1, 0)
+
+
+def test_packets_are_lost_by_their_number_in_the_log(identity, tmp_path):
+    profile, log = tmp_path / "profile.toml", tmp_path / "packets.csv"
+    profile.write_text(PLAIN.format("lose_packets = [2, 5, 6]"))
+    code, whole, report = get(identity, tmp_path, profile, "2", CONTENT[:200_000], 60, "--packets", log)
+    assert (code, whole) == (0, True)
+    with log.open() as lines:
+        fates = [row["fate"] for row in csv.DictReader(lines) if row["way"] == "up"]
+    assert [number for number, fate in enumerate(fates, start=1) if fate == "lost"] == [2, 5, 6]
+    assert len(fates) == report["up"]["packets_in"]
 
 
 def test_traces_are_those_that_their_script_draws(tmp_path):

@@ -176,6 +176,8 @@ impl Traced {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::Profile;
 
@@ -261,6 +263,53 @@ mod tests {
             let found = 2000.0 * 12_000.0 * 1e9 / (to_ns - from_ns) as f64;
             let expected = mean_bits_per_second(&direction, 5, Way::Down, from_ns, to_ns).unwrap();
             assert!((found / expected - 1.0).abs() < 0.001, "{found} {expected}");
+        }
+    }
+
+    fn any_rate() -> impl Strategy<Value = Direction> {
+        let steady = (1u64..400, 1u64..40, any::<bool>()).prop_map(|(tenths, packets, outages)| {
+            let outages = if outages { "outage_ms=[3,40]\noutage_every_ms=[50,200]" } else { "" };
+            up(&format!("rate_mbit_per_second={}\nqueue_bytes={}\n{outages}", tenths as f64 / 10.0, packets * 1500))
+        });
+        let traced = (prop::collection::vec(0u64..30, 1..60), 1u64..40).prop_map(|(mut gaps, packets)| {
+            gaps[0] += 1;
+            let times = gaps.iter().scan(0, |at, gap| {
+                *at += gap;
+                Some(format!("{at}\n"))
+            });
+            let trace = Arc::new(RateTrace::parse(&times.collect::<String>()).unwrap());
+            Direction { rate_bits_per_second: Some(1), rate_trace: Some(trace), queue_bytes: Some(packets * 1500), ..up("") }
+        });
+        prop_oneof![steady, traced]
+    }
+
+    proptest! {
+        /// Whatever comes when: in order, never before it came, the queue within its bound, and no more than the rate allows.
+        #[test]
+        fn wire_keeps_order_bound_and_rate(
+            direction in any_rate(), seed: u64, packets in prop::collection::vec((20u64..=1500, 0u64..20_000_000), 1..300),
+        ) {
+            let mut wire = Wire::of(&direction, seed, Way::Up, 0);
+            let (mut now_ns, mut last_ns, mut sent_bytes) = (0, 0, 0);
+            for (bytes, gap_ns) in packets {
+                now_ns += gap_ns;
+                let queued = wire.queued_bytes(now_ns);
+                match wire.send(bytes, now_ns) {
+                    Some(sent_ns) => {
+                        prop_assert!(sent_ns >= now_ns && sent_ns >= last_ns);
+                        prop_assert!(queued + bytes <= direction.queue_bytes.unwrap());
+                        last_ns = sent_ns;
+                        sent_bytes += bytes;
+                    }
+                    None => prop_assert!(queued + bytes > direction.queue_bytes.unwrap()),
+                }
+            }
+            // One opportunity, or what rounding down to bytes and nanoseconds may hide.
+            let allowed = match mean_bits_per_second(&direction, seed, Way::Up, 0, last_ns) {
+                Some(mean) if last_ns > 0 => mean * last_ns as f64 / 8e9,
+                _ => 0.0,
+            };
+            prop_assert!(sent_bytes as f64 <= allowed + OPPORTUNITY_BYTES as f64, "{sent_bytes} {allowed}");
         }
     }
 }
