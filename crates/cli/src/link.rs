@@ -143,7 +143,7 @@ fn calibrate(args: &LinkArgs) -> Result<u8, Error> {
     let profile = Profile::load(&args.profile)?;
     let report = args.report.as_deref().map(ReportFile::prepare).transpose()?;
     pronghorn_link::enter_user_namespace_unless_root()?;
-    tell!("pronghorn link: calibrating {}, about {} s", profile.name, args.seconds.saturating_mul(3));
+    tell!("pronghorn link: calibrating {}, about {} s", profile.name, pronghorn_link::calibrate::takes_seconds(&profile, args.seconds));
     let calibration = pronghorn_link::calibrate::calibrate(&profile, args.seed, args.seconds)?;
     // The exit code says the same to a reader who has gone.
     let _ = writeln!(std::io::stdout(), "{calibration}");

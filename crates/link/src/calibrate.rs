@@ -91,6 +91,13 @@ pub fn calibrate(profile: &Profile, seed: u64, seconds: u32) -> Result<Calibrati
     })
 }
 
+/// About how long [`calibrate`] takes.
+pub fn takes_seconds(profile: &Profile, seconds: u32) -> u32 {
+    let measurements =
+        |phase: &Profile| 1 + [&phase.up, &phase.down].iter().filter(|way| way.rate_bits_per_second.is_some()).count() as u32;
+    phases(profile).iter().map(|(_, phase)| measurements(phase).saturating_mul(seconds)).sum()
+}
+
 /// The link as it begins and as its changes leave it, each as a profile without rules and changes.
 fn phases(profile: &Profile) -> Vec<(Option<f64>, Profile)> {
     let mut phase = Profile { rules: Vec::new(), changes: Vec::new(), ..profile.clone() };
@@ -198,5 +205,9 @@ mod tests {
         assert_eq!(found, [(None, (1, 2)), (Some(100), (3, 2)), (Some(300), (3, 4))]);
         assert!(phases.iter().all(|(_, phase)| phase.rules.is_empty() && phase.changes.is_empty()));
         assert_eq!(unchecked(&profile).len(), 2);
+        // Probes only: there is no rate.
+        assert_eq!(takes_seconds(&profile, 5), 15);
+        let limited = Profile::from_toml("name='t'\nup={delay_ms=1,rate_mbit_per_second=1,queue_ms=50}\ndown={delay_ms=2}").unwrap();
+        assert_eq!(takes_seconds(&limited, 5), 10);
     }
 }

@@ -198,7 +198,7 @@ impl<'a> Transfer<'a> {
         let (far, _) = listener.accept().unwrap();
         for end in [&near, &far] {
             end.set_nodelay(true).unwrap();
-            end.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+            end.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
         }
         Self { link, near, far }
     }
