@@ -1,7 +1,7 @@
-//! A configuration turned into a running server: static files for now, with certificates and an access log.
+//! A configuration turned into a running server: static files or a recorded page for now, with certificates and an access log.
 //!
-//! It never parses protocol bytes; the engine below does. Start with [`StaticFiles`], which answers requests, and [`AccessLog`],
-//! which tells about them.
+//! It never parses protocol bytes; the engine below does. Start with [`StaticFiles`] or [`Recording`], which answer requests, and
+//! [`AccessLog`], which tells about them.
 
 #![forbid(unsafe_code)]
 
@@ -14,11 +14,13 @@ mod file_cache;
 mod file_state;
 mod path;
 mod range;
+mod recording;
 mod root;
 mod secret;
 mod static_files;
 
 pub use access_log::{AccessLog, Logged};
 pub use certificate::{CertificateError, Loaded};
+pub use recording::{Recording, RecordingError, RecordingHandler};
 pub use secret::{SecretError, kept_secret};
 pub use static_files::{FileHandler, StaticFiles};

@@ -1,0 +1,171 @@
+use std::fs;
+
+use http::header::ETAG;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::*;
+
+/// A folder with bodies, and the manifest that lists them.
+struct Folder(TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a folder"))
+    }
+
+    /// Writes a body and gives its description.
+    fn body(&self, file: &str, content: &[u8]) -> Value {
+        fs::write(self.0.path().join(file), content).expect("write");
+        let mut hash = Context::new(&SHA256);
+        hash.update(content);
+        let hash = hash.finish().as_ref().iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
+        json!({ "file": file, "size": content.len(), "sha256": hash })
+    }
+
+    fn manifest(&self, manifest: &Value) -> &Self {
+        fs::write(self.0.path().join(MANIFEST), manifest.to_string()).expect("write");
+        self
+    }
+
+    fn with_entries(&self, entries: &[Value]) -> &Self {
+        self.manifest(&json!({ "schema": 1, "url": "https://a.test/", "requests": 1, "entries": entries }))
+    }
+
+    fn open(&self) -> Result<Recording, RecordingError> {
+        Recording::open(self.0.path())
+    }
+
+    fn refusal(&self) -> String {
+        self.open().err().expect("a refusal").to_string()
+    }
+}
+
+fn entry(body: &Value) -> Value {
+    json!({ "method": "GET", "url": "https://a.test/", "status": 200, "headers": [], "body": body })
+}
+
+fn lines(representation: &Representation) -> &HeaderMap {
+    representation.fields.lines()
+}
+
+#[test]
+fn fields_of_the_connection_and_of_the_server_are_left_out_and_timing_is_allowed() {
+    let folder = Folder::new();
+    let mut recorded = entry(&folder.body("b", b"hello"));
+    recorded["headers"] = json!([
+        ["connection", "close"],
+        ["transfer-encoding", "chunked"],
+        ["keep-alive", "1"],
+        ["date", "x"],
+        ["server", "other"],
+        ["alt-svc", "h3=\":443\""],
+        ["content-length", "99"],
+        ["content-encoding", "br"],
+        ["nel", "{}"],
+        ["timing-allow-origin", "https://b.test"],
+        ["etag", "\"1\""],
+        ["link", "</a>"],
+        ["link", "</b>"],
+    ]);
+    let opened = folder.with_entries(&[recorded]).open().expect("a recording");
+    let fields = lines(&opened.opened.entries[0].plain);
+    let names: Vec<_> = fields.keys().map(HeaderName::as_str).collect();
+    assert_eq!(names.len(), 4, "{names:?}");
+    assert_eq!(fields[ETAG], "\"1\"");
+    assert_eq!(fields.get_all("link").iter().count(), 2);
+    assert_eq!(fields[TIMING_ALLOW_ORIGIN], "*");
+    assert_eq!(fields[CONTENT_LENGTH], "5");
+}
+
+#[test]
+fn encoded_content_is_for_those_who_take_its_coding() {
+    let folder = Folder::new();
+    let mut recorded = entry(&folder.body("b", b"plain text"));
+    recorded["encoded"] = folder.body("b.br", b"packed");
+    recorded["encoded"]["coding"] = "br".into();
+    let opened = folder.with_entries(&[recorded]).open().expect("a recording");
+    let entry = &opened.opened.entries[0];
+    for (accept, is_encoded) in [
+        (Some("gzip, br"), true),
+        (Some("BR;q=0.5"), true),
+        (Some("*"), true),
+        (Some("br;q=0, *"), false),
+        (Some("gzip"), false),
+        (Some("*;q=0"), false),
+        (None, false),
+    ] {
+        let request = accept.map(|value| (ACCEPT_ENCODING, HeaderValue::from_static(value))).into_iter().collect();
+        let chosen = lines(entry.choose(&request));
+        assert_eq!(chosen.contains_key(CONTENT_ENCODING), is_encoded, "{accept:?}");
+        assert_eq!(chosen[CONTENT_LENGTH], if is_encoded { "6" } else { "10" });
+    }
+}
+
+#[test]
+fn large_body_stays_on_disk_and_small_one_comes_into_memory() {
+    let folder = Folder::new();
+    let (small, large) = (folder.body("small", &[1; 1000]), folder.body("large", &vec![2; 3_000_000]));
+    let opened = folder.with_entries(&[entry(&small), entry(&large)]).open().expect("a recording");
+    let [one, other] = opened.opened.entries.as_slice() else { panic!("two entries") };
+    assert!(matches!(&one.plain.content, Stored::Memory(bytes) if bytes.len() == 1000));
+    assert!(matches!(&other.plain.content, Stored::File { size: 3_000_000, .. }));
+}
+
+#[test]
+fn body_that_is_not_what_was_recorded_is_refused() {
+    for (content, reason) in [(&b"hellx"[..], "b has other content than was recorded"), (b"hello!", "b has another size than was recorded")]
+    {
+        let folder = Folder::new();
+        let recorded = entry(&folder.body("b", b"hello"));
+        folder.with_entries(&[recorded]).body("b", content);
+        assert!(folder.refusal().ends_with(reason), "{}", folder.refusal());
+    }
+    let folder = Folder::new();
+    let large = vec![0; 2_500_000];
+    let recorded = entry(&folder.body("b", &large));
+    let mut changed = large;
+    changed[2_400_000] = 1;
+    folder.with_entries(&[recorded]).body("b", &changed);
+    assert!(folder.refusal().ends_with("b has other content than was recorded"));
+}
+
+#[test]
+fn body_that_is_missing_or_outside_of_the_folder_is_refused() {
+    let folder = Folder::new();
+    let mut recorded = entry(&folder.body("b", b"hello"));
+    recorded["body"]["file"] = "nowhere".into();
+    let refused = folder.with_entries(&[recorded.clone()]).open().err();
+    assert!(matches!(refused, Some(RecordingError::File { path, .. }) if path.ends_with("nowhere")));
+    for file in ["../b", "/etc/hostname"] {
+        recorded["body"]["file"] = file.into();
+        assert!(folder.with_entries(&[recorded.clone()]).refusal().contains("lies outside of the recording's folder"));
+    }
+}
+
+#[test]
+fn malformed_manifest_is_refused_at_its_place() {
+    let folder = Folder::new();
+    assert!(matches!(folder.open(), Err(RecordingError::File { .. })));
+    folder.manifest(&json!({ "schema": 2, "pages": [] }));
+    assert!(folder.refusal().contains("it is of schema 2, and only 1 is understood"));
+    assert!(folder.with_entries(&[]).refusal().contains("it has no entries"));
+    let body = folder.body("b", b"hello");
+    for (key, value, says) in [
+        ("method", json!("GET IT"), "entries[1]: \"GET IT\" is no method"),
+        ("url", json!("ftp://a.test/"), "entries[1]: \"ftp://a.test/\" is no URL of http or https"),
+        ("url", json!("/path"), "is no URL of http or https"),
+        ("status", json!(101), "entries[1]: 101 is no status of a final response"),
+        ("status", json!(2000), "2000 is no status"),
+        ("headers", json!([["a b", "c"]]), "\"a b\" is no name of a field"),
+        ("headers", json!([["a", "c\nd"]]), "is no value of a field"),
+        ("body", json!(null), "entries[1]: it has `encoded` without `body`"),
+    ] {
+        let mut wrong = entry(&body);
+        wrong["encoded"] = body.clone();
+        wrong["encoded"]["coding"] = "br".into();
+        wrong[key] = value;
+        let refusal = folder.with_entries(&[entry(&body), wrong]).refusal();
+        assert!(refusal.contains(says), "{refusal}");
+    }
+}
