@@ -24,7 +24,7 @@ use crate::client_tls;
 use crate::failure::{Failure, Kind};
 use crate::key_log;
 use crate::qlog;
-use crate::serve::seconds;
+use crate::server::seconds;
 
 const MAX_REDIRECTS: usize = 10;
 

@@ -13,7 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::failure::{Failure, Kind};
 use crate::get::{Origin, exchange_failure, header, protocol, read_content, resolve};
-use crate::serve::seconds;
+use crate::server::seconds;
 use crate::{client_tls, key_log, load_table};
 
 const AFTER_HELP: &str = "\

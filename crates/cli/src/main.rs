@@ -1,5 +1,5 @@
-//! The `pronghorn` program: `serve` files over HTTP/1.1, 2 and 3, `get` a URL, `load` a server, run a command behind an emulated
-//! `link`.
+//! The `pronghorn` program: `serve` files or `replay` a recorded page over HTTP/1.1, 2 and 3, `get` a URL, `load` a server, run a
+//! command behind an emulated `link`.
 //!
 //! It turns the command line into calls of the libraries and their errors into one line and an exit code; see [`failure`].
 
@@ -22,7 +22,9 @@ mod link;
 mod load;
 mod load_table;
 mod qlog;
+mod replay;
 mod serve;
+mod server;
 
 use std::process::ExitCode;
 
@@ -40,6 +42,8 @@ struct Arguments {
 enum Command {
     /// Serve the files of a folder over HTTP/1.1, 2 and 3 on one port
     Serve(serve::ServeArgs),
+    /// Serve a recorded page over HTTP/1.1, 2 and 3 on one port, with all hosts that it is on
+    Replay(replay::ReplayArgs),
     /// Fetch a URL
     Get(get::GetArgs),
     /// Load a server with requests and measure how it answers
@@ -51,6 +55,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Serve(arguments) => serve::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Replay(arguments) => replay::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Get(arguments) => get::run(arguments).map(|()| ExitCode::SUCCESS),
         Command::Load(arguments) => load::run(&arguments),
         Command::Link(arguments) => return link::run(arguments),

@@ -1,0 +1,395 @@
+//! What the commands that serve have in common: their options, and the server's life from its start to its end.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use http::HeaderValue;
+use pronghorn_engine::Handler;
+use pronghorn_engine::{
+    BindError, Config, Congestion, CongestionError, EarlyData, Group, Identity, Limits, Listener, Secret, Stats, UdpBuffers, Workers,
+};
+use pronghorn_gateway::{AccessLog, CertificateError, Loaded, SecretError, kept_secret};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::failure::{Failure, Kind};
+use crate::key_log;
+use crate::limits::{self, LimitArgument};
+use crate::qlog;
+
+/// Options of every command that serves.
+#[derive(Args)]
+pub(crate) struct ServerArgs {
+    /// Address to listen on: HOST:PORT for TLS with HTTP/1.1, 2 and 3; http://HOST:PORT for clear text. Repeat for more
+    #[arg(long, value_name = "ADDR", default_value = "[::]:8443")]
+    listen: Vec<Address>,
+
+    /// Certificate chain in PEM form; without one, a certificate for development is made
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+
+    /// Private key in PEM form
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+
+    /// Threads, each with its own sockets [default: one for each core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    workers: Option<u16>,
+
+    /// Congestion controller for QUIC and TCP: cubic, newreno or bbr [default: cubic over QUIC, the system's over TCP]
+    #[arg(long, value_name = "NAME")]
+    congestion: Option<Congestion>,
+
+    /// Datagrams that a QUIC connection sends before it knows its path
+    #[arg(long, value_name = "N", default_value = "10", value_parser = clap::value_parser!(u16).range(2..=1000))]
+    initial_window: u16,
+
+    /// Size of the kernel's buffers for each UDP socket, in either direction
+    #[arg(long, value_name = "BYTES", default_value = "4MiB", value_parser = limits::bytes)]
+    udp_buffer: usize,
+
+    /// Requests that come before the handshake is done (0-RTT): take none (off), answer those with a safe method (safe), or all (all)
+    #[arg(long, value_name = "POLICY", default_value_t)]
+    early_data: EarlyData,
+
+    /// Value of the field `server` in responses; empty for none
+    #[arg(long, value_name = "TEXT", default_value = "pronghorn")]
+    server: HeaderValue,
+
+    /// Close a connection on which nothing has moved for this long; the same as --limit idle_timeout=… [default: 30]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    idle_timeout: Option<Duration>,
+
+    /// Set a limit on what clients may take, such as connections=5000, idle_timeout=60s or field_section_bytes=16KiB.
+    /// Repeat for more
+    #[arg(long = "limit", value_name = "NAME=VALUE", value_parser = limits::parse)]
+    limits: Vec<LimitArgument>,
+
+    /// Print all limits as they are in effect, with the memory that they allow, and end
+    #[arg(long)]
+    list_limits: bool,
+
+    /// Folder for what has to survive a restart [default: pronghorn in the user's folder for state]
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+
+    /// On SIGTERM, finish what runs for at most this long
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    grace: Duration,
+
+    /// Write a qlog file for each QUIC connection into this folder
+    #[arg(long, value_name = "DIR", env = "QLOGDIR")]
+    qlog: Option<PathBuf>,
+
+    /// Do not print a line for each request
+    #[arg(long)]
+    quiet: bool,
+
+    /// At the end, print all counters as one line of JSON on stderr
+    #[arg(long)]
+    stats: bool,
+}
+
+/// What `--listen` takes.
+#[derive(Clone, Debug)]
+struct Address {
+    host_and_port: String,
+    secure: bool,
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (secure, rest) = match text.split_once("://") {
+            None => (true, text),
+            Some(("https", rest)) => (true, rest),
+            Some(("http", rest)) => (false, rest),
+            Some((scheme, _)) => return Err(format!("{scheme}:// is not spoken here; use http:// or https://")),
+        };
+        let host_and_port = rest.trim_end_matches('/');
+        match host_and_port.rsplit_once(':') {
+            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
+                Ok(Self { host_and_port: host_and_port.to_owned(), secure })
+            }
+            _ => Err("write it as HOST:PORT, for example [::]:8443 or 127.0.0.1:0".to_owned()),
+        }
+    }
+}
+
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.0..=1e9).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("write a number of seconds, such as 10 or 0.5".to_owned()),
+    }
+}
+
+/// Counters are summed over the workers; what the store of sessions holds is there once for all of them.
+fn print_stats(stats: &[Arc<Stats>], identity: Option<&Identity>) {
+    let mut total = serde_json::Map::new();
+    for (name, value) in stats.iter().flat_map(|stats| stats.values()) {
+        let sum = total.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0) + value;
+        total.insert(name.to_owned(), sum.into());
+    }
+    let sessions = identity.and_then(Identity::sessions).map(|sessions| sessions.values()).unwrap_or_default();
+    total.extend(sessions.into_iter().map(|(name, value)| (name.to_owned(), value.into())));
+    tell!("{}", serde_json::Value::Object(total));
+}
+
+/// What a command serves.
+pub(crate) struct Service<M> {
+    /// For the line that tells of it, such as `serving site`.
+    pub(crate) what: String,
+    /// Makes the handler of a worker.
+    pub(crate) handler: M,
+}
+
+/// Serves until it is told to end. `open` is called when the command line is found to be right, with the access log if there is to
+/// be one.
+pub(crate) fn run<H, M>(
+    arguments: &ServerArgs,
+    open: impl FnOnce(Option<Arc<AccessLog>>) -> Result<Service<M>, Failure>,
+) -> Result<(), Failure>
+where
+    H: Handler,
+    M: Fn() -> H + Send + Sync + 'static,
+{
+    let workers = arguments.workers.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
+    let limits = limits(arguments)?;
+    if arguments.list_limits {
+        return limits::list(&limits, workers);
+    }
+    let log = (!arguments.quiet).then(|| Arc::new(AccessLog::new(io::stderr())));
+    let Service { what, handler } = open(log.clone())?;
+    let secure = arguments.listen.iter().any(|address| address.secure);
+    let mut loaded = if secure { Some(identity(arguments)?) } else { None };
+    if let Some(loaded) = &mut loaded
+        && let Some(key_log) = key_log::from_environment()?
+    {
+        loaded.identity = loaded.identity.clone().with_key_log(&key_log);
+    }
+    let listeners = bind(arguments, workers)?;
+    size_buffers(&listeners, arguments.udp_buffer)?;
+    let group = if secure { Group::with_secret(workers, &secret(arguments)?) } else { Group::new(workers) };
+    let addresses: Vec<_> = listeners.iter().map(|listener| (listener.address(), listener.is_secure())).collect();
+    let tcp_congestion = listeners.first().and_then(|listener| listener.tcp_congestion().ok());
+
+    let qlog = arguments.qlog.as_deref().map(qlog::to_folder).transpose()?;
+    let config = Config {
+        limits,
+        congestion: arguments.congestion,
+        initial_window_datagrams: arguments.initial_window,
+        early_data: arguments.early_data,
+        server: Some(arguments.server.clone()).filter(|server| !server.is_empty()),
+        qlog: qlog.clone(),
+        ..Config::default()
+    };
+    let identity = loaded.as_ref().map(|loaded| &loaded.identity);
+    let workers = Workers::start(group, listeners, identity, &config, move |_| handler())
+        .map_err(|error| Failure::new(Kind::Internal, format_args!("cannot start: {error}")))?;
+
+    let stats: Vec<_> = workers.stats().cloned().collect();
+    serve_until_told(workers, arguments.grace, || introduce(arguments, &what, &addresses, tcp_congestion.as_deref(), loaded.as_ref()))?;
+    // The last lines of the log, before what is to be the last line.
+    drop(log);
+    // Its last user waits for the files, so it must not be a worker.
+    drop(config);
+    if let Some(qlog) = &qlog {
+        qlog::conclude(qlog);
+    }
+    if arguments.stats {
+        print_stats(&stats, identity);
+    }
+    Ok(())
+}
+
+/// Waits for a signal, then for the workers. A second signal ends at once. `ready` is called when signals are heard.
+fn serve_until_told(workers: Workers, grace: Duration, ready: impl FnOnce()) -> Result<(), Failure> {
+    let internal = |error: io::Error| Failure::new(Kind::Internal, format_args!("cannot wait for signals: {error}"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(internal)?;
+    runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate()).map_err(internal)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(internal)?;
+        ready();
+        let mut told = false;
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+                () = workers.finished() => break,
+            }
+            if told {
+                return Err(Failure::new(Kind::TimedOut, "told twice to end; open requests were dropped"));
+            }
+            told = true;
+            workers.shut_down(grace);
+        }
+        Ok(())
+    })?;
+    workers.join().map_err(|error| Failure::new(Kind::Internal, format_args!("a worker failed: {error}")))
+}
+
+fn introduce(arguments: &ServerArgs, what: &str, addresses: &[(SocketAddr, bool)], tcp_congestion: Option<&str>, loaded: Option<&Loaded>) {
+    for (address, secure) in addresses {
+        let (scheme, protocols) = if *secure { ("https", "h1, h2, h3") } else { ("http", "h1") };
+        tell!("listening on {scheme}://{address} ({protocols})");
+    }
+    let (quic, tcp) = (arguments.congestion.unwrap_or_default(), tcp_congestion.unwrap_or("unknown"));
+    tell!("{what} with congestion control {quic} over QUIC, {tcp} over TCP");
+    let Some(loaded) = loaded else { return };
+    let (spki, cert) = (&loaded.spki_sha256, loaded.cert.display());
+    tell!("certificate {cert}, SPKI SHA-256 {spki}");
+    let port = addresses.iter().find(|(_, secure)| *secure).map(|(address, _)| address.port());
+    if let (None, Some(port)) = (&arguments.cert, port) {
+        tell!("the certificate is self-signed; Chromium takes it, and speaks HTTP/3 at once, with:");
+        tell!(
+            "  --user-data-dir=$(mktemp -d) --ignore-certificate-errors-spki-list={spki} --origin-to-force-quic-on=localhost:{port} \
+             https://localhost:{port}/"
+        );
+    }
+}
+
+fn limits(arguments: &ServerArgs) -> Result<Limits, Failure> {
+    let limits = match arguments.idle_timeout {
+        Some(timeout) => Limits::default().with_idle_timeout(timeout),
+        None => Ok(Limits::default()),
+    };
+    limits.and_then(|limits| limits::apply(limits, &arguments.limits)).map_err(|error| Failure::new(Kind::Usage, error))
+}
+
+/// What connection IDs, tokens and stateless resets are derived from.
+fn secret(arguments: &ServerArgs) -> Result<Secret, Failure> {
+    if let Some(folder) = &arguments.state_dir {
+        return kept_secret(folder).map_err(|error| secret_failure(&error));
+    }
+    let base = directories::BaseDirs::new();
+    let folder = base.as_ref().map(|base| base.state_dir().unwrap_or_else(|| base.data_dir()).join("pronghorn"));
+    match folder.as_deref().map(kept_secret) {
+        Some(Ok(secret)) => return Ok(secret),
+        // Nobody asked for state, and a server that may write nowhere has to serve too.
+        Some(Err(SecretError::File { path, source })) => tell!("no state is kept: {} cannot be used: {source}", path.display()),
+        Some(Err(error)) => return Err(secret_failure(&error)),
+        None => tell!("no state is kept: there is no home folder"),
+    }
+    Ok(Secret::random())
+}
+
+fn secret_failure(error: &SecretError) -> Failure {
+    let (kind, hint) = match error {
+        SecretError::File { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+            (Kind::Permission, "name a folder that this user may write with --state-dir")
+        }
+        SecretError::OpenToOthers { .. } => {
+            (Kind::Permission, "delete it if somebody may have read it, or take the others' permissions away (chmod 600)")
+        }
+        SecretError::ForeignOwner { .. } => (Kind::Permission, "name a folder of this user's own with --state-dir"),
+        SecretError::WrongSize { .. } => (Kind::Malformed, "delete it, and a new one is made"),
+        _ => (Kind::Output, "name another folder with --state-dir"),
+    };
+    Failure::new(kind, error).with_hint(hint)
+}
+
+fn identity(arguments: &ServerArgs) -> Result<Loaded, Failure> {
+    if let (Some(cert), Some(key)) = (&arguments.cert, &arguments.key) {
+        return Loaded::from_files(cert, key).map_err(|error| certificate_failure(&error));
+    }
+    let base = directories::BaseDirs::new().ok_or_else(|| {
+        Failure::new(Kind::Missing, "there is no home folder to keep a certificate in").with_hint("set HOME, or give --cert and --key")
+    })?;
+    Loaded::for_development(&base.data_dir().join("pronghorn")).map_err(|error| certificate_failure(&error))
+}
+
+fn certificate_failure(error: &CertificateError) -> Failure {
+    let (kind, hint) = match error {
+        CertificateError::File { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+            (Kind::Permission, "make it readable for this user")
+        }
+        CertificateError::File { .. } => (Kind::Missing, "check the path"),
+        CertificateError::Malformed { .. } => {
+            (Kind::Malformed, "give the certificate chain with --cert and its key with --key, both in PEM form")
+        }
+        CertificateError::Unusable { .. } => (Kind::Malformed, "give the key that the certificate was made for"),
+        CertificateError::Generation(_) => (Kind::Internal, "give --cert and --key"),
+    };
+    Failure::new(kind, error).with_hint(hint)
+}
+
+fn bind(arguments: &ServerArgs, workers: usize) -> Result<Vec<Listener>, Failure> {
+    let mut listeners = Vec::new();
+    for Address { host_and_port, secure } in &arguments.listen {
+        let mut addresses = host_and_port.to_socket_addrs().map_err(|error| {
+            Failure::new(Kind::UnknownHost, format_args!("cannot listen on {host_and_port}: {error}"))
+                .with_hint("give an address of this machine")
+        })?;
+        let Some(address) = addresses.next() else {
+            return Err(Failure::new(Kind::UnknownHost, format_args!("{host_and_port} names no address")));
+        };
+        let bound = if *secure {
+            Listener::secure(address, workers, arguments.congestion)
+        } else {
+            Listener::clear(address, workers, arguments.congestion)
+        };
+        listeners.push(bound.map_err(|error| bind_failure(&error))?);
+    }
+    Ok(listeners)
+}
+
+/// Sizes the buffers of the UDP sockets, and says so in one line if the kernel gives less.
+fn size_buffers(listeners: &[Listener], wanted: usize) -> Result<(), Failure> {
+    for listener in listeners {
+        let buffers = listener
+            .set_udp_buffers(wanted)
+            .map_err(|error| Failure::new(Kind::Internal, format_args!("cannot size the buffers of UDP sockets: {error}")))?;
+        let Some(buffers) = buffers else { continue };
+        let settings: Vec<_> = buffers.lacking().map(|setting| format!("{setting}={wanted}")).collect();
+        if !settings.is_empty() {
+            let UdpBuffers { receive, send, .. } = buffers;
+            tell!(
+                "warning: the kernel gives UDP sockets buffers of {receive} bytes to receive and {send} to send, not the {wanted} asked \
+                 for: bursts will be lost; run `sysctl -w {}`, or ask for less with --udp-buffer",
+                settings.join(" ")
+            );
+            // One line is enough for all of them.
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn bind_failure(error: &BindError) -> Failure {
+    let source = match error {
+        BindError::Address { source, .. } => source,
+        BindError::Congestion(error) => return congestion_failure(error),
+    };
+    match source.kind() {
+        io::ErrorKind::AddrInUse => {
+            Failure::new(Kind::Unavailable, error).with_hint("stop what uses the port, or choose another with --listen")
+        }
+        io::ErrorKind::PermissionDenied => {
+            Failure::new(Kind::Permission, error).with_hint("use a port of 1024 or more, or give the program CAP_NET_BIND_SERVICE")
+        }
+        io::ErrorKind::AddrNotAvailable => Failure::new(Kind::Unavailable, error).with_hint("give an address of this machine"),
+        _ => Failure::new(Kind::Unavailable, error),
+    }
+}
+
+fn congestion_failure(error: &CongestionError) -> Failure {
+    let kernel = |setting: &str| std::fs::read_to_string(format!("/proc/sys/net/ipv4/{setting}")).unwrap_or_default();
+    match error {
+        CongestionError::Missing(_) => {
+            let available = kernel("tcp_available_congestion_control");
+            let hint = format!("it has {}; load another as `modprobe tcp_bbr` does, or leave --congestion out", available.trim());
+            Failure::new(Kind::Usage, error).with_hint(hint)
+        }
+        CongestionError::Forbidden(congestion) => {
+            let name = congestion.kernel_name();
+            Failure::new(Kind::Permission, error)
+                .with_hint(format!("add {name} to the sysctl net.ipv4.tcp_allowed_congestion_control, or leave --congestion out"))
+        }
+        _ => Failure::new(Kind::Unavailable, error).with_hint("leave --congestion out"),
+    }
+}
