@@ -122,8 +122,9 @@ function page(args: readonly string[]): ExitCode {
   const { positional, values } = parse(args, 'page SPEC.toml --out DIR', { out: { type: 'string' } });
   const out = text(values.out);
   if (out === undefined) throw usage('the command page needs --out DIR');
-  const { manifest, files } = generatePage(readPageSpec(positional).value);
-  writePage({ manifest, files }, out);
+  const generated = generatePage(readPageSpec(positional).value);
+  const { manifest } = generated;
+  writePage(generated, out);
   process.stdout.write(`${out}: ${manifest.requests} requests, ${manifest.bytes} bytes, seed ${manifest.seed}\n`);
   return ExitCode.Ok;
 }

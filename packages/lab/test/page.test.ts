@@ -24,7 +24,7 @@ function folderFor(t: TestContext): string {
 
 test('demo page has 32 requests and exactly the bytes that its specification names', () => {
   const page = generatePage(demo);
-  const asked = demo.resources.reduce((sum, group) => sum + group.total_bytes, demo.html_bytes);
+  const asked = demo.resources.reduce((sum, group) => sum + (group.total_bytes ?? 0), demo.html_bytes);
   assert.equal(page.files.length, 32);
   assert.equal(requestCount(demo), 32);
   assert.equal(

@@ -3,9 +3,18 @@ import { dirname, join } from 'node:path';
 import { z } from 'zod';
 import { ExitCode, LabError, messageOf, systemCode } from '../errors.js';
 import { writeFolderAtOnce } from '../output-folder.js';
-import type { Page } from './generate.js';
+import { describeBody, RECORDING_SCHEMA, writeRecording, type Recording } from '../capture/recording.js';
+import { hostOf, type Page, type PageFile } from './generate.js';
 
 export const MANIFEST = 'page.json';
+
+const CONTENT_TYPES: Readonly<Record<PageFile['kind'], string>> = {
+  document: 'text/html; charset=utf-8',
+  stylesheet: 'text/css; charset=utf-8',
+  script: 'text/javascript; charset=utf-8',
+  font: 'font/ttf',
+  image: 'image/png',
+};
 
 const manifest = z.object({ name: z.string(), requests: z.int().min(1), bytes: z.int().min(0) });
 
@@ -19,16 +28,40 @@ export interface PageFacts {
   readonly manifestText: string | undefined;
 }
 
-/** Writes a generated page and its manifest into `folder`, whole or not at all. */
+/**
+ * Writes a generated page and its manifest into `folder`, whole or not at all. A page on several hosts becomes a recording too,
+ * so that `pronghorn replay` serves them all.
+ */
 export function writePage(page: Page, folder: string): void {
   writeFolderAtOnce(folder, (partial) => {
-    for (const { path, body } of page.files) {
-      const file = join(partial, path);
+    for (const each of page.files) {
+      const file = join(partial, fileOf(each));
       mkdirSync(dirname(file), { recursive: true });
-      writeFileSync(file, body);
+      writeFileSync(file, each.body);
     }
     writeFileSync(join(partial, MANIFEST), `${JSON.stringify(page.manifest, undefined, 2)}\n`);
+    if (page.files.some(({ origin }) => origin !== undefined)) writeRecording(partial, recordingOf(page));
   });
+}
+
+function fileOf({ origin, path }: PageFile): string {
+  return origin === undefined ? path : `origins/${origin}/${path}`;
+}
+
+function recordingOf(page: Page): Recording {
+  const entries = page.files.map((file) => ({
+    method: 'GET',
+    url: `https://${hostOf(file, page.host)}/${file.kind === 'document' ? '' : file.path}`,
+    status: 200,
+    // A browser takes fonts of other hosts only with their leave.
+    headers: [
+      ['content-type', CONTENT_TYPES[file.kind]],
+      ['access-control-allow-origin', '*'],
+    ] as [string, string][],
+    body: describeBody(fileOf(file), file.body),
+  }));
+  const url = `https://${page.host}/`;
+  return { schema: RECORDING_SCHEMA, url, requests: page.files.length, entries };
 }
 
 /**

@@ -4,8 +4,16 @@ import type { RandomGenerator } from 'pure-rand/types/RandomGenerator';
 import { randomBytes } from '../seed.js';
 
 const SIGNATURE = Buffer.from([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]);
-const WIDTH = 24;
-const HEIGHT = 16;
+/** Pixels of an image. */
+interface Dimensions {
+  readonly width: number;
+  readonly height: number;
+}
+
+export const SMALL: Dimensions = { width: 24, height: 16 };
+/** Largest contentful paint counts no more pixels than an image has of its own. */
+export const LARGEST: Dimensions = { width: 960, height: 400 };
+
 const TRUECOLOUR = 2;
 /** Length, type and checksum around each chunk's data. */
 const CHUNK_OVERHEAD = 12;
@@ -17,8 +25,9 @@ type Colour = readonly [number, number, number];
  *
  * The noise is in a chunk that decoders skip, so that decoding costs the same for each size.
  */
-export function pngImage(size: number, random: RandomGenerator): Buffer {
-  const head = [SIGNATURE, chunk('IHDR', header()), chunk('IDAT', deflateSync(gradient(random), { level: 9 }))];
+export function pngImage(size: number, random: RandomGenerator, dimensions: Dimensions = SMALL): Buffer {
+  const pixels = deflateSync(gradient(dimensions, random), { level: 9 });
+  const head = [SIGNATURE, chunk('IHDR', header(dimensions)), chunk('IDAT', pixels)];
   const end = chunk('IEND', Buffer.alloc(0));
   const used = Buffer.concat([...head, end]).length + CHUNK_OVERHEAD;
   if (used > size) throw new RangeError(`a PNG image needs ${used} bytes, not ${size}`);
@@ -26,26 +35,27 @@ export function pngImage(size: number, random: RandomGenerator): Buffer {
   return Buffer.concat([...head, chunk('fiLl', randomBytes(size - used, random)), end]);
 }
 
-function header(): Buffer {
+function header({ width, height }: Dimensions): Buffer {
   const data = Buffer.alloc(13);
-  data.writeUInt32BE(WIDTH, 0);
-  data.writeUInt32BE(HEIGHT, 4);
+  data.writeUInt32BE(width, 0);
+  data.writeUInt32BE(height, 4);
   data.writeUInt8(8, 8);
   data.writeUInt8(TRUECOLOUR, 9);
   return data;
 }
 
-/** Rows of pixels, each row with filter type 0 in front. */
-function gradient(random: RandomGenerator): Buffer {
+/** Rows of pixels, each row with filter type 0 in front. The rows of a wide image are of one colour each, which packs well. */
+function gradient({ width, height }: Dimensions, random: RandomGenerator): Buffer {
   const from = colour(random);
   const to = colour(random);
-  const rows = Buffer.alloc(HEIGHT * (1 + 3 * WIDTH));
-  for (let y = 0; y < HEIGHT; y++) {
-    for (let x = 0; x < WIDTH; x++) {
-      const share = (x / (WIDTH - 1) + y / (HEIGHT - 1)) / 2;
+  const rows = Buffer.alloc(height * (1 + 3 * width));
+  const across = width === SMALL.width;
+  for (let y = 0; y < height; y++) {
+    for (let x = 0; x < width; x++) {
+      const share = ((across ? x / (width - 1) : 0) + y / (height - 1)) / 2;
       for (let part = 0; part < 3; part++) {
         const value = (from[part] as number) * (1 - share) + (to[part] as number) * share;
-        rows[y * (1 + 3 * WIDTH) + 1 + 3 * x + part] = Math.round(value);
+        rows[y * (1 + 3 * width) + 1 + 3 * x + part] = Math.round(value);
       }
     }
   }
