@@ -4,6 +4,8 @@ import { parseArgs, type ParseArgsConfig } from 'node:util';
 import { z } from 'zod';
 import { readCampaign } from './campaign-file.js';
 import { runCampaign } from './campaign.js';
+import { capture } from './capture/capture.js';
+import { CAPTURE_OPTIONS, captureRequest } from './capture/options.js';
 import { pooledControl } from './compare/control.js';
 import { controlInWords } from './compare/words.js';
 import { ownVersion } from './environment.js';
@@ -25,10 +27,14 @@ usage:
   pronghorn-lab run PLAN.toml [--out DIR] [--resume] [--seed N] [--pronghorn PATH] [--chromium PATH] [--watch-all]
                      [--fail-if CONDITION]...
   pronghorn-lab page SPEC.toml --out DIR
+  pronghorn-lab capture URL --out DIR [--wait-ms N] [--timeout SECONDS] [--resolve HOST=ADDR[:PORT]]... [--spki HASH]
+                        [--insecure-certificate] [--keep-cookies] [--chromium PATH]
+  pronghorn-lab capture --har FILE --out DIR [--keep-cookies]
   pronghorn-lab report DIR... [--fail-if CONDITION]...
 
 run      runs a plan's campaign; writes samples, table and report to DIR (default: lab-results/NAME-TIME)
 page     generates a page from its specification
+capture  loads a page in Chromium, or reads a HAR file with content, and records it for \`pronghorn replay\`
 report   makes tables and report again from the samples in DIR; of several, counts their A/A controls together
 
   --out DIR         output folder; it must not exist, or be empty
@@ -39,6 +45,13 @@ report   makes tables and report again from the samples in DIR; of several, coun
   --watch-all       write NetLog and pictures of each load and keep them, not only for the rehearsal; slows the loads
   --fail-if COND    end with code 4 where this is true, such as 'h3.median > 1.1 * h2.median' or
                     'surely h3.firstByte.p90 > 300 ms on lte'; may be given several times
+  --wait-ms N       how long to go on recording after the load event (2000), and for what is then on its way
+  --timeout SECONDS when to stop waiting for the load event (60)
+  --resolve HOST=ADDR[:PORT]  where a host is, instead of asking the name service; repeat for more; HOST may be *
+  --spki HASH       accept certificates with the public key of this SHA-256, in base64
+  --insecure-certificate  accept any certificate
+  --keep-cookies    write cookies, authorization fields and posted forms too; they are left out otherwise
+  --har FILE        take a HAR file with content instead of a URL
   --help, --version
 
 The table goes to stdout, progress and errors to stderr.
@@ -57,7 +70,7 @@ exit codes:
   130  interrupted; what was measured until then is in the output folder
 `;
 
-const COMMANDS = ['run', 'page', 'report'];
+const COMMANDS = ['run', 'page', 'capture', 'report'];
 
 async function main(args: readonly string[]): Promise<ExitCode> {
   const [command, ...rest] = args;
@@ -74,6 +87,8 @@ async function main(args: readonly string[]): Promise<ExitCode> {
       return run(rest);
     case 'page':
       return page(rest);
+    case 'capture':
+      return record(rest);
     case 'report':
       return report(rest);
     default:
@@ -129,9 +144,26 @@ function page(args: readonly string[]): ExitCode {
   return ExitCode.Ok;
 }
 
+async function record(args: readonly string[]): Promise<ExitCode> {
+  const { positionals, values } = parseWords(args, CAPTURE_OPTIONS);
+  const request = captureRequest(positionals, values);
+  const warn = (line: string): void => void process.stderr.write(`warning: ${line}\n`);
+  const recording = await capture(request, interruption(), warn);
+  if (recording === undefined) {
+    process.stderr.write('interrupted: nothing was written\n');
+    return ExitCode.Interrupted;
+  }
+  for (const { method, url, reason } of recording.notes ?? []) warn(`${method} ${url}: ${reason}`);
+  const bytes = recording.entries.reduce((sum, { body, encoded }) => sum + ((encoded ?? body)?.size ?? 0), 0);
+  const { requests, entries } = recording;
+  process.stdout.write(`${request.out}: ${requests} requests, ${entries.length} responses, ${bytes} bytes\n`);
+  return ExitCode.Ok;
+}
+
 async function report(args: readonly string[]): Promise<ExitCode> {
   const options = { 'fail-if': { type: 'string', multiple: true } } as const;
-  const { positionals, values } = parseSeveral(args, 'report DIR...', options);
+  const { positionals, values } = parseWords(args, options);
+  if (positionals.length === 0) throw usage('the form is: pronghorn-lab report DIR...');
   const thresholds = parseThresholds(values['fail-if']);
   const shown: Shown[] = [];
   for (const out of positionals) shown.push(await show(out, thresholds));
@@ -180,23 +212,19 @@ function parse(
   form: string,
   options: NonNullable<ParseArgsConfig['options']>,
 ): { positional: string; values: Record<string, unknown> } {
-  const { positionals, values } = parseSeveral(args, form, options);
+  const { positionals, values } = parseWords(args, options);
   const [positional, ...more] = positionals;
   if (positional === undefined || more.length > 0) throw usage(`the form is: pronghorn-lab ${form}`);
   return { positional, values };
 }
 
-function parseSeveral(
+function parseWords(
   args: readonly string[],
-  form: string,
   options: NonNullable<ParseArgsConfig['options']>,
-): { positionals: readonly string[]; values: Record<string, unknown> } {
+): { positionals: string[]; values: Record<string, unknown> } {
   try {
-    const { positionals, values } = parseArgs({ args: [...args], options, allowPositionals: true });
-    if (positionals.length === 0) throw usage(`the form is: pronghorn-lab ${form}`);
-    return { positionals, values };
+    return parseArgs({ args: [...args], options, allowPositionals: true });
   } catch (thrown) {
-    if (thrown instanceof LabError) throw thrown;
     throw usage((messageOf(thrown).split('. ')[0] ?? '').replace(/^Unknown/, 'unknown'));
   }
 }

@@ -1,0 +1,159 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import puppeteer, { TimeoutError, type Browser, type Page } from 'puppeteer-core';
+import { findBrowser } from '../browser.js';
+import { ExitCode, LabError, messageOf } from '../errors.js';
+import { requireFree } from '../output-folder.js';
+import type { Capture } from './exchange.js';
+import { harOf, readHar } from './har.js';
+import type { CaptureOptions, CaptureRequest } from './options.js';
+import { Recorder } from './recorder.js';
+import type { Recording } from './recording.js';
+import { writeCapture } from './write.js';
+
+const CLOSE_SECONDS = 5;
+
+/** Does what the command `capture` was asked for. `warn` takes a line for the user. */
+export async function capture(
+  request: CaptureRequest,
+  signal: AbortSignal,
+  warn: (line: string) => void,
+): Promise<Recording | undefined> {
+  requireFree(request.out);
+  if (request.kind === 'har') return writeCapture(readHar(request.har), request.out, request.keepCookies);
+  const { options, out } = request;
+  const captured = await capturePage(options, signal, warn);
+  if (captured === undefined) return undefined;
+  return writeCapture(captured.capture, out, options.keepCookies, captured.har);
+}
+
+/** Loads the page in a browser of its own; undefined if it was interrupted. */
+async function capturePage(
+  options: CaptureOptions,
+  signal: AbortSignal,
+  warn: (line: string) => void,
+): Promise<{ capture: Capture; har: string } | undefined> {
+  const { path, version } = findBrowser(options.chromium);
+  const profile = mkdtempSync(join(tmpdir(), 'pronghorn-lab-capture-'));
+  try {
+    const browser = await launch(path, profile, options);
+    const kill = (): void => void browser.process()?.kill('SIGKILL');
+    signal.addEventListener('abort', kill);
+    try {
+      const startedAt = new Date();
+      const recorder = new Recorder();
+      await load(browser, recorder, options, signal, warn);
+      const { requests, exchanges, notes } = await recorder.result();
+      if (signal.aborted) return undefined;
+      const capture = {
+        url: options.url,
+        capturedAt: startedAt.toISOString(),
+        browser: `Chromium ${version}`,
+        requests,
+        exchanges,
+        notes,
+      };
+      return { capture, har: harOf(recorder.messages(), exchanges, options.keepCookies) };
+    } catch (thrown) {
+      if (signal.aborted) return undefined;
+      throw thrown;
+    } finally {
+      signal.removeEventListener('abort', kill);
+      await close(browser);
+    }
+  } finally {
+    rmSync(profile, { recursive: true, force: true, maxRetries: 3 });
+  }
+}
+
+async function launch(path: string, profile: string, options: CaptureOptions): Promise<Browser> {
+  try {
+    return await puppeteer.launch({
+      executablePath: path,
+      headless: true,
+      // Over a pipe the browser ends when this process does, however it ends.
+      pipe: true,
+      userDataDir: profile,
+      args: captureArguments(options),
+      handleSIGINT: false,
+      handleSIGTERM: false,
+      handleSIGHUP: false,
+    });
+  } catch (thrown) {
+    throw new LabError(ExitCode.Unavailable, `Chromium did not start: ${messageOf(thrown).split('\n')[0] ?? ''}`);
+  }
+}
+
+/** Chromium's arguments for a capture: the web as it is, but for what the user says of hosts and certificates. */
+export function captureArguments({ resolverRules, spki, insecureCertificate }: CaptureOptions): string[] {
+  return [
+    // Chromium's sandbox cannot be had by root.
+    ...(process.getuid?.() === 0 ? ['--no-sandbox'] : []),
+    '--disable-gpu',
+    '--no-first-run',
+    '--disable-background-networking',
+    '--disable-component-update',
+    '--disable-sync',
+    // Frames of other sites would be in processes of their own, and requests would move between two sessions.
+    '--disable-site-isolation-trials',
+    '--disable-features=IsolateOrigins,site-per-process',
+    ...(resolverRules.length === 0 ? [] : [`--host-resolver-rules=${resolverRules.join(', ')}`]),
+    ...(spki === undefined ? [] : [`--ignore-certificate-errors-spki-list=${spki}`]),
+    ...(insecureCertificate ? ['--ignore-certificate-errors'] : []),
+  ];
+}
+
+async function load(
+  browser: Browser,
+  recorder: Recorder,
+  options: CaptureOptions,
+  signal: AbortSignal,
+  warn: (line: string) => void,
+): Promise<void> {
+  const [first] = await browser.pages();
+  const page = first ?? (await browser.newPage());
+  const session = await page.createCDPSession();
+  await session.send('Page.enable');
+  await recorder.attach(session);
+  await navigate(page, recorder, options, warn);
+  await sleep(options.waitMilliseconds, undefined, { signal }).catch(() => undefined);
+  const until = performance.now() + options.waitMilliseconds;
+  while (!recorder.settled() && performance.now() < until && !signal.aborted) await sleep(20);
+}
+
+async function navigate(
+  page: Page,
+  recorder: Recorder,
+  { url, timeoutSeconds }: CaptureOptions,
+  warn: (line: string) => void,
+): Promise<void> {
+  try {
+    await page.goto(url, { waitUntil: 'load', timeout: timeoutSeconds * 1000 });
+  } catch (thrown) {
+    if (thrown instanceof TimeoutError && recorder.failureOf(url) === undefined) {
+      const { requests } = await recorder.result();
+      if (requests > 0) {
+        warn(`${url} had no load event in ${timeoutSeconds} s; what came until then is recorded`);
+        return;
+      }
+    }
+    const reason = recorder.failureOf(url) ?? messageOf(thrown).split('\n')[0] ?? '';
+    throw new LabError(
+      ExitCode.Unavailable,
+      `${url} cannot be loaded: ${reason}`,
+      'check the URL, --resolve and --spki',
+    );
+  }
+}
+
+/** Closes the browser in order, or by force when it does not answer. */
+async function close(browser: Browser): Promise<void> {
+  const closed = browser.close().then(
+    () => true,
+    () => false,
+  );
+  const inTime = await Promise.race([closed, sleep(CLOSE_SECONDS * 1000, false, { ref: false })]);
+  if (!inTime) browser.process()?.kill('SIGKILL');
+}

@@ -1,0 +1,4 @@
+declare module 'chrome-har' {
+  /** Makes HAR 1.2 of messages of the developer tools' protocol. */
+  export function harFromMessages(messages: readonly { readonly method: string; readonly params: object }[]): unknown;
+}

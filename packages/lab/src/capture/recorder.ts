@@ -1,0 +1,232 @@
+import type { CDPSession, Protocol as DevTools } from 'puppeteer-core';
+import { messageOf } from '../errors.js';
+import type { Exchange, Note } from './exchange.js';
+
+/** A message of the developer tools, as it came. */
+export interface Message {
+  readonly method: string;
+  readonly params: object;
+}
+
+/** What the browser may hold of all bodies, and of one, until they are fetched from it: it forgets the oldest otherwise. */
+const ALL_BODIES_BYTES = 1 << 30;
+const BODY_BYTES = 512 << 20;
+
+const PAGE_EVENTS = [
+  'Page.frameStartedLoading',
+  'Page.frameAttached',
+  'Page.domContentEventFired',
+  'Page.loadEventFired',
+] as const;
+const NETWORK_EVENTS = [
+  'Network.requestWillBeSent',
+  'Network.requestWillBeSentExtraInfo',
+  'Network.requestServedFromCache',
+  'Network.responseReceived',
+  'Network.responseReceivedExtraInfo',
+  'Network.dataReceived',
+  'Network.loadingFinished',
+  'Network.loadingFailed',
+  'Network.resourceChangedPriority',
+] as const;
+
+type Response = DevTools.Network.Response;
+type RawHeaders = DevTools.Network.Headers;
+
+/** One request of a chain of redirects, which have an ID in common. */
+interface Hop {
+  readonly method: string;
+  readonly url: string;
+  readonly start: number;
+  readonly type: string | undefined;
+  response?: Response;
+  hasRawHeaders?: boolean;
+  end?: number;
+  dataBytes: number;
+  wireBytes?: number;
+  body?: Promise<Buffer | string>;
+  failure?: string;
+}
+
+interface Chain {
+  readonly hops: Hop[];
+  /** The header fields as they were on the wire, which come in messages of their own and in the order of the hops. */
+  readonly rawHeaders: RawHeaders[];
+}
+
+/** Collects each request of a page, of its frames and of its workers, with the content of its response. */
+export class Recorder {
+  readonly #chains = new Map<string, Chain>();
+  readonly #sockets: string[] = [];
+  readonly #messages: Message[] = [];
+  #first: number | undefined;
+
+  /** Starts listening to a target of the browser and to those that it starts. Call before the navigation. */
+  async attach(session: CDPSession): Promise<void> {
+    this.#listen(session);
+    session.on('sessionattached', (child: CDPSession) => {
+      // It waits until it is told to run. One that is gone by then has nothing to tell.
+      this.attach(child)
+        .then(() => child.send('Runtime.runIfWaitingForDebugger'))
+        .catch(() => undefined);
+    });
+    await session.send('Network.enable', { maxTotalBufferSize: ALL_BODIES_BYTES, maxResourceBufferSize: BODY_BYTES });
+    await session.send('Target.setAutoAttach', { autoAttach: true, waitForDebuggerOnStart: true, flatten: true });
+  }
+
+  /** The messages that a HAR file is made from. */
+  messages(): readonly Message[] {
+    return this.#messages;
+  }
+
+  /** Whether every request has come to its end. */
+  settled(): boolean {
+    return this.#hops().every(({ end, failure }) => end !== undefined || failure !== undefined);
+  }
+
+  /** How the document's own request failed, if it did. */
+  failureOf(url: string): string | undefined {
+    return this.#hops().find((hop) => hop.url === url)?.failure;
+  }
+
+  /** What was captured until now, in the order in which requests began. */
+  async result(): Promise<{ requests: number; exchanges: Exchange[]; notes: Note[] }> {
+    const exchanges: Exchange[] = [];
+    const notes: Note[] = this.#sockets.map((url) => ({
+      method: 'GET',
+      url,
+      reason: 'a WebSocket, which a replay does not have',
+    }));
+    for (const [hop, raw] of this.#hopsWithHeaders()) {
+      const { method, url, response, failure, end } = hop;
+      if (response === undefined || failure !== undefined || end === undefined) {
+        notes.push({ method, url, reason: `${failure ?? 'had not ended when the capture did'}; a replay answers 404` });
+        continue;
+      }
+      const body = await contentOf(hop);
+      if (typeof body === 'string') notes.push({ method, url, reason: body });
+      exchanges.push({
+        method,
+        url,
+        status: response.status,
+        headers: fields(raw ?? response.headers),
+        body: typeof body === 'string' ? undefined : body,
+        wireBytes: hop.wireBytes,
+        protocol: response.protocol,
+        type: hop.type,
+        startSeconds: hop.start - (this.#first ?? hop.start),
+        endSeconds: end - (this.#first ?? end),
+      });
+    }
+    return { requests: this.#hops().length, exchanges, notes };
+  }
+
+  #listen(session: CDPSession): void {
+    for (const method of [...PAGE_EVENTS, ...NETWORK_EVENTS]) {
+      session.on(method, (params) => {
+        // Larger than all others together, and no HAR holds it.
+        if (method !== 'Network.dataReceived') this.#messages.push({ method, params });
+      });
+    }
+    session.on('Network.requestWillBeSent', (event) => {
+      this.#onRequest(event);
+    });
+    session.on('Network.responseReceivedExtraInfo', ({ requestId, headers }) => {
+      this.#chain(requestId).rawHeaders.push(headers);
+    });
+    session.on('Network.responseReceived', ({ requestId, response, hasExtraInfo }) => {
+      const hop = this.#last(requestId);
+      if (hop) Object.assign(hop, { response, hasRawHeaders: hasExtraInfo });
+    });
+    session.on('Network.dataReceived', ({ requestId, encodedDataLength }) => {
+      const hop = this.#last(requestId);
+      if (hop) hop.dataBytes += encodedDataLength;
+    });
+    session.on('Network.loadingFinished', ({ requestId, timestamp, encodedDataLength }) => {
+      const hop = this.#last(requestId);
+      if (!hop) return;
+      hop.end = timestamp;
+      hop.wireBytes = hop.dataBytes || Math.max(0, encodedDataLength - (hop.response?.encodedDataLength ?? 0));
+      hop.body = fetchBody(session, requestId);
+    });
+    session.on('Network.loadingFailed', ({ requestId, errorText, blockedReason }) => {
+      const hop = this.#last(requestId);
+      if (hop) hop.failure = blockedReason ?? errorText;
+    });
+    session.on('Network.webSocketCreated', ({ url }) => {
+      this.#sockets.push(url);
+    });
+  }
+
+  #onRequest(event: DevTools.Network.RequestWillBeSentEvent): void {
+    const { requestId, request, timestamp, type, redirectResponse, redirectHasExtraInfo } = event;
+    const before = this.#last(requestId);
+    if (redirectResponse !== undefined && before !== undefined) {
+      Object.assign(before, { response: redirectResponse, hasRawHeaders: redirectHasExtraInfo, end: timestamp });
+      // Browsers do not look at the content of a redirect, and give it to nobody.
+      before.body = Promise.resolve(Buffer.alloc(0));
+    }
+    this.#first ??= timestamp;
+    // A fragment is never sent.
+    this.#chain(requestId).hops.push({
+      method: request.method,
+      url: request.url,
+      start: timestamp,
+      type,
+      dataBytes: 0,
+    });
+  }
+
+  #chain(requestId: string): Chain {
+    const known = this.#chains.get(requestId);
+    if (known !== undefined) return known;
+    const chain: Chain = { hops: [], rawHeaders: [] };
+    this.#chains.set(requestId, chain);
+    return chain;
+  }
+
+  #last(requestId: string): Hop | undefined {
+    return this.#chains.get(requestId)?.hops.at(-1);
+  }
+
+  #hops(): Hop[] {
+    return this.#hopsWithHeaders().map(([hop]) => hop);
+  }
+
+  /** `data:` and `blob:` URLs never leave the browser and are left out. */
+  #hopsWithHeaders(): [Hop, RawHeaders | undefined][] {
+    const all = [...this.#chains.values()].flatMap(({ hops, rawHeaders }) => {
+      let next = 0;
+      return hops.map((hop): [Hop, RawHeaders | undefined] => [
+        hop,
+        hop.hasRawHeaders === true ? rawHeaders[next++] : undefined,
+      ]);
+    });
+    return all.filter(([{ url }]) => /^https?:/.test(url)).sort(([one], [other]) => one.start - other.start);
+  }
+}
+
+/** The content, or why it cannot be had. */
+async function fetchBody(session: CDPSession, requestId: string): Promise<Buffer | string> {
+  try {
+    const { body, base64Encoded } = await session.send('Network.getResponseBody', { requestId });
+    return Buffer.from(body, base64Encoded ? 'base64' : 'utf8');
+  } catch (thrown) {
+    const why = messageOf(thrown).replace(/^Protocol error \(Network\.getResponseBody\): /, '');
+    return `its content could not be had (${why})`;
+  }
+}
+
+async function contentOf({ method, response, body, wireBytes }: Hop): Promise<Buffer | string> {
+  const content = await body;
+  const mayHaveNone = method === 'HEAD' || method === 'OPTIONS' || [204, 205, 304].includes(response?.status ?? 0);
+  if (typeof content === 'string' && (mayHaveNone || wireBytes === 0)) return Buffer.alloc(0);
+  return content ?? Buffer.alloc(0);
+}
+
+/** The browser joins fields of the same name by line feeds. */
+function fields(headers: RawHeaders): [string, string][] {
+  return Object.entries(headers).flatMap(([name, value]) =>
+    value.split('\n').map((each): [string, string] => [name.toLowerCase(), each]),
+  );
+}

@@ -1,0 +1,4 @@
+/** Whether a field's value is likely to let somebody act as the person who captured the page. */
+export function isSecret(name: string): boolean {
+  return /^(cookie|set-cookie|authorization|proxy-authorization)$|token|secret|api-?key|session/i.test(name);
+}

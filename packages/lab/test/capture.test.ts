@@ -1,0 +1,272 @@
+import assert from 'node:assert/strict';
+import { readdirSync, readFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test, { type TestContext } from 'node:test';
+import { brotliCompressSync, brotliDecompressSync, constants, gunzipSync, gzipSync } from 'node:zlib';
+import { captureArguments } from '../src/capture/capture.js';
+import { codingOf, encode } from '../src/capture/coding.js';
+import type { Capture, Exchange } from '../src/capture/exchange.js';
+import { readHar } from '../src/capture/har.js';
+import { captureRequest, type CaptureOptions } from '../src/capture/options.js';
+import { readRecording } from '../src/capture/recording.js';
+import { isSecret } from '../src/capture/secrets.js';
+import { writeCapture } from '../src/capture/write.js';
+import { LabError } from '../src/errors.js';
+import { generator, randomBytes } from '../src/seed.js';
+
+function folderFor(t: TestContext): string {
+  const folder = mkdtempSync(join(tmpdir(), 'lab-capture-test-'));
+  t.after(() => {
+    rmSync(folder, { recursive: true });
+  });
+  return folder;
+}
+
+const text = Buffer.from(
+  Array.from({ length: 4000 }, (_, at) => `.rule-${(at * 7919) % 4000} { margin: ${at % 17}px; }\n`).join(''),
+);
+
+function exchange(url: string, more: Partial<Exchange> = {}): Exchange {
+  return {
+    method: 'GET',
+    url,
+    status: 200,
+    headers: [['content-type', 'text/plain']],
+    body: Buffer.from(url),
+    wireBytes: undefined,
+    protocol: 'h2',
+    type: 'Document',
+    startSeconds: 0,
+    endSeconds: 1,
+    ...more,
+  };
+}
+
+const captured = (...exchanges: Exchange[]): Capture => ({
+  url: 'https://a.test/',
+  capturedAt: '2026-11-22T12:00:00.000Z',
+  browser: 'Chromium 1.2.3.4',
+  requests: exchanges.length,
+  exchanges,
+  notes: [],
+});
+
+const refusal = (says: RegExp, code: number) => (thrown: unknown) =>
+  thrown instanceof LabError && thrown.exitCode === code && says.test(thrown.line());
+
+test('content is compressed to about the size that it came in', () => {
+  const quality = (level: number): Buffer =>
+    brotliCompressSync(text, { params: { [constants.BROTLI_PARAM_QUALITY]: level } });
+  for (const level of [1, 5, 9, 11]) {
+    const wire = quality(level).length;
+    const { coding, bytes } = encode(text, 'br', wire + 9);
+    assert.equal(coding, 'br');
+    assert.ok(Math.abs(bytes.length / wire - 1) < 0.05, `quality ${level}: ${bytes.length}, not ${wire}`);
+    assert.deepEqual(brotliDecompressSync(bytes), text);
+  }
+  const fast = gzipSync(text, { level: 1 });
+  assert.equal(encode(text, 'gzip', fast.length).bytes.length, fast.length);
+  assert.deepEqual(gunzipSync(encode(text, 'gzip', undefined).bytes), text);
+});
+
+test('zstd stays zstd where Node.js has it and is Brotli elsewhere', () => {
+  const zlib = createRequire(import.meta.url)('node:zlib') as Record<string, unknown>;
+  const has = typeof zlib.zstdCompressSync === 'function';
+  const { coding, bytes } = encode(text, 'zstd', text.length / 4);
+  assert.equal(coding, has ? 'zstd' : 'br');
+  assert.ok(bytes.length < text.length / 2);
+});
+
+test('coding is one that a replay can write', () => {
+  assert.equal(codingOf('BR'), 'br');
+  assert.equal(codingOf('x-gzip'), 'gzip');
+  for (const other of [undefined, 'identity', 'gzip, br', 'dcb', '']) assert.equal(codingOf(other), undefined);
+});
+
+test('recording holds content with and without its coding, and says so in its entry', (t) => {
+  const folder = join(folderFor(t), 'recording');
+  const wireBytes = gzipSync(text, { level: 4 }).length;
+  const headers = [
+    ['Content-Encoding', 'gzip'],
+    ['vary', 'accept-encoding'],
+  ] as const;
+  writeCapture(captured(exchange('https://a.test/style.css', { headers, body: text, wireBytes })), folder, false);
+  const { recording, bytes, origins, requests } = readRecording(folder);
+  const [entry] = recording.entries;
+  assert.ok(entry?.body && entry.encoded);
+  assert.deepEqual(readFileSync(join(folder, entry.body.file)), text);
+  assert.deepEqual(gunzipSync(readFileSync(join(folder, entry.encoded.file))), text);
+  assert.deepEqual([entry.encoded.size, entry.wireBytes], [wireBytes, wireBytes]);
+  assert.deepEqual(entry.headers, [['vary', 'accept-encoding']]);
+  assert.deepEqual([bytes, origins, requests], [wireBytes, ['a.test:443'], 1]);
+  assert.deepEqual(recording.notes, []);
+});
+
+test('cookies and the like are written only when that is asked for', (t) => {
+  const folder = folderFor(t);
+  const headers = [
+    ['set-cookie', 'id=1'],
+    ['x-csrf-token', 'secret'],
+    ['etag', '"1"'],
+  ] as const;
+  const capture = captured(exchange('https://a.test/', { headers }));
+  const names = (keep: boolean): string[] => {
+    const recording = writeCapture(capture, join(folder, String(keep)), keep);
+    return recording.entries[0]?.headers.map(([name]) => name) ?? [];
+  };
+  assert.deepEqual(names(false), ['etag']);
+  assert.deepEqual(names(true), ['set-cookie', 'x-csrf-token', 'etag']);
+  assert.doesNotMatch(readFileSync(join(folder, 'false/recording.json'), 'utf8'), /id=1|secret/);
+  for (const name of ['Cookie', 'Authorization', 'X-API-Key', 'x-session-id']) assert.ok(isSecret(name), name);
+  for (const name of ['accept', 'etag', 'content-type', 'x-cookie-policy']) assert.ok(!isSecret(name), name);
+});
+
+test('request that was made twice is there once, with the answer that does not lead back to it', (t) => {
+  const folder = folderFor(t);
+  const again = exchange('https://a.test/', { status: 302, headers: [['location', '/']], body: Buffer.alloc(0) });
+  const recording = writeCapture(
+    captured(
+      again,
+      exchange('https://a.test/'),
+      exchange('https://a.test/poll', { body: Buffer.from('1') }),
+      exchange('https://a.test/poll', { body: Buffer.from('2') }),
+      exchange('https://a.test/same'),
+      exchange('https://a.test/same'),
+      exchange('https://a.test/form', { method: 'POST' }),
+      exchange('https://a.test/lost', { body: undefined }),
+    ),
+    join(folder, 'recording'),
+    false,
+  );
+  assert.deepEqual(
+    recording.entries.map(({ method, url, status }) => `${method} ${new URL(url).pathname} ${status}`),
+    ['GET / 200', 'GET /poll 200', 'GET /same 200', 'POST /form 200'],
+  );
+  assert.deepEqual(
+    (recording.notes ?? []).map(({ url, reason }) => `${new URL(url).pathname}: ${reason}`),
+    [
+      '/poll: asked for again with another answer; a replay gives the first',
+      '/lost: its content could not be had; a replay answers 404',
+      '/form: a replay gives the recorded answer, whatever content is sent',
+    ],
+  );
+});
+
+test('names of files come from URLs and stay inside of the folder', (t) => {
+  const folder = join(folderFor(t), 'recording');
+  const urls = [
+    'https://a.test/..%2f..%2fetc',
+    'https://a.test/.hidden',
+    'https://a.test/a/%00?x',
+    `https://a.test/${'n'.repeat(300)}`,
+  ];
+  writeCapture(captured(...urls.map((url) => exchange(url))), folder, false);
+  const files = readdirSync(join(folder, 'bodies')).sort();
+  assert.equal(files.length, 4);
+  for (const file of files) assert.match(file, /^\d{4}-[A-Za-z0-9][A-Za-z0-9._-]{0,59}$/);
+});
+
+const harEntry = (url: string, content: object, more: object = {}): object => ({
+  startedDateTime: '2026-11-22T12:00:00.500Z',
+  time: 100,
+  request: { method: 'GET', url, headers: [{ name: 'Cookie', value: 'id=1' }] },
+  response: {
+    status: 200,
+    httpVersion: 'h3',
+    headers: [
+      { name: ':status', value: '200' },
+      { name: 'Content-Type', value: 'text/html' },
+    ],
+    bodySize: 10,
+    content,
+    ...more,
+  },
+});
+
+function harFile(t: TestContext, ...entries: object[]): string {
+  const path = join(folderFor(t), 'page.har');
+  writeFileSync(path, JSON.stringify({ log: { version: '1.2', browser: { name: 'Firefox', version: '1' }, entries } }));
+  return path;
+}
+
+test('HAR file with content becomes a recording', (t) => {
+  const path = harFile(
+    t,
+    harEntry('https://a.test/#top', { text: '<p>hello', size: 8 }),
+    harEntry('https://b.test/x.png', { text: 'AAEC', encoding: 'base64' }, { bodySize: null }),
+    harEntry('https://a.test/blocked', {}, { status: 0 }),
+    harEntry('https://a.test/lost', { size: 5 }),
+    harEntry('data:text/plain,hello', { text: 'hello' }),
+  );
+  const folder = join(folderFor(t), 'recording');
+  const recording = writeCapture(readHar(path), folder, false);
+  assert.deepEqual([recording.url, recording.browser, recording.requests], ['https://a.test/', 'Firefox 1', 4]);
+  assert.deepEqual(
+    recording.entries.map(({ url, headers, protocol }) => [url, headers, protocol]),
+    ['https://a.test/', 'https://b.test/x.png'].map((url) => [url, [['content-type', 'text/html']], 'h3']),
+  );
+  const [first, second] = recording.entries.map(({ body }) => readFileSync(join(folder, body?.file ?? '')));
+  assert.deepEqual([first?.toString(), second], ['<p>hello', Buffer.from([0, 1, 2])]);
+  assert.deepEqual(
+    (recording.notes ?? []).map(({ url }) => url),
+    ['https://a.test/blocked', 'https://a.test/lost'],
+  );
+});
+
+test('HAR file that cannot become a recording is refused with what to do', (t) => {
+  const folder = folderFor(t);
+  const written = (content: string): string => {
+    const path = join(folder, 'bad.har');
+    writeFileSync(path, content);
+    return path;
+  };
+  assert.throws(() => readHar(join(folder, 'none.har')), refusal(/none\.har does not exist; check the path/, 66));
+  assert.throws(() => readHar(written('{')), refusal(/is not JSON/, 65));
+  assert.throws(() => readHar(written('{"log":{}}')), refusal(/is no HAR file: log\.entries/, 65));
+  assert.throws(() => readHar(harFile(t, harEntry('https://a.test/', {}))), refusal(/export it with content/, 65));
+  assert.throws(() => readHar(harFile(t, harEntry('data:,x', { text: 'x' }))), refusal(/no request over http/, 65));
+});
+
+test('recording that is none is refused with what to do', (t) => {
+  const folder = folderFor(t);
+  assert.throws(() => readRecording(folder), refusal(/has no recording\.json; make a recording with/, 66));
+  writeFileSync(join(folder, 'recording.json'), '{"schema":2}');
+  assert.throws(() => readRecording(folder), refusal(/is not a recording at schema/, 65));
+  writeFileSync(join(folder, 'recording.json'), 'x');
+  assert.throws(() => readRecording(folder), refusal(/is not JSON/, 65));
+});
+
+test('command line of a capture is checked', () => {
+  const url = 'https://a.test/';
+  const bad = (says: RegExp, words: string[], values: Record<string, unknown>): void => {
+    assert.throws(() => captureRequest(words, { out: 'o', ...values }), refusal(says, 2), String(says));
+  };
+  bad(/needs --out DIR/, [url], { out: undefined });
+  bad(/the form is/, [], {});
+  bad(/the form is/, [url], { har: 'x.har' });
+  bad(/a\.test is not a URL of http or https/, ['a.test'], {});
+  bad(/holds a name or a password/, ['https://me:word@a.test/'], {});
+  bad(/--wait-ms must be a whole number from 0 to/, [url], { 'wait-ms': 'x' });
+  bad(/--timeout must be a whole number from 1 to/, [url], { timeout: '0' });
+  bad(/--resolve a is not HOST=ADDRESS/, [url], { resolve: ['a'] });
+  bad(/--resolve a=b, MAP/, [url], { resolve: ['a=b, MAP * c'] });
+  bad(/--spki xyz is not the SHA-256/, [url], { spki: 'xyz' });
+  const request = captureRequest([`${url}#part`], { out: 'o', resolve: ['a.test=127.0.0.1:8443', '*=[::1]'] });
+  assert.ok(request.kind === 'page');
+  assert.equal(request.options.url, url);
+  const rules = captureArguments(request.options).find((argument) => argument.startsWith('--host-resolver-rules='));
+  assert.equal(rules, '--host-resolver-rules=MAP a.test 127.0.0.1:8443, MAP * [::1]');
+});
+
+test('browser of a capture keeps its checks unless told otherwise', () => {
+  const { options } = captureRequest(['https://a.test/'], { out: 'o' }) as { options: CaptureOptions };
+  assert.ok(
+    !captureArguments(options).some((argument) => argument.includes('certificate') || argument.includes('MAP')),
+  );
+  const spki = randomBytes(32, generator(1)).toString('base64');
+  const loose = captureArguments({ ...options, insecureCertificate: true, spki });
+  assert.ok(loose.includes('--ignore-certificate-errors'));
+  assert.ok(loose.includes(`--ignore-certificate-errors-spki-list=${spki}`));
+});

@@ -1,0 +1,278 @@
+import assert from 'node:assert/strict';
+import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import test, { after, type TestContext } from 'node:test';
+import { gunzipSync, gzipSync } from 'node:zlib';
+import Ajv from 'ajv';
+import type { Exchange } from '../../src/capture/exchange.js';
+import { readRecording, type RecordingEntry } from '../../src/capture/recording.js';
+import { writeCapture } from '../../src/capture/write.js';
+import { findPronghorn } from '../../src/programs.js';
+import { packageFolder } from '../places.js';
+
+/** Captures pages with the real browser from `pronghorn replay`: needs `pronghorn` and Chromium. */
+
+const CLI = join(packageFolder, 'dist/cli.js');
+const pronghorn = findPronghorn(process.env.PRONGHORN).path;
+
+const folder = mkdtempSync(join(tmpdir(), 'lab-capture-e2e-'));
+after(() => {
+  rmSync(folder, { recursive: true });
+});
+
+function lab(...args: readonly string[]): { status: number | null; stdout: string; stderr: string } {
+  return spawnSync(process.execPath, [CLI, ...args], {
+    encoding: 'utf8',
+    env: { ...process.env, TMPDIR: folder },
+    timeout: 120_000,
+  });
+}
+
+interface Replay {
+  readonly address: string;
+  readonly spki: string;
+}
+
+/** Serves a recording until the test ends. */
+async function replay(t: TestContext, recording: string): Promise<Replay> {
+  const server = spawn(pronghorn, ['replay', recording, '--listen', '127.0.0.1:0', '--grace', '0'], {
+    env: { ...process.env, HOME: folder, XDG_DATA_HOME: '', XDG_STATE_HOME: '' },
+    stdio: ['ignore', 'ignore', 'pipe'],
+  });
+  t.after(() => end(server));
+  let address: string | undefined;
+  for await (const line of createInterface({ input: server.stderr })) {
+    address ??= /listening on https:\/\/(\S+)/.exec(line)?.[1];
+    const spki = /SPKI SHA-256 (\S+)/.exec(line)?.[1];
+    if (address !== undefined && spki !== undefined) {
+      server.stderr.resume();
+      return { address, spki };
+    }
+  }
+  throw new Error('pronghorn replay ended');
+}
+
+async function end(server: ChildProcess): Promise<void> {
+  const ended = new Promise((resolve) => server.once('close', resolve));
+  server.kill();
+  await ended;
+}
+
+function capture(url: string, out: string, { address, spki }: Replay, ...more: readonly string[]): string {
+  const run = lab(
+    'capture',
+    url,
+    '--out',
+    out,
+    '--resolve',
+    `*=${address}`,
+    '--spki',
+    spki,
+    '--wait-ms',
+    '500',
+    ...more,
+  );
+  assert.equal(run.status, 0, run.stderr);
+  return run.stderr;
+}
+
+/** What a load consists of: method, URL, status and content of each request. */
+function summary(recording: string): string[] {
+  const describe = ({ method, url, status, body }: RecordingEntry): string =>
+    `${method} ${url} ${status} ${body?.sha256 ?? 'empty'}`;
+  return readRecording(recording).recording.entries.map(describe).sort();
+}
+
+interface Har {
+  readonly log: {
+    readonly entries: readonly {
+      readonly request: { readonly url: string; readonly method: string };
+      readonly response: { readonly status: number; readonly content: { readonly size: number } };
+    }[];
+  };
+}
+
+/** The HAR file of a capture, which the published schema of HAR 1.2 has to take. */
+function validHar(recording: string): Har {
+  const require = createRequire(import.meta.url);
+  const schemas = require('har-schema') as Record<string, object>;
+  const ajv = new Ajv({ allErrors: true });
+  ajv.addMetaSchema(require('ajv/lib/refs/json-schema-draft-06.json') as object);
+  ajv.addSchema(Object.values(schemas));
+  const har = JSON.parse(readFileSync(join(recording, 'capture.har'), 'utf8')) as Har;
+  assert.ok(ajv.validate('har.json#', har), ajv.errorsText());
+  return har;
+}
+
+test('page on three hosts is captured from its replay, and again from the replay of that', async (t) => {
+  const names = ['page', 'once', 'twice'].map((name) => join(folder, name));
+  const [page, once, twice] = names as [string, string, string];
+  const made = lab('page', join(packageFolder, 'pages/three-hosts.toml'), '--out', page);
+  assert.equal(made.status, 0, made.stderr);
+  assert.equal(capture('https://bench.test/', once, await replay(t, page)), '');
+  assert.equal(capture('https://bench.test/', twice, await replay(t, once)), '');
+  assert.equal(summary(page).length, 23);
+  assert.deepEqual(summary(once), summary(page));
+  assert.deepEqual(summary(twice), summary(page));
+  const { recording, bytes, requests, origins } = readRecording(twice);
+  assert.deepEqual([bytes, requests, origins.length], [406_000, 23, 3]);
+  const hosts = { protocols: recording.entries.map(({ protocol }) => protocol) };
+  assert.deepEqual(new Set(hosts.protocols), new Set(['h2']));
+  const { entries } = validHar(twice).log;
+  assert.deepEqual(
+    entries.map(({ request, response }) => `${request.url} ${response.status} ${response.content.size}`).sort(),
+    recording.entries.map(({ url, status, body }) => `${url} ${status} ${body?.size ?? 0}`).sort(),
+  );
+});
+
+const style = Buffer.from(Array.from({ length: 900 }, (_, at) => `.rule-${at} { margin: ${at}px; }\n`).join(''));
+
+function exchange(url: string, content: string | Buffer, type: string, more: Partial<Exchange> = {}): Exchange {
+  return {
+    method: 'GET',
+    url,
+    status: 200,
+    headers: [['content-type', type]],
+    body: Buffer.from(content),
+    wireBytes: undefined,
+    protocol: undefined,
+    type: undefined,
+    startSeconds: 0,
+    endSeconds: undefined,
+    ...more,
+  };
+}
+
+/** A site with what a generated page does not have: a redirect, a cookie, a form, a frame of another site, a worker. */
+const SITE: readonly Exchange[] = [
+  exchange('https://shop.test/old', '', 'text/plain', {
+    status: 301,
+    headers: [
+      ['location', 'https://shop.test/'],
+      ['set-cookie', 'visit=cookie-value-1; Path=/'],
+    ],
+  }),
+  exchange(
+    'https://shop.test/',
+    `<!doctype html><link rel="icon" href="data:,"><link rel="stylesheet" href="style.css"><title>shop</title>
+     <script src="main.js"></script><iframe src="https://ads.example/frame.html"></iframe>
+     <img src="missing.png"><img src="ftp://shop.test/never">`,
+    'text/html',
+    {
+      headers: [
+        ['content-type', 'text/html'],
+        ['set-cookie', 'session=cookie-value-2'],
+      ],
+    },
+  ),
+  exchange('https://shop.test/style.css', style, 'text/css', {
+    headers: [
+      ['content-type', 'text/css'],
+      ['content-encoding', 'gzip'],
+    ],
+    wireBytes: gzipSync(style, { level: 9 }).length,
+  }),
+  exchange(
+    'https://shop.test/main.js',
+    `fetch('/order', { method: 'POST', body: 'card=posted-secret' });
+     fetch('/stock?item=1&time=' + Date.now()).then(() => new Worker('worker.js'));
+     fetch('https://gone.example/').catch(() => undefined);`,
+    'text/javascript',
+  ),
+  exchange('https://shop.test/order', 'thanks', 'text/plain', { method: 'POST', status: 201 }),
+  exchange('https://shop.test/stock?item=1&time=0', '7', 'text/plain'),
+  exchange('https://shop.test/worker.js', `fetch('/from-worker');`, 'text/javascript'),
+  exchange('https://shop.test/from-worker', 'work', 'text/plain'),
+  exchange('https://shop.test/missing.png', 'no such picture', 'text/plain', { status: 404 }),
+  exchange('https://ads.example/frame.html', '<script src="frame.js"></script>', 'text/html'),
+  exchange('https://ads.example/frame.js', 'document.title = "frame"', 'text/javascript'),
+];
+
+function makeSite(name: string): string {
+  const site = join(folder, name);
+  const capture = {
+    url: 'https://shop.test/old',
+    capturedAt: undefined,
+    browser: undefined,
+    exchanges: SITE,
+    notes: [],
+  };
+  writeCapture({ ...capture, requests: SITE.length }, site, true);
+  return site;
+}
+
+/** All files of a folder, one after the other. */
+function contents(of: string): string {
+  const files = readdirSync(of, { recursive: true, withFileTypes: true }).filter((each) => each.isFile());
+  return files.map((file) => readFileSync(join(file.parentPath, file.name), 'latin1')).join('\n');
+}
+
+test('redirects, forms, frames, workers and codings are captured, and secrets are not', async (t) => {
+  const out = join(folder, 'shop');
+  const server = await replay(t, makeSite('site'));
+  const gone = ['--resolve', 'gone.example=127.0.0.1:1'];
+  // The first rule that fits counts.
+  const run = lab(
+    'capture',
+    'https://shop.test/old',
+    '--out',
+    out,
+    ...gone,
+    '--resolve',
+    `*=${server.address}`,
+    '--spki',
+    server.spki,
+  );
+  assert.equal(run.status, 0, run.stderr);
+  const { recording, requests } = readRecording(out);
+  const seen = recording.entries.map(
+    ({ method, url, status }) => `${method} ${url.replace(/time=\d+/, 'time=T')} ${status}`,
+  );
+  assert.deepEqual(
+    seen.sort(),
+    SITE.map(({ method, url, status }) => `${method} ${url.replace(/time=\d+/, 'time=T')} ${status}`).sort(),
+  );
+  assert.equal(requests, SITE.length + 1);
+  const sheet = recording.entries.find(({ url }) => url.endsWith('.css'));
+  assert.equal(sheet?.encoded?.coding, 'gzip');
+  assert.deepEqual(gunzipSync(readFileSync(join(out, sheet.encoded.file))), style);
+  assert.ok(Math.abs(sheet.encoded.size / gzipSync(style, { level: 9 }).length - 1) < 0.05, String(sheet.encoded.size));
+  const notes = (recording.notes ?? []).map(({ method, url, reason }) => `${method} ${url}: ${reason}`);
+  assert.equal(notes.length, 2);
+  assert.match(notes.join('\n'), /GET https:\/\/gone\.example\/: net::ERR_\w+; a replay answers 404/);
+  assert.match(notes.join('\n'), /POST https:\/\/shop\.test\/order: a replay gives the recorded answer/);
+  assert.match(run.stderr, /^warning: GET https:\/\/gone\.example\//m);
+  validHar(out);
+  assert.doesNotMatch(contents(out), /cookie-value|posted-secret"/);
+});
+
+test('cookies are kept when that is asked for', async (t) => {
+  const out = join(folder, 'kept');
+  capture('https://shop.test/old', out, await replay(t, makeSite('site-kept')), '--keep-cookies');
+  const { recording } = readRecording(out);
+  const cookies = recording.entries.flatMap(({ headers }) => headers.filter(([name]) => name === 'set-cookie'));
+  assert.deepEqual(cookies.map(([, value]) => value).sort(), [
+    'session=cookie-value-2',
+    'visit=cookie-value-1; Path=/',
+  ]);
+  validHar(out);
+  assert.match(readFileSync(join(out, 'capture.har'), 'utf8'), /cookie-value-2/);
+});
+
+test('page that cannot be loaded is told in one line and leaves nothing', async (t) => {
+  const out = join(folder, 'nothing');
+  const refused = lab('capture', 'https://shop.test/', '--out', out, '--resolve', 'shop.test=127.0.0.1:1');
+  assert.equal(refused.status, 69);
+  assert.match(refused.stderr, /^error: https:\/\/shop\.test\/ cannot be loaded: net::ERR_\w+; check the URL[^\n]*\n$/);
+  const { address } = await replay(t, makeSite('site-untrusted'));
+  const untrusted = lab('capture', 'https://shop.test/', '--out', out, '--resolve', `shop.test=${address}`);
+  assert.equal(untrusted.status, 69);
+  assert.match(untrusted.stderr, /^error: [^\n]* net::ERR_CERT_\w+; [^\n]*\n$/);
+  assert.ok(
+    !readdirSync(folder).some((name) => name.startsWith('nothing') || name.startsWith('pronghorn-lab-capture-')),
+  );
+});
