@@ -62,12 +62,12 @@ exit codes:
   2    wrong use of the command line
   3    done, but an arm has no valid, completed load
   4    done, and a condition of --fail-if is true
-  65   a plan, page specification, link profile or samples file is malformed
+  65   a plan, page specification, link profile, samples file, recording or HAR file is malformed
   66   a file or folder that was named is not there
-  69   pronghorn, Chromium or openssl is missing, or the link does not work here
+  69   pronghorn, Chromium or openssl is missing, the link does not work here, or a page to capture cannot be loaded
   73   the output folder cannot be made, or is not empty
   77   network namespaces or the TUN device are not permitted
-  130  interrupted; what was measured until then is in the output folder
+  130  interrupted; what was measured until then is in the output folder (of a capture nothing)
 `;
 
 const COMMANDS = ['run', 'page', 'capture', 'report'];

@@ -8,11 +8,11 @@ export const ExitCode = {
   NothingToCompare: 3,
   /** The campaign ran, and a threshold of `--fail-if` is broken. */
   ThresholdBroken: 4,
-  /** A plan, a page specification, a link profile or a samples file is malformed. */
+  /** A plan, a page specification, a link profile, a samples file, a recording or a HAR file is malformed. */
   Malformed: 65,
   /** A file or folder that was named does not exist or cannot be read. */
   InputMissing: 66,
-  /** A program that the lab needs is missing, or a load's link or server cannot work here. */
+  /** A program that the lab needs is missing, a load's link or server cannot work here, or a page to capture cannot be loaded. */
   Unavailable: 69,
   /** The output folder cannot be made, or has something in it already. */
   CannotCreate: 73,

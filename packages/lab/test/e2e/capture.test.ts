@@ -1,23 +1,21 @@
 import assert from 'node:assert/strict';
-import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
+import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { createInterface } from 'node:readline';
 import test, { after, type TestContext } from 'node:test';
 import { gunzipSync, gzipSync } from 'node:zlib';
 import Ajv from 'ajv';
 import type { Exchange } from '../../src/capture/exchange.js';
 import { readRecording, type RecordingEntry } from '../../src/capture/recording.js';
 import { writeCapture } from '../../src/capture/write.js';
-import { findPronghorn } from '../../src/programs.js';
 import { packageFolder } from '../places.js';
+import { startServer, type Server } from './server.js';
 
 /** Captures pages with the real browser from `pronghorn replay`: needs `pronghorn` and Chromium. */
 
 const CLI = join(packageFolder, 'dist/cli.js');
-const pronghorn = findPronghorn(process.env.PRONGHORN).path;
 
 const folder = mkdtempSync(join(tmpdir(), 'lab-capture-e2e-'));
 after(() => {
@@ -32,37 +30,11 @@ function lab(...args: readonly string[]): { status: number | null; stdout: strin
   });
 }
 
-interface Replay {
-  readonly address: string;
-  readonly spki: string;
+async function replay(t: TestContext, recording: string): Promise<Server> {
+  return startServer(t, 'replay', recording, folder);
 }
 
-/** Serves a recording until the test ends. */
-async function replay(t: TestContext, recording: string): Promise<Replay> {
-  const server = spawn(pronghorn, ['replay', recording, '--listen', '127.0.0.1:0', '--grace', '0'], {
-    env: { ...process.env, HOME: folder, XDG_DATA_HOME: '', XDG_STATE_HOME: '' },
-    stdio: ['ignore', 'ignore', 'pipe'],
-  });
-  t.after(() => end(server));
-  let address: string | undefined;
-  for await (const line of createInterface({ input: server.stderr })) {
-    address ??= /listening on https:\/\/(\S+)/.exec(line)?.[1];
-    const spki = /SPKI SHA-256 (\S+)/.exec(line)?.[1];
-    if (address !== undefined && spki !== undefined) {
-      server.stderr.resume();
-      return { address, spki };
-    }
-  }
-  throw new Error('pronghorn replay ended');
-}
-
-async function end(server: ChildProcess): Promise<void> {
-  const ended = new Promise((resolve) => server.once('close', resolve));
-  server.kill();
-  await ended;
-}
-
-function capture(url: string, out: string, { address, spki }: Replay, ...more: readonly string[]): string {
+function capture(url: string, out: string, { address, spki }: Server, ...more: readonly string[]): string {
   const run = lab(
     'capture',
     url,
