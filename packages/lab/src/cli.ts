@@ -6,6 +6,7 @@ import { readCampaign } from './campaign-file.js';
 import { runCampaign } from './campaign.js';
 import { capture } from './capture/capture.js';
 import { CAPTURE_OPTIONS, captureRequest } from './capture/options.js';
+import { isRecording } from './capture/recording.js';
 import { pooledControl } from './compare/control.js';
 import { controlInWords } from './compare/words.js';
 import { ownVersion } from './environment.js';
@@ -141,6 +142,7 @@ function page(args: readonly string[]): ExitCode {
   const { manifest } = generated;
   writePage(generated, out);
   process.stdout.write(`${out}: ${manifest.requests} requests, ${manifest.bytes} bytes, seed ${manifest.seed}\n`);
+  if (isRecording(out)) process.stdout.write(`it is on several hosts: serve it with \`pronghorn replay ${out}\`\n`);
   return ExitCode.Ok;
 }
 

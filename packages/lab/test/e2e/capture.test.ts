@@ -1,10 +1,14 @@
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { execFile, spawn, spawnSync } from 'node:child_process';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
+import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { after, type TestContext } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { promisify } from 'node:util';
 import { gunzipSync, gzipSync } from 'node:zlib';
 import Ajv from 'ajv';
 import type { Exchange } from '../../src/capture/exchange.js';
@@ -152,6 +156,7 @@ const SITE: readonly Exchange[] = [
     'https://shop.test/main.js',
     `fetch('/order', { method: 'POST', body: 'card=posted-secret' });
      fetch('/stock?item=1&time=' + Date.now()).then(() => new Worker('worker.js'));
+     fetch('https://api.example/data', { headers: { 'x-page': 'shop' } });
      fetch('https://gone.example/').catch(() => undefined);`,
     'text/javascript',
   ),
@@ -160,6 +165,21 @@ const SITE: readonly Exchange[] = [
   exchange('https://shop.test/worker.js', `fetch('/from-worker');`, 'text/javascript'),
   exchange('https://shop.test/from-worker', 'work', 'text/plain'),
   exchange('https://shop.test/missing.png', 'no such picture', 'text/plain', { status: 404 }),
+  // A browser asks for leave before it sends a field of the page's own to another host.
+  exchange('https://api.example/data', '', 'text/plain', {
+    method: 'OPTIONS',
+    status: 204,
+    headers: [
+      ['access-control-allow-origin', 'https://shop.test'],
+      ['access-control-allow-headers', 'x-page'],
+    ],
+  }),
+  exchange('https://api.example/data', '{}', 'application/json', {
+    headers: [
+      ['content-type', 'application/json'],
+      ['access-control-allow-origin', 'https://shop.test'],
+    ],
+  }),
   exchange('https://ads.example/frame.html', '<script src="frame.js"></script>', 'text/html'),
   exchange('https://ads.example/frame.js', 'document.title = "frame"', 'text/javascript'),
 ];
@@ -233,6 +253,57 @@ test('cookies are kept when that is asked for', async (t) => {
   ]);
   validHar(out);
   assert.match(readFileSync(join(out, 'capture.har'), 'utf8'), /cookie-value-2/);
+});
+
+test('page without a load event in time is recorded as far as it came', async (t) => {
+  const out = join(folder, 'slow');
+  const server = createServer((request, response) => {
+    if (request.url === '/never.png') return;
+    response.setHeader('content-type', 'text/html');
+    response.end('<!doctype html><link rel="icon" href="data:,"><img src="never.png">hello');
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.after(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+  // Not synchronous: the server runs in this process.
+  const { stderr } = await promisify(execFile)(
+    process.execPath,
+    [CLI, 'capture', url, '--out', out, '--timeout', '1', '--wait-ms', '0'],
+    { env: { ...process.env, TMPDIR: folder } },
+  );
+  assert.match(
+    stderr,
+    /^warning: http:\/\/127\.0\.0\.1:\d+\/ had no load event in 1 s; what came until then is recorded$/m,
+  );
+  assert.match(stderr, /^warning: GET \S+\/never\.png: had not ended when the capture did; a replay answers 404$/m);
+  const { recording, requests } = readRecording(out);
+  assert.deepEqual([recording.entries.map((entry) => entry.url), requests], [[url], 2]);
+});
+
+test('interrupted capture writes nothing and leaves nothing running', async (t) => {
+  const out = join(folder, 'interrupted');
+  const { address, spki } = await replay(t, makeSite('site-interrupted'));
+  const args = ['capture', 'https://shop.test/', '--out', out, '--resolve', `*=${address}`, '--spki', spki];
+  const child = spawn(process.execPath, [CLI, ...args, '--wait-ms', '600000'], {
+    env: { ...process.env, TMPDIR: folder },
+    stdio: ['ignore', 'ignore', 'pipe'],
+  });
+  let stderr = '';
+  child.stderr.on('data', (part: Buffer) => (stderr += part.toString()));
+  const ended = new Promise((resolve) => child.once('close', resolve));
+  const profile = (): string | undefined =>
+    readdirSync(folder).find((name) => name.startsWith('pronghorn-lab-capture-'));
+  // The browser runs when it has written to its profile.
+  while (profile() === undefined || readdirSync(join(folder, profile() ?? '')).length < 3) await sleep(20);
+  child.kill('SIGINT');
+  await ended;
+  assert.equal(child.exitCode, 130, stderr);
+  assert.match(stderr, /^interrupted: nothing was written$/m);
+  assert.equal(profile(), undefined);
+  assert.ok(!existsSync(out));
 });
 
 test('page that cannot be loaded is told in one line and leaves nothing', async (t) => {
