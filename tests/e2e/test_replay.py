@@ -121,6 +121,24 @@ def test_fields_of_the_recorded_connection_are_left_out(replay, fetcher):
     assert 'h3=":9"' not in "".join(large.header_values("alt-svc"))
 
 
+def test_leave_that_was_not_recorded_is_given_for_what_was(replay, protocol_fetcher):
+    def ask(path, method):
+        fields = [
+            ("origin", "https://shop.test"),
+            ("access-control-request-method", method),
+            ("access-control-request-headers", "content-type"),
+        ]
+        return protocol_fetcher.fetch(f"{replay.origin}{path}", method="OPTIONS", headers=fields)
+
+    leave = ask("/form", "POST")
+    assert (leave.status, leave.size) == (204, 0)
+    assert leave.header("access-control-allow-origin") == "https://shop.test"
+    assert leave.header("access-control-allow-methods") == "POST"
+    assert leave.header("access-control-allow-headers") == "content-type"
+    assert ask("/form", "PUT").status == 404
+    assert ask("/other", "GET").status == 404
+
+
 def test_what_was_not_recorded_is_said_in_the_404(replay, protocol_fetcher, start, identity, tmp_path):
     missing = protocol_fetcher.fetch(f"{replay.origin}/other?x=1")
     assert missing.status == 404

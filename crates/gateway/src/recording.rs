@@ -10,8 +10,9 @@ use aws_lc_rs::digest::{Context, SHA256};
 use blocking::unblock;
 use bytes::Bytes;
 use http::header::{
-    ACCEPT_ENCODING, ACCEPT_RANGES, ALT_SVC, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, DATE, SERVER, TE, TRAILER,
-    TRANSFER_ENCODING, UPGRADE,
+    ACCEPT_ENCODING, ACCEPT_RANGES, ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
+    ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, ALT_SVC, CONNECTION, CONTENT_ENCODING,
+    CONTENT_LENGTH, CONTENT_TYPE, DATE, ORIGIN, SERVER, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use pronghorn_engine::{Body, Request, Responder, Response, SharedFields};
@@ -147,7 +148,8 @@ impl RecordingHandler {
         };
         let Request { method, uri, headers, .. } = request;
         let Some(number) = opened.index.find(&method, &uri) else {
-            return responder.send(finish(opened.unknown(&method, &uri)));
+            let answer = opened.leave(&method, &uri, &headers).unwrap_or_else(|| opened.unknown(&method, &uri));
+            return responder.send(finish(answer));
         };
         let entry = &opened.entries[number];
         let Representation { fields, content } = entry.choose(&headers);
@@ -176,6 +178,22 @@ impl pronghorn_engine::Handler for RecordingHandler {
 }
 
 impl OpenedRecording {
+    /// Gives a browser leave to make a request of another origin that was recorded. The question itself, a preflight, is not in every
+    /// HAR file that a recording may come from.
+    fn leave(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<Response> {
+        let (origin, asked) = (headers.get(ORIGIN)?, headers.get(ACCESS_CONTROL_REQUEST_METHOD)?);
+        let asked_method = Method::from_bytes(asked.as_bytes()).ok()?;
+        self.index.find(&asked_method, uri).filter(|_| method == Method::OPTIONS)?;
+        let mut answer = Response::new(StatusCode::NO_CONTENT)
+            .with_header(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone())
+            .with_header(ACCESS_CONTROL_ALLOW_METHODS, asked.clone())
+            .with_header(ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
+        if let Some(names) = headers.get(ACCESS_CONTROL_REQUEST_HEADERS) {
+            answer = answer.with_header(ACCESS_CONTROL_ALLOW_HEADERS, names.clone());
+        }
+        Some(answer)
+    }
+
     /// Says why there is no response, to whoever looks at it in a browser or in a log.
     fn unknown(&self, method: &Method, uri: &Uri) -> Response {
         let target = uri.path_and_query().map_or("", |target| target.as_str());
