@@ -209,9 +209,18 @@ def rewrite(folder, **changes) -> None:
 
 
 def test_body_that_changes_while_it_is_served_ends_that_response_alone(start, identity, tmp_path, protocol_fetcher):
-    entries = [Recorded("https://127.0.0.1/large", LARGE), Recorded("https://127.0.0.1/small", b"small")]
+    entries = [
+        Recorded("https://127.0.0.1/gone", LARGE),
+        Recorded("https://127.0.0.1/longer", LARGE),
+        Recorded("https://127.0.0.1/shorter", LARGE),
+        Recorded("https://127.0.0.1/small", b"small"),
+    ]
     folder = write_recording(tmp_path / "changing", entries)
     server = start(replay_command(folder, identity))
     (folder / "bodies/0").unlink()
-    assert protocol_fetcher.fetch(f"{server.origin}/large").status == 500
+    (folder / "bodies/1").write_bytes(LARGE + b"more")
+    (folder / "bodies/2").write_bytes(b"less")
+    for path in ("gone", "longer", "shorter"):
+        response = protocol_fetcher.fetch(f"{server.origin}/{path}")
+        assert (response.status, response.text()) == (500, "the recording has changed since it was opened\n")
     assert protocol_fetcher.fetch(f"{server.origin}/small").body == b"small"

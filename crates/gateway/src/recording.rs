@@ -165,6 +165,7 @@ impl RecordingHandler {
         responder.respond(async move {
             finish(match unblock(move || opened.root.look_up(&path, Effort::Disk)).await {
                 Ok(file) => with_content(response, file, size),
+                Err(Errno::AGAIN | Errno::MFILE | Errno::NFILE) => text(StatusCode::SERVICE_UNAVAILABLE, "try again\n".to_owned()),
                 Err(_) => changed(),
             })
         });
@@ -303,12 +304,12 @@ fn accepts(request: &HeaderMap, coding: &HeaderValue) -> bool {
 
 fn with_content(response: Response, file: Opened, size: u64) -> Response {
     match file.content {
-        Content::Large(file) => response.with_body(Body::stream(FileBody::new(file, 0..size))),
-        Content::Small(_) => changed(),
+        Content::Large(content) if file.state.length() == size => response.with_body(Body::stream(FileBody::new(content, 0..size))),
+        _ => changed(),
     }
 }
 
-/// A body has gone, or become small, since the recording was opened.
+/// A body has gone, or has another size, since the recording was opened.
 fn changed() -> Response {
     text(StatusCode::INTERNAL_SERVER_ERROR, "the recording has changed since it was opened\n".to_owned())
 }
