@@ -246,6 +246,7 @@ test('command line of a capture is checked', () => {
   bad(/needs --out DIR/, [url], { out: undefined });
   bad(/the form is/, [], {});
   bad(/the form is/, [url], { har: 'x.har' });
+  bad(/--wait-ms is for capturing a URL, not for --har/, [], { har: 'x.har', 'wait-ms': '5' });
   bad(/a\.test is not a URL of http or https/, ['a.test'], {});
   bad(/holds a name or a password/, ['https://me:word@a.test/'], {});
   bad(/--wait-ms must be a whole number from 0 to/, [url], { 'wait-ms': 'x' });

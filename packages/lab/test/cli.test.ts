@@ -167,6 +167,27 @@ test('page is generated into a folder', () => {
   assert.equal(readdirSync(join(target, 'images')).length, 23);
 });
 
+test('HAR file is recorded into a folder, and what is not is left to be read', () => {
+  const target = join(folder, 'recording');
+  const har = join(folder, 'page.har');
+  const entry = (url: string, content: object): object => ({
+    startedDateTime: '2026-11-22T12:00:00.500Z',
+    request: { method: 'GET', url },
+    response: { status: 200, headers: [], content },
+  });
+  const entries = [entry('https://a.test/', { text: 'hello' }), entry('https://a.test/lost', { size: 9 })];
+  writeFileSync(har, JSON.stringify({ log: { entries } }));
+  const run = lab(['capture', '--har', har, '--out', target]);
+  assert.equal(run.status, 0, run.stderr);
+  assert.equal(run.stdout, `${target}: 2 requests, 1 responses, 5 bytes\n`);
+  assert.match(
+    run.stderr,
+    /^warning: GET https:\/\/a\.test\/lost: its content could not be had; a replay answers 404\n$/,
+  );
+  assertOneLine(lab(['capture', '--har', har, '--out', target]), 73, /is not empty; name another --out/);
+  assertOneLine(lab(['capture', 'a.test', '--out', target]), 2, /a\.test is not a URL of http or https; write it out/);
+});
+
 test('load that the link cannot run is kept as an invalid sample', () => {
   // The first call is the preflight of the one profile and the one algorithm; then come the loads.
   const counter = join(folder, 'calls');

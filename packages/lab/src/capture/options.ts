@@ -45,7 +45,11 @@ export function captureRequest(words: readonly string[], values: Record<string, 
   if (more.length > 0 || (url === undefined) === (har === undefined)) {
     throw usage('the form is: pronghorn-lab capture URL --out DIR, or: pronghorn-lab capture --har FILE --out DIR');
   }
-  if (har !== undefined) return { kind: 'har', out, har, keepCookies };
+  if (har !== undefined) {
+    const useless = Object.keys(values).find((name) => !['out', 'har', 'keep-cookies'].includes(name));
+    if (useless !== undefined) throw usage(`--${useless} is for capturing a URL, not for --har`, 'leave it out');
+    return { kind: 'har', out, har, keepCookies };
+  }
   const options: CaptureOptions = {
     url: checkedUrl(url ?? ''),
     waitMilliseconds: integer(values, 'wait-ms', 2000, 0, MAX_WAIT_MS),
