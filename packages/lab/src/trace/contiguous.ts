@@ -1,0 +1,50 @@
+/** Byte ranges that arrive in any order, and how far they reach from the start without a gap. */
+export class Contiguous {
+  /** The ranges beyond the first gap, in order and apart from each other. */
+  #beyond: { from: number; to: number }[] = [];
+  #end: number;
+
+  constructor(start = 0) {
+    this.#end = start;
+  }
+
+  /** Everything before this has arrived. */
+  get end(): number {
+    return this.#end;
+  }
+
+  /** Whether something has arrived that what is missing before it holds up. */
+  get hasGap(): boolean {
+    return this.#beyond.length > 0;
+  }
+
+  /** The bytes that have arrived beyond the first gap. */
+  get heldBytes(): number {
+    return this.#beyond.reduce((sum, { from, to }) => sum + to - from, 0);
+  }
+
+  /** The first byte beyond the first gap. */
+  get gapEnd(): number | undefined {
+    return this.#beyond[0]?.from;
+  }
+
+  /** Takes the bytes from `from` until before `to`, and says whether any of them is new. */
+  add(from: number, to: number): boolean {
+    if (to <= this.#end || from >= to) return false;
+    if (this.#beyond.some((range) => range.from <= from && to <= range.to)) return false;
+    const joined = { from, to };
+    const apart = this.#beyond.filter((range) => {
+      if (range.to < joined.from || range.from > joined.to) return true;
+      joined.from = Math.min(joined.from, range.from);
+      joined.to = Math.max(joined.to, range.to);
+      return false;
+    });
+    if (joined.from <= this.#end) {
+      this.#end = Math.max(this.#end, joined.to);
+      this.#beyond = apart;
+    } else {
+      this.#beyond = [...apart, joined].sort((a, b) => a.from - b.from);
+    }
+    return true;
+  }
+}

@@ -1,0 +1,86 @@
+import { createReadStream } from 'node:fs';
+import { createInterface } from 'node:readline';
+import { ExitCode, LabError, messageOf } from '../errors.js';
+
+/** The fields of a row by the names of their columns. */
+export type Row<Column extends string> = Readonly<Record<Column, string>>;
+
+/**
+ * Reads a CSV file of plain fields (no quotes) row by row, by the names in its first line. Columns that are not
+ * asked for are passed over.
+ *
+ * A last line that is torn, because what wrote it was killed, is left out; any other row that `parse` refuses (gives
+ * undefined for) or that has too few fields is an error that names its line.
+ */
+export async function readCsv<Column extends string, T>(
+  path: string,
+  columns: readonly Column[],
+  parse: (row: Row<Column>) => T | undefined,
+): Promise<T[]> {
+  const rows: T[] = [];
+  let places: ReadonlyMap<Column, number> | undefined;
+  let number = 0;
+  let refused: number | undefined;
+  try {
+    const input = createReadStream(path, 'utf8');
+    for await (const line of createInterface({ input, crlfDelay: Infinity })) {
+      number += 1;
+      if (refused !== undefined) throw malformed(path, `line ${refused} is not understood`);
+      if (places === undefined) {
+        places = placesOf(path, line, columns);
+        continue;
+      }
+      const parsed = parseLine(line, places, parse);
+      if (parsed === undefined) refused = number;
+      else rows.push(parsed);
+    }
+  } catch (thrown) {
+    if (thrown instanceof LabError) throw thrown;
+    throw new LabError(ExitCode.InputMissing, `${path} cannot be read: ${messageOf(thrown)}`);
+  }
+  return rows;
+}
+
+function placesOf<Column extends string>(
+  path: string,
+  header: string,
+  columns: readonly Column[],
+): ReadonlyMap<Column, number> {
+  const names = header.split(',');
+  return new Map(
+    columns.map((column) => {
+      const place = names.indexOf(column);
+      if (place < 0) throw malformed(path, `its first line names no column ${column}`);
+      return [column, place];
+    }),
+  );
+}
+
+function parseLine<Column extends string, T>(
+  line: string,
+  places: ReadonlyMap<Column, number>,
+  parse: (row: Row<Column>) => T | undefined,
+): T | undefined {
+  const fields = line.split(',');
+  const row: Partial<Record<Column, string>> = {};
+  for (const [column, place] of places) {
+    const field = fields[place];
+    if (field === undefined) return undefined;
+    row[column] = field;
+  }
+  return parse(row as Row<Column>);
+}
+
+function malformed(path: string, what: string): LabError {
+  return new LabError(ExitCode.Malformed, `${path}: ${what}`, 'was it written by this version of `pronghorn link`?');
+}
+
+/** A decimal number without a fraction, or undefined for anything else. */
+export function integer(text: string): number | undefined {
+  return /^-?\d+$/.test(text) ? Number(text) : undefined;
+}
+
+/** As {@link integer}, with an empty field allowed: null. */
+export function optionalInteger(text: string): number | null | undefined {
+  return text === '' ? null : integer(text);
+}

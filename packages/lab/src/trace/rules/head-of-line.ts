@@ -1,0 +1,113 @@
+import { Contiguous } from '../contiguous.js';
+import { counted, toSeconds, type Label } from '../label.js';
+import type { NetLogConnection, NetLogStream } from '../netlog.js';
+import { segmentsOf, stallsOf } from '../tcp-bytes.js';
+import type { LoadTimeline } from '../timeline.js';
+
+/** Shorter stalls are left out: the emulator may be late by up to 2 ms, and a browser's own work takes longer. */
+export const SHORTEST_STALL_MS = 5;
+
+/**
+ * `hol-stall` over HTTP/1.1 and HTTP/2: the link lost a packet with content on its way down, and bytes of the
+ * connection after it reached the client before its retransmission did. The stall lasts from the arrival of the first
+ * such byte until the missing ones arrived, and at least 5 ms. `streams` counts the requests of the connection that
+ * were open then: sent, and not answered in full. (Over HTTP/1.1 that is one.)
+ */
+export function tcpStalls({ flows, requests }: LoadTimeline): Label[] {
+  return flows.flatMap((flow) => {
+    if (flow.protocol !== 'tcp') return [];
+    return stallsOf(segmentsOf(flow, 'down')).flatMap(({ from, to, lost, missing, heldBytes }): Label[] => {
+      if (lost === undefined || to - from < SHORTEST_STALL_MS) return [];
+      const open = requests.filter(
+        ({ connection, sent, end }) =>
+          connection === flow.name && sent !== undefined && sent < to && (end === undefined || end >= to),
+      );
+      const streams = open.length;
+      if (streams === 0) return [];
+      const bytes = missing.to - missing.from;
+      return [
+        {
+          kind: 'hol-stall',
+          at: toSeconds(from),
+          seconds: toSeconds(to - from),
+          detail:
+            `${counted(streams, 'stream')} stood still for ${(to - from).toFixed(0)} ms: ${bytes} bytes of TCP were ` +
+            `missing, and ${heldBytes} that had arrived after them waited`,
+          connection: flow.name,
+          streams,
+        },
+      ];
+    });
+  });
+}
+
+/** A time in which a stream had bytes after a gap. */
+export interface StreamGap {
+  readonly stream: NetLogStream;
+  readonly from: number;
+  readonly to: number;
+  readonly missingBytes: number;
+}
+
+/** The gaps of a QUIC connection's streams, by the STREAM frames that the browser received. */
+export function streamGaps({ streams }: NetLogConnection): StreamGap[] {
+  return streams.flatMap((stream) => {
+    const gaps: StreamGap[] = [];
+    const bytes = new Contiguous();
+    let since: number | undefined;
+    for (const { at, offset, length } of stream.arrived) {
+      const { end, gapEnd } = bytes;
+      bytes.add(offset, offset + length);
+      if (bytes.end > end) {
+        if (since !== undefined && gapEnd !== undefined)
+          gaps.push({ stream, from: since, to: at, missingBytes: gapEnd - end });
+        since = bytes.hasGap ? at : undefined;
+      } else if (bytes.hasGap) since ??= at;
+    }
+    return gaps;
+  });
+}
+
+/** Gaps that were filled within this time were filled by the same packet: the NetLog's clock has whole milliseconds. */
+const SAME_PACKET_MS = 2;
+
+/**
+ * `hol-stall` over HTTP/3: frames of a stream arrived while bytes before them were missing, for at least 5 ms. Only the
+ * streams with the gap stood still, so that only they count. Gaps of several streams that end together are one stall: one
+ * lost packet may have held bytes of several. It takes a NetLog: without one nothing is claimed.
+ */
+export function quicStalls({ netLog, flows }: LoadTimeline): Label[] {
+  return (netLog?.connections ?? []).flatMap((connection) => {
+    if (connection.protocol !== 'h3') return [];
+    const name = flows.find(({ protocol, nearPort }) => protocol === 'udp' && nearPort === connection.nearPort)?.name;
+    const gaps = streamGaps(connection).filter(({ from, to }) => to - from >= SHORTEST_STALL_MS);
+    return filledTogether(gaps).map((group): Label => {
+      const from = Math.min(...group.map((gap) => gap.from));
+      const to = Math.max(...group.map((gap) => gap.to));
+      const stalled = new Set(group.map(({ stream }) => stream.id));
+      const others = connection.streams.filter(
+        ({ id, delivered }) => !stalled.has(id) && delivered.some(({ at }) => at >= from && at <= to),
+      ).length;
+      return {
+        kind: 'hol-stall',
+        at: toSeconds(from),
+        seconds: toSeconds(to - from),
+        detail:
+          `${counted(stalled.size, 'stream')} had a gap for ${(to - from).toFixed(0)} ms, while ` +
+          `${counted(others, 'other')} went on`,
+        ...(name !== undefined && { connection: name }),
+        streams: stalled.size,
+      };
+    });
+  });
+}
+
+function filledTogether(gaps: readonly StreamGap[]): StreamGap[][] {
+  const groups: StreamGap[][] = [];
+  for (const gap of [...gaps].sort((a, b) => a.to - b.to)) {
+    const group = groups.at(-1);
+    if (group?.[0] !== undefined && gap.to - group[0].to <= SAME_PACKET_MS) group.push(gap);
+    else groups.push([gap]);
+  }
+  return groups;
+}

@@ -1,0 +1,131 @@
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { BrowserSide } from '../sample.js';
+import { joinConnections } from './connections.js';
+import { readNetLog, type NetLogTrace } from './netlog.js';
+import { baseRoundTrip, flowsOf, readPackets, type Flow, type Packet } from './packets.js';
+import { readServerTrace, shifted, type ServerTrace } from './qlog.js';
+import { requestsOf, type TimelineRequest } from './requests.js';
+import { readTcpInfo, type TcpInfo } from './tcp-info.js';
+
+/** What ties the page's clock to CLOCK_MONOTONIC, in which link, kernel, NetLog and developer tools count. */
+export interface Clock {
+  readonly navigationStartMonotonicMs: number;
+  /** The same moment by the wall clock, in milliseconds since 1970. */
+  readonly navigationStartUnixMs?: number;
+}
+
+/** The browser's side of a load; `clock` is there when the loader recorded it. */
+export type TimedBrowserSide = BrowserSide & { readonly clock?: Clock };
+
+/** Files of a load's trace folder. Each may be missing. */
+export const TraceFile = {
+  Browser: 'browser.json',
+  Packets: 'packets.csv',
+  TcpInfo: 'tcp-info.csv',
+  NetLog: 'netlog.json',
+  Qlog: 'qlog',
+} as const;
+
+/** One load, everything that is known of it in milliseconds since navigation start. */
+export interface LoadTimeline {
+  readonly browser: TimedBrowserSide;
+  /** When the load event ended, or the last thing that was seen of a load without one. */
+  readonly end: number;
+  readonly requests: readonly TimelineRequest[];
+  readonly packets: readonly Packet[];
+  /** The packets by connection. Of connections that were made at the browser's start too, which carry no request. */
+  readonly flows: readonly Flow[];
+  readonly baseRoundTripMs?: number;
+  readonly tcpInfo: readonly TcpInfo[];
+  readonly netLog?: NetLogTrace;
+  /** The server's qlog, by the name of its flow. */
+  readonly server: ReadonlyMap<string, ServerTrace>;
+}
+
+/**
+ * Navigation start on CLOCK_MONOTONIC in milliseconds: as recorded, or found from the document, whose request the
+ * developer tools and the page's own timeline both timed (they agree to 0.1 ms). Undefined for a document that never
+ * came.
+ */
+export function navigationStart({ clock, navigation, requests }: TimedBrowserSide): number | undefined {
+  if (clock !== undefined) return clock.navigationStartMonotonicMs;
+  if (navigation === undefined || navigation.requestStart <= 0) return undefined;
+  const timing = requests.findLast(({ url, timing: each }) => url === navigation.name && each !== undefined)?.timing;
+  const { requestTime, sendStart } = timing ?? {};
+  if (requestTime === undefined || sendStart === undefined || sendStart < 0) return undefined;
+  return requestTime * 1000 + sendStart - navigation.requestStart;
+}
+
+/**
+ * Reads what a load left in its trace folder. `browser` is the browser's side if the caller has it already. Undefined
+ * for a load that cannot be put on one time axis: the browser said nothing, or never started to load the document.
+ */
+export async function readTimeline(folder: string, browser?: TimedBrowserSide): Promise<LoadTimeline | undefined> {
+  const side = browser ?? readBrowserSide(join(folder, TraceFile.Browser));
+  const zero = side === undefined ? undefined : navigationStart(side);
+  if (side === undefined || zero === undefined) return undefined;
+  const at = (name: string): string | undefined => {
+    const path = join(folder, name);
+    return existsSync(path) ? path : undefined;
+  };
+  const [packetFile, infoFile, logFile] = [at(TraceFile.Packets), at(TraceFile.TcpInfo), at(TraceFile.NetLog)];
+  const packets = packetFile === undefined ? [] : await readPackets(packetFile, zero);
+  const tcpInfo = infoFile === undefined ? [] : await readTcpInfo(infoFile, zero);
+  const netLog = logFile === undefined ? undefined : await readNetLog(logFile, zero);
+  const flows = flowsOf(packets);
+  const server = await readServer(at(TraceFile.Qlog), flows, netLog);
+  return timelineOf({ browser: side, zero, packets, flows, tcpInfo, server, ...(netLog !== undefined && { netLog }) });
+}
+
+/** What a timeline is made of. */
+export interface TimelineParts {
+  readonly browser: TimedBrowserSide;
+  /** Navigation start on CLOCK_MONOTONIC. */
+  readonly zero: number;
+  readonly packets: readonly Packet[];
+  readonly flows: readonly Flow[];
+  readonly tcpInfo: readonly TcpInfo[];
+  readonly netLog?: NetLogTrace;
+  readonly server: ReadonlyMap<string, ServerTrace>;
+}
+
+/** Puts the parts together: joins requests with the connections that carried them. */
+export function timelineOf({ browser, zero, ...parts }: TimelineParts): LoadTimeline {
+  const { packets, flows, netLog } = parts;
+  const requests = joinConnections(requestsOf(browser, zero), flows, netLog);
+  const loadEnd = browser.navigation?.loadEventEnd ?? 0;
+  const seen = requests.flatMap(({ end, responseStart, start }) => end ?? responseStart ?? start);
+  const baseRoundTripMs = baseRoundTrip(packets);
+  return {
+    browser,
+    end: loadEnd > 0 ? loadEnd : Math.max(0, ...seen, packets.at(-1)?.arrived ?? 0),
+    requests,
+    ...parts,
+    ...(baseRoundTripMs !== undefined && { baseRoundTripMs }),
+  };
+}
+
+function readBrowserSide(path: string): TimedBrowserSide | undefined {
+  return existsSync(path) ? (JSON.parse(readFileSync(path, 'utf8')) as TimedBrowserSide) : undefined;
+}
+
+/** A connection began at the server when the client's first datagram reached it. */
+async function readServer(
+  folder: string | undefined,
+  flows: readonly Flow[],
+  netLog: NetLogTrace | undefined,
+): Promise<ReadonlyMap<string, ServerTrace>> {
+  const traces = new Map<string, ServerTrace>();
+  if (folder === undefined) return traces;
+  const quic = flows.filter(({ protocol }) => protocol === 'udp');
+  for (const file of readdirSync(folder).filter((name) => name.endsWith('_server.sqlog'))) {
+    const trace = await readServerTrace(join(folder, file));
+    const known = netLog?.connections.find((each) => each.quic?.firstConnectionId === trace.connectionId);
+    // Without the browser's word the connection can only be told when it is the only one.
+    const flow = quic.length === 1 ? quic[0] : quic.find(({ nearPort }) => nearPort === known?.nearPort);
+    const start = flow?.packets.find(({ way, left }) => way === 'up' && left !== undefined)?.left;
+    if (flow !== undefined && start !== undefined) traces.set(flow.name, shifted(trace, start));
+  }
+  return traces;
+}
