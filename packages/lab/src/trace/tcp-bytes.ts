@@ -103,9 +103,8 @@ export function tcpArrivals(
         for (const segment of overlapping(firstArrivals, from, to)) {
           if (segment.to <= done) continue;
           const [a, b] = [Math.max(done, segment.from), Math.min(to, segment.to)];
-          const share = length / (to - from);
-          const offset = Math.round(bytes - length + (a - from) * share);
-          pieces.push({ at: segment.at, offset, length: Math.round((b - a) * share) });
+          const textAt = (tcp: number): number => Math.round(bytes - length + ((tcp - from) * length) / (to - from));
+          pieces.push({ at: segment.at, offset: textAt(a), length: textAt(b) - textAt(a) });
           done = b;
         }
       }
