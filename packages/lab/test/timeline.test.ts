@@ -46,7 +46,7 @@ test('link and developer tools agree on the time of the first request', async ()
 
 test('requests know the connection that carried them, with and without a NetLog', async () => {
   for (const [name, connection] of [
-    ['loss-h2', 'tcp 54572'],
+    ['loss-h2', 'tcp 54698'],
     ['loss-h3', 'udp 34547'],
     ['syn-h2', 'tcp 47404'],
   ] as const) {

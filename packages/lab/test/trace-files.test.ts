@@ -112,7 +112,7 @@ test('NetLog of HTTP/2 delivers what the bodies hold', async () => {
   const [connection] = connections;
   assert.equal(connections.length, 1);
   assert.equal(connection?.protocol, 'h2');
-  assert.equal(connection.nearPort, 54572);
+  assert.equal(connection.nearPort, 54698);
   const bytes = connection.streams.reduce((sum, { delivered }) => sum + (delivered.at(-1)?.bytes ?? 0), 0);
   assert.equal(bytes, 300_000);
   assert.ok(connection.streams.every(({ endedAt }) => endedAt !== undefined));

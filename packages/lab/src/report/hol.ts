@@ -68,9 +68,9 @@ const MARGIN = 0.6;
 const LEAST_MARGIN_MS = 25;
 
 /**
- * The head-of-line picture: what each stream had been given over time around a lost packet, and what had arrived and had to
- * wait. Stalls of several protocols stand side by side on axes of the same length, unless one
- * is so much longer that the other would not be seen.
+ * The head-of-line picture: what each stream had been given over time around a lost packet, and what had arrived and
+ * had to wait. Stalls of several protocols stand side by side on axes of the same length, unless one is so much longer
+ * that the other would not be seen.
  */
 export function headOfLinePicture(stalls: readonly DrawableStall[]): Html {
   const lengths = stalls.map(({ label }) => windowOf(label, 0)).map(({ from, to }) => to - from);

@@ -46,7 +46,8 @@ const LABELS_IN_WORDS = 12;
 
 /**
  * One load on one time axis: the browser's requests on top, and below them what the rules found, the packets of both
- * directions, the queue, and the server's congestion window and round trip. Tracks that nothing is known of are left out.
+ * directions, the queue, and the server's congestion window and round trip. Tracks that nothing is known of are left
+ * out.
  */
 export function timelineDrawing(load: WaterfallLoad, timeline: LoadTimeline, labels: readonly Label[]): Html {
   const end = waterfallEnd([load]);
@@ -156,7 +157,9 @@ function queueTrack(packets: readonly Packet[], axis: TimeAxis): Html[] {
   return [row('queue down', `to ${bytesInWords(top)}`, drawing(area, `Queue of at most ${bytesInWords(top)}`))];
 }
 
-/** The congestion window and the round trip of the connection that carried the most requests, as the server saw them. */
+/**
+ * The congestion window and the round trip of the connection that carried the most requests, as the server saw them.
+ */
 function windowTracks(timeline: LoadTimeline, axis: TimeAxis): Html[] {
   const { tcpInfo, server, flows } = timeline;
   const main = busiest(timeline);

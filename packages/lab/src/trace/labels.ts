@@ -1,6 +1,7 @@
 import { LABEL_KINDS, type Label, type LabelKind } from './label.js';
 import { cpuBound, networkBound, type LabelContext } from './rules/bounds.js';
-import { blockedFrames, fixedWindows, limitedSockets } from './rules/flow-control.js';
+import { fixedWindows } from './rules/fixed-window.js';
+import { blockedFrames, limitedSockets } from './rules/flow-control.js';
 import { quicHandshakeLosses, synRetransmissions, tlsHandshakeLosses } from './rules/handshake.js';
 import { quicStalls, tcpStalls } from './rules/head-of-line.js';
 import { races } from './rules/race.js';
@@ -30,8 +31,8 @@ const RULES: readonly Rule[] = [
 
 /**
  * What the rules find in a load, in the order of time; what is said of the whole load stands last. What came before
- * navigation start (a connection made at the browser's start) stays out unless it is no more than a second earlier, since it may be the one
- * that the page waits for.
+ * navigation start (a connection made at the browser's start) stays out unless it is no more than a second earlier,
+ * since it may be the one that the page waits for.
  */
 export function labelsOf(timeline: LoadTimeline, context: LabelContext = {}): Label[] {
   return RULES.flatMap((rule) => rule(timeline, context))

@@ -35,8 +35,8 @@ const TYPE_AT_END = /"type":(\d+)\},?\s*$/;
  * Reads the events with the given names from a NetLog, in their order.
  *
  * A NetLog has its table of names on the first line and one event on each line after it, so that it is read line by
- * line, and one that lost its end (a browser that was killed) is read as far as it goes. A file that is no NetLog has no
- * events.
+ * line, and one that lost its end (a browser that was killed) is read as far as it goes. A file that is no NetLog has
+ * no events.
  */
 export async function* readNetLogEvents(
   path: string,

@@ -75,7 +75,7 @@ export class QuicSessions {
     if (session !== undefined) onSessionEvent(session, event);
   }
 
-  /** Those that heard from a server, or sent a request. */
+  /** All that were tried, with those that no server answered, which know no port. */
   connections(): NetLogConnection[] {
     return [...this.#sessions].map(([id, session]) => connectionOf(id, session));
   }

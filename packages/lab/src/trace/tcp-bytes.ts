@@ -46,7 +46,9 @@ export interface Stall {
   /** What was missing. */
   readonly missing: { readonly from: number; readonly to: number };
   readonly heldBytes: number;
-  /** The packet that had carried the missing bytes and was lost; undefined if none was, as when packets changed order. */
+  /**
+   * The packet that had carried the missing bytes and was lost; undefined if none was, as when packets changed order.
+   */
   readonly lost?: Packet;
 }
 

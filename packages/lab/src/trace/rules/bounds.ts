@@ -22,8 +22,8 @@ export interface LabelContext {
 const CPU_SHARE = 0.85;
 
 /**
- * `cpu-bound`: one of server, link and the browser's processes took more than 85 % of one processor over the time for which it was
- * measured, or all of them together more than 85 % of all processors.
+ * `cpu-bound`: one of server, link and the browser's processes took more than 85 % of one processor over the time for
+ * which it was measured, or all of them together more than 85 % of all processors.
  */
 export function cpuBound(_: LoadTimeline, { cpu }: LabelContext): Label[] {
   if (cpu === undefined || cpu.overSeconds <= 0) return [];
@@ -52,7 +52,8 @@ const BEFORE_THE_RATE = new Set(['queue_full', 'policed', 'blocked', 'outage', '
 
 /**
  * `network-bound`: from the time at which the first request was sent until the last byte, the link's way down was
- * sending for more than 90 % of the time: the bytes that entered it, at its rate. Not claimed for a link without a fixed rate.
+ * sending for more than 90 % of the time: the bytes that entered it, at its rate. Not claimed for a link without a
+ * fixed rate.
  */
 export function networkBound({ packets, requests }: LoadTimeline, { rateMbit }: LabelContext): Label[] {
   const rate = rateMbit?.down;

@@ -73,8 +73,8 @@ const SAME_PACKET_MS = 2;
 
 /**
  * `hol-stall` over HTTP/3: frames of a stream arrived while bytes before them were missing, for at least 5 ms. Only the
- * streams with the gap stood still, so that only they count. Gaps of several streams that end together are one stall: one
- * lost packet may have held bytes of several. It takes a NetLog: without one nothing is claimed.
+ * streams with the gap stood still, so that only they count. Gaps of several streams that end together are one stall:
+ * one lost packet may have held bytes of several. It takes a NetLog: without one nothing is claimed.
  */
 export function quicStalls({ netLog, flows }: LoadTimeline): Label[] {
   return (netLog?.connections ?? []).flatMap((connection) => {

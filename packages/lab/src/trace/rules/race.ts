@@ -4,12 +4,14 @@ import type { TimelineRequest } from '../requests.js';
 import type { LoadTimeline } from '../timeline.js';
 
 /**
- * What became of QUIC in a load that tried it and TCP both (datagrams with an Initial went up, and a response came by TCP):
+ * What became of QUIC in a load that tried it and TCP both (datagrams with an Initial went up, and a response came by
+ * TCP):
  *
- * - `fell-back-to-tcp`, no response came by HTTP/3 and no datagram of the server's arrived at all: QUIC does not work on
- *   this way. Or responses came by HTTP/3 first, and a request that started after the first of them went by TCP.
- * - `race-won-by-tcp`: the server did answer over QUIC, and the document came by TCP all the same. The Initial had reached the
- *   link before the document's request was sent; otherwise QUIC was found too late to race, and nothing is said.
+ * - `fell-back-to-tcp`, no response came by HTTP/3 and no datagram of the server's arrived at all: QUIC does not work
+ *   on this way. Or responses came by HTTP/3 first, and a request that started after the first of them went by TCP.
+ * - `race-won-by-tcp`: the server did answer over QUIC, and the document came by TCP all the same. The Initial had
+ *   reached the link before the document's request was sent; otherwise QUIC was found too late to race, and nothing is
+ *   said.
  *
  * `seconds` is what the browser waited before it tried TCP: from the first Initial to the SYN of the connection that
  * carried the document; 0 where both started together. After responses by HTTP/3 it is the time from the last datagram

@@ -126,9 +126,9 @@ export function hasContent({ protocol }: Flow, { payload }: Packet): boolean {
 const WORTH_BYTES = 30_000;
 
 /**
- * `slow-start-end`: when the server's window of a connection stopped to double. Of TCP by the kernel's word (its slow start
- * threshold was set), of QUIC by the server's (qlog); without either the first loss of a packet with content on its way
- * down. One for each connection that sent at least 30 KB down.
+ * `slow-start-end`: when the server's window of a connection stopped to double. Of TCP by the kernel's word (its slow
+ * start threshold was set), of QUIC by the server's (qlog); without either the first loss of a packet with content on
+ * its way down. One for each connection that sent at least 30 KB down.
  */
 export function slowStartEnds(timeline: LoadTimeline): Label[] {
   return timeline.flows.flatMap((flow): Label[] => {

@@ -13,11 +13,11 @@ export const SLOW_MS = 100;
  *
  * With the server's qlog each request is judged by itself. Without it requests are judged by the packets: from the
  * arrival at the far end of the first packet with content that the client sent after it had written the request, until
- * the packet that ends a silence of the server's of more than 100 ms, before the browser saw the response begin. This is
- * claimed only if nothing else can have kept the server: from a round trip before the request until then it had sent no more than 8 KB
- * (less than any initial window; TLS tickets and SETTINGS are among it), and nothing of the connection was lost for two
- * round trips before and in between. Requests whose waits end together are one label; `streams` is their number,
- * `seconds` the wait of the first.
+ * the packet that ends a silence of the server's of more than 100 ms, before the browser saw the response begin. This
+ * is claimed only if nothing else can have kept the server: from a round trip before the request until then it had sent
+ * no more than 8 KB (less than any initial window; TLS tickets and SETTINGS are among it), and nothing of the
+ * connection was lost for two round trips before and in between. Requests whose waits end together are one label;
+ * `streams` is their number, `seconds` the wait of the first.
  */
 export function slowServer(timeline: LoadTimeline): Label[] {
   return timeline.flows.flatMap((flow) => {
@@ -83,7 +83,9 @@ function waitOf(
   return sentDown > WINDOW_BYTES || around.some(isLost) ? undefined : { from, to: answer.arrived };
 }
 
-/** Waits that end together, at most 20 ms apart, since a server that delays each response answers a burst in a burst. */
+/**
+ * Waits that end together, at most 20 ms apart, since a server that delays each response answers a burst in a burst.
+ */
 const TOGETHER_MS = 20;
 
 function grouped(waits: readonly Wait[]): [Wait, ...Wait[]][] {
