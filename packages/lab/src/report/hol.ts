@@ -27,7 +27,7 @@ export const HOL_STYLE = `
 .hol .behind { position: absolute; inset: 0; display: grid; grid-template-columns: 92px 58px 1fr; column-gap: 6px; pointer-events: none; z-index: -1; }
 .hol .behind div { position: relative; grid-column: 3; }
 .hol .behind s { position: absolute; top: 0; bottom: 18px; background: color-mix(in srgb, var(--bad) 14%, transparent); }
-@media (max-width: 520px) { .hol .lane, .hol .behind { grid-template-columns: 66px 46px 1fr; column-gap: 4px; } }
+@media (max-width: 520px) { .hol .lane, .hol .behind { grid-template-columns: 84px 44px 1fr; column-gap: 4px; } }
 `;
 
 /** A head-of-line stall of a load that can be drawn: its NetLog and its packets are there. */

@@ -83,7 +83,7 @@ const IN_WORDS: Readonly<Record<LabelKind, string>> = {
   'syn-ack-retransmitted': 'SYN-ACK again',
   'initial-lost': 'Initial lost',
   'handshake-packet-lost': 'handshake loss',
-  'hol-stall': 'head-of-line stall',
+  'hol-stall': 'head of line',
   'flow-control-stall': 'flow control',
   'race-won-by-tcp': 'TCP won race',
   'fell-back-to-tcp': 'fell back to TCP',

@@ -1,5 +1,5 @@
 import type { DevToolsRequest, TimelineEntry } from '../sample.js';
-import type { TimedBrowserSide } from './timeline.js';
+import type { TimedBrowserSide, TimedRequest } from './timeline.js';
 
 /** A request with its times in milliseconds since navigation start; those that were not reached are left out. */
 export interface TimelineRequest {
@@ -19,19 +19,21 @@ export interface TimelineRequest {
   readonly failed: boolean;
 }
 
-/** The requests of a load, by the developer tools' times, which count in CLOCK_MONOTONIC; the ends are the page's. */
+/**
+ * The requests of a load, by the developer tools' times, which count in CLOCK_MONOTONIC. Where a loader did not record
+ * a request's end it is the page's.
+ */
 export function requestsOf(browser: TimedBrowserSide, zero: number): TimelineRequest[] {
-  const entries = entriesByUrl(browser);
-  return browser.requests.flatMap((request) => {
-    const { timing } = request;
-    const entry = entries.get(request.url)?.shift();
-    const requestTime = timing?.requestTime;
-    const start = requestTime === undefined ? entry?.startTime : requestTime * 1000 - zero;
+  return withEntries(browser).flatMap(({ request, entry }) => {
+    const { timing, startedMonotonicMs, endedMonotonicMs } = request;
+    const started = timing?.requestTime === undefined ? startedMonotonicMs : timing.requestTime * 1000;
+    const start = started === undefined ? entry?.startTime : started - zero;
     if (start === undefined) return [];
     const time = (key: string): number | undefined => {
       const offset = timing?.[key];
       return offset === undefined || offset < 0 ? undefined : start + offset;
     };
+    const ended = endedMonotonicMs === undefined ? entry?.responseEnd : endedMonotonicMs - zero;
     return {
       ...facts(request),
       start,
@@ -39,9 +41,17 @@ export function requestsOf(browser: TimedBrowserSide, zero: number): TimelineReq
       ...optional('connectEnd', time('connectEnd')),
       ...optional('sent', time('sendEnd')),
       ...optional('responseStart', time('receiveHeadersStart') ?? time('receiveHeadersEnd')),
-      ...optional('end', entry === undefined || entry.responseEnd <= 0 ? undefined : entry.responseEnd),
+      ...optional('end', ended !== undefined && ended > 0 ? ended : undefined),
     };
   });
+}
+
+/** Each request with the page's entry for it, if it has one. */
+export function withEntries(
+  browser: TimedBrowserSide,
+): { readonly request: TimedRequest; readonly entry: TimelineEntry | undefined }[] {
+  const entries = entriesByUrl(browser);
+  return browser.requests.map((request) => ({ request, entry: entries.get(request.url)?.shift() }));
 }
 
 function facts({

@@ -1,6 +1,6 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import type { BrowserSide } from '../sample.js';
+import type { BrowserSide, DevToolsRequest } from '../sample.js';
 import { joinConnections } from './connections.js';
 import { readNetLog, type NetLogTrace } from './netlog.js';
 import { baseRoundTrip, flowsOf, readPackets, type Flow, type Packet } from './packets.js';
@@ -15,8 +15,18 @@ export interface Clock {
   readonly navigationStartUnixMs?: number;
 }
 
+/** A request with what a loader may add to it: without these times, one that was never answered has none at all. */
+export type TimedRequest = DevToolsRequest & {
+  /** The developer tools' `timestamp` of `requestWillBeSent`, and of `loadingFinished` or `loadingFailed`. */
+  readonly startedMonotonicMs?: number;
+  readonly endedMonotonicMs?: number;
+};
+
 /** The browser's side of a load; `clock` is there when the loader recorded it. */
-export type TimedBrowserSide = BrowserSide & { readonly clock?: Clock };
+export type TimedBrowserSide = Omit<BrowserSide, 'requests'> & {
+  readonly clock?: Clock;
+  readonly requests: readonly TimedRequest[];
+};
 
 /** Files of a load's trace folder. Each may be missing. */
 export const TraceFile = {

@@ -1,6 +1,7 @@
 import { Contiguous } from '../contiguous.js';
 import { counted, toSeconds, type Label } from '../label.js';
 import type { NetLogConnection, NetLogStream } from '../netlog.js';
+import type { Flow } from '../packets.js';
 import { segmentsOf, stallsOf } from '../tcp-bytes.js';
 import type { LoadTimeline } from '../timeline.js';
 
@@ -11,18 +12,14 @@ export const SHORTEST_STALL_MS = 5;
  * `hol-stall` over HTTP/1.1 and HTTP/2: the link lost a packet with content on its way down, and bytes of the
  * connection after it reached the client before its retransmission did. The stall lasts from the arrival of the first
  * such byte until the missing ones arrived, and at least 5 ms. `streams` counts the requests of the connection that
- * were open then: sent, and not answered in full. (Over HTTP/1.1 that is one.)
+ * were open then: sent, and not answered in full; by the NetLog, or by the developer tools. (Over HTTP/1.1 that is one.)
  */
-export function tcpStalls({ flows, requests }: LoadTimeline): Label[] {
-  return flows.flatMap((flow) => {
+export function tcpStalls(timeline: LoadTimeline): Label[] {
+  return timeline.flows.flatMap((flow) => {
     if (flow.protocol !== 'tcp') return [];
     return stallsOf(segmentsOf(flow, 'down')).flatMap(({ from, to, lost, missing, heldBytes }): Label[] => {
       if (lost === undefined || to - from < SHORTEST_STALL_MS) return [];
-      const open = requests.filter(
-        ({ connection, sent, end }) =>
-          connection === flow.name && sent !== undefined && sent < to && (end === undefined || end >= to),
-      );
-      const streams = open.length;
+      const streams = openOn(timeline, flow, to);
       if (streams === 0) return [];
       const bytes = missing.to - missing.from;
       return [
@@ -39,6 +36,17 @@ export function tcpStalls({ flows, requests }: LoadTimeline): Label[] {
       ];
     });
   });
+}
+
+/** The requests that had been sent on a connection by a time, and had not been answered in full before. */
+function openOn({ requests, netLog }: LoadTimeline, flow: Flow, time: number): number {
+  const logged = netLog?.connections.find(({ protocol, nearPort }) => protocol === 'h2' && nearPort === flow.nearPort);
+  const spans =
+    logged?.streams.map(({ requestedAt, endedAt }) => ({ from: requestedAt, to: endedAt })) ??
+    requests.flatMap(({ connection, sent, end }) =>
+      connection === flow.name && sent !== undefined ? [{ from: sent, to: end }] : [],
+    );
+  return spans.filter(({ from, to }) => from < time && (to === undefined || to >= time)).length;
 }
 
 /** A time in which a stream had bytes after a gap. */
