@@ -116,16 +116,9 @@ function labelTracks(labels: readonly Label[], axis: TimeAxis): Html[] {
 function packetTrack(packets: readonly Packet[], way: Way, axis: TimeAxis): Html[] {
   const those = packets.filter((each) => each.way === way && each.arrived <= axis.to);
   if (those.length === 0) return [];
-  const binMs = (axis.to - axis.from) / BINS;
   const delivered = those.filter(({ left }) => left !== undefined);
   const bytes = (items: readonly Packet[]): number => items.reduce((sum, each) => sum + each.bytes, 0);
-  // Mbit/s: bytes in a piece of time.
-  const points = binned(
-    delivered,
-    ({ left = 0 }) => left,
-    axis,
-    (items) => (bytes(items) * 8) / binMs / 1000,
-  );
+  const points = binned(delivered, ({ left = 0 }) => left, axis, bytes);
   const top = max(points, ({ value }) => value) ?? 0;
   const lost = those.filter(isLost);
   const content = [
@@ -139,7 +132,7 @@ function packetTrack(packets: readonly Packet[], way: Way, axis: TimeAxis): Html
     />`,
   ];
   const label = `${bytesInWords(bytes(delivered))} ${way}, ${lost.length} of ${those.length} packets lost`;
-  const note = `to ${significant(top)} Mbit/s${lost.length > 0 ? `, ${lost.length} lost` : ''}`;
+  const note = `${bytesInWords(bytes(delivered))}${lost.length > 0 ? `, ${lost.length} lost` : ''}`;
   return [row(`packets ${way}`, note, drawing(content, label))];
 }
 
@@ -238,7 +231,7 @@ function howDrawn({ packets }: LoadTimeline, axis: TimeAxis): string {
   const bin = (axis.to - axis.from) / BINS;
   return (
     `Packets are drawn when they left the link (lost ones, in red, when they reached it), summed over ${bin.toFixed(1)} ms; ` +
-    'losses closer together than a thousandth of the axis are one line; of the queue the most in each piece is drawn. ' +
+    'losses closer together than a thousandth of the axis are one line; of the queue the most in each piece is drawn. Each track has its own scale. ' +
     'What came before navigation start stands at 0.'
   );
 }

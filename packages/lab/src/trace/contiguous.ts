@@ -2,6 +2,7 @@
 export class Contiguous {
   /** The ranges beyond the first gap, in order and apart from each other. */
   #beyond: { from: number; to: number }[] = [];
+  #held = 0;
   #end: number;
 
   constructor(start = 0) {
@@ -20,7 +21,7 @@ export class Contiguous {
 
   /** The bytes that have arrived beyond the first gap. */
   get heldBytes(): number {
-    return this.#beyond.reduce((sum, { from, to }) => sum + to - from, 0);
+    return this.#held;
   }
 
   /** The first byte beyond the first gap. */
@@ -31,6 +32,14 @@ export class Contiguous {
   /** Takes the bytes from `from` until before `to`, and says whether any of them is new. */
   add(from: number, to: number): boolean {
     if (to <= this.#end || from >= to) return false;
+    // Mostly bytes come in order, also behind a gap.
+    const last = this.#beyond.at(-1);
+    if (last !== undefined && from >= last.to) {
+      if (from === last.to) last.to = to;
+      else this.#beyond.push({ from, to });
+      this.#held += to - from;
+      return true;
+    }
     if (this.#beyond.some((range) => range.from <= from && to <= range.to)) return false;
     const joined = { from, to };
     const apart = this.#beyond.filter((range) => {
@@ -45,6 +54,7 @@ export class Contiguous {
     } else {
       this.#beyond = [...apart, joined].sort((a, b) => a.from - b.from);
     }
+    this.#held = this.#beyond.reduce((sum, range) => sum + range.to - range.from, 0);
     return true;
   }
 }

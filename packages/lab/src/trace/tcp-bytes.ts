@@ -57,6 +57,7 @@ export function stallsOf(segments: readonly Segment[]): Stall[] {
   const arrivals = segments
     .flatMap(({ packet, from, to }) => (packet.left === undefined ? [] : [{ at: packet.left, from, to }]))
     .sort((a, b) => a.at - b.at);
+  const losses = segments.filter(({ packet }) => isLost(packet));
   const stalls: Stall[] = [];
   const bytes = new Contiguous();
   let since: number | undefined;
@@ -66,7 +67,7 @@ export function stallsOf(segments: readonly Segment[]): Stall[] {
     if (bytes.end > before.end) {
       if (since !== undefined && before.gapEnd !== undefined) {
         const missing = { from: before.end, to: before.gapEnd };
-        const lost = lostCarrier(segments, missing.from, at);
+        const lost = lostCarrier(losses, missing.from, at);
         stalls.push({ from: since, to: at, missing, heldBytes: before.heldBytes, ...(lost !== undefined && { lost }) });
       }
       since = bytes.hasGap ? at : undefined;
@@ -76,10 +77,8 @@ export function stallsOf(segments: readonly Segment[]): Stall[] {
 }
 
 /** The last lost packet that had carried the byte before a stall ended. */
-function lostCarrier(segments: readonly Segment[], byte: number, until: number): Packet | undefined {
-  return segments.findLast(
-    ({ packet, from, to }) => isLost(packet) && from <= byte && byte < to && packet.arrived < until,
-  )?.packet;
+function lostCarrier(losses: readonly Segment[], byte: number, until: number): Packet | undefined {
+  return losses.findLast(({ packet, from, to }) => from <= byte && byte < to && packet.arrived < until)?.packet;
 }
 
 /**
