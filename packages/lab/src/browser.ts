@@ -2,6 +2,7 @@ import { spawnSync } from 'node:child_process';
 import { ExitCode, LabError } from './errors.js';
 import { findOnPath, isProgram } from './programs.js';
 import type { LoadJob } from './load/job.js';
+import { hostsOf } from './site.js';
 
 /** The name under which the page is loaded. Chromium maps it to the far end of the link, and every other name to nothing. */
 export const HOST = 'bench.test';
@@ -64,15 +65,20 @@ const TCP_EARLY_DATA = 'EnableTLS13EarlyData';
 /** What turns http:// into https://, which the arm in clear must not have. */
 const UPGRADES = 'HttpsUpgrades,HttpsFirstBalancedMode,HttpsFirstBalancedModeAutoEnable';
 
-function resolverArguments({ discovery, hosts, serverAddress }: LoadJob): string[] {
+function resolverArguments({ discovery, origins, serverAddress }: LoadJob): string[] {
   // Rules would go before DNS, where the HTTPS record is.
   if (discovery === 'https-record') return [];
   // In spite of its switches Chromium asks for its maker's hosts at start. Those names do not exist here.
-  const rules = [...hosts.map((host) => `MAP ${host} ${serverAddress}`), 'MAP * ~NOTFOUND'];
+  const rules = [...origins.map((origin) => `MAP ${origin} ${serverAddress}:${serverPort(origin)}`), 'MAP * ~NOTFOUND'];
   return [`--host-resolver-rules=${rules.join(', ')}`];
 }
 
-function protocolArguments({ protocol, hosts }: LoadJob): string[] {
+/** The server has one port for TLS and one in clear, whatever ports a recorded page had. */
+function serverPort(origin: string): number {
+  return origin.endsWith(`:${CLEAR_PORT}`) ? CLEAR_PORT : PORT;
+}
+
+function protocolArguments({ protocol, origins }: LoadJob): string[] {
   switch (protocol) {
     case 'http':
     case 'h1':
@@ -81,9 +87,13 @@ function protocolArguments({ protocol, hosts }: LoadJob): string[] {
       return ['--disable-quic'];
     case 'h3':
       // Without the port Chromium ignores the switch and uses HTTP/2.
-      return [`--origin-to-force-quic-on=${hosts.map((host) => `${host}:${PORT}`).join(',')}`];
+      return [`--origin-to-force-quic-on=${origins.join(',')}`];
     case 'auto':
       // The switch makes certificates good enough for QUIC on its hosts; on a port that is not used it forces nothing.
-      return [`--origin-to-force-quic-on=${hosts.map((host) => `${host}:1`).join(',')}`];
+      return [
+        `--origin-to-force-quic-on=${hostsOf({ origins })
+          .map((host) => `${host}:1`)
+          .join(',')}`,
+      ];
   }
 }

@@ -21,6 +21,7 @@ import { prepareResumption, type Resumption } from './resume.js';
 import { Load, type Bench, type ServedPage } from './run-load.js';
 import { clearRunning, noteRunning } from './running.js';
 import { appendSample, SAMPLES } from './samples-file.js';
+import { hostsOf } from './site.js';
 import { schedule, type ScheduledLoad } from './schedule.js';
 import { freshSeed } from './seed.js';
 
@@ -52,7 +53,7 @@ export async function runCampaign(options: CampaignOptions): Promise<Campaign> {
     const bench: Bench = {
       pronghorn: pronghorn.path,
       chromium: browser.path,
-      certificate: makeCertificate(scratch, FAR_ADDRESS),
+      certificate: makeCertificate(scratch, FAR_ADDRESS, hostsOfAll(pages)),
       pages,
       servers: new Map(plan.servers.map((server) => [server.name, server])),
       timeoutSeconds: plan.timeoutSeconds,
@@ -132,6 +133,10 @@ function servePage(source: PageSource, folder: string): ServedPage {
   const facts = inspectPageFolder(source.path, source.requests);
   cpSync(source.path, folder, { recursive: true });
   return { folder, facts };
+}
+
+function hostsOfAll(pages: ReadonlyMap<string, ServedPage>): string[] {
+  return [...pages.values()].flatMap(({ facts }) => (facts.recording === undefined ? [] : hostsOf(facts.recording)));
 }
 
 function describe(

@@ -1,13 +1,6 @@
-import type { TimelineEntry } from './sample.js';
+import type { BrowserSide, DevToolsRequest, TimelineEntry } from './sample.js';
 import { withEntries } from './trace/requests.js';
-import { navigationStart, type TimedBrowserSide, type TimedRequest } from './trace/timeline.js';
-
-/** What a loader may add to a request; a HAR says `GET`, and nothing of the type, without it. */
-type HarSource = TimedRequest & {
-  readonly method?: string;
-  readonly mimeType?: string;
-  readonly statusText?: string;
-};
+import { navigationStart } from './trace/timeline.js';
 
 /** One load as HAR 1.2. Keys that begin with an underscore are beyond the format, as it allows. */
 export interface Har {
@@ -87,9 +80,9 @@ export interface HarFacts {
 const PAGE = 'page_1';
 
 /** A load as HAR. Header fields and bodies are not recorded, so that their lists are empty and their sizes -1. */
-export function harOf(browser: TimedBrowserSide, facts: HarFacts): Har {
-  const { navigation, clock } = browser;
-  const unixMs = clock?.navigationStartUnixMs ?? Date.parse(facts.startedAt);
+export function harOf(browser: BrowserSide, facts: HarFacts): Har {
+  const { navigation, timeOriginMs } = browser;
+  const unixMs = timeOriginMs ?? Date.parse(facts.startedAt);
   const dateAt = (ms: number): string => new Date(unixMs + ms).toISOString();
   const onTime = (ms: number | undefined): number => (ms === undefined || ms <= 0 ? -1 : rounded(ms));
   const page: HarPage = {
@@ -112,7 +105,7 @@ export function harOf(browser: TimedBrowserSide, facts: HarFacts): Har {
   };
 }
 
-function entriesOf(browser: TimedBrowserSide, dateAt: (ms: number) => string): HarEntry[] {
+function entriesOf(browser: BrowserSide, dateAt: (ms: number) => string): HarEntry[] {
   // Without a document there is no navigation start; then the first request counts as one.
   const first = browser.requests.find(({ timing }) => timing !== undefined)?.timing?.requestTime ?? 0;
   const zero = navigationStart(browser) ?? first * 1000;
@@ -127,7 +120,7 @@ function entriesOf(browser: TimedBrowserSide, dateAt: (ms: number) => string): H
 }
 
 /** The phases of a request that ended `end` milliseconds after its start. They add up to its whole time. */
-function timingsOf({ timing }: TimedRequest, end: number | undefined): HarTimings {
+function timingsOf({ timing }: DevToolsRequest, end: number | undefined): HarTimings {
   const none: HarTimings = { blocked: -1, dns: -1, connect: -1, ssl: -1, send: 0, wait: 0, receive: 0 };
   if (timing === undefined) return end === undefined ? none : { ...none, wait: rounded(end) };
   const at = (key: string): number => timing[key] ?? -1;
@@ -164,7 +157,7 @@ function rounded(milliseconds: number): number {
 }
 
 function factsOf(
-  request: HarSource,
+  request: DevToolsRequest,
   entry: TimelineEntry | undefined,
 ): Omit<HarEntry, 'startedDateTime' | 'time' | 'timings'> {
   const { method = 'GET', protocol, remoteAddress, connectionId, encodedDataLength, error } = request;

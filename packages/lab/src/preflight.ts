@@ -28,7 +28,7 @@ export async function preflight(bench: Bench, profiles: readonly ProfileFile[], 
 async function tryLink(bench: Bench, profile: ProfileFile, arm: Arm): Promise<void> {
   const { pronghorn, certificate } = bench;
   const spec = bench.servers.get(arm.server) as ServerSpec;
-  const [{ folder: pageFolder }] = [...bench.pages.values()] as [ServedPage, ...ServedPage[]];
+  const [{ folder: pageFolder, facts }] = [...bench.pages.values()] as [ServedPage, ...ServedPage[]];
   const outputPath = join(bench.scratch, 'preflight.log');
   const running = start(
     linkCommand({
@@ -37,7 +37,15 @@ async function tryLink(bench: Bench, profile: ProfileFile, arm: Arm): Promise<vo
       seed: 0,
       congestion: arm.congestion,
       reportPath: join(bench.scratch, 'preflight.json'),
-      far: serverCommand({ pronghorn, spec, arm, pageFolder, address: FAR_ADDRESS, certificate }),
+      far: serverCommand({
+        pronghorn,
+        spec,
+        arm,
+        pageFolder,
+        isRecording: facts.recording !== undefined,
+        address: FAR_ADDRESS,
+        certificate,
+      }),
       farPort: portOf(arm),
       near: [process.execPath, '--eval', ''],
     }),

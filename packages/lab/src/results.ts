@@ -1,3 +1,4 @@
+import { median } from 'd3-array';
 import type { Campaign } from './campaign-file.js';
 import {
   compareCampaign,
@@ -11,6 +12,8 @@ import type { Outcome, Sample, Times } from './sample.js';
 import { REHEARSAL } from './schedule.js';
 import { twoModes, type TwoModes } from './statistics/modes.js';
 import { nearestRank, summarise, type Summary } from './statistics.js';
+import type { Label, LabelKind } from './trace/label.js';
+import { summariseLabels } from './trace/labels.js';
 
 /** What tables and plots need of one load. The timings of its requests stay in the file. */
 export interface LoadResult {
@@ -41,6 +44,16 @@ export interface Cell {
   /** Where the valid loads' times fall into two heaps. */
   readonly modes: TwoModes | undefined;
   readonly congestion: CongestionSeen;
+  /** What the rules found in the valid loads, by kind; kinds that none has are left out. */
+  readonly labels: ReadonlyMap<LabelKind, LabelShare>;
+}
+
+/** One kind of label in the loads of a cell. */
+export interface LabelShare {
+  readonly loads: number;
+  /** Of the loads that have it, what it cost one of them. */
+  readonly medianSeconds: number;
+  readonly mostSeconds: number;
 }
 
 /** The congestion control that was in force, as each side itself said. More than one value would be a finding. */
@@ -135,6 +148,8 @@ class CellBuilder {
   readonly #serverTcp = new Set<string>();
   readonly #clientTcp = new Set<string>();
   readonly #clientQuic = new Set<string>();
+  /** By kind, what it cost each load that has it. */
+  readonly #labels = new Map<LabelKind, number[]>();
 
   constructor(
     readonly profile: string,
@@ -147,11 +162,18 @@ class CellBuilder {
     const list = block === REHEARSAL ? this.#rehearsals : this.#loads;
     const metrics = metricsOf(outcome, times);
     list.push({ load, block, outcome, reason, valid, invalidReasons, time: times.load, metrics });
+    if (block !== REHEARSAL && valid) this.#addLabels(sample.labels ?? []);
     if (link) {
       this.#serverTcp.add(link.tcp_congestion.far);
       this.#clientTcp.add(link.tcp_congestion.near);
     }
     if (browser?.quicCongestion) this.#clientQuic.add(browser.quicCongestion.algorithm);
+  }
+
+  #addLabels(labels: readonly Label[]): void {
+    for (const { kind, seconds } of summariseLabels(labels)) {
+      this.#labels.set(kind, [...(this.#labels.get(kind) ?? []), seconds]);
+    }
   }
 
   cell(): Cell {
@@ -171,6 +193,7 @@ class CellBuilder {
         clientTcp: [...this.#clientTcp],
         clientQuic: [...this.#clientQuic],
       },
+      labels: new Map([...this.#labels].map(([kind, costs]) => [kind, shareOf(costs)])),
     };
   }
 }
@@ -186,6 +209,10 @@ function metricsOf(outcome: Outcome, { load, firstByte, largestContentfulPaint }
     firstByte: firstByte ?? (completed ? undefined : Infinity),
     lcp: completed ? largestContentfulPaint : Infinity,
   };
+}
+
+function shareOf(costs: readonly number[]): LabelShare {
+  return { loads: costs.length, medianSeconds: median(costs) ?? 0, mostSeconds: Math.max(...costs) };
 }
 
 /** The load at the middle rank, where one that did not complete ranks as slower than all that did. */

@@ -1,7 +1,7 @@
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { HOST } from './browser.js';
 import {
   FAR_ADDRESS,
   lastWord,
@@ -20,6 +20,10 @@ import { REHEARSAL, type ScheduledLoad } from './schedule.js';
 import { countRequests, portOf, readCounters, serverCommand } from './server-command.js';
 import type { Certificate } from './certificate.js';
 import type { ServerSpec } from './plan.js';
+import { siteOf } from './site.js';
+import type { Label } from './trace/label.js';
+import { labelsOf } from './trace/labels.js';
+import { readTimeline } from './trace/timeline.js';
 import { keepTraces } from './traces.js';
 import { invalidReasons } from './validity.js';
 
@@ -84,7 +88,7 @@ export class Load {
     const ended = await this.#running.ended;
     clearTimeout(limit);
     try {
-      return this.#stopped ? undefined : this.#judge(ended);
+      return this.#stopped ? undefined : await this.#judge(ended);
     } finally {
       rmSync(this.#folder, { recursive: true, force: true, maxRetries: 3 });
     }
@@ -100,20 +104,19 @@ export class Load {
     const { pronghorn, chromium, certificate, timeoutSeconds } = this.#bench;
     const { arm, profile, linkSeed } = this.#scheduled;
     const { folder: pageFolder, facts } = this.#page();
-    const hosts = [HOST];
     const inFolder = (name: string): string => join(this.#folder, name);
     const job: LoadJob = {
       chromium,
       protocol: arm.protocol,
       visit: arm.visit,
       ...(arm.discovery && { discovery: arm.discovery }),
-      url: `${arm.protocol === 'http' ? 'http' : 'https'}://${HOST}/`,
-      hosts,
+      ...siteOf(facts, arm),
       serverAddress: FAR_ADDRESS,
       resolverAddress: NEAR_ADDRESS,
       spki: certificate.spki,
       timeoutSeconds,
       expectedRequests: facts.requests,
+      expectedFailures: failuresOf(facts),
       watched: this.#watched(),
       folder: this.#folder,
     };
@@ -124,6 +127,7 @@ export class Load {
       spec: this.#bench.servers.get(arm.server) as ServerSpec,
       arm,
       pageFolder,
+      isRecording: facts.recording !== undefined,
       address: FAR_ADDRESS,
       certificate,
       ...(this.#watched() && { qlogFolder: inFolder(JobFile.Qlog) }),
@@ -155,11 +159,13 @@ export class Load {
     return this.#bench.pages.get(this.#scheduled.page) as ServedPage;
   }
 
-  #judge(ended: Ended): Sample {
+  async #judge(ended: Ended): Promise<Sample> {
     const output = readOr(join(this.#folder, JobFile.Output), '');
     const browser = this.#readBrowserSide();
     const link = readLinkReport(join(this.#folder, JobFile.LinkReport));
     const verdict = this.#verdict(ended, output, browser, link);
+    const cpuSeconds = cpuOf(browser, link);
+    const labels = browser === undefined ? [] : await this.#labels(browser, link, cpuSeconds);
     const traces = keepTraces(this.#folder, this.#bench.out, this.#scheduled.number);
     const { number, profile, page, block, position, arm, linkSeed } = this.#scheduled;
     const serverCounters = readCounters(output);
@@ -182,13 +188,32 @@ export class Load {
       ...verdict,
       valid: verdict.invalidReasons.length === 0,
       times: browser === undefined ? {} : timesOf(browser),
-      cpuSeconds: cpuOf(browser, link),
+      cpuSeconds,
+      labels,
       ...(browser !== undefined && { browser }),
       ...(link.kind === 'report' && { link: link.report }),
       serverRequests: countRequests(output),
       ...(serverCounters && { serverCounters }),
       traces,
     };
+  }
+
+  /** What the rules find in the packets and whatever else was written down. */
+  async #labels(browser: BrowserSide, link: LinkReading, cpuSeconds: LoadCpu): Promise<Label[]> {
+    const timeline = await readTimeline(this.#folder, browser);
+    if (timeline === undefined) return [];
+    const { link: emulator, browser: processes } = cpuSeconds;
+    const asked = (way: 'up' | 'down'): number | null | undefined =>
+      link.kind === 'report' ? link.report[way].asked.rate_mbit_per_second : undefined;
+    return labelsOf(timeline, {
+      cpu: {
+        // The server's time is from its start to its end, so that it says nothing of the load alone.
+        seconds: { ...(emulator !== undefined && { link: emulator }), ...(processes && { browser: { ...processes } }) },
+        overSeconds: timeline.end / 1000,
+        cores: availableParallelism(),
+      },
+      rateMbit: { up: asked('up') ?? null, down: asked('down') ?? null },
+    });
   }
 
   #verdict(
@@ -214,6 +239,12 @@ export class Load {
     const text = readOr(join(this.#folder, JobFile.Result), undefined);
     return text === undefined ? undefined : (JSON.parse(text) as BrowserSide);
   }
+}
+
+/** The requests of a recording that were answered with a failure when it was captured. */
+function failuresOf({ recording }: PageFacts): Record<string, number> {
+  const entries = recording?.recording.entries.filter(({ status }) => status >= 400) ?? [];
+  return Object.fromEntries(entries.map(({ url, status }) => [url, status]));
 }
 
 /** The figures of a load, in seconds. */

@@ -1,3 +1,4 @@
+import type { Label } from './trace/label.js';
 import type { LinkReport } from './link-report.js';
 import type { Congestion, Discovery, Protocol, Visit } from './plan.js';
 
@@ -40,18 +41,24 @@ export interface NavigationEntry extends TimelineEntry {
 /** A request as the browser's developer tools saw it. */
 export interface DevToolsRequest {
   readonly requestId: string;
+  readonly method?: string;
   readonly url: string;
   readonly type: string;
   readonly priority: string;
   /** Undefined until response headers have come. */
   readonly protocol?: string;
   readonly status?: number;
+  readonly statusText?: string;
+  readonly mimeType?: string;
   readonly connectionId?: number;
   readonly connectionReused?: boolean;
   /** How the browser came to the protocol: `alternativeJobWonRace`, `mainJobWonRace`, `dnsAlpnH3JobWonRace` … */
   readonly alternateProtocolUsage?: string;
   readonly remoteAddress?: string;
   readonly timing?: Readonly<Record<string, number>>;
+  /** When it was about to be sent, and when it had ended, on the system's monotonic clock. */
+  readonly startedMonotonicMs?: number;
+  readonly endedMonotonicMs?: number;
   readonly finished: boolean;
   /** Bytes on the connection, headers included, known at the end of the response. */
   readonly encodedDataLength?: number;
@@ -146,6 +153,8 @@ export interface Sample {
   readonly invalidReasons: readonly string[];
   readonly times: Times;
   readonly cpuSeconds?: LoadCpu;
+  /** Why it took its time, as far as rules can tell. */
+  readonly labels?: readonly Label[];
   readonly browser?: BrowserSide;
   readonly link?: LinkReport;
   /** Requests that the access log of our server shows, per protocol. */

@@ -9,6 +9,8 @@ export interface Server {
   readonly spec: ServerSpec;
   readonly arm: Arm;
   readonly pageFolder: string;
+  /** Whether that is a recording, with all the hosts that it was captured from. */
+  readonly isRecording: boolean;
   /** The address at the far end of the link. */
   readonly address: string;
   readonly certificate: Certificate;
@@ -27,9 +29,10 @@ export function serverCommand(server: Server): string {
   return command === undefined ? shellWords(ownCommand(server)) : filledIn(command, placesOf(server));
 }
 
-function ownCommand({ pronghorn, spec, arm, pageFolder, address, certificate, qlogFolder }: Server): string[] {
+function ownCommand(server: Server): string[] {
+  const { pronghorn, spec, arm, pageFolder, isRecording, address, certificate, qlogFolder } = server;
   return [
-    ...[pronghorn, 'serve', pageFolder],
+    ...[pronghorn, isRecording ? 'replay' : 'serve', pageFolder],
     ...['--listen', `${address}:${PORT}`],
     ...(arm.protocol === 'http' ? ['--listen', `http://${address}:${CLEAR_PORT}`] : []),
     ...['--cert', certificate.certPath, '--key', certificate.keyPath],

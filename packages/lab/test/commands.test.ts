@@ -19,6 +19,7 @@ const server = {
   spec: { name: 'pronghorn', args: ['--limit', 'a=b c'] },
   arm,
   pageFolder: '/page',
+  isRecording: false,
   address: '10.77.0.2',
   certificate: { certPath: '/c.pem', keyPath: '/k.pem', spki: 's' },
 };
@@ -48,6 +49,10 @@ test('server takes early data and clear text only for the arms that are for them
   assert.match(serverCommand({ ...server, arm: { ...arm, protocol: 'http' } }), / --listen http:\/\/10\.77\.0\.2:80 /);
 });
 
+test('recording is replayed with the same options', () => {
+  assert.match(serverCommand({ ...server, isRecording: true }), /^\/p replay \/page --listen /);
+});
+
 test("another server's command line is filled in, and a place without a meaning is found", () => {
   const command = 'other --root {page} --at {address}:{port} "{cert}"';
   const spec = { name: 'other', args: [], command };
@@ -62,24 +67,26 @@ const job: LoadJob = {
   protocol: 'h3',
   visit: 'first',
   url: 'https://bench.test/',
-  hosts: ['bench.test', 'cdn.bench.test'],
+  origins: ['bench.test:443', 'cdn.bench.test:8443'],
   serverAddress: '10.77.0.2',
   resolverAddress: '10.77.0.1',
   spki: 'spki',
   timeoutSeconds: 1,
   expectedRequests: 1,
+  expectedFailures: {},
   watched: false,
   folder: '/f',
 };
 
 test('each protocol leaves the browser no other one', () => {
   const flags = (protocol: Arm['protocol']): string[] => browserArguments({ ...job, protocol }, undefined);
-  assert.ok(flags('h3').includes('--origin-to-force-quic-on=bench.test:443,cdn.bench.test:443'));
+  assert.ok(flags('h3').includes('--origin-to-force-quic-on=bench.test:443,cdn.bench.test:8443'));
   assert.ok(!flags('h3').includes('--disable-quic'));
   assert.ok(flags('h2').includes('--disable-quic') && !flags('h2').includes('--disable-http2'));
   assert.ok(!flags('auto').includes('--disable-quic'));
   assert.ok(flags('auto').includes('--origin-to-force-quic-on=bench.test:1,cdn.bench.test:1'));
-  const rules = '--host-resolver-rules=MAP bench.test 10.77.0.2, MAP cdn.bench.test 10.77.0.2, MAP * ~NOTFOUND';
+  const rules =
+    '--host-resolver-rules=MAP bench.test:443 10.77.0.2:443, MAP cdn.bench.test:8443 10.77.0.2:443, MAP * ~NOTFOUND';
   for (const protocol of ['http', 'h1', 'h2', 'h3', 'auto'] as const) assert.ok(flags(protocol).includes(rules));
   for (const protocol of ['http', 'h1'] as const) {
     assert.ok(flags(protocol).includes('--disable-quic') && flags(protocol).includes('--disable-http2'));

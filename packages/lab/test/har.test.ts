@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import test from 'node:test';
 import { z } from 'zod';
 import { harOf, type Har } from '../src/har.js';
-import type { TimedBrowserSide } from '../src/trace/timeline.js';
+import type { BrowserSide } from '../src/sample.js';
 import { recorded, type Mutable } from './recorded.js';
 import { recordedTimeline } from './traces.js';
 
@@ -67,7 +67,7 @@ const schema = z.strictObject({
   }),
 });
 
-function har(browser: TimedBrowserSide): Har {
+function har(browser: BrowserSide): Har {
   const made = harOf(browser, FACTS);
   const checked = schema.safeParse(JSON.parse(JSON.stringify(made)));
   assert.ok(checked.success, checked.error?.message);
@@ -115,7 +115,7 @@ test('first request of a connection has the handshake, the others have none', as
 });
 
 test('HTTP/1.1 is spelled as HTTP spells it, and queries are listed', () => {
-  const browser = structuredClone(recorded('h2').browser) as Mutable<TimedBrowserSide>;
+  const browser = structuredClone(recorded('h2').browser) as Mutable<BrowserSide>;
   const [first] = browser.requests;
   assert.ok(first);
   first.protocol = 'http/1.1';
@@ -129,7 +129,7 @@ test('HTTP/1.1 is spelled as HTTP spells it, and queries are listed', () => {
 });
 
 test('request that was never answered is an entry with its error', () => {
-  const browser = structuredClone(recorded('h2').browser) as Mutable<TimedBrowserSide>;
+  const browser = structuredClone(recorded('h2').browser) as Mutable<BrowserSide>;
   const first = browser.requests[0]?.timing?.requestTime ?? 0;
   browser.requests.push({
     requestId: 'x',

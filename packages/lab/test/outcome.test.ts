@@ -5,7 +5,7 @@ import { timesOf } from '../src/run-load.js';
 import type { DevToolsRequest } from '../src/sample.js';
 import { recorded, type Mutable } from './recorded.js';
 
-const EXPECTED = 6;
+const EXPECTED = { expectedRequests: 6, expectedFailures: {} };
 const requests = (): Mutable<DevToolsRequest>[] =>
   structuredClone(recorded('h3').browser.requests) as Mutable<DevToolsRequest>[];
 
@@ -38,6 +38,16 @@ for (const [what, change, says] of incomplete) {
     assert.match(reason ?? '', says);
   });
 }
+
+test('failure that a recorded page had is an answer, another one is not', () => {
+  const changed = requests();
+  Object.assign(changed[2] as object, { status: 404 });
+  const url = changed[2]?.url ?? '';
+  const expecting = (status: number): object =>
+    outcomeOf({ kind: 'loaded' }, changed, { ...EXPECTED, expectedFailures: { [url]: status } });
+  assert.deepEqual(expecting(404), { outcome: 'completed' });
+  assert.match(JSON.stringify(expecting(410)), /incomplete.*status 404/);
+});
 
 test('load without a load event in time is a timeout', () => {
   const { outcome, reason } = outcomeOf({ kind: 'timeout', seconds: 9 }, requests().slice(0, 4), EXPECTED);

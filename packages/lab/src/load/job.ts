@@ -7,8 +7,8 @@ export interface LoadJob {
   readonly visit: Visit;
   readonly discovery?: Discovery;
   readonly url: string;
-  /** All host names of the page; they lead to the server, and every other name to nothing. */
-  readonly hosts: readonly string[];
+  /** `host:port` of all that the page names; they lead to the server, and every other name to nothing. */
+  readonly origins: readonly string[];
   readonly serverAddress: string;
   /** Where a DNS server is to answer for the hosts, for an arm that asks one. */
   readonly resolverAddress: string;
@@ -16,6 +16,8 @@ export interface LoadJob {
   readonly timeoutSeconds: number;
   /** Requests that the page makes when all goes well. */
   readonly expectedRequests: number;
+  /** By URL, for those that are to be answered with a status of failure, as real pages have them. */
+  readonly expectedFailures: Readonly<Record<string, number>>;
   /**
    * Whether the load is watched: Chromium writes its NetLog, with several events for each request and one for each QUIC
    * packet, and a picture of the page at each change. That takes processor time from the load.

@@ -104,7 +104,7 @@ async function load(browser: Browser, job: LoadJob): Promise<BrowserSide> {
   await screens?.stop(timeline.timeOriginMs);
   const requests = log.requests();
   return {
-    ...outcomeOf(end, requests, job.expectedRequests),
+    ...outcomeOf(end, requests, job),
     ...timeline,
     requests,
     cpuSeconds: cpuBetween(before, after),

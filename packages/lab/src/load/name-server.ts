@@ -1,6 +1,7 @@
 import { createSocket, type Socket } from 'node:dgram';
 import { once } from 'node:events';
 import { decode, encode, type Answer, type Packet } from 'dns-packet';
+import { hostsOf } from '../site.js';
 import type { LoadJob } from './job.js';
 
 const DNS_PORT = 53;
@@ -28,11 +29,12 @@ export class NameServer {
     this.#socket = socket;
   }
 
-  static async start({ resolverAddress, hosts, serverAddress }: LoadJob): Promise<NameServer> {
+  static async start({ resolverAddress, origins, serverAddress }: LoadJob): Promise<NameServer> {
+    const hosts = new Set(hostsOf({ origins }));
     const socket = createSocket('udp4');
     const server = new NameServer(socket);
     socket.on('message', (message, from) => {
-      const answer = server.#answer(message, new Set(hosts), serverAddress);
+      const answer = server.#answer(message, hosts, serverAddress);
       if (answer !== undefined) socket.send(answer, from.port, from.address);
     });
     socket.bind(DNS_PORT, resolverAddress);

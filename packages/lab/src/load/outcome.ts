@@ -1,4 +1,5 @@
 import type { BrowserSide, DevToolsRequest } from '../sample.js';
+import type { LoadJob } from './job.js';
 
 /** How the navigation ended. */
 export type LoadEnd =
@@ -10,9 +11,12 @@ export type LoadEnd =
 export function outcomeOf(
   end: LoadEnd,
   requests: readonly DevToolsRequest[],
-  expected: number,
+  { expectedRequests: expected, expectedFailures }: Pick<LoadJob, 'expectedRequests' | 'expectedFailures'>,
 ): Pick<BrowserSide, 'outcome' | 'reason'> {
-  const answered = requests.filter(isAnswered).length;
+  const asExpected = (request: DevToolsRequest): boolean =>
+    isAnswered(request) || (isWhole(request) && expectedFailures[request.url] === request.status);
+  const answered = requests.filter(asExpected).length;
+  const bad = requests.find((request) => !asExpected(request));
   switch (end.kind) {
     case 'timeout':
       return {
@@ -22,14 +26,18 @@ export function outcomeOf(
     case 'failed':
       return { outcome: 'failed', reason: end.error.split('\n')[0] ?? '' };
     case 'loaded': {
-      const missing = whyIncomplete(requests, answered, expected);
+      const missing = whyIncomplete(requests, bad, answered, expected);
       return missing === undefined ? { outcome: 'completed' } : { outcome: 'incomplete', reason: missing };
     }
   }
 }
 
-function whyIncomplete(requests: readonly DevToolsRequest[], answered: number, expected: number): string | undefined {
-  const bad = requests.find((request) => !isAnswered(request));
+function whyIncomplete(
+  requests: readonly DevToolsRequest[],
+  bad: DevToolsRequest | undefined,
+  answered: number,
+  expected: number,
+): string | undefined {
   if (bad !== undefined) {
     const what = bad.error ?? (bad.status !== undefined && bad.status >= 400 ? `status ${bad.status}` : 'no end');
     return `${answered} of ${expected} requests answered; ${bad.url}: ${what}`;
@@ -38,6 +46,10 @@ function whyIncomplete(requests: readonly DevToolsRequest[], answered: number, e
 }
 
 /** Whether a response came whole, with a status of success. */
-export function isAnswered({ finished, error, status }: DevToolsRequest): boolean {
-  return finished && error === undefined && status !== undefined && status < 400;
+export function isAnswered(request: DevToolsRequest): boolean {
+  return isWhole(request) && (request.status ?? 0) < 400;
+}
+
+function isWhole({ finished, error, status }: DevToolsRequest): boolean {
+  return finished && error === undefined && status !== undefined;
 }

@@ -16,13 +16,13 @@ export class RequestLog {
     session.on('Network.responseReceived', (event) => {
       this.#onResponse(event.requestId, event.response);
     });
-    session.on('Network.loadingFinished', ({ requestId, encodedDataLength }) => {
+    session.on('Network.loadingFinished', ({ requestId, encodedDataLength, timestamp }) => {
       const request = this.#requests.get(requestId);
-      if (request) Object.assign(request, { finished: true, encodedDataLength });
+      if (request) Object.assign(request, { finished: true, encodedDataLength, endedMonotonicMs: timestamp * 1000 });
     });
-    session.on('Network.loadingFailed', ({ requestId, errorText }) => {
+    session.on('Network.loadingFailed', ({ requestId, errorText, timestamp }) => {
       const request = this.#requests.get(requestId);
-      if (request) request.error = errorText;
+      if (request) Object.assign(request, { error: errorText, endedMonotonicMs: timestamp * 1000 });
     });
     await session.send('Network.enable');
   }
@@ -41,9 +41,11 @@ export class RequestLog {
     if (event.redirectResponse) this.#onRedirect(event.requestId, event.redirectResponse);
     this.#requests.set(event.requestId, {
       requestId: event.requestId,
+      method: event.request.method,
       url: event.request.url,
       type: event.type ?? 'Other',
       priority: event.request.initialPriority,
+      startedMonotonicMs: event.timestamp * 1000,
       finished: false,
     });
   }
@@ -63,6 +65,8 @@ export class RequestLog {
     const request = this.#requests.get(requestId);
     if (!request) return;
     request.status = response.status;
+    request.statusText = response.statusText;
+    request.mimeType = response.mimeType;
     request.connectionId = response.connectionId;
     request.connectionReused = response.connectionReused;
     if (response.protocol !== undefined) request.protocol = response.protocol;

@@ -3,7 +3,15 @@ import { dirname, join } from 'node:path';
 import { z } from 'zod';
 import { ExitCode, LabError, messageOf, systemCode } from '../errors.js';
 import { writeFolderAtOnce } from '../output-folder.js';
-import { describeBody, RECORDING_SCHEMA, writeRecording, type Recording } from '../capture/recording.js';
+import {
+  describeBody,
+  isRecording,
+  readRecording,
+  RECORDING_SCHEMA,
+  writeRecording,
+  type Recording,
+  type RecordingFacts,
+} from '../capture/recording.js';
 import { hostOf, type Page, type PageFile } from './generate.js';
 
 export const MANIFEST = 'page.json';
@@ -26,6 +34,8 @@ export interface PageFacts {
   readonly bytes: number | undefined;
   /** The manifest as it is written, which holds a hash of each file. */
   readonly manifestText: string | undefined;
+  /** Of a recording, which has hosts and a document of its own. */
+  readonly recording?: RecordingFacts;
 }
 
 /**
@@ -69,6 +79,11 @@ function recordingOf(page: Page): Recording {
  * for a page that was made by other means.
  */
 export function inspectPageFolder(folder: string, requestsInPlan: number | undefined): PageFacts {
+  if (isRecording(folder)) {
+    const recording = readRecording(folder);
+    const { requests, bytes, text } = recording;
+    return { name: folder, requests: requestsInPlan ?? requests, bytes, manifestText: text, recording };
+  }
   requireFile(join(folder, 'index.html'), folder);
   const known = readManifest(folder);
   if (known === undefined && requestsInPlan === undefined) {

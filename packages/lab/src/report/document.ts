@@ -2,16 +2,14 @@ import type { Campaign } from '../campaign-file.js';
 import type { Results } from '../results.js';
 import { comparisonsSection } from './comparisons.js';
 import { html, Html } from './html.js';
-import { congestion, figures, links, method, trouble, violins, waterfalls } from './sections.js';
+import { HOL_STYLE } from './hol.js';
+import { congestion, figures, links, method, placesOf, timelines, trouble, violins } from './sections.js';
 import { ARM_COLOURS, STYLE } from './style.js';
-import type { WaterfallLoad } from './waterfall.js';
+import { TIMELINE_STYLE, type ReportedLoad } from './timeline.js';
+import { headOfLine, whyTable } from './why.js';
 
-/** The whole report as one document that asks for nothing else. `loads` are the median loads, by number. */
-export function reportDocument(
-  campaign: Campaign,
-  results: Results,
-  loads: ReadonlyMap<number, WaterfallLoad>,
-): string {
+/** The whole report as one document that asks for nothing else. `loads` are those that are drawn, by number. */
+export function reportDocument(campaign: Campaign, results: Results, loads: ReadonlyMap<number, ReportedLoad>): string {
   const colourOf = (arm: string): string =>
     `var(--arm-${
       Math.max(
@@ -27,15 +25,15 @@ export function reportDocument(
         <link rel="icon" href="data:," />
         <title>${campaign.name}: Pronghorn lab report</title>
         <style>
-          ${new Html(STYLE)}
+          ${new Html(STYLE + TIMELINE_STYLE + HOL_STYLE)}
         </style>
       </head>
       <body>
         <main>
           ${heading(campaign, results)} ${violins(results, colourOf)}
           ${comparisonsSection(results.comparisons, colourOf)} ${figures(campaign, results, colourOf)}
-          ${waterfalls(results, loads, colourOf)} ${congestion(campaign, results)} ${links(results)} ${trouble(results)}
-          ${method(campaign)}
+          ${whyTable(results, colourOf)} ${timelines(results, loads, colourOf)} ${headOfLine(watchedIn(results, loads))}
+          ${congestion(campaign, results)} ${links(results)} ${trouble(results)} ${method(campaign)}
           <footer>
             <p>
               Made from <code>samples.jsonl</code> and <code>campaign.json</code> beside this file, which hold each load
@@ -46,6 +44,17 @@ export function reportDocument(
       </body>
     </html> `;
   return document.markup;
+}
+
+/** The watched loads of each place. */
+function watchedIn(
+  results: Results,
+  loads: ReadonlyMap<number, ReportedLoad>,
+): { place: string; watched: ReportedLoad[] }[] {
+  return placesOf(results).map(({ place, cells }) => ({
+    place,
+    watched: cells.flatMap((cell) => cell.rehearsals.flatMap(({ load }) => loads.get(load) ?? [])),
+  }));
 }
 
 function heading(campaign: Campaign, results: Results): Html {

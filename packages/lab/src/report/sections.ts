@@ -6,7 +6,8 @@ import { LEAST_BLOCKS } from '../statistics/bootstrap.js';
 import { tableNotes, tableOf, troubleLines } from '../table.js';
 import { html, type Html } from './html.js';
 import { violinPlot } from './violin.js';
-import { waterfall, waterfallEnd, waterfallLegend, type WaterfallLoad } from './waterfall.js';
+import { timelineDrawing, type ReportedLoad } from './timeline.js';
+import { waterfall, waterfallEnd, waterfallLegend } from './waterfall.js';
 
 type Colours = (arm: string) => string;
 
@@ -113,8 +114,8 @@ export function trouble(results: Results): Html {
   </section>`;
 }
 
-/** The median load of each arm, those of one profile on one time axis. */
-export function waterfalls(results: Results, loads: ReadonlyMap<number, WaterfallLoad>, colourOf: Colours): Html {
+/** The median load of each arm, those of one profile and page on one time axis. */
+export function timelines(results: Results, loads: ReadonlyMap<number, ReportedLoad>, colourOf: Colours): Html {
   const places = placesOf(results).map(({ place, cells }) => {
     const shown = cells.flatMap((cell) => {
       const load = cell.medianLoad === undefined ? undefined : loads.get(cell.medianLoad);
@@ -128,7 +129,7 @@ export function waterfalls(results: Results, loads: ReadonlyMap<number, Waterfal
             <h3><span class="swatch" style="--arm:${colourOf(load.arm)}"></span>${load.arm}</h3>
             <p class="soft small">load ${load.load}: ${loadInWords(load)}</p>
           </header>
-          ${waterfall(load, end)}
+          ${load.timeline === undefined ? waterfall(load, end) : timelineDrawing(load, load.timeline, load.labels, end)}
         </article>`,
     );
     return cards.length === 0
@@ -137,12 +138,12 @@ export function waterfalls(results: Results, loads: ReadonlyMap<number, Waterfal
           <div class="grid">${cards}</div>`;
   });
   return html`<section>
-    <h2>Waterfall of each arm's median load</h2>
+    <h2>Each arm's median load</h2>
     ${waterfallLegend()}${places}
   </section>`;
 }
 
-function loadInWords({ browser }: WaterfallLoad): string {
+function loadInWords({ browser }: ReportedLoad): string {
   const connections = new Set(browser.requests.map(({ connectionId }) => connectionId)).size;
   const protocols = [...new Set(browser.requests.map(({ protocol }) => protocol ?? 'none'))].join(', ');
   const end = browser.navigation?.loadEventEnd ?? 0;
@@ -298,7 +299,7 @@ export function method(campaign: Campaign): Html {
   </section>`;
 }
 
-interface Place {
+export interface Place {
   /** The profile, and the page where there are several. */
   readonly place: string;
   readonly cells: Cell[];
@@ -306,7 +307,7 @@ interface Place {
 }
 
 /** The cells that are compared with each other: those of one profile and page. */
-function placesOf({ cells, links }: Results): Place[] {
+export function placesOf({ cells, links }: Results): Place[] {
   const several = severalPages(cells);
   const places = new Map<string, Place>();
   for (const cell of cells) {

@@ -41,16 +41,26 @@ export const TIMELINE_STYLE = `
 .timeline .axis .track { height: 20px; }
 `;
 
+/** A load that is drawn; without traces it has no timeline. */
+export interface ReportedLoad extends WaterfallLoad {
+  readonly labels: readonly Label[];
+  readonly timeline: LoadTimeline | undefined;
+}
+
 /** The most labels that are told in words under a drawing; all are drawn. */
 const LABELS_IN_WORDS = 12;
 
 /**
  * One load on one time axis: the browser's requests on top, and below them what the rules found, the packets of both
  * directions, the queue, and the server's congestion window and round trip. Tracks that nothing is known of are left
- * out.
+ * out. `end` is that of the axis, in milliseconds; several loads are compared on the same one.
  */
-export function timelineDrawing(load: WaterfallLoad, timeline: LoadTimeline, labels: readonly Label[]): Html {
-  const end = waterfallEnd([load]);
+export function timelineDrawing(
+  load: WaterfallLoad,
+  timeline: LoadTimeline,
+  labels: readonly Label[],
+  end = waterfallEnd([load]),
+): Html {
   // The waterfall's own axis, so that what stands below each other is at the same time.
   const [, to = end] = scaleLinear([0, end], [0, 100]).nice(4).domain();
   const axis = { from: 0, to };
@@ -78,7 +88,8 @@ function row(name: string, note: string, content: Html, tall = true): Html {
 /** Labels that say something happened but not that anything was waited for. */
 const NOTES = new Set<string>(['slow-start-end', 'network-bound', 'cpu-bound']);
 
-const IN_WORDS: Readonly<Record<LabelKind, string>> = {
+/** A few words for each kind of label. */
+export const LABEL_NAMES: Readonly<Record<LabelKind, string>> = {
   'syn-retransmitted': 'SYN again',
   'syn-ack-retransmitted': 'SYN-ACK again',
   'initial-lost': 'Initial lost',
@@ -109,7 +120,7 @@ function labelTracks(labels: readonly Label[], axis: TimeAxis): Html[] {
         title="${detail}"
       ></i>`;
     });
-    return [row(IN_WORDS[kind], those.length > 1 ? `× ${those.length}` : '', html`${bars}`, false)];
+    return [row(LABEL_NAMES[kind], those.length > 1 ? `× ${those.length}` : '', html`${bars}`, false)];
   });
 }
 
@@ -213,7 +224,7 @@ function inWords(labels: readonly Label[]): Html | undefined {
   const items = shown.map(({ at, kind, detail, connection }) => {
     const when = at === undefined ? 'all along' : `${at.toFixed(3)} s`;
     return html`<li>
-      <b>${when}</b> ${IN_WORDS[kind]}: ${detail}
+      <b>${when}</b> ${LABEL_NAMES[kind]}: ${detail}
       ${connection === undefined ? '' : html`<span class="soft">(${connection})</span>`}
     </li>`;
   });

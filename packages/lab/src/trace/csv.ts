@@ -1,6 +1,5 @@
-import { createReadStream } from 'node:fs';
-import { createInterface } from 'node:readline';
 import { ExitCode, LabError, messageOf } from '../errors.js';
+import { readLines } from './read-lines.js';
 
 /** The fields of a row by the names of their columns. */
 export type Row<Column extends string> = Readonly<Record<Column, string>>;
@@ -22,8 +21,7 @@ export async function readCsv<Column extends string, T>(
   let number = 0;
   let refused: number | undefined;
   try {
-    const input = createReadStream(path, 'utf8');
-    for await (const line of createInterface({ input, crlfDelay: Infinity })) {
+    for await (const line of readLines(path)) {
       number += 1;
       if (refused !== undefined) throw malformed(path, `line ${refused} is not understood`);
       if (places === undefined) {

@@ -1,6 +1,5 @@
-import { createReadStream } from 'node:fs';
-import { createInterface } from 'node:readline';
 import { z } from 'zod';
+import { readLines } from './read-lines.js';
 
 /** One event of a Chromium NetLog. */
 export interface NetLogEvent {
@@ -43,30 +42,25 @@ export async function* readNetLogEvents(
   names: readonly string[],
   zeroMs = 0,
 ): AsyncGenerator<NetLogEvent, void> {
-  const input = createReadStream(path, 'utf8');
-  try {
-    let wanted: ReadonlyMap<number, string> | undefined;
-    for await (const line of createInterface({ input, crlfDelay: Infinity })) {
-      if (wanted === undefined) {
-        wanted = numbersOf(line, names);
-        if (wanted.size === 0) return;
-        continue;
-      }
-      const type = TYPE_AT_END.exec(line)?.[1];
-      const name = type === undefined ? undefined : wanted.get(Number(type));
-      if (name === undefined) continue;
-      const parsed = parseEvent(line);
-      if (parsed === undefined) continue;
-      yield {
-        name,
-        at: parsed.time - zeroMs,
-        source: parsed.source.id,
-        phase: parsed.phase === 1 ? 'begin' : parsed.phase === 2 ? 'end' : 'none',
-        params: parsed.params ?? {},
-      };
+  let wanted: ReadonlyMap<number, string> | undefined;
+  for await (const line of readLines(path)) {
+    if (wanted === undefined) {
+      wanted = numbersOf(line, names);
+      if (wanted.size === 0) return;
+      continue;
     }
-  } finally {
-    input.destroy();
+    const type = TYPE_AT_END.exec(line)?.[1];
+    const name = type === undefined ? undefined : wanted.get(Number(type));
+    if (name === undefined) continue;
+    const parsed = parseEvent(line);
+    if (parsed === undefined) continue;
+    yield {
+      name,
+      at: parsed.time - zeroMs,
+      source: parsed.source.id,
+      phase: parsed.phase === 1 ? 'begin' : parsed.phase === 2 ? 'end' : 'none',
+      params: parsed.params ?? {},
+    };
   }
 }
 

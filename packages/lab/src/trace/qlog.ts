@@ -1,7 +1,6 @@
-import { createReadStream } from 'node:fs';
 import { basename } from 'node:path';
-import { createInterface } from 'node:readline';
 import { z } from 'zod';
+import { readLines } from './read-lines.js';
 
 /** What the server said of one request of a QUIC connection. */
 export interface ServerRequest {
@@ -41,7 +40,7 @@ export async function readServerTrace(path: string): Promise<ServerTrace> {
   const blocked: { at: number; stream: number; waitingBytes: number }[] = [];
   const window: { at: number; bytes: number }[] = [];
   let slowStartEnd: number | undefined;
-  for await (const line of createInterface({ input: createReadStream(path, 'utf8'), crlfDelay: Infinity })) {
+  for await (const line of readLines(path)) {
     if (!WANTED.test(line)) continue;
     const event = parse(line);
     if (event === undefined) continue;

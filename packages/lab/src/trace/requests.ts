@@ -1,5 +1,4 @@
-import type { DevToolsRequest, TimelineEntry } from '../sample.js';
-import type { TimedBrowserSide, TimedRequest } from './timeline.js';
+import type { BrowserSide, DevToolsRequest, TimelineEntry } from '../sample.js';
 
 /** A request with its times in milliseconds since navigation start; those that were not reached are left out. */
 export interface TimelineRequest {
@@ -23,7 +22,7 @@ export interface TimelineRequest {
  * The requests of a load, by the developer tools' times, which count in CLOCK_MONOTONIC. Where a loader did not record
  * a request's end it is the page's.
  */
-export function requestsOf(browser: TimedBrowserSide, zero: number): TimelineRequest[] {
+export function requestsOf(browser: BrowserSide, zero: number): TimelineRequest[] {
   return withEntries(browser).flatMap(({ request, entry }) => {
     const { timing, startedMonotonicMs, endedMonotonicMs } = request;
     const started = timing?.requestTime === undefined ? startedMonotonicMs : timing.requestTime * 1000;
@@ -48,8 +47,8 @@ export function requestsOf(browser: TimedBrowserSide, zero: number): TimelineReq
 
 /** Each request with the page's entry for it, if it has one. */
 export function withEntries(
-  browser: TimedBrowserSide,
-): { readonly request: TimedRequest; readonly entry: TimelineEntry | undefined }[] {
+  browser: BrowserSide,
+): { readonly request: DevToolsRequest; readonly entry: TimelineEntry | undefined }[] {
   const entries = entriesByUrl(browser);
   return browser.requests.map((request) => ({ request, entry: entries.get(request.url)?.shift() }));
 }
@@ -73,7 +72,7 @@ function facts({
 }
 
 /** The page's entries of each URL, in the order of their start, to be taken one for each request. */
-function entriesByUrl({ navigation, resources }: TimedBrowserSide): Map<string, TimelineEntry[]> {
+function entriesByUrl({ navigation, resources }: BrowserSide): Map<string, TimelineEntry[]> {
   const all = [...(navigation === undefined ? [] : [navigation]), ...resources];
   const byUrl = new Map<string, TimelineEntry[]>();
   for (const entry of all.sort((a, b) => a.startTime - b.startTime)) {

@@ -1,32 +1,13 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import type { BrowserSide, DevToolsRequest } from '../sample.js';
+import type { BrowserSide } from '../sample.js';
 import { joinConnections } from './connections.js';
 import { readNetLog, type NetLogTrace } from './netlog.js';
 import { baseRoundTrip, flowsOf, readPackets, type Flow, type Packet } from './packets.js';
 import { readServerTrace, shifted, type ServerTrace } from './qlog.js';
+import { COMPRESSED } from './read-lines.js';
 import { requestsOf, type TimelineRequest } from './requests.js';
 import { readTcpInfo, type TcpInfo } from './tcp-info.js';
-
-/** What ties the page's clock to CLOCK_MONOTONIC, in which link, kernel, NetLog and developer tools count. */
-export interface Clock {
-  readonly navigationStartMonotonicMs: number;
-  /** The same moment by the wall clock, in milliseconds since 1970. */
-  readonly navigationStartUnixMs?: number;
-}
-
-/** A request with what a loader may add to it: without these times, one that was never answered has none at all. */
-export type TimedRequest = DevToolsRequest & {
-  /** The developer tools' `timestamp` of `requestWillBeSent`, and of `loadingFinished` or `loadingFailed`. */
-  readonly startedMonotonicMs?: number;
-  readonly endedMonotonicMs?: number;
-};
-
-/** The browser's side of a load; `clock` is there when the loader recorded it. */
-export type TimedBrowserSide = Omit<BrowserSide, 'requests'> & {
-  readonly clock?: Clock;
-  readonly requests: readonly TimedRequest[];
-};
 
 /** Files of a load's trace folder. Each may be missing. */
 export const TraceFile = {
@@ -39,7 +20,7 @@ export const TraceFile = {
 
 /** One load, everything that is known of it in milliseconds since navigation start. */
 export interface LoadTimeline {
-  readonly browser: TimedBrowserSide;
+  readonly browser: BrowserSide;
   /** When the load event ended, or the last thing that was seen of a load without one. */
   readonly end: number;
   readonly requests: readonly TimelineRequest[];
@@ -58,8 +39,8 @@ export interface LoadTimeline {
  * developer tools and the page's own timeline both timed (they agree to 0.1 ms). Undefined for a document that never
  * came.
  */
-export function navigationStart({ clock, navigation, requests }: TimedBrowserSide): number | undefined {
-  if (clock !== undefined) return clock.navigationStartMonotonicMs;
+export function navigationStart({ navigationStartMonotonicMs, navigation, requests }: BrowserSide): number | undefined {
+  if (navigationStartMonotonicMs !== undefined) return navigationStartMonotonicMs;
   if (navigation === undefined || navigation.requestStart <= 0) return undefined;
   const timing = requests.findLast(({ url, timing: each }) => url === navigation.name && each !== undefined)?.timing;
   const { requestTime, sendStart } = timing ?? {};
@@ -71,14 +52,12 @@ export function navigationStart({ clock, navigation, requests }: TimedBrowserSid
  * Reads what a load left in its trace folder. `browser` is the browser's side if the caller has it already. Undefined
  * for a load that cannot be put on one time axis: the browser said nothing, or never started to load the document.
  */
-export async function readTimeline(folder: string, browser?: TimedBrowserSide): Promise<LoadTimeline | undefined> {
+export async function readTimeline(folder: string, browser?: BrowserSide): Promise<LoadTimeline | undefined> {
   const side = browser ?? readBrowserSide(join(folder, TraceFile.Browser));
   const zero = side === undefined ? undefined : navigationStart(side);
   if (side === undefined || zero === undefined) return undefined;
-  const at = (name: string): string | undefined => {
-    const path = join(folder, name);
-    return existsSync(path) ? path : undefined;
-  };
+  const at = (name: string): string | undefined =>
+    [name, `${name}${COMPRESSED}`].map((each) => join(folder, each)).find((path) => existsSync(path));
   const [packetFile, infoFile, logFile] = [at(TraceFile.Packets), at(TraceFile.TcpInfo), at(TraceFile.NetLog)];
   const packets = packetFile === undefined ? [] : await readPackets(packetFile, zero);
   const tcpInfo = infoFile === undefined ? [] : await readTcpInfo(infoFile, zero);
@@ -90,7 +69,7 @@ export async function readTimeline(folder: string, browser?: TimedBrowserSide): 
 
 /** What a timeline is made of. */
 export interface TimelineParts {
-  readonly browser: TimedBrowserSide;
+  readonly browser: BrowserSide;
   /** Navigation start on CLOCK_MONOTONIC. */
   readonly zero: number;
   readonly packets: readonly Packet[];
@@ -116,8 +95,8 @@ export function timelineOf({ browser, zero, ...parts }: TimelineParts): LoadTime
   };
 }
 
-function readBrowserSide(path: string): TimedBrowserSide | undefined {
-  return existsSync(path) ? (JSON.parse(readFileSync(path, 'utf8')) as TimedBrowserSide) : undefined;
+function readBrowserSide(path: string): BrowserSide | undefined {
+  return existsSync(path) ? (JSON.parse(readFileSync(path, 'utf8')) as BrowserSide) : undefined;
 }
 
 /** A connection began at the server when the client's first datagram reached it. */

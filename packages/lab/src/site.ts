@@ -1,0 +1,25 @@
+import { CLEAR_PORT, HOST, PORT } from './browser.js';
+import type { PageFacts } from './page/folder.js';
+import type { Arm } from './plan.js';
+
+/** Where a page is for a browser: its URL, and each host and port that leads to the server. */
+export interface Site {
+  readonly url: string;
+  /** `host:port`, the document's first. */
+  readonly origins: readonly string[];
+}
+
+/** A generated page is at the lab's own host; a recording keeps the hosts that it was captured from. */
+export function siteOf({ recording }: PageFacts, { protocol }: Pick<Arm, 'protocol'>): Site {
+  const clear = protocol === 'http';
+  if (recording !== undefined) {
+    const { url, origins } = recording;
+    return { url: clear ? url.replace(/^https:/, 'http:') : url.replace(/^http:/, 'https:'), origins };
+  }
+  return { url: `${clear ? 'http' : 'https'}://${HOST}/`, origins: [`${HOST}:${clear ? CLEAR_PORT : PORT}`] };
+}
+
+/** The names of hosts, without their ports. */
+export function hostsOf({ origins }: Pick<Site, 'origins'>): string[] {
+  return [...new Set(origins.map((origin) => origin.slice(0, origin.lastIndexOf(':'))))];
+}
