@@ -11,12 +11,14 @@ import { pooledControl } from './compare/control.js';
 import { controlInWords } from './compare/words.js';
 import { ownVersion } from './environment.js';
 import { ExitCode, LabError, messageOf } from './errors.js';
+import { harOf } from './har.js';
 import { writePage } from './page/folder.js';
 import { generatePage } from './page/generate.js';
 import { readPageSpec } from './page/spec.js';
 import { readPlan } from './read-plan.js';
 import { REPORT, writeReports } from './report/write.js';
 import { comparedCell, type Results } from './results.js';
+import { readSamples, SAMPLES } from './samples-file.js';
 import { MAX_SEED } from './seed.js';
 import { judge } from './thresholds/judge.js';
 import { parseThreshold, requireNamed, type Threshold } from './thresholds/parse.js';
@@ -32,11 +34,13 @@ usage:
                         [--insecure-certificate] [--keep-cookies] [--chromium PATH]
   pronghorn-lab capture --har FILE --out DIR [--keep-cookies]
   pronghorn-lab report DIR... [--fail-if CONDITION]...
+  pronghorn-lab har DIR LOAD
 
 run      runs a plan's campaign; writes samples, table and report to DIR (default: lab-results/NAME-TIME)
 page     generates a page from its specification
 capture  loads a page in Chromium, or reads a HAR file with content, and records it for \`pronghorn replay\`
 report   makes tables and report again from the samples in DIR; of several, counts their A/A controls together
+har      writes one load of a campaign, by its number, to stdout as HAR 1.2
 
   --out DIR         output folder; it must not exist, or be empty
   --resume          go on with the campaign that is in DIR, after it was interrupted or killed
@@ -71,7 +75,7 @@ exit codes:
   130  interrupted; what was measured until then is in the output folder (of a capture nothing)
 `;
 
-const COMMANDS = ['run', 'page', 'capture', 'report'];
+const COMMANDS = ['run', 'page', 'capture', 'report', 'har'];
 
 async function main(args: readonly string[]): Promise<ExitCode> {
   const [command, ...rest] = args;
@@ -92,6 +96,8 @@ async function main(args: readonly string[]): Promise<ExitCode> {
       return record(rest);
     case 'report':
       return report(rest);
+    case 'har':
+      return har(rest);
     default:
       throw usage(`there is no command ${command}`, suggestion(command, COMMANDS));
   }
@@ -174,6 +180,30 @@ async function report(args: readonly string[]): Promise<ExitCode> {
     process.stdout.write(`\nAll together. ${controlInWords(control, [])}\n`);
   }
   return worstOf(shown.map(({ exitCode }) => exitCode));
+}
+
+async function har(args: readonly string[]): Promise<ExitCode> {
+  const { positionals } = parseWords(args, {});
+  const [out, given, ...more] = positionals;
+  if (out === undefined || given === undefined || more.length > 0) {
+    throw usage('the form is: pronghorn-lab har DIR LOAD');
+  }
+  const { name, environment } = readCampaign(out);
+  for await (const { load, profile, page: pageName, arm, browser, startedAt } of readSamples(join(out, SAMPLES))) {
+    if (String(load) !== given) continue;
+    if (browser === undefined) {
+      throw new LabError(ExitCode.InputMissing, `load ${given} did not run, so that nothing is known of its requests`);
+    }
+    const title = `${name}: ${profile}, ${pageName}, ${arm}, load ${load}`;
+    const facts = { version: ownVersion(), chromium: environment.chromium, startedAt, title };
+    process.stdout.write(`${JSON.stringify(harOf(browser, facts), undefined, 2)}\n`);
+    return ExitCode.Ok;
+  }
+  throw new LabError(
+    ExitCode.InputMissing,
+    `${out} has no load ${given}`,
+    'take a number from the report or samples.jsonl',
+  );
 }
 
 /** The first of these that any of them has; well, if none has. */

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import test, { after } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { packageFolder } from './places.js';
+import { recordedFolder } from './recorded.js';
 
 const CLI = fileURLToPath(new URL('../src/cli.js', import.meta.url));
 const plan = join(packageFolder, 'test/fixtures/plan.toml');
@@ -205,4 +206,17 @@ test('load that the link cannot run is kept as an invalid sample', () => {
     traces.map((load) => readdirSync(join(target, 'traces', load))),
     Array(6).fill(['output.log.gz']),
   );
+});
+
+test('load of a campaign is written as HAR', () => {
+  const run = lab(['har', recordedFolder, '5']);
+  assert.equal(run.status, 0, run.stderr);
+  const { log } = JSON.parse(run.stdout) as { log: { version: string; entries: { request: { method: string } }[] } };
+  assert.equal(log.version, '1.2');
+  assert.deepEqual(
+    log.entries.map(({ request }) => request.method),
+    Array(6).fill('GET'),
+  );
+  assertOneLine(lab(['har', recordedFolder, '99']), 66, /has no load 99; take a number from the report/);
+  assertOneLine(lab(['har', recordedFolder]), 2, /the form is: pronghorn-lab har DIR LOAD/);
 });
