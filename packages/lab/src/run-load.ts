@@ -23,7 +23,7 @@ import type { ServerSpec } from './plan.js';
 import { siteOf } from './site.js';
 import type { Label } from './trace/label.js';
 import { labelsOf } from './trace/labels.js';
-import { readTimeline } from './trace/timeline.js';
+import { timelineIfReadable } from './trace/timeline.js';
 import { keepTraces } from './traces.js';
 import { invalidReasons } from './validity.js';
 
@@ -200,7 +200,7 @@ export class Load {
 
   /** What the rules find in the packets and whatever else was written down. */
   async #labels(browser: BrowserSide, link: LinkReading, cpuSeconds: LoadCpu): Promise<Label[]> {
-    const timeline = await readTimeline(this.#folder, browser);
+    const timeline = await timelineIfReadable(this.#folder, browser);
     if (timeline === undefined) return [];
     const { link: emulator, browser: processes } = cpuSeconds;
     const asked = (way: 'up' | 'down'): number | null | undefined =>

@@ -60,11 +60,12 @@ function rowOf({ profile, page, arm, summary, invalid }: Cell): string[] {
 /** What has to be known to read the table, one sentence a line. */
 export function tableNotes(campaign: Campaign, results: Results): string[] {
   const { cells } = results;
+  const several = severalPages(cells);
   const notes = [
     'Seconds from the start of navigation to the end of the load event. n counts valid loads; invalid ones are counted apart.',
     ...percentileNote(cells),
-    ...cells.flatMap(({ profile, arm, modes }) =>
-      modes === undefined ? [] : [modesInWords(`${arm} on ${profile}`, modes)],
+    ...cells.flatMap((cell) =>
+      cell.modes === undefined ? [] : [modesInWords(cellInWords(cell, several), cell.modes)],
     ),
   ];
   if (cells.some(({ summary }) => summary.completed < summary.n)) {
@@ -157,10 +158,16 @@ function percentileNote(cells: readonly Cell[]): string[] {
   return [`Percentiles by nearest rank: ${words(90)}; ${words(99)}${few}.`, ...intervalNotes(cells)];
 }
 
+function cellInWords({ profile, page, arm }: Cell, several: boolean): string {
+  return `${arm} on ${profile}${several ? `/${page}` : ''}`;
+}
+
 /** The 95 % intervals of median, p90 and p99 of each cell, as far as so many loads have them. */
 function intervalNotes(cells: readonly Cell[]): string[] {
-  const lines = cells.flatMap(({ profile, arm, loads, summary }) => {
-    if (summary.n === 0) return [];
+  const several = severalPages(cells);
+  const lines = cells.flatMap((cell) => {
+    const { loads, summary } = cell;
+    if (quantileRanks(summary.n, 50).high === undefined) return [];
     const sorted = loads
       .flatMap(({ valid, time }) => (valid && time !== undefined ? [time] : []))
       .sort((a, b) => a - b);
@@ -170,7 +177,7 @@ function intervalNotes(cells: readonly Cell[]): string[] {
       const name = percent === 50 ? 'median' : `p${percent}`;
       return `${name} ${low === undefined ? '0' : end(low)} to ${high === undefined ? 'unbounded' : end(high)}`;
     });
-    return [`${arm} on ${profile}, 95 %: ${intervals.join(', ')}.`];
+    return [`${cellInWords(cell, several)}, 95 %: ${intervals.join(', ')}.`];
   });
   if (lines.length === 0) return [];
   const few = cells.some(({ summary }) => summary.n > 0 && quantileRanks(summary.n, 99).high === undefined);

@@ -25,6 +25,13 @@ const PACKETS =
 const SYN = '5000000000,5020000000,up,tcp,40000,443,60,0,delivered,0,S,4294967295,0\n';
 const LOST = '5000500000,,down,udp,40001,443,1228,1200,lost,3000,initial,,\n';
 
+test('packet of a protocol without ports and payload is read', async () => {
+  const [header] = PACKETS.split('\n');
+  const icmp = '5000000000,5040000000,down,icmp,,,576,,delivered,0,,,\n';
+  const [packet] = await readPackets(file(`${header}\n${icmp}`), 5_000);
+  assert.deepEqual([packet?.protocol, packet?.bytes, packet?.payload], ['icmp', 576, 0]);
+});
+
 test('packets have times since navigation start and keep what is empty undefined', async () => {
   const [syn, lost] = await readPackets(file(PACKETS + SYN + LOST), 4_990);
   assert.ok(syn && lost);

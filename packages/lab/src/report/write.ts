@@ -4,7 +4,7 @@ import { collectResults, isComparable, type Results } from '../results.js';
 import { readSamples, SAMPLES } from '../samples-file.js';
 import { markdownTable, textTable } from '../table.js';
 import { reportDocument } from './document.js';
-import { readTimeline } from '../trace/timeline.js';
+import { timelineIfReadable } from '../trace/timeline.js';
 import type { ReportedLoad } from './timeline.js';
 
 export const REPORT = 'report.html';
@@ -42,7 +42,7 @@ async function drawnLoads(folder: string, results: Results): Promise<Map<number,
   const found = new Map<number, ReportedLoad>();
   for await (const { load, arm, browser, labels = [], traces } of readSamples(join(folder, SAMPLES))) {
     if (!wanted.has(load) || browser === undefined) continue;
-    const timeline = traces === undefined ? undefined : await readTimeline(join(folder, traces), browser);
+    const timeline = traces === undefined ? undefined : await timelineIfReadable(join(folder, traces), browser);
     // A timeline without a packet is a waterfall.
     found.set(load, { load, arm, browser, labels, timeline: timeline?.packets.length ? timeline : undefined });
   }

@@ -44,7 +44,7 @@ function packetOf(row: Row<(typeof COLUMNS)[number]>, zeroMs: number): Packet | 
   const left = optionalInteger(row.left_ns);
   const ports = [optionalInteger(row.near_port), optionalInteger(row.far_port)] as const;
   const numbers = [optionalInteger(row.sequence), optionalInteger(row.acknowledgement)] as const;
-  const sizes = [integer(row.bytes), integer(row.payload), integer(row.queue_bytes)] as const;
+  const sizes = [integer(row.bytes), optionalInteger(row.payload), integer(row.queue_bytes)] as const;
   const [bytes, payload, queueBytes] = sizes;
   if (arrived === undefined || left === undefined || (row.way !== 'up' && row.way !== 'down')) return undefined;
   if (bytes === undefined || payload === undefined || queueBytes === undefined || row.fate === '') return undefined;
@@ -59,7 +59,8 @@ function packetOf(row: Row<(typeof COLUMNS)[number]>, zeroMs: number): Packet | 
     ...present('nearPort', nearPort),
     ...present('farPort', farPort),
     bytes,
-    payload,
+    // Other protocols have none that is known.
+    payload: payload ?? 0,
     fate: row.fate,
     queueBytes,
     kind: row.kind,

@@ -1,5 +1,6 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { LabError } from '../errors.js';
 import type { BrowserSide } from '../sample.js';
 import { joinConnections } from './connections.js';
 import { readNetLog, type NetLogTrace } from './netlog.js';
@@ -65,6 +66,17 @@ export async function readTimeline(folder: string, browser?: BrowserSide): Promi
   const flows = flowsOf(packets);
   const server = await readServer(at(TraceFile.Qlog), flows, netLog);
   return timelineOf({ browser: side, zero, packets, flows, tcpInfo, server, ...(netLog !== undefined && { netLog }) });
+}
+
+/** The same for a trace that may be malformed: that costs a load its labels and its drawing, not the campaign the load. */
+export async function timelineIfReadable(folder: string, browser: BrowserSide): Promise<LoadTimeline | undefined> {
+  try {
+    return await readTimeline(folder, browser);
+  } catch (thrown) {
+    if (!(thrown instanceof LabError)) throw thrown;
+    process.stderr.write(`warning: no timeline and no labels: ${thrown.message}\n`);
+    return undefined;
+  }
 }
 
 /** What a timeline is made of. */

@@ -79,7 +79,7 @@ test('300 ms that a server adds over HTTP/2 only are found, measured and blamed 
 });
 
 test('window of 64 KiB is recognised from the packets', () => {
-  const page = `[page]\nspec = "${join(packageFolder, 'pages/kakhki-10x100k.toml')}"\n`;
+  const page = `[page]\nspec = "${join(packageFolder, 'pages/kakhki-1x1m.toml')}"\n`;
   const found = campaign(
     'window',
     `blocks = 1\nprofiles = ["${profile('window-link')}"]\n${page}${arm('whole', 'protocol = "h3"')}${arm('small', 'protocol = "h3"\nserver = "small"')}` +
@@ -108,7 +108,7 @@ test('lost first packet is a SYN sent again over TCP and a lost Initial over QUI
   const arms = `${arm('h2', 'protocol = "h2"')}${arm('h3', 'protocol = "h3"')}`;
   const found = campaign(
     'lost',
-    `blocks = 1\nprofiles = ["${profile('lost-link', 'lose_packets = [1, 2]\n')}"]\n${SMALL}${arms}`,
+    `blocks = 1\nprofiles = ["${profile('lost-link', 'lose_packets = [1, 2, 3, 4]\n')}"]\n${SMALL}${arms}`,
   );
   assert.ok(Math.min(...labelsOf(found, 'h2', 'syn-retransmitted')) > 0);
   assert.ok(Math.min(...labelsOf(found, 'h3', 'initial-lost')) > 0);
