@@ -1,27 +1,49 @@
+import { createHash } from 'node:crypto';
 import type { Campaign } from '../campaign-file.js';
 import type { Results } from '../results.js';
 import { comparisonsSection } from './comparisons.js';
+import { filmstrips } from './filmstrip.js';
 import { html, Html } from './html.js';
 import { HOL_STYLE } from './hol.js';
+import type { PictureStore } from './pictures.js';
+import { SCRIPT } from './script.js';
 import { congestion, figures, links, method, placesOf, timelines, trouble, violins } from './sections.js';
-import { ARM_COLOURS, STYLE } from './style.js';
+import type { ShownPlace } from './shown-loads.js';
+import { sideBySide, type Race } from './side-by-side.js';
+import { armColour, STYLE } from './style.js';
 import { TIMELINE_STYLE, type ReportedLoad } from './timeline.js';
 import { headOfLine, whyTable } from './why.js';
 
-/** The whole report as one document that asks for nothing else. `loads` are those that are drawn, by number. */
-export function reportDocument(campaign: Campaign, results: Results, loads: ReadonlyMap<number, ReportedLoad>): string {
-  const colourOf = (arm: string): string =>
-    `var(--arm-${
-      Math.max(
-        0,
-        campaign.arms.findIndex(({ name }) => name === arm),
-      ) % ARM_COLOURS
-    })`;
+/** What is shown of single loads beside the figures of all. */
+export interface Shown {
+  readonly places: readonly ShownPlace[];
+  readonly races: readonly Race[];
+  /** Those that are drawn, by number. */
+  readonly loads: ReadonlyMap<number, ReportedLoad>;
+  readonly pictures: PictureStore;
+}
+
+/** All that the report may do: show what is in it. A browser holds it to that. */
+const POLICY = [
+  "default-src 'none'",
+  'img-src data:',
+  "style-src 'unsafe-inline'",
+  `script-src 'sha256-${createHash('sha256').update(SCRIPT).digest('base64')}'`,
+].join('; ');
+
+/** The whole report as one document that asks for nothing else. */
+export function reportDocument(
+  campaign: Campaign,
+  results: Results,
+  { places, races, loads, pictures }: Shown,
+): string {
+  const colourOf = (arm: string): string => `var(--arm-${armColour(campaign, arm)})`;
   const document = html`<!doctype html>
     <html lang="en">
       <head>
         <meta charset="utf-8" />
         <meta name="viewport" content="width=device-width, initial-scale=1" />
+        <meta http-equiv="Content-Security-Policy" content="${POLICY}" />
         <link rel="icon" href="data:," />
         <title>${campaign.name}: Pronghorn lab report</title>
         <style>
@@ -29,10 +51,12 @@ export function reportDocument(campaign: Campaign, results: Results, loads: Read
         </style>
       </head>
       <body>
+        ${pictures.symbols()}
         <main>
           ${heading(campaign, results)} ${violins(results, colourOf)}
           ${comparisonsSection(results.comparisons, colourOf)} ${figures(campaign, results, colourOf)}
-          ${whyTable(results, colourOf)} ${timelines(results, loads, colourOf)} ${headOfLine(watchedIn(results, loads))}
+          ${sideBySide(races, pictures, colourOf)} ${filmstrips(places, loads, colourOf)} ${whyTable(results, colourOf)}
+          ${timelines(results, loads, colourOf)} ${headOfLine(watchedIn(results, loads))}
           ${congestion(campaign, results)} ${links(results)} ${trouble(results)} ${method(campaign)}
           <footer>
             <p>
@@ -41,6 +65,7 @@ export function reportDocument(campaign: Campaign, results: Results, loads: Read
             </p>
           </footer>
         </main>
+        ${new Html(`<script>${SCRIPT}</script>`)}
       </body>
     </html> `;
   return document.markup;

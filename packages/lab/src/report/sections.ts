@@ -82,7 +82,7 @@ export function figures(campaign: Campaign, results: Results, colourOf: Colours)
   return html`<section>
     <h2>Figures, in seconds</h2>
     <div class="card">
-      <div class="scroll">
+      <div class="scroll" tabindex="0" role="region" aria-label="Table of figures">
         <table>
           <thead>
             <tr>
@@ -177,7 +177,7 @@ export function congestion(campaign: Campaign, results: Results): Html {
   return html`<section>
     <h2>Congestion control</h2>
     <div class="card">
-      <div class="scroll">
+      <div class="scroll" tabindex="0" role="region" aria-label="Table of congestion control">
         <table>
           <thead>
             <tr>
@@ -208,7 +208,7 @@ export function links(results: Results): Html {
   return html`<section>
     <h2>Links: asked and achieved</h2>
     <div class="card">
-      <div class="scroll">
+      <div class="scroll" tabindex="0" role="region" aria-label="Table of links">
         <table>
           <thead>
             <tr>

@@ -1,22 +1,35 @@
+import type { Campaign } from '../campaign-file.js';
+
 /** The arms' colours in order, told apart by readers who do not see red and green apart. */
 export const ARM_COLOURS = 6;
 
-export const STYLE = `
-:root {
-  color-scheme: light dark;
+/** The number of an arm's colour. */
+export function armColour(campaign: Campaign, arm: string): number {
+  const index = campaign.arms.findIndex(({ name }) => name === arm);
+  return Math.max(0, index) % ARM_COLOURS;
+}
+
+/** The colours of both schemes, as custom properties. */
+export const COLOURS = {
+  light: `
   --page: #f6f7f9; --card: #ffffff; --line: #e2e5ea; --text: #1b2330; --soft: #5c6675; --grid: #e9ecf0;
+  --edge: #7d8694; --focus: #1f5fd0; --running: #9a5b00;
   --good: #1a7f4b; --bad: #b3261e; --bad-page: #fdecea;
   --blocked: #c9ced6; --connect: #f2a33a; --wait: #6aa9e9; --receive: #2f6fb7;
   --arm-0: #3b6fd4; --arm-1: #e07a1f; --arm-2: #1f9a8a; --arm-3: #a24fc1; --arm-4: #8a8f2b; --arm-5: #c2415b;
-}
-@media (prefers-color-scheme: dark) {
-  :root {
-    --page: #12161c; --card: #1a2029; --line: #2c3440; --text: #e6eaf0; --soft: #9aa5b4; --grid: #28303b;
-    --good: #5fcf94; --bad: #ff8a80; --bad-page: #3a1f1d;
-    --blocked: #4a5361; --connect: #d98f2b; --wait: #4f8fd0; --receive: #8cc0f5;
-    --arm-0: #7aa5ff; --arm-1: #ffa95c; --arm-2: #5fd0c0; --arm-3: #d191ea; --arm-4: #c8cd6a; --arm-5: #ff8ba0;
-  }
-}
+`,
+  dark: `
+  --page: #12161c; --card: #1a2029; --line: #2c3440; --text: #e6eaf0; --soft: #9aa5b4; --grid: #28303b;
+  --edge: #76818f; --focus: #7aa5ff; --running: #ffb765;
+  --good: #5fcf94; --bad: #ff8a80; --bad-page: #3a1f1d;
+  --blocked: #4a5361; --connect: #d98f2b; --wait: #4f8fd0; --receive: #8cc0f5;
+  --arm-0: #7aa5ff; --arm-1: #ffa95c; --arm-2: #5fd0c0; --arm-3: #d191ea; --arm-4: #c8cd6a; --arm-5: #ff8ba0;
+`,
+};
+
+export const STYLE = `
+:root { color-scheme: light dark; ${COLOURS.light} }
+@media (prefers-color-scheme: dark) { :root { ${COLOURS.dark} } }
 * { box-sizing: border-box; }
 body {
   margin: 0; background: var(--page); color: var(--text); font: 15px/1.5 system-ui, "Segoe UI", "DejaVu Sans", sans-serif;
@@ -40,7 +53,10 @@ p { margin: 0 0 10px; }
 .card header p { margin: 0; }
 .card h3.profile, h3.profile { margin: 20px 0 10px; }
 .scroll + p { margin-top: 12px; }
-.violin { display: block; width: 100%; max-width: 520px; height: auto; margin: 0 auto; }
+.violin { display: flex; justify-content: safe center; overflow-x: auto; }
+.violin svg { flex: none; height: auto; display: block; }
+.violin .scale { position: sticky; left: 0; background: var(--card); }
+@media (min-width: 700px) { .violin.few svg { zoom: 1.3; } }
 .violin text { fill: var(--soft); font-size: 12px; }
 .violin .label { fill: var(--text); font-weight: 600; font-size: 13px; }
 .violin .value { fill: var(--text); font-size: 12px; paint-order: stroke; stroke: var(--card); stroke-width: 4px; stroke-linejoin: round; }
@@ -93,6 +109,35 @@ td.name.profile { font-weight: 600; }
 .found { font-weight: 600; }
 .comparisons { margin-top: 16px; }
 .comparisons td:last-child { white-space: normal; min-width: 15em; }
+figure { margin: 0 0 16px; }
+figcaption { font-weight: 600; margin-bottom: 8px; }
+.controls { display: flex; flex-wrap: wrap; gap: 8px; align-items: center; margin-bottom: 12px; }
+.controls[hidden] { display: none; }
+.controls button { font: inherit; font-size: 0.9rem; color: var(--text); background: var(--page); border: 1px solid var(--edge); border-radius: 8px; padding: 6px 14px; min-width: 5.2em; cursor: pointer; }
+.controls button:hover { border-color: var(--text); }
+.controls input { flex: 1 1 160px; min-width: 120px; height: 28px; accent-color: var(--focus); }
+:focus-visible { outline: 3px solid var(--focus); outline-offset: 2px; border-radius: 4px; }
+.lanes { display: grid; gap: 10px; grid-template-columns: repeat(auto-fit, minmax(min(50% - 5px, 200px), 1fr)); }
+.lane { display: grid; grid-template-columns: 1fr auto; align-content: start; min-width: 0; max-width: 440px; }
+.lane p { margin: 0; }
+.lane .small, .lane svg { grid-column: 1 / -1; }
+.lane .clock { font-size: 1.15rem; font-weight: 600; }
+.lane.running .clock { color: var(--running); }
+.lane svg { display: block; width: 100%; margin-top: 8px; }
+svg.screen, .strip svg { background: #fff; border: 1px solid var(--edge); border-radius: 4px; }
+.requests { background: color-mix(in srgb, var(--grid) 45%, transparent); }
+path.blocked { fill: var(--blocked); }
+path.connect { fill: var(--connect); }
+path.wait { fill: var(--wait); }
+path.receive { fill: var(--receive); }
+.film { margin-bottom: 16px; }
+.film .scroll > p { position: sticky; left: 0; width: max-content; max-width: 100%; margin: 8px 0 4px; }
+.strip { display: flex; gap: 6px; margin: 0; padding: 0; list-style: none; width: max-content; }
+.strip li { width: 92px; font-size: 0.8rem; color: var(--soft); }
+.strip svg { display: block; width: 100%; }
+.strip li.marked { color: var(--text); font-weight: 600; }
+.strip li.marked svg { border-color: var(--text); box-shadow: 0 0 0 1px var(--text); }
+.strip b { display: block; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: 4px 16px; margin: 0; font-size: 0.9rem; }
 dt { color: var(--soft); }
 dd { margin: 0; overflow-wrap: anywhere; }
@@ -109,5 +154,14 @@ footer { margin-top: 36px; color: var(--soft); font-size: 0.86rem; }
   dl { grid-template-columns: 1fr; gap: 0; }
   dd { margin-bottom: 8px; }
 }
-@media print { body { background: none; } .card { break-inside: avoid; } }
+@media print {
+  :root { color-scheme: light; }
+  body { background: none; }
+  .card, .row, tr { break-inside: avoid; }
+  h2, h3 { break-after: avoid; }
+  .controls { display: none; }
+  .scroll, .violin { overflow: visible; }
+  .strip { flex-wrap: wrap; width: auto; }
+  * { print-color-adjust: exact; }
+}
 `;

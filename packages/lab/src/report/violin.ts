@@ -2,19 +2,32 @@ import { max } from 'd3-array';
 import { scaleBand, scaleLinear, type ScaleLinear } from 'd3-scale';
 import { area, curveLinear } from 'd3-shape';
 import type { Cell } from '../results.js';
-import { density } from '../statistics.js';
+import { density, type Density } from '../statistics.js';
 import { coordinate as at, html, type Html } from './html.js';
 
-/** Wide enough for the words under each of many arms. */
-const LEAST_WIDTH = 440;
+/** Room for the words under an arm. A drawing is not made smaller than that, since its words would be, too: it scrolls. */
 const WIDTH_PER_ARM = 88;
+const LEAST_WIDTH = 256;
+/** So many arms have room to be drawn larger on a wide screen. */
+const FEW = 3;
+const AXIS_WIDTH = 52;
 const HEIGHT = 330;
-const MARGIN = { top: 26, right: 14, bottom: 62, left: 50 };
-const POINT_RADIUS = 3;
-/** Beyond this many, points say no more than the shape and only blacken it. */
-const MOST_POINTS = 200;
+const MARGIN = { top: 26, right: 6, bottom: 62, left: 4 };
+const FEW_POINTS = 100;
+/** The radius of a point with so many of them or fewer. */
+const RADII: readonly (readonly [points: number, radius: number])[] = [
+  [FEW_POINTS, 3],
+  [250, 2],
+  [Infinity, 1.2],
+];
+/** Where points are so many that they overlap sideways, they do so by steps of this at the least. */
+const LEAST_STEP = 0.5;
 
-/** The cells of one profile side by side: a violin, the loads as points, the median, and those that did not complete. */
+/**
+ * The cells of one profile and page side by side: a violin, the loads as points, the median, and those that did not complete.
+ *
+ * All points of a cell are one path, so that ten thousand loads are not as many elements.
+ */
 export function violinPlot(cells: readonly Cell[], colourOf: (arm: string) => string): Html {
   const width = Math.max(LEAST_WIDTH, MARGIN.left + MARGIN.right + WIDTH_PER_ARM * cells.length);
   const slowest = max(cells.flatMap(timesOf)) ?? 1;
@@ -27,46 +40,57 @@ export function violinPlot(cells: readonly Cell[], colourOf: (arm: string) => st
     const middle = (x(cell.arm) ?? 0) + x.bandwidth() / 2;
     return violin(cell, middle, x.bandwidth(), y, colourOf(cell.arm));
   });
-  return html`<svg class="violin" viewBox="0 0 ${width} ${HEIGHT}" role="img" aria-label="${inWords(cells)}">
-    ${axis(y, width)}${violins}
-  </svg>`;
+  const words = inWords(cells);
+  return html`<div class="violin ${cells.length <= FEW ? 'few' : ''}" role="region" tabindex="0" aria-label="${words}">
+    <svg class="scale" viewBox="0 0 ${AXIS_WIDTH} ${HEIGHT}" style="width:${AXIS_WIDTH}px" aria-hidden="true">
+      ${axisWords(y)}
+    </svg>
+    <svg class="plot" viewBox="0 0 ${width} ${HEIGHT}" style="width:${width}px" role="img" aria-label="${words}">
+      ${rules(y, width)}${violins}
+    </svg>
+  </div>`;
 }
 
-function axis(y: ScaleLinear<number, number>, width: number): Html[] {
-  const ticks = y.ticks(5).map((tick) => {
+function axisWords(y: ScaleLinear<number, number>): Html[] {
+  const ticks = y
+    .ticks(5)
+    .map(
+      (tick) =>
+        html`<text x="${AXIS_WIDTH - 6}" y="${at(y(tick))}" dy="0.32em" text-anchor="end"
+          >${y.tickFormat(5)(tick)}</text
+        >`,
+    );
+  const middle = (MARGIN.top + HEIGHT - MARGIN.bottom) / 2;
+  const title = html`<text transform="translate(12 ${middle}) rotate(-90)" text-anchor="middle">load time, s</text>`;
+  return [...ticks, title];
+}
+
+function rules(y: ScaleLinear<number, number>, width: number): Html[] {
+  return y.ticks(5).map((tick) => {
     const height = at(y(tick));
     return html`<line
-        class="${tick === 0 ? 'base' : 'rule'}"
-        x1="${MARGIN.left}"
-        x2="${width - MARGIN.right}"
-        y1="${height}"
-        y2="${height}"
-      />
-      <text x="${MARGIN.left - 8}" y="${height}" dy="0.32em" text-anchor="end">${y.tickFormat(5)(tick)}</text>`;
+      class="${tick === 0 ? 'base' : 'rule'}"
+      x1="0"
+      x2="${width - MARGIN.right}"
+      y1="${height}"
+      y2="${height}"
+    />`;
   });
-  return [...ticks, html`<text x="${MARGIN.left - 8}" y="14" text-anchor="end">s</text>`];
 }
 
 function violin(cell: Cell, middle: number, band: number, y: ScaleLinear<number, number>, colour: string): Html {
   const times = timesOf(cell);
+  const curve = density(times);
   const base = HEIGHT - MARGIN.bottom;
   return html`<g>
-    ${shape(times, middle, band * 0.36, y, colour)} ${points(times, middle, band * 0.36, y, colour)}
+    ${curve && shape(curve, middle, band * 0.36, y, colour)} ${points(times, curve, middle, band * 0.36, y, colour)}
     ${medianMark(cell, middle, band, y)} ${notCompleted(cell, middle)}
     <text class="label" x="${at(middle)}" y="${base + 20}" text-anchor="middle">${cell.arm}</text>
     <text x="${at(middle)}" y="${base + 37}" text-anchor="middle">n = ${cell.summary.n}</text>
   </g>`;
 }
 
-function shape(
-  times: readonly number[],
-  middle: number,
-  reach: number,
-  y: ScaleLinear<number, number>,
-  colour: string,
-): Html | undefined {
-  const curve = density(times);
-  if (curve === undefined) return undefined;
+function shape(curve: Density, middle: number, reach: number, y: ScaleLinear<number, number>, colour: string): Html {
   const widest = max(curve, ([, share]) => share) ?? 1;
   const outline = area<readonly [number, number]>()
     .x0(([, share]) => middle - (reach * share) / widest)
@@ -77,42 +101,76 @@ function shape(
   return html`<path d="${outline ?? ''}" fill="${colour}" fill-opacity="0.22" stroke="${colour}" stroke-width="1.5" />`;
 }
 
-/** Points at their height, moved sideways only as far as they would cover each other. */
+/** The loads as points of one path: a line of no length with round ends is a point. */
 function points(
   times: readonly number[],
+  curve: Density | undefined,
   middle: number,
   reach: number,
   y: ScaleLinear<number, number>,
   colour: string,
-): Html[] {
-  if (times.length > MOST_POINTS) return [];
-  const placed: { x: number; y: number }[] = [];
-  for (const time of [...times].sort((a, b) => a - b)) {
-    const height = y(time);
-    const free = sideways(reach).find((offset) =>
-      placed.every((other) => Math.hypot(other.x - offset, other.y - height) >= 2 * POINT_RADIUS),
-    );
-    placed.push({ x: free ?? 0, y: height });
-  }
-  return placed.map(
-    (point) =>
-      html`<circle
-        cx="${at(middle + point.x)}"
-        cy="${at(point.y)}"
-        r="${POINT_RADIUS}"
-        fill="${colour}"
-        fill-opacity="0.85"
-      />`,
-  );
+): Html | undefined {
+  if (times.length === 0) return undefined;
+  const radius = RADII.find(([most]) => times.length <= most)?.[1] ?? LEAST_STEP;
+  // Few points may stand out of the shape, which knows little then; many fill it.
+  const within = curve === undefined || times.length <= FEW_POINTS ? () => reach : widthOf(curve, reach, y);
+  const path = swarm(times.map(y), radius, within).map(([x, height]) => `M${tenth(middle + x)} ${tenth(height)}h0`);
+  return html`<path
+    class="points"
+    d="${path.join('')}"
+    fill="none"
+    stroke="${colour}"
+    stroke-opacity="0.85"
+    stroke-width="${2 * radius}"
+    stroke-linecap="round"
+  />`;
 }
 
-/** 0, then alternately right and left in steps of a radius. */
-function sideways(reach: number): number[] {
-  const steps = Math.floor(reach / POINT_RADIUS);
-  return Array.from({ length: 2 * steps + 1 }, (_, index) => {
-    const step = Math.ceil(index / 2) * POINT_RADIUS;
-    return index % 2 === 1 ? step : -step;
+/** How far the shape reaches sideways at a height. */
+function widthOf(curve: Density, reach: number, y: ScaleLinear<number, number>): (height: number) => number {
+  const widest = max(curve, ([, share]) => share) ?? 1;
+  const [low, high] = [curve[0]?.[0] ?? 0, curve.at(-1)?.[0] ?? 0];
+  return (height) => {
+    const nearest = Math.round(((y.invert(height) - low) / (high - low)) * (curve.length - 1));
+    const share = curve[Math.min(curve.length - 1, Math.max(0, nearest))]?.[1] ?? widest;
+    return (reach * share) / widest;
+  };
+}
+
+/**
+ * Each point at its own height, moved sideways so that it does not cover those of nearly the same height; `[x, height]`, x from
+ * the middle. Points of one band, a point high, stand beside each other. Where `within` has no room for that they overlap evenly.
+ */
+export function swarm(
+  heights: readonly number[],
+  radius: number,
+  within: (height: number) => number,
+): (readonly [number, number])[] {
+  const bands = new Map<number, number[]>();
+  for (const height of [...heights].sort((a, b) => b - a)) {
+    const band = Math.floor(height / (2 * radius));
+    const known = bands.get(band);
+    if (known === undefined) bands.set(band, [height]);
+    else known.push(height);
+  }
+  return [...bands].flatMap(([number, band]) => {
+    const room = 2 * within((number + 0.5) * 2 * radius);
+    const step = Math.max(LEAST_STEP, Math.min(2 * radius, room / Math.max(1, band.length - 1)));
+    const places = Math.floor(room / step) + 1;
+    // Points of neighbouring bands are between each other, not above each other.
+    const shift = number % 2 === 0 || band.length >= places ? 0 : step / 2;
+    return band.map((height, index) => [sideways(index % places) * step + shift, height] as const);
   });
+}
+
+/** 0, then alternately left and right: -1, 1, -2, 2 … */
+function sideways(index: number): number {
+  const step = Math.ceil(index / 2);
+  return index % 2 === 1 ? -step : step;
+}
+
+function tenth(value: number): string {
+  return String(Math.round(value * 10) / 10);
 }
 
 function medianMark({ summary }: Cell, middle: number, band: number, y: ScaleLinear<number, number>): Html | undefined {

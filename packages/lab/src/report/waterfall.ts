@@ -10,10 +10,11 @@ export interface WaterfallLoad {
   readonly browser: BrowserSide;
 }
 
-const PHASES = ['blocked', 'connect', 'wait', 'receive'] as const;
-type Phase = (typeof PHASES)[number];
+/** What a request does, one after the other. */
+export const PHASES = ['blocked', 'connect', 'wait', 'receive'] as const;
+export type Phase = (typeof PHASES)[number];
 
-interface Span {
+export interface Span {
   readonly phase: Phase;
   readonly from: number;
   readonly to: number;
@@ -57,6 +58,21 @@ export function waterfallEnd(loads: readonly WaterfallLoad[]): number {
       loads.flatMap(({ browser }) => entriesOf(browser).map((entry) => Math.max(entry.responseEnd, loadEnd(entry)))),
     ) ?? 1
   );
+}
+
+/** The phases of all requests of a load, and when their answers were complete: milliseconds since navigation start. */
+export interface Bars {
+  /** A row per request in the order of their start. */
+  readonly rows: readonly (readonly Span[])[];
+  readonly answers: readonly number[];
+}
+
+export function barsOf({ browser }: WaterfallLoad): Bars {
+  const entries = entriesOf(browser);
+  return {
+    rows: entries.map(spansOf),
+    answers: entries.map(({ responseEnd }) => responseEnd).filter((end) => end > 0),
+  };
 }
 
 /** One load: a row per request in the order of their start, on an axis of `end` milliseconds. */

@@ -1,13 +1,21 @@
+import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { readCampaign, writeAtOnce } from '../campaign-file.js';
+import { readCampaign, writeAtOnce, type Campaign } from '../campaign-file.js';
 import { collectResults, isComparable, type Results } from '../results.js';
 import { readSamples, SAMPLES } from '../samples-file.js';
+import { csvHead, csvLine, SAMPLES_CSV } from '../samples-csv.js';
 import { markdownTable, textTable } from '../table.js';
+import { animatedSvg } from './animated-svg.js';
 import { reportDocument } from './document.js';
 import { timelineIfReadable } from '../trace/timeline.js';
+import { PictureStore } from './pictures.js';
+import { numbersOf, shownPlaces } from './shown-loads.js';
+import { racesOf, type Race } from './side-by-side.js';
 import type { ReportedLoad } from './timeline.js';
 
 export const REPORT = 'report.html';
+/** A folder of animated pictures, one for each profile and page. */
+export const RACES = 'side-by-side';
 /** The comparisons as data. JSON has no infinite numbers: they are the texts "Infinity" and "-Infinity". */
 export const COMPARISONS = 'comparisons.json';
 
@@ -18,15 +26,21 @@ export interface Reports {
   readonly comparable: boolean;
 }
 
-/** Makes the tables, the comparisons and `report.html` of an output folder from its samples. */
+/** Makes the tables, the comparisons, `samples.csv`, the pictures and `report.html` of an output folder from its samples. */
 export async function writeReports(folder: string): Promise<Reports> {
   const campaign = readCampaign(folder);
   const results = await collectResults(campaign, readSamples(join(folder, SAMPLES)));
   const table = textTable(campaign, results);
+  const pictures = new PictureStore(folder);
+  const places = shownPlaces(results, pictures);
+  const { loads, csv } = await secondPass(folder, results, numbersOf(places));
   writeAtOnce(join(folder, 'table.txt'), table);
   writeAtOnce(join(folder, 'table.md'), markdownTable(campaign, results));
   writeAtOnce(join(folder, COMPARISONS), `${JSON.stringify(results.comparisons, infiniteAsText, 2)}\n`);
-  writeAtOnce(join(folder, REPORT), reportDocument(campaign, results, await drawnLoads(folder, results)));
+  writeAtOnce(join(folder, SAMPLES_CSV), csv);
+  const races = racesOf(places, loads);
+  writeAtOnce(join(folder, REPORT), reportDocument(campaign, results, { places, races, loads, pictures }));
+  writeRaces(folder, races, campaign, pictures);
   return { results, table, comparable: isComparable(results) };
 }
 
@@ -34,17 +48,35 @@ function infiniteAsText(_key: string, value: unknown): unknown {
   return typeof value === 'number' && !Number.isFinite(value) ? String(value) : value;
 }
 
+/** Each race as a file that can be sent to others; those of an earlier report go, since places may have gone. */
+function writeRaces(folder: string, races: readonly Race[], campaign: Campaign, pictures: PictureStore): void {
+  const target = join(folder, RACES);
+  mkdirSync(target, { recursive: true });
+  for (const old of readdirSync(target).filter((name) => name.endsWith('.svg'))) rmSync(join(target, old));
+  for (const race of races) {
+    const name = race.title.replace(/[^\w.]+/g, '-');
+    writeAtOnce(join(target, `${name}.svg`), animatedSvg(race, campaign, pictures));
+  }
+}
+
 /** A second pass for the few loads that are drawn, so that the timings of the others are never held. */
-async function drawnLoads(folder: string, results: Results): Promise<Map<number, ReportedLoad>> {
+async function secondPass(
+  folder: string,
+  results: Results,
+  shown: readonly number[],
+): Promise<{ loads: Map<number, ReportedLoad>; csv: string }> {
   const medians = results.cells.flatMap(({ medianLoad }) => medianLoad ?? []);
   const watched = results.cells.flatMap(({ rehearsals }) => rehearsals.map(({ load }) => load));
-  const wanted = new Set([...medians, ...watched]);
-  const found = new Map<number, ReportedLoad>();
-  for await (const { load, arm, browser, labels = [], traces } of readSamples(join(folder, SAMPLES))) {
+  const wanted = new Set([...medians, ...watched, ...shown]);
+  const loads = new Map<number, ReportedLoad>();
+  const lines = [csvHead()];
+  for await (const sample of readSamples(join(folder, SAMPLES))) {
+    lines.push(csvLine(sample));
+    const { load, arm, browser, labels = [], traces } = sample;
     if (!wanted.has(load) || browser === undefined) continue;
     const timeline = traces === undefined ? undefined : await timelineIfReadable(join(folder, traces), browser);
     // A timeline without a packet is a waterfall.
-    found.set(load, { load, arm, browser, labels, timeline: timeline?.packets.length ? timeline : undefined });
+    loads.set(load, { load, arm, browser, labels, timeline: timeline?.packets.length ? timeline : undefined });
   }
-  return found;
+  return { loads, csv: lines.join('') };
 }

@@ -1,0 +1,59 @@
+import type { Sample } from './sample.js';
+
+export const SAMPLES_CSV = 'samples.csv';
+
+type Field = string | number | boolean | undefined;
+
+const COLUMNS: Readonly<Record<string, (sample: Sample) => Field>> = {
+  load: ({ load }) => load,
+  block: ({ block }) => block,
+  position: ({ position }) => position,
+  profile: ({ profile }) => profile,
+  page: ({ page }) => page,
+  arm: ({ arm }) => arm,
+  protocol: ({ protocol }) => protocol,
+  visit: ({ visit }) => visit,
+  discovery: ({ discovery }) => discovery,
+  congestion: ({ congestion }) => congestion,
+  server: ({ server }) => server,
+  link_seed: ({ linkSeed }) => linkSeed,
+  valid: ({ valid }) => valid,
+  outcome: ({ outcome }) => outcome,
+  load_seconds: ({ times }) => times.load,
+  first_byte_seconds: ({ times }) => times.firstByte,
+  last_byte_seconds: ({ times }) => times.lastByte,
+  first_contentful_paint_seconds: ({ times }) => times.firstContentfulPaint,
+  largest_contentful_paint_seconds: ({ times }) => times.largestContentfulPaint,
+  wall_seconds: ({ wallSeconds }) => wallSeconds,
+  cpu_server_seconds: ({ cpuSeconds }) => cpuSeconds?.server,
+  cpu_link_seconds: ({ cpuSeconds }) => cpuSeconds?.link,
+  cpu_browser_network_seconds: (sample) => browserCpu(sample)?.network,
+  cpu_browser_renderer_seconds: (sample) => browserCpu(sample)?.renderer,
+  cpu_browser_gpu_seconds: (sample) => browserCpu(sample)?.gpu,
+  cpu_browser_other_seconds: (sample) => browserCpu(sample)?.other,
+  labels: ({ labels }) => [...new Set(labels?.map(({ kind }) => kind))].join(' '),
+  reason: ({ reason, invalidReasons }) => [reason, ...invalidReasons].filter((each) => each !== undefined).join('; '),
+};
+
+/** The head of the table of loads, a line of CSV as RFC 4180 has it. */
+export function csvHead(): string {
+  return line(Object.keys(COLUMNS));
+}
+
+/** A load as a line under `csvHead`. What is not known is an empty field. */
+export function csvLine(sample: Sample): string {
+  return line(Object.values(COLUMNS).map((field) => field(sample)));
+}
+
+function browserCpu({ cpuSeconds, browser }: Sample): NonNullable<Sample['cpuSeconds']>['browser'] {
+  return cpuSeconds?.browser ?? browser?.cpuSeconds;
+}
+
+function line(fields: readonly Field[]): string {
+  return `${fields.map((field) => quoted(String(field ?? ''))).join(',')}\r\n`;
+}
+
+/** RFC 4180, section 2: what has a comma, a quote or a line break stands in quotes, and quotes in it are doubled. */
+function quoted(text: string): string {
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
