@@ -44,7 +44,10 @@ export function generateCampaign(folder: string, extent: Extent): void {
           load += 1;
           const time = factor * drawnTime(profileName, pageName, armName, block);
           const own = { profile: profileName, page: pageName, arm: armName, load, block, position: position + 1 };
-          const sample: Sample = { ...like, ...own, times: { ...like.times, load: time } };
+          // All of the load's times are drawn out alike.
+          const stretch = time / (like.times.load ?? time);
+          const times = Object.fromEntries(Object.entries(like.times).map(([name, value]) => [name, value * stretch]));
+          const sample: Sample = { ...like, ...own, times: { ...times, load: time } };
           return `${JSON.stringify(sample)}\n`;
         }),
       ),
