@@ -15,7 +15,7 @@ export function whyTable({ cells }: Results, colourOf: (arm: string) => string):
   return html`<section>
     <h2>Why the loads took their time</h2>
     <div class="card">
-      <div class="scroll">
+      <div class="scroll" tabindex="0" role="region" aria-label="Table of labels">
         <table>
           <thead>
             <tr>
