@@ -37,6 +37,8 @@ export interface CampaignOptions {
   readonly keepAll: boolean;
   /** Aborted to end the campaign after what was measured so far. */
   readonly signal: AbortSignal;
+  /** Called with the output folder of a new campaign once it is made, before anything else is in it. */
+  readonly prepare?: (out: string) => void;
 }
 
 /** Runs a campaign into its output folder. All that can be wrong beforehand is found before the folder is made. */
@@ -65,6 +67,7 @@ export async function runCampaign(options: CampaignOptions): Promise<Campaign> {
     if (options.signal.aborted) throw new LabError(ExitCode.Interrupted, 'interrupted before the first load');
     if (before === undefined) {
       createFolder(out);
+      options.prepare?.(out);
       writeFileSync(join(out, SAMPLES), '');
     }
     const campaign = before?.campaign ?? described;

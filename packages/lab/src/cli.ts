@@ -17,6 +17,10 @@ import { generatePage } from './page/generate.js';
 import { readPageSpec } from './page/spec.js';
 import { readPlan } from './read-plan.js';
 import { REPORT, writeReports } from './report/write.js';
+import { findStudy, runStudy } from './reproduce/command.js';
+import { hasCriteria } from './reproduce/criteria-file.js';
+import { STUDIES } from './reproduce/studies/all.js';
+import { REPRODUCTION, writeReproduction } from './reproduce/write.js';
 import { comparedCell, type Results } from './results.js';
 import { readSamples, SAMPLES } from './samples-file.js';
 import { MAX_SEED } from './seed.js';
@@ -35,15 +39,19 @@ usage:
   pronghorn-lab capture --har FILE --out DIR [--keep-cookies]
   pronghorn-lab report DIR... [--fail-if CONDITION]...
   pronghorn-lab har DIR LOAD
+  pronghorn-lab reproduce kiwee|cloudflare|tencent [--out DIR] [--resume] [--blocks N] [and as for run]
 
 run      runs a plan's campaign; writes samples, table and report to DIR (default: lab-results/NAME-TIME)
 page     generates a page from its specification
 capture  loads a page in Chromium, or reads a HAR file with content, and records it for \`pronghorn replay\`
 report   makes tables and report again from the samples in DIR; of several, counts their A/A controls together
 har      writes one load of a campaign, by its number, to stdout as HAR 1.2
+reproduce  runs the campaign of a published result by criteria that are written down first, and prints published
+           beside measured with a verdict for each criterion
 
   --out DIR         output folder; it must not exist, or be empty
   --resume          go on with the campaign that is in DIR, after it was interrupted or killed
+  --blocks N        instead of the study's 50 blocks
   --seed N          instead of the plan's seed; 0 to ${MAX_SEED}
   --pronghorn PATH  the program pronghorn (default: $PRONGHORN, target/release/pronghorn, the PATH)
   --chromium PATH   the browser (default: $CHROMIUM, Debian's place, the PATH)
@@ -75,7 +83,7 @@ exit codes:
   130  interrupted; what was measured until then is in the output folder (of a capture nothing)
 `;
 
-const COMMANDS = ['run', 'page', 'capture', 'report', 'har'];
+const COMMANDS = ['run', 'page', 'capture', 'report', 'har', 'reproduce'];
 
 async function main(args: readonly string[]): Promise<ExitCode> {
   const [command, ...rest] = args;
@@ -98,6 +106,8 @@ async function main(args: readonly string[]): Promise<ExitCode> {
       return report(rest);
     case 'har':
       return har(rest);
+    case 'reproduce':
+      return reproduce(rest);
     default:
       throw usage(`there is no command ${command}`, suggestion(command, COMMANDS));
   }
@@ -138,6 +148,39 @@ async function run(args: readonly string[]): Promise<ExitCode> {
     return ExitCode.Interrupted;
   }
   return exitCode;
+}
+
+async function reproduce(args: readonly string[]): Promise<ExitCode> {
+  const { positional, values } = parse(args, `reproduce ${Object.keys(STUDIES).join('|')}`, {
+    out: { type: 'string' },
+    blocks: { type: 'string' },
+    seed: { type: 'string' },
+    pronghorn: { type: 'string' },
+    chromium: { type: 'string' },
+    'watch-all': { type: 'boolean' },
+    resume: { type: 'boolean' },
+  });
+  const study = findStudy(positional);
+  const [blocks, seed, resume] = [text(values.blocks), text(values.seed), values.resume === true];
+  if (resume && text(values.out) === undefined) throw usage('--resume needs the --out DIR of the campaign');
+  if (resume && (seed !== undefined || blocks !== undefined)) {
+    throw usage('--resume goes on with the seed and the blocks of the campaign: leave --seed and --blocks out');
+  }
+  const out = text(values.out) ?? join('lab-results', `reproduce-${study.name}-${timestamp()}`);
+  const campaign = await runStudy(study, {
+    blocks: blocks === undefined ? undefined : parseBlocks(blocks),
+    out,
+    seed: seed === undefined ? undefined : parseSeed(seed),
+    resume,
+    pronghorn: text(values.pronghorn) ?? text(process.env.PRONGHORN),
+    chromium: text(values.chromium) ?? text(process.env.CHROMIUM),
+    keepAll: values['watch-all'] === true,
+    signal: interruption(),
+  });
+  const { exitCode } = await show(out, []);
+  if (campaign.status !== 'interrupted') return exitCode;
+  process.stderr.write(`interrupted: the loads until then are in ${out}; --resume goes on\n`);
+  return ExitCode.Interrupted;
 }
 
 function page(args: readonly string[]): ExitCode {
@@ -224,6 +267,8 @@ async function show(out: string, given: readonly Threshold[]): Promise<Shown> {
   const thresholds = [...campaign.failIf.map((condition) => parseThreshold(condition)), ...given];
   const { results, table, comparable } = await writeReports(out);
   process.stdout.write(`\n${table}\nreport: ${join(out, REPORT)}\n`);
+  if (hasCriteria(out))
+    process.stdout.write(`\n${await writeReproduction(out)}\nwritten: ${join(out, REPRODUCTION)}\n`);
   const cells = results.cells.map(comparedCell);
   const findings = thresholds.flatMap((threshold) => judge(threshold, cells, campaign.seed));
   for (const { kind, line } of findings) process.stderr.write(`${kind === 'broken' ? 'failed' : 'note'}: ${line}\n`);
@@ -265,6 +310,12 @@ function parseSeed(given: string): number {
   const seed = /^\d+$/.test(given) ? Number(given) : NaN;
   if (!(seed <= MAX_SEED)) throw usage(`--seed must be a whole number from 0 to ${MAX_SEED}, not ${given}`);
   return seed;
+}
+
+function parseBlocks(given: string): number {
+  const blocks = /^\d+$/.test(given) ? Number(given) : Number.NaN;
+  if (!(blocks >= 1 && blocks <= 10_000)) throw usage(`--blocks must be a whole number from 1 to 10000, not ${given}`);
+  return blocks;
 }
 
 function usage(message: string, hint = 'see pronghorn-lab --help'): LabError {

@@ -79,6 +79,23 @@ test('wrong use is told in one line', () => {
   assertOneLine(lab(['run', plan, '--seed', '-1x']), 2, /--seed/);
   assertOneLine(lab(['run', plan, '--seed=1e3']), 2, /--seed must be a whole number from 0 to/);
   assertOneLine(lab(['page', plan]), 2, /needs --out DIR/);
+  assertOneLine(lab(['reproduce', 'kiwi']), 2, /there is no study kiwi; did you mean `kiwee`\?/);
+  assertOneLine(
+    lab(['reproduce', 'kiwee', '--blocks', '0']),
+    2,
+    /--blocks must be a whole number from 1 to 10000, not 0/,
+  );
+  assertOneLine(lab(['reproduce', 'kiwee', '--resume']), 2, /--resume needs the --out DIR/);
+  assertOneLine(
+    lab(['reproduce', 'kiwee', '--resume', '--out', out, '--blocks', '3']),
+    2,
+    /leave --seed and --blocks out/,
+  );
+  assertOneLine(
+    lab(['reproduce', 'kiwee', '--resume', '--out', folder]),
+    66,
+    /has no criteria\.json; name the output folder/,
+  );
   assert.equal(lab([]).status, 2);
 });
 

@@ -1,0 +1,47 @@
+import { existsSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { runCampaign, type CampaignOptions } from '../campaign.js';
+import { readCampaign, type Campaign } from '../campaign-file.js';
+import { ExitCode, LabError } from '../errors.js';
+import { readPlan } from '../read-plan.js';
+import { suggestion } from '../toml-file.js';
+import { requireSameCriteria, writeCriteria } from './criteria-file.js';
+import type { Study } from './criterion.js';
+import { STUDIES } from './studies/all.js';
+
+/** The study of a name, or one error that names those that there are. */
+export function findStudy(name: string): Study {
+  const study = STUDIES[name];
+  if (study !== undefined) return study;
+  throw new LabError(ExitCode.Usage, `there is no study ${name}`, suggestion(name, Object.keys(STUDIES)));
+}
+
+function planPath(study: Study): string {
+  const name = join('plans', `reproduce-${study.name}.toml`);
+  // The package's own folder is some folders above this file, wherever it was compiled to.
+  for (let folder = dirname(fileURLToPath(import.meta.url)); folder !== dirname(folder); folder = dirname(folder)) {
+    const path = join(folder, name);
+    if (existsSync(path)) return path;
+  }
+  throw new LabError(ExitCode.InputMissing, `this installation of pronghorn-lab has no ${name}`, 'install it again');
+}
+
+export interface StudyOptions extends Omit<CampaignOptions, 'plan' | 'prepare'> {
+  /** Instead of the plan's; a campaign that goes on has its own. */
+  readonly blocks: number | undefined;
+}
+
+/** Runs a study's campaign. Its criteria lie in the output folder before the first load is made. */
+export async function runStudy(study: Study, { blocks, ...options }: StudyOptions): Promise<Campaign> {
+  const plan = readPlan(planPath(study));
+  if (options.resume) requireSameCriteria(options.out, study);
+  const count = options.resume ? readCampaign(options.out).blocks.max : (blocks ?? plan.blocks.max);
+  return runCampaign({
+    ...options,
+    plan: { ...plan, blocks: { min: count, max: count, intervalPercent: undefined } },
+    prepare: (folder) => {
+      writeCriteria(folder, study);
+    },
+  });
+}

@@ -1,0 +1,115 @@
+import { z } from 'zod';
+
+/**
+ * Criteria: statements about the shape of a result, written down before the first load so that no look at the
+ * samples can bend them. They are data, not code: `criteria.json` holds them, and verdicts are made from that file.
+ */
+
+/** What of a load is looked at. */
+export const METRICS = ['load', 'lastByte', 'firstByte', 'requestStart'] as const;
+export type Metric = (typeof METRICS)[number];
+
+export const METRIC_WORDS: Readonly<Record<Metric, string>> = {
+  load: 'end of the load event',
+  lastByte: 'last byte of all that the page links',
+  firstByte: 'first byte of the document',
+  requestStart: 'start of the document’s request',
+};
+
+const term = z.object({
+  profile: z.string(),
+  page: z.string(),
+  arm: z.string(),
+  metric: z.enum(METRICS),
+  figure: z.enum(['median', 'mean', 'p90']),
+});
+
+/** One figure of one cell. */
+export type Term = z.infer<typeof term>;
+
+const effect = z.discriminatedUnion('kind', [
+  /** The product of some figures by that of others: a ratio, or a ratio of ratios. */
+  z.object({ kind: z.literal('ratio'), over: z.array(term).min(1), under: z.array(term).min(1) }),
+  /** How much the first figure is larger than the second, in units of so many seconds, such as round trips. */
+  z.object({
+    kind: z.literal('difference'),
+    of: term,
+    less: term,
+    unit: z.string(),
+    unitSeconds: z.number().positive(),
+  }),
+]);
+export type Effect = z.infer<typeof effect>;
+
+const claim = z.object({ low: z.number().optional(), high: z.number().optional() });
+/** Where an effect has to lie; an end that is left out is open. */
+export type Claim = z.infer<typeof claim>;
+
+const criterion = z.object({
+  id: z.string(),
+  /** What has to hold, in words. */
+  statement: z.string(),
+  effect,
+  /** Without a claim the effect is only reported. */
+  claim: claim.optional(),
+  /** The same effect in the published figures; left out where they do not give it. */
+  published: z.number().optional(),
+  /** What was expected before the run, and why. */
+  expected: z.object({ verdict: z.enum(['reproduced', 'not reproduced', 'open']), because: z.string() }),
+  /** Why the shape may be another one here than there. */
+  otherwise: z.string(),
+});
+export type Criterion = z.infer<typeof criterion>;
+
+const publishedRow = z.object({
+  /** The place as the source names it. */
+  place: z.string(),
+  /** The arm as the source names it. */
+  variant: z.string(),
+  /** The cell that stands for it here. */
+  profile: z.string(),
+  page: z.string(),
+  arm: z.string(),
+  metric: z.enum(METRICS),
+  /** In seconds; what was not published is left out. */
+  figures: z.object({
+    median: z.number().optional(),
+    mean: z.number().optional(),
+    p90: z.number().optional(),
+    p99: z.number().optional(),
+    min: z.number().optional(),
+    max: z.number().optional(),
+  }),
+});
+export type PublishedRow = z.infer<typeof publishedRow>;
+
+const study = z.object({
+  name: z.string(),
+  title: z.string(),
+  /** Who published it, when, and how it was measured there. */
+  source: z.string(),
+  /** What is measured here in place of the source's figure. */
+  metric: z.string(),
+  published: z.array(publishedRow),
+  /** Published results that are no times. */
+  conclusions: z.array(z.string()),
+  criteria: z.array(criterion).min(1),
+  /** In what the lab's setting is another one than the source's. */
+  differences: z.array(z.string()),
+});
+
+/** A published result, what stands for it here, and when it counts as reproduced. */
+export type Study = z.infer<typeof study>;
+export const studySchema = study;
+
+export const VERDICTS = ['reproduced', 'not reproduced', 'undecided', 'reported'] as const;
+export type Verdict = (typeof VERDICTS)[number];
+
+/** How an interval becomes a verdict. It stands in the criteria file too. */
+export const VERDICT_RULES = [
+  'Each effect has a 95 % bootstrap interval over the blocks in which each load that it needs is valid.',
+  'reproduced: the whole interval lies where the claim says. not reproduced: all of it lies elsewhere.',
+  'undecided: it lies on both sides, or there are too few blocks for an interval.',
+  'reported: there is no claim, the effect is shown.',
+  'A load that did not complete is slower than all that did. The intervals are not widened for their number: of twenty, one may miss by chance.',
+] as const;
