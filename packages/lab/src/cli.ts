@@ -9,12 +9,16 @@ import { CAPTURE_OPTIONS, captureRequest } from './capture/options.js';
 import { isRecording } from './capture/recording.js';
 import { pooledControl } from './compare/control.js';
 import { controlInWords } from './compare/words.js';
+import { runConformance } from './conformance/command.js';
+import { LEAST_SECONDS } from './conformance/run.js';
 import { ownVersion } from './environment.js';
 import { ExitCode, LabError, messageOf } from './errors.js';
 import { harOf } from './har.js';
 import { writePage } from './page/folder.js';
 import { generatePage } from './page/generate.js';
 import { readPageSpec } from './page/spec.js';
+import { CONGESTION_CONTROLS, type Congestion } from './plan.js';
+import { findPronghorn } from './programs.js';
 import { readPlan } from './read-plan.js';
 import { REPORT, writeReports } from './report/write.js';
 import { findStudy, runStudy } from './reproduce/command.js';
@@ -23,7 +27,7 @@ import { STUDIES } from './reproduce/studies/all.js';
 import { REPRODUCTION, writeReproduction } from './reproduce/write.js';
 import { comparedCell, type Results } from './results.js';
 import { readSamples, SAMPLES } from './samples-file.js';
-import { MAX_SEED } from './seed.js';
+import { freshSeed, MAX_SEED } from './seed.js';
 import { judge } from './thresholds/judge.js';
 import { parseThreshold, requireNamed, type Threshold } from './thresholds/parse.js';
 import { suggestion } from './toml-file.js';
@@ -40,6 +44,7 @@ usage:
   pronghorn-lab report DIR... [--fail-if CONDITION]...
   pronghorn-lab har DIR LOAD
   pronghorn-lab reproduce kiwee|cloudflare|tencent [--out DIR] [--resume] [--blocks N] [and as for run]
+  pronghorn-lab conformance [--congestion NAMES] [--repeats N] [--seconds N] [--out DIR] [--seed N] [--pronghorn PATH]
 
 run      runs a plan's campaign; writes samples, table and report to DIR (default: lab-results/NAME-TIME)
 page     generates a page from its specification
@@ -48,10 +53,14 @@ report   makes tables and report again from the samples in DIR; of several, coun
 har      writes one load of a campaign, by its number, to stdout as HAR 1.2
 reproduce  runs the campaign of a published result by criteria that are written down first, and prints published
            beside measured with a verdict for each criterion
+conformance  compares each congestion controller over TCP with its namesake over QUIC, on a fixed link
 
   --out DIR         output folder; it must not exist, or be empty
   --resume          go on with the campaign that is in DIR, after it was interrupted or killed
   --blocks N        instead of the study's 50 blocks
+  --congestion A,B  controllers to check: ${CONGESTION_CONTROLS.join(', ')} (default: all)
+  --repeats N       transfers of each (default: 3)
+  --seconds N       how long a transfer takes (default: 10, at least ${LEAST_SECONDS})
   --seed N          instead of the plan's seed; 0 to ${MAX_SEED}
   --pronghorn PATH  the program pronghorn (default: $PRONGHORN, target/release/pronghorn, the PATH)
   --chromium PATH   the browser (default: $CHROMIUM, Debian's place, the PATH)
@@ -83,7 +92,7 @@ exit codes:
   130  interrupted; what was measured until then is in the output folder (of a capture nothing)
 `;
 
-const COMMANDS = ['run', 'page', 'capture', 'report', 'har', 'reproduce'];
+const COMMANDS = ['run', 'page', 'capture', 'report', 'har', 'reproduce', 'conformance'];
 
 async function main(args: readonly string[]): Promise<ExitCode> {
   const [command, ...rest] = args;
@@ -108,6 +117,8 @@ async function main(args: readonly string[]): Promise<ExitCode> {
       return har(rest);
     case 'reproduce':
       return reproduce(rest);
+    case 'conformance':
+      return conformance(rest);
     default:
       throw usage(`there is no command ${command}`, suggestion(command, COMMANDS));
   }
@@ -168,7 +179,7 @@ async function reproduce(args: readonly string[]): Promise<ExitCode> {
   }
   const out = text(values.out) ?? join('lab-results', `reproduce-${study.name}-${timestamp()}`);
   const campaign = await runStudy(study, {
-    blocks: blocks === undefined ? undefined : parseBlocks(blocks),
+    blocks: blocks === undefined ? undefined : parseWhole('--blocks', blocks, 1, 10_000),
     out,
     seed: seed === undefined ? undefined : parseSeed(seed),
     resume,
@@ -181,6 +192,40 @@ async function reproduce(args: readonly string[]): Promise<ExitCode> {
   if (campaign.status !== 'interrupted') return exitCode;
   process.stderr.write(`interrupted: the loads until then are in ${out}; --resume goes on\n`);
   return ExitCode.Interrupted;
+}
+
+async function conformance(args: readonly string[]): Promise<ExitCode> {
+  const { positionals, values } = parseWords(args, {
+    congestion: { type: 'string' },
+    repeats: { type: 'string' },
+    seconds: { type: 'string' },
+    out: { type: 'string' },
+    seed: { type: 'string' },
+    pronghorn: { type: 'string' },
+  });
+  if (positionals[0] !== undefined) throw usage(`the command conformance has no use for ${positionals[0]}`);
+  const seed = text(values.seed);
+  const options = {
+    congestion: parseControllers(text(values.congestion) ?? CONGESTION_CONTROLS.join(',')),
+    repeats: parseWhole('--repeats', text(values.repeats) ?? '3', 1, 100),
+    seconds: parseWhole('--seconds', text(values.seconds) ?? '10', LEAST_SECONDS, 600),
+    seed: seed === undefined ? freshSeed() : parseSeed(seed),
+    pronghorn: findPronghorn(text(values.pronghorn) ?? text(process.env.PRONGHORN)),
+    signal: interruption(),
+  };
+  const out = text(values.out) ?? join('lab-results', `conformance-${timestamp()}`);
+  const { text: table, exitCode } = await runConformance(out, options);
+  process.stdout.write(table);
+  return exitCode;
+}
+
+function parseControllers(given: string): Congestion[] {
+  const names = [...new Set(given.split(',').map((name) => name.trim()))];
+  return names.map((name) => {
+    const known = CONGESTION_CONTROLS.find((each) => each === name);
+    if (known !== undefined) return known;
+    throw usage(`--congestion: there is no controller ${name}`, suggestion(name, CONGESTION_CONTROLS));
+  });
 }
 
 function page(args: readonly string[]): ExitCode {
@@ -312,10 +357,12 @@ function parseSeed(given: string): number {
   return seed;
 }
 
-function parseBlocks(given: string): number {
-  const blocks = /^\d+$/.test(given) ? Number(given) : Number.NaN;
-  if (!(blocks >= 1 && blocks <= 10_000)) throw usage(`--blocks must be a whole number from 1 to 10000, not ${given}`);
-  return blocks;
+function parseWhole(option: string, given: string, low: number, high: number): number {
+  const value = /^\d+$/.test(given) ? Number(given) : Number.NaN;
+  if (!(value >= low && value <= high)) {
+    throw usage(`${option} must be a whole number from ${low} to ${high}, not ${given}`);
+  }
+  return value;
 }
 
 function usage(message: string, hint = 'see pronghorn-lab --help'): LabError {

@@ -85,6 +85,9 @@ test('wrong use is told in one line', () => {
     2,
     /--blocks must be a whole number from 1 to 10000, not 0/,
   );
+  assertOneLine(lab(['conformance', '--congestion', 'cubic,bbbr']), 2, /no controller bbbr; did you mean `bbr`\?/);
+  assertOneLine(lab(['conformance', '--seconds', '2']), 2, /--seconds must be a whole number from 3 to 600, not 2/);
+  assertOneLine(lab(['conformance', 'cubic']), 2, /has no use for cubic/);
   assertOneLine(lab(['reproduce', 'kiwee', '--resume']), 2, /--resume needs the --out DIR/);
   assertOneLine(
     lab(['reproduce', 'kiwee', '--resume', '--out', out, '--blocks', '3']),

@@ -1,5 +1,6 @@
 import type { Campaign } from '../campaign-file.js';
 import { LEAST_CONTROL_BLOCKS } from '../compare/campaign.js';
+import { markdownTable } from '../markdown-table.js';
 import type { CriteriaFile } from './criteria-file.js';
 import { METRIC_WORDS, VERDICTS, type Claim, type PublishedRow, type Verdict } from './criterion.js';
 import type { Evaluated, MeasuredRow, Reproduction } from './evaluate.js';
@@ -181,14 +182,4 @@ function seconds(value: number | undefined): string {
 
 function asList(lines: readonly string[]): string {
   return lines.map((line) => `- ${line}`).join('\n');
-}
-
-/** A Markdown table whose columns stand below each other in a terminal too; the first `names` are words. */
-export function markdownTable(head: readonly string[], body: readonly (readonly string[])[], names: number): string {
-  const rows = [head, ...body].map((row) => row.map((text) => text.replaceAll('|', '\\|')));
-  const widths = head.map((_, at) => Math.max(3, ...rows.map((row) => row[at]?.length ?? 0)));
-  const line = (row: readonly string[]): string =>
-    `| ${row.map((text, at) => (at < names ? text.padEnd(widths[at] ?? 0) : text.padStart(widths[at] ?? 0))).join(' | ')} |`;
-  const rule = `|${widths.map((width, at) => (at < names ? '-'.repeat(width + 2) : `${'-'.repeat(width + 1)}:`)).join('|')}|`;
-  return [line(rows[0] as string[]), rule, ...rows.slice(1).map(line)].join('\n');
 }

@@ -1,0 +1,67 @@
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { writeAtOnce } from '../campaign-file.js';
+import { ExitCode } from '../errors.js';
+import { createFolder } from '../output-folder.js';
+import { html, Html } from '../report/html.js';
+import { STYLE } from '../report/style.js';
+import type { Conformance, Transfer } from './conformance.js';
+import { checkConformance, type ConformanceOptions } from './run.js';
+import { conformanceSection } from './section.js';
+import { conformanceMarkdown } from './text.js';
+
+const DATA = 'conformance.json';
+const TEXT = 'conformance.md';
+const DOCUMENT = 'conformance.html';
+
+/** Runs the check into a folder of its own: data after each transfer, text and document at the end. */
+export async function runConformance(
+  out: string,
+  options: Omit<ConformanceOptions, 'onProgress'>,
+): Promise<{ text: string; exitCode: ExitCode }> {
+  createFolder(out);
+  writeFileSync(join(out, DATA), '');
+  const conformance = await checkConformance({
+    ...options,
+    onProgress: (so, transfer) => {
+      writeAtOnce(join(out, DATA), `${JSON.stringify(so, undefined, 2)}\n`);
+      if (transfer !== undefined) process.stderr.write(`${inWords(transfer, so)}\n`);
+    },
+  });
+  const text = conformanceMarkdown(conformance);
+  writeAtOnce(join(out, TEXT), text);
+  writeAtOnce(join(out, DOCUMENT), documentOf(conformance));
+  return { text: `${text}\nreport: ${join(out, DOCUMENT)}\n`, exitCode: exitCodeOf(conformance) };
+}
+
+function exitCodeOf({ status, controllers }: Conformance): ExitCode {
+  if (status === 'interrupted') return ExitCode.Interrupted;
+  const whole = controllers.every(({ distance }) => distance !== undefined);
+  return whole ? ExitCode.Ok : ExitCode.NothingToCompare;
+}
+
+function inWords({ congestion, protocol, repeat, shape, invalidReasons }: Transfer, { repeats }: Conformance): string {
+  const { throughputMbit, queueDelayMs, lostPercent } = shape;
+  const figures = `${throughputMbit.toFixed(2)} Mbit/s, queue ${queueDelayMs.p50.toFixed(1)} ms, ${lostPercent.toFixed(2)} % lost`;
+  const verdict = invalidReasons.length === 0 ? 'valid' : `INVALID: ${invalidReasons.join('; ')}`;
+  return `[${repeat}/${repeats}] ${congestion} over ${protocol}: ${figures}, ${verdict}`;
+}
+
+function documentOf(conformance: Conformance): string {
+  const document = html`<!doctype html>
+    <html lang="en">
+      <head>
+        <meta charset="utf-8" />
+        <meta name="viewport" content="width=device-width, initial-scale=1" />
+        <link rel="icon" href="data:," />
+        <title>Conformance of congestion controllers: Pronghorn lab</title>
+        <style>
+          ${new Html(STYLE)}
+        </style>
+      </head>
+      <body>
+        <main>${conformanceSection(conformance)}</main>
+      </body>
+    </html> `;
+  return document.markup;
+}

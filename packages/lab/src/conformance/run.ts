@@ -1,0 +1,211 @@
+import { randomFillSync } from 'node:crypto';
+import { closeSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync, writeSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { PORT } from '../browser.js';
+import { makeCertificate, type Certificate } from '../certificate.js';
+import { environment } from '../environment.js';
+import { ExitCode, LabError } from '../errors.js';
+import { FAR_ADDRESS, kernelName, lastWord, linkCommand, start, stop, type Ended } from '../link-command.js';
+import { readLinkReport, unaskedDrops, type LinkReport } from '../link-report.js';
+import { OWN_SERVER, type Arm, type Congestion } from '../plan.js';
+import type { Pronghorn } from '../programs.js';
+import { deriveSeed, generator, shuffled } from '../seed.js';
+import { shellWords } from '../server-command.js';
+import { readPackets } from '../trace/packets.js';
+import { BULK_PROTOCOLS, compareControllers, type Conformance, type Transfer } from './conformance.js';
+import { conformanceLink, type FixedLink } from './link.js';
+import { shapeOf } from './transfer.js';
+
+export interface ConformanceOptions {
+  readonly pronghorn: Pronghorn;
+  readonly congestion: readonly Congestion[];
+  /** How often each is repeated. */
+  readonly repeats: number;
+  /** How long a transfer takes that fills the link. */
+  readonly seconds: number;
+  readonly seed: number;
+  /** Aborted to end the check after what was measured so far. */
+  readonly signal: AbortSignal;
+  /** Called with all that is known after each transfer, and at the end. */
+  readonly onProgress?: (so: Conformance, transfer: Transfer | undefined) => void;
+}
+
+/** The least that leaves whole seconds to compare after the first. */
+export const LEAST_SECONDS = 3;
+const OVERHEAD_SECONDS = 30;
+const FILE = 'bulk.bin';
+
+/** The controllers that a campaign's arms with our own server use: what `checkConformance` has to look at for it. */
+export function controllersOf(arms: readonly Arm[]): Congestion[] {
+  return [...new Set(arms.filter(({ server }) => server === OWN_SERVER).map(({ congestion }) => congestion))];
+}
+
+/**
+ * Downloads a large file over a fixed link, with each controller over TCP and over QUIC, and says how far the two versions of
+ * each lie apart. The program and the server are the campaign's own; the client is `pronghorn get`, since what is
+ * compared is who sends.
+ */
+export async function checkConformance(options: ConformanceOptions): Promise<Conformance> {
+  const { pronghorn, repeats, seconds, seed, signal } = options;
+  const link = conformanceLink();
+  const { system, pronghornSha256 } = environment('', pronghorn);
+  const scratch = mkdtempSync(join(tmpdir(), 'pronghorn-lab-conformance-'));
+  let so: Conformance = {
+    schema: 'pronghorn-lab-conformance/1',
+    status: 'running',
+    startedAt: new Date().toISOString(),
+    ...{ seed, repeats, seconds, link: link.facts },
+    pronghorn: { version: pronghorn.version, sha256: pronghornSha256 },
+    system,
+    transfers: [],
+    controllers: [],
+  };
+  try {
+    const bench = {
+      ...{ pronghorn: pronghorn.path, link, scratch, signal, seconds },
+      certificate: makeCertificate(scratch, FAR_ADDRESS),
+      site: writeSite(scratch, (link.facts.rateMbit * 1e6 * seconds) / 8),
+    };
+    for (const planned of schedule(options)) {
+      const transfer = signal.aborted ? undefined : await runTransfer(bench, planned);
+      if (transfer === undefined) return finish(so, 'interrupted', options);
+      const transfers = [...so.transfers, transfer];
+      so = { ...so, transfers, controllers: compareControllers(transfers, link.facts) };
+      options.onProgress?.(so, transfer);
+    }
+    return finish(so, 'finished', options);
+  } finally {
+    rmSync(scratch, { recursive: true, force: true, maxRetries: 3 });
+  }
+}
+
+function finish(so: Conformance, status: Conformance['status'], { onProgress }: ConformanceOptions): Conformance {
+  const ended = { ...so, status };
+  onProgress?.(ended, undefined);
+  return ended;
+}
+
+type Planned = Pick<Transfer, 'congestion' | 'protocol' | 'repeat' | 'linkSeed'>;
+
+/** Each controller over each protocol once in a round, in an order drawn from the seed. */
+function schedule({ congestion, repeats, seed }: ConformanceOptions): Planned[] {
+  return Array.from({ length: repeats }, (_, at) => {
+    const repeat = at + 1;
+    const round = congestion.flatMap((each) => {
+      const linkSeed = deriveSeed(seed, 'conformance', each, repeat);
+      return BULK_PROTOCOLS.map((protocol): Planned => ({ congestion: each, protocol, repeat, linkSeed }));
+    });
+    return shuffled(round, generator(deriveSeed(seed, 'conformance-order', repeat)));
+  }).flat();
+}
+
+interface TransferBench {
+  readonly pronghorn: string;
+  readonly link: FixedLink;
+  readonly certificate: Certificate;
+  readonly site: string;
+  readonly scratch: string;
+  readonly seconds: number;
+  readonly signal: AbortSignal;
+}
+
+/** One transfer, or undefined if it was interrupted. */
+async function runTransfer(bench: TransferBench, planned: Planned): Promise<Transfer | undefined> {
+  const { link, scratch, signal, seconds } = bench;
+  const folder = mkdtempSync(join(scratch, 'transfer-'));
+  const files = {
+    report: join(folder, 'link.json'),
+    output: join(folder, 'output.txt'),
+    packets: join(folder, 'packets.csv'),
+    tcpInfo: join(folder, 'tcp-info.csv'),
+  };
+  const running = start(commandOf(bench, planned, folder, files), files.output);
+  const onAbort = (): void => void stop(running);
+  signal.addEventListener('abort', onAbort, { once: true });
+  const limit = setTimeout(onAbort, (4 * seconds + OVERHEAD_SECONDS) * 1000);
+  const ended = await running.ended;
+  clearTimeout(limit);
+  signal.removeEventListener('abort', onAbort);
+  if (signal.aborted) return undefined;
+  requireWell(ended, planned, readFileSync(files.output, 'utf8'));
+  const reading = readLinkReport(files.report);
+  if (reading.kind === 'problem') throw new LabError(ExitCode.Unavailable, reading.problem);
+  const packets = await readPackets(files.packets, 0);
+  rmSync(folder, { recursive: true, force: true });
+  const invalidReasons = reasonsAgainst(reading.report, planned);
+  const { initialWindow, ...shape } = shapeOf(packets, planned.protocol === 'h3' ? 'udp' : 'tcp', link.facts.rateMbit);
+  return {
+    ...planned,
+    valid: invalidReasons.length === 0,
+    invalidReasons,
+    shape: { ...shape, windows: [...shape.windows], ...(initialWindow && { initialWindow }) },
+  };
+}
+
+function commandOf(
+  { pronghorn, link, certificate, site, seconds }: TransferBench,
+  { congestion, protocol, linkSeed }: Planned,
+  folder: string,
+  files: Readonly<Record<'report' | 'packets' | 'tcpInfo', string>>,
+): string[] {
+  const server = [
+    ...[pronghorn, 'serve', site, '--listen', `${FAR_ADDRESS}:${PORT}`],
+    ...['--cert', certificate.certPath, '--key', certificate.keyPath],
+    ...['--congestion', congestion, '--grace', '1', '--quiet'],
+  ];
+  const client = [
+    ...[pronghorn, 'get', '--http', protocol === 'h3' ? '3' : '2', '--no-verify', '--congestion', congestion],
+    ...['--timeout', String(4 * seconds + OVERHEAD_SECONDS), '--output', join(folder, 'content')],
+    `https://${FAR_ADDRESS}:${PORT}/${FILE}`,
+  ];
+  return linkCommand({
+    ...{ pronghorn, profilePath: link.path, seed: linkSeed, congestion, reportPath: files.report },
+    traces: { packets: files.packets, tcpInfo: files.tcpInfo },
+    far: shellWords(server),
+    farPort: PORT,
+    near: client,
+  });
+}
+
+/** The exit codes of `pronghorn link` that the lab hands on. */
+const HANDED_ON: readonly number[] = [ExitCode.Malformed, ExitCode.InputMissing, ExitCode.NotPermitted];
+
+function requireWell(ended: Ended, { congestion, protocol }: Planned, output: string): void {
+  if (ended.kind === 'exit' && ended.code === 0) return;
+  const handedOn = ended.kind === 'exit' ? HANDED_ON.find((code) => code === ended.code) : undefined;
+  const reason = ended.kind === 'unstartable' ? ended.reason : lastWord(output).replace(/^error: /i, '');
+  throw new LabError(
+    (handedOn as ExitCode | undefined) ?? ExitCode.Unavailable,
+    `the transfer over ${protocol} with ${congestion} did not come through: ${reason}`,
+  );
+}
+
+/** By which of the link's own facts a transfer does not show what it should. */
+function reasonsAgainst(report: LinkReport, { congestion }: Planned): string[] {
+  const { near, far } = report.tcp_congestion;
+  const asked = kernelName(congestion);
+  const drops = unaskedDrops(report.up) + unaskedDrops(report.down);
+  return [
+    ...(report.kept_deadlines ? [] : ['the link missed its deadlines']),
+    ...(drops === 0 ? [] : [`${drops} packets vanished at the link's devices`]),
+    ...(near === asked && far === asked ? [] : [`TCP had ${near} and ${far}, not ${asked}`]),
+  ];
+}
+
+const PIECE = 1 << 20;
+
+/** A folder with one file of so many bytes that no compressor makes smaller. */
+function writeSite(scratch: string, bytes: number): string {
+  const site = join(scratch, 'site');
+  mkdirSync(site);
+  const file = openSync(join(site, FILE), 'w');
+  try {
+    for (let left = Math.ceil(bytes); left > 0; left -= PIECE) {
+      writeSync(file, randomFillSync(Buffer.alloc(Math.min(PIECE, left))));
+    }
+  } finally {
+    closeSync(file);
+  }
+  return site;
+}
