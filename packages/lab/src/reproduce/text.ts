@@ -1,3 +1,4 @@
+import { useMarkdown, type CellUse } from '../bound.js';
 import type { Campaign } from '../campaign-file.js';
 import { LEAST_CONTROL_BLOCKS } from '../compare/campaign.js';
 import { markdownTable } from '../markdown-table.js';
@@ -14,6 +15,8 @@ export interface Told {
   readonly reproduction: Reproduction;
   /** The last block of which there is a load. */
   readonly blocks: number;
+  /** What the loads of each cell used. */
+  readonly use: readonly CellUse[];
 }
 
 /** `reproduction.md`: published beside measured, the criteria with their verdicts, and what did not reproduce. */
@@ -34,6 +37,8 @@ export function reproductionMarkdown(told: Told): string {
     ...explanations(told.reproduction.criteria),
     '## In what this setting is another one',
     asList(study.differences),
+    '## Processor time, and what bound the loads',
+    useMarkdown(told.use).trim(),
     '## The bench',
     benchInWords(told.reproduction),
   ];

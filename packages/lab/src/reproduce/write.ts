@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import { usePerCell } from '../bound.js';
 import { readCampaign, writeAtOnce } from '../campaign-file.js';
 import type { Sample } from '../sample.js';
 import { readSamples, SAMPLES } from '../samples-file.js';
@@ -28,7 +29,8 @@ export async function readReproduction(folder: string): Promise<Told> {
     const message = `the criteria in ${folder} were written ${criteria.writtenAt}, after the first load (${first})`;
     throw new LabError(ExitCode.Malformed, message, 'criteria have to be there first: run it again with another --out');
   }
-  return { campaign, criteria, reproduction, blocks };
+  const use = await usePerCell(readSamples(join(folder, SAMPLES)), campaign.environment.cpus);
+  return { campaign, criteria, reproduction, blocks, use };
 }
 
 /** Writes `reproduction.md` and `reproduction.json`, and gives the text of the first. */
