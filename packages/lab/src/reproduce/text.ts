@@ -138,13 +138,13 @@ export function effectInWords({ criterion, effect }: Evaluated): string {
 }
 
 function explanations(criteria: readonly Evaluated[]): string[] {
-  const section = (title: string, verdict: Verdict, empty: string): string[] => {
-    const those = criteria.filter((each) => each.verdict === verdict);
-    return [`## ${title}`, those.length === 0 ? empty : asList(those.map(explanationInWords))];
-  };
+  const failed = criteria.filter(({ verdict }) => verdict === 'not reproduced');
+  const undecided = criteria.filter(({ verdict }) => verdict === 'undecided');
   return [
-    ...section('What did not reproduce, and why it may not', 'not reproduced', 'Nothing: no criterion failed.'),
-    ...section('What stays undecided', 'undecided', 'Nothing: each claim was decided.'),
+    '## What did not reproduce, and why it may not',
+    failed.length === 0 ? 'Nothing: no criterion failed.' : asList(failed.map(explanationInWords)),
+    '## What stays undecided',
+    undecided.length === 0 ? 'Nothing: each claim was decided.' : asList(undecided.map(explanationInWords)),
   ];
 }
 
@@ -153,13 +153,14 @@ export function explanationInWords(evaluated: Evaluated): string {
   const { criterion, verdict } = evaluated;
   const { expected, otherwise, statement } = criterion;
   const measured = `measured ${effectInWords(evaluated)}, it would hold at ${claimInWords(criterion.claim)}`;
+  // More blocks may decide it: there is nothing to explain yet.
+  if (verdict === 'undecided') return `${statement}: ${measured}.`;
   const surprise = surpriseInWords(expected.verdict, verdict);
   return `${statement}: ${measured}. ${surprise}: ${expected.because}. It may be another one because: ${otherwise}.`;
 }
 
 function surpriseInWords(expected: string, verdict: Verdict): string {
   if (expected === 'open') return 'Nothing was expected either way';
-  if (verdict === 'undecided') return `Expected was "${expected}"`;
   return expected === verdict ? 'As expected' : `Against what was expected ("${expected}")`;
 }
 
