@@ -1,0 +1,61 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test, { after } from 'node:test';
+import type { Campaign } from '../../src/campaign-file.js';
+import type { CriteriaFile } from '../../src/reproduce/criteria-file.js';
+import type { Sample } from '../../src/sample.js';
+import { packageFolder } from '../places.js';
+
+/** Needs `pronghorn`, Chromium and the right to make namespaces. */
+
+const folder = mkdtempSync(join(tmpdir(), 'lab-reproduce-e2e-'));
+after(() => {
+  rmSync(folder, { recursive: true });
+});
+
+/** Runs the command until it has told of so many loads, and then interrupts it. */
+async function reproduce(args: readonly string[], loads: number): Promise<{ status: number | null; stdout: string }> {
+  const cli = join(packageFolder, 'dist/cli.js');
+  const child = spawn(process.execPath, [cli, 'reproduce', 'cloudflare', ...args], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const limit = setTimeout(() => child.kill('SIGKILL'), 120_000);
+  let [stdout, stderr, interrupted] = ['', '', false];
+  child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text));
+  child.stderr.setEncoding('utf8').on('data', (text: string) => {
+    stderr += text;
+    // One line a load. A second signal would end the process at once.
+    if (!interrupted && stderr.split('\n').length > loads) interrupted = child.kill('SIGINT');
+  });
+  const status = await new Promise<number | null>((resolve) => {
+    child.once('close', resolve);
+  });
+  clearTimeout(limit);
+  return { status, stdout };
+}
+
+test('criteria are there before the first load, and an interrupted study goes on and is judged', async () => {
+  const out = join(folder, 'out');
+  const read = (name: string): unknown => JSON.parse(readFileSync(join(out, name), 'utf8'));
+  const samples = (): Sample[] => {
+    const lines = readFileSync(join(out, 'samples.jsonl'), 'utf8').trim().split('\n');
+    return lines.map((line) => JSON.parse(line) as Sample);
+  };
+
+  const first = await reproduce(['--blocks', '1', '--out', out], 1);
+  assert.equal(first.status, 130);
+  const criteria = read('criteria.json') as CriteriaFile;
+  assert.ok(criteria.writtenAt < (samples()[0]?.startedAt ?? ''));
+  assert.match(first.stdout, /This campaign has not run to its end: 0 of 1 blocks so far/);
+
+  const before = samples().length;
+  const second = await reproduce(['--resume', '--out', out], 1);
+  assert.equal(second.status, 130);
+  assert.ok(samples().length > before);
+  assert.equal((read('campaign.json') as Campaign).sittings.length, 2);
+  assert.equal((read('criteria.json') as CriteriaFile).sha256, criteria.sha256);
+  assert.match(readFileSync(join(out, 'reproduction.md'), 'utf8'), /\| 15 KB page \| cable, cloudflare-15k /);
+});
