@@ -5,6 +5,9 @@ import { basename, join } from 'node:path';
 import { findBrowser } from './browser.js';
 import { writeCampaign, type Campaign, type Environment } from './campaign-file.js';
 import { makeCertificate } from './certificate.js';
+import { transferInWords } from './conformance/command.js';
+import { readConformance, writeConformance } from './conformance/file.js';
+import { checkConformance, controllersOf } from './conformance/run.js';
 import { environment } from './environment.js';
 import { ExitCode, LabError } from './errors.js';
 import { FAR_ADDRESS } from './link-command.js';
@@ -15,7 +18,7 @@ import { readPageSpec } from './page/spec.js';
 import type { PageSource, Plan } from './plan.js';
 import { StoppingRule } from './compare/stopping-rule.js';
 import { preflight } from './preflight.js';
-import { findPronghorn } from './programs.js';
+import { findPronghorn, type Pronghorn } from './programs.js';
 import { Progress } from './progress.js';
 import { prepareResumption, type Resumption } from './resume.js';
 import { Load, type Bench, type ServedPage } from './run-load.js';
@@ -72,6 +75,11 @@ export async function runCampaign(options: CampaignOptions): Promise<Campaign> {
     }
     const campaign = before?.campaign ?? described;
     writeCampaign(out, campaign);
+    if (plan.conformance && !(await isConformanceKnown(options, pronghorn, campaign.seed))) {
+      const interrupted = withEnd(campaign, 'interrupted');
+      writeCampaign(out, interrupted);
+      return interrupted;
+    }
     noteRunning(out, { scratch, link: undefined });
     const finished = await runLoads(bench, options, campaign, before);
     clearRunning(out);
@@ -81,6 +89,30 @@ export async function runCampaign(options: CampaignOptions): Promise<Campaign> {
   } finally {
     rmSync(scratch, { recursive: true, force: true, maxRetries: 3 });
   }
+}
+
+/** Each controller over each protocol so often, for so long: a minute and a half a controller. */
+const CONFORMANCE_REPEATS = 3;
+const CONFORMANCE_SECONDS = 10;
+
+/** Compares the arms' congestion controllers, unless an earlier sitting has; false if that was interrupted. */
+async function isConformanceKnown(
+  { plan, out, signal }: CampaignOptions,
+  pronghorn: Pronghorn,
+  seed: number,
+): Promise<boolean> {
+  if (readConformance(out)?.status === 'finished') return true;
+  const { status } = await checkConformance({
+    ...{ pronghorn, seed, signal },
+    congestion: controllersOf(plan.arms),
+    repeats: CONFORMANCE_REPEATS,
+    seconds: CONFORMANCE_SECONDS,
+    onProgress: (so, transfer) => {
+      writeConformance(out, so);
+      if (transfer !== undefined) process.stderr.write(`conformance ${transferInWords(transfer, so)}\n`);
+    },
+  });
+  return status === 'finished';
 }
 
 /** Runs the loads that are left, one after the other; false if the campaign was ended early. */

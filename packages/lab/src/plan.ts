@@ -88,6 +88,8 @@ export interface Plan {
   readonly arms: readonly Arm[];
   /** The name of the arm that the others are compared with. */
   readonly baseline: string;
+  /** Whether the arms' congestion controllers are compared over TCP and QUIC before the first load. */
+  readonly conformance: boolean;
   /** Thresholds, as `--fail-if` takes them. */
   readonly failIf: readonly string[];
 }

@@ -112,6 +112,7 @@ const planFile = z
     /** Arms that are loaded twice in each block. */
     control: z.array(name).default([]),
     baseline: name.optional(),
+    conformance: z.boolean({ error: 'must be true or false' }).default(false),
     fail_if: z.array(field.text('a threshold')).default([]),
   })
   .refine((value) => (value.page === undefined) !== (value.pages === undefined), {
@@ -156,6 +157,7 @@ export function readPlan(path: string): Plan {
     servers,
     arms,
     baseline,
+    conformance: value.conformance,
     failIf: value.fail_if,
   };
 }

@@ -1,4 +1,3 @@
-import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { writeAtOnce } from '../campaign-file.js';
 import { ExitCode } from '../errors.js';
@@ -6,11 +5,11 @@ import { createFolder } from '../output-folder.js';
 import { html, Html } from '../report/html.js';
 import { STYLE } from '../report/style.js';
 import type { Conformance, Transfer } from './conformance.js';
+import { writeConformance } from './file.js';
 import { checkConformance, type ConformanceOptions } from './run.js';
 import { conformanceSection } from './section.js';
 import { conformanceMarkdown } from './text.js';
 
-const DATA = 'conformance.json';
 const TEXT = 'conformance.md';
 const DOCUMENT = 'conformance.html';
 
@@ -20,12 +19,11 @@ export async function runConformance(
   options: Omit<ConformanceOptions, 'onProgress'>,
 ): Promise<{ text: string; exitCode: ExitCode }> {
   createFolder(out);
-  writeFileSync(join(out, DATA), '');
   const conformance = await checkConformance({
     ...options,
     onProgress: (so, transfer) => {
-      writeAtOnce(join(out, DATA), `${JSON.stringify(so, undefined, 2)}\n`);
-      if (transfer !== undefined) process.stderr.write(`${inWords(transfer, so)}\n`);
+      writeConformance(out, so);
+      if (transfer !== undefined) process.stderr.write(`${transferInWords(transfer, so)}\n`);
     },
   });
   const text = conformanceMarkdown(conformance);
@@ -40,7 +38,11 @@ function exitCodeOf({ status, controllers }: Conformance): ExitCode {
   return whole ? ExitCode.Ok : ExitCode.NothingToCompare;
 }
 
-function inWords({ congestion, protocol, repeat, shape, invalidReasons }: Transfer, { repeats }: Conformance): string {
+/** A line for a terminal. */
+export function transferInWords(
+  { congestion, protocol, repeat, shape, invalidReasons }: Transfer,
+  { repeats }: Conformance,
+): string {
   const { throughputMbit, queueDelayMs, lostPercent } = shape;
   const figures = `${throughputMbit.toFixed(2)} Mbit/s, queue ${queueDelayMs.p50.toFixed(1)} ms, ${lostPercent.toFixed(2)} % lost`;
   const verdict = invalidReasons.length === 0 ? 'valid' : `INVALID: ${invalidReasons.join('; ')}`;

@@ -21,6 +21,9 @@ export interface Shown {
   /** Those that are drawn, by number. */
   readonly loads: ReadonlyMap<number, ReportedLoad>;
   readonly pictures: PictureStore;
+  /** Sections of what not every campaign has, for the top and for the end. */
+  readonly verdict: Html | undefined;
+  readonly bench: readonly (Html | undefined)[];
 }
 
 /** All that the report may do: show what is in it. A browser holds it to that. */
@@ -35,7 +38,7 @@ const POLICY = [
 export function reportDocument(
   campaign: Campaign,
   results: Results,
-  { places, races, loads, pictures }: Shown,
+  { places, races, loads, pictures, verdict, bench }: Shown,
 ): string {
   const colourOf = (arm: string): string => `var(--arm-${armColour(campaign, arm)})`;
   const document = html`<!doctype html>
@@ -53,11 +56,11 @@ export function reportDocument(
       <body>
         ${pictures.symbols()}
         <main>
-          ${heading(campaign, results)} ${violins(results, colourOf)}
+          ${heading(campaign, results)} ${verdict} ${violins(results, colourOf)}
           ${comparisonsSection(results.comparisons, colourOf)} ${figures(campaign, results, colourOf)}
           ${sideBySide(races, pictures, colourOf)} ${filmstrips(places, loads, colourOf)} ${whyTable(results, colourOf)}
           ${timelines(results, loads, colourOf)} ${headOfLine(watchedIn(results, loads))}
-          ${congestion(campaign, results)} ${links(results)} ${trouble(results)} ${method(campaign)}
+          ${congestion(campaign, results)} ${bench} ${links(results)} ${trouble(results)} ${method(campaign)}
           <footer>
             <p>
               Made from <code>samples.jsonl</code> and <code>campaign.json</code> beside this file, which hold each load

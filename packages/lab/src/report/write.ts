@@ -5,6 +5,12 @@ import { collectResults, isComparable, type Results } from '../results.js';
 import { readSamples, SAMPLES } from '../samples-file.js';
 import { csvHead, csvLine, SAMPLES_CSV } from '../samples-csv.js';
 import { markdownTable, textTable } from '../table.js';
+import { usePerCell, useSection } from '../bound.js';
+import { readConformance } from '../conformance/file.js';
+import { conformanceSection } from '../conformance/section.js';
+import { hasCriteria } from '../reproduce/criteria-file.js';
+import { reproductionSection } from '../reproduce/section.js';
+import { readReproduction } from '../reproduce/write.js';
 import { animatedSvg } from './animated-svg.js';
 import { reportDocument } from './document.js';
 import { timelineIfReadable } from '../trace/timeline.js';
@@ -39,7 +45,12 @@ export async function writeReports(folder: string): Promise<Reports> {
   writeAtOnce(join(folder, COMPARISONS), `${JSON.stringify(results.comparisons, infiniteAsText, 2)}\n`);
   writeAtOnce(join(folder, SAMPLES_CSV), csv);
   const races = racesOf(places, loads);
-  writeAtOnce(join(folder, REPORT), reportDocument(campaign, results, { places, races, loads, pictures }));
+  const use = await usePerCell(readSamples(join(folder, SAMPLES)), campaign.environment.cpus);
+  const conformance = readConformance(folder);
+  const verdict = hasCriteria(folder) ? reproductionSection(await readReproduction(folder)) : undefined;
+  const bench = [conformance && conformanceSection(conformance), useSection(use)];
+  const shown = { places, races, loads, pictures, verdict, bench };
+  writeAtOnce(join(folder, REPORT), reportDocument(campaign, results, shown));
   writeRaces(folder, races, campaign, pictures);
   return { results, table, comparable: isComparable(results) };
 }
