@@ -35,6 +35,8 @@ lint: setup ## Formatting and lints of every language
 	npm run lint
 	.venv/bin/ruff format --check tests bench
 	.venv/bin/ruff check tests bench
+	.venv/bin/ruff format --config tests/ruff.toml --check notebooks profiles
+	.venv/bin/ruff check --config tests/ruff.toml notebooks profiles
 	test -z "$$(gofmt -l tests/clients bench/peers)" || { gofmt -d tests/clients bench/peers; exit 1; }
 	cd tests/clients/quic-go && go vet ./...
 	cd bench/peers/quic-go && go vet ./...
