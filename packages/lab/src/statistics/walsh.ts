@@ -9,8 +9,10 @@ import type { Weights } from './weighted.js';
  * values. When about as many pairs are left as there are values, those alone are listed.
  */
 export class WalshAverages {
-  /** The finite values' places, in the order of the values. */
-  readonly #order: Uint32Array;
+  /** The finite values' places, and of each the place of its value in `#sorted`. */
+  readonly #finite: readonly number[];
+  readonly #rank: Uint32Array;
+  /** The finite values in order, each once: times are often of whole milliseconds, and then many are the same. */
   readonly #sorted: Float64Array;
   readonly #minus: readonly number[];
   readonly #plus: readonly number[];
@@ -20,15 +22,18 @@ export class WalshAverages {
   readonly #step: number;
 
   constructor(values: readonly number[]) {
-    const finite = values.map((_, at) => at).filter((at) => Number.isFinite(values[at]));
-    this.#order = Uint32Array.from(finite.sort((a, b) => ascending(values[a] as number, values[b] as number)));
-    this.#sorted = Float64Array.from(this.#order, (at) => values[at] as number);
+    this.#finite = values.flatMap((value, at) => (Number.isFinite(value) ? [at] : []));
+    const finite = this.#finite.map((at) => values[at] as number);
+    this.#sorted = Float64Array.from([...new Set(finite)].sort(ascending));
+    const ranks = new Map([...this.#sorted].map((value, rank) => [value, rank]));
+    this.#rank = Uint32Array.from(finite, (value) => ranks.get(value) as number);
     this.#minus = values.flatMap((value, at) => (value === -Infinity ? [at] : []));
     this.#plus = values.flatMap((value, at) => (value === Infinity ? [at] : []));
-    const n = this.#sorted.length;
-    this.#copies = new Float64Array(n);
-    this.#near = this.#sorted[n >> 1] ?? 0;
-    const middleHalf = (this.#sorted[(3 * n) >> 2] ?? 0) - (this.#sorted[n >> 2] ?? 0);
+    const n = finite.length;
+    this.#copies = new Float64Array(this.#sorted.length);
+    const inOrder = finite.sort(ascending);
+    this.#near = inOrder[n >> 1] ?? 0;
+    const middleHalf = (inOrder[(3 * n) >> 2] ?? 0) - (inOrder[n >> 2] ?? 0);
     this.#step = middleHalf / Math.sqrt(Math.max(1, n));
   }
 
@@ -43,19 +48,24 @@ export class WalshAverages {
   at(weights: Weights, first: number, second: number): [number, number] {
     const copies = this.#copies;
     let finite = 0;
-    for (let at = 0; at < copies.length; at++) finite += copies[at] = weights[this.#order[at] as number] as number;
+    copies.fill(0);
+    this.#finite.forEach((place, at) => {
+      const own = weights[place] as number;
+      copies[this.#rank[at] as number] = (copies[this.#rank[at] as number] as number) + own;
+      finite += own;
+    });
     const [minus, plus] = [totalOf(weights, this.#minus), totalOf(weights, this.#plus)];
     // An infinite value with a finite one is infinite; two of opposite signs cancel.
     const below = (minus * (minus + 1)) / 2 + minus * finite;
     const cancelled = minus * plus;
     const last = below + cancelled + (finite * (finite + 1)) / 2;
     const inside = (rank: number): boolean => rank > below && rank <= last;
-    const found = this.#finite(Math.max(first, below + 1) - below, Math.min(second, last) - below, finite, cancelled);
+    const found = this.#among(Math.max(first, below + 1) - below, Math.min(second, last) - below, finite, cancelled);
     const outside = (rank: number): number => (rank <= below ? -Infinity : Infinity);
     return [inside(first) ? found[0] : outside(first), inside(second) ? found[1] : outside(second)];
   }
 
-  #finite(first: number, second: number, finite: number, cancelled: number): [number, number] {
+  #among(first: number, second: number, finite: number, cancelled: number): [number, number] {
     if (second < first) return [NaN, NaN];
     const upTo = (value: number): number =>
       pairsUpTo(this.#sorted, this.#copies, finite, value) + (value >= 0 ? cancelled : 0);
