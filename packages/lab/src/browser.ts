@@ -49,7 +49,7 @@ export function browserArguments(job: LoadJob, netLog: string | undefined): stri
     ...(job.visit === 'first' ? [] : NO_CACHE),
     ...resolverArguments(job),
     // QUIC accepts a root that is not public only for forced origins, and only by this list.
-    `--ignore-certificate-errors-spki-list=${job.spki}`,
+    ...(job.spki === undefined ? [] : [`--ignore-certificate-errors-spki-list=${job.spki}`]),
     ...(netLog === undefined ? [] : [`--log-net-log=${netLog}`]),
     ...protocolArguments(job),
   ];
@@ -67,7 +67,7 @@ const UPGRADES = 'HttpsUpgrades,HttpsFirstBalancedMode,HttpsFirstBalancedModeAut
 
 function resolverArguments({ discovery, origins, serverAddress }: LoadJob): string[] {
   // Rules would go before DNS, where the HTTPS record is.
-  if (discovery === 'https-record') return [];
+  if (discovery === 'https-record' || serverAddress === undefined) return [];
   // In spite of its switches Chromium asks for its maker's hosts at start. Those names do not exist here.
   const rules = [...origins.map((origin) => `MAP ${origin} ${serverAddress}:${serverPort(origin)}`), 'MAP * ~NOTFOUND'];
   return [`--host-resolver-rules=${rules.join(', ')}`];
@@ -78,7 +78,7 @@ function serverPort(origin: string): number {
   return origin.endsWith(`:${CLEAR_PORT}`) ? CLEAR_PORT : PORT;
 }
 
-function protocolArguments({ protocol, origins }: LoadJob): string[] {
+function protocolArguments({ protocol, origins, spki }: LoadJob): string[] {
   switch (protocol) {
     case 'http':
     case 'h1':
@@ -89,6 +89,7 @@ function protocolArguments({ protocol, origins }: LoadJob): string[] {
       // Without the port Chromium ignores the switch and uses HTTP/2.
       return [`--origin-to-force-quic-on=${origins.join(',')}`];
     case 'auto':
+      if (spki === undefined) return [];
       // The switch makes certificates good enough for QUIC on its hosts; on a port that is not used it forces nothing.
       return [
         `--origin-to-force-quic-on=${hostsOf({ origins })

@@ -45,7 +45,9 @@ const campaign = z.object({
   pages: z.array(
     z.object({
       name: z.string(),
-      requests: z.number(),
+      /** Of a page that was loaded where it is. */
+      url: z.string().optional(),
+      requests: z.number().optional(),
       bytes: z.number().optional(),
       sha256: z.string().optional(),
     }),
@@ -71,6 +73,11 @@ const campaign = z.object({
 /** What a campaign was: its plan, seed and environment. Written at the start, and again with its end. */
 export type Campaign = z.infer<typeof campaign>;
 export type Environment = z.infer<typeof environment>;
+
+/** Whether its pages were loaded where they are, over the machine's own network. */
+export function isLive({ pages }: Pick<Campaign, 'pages'>): boolean {
+  return pages.some(({ url }) => url !== undefined);
+}
 
 /** Writes `campaign.json` into the output folder, at once. */
 export function writeCampaign(folder: string, value: Campaign): void {

@@ -161,6 +161,13 @@ async function runOne(bench: Bench, scheduled: ScheduledLoad, signal: AbortSigna
 
 /** Puts a copy of the page where the server will look for it, and says what a load of it has to fetch. */
 function servePage(source: PageSource, folder: string): ServedPage {
+  if (source.kind === 'url') {
+    const { name, url, spki } = source;
+    return {
+      folder,
+      facts: { name, requests: undefined, bytes: undefined, manifestText: undefined, live: { url, spki } },
+    };
+  }
   if (source.kind === 'spec') {
     writePage(generatePage(readPageSpec(source.path).value), folder);
     return { folder, facts: inspectPageFolder(folder, undefined) };
@@ -200,10 +207,11 @@ function describe(
   };
 }
 
-function describePage(name: string, { requests, bytes, manifestText }: PageFacts): Campaign['pages'][number] {
+function describePage(name: string, { requests, bytes, manifestText, live }: PageFacts): Campaign['pages'][number] {
   return {
     name,
-    requests,
+    ...(live !== undefined && { url: live.url }),
+    ...(requests !== undefined && { requests }),
     ...(bytes !== undefined && { bytes }),
     ...(manifestText !== undefined && { sha256: sha256(manifestText) }),
   };

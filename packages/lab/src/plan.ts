@@ -57,7 +57,17 @@ export interface ProfileFile {
   readonly text: string;
 }
 
+/** Stands for the link of pages that are loaded where they are, over the machine's own network. */
+export const LIVE: ProfileFile = { name: 'live', path: '', text: '' };
+
 export type PageSource =
+  | {
+      readonly kind: 'url';
+      readonly name: string;
+      readonly url: string;
+      /** Of a certificate that the browser is to take although nobody vouches for it. */
+      readonly spki: string | undefined;
+    }
   | { readonly kind: 'spec'; readonly name: string; readonly path: string }
   | { readonly kind: 'folder'; readonly name: string; readonly path: string; readonly requests: number | undefined };
 

@@ -17,7 +17,8 @@ const HANDED_ON: readonly number[] = [ExitCode.Malformed, ExitCode.InputMissing,
  */
 export async function preflight(bench: Bench, profiles: readonly ProfileFile[], arms: readonly Arm[]): Promise<void> {
   const [first] = arms;
-  if (first === undefined) return;
+  const live = [...bench.pages.values()].some(({ facts }) => facts.live !== undefined);
+  if (first === undefined || live) return;
   for (const profile of profiles) await tryLink(bench, profile, first);
   // The profiles are known to be good by now; what is left is whether each other algorithm and server can be had.
   const kind = (arm: Arm): string => `${arm.congestion} ${arm.server} ${portOf(arm)}`;

@@ -5,6 +5,7 @@ import { ExitCode, LabError } from './errors.js';
 import {
   CONGESTION_CONTROLS,
   DISCOVERIES,
+  LIVE,
   OWN_SERVER,
   PROTOCOLS,
   VISITS,
@@ -60,15 +61,21 @@ const page = z
       spec: field.text('the path of a page specification').optional(),
       folder: field.text('the path of a folder with an index.html').optional(),
       requests: field.integer(1, 10_000, 'requests').optional(),
+      url: z.url({ protocol: /^https?$/, error: 'must be a URL that begins with https:// or http://' }).optional(),
+      spki: field.text("the SHA-256 of a certificate's public key, in base64").optional(),
     },
-    { error: missingOr('must be a table with `spec` or `folder`') },
+    { error: missingOr('must be a table with `spec`, `folder` or `url`') },
   )
-  .refine((value) => (value.spec === undefined) !== (value.folder === undefined), {
-    error: 'must have either `spec` or `folder`',
+  .refine(({ spec, folder, url }) => [spec, folder, url].filter((each) => each !== undefined).length === 1, {
+    error: 'must have one of `spec`, `folder` and `url`',
   })
-  .refine((value) => value.spec === undefined || value.requests === undefined, {
+  .refine(({ folder, requests }) => folder !== undefined || requests === undefined, {
     path: ['requests'],
     error: 'belongs to `folder` only; a specification knows the number itself',
+  })
+  .refine(({ url, spki }) => url !== undefined || spki === undefined, {
+    path: ['spki'],
+    error: 'belongs to `url` only; the lab makes the certificates of its own servers',
   });
 type PageTable = z.infer<typeof page>;
 
@@ -100,7 +107,7 @@ const planFile = z
     timeout_seconds: field.integer(1, 600, 'seconds').default(60),
     profiles: z
       .array(field.text('the path of a link profile'), { error: missingOr('must be a list of paths of link profiles') })
-      .min(1, { error: 'must name at least one link profile' }),
+      .default([]),
     page: page.optional(),
     pages: z.array(page).min(1).optional(),
     servers: z.record(name, server).default({}),
@@ -129,8 +136,8 @@ type PlanFile = z.infer<typeof planFile>;
 export function readPlan(path: string): Plan {
   const { text, value } = readTomlFile(path, 'plan', planFile);
   const folder = dirname(resolve(path));
-  const profiles = value.profiles.map((profile) => readProfile(resolve(folder, profile), path));
   const tables = value.pages ?? (value.page === undefined ? [] : [value.page]);
+  const profiles = profilesOf(value, tables, path);
   const pages = tables.map((table, at) => pageSource(table, folder, path, value.pages ? `pages[${at}]` : 'page'));
   const arms = armsOf(value, path);
   const servers = serversOf(value);
@@ -199,10 +206,34 @@ function requirePlaces(server: string, command: string | undefined, plan: string
   throw new LabError(ExitCode.Malformed, message, suggestion(unknown, PLACES));
 }
 
+/** The links that are named, or none for pages that are loaded where they are. */
+function profilesOf({ profiles }: PlanFile, pages: readonly PageTable[], plan: string): ProfileFile[] {
+  const live = pages.filter(({ url }) => url !== undefined);
+  const wrong = (what: string): LabError => new LabError(ExitCode.Malformed, `plan ${plan}: ${what}`);
+  if (live.length === 0) {
+    if (profiles.length === 0) throw wrong('`profiles`: must name at least one link profile');
+    const folder = dirname(resolve(plan));
+    return profiles.map((profile) => readProfile(resolve(folder, profile), plan));
+  }
+  if (live.length < pages.length) {
+    throw wrong('`pages`: those with a `url` need a plan of their own, since no emulated link leads to them');
+  }
+  if (profiles.length > 0) {
+    throw wrong(
+      '`profiles`: a page with a `url` is loaded over the network as it is; leave `profiles` out, or capture it',
+    );
+  }
+  return [LIVE];
+}
+
 function pageSource(table: PageTable, folder: string, plan: string, key: string): PageSource {
   if (table.spec !== undefined) {
     const path = resolve(folder, table.spec);
     return { kind: 'spec', name: table.name ?? nameFrom(basename(path, '.toml')), path };
+  }
+  if (table.url !== undefined) {
+    const name = table.name ?? nameFrom(new URL(table.url).hostname);
+    return { kind: 'url', name, url: table.url, spki: table.spki };
   }
   const path = resolve(folder, table.folder ?? '');
   if (!statSync(path, { throwIfNoEntry: false })?.isDirectory()) {

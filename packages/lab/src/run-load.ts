@@ -111,17 +111,17 @@ export class Load {
       visit: arm.visit,
       ...(arm.discovery && { discovery: arm.discovery }),
       ...siteOf(facts, arm),
-      serverAddress: FAR_ADDRESS,
-      resolverAddress: NEAR_ADDRESS,
-      spki: certificate.spki,
+      ...this.#whereabouts(facts),
       timeoutSeconds,
-      expectedRequests: facts.requests,
+      ...(facts.requests !== undefined && { expectedRequests: facts.requests }),
       expectedFailures: failuresOf(facts),
       watched: this.#watched(),
       folder: this.#folder,
     };
     const jobPath = inFolder(JobFile.Job);
     writeFileSync(jobPath, JSON.stringify(job));
+    const near = [process.execPath, LOAD_ONE, jobPath];
+    if (facts.live !== undefined) return near;
     const server = {
       pronghorn,
       spec: this.#bench.servers.get(arm.server) as ServerSpec,
@@ -142,8 +142,14 @@ export class Load {
       ...(arm.discovery === 'https-record' && { resolver: NEAR_ADDRESS }),
       far: serverCommand(server),
       farPort: portOf(arm),
-      near: [process.execPath, LOAD_ONE, jobPath],
+      near,
     });
+  }
+
+  /** Where the browser finds the server, and what it may believe of it. */
+  #whereabouts({ live }: PageFacts): Pick<LoadJob, 'serverAddress' | 'resolverAddress' | 'spki'> {
+    if (live !== undefined) return live.spki === undefined ? {} : { spki: live.spki };
+    return { serverAddress: FAR_ADDRESS, resolverAddress: NEAR_ADDRESS, spki: this.#bench.certificate.spki };
   }
 
   #watched(): boolean {
@@ -228,11 +234,15 @@ export class Load {
     }
     const { outcome, reason } = browser;
     const end = { outcome, ...(reason !== undefined && { reason }) };
-    if (link.kind === 'problem') return { ...end, invalidReasons: [`${link.problem}: ${endInWords(ended, output)}`] };
+    const { live } = this.#page().facts;
+    if (link.kind === 'problem' && live === undefined)
+      return { ...end, invalidReasons: [`${link.problem}: ${endInWords(ended, output)}`] };
     const { arm } = this.#scheduled;
     const pageBytes = this.#page().facts.bytes;
     const counters = readCounters(output);
-    return { ...end, invalidReasons: invalidReasons({ arm, pageBytes, browser, link: link.report, counters }) };
+    const origin = live === undefined ? undefined : new URL(live.url).host;
+    const report = link.kind === 'report' ? link.report : undefined;
+    return { ...end, invalidReasons: invalidReasons({ arm, pageBytes, browser, link: report, counters, origin }) };
   }
 
   #readBrowserSide(): BrowserSide | undefined {

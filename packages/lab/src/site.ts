@@ -1,3 +1,4 @@
+import { originOf } from './capture/recording.js';
 import { CLEAR_PORT, HOST, PORT } from './browser.js';
 import type { PageFacts } from './page/folder.js';
 import type { Arm } from './plan.js';
@@ -10,8 +11,12 @@ export interface Site {
 }
 
 /** A generated page is at the lab's own host; a recording keeps the hosts that it was captured from. */
-export function siteOf({ recording }: PageFacts, { protocol }: Pick<Arm, 'protocol'>): Site {
+export function siteOf({ recording, live }: PageFacts, { protocol }: Pick<Arm, 'protocol'>): Site {
   const clear = protocol === 'http';
+  if (live !== undefined) {
+    const url = clear ? live.url.replace(/^https:/, 'http:') : live.url;
+    return { url, origins: [originOf(url)] };
+  }
   if (recording !== undefined) {
     const { url, origins } = recording;
     return { url: clear ? url.replace(/^https:/, 'http:') : url.replace(/^http:/, 'https:'), origins };

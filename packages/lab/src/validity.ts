@@ -11,7 +11,10 @@ export interface Evidence {
   /** Bytes of the page's bodies, when known. */
   readonly pageBytes: number | undefined;
   readonly browser: BrowserSide;
-  readonly link: LinkReport;
+  /** Undefined for a page that was loaded where it is. */
+  readonly link: LinkReport | undefined;
+  /** The host and port of such a page: what it fetches from others is theirs to decide. */
+  readonly origin: string | undefined;
   /** Of our own server, unless it was killed. */
   readonly counters: ServerCounters | undefined;
 }
@@ -47,23 +50,29 @@ export function invalidReasons(evidence: Evidence): string[] {
   return rules.map((rule) => rule(evidence)).filter((reason) => reason !== undefined);
 }
 
-function timelineProtocol({ arm, browser }: Evidence): string | undefined {
+/** Whether the arm's rules are for this URL. */
+function isJudged(url: string, origin: string | undefined): boolean {
+  return !url.startsWith('data:') && (origin === undefined || new URL(url).host === origin);
+}
+
+function timelineProtocol({ arm, browser, origin }: Evidence): string | undefined {
   const entries = browser.navigation === undefined ? browser.resources : [browser.navigation, ...browser.resources];
   // A request without a response has no protocol in the timeline; it shows as incomplete instead.
-  const network = entries.filter(({ name, nextHopProtocol }) => !name.startsWith('data:') && nextHopProtocol !== '');
+  const network = entries.filter(({ name, nextHopProtocol }) => nextHopProtocol !== '' && isJudged(name, origin));
   const other = network.filter(({ nextHopProtocol }) => !BROWSER_NAMES[arm.protocol].includes(nextHopProtocol));
   if (other.length === 0) return undefined;
   return `${other.length} of ${network.length} timeline entries say ${names(other.map((entry) => entry.nextHopProtocol))}`;
 }
 
-function developerToolsProtocol({ arm, browser }: Evidence): string | undefined {
-  const other = browser.requests.filter((request) => {
+function developerToolsProtocol({ arm, browser, origin }: Evidence): string | undefined {
+  const judged = browser.requests.filter(({ url }) => isJudged(url, origin));
+  const other = judged.filter((request) => {
     const answered = isAnswered(request);
     return request.protocol === undefined ? answered : !BROWSER_NAMES[arm.protocol].includes(request.protocol);
   });
   if (other.length === 0) return undefined;
   const seen = names(other.map((request) => request.protocol ?? 'no protocol'));
-  return `${other.length} of ${browser.requests.length} requests used ${seen} by the developer tools`;
+  return `${other.length} of ${judged.length} requests used ${seen} by the developer tools`;
 }
 
 /** A visit after another one must not find a connection of the one before. */
@@ -90,6 +99,7 @@ function transportsOf({ protocol }: Arm): ('tcp' | 'udp')[] {
 }
 
 function forbiddenBytes({ arm, link }: Evidence): string | undefined {
+  if (link === undefined) return undefined;
   const right = transportsOf(arm);
   const port = portOf(arm);
   const wrong = (['tcp', 'udp'] as const).filter((transport) => !right.includes(transport));
@@ -101,6 +111,7 @@ function forbiddenBytes({ arm, link }: Evidence): string | undefined {
 }
 
 function expectedBytes({ arm, pageBytes, browser, link }: Evidence): string | undefined {
+  if (link === undefined) return undefined;
   const right = transportsOf(arm);
   const port = portOf(arm);
   const down = right.reduce((sum, transport) => sum + flowBytes(link, transport, port).down, 0);
@@ -112,21 +123,25 @@ function expectedBytes({ arm, pageBytes, browser, link }: Evidence): string | un
 }
 
 function deadlines({ link }: Evidence): string | undefined {
-  if (link.kept_deadlines) return undefined;
+  if (link === undefined || link.kept_deadlines) return undefined;
   return `the link missed its deadlines: 1 % of its packets were ${(link.lateness_us.p99 / 1000).toFixed(1)} ms late or more`;
 }
 
 function unasked({ link }: Evidence): string | undefined {
+  if (link === undefined) return undefined;
   const drops = unaskedDrops(link.up) + unaskedDrops(link.down);
   return drops === 0 ? undefined : `${drops} packets vanished at the link's devices, not by its profile`;
 }
 
 function unaccounted({ link }: Evidence): string | undefined {
+  if (link === undefined) return undefined;
   const packets = unaccountedPackets(link);
   return packets === 0 ? undefined : `the link carried ${packets} packets of flows that it did not list`;
 }
 
 function congestionControl({ arm, link }: Evidence): string | undefined {
+  // Over the machine's own network the server's controller is its own, and the client's the kernel's.
+  if (link === undefined) return undefined;
   const { near, far } = link.tcp_congestion;
   const asked = kernelName(arm.congestion);
   return near === asked && far === asked

@@ -81,3 +81,15 @@ test('load that did not complete has no load time', () => {
   assert.equal(times.lastByte, undefined);
   assert.ok(times.firstByte !== undefined);
 });
+
+test('page that is not ours is completed with its document', () => {
+  const unknown = { expectedFailures: {} };
+  const changed = requests();
+  Object.assign(changed[3] as object, { finished: false, error: 'net::ERR_FAILED' });
+  assert.deepEqual(outcomeOf({ kind: 'loaded' }, changed, unknown), { outcome: 'completed' });
+  Object.assign(changed[0] as object, { status: 503 });
+  assert.deepEqual(outcomeOf({ kind: 'loaded' }, changed, unknown), {
+    outcome: 'incomplete',
+    reason: 'the document was answered with 503',
+  });
+});

@@ -193,8 +193,8 @@ const malformed: [what: string, from: string | RegExp, to: string, says: RegExp]
   ['name that is no file name', 'name = "h3"', 'name = "../h3"', /`arms\[1\]\.name`: must be 1 to 40 letters/],
   ['arm named twice', 'name = "h3"', 'name = "h2"', /`arms`: the name "h2" is there twice/],
   ['no profiles', '["link.toml"]', '[]', /`profiles`: must name at least one link profile/],
-  ['page with nothing', 'spec = "page.toml"', '', /`page`: must have either `spec` or `folder`/],
-  ['page with both', 'spec = "page.toml"', 'spec = "a"\nfolder = "site"', /`page`: must have either/],
+  ['page with nothing', 'spec = "page.toml"', '', /`page`: must have one of `spec`, `folder` and `url`/],
+  ['page with both', 'spec = "page.toml"', 'spec = "a"\nfolder = "site"', /`page`: must have one of/],
   [
     'requests for a specification',
     'spec = "page.toml"',

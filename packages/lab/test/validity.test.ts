@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
+import type { LinkReport } from '../src/link-report.js';
 import type { Evidence } from '../src/validity.js';
 import { invalidReasons } from '../src/validity.js';
 import { recorded, type Mutable } from './recorded.js';
@@ -9,10 +10,11 @@ const ARMS = ['h1', 'h2', 'h3'] as const;
 type ArmName = (typeof ARMS)[number];
 
 /** The evidence of a real load, with one thing changed in it. */
-function judge(arm: ArmName, change: (evidence: Mutable<Evidence>) => void = () => undefined): string[] {
+type Linked = Mutable<Evidence & { readonly link: LinkReport }>;
+function judge(arm: ArmName, change: (evidence: Linked) => void = () => undefined): string[] {
   const { protocol, congestion, visit, server, browser, link, serverCounters: counters } = recorded(arm);
   const asked = { name: arm, protocol, congestion, visit, server };
-  const evidence = { arm: asked, pageBytes: PAGE_BYTES, browser, link, counters } as Mutable<Evidence>;
+  const evidence = { arm: asked, pageBytes: PAGE_BYTES, browser, link, counters } as Linked;
   change(evidence);
   return invalidReasons(evidence);
 }
@@ -138,7 +140,7 @@ test('losses and queue drops that the profile asks for break no rule', () => {
 });
 
 test('load that timed out before any response is valid as long as nothing contradicts its arm', () => {
-  const timedOut = (link: (evidence: Mutable<Evidence>) => void): string[] =>
+  const timedOut = (link: (evidence: Linked) => void): string[] =>
     judge('h3', (evidence) => {
       const { browser } = evidence;
       browser.outcome = 'timeout';
@@ -166,4 +168,21 @@ test('data URLs in the timeline need no protocol', () => {
     browser.resources.push({ ...first(browser.resources), name: 'data:,x', nextHopProtocol: 'data' });
   });
   assert.deepEqual(reasons, []);
+});
+
+test('page that is loaded where it is has no link to ask, and only its own host is judged', () => {
+  const { browser } = recorded('h3');
+  const other = { ...first(browser.requests), url: 'https://elsewhere.test/', protocol: 'h2' };
+  const asked = { name: 'h3', protocol: 'h3', congestion: 'cubic', visit: 'first', server: 'pronghorn' } as const;
+  const evidence = (requests: typeof browser.requests): Evidence => ({
+    arm: asked,
+    pageBytes: undefined,
+    browser: { ...browser, requests },
+    link: undefined,
+    origin: 'bench.test',
+    counters: undefined,
+  });
+  assert.deepEqual(invalidReasons(evidence([...browser.requests, other])), []);
+  const own = { ...other, url: 'https://bench.test/other' };
+  assert.match(first(invalidReasons(evidence([...browser.requests, own]))), /1 of 7 requests used h2/);
 });

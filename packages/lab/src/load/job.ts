@@ -9,13 +9,14 @@ export interface LoadJob {
   readonly url: string;
   /** `host:port` of all that the page names; they lead to the server, and every other name to nothing. */
   readonly origins: readonly string[];
-  readonly serverAddress: string;
+  /** Undefined for a page that is loaded where it is: names are then looked up as on this machine. */
+  readonly serverAddress?: string;
   /** Where a DNS server is to answer for the hosts, for an arm that asks one. */
-  readonly resolverAddress: string;
-  readonly spki: string;
+  readonly resolverAddress?: string;
+  readonly spki?: string;
   readonly timeoutSeconds: number;
   /** Requests that the page makes when all goes well. */
-  readonly expectedRequests: number;
+  readonly expectedRequests?: number;
   /** By URL, for those that are to be answered with a status of failure, as real pages have them. */
   readonly expectedFailures: Readonly<Record<string, number>>;
   /**

@@ -27,7 +27,9 @@ async function main(): Promise<void> {
   const path = process.argv[2];
   if (path === undefined) throw new Error('usage: load-one.js JOB.json');
   const job = JSON.parse(readFileSync(path, 'utf8')) as LoadJob;
-  const names = job.discovery === 'https-record' ? await NameServer.start(job) : undefined;
+  const { discovery, resolverAddress, serverAddress } = job;
+  const ours = discovery === 'https-record' && resolverAddress !== undefined && serverAddress !== undefined;
+  const names = ours ? await NameServer.start({ ...job, resolverAddress, serverAddress }) : undefined;
   const browser = await launch(job);
   let seen: BrowserSide;
   try {

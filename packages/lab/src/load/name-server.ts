@@ -29,7 +29,11 @@ export class NameServer {
     this.#socket = socket;
   }
 
-  static async start({ resolverAddress, origins, serverAddress }: LoadJob): Promise<NameServer> {
+  static async start({
+    resolverAddress,
+    origins,
+    serverAddress,
+  }: LoadJob & { readonly resolverAddress: string; readonly serverAddress: string }): Promise<NameServer> {
     const hosts = new Set(hostsOf({ origins }));
     const socket = createSocket('udp4');
     const server = new NameServer(socket);

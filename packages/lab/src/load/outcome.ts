@@ -13,6 +13,7 @@ export function outcomeOf(
   requests: readonly DevToolsRequest[],
   { expectedRequests: expected, expectedFailures }: Pick<LoadJob, 'expectedRequests' | 'expectedFailures'>,
 ): Pick<BrowserSide, 'outcome' | 'reason'> {
+  if (expected === undefined) return outcomeOfDocument(end, requests);
   const asExpected = (request: DevToolsRequest): boolean =>
     isAnswered(request) || (isWhole(request) && expectedFailures[request.url] === request.status);
   const answered = requests.filter(asExpected).length;
@@ -30,6 +31,17 @@ export function outcomeOf(
       return missing === undefined ? { outcome: 'completed' } : { outcome: 'incomplete', reason: missing };
     }
   }
+}
+
+/** Of a page that is not ours nobody knows how many requests it makes, nor which may fail: its document has to come. */
+function outcomeOfDocument(
+  end: LoadEnd,
+  [document]: readonly DevToolsRequest[],
+): Pick<BrowserSide, 'outcome' | 'reason'> {
+  if (end.kind === 'timeout') return { outcome: 'timeout', reason: `no load event in ${end.seconds} s` };
+  if (end.kind === 'failed') return { outcome: 'failed', reason: end.error.split('\n')[0] ?? '' };
+  if (document !== undefined && isAnswered(document)) return { outcome: 'completed' };
+  return { outcome: 'incomplete', reason: `the document was answered with ${document?.status ?? 'nothing'}` };
 }
 
 function whyIncomplete(

@@ -29,13 +29,16 @@ const manifest = z.object({ name: z.string(), requests: z.int().min(1), bytes: z
 /** What the lab knows of a page that it is going to serve. */
 export interface PageFacts {
   readonly name: string;
-  readonly requests: number;
+  /** Undefined for a page that is not ours. */
+  readonly requests: number | undefined;
   /** Bytes of all bodies, or undefined for a folder that this program did not generate. */
   readonly bytes: number | undefined;
   /** The manifest as it is written, which holds a hash of each file. */
   readonly manifestText: string | undefined;
   /** Of a recording, which has hosts and a document of its own. */
   readonly recording?: RecordingFacts;
+  /** Of a page that is loaded where it is. */
+  readonly live?: { readonly url: string; readonly spki: string | undefined };
 }
 
 /**
@@ -100,7 +103,7 @@ export function inspectPageFolder(folder: string, requestsInPlan: number | undef
       'remove `requests` from the plan',
     );
   }
-  return known ?? { name: folder, requests: requestsInPlan as number, bytes: undefined, manifestText: undefined };
+  return known ?? { name: folder, requests: requestsInPlan, bytes: undefined, manifestText: undefined };
 }
 
 function requireFile(file: string, folder: string): void {

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import type { Campaign } from '../campaign-file.js';
+import { isLive, type Campaign } from '../campaign-file.js';
 import type { Results } from '../results.js';
 import { comparisonsSection } from './comparisons.js';
 import { filmstrips } from './filmstrip.js';
@@ -90,7 +90,7 @@ function heading(campaign: Campaign, results: Results): Html {
   const valid = loads.filter((load) => load.valid);
   const completed = valid.filter((load) => load.time !== undefined).length;
   const invalid = loads.length - valid.length;
-  const links = campaign.profiles.length === 1 ? 'one emulated link' : `${campaign.profiles.length} emulated links`;
+  const links = linksInWords(campaign);
   const blocks = Math.max(0, ...loads.map(({ block }) => block));
   return html`<header>
     <h1>${campaign.name}: ${listed(campaign.arms.map(({ name }) => name))} over ${links}</h1>
@@ -108,9 +108,15 @@ function heading(campaign: Campaign, results: Results): Html {
   </header>`;
 }
 
+function linksInWords({ pages, profiles }: Campaign): string {
+  if (isLive({ pages })) return "this machine's network";
+  return profiles.length === 1 ? 'one emulated link' : `${profiles.length} emulated links`;
+}
+
 function pagesInWords(pages: Campaign['pages']): string {
   const [first, ...others] = pages;
   if (first === undefined || others.length > 0) return `${pages.length} pages`;
+  if (first.url !== undefined) return first.url;
   const size = first.bytes === undefined ? '' : ` and ${(first.bytes / 1000).toFixed(0)} KB`;
   return `A page of ${first.requests} requests${size}`;
 }

@@ -1,4 +1,4 @@
-import type { Campaign } from '../campaign-file.js';
+import { isLive, type Campaign } from '../campaign-file.js';
 import type { ArmComparison } from '../compare/campaign.js';
 import { verdictInWords } from '../compare/words.js';
 import { severalPages, type Cell, type DirectionAchieved, type LinkAchieved, type Results } from '../results.js';
@@ -255,19 +255,18 @@ function directionInWords({ asked }: DirectionAchieved): string {
   return `${rate}, ${asked.delay_ms}${jitter} ms${loss}`;
 }
 
+const HOW =
+  "After a rehearsal that counts for nothing, in each block each arm loaded the page once, in a random order, with the same link seed for all arms of the block. The browser ran behind an emulated link, the server in front of it. HTTP/3 arms force QUIC from the first request; the others have QUIC off. A load is valid only if the browser's timeline and its developer tools name the arm's protocol for each request, the link saw bytes of that protocol's transport only, and the link kept its deadlines and lost nothing but what its profile says.";
+const HOW_LIVE =
+  "After a rehearsal that counts for nothing, in each block each arm loaded the page once, in a random order, over this machine's own network. HTTP/3 arms force QUIC from the first request; HTTP/1.1 and HTTP/2 arms have QUIC off. A load is valid only if the browser's timeline and its developer tools name the arm's protocol for each request to the page's own host. What the network did in the meantime nobody knows: the order of the arms shares it out.";
+
 /** How the campaign was made: what a reader needs to judge it or to run it again. */
 export function method(campaign: Campaign): Html {
   const { environment: machine, pages, plan, sittings } = campaign;
   const facts: [string, string][] = [
     ['plan', `${plan.file}, sha256 ${plan.sha256.slice(0, 16)}…`],
-    ...pages.map(({ name, requests, bytes, sha256 }): [string, string] => [
-      'page',
-      `${name}: ${requests} requests${bytes === undefined ? '' : `, ${bytes} bytes`}${sha256 === undefined ? '' : `, sha256 ${sha256.slice(0, 16)}…`}`,
-    ]),
-    ...campaign.servers.map(({ name, args, command }): [string, string] => [
-      'server',
-      `${name}: ${command ?? ['pronghorn', machine.pronghorn, ...args].join(' ')}`,
-    ]),
+    ...pages.map((page): [string, string] => ['page', pageInWords(page)]),
+    ...(isLive(campaign) ? [] : serversInWords(campaign)),
     ['seed', `${campaign.seed}: the order of the arms in each block, and each link's losses`],
     ['profiles', campaign.profiles.map(({ name, sha256 }) => `${name} (sha256 ${sha256.slice(0, 16)}…)`).join(', ')],
     ['browser', `Chromium ${machine.chromium}, headless, a fresh profile for each load`],
@@ -281,13 +280,7 @@ export function method(campaign: Campaign): Html {
   return html`<section>
     <h2>How it was measured</h2>
     <div class="card">
-      <p>
-        After a rehearsal that counts for nothing, in each block each arm loaded the page once, in a random order, with
-        the same link seed for all arms of the block. The browser ran behind an emulated link, the server in front of
-        it. HTTP/3 arms force QUIC from the first request; the others have QUIC off. A load is valid only if the
-        browser's timeline and its developer tools name the arm's protocol for each request, the link saw bytes of that
-        protocol's transport only, and the link kept its deadlines and lost nothing but what its profile says.
-      </p>
+      <p>${isLive(campaign) ? HOW_LIVE : HOW}</p>
       <dl>
         ${facts.map(
           ([name, value]) =>
@@ -297,6 +290,19 @@ export function method(campaign: Campaign): Html {
       </dl>
     </div>
   </section>`;
+}
+
+function pageInWords({ name, url, requests, bytes, sha256 }: Campaign['pages'][number]): string {
+  const size = bytes === undefined ? '' : `, ${bytes} bytes`;
+  const hash = sha256 === undefined ? '' : `, sha256 ${sha256.slice(0, 16)}…`;
+  return url === undefined ? `${name}: ${requests ?? 'unknown'} requests${size}${hash}` : `${name}: ${url}, as it is`;
+}
+
+function serversInWords({ servers, environment }: Campaign): [string, string][] {
+  return servers.map(({ name, args, command }) => [
+    'server',
+    `${name}: ${command ?? ['pronghorn', environment.pronghorn, ...args].join(' ')}`,
+  ]);
 }
 
 export interface Place {
