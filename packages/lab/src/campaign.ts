@@ -75,12 +75,13 @@ export async function runCampaign(options: CampaignOptions): Promise<Campaign> {
     }
     const campaign = before?.campaign ?? described;
     writeCampaign(out, campaign);
+    noteRunning(out, { scratch, link: undefined });
     if (plan.conformance && !(await isConformanceKnown(options, pronghorn, campaign.seed))) {
+      clearRunning(out);
       const interrupted = withEnd(campaign, 'interrupted');
       writeCampaign(out, interrupted);
       return interrupted;
     }
-    noteRunning(out, { scratch, link: undefined });
     const finished = await runLoads(bench, options, campaign, before);
     clearRunning(out);
     const ended = withEnd(campaign, finished ? 'finished' : 'interrupted');
