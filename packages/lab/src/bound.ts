@@ -1,5 +1,6 @@
 import { markdownTable } from './markdown-table.js';
 import { html, type Html } from './report/html.js';
+import { scrollingTable, textRow } from './report/scrolling-table.js';
 import type { Sample } from './sample.js';
 import { REHEARSAL } from './schedule.js';
 
@@ -164,26 +165,11 @@ export function useMarkdown(cells: readonly CellUse[]): string {
 
 /** The same as a section of the report. */
 export function useSection(cells: readonly CellUse[]): Html {
+  const rows = useRows(cells).map((row) => textRow(row, USE_NAMES));
   return html`<section id="processors">
     <h2>Processor time, and what bound the loads</h2>
     <div class="card">
-      <div class="scroll">
-        <table>
-          <thead>
-            <tr>
-              ${USE_HEAD.map((name, at) => html`<th class="${at < USE_NAMES ? 'name' : ''}" scope="col">${name}</th>`)}
-            </tr>
-          </thead>
-          <tbody>
-            ${useRows(cells).map(
-              (row) =>
-                html`<tr>
-                  ${row.map((value, at) => html`<td class="${at < USE_NAMES ? 'name' : ''}">${value}</td>`)}
-                </tr>`,
-            )}
-          </tbody>
-        </table>
-      </div>
+      ${scrollingTable({ label: 'Table of processor time', head: USE_HEAD, names: USE_NAMES, rows })}
       ${USE_NOTES.map((note) => html`<p class="soft small">${note}</p>`)}
     </div>
   </section>`;

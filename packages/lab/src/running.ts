@@ -9,6 +9,9 @@ const RUNNING = 'running.json';
 const SCRATCH_PREFIX = 'pronghorn-lab-';
 const END_WAIT_MS = 15_000;
 
+/** What a link's end kills is not gone at once, and may still write. */
+const GONE = { recursive: true, force: true, maxRetries: 20, retryDelay: 50 } as const;
+
 const note = z.object({ lab: z.number(), link: z.number().optional(), scratch: z.string() });
 
 /** Notes in a campaign's folder what is running for it, for whoever comes when this process was killed. */
@@ -34,7 +37,7 @@ export async function endLeftovers(out: string): Promise<void> {
   }
   // A process number is given again; only the command line tells that this is the load's link.
   if (left.link !== undefined && isAlive(left.link, left.scratch)) await end(left.link);
-  if (basename(left.scratch).startsWith(SCRATCH_PREFIX)) rmSync(left.scratch, { recursive: true, force: true });
+  if (basename(left.scratch).startsWith(SCRATCH_PREFIX)) rmSync(left.scratch, GONE);
   clearRunning(out);
 }
 

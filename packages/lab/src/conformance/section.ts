@@ -1,4 +1,5 @@
 import { coordinate, html, type Html } from '../report/html.js';
+import { scrollingTable, textRow } from '../report/scrolling-table.js';
 import { pointsOf, type BulkProtocol, type Conformance, type Controller, type Transfer } from './conformance.js';
 import { HEAD, NAMES, notesOf, rowsOf } from './text.js';
 
@@ -8,27 +9,12 @@ const WORDS: Readonly<Record<BulkProtocol, string>> = { h2: 'TCP (h2)', h3: 'QUI
 /** The conformance check as a section of a report: a table, and a scatter of the seconds for each controller. */
 export function conformanceSection(conformance: Conformance): Html {
   const { controllers } = conformance;
+  const rows = rowsOf(controllers).map((row) => textRow(row, NAMES));
   return html`<section id="conformance">
     <h2>Congestion controllers over TCP and over QUIC</h2>
     <div class="grid">${controllers.map((controller) => scatterCard(controller, conformance))}</div>
     <div class="card" style="margin-top:16px">
-      <div class="scroll">
-        <table>
-          <thead>
-            <tr>
-              ${HEAD.map((name, at) => html`<th class="${at < NAMES ? 'name' : ''}" scope="col">${name}</th>`)}
-            </tr>
-          </thead>
-          <tbody>
-            ${rowsOf(controllers).map(
-              (row) =>
-                html`<tr>
-                  ${row.map((value, at) => html`<td class="${at < NAMES ? 'name' : ''}">${value}</td>`)}
-                </tr>`,
-            )}
-          </tbody>
-        </table>
-      </div>
+      ${scrollingTable({ label: 'Table of congestion controllers', head: HEAD, names: NAMES, rows })}
       ${notesOf(conformance).map((note) => html`<p class="soft small">${note}</p>`)}
     </div>
   </section>`;

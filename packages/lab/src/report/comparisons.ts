@@ -3,6 +3,7 @@ import { comparisonColumns, comparisonRows } from '../compare/table.js';
 import { comparisonNotes } from '../compare/words.js';
 import { forest } from './forest.js';
 import { html, type Html } from './html.js';
+import { scrollingTable } from './scrolling-table.js';
 
 /** How the arms compare: the ratios of medians as a figure, then all comparisons as a table, then how to read them. */
 export function comparisonsSection(campaign: CampaignComparisons, colourOf: (arm: string) => string): Html | undefined {
@@ -26,18 +27,7 @@ export function comparisonsSection(campaign: CampaignComparisons, colourOf: (arm
       ${forest(loads, colourOf)}
     </div>
     <div class="card comparisons">
-      <div class="scroll" tabindex="0" role="region" aria-label="Table of comparisons">
-        <table>
-          <thead>
-            <tr>
-              ${columns.map((name) => html`<th class="name" scope="col">${name}</th>`)}
-            </tr>
-          </thead>
-          <tbody>
-            ${rows}
-          </tbody>
-        </table>
-      </div>
+      ${scrollingTable({ label: 'Table of comparisons', head: columns, names: columns.length, rows })}
       ${comparisonNotes(campaign).map((note) => html`<p class="soft small">${note}</p>`)}
     </div>
   </section>`;

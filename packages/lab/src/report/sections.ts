@@ -6,6 +6,7 @@ import { LEAST_BLOCKS } from '../statistics/bootstrap.js';
 import { tableNotes, tableOf, troubleLines } from '../table.js';
 import { html, type Html } from './html.js';
 import { violinPlot } from './violin.js';
+import { scrollingTable } from './scrolling-table.js';
 import { timelineDrawing, type ReportedLoad } from './timeline.js';
 import { waterfall, waterfallEnd, waterfallLegend } from './waterfall.js';
 
@@ -64,7 +65,6 @@ function sentence(words: string): string {
 /** The table of all figures, with what has to be known to read it. */
 export function figures(campaign: Campaign, results: Results, colourOf: Colours): Html {
   const { head, names, rows } = tableOf(results.cells);
-  const titles = head.map((title, at) => html`<th class="${at < names ? 'name' : ''}" scope="col">${title}</th>`);
   const body = rows.map((row, index) => {
     const places = row.slice(0, names - 1);
     const above = rows[index - 1]?.slice(0, names - 1) ?? [];
@@ -81,21 +81,7 @@ export function figures(campaign: Campaign, results: Results, colourOf: Colours)
   const notes = tableNotes(campaign, results).map((note) => html`<p class="soft small">${note}</p>`);
   return html`<section>
     <h2>Figures, in seconds</h2>
-    <div class="card">
-      <div class="scroll" tabindex="0" role="region" aria-label="Table of figures">
-        <table>
-          <thead>
-            <tr>
-              ${titles}
-            </tr>
-          </thead>
-          <tbody>
-            ${body}
-          </tbody>
-        </table>
-      </div>
-      ${notes}
-    </div>
+    <div class="card">${scrollingTable({ label: 'Table of figures', head, names, rows: body })} ${notes}</div>
   </section>`;
 }
 
@@ -177,18 +163,7 @@ export function congestion(campaign: Campaign, results: Results): Html {
   return html`<section>
     <h2>Congestion control</h2>
     <div class="card">
-      <div class="scroll" tabindex="0" role="region" aria-label="Table of congestion control">
-        <table>
-          <thead>
-            <tr>
-              ${head.map((name) => html`<th class="name" scope="col">${name}</th>`)}
-            </tr>
-          </thead>
-          <tbody>
-            ${rows}
-          </tbody>
-        </table>
-      </div>
+      ${scrollingTable({ label: 'Table of congestion control', head, names: head.length, rows })}
       <p class="soft small">
         A page is sent by the server, so that the server's side of the arm's own protocol decides. Chromium's own is
         read from the NetLog of a rehearsal, since a NetLog slows the loads that it is written for. The kernel's default
@@ -208,18 +183,7 @@ export function links(results: Results): Html {
   return html`<section>
     <h2>Links: asked and achieved</h2>
     <div class="card">
-      <div class="scroll" tabindex="0" role="region" aria-label="Table of links">
-        <table>
-          <thead>
-            <tr>
-              ${head.map((name, at) => html`<th class="${at < 3 ? 'name' : ''}" scope="col">${name}</th>`)}
-            </tr>
-          </thead>
-          <tbody>
-            ${rows}
-          </tbody>
-        </table>
-      </div>
+      ${scrollingTable({ label: 'Table of links', head, names: 3, rows })}
       <p class="soft small">
         Up is from the client to the server. Lateness is how long after its deadline the link delivered a packet. A load
         whose link was too late or whose devices dropped packets is invalid.

@@ -2,6 +2,7 @@ import { severalPages, type Cell, type Results } from '../results.js';
 import { LABEL_KINDS } from '../trace/label.js';
 import { html, type Html } from './html.js';
 import { worstStall, headOfLinePicture } from './hol.js';
+import { scrollingTable } from './scrolling-table.js';
 import type { ReportedLoad } from './timeline.js';
 import { LABEL_NAMES } from './timeline.js';
 
@@ -15,18 +16,7 @@ export function whyTable({ cells }: Results, colourOf: (arm: string) => string):
   return html`<section>
     <h2>Why the loads took their time</h2>
     <div class="card">
-      <div class="scroll" tabindex="0" role="region" aria-label="Table of labels">
-        <table>
-          <thead>
-            <tr>
-              ${head.map((title, at) => html`<th class="${at < names ? 'name' : ''}" scope="col">${title}</th>`)}
-            </tr>
-          </thead>
-          <tbody>
-            ${rows}
-          </tbody>
-        </table>
-      </div>
+      ${scrollingTable({ label: 'Table of labels', head, names, rows })}
       <p class="soft small">
         Found by rules in the packets at the link, the kernel's word of its TCP connections and the browser's timings of
         each valid load; the README says which rules. The cost is the time that all findings of a kind in one load add

@@ -1,4 +1,5 @@
 import { html, type Html } from '../report/html.js';
+import { scrollingTable, textRow } from '../report/scrolling-table.js';
 import type { Verdict } from './criterion.js';
 import { benchInWords, claimInWords, effectInWords, explanationInWords, summaryInWords } from './text.js';
 import { measuredCells, MEASURED_HEAD, measuredNotes, standingInWords, type Told } from './text.js';
@@ -10,10 +11,25 @@ const CLASSES: Readonly<Record<Verdict, string>> = {
   reported: 'soft',
 };
 
+const CRITERIA_HEAD = ['criterion', 'holds if', 'published', 'measured', 'blocks', 'verdict', 'expected'];
+
 /** The reproduction as a section of a campaign's report. */
 export function reproductionSection(told: Told): Html {
   const { study, rows, criteria } = told.reproduction;
   const explained = criteria.filter(({ verdict }) => verdict === 'not reproduced' || verdict === 'undecided');
+  const measured = rows.flatMap(measuredCells).map((row) => textRow(row, 4));
+  const judged = criteria.map(
+    (each) =>
+      html`<tr>
+        <td class="name" style="white-space:normal;min-width:18em">${each.criterion.statement}</td>
+        <td class="name">${claimInWords(each.criterion.claim)}</td>
+        <td>${each.criterion.published?.toFixed(3)}</td>
+        <td>${effectInWords(each)}</td>
+        <td>${each.blocks}</td>
+        <td class="${CLASSES[each.verdict]}">${each.verdict}</td>
+        <td>${each.criterion.expected.verdict}</td>
+      </tr>`,
+  );
   return html`<section id="reproduction">
     <h2>Published beside measured</h2>
     <div class="card">
@@ -21,36 +37,12 @@ export function reproductionSection(told: Told): Html {
       <p class="soft small">${study.source}</p>
       <p class="soft small">${study.metric}</p>
       <p class="soft small">${standingInWords(told)}</p>
-      ${table(MEASURED_HEAD, 4, rows.flatMap(measuredCells))}
+      ${scrollingTable({ label: 'Published and measured', head: MEASURED_HEAD, names: 4, rows: measured })}
       ${measuredNotes(told.reproduction).map((note) => html`<p class="soft small">${note}</p>`)}
     </div>
     <h3 class="profile">Criteria, written before the run</h3>
     <div class="card">
-      <div class="scroll">
-        <table>
-          <thead>
-            <tr>
-              ${['criterion', 'holds if', 'published', 'measured', 'blocks', 'verdict', 'expected'].map(
-                (name, at) => html`<th class="${at < 2 ? 'name' : ''}" scope="col">${name}</th>`,
-              )}
-            </tr>
-          </thead>
-          <tbody>
-            ${criteria.map(
-              (each) =>
-                html`<tr>
-                  <td class="name" style="white-space:normal;min-width:18em">${each.criterion.statement}</td>
-                  <td class="name">${claimInWords(each.criterion.claim)}</td>
-                  <td>${each.criterion.published?.toFixed(3)}</td>
-                  <td>${effectInWords(each)}</td>
-                  <td>${each.blocks}</td>
-                  <td class="${CLASSES[each.verdict]}">${each.verdict}</td>
-                  <td>${each.criterion.expected.verdict}</td>
-                </tr>`,
-            )}
-          </tbody>
-        </table>
-      </div>
+      ${scrollingTable({ label: 'Criteria', head: CRITERIA_HEAD, names: 2, rows: judged })}
       ${told.criteria.rules.map((rule) => html`<p class="soft small">${rule}</p>`)}
     </div>
     ${
@@ -71,24 +63,4 @@ export function reproductionSection(told: Told): Html {
       <p class="soft small">${benchInWords(told.reproduction)}</p>
     </div>
   </section>`;
-}
-
-function table(head: readonly string[], names: number, rows: readonly (readonly string[])[]): Html {
-  return html`<div class="scroll">
-    <table>
-      <thead>
-        <tr>
-          ${head.map((name, at) => html`<th class="${at < names ? 'name' : ''}" scope="col">${name}</th>`)}
-        </tr>
-      </thead>
-      <tbody>
-        ${rows.map(
-          (row) =>
-            html`<tr>
-              ${row.map((value, at) => html`<td class="${at < names ? 'name' : ''}">${value}</td>`)}
-            </tr>`,
-        )}
-      </tbody>
-    </table>
-  </div>`;
 }

