@@ -12,8 +12,7 @@ import type { CaptureOptions, CaptureRequest } from './options.js';
 import { Recorder } from './recorder.js';
 import type { Recording } from './recording.js';
 import { writeCapture } from './write.js';
-
-const CLOSE_SECONDS = 5;
+import { closeBrowser } from '../load/close.js';
 
 /** Does what the command `capture` was asked for. `warn` takes a line for the user. */
 export async function capture(
@@ -61,7 +60,7 @@ async function capturePage(
       throw thrown;
     } finally {
       signal.removeEventListener('abort', kill);
-      await close(browser);
+      await closeBrowser(browser);
     }
   } finally {
     rmSync(profile, { recursive: true, force: true, maxRetries: 3 });
@@ -146,14 +145,4 @@ async function navigate(
       'check the URL, --resolve and --spki',
     );
   }
-}
-
-/** Closes the browser in order, or by force when it does not answer. */
-async function close(browser: Browser): Promise<void> {
-  const closed = browser.close().then(
-    () => true,
-    () => false,
-  );
-  const inTime = await Promise.race([closed, sleep(CLOSE_SECONDS * 1000, false, { ref: false })]);
-  if (!inTime) browser.process()?.kill('SIGKILL');
 }

@@ -10,6 +10,7 @@ import puppeteer, { TimeoutError, type Browser, type Page } from 'puppeteer-core
 import { browserArguments } from '../browser.js';
 import { messageOf } from '../errors.js';
 import type { BrowserSide } from '../sample.js';
+import { closeBrowser } from './close.js';
 import { cpuBetween, readProcesses } from './cpu.js';
 import { JobFile, type LoadJob } from './job.js';
 import { readQuicCongestion } from './netlog.js';
@@ -19,7 +20,6 @@ import { RequestLog } from './requests.js';
 import { Screens } from './screens.js';
 import { prepareTimeline, readNavigationStart, readTimeline } from './timeline.js';
 
-const CLOSE_SECONDS = 5;
 /** The developer tools' last messages follow the load event by a few milliseconds. */
 const SETTLE_MS = 1_000;
 
@@ -35,7 +35,7 @@ async function main(): Promise<void> {
   try {
     seen = job.visit === 'first' ? await load(browser, job) : await loadAgain(browser, job);
   } finally {
-    await close(browser);
+    await closeBrowser(browser);
     await names?.stop();
   }
   const quicCongestion = job.watched ? await readQuicCongestion(netLogOf(job)) : undefined;
@@ -127,16 +127,6 @@ async function navigate(page: Page, job: LoadJob): Promise<LoadEnd> {
 async function settle(log: RequestLog): Promise<void> {
   const until = performance.now() + SETTLE_MS;
   while (!log.settled() && performance.now() < until) await sleep(5);
-}
-
-/** Closes the browser in order, so that its NetLog is whole, or by force when it does not answer. */
-async function close(browser: Browser): Promise<void> {
-  const closed = browser.close().then(
-    () => true,
-    () => false,
-  );
-  const inTime = await Promise.race([closed, sleep(CLOSE_SECONDS * 1000, false, { ref: false })]);
-  if (!inTime) browser.process()?.kill('SIGKILL');
 }
 
 function netLogOf(job: LoadJob): string {

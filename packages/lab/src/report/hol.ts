@@ -1,3 +1,4 @@
+import { sum } from 'd3-array';
 import { scaleLinear } from 'd3-scale';
 import { counted, type Label } from '../trace/label.js';
 import type { Delivered, NetLogConnection, NetLogStream, StreamPiece } from '../trace/netlog.js';
@@ -251,10 +252,6 @@ function caption(stall: DrawableStall, lanes: readonly Lane[], [from, to]: reado
 function mostHeld({ arrived, delivered }: Lane, from: number, to: number): number {
   const times = [from, ...arrived.map(({ at }) => at).filter((at) => at > from && at < to)];
   return Math.max(0, ...times.map((at) => valueUntil(arrived, at) - valueUntil(delivered, at)));
-}
-
-function sum(values: readonly number[]): number {
-  return values.reduce((total, value) => total + value, 0);
 }
 
 function valueUntil(points: readonly Point[], time: number): number {
