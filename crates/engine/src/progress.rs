@@ -39,7 +39,7 @@ impl Progress {
             return;
         }
         self.moved.set(self.moved.get() + bytes as u64);
-        if self.moved.get() as f64 >= self.enough {
+        if self.is_enough(self.moved.get()) {
             self.on_done();
         }
     }
@@ -47,6 +47,11 @@ impl Progress {
     /// Nothing waits.
     pub(crate) fn on_done(&self) {
         self.blocked_since.set(None);
+    }
+
+    /// Whether so many bytes in that time are progress.
+    pub(crate) fn is_enough(&self, bytes: u64) -> bool {
+        bytes as f64 >= self.enough
     }
 
     /// The peer's time is up.

@@ -295,12 +295,18 @@ pub(crate) async fn pump(
                 while !data.is_empty() {
                     stream.reserve_capacity(data.len());
                     let capacity = poll_fn(|cx| {
-                        let capacity = poll_capacity(stream, outbox, data.len().min(FRAME_BYTES), cx);
+                        let wanted = data.len().min(FRAME_BYTES);
+                        let capacity = poll_capacity(stream, outbox, wanted, cx);
                         if let Some((guard, _)) = server {
                             guard.set_outbound_waiting(capacity.is_pending());
                         }
                         match (&capacity, &mut patience) {
-                            (Poll::Pending, Some(patience)) => patience.poll(cx).map(|()| Err(Reason::CANCEL)),
+                            (Poll::Pending, Some(patience)) if outbox.has_room(wanted) => patience.poll(cx).map(|()| Err(Reason::CANCEL)),
+                            // All that the connection may hold waits for the peer, who has its time for that. Others went first.
+                            (Poll::Pending, Some(patience)) => {
+                                patience.rest();
+                                capacity
+                            }
                             _ => capacity,
                         }
                     })
@@ -348,24 +354,38 @@ fn send_data(stream: &mut SendStream<Held>, outbox: &Rc<Outbox>, mut data: Bytes
 struct Patience<'a> {
     progress: Progress,
     sleep: Option<Pin<Box<Sleep>>>,
+    /// Since the last bytes, something was waited for.
+    waits: bool,
     context: &'a Context,
 }
 
 impl<'a> Patience<'a> {
     fn new(context: &'a Context) -> Self {
-        Self { progress: Progress::new(&context.config.limits), sleep: None, context }
+        Self { progress: Progress::new(&context.config.limits), sleep: None, waits: false, context }
     }
 
     fn on_moved(&mut self, bytes: usize) {
         self.progress.on_moved(bytes);
         self.sleep = None;
+        self.waits = false;
+    }
+
+    /// Something else than the peer's window is waited for.
+    fn rest(&mut self) {
+        self.progress.on_done();
+        self.sleep = None;
+        self.note_wait();
+    }
+
+    fn note_wait(&mut self) {
+        if !std::mem::replace(&mut self.waits, true) {
+            self.context.stats.send_window_waits.add(1);
+        }
     }
 
     fn poll(&mut self, cx: &mut TaskContext<'_>) -> Poll<()> {
+        self.note_wait();
         let handle = &self.context.handle;
-        if self.sleep.is_none() {
-            self.context.stats.send_window_waits.add(1);
-        }
         self.progress.on_blocked(handle.now());
         let deadline = self.progress.deadline().expect("invariant: it is blocked");
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(handle.timers().sleep_until(deadline)));

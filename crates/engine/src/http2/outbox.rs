@@ -23,16 +23,20 @@ impl Outbox {
 
     /// How many bytes may be handed over now: as many as `wanted`, or what half of the limit leaves.
     pub(crate) fn poll_room(&self, wanted: usize, cx: &mut Context<'_>) -> Poll<usize> {
-        let room = self.room();
-        // Those who wait are woken when half is free, so that is enough for everybody.
-        if room >= wanted.min(self.limit / 2).max(1) {
-            return Poll::Ready(room);
+        if self.has_room(wanted) {
+            return Poll::Ready(self.room());
         }
         let mut waiting = self.waiting.borrow_mut();
         if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
             waiting.push(cx.waker().clone());
         }
         Poll::Pending
+    }
+
+    /// Whether as many bytes may be handed over as somebody who waits for `wanted` is woken for.
+    pub(crate) fn has_room(&self, wanted: usize) -> bool {
+        // Those who wait are woken when half is free, so that is enough for everybody.
+        self.room() >= wanted.min(self.limit / 2).max(1)
     }
 
     pub(crate) fn room(&self) -> usize {
@@ -50,7 +54,10 @@ impl Outbox {
         self.held.set(self.held.get() - size);
         // Not for each piece that is written: all who wait are woken.
         if self.held.get() <= self.limit / 2 {
-            let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
+            let mut waiting = std::mem::take(&mut *self.waiting.borrow_mut());
+            // The first takes all the room if it has so much, and would be the first again.
+            let turns = usize::from(waiting.len() > 1);
+            waiting.rotate_left(turns);
             waiting.into_iter().for_each(Waker::wake);
         }
     }

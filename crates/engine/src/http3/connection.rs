@@ -74,6 +74,8 @@ struct Exchange {
     sent: bool,
     received: bool,
     progress: Progress,
+    /// Bytes that the peer had acknowledged on all streams when this one was blocked.
+    acknowledged: u64,
 }
 
 impl Connection {
@@ -175,6 +177,9 @@ impl Connection {
         let deadline = |exchange: &Exchange| exchange.progress.deadline();
         let overdue = self.requests.iter().filter(|(_, exchange)| deadline(exchange).is_some_and(|deadline| deadline <= now));
         for id in overdue.map(|(id, _)| *id).collect::<Vec<_>>() {
+            if self.waits_for_its_turn(transport, id, now) {
+                continue;
+            }
             self.requests[&id].progress.count(stats);
             self.stop(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
             self.abort(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
@@ -184,6 +189,22 @@ impl Connection {
         if let Some(next) = next {
             self.patience.expect(next);
         }
+    }
+
+    /// Whether an overdue stream is held back by the others of a connection whose peer takes what its path carries. It gets its time once
+    /// more then.
+    fn waits_for_its_turn(&mut self, transport: &mut impl Transport, id: StreamId, now: Instant) -> bool {
+        let control = self.uni[UniStream::Control as usize].id;
+        let Some(exchange) = self.requests.get_mut(&id) else { return false };
+        let acknowledged = transport.acknowledged(self.key);
+        // On a new path it is counted anew.
+        let since = acknowledged.checked_sub(exchange.acknowledged).unwrap_or(acknowledged);
+        let waits = exchange.progress.is_enough(since) && control.is_some_and(|control| transport.is_full(self.key, control));
+        if waits {
+            exchange.progress.on_done();
+            exchange.on_blocked(now, acknowledged);
+        }
+        waits
     }
 
     /// The stream may have to bring more of its head.
@@ -364,7 +385,23 @@ struct OwnUni {
 
 impl Exchange {
     fn new(stream: Rc<Stream>, priority: Priority, limits: &Limits, wire: VecDeque<Bytes>) -> Self {
-        Self { stream, priority, scheduled: false, wire, fin: false, sent: false, received: false, progress: Progress::new(limits) }
+        Self {
+            stream,
+            priority,
+            scheduled: false,
+            wire,
+            fin: false,
+            sent: false,
+            received: false,
+            progress: Progress::new(limits),
+            acknowledged: 0,
+        }
+    }
+
+    /// The transport takes nothing more of it.
+    fn on_blocked(&mut self, now: Instant, acknowledged: u64) {
+        self.progress.on_blocked(now);
+        self.acknowledged = acknowledged;
     }
 
     /// Framed bytes that the transport has not taken.

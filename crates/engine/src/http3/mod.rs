@@ -101,16 +101,6 @@ impl<T: Transport> Http3<T> {
 
     /// Carries out all that the transport reported and all that handles asked for. Packets are not sent yet.
     pub(crate) fn process(&mut self, now: Instant) {
-        while let Some(Reverse((time, key))) = self.checks.peek().copied() {
-            if time > now {
-                break;
-            }
-            self.checks.pop();
-            self.with_connection(now, key, |connection, transport| {
-                connection.check_patience(transport, now);
-                Ok(())
-            });
-        }
         for key in self.wakeful.take_due(now) {
             if self.connections.get_mut(key).is_some_and(|connection| !connection.rest()) {
                 self.wakeful.watch(now, key);
@@ -139,6 +129,13 @@ impl<T: Transport> Http3<T> {
                 if let Some(connection) = self.connections.get_mut(key) {
                     connection.write(&mut self.transport);
                 }
+            } else if let Some(Reverse((_, key))) = self.checks.peek().copied().filter(|Reverse((time, _))| *time <= now) {
+                // After all that has come: nobody is late with what is here.
+                self.checks.pop();
+                self.with_connection(now, key, |connection, transport| {
+                    connection.check_patience(transport, now);
+                    Ok(())
+                });
             } else {
                 break;
             }

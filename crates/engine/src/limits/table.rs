@@ -157,7 +157,7 @@ limits! {
         counter bodies_too_large;
         acts "The request is answered 413: at once where `content-length` says so, otherwise when the limit is passed. Nothing is held for it, since content is read only as the handler reads.";
 
-    /// How long a peer may take no byte of a response that waits for it.
+    /// How long a peer may take no byte of a response that waits for it. One that waits for others of its connection does not count.
     response_timeout, with_response_timeout: Time, 30 * SECOND, 100 => HOUR, Request;
         memory |_| 0;
         counter response_timeouts;

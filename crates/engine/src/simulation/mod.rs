@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use self::exchange::{Ended, Log, User};
 use self::host::Host;
-use self::network::{Network, Side};
+use self::network::{Network, Side, Weather};
 use self::plan::{Exchange, Plan};
 use self::trace::Trace;
 use crate::transport::Datagram;
@@ -268,6 +268,18 @@ fn every_exchange_of_seeds_that_have_failed_ends_as_it_must() {
     run_all(1987..1988);
     // What the client's Handshake packet had allowed to be sent was held back as too much for an address that is not proved.
     run_all(23_080..23_081);
+}
+
+/// Over a path so slow that most responses wait longer for their turn than the server waits for a peer that takes nothing.
+#[test]
+fn responses_may_wait_for_their_turn_as_long_as_the_peer_takes_others() {
+    let plan = Plan::downloads(10, 100_000, Weather { rate: Some(2_000), queue: 10_000, ..Weather::calm(Duration::from_millis(50)) });
+    let timeout = plan.server.limits.response_timeout();
+    let mut simulation = Simulation::new(plan, 0, false);
+    simulation.run();
+    let Outcome { lasted, counts, .. } = simulation.check();
+    assert!(lasted > 10 * timeout, "{lasted:?} is no slow path");
+    assert_eq!((counts["complete"], counts["response_timeouts"], counts["responses_too_slow"]), (10, 0, 0));
 }
 
 /// Counters of the server that the seeds have to move.

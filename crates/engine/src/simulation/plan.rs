@@ -98,6 +98,34 @@ impl Plan {
         Self { weather, deadly, server, client, resumption, connections, go_away }
     }
 
+    /// So many responses of so many bytes over one connection, asked for at once by a client that waits as long as it takes.
+    pub(crate) fn downloads(count: u64, size: u64, weather: Weather) -> Self {
+        let long = Duration::from_secs(3600);
+        let limits = Limits::default().with_handshake_timeout(long / 12).and_then(|limits| limits.with_body_timeout(long)).unwrap();
+        let content = Stream { size, whole: false, chunk: 10_000, pause: Duration::ZERO, fails_at: None, trailers: false };
+        let requests = (0..count).map(|number| Exchange {
+            number,
+            at: Duration::ZERO,
+            fields: Vec::new(),
+            upload: None,
+            answer: Answer::Now { content: content.clone(), drops_upload: true },
+            reading: Reading { waits: Duration::ZERO, rest_every: u64::MAX, rest: Duration::ZERO, leaves_at: None },
+            patience: None,
+        });
+        let connection = ConnectionPlan { at: Duration::ZERO, closes: None, requests: requests.collect() };
+        // One that draws no random numbers of its own.
+        let server = Config { congestion: Some(Congestion::Cubic), ..Config::default() };
+        Self {
+            weather,
+            deadly: false,
+            client: Config { limits, ..server.clone() },
+            server,
+            resumption: Resumption::Off,
+            connections: vec![connection],
+            go_away: None,
+        }
+    }
+
     /// Whether each connection has to last until the client closes it.
     pub(crate) fn lasts(&self) -> bool {
         // The library counts a Retry whose tag is wrong among the packets that it has authenticated, and then takes no other Retry. On

@@ -164,6 +164,12 @@ pub(crate) trait Transport {
     fn received_reset(&mut self, key: ConnectionKey, stream: StreamId) -> Option<u64>;
     /// Writes at most `limit` bytes from the front of `chunks`, which keeps what was not taken.
     fn write(&mut self, key: ConnectionKey, stream: StreamId, chunks: &mut VecDeque<Bytes>, limit: usize) -> Write;
+    /// Whether the connection takes nothing more of any stream until the peer acknowledges, or opens the window for all of them. When it
+    /// is not, and all `Writable` events were taken, a blocked stream waits for its own window. `other` is a stream of ours that nothing
+    /// holds back but the connection.
+    fn is_full(&mut self, key: ConnectionKey, other: StreamId) -> bool;
+    /// Bytes in packets that the peer has acknowledged; begins at 0 again when the connection moves to another path.
+    fn acknowledged(&mut self, key: ConnectionKey) -> u64;
     /// How what is written on a request's stream stands to what is written on others: all bytes of a more urgent level leave before
     /// those of a less urgent one, as far as the transport has both. Streams of our own without a priority go before all of them.
     fn set_priority(&mut self, key: ConnectionKey, stream: StreamId, priority: Priority);

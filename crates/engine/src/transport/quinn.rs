@@ -25,7 +25,7 @@ use connection::{Connection, Exchanged};
 use convert::{OWN_STREAMS, from_quinn, from_transmit, headroom, to_codepoint, to_quinn, to_quinn_priority, varint};
 use stray_retry::len_without_retry;
 
-use super::congestion::Closing;
+use super::congestion::Question;
 use super::{Closed, ConnectionKey, Datagram, Dir, Event, Read, Transmit, Transport, Write, steer};
 use crate::client::StatsSink;
 use crate::qlog::{Trace, Vantage};
@@ -55,7 +55,7 @@ pub(crate) struct Quinn {
     tokens: Arc<TokenMemoryCache>,
     seats: Arc<Seats>,
     budget: Rc<WindowBudget>,
-    closing: Closing,
+    question: Question,
     /// By the library's handles. Each is some 7 KB: a place costs little where nobody is, and none of them moves when there are more.
     connections: Vec<Option<Box<Connection>>>,
     generation: u32,
@@ -97,7 +97,7 @@ impl Quinn {
             endpoint: quinn_proto::Endpoint::new(Arc::new(endpoint), server.clone(), !may_fragment, seed),
             transport,
             server: server.into_iter().map(|server| (receive, server)).collect(),
-            closing: config.closing.clone(),
+            question: config.question.clone(),
             config,
             worker,
             tokens: Arc::default(),
@@ -424,18 +424,18 @@ impl Transport for Quinn {
             buffer.extend_from_slice(&data);
             return Some(from_transmit(&transmit));
         }
-        let (closing, stats) = (self.closing.clone(), self.stats.clone());
+        let (question, stats) = (self.question.clone(), self.stats.clone());
         while let Some(&key) = self.sending.front() {
             if let Some(connection) = self.connection(key) {
                 // The library probes one packet number space only, and it can be one that the peer cannot read yet: it answers nothing, the
                 // window stays full, and what it waits for, the ServerHello or the client's Finished, is held back for ever.
                 let probes = std::mem::take(&mut connection.probes);
-                closing.set(connection.closed || probes);
+                question.set_unlimited(connection.closed || probes);
                 let segments = if probes { max_segments.min(PROBES) } else { max_segments };
                 // The library would answer a CONNECTION_CLOSE with one, which the peer has no use for (RFC 9000, section 10.2.2).
                 let is_over = connection.closed_by_peer;
                 let transmit = if is_over { None } else { connection.inner.poll_transmit(now, segments, buffer) };
-                closing.set(false);
+                question.set_unlimited(false);
                 if let Some(mut transmit) = transmit {
                     if !connection.may_go_aside(&transmit) {
                         stats.amplification_withheld.add(1);
@@ -615,6 +615,17 @@ impl Transport for Quinn {
             self.stats.send_window_waits.add(1);
         }
         written
+    }
+
+    fn is_full(&mut self, key: ConnectionKey, other: StreamId) -> bool {
+        let Some(connection) = self.touch(key) else { return true };
+        // The library does not tell; but where the connection is full it refuses even nothing.
+        matches!(connection.inner.send_stream(to_quinn(other)).write_chunks(&mut []), Err(WriteError::Blocked))
+    }
+
+    fn acknowledged(&mut self, key: ConnectionKey) -> u64 {
+        let question = self.question.clone();
+        self.connection(key).map_or(0, |connection| question.acknowledged(connection.inner.congestion_state()))
     }
 
     fn set_priority(&mut self, key: ConnectionKey, stream: StreamId, priority: Priority) {

@@ -1,6 +1,7 @@
 //! Each limit, where it acts. On a virtual clock.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::net::TcpStream;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -480,6 +481,38 @@ fn response_that_is_not_taken_is_given_up_and_its_memory_freed() {
     }
 }
 
+/// The client takes much of some responses and nothing of others, as HTTP/2 has it on a slow path: none of them is the client's choice.
+#[test]
+fn response_that_waits_for_others_is_not_given_up() {
+    let trust = trust();
+    let config = limited(|limits| limits.with_response_timeout(Duration::from_secs(5)));
+    let handler = |_| |_, responder: Responder| responder.send(Response::new(StatusCode::OK).with_body(Body::stream(Endless)));
+    let mut bench = Bench::with_group(&Group::new(1), &trust, &config, handler);
+    let mut raw = RawTls::connect(&mut bench, &trust, b"h2");
+    let open = [&[0, 4][..], &0x7fff_ffff_u32.to_be_bytes()].concat();
+    raw.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    raw.send(&frame(SETTINGS, 0, 0, &open));
+    raw.send(&frame(WINDOW_UPDATE, 0, 0, &0x7fff_0000_u32.to_be_bytes()));
+    for stream in 0..20 {
+        raw.send(&frame(HEADERS, END_HEADERS | END_STREAM, 2 * stream + 1, GET));
+    }
+    for _ in 0..60 {
+        turns(&mut bench, 20);
+        raw.step_at_most(1 << 20);
+        bench.skip(Duration::from_secs(1));
+    }
+    assert!(!raw.is_closed);
+    assert_eq!(bench.count(|stats| stats.response_timeouts.value() + stats.responses_too_slow.value()), 0);
+    // And each has its turns.
+    let mut bytes = BTreeMap::<u32, usize>::new();
+    for (kind, stream, length) in frames(&raw.received) {
+        if kind == DATA {
+            *bytes.entry(stream).or_default() += length;
+        }
+    }
+    assert!(bytes.len() == 20 && bytes.values().max() < bytes.values().min().map(|least| 4 * least).as_ref(), "{bytes:?}");
+}
+
 /// Content without an end.
 struct Endless;
 
@@ -511,6 +544,18 @@ const GET: &[u8] = b"\x82\x87\x84\x41\x09localhost";
 fn frame(kind: u8, flags: u8, stream: u32, content: &[u8]) -> Vec<u8> {
     let length = (content.len() as u32).to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), content].concat()
+}
+
+/// Kind, stream and length of the whole frames in `bytes`.
+fn frames(mut bytes: &[u8]) -> Vec<(u8, u32, usize)> {
+    let mut frames = Vec::new();
+    while let Some((&[high, middle, low, kind, _, a, b, c, d], rest)) = bytes.split_first_chunk() {
+        let length = u32::from_be_bytes([0, high, middle, low]) as usize;
+        let Some(after) = rest.get(length..) else { break };
+        frames.push((kind, u32::from_be_bytes([a, b, c, d]), length));
+        bytes = after;
+    }
+    frames
 }
 
 fn begin_http2(bench: &mut Bench, trust: &crate::support::Trust) -> RawTls {

@@ -43,18 +43,28 @@ impl RawTls {
 
     /// Moves what there is, in both directions.
     pub(crate) fn step(&mut self) {
+        self.step_at_most(usize::MAX);
+    }
+
+    /// The same, but takes no more bytes than that from the network, or a little more.
+    pub(crate) fn step_at_most(&mut self, bytes: usize) {
         while self.tls.wants_write() && self.tls.write_tls(&mut self.socket).is_ok() {}
-        loop {
+        let before = self.wire.len();
+        while self.wire.len() - before < bytes {
             match self.tls.read_tls(&mut Recorded(&self.socket, &mut self.wire)) {
                 Ok(0) => self.is_closed = true,
                 Ok(_) => {
                     self.tls.process_new_packets().unwrap();
+                    self.read();
                     continue;
                 }
                 Err(error) => self.is_closed |= error.kind() != ErrorKind::WouldBlock,
             }
             break;
         }
+    }
+
+    fn read(&mut self) {
         let mut piece = [0; 4096];
         while let Ok(count @ 1..) = self.tls.reader().read(&mut piece) {
             self.received.extend_from_slice(&piece[..count]);

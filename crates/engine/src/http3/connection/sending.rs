@@ -98,9 +98,11 @@ impl Connection {
             if self.client.is_none() {
                 exchange.progress.on_moved(before - waiting);
                 match written {
-                    Write::Blocked => exchange.progress.on_blocked(self.context.handle.now()),
+                    Write::Blocked if exchange.progress.deadline().is_none() => {
+                        exchange.on_blocked(self.context.handle.now(), transport.acknowledged(self.key));
+                    }
                     Write::Done | Write::Stopped => exchange.progress.on_done(),
-                    Write::More => {}
+                    Write::Blocked | Write::More => {}
                 }
                 if let Some(deadline) = exchange.progress.deadline() {
                     self.patience.expect(deadline);

@@ -71,6 +71,8 @@ macro_rules! contract {
                 streams_are_numbered_as_quic_says
                 unread_stream_holds_the_writer_back
                 unacknowledged_bytes_are_bounded
+                full_connection_is_told_from_a_shut_stream
+                acknowledged_bytes_are_counted
                 sides_that_both_send_acknowledge_in_time
                 blocked_read_is_followed_by_an_event
                 end_without_data_is_an_event

@@ -86,6 +86,37 @@ pub(super) fn unacknowledged_bytes_are_bounded<S: Subject>() {
     assert_eq!(taken, 30_000);
 }
 
+pub(super) fn full_connection_is_told_from_a_shut_stream<S: Subject>() {
+    let limits = Limits { send_window_bytes: 30_000, stream_window_bytes: 20_000, ..Limits::default() };
+    let (mut pair, client, _) = Pair::<S>::connected(&limits);
+    let [first, second] = [(); 2].map(|()| pair.client.open(client, Dir::Bidi));
+    let own = pair.client.open(client, Dir::Uni);
+    // What was written is acknowledged, and nobody reads it: the window stays shut.
+    pair.client.write_up_to(client, first, 100_000);
+    pair.run_for(Duration::from_secs(1));
+    assert!(!pair.client.transport.is_full(client, own));
+    pair.change_weather(Weather { loss: 1.0, ..Weather::calm(Duration::from_millis(10)) });
+    for stream in [second, pair.client.open(client, Dir::Bidi)] {
+        pair.client.write_up_to(client, stream, 100_000);
+    }
+    assert!(pair.client.transport.is_full(client, own));
+}
+
+pub(super) fn acknowledged_bytes_are_counted<S: Subject>() {
+    let (mut pair, client, server) = Pair::<S>::connected(&Limits::default());
+    let before = pair.client.transport.acknowledged(client);
+    let stream = pair.client.open(client, Dir::Bidi);
+    pair.upload((client, server), stream, &content(50_000));
+    pair.run_for(Duration::from_secs(1));
+    let after = pair.client.transport.acknowledged(client);
+    assert!((50_000..60_000).contains(&(after - before)), "{before}, then {after}");
+    pair.change_weather(Weather { loss: 1.0, ..Weather::calm(Duration::from_millis(10)) });
+    let stream = pair.client.open(client, Dir::Bidi);
+    pair.client.write_up_to(client, stream, 50_000);
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!(pair.client.transport.acknowledged(client), after);
+}
+
 /// How long each side takes to send so much to the other at once.
 fn send_both_ways<S: Subject>(sizes: [usize; 2]) -> Duration {
     let (mut pair, client, server) = Pair::<S>::connected(&Limits { stream_window_bytes: 1_000_000, ..Limits::default() });

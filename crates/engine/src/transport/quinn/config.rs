@@ -10,7 +10,7 @@ use crate::limits::{Limits, SMALLEST_SEND_WINDOW};
 use crate::qlog::{Qlog, Trace};
 use crate::stats::Stats;
 use crate::transport::EndpointKeys;
-use crate::transport::congestion::{self, Closing, Sending};
+use crate::transport::congestion::{self, Question, Sending};
 use crate::transport::session::{self, ServerTls};
 
 /// Tokens for later connections that a client is given: browsers open a second connection in parallel at times.
@@ -32,7 +32,7 @@ pub(crate) struct QuinnConfig {
     pub(super) without_sessions: Option<Arc<ServerTls>>,
     pub(super) congestion: Arc<dyn ControllerFactory + Send + Sync>,
     pub(super) qlog: Option<Qlog>,
-    pub(super) closing: Closing,
+    pub(super) question: Question,
     /// What each random number of the endpoint comes from, so that a run can be repeated; the operating system otherwise.
     pub(super) seed: Option<[u8; 32]>,
 }
@@ -65,12 +65,12 @@ impl QuinnConfig {
         keys: EndpointKeys,
         qlog: Option<Qlog>,
     ) -> Result<Self, String> {
-        let closing = Closing::default();
-        let congestion = congestion::factory(sending, closing.clone());
+        let question = Question::default();
+        let congestion = congestion::factory(sending, question.clone());
         let without_sessions = tls.as_deref().map(without_sessions);
         let make = |tls| ServerTls::new(tls).map(Arc::new);
         let (tls, without_sessions) = (tls.map(make).transpose()?, without_sessions.map(make).transpose()?);
-        Ok(Self { limits: limits.clone(), keys, tls, without_sessions, congestion, qlog, closing, seed: None })
+        Ok(Self { limits: limits.clone(), keys, tls, without_sessions, congestion, qlog, question, seed: None })
     }
 
     #[cfg(test)]
