@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { findBrowser } from './browser.js';
@@ -23,6 +23,7 @@ import { Progress } from './progress.js';
 import { prepareResumption, type Resumption } from './resume.js';
 import { Load, type Bench, type ServedPage } from './run-load.js';
 import { clearRunning, noteRunning } from './running.js';
+import { removeFolder } from './scratch.js';
 import { appendSample, SAMPLES } from './samples-file.js';
 import { hostsOf } from './site.js';
 import { schedule, type ScheduledLoad } from './schedule.js';
@@ -75,8 +76,8 @@ export async function runCampaign(options: CampaignOptions): Promise<Campaign> {
     }
     const campaign = before?.campaign ?? described;
     writeCampaign(out, campaign);
-    noteRunning(out, { scratch, link: undefined });
-    if (plan.conformance && !(await isConformanceKnown(options, pronghorn, campaign.seed))) {
+    noteRunning(out, scratch);
+    if (plan.conformance && !(await isConformanceKnown(options, pronghorn, campaign.seed, scratch))) {
       clearRunning(out);
       const interrupted = withEnd(campaign, 'interrupted');
       writeCampaign(out, interrupted);
@@ -88,7 +89,7 @@ export async function runCampaign(options: CampaignOptions): Promise<Campaign> {
     writeCampaign(out, ended);
     return ended;
   } finally {
-    rmSync(scratch, { recursive: true, force: true, maxRetries: 3 });
+    await removeFolder(scratch);
   }
 }
 
@@ -101,10 +102,11 @@ async function isConformanceKnown(
   { plan, out, signal }: CampaignOptions,
   pronghorn: Pronghorn,
   seed: number,
+  within: string,
 ): Promise<boolean> {
   if (readConformance(out)?.status === 'finished') return true;
   const { status } = await checkConformance({
-    ...{ pronghorn, seed, signal },
+    ...{ pronghorn, seed, signal, within },
     congestion: controllersOf(plan.arms),
     repeats: CONFORMANCE_REPEATS,
     seconds: CONFORMANCE_SECONDS,
@@ -149,14 +151,12 @@ async function runLoads(
 
 async function runOne(bench: Bench, scheduled: ScheduledLoad, signal: AbortSignal): ReturnType<Load['sample']> {
   const load = new Load(bench, scheduled);
-  noteRunning(bench.out, { scratch: bench.scratch, link: load.pid });
   const onAbort = (): void => void load.stop();
   signal.addEventListener('abort', onAbort, { once: true });
   try {
     return await load.sample();
   } finally {
     signal.removeEventListener('abort', onAbort);
-    noteRunning(bench.out, { scratch: bench.scratch, link: undefined });
   }
 }
 

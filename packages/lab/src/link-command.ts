@@ -83,7 +83,7 @@ export function start(command: readonly string[], outputPath: string): Running {
   }
 }
 
-const TERM_WAIT_MS = 5_000;
+const TERM_WAIT_MS = 15_000;
 
 /** Ends a running command: SIGTERM, which the link hands on, and after some seconds SIGKILL. */
 export async function stop({ child, ended }: Running): Promise<void> {

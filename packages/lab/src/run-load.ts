@@ -1,4 +1,4 @@
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -20,6 +20,7 @@ import { REHEARSAL, type ScheduledLoad } from './schedule.js';
 import { countRequests, portOf, readCounters, serverCommand } from './server-command.js';
 import type { Certificate } from './certificate.js';
 import type { ServerSpec } from './plan.js';
+import { removeFolder } from './scratch.js';
 import { siteOf } from './site.js';
 import type { Label } from './trace/label.js';
 import { labelsOf } from './trace/labels.js';
@@ -71,11 +72,6 @@ export class Load {
     this.#running = start(this.#command(), join(this.#folder, JobFile.Output));
   }
 
-  /** The process of the link, at the root of all others. */
-  get pid(): number | undefined {
-    return this.#running.child.pid;
-  }
-
   /** Waits for the end and gives the sample, or undefined if the load was stopped. */
   async sample(): Promise<Sample | undefined> {
     const limit = setTimeout(
@@ -90,7 +86,7 @@ export class Load {
     try {
       return this.#stopped ? undefined : await this.#judge(ended);
     } finally {
-      rmSync(this.#folder, { recursive: true, force: true, maxRetries: 3 });
+      await removeFolder(this.#folder);
     }
   }
 

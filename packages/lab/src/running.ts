@@ -1,23 +1,21 @@
-import { readFileSync, rmSync } from 'node:fs';
+import { readdirSync, readFileSync, rmSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
 import { writeAtOnce } from './campaign-file.js';
 import { ExitCode, LabError } from './errors.js';
+import { removeFolder } from './scratch.js';
 
 const RUNNING = 'running.json';
 const SCRATCH_PREFIX = 'pronghorn-lab-';
-const END_WAIT_MS = 15_000;
+const TERM_WAIT_MS = 15_000;
+const KILL_WAIT_MS = 5_000;
 
-/** What a link's end kills is not gone at once, and may still write. */
-const GONE = { recursive: true, force: true, maxRetries: 20, retryDelay: 50 } as const;
+const note = z.object({ lab: z.number(), scratch: z.string() });
 
-const note = z.object({ lab: z.number(), link: z.number().optional(), scratch: z.string() });
-
-/** Notes in a campaign's folder what is running for it, for whoever comes when this process was killed. */
-export function noteRunning(out: string, { scratch, link }: { scratch: string; link: number | undefined }): void {
-  const value = { lab: process.pid, ...(link !== undefined && { link }), scratch };
-  writeAtOnce(join(out, RUNNING), `${JSON.stringify(value)}\n`);
+/** Notes in a campaign's folder who works on it and where, for whoever comes when this process was killed. */
+export function noteRunning(out: string, scratch: string): void {
+  writeAtOnce(join(out, RUNNING), `${JSON.stringify({ lab: process.pid, scratch })}\n`);
 }
 
 export function clearRunning(out: string): void {
@@ -31,21 +29,60 @@ export function clearRunning(out: string): void {
 export async function endLeftovers(out: string): Promise<void> {
   const left = readNote(out);
   if (left === undefined) return;
-  if (isAlive(left.lab, 'node')) {
+  if (commandLine(left.lab).includes('node')) {
     const hint = 'wait for its end, or end it';
     throw new LabError(ExitCode.CannotCreate, `the campaign in ${out} is running, as process ${left.lab}`, hint);
   }
-  // A process number is given again; only the command line tells that this is the load's link.
-  if (left.link !== undefined && isAlive(left.link, left.scratch)) await end(left.link);
-  if (basename(left.scratch).startsWith(SCRATCH_PREFIX)) rmSync(left.scratch, GONE);
+  if (basename(left.scratch).startsWith(SCRATCH_PREFIX)) {
+    await endAll(left.scratch);
+    await removeFolder(left.scratch);
+  }
   clearRunning(out);
 }
 
-async function end(pid: number): Promise<void> {
-  process.kill(pid, 'SIGTERM');
-  const until = performance.now() + END_WAIT_MS;
-  while (isAlive(pid, '') && performance.now() < until) await sleep(50);
-  if (isAlive(pid, '')) process.kill(pid, 'SIGKILL');
+/**
+ * Ends the processes with `folder` in their command line: the link, or whatever else stands above the others, which ends
+ * them in order. A process number noted before the kill would miss a load that had just begun.
+ */
+async function endAll(folder: string): Promise<void> {
+  const naming = processesNaming(folder);
+  for (const pid of naming) if (!naming.includes(parentOf(pid))) signal(pid, 'SIGTERM');
+  if (await areGone(folder, TERM_WAIT_MS)) return;
+  for (const pid of processesNaming(folder)) signal(pid, 'SIGKILL');
+  await areGone(folder, KILL_WAIT_MS);
+}
+
+async function areGone(folder: string, waitMs: number): Promise<boolean> {
+  const until = performance.now() + waitMs;
+  while (processesNaming(folder).length > 0) {
+    if (performance.now() >= until) return false;
+    await sleep(50);
+  }
+  return true;
+}
+
+function processesNaming(folder: string): number[] {
+  const pids = readdirSync('/proc').filter((entry) => /^\d+$/.test(entry));
+  return pids.map(Number).filter((pid) => pid !== process.pid && commandLine(pid).includes(folder));
+}
+
+/** Empty when the process is gone. */
+function commandLine(pid: number): string {
+  return readOr(`/proc/${pid}/cmdline`, '');
+}
+
+function parentOf(pid: number): number {
+  // The second field, a name in brackets, may hold anything; the parent is the fourth.
+  const fields = readOr(`/proc/${pid}/stat`, '');
+  return Number(fields.slice(fields.lastIndexOf(')') + 2).split(' ')[1]);
+}
+
+function signal(pid: number, name: NodeJS.Signals): void {
+  try {
+    process.kill(pid, name);
+  } catch {
+    // Gone since.
+  }
 }
 
 function readNote(out: string): z.infer<typeof note> | undefined {
@@ -56,11 +93,10 @@ function readNote(out: string): z.infer<typeof note> | undefined {
   }
 }
 
-/** Whether a process is there and its command line contains `part`. */
-function isAlive(pid: number, part: string): boolean {
+function readOr(path: string, otherwise: string): string {
   try {
-    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes(part);
+    return readFileSync(path, 'utf8');
   } catch {
-    return false;
+    return otherwise;
   }
 }

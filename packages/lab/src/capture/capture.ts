@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -13,6 +13,7 @@ import { Recorder } from './recorder.js';
 import type { Recording } from './recording.js';
 import { writeCapture } from './write.js';
 import { closeBrowser } from '../load/close.js';
+import { removeFolder } from '../scratch.js';
 
 /** Does what the command `capture` was asked for. `warn` takes a line for the user. */
 export async function capture(
@@ -63,7 +64,7 @@ async function capturePage(
       await closeBrowser(browser);
     }
   } finally {
-    rmSync(profile, { recursive: true, force: true, maxRetries: 3 });
+    await removeFolder(profile);
   }
 }
 

@@ -1,5 +1,5 @@
 import { randomFillSync } from 'node:crypto';
-import { closeSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync, writeSync } from 'node:fs';
+import { closeSync, mkdirSync, mkdtempSync, openSync, readFileSync, writeSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PORT } from '../browser.js';
@@ -11,6 +11,7 @@ import { readLinkReport, unaskedDrops, type LinkReport } from '../link-report.js
 import { OWN_SERVER, type Arm, type Congestion } from '../plan.js';
 import type { Pronghorn } from '../programs.js';
 import { deriveSeed, generator, shuffled } from '../seed.js';
+import { removeFolder } from '../scratch.js';
 import { shellWords } from '../server-command.js';
 import { readPackets } from '../trace/packets.js';
 import { BULK_PROTOCOLS, compareControllers, type Conformance, type Transfer } from './conformance.js';
@@ -25,6 +26,8 @@ export interface ConformanceOptions {
   /** How long a transfer takes that fills the link. */
   readonly seconds: number;
   readonly seed: number;
+  /** Where to put what is removed in the end; otherwise the system's folder for that. */
+  readonly within?: string;
   /** Aborted to end the check after what was measured so far. */
   readonly signal: AbortSignal;
   /** Called with all that is known after each transfer, and at the end. */
@@ -50,7 +53,7 @@ export async function checkConformance(options: ConformanceOptions): Promise<Con
   const { pronghorn, repeats, seconds, seed, signal } = options;
   const link = conformanceLink();
   const { system, pronghornSha256 } = environment('', pronghorn);
-  const scratch = mkdtempSync(join(tmpdir(), 'pronghorn-lab-conformance-'));
+  const scratch = mkdtempSync(join(options.within ?? tmpdir(), 'pronghorn-lab-conformance-'));
   let so: Conformance = {
     schema: 'pronghorn-lab-conformance/1',
     status: 'running',
@@ -76,7 +79,7 @@ export async function checkConformance(options: ConformanceOptions): Promise<Con
     }
     return finish(so, 'finished', options);
   } finally {
-    rmSync(scratch, { recursive: true, force: true, maxRetries: 3 });
+    await removeFolder(scratch);
   }
 }
 
@@ -132,7 +135,7 @@ async function runTransfer(bench: TransferBench, planned: Planned): Promise<Tran
   const reading = readLinkReport(files.report);
   if (reading.kind === 'problem') throw new LabError(ExitCode.Unavailable, reading.problem);
   const packets = await readPackets(files.packets, 0);
-  rmSync(folder, { recursive: true, force: true });
+  await removeFolder(folder);
   const invalidReasons = reasonsAgainst(reading.report, planned);
   const { initialWindow, ...shape } = shapeOf(packets, planned.protocol === 'h3' ? 'udp' : 'tcp', link.facts.rateMbit);
   return {
