@@ -55,6 +55,8 @@ export interface ProfileFile {
   readonly name: string;
   readonly path: string;
   readonly text: string;
+  /** At most so many blocks on this link, where loads take long. Undefined: as many as the plan has. */
+  readonly blocks?: number;
 }
 
 /** Stands for the link of pages that are loaded where they are, over the machine's own network. */

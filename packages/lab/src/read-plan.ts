@@ -97,6 +97,12 @@ const blocksTable = z
   })
   .refine(({ min, max }) => min <= max, { path: ['min'], error: 'must be at most `blocks.max`' });
 
+const profileForm = 'must be the path of a link profile, or a table { file, blocks }';
+const profile = z.strictObject({
+  file: field.text('the path of a link profile'),
+  blocks: field.integer(1, 10_000, 'blocks').optional(),
+});
+
 const blockCount = 'must be a whole number of blocks from 1 to 10000, or a table { min, max, interval_percent }';
 
 const planFile = z
@@ -106,7 +112,9 @@ const planFile = z
     blocks: z.union([field.integer(1, 10_000, 'blocks'), blocksTable], { error: missingOr(blockCount) }),
     timeout_seconds: field.integer(1, 600, 'seconds').default(60),
     profiles: z
-      .array(field.text('the path of a link profile'), { error: missingOr('must be a list of paths of link profiles') })
+      .array(z.union([field.text('the path of a link profile'), profile], { error: profileForm }), {
+        error: missingOr('must be a list of paths of link profiles'),
+      })
       .default([]),
     page: page.optional(),
     pages: z.array(page).min(1).optional(),
@@ -213,7 +221,10 @@ function profilesOf({ profiles }: PlanFile, pages: readonly PageTable[], plan: s
   if (live.length === 0) {
     if (profiles.length === 0) throw wrong('`profiles`: must name at least one link profile');
     const folder = dirname(resolve(plan));
-    return profiles.map((profile) => readProfile(resolve(folder, profile), plan));
+    return profiles.map((profile) => {
+      const { file, blocks } = typeof profile === 'string' ? { file: profile } : profile;
+      return { ...readProfile(resolve(folder, file), plan), ...(blocks !== undefined && { blocks }) };
+    });
   }
   if (live.length < pages.length) {
     throw wrong('`pages`: those with a `url` need a plan of their own, since no emulated link leads to them');

@@ -107,6 +107,13 @@ test('several pages, a number of blocks that depends on the spread, and servers 
   assert.equal(plan.arms[1]?.server, 'slow');
 });
 
+test('link may have a number of blocks of its own', () => {
+  const plan = readPlan(write(good.replace('["link.toml"]', '[{ file = "link.toml", blocks = 2 }]')));
+  assert.deepEqual(plan.profiles, [
+    { name: 'link', path: join(folder, 'link.toml'), text: 'name = "link"\n', blocks: 2 },
+  ]);
+});
+
 test('demo plan is valid and names profiles that exist', () => {
   const plan = readPlan(join(packageFolder, 'plans/demo.toml'));
   assert.deepEqual(
@@ -192,6 +199,12 @@ const malformed: [what: string, from: string | RegExp, to: string, says: RegExp]
   ],
   ['name that is no file name', 'name = "h3"', 'name = "../h3"', /`arms\[1\]\.name`: must be 1 to 40 letters/],
   ['arm named twice', 'name = "h3"', 'name = "h2"', /`arms`: the name "h2" is there twice/],
+  [
+    'profile without a file',
+    '["link.toml"]',
+    '[{ blocks = 2 }]',
+    /`profiles\[0\]`: must be the path of a link profile/,
+  ],
   ['no profiles', '["link.toml"]', '[]', /`profiles`: must name at least one link profile/],
   ['page with nothing', 'spec = "page.toml"', '', /`page`: must have one of `spec`, `folder` and `url`/],
   ['page with both', 'spec = "page.toml"', 'spec = "a"\nfolder = "site"', /`page`: must have one of/],

@@ -105,7 +105,7 @@ for (const study of Object.values(STUDIES)) {
           `${key} ${name}`,
         );
     }
-    assert.deepEqual([plan.blocks.min, plan.blocks.max], [50, 50]);
+    assert.equal(plan.blocks.max, 50);
     assert.ok(plan.arms.some(({ repeats }) => repeats !== undefined));
     const ids = study.criteria.map(({ id }) => id);
     assert.deepEqual([...new Set(ids)], ids);

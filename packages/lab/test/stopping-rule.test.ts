@@ -48,6 +48,18 @@ test('steady loads have enough after the least number of blocks, scattered ones 
   assert.ok(scattered === undefined || scattered > 20, String(scattered));
 });
 
+test('link of its own number of blocks has enough after those, the others go on', () => {
+  for (const intervalPercent of [undefined, 5]) {
+    const rule = new StoppingRule({ ...plan, blocks: { min: 10, max: 60, intervalPercent } }, 1, made(60, 0.5));
+    const load = (block: number): ReturnType<typeof at> => ({ ...at(block), profile: { ...at(1).profile, blocks: 4 } });
+    assert.deepEqual(
+      [0, 1, 4, 5, 60].map((block) => rule.isEnough(load(block))),
+      [false, false, false, true, true],
+    );
+    assert.equal(rule.isEnough(at(5)), false);
+  }
+});
+
 test('what came later does not change what was decided', () => {
   const all = made(60, 0.12);
   const whole = firstSpared(new StoppingRule(plan, 1, all));

@@ -38,6 +38,7 @@ export class StoppingRule {
   /** Whether a load need not be made, since its profile and page had enough before its block. */
   isEnough({ profile, page, block }: Pick<ScheduledLoad, 'profile' | 'page' | 'block'>): boolean {
     const { min, max, intervalPercent } = this.plan.blocks;
+    if (block > (profile.blocks ?? max)) return true;
     if (intervalPercent === undefined || block === 0) return false;
     const place = placeOf(profile.name, page);
     const known = this.#enough.get(place);

@@ -4,6 +4,7 @@ import { fileURLToPath } from 'node:url';
 import { runCampaign, type CampaignOptions } from '../campaign.js';
 import { readCampaign, type Campaign } from '../campaign-file.js';
 import { ExitCode, LabError } from '../errors.js';
+import type { Blocks, Plan } from '../plan.js';
 import { readPlan } from '../read-plan.js';
 import { suggestion } from '../toml-file.js';
 import { requireSameCriteria, writeCriteria } from './criteria-file.js';
@@ -36,12 +37,20 @@ export interface StudyOptions extends Omit<CampaignOptions, 'plan' | 'prepare'> 
 export async function runStudy(study: Study, { blocks, ...options }: StudyOptions): Promise<Campaign> {
   const plan = readPlan(planPath(study));
   if (options.resume) requireSameCriteria(options.out, study);
-  const count = options.resume ? readCampaign(options.out).blocks.max : (blocks ?? plan.blocks.max);
   return runCampaign({
     ...options,
-    plan: { ...plan, blocks: { min: count, max: count, intervalPercent: undefined } },
+    plan: { ...plan, blocks: blocksOf(plan, blocks, options) },
     prepare: (folder) => {
       writeCriteria(folder, study);
     },
   });
+}
+
+function blocksOf(
+  plan: Plan,
+  asked: number | undefined,
+  { resume, out }: Pick<StudyOptions, 'resume' | 'out'>,
+): Blocks {
+  if (resume) return { intervalPercent: undefined, ...readCampaign(out).blocks };
+  return asked === undefined ? plan.blocks : { min: asked, max: asked, intervalPercent: undefined };
 }
