@@ -1,8 +1,8 @@
 import { spawnSync } from 'node:child_process';
 import { accessSync, constants, statSync } from 'node:fs';
-import { delimiter, dirname, join, resolve } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { delimiter, join, resolve } from 'node:path';
 import { ExitCode, LabError } from './errors.js';
+import { foldersAbove } from './own-file.js';
 
 export interface Pronghorn {
   readonly path: string;
@@ -35,11 +35,10 @@ export function findOnPath(names: readonly string[]): string | undefined {
 
 function builtHere(): string | undefined {
   const target = process.env.CARGO_TARGET_DIR;
-  const targets = target === undefined ? [] : [resolve(target)];
-  // The repository's root is some folders above this file, wherever it was compiled to.
-  for (let folder = dirname(fileURLToPath(import.meta.url)); folder !== dirname(folder); folder = dirname(folder)) {
-    targets.push(join(folder, 'target'));
-  }
+  const targets = [
+    ...(target === undefined ? [] : [resolve(target)]),
+    ...foldersAbove().map((each) => join(each, 'target')),
+  ];
   return targets.map((folder) => join(folder, 'release', 'pronghorn')).find(isProgram);
 }
 

@@ -1,5 +1,5 @@
-import { statSync } from 'node:fs';
-import { basename, dirname, resolve } from 'node:path';
+import { readdirSync, statSync } from 'node:fs';
+import { basename, dirname, join, resolve } from 'node:path';
 import { z } from 'zod';
 import { ExitCode, LabError } from './errors.js';
 import {
@@ -16,6 +16,7 @@ import {
   type ProfileFile,
   type ServerSpec,
 } from './plan.js';
+import { ownFile } from './own-file.js';
 import { MAX_SEED } from './seed.js';
 import { PLACES, unknownPlace } from './server-command.js';
 import { parseThreshold, requireNamed } from './thresholds/parse.js';
@@ -97,7 +98,7 @@ const blocksTable = z
   })
   .refine(({ min, max }) => min <= max, { path: ['min'], error: 'must be at most `blocks.max`' });
 
-const profileForm = 'must be the path of a link profile, or a table { file, blocks }';
+const profileForm = 'must be the name or path of a link profile, or a table { file, blocks }';
 const profile = z.strictObject({
   file: field.text('the path of a link profile'),
   blocks: field.integer(1, 10_000, 'blocks').optional(),
@@ -113,7 +114,7 @@ const planFile = z
     timeout_seconds: field.integer(1, 600, 'seconds').default(60),
     profiles: z
       .array(z.union([field.text('the path of a link profile'), profile], { error: profileForm }), {
-        error: missingOr('must be a list of paths of link profiles'),
+        error: missingOr('must be a list of link profiles'),
       })
       .default([]),
     page: page.optional(),
@@ -223,7 +224,8 @@ function profilesOf({ profiles }: PlanFile, pages: readonly PageTable[], plan: s
     const folder = dirname(resolve(plan));
     return profiles.map((profile) => {
       const { file, blocks } = typeof profile === 'string' ? { file: profile } : profile;
-      return { ...readProfile(resolve(folder, file), plan), ...(blocks !== undefined && { blocks }) };
+      const profilePath = /^[a-z0-9-]+$/.test(file) ? ownProfile(file, plan) : resolve(folder, file);
+      return { ...readProfile(profilePath, plan), ...(blocks !== undefined && { blocks }) };
     });
   }
   if (live.length < pages.length) {
@@ -261,6 +263,23 @@ function nameFrom(text: string): string {
       .replaceAll(/[^A-Za-z0-9._-]+/g, '-')
       .replace(/^[^A-Za-z0-9]+/, '')
       .slice(0, 40) || 'page'
+  );
+}
+
+/** The profile of a name among those that come with the lab. */
+function ownProfile(name: string, plan: string): string {
+  const folder = ownFile('profiles');
+  const names = folder === undefined ? [] : readdirSync(folder).filter((each) => each.endsWith('.toml'));
+  const file = `${name}.toml`;
+  if (folder !== undefined && names.includes(file)) return join(folder, file);
+  const message = `plan ${plan}: \`profiles\`: no profile ${name} comes with the lab; a file of your own ends in .toml`;
+  throw new LabError(
+    ExitCode.Malformed,
+    message,
+    suggestion(
+      name,
+      names.map((each) => basename(each, '.toml')),
+    ),
   );
 }
 

@@ -107,6 +107,15 @@ test('several pages, a number of blocks that depends on the spread, and servers 
   assert.equal(plan.arms[1]?.server, 'slow');
 });
 
+test('profile that comes with the lab is named', () => {
+  const plan = readPlan(write(good.replace('"link.toml"', '"lte", "fibre"')));
+  assert.deepEqual(
+    plan.profiles.map(({ name }) => name),
+    ['lte', 'fibre'],
+  );
+  assert.match(plan.profiles[0]?.text ?? '', /^name = "lte"$/m);
+});
+
 test('link may have a number of blocks of its own', () => {
   const plan = readPlan(write(good.replace('["link.toml"]', '[{ file = "link.toml", blocks = 2 }]')));
   assert.deepEqual(plan.profiles, [
@@ -203,7 +212,13 @@ const malformed: [what: string, from: string | RegExp, to: string, says: RegExp]
     'profile without a file',
     '["link.toml"]',
     '[{ blocks = 2 }]',
-    /`profiles\[0\]`: must be the path of a link profile/,
+    /`profiles\[0\]`: must be the name or path of a link profile/,
+  ],
+  [
+    'profile that does not come with the lab',
+    'link.toml',
+    'lte-badd',
+    /no profile lte-badd comes with the lab; a file of your own ends in \.toml; did you mean `lte-bad`\?/,
   ],
   ['no profiles', '["link.toml"]', '[]', /`profiles`: must name at least one link profile/],
   ['page with nothing', 'spec = "page.toml"', '', /`page`: must have one of `spec`, `folder` and `url`/],

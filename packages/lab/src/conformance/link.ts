@@ -1,9 +1,7 @@
 import { createHash } from 'node:crypto';
-import { existsSync } from 'node:fs';
-import { dirname, join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
 import { ExitCode, LabError } from '../errors.js';
+import { ownFile } from '../own-file.js';
 import { readTomlFile } from '../toml-file.js';
 import type { Conformance } from './conformance.js';
 
@@ -18,14 +16,11 @@ const profile = z.looseObject({
   down: z.looseObject({ rate_mbit_per_second: z.number(), queue_bytes: z.number() }),
 });
 
-/** Finds `profiles/conformance.toml` of this repository: 20 Mbit/s, 50 ms, a queue of one bandwidth-delay product. */
+/** The profile `conformance`: 20 Mbit/s, 50 ms, a queue of one bandwidth-delay product. */
 export function conformanceLink(): FixedLink {
-  const name = join('profiles', 'conformance.toml');
-  for (let folder = dirname(fileURLToPath(import.meta.url)); folder !== dirname(folder); folder = dirname(folder)) {
-    const path = join(folder, name);
-    if (existsSync(path)) return fixedLink(path);
-  }
-  throw new LabError(ExitCode.InputMissing, `this installation has no ${name}`, 'run it from the repository');
+  const path = ownFile('profiles', 'conformance.toml');
+  if (path !== undefined) return fixedLink(path);
+  throw new LabError(ExitCode.InputMissing, 'this installation has no profiles/conformance.toml', 'install it again');
 }
 
 function fixedLink(path: string): FixedLink {

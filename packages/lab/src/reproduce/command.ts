@@ -1,9 +1,7 @@
-import { existsSync } from 'node:fs';
-import { dirname, join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { runCampaign, type CampaignOptions } from '../campaign.js';
 import { readCampaign, type Campaign } from '../campaign-file.js';
 import { ExitCode, LabError } from '../errors.js';
+import { ownFile } from '../own-file.js';
 import type { Blocks, Plan } from '../plan.js';
 import { readPlan } from '../read-plan.js';
 import { suggestion } from '../toml-file.js';
@@ -19,13 +17,10 @@ export function findStudy(name: string): Study {
 }
 
 function planPath(study: Study): string {
-  const name = join('plans', `reproduce-${study.name}.toml`);
-  // The package's own folder is some folders above this file, wherever it was compiled to.
-  for (let folder = dirname(fileURLToPath(import.meta.url)); folder !== dirname(folder); folder = dirname(folder)) {
-    const path = join(folder, name);
-    if (existsSync(path)) return path;
-  }
-  throw new LabError(ExitCode.InputMissing, `this installation of pronghorn-lab has no ${name}`, 'install it again');
+  const name = `reproduce-${study.name}.toml`;
+  const path = ownFile('plans', name);
+  if (path !== undefined) return path;
+  throw new LabError(ExitCode.InputMissing, `this installation has no plans/${name}`, 'install it again');
 }
 
 export interface StudyOptions extends Omit<CampaignOptions, 'plan' | 'prepare'> {

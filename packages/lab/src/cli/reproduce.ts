@@ -1,0 +1,40 @@
+import { join } from 'node:path';
+import { ExitCode } from '../errors.js';
+import { findStudy, runStudy } from '../reproduce/command.js';
+import { STUDIES } from '../reproduce/studies/all.js';
+import { parse, parseSeed, parseWhole, text, timestamp, usage } from './arguments.js';
+import { interruption } from './interruption.js';
+import { show } from './show.js';
+
+export async function reproduce(args: readonly string[]): Promise<ExitCode> {
+  const { positional, values } = parse(args, `reproduce ${Object.keys(STUDIES).join('|')}`, {
+    out: { type: 'string' },
+    blocks: { type: 'string' },
+    seed: { type: 'string' },
+    pronghorn: { type: 'string' },
+    chromium: { type: 'string' },
+    'watch-all': { type: 'boolean' },
+    resume: { type: 'boolean' },
+  });
+  const study = findStudy(positional);
+  const [blocks, seed, resume] = [text(values.blocks), text(values.seed), values.resume === true];
+  if (resume && text(values.out) === undefined) throw usage('--resume needs the --out DIR of the campaign');
+  if (resume && (seed !== undefined || blocks !== undefined)) {
+    throw usage('--resume goes on with the seed and the blocks of the campaign: leave --seed and --blocks out');
+  }
+  const out = text(values.out) ?? join('lab-results', `reproduce-${study.name}-${timestamp()}`);
+  const campaign = await runStudy(study, {
+    blocks: blocks === undefined ? undefined : parseWhole('--blocks', blocks, 1, 10_000),
+    out,
+    seed: seed === undefined ? undefined : parseSeed(seed),
+    resume,
+    pronghorn: text(values.pronghorn) ?? text(process.env.PRONGHORN),
+    chromium: text(values.chromium) ?? text(process.env.CHROMIUM),
+    keepAll: values['watch-all'] === true,
+    signal: interruption(),
+  });
+  const { exitCode } = await show(out, []);
+  if (campaign.status !== 'interrupted') return exitCode;
+  process.stderr.write(`interrupted: the loads until then are in ${out}; --resume goes on\n`);
+  return ExitCode.Interrupted;
+}
