@@ -147,6 +147,8 @@ class UdpProxy:
                 flow = self.flows[client] = Flow(client, bound("127.0.0.1"))
         if self._record:
             flow.datagrams.append((UP, data))
+        # Before its way is chosen: a client that only waits is lost if all its acknowledgements went by the old port.
+        self._come_to_pass()
         if self._swap_first and flow.held is None:
             flow.held = data
             return
@@ -163,16 +165,20 @@ class UdpProxy:
             return  # the server is not there (any more)
         if self._record:
             flow.datagrams.append((DOWN, data))
+        self._come_to_pass()
         self._pass_on(self._front, flow.client, data)
 
-    def _pass_on(self, via: socket.socket, to: tuple, data: bytes) -> None:
-        what, chance = self.impairment, self._random.random
+    def _come_to_pass(self) -> None:
+        """What happens once so many datagrams have passed."""
         if self._rebind_at and self.seen["passed"] >= self._rebind_at[0]:
             self._rebind_at.pop(0)
             self.rebind()
         if self._blackhole_at is not None and self.seen["passed"] >= self._blackhole_at:
             self._blackhole_at = None
             self._blackhole_until = time.monotonic() + self._blackhole_seconds
+
+    def _pass_on(self, via: socket.socket, to: tuple, data: bytes) -> None:
+        what, chance = self.impairment, self._random.random
         if time.monotonic() < self._blackhole_until:
             self.seen["blackhole"] += 1
             return
