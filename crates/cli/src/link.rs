@@ -87,6 +87,10 @@ pub(crate) struct LinkArgs {
     #[arg(long, value_name = "NAME", conflicts_with = "calibrate")]
     tcp_congestion: Option<String>,
 
+    /// Segments that a TCP connection over the link sends before it knows its path, at both ends [default: the kernel's, 10]
+    #[arg(long, value_name = "N", conflicts_with = "calibrate", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    tcp_initial_window: Option<u32>,
+
     /// Let the commands look up names at this address on the link, and nowhere else
     ///
     /// They see an /etc/resolv.conf that names it and an /etc/hosts with localhost alone. Port 53; usually 10.77.0.2, where a server that
@@ -129,6 +133,7 @@ fn run_command(args: LinkArgs) -> Result<u8, Error> {
         options: Options {
             seed: args.seed,
             tcp_congestion: args.tcp_congestion,
+            tcp_initial_window: args.tcp_initial_window,
             packets: args.packets,
             resolver: args.resolver,
             tcp_info: args.tcp_info.map(|path| TcpInfo { path, interval: Duration::from_millis(args.tcp_info_every_ms) }),

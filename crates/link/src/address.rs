@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 
 use crate::link::{IPV4_PREFIX_LENGTH, IPV6_PREFIX_LENGTH, NEAR_IPV4, NEAR_IPV6};
 use crate::namespace::enter_network;
+use crate::netlink::TcpMetrics;
 use crate::{Error, netlink};
 
 /// A client's addresses are in prefixes of their own: an address that goes takes the others of its prefix with it.
@@ -34,7 +35,7 @@ pub(crate) struct Device {
     pub(crate) namespace: OwnedFd,
     pub(crate) index: u32,
     pub(crate) ipv6: bool,
-    pub(crate) congestion: Option<String>,
+    pub(crate) tcp: TcpMetrics,
 }
 
 impl AddressChanger {
@@ -69,7 +70,7 @@ fn replace(device: &Device, old: IpAddr, new: IpAddr) -> Result<(), Error> {
     let mut netlink = netlink::Socket::open().map_err(refused())?;
     let prefix_length = if new.is_ipv4() { IPV4_PREFIX_LENGTH } else { IPV6_PREFIX_LENGTH };
     netlink.add_address(device.index, new, prefix_length).map_err(refused())?;
-    netlink.replace_default_route(device.index, new, device.congestion.as_deref()).map_err(refused())?;
+    netlink.replace_default_route(device.index, new, &device.tcp).map_err(refused())?;
     netlink.remove_address(device.index, old, prefix_length).map_err(refused())
 }
 

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use crate::address::{AddressChanger, Device};
 use crate::cpu::CpuTime;
 use crate::emulator::{Devices, Emulator};
-use crate::netlink::{self, DeviceDrops};
+use crate::netlink::{self, DeviceDrops, TcpMetrics};
 use crate::process_tree::ProcessTree;
 use crate::profile::MTU;
 use crate::report::{self, Congestion, Report};
@@ -44,6 +44,8 @@ pub struct Options {
     pub seed: u64,
     /// TCP congestion control of all connections over the link, in both roles; the kernel's default if `None`.
     pub tcp_congestion: Option<String>,
+    /// Segments that a TCP connection over the link sends before it knows its path, in both roles; the kernel's default, 10, if `None`.
+    pub tcp_initial_window: Option<u32>,
     /// Where one row for each packet goes, see docs/link.md.
     pub packets: Option<PathBuf>,
     /// Samples of the TCP connections at both ends.
@@ -90,7 +92,7 @@ impl Link {
         let (far, far_device) = End::new((FAR_IPV4, FAR_IPV6), options, &mut warnings)?;
         let (near_processes, far_processes) = (ProcessTree::new(options.resolver)?, ProcessTree::new(options.resolver)?);
         let (recorder, packets) = packets.map(packets::Writer::start).transpose()?.unzip();
-        let (address_changer, address_changes) = start_address_changer(&near, profile, options.tcp_congestion.as_deref())?.unzip();
+        let (address_changer, address_changes) = start_address_changer(&near, profile, tcp_metrics(options))?.unzip();
         let devices = Devices { near: near_device, far: far_device, address_changes };
         let emulator = Emulator::start(devices, profile, options.seed, recorder)?;
         if emulator.scheduling() == Scheduling::Other {
@@ -204,10 +206,10 @@ pub(crate) struct Ended {
 
 impl End {
     fn new((ipv4, ipv6): (Ipv4Addr, Ipv6Addr), options: &Options, warnings: &mut Vec<String>) -> Result<(Self, OwnedFd), Error> {
-        let congestion = options.tcp_congestion.as_deref();
+        let tcp = tcp_metrics(options);
         let namespace = Namespace::new(options.tcp_info.is_some())?;
         let configured = namespace
-            .run(|| configure(ipv4, ipv6, congestion))
+            .run(|| configure(ipv4, ipv6, &tcp))
             .map_err(|source| Error::NamespaceNotPermitted { what: "enter a network namespace", source })??;
         for warning in configured.warnings {
             if !warnings.contains(&warning) {
@@ -227,17 +229,16 @@ impl End {
     }
 }
 
-fn start_address_changer(
-    near: &End,
-    profile: &Profile,
-    congestion: Option<&str>,
-) -> Result<Option<(AddressChanger, mpsc::Sender<usize>)>, Error> {
+fn start_address_changer(near: &End, profile: &Profile, tcp: TcpMetrics) -> Result<Option<(AddressChanger, mpsc::Sender<usize>)>, Error> {
     if !profile.changes.iter().any(|change| change.new_client_address) {
         return Ok(None);
     }
     let namespace = near.namespace.as_fd().try_clone_to_owned().map_err(Error::system("duplicate a namespace's descriptor"))?;
-    let congestion = congestion.map(str::to_owned);
-    AddressChanger::start(Device { namespace, index: near.device_index, ipv6: near.ipv6, congestion }).map(Some)
+    AddressChanger::start(Device { namespace, index: near.device_index, ipv6: near.ipv6, tcp }).map(Some)
+}
+
+fn tcp_metrics(options: &Options) -> TcpMetrics {
+    TcpMetrics { congestion: options.tcp_congestion.clone(), initial_window: options.tcp_initial_window }
 }
 
 struct Configured {
@@ -248,7 +249,7 @@ struct Configured {
 }
 
 /// Runs inside the namespace.
-fn configure(ipv4: Ipv4Addr, ipv6: Ipv6Addr, congestion: Option<&str>) -> Result<Configured, Error> {
+fn configure(ipv4: Ipv4Addr, ipv6: Ipv6Addr, tcp: &TcpMetrics) -> Result<Configured, Error> {
     let warnings = set_parameters();
     let device = tun::open()?;
     let denied = |what: &'static str| move |errno: Errno| Error::namespace(what, errno);
@@ -257,9 +258,9 @@ fn configure(ipv4: Ipv4Addr, ipv6: Ipv6Addr, congestion: Option<&str>) -> Result
     netlink.set_up(loopback, None).map_err(denied("bring the loopback device up"))?;
     let index = netlink::Socket::device_index(tun::DEVICE).map_err(denied("find the TUN device"))?;
     netlink.set_up(index, Some((MTU as u32, TRANSMIT_QUEUE_PACKETS))).map_err(denied("bring the TUN device up"))?;
-    add_address(&mut netlink, index, ipv4.into(), IPV4_PREFIX_LENGTH, congestion)?;
+    add_address(&mut netlink, index, ipv4.into(), IPV4_PREFIX_LENGTH, tcp)?;
     let mut configured = Configured { device, device_index: index, ipv6: true, warnings };
-    match add_address(&mut netlink, index, ipv6.into(), IPV6_PREFIX_LENGTH, congestion) {
+    match add_address(&mut netlink, index, ipv6.into(), IPV6_PREFIX_LENGTH, tcp) {
         Ok(()) => Ok(configured),
         Err(Error::System { source, .. }) if no_ipv6(&source) => {
             configured.ipv6 = false;
@@ -274,17 +275,11 @@ fn no_ipv6(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::AFNOSUPPORT | Errno::OPNOTSUPP | Errno::ADDRNOTAVAIL))
 }
 
-fn add_address(
-    netlink: &mut netlink::Socket,
-    index: u32,
-    address: IpAddr,
-    prefix_length: u8,
-    congestion: Option<&str>,
-) -> Result<(), Error> {
+fn add_address(netlink: &mut netlink::Socket, index: u32, address: IpAddr, prefix_length: u8, tcp: &TcpMetrics) -> Result<(), Error> {
     netlink.add_address(index, address, prefix_length).map_err(|errno| Error::namespace("add an address to the TUN device", errno))?;
-    netlink.add_default_route(index, address, congestion).map_err(|errno| match (errno, congestion) {
+    netlink.add_default_route(index, address, tcp).map_err(|errno| match (errno, &tcp.congestion) {
         (Errno::INVAL | Errno::NOENT, Some(name)) => Error::CongestionUnknown {
-            name: name.to_owned(),
+            name: name.clone(),
             available: read_parameter("ipv4/tcp_available_congestion_control").unwrap_or_else(|_| "unknown".into()),
         },
         _ => Error::namespace("add a route over the TUN device", errno),

@@ -12,6 +12,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 const RECEIVE_BYTES: usize = 64 * 1024;
 
 // Attribute and structure numbers of linux/rtnetlink.h, if_link.h and gen_stats.h that libc does not name.
+const RTAX_INITCWND: u16 = 11;
 const RTAX_CC_ALGO: u16 = 16;
 const IFLA_STATS64: u16 = 23;
 const TCA_STATS2: u16 = 7;
@@ -30,6 +31,16 @@ const SOCKET_ID_BYTES: usize = 48;
 pub(crate) struct Socket {
     fd: OwnedFd,
     sequence: u32,
+}
+
+/// How TCP connections over a route begin, in both roles; what is `None` is as the kernel has it.
+///
+/// As an attribute of a route a congestion control needs no entry in `tcp_allowed_congestion_control`, which is the whole machine's.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct TcpMetrics {
+    pub(crate) congestion: Option<String>,
+    /// In segments.
+    pub(crate) initial_window: Option<u32>,
 }
 
 /// What the kernel dropped at a device, outside the link's own counters.
@@ -110,19 +121,16 @@ impl Socket {
     }
 
     /// Routes everything of the address's family over the device, from `source`.
-    ///
-    /// `congestion` is the TCP congestion control of connections over the route, in both roles. As an attribute of a
-    /// route it needs no entry in `tcp_allowed_congestion_control`, which is the whole machine's.
-    pub(crate) fn add_default_route(&mut self, index: u32, source: IpAddr, congestion: Option<&str>) -> Result<(), Errno> {
-        self.default_route(index, source, congestion, libc::NLM_F_CREATE | libc::NLM_F_EXCL)
+    pub(crate) fn add_default_route(&mut self, index: u32, source: IpAddr, tcp: &TcpMetrics) -> Result<(), Errno> {
+        self.default_route(index, source, tcp, libc::NLM_F_CREATE | libc::NLM_F_EXCL)
     }
 
     /// The same in the place of the route that there is.
-    pub(crate) fn replace_default_route(&mut self, index: u32, source: IpAddr, congestion: Option<&str>) -> Result<(), Errno> {
-        self.default_route(index, source, congestion, libc::NLM_F_CREATE | libc::NLM_F_REPLACE)
+    pub(crate) fn replace_default_route(&mut self, index: u32, source: IpAddr, tcp: &TcpMetrics) -> Result<(), Errno> {
+        self.default_route(index, source, tcp, libc::NLM_F_CREATE | libc::NLM_F_REPLACE)
     }
 
-    fn default_route(&mut self, index: u32, source: IpAddr, congestion: Option<&str>, flags: i32) -> Result<(), Errno> {
+    fn default_route(&mut self, index: u32, source: IpAddr, tcp: &TcpMetrics, flags: i32) -> Result<(), Errno> {
         let mut message = Message::new(libc::RTM_NEWROUTE, flags);
         let no_prefix = [0, 0, 0];
         message.push(&[family(source)]);
@@ -131,11 +139,16 @@ impl Socket {
         message.push(&0u32.to_ne_bytes());
         message.attribute(libc::RTA_OIF, &index.to_ne_bytes());
         message.attribute(libc::RTA_PREFSRC, &octets(source));
-        if let Some(name) = congestion {
+        let mut metrics = Message::default();
+        if let Some(segments) = tcp.initial_window {
+            metrics.attribute(RTAX_INITCWND, &segments.to_ne_bytes());
+        }
+        if let Some(name) = &tcp.congestion {
             let mut zero_terminated = name.as_bytes().to_vec();
             zero_terminated.push(0);
-            let mut metrics = Message::default();
             metrics.attribute(RTAX_CC_ALGO, &zero_terminated);
+        }
+        if !metrics.bytes.is_empty() {
             message.attribute(libc::RTA_METRICS | NLA_F_NESTED, &metrics.bytes);
         }
         self.request(message)

@@ -60,6 +60,7 @@ const campaign = z.object({
       protocol: z.enum(PROTOCOLS),
       congestion: z.enum(CONGESTION_CONTROLS),
       visit: z.enum(VISITS),
+      initialWindow: z.number().optional(),
       discovery: z.enum(DISCOVERIES).optional(),
       server: z.string(),
       repeats: z.string().optional(),

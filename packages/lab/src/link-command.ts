@@ -12,6 +12,8 @@ export interface Link {
   readonly profilePath: string;
   readonly seed: number;
   readonly congestion: Congestion;
+  /** Of TCP, at both ends; undefined for the kernel's. */
+  readonly initialWindow?: number;
   readonly reportPath: string;
   /** Where to write each packet and samples of TCP's state; undefined for neither. */
   readonly traces?: { readonly packets: string; readonly tcpInfo: string };
@@ -32,6 +34,7 @@ export function linkCommand(link: Link): string[] {
     link.profilePath,
     ...['--seed', String(link.seed)],
     ...['--tcp-congestion', kernelName(link.congestion)],
+    ...(link.initialWindow === undefined ? [] : ['--tcp-initial-window', String(link.initialWindow)]),
     ...['--report', link.reportPath],
     ...(link.traces === undefined ? [] : ['--packets', link.traces.packets, '--tcp-info', link.traces.tcpInfo]),
     ...(link.resolver === undefined ? [] : ['--resolver', link.resolver]),

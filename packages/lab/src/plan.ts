@@ -30,6 +30,8 @@ export interface Arm {
   readonly protocol: Protocol;
   readonly congestion: Congestion;
   readonly visit: Visit;
+  /** What a connection of the server sends before it knows its path, in packets over TCP and QUIC alike. Undefined: what both have, 10. */
+  readonly initialWindow?: number;
   /** Of `auto` only. */
   readonly discovery?: Discovery;
   /** The name of a server of the plan. */

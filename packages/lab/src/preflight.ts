@@ -37,6 +37,7 @@ async function tryLink(bench: Bench, profile: ProfileFile, arm: Arm): Promise<vo
       profilePath: profile.path,
       seed: 0,
       congestion: arm.congestion,
+      ...(arm.initialWindow !== undefined && { initialWindow: arm.initialWindow }),
       reportPath: join(bench.scratch, 'preflight.json'),
       far: serverCommand({
         pronghorn,

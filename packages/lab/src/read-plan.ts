@@ -27,11 +27,14 @@ const name = field.text('a short name').regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$
   error: 'must be 1 to 40 letters, digits, dots, dashes or underscores',
 });
 
+const initialWindow = field.integer(1, 1000, 'packets');
+
 const arm = z
   .strictObject({
     name,
     protocol: field.choice(PROTOCOLS),
     congestion: field.choice(CONGESTION_CONTROLS).default('cubic'),
+    initial_window: initialWindow.optional(),
     visit: field.choice(VISITS).default('first'),
     discovery: field.choice(DISCOVERIES).optional(),
     server: name.default(OWN_SERVER),
@@ -49,6 +52,7 @@ const design = z.strictObject(
   {
     protocols: z.array(field.choice(PROTOCOLS.filter((each) => each !== 'auto'))).min(1),
     congestion: z.array(field.choice(CONGESTION_CONTROLS)).min(1),
+    initial_window: initialWindow.optional(),
     visits: z.array(field.choice(VISITS)).min(1).default(['first']),
     server: name.default(OWN_SERVER),
   },
@@ -185,12 +189,19 @@ function blocksOf(value: PlanFile['blocks']): Blocks {
 
 /** The arms that are written down, or follow from the design; and after them the second ones of the control. */
 function armsOf({ arms: listed, design, control }: PlanFile, plan: string): Arm[] {
-  const arms = listed?.map(({ discovery, ...rest }) => ({ ...rest, ...(discovery && { discovery }) })) ?? [];
+  const arms =
+    listed?.map(({ discovery, initial_window: initialWindow, ...rest }) => ({
+      ...rest,
+      ...(initialWindow !== undefined && { initialWindow }),
+      ...(discovery && { discovery }),
+    })) ?? [];
   for (const visit of design?.visits ?? []) {
     for (const congestion of design?.congestion ?? []) {
       for (const protocol of design?.protocols ?? []) {
         const name = [protocol, congestion, ...(visit === 'first' ? [] : [visit])].join('-');
-        arms.push({ name, protocol, congestion, visit, server: design?.server ?? OWN_SERVER });
+        const initialWindow = design?.initial_window;
+        const server = design?.server ?? OWN_SERVER;
+        arms.push({ name, protocol, congestion, visit, server, ...(initialWindow !== undefined && { initialWindow }) });
       }
     }
   }

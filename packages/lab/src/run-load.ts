@@ -133,6 +133,7 @@ export class Load {
       profilePath: profile.path,
       seed: linkSeed,
       congestion: arm.congestion,
+      ...(arm.initialWindow !== undefined && { initialWindow: arm.initialWindow }),
       reportPath: inFolder(JobFile.LinkReport),
       traces: { packets: inFolder(JobFile.Packets), tcpInfo: inFolder(JobFile.TcpInfo) },
       ...(arm.discovery === 'https-record' && { resolver: NEAR_ADDRESS }),

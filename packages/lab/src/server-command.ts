@@ -18,6 +18,9 @@ export interface Server {
   readonly qlogFolder?: string;
 }
 
+/** RFC 6928 and RFC 9002, section 7.2. */
+const DEFAULT_INITIAL_WINDOW = 10;
+
 /** The port at which an arm's page is. */
 export function portOf({ protocol }: Pick<Arm, 'protocol'>): number {
   return protocol === 'http' ? CLEAR_PORT : PORT;
@@ -37,6 +40,7 @@ function ownCommand(server: Server): string[] {
     ...(arm.protocol === 'http' ? ['--listen', `http://${address}:${CLEAR_PORT}`] : []),
     ...['--cert', certificate.certPath, '--key', certificate.keyPath],
     ...['--congestion', arm.congestion],
+    ...(arm.initialWindow === undefined ? [] : ['--initial-window', String(arm.initialWindow)]),
     ...['--early-data', arm.visit === 'early-data' ? 'safe' : 'off'],
     // When the load is over nobody waits for what was not fetched.
     ...['--grace', '1', '--stats'],
@@ -55,11 +59,22 @@ function placesOf({ arm, pageFolder, address, certificate }: Server): Record<Pla
     cert: certificate.certPath,
     key: certificate.keyPath,
     congestion: arm.congestion,
+    initial_window: String(arm.initialWindow ?? DEFAULT_INITIAL_WINDOW),
     early_data: arm.visit === 'early-data' ? 'on' : 'off',
   };
 }
 
-export const PLACES = ['page', 'address', 'port', 'clear_port', 'cert', 'key', 'congestion', 'early_data'] as const;
+export const PLACES = [
+  'page',
+  'address',
+  'port',
+  'clear_port',
+  'cert',
+  'key',
+  'congestion',
+  'initial_window',
+  'early_data',
+] as const;
 type Place = (typeof PLACES)[number];
 
 const PLACE = /\{([a-z_]+)\}/g;

@@ -42,6 +42,23 @@ test('link runs the browser behind it and the server before it with one algorith
   assert.match(text, / --early-data off .* --limit 'a=b c' /);
 });
 
+test('both transports begin with the window of the arm', () => {
+  const own = serverCommand({ ...server, arm: { ...arm, initialWindow: 32 } });
+  assert.match(own, / --initial-window 32 /);
+  assert.ok(!serverCommand(server).includes('initial-window'));
+  const spec = { name: 'other', args: [], command: 'other --iw {initial_window}' };
+  assert.equal(serverCommand({ ...server, spec }), 'other --iw 10');
+  const link = {
+    pronghorn: '/p',
+    profilePath: '/l.toml',
+    seed: 9,
+    congestion: 'cubic',
+    reportPath: '/r.json',
+  } as const;
+  const command = linkCommand({ ...link, initialWindow: 32, far: own, farPort: 443, near: ['node'] });
+  assert.match(command.join(' '), / --tcp-initial-window 32 /);
+});
+
 test('server takes early data and clear text only for the arms that are for them', () => {
   const early = serverCommand({ ...server, arm: { ...arm, visit: 'early-data' } });
   assert.match(early, / --early-data safe /);

@@ -107,6 +107,20 @@ test('several pages, a number of blocks that depends on the spread, and servers 
   assert.equal(plan.arms[1]?.server, 'slow');
 });
 
+test('arms and designs have the initial window that they name', () => {
+  const arm = readPlan(write(good.replace('name = "h3"', 'name = "h3"\ninitial_window = 32'))).arms[1];
+  assert.equal(arm?.initialWindow, 32);
+  const design = '[design]\nprotocols = ["h2", "h3"]\ncongestion = ["cubic"]\ninitial_window = 20\n';
+  const { arms } = readPlan(write(good.replace(/\[\[arms\]\][^]*/, design)));
+  assert.deepEqual(
+    arms.map(({ name, initialWindow }) => [name, initialWindow]),
+    [
+      ['h2-cubic', 20],
+      ['h3-cubic', 20],
+    ],
+  );
+});
+
 test('profile that comes with the lab is named', () => {
   const plan = readPlan(write(good.replace('"link.toml"', '"lte", "fibre"')));
   assert.deepEqual(

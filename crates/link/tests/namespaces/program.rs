@@ -63,6 +63,7 @@ fn link(words: &[String]) -> i32 {
                 packets: text("PACKETS").map(PathBuf::from),
                 tcp_info: text("TCP_INFO").map(|path| TcpInfo { path: path.into(), interval: Duration::from_millis(10) }),
                 resolver: text("RESOLVER").map(|address| address.parse().expect("an address")),
+                ..Options::default()
             },
             command: words.iter().map(OsString::from).collect(),
             far: text("FAR")

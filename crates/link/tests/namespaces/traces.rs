@@ -12,6 +12,7 @@ use pronghorn_link::{FAR_IPV4, FAR_IPV6, Link, NEAR_IPV4, Options, Profile, TcpI
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("each_packet_has_its_row_with_times_of_the_monotonic_clock", each_packet_has_its_row),
     ("fates_in_the_log_add_up_to_the_report", fates_add_up_to_the_report),
+    ("connections_begin_with_the_window_that_was_asked_for", connections_begin_with_the_window_that_was_asked_for),
     ("samples_of_a_transfer_show_both_ends", samples_of_a_transfer_show_both_ends),
     ("packet_on_its_way_at_the_end_is_held", packet_on_its_way_at_the_end_is_held),
 ];
@@ -152,6 +153,29 @@ fn packet_on_its_way_at_the_end_is_held() {
     let rows = rows(&path);
     let fates: Vec<[&str; 3]> = rows.iter().map(|row| ["way", "fate", "left_ns"].map(|name| row[name].as_str())).collect();
     assert_eq!((fates[0], fates[1][0], fates[1][1], fates.len()), (["up", "held", ""], "down", "delivered", 2));
+}
+
+fn connections_begin_with_the_window_that_was_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    for asked in [None, Some(3), Some(32)] {
+        let path = folder.path().join(format!("{asked:?}.csv"));
+        let options = Options {
+            tcp_initial_window: asked,
+            tcp_info: Some(TcpInfo { path: path.clone(), interval: Duration::from_millis(1) }),
+            ..Options::default()
+        };
+        let link = start(&profile("delay_ms = 20", "delay_ms = 20"), &options);
+        transfer(&link, 200_000);
+        link.stop().unwrap();
+        // Before the first acknowledgement.
+        let rows = rows(&path);
+        for (end, sent) in [("far", "bytes_acked"), ("near", "bytes_sent")] {
+            // The sender writes it all at once and closes.
+            let begins = |row: &&Row| row["end"] == end && !row["state"].starts_with("syn") && number(row, sent) <= 1;
+            let first = rows.iter().find(begins).unwrap_or_else(|| panic!("no sample of the beginning, {end}"));
+            assert_eq!(number(first, "cwnd_packets"), u64::from(asked.unwrap_or(10)), "{end}");
+        }
+    }
 }
 
 fn samples_of_a_transfer_show_both_ends() {
