@@ -3,7 +3,7 @@ import { scaleLinear } from 'd3-scale';
 import { counted, type Label } from '../trace/label.js';
 import type { Delivered, NetLogConnection, NetLogStream, StreamPiece } from '../trace/netlog.js';
 import { isLost, type Flow, type Packet } from '../trace/packets.js';
-import { quicStalls, streamGaps, tcpStalls } from '../trace/rules/head-of-line.js';
+import { quicStalls, SAME_PACKET_MS, streamGaps, tcpStalls } from '../trace/rules/head-of-line.js';
 import { segmentsOf, tcpArrivals } from '../trace/tcp-bytes.js';
 import type { LoadTimeline } from '../trace/timeline.js';
 import { html, type Html } from './html.js';
@@ -234,18 +234,22 @@ function caption(stall: DrawableStall, lanes: readonly Lane[], [from, to]: reado
       'TCP hands over bytes in their order only.'
     );
   }
-  const gaps = new Set(
+  // Others may have had gaps of their own meanwhile, which ended at another time.
+  const stalled = new Set(
     streamGaps(connection)
-      .filter((gap) => gap.from < to && gap.to > from)
+      .filter((gap) => gap.from < to && Math.abs(gap.to - to) <= SAME_PACKET_MS)
       .map(({ stream }) => stream.id),
   );
-  const others = lanes.filter(({ stream }) => !gaps.has(stream.id));
+  const others = lanes.filter(({ stream }) => !stalled.has(stream.id));
   const got = others.map(({ delivered }) => valueBefore(delivered, to) - valueBefore(delivered, from));
+  const moved = got.filter((bytes) => bytes > 0).length;
   const which = streams === 1 ? '1 stream had a gap' : `${streams} streams had gaps`;
-  return (
-    `${loss}For ${wait} ${which}, and ${waited}. In that time ${bytesInWords(sum(got))} of ` +
-    `${counted(got.filter((bytes) => bytes > 0).length, 'other stream')} came through: each stream of QUIC has an order of its own.`
-  );
+  const meanwhile =
+    moved === 0
+      ? 'No other stream was given a byte in that time.'
+      : `In that time ${bytesInWords(sum(got))} of ${counted(moved, 'other stream')} came through: ` +
+        'each stream of QUIC has an order of its own.';
+  return `${loss}For ${wait} ${which}, and ${waited}. ${meanwhile}`;
 }
 
 /** The most that had arrived of a stream, and had not been handed on, at any time within. */

@@ -77,7 +77,7 @@ export function streamGaps({ streams }: NetLogConnection): StreamGap[] {
 }
 
 /** Gaps that were filled within this time were filled by the same packet: the NetLog's clock has whole milliseconds. */
-const SAME_PACKET_MS = 2;
+export const SAME_PACKET_MS = 2;
 
 /**
  * `hol-stall` over HTTP/3: frames of a stream arrived while bytes before them were missing, for at least 5 ms. Only the
