@@ -510,7 +510,8 @@ fn response_that_waits_for_others_is_not_given_up() {
             *bytes.entry(stream).or_default() += length;
         }
     }
-    assert!(bytes.len() == 20 && bytes.values().max() < bytes.values().min().map(|least| 4 * least).as_ref(), "{bytes:?}");
+    let fair_share = bytes.values().sum::<usize>() / 20;
+    assert!(bytes.len() == 20 && bytes.values().all(|taken| *taken > fair_share / 10), "{bytes:?}");
 }
 
 /// Content without an end.
