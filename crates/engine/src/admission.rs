@@ -4,6 +4,7 @@ use http::header::{CONTENT_LENGTH, COOKIE, EXPECT, HOST, TRANSFER_ENCODING};
 use http::uri::{Authority, Parts, Scheme};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
 
+use crate::Upgrade;
 use crate::message::Protocol;
 
 /// A request's head as its protocol brought it.
@@ -14,24 +15,30 @@ pub(crate) struct Head {
     pub(crate) method: Method,
     pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
+    /// `:protocol` of an extended CONNECT.
+    pub(crate) upgrade: Option<Upgrade>,
     /// The `host` line to add, where an earlier request was admitted with the same authority.
     pub(crate) admitted_host: Option<HeaderValue>,
 }
 
 /// A head that keeps the rules, so that it means the same to whoever gets it next, over any protocol.
 ///
-/// - The target is `/path`, `*` for OPTIONS, or an authority for CONNECT; there is no fragment.
+/// - The target is `/path`, `*` for OPTIONS, or an authority for CONNECT unless it is extended; there is no fragment.
 /// - The URI names an authority, and one `host` line says the same. It has no user, and its port is a number.
 /// - There is at most one `content-length` line, of digits alone, and none for CONNECT; over HTTP/2 and 3 there is no
 ///   `transfer-encoding`.
 /// - No value begins or ends with white space; there is at most one `cookie` line over HTTP/2 and 3.
 ///
-/// Written out over HTTP/1.1, such a request is one request with the same method, target, host and content.
+/// - Over HTTP/1.1 a request with `upgrade` is a GET without content.
+///
+/// Written out over HTTP/1.1, such a request is one request with the same method, target, host and content, unless it is an extended CONNECT.
 #[derive(Debug)]
 pub(crate) struct Admitted {
     pub(crate) method: Method,
     pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
+    /// What it asks to speak instead of HTTP.
+    pub(crate) upgrade: Option<Upgrade>,
     /// The client waits for 100 before it sends content.
     pub(crate) expects_continue: bool,
     /// There is a `priority` line (RFC 9218).
@@ -53,21 +60,28 @@ const fn malformed(reason: &'static str) -> Refusal {
 impl Head {
     pub(crate) fn admit(mut self) -> Result<Admitted, Refusal> {
         let present = Present::of(&self.headers);
-        check_target(&self.method, &self.uri)?;
+        check_target(&self.method, &self.uri, self.upgrade.is_some())?;
         check_lines(self.protocol, present, &self.headers)?;
         if present.content_length || self.method == Method::CONNECT {
             check_length(&self.method, &mut self.headers)?;
         }
         let expects_continue = present.expect && expectation(self.version, &self.headers)?;
         let authority = authority(self.version, &self.uri, present, self.admitted_host, &mut self.headers)?;
-        if self.method == Method::CONNECT && authority.port_u16().is_none() {
+        if self.method == Method::CONNECT && self.upgrade.is_none() && authority.port_u16().is_none() {
             return Err(malformed("the target of CONNECT names no port"));
         }
         let uri = complete(self.uri, authority, self.secure)?;
         if present.cookie && self.protocol != Protocol::Http1 {
             join_cookies(&mut self.headers);
         }
-        Ok(Admitted { method: self.method, uri, headers: self.headers, expects_continue, has_priority: present.priority })
+        let upgrade = if present.upgrade && self.protocol == Protocol::Http1 {
+            // Content would be in the way of what follows the head.
+            let has_content = present.transfer_encoding || self.headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0");
+            if has_content { None } else { Upgrade::from_http1(self.version, &self.method, &self.headers) }
+        } else {
+            self.upgrade
+        };
+        Ok(Admitted { method: self.method, uri, headers: self.headers, upgrade, expects_continue, has_priority: present.priority })
     }
 }
 
@@ -80,6 +94,7 @@ struct Present {
     host: bool,
     priority: bool,
     transfer_encoding: bool,
+    upgrade: bool,
 }
 
 impl Present {
@@ -93,6 +108,7 @@ impl Present {
                 "host" => present.host = true,
                 "priority" => present.priority = true,
                 "transfer-encoding" => present.transfer_encoding = true,
+                "upgrade" => present.upgrade = true,
                 _ => {}
             }
         }
@@ -101,14 +117,18 @@ impl Present {
 }
 
 /// RFC 9112, section 3.2: the target has a form that its method allows.
-fn check_target(method: &Method, uri: &Uri) -> Result<(), Refusal> {
+fn check_target(method: &Method, uri: &Uri, is_extended: bool) -> Result<(), Refusal> {
     if uri.scheme().is_some_and(|scheme| *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS) {
         return Err(malformed("the target's scheme is neither http nor https"));
     }
     let allowed = match uri.path_and_query() {
-        None => method == Method::CONNECT && uri.authority().is_some(),
-        // Extended CONNECT is not offered.
-        Some(_) if method == Method::CONNECT => false,
+        None => method == Method::CONNECT && uri.authority().is_some() && !is_extended,
+        //= RFC 8441 section 4
+        //# On requests that contain the :protocol pseudo-header field, the :scheme and :path pseudo-header fields of the target URI (see
+        //# Section 5) MUST also be included.
+        Some(_) if method == Method::CONNECT && !is_extended => false,
+        // The other way round: `:protocol` is for CONNECT alone.
+        Some(_) if method != Method::CONNECT && is_extended => false,
         Some(target) => target.as_str().starts_with('/') || (target == "*" && method == Method::OPTIONS),
     };
     if allowed { Ok(()) } else { Err(malformed("the target has no form that the method allows")) }

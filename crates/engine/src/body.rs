@@ -27,6 +27,8 @@ pub struct Body {
     on_end: Option<OnEnd>,
     /// The request that this is the response to.
     request: Option<Counted>,
+    /// It is not content but another protocol.
+    tunnel: bool,
 }
 
 enum Content {
@@ -67,12 +69,21 @@ impl Body {
     }
 
     fn from_content(content: Content) -> Self {
-        Self { content, sent: 0, expected: None, on_end: None, request: None }
+        Self { content, sent: 0, expected: None, on_end: None, request: None, tunnel: false }
     }
 
     /// Keeps the request open until the body has been handed over or dropped.
     pub(crate) fn hold(&mut self, request: Counted) {
         self.request = Some(request);
+    }
+
+    /// It is not content but one direction of another protocol, of no known length.
+    pub(crate) fn set_tunnel(&mut self) {
+        self.tunnel = true;
+    }
+
+    pub(crate) fn is_tunnel(&self) -> bool {
+        self.tunnel
     }
 
     /// Fails the body when it is not of this size.
@@ -179,6 +190,7 @@ impl http_body::Body for Body {
 
     fn size_hint(&self) -> SizeHint {
         match &self.content {
+            _ if self.tunnel => SizeHint::default(),
             Content::Empty => SizeHint::with_exact(0),
             Content::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Content::Stream(body) => body.size_hint(),

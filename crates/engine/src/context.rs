@@ -23,7 +23,7 @@ use crate::seats::Seats;
 use crate::shared_fields::{Present, announced};
 use crate::stats::Stats;
 use crate::window_budget::WindowBudget;
-use crate::{Config, Handler, Peer, Request, Responder, Response};
+use crate::{Config, Handler, Request, Responder, Response};
 
 pub(crate) struct Context {
     pub(crate) handle: Handle,
@@ -35,6 +35,8 @@ pub(crate) struct Context {
     pub(crate) windows: Rc<WindowBudget>,
     /// Requests that have not been answered to their end.
     pub(crate) open_requests: Gauge,
+    /// Upgrades that were granted and go on.
+    pub(crate) open_tunnels: Gauge,
     /// Heads over HTTP/3 that are not complete.
     pub(crate) partial_heads: Gauge,
     /// Where connections draw their random numbers; a simulation puts its own here.
@@ -74,6 +76,7 @@ impl Context {
             seats,
             windows: Rc::default(),
             open_requests: Gauge::default(),
+            open_tunnels: Gauge::default(),
             partial_heads: Gauge::default(),
             rng,
             encoded: RefCell::new(BytesMut::with_capacity(ENCODED_BYTES)),
@@ -84,7 +87,7 @@ impl Context {
 
     /// Gives a request to the handler, unless it came too early. When that panics, the request is answered 500 and the worker goes on.
     pub(crate) fn give(&self, request: Request, responder: Responder) {
-        if self.is_too_early(&request.method, &request.peer) {
+        if self.is_too_early(&request) {
             // The content goes unread.
             return responder.send(Response::new(StatusCode::TOO_EARLY));
         }
@@ -96,13 +99,15 @@ impl Context {
     }
 
     /// Whether a request must not be answered before the handshake is done; counts those that came before it.
-    fn is_too_early(&self, method: &Method, peer: &Peer) -> bool {
-        if !peer.early_data {
+    fn is_too_early(&self, request: &Request) -> bool {
+        if !request.peer.early_data {
             return false;
         }
         //= RFC 9114 section 10.9
         //# The anti-replay mitigations in [HTTP-REPLAY] MUST be applied when using HTTP/3 with 0-RTT.
-        let refused = self.config.early_data != EarlyData::All && !method.is_safe();
+        // What comes through a tunnel is sent again with the request.
+        let is_safe = request.method.is_safe() && request.upgrade.is_none();
+        let refused = self.config.early_data != EarlyData::All && !is_safe;
         let counter = if refused { &self.stats.requests_too_early } else { &self.stats.requests_early };
         counter.add(1);
         refused

@@ -58,7 +58,7 @@ impl Context {
         };
         let meter = has_content.then(|| Meter::new(self));
         request.body.measure(meter.clone());
-        responder.accompany(open, meter);
+        responder.accompany(open, meter, request.upgrade.is_some());
         self.give(request, responder);
     }
 }

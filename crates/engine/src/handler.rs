@@ -6,7 +6,8 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use http::{HeaderMap, StatusCode};
+use http::header::{CONTENT_LENGTH, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, StatusCode};
 
 use crate::context::Context as WorkerContext;
 use crate::dispatch::Counted;
@@ -15,7 +16,7 @@ use crate::http2::Http2Exchange;
 use crate::http3::Stream;
 use crate::meter::Meter;
 use crate::runtime::Handle;
-use crate::{Request, Response};
+use crate::{Body, Request, Response};
 
 /// Answers the requests of a worker, on the worker's thread.
 ///
@@ -40,6 +41,8 @@ pub struct Responder {
     open: Option<Counted>,
     /// Of the request's content, if it has any.
     meter: Option<Rc<Meter>>,
+    /// The request asks for another protocol.
+    may_upgrade: bool,
 }
 
 enum Exchange {
@@ -62,11 +65,13 @@ impl Responder {
     }
 
     fn new(exchange: Exchange, context: &Rc<WorkerContext>) -> Self {
-        Self { exchange: Some(exchange), context: context.clone(), interim_responses: 0, open: None, meter: None }
+        Self { exchange: Some(exchange), context: context.clone(), interim_responses: 0, open: None, meter: None, may_upgrade: false }
     }
 
     /// Keeps `open` as long as the response lasts, and answers what `meter` says if the content was cut off.
-    pub(crate) fn accompany(&mut self, open: Counted, meter: Option<Rc<Meter>>) {
+    /// `may_upgrade`: whether the request asks for another protocol.
+    pub(crate) fn accompany(&mut self, open: Counted, meter: Option<Rc<Meter>>, may_upgrade: bool) {
+        self.may_upgrade = may_upgrade;
         self.open = Some(open);
         self.meter = meter;
     }
@@ -103,6 +108,48 @@ impl Responder {
 
     /// Sends the response.
     pub fn send(mut self, response: Response) {
+        self.send_now(response);
+    }
+
+    /// Grants what [`Request::upgrade`] asks for: 101 over HTTP/1.1, 200 over HTTP/2 and HTTP/3, with these `headers`.
+    ///
+    /// From here on the request's `body` brings what the peer sends, and `outgoing` is what is sent, in both directions at once and without
+    /// the limits of content: neither a time-out nor a size applies, other than that a peer that takes nothing is given up. The end of either
+    /// body is the end of that direction. An error of `outgoing` ends the stream, or over HTTP/1.1 the connection, in the middle; so does the
+    /// end of `outgoing` when the request's body was dropped. What comes after the body was dropped is held back or forgotten.
+    ///
+    /// Answered instead are a request that asks for nothing with 500, and with 503 one above [`crate::Limits::open_tunnels`].
+    pub fn upgrade(mut self, mut headers: HeaderMap, outgoing: impl Into<Body>) {
+        if !self.may_upgrade {
+            return self.send_now(Response::new(StatusCode::INTERNAL_SERVER_ERROR));
+        }
+        let Some(open) = self.context.open_tunnels.add(self.context.config.limits.open_tunnels()) else {
+            self.context.stats.tunnels_refused.add(1);
+            let busy = Response::new(StatusCode::SERVICE_UNAVAILABLE);
+            return self.send_now(busy.with_header(RETRY_AFTER, HeaderValue::from_static("1")));
+        };
+        self.context.stats.tunnels_opened.add(1);
+        // It does not count as a request any more.
+        self.open = Some(open);
+        crate::context::remove_connection_fields(&mut headers);
+        //= RFC 9110 section 9.3.6
+        //# A server MUST NOT send any Transfer-Encoding or Content-Length header fields in a 2xx (Successful) response to CONNECT.
+        headers.remove(CONTENT_LENGTH);
+        if let Some(meter) = self.meter.take() {
+            meter.set_tunnel();
+        }
+        let mut outgoing = outgoing.into();
+        outgoing.set_tunnel();
+        if let Some(Exchange::Http1(exchange)) = &self.exchange {
+            if let Some(open) = self.open.take() {
+                outgoing.hold(open);
+            }
+            exchange.upgrade(headers, outgoing);
+            self.exchange = None;
+            return;
+        }
+        let mut response = Response::new(StatusCode::OK).with_body(outgoing);
+        response.headers = headers;
         self.send_now(response);
     }
 

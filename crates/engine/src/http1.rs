@@ -2,18 +2,19 @@
 
 mod chunked;
 mod head;
+mod tunnel;
 mod wire;
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::mem::MaybeUninit;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, TRAILER};
+use http::header::{CONNECTION, TRAILER, UPGRADE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::server::conn::http1;
@@ -22,11 +23,12 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use self::wire::{Shared, Wire};
-use crate::admission::Head;
+use crate::admission::{Admitted, Head};
 use crate::context::Context;
 use crate::message::Protocol;
 use crate::tcp::{Activity, Connected, ExchangeGuard, HeadClock, Outcome, Watchdog};
-use crate::{Body, BodyError, Incoming, Request, Responder, Response};
+use crate::{Body, BodyError, Incoming, Request, Responder, Response, Upgrade};
+pub(crate) use tunnel::{Ended, Tunnel, TunnelEnd, run as run_tunnel};
 
 /// How long a client may go on sending after an answer that came before its request's end.
 const LINGER: Duration = Duration::from_secs(5);
@@ -38,10 +40,18 @@ where
     T: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     let unread = Rc::<Cell<bool>>::default();
+    let granted = Rc::<RefCell<Option<Granted>>>::default();
     let head_bytes = context.config.limits.field_section_bytes() as usize;
     let (wire, shared) = Wire::new(HeadClock::new(io, activity.clone(), context.handle.clone()), head_bytes);
-    let service =
-        Requests { peer, alt_svc, activity: activity.clone(), unread: unread.clone(), wire: shared.clone(), context: context.clone() };
+    let service = Requests {
+        peer,
+        alt_svc,
+        activity: activity.clone(),
+        unread: unread.clone(),
+        wire: shared.clone(),
+        granted: granted.clone(),
+        context: context.clone(),
+    };
     let mut connection = http1::Builder::new()
         // The watchdog's clocks are the connection's, and cost no timer for each request.
         .header_read_timeout(None)
@@ -77,8 +87,38 @@ where
         }
     })
     .await;
-    close(connection.into_parts().io.into_inner().into_inner(), unread.get(), &context).await;
-    outcome
+    let parts = connection.into_parts();
+    let (mut io, rest) = parts.io.into_inner().into_parts();
+    let Some(granted) = granted.take().filter(|_| outcome == Outcome::Done) else {
+        close(io, unread.get(), &context).await;
+        return outcome;
+    };
+    // Boxed, so that a connection without one does not take the room for it.
+    let outcome = Box::pin(tunnel(&mut io, parts.read_buf, rest, granted, &mut watchdog)).await;
+    match outcome {
+        Ok(ended) => {
+            if ended != Ended::Aborted {
+                close(io, ended == Ended::Unread, &context).await;
+            }
+            Outcome::Done
+        }
+        Err(outcome) => outcome,
+    }
+}
+
+/// Runs the other protocol; `first` and `then` were read already. Requests' time-outs are over: only a peer that takes nothing is given up.
+async fn tunnel<T>(io: &mut T, first: Bytes, then: Bytes, granted: Granted, watchdog: &mut Watchdog) -> Result<Ended, Outcome>
+where
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    let Granted { tunnel, outgoing, guard: _guard } = granted;
+    let early = if first.is_empty() { then } else { [first, then].concat().into() };
+    let mut running = pin!(run_tunnel(io, early, tunnel, outgoing));
+    poll_fn(|cx| match running.as_mut().poll(cx) {
+        Poll::Ready(ended) => Poll::Ready(Ok(ended)),
+        Poll::Pending => watchdog.poll(cx).map(|()| Err(Outcome::TimedOut)),
+    })
+    .await
 }
 
 /// The library has answered 431 or 414 by itself.
@@ -128,7 +168,17 @@ struct Requests {
     /// Set when a request's content was given up before its end.
     unread: Rc<Cell<bool>>,
     wire: Rc<Shared>,
+    /// Where an upgrade is left for the connection.
+    granted: Rc<RefCell<Option<Granted>>>,
     context: Rc<Context>,
+}
+
+/// An upgrade whose response is on its way.
+struct Granted {
+    tunnel: TunnelEnd,
+    outgoing: Body,
+    /// The exchange lasts as long as the tunnel.
+    guard: Option<Rc<ExchangeGuard>>,
 }
 
 impl Service<hyper::Request<hyper::body::Incoming>> for Requests {
@@ -139,16 +189,17 @@ impl Service<hyper::Request<hyper::body::Incoming>> for Requests {
     fn call(&self, request: hyper::Request<hyper::body::Incoming>) -> Answer {
         let (head, body) = request.into_parts();
         self.context.stats.requests_http1.add(1);
-        let exchange = Rc::new(Http1Exchange::new(head.version, self.wire.clone()));
+        let awaited = self.wire.on_request();
+        let exchange = Rc::new(Http1Exchange::new(head.version, self.wire.clone(), awaited));
         let guard = self.activity.begin_exchange();
         let answer = Answer {
             exchange: exchange.clone(),
             method: head.method.clone(),
             alt_svc: self.alt_svc.clone(),
             guard: Some(guard.clone()),
+            granted: self.granted.clone(),
             context: self.context.clone(),
         };
-        let body = Incoming::http1(body, Some(Http1Server { unread: self.unread.clone(), guard }));
         let peer = self.peer.now();
         let head = Head {
             protocol: Protocol::Http1,
@@ -157,11 +208,20 @@ impl Service<hyper::Request<hyper::body::Incoming>> for Requests {
             method: head.method,
             uri: head.uri,
             headers: head.headers,
+            upgrade: None,
             admitted_host: None,
         };
         match head.admit() {
             Ok(admitted) => {
-                let request = Request { method: admitted.method, uri: admitted.uri, headers: admitted.headers, peer, body };
+                let Admitted { method, uri, headers, upgrade, .. } = admitted;
+                let upgrade = upgrade.filter(|_| awaited);
+                let body = if let Some(upgrade) = &upgrade {
+                    Incoming::tunnel(exchange.offer(upgrade.clone()))
+                } else {
+                    exchange.decline();
+                    Incoming::http1(body, Some(Http1Server { unread: self.unread.clone(), guard }))
+                };
+                let request = Request { method, uri, headers, peer, upgrade, body };
                 self.context.dispatch(request, Responder::http1(exchange, &self.context));
             }
             Err(refusal) => {
@@ -185,16 +245,27 @@ pub(crate) struct Http1Server {
 pub(crate) struct Http1Exchange {
     version: Version,
     wire: Rc<Shared>,
+    /// The reader waits for what becomes of the upgrade that the request may ask for.
+    awaited: bool,
     response: RefCell<Option<Response>>,
     connection: RefCell<Option<Waker>>,
     closed: Cell<bool>,
     handler: RefCell<Option<Waker>>,
+    /// Where the request asks for an upgrade, until it is answered.
+    offered: RefCell<Option<Box<Offered>>>,
+    granted: RefCell<Option<Box<(Offered, Body)>>>,
+}
+
+/// An upgrade that may be granted.
+struct Offered {
+    upgrade: Upgrade,
+    tunnel: TunnelEnd,
 }
 
 impl Http1Exchange {
-    fn new(version: Version, wire: Rc<Shared>) -> Self {
-        let (response, connection, closed, handler) = Default::default();
-        Self { version, wire, response, connection, closed, handler }
+    fn new(version: Version, wire: Rc<Shared>, awaited: bool) -> Self {
+        let (response, connection, closed, handler, offered, granted) = Default::default();
+        Self { version, wire, awaited, response, connection, closed, handler, offered, granted }
     }
 
     pub(crate) fn inform(&self, status: StatusCode, headers: &HeaderMap) {
@@ -207,10 +278,44 @@ impl Http1Exchange {
         wake(&self.connection);
     }
 
+    fn offer(&self, upgrade: Upgrade) -> Rc<Tunnel> {
+        let tunnel = TunnelEnd::new();
+        let reader = tunnel.reader();
+        *self.offered.borrow_mut() = Some(Box::new(Offered { upgrade, tunnel }));
+        reader
+    }
+
+    /// What follows the request is the next request.
+    fn decline(&self) {
+        if self.awaited {
+            self.wire.decline_upgrade();
+            if let Some(offered) = self.offered.take() {
+                offered.tunnel.decline();
+            }
+        }
+    }
+
+    /// Grants the upgrade that was asked for.
+    pub(crate) fn upgrade(&self, headers: HeaderMap, outgoing: Body) {
+        let Some(offered) = self.offered.take() else { return };
+        if self.closed.get() {
+            return;
+        }
+        let protocol = HeaderValue::from_str(offered.upgrade.protocol()).expect("invariant: it was the value of a field");
+        *self.granted.borrow_mut() = Some(Box::new((*offered, outgoing)));
+        let mut response = Response::new(StatusCode::SWITCHING_PROTOCOLS);
+        response.headers = headers;
+        response.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        response.headers.insert(UPGRADE, protocol);
+        *self.response.borrow_mut() = Some(response);
+        wake(&self.connection);
+    }
+
     pub(crate) fn respond(&self, response: Response) {
         if self.closed.get() {
             return;
         }
+        self.decline();
         *self.response.borrow_mut() = Some(response);
         wake(&self.connection);
     }
@@ -237,6 +342,7 @@ struct Answer {
     method: Method,
     alt_svc: Option<HeaderValue>,
     guard: Option<Rc<ExchangeGuard>>,
+    granted: Rc<RefCell<Option<Granted>>>,
     context: Rc<Context>,
 }
 
@@ -250,9 +356,14 @@ impl Future for Answer {
         let Some(mut response) = this.exchange.response.borrow_mut().take() else {
             return Poll::Pending;
         };
-        this.context.prepare(&this.method, this.alt_svc.as_ref(), &mut response);
         if let Some(guard) = &this.guard {
             guard.set_answered();
+        }
+        if let Some(granted) = this.exchange.granted.take() {
+            let (Offered { tunnel, .. }, outgoing) = *granted;
+            *this.granted.borrow_mut() = Some(Granted { tunnel, outgoing, guard: this.guard.take() });
+        } else {
+            this.context.prepare(&this.method, this.alt_svc.as_ref(), &mut response);
         }
         let body = GuardedBody {
             body: response.body,
@@ -270,6 +381,7 @@ impl Future for Answer {
 impl Drop for Answer {
     fn drop(&mut self) {
         self.exchange.closed.set(true);
+        self.exchange.offered.take();
         if self.guard.is_some() {
             self.context.stats.requests_aborted.add(1);
         }

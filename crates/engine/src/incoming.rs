@@ -11,7 +11,7 @@ use http::{HeaderMap, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 
 use crate::BodyError;
-use crate::http1::Http1Server;
+use crate::http1::{Http1Server, Tunnel};
 use crate::http2::Http2Server;
 use crate::http3::Stream;
 use crate::meter::Meter;
@@ -27,9 +27,17 @@ pub struct Incoming {
 
 enum Content {
     Empty,
-    Http1 { body: hyper::body::Incoming, server: Option<Http1Server> },
-    Http2 { body: h2::RecvStream, server: Option<Http2Server> },
+    Http1 {
+        body: hyper::body::Incoming,
+        server: Option<Http1Server>,
+    },
+    Http2 {
+        body: h2::RecvStream,
+        server: Option<Http2Server>,
+    },
     Http3(Rc<Stream>),
+    /// HTTP/1.1 after an upgrade.
+    Tunnel(Rc<Tunnel>),
 }
 
 impl Incoming {
@@ -51,6 +59,10 @@ impl Incoming {
         Self { content: Content::Http3(stream), meter: None }
     }
 
+    pub(crate) fn tunnel(tunnel: Rc<Tunnel>) -> Self {
+        Self { content: Content::Tunnel(tunnel), meter: None }
+    }
+
     pub(crate) fn measure(&mut self, meter: Option<Rc<Meter>>) {
         self.meter = meter;
     }
@@ -66,9 +78,13 @@ impl Incoming {
             }
             Content::Http2 { body, server: Some(server) } => {
                 server.guard.set_inbound_waiting(false);
-                server.linger(body);
+                // A tunnel lasts as long as its other direction. What comes now fills the stream's window and stays there.
+                if !self.meter.as_ref().is_some_and(|meter| meter.is_tunnel()) {
+                    server.linger(body);
+                }
             }
             Content::Http3(stream) => stream.discard_inbound(),
+            Content::Tunnel(tunnel) => tunnel.discard(),
             _ => {}
         }
     }
@@ -97,6 +113,7 @@ impl http_body::Body for Incoming {
             Content::Http1 { body, .. } => body.is_end_stream(),
             Content::Http2 { body, .. } => body.is_end_stream(),
             Content::Http3(stream) => stream.inbound_is_over(),
+            Content::Tunnel(tunnel) => tunnel.is_over(),
         }
     }
 
@@ -104,7 +121,7 @@ impl http_body::Body for Incoming {
         match &self.content {
             Content::Empty => SizeHint::with_exact(0),
             Content::Http1 { body, .. } => body.size_hint(),
-            Content::Http2 { .. } | Content::Http3(_) => SizeHint::default(),
+            Content::Http2 { .. } | Content::Http3(_) | Content::Tunnel(_) => SizeHint::default(),
         }
     }
 }
@@ -133,6 +150,7 @@ impl Incoming {
                 ready!(frame)
             }
             Content::Http3(stream) => ready!(stream.poll_inbound(cx)).map(|frame| frame.map_err(Into::into)),
+            Content::Tunnel(tunnel) => ready!(tunnel.poll_inbound(cx)),
         };
         let frame = frame.map(|frame| frame.map(without_framing));
         if !matches!(frame, Some(Ok(_))) {
@@ -184,6 +202,7 @@ impl fmt::Debug for Incoming {
             Content::Http1 { .. } => "HTTP/1.1",
             Content::Http2 { .. } => "HTTP/2",
             Content::Http3(_) => "HTTP/3",
+            Content::Tunnel(_) => "tunnel over HTTP/1.1",
         };
         f.debug_tuple("Incoming").field(&content).finish()
     }

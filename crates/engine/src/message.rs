@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, Method, StatusCode, Uri};
 
-use crate::{Body, Incoming, SharedFields};
+use crate::{Body, Incoming, SharedFields, Upgrade};
 
 /// The version of HTTP that carried a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,7 +53,9 @@ pub struct Request {
     pub headers: HeaderMap,
     /// Who asks.
     pub peer: Peer,
-    /// The content.
+    /// What the client asks to speak instead of HTTP: see [`Responder::upgrade`](crate::Responder::upgrade).
+    pub upgrade: Option<Upgrade>,
+    /// The content; of a request with `upgrade` that was granted, all that the client sends from there on.
     pub body: Incoming,
 }
 

@@ -47,6 +47,8 @@ pub(crate) struct Meter {
     timeout: RefCell<Option<Pin<Box<Sleep>>>>,
     /// The response has begun: from here on content may rest, since perhaps the two sides talk to each other.
     answered: Cell<bool>,
+    /// It is not content but another protocol, of which there may be any amount at any time.
+    tunnel: Cell<bool>,
     reached: Cell<Option<ContentLimit>>,
 }
 
@@ -59,6 +61,7 @@ impl Meter {
             waits_since: Cell::default(),
             timeout: RefCell::default(),
             answered: Cell::default(),
+            tunnel: Cell::default(),
             reached: Cell::default(),
         })
     }
@@ -68,6 +71,16 @@ impl Meter {
         self.timeout.take();
     }
 
+    /// What comes from here on is another protocol.
+    pub(crate) fn set_tunnel(&self) {
+        self.set_answered();
+        self.tunnel.set(true);
+    }
+
+    pub(crate) fn is_tunnel(&self) -> bool {
+        self.tunnel.get()
+    }
+
     /// The limit that has cut the content off.
     pub(crate) fn reached(&self) -> Option<ContentLimit> {
         self.reached.get()
@@ -75,6 +88,9 @@ impl Meter {
 
     /// So many bytes have come.
     pub(crate) fn on_data(&self, bytes: usize) -> Result<(), ContentLimit> {
+        if self.tunnel.get() {
+            return Ok(());
+        }
         let now = self.context.handle.now();
         self.timeout.take();
         if let Some(since) = self.waits_since.take() {

@@ -72,6 +72,10 @@ counters! {
     requests_http2,
     /// Requests over HTTP/3.
     requests_http3,
+    /// Requests that went on in another protocol, such as WebSocket.
+    tunnels_opened,
+    /// Such requests refused, because as many were open as may be.
+    tunnels_refused,
     /// TCP connections that resumed a session.
     tcp_resumed,
     /// QUIC connections that resumed a session.

@@ -37,7 +37,7 @@ impl Kind {
             Error::Refused(_) => Self::Refused,
             Error::Reset(_) => Self::Reset,
             Error::Closed(_) => Self::Closed,
-            Error::Exchange(_) => Self::Protocol,
+            Error::Exchange(_) | Error::NoUpgrade(_) => Self::Protocol,
         }
     }
 }

@@ -10,7 +10,16 @@ fn head(protocol: Protocol, method: &str, target: &str, lines: &[(&'static str, 
         Protocol::Http2 => Version::HTTP_2,
         Protocol::Http3 => Version::HTTP_3,
     };
-    Head { protocol, version, secure: true, method: method.parse().unwrap(), uri: target.parse().unwrap(), headers, admitted_host: None }
+    Head {
+        protocol,
+        version,
+        secure: true,
+        method: method.parse().unwrap(),
+        uri: target.parse().unwrap(),
+        headers,
+        upgrade: None,
+        admitted_host: None,
+    }
 }
 
 fn h1(method: &str, target: &str, lines: &[(&'static str, &'static str)]) -> Result<Admitted, Refusal> {
@@ -135,4 +144,43 @@ fn cookie_crumbs_become_one_line() {
     let admitted = h2(crumbs).unwrap();
     let cookies: Vec<_> = admitted.headers.get_all(COOKIE).iter().collect();
     assert_eq!(cookies, ["a=1; b=2; c=3; d=4"]);
+}
+
+fn extended(protocol: Protocol, method: &str, target: &str, lines: &[(&'static str, &'static str)]) -> Result<Admitted, Refusal> {
+    Head { upgrade: Some(Upgrade::new("websocket")), ..head(protocol, method, target, lines) }.admit()
+}
+
+#[test]
+fn extended_connect_has_a_scheme_an_authority_and_a_path() {
+    for protocol in [Protocol::Http2, Protocol::Http3] {
+        let admitted = extended(protocol, "CONNECT", "https://a.example/chat?q", &[]).unwrap();
+        assert_eq!(admitted.uri, "https://a.example/chat?q");
+        assert_eq!(admitted.headers[HOST], "a.example");
+        assert_eq!(admitted.upgrade, Some(Upgrade::new("websocket")));
+        for (method, target, lines) in [
+            ("CONNECT", "a.example:443", &[][..]),
+            ("CONNECT", "/chat", &[]),
+            ("CONNECT", "ftp://a.example/chat", &[]),
+            ("CONNECT", "https://a.example/chat", &[("content-length", "0")]),
+            ("CONNECT", "https://a.example/chat", &[("host", "b.example")]),
+            ("GET", "https://a.example/chat", &[]),
+        ] {
+            assert!(extended(protocol, method, target, lines).is_err(), "{method} {target} {lines:?}");
+        }
+    }
+    // Without `:protocol` it is a tunnel to a host, and has no path.
+    assert!(head(Protocol::Http2, "CONNECT", "https://a.example:443/chat", &[]).admit().is_err());
+}
+
+#[test]
+fn upgrade_over_http1_is_a_get_without_content() {
+    let asks = [("host", "a.example"), ("connection", "upgrade"), ("upgrade", "websocket")];
+    let with = |line| h1("GET", "/chat", &[&asks[..], &[line]].concat()).unwrap().upgrade;
+    assert_eq!(h1("GET", "/chat", &asks).unwrap().upgrade, Some(Upgrade::new("websocket")));
+    assert_eq!(with(("content-length", "0")), Some(Upgrade::new("websocket")));
+    assert_eq!(with(("content-length", "1")), None);
+    assert_eq!(with(("transfer-encoding", "chunked")), None);
+    assert_eq!(h1("POST", "/chat", &asks).unwrap().upgrade, None);
+    // Over the others the fields say nothing.
+    assert_eq!(h2(&asks).unwrap().upgrade, None);
 }

@@ -4,6 +4,7 @@ mod failure;
 mod interim;
 mod stats;
 mod tls;
+mod upgrade;
 
 use std::cell::Cell;
 use std::fmt;
@@ -28,14 +29,14 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::config::Congestion;
 use crate::http2::{Held, Outbox, pump};
-use crate::http3;
+use crate::http3::{self, RequestHead};
 use crate::limits::{HTTP2_SEND_BYTES, Limits};
 use crate::message::Protocol;
 use crate::runtime::Handle;
 use crate::tcp::{Progress, TcpProbe, TcpStream, TlsStream};
 use crate::tcp_congestion;
 use crate::tls::TlsSummary;
-use crate::{Body, Incoming};
+use crate::{Body, Incoming, Upgrade};
 
 use interim::OnInterim;
 pub(crate) use stats::StatsSink;
@@ -109,6 +110,9 @@ pub enum Error {
     /// The server does not speak the protocol asked for.
     #[error("the server does not speak {0}")]
     Unsupported(Protocol),
+    /// The server does not offer extended CONNECT, or goes on in something else than was asked for.
+    #[error("the server offers no upgrade to {0}")]
+    NoUpgrade(String),
     /// The server has not taken the request, as when it is about to close the connection: it can be sent again on another one.
     #[error("the server did not take the request: {0}")]
     Refused(String),
@@ -138,8 +142,8 @@ pub struct Connection {
 }
 
 enum Sender {
-    Http1(hyper::client::conn::http1::SendRequest<Body>),
-    Http2(h2::client::SendRequest<Held>, Rc<Outbox>),
+    Http1(hyper::client::conn::http1::SendRequest<Body>, Rc<upgrade::Http1Upgrade>),
+    Http2(h2::client::SendRequest<Held>, Rc<Outbox>, Rc<upgrade::Offer>),
     Http3(Rc<http3::ClientConnection>),
 }
 
@@ -259,22 +263,27 @@ impl Connector {
                 .enable_push(false)
                 .handshake::<_, Held>(stream)
                 .await;
-            let (sender, connection) = handshake.map_err(|error| failed(error.to_string()))?;
+            let (sender, mut connection) = handshake.map_err(|error| failed(error.to_string()))?;
+            let offer = upgrade::Offer::new();
+            let asked = offer.clone();
             // What goes wrong there reaches the requests on the connection.
             self.handle.spawn(async move {
-                drop(connection.await);
+                let ping = connection.ping_pong();
+                asked.drive(ping, connection).await;
                 on_end.set(true);
             });
             // Of uploads no more waits to be written than of a server's answers.
-            Sender::Http2(sender, Outbox::new(HTTP2_SEND_BYTES))
+            Sender::Http2(sender, Outbox::new(HTTP2_SEND_BYTES), offer)
         } else {
             let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
             let (sender, connection) = handshake.map_err(|error| failed(error.to_string()))?;
+            let upgrade = Rc::<upgrade::Http1Upgrade>::default();
+            let asked = upgrade.clone();
             self.handle.spawn(async move {
-                drop(connection.await);
+                upgrade::drive_http1(connection, &asked).await;
                 on_end.set(true);
             });
-            Sender::Http1(sender)
+            Sender::Http1(sender, upgrade)
         };
         let probe = StatsProbe::tcp(probe);
         let Target { remote, secure, .. } = *target;
@@ -344,7 +353,7 @@ impl Connection {
     /// Whether another request may be sent.
     pub fn is_usable(&self) -> bool {
         match &self.sender {
-            Sender::Http1(sender) => !sender.is_closed(),
+            Sender::Http1(sender, _) => !sender.is_closed(),
             Sender::Http2(..) => !self.ended.get(),
             Sender::Http3(connection) => connection.is_usable(),
         }
@@ -359,8 +368,8 @@ impl Connection {
     /// at a time.
     pub fn share(&self) -> Option<Self> {
         let sender = match &self.sender {
-            Sender::Http1(_) => return None,
-            Sender::Http2(sender, outbox) => Sender::Http2(sender.clone(), outbox.clone()),
+            Sender::Http1(..) => return None,
+            Sender::Http2(sender, outbox, offer) => Sender::Http2(sender.clone(), outbox.clone(), offer.clone()),
             Sender::Http3(connection) => Sender::Http3(connection.clone()),
         };
         Some(Self {
@@ -377,6 +386,10 @@ impl Connection {
     }
 
     /// Sends a request, whose URI names the host, and waits for the head of the response.
+    ///
+    /// With an [`Upgrade`] among its extensions it asks to go on in another protocol, whatever its method. If the response grants that, by
+    /// 101 over HTTP/1.1 and by 2xx over HTTP/2 and HTTP/3, its body is what the server sends from there on, and the request's body is what is
+    /// sent. Otherwise it is a response like any other, and nothing of the request's body was sent over HTTP/1.1.
     ///
     /// Before the handshake is done, a request that may not go out early waits, and one that the server found too early is sent again.
     ///
@@ -430,6 +443,7 @@ impl Connection {
         //= RFC 8470 section 4
         //# MUST NOT send unsafe methods (or methods whose safety is not known) in early data.
         if head.method.is_safe()
+            && head.extensions.get::<Upgrade>().is_none()
             && let Some(content) = body.take_full()
         {
             let copy = Request::from_parts(head.clone(), Body::from(content.clone()));
@@ -439,11 +453,18 @@ impl Connection {
         Ok((Request::from_parts(head, body), None))
     }
 
-    async fn exchange(&mut self, request: Request<Body>, on_interim: &mut Option<OnInterim<'_>>) -> Result<Response<Incoming>, Error> {
+    async fn exchange(&mut self, mut request: Request<Body>, on_interim: &mut Option<OnInterim<'_>>) -> Result<Response<Incoming>, Error> {
+        let upgrade = request.extensions_mut().remove::<Upgrade>();
         match &mut self.sender {
-            Sender::Http1(sender) => {
+            Sender::Http1(sender, asked) => {
                 sender.ready().await.map_err(|error| failure::http1(&error, false))?;
-                let mut request = for_http1(request);
+                let (mut request, tunnel) = match &upgrade {
+                    None => (for_http1(request), None),
+                    Some(upgrade) => {
+                        let (request, outgoing) = upgrade::for_http1(request, upgrade)?;
+                        (request, Some((upgrade, asked.ask(), outgoing)))
+                    }
+                };
                 let informed = on_interim.is_some().then(interim::Waiting::default);
                 if let Some(informed) = &informed {
                     informed.watch(&mut request);
@@ -457,9 +478,24 @@ impl Connection {
                     response
                 });
                 let response = response.await.map_err(|error| failure::http1(&error, true))?;
+                if let Some((upgrade, asking, outgoing)) = tunnel
+                    && response.status() == StatusCode::SWITCHING_PROTOCOLS
+                {
+                    if !upgrade::is_granted(&response, upgrade) {
+                        return Err(Error::NoUpgrade(upgrade.to_string()));
+                    }
+                    return Ok(response.map(|_| Incoming::tunnel(asking.grant(outgoing))));
+                }
                 Ok(response.map(|body| Incoming::http1(body, None)))
             }
-            Sender::Http2(sender, outbox) => {
+            Sender::Http2(sender, outbox, offer) => {
+                let request = match &upgrade {
+                    Some(upgrade) if !offer.wait(|| sender.is_extended_connect_protocol_enabled()).await => {
+                        return Err(Error::NoUpgrade(upgrade.to_string()));
+                    }
+                    Some(upgrade) => upgrade::for_http2(request, upgrade),
+                    None => request,
+                };
                 poll_fn(|cx| sender.poll_ready(cx)).await.map_err(|error| failure::http2(&error, false))?;
                 let (request, mut body) = split(request);
                 let full = body.take_full();
@@ -494,7 +530,12 @@ impl Connection {
                 headers.remove(HOST);
                 let handle = &self.handle;
                 let spawn = |stream: std::rc::Rc<http3::Stream>, body| handle.spawn(stream.pump(body));
-                let sent = connection.send(head.method, with_scheme(head.uri, self.secure), headers, body, spawn, on_interim).await;
+                let mut body = body;
+                if upgrade.is_some() {
+                    body.set_tunnel();
+                }
+                let head = RequestHead { method: head.method, uri: with_scheme(head.uri, self.secure), headers, upgrade };
+                let sent = connection.send(head, body, spawn, on_interim).await;
                 let (status, headers, body) = sent.map_err(|error| failure::http3(&error))?;
                 let mut response = Response::new(body);
                 *response.status_mut() = status;

@@ -9,6 +9,8 @@
 pub(super) enum Framing {
     Length(u64),
     Chunked,
+    /// There is none, and what follows is another protocol if the upgrade that the head may ask for is granted.
+    Upgrade,
 }
 
 /// The end of the first head in `bytes`, searched from `from`; `Err` for a CR or LF that does not belong to a CRLF, or a NUL.
@@ -52,7 +54,7 @@ pub(super) fn check(head: &[u8]) -> Result<Framing, Malformed> {
     let (line, mut rest) = next_line(text);
     let is_http_1_1 = check_request_line(line)?;
     let mut length = None;
-    let mut is_chunked = false;
+    let (mut is_chunked, mut has_upgrade) = (false, false);
     while let Some(lines) = rest {
         let (line, after) = next_line(lines);
         rest = after;
@@ -70,9 +72,12 @@ pub(super) fn check(head: &[u8]) -> Result<Framing, Malformed> {
                 return Err(Malformed("transfer-encoding is not chunked alone"));
             }
             is_chunked = true;
+        } else if name.eq_ignore_ascii_case(b"upgrade") {
+            has_upgrade = true;
         }
     }
     match (is_chunked, length) {
+        (false, None | Some(0)) if has_upgrade && is_http_1_1 && line.starts_with(b"GET ") => Ok(Framing::Upgrade),
         (false, length) => Ok(Framing::Length(length.unwrap_or(0))),
         //= RFC 9112 section 6.1
         //# A server MAY reject a request that contains both Content-Length and Transfer-Encoding or process such a request in

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll, Waker, ready};
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -44,6 +44,8 @@ enum Awaiting {
         left: u64,
     },
     Chunks(Chunked),
+    /// What becomes of a request to go on in another protocol: whether what follows is a request is not known before.
+    Decision,
     /// The message was refused. There is nothing more to read.
     Nothing,
 }
@@ -57,12 +59,54 @@ pub(super) struct Shared {
     /// Woken when all of `interim` was sent.
     connection: RefCell<Option<Waker>>,
     refused: Cell<bool>,
+    /// Where the reader waits for what becomes of an upgrade.
+    upgrade: RefCell<Pending>,
+    /// Heads that were handed on, and those that have become requests.
+    heads: Cell<u64>,
+    requests: Cell<u64>,
+}
+
+#[derive(Default)]
+enum Pending {
+    #[default]
+    No,
+    Held(Option<Waker>),
 }
 
 impl Shared {
     /// Whether the reader has refused a request.
     pub(super) fn has_refused(&self) -> bool {
         self.refused.get()
+    }
+
+    /// A head has become a request. Returns whether it is the one that the reader waits for.
+    pub(super) fn on_request(&self) -> bool {
+        self.requests.set(self.requests.get() + 1);
+        self.requests == self.heads && matches!(*self.upgrade.borrow(), Pending::Held(_))
+    }
+
+    /// The request that asks for an upgrade gets none, so what follows it is the next request.
+    pub(super) fn decline_upgrade(&self) {
+        if let Pending::Held(reader) = self.upgrade.take()
+            && let Some(reader) = reader
+        {
+            reader.wake();
+        }
+    }
+
+    fn hold_for_upgrade(&self) {
+        *self.upgrade.borrow_mut() = Pending::Held(None);
+    }
+
+    /// Ready when the upgrade that was asked for is declined.
+    fn poll_declined(&self, cx: &mut TaskContext<'_>) -> Poll<()> {
+        match &mut *self.upgrade.borrow_mut() {
+            Pending::No => Poll::Ready(()),
+            Pending::Held(reader) => {
+                *reader = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
     }
 
     /// Queues an interim response, sent once the library has written all that came before.
@@ -97,8 +141,9 @@ impl<T> Wire<T> {
         (Self { io, awaiting, buffer: BytesMut::new(), checked: 0, head_bytes, shared: shared.clone() }, shared)
     }
 
-    pub(super) fn into_inner(self) -> T {
-        self.io
+    /// The connection, and what was read of it and not handed on.
+    pub(super) fn into_parts(self) -> (T, Bytes) {
+        (self.io, self.buffer.freeze())
     }
 
     /// Checks what was read as far as it goes.
@@ -124,6 +169,7 @@ impl<T> Wire<T> {
                 }
                 Err(Malformed(_)) => self.refuse(&[]),
             },
+            Awaiting::Decision => {}
             Awaiting::Nothing => self.buffer.clear(),
         }
     }
@@ -145,7 +191,12 @@ impl<T> Wire<T> {
             Ok(Some(end)) => match head::check(&self.buffer[..end]) {
                 Ok(framing) => {
                     self.checked = end;
+                    self.shared.heads.set(self.shared.heads.get() + 1);
                     self.awaiting = match framing {
+                        Framing::Upgrade => {
+                            self.shared.hold_for_upgrade();
+                            Awaiting::Decision
+                        }
                         Framing::Length(0) => Awaiting::Head { searched: 0 },
                         Framing::Length(left) => Awaiting::Content { left },
                         Framing::Chunked => Awaiting::Chunks(Chunked::new()),
@@ -192,6 +243,9 @@ impl<T: AsyncRead + Unpin> AsyncRead for Wire<T> {
                 return Poll::Ready(Ok(()));
             }
             match &mut this.awaiting {
+                Awaiting::Decision if this.shared.poll_declined(cx).is_ready() => this.awaiting = Awaiting::Head { searched: 0 },
+                // Read on all the same, so that the end of the connection is seen. What is more waits in the system.
+                Awaiting::Decision if this.buffer.len() >= READ_BYTES => return Poll::Pending,
                 Awaiting::Nothing => return Poll::Ready(Ok(())),
                 // Content of a known length goes straight to the library.
                 Awaiting::Content { left } if this.buffer.is_empty() && *left >= out.remaining() as u64 => {
@@ -207,6 +261,11 @@ impl<T: AsyncRead + Unpin> AsyncRead for Wire<T> {
                     let mut storage = [MaybeUninit::uninit(); READ_BYTES];
                     let mut read = ReadBuf::uninit(&mut storage);
                     ready!(Pin::new(&mut this.io).poll_read(cx, &mut read))?;
+                    if read.filled().is_empty() && matches!(this.awaiting, Awaiting::Decision) && !this.buffer.is_empty() {
+                        // Read again, and found again, when it is known for whom.
+                        let _ = this.shared.poll_declined(cx);
+                        return Poll::Pending;
+                    }
                     if read.filled().is_empty() {
                         // The library says what an end in the middle of a message means.
                         this.checked = this.buffer.len();

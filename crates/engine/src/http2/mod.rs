@@ -20,14 +20,14 @@ use http_body::Body as _;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use self::watch::{Watch, Watched};
-use crate::admission::Head;
+use crate::admission::{Admitted, Head};
 use crate::context::{Context, remove_connection_fields};
 use crate::message::{Peer, Protocol};
 use crate::progress::Progress;
 use crate::runtime::Sleep;
 use crate::tcp::{Activity, Connected, ExchangeGuard, Outcome, Watchdog};
 use crate::window_budget::ReceiveWindow;
-use crate::{Body, Incoming, Request, Responder, Response};
+use crate::{Body, Incoming, Request, Responder, Response, Upgrade};
 
 pub(crate) use linger::Http2Server;
 pub(crate) use outbox::{Held, Outbox};
@@ -49,6 +49,7 @@ where
         .initial_connection_window_size(windows.receive as u32)
         .max_header_list_size(limits.field_section_bytes() as u32)
         .max_send_buffer_size(windows.send as usize)
+        .enable_connect_protocol()
         .max_pending_accept_reset_streams(limits.resets_before_accept() as usize)
         .max_local_error_reset_streams(Some(limits.stream_errors() as usize));
     let mut watchdog = Watchdog::new(activity.clone(), &context);
@@ -137,9 +138,11 @@ where
 }
 
 fn dispatch(request: http::Request<h2::RecvStream>, exchange: Http2Exchange, peer: Peer) {
-    let (head, body) = request.into_parts();
+    let (mut head, body) = request.into_parts();
     let context = exchange.context.clone();
     context.stats.requests_http2.add(1);
+    let upgrade = if head.method == Method::CONNECT { head.extensions.remove::<h2::ext::Protocol>() } else { None };
+    let upgrade = upgrade.map(|protocol| Upgrade::new(protocol.as_str()));
     let head = Head {
         protocol: Protocol::Http2,
         version: head.version,
@@ -147,6 +150,7 @@ fn dispatch(request: http::Request<h2::RecvStream>, exchange: Http2Exchange, pee
         method: head.method,
         uri: head.uri,
         headers: head.headers,
+        upgrade,
         admitted_host: None,
     };
     let mut server = Http2Server { guard: exchange.guard.clone(), context: context.clone(), expectation: None };
@@ -154,7 +158,8 @@ fn dispatch(request: http::Request<h2::RecvStream>, exchange: Http2Exchange, pee
         Ok(admitted) => {
             server.expectation = admitted.expects_continue.then(|| exchange.answer.clone());
             let body = Incoming::http2(body, Some(server));
-            let request = Request { method: admitted.method, uri: admitted.uri, headers: admitted.headers, peer, body };
+            let Admitted { method, uri, headers, upgrade, .. } = admitted;
+            let request = Request { method, uri, headers, peer, upgrade, body };
             context.dispatch(request, Responder::http2(exchange, &context));
         }
         Err(refusal) => {
@@ -275,6 +280,8 @@ pub(crate) async fn pump(
     outbox: &Rc<Outbox>,
     server: Option<(&ExchangeGuard, &Context)>,
 ) -> Result<(), Reason> {
+    // RFC 8441, section 5: what resets a TCP connection is CANCEL here.
+    let broken = if body.is_tunnel() { Reason::CANCEL } else { Reason::INTERNAL_ERROR };
     let mut body = pin!(body);
     let mut patience = server.map(|(_, context)| Patience::new(context));
     loop {
@@ -287,7 +294,7 @@ pub(crate) async fn pump(
         .await?;
         let frame = match frame {
             None => return send_data(stream, outbox, Bytes::new(), true),
-            Some(Err(_)) => return Err(Reason::INTERNAL_ERROR),
+            Some(Err(_)) => return Err(broken),
             Some(Ok(frame)) => frame,
         };
         match frame.into_data() {

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use http::{HeaderMap, Method, StatusCode, Uri};
+use http::{HeaderMap, StatusCode};
 
 use super::StreamError;
-use super::stream::{Dirty, EarlyRequest, Outbound, Stream};
+use super::stream::{Dirty, EarlyRequest, Outbound, RequestHead, Stream};
 use crate::TransportStats;
 use crate::client::StatsSink;
 use crate::runtime::Wakeup;
@@ -242,9 +242,7 @@ impl ClientConnection {
     /// Dropping the future cancels the request.
     pub(crate) async fn send(
         &self,
-        method: Method,
-        uri: Uri,
-        headers: HeaderMap,
+        head: RequestHead,
         body: Body,
         spawn: impl FnOnce(Rc<Stream>, Body),
         on_interim: &mut Option<&mut dyn FnMut(StatusCode, HeaderMap)>,
@@ -254,21 +252,22 @@ impl ClientConnection {
             (Status::Closed { reason, .. }, _) => return Err(StreamError::Refused(reason.clone())),
             _ => return Err(StreamError::Refused("not connected".to_owned())),
         };
-        let stream = Rc::new(Stream::new(key, None, method.clone(), self.shared.dirty.clone()));
+        let stream = Rc::new(Stream::new(key, None, head.method.clone(), self.shared.dirty.clone()));
         // Dropped with this future, or by whoever reads the response: what comes after that is not wanted.
         let incoming = Incoming::http3(stream.clone());
+        stream.asks.replace(head.upgrade.clone());
         let mut body = body;
         match body.take_full() {
-            Some(content) if self.is_early() => stream.send_early(EarlyRequest { method, uri, headers, content }),
+            Some(content) if self.is_early() => stream.send_early(EarlyRequest { head, content }),
             Some(data) => {
-                stream.send(Outbound::Request { method, uri, headers });
+                stream.send(Outbound::Request(Box::new(head)));
                 if !data.is_empty() {
                     stream.send(Outbound::Data(data));
                 }
                 stream.send(Outbound::End);
             }
             None => {
-                stream.send(Outbound::Request { method, uri, headers });
+                stream.send(Outbound::Request(Box::new(head)));
                 spawn(stream.clone(), body);
             }
         }

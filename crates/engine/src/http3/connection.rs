@@ -46,6 +46,8 @@ pub(super) struct Connection {
     uni: [OwnUni; UniStream::ALL.len()],
     /// Requests that wait until the peer allows another stream.
     waiting: VecDeque<Rc<Stream>>,
+    /// Extended CONNECTs that wait until the server has said whether it offers that.
+    asking: Vec<Rc<Stream>>,
     /// Streams whose last byte was handed over and not yet acknowledged.
     unacknowledged: usize,
     draining: bool,
@@ -55,6 +57,8 @@ pub(super) struct Connection {
     handshaking: bool,
     trace: Option<Trace>,
     patience: Patience,
+    /// When the peer has to show that it is there, as long as a request went on in another protocol.
+    ping_at: Option<Instant>,
     /// Something has happened since [`Connection::rest`] was called last.
     is_roused: bool,
     /// [`Connection::rest`] will be called.
@@ -73,6 +77,8 @@ struct Exchange {
     fin: bool,
     sent: bool,
     received: bool,
+    /// It went on in another protocol, which may be silent as long as it likes.
+    tunnel: bool,
     progress: Progress,
     /// Bytes that the peer had acknowledged on all streams when this one was blocked.
     acknowledged: u64,
@@ -122,6 +128,7 @@ impl Connection {
             dropped_priority_updates: 0,
             uni: Default::default(),
             waiting: VecDeque::new(),
+            asking: Vec::new(),
             unacknowledged: 0,
             draining: false,
             latest_authority: LatestAuthority::default(),
@@ -129,6 +136,7 @@ impl Connection {
             handshaking: true,
             trace: None,
             patience: Patience::default(),
+            ping_at: None,
             is_roused: false,
             is_watched: false,
         }
@@ -152,6 +160,7 @@ impl Connection {
         self.requests.shrink_to_fit();
         self.uni.iter_mut().for_each(|uni| uni.queue.shrink_to_fit());
         self.waiting.shrink_to_fit();
+        self.asking.shrink_to_fit();
         self.patience.release_memory();
         true
     }
@@ -185,9 +194,25 @@ impl Connection {
             self.abort(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
             self.on_inbound_end(id, Err(StreamError::Reset(ErrorCode::H3_REQUEST_CANCELLED)));
         }
-        let next = self.requests.values().filter_map(deadline).chain(self.patience.next_head()).min();
+        if self.ping_at.is_some_and(|time| time <= now) {
+            self.ping_at = None;
+            if self.requests.values().any(|exchange| exchange.tunnel) {
+                transport.ping(self.key);
+                self.keep_alive();
+            }
+        }
+        let next = self.requests.values().filter_map(deadline).chain(self.patience.next_head()).chain(self.ping_at).min();
         if let Some(next) = next {
             self.patience.expect(next);
+        }
+    }
+
+    /// Keeps the connection from ending for idling, which is for those that ask nothing.
+    pub(super) fn keep_alive(&mut self) {
+        if self.ping_at.is_none() {
+            let time = self.context.handle.now() + self.context.config.limits.idle_timeout() / 2;
+            self.ping_at = Some(time);
+            self.patience.expect(time);
         }
     }
 
@@ -329,7 +354,7 @@ impl Connection {
             exchange.stream.on_inbound_end(Err(error.clone()));
             exchange.stream.on_closed();
         }
-        for stream in self.waiting.drain(..) {
+        for stream in self.waiting.drain(..).chain(self.asking.drain(..)) {
             stream.on_inbound_end(Err(error.clone()));
             stream.on_closed();
         }
@@ -340,6 +365,9 @@ impl Connection {
 
     /// Carries out what a handle did to its stream.
     pub(super) fn on_dirty(&mut self, transport: &mut impl Transport, stream: &Rc<Stream>) -> Result<(), ConnectionError> {
+        if stream.id.get().is_none() && stream.asks.borrow().is_some() && !self.may_upgrade(stream) {
+            return Ok(());
+        }
         if stream.id.get().is_none() && !self.open(transport, stream) {
             if !stream.is_waiting.replace(true) {
                 self.waiting.push_back(stream.clone());
@@ -351,6 +379,25 @@ impl Connection {
             Some(id) if stream.is_paused() => self.on_readable(transport, id),
             _ => Ok(()),
         }
+    }
+
+    /// Whether an extended CONNECT may go to the server. One that may not has been told so, or waits for the server's SETTINGS.
+    fn may_upgrade(&mut self, stream: &Rc<Stream>) -> bool {
+        if stream.is_discarding() {
+            stream.on_closed();
+            return false;
+        }
+        let Some(settings) = self.h3.peer_settings() else {
+            if !stream.is_waiting.replace(true) {
+                self.asking.push(stream.clone());
+            }
+            return false;
+        };
+        // RFC 8441, section 3: a server that does not offer it would take the request for malformed.
+        let Some(upgrade) = stream.asks.take().filter(|_| !settings.enable_connect_protocol) else { return true };
+        stream.on_inbound_end(Err(StreamError::NotOffered(upgrade)));
+        stream.on_closed();
+        false
     }
 
     fn open(&mut self, transport: &mut impl Transport, stream: &Rc<Stream>) -> bool {
@@ -393,6 +440,7 @@ impl Exchange {
             fin: false,
             sent: false,
             received: false,
+            tunnel: false,
             progress: Progress::new(limits),
             acknowledged: 0,
         }

@@ -8,6 +8,7 @@ use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version};
 use pronghorn_h3::{FieldLine, RequestHead, ResponseHead, SectionLine, static_table};
 
+use crate::Upgrade;
 use crate::admission::Head;
 use crate::field_line::field_line;
 use crate::message::Protocol;
@@ -81,6 +82,7 @@ pub(crate) fn request(head: &mut RequestHead, latest: &LatestAuthority, map: Hea
         method: Method::from_bytes(head.method()).ok()?,
         uri: Uri::from_parts(uri).ok()?,
         headers: headers(head.fields(), head.fields().len() + 1, &memory, map)?,
+        upgrade: head.protocol().and_then(|protocol| std::str::from_utf8(protocol).ok()).map(Upgrade::new),
         admitted_host: host,
     })
 }

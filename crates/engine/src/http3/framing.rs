@@ -5,11 +5,11 @@ use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
 use http::uri::{Authority, PathAndQuery};
-use http::{HeaderMap, HeaderValue, Method, Uri};
+use http::{HeaderValue, Method};
 use pronghorn_h3::{self as h3, ErrorCode, FieldLine, OutgoingLine, SendError, StreamId};
 
 use super::fields;
-use super::stream::{Outbound, Stream};
+use super::stream::{Outbound, RequestHead, Stream};
 use crate::context::Context;
 use crate::qlog::{Trace, Way};
 use crate::{Body, Response};
@@ -46,7 +46,7 @@ impl Framer<'_> {
     /// Appends the frames of one item to `wire`. Content goes there as it is, without a copy, but for small pieces.
     pub(super) fn frame(&mut self, stream: &Rc<Stream>, outbound: Outbound, wire: &mut VecDeque<Bytes>) -> Framed {
         let framed = match outbound {
-            Outbound::Request { method, uri, headers } => self.request(&method, &uri, &headers).map(|()| Framed::More),
+            Outbound::Request(head) => self.request(&head).map(|()| Framed::More),
             Outbound::Interim { status, headers } => {
                 let line = FieldLine::new(b":status", status.as_str().as_bytes());
                 self.h3.encode_headers(self.id, std::iter::once(line).chain(fields::lines(&headers)), self.encoded).map(|()| Framed::More)
@@ -65,13 +65,16 @@ impl Framer<'_> {
         framed.unwrap_or(Framed::Abort(ErrorCode::H3_INTERNAL_ERROR))
     }
 
-    fn request(&mut self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<(), SendError> {
+    fn request(&mut self, head: &RequestHead) -> Result<(), SendError> {
+        let RequestHead { method, uri, headers, upgrade } = head;
+        let method = if upgrade.is_some() { &Method::CONNECT } else { method };
         let scheme = uri.scheme_str().unwrap_or("https");
         let authority = uri.authority().map_or("", Authority::as_str);
         let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
         let pseudo = [(":method", method.as_str()), (":scheme", scheme), (":authority", authority), (":path", path)];
         let lines = pseudo.into_iter().map(|(name, value)| FieldLine::new(name.as_bytes(), value.as_bytes()));
-        self.headers(lines.chain(fields::lines(headers)).map(OutgoingLine::from))
+        let protocol = upgrade.iter().map(|upgrade| FieldLine::new(b":protocol", upgrade.protocol().as_bytes()));
+        self.headers(lines.chain(protocol).chain(fields::lines(headers)).map(OutgoingLine::from))
     }
 
     fn response(&mut self, stream: &Rc<Stream>, mut response: Response, wire: &mut VecDeque<Bytes>) -> Result<Framed, SendError> {

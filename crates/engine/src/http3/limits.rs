@@ -11,6 +11,7 @@ const FEWEST_LINES: u64 = 16;
 /// `config` with what the table says.
 pub(super) fn apply(config: Config, limits: &Limits) -> Result<Config, ConfigError> {
     config
+        .with_extended_connect(true)
         .with_max_concurrent_requests(limits.concurrent_streams())
         .with_max_field_section_size(limits.field_section_bytes())?
         .with_max_field_lines(limits.field_lines().max(FEWEST_LINES) as u32)?

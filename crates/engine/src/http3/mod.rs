@@ -25,8 +25,8 @@ pub(crate) use client::{Client, ClientConnection, StatsProbe};
 #[cfg(test)]
 pub(crate) use fields::{LatestAuthority, request as request_head};
 pub(crate) use spares::Spares;
-pub(crate) use stream::Stream;
 pub use stream::StreamError;
+pub(crate) use stream::{RequestHead, Stream};
 
 use self::connection::Connection;
 use self::connections::Connections;

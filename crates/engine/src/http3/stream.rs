@@ -16,7 +16,7 @@ use pronghorn_h3::{ErrorCode, StreamId};
 
 use crate::runtime::Wakeup;
 use crate::transport::ConnectionKey;
-use crate::{Body, Response};
+use crate::{Body, Response, Upgrade};
 
 /// Bytes of content held for an application that does not read: the transport's windows hold back what is more.
 const INBOUND_BYTES: usize = 64 << 10;
@@ -41,6 +41,9 @@ pub enum StreamError {
     /// The server has not taken the request: it can be sent again on another connection.
     #[error("the peer did not take the request: {0}")]
     Refused(String),
+    /// The server does not offer extended CONNECT.
+    #[error("the peer offers no upgrade to {0}")]
+    NotOffered(Upgrade),
     /// The message broke a rule of HTTP/3.
     #[error("malformed message: {0}")]
     Malformed(&'static str),
@@ -76,7 +79,7 @@ impl Dirty {
 
 /// What the application wants sent, in order.
 pub(super) enum Outbound {
-    Request { method: Method, uri: Uri, headers: HeaderMap },
+    Request(Box<RequestHead>),
     Interim { status: StatusCode, headers: HeaderMap },
     Response(Response),
     Data(Bytes),
@@ -85,11 +88,30 @@ pub(super) enum Outbound {
     Abort(ErrorCode),
 }
 
+impl Outbound {
+    /// Whether what follows is another protocol.
+    pub(super) fn begins_tunnel(&self) -> bool {
+        match self {
+            Self::Request(head) => head.upgrade.is_some(),
+            Self::Response(response) => response.body.is_tunnel(),
+            _ => false,
+        }
+    }
+}
+
+/// The head of a request that this side sends.
+#[derive(Clone)]
+pub(crate) struct RequestHead {
+    pub(crate) method: Method,
+    pub(crate) uri: Uri,
+    pub(crate) headers: HeaderMap,
+    /// For an extended CONNECT, which [`RequestHead::method`] then is not looked at.
+    pub(crate) upgrade: Option<Upgrade>,
+}
+
 /// A request that was sent in early data, to be sent again if the server refuses it.
 pub(super) struct EarlyRequest {
-    pub(super) method: Method,
-    pub(super) uri: Uri,
-    pub(super) headers: HeaderMap,
+    pub(super) head: RequestHead,
     pub(super) content: Bytes,
 }
 
@@ -104,6 +126,8 @@ pub(crate) struct Stream {
     pub(super) method: Method,
     /// The client waits for 100 (Continue) before it sends content.
     pub(super) expects_continue: Cell<bool>,
+    /// An extended CONNECT of this side, until the server has said whether it offers that.
+    pub(super) asks: RefCell<Option<Upgrade>>,
     dirty: Rc<Dirty>,
     queued: Cell<bool>,
     early: RefCell<Option<Box<EarlyRequest>>>,
@@ -174,6 +198,7 @@ impl Stream {
             is_waiting: Cell::default(),
             method,
             expects_continue: Cell::default(),
+            asks: RefCell::default(),
             dirty,
             queued: Cell::default(),
             early: RefCell::default(),
@@ -183,12 +208,13 @@ impl Stream {
 
     /// Drops all that it holds, for [`Stream::renew`].
     pub(super) fn clear(&mut self) {
-        let Self { method, is_waiting, expects_continue, queued, early, state, connection: _, id: _, dirty: _ } = self;
+        let Self { method, is_waiting, expects_continue, asks, queued, early, state, connection: _, id: _, dirty: _ } = self;
         // One that is not registered can be long.
         *method = Method::GET;
         is_waiting.set(false);
         expects_continue.set(false);
         queued.set(false);
+        *asks.get_mut() = None;
         *early.get_mut() = None;
         *state.get_mut() = State::default();
     }
@@ -295,14 +321,14 @@ impl Stream {
     /// Queues the request from its beginning. Nothing of a response has come.
     pub(super) fn send_again(&self) {
         let early = self.early.borrow();
-        let Some(EarlyRequest { method, uri, headers, content }) = early.as_deref() else { return };
+        let Some(EarlyRequest { head, content }) = early.as_deref() else { return };
         self.id.set(None);
         let mut state = self.state.borrow_mut();
         if state.closed {
             return;
         }
         state.outbound.clear();
-        state.outbound.push_back(Outbound::Request { method: method.clone(), uri: uri.clone(), headers: headers.clone() });
+        state.outbound.push_back(Outbound::Request(Box::new(head.clone())));
         if !content.is_empty() {
             state.outbound.push_back(Outbound::Data(content.clone()));
         }
@@ -312,6 +338,8 @@ impl Stream {
     /// Moves a body into the stream at the pace that the transport allows.
     pub(crate) async fn pump(self: Rc<Self>, body: Body) {
         let _guard = AbortOnPanic(&self);
+        // RFC 9220, section 3: what resets a TCP connection is H3_REQUEST_CANCELLED here.
+        let broken = if body.is_tunnel() { ErrorCode::H3_REQUEST_CANCELLED } else { ErrorCode::H3_INTERNAL_ERROR };
         let mut body = pin!(body);
         loop {
             let frame = poll_fn(|cx| match self.poll_capacity(cx) {
@@ -323,7 +351,7 @@ impl Stream {
             match frame {
                 Err(()) => return,
                 Ok(None) => return self.send(Outbound::End),
-                Ok(Some(Err(_))) => return self.send(Outbound::Abort(ErrorCode::H3_INTERNAL_ERROR)),
+                Ok(Some(Err(_))) => return self.send(Outbound::Abort(broken)),
                 Ok(Some(Ok(frame))) => match frame.into_data() {
                     Ok(data) => self.send(Outbound::Data(data)),
                     Err(frame) => {
@@ -364,7 +392,8 @@ impl Stream {
         self.state.borrow_mut().interim.pop_front()
     }
 
-    fn mark_dirty(self: &Rc<Self>) {
+    /// Has the driver look at the stream.
+    pub(super) fn mark_dirty(self: &Rc<Self>) {
         if !self.queued.replace(true) {
             self.dirty.push(self.clone());
         }

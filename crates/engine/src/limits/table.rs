@@ -181,6 +181,12 @@ limits! {
         counter requests_shed;
         acts "The request is answered 503 with `retry-after: 1`.";
 
+    /// Requests that a worker has open after they went on in another protocol (WebSocket, extended CONNECT); they do not count among `open_requests`.
+    open_tunnels, with_open_tunnels: Count, 20_000, 0 => 10_000_000, Worker;
+        memory |limits| limits.open_tunnels.saturating_mul(EXCHANGE_BYTES);
+        counter tunnels_refused;
+        acts "The request is answered 503 with `retry-after: 1`.";
+
     /// Heads over HTTP/3 that a worker has received in part, or that wait for the header table.
     partial_heads, with_partial_heads: Count, 4_096, 1 => 10_000_000, Worker;
         memory |limits| limits.partial_heads.saturating_mul(limits.field_section_bytes);

@@ -177,4 +177,6 @@ pub(crate) trait Transport {
     /// Returns whether there was something to reset. If it was finished, it will not be acknowledged any more.
     fn reset(&mut self, key: ConnectionKey, stream: StreamId, code: u64) -> bool;
     fn stop(&mut self, key: ConnectionKey, stream: StreamId, code: u64);
+    /// Has the peer show that it is there, so that the connection does not end for idling while it is.
+    fn ping(&mut self, key: ConnectionKey);
 }

@@ -653,4 +653,10 @@ impl Transport for Quinn {
             let _ = connection.inner.recv_stream(to_quinn(stream)).stop(varint(code));
         }
     }
+
+    fn ping(&mut self, key: ConnectionKey) {
+        if let Some(connection) = self.touch(key) {
+            connection.inner.ping();
+        }
+    }
 }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{Method, Request, StatusCode};
 use pronghorn_engine::{
     Body, Config, Connection, EarlyData, Handler, LimitError, Limits, Protocol, Request as EngineRequest, Responder, Response, Resumption,
-    TlsSummary,
+    TlsSummary, Upgrade,
 };
 
 fn config(early_data: EarlyData) -> Config {
@@ -110,6 +110,19 @@ fn unsafe_request_waits_for_the_handshake() {
         assert_eq!(answer, (StatusCode::OK, "POST early=false".into()), "{protocol}");
         assert!(tls.resumed, "{protocol}");
         assert_eq!(bench.count(|stats| stats.requests_early.value()), 0, "{protocol}");
+    }
+}
+
+#[test]
+fn request_for_another_protocol_waits_for_the_handshake() {
+    for protocol in PROTOCOLS {
+        let mut bench = Bench::new(1, &config(EarlyData::All), describe);
+        meet(&mut bench, protocol);
+        let mut request = get("/");
+        request.extensions_mut().insert(Upgrade::new("echo"));
+        let (answer, _) = ask_again(&mut bench, protocol, Resumption::EarlyData, request);
+        let method = if protocol == Protocol::Http1 { "GET" } else { "CONNECT" };
+        assert_eq!(answer, (StatusCode::OK, format!("{method} early=false").into()), "{protocol}");
     }
 }
 

@@ -30,3 +30,5 @@ mod restart;
 mod steering;
 #[cfg(test)]
 mod support;
+#[cfg(test)]
+mod tunnels;

@@ -116,7 +116,8 @@ impl Connection {
                 Event::Finished { stream } => self.on_inbound_end(stream, Ok(())),
                 Event::Reset { stream, code } => {
                     // A server has nothing to answer to half a request. What it has answered already stays.
-                    if self.client.is_none() {
+                    // Nor is one direction of a tunnel of use without the other.
+                    if self.client.is_none() || self.requests.get(&stream).is_some_and(|exchange| exchange.tunnel) {
                         self.abort(transport, stream, ErrorCode::H3_REQUEST_CANCELLED);
                     }
                     self.on_inbound_end(stream, Err(StreamError::Reset(code)));
@@ -150,6 +151,10 @@ impl Connection {
                     self.set_priority(transport, stream, priority);
                 }
                 Event::Settings => {
+                    for stream in std::mem::take(&mut self.asking) {
+                        stream.is_waiting.set(false);
+                        stream.mark_dirty();
+                    }
                     let offered = self.h3.peer_settings().map_or(0, |settings| settings.qpack_max_table_capacity);
                     if offered > self.context.config.limits.qpack_encoder_table_bytes() {
                         self.context.stats.qpack_tables_reduced.add(1);
@@ -196,7 +201,7 @@ impl Connection {
         self.requests.insert(id, exchange);
         transport.set_priority(self.key, id, priority);
         let peer = Peer { protocol: Protocol::Http3, remote: self.remote, secure: true, early_data: self.handshaking };
-        let request = Request { method: parts.method, uri: parts.uri, headers: parts.headers, peer, body };
+        let request = Request { method: parts.method, uri: parts.uri, headers: parts.headers, peer, upgrade: parts.upgrade, body };
         self.context.dispatch(request, Responder::http3(stream, &self.context));
     }
 

@@ -7,7 +7,7 @@ use pronghorn_h3::{ErrorCode, Priority, StreamId, UniStream};
 
 use super::Connection;
 use crate::http3::framing::{Framed, Framer};
-use crate::http3::stream::Stream;
+use crate::http3::stream::{Stream, StreamError};
 use crate::transport::{Dir, Transport, Write};
 
 impl Connection {
@@ -16,9 +16,14 @@ impl Connection {
         let Some(id) = stream.id.get() else { return };
         let context = self.context.clone();
         let mut encoded = context.encoded.borrow_mut();
+        let mut keep_alive = false;
         while let Some(exchange) = self.requests.get_mut(&id)
             && let Some(outbound) = stream.next_outbound()
         {
+            if outbound.begins_tunnel() {
+                exchange.tunnel = true;
+                keep_alive = true;
+            }
             let mut framer = Framer {
                 id,
                 h3: &mut self.h3,
@@ -41,10 +46,18 @@ impl Connection {
                 }
                 Framed::Last => exchange.fin = true,
                 Framed::Abort(code) => {
+                    if exchange.tunnel && !exchange.received {
+                        self.stop(transport, id, code);
+                        self.abort(transport, id, code);
+                        return self.on_inbound_end(id, Err(StreamError::Reset(code)));
+                    }
                     self.abort(transport, id, code);
                     return self.end_reading(transport, id);
                 }
             }
+        }
+        if keep_alive {
+            self.keep_alive();
         }
         self.wants_to_write |= self.h3.wants_uni_write();
         self.schedule(id);

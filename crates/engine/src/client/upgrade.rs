@@ -1,0 +1,201 @@
+//! Requests that ask for another protocol.
+
+use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use h2::{Ping, PingPong};
+use http::header::{CONNECTION, UPGRADE};
+use http::{HeaderValue, Method, Request, Response};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+
+use super::Error;
+use crate::http1::{Ended, Tunnel, TunnelEnd, run_tunnel};
+use crate::{Body, Upgrade};
+
+/// The upgrade of an HTTP/1.1 connection, as who asks for it and the connection's task share it.
+#[derive(Default)]
+pub(super) struct Http1Upgrade {
+    state: RefCell<State>,
+    connection: RefCell<Option<Waker>>,
+}
+
+#[derive(Default)]
+enum State {
+    #[default]
+    No,
+    /// The response is not there.
+    Asked,
+    Granted(TunnelEnd, Body),
+}
+
+impl Http1Upgrade {
+    /// Notes that an upgrade is asked for, until the guard is dropped.
+    pub(super) fn ask(self: &Rc<Self>) -> Asking {
+        *self.state.borrow_mut() = State::Asked;
+        Asking(self.clone())
+    }
+
+    /// Ready when it is known what becomes of the connection that HTTP is done with.
+    fn poll_granted(&self, cx: &mut Context<'_>) -> Poll<Option<(TunnelEnd, Body)>> {
+        let mut state = self.state.borrow_mut();
+        match std::mem::take(&mut *state) {
+            State::No => Poll::Ready(None),
+            State::Granted(end, body) => Poll::Ready(Some((end, body))),
+            State::Asked => {
+                *state = State::Asked;
+                *self.connection.borrow_mut() = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    fn set(&self, state: State) {
+        *self.state.borrow_mut() = state;
+        let connection = self.connection.take();
+        if let Some(connection) = connection {
+            connection.wake();
+        }
+    }
+}
+
+/// An upgrade that was asked for. Dropped, nobody wants it any more.
+pub(super) struct Asking(Rc<Http1Upgrade>);
+
+impl Asking {
+    /// The server has granted it: `outgoing` is sent from here on, and what comes is read from what this returns.
+    pub(super) fn grant(self, outgoing: Body) -> Rc<Tunnel> {
+        let end = TunnelEnd::new();
+        let tunnel = end.reader();
+        self.0.set(State::Granted(end, outgoing));
+        tunnel
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        if matches!(*self.0.state.borrow(), State::Asked) {
+            self.0.set(State::No);
+        }
+    }
+}
+
+/// Carries a connection to its end, through an upgrade if there is one.
+pub(super) async fn drive_http1<T>(connection: http1::Connection<TokioIo<T>, Body>, upgrade: &Http1Upgrade)
+where
+    T: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    let mut connection = connection;
+    // What goes wrong there reaches the requests on the connection.
+    let ended = poll_fn(|cx| connection.poll_without_shutdown(cx)).await;
+    let http1::Parts { io, read_buf, .. } = connection.into_parts();
+    let mut io = io.into_inner();
+    if ended.is_ok()
+        && let Some((end, body)) = poll_fn(|cx| upgrade.poll_granted(cx)).await
+        && run_tunnel(&mut io, read_buf, end, body).await == Ended::Aborted
+    {
+        return;
+    }
+    // The server has gone already when this fails.
+    let _ = io.shutdown().await;
+}
+
+/// The head of an HTTP/1.1 request that asks for `upgrade`, and what is sent once that is granted.
+pub(super) fn for_http1(request: Request<Body>, upgrade: &Upgrade) -> Result<(Request<Body>, Body), Error> {
+    let (mut head, mut body) = request.into_parts();
+    body.set_tunnel();
+    head.method = Method::GET;
+    head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    let protocol = HeaderValue::from_str(upgrade.protocol()).map_err(|error| Error::Exchange(error.to_string()))?;
+    head.headers.insert(UPGRADE, protocol);
+    Ok((super::for_http1(Request::from_parts(head, Body::empty())), body))
+}
+
+/// Whether the server goes on in what was asked for.
+pub(super) fn is_granted<B>(response: &Response<B>, upgrade: &Upgrade) -> bool {
+    let named = response.headers().get(UPGRADE).map(HeaderValue::as_bytes);
+    named.is_some_and(|named| named.eq_ignore_ascii_case(upgrade.protocol().as_bytes()))
+}
+
+/// Whether an HTTP/2 server offers extended CONNECT. It says so in its SETTINGS, which come before its answer to a PING.
+pub(super) struct Offer {
+    asked: Cell<bool>,
+    /// The answer to the PING has come, or the connection has ended.
+    settled: Cell<bool>,
+    driver: RefCell<Option<Waker>>,
+    waiting: RefCell<Vec<Waker>>,
+}
+
+impl Offer {
+    pub(super) fn new() -> Rc<Self> {
+        Rc::new(Self { asked: Cell::default(), settled: Cell::default(), driver: RefCell::default(), waiting: RefCell::default() })
+    }
+
+    /// Waits until it is known.
+    pub(super) async fn wait(&self, is_offered: impl Fn() -> bool) -> bool {
+        if !is_offered() && !self.asked.replace(true) {
+            let driver = self.driver.take();
+            if let Some(driver) = driver {
+                driver.wake();
+            }
+        }
+        poll_fn(|cx| {
+            if is_offered() || self.settled.get() {
+                return Poll::Ready(is_offered());
+            }
+            self.waiting.borrow_mut().push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Drives the connection, and asks when somebody waits.
+    pub(super) async fn drive(&self, mut ping: Option<PingPong>, connection: impl Future) {
+        let mut connection = pin!(connection);
+        let mut is_sent = false;
+        poll_fn(|cx| {
+            self.poll_ping(&mut ping, &mut is_sent, cx);
+            let ended = Pin::as_mut(&mut connection).poll(cx);
+            if ended.is_ready() {
+                self.settle();
+            }
+            ended.map(drop)
+        })
+        .await;
+    }
+
+    fn poll_ping(&self, ping: &mut Option<PingPong>, is_sent: &mut bool, cx: &mut Context<'_>) {
+        if self.settled.get() {
+            return;
+        }
+        if !self.asked.get() {
+            *self.driver.borrow_mut() = Some(cx.waker().clone());
+            return;
+        }
+        let Some(ping) = ping else { return self.settle() };
+        if !std::mem::replace(is_sent, true) && ping.send_ping(Ping::opaque()).is_err() {
+            return self.settle();
+        }
+        if ping.poll_pong(cx).is_ready() {
+            self.settle();
+        }
+    }
+
+    fn settle(&self) {
+        self.settled.set(true);
+        let waiting = self.waiting.take();
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// The request as an extended CONNECT for HTTP/2.
+pub(super) fn for_http2(mut request: Request<Body>, upgrade: &Upgrade) -> Request<Body> {
+    *request.method_mut() = Method::CONNECT;
+    request.extensions_mut().insert(h2::ext::Protocol::from(upgrade.protocol()));
+    request.body_mut().set_tunnel();
+    request
+}

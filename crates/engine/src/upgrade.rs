@@ -1,0 +1,81 @@
+//! What a request asks to speak instead of HTTP.
+
+use std::fmt;
+
+use http::header::{CONNECTION, UPGRADE};
+use http::{HeaderMap, Method, Version};
+
+/// A request's wish to go on in another protocol, such as `websocket`, in both directions at once.
+///
+/// Over HTTP/1.1 it is the `upgrade` field (RFC 9110 section 7.8), over HTTP/2 and HTTP/3 the pseudo-header field `:protocol` of an extended
+/// CONNECT (RFC 8441, RFC 9220). [`Responder::upgrade`](crate::Responder::upgrade) grants it; any other answer refuses it.
+///
+/// On the client's side it stands among the extensions of the request that is given to [`Connection::send`](crate::Connection::send).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upgrade {
+    protocol: Box<str>,
+}
+
+impl Upgrade {
+    /// Asks for `protocol`, which is a token (RFC 9110 section 5.6.2).
+    pub fn new(protocol: &str) -> Self {
+        Self { protocol: protocol.into() }
+    }
+
+    /// The protocol. Over HTTP/1.1 in lower case, since case says nothing there, and the first of them where several are named.
+    pub fn protocol(&self) -> &str {
+        &self.protocol
+    }
+
+    /// What a request over HTTP/1.1 asks for, without content: the head says so.
+    pub(crate) fn from_http1(version: Version, method: &Method, headers: &HeaderMap) -> Option<Self> {
+        //= RFC 9110 section 7.8
+        //# A server MUST ignore an Upgrade header field that is received in an HTTP/1.0 request.
+        if version < Version::HTTP_11 || method != Method::GET {
+            return None;
+        }
+        let mut options = headers.get_all(CONNECTION).iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+        if !options.any(|option| option.trim_ascii().eq_ignore_ascii_case(b"upgrade")) {
+            return None;
+        }
+        let named = headers.get(UPGRADE)?.to_str().ok()?;
+        let first = named.split(',').next().map(str::trim_ascii).filter(|first| !first.is_empty())?;
+        Some(Self { protocol: first.to_ascii_lowercase().into() })
+    }
+}
+
+impl fmt::Display for Upgrade {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.protocol)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn asked(version: Version, method: &Method, lines: &[(http::HeaderName, &'static str)]) -> Option<Upgrade> {
+        let lines = lines.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value)));
+        let mut headers = HeaderMap::new();
+        lines.for_each(|(name, value)| {
+            headers.append(name, value);
+        });
+        Upgrade::from_http1(version, method, &headers)
+    }
+
+    #[test]
+    fn upgrade_needs_the_connection_option_a_get_and_http_1_1() {
+        let lines = [(CONNECTION, "keep-alive, Upgrade"), (UPGRADE, "WebSocket")];
+        assert_eq!(asked(Version::HTTP_11, &Method::GET, &lines), Some(Upgrade::new("websocket")));
+        assert_eq!(asked(Version::HTTP_10, &Method::GET, &lines), None);
+        assert_eq!(asked(Version::HTTP_11, &Method::POST, &lines), None);
+        assert_eq!(asked(Version::HTTP_11, &Method::GET, &lines[..1]), None);
+        assert_eq!(asked(Version::HTTP_11, &Method::GET, &lines[1..]), None);
+        assert_eq!(asked(Version::HTTP_11, &Method::GET, &[(CONNECTION, "close"), (UPGRADE, "websocket")]), None);
+        assert_eq!(asked(Version::HTTP_11, &Method::GET, &[(CONNECTION, "upgrade"), (UPGRADE, ", ")]), None);
+        let split = [(CONNECTION, "close"), (CONNECTION, "upgrade"), (UPGRADE, "h2c, websocket")];
+        assert_eq!(asked(Version::HTTP_11, &Method::GET, &split), Some(Upgrade::new("h2c")));
+    }
+}

@@ -1,0 +1,644 @@
+//! Requests that go on in another protocol: both directions at once, their ends, what holds them back and what gives them up.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_LENGTH, UPGRADE};
+use http::{HeaderMap, HeaderValue, Request, StatusCode};
+use http_body::Frame;
+use http_body_util::BodyExt;
+use pronghorn_engine::{
+    Body, Config, Connection, Group, Incoming, Limits, Protocol, Request as Asked, Responder, Response, Stats, Upgrade,
+};
+
+use crate::raw_tls::RawTls;
+use crate::support::{Bench, PROTOCOLS, fetch, get, trust};
+
+/// A body that the test feeds.
+#[derive(Clone, Default)]
+struct Feed(Rc<RefCell<Fed>>);
+
+#[derive(Default)]
+struct Fed {
+    pieces: VecDeque<Bytes>,
+    /// Pieces that were fetched.
+    fetched: usize,
+    end: Option<Result<(), ()>>,
+    waker: Option<Waker>,
+    dropped: bool,
+}
+
+impl Feed {
+    fn push(&self, piece: impl Into<Bytes>) {
+        self.change(|fed| fed.pieces.push_back(piece.into()));
+    }
+
+    fn end(&self) {
+        self.change(|fed| fed.end = Some(Ok(())));
+    }
+
+    fn fail(&self) {
+        self.change(|fed| fed.end = Some(Err(())));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Fed)) {
+        let mut fed = self.0.borrow_mut();
+        change(&mut fed);
+        if let Some(waker) = fed.waker.take() {
+            waker.wake();
+        }
+    }
+
+    fn fetched(&self) -> usize {
+        self.0.borrow().fetched
+    }
+
+    fn is_dropped(&self) -> bool {
+        self.0.borrow().dropped
+    }
+
+    fn body(&self) -> Body {
+        Body::stream(Fetching(self.clone()))
+    }
+}
+
+struct Fetching(Feed);
+
+impl http_body::Body for Fetching {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
+        let mut fed = self.0.0.borrow_mut();
+        if let Some(piece) = fed.pieces.pop_front() {
+            fed.fetched += 1;
+            return Poll::Ready(Some(Ok(Frame::data(piece))));
+        }
+        match fed.end {
+            Some(Ok(())) => Poll::Ready(None),
+            Some(Err(())) => Poll::Ready(Some(Err(std::io::Error::other("given up")))),
+            None => {
+                fed.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for Fetching {
+    fn drop(&mut self) {
+        self.0.0.borrow_mut().dropped = true;
+    }
+}
+
+/// What has come through a tunnel so far.
+#[derive(Clone, Default)]
+struct Received(Rc<RefCell<Came>>);
+
+#[derive(Default)]
+struct Came {
+    bytes: Vec<u8>,
+    end: Option<Result<(), String>>,
+}
+
+impl Received {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.borrow().bytes.clone()).unwrap()
+    }
+
+    fn len(&self) -> usize {
+        self.0.borrow().bytes.len()
+    }
+
+    fn end(&self) -> Option<Result<(), String>> {
+        self.0.borrow().end.clone()
+    }
+
+    async fn collect(self, mut body: Incoming) {
+        let end = loop {
+            match body.frame().await {
+                None => break Ok(()),
+                Some(Err(error)) => break Err(error.to_string()),
+                Some(Ok(frame)) => self.0.borrow_mut().bytes.extend_from_slice(&frame.into_data().unwrap()),
+            }
+        };
+        self.0.borrow_mut().end = Some(end);
+    }
+}
+
+/// The server's side of the tunnel that a test is about.
+#[derive(Clone, Default)]
+struct Side {
+    outgoing: Feed,
+    received: Received,
+    /// What comes is not read until the test says so.
+    body: Rc<RefCell<Option<Incoming>>>,
+    asked: Rc<RefCell<Option<String>>>,
+}
+
+type Answering = Box<dyn Fn(Asked, Responder)>;
+
+/// Grants whatever is asked for at `/tunnel`, reading at once unless `lazy`; other requests are answered `hello`.
+fn granting(side: &Side, lazy: bool) -> impl Fn(usize) -> Answering + use<> {
+    let side = side.clone();
+    move |_| {
+        let side = side.clone();
+        Box::new(move |mut request: Asked, responder: Responder| {
+            let Some(upgrade) = request.upgrade.take().filter(|_| request.uri.path() == "/tunnel") else {
+                return responder.send(Response::new(StatusCode::OK).with_body("hello"));
+            };
+            *side.asked.borrow_mut() = Some(upgrade.protocol().to_owned());
+            let handle = responder.handle().clone();
+            responder.upgrade(HeaderMap::new(), side.outgoing.body());
+            if lazy {
+                *side.body.borrow_mut() = Some(request.body);
+            } else {
+                handle.spawn(side.received.clone().collect(request.body));
+            }
+        })
+    }
+}
+
+fn asking(path: &str, outgoing: Body) -> Request<Body> {
+    Request::get(format!("https://localhost{path}")).extension(Upgrade::new("echo")).body(outgoing).unwrap()
+}
+
+/// A tunnel as the client has it.
+struct Open {
+    connection: Connection,
+    outgoing: Feed,
+    incoming: Incoming,
+}
+
+fn open(bench: &mut Bench, protocol: Protocol) -> Open {
+    let mut connection = bench.connect(protocol);
+    let outgoing = Feed::default();
+    let request = asking("/tunnel", outgoing.body());
+    let (response, connection) = bench.run(async move { (connection.send(request).await, connection) });
+    let response = response.unwrap_or_else(|error| panic!("{protocol}: {error}"));
+    let expected = if protocol == Protocol::Http1 { StatusCode::SWITCHING_PROTOCOLS } else { StatusCode::OK };
+    assert_eq!(response.status(), expected, "{protocol}");
+    assert!(response.headers().get(CONTENT_LENGTH).is_none(), "{protocol}");
+    Open { connection, outgoing, incoming: response.into_body() }
+}
+
+fn read(bench: &Bench, incoming: Incoming) -> Received {
+    let received = Received::default();
+    bench.client.handle().spawn(received.clone().collect(incoming));
+    received
+}
+
+fn turns(bench: &mut Bench, count: usize) {
+    for _ in 0..count {
+        bench.turn();
+    }
+}
+
+fn connections(stats: &Stats) -> u64 {
+    stats.tcp_open.value() + stats.quic_open.value()
+}
+
+// ---- both directions --------------------------------------------------------------------------------------------------------
+
+#[test]
+fn both_directions_go_at_once() {
+    for protocol in PROTOCOLS {
+        let side = Side::default();
+        let mut bench = Bench::new(1, &Config::default(), granting(&side, false));
+        let Open { connection: _connection, outgoing, incoming } = open(&mut bench, protocol);
+        assert_eq!(side.asked.borrow().as_deref(), Some("echo"), "{protocol}");
+        let received = read(&bench, incoming);
+        // Neither side waits for the other to end, and each piece arrives before the next is sent.
+        for number in 0..3 {
+            outgoing.push(format!("up{number} "));
+            side.outgoing.push(format!("down{number} "));
+            let (up, down) = (4 * (number + 1), 6 * (number + 1));
+            bench.turn_until(|_| side.received.len() == up && received.len() == down);
+        }
+        assert_eq!((side.received.text().as_str(), received.text().as_str()), ("up0 up1 up2 ", "down0 down1 down2 "), "{protocol}");
+        assert_eq!((side.received.end(), received.end()), (None, None), "{protocol}");
+        assert_eq!(bench.count(|stats| stats.tunnels_opened.value()), 1);
+    }
+}
+
+#[test]
+fn each_direction_ends_for_itself() {
+    for protocol in PROTOCOLS {
+        for client_first in [true, false] {
+            let side = Side::default();
+            let mut bench = Bench::new(1, &Config::default(), granting(&side, false));
+            let Open { connection, outgoing, incoming } = open(&mut bench, protocol);
+            let received = read(&bench, incoming);
+            let (first, second) = if client_first { (&outgoing, &side.outgoing) } else { (&side.outgoing, &outgoing) };
+            let (to_first, to_second) = if client_first { (&received, &side.received) } else { (&side.received, &received) };
+            first.push("last words");
+            first.end();
+            bench.turn_until(|_| to_second.end().is_some());
+            assert_eq!((to_second.text().as_str(), to_second.end()), ("last words", Some(Ok(()))), "{protocol}");
+            turns(&mut bench, 20);
+            assert_eq!(to_first.end(), None, "{protocol}: the other direction goes on");
+            second.push("an answer");
+            second.end();
+            bench.turn_until(|_| to_first.end().is_some());
+            assert_eq!((to_first.text().as_str(), to_first.end()), ("an answer", Some(Ok(()))), "{protocol}");
+            drop(connection);
+            bench.turn_until(|bench| bench.count(connections) == 0);
+            assert_eq!(bench.count(|stats| stats.requests_aborted.value()), 0, "{protocol}");
+        }
+    }
+}
+
+#[test]
+fn failure_of_what_is_sent_ends_both_directions_for_the_peer() {
+    for protocol in PROTOCOLS {
+        for client_fails in [true, false] {
+            let side = Side::default();
+            let mut bench = Bench::new(1, &Config::default(), granting(&side, false));
+            let Open { connection: _connection, outgoing, incoming } = open(&mut bench, protocol);
+            let received = read(&bench, incoming);
+            let (failing, other) = if client_fails { (&outgoing, &side.outgoing) } else { (&side.outgoing, &outgoing) };
+            let to_other = if client_fails { &side.received } else { &received };
+            failing.push("half a mess");
+            bench.turn_until(|_| to_other.len() == 11);
+            failing.fail();
+            bench.turn_until(|_| to_other.end().is_some());
+            assert!(to_other.end().unwrap().is_err(), "{protocol}: a failure is not an end");
+            other.push(vec![b'x'; 1 << 20]);
+            other.push(vec![b'x'; 1 << 20]);
+            bench.turn_until(|_| other.is_dropped());
+        }
+    }
+}
+
+#[test]
+fn connection_that_vanishes_ends_both_directions_on_the_other_side() {
+    for protocol in PROTOCOLS {
+        let side = Side::default();
+        let mut bench = Bench::new(1, &Config::default(), granting(&side, false));
+        let Open { connection, outgoing, incoming } = open(&mut bench, protocol);
+        outgoing.push("x");
+        bench.turn_until(|_| side.received.len() == 1);
+        drop((connection, incoming));
+        outgoing.fail();
+        bench.turn_until(|_| side.received.end().is_some());
+        side.outgoing.push(vec![b'x'; 1 << 20]);
+        side.outgoing.push(vec![b'x'; 1 << 20]);
+        bench.turn_until(|_| side.outgoing.is_dropped());
+        bench.turn_until(|bench| bench.count(connections) == 0);
+    }
+}
+
+#[test]
+fn outgoing_that_ends_where_nobody_reads_ends_the_tunnel() {
+    for protocol in PROTOCOLS {
+        let side = Side::default();
+        let mut bench = Bench::new(1, &Config::default(), granting(&side, true));
+        let Open { connection: _connection, outgoing, incoming } = open(&mut bench, protocol);
+        let received = read(&bench, incoming);
+        drop(side.body.take());
+        outgoing.push("for nobody");
+        bench.turn_until(|_| outgoing.fetched() == 1);
+        side.outgoing.push("bye");
+        side.outgoing.end();
+        bench.turn_until(|_| received.end().is_some());
+        assert_eq!((received.text().as_str(), received.end()), ("bye", Some(Ok(()))), "{protocol}");
+        // The client may not go on for ever.
+        bench.turn_until(|bench| {
+            outgoing.push(vec![b'x'; 64 << 10]);
+            bench.skip(Duration::from_millis(100));
+            outgoing.is_dropped()
+        });
+    }
+}
+
+// ---- what holds back --------------------------------------------------------------------------------------------------------
+
+/// More than all that lies between the two ends may hold: the system's buffers too.
+const PIECES: usize = 1_000;
+
+#[test]
+fn reader_that_does_not_read_holds_the_sender_back() {
+    for protocol in PROTOCOLS {
+        for to_server in [true, false] {
+            let side = Side::default();
+            let mut bench = Bench::new(1, &Config::default(), granting(&side, true));
+            let Open { connection: _connection, outgoing, incoming } = open(&mut bench, protocol);
+            let sender = if to_server { &outgoing } else { &side.outgoing };
+            for _ in 0..PIECES {
+                sender.push(vec![b'x'; 64 << 10]);
+            }
+            let mut fetched = 0;
+            // Until nothing has moved for many turns.
+            for _ in 0.. {
+                turns(&mut bench, 300);
+                if std::mem::replace(&mut fetched, sender.fetched()) == fetched && fetched > 0 {
+                    break;
+                }
+            }
+            assert!(fetched < PIECES / 2, "{protocol}: {fetched} pieces of 64 KiB were taken");
+            let body = if to_server { side.body.take().unwrap() } else { incoming };
+            let received = if to_server {
+                bench.servers[0].handle().spawn(side.received.clone().collect(body));
+                side.received.clone()
+            } else {
+                read(&bench, body)
+            };
+            bench.turn_until(|_| received.len() == PIECES * (64 << 10));
+        }
+    }
+}
+
+#[test]
+fn living_tunnel_is_never_cut_for_silence() {
+    for protocol in PROTOCOLS {
+        let side = Side::default();
+        let mut bench = Bench::new(1, &Config::default(), granting(&side, false));
+        let Open { connection: _connection, outgoing, incoming } = open(&mut bench, protocol);
+        let received = read(&bench, incoming);
+        for _ in 0..200 {
+            bench.skip(Duration::from_secs(3));
+            turns(&mut bench, 20);
+        }
+        outgoing.push("still");
+        side.outgoing.push("here");
+        bench.turn_until(|_| side.received.len() == 5 && received.len() == 4);
+        assert_eq!(bench.count(|stats| stats.idle_timeouts.value() + stats.body_timeouts.value()), 0, "{protocol}");
+    }
+}
+
+#[test]
+fn peer_that_takes_nothing_is_given_up() {
+    for protocol in PROTOCOLS {
+        let side = Side::default();
+        let mut bench = Bench::new(1, &Config::default(), granting(&side, false));
+        let Open { connection: _connection, outgoing: _outgoing, incoming: _incoming } = open(&mut bench, protocol);
+        for _ in 0..PIECES {
+            side.outgoing.push(vec![b'x'; 64 << 10]);
+        }
+        bench.turn_until(|bench| {
+            bench.skip(Duration::from_millis(200));
+            side.outgoing.is_dropped()
+        });
+        assert_eq!(bench.count(|stats| stats.response_timeouts.value()), 1, "{protocol}");
+        bench.turn_until(|_| side.received.end().is_some());
+        assert!(side.received.end().unwrap().is_err(), "{protocol}");
+    }
+}
+
+#[test]
+fn more_than_content_may_be_goes_through() {
+    let limits = Limits::default().with_request_body_bytes(1_000).unwrap();
+    for protocol in PROTOCOLS {
+        let side = Side::default();
+        let mut bench = Bench::new(1, &Config { limits: limits.clone(), ..Config::default() }, granting(&side, false));
+        let Open { connection: _connection, outgoing, incoming: _incoming } = open(&mut bench, protocol);
+        outgoing.push(vec![b'x'; 100_000]);
+        bench.turn_until(|_| side.received.len() == 100_000);
+    }
+}
+
+// ---- refusals ---------------------------------------------------------------------------------------------------------------
+
+#[test]
+fn ordinary_answer_refuses_and_the_connection_goes_on() {
+    for protocol in PROTOCOLS {
+        let side = Side::default();
+        let mut bench = Bench::new(1, &Config::default(), granting(&side, false));
+        let mut connection = bench.connect(protocol);
+        bench.run(async move {
+            for _ in 0..2 {
+                let outgoing = Feed::default();
+                let answer = fetch(&mut connection, asking("/other", outgoing.body())).await.unwrap();
+                assert_eq!(answer, (StatusCode::OK, Bytes::from("hello")), "{protocol}");
+                let answer = fetch(&mut connection, get("/")).await.unwrap();
+                assert_eq!(answer, (StatusCode::OK, Bytes::from("hello")), "{protocol}");
+            }
+        });
+        assert_eq!(bench.count(|stats| stats.tunnels_opened.value()), 0);
+    }
+}
+
+#[test]
+fn tunnels_over_the_limit_are_refused_until_one_ends() {
+    let limits = Limits::default().with_open_tunnels(1).unwrap().with_open_requests(1).unwrap();
+    for protocol in PROTOCOLS {
+        let side = Side::default();
+        let mut bench = Bench::new(1, &Config { limits: limits.clone(), ..Config::default() }, granting(&side, false));
+        let first = open(&mut bench, protocol);
+        let mut second = bench.connect(protocol);
+        let (status, mut second) = bench.run(async move {
+            let response = second.send(asking("/tunnel", Feed::default().body())).await.unwrap();
+            (response.status(), second)
+        });
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{protocol}");
+        assert_eq!(bench.count(|stats| stats.tunnels_refused.value()), 1, "{protocol}");
+        // A tunnel takes no place from requests.
+        let answer = bench.run(async move { fetch(&mut second, get("/")).await }).unwrap();
+        assert_eq!(answer.0, StatusCode::OK, "{protocol}");
+        side.outgoing.end();
+        first.outgoing.end();
+        bench.turn_until(|_| side.received.end().is_some());
+        // Its place is free when the last byte has been handed over.
+        let mut third = bench.connect(protocol);
+        bench.run(async move {
+            while third.send(asking("/tunnel", Body::empty())).await.unwrap().status() == StatusCode::SERVICE_UNAVAILABLE {}
+        });
+    }
+}
+
+#[test]
+fn upgrade_of_a_request_that_asks_for_none_is_answered_500() {
+    for protocol in PROTOCOLS {
+        let mut bench = Bench::new(1, &Config::default(), |_| |_, responder: Responder| responder.upgrade(HeaderMap::new(), Body::empty()));
+        let mut connection = bench.connect(protocol);
+        let answer = bench.run(async move { fetch(&mut connection, get("/")).await }).unwrap();
+        assert_eq!(answer.0, StatusCode::INTERNAL_SERVER_ERROR, "{protocol}");
+    }
+}
+
+#[test]
+fn protocol_that_is_granted_is_the_one_asked_for() {
+    let mut bench = Bench::new(1, &Config::default(), |_| {
+        |_, responder: Responder| {
+            let lines = [(CONNECTION, HeaderValue::from_static("upgrade")), (UPGRADE, HeaderValue::from_static("h2c"))];
+            responder.upgrade(HeaderMap::from_iter(lines), Body::empty());
+        }
+    });
+    // Whatever the handler says.
+    let mut connection = bench.connect(Protocol::Http1);
+    let response = bench.run(async move { connection.send(asking("/", Body::empty())).await }).unwrap();
+    assert_eq!(response.headers().get(UPGRADE).unwrap(), "echo");
+}
+
+// ---- HTTP/1.1 on the wire ---------------------------------------------------------------------------------------------------
+
+const ASK: &str = "GET /tunnel HTTP/1.1\r\nhost: localhost\r\nconnection: keep-alive, Upgrade\r\nupgrade: Echo\r\n";
+
+/// A server that grants at `/tunnel`, and a client that says what it likes over HTTP/1.1.
+fn raw(side: &Side) -> (Bench, RawTls) {
+    let trust = trust();
+    let mut bench = Bench::with_group(&Group::new(1), &trust, &Config::default(), granting(side, false));
+    let raw = RawTls::connect(&mut bench, &trust, b"http/1.1");
+    (bench, raw)
+}
+
+fn answer(bench: &mut Bench, raw: &mut RawTls, ending: &str) -> String {
+    bench.turn_until(|_| {
+        raw.step();
+        raw.received.ends_with(ending.as_bytes()) || raw.is_closed
+    });
+    String::from_utf8(std::mem::take(&mut raw.received)).unwrap()
+}
+
+#[test]
+fn bytes_sent_with_the_head_are_the_first_of_the_tunnel() {
+    // None of them could stand in a head.
+    let early = "\n\0early\r\r\n";
+    for cut in 0..=early.len() {
+        let side = Side::default();
+        let (mut bench, mut raw) = raw(&side);
+        raw.send(format!("{ASK}\r\n{}", &early[..cut]).as_bytes());
+        let head = answer(&mut bench, &mut raw, "\r\n\r\n");
+        assert!(head.starts_with("HTTP/1.1 101 Switching Protocols\r\n"), "{head}");
+        assert!(head.contains("connection: upgrade\r\n") && head.contains("upgrade: echo\r\n"), "{head}");
+        assert!(!head.contains("content-length") && !head.contains("transfer-encoding"), "{head}");
+        raw.send(&early.as_bytes()[cut..]);
+        bench.turn_until(|_| side.received.len() == early.len());
+        assert_eq!(side.received.text(), early);
+        side.outgoing.push("HTTP/1.1 is over\n");
+        assert_eq!(answer(&mut bench, &mut raw, "\n"), "HTTP/1.1 is over\n");
+    }
+}
+
+#[test]
+fn request_before_the_one_that_asks_is_answered_first() {
+    let side = Side::default();
+    let (mut bench, mut raw) = raw(&side);
+    raw.send(format!("GET / HTTP/1.1\r\nhost: localhost\r\n\r\n{ASK}\r\n\n\nearly").as_bytes());
+    side.outgoing.push("then\n");
+    let text = answer(&mut bench, &mut raw, "then\n");
+    let (first, second) = text.split_once("hello").unwrap();
+    assert!(first.starts_with("HTTP/1.1 200") && second.starts_with("HTTP/1.1 101"), "{text}");
+    bench.turn_until(|_| side.received.len() == 7);
+    assert_eq!(side.received.text(), "\n\nearly");
+}
+
+#[test]
+fn what_follows_a_request_that_is_refused_is_the_next_request() {
+    let side = Side::default();
+    let (mut bench, mut raw) = raw(&side);
+    let refused = ASK.replace("/tunnel", "/other");
+    raw.send(format!("{refused}\r\n{refused}\r\nGET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").as_bytes());
+    raw.wait_for_close(&mut bench);
+    let text = String::from_utf8(raw.received).unwrap();
+    assert_eq!((text.matches("HTTP/1.1 200").count(), text.matches("hello").count()), (3, 3), "{text}");
+}
+
+#[test]
+fn what_follows_a_request_that_is_refused_is_held_to_the_rules_of_heads() {
+    let side = Side::default();
+    let (mut bench, mut raw) = raw(&side);
+    raw.send(format!("{}\r\nGET / HTTP/1.1\nhost: localhost\r\n\r\n", ASK.replace("/tunnel", "/other")).as_bytes());
+    raw.wait_for_close(&mut bench);
+    let text = String::from_utf8(raw.received).unwrap();
+    assert!(text.starts_with("HTTP/1.1 200") && text.contains("HTTP/1.1 400"), "{text}");
+}
+
+#[test]
+fn requests_that_may_not_ask_over_http1_are_ordinary() {
+    let ask = |head: &str, rest: &str| format!("{head}\r\nhost: localhost\r\n{rest}\r\n");
+    let upgrade = "connection: upgrade\r\nupgrade: echo\r\n";
+    for (request, status) in [
+        (ask("GET /tunnel HTTP/1.0", upgrade), "200"),
+        (ask("POST /tunnel HTTP/1.1", upgrade), "200"),
+        (ask("HEAD /tunnel HTTP/1.1", upgrade), "200"),
+        (ask("GET /tunnel HTTP/1.1", &format!("{upgrade}content-length: 2\r\n")) + "xx", "200"),
+        (ask("GET /tunnel HTTP/1.1", &format!("{upgrade}transfer-encoding: chunked\r\n")) + "2\r\nxx\r\n0\r\n\r\n", "200"),
+        (ask("GET /tunnel HTTP/1.1", "upgrade: echo\r\n"), "200"),
+        (ask("GET /tunnel HTTP/1.1", "connection: upgrade\r\n"), "200"),
+    ] {
+        let side = Side::default();
+        let (mut bench, mut raw) = raw(&side);
+        raw.send((request.clone() + "GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").as_bytes());
+        raw.wait_for_close(&mut bench);
+        let text = String::from_utf8(raw.received).unwrap();
+        assert!(text.starts_with(&format!("HTTP/1.1 {status}")) || text.starts_with(&format!("HTTP/1.0 {status}")), "{request}: {text}");
+        // HTTP/1.0 closes after one; so does what has chunks that nobody reads.
+        let answers = if request.contains("HTTP/1.0") || request.contains("chunked") { 1 } else { 2 };
+        assert_eq!(text.matches(" 200 OK").count(), answers, "{request}: {text}");
+        assert!(side.asked.borrow().is_none(), "{request}");
+    }
+}
+
+#[test]
+fn client_that_leaves_while_the_handler_decides_is_noticed() {
+    let left = Rc::new(Cell::new(false));
+    let (trust, mark) = (trust(), left.clone());
+    let mut bench = Bench::with_group(&Group::new(1), &trust, &Config::default(), move |_| {
+        let mark = mark.clone();
+        move |_, mut responder: Responder| {
+            let mark = mark.clone();
+            responder.handle().clone().spawn(async move {
+                std::future::poll_fn(|cx| responder.poll_closed(cx)).await;
+                mark.set(true);
+            });
+        }
+    });
+    let mut raw = RawTls::connect(&mut bench, &trust, b"http/1.1");
+    raw.send(format!("{ASK}\r\n").as_bytes());
+    turns(&mut bench, 50);
+    assert!(!left.get());
+    drop(raw);
+    bench.turn_until(|_| left.get());
+}
+
+// ---- shutdown ---------------------------------------------------------------------------------------------------------------
+
+#[test]
+fn tunnel_goes_on_until_the_grace_period_ends() {
+    for protocol in PROTOCOLS {
+        let side = Side::default();
+        let mut bench = Bench::new(1, &Config::default(), granting(&side, false));
+        let Open { connection: _connection, outgoing, incoming } = open(&mut bench, protocol);
+        let received = read(&bench, incoming);
+        let now = bench.now();
+        bench.servers[0].shut_down(now, Duration::from_secs(10));
+        for _ in 0..9 {
+            bench.skip(Duration::from_secs(1));
+            turns(&mut bench, 20);
+        }
+        outgoing.push("up");
+        side.outgoing.push("down");
+        bench.turn_until(|_| side.received.len() == 2 && received.len() == 4);
+        assert_eq!(received.end(), None, "{protocol}");
+        bench.skip(Duration::from_secs(2));
+        bench.turn_until(|bench| bench.servers[0].is_finished());
+        bench.servers.clear();
+        bench.turn_until(|_| received.end().is_some() && side.outgoing.is_dropped());
+        assert!(received.end().unwrap().is_err(), "{protocol}: cut off is not an end");
+    }
+}
+
+#[test]
+fn tunnel_that_ends_in_the_grace_period_ends_the_worker() {
+    for protocol in PROTOCOLS {
+        let side = Side::default();
+        let mut bench = Bench::new(1, &Config::default(), granting(&side, false));
+        let Open { connection, outgoing, incoming } = open(&mut bench, protocol);
+        let received = read(&bench, incoming);
+        let now = bench.now();
+        bench.servers[0].shut_down(now, Duration::from_secs(600));
+        side.outgoing.end();
+        outgoing.end();
+        bench.turn_until(|_| received.end().is_some() && side.received.end().is_some());
+        assert_eq!((received.end(), side.received.end()), (Some(Ok(())), Some(Ok(()))), "{protocol}");
+        bench.skip(Duration::from_secs(10));
+        bench.turn_until(|bench| bench.count(connections) == 0);
+        drop(connection);
+    }
+}
