@@ -61,6 +61,15 @@ impl Body {
         Self::from_content(Content::Stream(Box::pin(BodyExt::map_err(body, Into::into))))
     }
 
+    /// The same content once more, if it is in memory: for a request that may have to be sent again.
+    pub fn try_clone(&self) -> Option<Self> {
+        match &self.content {
+            Content::Empty => Some(Self::empty()),
+            Content::Full(bytes) => Some(Self::from(bytes.clone())),
+            Content::Stream(_) => None,
+        }
+    }
+
     /// Calls `on_end` once, when the body has been handed over or dropped. For logs and statistics.
     #[must_use]
     pub fn on_end(mut self, on_end: impl FnOnce(BodyEnd) + 'static) -> Self {

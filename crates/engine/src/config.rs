@@ -94,6 +94,30 @@ impl FromStr for EarlyData {
     }
 }
 
+/// What responses say of the server's HTTP/3 (RFC 7838), unless their handler says something itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum AltSvc {
+    /// That it is on the port that the request came to, for a day. The clear-text listeners say nothing.
+    #[default]
+    SamePort,
+    /// Nothing: clients find it by other means, such as an HTTPS record, or are not to find it.
+    Off,
+    /// This value of the field, as where a port is forwarded: `h3=":443"; ma=3600`.
+    Value(HeaderValue),
+}
+
+impl AltSvc {
+    pub(crate) fn value(&self, port: u16) -> Option<HeaderValue> {
+        match self {
+            Self::SamePort => {
+                Some(HeaderValue::from_str(&format!("h3=\":{port}\"; ma=86400")).expect("invariant: a port is visible ASCII"))
+            }
+            Self::Off => None,
+            Self::Value(value) => Some(value.clone()),
+        }
+    }
+}
+
 /// Settings of one worker. The default is safe on the open internet.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -109,6 +133,8 @@ pub struct Config {
     pub early_data: EarlyData,
     /// The `server` field of responses whose handler gives none. Default: there is none.
     pub server: Option<HeaderValue>,
+    /// What responses say of HTTP/3. Default: that it is on the same port.
+    pub alt_svc: AltSvc,
     /// Where each QUIC connection writes what happens on it, if anywhere. Default: nowhere.
     pub qlog: Option<Qlog>,
     /// What one turn of a worker may do before it returns to its host.
@@ -123,6 +149,7 @@ impl Default for Config {
             initial_window_datagrams: 10,
             early_data: EarlyData::default(),
             server: None,
+            alt_svc: AltSvc::default(),
             qlog: None,
             budget: Budget::default(),
         }

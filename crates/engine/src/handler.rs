@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::io;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -16,13 +17,24 @@ use crate::http2::Http2Exchange;
 use crate::http3::Stream;
 use crate::meter::Meter;
 use crate::runtime::Handle;
-use crate::{Body, Request, Response};
+use crate::{Body, Request, Response, Worker};
 
 /// Answers the requests of a worker, on the worker's thread.
 ///
 /// An answer that is at hand is given at once through the [`Responder`] and costs no future. What takes time goes into
 /// [`Responder::respond`], or the responder is kept and used later. What would block goes to another thread.
 pub trait Handler: 'static {
+    /// Called by [`Workers`](crate::Workers) before the worker listens, inside of its runtime: for what the handler needs of the worker,
+    /// such as a [`Connector`](crate::Connector).
+    ///
+    /// # Errors
+    ///
+    /// What keeps the handler from answering; the workers then end with it.
+    fn start(&self, worker: &mut Worker) -> io::Result<()> {
+        let _ = worker;
+        Ok(())
+    }
+
     /// Called for each request once its head is there.
     fn handle(&self, request: Request, responder: Responder);
 }

@@ -45,7 +45,7 @@ mod workers;
 
 pub use body::{Body, BodyEnd, BodyError};
 pub use client::{ConnectTimings, Connection, Connector, Error, Resumption, StatsProbe, Target, TransportStats};
-pub use config::{Budget, Config, Congestion, EarlyData};
+pub use config::{AltSvc, Budget, Config, Congestion, EarlyData};
 pub use handler::{Handler, Responder};
 pub use http3::StreamError;
 pub use incoming::Incoming;
@@ -63,4 +63,4 @@ pub use transport::Secret;
 pub use udp_buffers::UdpBuffers;
 pub use upgrade::Upgrade;
 pub use worker::{Group, Worker};
-pub use workers::{Workers, embed_in_tokio};
+pub use workers::{Control, Workers, embed_in_tokio};

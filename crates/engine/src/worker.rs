@@ -176,15 +176,27 @@ impl Worker {
             None if sockets.secure => return Err(io::Error::other("a secure listener needs an identity")),
             _ => None,
         };
-        let port = sockets.address.port();
-        let alt_svc = sockets
-            .udp
-            .is_some()
-            .then(|| HeaderValue::from_str(&format!("h3=\":{port}\"; ma=86400")).expect("invariant: a port is visible ASCII"));
+        let alt_svc = sockets.udp.as_ref().and_then(|_| self.context.config.alt_svc.value(sockets.address.port()));
         let tls = identity.map(|identity| identity.tcp(&self.context.config, &self.context.stats));
         self.tcp.push(TcpListener::new(sockets.tcp, tls, alt_svc.clone(), self.reactor.handle())?);
         if let (Some(udp), Some(identity)) = (sockets.udp, identity) {
             self.add_quic(udp, Some(identity), alt_svc)?;
+        }
+        Ok(())
+    }
+
+    /// Serves connections that begin from here on with `identity`, on every secure listener; those there are go on with what they have.
+    ///
+    /// # Errors
+    ///
+    /// When the identity cannot be used for QUIC. Nothing has changed then.
+    pub fn set_identity(&mut self, identity: &Identity) -> io::Result<()> {
+        let Context { config, stats, .. } = &*self.context;
+        for quic in &mut self.quic {
+            quic.http3.transport.set_tls(identity.quic(config, stats)).map_err(io::Error::other)?;
+        }
+        for listener in self.tcp.iter_mut().filter(|listener| listener.is_secure()) {
+            listener.set_tls(identity.tcp(config, stats));
         }
         Ok(())
     }
@@ -212,6 +224,10 @@ impl Worker {
         let http3 = Http3::new(transport, self.context.clone(), alt_svc);
         self.quic.push(QuicSocket { udp, http3, outgoing: Vec::new(), blocked: None });
         Ok(&self.quic[self.quic.len() - 1])
+    }
+
+    pub(crate) fn handler(&self) -> Rc<dyn Handler> {
+        self.context.handler.clone()
     }
 
     /// For futures and handlers on this worker.

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -38,8 +38,14 @@ use crate::worker::{Group, Worker};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Workers {
-    group: Group,
     threads: Vec<JoinHandle<io::Result<()>>>,
+    control: Control,
+}
+
+/// What can be asked of [`Workers`] while they run, from any thread. Cheap to clone.
+#[derive(Clone)]
+pub struct Control {
+    group: Group,
     stop: Arc<Stop>,
 }
 
@@ -47,6 +53,9 @@ pub struct Workers {
 struct Stop {
     grace: Mutex<Option<Duration>>,
     begun: AtomicBool,
+    /// The identity that is to be used, and how often it was changed.
+    identity: Mutex<Option<Identity>>,
+    changes: AtomicU64,
     running: AtomicUsize,
     ended: Notify,
 }
@@ -87,6 +96,17 @@ impl Stop {
         self.begun.store(true, Ordering::Release);
     }
 
+    /// The identity, if it was changed after `seen`.
+    fn changed_identity(&self, seen: &mut u64) -> Option<Identity> {
+        // As with the grace period, turns without news take no lock.
+        let changes = self.changes.load(Ordering::Acquire);
+        if changes == *seen {
+            return None;
+        }
+        *seen = changes;
+        self.identity.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn grace(&self) -> Option<Duration> {
         // The flag keeps the lock out of every turn.
         if self.begun.load(Ordering::Acquire) { *self.grace.lock().unwrap_or_else(PoisonError::into_inner) } else { None }
@@ -113,10 +133,11 @@ impl Workers {
             }
         }
         let handler = Arc::new(handler);
-        let mut workers = Self { group, threads: Vec::new(), stop: Arc::default() };
+        let stop = Stop { identity: Mutex::new(identity.cloned()), ..Stop::default() };
+        let mut workers = Self { threads: Vec::new(), control: Control { group, stop: Arc::new(stop) } };
         for (number, share) in shares.into_iter().enumerate() {
-            let (group, identity, config, handler) = (workers.group.clone(), identity.cloned(), config.clone(), handler.clone());
-            let running = Running::new(workers.stop.clone(), group.clone());
+            let (group, identity, config, handler) = (workers.control.group.clone(), identity.cloned(), config.clone(), handler.clone());
+            let running = Running::new(workers.control.stop.clone(), group.clone());
             let run = move || {
                 let result = run_worker(number, &group, config, handler(number), share, identity.as_ref(), &running.stop);
                 result.inspect_err(|_| running.fail())
@@ -129,13 +150,17 @@ impl Workers {
 
     /// The counters of each worker.
     pub fn stats(&self) -> impl Iterator<Item = &Arc<Stats>> {
-        self.group.stats()
+        self.control.stats()
     }
 
     /// Begins a graceful shutdown: GOAWAY, then what runs is finished within `grace`.
     pub fn shut_down(&self, grace: Duration) {
-        self.stop.begin(grace);
-        self.group.wake_all();
+        self.control.shut_down(grace);
+    }
+
+    /// For other threads.
+    pub fn control(&self) -> &Control {
+        &self.control
     }
 
     /// Ready when every worker has ended; [`Workers::join`] then returns at once.
@@ -145,8 +170,8 @@ impl Workers {
     /// Dropping it changes nothing.
     pub async fn finished(&self) {
         loop {
-            let ended = self.stop.ended.notified();
-            if self.stop.running.load(Ordering::Acquire) == 0 {
+            let ended = self.control.stop.ended.notified();
+            if self.control.stop.running.load(Ordering::Acquire) == 0 {
                 return;
             }
             ended.await;
@@ -164,6 +189,41 @@ impl Workers {
     }
 }
 
+impl Control {
+    /// The counters of each worker.
+    pub fn stats(&self) -> impl Iterator<Item = &Arc<Stats>> {
+        self.group.stats()
+    }
+
+    /// Begins a graceful shutdown: GOAWAY, then what runs is finished within `grace`.
+    pub fn shut_down(&self, grace: Duration) {
+        self.stop.begin(grace);
+        self.group.wake_all();
+    }
+
+    /// Serves connections that begin from now on with `identity`; those there are go on with what they have. Sessions made with another
+    /// certificate are not resumed.
+    ///
+    /// Without a store of its own, the identity keeps its sessions where the one before it does.
+    ///
+    /// # Errors
+    ///
+    /// When the identity cannot be used for QUIC. Nothing has changed then.
+    pub fn set_identity(&self, identity: Identity) -> Result<(), rustls::Error> {
+        identity.check()?;
+        let mut current = self.stop.identity.lock().unwrap_or_else(PoisonError::into_inner);
+        let sessions = current.as_ref().and_then(Identity::sessions).filter(|_| identity.sessions().is_none()).cloned();
+        *current = Some(match sessions {
+            Some(sessions) => identity.with_sessions(sessions),
+            None => identity,
+        });
+        self.stop.changes.fetch_add(1, Ordering::Release);
+        drop(current);
+        self.group.wake_all();
+        Ok(())
+    }
+}
+
 fn run_worker(
     number: usize,
     group: &Group,
@@ -174,11 +234,18 @@ fn run_worker(
     stop: &Stop,
 ) -> io::Result<()> {
     let mut worker = Worker::new(number, group, config, handler)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let inside = runtime.enter();
+    worker.handler().start(&mut worker)?;
+    drop(inside);
     for sockets in share {
         worker.listen(sockets, identity)?;
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut changes = 0;
     runtime.block_on(embed_in_tokio(&mut worker, |worker, now| {
+        if let Some(identity) = stop.changed_identity(&mut changes) {
+            worker.set_identity(&identity).expect("invariant: it was checked before it was handed over");
+        }
         if let Some(grace) = stop.grace() {
             worker.shut_down(now, grace);
         }

@@ -64,6 +64,15 @@ impl TcpListener {
         Ok(Self { registration, socket, tls, alt_svc, pause: None })
     }
 
+    /// Connections accepted from here on have this TLS.
+    pub(crate) fn set_tls(&mut self, tls: Arc<ServerConfig>) {
+        self.tls = Some(tls);
+    }
+
+    pub(crate) fn is_secure(&self) -> bool {
+        self.tls.is_some()
+    }
+
     pub(crate) fn is_ready(&self) -> bool {
         self.registration.readiness().is_readable() && self.pause.is_none()
     }

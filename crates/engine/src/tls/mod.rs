@@ -82,6 +82,11 @@ impl Identity {
         self.sessions.get()
     }
 
+    /// Finds out whether connections can be made with it.
+    pub(crate) fn check(&self) -> Result<(), rustls::Error> {
+        rustls::quic::ServerConnection::new(self.quic.clone(), rustls::quic::Version::V1, Vec::new()).map(drop)
+    }
+
     pub(crate) fn tcp(&self, config: &Config, stats: &Arc<Stats>) -> Arc<rustls::ServerConfig> {
         let mut tls = rustls::ServerConfig::clone(&self.tcp);
         tls.session_storage = self.store(config).view(self.scope("tcp"), stats);

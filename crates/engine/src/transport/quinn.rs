@@ -117,6 +117,21 @@ impl Quinn {
         }
     }
 
+    /// Gives connections that begin from here on another TLS, where there are any: an endpoint for clients is left as it is.
+    pub(crate) fn set_tls(&mut self, tls: Arc<rustls::ServerConfig>) -> Result<(), String> {
+        let receive = first_window(&self.config.limits);
+        // The log of used tokens is in it and goes on.
+        let Some(server) = self.server.get(&receive) else { return Ok(()) };
+        let mut server = ServerConfig::clone(server);
+        server.crypto = self.config.set_tls(tls)?;
+        let server = Arc::new(server);
+        self.endpoint.set_server_config(Some(server.clone()));
+        // Those with smaller windows are made anew when they are needed.
+        self.server.clear();
+        self.server.insert(receive, server);
+        Ok(())
+    }
+
     fn connection(&mut self, key: ConnectionKey) -> Option<&mut Connection> {
         self.connections.get_mut(key.index as usize)?.as_deref_mut().filter(|connection| connection.key == key)
     }

@@ -73,6 +73,14 @@ impl QuinnConfig {
         Ok(Self { limits: limits.clone(), keys, tls, without_sessions, congestion, qlog, question, seed: None })
     }
 
+    /// Connections that begin from here on have this TLS.
+    pub(super) fn set_tls(&mut self, tls: Arc<rustls::ServerConfig>) -> Result<Arc<ServerTls>, String> {
+        let without_sessions = ServerTls::new(without_sessions(&tls))?;
+        let tls = Arc::new(ServerTls::new(tls)?);
+        (self.tls, self.without_sessions) = (Some(tls.clone()), Some(Arc::new(without_sessions)));
+        Ok(tls)
+    }
+
     #[cfg(test)]
     pub(crate) fn with_seed(self, seed: [u8; 32]) -> Self {
         Self { seed: Some(seed), ..self }
