@@ -6,7 +6,6 @@
 #![forbid(unsafe_code)]
 
 mod access_log;
-mod certificate;
 mod chunk;
 mod conditional;
 mod file_body;
@@ -20,7 +19,7 @@ mod secret;
 mod static_files;
 
 pub use access_log::{AccessLog, Logged};
-pub use certificate::{CertificateError, Loaded};
+pub use pronghorn_certificates::{CertificateError, Loaded};
 pub use recording::{Recording, RecordingError, RecordingHandler};
 pub use secret::{SecretError, kept_secret};
 pub use static_files::{FileHandler, StaticFiles};

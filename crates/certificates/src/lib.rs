@@ -1,4 +1,8 @@
-//! Certificates from files, and a certificate for development.
+//! Certificates: a chain and its key from PEM, and a certificate for development.
+//!
+//! What comes out is an identity that the engine serves with. It never asks anybody for a certificate. Start with [`Loaded`].
+
+#![forbid(unsafe_code)]
 
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -17,6 +21,14 @@ use webpki::{EndEntityCert, KeyUsage};
 const VALIDITY: Duration = Duration::from_hours(13 * 24);
 /// One that is not valid for at least this long any more is made anew.
 const RENEWAL: Duration = Duration::from_hours(24);
+
+/// Where the program `pronghorn` keeps its certificate for development: `pronghorn` in the user's data folder (XDG Base Directory
+/// Specification). `None` where there is no home folder.
+pub fn user_folder() -> Option<PathBuf> {
+    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let data = absolute("XDG_DATA_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/share")))?;
+    Some(data.join("pronghorn"))
+}
 
 /// Why there is no usable certificate.
 #[derive(Debug, thiserror::Error)]
@@ -61,7 +73,7 @@ pub struct Loaded {
     /// SHA-256 of the certificate's public key (SPKI), in base64: the form that Chromium's
     /// `--ignore-certificate-errors-spki-list` takes.
     pub spki_sha256: String,
-    /// Where the certificate is.
+    /// Where the certificate is; of one that was given as text, words that say so.
     pub cert: PathBuf,
 }
 
@@ -72,12 +84,32 @@ impl Loaded {
     ///
     /// When a file cannot be read, holds something else, or the two do not belong together.
     pub fn from_files(cert: &Path, key: &Path) -> Result<Self, CertificateError> {
-        let chain = CertificateDer::pem_file_iter(cert).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        let chain = CertificateDer::pem_file_iter(cert).and_then(Iterator::collect);
+        Self::new(chain, PrivateKeyDer::from_pem_file(key), cert, key)
+    }
+
+    /// Takes a chain and its key as PEM text.
+    ///
+    /// # Errors
+    ///
+    /// When one holds something else, or the two do not belong together.
+    pub fn from_pem(cert: &[u8], key: &[u8]) -> Result<Self, CertificateError> {
+        let chain = CertificateDer::pem_slice_iter(cert).collect();
+        Self::new(chain, PrivateKeyDer::from_pem_slice(key), Path::new("the certificate chain"), Path::new("the key"))
+    }
+
+    /// `cert`, `key`: where they come from.
+    fn new(
+        chain: Result<Vec<CertificateDer<'static>>, pem::Error>,
+        private: Result<PrivateKeyDer<'static>, pem::Error>,
+        cert: &Path,
+        key: &Path,
+    ) -> Result<Self, CertificateError> {
         let chain = chain.map_err(|error| pem_error(cert, "certificate", error))?;
         let Some(leaf) = chain.first().cloned() else {
             return Err(CertificateError::Malformed { path: cert.to_owned(), reason: "holds no certificate in PEM form".to_owned() });
         };
-        let private = PrivateKeyDer::from_pem_file(key).map_err(|error| pem_error(key, "private key", error))?;
+        let private = private.map_err(|error| pem_error(key, "private key", error))?;
         let spki_sha256 = EndEntityCert::try_from(&leaf).map(|leaf| spki_sha256(&leaf)).map_err(|error| CertificateError::Malformed {
             path: cert.to_owned(),
             reason: format!("holds no usable certificate ({error})"),
@@ -223,6 +255,16 @@ mod tests {
         Loaded::for_development(other.path()).unwrap();
         let mixed = Loaded::from_files(&one.path().join("cert.pem"), &other.path().join("key.pem"));
         assert!(matches!(mixed, Err(CertificateError::Unusable { .. })), "{mixed:?}");
+    }
+
+    #[test]
+    fn chain_and_key_as_text_are_the_same_as_in_files() {
+        let folder = folder();
+        let from_files = Loaded::for_development(folder.path()).unwrap();
+        let [cert, key] = ["cert.pem", "key.pem"].map(|name| std::fs::read(folder.path().join(name)).unwrap());
+        assert_eq!(Loaded::from_pem(&cert, &key).unwrap().spki_sha256, from_files.spki_sha256);
+        let swapped = Loaded::from_pem(&key, &cert).unwrap_err();
+        assert_eq!(swapped.to_string(), "the certificate chain: holds no certificate in PEM form");
     }
 
     #[test]
