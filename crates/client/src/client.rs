@@ -1,0 +1,246 @@
+//! A client for any task: pools on threads of their own.
+
+use std::cell::Cell;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::CONTENT_LENGTH;
+use http::{Request, Response};
+use http_body::{Frame, SizeHint};
+use pronghorn_engine::{BodyError, Group, Handle, Responder, Worker, embed_in_tokio};
+use tokio::sync::{mpsc, oneshot};
+use tower_service::Service;
+
+use crate::{Body, Content, Error, Options, Pool};
+
+/// Requests that may be on their way to a thread that has not taken them yet.
+const HANDED_OVER: usize = 256;
+
+/// Sends requests from any task of any runtime, over connections that are kept for the next ones. Cheap to clone; with the last clone,
+/// and the last response, its threads end.
+///
+/// ```no_run
+/// use http_body_util::BodyExt;
+/// use pronghorn_client::{Body, Client};
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// let client = Client::new()?;
+/// let request = http::Request::get("https://example.org/").body(Body::empty())?;
+/// let response = client.send(request).await?;
+/// println!("{} over {:?}", response.status(), response.version());
+/// let content = response.into_body().collect().await?.to_bytes();
+/// # let _ = content;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    threads: Arc<[mpsc::Sender<Job>]>,
+    next: Arc<AtomicUsize>,
+}
+
+struct Job {
+    request: Request<Body>,
+    reply: oneshot::Sender<Result<Response<Body>, Error>>,
+}
+
+impl Client {
+    /// A client on one thread, which trusts whom the system trusts.
+    ///
+    /// # Errors
+    ///
+    /// When there is nobody to trust, or no thread or socket is to be had.
+    pub fn new() -> io::Result<Self> {
+        Self::with_options(&Options::default(), 1)
+    }
+
+    /// A client on so many threads, each with its own connections; requests go to them in turn.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use pronghorn_client::{Client, Http3, Options};
+    ///
+    /// let options = Options { http3: Http3::First, head_timeout: Duration::from_secs(5), ..Options::default() };
+    /// let client = Client::with_options(&options, 2)?;
+    /// # let _ = client;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When there is nobody to trust, or no thread or socket is to be had.
+    pub fn with_options(options: &Options, threads: usize) -> io::Result<Self> {
+        // Read once, and found to be wrong before there is a thread.
+        let tls = Arc::new(options.roots.config().map_err(io::Error::other)?);
+        let options = Options { roots: crate::Roots::Config(tls), ..options.clone() };
+        let threads = (0..threads.max(1)).map(|number| start(number, options.clone())).collect::<io::Result<_>>()?;
+        Ok(Self { threads, next: Arc::default() })
+    }
+
+    /// Sends a request, whose URI names scheme and host, and waits for the head of the response. What is sent again, and when, is said
+    /// at [`Pool::send`].
+    ///
+    /// # Errors
+    ///
+    /// When there is no connection, no response, or not in time.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future cancels the request; so does dropping the response's content before its end.
+    pub async fn send<B>(&self, request: Request<B>) -> Result<Response<Body>, Error>
+    where
+        B: Into<Body>,
+    {
+        let thread = self.next.fetch_add(1, Ordering::Relaxed) % self.threads.len();
+        let (reply, response) = oneshot::channel();
+        let job = Job { request: request.map(Into::into), reply };
+        self.threads[thread].send(job).await.map_err(|_| Error::Ended)?;
+        response.await.map_err(|_| Error::Ended)?
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("threads", &self.threads.len()).finish_non_exhaustive()
+    }
+}
+
+impl<B: Into<Body> + Send + 'static> Service<Request<B>> for Client {
+    type Response = Response<Body>;
+    type Error = Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let client = self.clone();
+        Box::pin(async move { client.send(request).await })
+    }
+}
+
+/// Starts a thread and waits until it has what it needs.
+fn start(number: usize, options: Options) -> io::Result<mpsc::Sender<Job>> {
+    let (jobs, waiting) = mpsc::channel(HANDED_OVER);
+    let (ready, started) = std::sync::mpsc::sync_channel(1);
+    let run = move || {
+        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => return drop(ready.send(Err(error))),
+        };
+        let inside = runtime.enter();
+        let made = Worker::new(0, &Group::new(1), options.engine.clone(), |_, responder: Responder| drop(responder))
+            .and_then(|mut worker| Pool::new(&mut worker, options).map(|pool| (worker, pool)));
+        drop(inside);
+        match made {
+            Ok((mut worker, pool)) => {
+                drop(ready.send(Ok(())));
+                runtime.block_on(serve(&mut worker, pool, waiting));
+            }
+            Err(error) => drop(ready.send(Err(error))),
+        }
+    };
+    std::thread::Builder::new().name(format!("client-{number}")).spawn(run)?;
+    started.recv().map_err(|_| io::Error::other("a client's thread has ended"))??;
+    Ok(jobs)
+}
+
+/// Sends what comes until nobody can ask any more and every answer is complete.
+async fn serve(worker: &mut Worker, pool: Pool, mut waiting: mpsc::Receiver<Job>) {
+    let open = Open::default();
+    let handle = worker.handle().clone();
+    let open_jobs = open.clone();
+    let spawner = handle.clone();
+    handle.spawn(async move {
+        let asking = open_jobs.add();
+        while let Some(job) = waiting.recv().await {
+            spawner.spawn(run(job, pool.clone(), open_jobs.add(), spawner.clone()));
+        }
+        drop(asking);
+    });
+    // What the worker fails with, everybody who waits learns by the end of their channel.
+    let _ = embed_in_tokio(worker, |worker, now| {
+        if open.is_over() {
+            worker.shut_down(now, Duration::ZERO);
+        }
+        worker.is_finished()
+    })
+    .await;
+}
+
+async fn run(job: Job, pool: Pool, open: Counted, handle: Handle) {
+    let Job { request, mut reply } = job;
+    let mut sent = pin!(pool.send(request.map(Into::into)));
+    let result = poll_fn(|cx| match sent.as_mut().poll(cx) {
+        Poll::Ready(result) => Poll::Ready(Some(result)),
+        // Who asked has gone.
+        Poll::Pending => reply.poll_closed(cx).map(|()| None),
+    })
+    .await;
+    let Some(result) = result else { return };
+    let result = result.map(|response| {
+        let length = response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+        response.map(|content| Body::carry(Held { content, _open: open }, length, &handle))
+    });
+    drop(reply.send(result));
+}
+
+/// What a thread has to finish before it ends: each that can ask, and each answer.
+#[derive(Clone, Default)]
+struct Open {
+    count: Rc<Cell<usize>>,
+    began: Rc<Cell<bool>>,
+}
+
+struct Counted(Open);
+
+impl Open {
+    fn add(&self) -> Counted {
+        self.began.set(true);
+        self.count.set(self.count.get() + 1);
+        Counted(self.clone())
+    }
+
+    fn is_over(&self) -> bool {
+        self.began.get() && self.count.get() == 0
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.count.set(self.0.count.get() - 1);
+    }
+}
+
+/// Content that its thread waits for.
+struct Held {
+    content: Content,
+    _open: Counted,
+}
+
+impl http_body::Body for Held {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        Pin::new(&mut self.content).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.content.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.content.size_hint()
+    }
+}

@@ -1,0 +1,135 @@
+//! A new connection: which versions of HTTP are tried, and in which order.
+
+use std::future::{Future, poll_fn};
+use std::net::{IpAddr, SocketAddr};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Poll, ready};
+
+use pronghorn_engine::{Connection, Protocol, Target};
+
+use crate::pool::{Connections, Shared};
+use crate::race::race;
+use crate::{Error, Http3, Phase};
+
+type Attempt = Pin<Box<dyn Future<Output = Result<Connection, Error>>>>;
+
+/// Opens a connection. Where HTTP/3 is tried, it has a head start; if TCP is there first, the attempt goes on beside it, and what comes
+/// of it is for later requests.
+pub(crate) async fn establish(shared: &Rc<Shared>, connections: &Rc<Connections>) -> Result<Connection, Error> {
+    let options = &shared.options;
+    let Some((host, port)) = connections.http3(options, shared.handle.now()) else {
+        return over_tcp(shared.clone(), connections.clone()).await;
+    };
+    let mut http3: Attempt = Box::pin(over_quic(shared.clone(), connections.clone(), host, port));
+    if options.http3 == Http3::Only {
+        return http3.await;
+    }
+    let mut tcp = Tcp::Waiting;
+    let mut http3_failure = None;
+    let mut head_start = pin!(shared.handle.sleep(options.http3_head_start));
+    let first = poll_fn(|cx| {
+        if http3_failure.is_none() {
+            match http3.as_mut().poll(cx) {
+                Poll::Ready(Ok(connection)) => return Poll::Ready(Ok(connection)),
+                Poll::Ready(Err(error)) => http3_failure = Some(error),
+                Poll::Pending => {}
+            }
+        }
+        if matches!(tcp, Tcp::Waiting) && (http3_failure.is_some() || head_start.as_mut().poll(cx).is_ready()) {
+            tcp = Tcp::Running(Box::pin(over_tcp(shared.clone(), connections.clone())));
+        }
+        if let Tcp::Running(attempt) = &mut tcp {
+            match ready!(attempt.as_mut().poll(cx)) {
+                Ok(connection) => return Poll::Ready(Ok(connection)),
+                Err(error) => tcp = Tcp::Failed(error),
+            }
+        }
+        match (&tcp, &http3_failure) {
+            (Tcp::Failed(error), Some(_)) => Poll::Ready(Err(error.clone())),
+            _ => Poll::Pending,
+        }
+    })
+    .await;
+    match &first {
+        Ok(connection) if connection.protocol() == Protocol::Http3 => {}
+        _ if http3_failure.is_some() => connections.pause_http3(Some(shared.handle.now() + options.http3_pause)),
+        _ => beside(shared, connections, http3),
+    }
+    first
+}
+
+/// What becomes of TCP beside HTTP/3.
+enum Tcp {
+    Waiting,
+    Running(Attempt),
+    Failed(Error),
+}
+
+/// Opens a connection over HTTP/3 for later requests, where there is reason to and nobody is at it.
+pub(crate) fn improve(shared: &Rc<Shared>, connections: &Rc<Connections>) {
+    if let Some((host, port)) = connections.http3(&shared.options, shared.handle.now()) {
+        beside(shared, connections, Box::pin(over_quic(shared.clone(), connections.clone(), host, port)));
+    }
+}
+
+/// Goes on with an attempt while requests go over TCP. What comes of it is for later ones.
+fn beside(shared: &Rc<Shared>, connections: &Rc<Connections>, http3: Attempt) {
+    let (shared, connections) = (shared.clone(), connections.clone());
+    connections.set_trying_http3(true);
+    let handle = shared.handle.clone();
+    handle.spawn(async move {
+        let connected = shared.in_time(shared.options.connect_timeout, Phase::Connect, http3).await;
+        connections.set_trying_http3(false);
+        let now = shared.handle.now();
+        match connected {
+            Ok(Ok(connection)) => connections.put(connection, now),
+            _ => connections.pause_http3(Some(now + shared.options.http3_pause)),
+        }
+    });
+}
+
+async fn over_tcp(shared: Rc<Shared>, connections: Rc<Connections>) -> Result<Connection, Error> {
+    let origin = &connections.origin;
+    // In clear text there is no way to agree on HTTP/2.
+    let protocol = if origin.secure { shared.options.tcp } else { Some(Protocol::Http1) };
+    let remotes = lookup(&shared, &origin.host, origin.port).await?;
+    connect(&shared, &connections, remotes, protocol).await
+}
+
+/// `host`, `port`: where the origin's HTTP/3 is. The certificate has to be the origin's.
+async fn over_quic(shared: Rc<Shared>, connections: Rc<Connections>, host: String, port: u16) -> Result<Connection, Error> {
+    let remotes = lookup(&shared, &host, port).await?;
+    connect(&shared, &connections, remotes, Some(Protocol::Http3)).await
+}
+
+async fn connect(
+    shared: &Rc<Shared>,
+    connections: &Rc<Connections>,
+    remotes: Vec<SocketAddr>,
+    protocol: Option<Protocol>,
+) -> Result<Connection, Error> {
+    let origin = &connections.origin;
+    let attempts = remotes.into_iter().map(|remote| {
+        let (server_name, resumption) = (origin.host.clone(), shared.options.resumption);
+        let target = Target { remote, server_name, protocol, secure: origin.secure, resumption };
+        async move { shared.connector.connect(&target).await }
+    });
+    match race(&shared.handle, shared.options.address_head_start, attempts).await {
+        Some(connected) => Ok(connected?),
+        None => Err(no_address(&origin.host)),
+    }
+}
+
+async fn lookup(shared: &Shared, host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(address, port)]);
+    }
+    let found = shared.options.resolve.lookup(host, port).await;
+    found.map_err(|source| Error::Lookup { host: host.to_owned(), source: Arc::new(source) })
+}
+
+fn no_address(host: &str) -> Error {
+    Error::Lookup { host: host.to_owned(), source: Arc::new(std::io::Error::other("the name has no address")) }
+}

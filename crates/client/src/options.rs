@@ -1,0 +1,126 @@
+//! What a client may be told.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pronghorn_engine::{Config, Protocol, Resumption};
+
+use crate::tls::Roots;
+
+/// When HTTP/3 is tried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Http3 {
+    /// Where a response over HTTP/1.1 or 2 has said that it is there (Alt-Svc, RFC 7838).
+    #[default]
+    AltSvc,
+    /// Everywhere, on the same port; with HTTP/2 or 1.1 where it does not answer.
+    First,
+    /// Everywhere, and nothing else.
+    Only,
+    /// Nowhere.
+    Off,
+}
+
+type Resolver = dyn Fn(&str, u16) -> Lookup + Send + Sync;
+type Lookup = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>>>>;
+
+/// Looks up names. The default asks the system, on a thread of tokio's that may block.
+#[derive(Clone)]
+pub struct Resolve(Arc<Resolver>);
+
+impl Resolve {
+    /// Names are looked up by `lookup`, which gets host and port. Addresses are tried in their order.
+    pub fn new<F>(lookup: impl Fn(&str, u16) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = io::Result<Vec<SocketAddr>>> + 'static,
+    {
+        Self(Arc::new(move |host, port| Box::pin(lookup(host, port))))
+    }
+
+    pub(crate) fn lookup(&self, host: &str, port: u16) -> Lookup {
+        (self.0)(host, port)
+    }
+}
+
+impl Default for Resolve {
+    fn default() -> Self {
+        Self::new(|host, port| {
+            let host = host.to_owned();
+            async move { Ok(tokio::net::lookup_host((host, port)).await?.collect()) }
+        })
+    }
+}
+
+impl fmt::Debug for Resolve {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resolve").finish_non_exhaustive()
+    }
+}
+
+/// How a client behaves. Memory that servers can make it hold is bounded by these and by the windows of the engine's client role.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Whom to trust. Default: whom the system trusts.
+    pub roots: Roots,
+    /// When HTTP/3 is tried. Default: where a server has said that it speaks it.
+    pub http3: Http3,
+    /// What is spoken over TCP: HTTP/1.1 or 2 alone. Default: what the server prefers of both; HTTP/1.1 in clear text.
+    pub tcp: Option<Protocol>,
+    /// What is done with the session of an earlier connection. Default: it is resumed, and nothing is sent before the handshake is done.
+    pub resumption: Resumption,
+    /// How long HTTP/3 is ahead of TCP when both are tried. Default 300 ms.
+    pub http3_head_start: Duration,
+    /// For how long HTTP/3 is not tried with an origin where it did not answer. Default 5 minutes.
+    pub http3_pause: Duration,
+    /// How long one address of a name is ahead of the next (RFC 8305). Default 250 ms.
+    pub address_head_start: Duration,
+    /// Time for looking up the name, connecting and TLS, and for a connection to become free. Default 10 s.
+    pub connect_timeout: Duration,
+    /// Time from when the request is handed over until the head of the response. Default 60 s.
+    pub head_timeout: Duration,
+    /// Time between two pieces of the response's content. Default 60 s.
+    pub body_timeout: Duration,
+    /// How long a connection that nobody uses is kept. Default 60 s.
+    pub idle_timeout: Duration,
+    /// HTTP/1.1 connections to one origin, those in use included. Default 64. Over HTTP/2 and 3 there is one.
+    pub connections_per_origin: usize,
+    /// Requests to one origin that may wait for a connection; the next one fails. Default 1,024.
+    pub waiting_per_origin: usize,
+    /// Origins that something is remembered of, such as where their HTTP/3 is; connections in use are not counted. Default 1,024.
+    pub origins: usize,
+    /// How often a request is sent again where that is safe. Default 2.
+    pub retries: u32,
+    /// Looks up names.
+    pub resolve: Resolve,
+    /// Settings of the engine's worker, such as congestion control and qlog. For [`Client`](crate::Client), which has its own.
+    pub engine: Config,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            roots: Roots::System,
+            http3: Http3::default(),
+            tcp: None,
+            resumption: Resumption::Session,
+            http3_head_start: Duration::from_millis(300),
+            http3_pause: Duration::from_secs(300),
+            address_head_start: Duration::from_millis(250),
+            connect_timeout: Duration::from_secs(10),
+            head_timeout: Duration::from_secs(60),
+            body_timeout: Duration::from_secs(60),
+            idle_timeout: Duration::from_secs(60),
+            connections_per_origin: 64,
+            waiting_per_origin: 1_024,
+            origins: 1_024,
+            retries: 2,
+            resolve: Resolve::default(),
+            engine: Config::default(),
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Whom a request is for.
+
+use std::fmt;
+
+use http::Uri;
+use http::uri::Scheme;
+
+use crate::Error;
+
+/// Scheme, host and port (RFC 6454): what connections are pooled for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Origin {
+    pub(crate) secure: bool,
+    /// In lower case; an IPv6 address without brackets.
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+impl Origin {
+    pub(crate) fn of(uri: &Uri) -> Result<Self, Error> {
+        let fail = |reason| Error::Uri { uri: uri.to_string(), reason };
+        let secure = match uri.scheme() {
+            Some(scheme) if *scheme == Scheme::HTTPS => true,
+            Some(scheme) if *scheme == Scheme::HTTP => false,
+            _ => return Err(fail("its scheme is neither http nor https")),
+        };
+        let host = uri.host().map(|host| host.trim_start_matches('[').trim_end_matches(']')).unwrap_or_default();
+        if host.is_empty() {
+            return Err(fail("it names no host"));
+        }
+        if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+            return Err(fail("it names a user; send that in the field authorization"));
+        }
+        let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
+        Ok(Self { secure, host: host.to_ascii_lowercase(), port })
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.secure { "https" } else { "http" };
+        let (open, close) = if self.host.contains(':') { ("[", "]") } else { ("", "") };
+        write!(f, "{scheme}://{open}{}{close}:{}", self.host, self.port)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origin(uri: &str) -> Result<String, Error> {
+        Origin::of(&uri.parse().unwrap()).map(|origin| origin.to_string())
+    }
+
+    #[test]
+    fn origin_has_the_schemes_port_and_a_host_in_lower_case() {
+        assert_eq!(origin("https://Example.ORG/path").unwrap(), "https://example.org:443");
+        assert_eq!(origin("http://example.org").unwrap(), "http://example.org:80");
+        assert_eq!(origin("https://[::1]:8443/").unwrap(), "https://[::1]:8443");
+    }
+
+    #[test]
+    fn what_is_no_origin_is_refused() {
+        for uri in ["/path", "ftp://example.org/", "https://user@example.org/"] {
+            assert!(matches!(origin(uri), Err(Error::Uri { .. })), "{uri}");
+        }
+    }
+}

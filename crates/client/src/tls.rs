@@ -1,0 +1,68 @@
+//! Whom a client trusts.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+
+/// Whom a client trusts.
+#[derive(Clone, Default)]
+pub enum Roots {
+    /// Whom the system trusts.
+    #[default]
+    System,
+    /// The certificates in this PEM text, and nobody else.
+    Pem(Arc<[u8]>),
+    /// What this says, client certificates included. The protocols are set as needed.
+    Config(Arc<ClientConfig>),
+}
+
+/// Why there is nobody to trust.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RootsError {
+    /// The text holds no certificate, or one that cannot be used.
+    #[error("no usable certificate to trust: {0}; give certificates in PEM form")]
+    Malformed(String),
+    /// TLS cannot be had.
+    #[error("TLS cannot be used: {0}")]
+    Tls(#[from] rustls::Error),
+}
+
+impl Roots {
+    /// Trusts the certificates in this PEM text, and nobody else.
+    pub fn pem(text: impl AsRef<[u8]>) -> Self {
+        Self::Pem(text.as_ref().into())
+    }
+
+    pub(crate) fn config(&self) -> Result<ClientConfig, RootsError> {
+        let mut roots = RootCertStore::empty();
+        match self {
+            Self::Config(config) => return Ok(ClientConfig::clone(config)),
+            Self::System => drop(roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs)),
+            Self::Pem(text) => {
+                for certificate in CertificateDer::pem_slice_iter(text) {
+                    let certificate = certificate.map_err(|error| RootsError::Malformed(error.to_string()))?;
+                    roots.add(certificate).map_err(|error| RootsError::Malformed(error.to_string()))?;
+                }
+                if roots.is_empty() {
+                    return Err(RootsError::Malformed("the text holds none".to_owned()));
+                }
+            }
+        }
+        let config = ClientConfig::builder_with_provider(pronghorn_engine::provider()).with_safe_default_protocol_versions()?;
+        Ok(config.with_root_certificates(roots).with_no_client_auth())
+    }
+}
+
+impl fmt::Debug for Roots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::System => "System",
+            Self::Pem(_) => "Pem",
+            Self::Config(_) => "Config",
+        })
+    }
+}
