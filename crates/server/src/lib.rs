@@ -1,0 +1,37 @@
+//! Serves any [`tower_service::Service`], an axum application among them, over HTTP/1.1, HTTP/2 and HTTP/3 on one port.
+//!
+//! It holds no protocol logic: the engine below does. Start with [`Server`], which serves, and [`Client`], which asks.
+//!
+//! ```no_run
+//! # #[cfg(feature = "axum")]
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), pronghorn_server::Error> {
+//! use axum::{Router, routing::get};
+//! use pronghorn_server::Server;
+//!
+//! let app = Router::new().route("/", get(|| async { "hello" }));
+//! Server::new().listen("[::]:8443").development_certificate().serve(app).await
+//! # }
+//! # #[cfg(not(feature = "axum"))]
+//! # fn main() {}
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod handler;
+mod peer;
+mod response;
+mod running;
+mod server;
+mod stats;
+
+pub use error::Error;
+pub use peer::Peer;
+pub use pronghorn_certificates::CertificateError;
+pub use pronghorn_client as client;
+pub use pronghorn_client::{Body, Client};
+pub use pronghorn_engine::{AltSvc, BindError, Congestion, EarlyData, Identity, LimitError, Limits, Protocol, Qlog, Secret};
+pub use running::{Handle, LocalAddress, Running};
+pub use server::Server;
+pub use stats::Stats;

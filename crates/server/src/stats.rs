@@ -1,0 +1,47 @@
+//! Counters, summed over the workers.
+
+use std::collections::BTreeMap;
+
+/// The counters of a server, all workers together, at one moment.
+///
+/// ```
+/// # fn show(handle: &pronghorn_server::Handle) {
+/// let stats = handle.stats();
+/// println!("{} requests over HTTP/3", stats.count("requests_http3"));
+/// for (name, value) in stats.iter() {
+///     println!("{name} {value}");
+/// }
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stats(BTreeMap<&'static str, u64>);
+
+impl Stats {
+    pub(crate) fn sum(values: impl Iterator<Item = (&'static str, u64)>) -> Self {
+        let mut sums = BTreeMap::new();
+        for (name, value) in values {
+            *sums.entry(name).or_default() += value;
+        }
+        Self(sums)
+    }
+
+    /// The counter of this name; 0 where there is none. The names are those of [`pronghorn_engine::Stats`].
+    pub fn count(&self, name: &str) -> u64 {
+        self.0.get(name).copied().unwrap_or(0)
+    }
+
+    /// Requests over all versions of HTTP.
+    pub fn requests(&self) -> u64 {
+        ["requests_http1", "requests_http2", "requests_http3"].map(|name| self.count(name)).iter().sum()
+    }
+
+    /// Connections open now.
+    pub fn open_connections(&self) -> u64 {
+        self.count("tcp_open") + self.count("quic_open")
+    }
+
+    /// All names and values, in the order of the names.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        self.0.iter().map(|(name, value)| (*name, *value))
+    }
+}

@@ -1,0 +1,244 @@
+//! The client: which version it speaks, what it sends again, and what it gives up.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::get;
+use http::{Request, Response, StatusCode, Version};
+use http_body_util::BodyExt;
+use pronghorn_server::client::{Error, Http3, Options, Phase};
+use pronghorn_server::{AltSvc, Body, Client, Protocol};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use crate::support::{PROTOCOLS, Site, eventually, run};
+
+fn hello() -> Router {
+    Router::new().route("/", get(|| async { "hello" }))
+}
+
+/// The version of the response to one request.
+async fn version(client: &Client, url: &str) -> Version {
+    let response = client.send(Request::get(url).body(Body::empty()).unwrap()).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    response.version()
+}
+
+#[test]
+fn http3_is_used_once_a_response_has_said_where_it_is() {
+    let site = Site::new(hello());
+    run(async {
+        let client = Client::with_options(&site.any(), 1).unwrap();
+        assert_eq!(version(&client, &site.url("/")).await, Version::HTTP_2);
+        eventually(async || version(&client, &site.url("/")).await == Version::HTTP_3).await;
+        // And stays.
+        assert_eq!(version(&client, &site.url("/")).await, Version::HTTP_3);
+    });
+}
+
+#[test]
+fn http3_that_does_not_answer_costs_no_request_its_answer() {
+    // Takes datagrams and says nothing.
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let site = Site::with(|server| server.alt_svc(AltSvc::Value(format!("h3=\":{port}\"").parse().unwrap())).start(hello()).unwrap());
+    run(async {
+        let client = Client::with_options(&site.any(), 1).unwrap();
+        for _ in 0..5 {
+            assert_eq!(version(&client, &site.url("/")).await, Version::HTTP_2);
+        }
+    });
+    // It was tried.
+    silent.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    assert!(silent.recv(&mut [0; 1500]).unwrap() >= 1200);
+}
+
+/// A TCP port that is passed on to `to`, whose UDP port is silent.
+async fn tcp_only(to: SocketAddr) -> (SocketAddr, UdpSocket) {
+    loop {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let Ok(silent) = UdpSocket::bind(address) else { continue };
+        tokio::spawn(async move {
+            while let Ok((mut near, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let mut far = tokio::net::TcpStream::connect(to).await.unwrap();
+                    drop(tokio::io::copy_bidirectional(&mut near, &mut far).await);
+                });
+            }
+        });
+        return (address, silent);
+    }
+}
+
+#[test]
+fn client_falls_back_to_tcp_where_udp_is_blocked_and_remembers() {
+    let site = Site::with(|server| server.alt_svc(AltSvc::Off).start(hello()).unwrap());
+    run(async {
+        let (address, silent) = tcp_only(site.address).await;
+        let options = Options {
+            http3: Http3::First,
+            http3_head_start: Duration::from_millis(50),
+            connect_timeout: Duration::from_secs(5),
+            tcp: Some(Protocol::Http1),
+            ..site.any()
+        };
+        let client = Client::with_options(&options, 1).unwrap();
+        let url = format!("https://localhost:{}/", address.port());
+        assert_eq!(version(&client, &url).await, Version::HTTP_11);
+        silent.set_nonblocking(true).unwrap();
+        assert!(silent.recv(&mut [0; 1500]).is_ok(), "HTTP/3 was tried");
+        assert_eq!(version(&client, &url).await, Version::HTTP_11);
+        // Where it answers, it is used at once.
+        assert_eq!(version(&client, &site.url("/")).await, Version::HTTP_3);
+    });
+}
+
+#[test]
+fn connections_are_used_again() {
+    let site = Site::new(hello());
+    run(async {
+        for protocol in PROTOCOLS {
+            let stats = || site.handle().stats();
+            let before = stats().count("tcp_accepted") + stats().count("quic_accepted");
+            let client = site.client(protocol);
+            for _ in 0..10 {
+                site.text(&client, "/").await;
+            }
+            assert_eq!(stats().count("tcp_accepted") + stats().count("quic_accepted") - before, 1, "{protocol}");
+        }
+    });
+}
+
+#[test]
+fn requests_wait_for_one_of_the_connections_that_there_may_be() {
+    let site = Site::new(hello());
+    run(async {
+        let options = Options { connections_per_origin: 2, ..site.options(Protocol::Http1) };
+        let client = Client::with_options(&options, 1).unwrap();
+        let asking: Vec<_> = (0..20)
+            .map(|_| {
+                let (client, request) = (client.clone(), site.get("/"));
+                tokio::spawn(async move { client.send(request).await.unwrap().into_body().collect().await.unwrap().to_bytes() })
+            })
+            .collect();
+        for answer in asking {
+            assert_eq!(answer.await.unwrap(), "hello");
+        }
+        assert!(site.handle().stats().count("tcp_accepted") <= 2);
+    });
+}
+
+#[test]
+fn requests_beyond_those_that_may_wait_fail_at_once() {
+    let site = Site::new(Router::new().route("/", get(std::future::pending::<()>)));
+    run(async {
+        let options = Options { connections_per_origin: 1, waiting_per_origin: 1, ..site.options(Protocol::Http1) };
+        let client = Client::with_options(&options, 1).unwrap();
+        let mut asking = tokio::task::JoinSet::new();
+        for _ in 0..3 {
+            let (client, request) = (client.clone(), site.get("/"));
+            asking.spawn(async move { client.send(request).await.map(drop) });
+        }
+        assert!(matches!(asking.join_next().await.unwrap().unwrap(), Err(Error::Busy(_))));
+    });
+}
+
+/// An HTTP/1.1 server in clear text that answers the first request of each connection and closes at the second.
+async fn closes_at_the_second(requests: Arc<AtomicUsize>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let requests = requests.clone();
+            tokio::spawn(async move {
+                let mut buffer = [0; 4096];
+                for answers in [true, false] {
+                    if stream.read(&mut buffer).await.is_ok_and(|read| read > 0) {
+                        requests.fetch_add(1, Ordering::Relaxed);
+                        if answers {
+                            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
+                        }
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn only_idempotent_requests_are_sent_again_when_a_used_connection_closes() {
+    run(async {
+        let requests = Arc::<AtomicUsize>::default();
+        let address = closes_at_the_second(requests.clone()).await;
+        let client = Client::with_options(&Options::default(), 1).unwrap();
+        let send = async |request: http::request::Builder| {
+            let request = request.uri(format!("http://{address}/")).body(Body::empty()).unwrap();
+            client.send(request).await.map(Response::into_body)?.collect().await.map_err(|_| Error::Ended)
+        };
+        send(Request::builder()).await.unwrap();
+        // The connection closes under it, and it goes over another one.
+        send(Request::builder()).await.unwrap();
+        assert_eq!(requests.load(Ordering::Relaxed), 3);
+        let failed = send(Request::builder().method("POST")).await.unwrap_err();
+        assert!(!failed.is_unprocessed(), "{failed}");
+        assert_eq!(requests.load(Ordering::Relaxed), 4);
+    });
+}
+
+#[test]
+fn each_phase_has_its_time() {
+    async fn stalled() -> Response<axum::body::Body> {
+        let one = tokio_stream::once(Ok::<_, std::convert::Infallible>("one"));
+        Response::new(axum::body::Body::from_stream(tokio_stream::StreamExt::chain(one, tokio_stream::pending())))
+    }
+    let site = Site::new(Router::new().route("/head", get(std::future::pending::<()>)).route("/body", get(stalled)));
+    let soon = Duration::from_millis(100);
+    run(async {
+        for protocol in PROTOCOLS {
+            let options = Options { head_timeout: soon, ..site.options(protocol) };
+            let late = Client::with_options(&options, 1).unwrap().send(site.get("/head")).await.unwrap_err();
+            assert!(matches!(late, Error::TimedOut(Phase::Head)), "{protocol}: {late}");
+            let options = Options { body_timeout: soon, ..site.options(protocol) };
+            let client = Client::with_options(&options, 1).unwrap();
+            let mut body = client.send(site.get("/body")).await.unwrap().into_body();
+            assert!(body.frame().await.unwrap().is_ok());
+            let late = body.frame().await.unwrap().unwrap_err();
+            assert!(late.downcast_ref::<Error>().is_some_and(Error::is_timeout), "{protocol}: {late}");
+        }
+        // Takes connections and says nothing.
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let options = Options { connect_timeout: soon, ..site.options(Protocol::Http2) };
+        let url = format!("https://localhost:{}/", silent.local_addr().unwrap().port());
+        let request = Request::get(url).body(Body::empty()).unwrap();
+        let late = Client::with_options(&options, 1).unwrap().send(request).await.unwrap_err();
+        assert!(matches!(late, Error::TimedOut(Phase::Connect)), "{late}");
+    });
+}
+
+#[test]
+fn client_is_a_tower_service() {
+    use tower::ServiceExt;
+    let site = Site::new(hello());
+    run(async {
+        let client = site.client(Protocol::Http3);
+        let response = client.oneshot(site.get("/")).await.unwrap();
+        assert_eq!(response.version(), Version::HTTP_3);
+    });
+}
+
+#[test]
+fn server_that_nobody_vouches_for_is_not_trusted() {
+    let site = Site::new(hello());
+    run(async {
+        for protocol in PROTOCOLS {
+            let options = Options { roots: Options::default().roots, ..site.options(protocol) };
+            let refused = Client::with_options(&options, 1).unwrap().send(site.get("/")).await.unwrap_err();
+            assert!(refused.is_unprocessed(), "{protocol}: {refused}");
+        }
+    });
+}

@@ -1,0 +1,202 @@
+//! Content in both directions, held back by who does not read, and given up with who leaves.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use axum::Router;
+use axum::routing::{get, post};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
+use http_body::Frame;
+use http_body_util::{BodyExt, Full};
+use pronghorn_server::Body;
+use tokio::sync::mpsc;
+use tower::service_fn;
+
+use crate::support::{Never, PROTOCOLS, Site, bytes, run};
+
+const PIECE_BYTES: usize = 64 << 10;
+/// More than all windows and buffers on the way hold together.
+const MOST_ON_THE_WAY: u64 = 64 << 20;
+
+/// Content without an end, which counts what it gave.
+struct Endless(Arc<AtomicU64>);
+
+impl http_body::Body for Endless {
+    type Data = Bytes;
+    type Error = Never;
+
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Never>>> {
+        static PIECE: [u8; PIECE_BYTES] = [b'x'; PIECE_BYTES];
+        self.0.fetch_add(PIECE_BYTES as u64, Ordering::Relaxed);
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&PIECE)))))
+    }
+}
+
+fn pattern(size: usize) -> Bytes {
+    (0..size).map(|at| (at % 251) as u8).collect::<Vec<_>>().into()
+}
+
+#[test]
+fn content_is_echoed_while_it_arrives() {
+    let echo = |request: Request<axum::body::Body>| async { Response::new(request.into_body()) };
+    let site = Site::new(Router::new().route("/", post(echo)));
+    run(async {
+        for protocol in PROTOCOLS {
+            // More than any window: it can only come back if it is sent while it still arrives.
+            let sent = pattern(24 << 20);
+            let request = Request::post(site.url("/")).body(Body::new(Full::new(sent.clone()))).unwrap();
+            let response = site.client(protocol).send(request).await.unwrap();
+            assert!(bytes(response).await == sent, "{protocol}");
+        }
+    });
+}
+
+#[test]
+fn trailers_go_both_ways() {
+    let echo = service_fn(|request: Request<Body>| async {
+        let (head, body) = request.into_parts();
+        let mut response = Response::new(body);
+        // HTTP/1.1 carries only the trailers that were announced.
+        response.headers_mut().insert("trailer", head.headers["trailer"].clone());
+        Ok::<_, Never>(response)
+    });
+    let site = Site::with(|server| server.start(echo).unwrap());
+    run(async {
+        for protocol in PROTOCOLS {
+            let trailers = HeaderMap::from_iter([(HeaderName::from_static("x-sum"), HeaderValue::from_static("5"))]);
+            let body = Full::new(Bytes::from_static(b"hello")).with_trailers(async { Some(Ok(trailers)) });
+            let request = Request::post(site.url("/")).header("te", "trailers").header("trailer", "x-sum").body(Body::new(body)).unwrap();
+            let collected = site.client(protocol).send(request).await.unwrap().into_body().collect().await.unwrap();
+            assert_eq!(collected.trailers().and_then(|trailers| trailers.get("x-sum")).unwrap(), "5", "{protocol}");
+            assert_eq!(collected.to_bytes(), "hello", "{protocol}");
+        }
+    });
+}
+
+#[test]
+fn reader_that_stops_holds_the_producer_back() {
+    let given = Arc::<AtomicU64>::default();
+    let endless = given.clone();
+    let site = Site::new(
+        Router::new()
+            .route("/endless", get(async move || Response::new(axum::body::Body::new(Endless(endless)))))
+            .route("/", get(|| async { "hello" })),
+    );
+    run(async {
+        for protocol in PROTOCOLS {
+            given.store(0, Ordering::Relaxed);
+            let client = site.client(protocol);
+            let mut response = client.send(site.get("/endless")).await.unwrap();
+            response.body_mut().frame().await.unwrap().unwrap();
+            // Others are served meanwhile, so the server had its chances to give more.
+            for _ in 0..20 {
+                site.text(&client, "/").await;
+            }
+            let given = given.load(Ordering::Relaxed);
+            assert!((PIECE_BYTES as u64..MOST_ON_THE_WAY).contains(&given), "{protocol}: {given}");
+        }
+    });
+}
+
+#[test]
+fn handler_that_does_not_read_holds_the_client_back() {
+    let (began, mut beginning) = mpsc::unbounded_channel();
+    let site = Site::new(
+        Router::new()
+            .route(
+                "/upload",
+                post(async move |request: Request<axum::body::Body>| {
+                    began.send(()).unwrap();
+                    let _kept = request;
+                    std::future::pending::<()>().await;
+                }),
+            )
+            .route("/", get(|| async { "hello" })),
+    );
+    run(async {
+        for protocol in PROTOCOLS {
+            let given = Arc::<AtomicU64>::default();
+            let client = site.client(protocol);
+            let request = Request::post(site.url("/upload")).body(Body::new(Endless(given.clone()))).unwrap();
+            let sender = client.clone();
+            let upload = tokio::spawn(async move { sender.send(request).await.map(drop) });
+            beginning.recv().await.unwrap();
+            for _ in 0..20 {
+                site.text(&client, "/").await;
+            }
+            assert!(given.load(Ordering::Relaxed) < MOST_ON_THE_WAY, "{protocol}");
+            upload.abort();
+        }
+    });
+}
+
+#[test]
+fn handler_of_a_client_that_leaves_is_dropped() {
+    struct Dropped(mpsc::UnboundedSender<()>);
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            let _ = self.0.send(());
+        }
+    }
+    let (began, mut beginning) = mpsc::unbounded_channel();
+    let (ended, mut ending) = mpsc::unbounded_channel();
+    let wait = async move || {
+        let _dropped = Dropped(ended);
+        began.send(()).unwrap();
+        std::future::pending::<()>().await;
+    };
+    let site = Site::new(Router::new().route("/", get(wait)));
+    run(async {
+        for protocol in PROTOCOLS {
+            let client = site.client(protocol);
+            let request = site.get("/");
+            let asking = tokio::spawn(async move { client.send(request).await.map(drop) });
+            beginning.recv().await.unwrap();
+            assert!(ending.try_recv().is_err(), "{protocol}");
+            asking.abort();
+            ending.recv().await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn content_may_be_read_on_another_thread() {
+    let count = |request: Request<axum::body::Body>| async {
+        let reader = tokio::task::spawn_blocking(|| {
+            let body = request.into_body();
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(body.collect()).unwrap().to_bytes().len()
+        });
+        reader.await.unwrap().to_string()
+    };
+    let site = Site::new(Router::new().route("/", post(count)).layer(axum::extract::DefaultBodyLimit::disable()));
+    run(async {
+        for protocol in PROTOCOLS {
+            let request = Request::post(site.url("/")).body(Body::from(vec![b'x'; 3 << 20])).unwrap();
+            let response = site.client(protocol).send(request).await.unwrap();
+            assert_eq!(bytes(response).await, "3145728", "{protocol}");
+        }
+    });
+}
+
+#[test]
+fn content_that_fails_is_not_taken_for_complete() {
+    async fn broken() -> Response<axum::body::Body> {
+        let pieces = tokio_stream::iter([Ok(Bytes::from_static(b"half")), Err("as the test asks")]);
+        Response::new(axum::body::Body::from_stream(pieces))
+    }
+    let site = Site::new(Router::new().route("/", get(broken)));
+    run(async {
+        for protocol in PROTOCOLS {
+            let response = site.client(protocol).send(site.get("/")).await;
+            let collected = match response {
+                Ok(response) => response.into_body().collect().await.is_err(),
+                Err(_) => true,
+            };
+            assert!(collected, "{protocol}");
+        }
+    });
+}
