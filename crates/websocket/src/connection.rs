@@ -1,0 +1,239 @@
+//! One connection: messages, the answers to control frames, and the closing handshake.
+
+use std::cell::OnceCell;
+use std::fmt;
+
+use bytes::{Bytes, BytesMut};
+
+use crate::deflate::{self, Agreed, Deflater};
+use crate::frame::{Head, MAX_CONTROL_BYTES, Opcode, apply_mask};
+use crate::receive::Receiver;
+use crate::{CloseReason, Encoded, Error, Event, Kind, Message};
+
+/// Content of fewer bytes goes into one piece with its head.
+const COPIED_BELOW: usize = 1 << 10;
+
+/// Which side of the connection this is.
+#[derive(Clone, Copy, Debug)]
+pub enum Role {
+    /// The one that took the connection.
+    Server,
+    /// The one that asked for it, whose frames are masked.
+    Client {
+        /// Where masks come from. They must not be foreseeable (RFC 6455 section 10.3).
+        mask: fn() -> [u8; 4],
+    },
+}
+
+impl Role {
+    fn mask(self) -> Option<[u8; 4]> {
+        match self {
+            Self::Server => None,
+            Self::Client { mask } => Some(mask()),
+        }
+    }
+}
+
+/// A WebSocket connection after its handshake.
+///
+/// Call [`Connection::read`] with what has come until it returns `None`; send what [`Connection::encode`] gives for each message, and before
+/// the next one what [`Connection::poll_control`] gives. Close frames and answers to pings come out of the latter by themselves. When
+/// [`Connection::is_over`] says so, nothing is left to say: a server then ends the transport's connection, and a client waits for that.
+pub struct Connection {
+    role: Role,
+    receiver: Receiver,
+    deflate: Option<(Agreed, Deflater)>,
+    /// The content of the last ping that was not answered.
+    //= RFC 6455 section 5.5.3
+    //# If an endpoint receives a Ping frame and has not yet sent Pong frame(s) in response to previous Ping frame(s), the endpoint MAY
+    //# elect to send a Pong frame for only the most recently processed Ping frame.
+    pong: Option<Bytes>,
+    /// The content of a ping of ours that is not sent.
+    ping: Option<Bytes>,
+    close: Close,
+    /// The peer's close frame has come, or it has failed.
+    is_deaf: bool,
+}
+
+/// Our close frame.
+#[derive(Debug, PartialEq, Eq)]
+enum Close {
+    No,
+    Waiting(Vec<u8>),
+    Sent,
+}
+
+impl Connection {
+    /// `max_message_bytes`: of a message, as its receiver gets it. It is allocated as it comes.
+    pub fn new(role: Role, max_message_bytes: u64, deflate: Option<Agreed>) -> Self {
+        let receiver = Receiver::new(matches!(role, Role::Server), max_message_bytes, deflate.map(|agreed| agreed.inflater()));
+        let deflate = deflate.map(|agreed| (agreed, agreed.deflater()));
+        Self { role, receiver, deflate, pong: None, ping: None, close: Close::No, is_deaf: false }
+    }
+
+    /// Takes as much of `input` as the next event needs, and leaves the rest; `None` when that was all of it.
+    ///
+    /// # Errors
+    ///
+    /// When the peer breaks the protocol. It is told so by a close frame, and what it sends from here on is not looked at.
+    pub fn read(&mut self, input: &mut Bytes) -> Result<Option<Event>, Error> {
+        if self.is_deaf {
+            input.clear();
+            return Ok(None);
+        }
+        let event = self.receiver.read(input).inspect_err(|error| {
+            self.is_deaf = true;
+            self.close(Some(error.close_code().into()));
+        })?;
+        match &event {
+            Some(Event::Ping(data)) if self.close == Close::No => self.pong = Some(data.clone()),
+            Some(Event::Close(reason)) => {
+                self.is_deaf = true;
+                //= RFC 6455 section 5.5.1
+                //# When sending a Close frame in response, the endpoint typically echos the status code it received.
+                self.close(reason.as_ref().map(|reason| reason.code.into()));
+            }
+            _ => {}
+        }
+        Ok(event)
+    }
+
+    /// The frame of a message. `None` after a close frame, which nothing may follow.
+    pub fn encode(&mut self, message: &Message) -> Option<Encoded> {
+        self.encode_compressed(message, true)
+    }
+
+    /// The same; `compress` says whether it is worth that, where both sides agreed on it.
+    pub fn encode_compressed(&mut self, message: &Message, compress: bool) -> Option<Encoded> {
+        if self.close != Close::No {
+            return None;
+        }
+        let opcode = opcode(message.kind());
+        if compress
+            && let Some((agreed, deflater)) = &mut self.deflate
+            && message.data().len() >= agreed.min_bytes().max(1)
+            && let Some(compressed) = deflater.deflate(message.data())
+        {
+            return Some(frame(opcode, true, compressed.into(), self.role.mask()));
+        }
+        Some(frame(opcode, false, message.data().clone(), self.role.mask()))
+    }
+
+    /// The frame of a message that goes to many. `None` after a close frame.
+    pub fn encode_prepared(&mut self, prepared: &Prepared) -> Option<Encoded> {
+        if let Role::Client { .. } = self.role {
+            // Each of a client's frames has a mask of its own.
+            return self.encode(&prepared.message);
+        }
+        let shares = self.deflate.as_ref().is_some_and(|(agreed, _)| agreed.takes_shared());
+        (self.close == Close::No).then(|| prepared.frame(shares).clone())
+    }
+
+    /// Asks whether the peer is there, with at most 125 bytes that the answer will have.
+    pub fn ping(&mut self, data: &[u8]) {
+        self.ping = Some(Bytes::copy_from_slice(&data[..data.len().min(MAX_CONTROL_BYTES)]));
+    }
+
+    /// Begins to close, or answers the peer's close. Only the first call says why.
+    pub fn close(&mut self, reason: Option<CloseReason>) {
+        if self.close == Close::No {
+            self.close = Close::Waiting(reason.map_or_else(Vec::new, |reason| reason.write()));
+            (self.ping, self.pong) = (None, None);
+        }
+    }
+
+    /// The next control frame to send.
+    pub fn poll_control(&mut self) -> Option<Bytes> {
+        let role = self.role;
+        let control = |opcode, data: Bytes| Some(frame(opcode, false, data, role.mask()).first);
+        if let Close::Waiting(reason) = &mut self.close {
+            let reason = std::mem::take(reason);
+            self.close = Close::Sent;
+            return control(Opcode::Close, reason.into());
+        }
+        if let Some(data) = self.pong.take() {
+            return control(Opcode::Pong, data);
+        }
+        control(Opcode::Ping, self.ping.take()?)
+    }
+
+    /// Whether [`Connection::poll_control`] has something.
+    pub fn wants_control(&self) -> bool {
+        matches!(self.close, Close::Waiting(_)) || self.pong.is_some() || self.ping.is_some()
+    }
+
+    /// Whether a close frame was sent, or is about to be.
+    pub fn is_closing(&self) -> bool {
+        self.close != Close::No
+    }
+
+    /// Whether all was said: our close frame was sent, and the peer's has come or is not waited for.
+    pub fn is_over(&self) -> bool {
+        self.close == Close::Sent && self.is_deaf
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("role", &self.role).field("close", &self.close).finish_non_exhaustive()
+    }
+}
+
+/// A message for many connections of a server: its frame is made once, and compressed once if any of them takes that.
+#[derive(Debug)]
+pub struct Prepared {
+    message: Message,
+    plain: OnceCell<Encoded>,
+    /// `None` where it got no smaller.
+    compressed: OnceCell<Option<Encoded>>,
+}
+
+impl Prepared {
+    /// Nothing is encoded before somebody takes it.
+    pub fn new(message: Message) -> Self {
+        Self { message, plain: OnceCell::new(), compressed: OnceCell::new() }
+    }
+
+    /// The message.
+    pub fn message(&self) -> &Message {
+        &self.message
+    }
+
+    fn frame(&self, compressed: bool) -> &Encoded {
+        let opcode = opcode(self.message.kind());
+        let data = self.message.data();
+        if compressed && data.len() >= deflate::Options::default().min_bytes() {
+            let made = self.compressed.get_or_init(|| Some(frame(opcode, true, deflate::shared(data)?.into(), None)));
+            if let Some(made) = made {
+                return made;
+            }
+        }
+        self.plain.get_or_init(|| frame(opcode, false, data.clone(), None))
+    }
+}
+
+fn opcode(kind: Kind) -> Opcode {
+    match kind {
+        Kind::Text => Opcode::Text,
+        Kind::Binary => Opcode::Binary,
+    }
+}
+
+fn frame(opcode: Opcode, compressed: bool, data: Bytes, mask: Option<[u8; 4]>) -> Encoded {
+    let head = Head { fin: true, compressed, opcode, length: data.len() as u64, mask };
+    let is_one = mask.is_some() || data.len() < COPIED_BELOW;
+    let mut first = BytesMut::with_capacity(14 + if is_one { data.len() } else { 0 });
+    head.write(&mut first);
+    if !is_one {
+        return Encoded { first: first.freeze(), rest: data };
+    }
+    let begin = first.len();
+    first.extend_from_slice(&data);
+    if let Some(mask) = mask {
+        apply_mask(&mut first[begin..], mask, 0);
+    }
+    Encoded { first: first.freeze(), rest: Bytes::new() }
+}
+
+#[cfg(test)]
+mod tests;
