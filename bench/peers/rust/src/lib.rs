@@ -9,8 +9,13 @@ use std::error::Error;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
+use std::sync::Arc;
 use std::{env, fs};
 
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path as RoutePath, State};
+use axum::routing::get;
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, DATE, SERVER};
 use http::{HeaderValue, Response, StatusCode};
@@ -26,16 +31,30 @@ pub struct Arguments {
     pub files: Files,
 }
 
-/// The arguments of this process, with the certificate and the files loaded.
-pub fn arguments(protocols: &[&[u8]]) -> Result<Arguments, Failure> {
+/// The arguments of this process: the address, the files of certificate and key, and the files to answer with.
+///
+/// # Errors
+///
+/// When there are not four, or the files cannot be read.
+pub fn arguments_of() -> Result<(SocketAddr, String, String, Files), Failure> {
     let given: Vec<String> = env::args().skip(1).collect();
     let [address, certificate, key, folder] = given.as_slice() else {
         return Err("usage: ADDRESS:PORT CERTIFICATE.pem KEY.pem FOLDER".into());
     };
+    Ok((address.parse()?, certificate.clone(), key.clone(), Files::read(Path::new(folder))?))
+}
+
+/// The same, with the certificate loaded.
+///
+/// # Errors
+///
+/// As [`arguments_of`], and when certificate or key cannot be used.
+pub fn arguments(protocols: &[&[u8]]) -> Result<Arguments, Failure> {
+    let (address, certificate, key, files) = arguments_of()?;
     let chain = CertificateDer::pem_file_iter(certificate)?.collect::<Result<Vec<_>, _>>()?;
     let mut tls = rustls::ServerConfig::builder().with_no_client_auth().with_single_cert(chain, PrivateKeyDer::from_pem_file(key)?)?;
     tls.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
-    Ok(Arguments { address: address.parse()?, tls, files: Files::read(Path::new(folder))? })
+    Ok(Arguments { address, tls, files })
 }
 
 /// The files of one folder by their paths in a URL.
@@ -68,6 +87,15 @@ impl Files {
         fields.insert(SERVER, HeaderValue::from_static("bench"));
         (head, body)
     }
+}
+
+/// The same answers by a handler of axum.
+pub fn router(files: Files) -> Router {
+    async fn file(State(files): State<Arc<Files>>, RoutePath(name): RoutePath<String>) -> Response<Body> {
+        let (head, body) = files.answer(&format!("/{name}"));
+        head.map(|()| Body::from(body))
+    }
+    Router::new().route("/{name}", get(file)).with_state(Arc::new(files))
 }
 
 fn content_type(path: &str) -> &'static str {
