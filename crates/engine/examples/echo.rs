@@ -12,6 +12,7 @@
 //! | `GET /hints` | 103 with a `link` field, then 200 |
 //! | `GET /bytes/N` | N bytes, produced as the client takes them |
 //! | `GET /wait` | nothing, until the client gives up |
+//! | WebSocket at `/ws` | each message; `?deflate` allows compression, `?contexts` lets both sides refer to earlier messages |
 //! | `GET /gone` | how many clients of `/wait` have given up |
 
 use std::error::Error;
@@ -30,6 +31,7 @@ use http::header::{LINK, TRAILER};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full};
+use pronghorn_engine::websocket::{Options, WebSocketUpgrade, deflate};
 use pronghorn_engine::{Body, Config, Group, Identity, Incoming, Listener, Request, Responder, Response, Workers};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -77,6 +79,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn handle(request: Request, responder: Responder, gone: &Arc<AtomicU64>) {
     let path = request.uri.path().to_owned();
     match (&request.method, path.as_str()) {
+        // An extended CONNECT over HTTP/2 and HTTP/3.
+        (&Method::GET | &Method::CONNECT, "/ws") => web_socket(request, responder),
         (&Method::GET, "/headers") => responder.send(headers(request.uri.query().unwrap_or_default())),
         (&Method::POST, "/upload") => responder.respond(upload(request.body)),
         (&Method::POST, "/echo") => responder.send(echo(request)),
@@ -92,6 +96,29 @@ fn handle(request: Request, responder: Responder, gone: &Arc<AtomicU64>) {
             None => responder.send(Response::new(StatusCode::NOT_FOUND)),
         },
         _ => responder.send(Response::new(StatusCode::NOT_FOUND)),
+    }
+}
+
+/// Gives each message back. With `?deflate` messages may be compressed, with `?contexts` both sides may keep what was sent before.
+fn web_socket(request: Request, responder: Responder) {
+    let options = match request.uri.query() {
+        Some("deflate") => Options::default().with_deflate(deflate::Options::default()),
+        Some("contexts") => Options::default().with_deflate(deflate::Options::default().with_own_context(15).with_peer_context(15)),
+        _ => Options::default(),
+    };
+    match WebSocketUpgrade::from_request(&request, &options.with_protocol("echo")) {
+        Ok(upgrade) => {
+            let handle = responder.handle().clone();
+            let mut socket = upgrade.accept(responder, request.body);
+            handle.spawn(async move {
+                while let Some(Ok(message)) = socket.recv().await {
+                    if socket.send(message).await.is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        Err(refusal) => responder.send(refusal.into()),
     }
 }
 

@@ -88,6 +88,10 @@ impl Responder {
         self.meter = meter;
     }
 
+    pub(crate) fn context(&self) -> Rc<WorkerContext> {
+        self.context.clone()
+    }
+
     /// The worker that the request is on.
     pub fn handle(&self) -> &Handle {
         &self.context.handle

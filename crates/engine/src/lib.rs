@@ -39,6 +39,7 @@ mod transport;
 mod udp;
 mod udp_buffers;
 mod upgrade;
+pub mod websocket;
 mod window_budget;
 mod worker;
 mod workers;

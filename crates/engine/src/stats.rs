@@ -76,6 +76,14 @@ counters! {
     tunnels_opened,
     /// Such requests refused, because as many were open as may be.
     tunnels_refused,
+    /// WebSocket connections closed because the peer broke the protocol.
+    websocket_errors,
+    /// WebSocket connections closed because a message was too large.
+    websocket_messages_too_large,
+    /// WebSocket connections given up because the peer did not answer.
+    websockets_timed_out,
+    /// Times that the sender of WebSocket messages had to wait for the peer.
+    websocket_senders_held_back,
     /// TCP connections that resumed a session.
     tcp_resumed,
     /// QUIC connections that resumed a session.

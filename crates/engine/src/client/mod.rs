@@ -350,6 +350,11 @@ impl Connection {
         }
     }
 
+    /// The worker that the connection is on.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
     /// Whether another request may be sent.
     pub fn is_usable(&self) -> bool {
         match &self.sender {

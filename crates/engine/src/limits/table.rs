@@ -187,6 +187,30 @@ limits! {
         counter tunnels_refused;
         acts "The request is answered 503 with `retry-after: 1`.";
 
+    /// Bytes of a WebSocket message that is received, decompressed.
+    websocket_message_bytes, with_websocket_message_bytes: Bytes, MIB, 125 => 1 << 40, Request;
+        memory |limits| 2 * limits.websocket_message_bytes;
+        counter websocket_messages_too_large;
+        acts "The connection is closed with 1009. Nothing is allocated before it has come.";
+
+    /// Bytes of WebSocket messages that wait for the peer before their sender has to wait, too.
+    websocket_backlog_bytes, with_websocket_backlog_bytes: Bytes, 64 * KIB, 1 => 1 << 40, Request;
+        memory |limits| limits.websocket_backlog_bytes;
+        counter websocket_senders_held_back;
+        acts "Sending waits. A handler that does not wait for it is told how much there is.";
+
+    /// How long a WebSocket peer may be silent. It is asked (ping) when half of that has passed.
+    websocket_timeout, with_websocket_timeout: Time, 120 * SECOND, 100 => 24 * HOUR, Request;
+        memory |_| 0;
+        counter websockets_timed_out;
+        acts "The stream is reset, over HTTP/1.1 the connection is closed.";
+
+    /// How long a WebSocket peer may take to answer a close.
+    websocket_close_timeout, with_websocket_close_timeout: Time, 10 * SECOND, 100 => HOUR, Request;
+        memory |_| 0;
+        counter websockets_timed_out;
+        acts "As with `websocket_timeout`.";
+
     /// Heads over HTTP/3 that a worker has received in part, or that wait for the header table.
     partial_heads, with_partial_heads: Count, 4_096, 1 => 10_000_000, Worker;
         memory |limits| limits.partial_heads.saturating_mul(limits.field_section_bytes);

@@ -32,3 +32,5 @@ mod steering;
 mod support;
 #[cfg(test)]
 mod tunnels;
+#[cfg(test)]
+mod websockets;

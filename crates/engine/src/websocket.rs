@@ -1,0 +1,389 @@
+//! WebSocket over tunnels: the handshake, and connections that one sends messages over and receives them from.
+
+mod handshake;
+mod outgoing;
+
+use std::cell::RefCell;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body::Body as _;
+pub use pronghorn_websocket::{CloseCode, CloseReason, Error as ProtocolError, Event, Kind, Message, Prepared, deflate};
+use pronghorn_websocket::{Connection, Role};
+
+pub use handshake::{ConnectError, Options, Refusal, WebSocketUpgrade, connect};
+use outgoing::{Outgoing, Shared};
+
+use crate::runtime::{Handle, Sleep};
+use crate::stats::Stats;
+use crate::{Body, Incoming};
+
+/// Why a connection ended without a closing handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The peer broke the protocol, and was told so.
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
+    /// The stream or the connection below ended in the middle.
+    #[error("the connection ended without a close")]
+    Aborted,
+    /// The peer did not answer a ping or a close in time.
+    #[error("the peer did not answer in time")]
+    TimedOut,
+    /// Nothing can be sent any more.
+    #[error("the connection is closed")]
+    Closed,
+}
+
+/// What a connection may take.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    message_bytes: u64,
+    backlog_bytes: u64,
+    timeout: Duration,
+    close_timeout: Duration,
+}
+
+/// A WebSocket connection: what comes is read from it, and what is sent goes through it or any of its [`Sender`]s.
+///
+/// Pings are answered, and silence is broken by them, as long as somebody reads. Dropping it closes the connection with 1001 (going away),
+/// unless it was closed before.
+pub struct WebSocket {
+    incoming: Incoming,
+    /// What has come and was not looked at.
+    input: Bytes,
+    sender: Sender,
+    handle: Handle,
+    bounds: Bounds,
+    stats: Option<Arc<Stats>>,
+    protocol: Option<String>,
+    /// When bytes came last.
+    last: Instant,
+    /// Since then the peer was asked whether it is there.
+    is_asked: bool,
+    /// When the close of this side was first seen here.
+    closing_since: Option<Instant>,
+    sleep: Pin<Box<Sleep>>,
+    armed: Instant,
+    reason: Option<CloseReason>,
+    is_over: bool,
+    /// There is nobody to wait for.
+    is_failed: bool,
+}
+
+/// Sends over a [`WebSocket`]. Cheap to clone.
+#[derive(Clone)]
+pub struct Sender {
+    shared: Rc<RefCell<Shared>>,
+}
+
+impl WebSocket {
+    /// The connection, whose `outgoing` the tunnel takes.
+    fn new(
+        role: Role,
+        agreed: Option<deflate::Agreed>,
+        bounds: Bounds,
+        handle: &Handle,
+        stats: Option<Arc<Stats>>,
+    ) -> (impl FnOnce(Incoming, Option<String>) -> Self, Body) {
+        let connection = Connection::new(role, bounds.message_bytes, agreed);
+        let shared = Rc::new(RefCell::new(Shared::new(connection, bounds.backlog_bytes, stats.clone())));
+        let outgoing = Body::stream(Outgoing::new(shared.clone()));
+        let handle = handle.clone();
+        let finish = move |incoming, protocol| {
+            let last = handle.now();
+            let armed = last + bounds.timeout / 2;
+            Self {
+                incoming,
+                input: Bytes::new(),
+                sender: Sender { shared },
+                sleep: Box::pin(handle.timers().sleep_until(armed)),
+                handle,
+                bounds,
+                stats,
+                protocol,
+                last,
+                is_asked: false,
+                closing_since: None,
+                armed,
+                reason: None,
+                is_over: false,
+                is_failed: false,
+            }
+        };
+        (finish, outgoing)
+    }
+
+    /// The subprotocol that both sides agreed on.
+    pub fn protocol(&self) -> Option<&str> {
+        self.protocol.as_deref()
+    }
+
+    /// Sends from elsewhere.
+    pub fn sender(&self) -> &Sender {
+        &self.sender
+    }
+
+    /// The next message. `None` when the peer has closed; [`WebSocket::reason`] then says why.
+    ///
+    /// # Errors
+    ///
+    /// When the connection ends in another way. Nothing comes after that.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
+    pub async fn recv(&mut self) -> Option<Result<Message, Error>> {
+        loop {
+            match poll_fn(|cx| self.poll_event(cx)).await? {
+                Ok(Event::Message(message)) => return Some(Ok(message)),
+                Ok(_) => {}
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+
+    /// What comes next, control frames included, which need no answer from the caller. `None` after a close or an error.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`WebSocket::recv`].
+    pub fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Event, Error>>> {
+        while !self.is_over {
+            if !self.input.is_empty() {
+                match self.read() {
+                    Some(event) => return Poll::Ready(Some(event)),
+                    None => continue,
+                }
+            }
+            match Pin::new(&mut self.incoming).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    self.input = frame.into_data().unwrap_or_default();
+                    self.last = self.handle.now();
+                    self.is_asked = false;
+                }
+                Poll::Ready(_) => return Poll::Ready(Some(Err(self.fail(Error::Aborted)))),
+                Poll::Pending => {
+                    ready!(self.poll_patience(cx));
+                    if let Some(stats) = &self.stats {
+                        stats.websockets_timed_out.add(1);
+                    }
+                    return Poll::Ready(Some(Err(self.fail(Error::TimedOut))));
+                }
+            }
+        }
+        Poll::Ready(None)
+    }
+
+    /// What the peer closed with.
+    pub fn reason(&self) -> Option<&CloseReason> {
+        self.reason.as_ref()
+    }
+
+    /// Sends a message, as [`Sender::send`] does.
+    ///
+    /// # Errors
+    ///
+    /// When the connection is closed.
+    ///
+    /// # Cancel safety
+    ///
+    /// A future that is dropped before it is ready has sent nothing.
+    pub async fn send(&mut self, message: Message) -> Result<(), Error> {
+        self.sender.send(&message).await
+    }
+
+    /// Closes the connection, once what was sent before is gone. What comes until the peer closes too can still be read.
+    pub fn close(&mut self, reason: impl Into<Option<CloseReason>>) {
+        self.sender.close(reason);
+    }
+
+    fn read(&mut self) -> Option<Result<Event, Error>> {
+        let read = self.sender.shared.borrow_mut().read(&mut self.input);
+        match read {
+            Ok(Some(Event::Close(reason))) => {
+                self.reason.clone_from(&reason);
+                self.is_over = true;
+                None
+            }
+            Ok(event) => event.map(Ok),
+            Err(error) => {
+                if let Some(stats) = &self.stats {
+                    let counter =
+                        if error == ProtocolError::TooLarge { &stats.websocket_messages_too_large } else { &stats.websocket_errors };
+                    counter.add(1);
+                }
+                // The close frame goes, and then the end.
+                self.is_over = true;
+                Some(Err(error.into()))
+            }
+        }
+    }
+
+    /// The connection below is of no use any more.
+    fn fail(&mut self, error: Error) -> Error {
+        (self.is_over, self.is_failed) = (true, true);
+        Shared::change(&self.sender.shared, Shared::abort);
+        error
+    }
+
+    /// Ready when the peer's time is up. Asks the peer when half of it is.
+    fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            let now = self.handle.now();
+            if self.closing_since.is_none() && self.sender.is_closed() {
+                self.closing_since = Some(now);
+            }
+            let deadline = match self.closing_since {
+                Some(since) => since + self.bounds.close_timeout,
+                None if self.is_asked => self.last + self.bounds.timeout,
+                None => self.last + self.bounds.timeout / 2,
+            };
+            if now >= deadline {
+                if self.closing_since.is_some() || self.is_asked {
+                    return Poll::Ready(());
+                }
+                self.is_asked = true;
+                Shared::change(&self.sender.shared, |shared| shared.connection.ping(&[]));
+                continue;
+            }
+            // Traffic costs no timer: a deadline that moves back is looked at when the time is up.
+            if deadline < self.armed {
+                self.arm(deadline);
+            }
+            ready!(self.sleep.as_mut().poll(cx));
+            self.arm(deadline);
+        }
+    }
+
+    /// Lets the peer end its side by itself, so that it gets the close before it hears that nobody reads.
+    fn linger(&mut self) {
+        if self.is_failed || self.incoming.is_end_stream() {
+            return;
+        }
+        let mut incoming = std::mem::replace(&mut self.incoming, Incoming::empty());
+        let mut patience = Box::pin(self.handle.sleep(self.bounds.close_timeout));
+        self.handle.spawn(poll_fn(move |cx| {
+            while let Poll::Ready(frame) = Pin::new(&mut incoming).poll_frame(cx) {
+                if !matches!(frame, Some(Ok(_))) {
+                    return Poll::Ready(());
+                }
+            }
+            patience.as_mut().poll(cx)
+        }));
+    }
+
+    fn arm(&mut self, deadline: Instant) {
+        self.armed = deadline;
+        self.sleep.reset(deadline);
+    }
+}
+
+impl Drop for WebSocket {
+    fn drop(&mut self) {
+        Shared::change(&self.sender.shared, |shared| {
+            shared.connection.close(Some(CloseCode::GOING_AWAY.into()));
+            shared.end();
+        });
+        self.linger();
+    }
+}
+
+impl fmt::Debug for WebSocket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WebSocket").field("protocol", &self.protocol).field("is_over", &self.is_over).finish_non_exhaustive()
+    }
+}
+
+impl Sender {
+    /// Sends a message, once what waits before it is less than [`crate::Limits::websocket_backlog_bytes`]: a peer that does not read holds
+    /// the sender back.
+    ///
+    /// # Errors
+    ///
+    /// When the connection is closed.
+    ///
+    /// # Cancel safety
+    ///
+    /// A future that is dropped before it is ready has sent nothing.
+    pub async fn send(&self, message: &Message) -> Result<(), Error> {
+        poll_fn(|cx| self.poll_ready(cx)).await?;
+        self.push(message).map(drop)
+    }
+
+    /// Ready when a message may be pushed.
+    ///
+    /// # Errors
+    ///
+    /// When the connection is closed.
+    pub fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.shared.borrow_mut().poll_ready(cx)
+    }
+
+    /// Sends a message without waiting, and returns the bytes that now wait to be taken by the peer. Whoever uses it has to stop by itself
+    /// when these are too many.
+    ///
+    /// # Errors
+    ///
+    /// When the connection is closed.
+    pub fn push(&self, message: &Message) -> Result<usize, Error> {
+        self.push_compressed(message, true)
+    }
+
+    /// The same; `compress` says whether it is worth that, where both sides agreed on it.
+    ///
+    /// # Errors
+    ///
+    /// When the connection is closed.
+    pub fn push_compressed(&self, message: &Message, compress: bool) -> Result<usize, Error> {
+        Shared::change(&self.shared, |shared| shared.push(|connection| connection.encode_compressed(message, compress)))
+    }
+
+    /// The same for a message that goes to many, which is encoded once for all of them.
+    ///
+    /// # Errors
+    ///
+    /// When the connection is closed.
+    pub fn push_prepared(&self, prepared: &Prepared) -> Result<usize, Error> {
+        Shared::change(&self.shared, |shared| shared.push(|connection| connection.encode_prepared(prepared)))
+    }
+
+    /// Asks whether the peer is there, with at most 125 bytes that its answer will have.
+    pub fn ping(&self, data: &[u8]) {
+        Shared::change(&self.shared, |shared| shared.connection.ping(data));
+    }
+
+    /// Closes the connection, once what was sent before is gone. Only the first call says why.
+    pub fn close(&self, reason: impl Into<Option<CloseReason>>) {
+        let reason = reason.into();
+        Shared::change(&self.shared, |shared| shared.connection.close(reason));
+    }
+
+    /// Ends the connection now, without a word.
+    pub fn abort(&self) {
+        Shared::change(&self.shared, Shared::abort);
+    }
+
+    /// Bytes of messages that wait to be taken by the connection below.
+    pub fn buffered_amount(&self) -> usize {
+        self.shared.borrow().buffered()
+    }
+
+    /// Whether nothing can be sent any more.
+    pub fn is_closed(&self) -> bool {
+        self.shared.borrow().is_closed()
+    }
+}
+
+impl fmt::Debug for Sender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender").field("buffered_amount", &self.buffered_amount()).finish_non_exhaustive()
+    }
+}

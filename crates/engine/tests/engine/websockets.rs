@@ -1,0 +1,404 @@
+//! WebSocket over the three protocols: messages both ways, closing, what is refused, and peers that do not read or are gone.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_VERSION, UPGRADE};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri};
+use http_body_util::BodyExt;
+use pronghorn_engine::websocket::{
+    self, CloseCode, CloseReason, ConnectError, Error, Message, Options, Prepared, ProtocolError, WebSocket, WebSocketUpgrade, deflate,
+};
+use pronghorn_engine::{Body, Config, Connection, Limits, Protocol, Request as Asked, Responder, Response, Upgrade};
+
+use crate::support::{Bench, PROTOCOLS};
+
+type Answering = Box<dyn Fn(Asked, Responder)>;
+/// How the server's connections ended, and what with.
+type Ends = Rc<RefCell<Vec<(Result<(), Error>, Option<u16>)>>>;
+
+/// Gives each message back.
+fn echo(options: &Options, ends: &Ends) -> impl Fn(usize) -> Answering + use<> {
+    serving(options, ends, |mut socket, ends| async move {
+        let end = loop {
+            match socket.recv().await {
+                Some(Ok(message)) => match socket.send(message).await {
+                    Ok(()) => {}
+                    Err(error) => break Err(error),
+                },
+                Some(Err(error)) => break Err(error),
+                None => break Ok(()),
+            }
+        };
+        ends.borrow_mut().push((end, socket.reason().map(|reason| reason.code.number())));
+    })
+}
+
+fn serving<F, S>(options: &Options, ends: &Ends, serve: S) -> impl Fn(usize) -> Answering + use<F, S>
+where
+    F: Future<Output = ()> + 'static,
+    S: Fn(WebSocket, Ends) -> F + Clone + 'static,
+{
+    let (options, ends) = (options.clone(), ends.clone());
+    move |_| {
+        let (options, ends, serve) = (options.clone(), ends.clone(), serve.clone());
+        Box::new(move |request: Asked, responder: Responder| match WebSocketUpgrade::from_request(&request, &options) {
+            Ok(upgrade) => {
+                let handle = responder.handle().clone();
+                handle.spawn(serve(upgrade.accept(responder, request.body), ends.clone()));
+            }
+            Err(refusal) => responder.send(refusal.into()),
+        })
+    }
+}
+
+fn uri() -> Uri {
+    Uri::from_static("https://localhost/chat")
+}
+
+fn open(bench: &mut Bench, protocol: Protocol, options: &Options) -> (WebSocket, Connection) {
+    let mut connection = bench.connect(protocol);
+    let options = options.clone();
+    bench.run(async move {
+        let socket = websocket::connect(&mut connection, uri(), HeaderMap::new(), &options).await;
+        (socket.unwrap_or_else(|error| panic!("{protocol}: {error}")), connection)
+    })
+}
+
+fn turns(bench: &mut Bench, count: usize) {
+    for _ in 0..count {
+        bench.turn();
+    }
+}
+
+#[test]
+fn messages_come_back_and_the_close_is_answered() {
+    let keeping = deflate::Options::default().with_own_context(15).with_peer_context(15);
+    for protocol in PROTOCOLS {
+        for options in [
+            Options::default(),
+            Options::default().with_deflate(deflate::Options::default()),
+            Options::default().with_deflate(keeping).with_protocol("chat.2").with_protocol("chat.1"),
+        ] {
+            let ends = Ends::default();
+            let mut bench = Bench::new(1, &Config::default(), echo(&options.clone().with_protocol("chat.1"), &ends));
+            let (mut socket, connection) = open(&mut bench, protocol, &options);
+            let expected = format!("{options:?}").contains("chat.2").then_some("chat.2");
+            assert!(socket.protocol().is_none() || socket.protocol() == expected, "{protocol}");
+            let reason = bench.run(async move {
+                for size in [0, 1, 125, 126, 5_000, 65_536, 900_000] {
+                    for message in [Message::text("€x".repeat(size / 4)), Message::binary(vec![7; size])] {
+                        socket.send(message.clone()).await.unwrap();
+                        assert_eq!(socket.recv().await.unwrap().unwrap(), message);
+                    }
+                }
+                socket.close(CloseReason { code: CloseCode::new(4001).unwrap(), text: "done".to_owned() });
+                assert!(socket.recv().await.is_none());
+                assert_eq!(socket.send(Message::text("late")).await, Err(Error::Closed));
+                socket.reason().cloned()
+            });
+            assert_eq!(reason.unwrap().code.number(), 4001, "{protocol}");
+            bench.turn_until(|_| !ends.borrow().is_empty());
+            assert_eq!(*ends.borrow(), [(Ok(()), Some(4001))], "{protocol}");
+            drop(connection);
+            bench.turn_until(|bench| bench.count(|stats| stats.tcp_open.value() + stats.quic_open.value()) == 0);
+            let bad = |stats: &pronghorn_engine::Stats| stats.requests_aborted.value() + stats.websocket_errors.value();
+            assert_eq!(bench.count(bad), 0, "{protocol}");
+        }
+    }
+}
+
+#[test]
+fn subprotocol_is_the_first_of_the_clients_that_the_server_has() {
+    for protocol in PROTOCOLS {
+        let server = Options::default().with_protocol("a").with_protocol("b");
+        let mut bench = Bench::new(1, &Config::default(), echo(&server, &Ends::default()));
+        for (asked, taken) in [(&["x", "b", "a"][..], Some("b")), (&["x"], None), (&[], None)] {
+            let options = asked.iter().fold(Options::default(), |options, name| options.with_protocol(name));
+            let (socket, _connection) = open(&mut bench, protocol, &options);
+            assert_eq!(socket.protocol(), taken, "{protocol} {asked:?}");
+        }
+    }
+}
+
+#[test]
+fn server_closes_with_a_reason_and_what_was_sent_before_arrives() {
+    for protocol in PROTOCOLS {
+        let ends = Ends::default();
+        let serve = |mut socket: WebSocket, _| async move {
+            for number in 0..100 {
+                socket.sender().push(&Message::text(number.to_string())).unwrap();
+            }
+            socket.close(CloseReason::from(CloseCode::POLICY));
+            // Only the first says why.
+            socket.close(CloseReason::from(CloseCode::NORMAL));
+            while socket.recv().await.is_some() {}
+        };
+        let mut bench = Bench::new(1, &Config::default(), serving(&Options::default(), &ends, serve));
+        let (mut socket, _connection) = open(&mut bench, protocol, &Options::default());
+        let (count, code) = bench.run(async move {
+            let mut count = 0;
+            while let Some(message) = socket.recv().await {
+                assert_eq!(message.unwrap().as_text(), Some(count.to_string().as_str()));
+                count += 1;
+            }
+            (count, socket.reason().map(|reason| reason.code))
+        });
+        assert_eq!((count, code), (100, Some(CloseCode::POLICY)), "{protocol}");
+    }
+}
+
+#[test]
+fn socket_that_is_dropped_goes_away() {
+    for protocol in PROTOCOLS {
+        let ends = Ends::default();
+        let mut bench = Bench::new(1, &Config::default(), echo(&Options::default(), &ends));
+        let (socket, _connection) = open(&mut bench, protocol, &Options::default());
+        drop(socket);
+        bench.turn_until(|_| !ends.borrow().is_empty());
+        assert_eq!(*ends.borrow(), [(Ok(()), Some(1001))], "{protocol}");
+    }
+}
+
+#[test]
+fn connection_that_ends_without_a_close_is_an_error() {
+    for protocol in PROTOCOLS {
+        let ends = Ends::default();
+        let mut bench = Bench::new(1, &Config::default(), echo(&Options::default(), &ends));
+        let (socket, _connection) = open(&mut bench, protocol, &Options::default());
+        socket.sender().abort();
+        bench.turn_until(|_| !ends.borrow().is_empty());
+        assert_eq!(*ends.borrow(), [(Err(Error::Aborted), None)], "{protocol}");
+    }
+}
+
+#[test]
+fn message_over_the_limit_is_refused_with_1009() {
+    let limits = Limits::default().with_websocket_message_bytes(1_000).unwrap();
+    for protocol in PROTOCOLS {
+        for deflate in [None, Some(deflate::Options::default())] {
+            let options = deflate.map_or(Options::default(), |deflate| Options::default().with_deflate(deflate));
+            let ends = Ends::default();
+            let config = Config { limits: limits.clone(), ..Config::default() };
+            let mut bench = Bench::new(1, &config, echo(&options, &ends));
+            let (mut socket, _connection) = open(&mut bench, protocol, &options);
+            let code = bench.run(async move {
+                socket.send(Message::binary(vec![0; 1_000])).await.unwrap();
+                assert!(socket.recv().await.unwrap().is_ok());
+                socket.send(Message::binary(vec![0; 1_001])).await.unwrap();
+                assert!(socket.recv().await.is_none());
+                socket.reason().map(|reason| reason.code)
+            });
+            assert_eq!(code, Some(CloseCode::TOO_LARGE), "{protocol}");
+            bench.turn_until(|_| !ends.borrow().is_empty());
+            assert_eq!(*ends.borrow(), [(Err(ProtocolError::TooLarge.into()), None)], "{protocol}");
+            assert_eq!(bench.count(|stats| stats.websocket_messages_too_large.value()), 1, "{protocol}");
+        }
+    }
+}
+
+// ---- time -------------------------------------------------------------------------------------------------------------------
+
+#[test]
+fn silence_is_broken_by_pings_and_the_connection_lives() {
+    for protocol in PROTOCOLS {
+        let ends = Ends::default();
+        let mut bench = Bench::new(1, &Config::default(), echo(&Options::default(), &ends));
+        let (mut socket, _connection) = open(&mut bench, protocol, &Options::default().with_timeout(Duration::from_secs(100_000)));
+        let sender = socket.sender().clone();
+        let received = Rc::new(Cell::new(0));
+        let count = received.clone();
+        bench.client.handle().spawn(async move {
+            while let Some(Ok(_)) = socket.recv().await {
+                count.set(count.get() + 1);
+            }
+        });
+        for _ in 0..120 {
+            bench.skip(Duration::from_secs(10));
+            turns(&mut bench, 20);
+        }
+        assert!(ends.borrow().is_empty(), "{protocol}: {:?}", ends.borrow());
+        sender.push(&Message::text("still here")).unwrap();
+        bench.turn_until(|_| received.get() == 1);
+    }
+}
+
+#[test]
+fn peer_that_answers_no_ping_is_given_up() {
+    for protocol in PROTOCOLS {
+        let ends = Ends::default();
+        let limits = Limits::default().with_websocket_timeout(Duration::from_secs(20)).unwrap();
+        let mut bench = Bench::new(1, &Config { limits, ..Config::default() }, echo(&Options::default(), &ends));
+        // It takes what comes, so that the connection below lives, and never looks at it.
+        let (socket, _connection) = open(&mut bench, protocol, &Options::default());
+        for _ in 0..19 {
+            bench.skip(Duration::from_secs(1));
+            turns(&mut bench, 20);
+        }
+        assert!(ends.borrow().is_empty(), "{protocol}: {:?}", ends.borrow());
+        bench.skip(Duration::from_secs(2));
+        bench.turn_until(|_| !ends.borrow().is_empty());
+        assert_eq!(*ends.borrow(), [(Err(Error::TimedOut), None)], "{protocol}");
+        assert_eq!(bench.count(|stats| stats.websockets_timed_out.value()), 1, "{protocol}");
+        drop(socket);
+    }
+}
+
+#[test]
+fn peer_that_does_not_answer_a_close_is_given_up() {
+    for protocol in PROTOCOLS {
+        let ends = Ends::default();
+        let serve = |mut socket: WebSocket, ends: Ends| async move {
+            socket.close(None);
+            let end = socket.recv().await.map_or(Ok(()), |message| message.map(drop));
+            ends.borrow_mut().push((end, None));
+        };
+        let mut bench = Bench::new(1, &Config::default(), serving(&Options::default(), &ends, serve));
+        let (_socket, _connection) = open(&mut bench, protocol, &Options::default());
+        turns(&mut bench, 100);
+        bench.skip(Duration::from_secs(9));
+        turns(&mut bench, 100);
+        assert!(ends.borrow().is_empty(), "{protocol}");
+        bench.skip(Duration::from_secs(2));
+        bench.turn_until(|_| !ends.borrow().is_empty());
+        assert_eq!(*ends.borrow(), [(Err(Error::TimedOut), None)], "{protocol}");
+    }
+}
+
+// ---- what holds back --------------------------------------------------------------------------------------------------------
+
+#[test]
+fn slow_reader_holds_the_sender_back() {
+    const MESSAGES: usize = 2_000;
+    for protocol in PROTOCOLS {
+        let sent = Rc::new(Cell::new(0));
+        let most = Rc::new(Cell::new(0));
+        let (counted, buffered) = (sent.clone(), most.clone());
+        let serve = move |mut socket: WebSocket, _| {
+            let (sent, most) = (counted.clone(), buffered.clone());
+            async move {
+                for _ in 0..MESSAGES {
+                    socket.send(Message::binary(vec![1; 32 << 10])).await.unwrap();
+                    sent.set(sent.get() + 1);
+                    most.set(most.get().max(socket.sender().buffered_amount()));
+                }
+                socket.close(CloseReason::from(CloseCode::NORMAL));
+                while socket.recv().await.is_some() {}
+            }
+        };
+        let mut bench = Bench::new(1, &Config::default(), serving(&Options::default(), &Ends::default(), serve));
+        let (mut socket, _connection) = open(&mut bench, protocol, &Options::default());
+        let mut before = 0;
+        loop {
+            turns(&mut bench, 300);
+            if std::mem::replace(&mut before, sent.get()) == sent.get() && before > 0 {
+                break;
+            }
+        }
+        assert!(before < MESSAGES / 2, "{protocol}: {before} messages of 32 KiB were taken");
+        assert!(most.get() < (64 + 33) << 10, "{protocol}: {} bytes waited", most.get());
+        assert!(bench.count(|stats| stats.websocket_senders_held_back.value()) > 0, "{protocol}");
+        let count = bench.run(async move {
+            let mut count = 0;
+            while let Some(message) = socket.recv().await {
+                message.unwrap();
+                count += 1;
+            }
+            count
+        });
+        assert_eq!(count, MESSAGES, "{protocol}");
+    }
+}
+
+#[test]
+fn message_pushed_to_many_arrives_at_each() {
+    let sockets = Rc::<RefCell<Vec<websocket::Sender>>>::default();
+    let all = sockets.clone();
+    let serve = move |mut socket: WebSocket, _| {
+        all.borrow_mut().push(socket.sender().clone());
+        async move { while socket.recv().await.is_some() {} }
+    };
+    let options = Options::default().with_deflate(deflate::Options::default());
+    let mut bench = Bench::new(1, &Config::default(), serving(&options, &Ends::default(), serve));
+    let mut open_sockets: Vec<_> = PROTOCOLS
+        .into_iter()
+        .flat_map(|protocol| [(protocol, options.clone()), (protocol, Options::default())])
+        .collect::<Vec<_>>()
+        .into_iter()
+        .map(|(protocol, options)| open(&mut bench, protocol, &options))
+        .collect();
+    bench.turn_until(|_| sockets.borrow().len() == 6);
+    let prepared = Prepared::new(Message::text("news ".repeat(1_000)));
+    for socket in sockets.borrow().iter() {
+        assert!(socket.push_prepared(&prepared).unwrap() > 0);
+    }
+    bench.run(async move {
+        for (socket, _) in &mut open_sockets {
+            assert_eq!(socket.recv().await.unwrap().unwrap(), *prepared.message());
+        }
+    });
+}
+
+// ---- refusals ---------------------------------------------------------------------------------------------------------------
+
+#[test]
+fn requests_that_ask_wrongly_are_refused() {
+    for protocol in PROTOCOLS {
+        let mut bench = Bench::new(1, &Config::default(), echo(&Options::default(), &Ends::default()));
+        let ask = |bench: &mut Bench, upgrade: Option<&str>, lines: &[(HeaderName, &'static str)]| {
+            let mut request = Request::get(uri()).body(Body::empty()).unwrap();
+            request.headers_mut().extend(lines.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value))));
+            if let Some(upgrade) = upgrade {
+                request.extensions_mut().insert(Upgrade::new(upgrade));
+            }
+            let mut connection = bench.connect(protocol);
+            bench.run(async move {
+                let response = connection.send(request).await.unwrap();
+                let (head, body) = response.into_parts();
+                if head.status != StatusCode::SWITCHING_PROTOCOLS {
+                    let _: Bytes = body.collect().await.unwrap().to_bytes();
+                }
+                head
+            })
+        };
+        let key = (HeaderName::from_static("sec-websocket-key"), "dGhlIHNhbXBsZSBub25jZQ==");
+        let version = (SEC_WEBSOCKET_VERSION, "13");
+        let is_http1 = protocol == Protocol::Http1;
+        let no = if is_http1 { StatusCode::UPGRADE_REQUIRED } else { StatusCode::BAD_REQUEST };
+        let head = ask(&mut bench, None, &[key.clone(), version.clone()]);
+        assert_eq!((head.status, head.headers.contains_key(UPGRADE)), (no, is_http1), "{protocol}");
+        assert_eq!(ask(&mut bench, Some("h2c"), &[key.clone(), version.clone()]).status, no, "{protocol}");
+        let head = ask(&mut bench, Some("websocket"), &[key.clone(), (SEC_WEBSOCKET_VERSION, "8")]);
+        assert_eq!((head.status, &head.headers[SEC_WEBSOCKET_VERSION]), (StatusCode::UPGRADE_REQUIRED, &HeaderValue::from_static("13")));
+        if is_http1 {
+            assert_eq!(ask(&mut bench, Some("websocket"), std::slice::from_ref(&version)).status, StatusCode::BAD_REQUEST);
+            let short = (key.0.clone(), "c2hvcnQ=");
+            assert_eq!(ask(&mut bench, Some("websocket"), &[short, version.clone()]).status, StatusCode::BAD_REQUEST);
+            // RFC 6455, section 1.3.
+            let head = ask(&mut bench, Some("websocket"), &[key, version]);
+            assert_eq!(head.headers[SEC_WEBSOCKET_ACCEPT], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+        }
+    }
+}
+
+#[test]
+fn client_learns_what_the_server_says_instead() {
+    for protocol in PROTOCOLS {
+        let mut bench = Bench::new(1, &Config::default(), |_| {
+            |_, responder: Responder| responder.send(Response::new(StatusCode::FORBIDDEN).with_body("members only"))
+        });
+        let mut connection = bench.connect(protocol);
+        let text = bench.run(async move {
+            match websocket::connect(&mut connection, uri(), HeaderMap::new(), &Options::default()).await {
+                Err(ConnectError::Refused(response)) => {
+                    assert_eq!(response.status(), StatusCode::FORBIDDEN);
+                    response.into_body().collect().await.unwrap().to_bytes()
+                }
+                other => panic!("{other:?}"),
+            }
+        });
+        assert_eq!(text, "members only", "{protocol}");
+    }
+}
