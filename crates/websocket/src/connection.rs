@@ -1,6 +1,7 @@
 //! One connection: messages, the answers to control frames, and the closing handshake.
 
 use std::cell::OnceCell;
+use std::collections::VecDeque;
 use std::fmt;
 
 use bytes::{Bytes, BytesMut};
@@ -12,6 +13,8 @@ use crate::{CloseReason, Encoded, Error, Event, Kind, Message};
 
 /// Content of fewer bytes goes into one piece with its head.
 const COPIED_BELOW: usize = 1 << 10;
+/// Pings that wait to be answered; of more, the oldest get no answer.
+const MAX_PONGS: usize = 16;
 
 /// Which side of the connection this is.
 #[derive(Clone, Copy, Debug)]
@@ -43,11 +46,8 @@ pub struct Connection {
     role: Role,
     receiver: Receiver,
     deflate: Option<(Agreed, Deflater)>,
-    /// The content of the last ping that was not answered.
-    //= RFC 6455 section 5.5.3
-    //# If an endpoint receives a Ping frame and has not yet sent Pong frame(s) in response to previous Ping frame(s), the endpoint MAY
-    //# elect to send a Pong frame for only the most recently processed Ping frame.
-    pong: Option<Bytes>,
+    /// The contents of pings that were not answered, the latest last.
+    pongs: VecDeque<Bytes>,
     /// The content of a ping of ours that is not sent.
     ping: Option<Bytes>,
     close: Close,
@@ -68,7 +68,7 @@ impl Connection {
     pub fn new(role: Role, max_message_bytes: u64, deflate: Option<Agreed>) -> Self {
         let receiver = Receiver::new(matches!(role, Role::Server), max_message_bytes, deflate.map(|agreed| agreed.inflater()));
         let deflate = deflate.map(|agreed| (agreed, agreed.deflater()));
-        Self { role, receiver, deflate, pong: None, ping: None, close: Close::No, is_deaf: false }
+        Self { role, receiver, deflate, pongs: VecDeque::new(), ping: None, close: Close::No, is_deaf: false }
     }
 
     /// Takes as much of `input` as the next event needs, and leaves the rest; `None` when that was all of it.
@@ -86,7 +86,15 @@ impl Connection {
             self.close(Some(error.close_code().into()));
         })?;
         match &event {
-            Some(Event::Ping(data)) if self.close == Close::No => self.pong = Some(data.clone()),
+            Some(Event::Ping(data)) if self.close == Close::No => {
+                //= RFC 6455 section 5.5.3
+                //# If an endpoint receives a Ping frame and has not yet sent Pong frame(s) in response to previous Ping frame(s), the
+                //# endpoint MAY elect to send a Pong frame for only the most recently processed Ping frame.
+                if self.pongs.len() == MAX_PONGS {
+                    self.pongs.pop_front();
+                }
+                self.pongs.push_back(data.clone());
+            }
             Some(Event::Close(reason)) => {
                 self.is_deaf = true;
                 //= RFC 6455 section 5.5.1
@@ -138,7 +146,7 @@ impl Connection {
     pub fn close(&mut self, reason: Option<CloseReason>) {
         if self.close == Close::No {
             self.close = Close::Waiting(reason.map_or_else(Vec::new, |reason| reason.write()));
-            (self.ping, self.pong) = (None, None);
+            (self.ping, self.pongs) = (None, VecDeque::new());
         }
     }
 
@@ -151,7 +159,10 @@ impl Connection {
             self.close = Close::Sent;
             return control(Opcode::Close, reason.into());
         }
-        if let Some(data) = self.pong.take() {
+        if let Some(data) = self.pongs.pop_front() {
+            if self.pongs.is_empty() {
+                self.pongs = VecDeque::new();
+            }
             return control(Opcode::Pong, data);
         }
         control(Opcode::Ping, self.ping.take()?)
@@ -159,7 +170,7 @@ impl Connection {
 
     /// Whether [`Connection::poll_control`] has something.
     pub fn wants_control(&self) -> bool {
-        matches!(self.close, Close::Waiting(_)) || self.pong.is_some() || self.ping.is_some()
+        matches!(self.close, Close::Waiting(_)) || !self.pongs.is_empty() || self.ping.is_some()
     }
 
     /// Whether a close frame was sent, or is about to be.

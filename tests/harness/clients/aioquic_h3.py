@@ -113,6 +113,15 @@ class H3Client(QuicConnectionProtocol):
         self.transmit()
         return exchange
 
+    def start_fields(self, fields: list[tuple[bytes, bytes]]) -> Exchange:
+        """Sends a request of just these fields, and leaves it open."""
+        loop = self._loop
+        stream = self._quic.get_next_available_stream_id()
+        exchange = self.exchanges[stream] = Exchange(stream, loop.create_future(), loop.create_future())
+        self.http.send_headers(stream, fields)
+        self.transmit()
+        return exchange
+
     async def finish(self, exchange: Exchange) -> Response:
         await asyncio.wait_for(exchange.done, 2 * DEADLINE_SECONDS)
         return exchange.response()

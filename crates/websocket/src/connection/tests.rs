@@ -323,12 +323,19 @@ fn close_is_answered_with_its_code_and_nothing_follows() {
 }
 
 #[test]
-fn latest_ping_is_answered_between_the_parts_of_a_message() {
+fn pings_are_answered_between_the_parts_of_a_message() {
     let mut server = server(None);
     let events = read(&mut server, &masked(&[0x01, 0x01, b'a', 0x89, 0x01, b'1', 0x89, 0x01, b'2', 0x80, 0x01, b'b'])).unwrap();
     assert_eq!(events, [Event::Ping("1".into()), Event::Ping("2".into()), Event::Message(Message::text("ab"))]);
+    assert_eq!(server.poll_control().unwrap(), &[0x8a, 0x01, b'1'][..]);
     assert_eq!(server.poll_control().unwrap(), &[0x8a, 0x01, b'2'][..]);
     assert!(!server.wants_control());
+    // Whoever asks more than it hears gets answers to the latest.
+    for number in 0..100 {
+        read(&mut server, &masked(&[0x89, 0x01, number])).unwrap();
+    }
+    let answered: Vec<_> = std::iter::from_fn(|| server.poll_control()).map(|pong| pong[2]).collect();
+    assert_eq!(answered, (84..100).collect::<Vec<_>>());
 }
 
 // ---- however it is cut ------------------------------------------------------------------------------------------------------
