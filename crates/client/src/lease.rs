@@ -86,12 +86,13 @@ pub struct Content {
     incoming: Incoming,
     /// Given back at the end.
     lease: Option<Lease>,
-    timeout: Duration,
+    /// Between two pieces; tunnels have none.
+    timeout: Option<Duration>,
     patience: Option<Pin<Box<Sleep>>>,
 }
 
 impl Content {
-    pub(crate) fn new(incoming: Incoming, lease: Lease, timeout: Duration) -> Self {
+    pub(crate) fn new(incoming: Incoming, lease: Lease, timeout: Option<Duration>) -> Self {
         let mut content = Self { incoming, lease: Some(lease), timeout, patience: None };
         if content.incoming.is_end_stream() {
             content.complete();
@@ -115,8 +116,8 @@ impl http_body::Body for Content {
         let frame = Pin::new(&mut this.incoming).poll_frame(cx);
         match &frame {
             Poll::Pending => {
-                let Some(lease) = &this.lease else { return Poll::Pending };
-                let patience = this.patience.get_or_insert_with(|| Box::pin(lease.pool.handle.sleep(this.timeout)));
+                let (Some(lease), Some(timeout)) = (&this.lease, this.timeout) else { return Poll::Pending };
+                let patience = this.patience.get_or_insert_with(|| Box::pin(lease.pool.handle.sleep(timeout)));
                 std::task::ready!(patience.as_mut().poll(cx));
                 this.incoming_is_given_up();
                 return Poll::Ready(Some(Err(Error::TimedOut(Phase::Body).into())));

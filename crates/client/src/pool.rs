@@ -10,8 +10,8 @@ use std::rc::{Rc, Weak};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use http::{Request, Response, Version};
-use pronghorn_engine::{Body, Connection, Connector, Error as Failure, Handle, Protocol, Worker};
+use http::{Request, Response, StatusCode, Version};
+use pronghorn_engine::{Body, Connection, Connector, Error as Failure, Handle, Protocol, Upgrade, Worker};
 use tokio::sync::Notify;
 
 use crate::alt_svc::{AltSvc, Alternative};
@@ -121,6 +121,8 @@ impl Pool {
     /// one (`REFUSED_STREAM`, `H3_REQUEST_REJECTED`, GOAWAY) whatever its method, and an idempotent one (RFC 9110, section 9.2.2) whose
     /// connection had been used before and was closed without an answer.
     ///
+    /// With an [`Upgrade`] among its extensions it asks to go on in another protocol, as [`Connection::send`] says.
+    ///
     /// # Errors
     ///
     /// When there is no connection, no response, or not in time.
@@ -133,13 +135,14 @@ impl Pool {
         let connections = shared.connections(Origin::of(request.uri())?);
         let is_idempotent = request.method().is_idempotent();
         let mut request = request;
+        let asks_upgrade = request.extensions().get::<Upgrade>().is_some();
         let mut retries = shared.options.retries;
         loop {
             let spare = if retries > 0 { try_clone(&request) } else { None };
             let mut lease = shared.acquire(&connections).await?;
             let sent = shared.in_time(shared.options.head_timeout, Phase::Head, lease.connection().send(request)).await;
             let error = match sent {
-                Ok(Ok(response)) => return Ok(shared.received(response, lease)),
+                Ok(Ok(response)) => return Ok(shared.received(response, lease, asks_upgrade)),
                 Ok(Err(error)) => error,
                 Err(timed_out) => return Err(timed_out),
             };
@@ -163,6 +166,9 @@ impl Pool {
 
 /// The same request once more, if its content is in memory.
 fn try_clone(request: &Request<Body>) -> Option<Request<Body>> {
+    if request.extensions().get::<Upgrade>().is_some() {
+        return None;
+    }
     let mut again = Request::new(request.body().try_clone()?);
     *again.method_mut() = request.method().clone();
     *again.uri_mut() = request.uri().clone();
@@ -224,7 +230,12 @@ impl Shared {
         }
     }
 
-    fn received(self: &Rc<Self>, mut response: Response<pronghorn_engine::Incoming>, mut lease: Lease) -> Response<Content> {
+    fn received(
+        self: &Rc<Self>,
+        mut response: Response<pronghorn_engine::Incoming>,
+        mut lease: Lease,
+        asked_upgrade: bool,
+    ) -> Response<Content> {
         let protocol = lease.connection().protocol();
         *response.version_mut() = match protocol {
             Protocol::Http1 => Version::HTTP_11,
@@ -242,7 +253,8 @@ impl Shared {
                 connect::improve(self, connections);
             }
         }
-        let timeout = self.options.body_timeout;
+        let is_tunnel = asked_upgrade && (response.status() == StatusCode::SWITCHING_PROTOCOLS || response.status().is_success());
+        let timeout = (!is_tunnel).then_some(self.options.body_timeout);
         response.map(|body| Content::new(body, lease, timeout))
     }
 

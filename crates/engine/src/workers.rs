@@ -266,7 +266,9 @@ pub async fn embed_in_tokio(worker: &mut Worker, mut finished: impl FnMut(&mut W
     let descriptor = watch(worker.as_fd().try_clone_to_owned()?)?;
     loop {
         let now = Instant::now();
-        worker.turn(now)?;
+        // A turn has its own budget. tokio's is for one task, which all futures of the worker would share: spent, it would have what is
+        // ready in its channels and timers seem not to be, for the rest of the turn.
+        tokio::task::unconstrained(async { worker.turn(now) }).await?;
         if finished(worker, now) {
             return Ok(());
         }

@@ -8,7 +8,7 @@ use pronghorn_engine::{BodyError, Handler, Request, Responder, Response};
 use tower_service::Service;
 
 use crate::peer::{Peer, introduce};
-use crate::{Body, response};
+use crate::{Body, response, upgrade};
 
 /// Asks a clone of the service for each request, as hyper does.
 pub(crate) struct Tower<S>(pub(crate) S);
@@ -23,19 +23,25 @@ where
 {
     fn handle(&self, request: Request, responder: Responder) {
         let service = self.0.clone();
-        let request = convert(request, &responder);
-        responder.respond(answer(service, request));
+        let Request { method, uri, headers, peer, upgrade, body: incoming } = request;
+        let peer = Peer::from(peer);
+        let length = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+        let mut request = http::Request::new(Body::empty());
+        *request.method_mut() = method;
+        *request.uri_mut() = uri;
+        *request.headers_mut() = headers;
+        introduce(&mut request, peer);
+        let Some(upgrade) = upgrade else {
+            *request.body_mut() = Body::carry(incoming, length, responder.handle());
+            return responder.respond(answer(service, request));
+        };
+        let asked = upgrade::Asked { upgrade, protocol: peer.protocol, incoming };
+        let handle = responder.handle().clone();
+        handle.spawn(upgrade::run(asked, responder, |asked, on_upgrade| {
+            upgrade::announce(&mut request, asked, on_upgrade);
+            answer(service, request)
+        }));
     }
-}
-
-fn convert(request: Request, responder: &Responder) -> http::Request<Body> {
-    let length = request.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    let mut converted = http::Request::new(Body::carry(request.body, length, responder.handle()));
-    *converted.method_mut() = request.method;
-    *converted.uri_mut() = request.uri;
-    *converted.headers_mut() = request.headers;
-    introduce(&mut converted, Peer::from(request.peer));
-    converted
 }
 
 /// What the service says, once it is ready. One that fails is answered 500.

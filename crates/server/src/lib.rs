@@ -21,10 +21,12 @@
 mod error;
 mod handler;
 mod peer;
+mod pipe;
 mod response;
 mod running;
 mod server;
 mod stats;
+mod upgrade;
 
 pub use error::Error;
 pub use peer::Peer;

@@ -99,7 +99,7 @@ impl Server {
     /// ```
     /// # use pronghorn_server::Server;
     /// let everywhere = Server::new().listen("[::]:443");
-    /// let here = Server::new().listen(([127, 0, 0, 1], 8443)).listen("[::1]:8443");
+    /// let here = Server::new().listen("127.0.0.1:8443").listen("[::1]:8443");
     /// # let _ = (everywhere, here);
     /// ```
     pub fn listen(self, address: impl ToSocketAddrs + std::fmt::Debug) -> Self {

@@ -1,13 +1,29 @@
 //! What the examples have in common: where they listen, by their arguments, and the line that says so.
 
-use pronghorn_server::{Error, Server};
+use pronghorn_server::{Error, Running, Server};
 
-/// A server by the program's arguments: `[--listen ADDRESS] [--cert FILE --key FILE]`.
+pub(crate) type Result = std::result::Result<(), Error>;
+
+/// Serves an application until the program is told to end: `Server::serve`, but that it tells where.
+macro_rules! serve {
+    ($app:expr) => {{
+        let running = $crate::support::server().start($app)?;
+        $crate::support::introduce(&running);
+        running.finished().await
+    }};
+}
+pub(crate) use serve;
+
+/// The value behind `name` on the command line.
+pub(crate) fn argument(name: &str) -> Option<String> {
+    let mut arguments = std::env::args().skip_while(|argument| argument != name);
+    arguments.nth(1)
+}
+
+/// A server by the command line: `[--listen ADDRESS] [--cert FILE --key FILE]`.
 pub(crate) fn server() -> Server {
-    let arguments: Vec<String> = std::env::args().collect();
-    let value = |name: &str| arguments.iter().position(|argument| argument == name).and_then(|at| arguments.get(at + 1)).cloned();
-    let server = Server::new().listen(value("--listen").unwrap_or_else(|| "localhost:8443".to_owned()));
-    let server = match (value("--cert"), value("--key")) {
+    let server = Server::new().listen(argument("--listen").unwrap_or_else(|| "localhost:8443".to_owned()));
+    let server = match (argument("--cert"), argument("--key")) {
         (Some(cert), Some(key)) => server.certificate_files(cert, key),
         _ => server.development_certificate(),
     };
@@ -20,23 +36,8 @@ pub(crate) fn server() -> Server {
     })
 }
 
-/// `server().serve(app)`, and a line for each address.
-macro_rules! serve {
-    ($app:expr) => {
-        async {
-            let running = $crate::support::server().start($app)?;
-            $crate::support::introduce(&running);
-            running.finished().await
-        }
-        .await
-    };
-}
-pub(crate) use serve;
-
-pub(crate) fn introduce(running: &pronghorn_server::Running) {
+pub(crate) fn introduce(running: &Running) {
     for local in running.local_addresses() {
         eprintln!("listening on https://{} (h1, h2, h3)", local.address);
     }
 }
-
-pub(crate) type Result<T = ()> = std::result::Result<T, Error>;

@@ -13,3 +13,5 @@ mod requests;
 mod streaming;
 #[cfg(test)]
 mod support;
+#[cfg(test)]
+mod upgrades;

@@ -1,0 +1,167 @@
+//! Requests that go on in another protocol, such as WebSocket.
+//!
+//! What applications wait for is `hyper::upgrade::OnUpgrade`, which nobody but hyper can make. So hyper serves a connection in memory:
+//! one request, whose upgrade is the one that the application gets, and 101 when the application has granted it. What is said from there
+//! on goes through, between that connection and the tunnel of the engine.
+
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use http::StatusCode;
+use http_body::{Body as _, Frame};
+use hyper::body::Incoming as HyperIncoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::upgrade::OnUpgrade;
+use pronghorn_engine::{Body, Handle, Incoming, Protocol, Responder, Response, Upgrade};
+use tokio::sync::oneshot;
+
+use crate::pipe::{Far, Near, pipe};
+
+/// What hyper is asked in memory. The application sees the request that came.
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: tunnel\r\n\r\n";
+
+/// A request that may be upgraded.
+pub(crate) struct Asked {
+    pub(crate) upgrade: Upgrade,
+    pub(crate) protocol: Protocol,
+    /// What the client sends if it is granted.
+    pub(crate) incoming: Incoming,
+}
+
+/// Tells the application of the upgrade that is asked for, in the way that it expects.
+pub(crate) fn announce<B>(request: &mut http::Request<B>, asked: &Asked, on_upgrade: OnUpgrade) {
+    let extensions = request.extensions_mut();
+    extensions.insert(on_upgrade);
+    if asked.protocol != Protocol::Http1 {
+        extensions.insert(hyper::ext::Protocol::from(asked.upgrade.protocol()));
+    }
+}
+
+/// Answers with what `answer` says, and carries on if that is an upgrade. It is dropped when the client leaves.
+pub(crate) async fn run<F>(asked: Asked, mut responder: Responder, answer: impl FnOnce(&Asked, OnUpgrade) -> F)
+where
+    F: Future<Output = Response>,
+{
+    let handle = responder.handle().clone();
+    let Some((near, on_upgrade, grant)) = open(&handle).await else { return };
+    let mut answer = pin!(answer(&asked, on_upgrade));
+    let response = poll_fn(|cx| match answer.as_mut().poll(cx) {
+        Poll::Ready(response) => Poll::Ready(Some(response)),
+        Poll::Pending => responder.poll_closed(cx).map(|()| None),
+    });
+    let Some(response) = response.await else { return };
+    let is_granted = match asked.protocol {
+        Protocol::Http1 => response.status == StatusCode::SWITCHING_PROTOCOLS,
+        Protocol::Http2 | Protocol::Http3 => response.status.is_success(),
+    };
+    if !is_granted {
+        return responder.send(response);
+    }
+    // Who waits for the upgrade gets it now, unless nobody does.
+    let _ = grant.send(());
+    let Some(first) = skip_head(&near).await else { return };
+    let outgoing = Outgoing { first: Some(first).filter(|first| !first.is_empty()), near: near.clone() };
+    responder.upgrade(response.headers, Body::stream(outgoing));
+    handle.spawn(carry(asked.incoming, near));
+}
+
+/// A connection of hyper's in memory: this end of it, the upgrade of its one request, and what grants it.
+async fn open(handle: &Handle) -> Option<(Near, OnUpgrade, oneshot::Sender<()>)> {
+    let (near, far) = pipe();
+    let (give, given) = oneshot::channel();
+    let (grant, granted) = oneshot::channel();
+    near.push(Bytes::from_static(REQUEST));
+    handle.spawn(serve(far, give, granted));
+    Some((near, given.await.ok()?, grant))
+}
+
+async fn serve(far: Far, give: oneshot::Sender<OnUpgrade>, granted: oneshot::Receiver<()>) {
+    let once = Cell::new(Some((give, granted)));
+    let service = service_fn(|mut request: hyper::Request<HyperIncoming>| {
+        let once = once.take();
+        async move {
+            let mut response = http::Response::new(String::new());
+            if let Some((give, granted)) = once {
+                let _ = give.send(hyper::upgrade::on(&mut request));
+                if granted.await.is_ok() {
+                    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+                }
+            }
+            Ok::<_, Infallible>(response)
+        }
+    });
+    // It ends with the upgrade, or with the application's refusal.
+    let _ = http1::Builder::new().serve_connection(far, service).with_upgrades().await;
+}
+
+/// Takes hyper's 101 off the connection and returns what the application has sent behind it. `None` if there is no 101.
+async fn skip_head(near: &Near) -> Option<Bytes> {
+    const END: &[u8] = b"\r\n\r\n";
+    let mut sent = BytesMut::new();
+    loop {
+        sent.extend_from_slice(&poll_fn(|cx| near.poll_pull(cx)).await?);
+        if let Some(end) = sent.windows(END.len()).position(|bytes| bytes == END) {
+            return Some(sent.split_off(end + END.len()).freeze());
+        }
+    }
+}
+
+/// What the application sends.
+struct Outgoing {
+    first: Option<Bytes>,
+    near: Near,
+}
+
+impl http_body::Body for Outgoing {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(Ok(Frame::data(first))));
+        }
+        Poll::Ready(ready!(self.near.poll_pull(cx)).map(|data| Ok(Frame::data(data))))
+    }
+}
+
+impl Drop for Outgoing {
+    fn drop(&mut self) {
+        self.near.refuse();
+    }
+}
+
+/// Hands the application what the peer sends, until one of them has ended that.
+async fn carry(mut incoming: Incoming, near: Near) {
+    loop {
+        let frame = poll_fn(|cx| {
+            if !ready!(near.poll_room(cx)) {
+                return Poll::Ready(None);
+            }
+            Pin::new(&mut incoming).poll_frame(cx).map(Some)
+        });
+        match frame.await {
+            // The application is gone.
+            None => return,
+            Some(Some(Ok(frame))) => {
+                if let Ok(data) = frame.into_data()
+                    && !data.is_empty()
+                {
+                    near.push(data);
+                }
+            }
+            Some(end @ (None | Some(Err(_)))) => {
+                near.end();
+                if end.is_none() {
+                    // Held until the application has ended its own direction: dropped, it would end the whole tunnel with that.
+                    poll_fn(|cx| near.poll_gone(cx)).await;
+                }
+                return;
+            }
+        }
+    }
+}
