@@ -34,6 +34,15 @@ def echo() -> Path:
     return program("PRONGHORN_ECHO", TARGET / "release" / "examples" / "echo", "make build")
 
 
+def server_example(name: str) -> Path:
+    """An example of the crate `server`; PRONGHORN_SERVER_EXAMPLES names another folder of them."""
+    folder = Path(os.environ.get("PRONGHORN_SERVER_EXAMPLES") or TARGET / "debug" / "examples")
+    example = folder / name
+    if not example.is_file():
+        raise FileNotFoundError(f"{example} is not there: run `cargo build -p pronghorn-server --examples`")
+    return example
+
+
 def quic_go_client() -> Path:
     return program("QUIC_GO_CLIENT", TARGET / "test-clients" / "quic-go-client", "scripts/setup")
 
@@ -103,6 +112,11 @@ def serve_command(directory: Path, identity: Identity | None, *flags: str, liste
         command += ["--listen", address]
     if identity is not None:
         command += ["--cert", identity.cert, "--key", identity.key]
+    return [*command, *flags]
+
+
+def server_example_command(name: str, identity: Identity, *flags: str | Path) -> list[str | Path]:
+    command = [server_example(name), "--listen", "127.0.0.1:0", "--cert", identity.cert, "--key", identity.key]
     return [*command, *flags]
 
 

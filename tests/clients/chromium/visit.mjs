@@ -1,11 +1,12 @@
 // Loads a page in headless Chromium and prints what the browser says about each request, as one JSON object.
 //
-// usage: node visit.mjs '{"url": …, "flags": […], "loads": 1, "chromium": path}'
+// usage: node visit.mjs '{"url": …, "flags": […], "loads": 1, "chromium": path, "awaitsResult": false}'
 //
+// With `awaitsResult` the page sets `globalThis.result` when it has done its work, which may be after the network is idle.
 // Each load is a navigation in the same tab of the same browser, with the cache off.
 import puppeteer from 'puppeteer-core';
 
-const { url, flags, loads = 1, chromium, timeoutMs = 60_000 } = JSON.parse(process.argv[2]);
+const { url, flags, loads = 1, chromium, awaitsResult = false, timeoutMs = 60_000 } = JSON.parse(process.argv[2]);
 
 const browser = await puppeteer.launch({
   executablePath: chromium,
@@ -47,6 +48,7 @@ try {
   for (let load = 0; load < loads; load++) {
     requests = new Map();
     await page.goto(url, { waitUntil: 'networkidle0', timeout: timeoutMs });
+    if (awaitsResult) await page.waitForFunction(() => globalThis.result !== undefined, { timeout: timeoutMs });
     const seen = await page.evaluate(() => ({
       title: document.title,
       protocol: performance.getEntriesByType('navigation')[0].nextHopProtocol,

@@ -46,8 +46,9 @@ def protocol_flags(protocol: str, host: str, port: int) -> list[str]:
     }[protocol]
 
 
-def visit(url: str, flags: list[str], *, loads: int = 1) -> dict:
-    asked = {"url": url, "flags": flags, "loads": loads, "chromium": str(chromium())}
+def visit(url: str, flags: list[str], *, loads: int = 1, awaits_result: bool = False) -> dict:
+    """`awaits_result`: the page says by `globalThis.result` when it has done its work."""
+    asked = {"url": url, "flags": flags, "loads": loads, "chromium": str(chromium()), "awaitsResult": awaits_result}
     done = subprocess.run(["node", VISIT, json.dumps(asked)], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

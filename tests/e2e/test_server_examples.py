@@ -1,0 +1,160 @@
+"""The examples of the crate `server`: axum applications over each protocol, asked by libcurl and Chromium."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+
+from conftest import random_bytes
+from harness.clients.chromium import NAME, common_flags, protocol_flags, visit
+from harness.clients.curl import VERSIONS, ask, session
+from harness.server import serve_command, server_example_command
+
+BROWSER_PROTOCOLS = ["http/1.1", "h2", "h3"]
+
+
+@pytest.fixture(params=VERSIONS)
+def protocol(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def fetch(ca, protocol):
+    """Asks over one protocol, on one connection, and makes sure that it is the one spoken."""
+    with session(ca) as curl:
+
+        def run(url: str, **options):
+            response = ask(curl, protocol, url, **options)
+            assert response.protocol == protocol
+            return response
+
+        yield run
+
+
+@pytest.fixture
+def example(start, identity):
+    def run(name: str, *flags):
+        return start(server_example_command(name, identity, *flags))
+
+    return run
+
+
+def test_smallest_server_says_hello(example, fetch, protocol):
+    version = {"HTTP/1.1": "HTTP/1.1", "HTTP/2": "HTTP/2.0", "HTTP/3": "HTTP/3.0"}[protocol]
+    assert fetch(example("hello").origin).text() == f"hello over {version}\n"
+
+
+def test_layers_trace_compress_limit_and_allow(example, fetch):
+    origin = example("axum_layers").origin
+    assert fetch(f"{origin}/").text().startswith("127.0.0.1 over HTTP/")
+
+    compressed = fetch(f"{origin}/numbers?to=5000", headers=[("accept-encoding", "gzip"), ("origin", "https://a.test")])
+    fields = dict(compressed.headers)
+    assert fields["access-control-allow-origin"] == "*"
+    assert fields["content-encoding"] == "gzip"
+    body = compressed.body
+    numbers = json.loads(gzip.decompress(body) if body[:2] == b"\x1f\x8b" else body)
+    assert numbers == list(range(5000))
+
+    as_json = [("content-type", "application/json")]
+    assert fetch(f"{origin}/sum", method="POST", body=b"[1, 2, 3]", headers=as_json).text() == "6"
+    assert fetch(f"{origin}/sum", method="POST", body=b"[1", headers=as_json).status == 400
+    assert fetch(f"{origin}/numbers?to=many").status == 400
+    assert fetch(f"{origin}/slow").status == 503
+
+
+def test_preflight_is_answered(example, fetch):
+    headers = [("origin", "https://a.test"), ("access-control-request-method", "POST")]
+    answer = fetch(f"{example('axum_layers').origin}/sum", method="OPTIONS", headers=headers)
+    assert answer.status == 200
+    assert "POST" in dict(answer.headers)["access-control-allow-methods"]
+
+
+def test_files_are_served_whole_in_part_and_not_again(example, fetch, site):
+    origin = example("static_files", "--folder", site.root).origin
+    assert fetch(f"{origin}/big.bin").body == site.read("big.bin")
+    part = fetch(f"{origin}/big.bin", headers=[("range", "bytes=1000-1999")])
+    assert (part.status, part.body) == (206, site.read("big.bin")[1000:2000])
+    first = fetch(f"{origin}/small.txt")
+    again = fetch(f"{origin}/small.txt", headers=[("if-modified-since", dict(first.headers)["last-modified"])])
+    assert again.status == 304
+    assert fetch(f"{origin}/no-such-file").status == 404
+    head = fetch(f"{origin}/big.bin", method="HEAD")
+    assert (dict(head.headers)["content-length"], head.size) == (str(len(site.read("big.bin"))), 0)
+
+
+def test_form_with_files_is_read(example, fetch):
+    files = {f"file-{size}.bin": random_bytes(size, "form") for size in (0, 1, 70_000, 5 << 20)}
+    boundary = "a-boundary-of-this-test"
+    body = b"".join(
+        f'--{boundary}\r\ncontent-disposition: form-data; name="file"; filename="{name}"\r\n\r\n'.encode()
+        + content
+        + b"\r\n"
+        for name, content in files.items()
+    )
+    body += f"--{boundary}--\r\n".encode()
+    headers = [("content-type", f"multipart/form-data; boundary={boundary}")]
+    answer = fetch(f"{example('upload').origin}/", method="POST", body=body, headers=headers)
+    assert json.loads(answer.text()) == {name: len(content) for name, content in files.items()}
+
+
+def test_events_arrive_as_they_happen(example, ca, protocol):
+    with session(ca) as curl:
+        url = f"{example('sse').origin}/events"
+        answer = curl.get(url, http_version=VERSIONS[protocol], stream=True)
+        assert answer.headers["content-type"] == "text/event-stream"
+        received = b""
+        # The stream has no end: that anything arrives says that nothing is held back.
+        for piece in answer.iter_content():
+            received += piece
+            if received.count(b"\n\n") >= 5:
+                break
+        answer.close()
+    events = [event.removeprefix("data:").strip() for event in received.decode().split("\n\n")]
+    assert events[:5] == ["0", "1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize("browser_protocol", BROWSER_PROTOCOLS)
+def test_browser_gets_events(example, identity, browser_protocol):
+    server = example("sse")
+    flags = common_flags(identity.spki_hash) + protocol_flags(browser_protocol, NAME, server.port)
+    seen = visit(f"https://{NAME}:{server.port}/", flags, awaits_result=True)
+    visited = seen["visits"][0]
+    assert visited["result"] == {"seen": [0, 1, 2, 3, 4]}
+    assert {request["protocol"] for request in visited["requests"]} == {browser_protocol}
+
+
+@pytest.mark.parametrize("browser_protocol", BROWSER_PROTOCOLS)
+def test_browser_chats_over_websocket(example, identity, browser_protocol):
+    server = example("chat")
+    flags = common_flags(identity.spki_hash) + protocol_flags(browser_protocol, NAME, server.port)
+    seen = visit(f"https://{NAME}:{server.port}/#test", flags, awaits_result=True)
+    assert seen["visits"][0]["result"] == {"heard": ["hello", "hello"]}
+    assert seen["errors"] == []
+
+
+def test_proxy_forwards_both_ways(example, start, identity, fetch, site):
+    behind = start(serve_command(site.root, identity))
+    origin = example("reverse_proxy", "--to", behind.origin, "--cacert", identity.ca).origin
+    assert fetch(f"{origin}/big.bin").body == site.read("big.bin")
+    part = fetch(f"{origin}/big.bin", headers=[("range", "bytes=0-9")])
+    assert (part.status, part.body) == (206, site.read("big.bin")[:10])
+    assert fetch(f"{origin}/no-such-file").status == 404
+
+
+def test_proxy_carries_uploads(example, fetch, identity):
+    behind = example("upload")
+    origin = example("reverse_proxy", "--to", behind.origin, "--cacert", identity.ca).origin
+    body = b'--b\r\ncontent-disposition: form-data; name="one"\r\n\r\n' + b"x" * (3 << 20) + b"\r\n--b--\r\n"
+    headers = [("content-type", "multipart/form-data; boundary=b")]
+    assert json.loads(fetch(f"{origin}/", method="POST", body=body, headers=headers).text()) == {"one": 3 << 20}
+
+
+def test_proxy_without_a_server_behind_it_says_so(example, fetch, identity):
+    behind = example("hello")
+    origin = example("reverse_proxy", "--to", behind.origin, "--cacert", identity.ca).origin
+    assert fetch(origin).status == 200
+    behind.stop()
+    assert fetch(origin).status == 502
