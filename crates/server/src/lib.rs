@@ -37,3 +37,8 @@ pub use pronghorn_engine::{AltSvc, BindError, Congestion, EarlyData, Identity, L
 pub use running::{Handle, LocalAddress, Running};
 pub use server::Server;
 pub use stats::Stats;
+
+/// The code in the documentation compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/rust.md")]
+struct RustPage;
