@@ -4,31 +4,21 @@
 
 #![forbid(unsafe_code)]
 
-use std::io::{self, Write};
-use std::net::IpAddr;
-use std::os::unix::fs::PermissionsExt;
+#[cfg(feature = "development")]
+mod development;
+
+use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use pronghorn_engine::Identity;
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
-use webpki::{EndEntityCert, KeyUsage};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use webpki::EndEntityCert;
 
-/// How long a certificate for development is valid. Browsers take certificates by their hash only up to 14 days.
-const VALIDITY: Duration = Duration::from_hours(13 * 24);
-/// One that is not valid for at least this long any more is made anew.
-const RENEWAL: Duration = Duration::from_hours(24);
-
-/// Where the program `pronghorn` keeps its certificate for development: `pronghorn` in the user's data folder (XDG Base Directory
-/// Specification). `None` where there is no home folder.
-pub fn user_folder() -> Option<PathBuf> {
-    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let data = absolute("XDG_DATA_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/share")))?;
-    Some(data.join("pronghorn"))
-}
+#[cfg(feature = "development")]
+pub use development::user_folder;
 
 /// Why there is no usable certificate.
 #[derive(Debug, thiserror::Error)]
@@ -124,26 +114,6 @@ impl Loaded {
         })?;
         Ok(Self { identity, spki_sha256, cert: cert.to_owned() })
     }
-
-    /// The certificate for development that is kept in `folder`, made there if there is none or it runs out within a day: ECDSA
-    /// P-256, self-signed, valid for 13 days, for `localhost`, the loopback addresses and this machine's name.
-    ///
-    /// # Errors
-    ///
-    /// When the folder cannot be written, or the system has no randomness.
-    pub fn for_development(folder: &Path) -> Result<Self, CertificateError> {
-        let (cert, key) = (folder.join("cert.pem"), folder.join("key.pem"));
-        if is_fresh(&cert)
-            && let Ok(loaded) = Self::from_files(&cert, &key)
-        {
-            return Ok(loaded);
-        }
-        let (cert_pem, key_pem) = generate().map_err(|error| CertificateError::Generation(error.to_string()))?;
-        std::fs::create_dir_all(folder).map_err(|source| CertificateError::File { path: folder.to_owned(), source })?;
-        write_whole(folder, &key, &key_pem, 0o600)?;
-        write_whole(folder, &cert, &cert_pem, 0o644)?;
-        Self::from_files(&cert, &key)
-    }
 }
 
 fn pem_error(path: &Path, what: &str, error: pem::Error) -> CertificateError {
@@ -158,123 +128,4 @@ fn pem_error(path: &Path, what: &str, error: pem::Error) -> CertificateError {
 fn spki_sha256(certificate: &EndEntityCert<'_>) -> String {
     let spki = certificate.subject_public_key_info();
     BASE64_STANDARD.encode(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &spki))
-}
-
-/// Whether the certificate is there and will be valid for a while.
-fn is_fresh(path: &Path) -> bool {
-    let Ok(certificate) = CertificateDer::from_pem_file(path) else { return false };
-    let Ok(end_entity) = EndEntityCert::try_from(&certificate) else { return false };
-    let Ok(anchor) = webpki::anchor_from_trusted_cert(&certificate) else { return false };
-    let Ok(since_epoch) = (SystemTime::now() + RENEWAL).duration_since(SystemTime::UNIX_EPOCH) else { return false };
-    // Self-signed, so it is its own anchor, and what is checked is its dates.
-    let time = UnixTime::since_unix_epoch(since_epoch);
-    let provider = pronghorn_engine::provider();
-    let algorithms = provider.signature_verification_algorithms.all;
-    end_entity.verify_for_usage(algorithms, &[anchor], &[], time, KeyUsage::server_auth(), None, None).is_ok()
-}
-
-fn generate() -> Result<(String, String), rcgen::Error> {
-    let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)?;
-    let mut names = vec!["localhost".to_owned()];
-    if let Ok(name) = rustix::system::uname().nodename().to_str()
-        && !name.is_empty()
-        && name != "localhost"
-    {
-        names.push(name.to_owned());
-    }
-    let mut parameters = rcgen::CertificateParams::new(names)?;
-    for address in [IpAddr::from([127, 0, 0, 1]), std::net::Ipv6Addr::LOCALHOST.into()] {
-        parameters.subject_alt_names.push(rcgen::SanType::IpAddress(address));
-    }
-    parameters.distinguished_name.push(rcgen::DnType::CommonName, "Pronghorn development certificate");
-    parameters.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth];
-    // An hour back, for clients whose clock is behind.
-    let begin = time::OffsetDateTime::now_utc() - time::Duration::hours(1);
-    parameters.not_before = begin;
-    parameters.not_after = begin + VALIDITY;
-    Ok((parameters.self_signed(&key)?.pem(), key.serialize_pem()))
-}
-
-/// Writes a file beside its place and moves it there, so that nobody ever reads half of it.
-fn write_whole(folder: &Path, path: &Path, content: &str, mode: u32) -> Result<(), CertificateError> {
-    let write = || {
-        let mut file = tempfile::Builder::new().permissions(std::fs::Permissions::from_mode(mode)).tempfile_in(folder)?;
-        file.write_all(content.as_bytes())?;
-        file.as_file().sync_all()?;
-        file.persist(path).map_err(|error| error.error)
-    };
-    write().map(drop).map_err(|source| CertificateError::File { path: path.to_owned(), source })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn folder() -> tempfile::TempDir {
-        tempfile::tempdir().unwrap()
-    }
-
-    #[test]
-    fn development_certificate_is_kept() {
-        let folder = folder();
-        let first = Loaded::for_development(folder.path()).unwrap();
-        let second = Loaded::for_development(folder.path()).unwrap();
-        assert_eq!(first.spki_sha256, second.spki_sha256);
-        let mode = std::fs::metadata(folder.path().join("key.pem")).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o600, "others can read the key");
-    }
-
-    #[test]
-    fn damaged_development_certificate_is_made_anew() {
-        for damaged in ["cert.pem", "key.pem"] {
-            let folder = folder();
-            let first = Loaded::for_development(folder.path()).unwrap();
-            std::fs::write(folder.path().join(damaged), "not what it was").unwrap();
-            let second = Loaded::for_development(folder.path()).unwrap();
-            assert_ne!(first.spki_sha256, second.spki_sha256, "{damaged}");
-        }
-    }
-
-    #[test]
-    fn development_certificate_that_runs_out_is_made_anew() {
-        let folder = folder();
-        let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
-        let mut parameters = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
-        parameters.not_after = time::OffsetDateTime::now_utc() + time::Duration::hours(23);
-        let old = parameters.self_signed(&key).unwrap().pem();
-        std::fs::write(folder.path().join("cert.pem"), &old).unwrap();
-        std::fs::write(folder.path().join("key.pem"), key.serialize_pem()).unwrap();
-        Loaded::for_development(folder.path()).unwrap();
-        assert_ne!(std::fs::read_to_string(folder.path().join("cert.pem")).unwrap(), old);
-    }
-
-    #[test]
-    fn key_of_another_certificate_is_refused() {
-        let (one, other) = (folder(), folder());
-        Loaded::for_development(one.path()).unwrap();
-        Loaded::for_development(other.path()).unwrap();
-        let mixed = Loaded::from_files(&one.path().join("cert.pem"), &other.path().join("key.pem"));
-        assert!(matches!(mixed, Err(CertificateError::Unusable { .. })), "{mixed:?}");
-    }
-
-    #[test]
-    fn chain_and_key_as_text_are_the_same_as_in_files() {
-        let folder = folder();
-        let from_files = Loaded::for_development(folder.path()).unwrap();
-        let [cert, key] = ["cert.pem", "key.pem"].map(|name| std::fs::read(folder.path().join(name)).unwrap());
-        assert_eq!(Loaded::from_pem(&cert, &key).unwrap().spki_sha256, from_files.spki_sha256);
-        let swapped = Loaded::from_pem(&key, &cert).unwrap_err();
-        assert_eq!(swapped.to_string(), "the certificate chain: holds no certificate in PEM form");
-    }
-
-    #[test]
-    fn file_without_a_certificate_is_malformed() {
-        let folder = folder();
-        Loaded::for_development(folder.path()).unwrap();
-        let (cert, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
-        let swapped = Loaded::from_files(&key, &cert);
-        assert!(matches!(swapped, Err(CertificateError::Malformed { .. })), "{swapped:?}");
-        let missing = Loaded::from_files(&folder.path().join("none.pem"), &key);
-        assert!(matches!(missing, Err(CertificateError::File { .. })), "{missing:?}");
-    }
 }

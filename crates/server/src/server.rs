@@ -63,6 +63,7 @@ enum Certificate {
     Identity(Identity),
     Files(PathBuf, PathBuf),
     Pem(Vec<u8>, Vec<u8>),
+    #[cfg(feature = "development-certificate")]
     Development(Option<PathBuf>),
 }
 
@@ -177,6 +178,7 @@ impl Server {
     /// let server = Server::new().listen("localhost:8443").development_certificate();
     /// # let _ = server;
     /// ```
+    #[cfg(feature = "development-certificate")]
     pub fn development_certificate(mut self) -> Self {
         self.certificate = Certificate::Development(None);
         self
@@ -189,6 +191,7 @@ impl Server {
     /// let server = Server::new().listen("localhost:8443").development_certificate_in("target/certificate");
     /// # let _ = server;
     /// ```
+    #[cfg(feature = "development-certificate")]
     pub fn development_certificate_in(mut self, folder: impl Into<PathBuf>) -> Self {
         self.certificate = Certificate::Development(Some(folder.into()));
         self
@@ -417,7 +420,9 @@ fn load(certificate: Certificate) -> Result<(Identity, Option<String>), Error> {
         Certificate::Identity(identity) => return Ok((identity, None)),
         Certificate::Files(chain, key) => Loaded::from_files(&chain, &key)?,
         Certificate::Pem(chain, key) => Loaded::from_pem(&chain, &key)?,
+        #[cfg(feature = "development-certificate")]
         Certificate::Development(Some(folder)) => Loaded::for_development(&folder)?,
+        #[cfg(feature = "development-certificate")]
         Certificate::Development(None) => Loaded::for_development(&pronghorn_certificates::user_folder().ok_or(Error::NoHome)?)?,
     };
     Ok((loaded.identity, Some(loaded.spki_sha256)))
