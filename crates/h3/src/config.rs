@@ -22,6 +22,8 @@ pub struct Config {
     pub(crate) grease: bool,
     pub(crate) grease_seed: u64,
     pub(crate) extended_connect: bool,
+    pub(crate) max_sessions: u64,
+    pub(crate) max_early_streams: u32,
     pub(crate) max_concurrent_requests: u64,
     pub(crate) qpack_table_capacity: u64,
     pub(crate) qpack_blocked_streams: u64,
@@ -42,6 +44,8 @@ impl Default for Config {
             grease: true,
             grease_seed: 0,
             extended_connect: false,
+            max_sessions: 0,
+            max_early_streams: 16,
             max_concurrent_requests: 1 << 60,
             qpack_table_capacity: 4096,
             qpack_blocked_streams: 16,
@@ -166,6 +170,22 @@ impl Config {
         self
     }
 
+    /// WebTransport sessions that a connection may have at once, for both roles: default zero, which is to speak no WebTransport; at most
+    /// 65,536. To speak it is to offer HTTP datagrams and, as a server, extended CONNECT: the transport has to carry datagrams.
+    /// Whether there are too many is the caller's to say, who knows which requests become sessions.
+    pub fn with_webtransport_sessions(mut self, sessions: u64) -> Result<Self, ConfigError> {
+        self.max_sessions = within(Limit::Sessions, sessions, 0, 65_536)?;
+        self.extended_connect |= sessions > 0;
+        Ok(self)
+    }
+
+    /// Streams, and datagrams, of WebTransport sessions that may wait for their session: default 16, from 1 to 65,536. Of a
+    /// stream one piece of content is held, which is no larger than a UDP datagram, and the same goes for a datagram.
+    pub fn with_max_early_streams(mut self, streams: u32) -> Result<Self, ConfigError> {
+        self.max_early_streams = within(Limit::EarlyStreams, streams, 1, 65_536)?;
+        Ok(self)
+    }
+
     /// Server role: the requests that the transport lets a client have open at once. A PRIORITY_UPDATE for one beyond is an
     /// error. Default: 2^60, which no stream ID is beyond.
     #[must_use]
@@ -203,6 +223,11 @@ impl Config {
         }
         self.qpack_encoder_capacity = capacity;
         Ok(self)
+    }
+
+    /// Whether WebTransport is spoken.
+    pub(crate) const fn speaks_webtransport(&self) -> bool {
+        self.max_sessions > 0
     }
 
     /// The largest field section that is received.

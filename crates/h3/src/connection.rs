@@ -7,6 +7,7 @@ mod ledger;
 mod outgoing;
 mod priorities;
 mod request_stream;
+mod sessions;
 mod stream_map;
 
 use std::{cell::RefCell, collections::VecDeque, fmt};
@@ -28,7 +29,7 @@ use crate::{
     limit::Limit,
     message::{OutgoingSection, SectionKind},
     priority::Priority,
-    stream::StreamId,
+    stream::{StreamId, StreamType},
     varint,
 };
 
@@ -36,7 +37,8 @@ use control::ControlFrame;
 use incoming::{IncomingStreams, Purpose, Sorted, closed_critical_stream};
 use outgoing::OutgoingStreams;
 use priorities::EarlyPriorities;
-use request_stream::{RequestStream, Requested, Sent, Shared};
+use request_stream::{Preamble, RequestStream, Requested, Sent, Shared};
+use sessions::Sessions;
 use stream_map::StreamMap;
 
 /// Bytes of our decoder stream that may wait for the peer's flow control. An honest peer reads it all the time.
@@ -84,6 +86,8 @@ pub struct Connection {
     next_request: StreamId,
     early_priorities: EarlyPriorities,
     shutdown: Shutdown,
+    /// There from the first stream, datagram or request on that has to do with a WebTransport session.
+    sessions: Option<Box<Sessions>>,
 }
 
 /// How far our own graceful shutdown has come.
@@ -121,6 +125,7 @@ impl Connection {
             next_request: StreamId(0),
             early_priorities: EarlyPriorities::default(),
             shutdown: Shutdown::No,
+            sessions: None,
         }
     }
 
@@ -129,9 +134,15 @@ impl Connection {
         if self.decoder_backlog > MAX_DECODER_BACKLOG {
             return Err(ConnectionError::limit_reached(Limit::DecoderBacklog));
         }
+        if let Some((sessions, shared)) = self.sessions_of(stream) {
+            sessions.on_data(stream, data, &mut shared.events)?;
+            return shared.ledger.verdict();
+        }
         if stream.is_bidi() {
-            if let Some((request, shared)) = self.received_request(stream)? {
-                request.on_data(stream, data, shared)?;
+            if let Some((request, shared)) = self.received_request(stream)?
+                && let Some(preamble) = request.on_data(stream, data, shared)?
+            {
+                self.on_session_stream(stream, &preamble)?;
             }
             self.shared.ledger.verdict()
         } else {
@@ -141,6 +152,10 @@ impl Connection {
 
     /// The peer's side of the stream ended cleanly, after all its data.
     pub fn handle_fin(&mut self, stream: StreamId) -> Result<(), ConnectionError> {
+        if let Some((sessions, shared)) = self.sessions_of(stream) {
+            sessions.on_fin(stream, &mut shared.events);
+            return Ok(());
+        }
         if !stream.is_bidi() {
             return self.incoming.on_end(stream, &mut self.shared.ledger);
         }
@@ -153,6 +168,10 @@ impl Connection {
 
     /// The peer reset its side of the stream.
     pub fn handle_reset(&mut self, stream: StreamId, code: u64) -> Result<(), ConnectionError> {
+        if let Some((sessions, shared)) = self.sessions_of(stream) {
+            sessions.on_reset(stream, ErrorCode(code), &mut shared.events);
+            return Ok(());
+        }
         if !stream.is_bidi() {
             return self.incoming.on_end(stream, &mut self.shared.ledger);
         }
@@ -165,8 +184,12 @@ impl Connection {
 
     /// The peer wants no more of what we send on the stream. Streams that we opened ourselves belong here too.
     pub fn handle_stop_sending(&mut self, stream: StreamId, code: u64) -> Result<(), ConnectionError> {
+        if let Some(sessions) = self.sessions.as_deref_mut().filter(|sessions| sessions.knows(stream)) {
+            sessions.on_stop_sending(stream, ErrorCode(code), &mut self.shared.events);
+            return Ok(());
+        }
         if !stream.is_bidi() {
-            // All unidirectional streams of ours are critical.
+            // All other unidirectional streams of ours are critical.
             return Err(closed_critical_stream());
         }
         if let Some(request) = self.requests.get_mut(&stream).filter(|request| !request.is_sending_done) {
@@ -284,6 +307,9 @@ impl Connection {
 
     /// Our side of the stream is done: its end is queued, or it was reset. No encoding may follow.
     pub fn finish_sending(&mut self, stream: StreamId) {
+        if let Some(sessions) = &mut self.sessions {
+            sessions.finish_sending(stream);
+        }
         if let Some(request) = self.requests.get_mut(&stream) {
             request.is_sending_done = true;
             // Our side was reset before the blocked head came: nobody waits for it any more.
@@ -297,6 +323,9 @@ impl Connection {
     /// The caller reads the stream no more: it sent STOP_SENDING. No data of it may follow; what is queued as events
     /// already still comes.
     pub fn stop_receiving(&mut self, stream: StreamId) {
+        if let Some(sessions) = &mut self.sessions {
+            sessions.stop_receiving(stream);
+        }
         if !stream.is_bidi() {
             self.incoming.forget(stream);
         } else if let Some(request) = self.requests.get_mut(&stream) {
@@ -385,12 +414,17 @@ impl Connection {
         }
     }
 
-    /// Whether a field section on this stream waits for insertions into the dynamic table. The caller reads the stream no
+    /// Whether a field section on this stream waits for insertions into the dynamic table, or the stream for its session. The caller reads the stream no
     /// further, so that what follows stays in the transport's flow control window; its reset is still of interest.
     //= RFC 9204 section 2.2.1
     //# While blocked, encoded field section data SHOULD remain in the blocked stream's flow-control window.
     pub fn is_blocked(&self, stream: StreamId) -> bool {
-        self.shared.decoder.is_blocked(stream.0)
+        self.shared.decoder.is_blocked(stream.0) || self.is_early(stream)
+    }
+
+    /// Whether the stream waits for its WebTransport session to begin.
+    pub fn is_early(&self, stream: StreamId) -> bool {
+        self.sessions.as_ref().is_some_and(|sessions| sessions.is_early(stream))
     }
 
     /// A stream that is not blocked any more: the caller reads it again.
@@ -401,6 +435,102 @@ impl Connection {
     /// Gives a section's memory back, so that a later message needs no new one.
     pub fn recycle(&mut self, section: FieldSection) {
         self.shared.recycle(section);
+    }
+
+    /// The extended CONNECT request on this stream has become a WebTransport session: a server accepts it, or a client sees it accepted.
+    /// Streams that have waited for it are told of, and named by [`Connection::poll_unblocked`].
+    pub fn begin_session(&mut self, session: StreamId) {
+        let Self { sessions, shared, unblocked, .. } = self;
+        if shared.config.speaks_webtransport() {
+            unblocked.extend(made(sessions, &shared.config).begin(session, &mut shared.events));
+        }
+    }
+
+    /// The session is over: each of its streams is refused. Also for a request that did not become one.
+    pub fn end_session(&mut self, session: StreamId) {
+        if let Some(sessions) = &mut self.sessions {
+            sessions.end(session, &mut self.shared.events);
+        }
+    }
+
+    /// The transport has opened this stream for a session of ours: appends what it has to begin with to `out`. The stream's content is the
+    /// caller's to write after that.
+    ///
+    /// # Errors
+    /// If the session has not begun, or is over.
+    pub fn open_session_stream(&mut self, session: StreamId, stream: StreamId, out: &mut BytesMut) -> Result<(), SendError> {
+        let Some(sessions) = self.sessions.as_deref_mut().filter(|sessions| sessions.has_begun(session)) else {
+            return Err(SendError::StreamNotOpen { stream: session });
+        };
+        //= draft-ietf-webtrans-http3-16 section 4.3
+        //# Clients and servers use the signal value 0x41 to open a bidirectional WebTransport stream.
+        let preamble = if stream.is_bidi() { FrameType::WEBTRANSPORT_STREAM.0 } else { StreamType::WEBTRANSPORT.0 };
+        varint::encode(preamble, out);
+        varint::encode(session.0, out);
+        sessions.open(session, stream);
+        Ok(())
+    }
+
+    /// Takes the payload of a QUIC DATAGRAM frame (RFC 9221).
+    pub fn handle_datagram(&mut self, data: Bytes) -> Result<(), ConnectionError> {
+        let Self { sessions, shared, .. } = self;
+        if !shared.config.speaks_webtransport() {
+            return Err(ConnectionError::new(ErrorCode::H3_DATAGRAM_ERROR, "a datagram, which was not offered"));
+        }
+        made(sessions, &shared.config).on_datagram(data, &mut shared.events)
+    }
+
+    /// Appends what a datagram of the session begins with to `out`; the caller's payload follows.
+    ///
+    /// # Errors
+    /// If the session has not begun or is over, or the peer has not said that it takes datagrams (RFC 9297 section 2.1.1).
+    pub fn encode_datagram_header(&self, session: StreamId, out: &mut BytesMut) -> Result<(), SendError> {
+        let takes_datagrams = self.peer_settings.is_some_and(|settings| settings.h3_datagram);
+        if !takes_datagrams || !self.sessions.as_ref().is_some_and(|sessions| sessions.has_begun(session)) {
+            return Err(SendError::StreamNotOpen { stream: session });
+        }
+        varint::encode(session.0 / 4, out);
+        Ok(())
+    }
+
+    /// Whether the stream is known to be one of a WebTransport session.
+    pub fn is_session_stream(&self, stream: StreamId) -> bool {
+        self.sessions.as_ref().is_some_and(|sessions| sessions.knows(stream))
+    }
+
+    /// How many datagrams were dropped because too many waited for their sessions.
+    pub fn dropped_datagrams(&self) -> u64 {
+        self.sessions.as_ref().map_or(0, |sessions| sessions.dropped_datagrams())
+    }
+
+    /// The sessions, if what was received on this stream is for one of them.
+    #[inline]
+    fn sessions_of(&mut self, stream: StreamId) -> Option<(&mut Sessions, &mut Shared)> {
+        if self.sessions.is_none() && !self.is_servers_bidi(stream) {
+            return None;
+        }
+        self.known_sessions_of(stream)
+    }
+
+    fn known_sessions_of(&mut self, stream: StreamId) -> Option<(&mut Sessions, &mut Shared)> {
+        let is_new = self.is_servers_bidi(stream) && !self.sessions.as_ref().is_some_and(|sessions| sessions.knows(stream));
+        let Self { sessions, shared, .. } = self;
+        if is_new && shared.config.speaks_webtransport() {
+            made(sessions, &shared.config).expect_session(stream);
+        }
+        sessions.as_deref_mut().filter(|sessions| sessions.knows(stream)).map(|sessions| (sessions, shared))
+    }
+
+    /// Whether it is a bidirectional stream that a server has opened, and we are its client.
+    const fn is_servers_bidi(&self, stream: StreamId) -> bool {
+        stream.is_bidi() && !stream.is_client_initiated() && matches!(self.shared.role, Role::Client)
+    }
+
+    /// A client's bidirectional stream turns out to be one of a session.
+    fn on_session_stream(&mut self, stream: StreamId, preamble: &Preamble) -> Result<(), ConnectionError> {
+        self.requests.remove(&stream);
+        let Self { sessions, shared, .. } = self;
+        made(sessions, &shared.config).on_opened(stream, preamble.session, &preamble.rest, &mut shared.events)
     }
 
     /// Request streams that are not done on both sides.
@@ -431,6 +561,7 @@ impl Connection {
     /// the stream is of no interest any more.
     fn received_request(&mut self, stream: StreamId) -> Result<Option<(&mut RequestStream, &mut Shared)>, ConnectionError> {
         if !stream.is_request() {
+            // Where it has been, its streams do not come here.
             //= RFC 9114 section 6.1
             //# Clients MUST treat receipt of a server-initiated bidirectional stream as a connection error of type
             //# H3_STREAM_CREATION_ERROR unless such an extension has been negotiated.
@@ -459,11 +590,21 @@ impl Connection {
             && let Some(request) = self.requests.remove(&stream)
         {
             request.on_done(&mut self.shared.ledger);
+            // Nothing can wait for it any more.
+            self.end_session(stream);
         }
     }
 
     fn on_uni_data(&mut self, stream: StreamId, mut data: Bytes) -> Result<(), ConnectionError> {
         match self.incoming.sort(stream, &mut data, &mut self.shared)? {
+            Sorted::Session => {
+                self.incoming.forget(stream);
+                let Self { sessions, shared, .. } = self;
+                let sessions = made(sessions, &shared.config);
+                sessions.expect_session(stream);
+                sessions.on_data(stream, data, &mut shared.events)?;
+                shared.ledger.verdict()
+            }
             Sorted::AwaitingType => self.shared.ledger.verdict(),
             //= RFC 9114 section 6.2.3
             //# Endpoints MUST NOT consider these streams to have any meaning upon receipt.
@@ -561,6 +702,10 @@ impl Connection {
     }
 }
 
+fn made<'a>(sessions: &'a mut Option<Box<Sessions>>, config: &Config) -> &'a mut Sessions {
+    sessions.get_or_insert_with(|| Box::new(Sessions::new(config.max_early_streams)))
+}
+
 const REQUEST_REJECTED: StreamFault =
     StreamFault::new(ErrorCode::H3_REQUEST_REJECTED, "the request came after the connection was shut down");
 
@@ -590,6 +735,10 @@ fn offered_settings(shared: &Shared) -> Vec<(SettingId, u64)> {
         (SettingId::QPACK_MAX_TABLE_CAPACITY, shared.decoder.max_table_capacity()),
         (SettingId::QPACK_BLOCKED_STREAMS, shared.decoder.max_blocked_streams()),
         (SettingId::ENABLE_CONNECT_PROTOCOL, u64::from(config.extended_connect && shared.role == Role::Server)),
+        // Two drafts of WebTransport that do not disagree on anything else. Later ones want RESET_STREAM_AT of the transport.
+        (SettingId::H3_DATAGRAM, u64::from(config.speaks_webtransport())),
+        (SettingId::ENABLE_WEBTRANSPORT, u64::from(config.speaks_webtransport())),
+        (SettingId::WEBTRANSPORT_MAX_SESSIONS, config.max_sessions),
     ];
     settings.extend(defaults_to_zero.into_iter().filter(|(_, value)| *value > 0));
     if config.grease {

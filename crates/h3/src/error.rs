@@ -6,7 +6,8 @@ use pronghorn_qpack::{DecoderStreamError, DecompressionError, EncoderStreamError
 
 use crate::{limit::Limit, stream::StreamId};
 
-/// An application error code (RFC 9114 section 8.1, RFC 9204 section 6, RFC 9297 section 5.2). Peers may use any other value.
+/// An application error code (RFC 9114 section 8.1, RFC 9204 section 6, RFC 9297 section 5.2, draft-ietf-webtrans-http3 section 9.5).
+/// Peers may use any other value.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ErrorCode(pub u64);
 
@@ -69,6 +70,33 @@ error_codes! {
     QPACK_ENCODER_STREAM_ERROR = 0x201;
     /// The decoder stream breaks the rules.
     QPACK_DECODER_STREAM_ERROR = 0x202;
+    /// The stream belongs to a WebTransport session that has ended.
+    WEBTRANSPORT_SESSION_GONE = 0x170d_7b68;
+    /// The stream belongs to a WebTransport session that is not there, and too many such streams wait for theirs.
+    WEBTRANSPORT_BUFFERED_STREAM_REJECTED = 0x3994_bd84;
+}
+
+/// The code of application error 0 on a WebTransport stream.
+const FIRST_APPLICATION_ERROR: u64 = 0x52e4_a40f_a8db;
+/// The code of application error 2^32 - 1.
+const LAST_APPLICATION_ERROR: u64 = 0x52e5_ac98_3162;
+
+impl ErrorCode {
+    /// What the reset of a WebTransport stream carries for an error of the application (draft-ietf-webtrans-http3 section 4.4). Codes of
+    /// the form 0x1f * N + 0x21, which HTTP/3 reserves, are left out.
+    pub const fn from_application(code: u32) -> Self {
+        let code = code as u64;
+        Self(FIRST_APPLICATION_ERROR + code + code / 0x1e)
+    }
+
+    /// The application's error that the reset of a WebTransport stream carries; `None` if it is an error of the protocol.
+    pub const fn to_application(self) -> Option<u32> {
+        if self.0 < FIRST_APPLICATION_ERROR || self.0 > LAST_APPLICATION_ERROR || (self.0 - 0x21).is_multiple_of(0x1f) {
+            return None;
+        }
+        let shifted = self.0 - FIRST_APPLICATION_ERROR;
+        Some((shifted - shifted / 0x1f) as u32)
+    }
 }
 
 impl From<ErrorCode> for u64 {

@@ -101,4 +101,64 @@ pub enum Event {
         /// What STOP_SENDING should carry.
         code: ErrorCode,
     },
+    /// Something happens in a WebTransport session, or on a stream of one.
+    Session(SessionEvent),
+}
+
+/// What happens in WebTransport sessions, after [`crate::Connection::begin_session`].
+///
+/// On one stream of the peer the order is: `Opened`, any number of `Data`, then `Finished` or `Reset`; `Refused` may come instead at any
+/// point, the first included, and is the last. On a bidirectional stream of ours there is no `Opened`.
+#[derive(Debug)]
+pub enum SessionEvent {
+    /// The peer has opened a stream for a session.
+    Opened {
+        /// The session's ID: the stream of its CONNECT request.
+        session: StreamId,
+        /// The new stream.
+        stream: StreamId,
+    },
+    /// A piece of what the peer sends, never empty.
+    Data {
+        /// The session's stream.
+        stream: StreamId,
+        /// The piece.
+        data: Bytes,
+    },
+    /// The peer's side ended cleanly.
+    Finished {
+        /// The session's stream.
+        stream: StreamId,
+    },
+    /// The peer reset its side: see [`ErrorCode::to_application`].
+    Reset {
+        /// The session's stream.
+        stream: StreamId,
+        /// The peer's reason.
+        code: ErrorCode,
+    },
+    /// The peer wants no more of what we send on this stream. The caller resets its side.
+    StopSending {
+        /// The session's stream.
+        stream: StreamId,
+        /// The peer's reason.
+        code: ErrorCode,
+    },
+    /// The stream's session is not there, or not any more. The caller stops receiving and resets its side with `code`, where the stream has
+    /// these sides, then calls [`crate::Connection::stop_receiving`] and [`crate::Connection::finish_sending`].
+    Refused {
+        /// The stream, which `Opened` may not have told of.
+        stream: StreamId,
+        /// What STOP_SENDING and RESET_STREAM should carry.
+        code: ErrorCode,
+        /// The limit that the peer has reached, if that is why.
+        limit: Option<Limit>,
+    },
+    /// A datagram of a session.
+    Datagram {
+        /// The session's ID.
+        session: StreamId,
+        /// What it carries.
+        payload: Bytes,
+    },
 }

@@ -33,6 +33,9 @@ impl FrameType {
     pub const PRIORITY_UPDATE_REQUEST: Self = Self(0xf0700);
     /// PRIORITY_UPDATE for a push (RFC 9218 section 7.2).
     pub const PRIORITY_UPDATE_PUSH: Self = Self(0xf0701);
+    /// What a bidirectional stream of a WebTransport session begins with (draft-ietf-webtrans-http3 section 4.3). It looks like a frame's
+    /// type and is none: the session's ID follows instead of a length, and then the stream's content up to its end.
+    pub const WEBTRANSPORT_STREAM: Self = Self(0x41);
 
     /// Whether HTTP/2 used this type for a frame that HTTP/3 does not have.
     pub(crate) const fn is_http2_reserved(self) -> bool {
@@ -70,6 +73,14 @@ pub(crate) struct HeaderReader {
 }
 
 impl HeaderReader {
+    /// A reader whose header's type has come already.
+    pub(crate) fn after(frame_type: FrameType) -> Self {
+        let mut reader = Self::default();
+        varint::encode(frame_type.0, &mut &mut reader.bytes[..]);
+        reader.filled = varint::encoded_len(frame_type.0) as u8;
+        reader
+    }
+
     /// Whether no part of a header has arrived.
     pub(crate) const fn is_at_boundary(&self) -> bool {
         self.filled == 0
@@ -116,6 +127,11 @@ pub(crate) struct PayloadReader {
 }
 
 impl PayloadReader {
+    #[cfg(test)]
+    pub(crate) fn capacity(&self) -> usize {
+        self.buffer.capacity()
+    }
+
     pub(crate) fn start(&mut self, len: usize) {
         debug_assert!(self.buffer.is_empty());
         self.missing = len;

@@ -29,6 +29,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod capsule;
 mod config;
 mod connection;
 mod error;
@@ -44,7 +45,7 @@ pub mod varint;
 pub use config::{Config, ConfigError};
 pub use connection::{Connection, Role, UniStream};
 pub use error::{ConnectionError, ErrorCode, SendError};
-pub use event::Event;
+pub use event::{Event, SessionEvent};
 pub use frame::FrameType;
 pub use frame::settings::{SettingId, Settings};
 pub use head::{Head, RequestHead, ResponseHead};

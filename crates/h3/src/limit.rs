@@ -5,7 +5,8 @@ use std::fmt;
 use crate::error::ErrorCode;
 
 /// A limit that a peer can reach. [`crate::ConnectionError::limit`] and [`crate::Event::StreamError`] say which one it was, so
-/// that the caller can count; each is `H3_EXCESSIVE_LOAD` on the wire, but for those of QPACK, which have their own codes.
+/// that the caller can count; each is `H3_EXCESSIVE_LOAD` on the wire, but for those of QPACK and
+/// WebTransport, which have their own codes.
 ///
 /// Where a connection may last for days, a limit is not a total but a balance: what is useless counts up, what is useful
 /// counts down again, and only the excess is limited.
@@ -42,11 +43,16 @@ pub enum Limit {
     QpackTableCapacity,
     /// Streams that wait for the dynamic table: the connection is closed with `QPACK_DECOMPRESSION_FAILED`.
     QpackBlockedStreams,
+    /// WebTransport sessions of one connection: the caller refuses the request.
+    Sessions,
+    /// Streams that wait for their WebTransport session: the one that has waited longest is refused with
+    /// `WEBTRANSPORT_BUFFERED_STREAM_REJECTED`.
+    EarlyStreams,
 }
 
 impl Limit {
     /// Every limit, in the order of [`Limit::index`].
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::FieldSectionSize,
         Self::FieldLines,
         Self::InterimResponses,
@@ -61,6 +67,8 @@ impl Limit {
         Self::BlockedStreamBytes,
         Self::QpackTableCapacity,
         Self::QpackBlockedStreams,
+        Self::Sessions,
+        Self::EarlyStreams,
     ];
 
     /// Its place in [`Limit::ALL`], for an array of counters.
@@ -85,6 +93,8 @@ impl Limit {
             Self::BlockedStreamBytes => "blocked_stream_bytes",
             Self::QpackTableCapacity => "qpack_table_capacity",
             Self::QpackBlockedStreams => "qpack_blocked_streams",
+            Self::Sessions => "sessions",
+            Self::EarlyStreams => "early_streams",
         }
     }
 
@@ -105,6 +115,8 @@ impl Limit {
             Self::BlockedStreamBytes => "too much data on a blocked stream",
             Self::QpackTableCapacity => "the dynamic table capacity exceeds the limit",
             Self::QpackBlockedStreams => "more streams are blocked than the settings allow",
+            Self::Sessions => "more WebTransport sessions than the settings allow",
+            Self::EarlyStreams => "too many streams without their WebTransport session",
         }
     }
 
@@ -113,6 +125,8 @@ impl Limit {
         match self {
             Self::QpackTableCapacity => ErrorCode::QPACK_ENCODER_STREAM_ERROR,
             Self::QpackBlockedStreams => ErrorCode::QPACK_DECOMPRESSION_FAILED,
+            Self::Sessions => ErrorCode::H3_REQUEST_REJECTED,
+            Self::EarlyStreams => ErrorCode::WEBTRANSPORT_BUFFERED_STREAM_REJECTED,
             _ => ErrorCode::H3_EXCESSIVE_LOAD,
         }
     }

@@ -57,6 +57,8 @@ impl StreamType {
     pub const QPACK_ENCODER: Self = Self(0x02);
     /// QPACK decoder stream (RFC 9204 section 4.2).
     pub const QPACK_DECODER: Self = Self(0x03);
+    /// Stream of a WebTransport session (draft-ietf-webtrans-http3 section 4.2, the same in all drafts).
+    pub const WEBTRANSPORT: Self = Self(0x54);
 
     /// Whether it is a type that peers use only to see that we ignore what we do not know (RFC 9114 section 6.2.3).
     pub(crate) const fn is_reserved(self) -> bool {

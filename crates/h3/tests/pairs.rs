@@ -426,7 +426,7 @@ impl World {
                     self.give_up(stream, side);
                 }
                 Event::Reset { stream, .. } => self.cut_short(stream, side),
-                Event::StopUni { .. } => panic!("we open no stream that we do not know"),
+                Event::StopUni { .. } | Event::Session(_) => panic!("we open no stream that we do not know"),
                 Event::PriorityUpdate { .. } => panic!("we send no such frame"),
                 Event::Head { stream, .. } if side == Side::Server => {
                     self.exchanges.get_mut(&stream).expect("the stream was opened").server_knows = true;

@@ -40,7 +40,7 @@ pub(super) fn counter(limit: Limit, stats: &Stats) -> Option<&Counter> {
         Limit::BlockedStreamBytes => &stats.blocked_stream_overruns,
         Limit::QpackTableCapacity => &stats.qpack_tables_exceeded,
         Limit::QpackBlockedStreams => &stats.qpack_blocked_streams_exceeded,
-        // Of a server that a client of ours spoke to: the request's error says so.
+        // Of sessions, which are not offered, and of a server that a client of ours spoke to: the request's error says so.
         _ => return None,
     })
 }
@@ -68,6 +68,6 @@ mod tests {
     fn every_limit_of_a_server_has_a_counter() {
         let stats = Stats::default();
         let without = Limit::ALL.into_iter().filter(|limit| counter(*limit, &stats).is_none());
-        assert_eq!(without.collect::<Vec<_>>(), [Limit::InterimResponses]);
+        assert_eq!(without.collect::<Vec<_>>(), [Limit::InterimResponses, Limit::Sessions, Limit::EarlyStreams]);
     }
 }

@@ -97,7 +97,7 @@ impl Trace {
                     json!({ "frame_type": "priority_update", "element_id": u64::from(*stream), "field_value": priority.to_string() });
                 self.json(now, EventImportance::Core, "http:frame_parsed", json!({ "frame": frame }));
             }
-            h3::Event::StopSending { .. } | h3::Event::StopUni { .. } => {}
+            h3::Event::StopSending { .. } | h3::Event::StopUni { .. } | h3::Event::Session(_) => {}
         }
     }
 

@@ -47,6 +47,8 @@ pub(super) enum Sorted {
     AwaitingType,
     /// The type has just become known, and it is not ours to serve: the peer should stop.
     Unknown,
+    /// The type has just become known: the stream belongs to a WebTransport session, whose ID follows.
+    Session,
     /// They belong to a stream with this purpose.
     Known(Purpose),
 }
@@ -98,6 +100,10 @@ impl IncomingStreams {
             //# push ID.
             StreamType::PUSH => {
                 return Err(ConnectionError::new(ErrorCode::H3_ID_ERROR, "a push stream, but no push is allowed"));
+            }
+            StreamType::WEBTRANSPORT if shared.config.speaks_webtransport() => {
+                shared.ledger.on_known_stream();
+                return Ok(Sorted::Session);
             }
             _ => {
                 self.streams[place].1 = Incoming::Known(Purpose::Ignored);

@@ -82,6 +82,8 @@ impl Shared {
 pub(super) struct RequestStream {
     awaiting: Awaiting,
     reading: Reading,
+    /// The header of a frame has come.
+    has_begun: bool,
     header: HeaderReader,
     payload: PayloadReader,
     /// There while a field section waits for the dynamic table.
@@ -100,6 +102,14 @@ pub(super) struct RequestStream {
     pub(super) is_receiving_done: bool,
     /// The transport has nothing more to write from us.
     pub(super) is_sending_done: bool,
+}
+
+/// What a stream of a WebTransport session begins with.
+#[derive(Debug)]
+pub(super) struct Preamble {
+    pub(super) session: u64,
+    /// What has come after it.
+    pub(super) rest: Bytes,
 }
 
 /// A stream that waits for insertions into the dynamic table (RFC 9204 section 2.2.1).
@@ -157,6 +167,7 @@ impl RequestStream {
         Self {
             awaiting: Awaiting::Head,
             reading: Reading::Header,
+            has_begun: false,
             header: HeaderReader::default(),
             payload: PayloadReader::default(),
             blocked: None,
@@ -233,16 +244,20 @@ impl RequestStream {
         self.blocked = None;
     }
 
-    /// Takes bytes of the peer.
-    pub(super) fn on_data(&mut self, stream: StreamId, mut data: Bytes, shared: &mut Shared) -> Result<(), ConnectionError> {
+    /// Takes bytes of the peer. They may turn out to be no message, but what a stream of a session begins with.
+    pub(super) fn on_data(&mut self, stream: StreamId, mut data: Bytes, shared: &mut Shared) -> Result<Option<Preamble>, ConnectionError> {
         while self.awaiting != Awaiting::Nothing {
             if let Some(blocked) = &mut self.blocked {
-                return blocked.hold(&data);
+                return blocked.hold(&data).map(|()| None);
             }
             match &mut self.reading {
                 Reading::Header if data.is_empty() => break,
                 Reading::Header => {
                     if let Some(header) = self.header.read(&mut data) {
+                        if header.frame_type == FrameType::WEBTRANSPORT_STREAM && shared.config.speaks_webtransport() {
+                            return self.on_preamble(header.len, data, shared.role).map(Some);
+                        }
+                        self.has_begun = true;
                         self.on_frame_header(stream, header, shared)?;
                     }
                 }
@@ -264,7 +279,19 @@ impl RequestStream {
                 }
             }
         }
-        Ok(())
+        Ok(None)
+    }
+
+    /// The stream belongs to a session, if nothing else has come on it.
+    //= draft-ietf-webtrans-http3-16 section 4.3
+    //# Endpoints MUST NOT send WT_STREAM as a frame type on HTTP/3 streams other than the very first bytes of a request stream.
+    //= draft-ietf-webtrans-http3-16 section 4.3
+    //# Receiving this frame type in any other circumstances MUST be treated as a connection error of type H3_FRAME_ERROR.
+    fn on_preamble(&self, session: u64, rest: Bytes, role: Role) -> Result<Preamble, ConnectionError> {
+        if self.has_begun || self.awaiting != Awaiting::Head || role == Role::Client {
+            return Err(ConnectionError::new(ErrorCode::H3_FRAME_ERROR, "a session's signal on a stream that has begun otherwise"));
+        }
+        Ok(Preamble { session, rest })
     }
 
     /// The peer's side ended cleanly.
@@ -326,6 +353,7 @@ impl RequestStream {
         let Some(blocked) = self.blocked.take() else { return Ok(()) };
         let Blocked { section, held, fin } = *blocked;
         self.on_headers(stream, &section, shared)?;
+        // A message has begun, so it is nothing else.
         self.on_data(stream, held.freeze(), shared)?;
         if fin { self.on_fin(stream, shared) } else { Ok(()) }
     }

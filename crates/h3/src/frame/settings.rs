@@ -26,6 +26,10 @@ impl SettingId {
     pub const ENABLE_CONNECT_PROTOCOL: Self = Self(0x08);
     /// SETTINGS_H3_DATAGRAM (RFC 9297 section 2.1.1).
     pub const H3_DATAGRAM: Self = Self(0x33);
+    /// SETTINGS_ENABLE_WEBTRANSPORT (draft-ietf-webtrans-http3-02 section 8.2): what browsers speak.
+    pub const ENABLE_WEBTRANSPORT: Self = Self(0x2b60_3742);
+    /// SETTINGS_WEBTRANSPORT_MAX_SESSIONS (draft-ietf-webtrans-http3-07 section 8.2).
+    pub const WEBTRANSPORT_MAX_SESSIONS: Self = Self(0xc671_706a);
 
     /// Whether HTTP/2 used this identifier for a setting that HTTP/3 does not have.
     pub(crate) const fn is_http2_reserved(self) -> bool {
@@ -47,9 +51,18 @@ pub struct Settings {
     pub enable_connect_protocol: bool,
     /// Whether the peer takes HTTP datagrams.
     pub h3_datagram: bool,
+    /// Whether the peer speaks WebTransport as draft 02 has it.
+    pub enable_webtransport: bool,
+    /// How many WebTransport sessions the peer takes at once, as draft 07 has it; zero for none.
+    pub webtransport_max_sessions: u64,
 }
 
 impl Settings {
+    /// Whether the peer speaks WebTransport in a version that we speak too. All of them have HTTP datagrams.
+    pub const fn takes_webtransport(&self) -> bool {
+        self.h3_datagram && (self.enable_webtransport || self.webtransport_max_sessions > 0)
+    }
+
     /// Reads the payload of a SETTINGS frame.
     pub(crate) fn decode(mut payload: &[u8]) -> Result<Self, ConnectionError> {
         let mut settings = Self::default();
@@ -77,6 +90,8 @@ impl Settings {
             SettingId::QPACK_BLOCKED_STREAMS => self.qpack_blocked_streams = value,
             SettingId::ENABLE_CONNECT_PROTOCOL => self.enable_connect_protocol = boolean(value)?,
             SettingId::H3_DATAGRAM => self.h3_datagram = boolean(value)?,
+            SettingId::ENABLE_WEBTRANSPORT => self.enable_webtransport = boolean(value)?,
+            SettingId::WEBTRANSPORT_MAX_SESSIONS => self.webtransport_max_sessions = value,
             //= RFC 9114 section 7.2.4.1
             //# These reserved settings MUST NOT be sent, and their receipt MUST be treated as a connection error of
             //# type H3_SETTINGS_ERROR.
@@ -142,8 +157,8 @@ mod tests {
             max_field_section_size: Some(100_000),
             qpack_max_table_capacity: 4096,
             qpack_blocked_streams: 16,
-            enable_connect_protocol: false,
             h3_datagram: true,
+            ..Settings::default()
         };
         assert_eq!(settings, Ok(expected));
         assert_eq!(decode(&[]), Ok(Settings::default()));
@@ -165,7 +180,7 @@ mod tests {
 
     #[test]
     fn yes_or_no_beyond_one_is_refused() {
-        for id in [SettingId::ENABLE_CONNECT_PROTOCOL, SettingId::H3_DATAGRAM] {
+        for id in [SettingId::ENABLE_CONNECT_PROTOCOL, SettingId::H3_DATAGRAM, SettingId::ENABLE_WEBTRANSPORT] {
             assert_eq!(decode(&[(id, 2)]), Err(ErrorCode::H3_SETTINGS_ERROR));
         }
     }

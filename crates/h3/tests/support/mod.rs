@@ -1,7 +1,7 @@
 //! Frame scripts for one connection, and a pair of connections in memory.
 
 use bytes::{Bytes, BytesMut};
-use pronghorn_h3::{Config, Connection, ErrorCode, Event, FieldLine, Head, Role, StreamId, UniStream, varint};
+use pronghorn_h3::{Config, Connection, ErrorCode, Event, FieldLine, Head, Role, SessionEvent, StreamId, UniStream, varint};
 use pronghorn_qpack::Encoder;
 
 pub(crate) const REQUEST: StreamId = StreamId(0);
@@ -207,6 +207,19 @@ pub(crate) fn describe(event: &Event) -> String {
         Event::Unprocessed { stream } => format!("{stream} unprocessed"),
         Event::GoAway { id } => format!("go away {id}"),
         Event::StopUni { stream, code } => format!("{stream} stop uni {code}"),
+        Event::Session(event) => describe_session(event),
+    }
+}
+
+fn describe_session(event: &SessionEvent) -> String {
+    match event {
+        SessionEvent::Opened { session, stream } => format!("{stream} opened for {session}"),
+        SessionEvent::Data { stream, data } => format!("{stream} {}", data.escape_ascii()),
+        SessionEvent::Finished { stream } => format!("{stream} finished"),
+        SessionEvent::Reset { stream, code } => format!("{stream} reset {:?}", code.to_application()),
+        SessionEvent::StopSending { stream, code } => format!("{stream} stop {:?}", code.to_application()),
+        SessionEvent::Refused { stream, code, limit } => format!("{stream} refused {code} {limit:?}"),
+        SessionEvent::Datagram { session, payload } => format!("datagram for {session}: {}", payload.escape_ascii()),
     }
 }
 

@@ -141,6 +141,8 @@ impl Connection {
                     transport.stop(self.key, stream, code.0);
                     self.h3.stop_receiving(stream);
                 }
+                // They are not offered.
+                Event::Session(_) => {}
                 Event::GoAway { .. } => {
                     if let Some(client) = &self.client {
                         client.on_go_away();
