@@ -135,6 +135,9 @@ pub struct Config {
     pub server: Option<HeaderValue>,
     /// What responses say of HTTP/3. Default: that it is on the same port.
     pub alt_svc: AltSvc,
+    /// Whether WebTransport over HTTP/3 is offered, as server and as client. Default: no. What it needs is offered on every connection,
+    /// whether the peer uses it or not: some 30 bytes of SETTINGS, extended CONNECT, and QUIC datagrams.
+    pub webtransport: bool,
     /// Where each QUIC connection writes what happens on it, if anywhere. Default: nowhere.
     pub qlog: Option<Qlog>,
     /// What one turn of a worker may do before it returns to its host.
@@ -150,6 +153,7 @@ impl Default for Config {
             early_data: EarlyData::default(),
             server: None,
             alt_svc: AltSvc::default(),
+            webtransport: false,
             qlog: None,
             budget: Budget::default(),
         }

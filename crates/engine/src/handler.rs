@@ -88,8 +88,8 @@ impl Responder {
         self.meter = meter;
     }
 
-    pub(crate) fn context(&self) -> Rc<WorkerContext> {
-        self.context.clone()
+    pub(crate) fn context(&self) -> &Rc<WorkerContext> {
+        &self.context
     }
 
     /// The worker that the request is on.

@@ -63,6 +63,14 @@ impl Incoming {
         Self { content: Content::Tunnel(tunnel), meter: None }
     }
 
+    /// The request's stream, if HTTP/3 brings the content.
+    pub(crate) fn http3_stream(&self) -> Option<Rc<Stream>> {
+        match &self.content {
+            Content::Http3(stream) => Some(stream.clone()),
+            _ => None,
+        }
+    }
+
     pub(crate) fn measure(&mut self, meter: Option<Rc<Meter>>) {
         self.meter = meter;
     }

@@ -23,6 +23,10 @@ pub(crate) const HTTP2_SEND_BYTES: u64 = 4 << 20;
 const CONNECTION_BYTES: u64 = 48 << 10;
 /// What the transport keeps for each request that a connection may have open, once there were as many: what the next ones are received with.
 const STREAM_BYTES: u64 = 512;
+/// What a WebTransport session holds besides its streams and datagrams.
+const SESSION_BYTES: u64 = 4 << 10;
+/// What the engine holds of a direction of a WebTransport stream, beyond the transport's windows.
+const SESSION_STREAM_BYTES: u64 = 64 << 10;
 /// The same for a handshake, whose buffers and certificate are in flight.
 const HANDSHAKE_BYTES: u64 = 64 << 10;
 /// What an exchange holds besides its head: the pieces of content that either side may be ahead of the other, 64 KiB each way.
@@ -183,7 +187,7 @@ impl Limits {
     /// they can at the same moment: every connection open, its windows full, a head half sent on it, and as many requests open as
     /// there may be.
     ///
-    /// What a handler holds is its own.
+    /// What a handler holds is its own. WebTransport, where it is offered, comes on top: see its rows of the table.
     pub fn worst_case_bytes(&self, workers: usize) -> u64 {
         let workers = workers as u64;
         let times = u64::saturating_mul;

@@ -219,6 +219,16 @@ counters! {
     priority_updates,
     /// PRIORITY_UPDATE frames forgotten because too many waited for their requests.
     priority_updates_dropped,
+    /// WebTransport sessions accepted.
+    webtransport_sessions,
+    /// Requests for a WebTransport session refused because their connection had as many as it may.
+    webtransport_sessions_refused,
+    /// HTTP/3 connections closed because the peer opened too many unidirectional streams once it had a WebTransport session.
+    webtransport_streams_refused,
+    /// Streams refused because too many waited for their WebTransport session.
+    webtransport_early_streams_refused,
+    /// Datagrams of WebTransport sessions dropped because too many waited: for their session, for the application or for the network.
+    webtransport_datagrams_dropped,
     /// Datagrams received.
     datagrams_received,
     /// Datagrams sent.

@@ -218,7 +218,7 @@ impl Worker {
         let config = &self.context.config;
         let tls = identity.map(|identity| identity.quic(config, &self.context.stats));
         let quinn = QuinnConfig::new(&config.limits, Sending::of(config), tls, self.group.keys.clone(), config.qlog.clone());
-        let quinn = quinn.map_err(io::Error::other)?;
+        let quinn = quinn.map_err(io::Error::other)?.offering(config);
         let Context { stats, seats, windows, .. } = &*self.context;
         let transport = Quinn::new(quinn, self.number, udp.address(), udp.may_fragment(), stats.clone(), seats.clone(), windows.clone());
         let http3 = Http3::new(transport, self.context.clone(), alt_svc);

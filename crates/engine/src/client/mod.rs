@@ -292,6 +292,14 @@ impl Connector {
 }
 
 impl Connection {
+    /// The connection, if it is one of HTTP/3.
+    pub(crate) fn http3(&self) -> Option<&http3::ClientConnection> {
+        match &self.sender {
+            Sender::Http3(connection) => Some(connection),
+            Sender::Http1(..) | Sender::Http2(..) => None,
+        }
+    }
+
     /// What is spoken.
     pub fn protocol(&self) -> Protocol {
         self.protocol

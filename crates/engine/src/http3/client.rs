@@ -15,6 +15,7 @@ use super::StreamError;
 use super::stream::{Dirty, EarlyRequest, Outbound, RequestHead, Stream};
 use crate::TransportStats;
 use crate::client::StatsSink;
+use crate::context::Context as WorkerContext;
 use crate::runtime::Wakeup;
 use crate::tls::TlsSummary;
 use crate::transport::{ClientTls, ConnectionKey};
@@ -29,6 +30,7 @@ pub(crate) struct Client {
 struct Shared {
     dirty: Rc<Dirty>,
     wakeup: Arc<Wakeup>,
+    context: Rc<WorkerContext>,
     connects: RefCell<VecDeque<Connect>>,
     closes: RefCell<VecDeque<ConnectionKey>>,
     /// Connections whose counts are asked for.
@@ -71,8 +73,10 @@ enum Status {
 }
 
 impl Client {
-    pub(super) fn new(dirty: Rc<Dirty>, wakeup: Arc<Wakeup>) -> Self {
-        let shared = Shared { dirty, wakeup, connects: RefCell::default(), closes: RefCell::default(), measures: RefCell::default() };
+    pub(super) fn new(dirty: Rc<Dirty>, context: Rc<WorkerContext>) -> Self {
+        let wakeup = context.handle.wakeup().clone();
+        let shared =
+            Shared { dirty, wakeup, context, connects: RefCell::default(), closes: RefCell::default(), measures: RefCell::default() };
         Self { shared: Rc::new(shared) }
     }
 
@@ -190,6 +194,11 @@ impl StatsProbe {
 impl ClientConnection {
     pub(crate) fn probe(&self) -> StatsProbe {
         StatsProbe { state: self.state.clone(), shared: self.shared.clone() }
+    }
+
+    /// What belongs to the worker.
+    pub(crate) fn context(&self) -> Rc<WorkerContext> {
+        self.shared.context.clone()
     }
 
     /// How long the handshake took.

@@ -2,6 +2,7 @@
 
 mod received;
 mod sending;
+mod sessions;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -13,12 +14,14 @@ use http::HeaderValue;
 use pronghorn_h3::{self as h3, ConnectionError, ErrorCode, Priority, Role, StreamId, UniStream};
 use rand::Rng;
 
+use self::sessions::Sessions;
 use super::client::ConnectionState;
 use super::fields::LatestAuthority;
 use super::limits;
 use super::patience::Patience;
 use super::schedule::Schedule;
 use super::stream::{Dirty, Stream, StreamError};
+use crate::Upgrade;
 use crate::context::Context;
 use crate::limits::Limits;
 use crate::progress::Progress;
@@ -57,6 +60,8 @@ pub(super) struct Connection {
     handshaking: bool,
     trace: Option<Trace>,
     patience: Patience,
+    /// There from the first request for a WebTransport session on.
+    sessions: Option<Box<Sessions>>,
     /// When the peer has to show that it is there, as long as a request went on in another protocol.
     ping_at: Option<Instant>,
     /// Something has happened since [`Connection::rest`] was called last.
@@ -136,6 +141,7 @@ impl Connection {
             handshaking: true,
             trace: None,
             patience: Patience::default(),
+            sessions: None,
             ping_at: None,
             is_roused: false,
             is_watched: false,
@@ -161,6 +167,9 @@ impl Connection {
         self.uni.iter_mut().for_each(|uni| uni.queue.shrink_to_fit());
         self.waiting.shrink_to_fit();
         self.asking.shrink_to_fit();
+        if let Some(sessions) = &mut self.sessions {
+            sessions.release_memory();
+        }
         self.patience.release_memory();
         true
     }
@@ -234,7 +243,8 @@ impl Connection {
 
     /// The stream may have to bring more of its head.
     fn expect_head(&mut self, transport: &mut impl Transport, id: StreamId) {
-        if self.client.is_some() || !id.is_bidi() || self.requests.contains_key(&id) || self.patience.knows(id) {
+        let is_known = self.requests.contains_key(&id) || self.patience.knows(id) || self.is_session_stream(id);
+        if self.client.is_some() || !id.is_bidi() || is_known {
             return;
         }
         let limits = &self.context.config.limits;
@@ -292,6 +302,7 @@ impl Connection {
     pub(super) fn go_away(&mut self, transport: &mut impl Transport, last: bool) {
         self.h3.go_away();
         self.draining |= last;
+        self.drain_sessions();
         self.write_uni(transport);
     }
 
@@ -318,17 +329,23 @@ impl Connection {
                 break;
             }
         }
+        self.open_session_streams(transport);
     }
 
     pub(super) fn on_writable(&mut self, transport: &mut impl Transport, id: StreamId) {
         if self.requests.contains_key(&id) {
             self.schedule(id);
+        } else if self.is_session_stream(id) {
+            self.schedule_session_stream(id);
         } else {
             self.write_uni(transport);
         }
     }
 
     pub(super) fn on_stopped(&mut self, transport: &mut impl Transport, id: StreamId, code: u64) -> Result<(), ConnectionError> {
+        if self.on_session_stream_stopped(transport, id, code)? {
+            return Ok(());
+        }
         self.h3.handle_stop_sending(id, code)?;
         self.on_events(transport);
         //= RFC 9000 section 3.5
@@ -346,6 +363,7 @@ impl Connection {
 
     /// The connection is gone: everybody who waits for it learns that.
     pub(super) fn on_closed(&mut self, reason: &str) {
+        self.end_sessions(reason);
         let error = StreamError::ConnectionClosed(reason.to_owned());
         for (_, exchange) in self.requests.drain() {
             if !exchange.sent {
@@ -394,7 +412,12 @@ impl Connection {
             return false;
         };
         // RFC 8441, section 3: a server that does not offer it would take the request for malformed.
-        let Some(upgrade) = stream.asks.take().filter(|_| !settings.enable_connect_protocol) else { return true };
+        let is_offered = |upgrade: &Upgrade| {
+            // draft-ietf-webtrans-http3-02, section 3.1: this setting implies the other one.
+            let webtransport = self.context.config.webtransport && settings.takes_webtransport();
+            if sessions::is_webtransport(upgrade) { webtransport } else { settings.enable_connect_protocol }
+        };
+        let Some(upgrade) = stream.asks.take().filter(|upgrade| !is_offered(upgrade)) else { return true };
         stream.on_inbound_end(Err(StreamError::NotOffered(upgrade)));
         stream.on_closed();
         false
@@ -418,7 +441,7 @@ impl Connection {
 
 fn protocol(role: Role, context: &Context) -> h3::Connection {
     let config = h3::Config::default().with_grease_seed(context.rng.borrow_mut().random());
-    let config = limits::apply(config, &context.config.limits).expect("invariant: the table's ranges are within those of HTTP/3");
+    let config = limits::apply(config, &context.config).expect("invariant: the table's ranges are within those of HTTP/3");
     h3::Connection::new(role, config)
 }
 

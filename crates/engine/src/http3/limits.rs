@@ -2,15 +2,17 @@
 
 use pronghorn_h3::{Config, ConfigError, Limit};
 
-use crate::limits::Limits;
 use crate::stats::{Counter, Stats};
 
 /// The fewest field lines that HTTP/3 can be told: a request needs some for itself.
 const FEWEST_LINES: u64 = 16;
 
 /// `config` with what the table says.
-pub(super) fn apply(config: Config, limits: &Limits) -> Result<Config, ConfigError> {
+pub(super) fn apply(config: Config, settings: &crate::Config) -> Result<Config, ConfigError> {
+    let limits = &settings.limits;
     config
+        .with_webtransport_sessions(if settings.webtransport { limits.webtransport_sessions() } else { 0 })?
+        .with_max_early_streams(limits.webtransport_early_streams() as u32)?
         .with_extended_connect(true)
         .with_max_concurrent_requests(limits.concurrent_streams())
         .with_max_field_section_size(limits.field_section_bytes())?
@@ -40,7 +42,9 @@ pub(super) fn counter(limit: Limit, stats: &Stats) -> Option<&Counter> {
         Limit::BlockedStreamBytes => &stats.blocked_stream_overruns,
         Limit::QpackTableCapacity => &stats.qpack_tables_exceeded,
         Limit::QpackBlockedStreams => &stats.qpack_blocked_streams_exceeded,
-        // Of sessions, which are not offered, and of a server that a client of ours spoke to: the request's error says so.
+        Limit::Sessions => &stats.webtransport_sessions_refused,
+        Limit::EarlyStreams => &stats.webtransport_early_streams_refused,
+        // Of a server that a client of ours spoke to: the request's error says so.
         _ => return None,
     })
 }
@@ -51,16 +55,16 @@ mod tests {
 
     #[test]
     fn smallest_and_largest_values_of_the_table_are_taken() {
-        let mut all = vec![Limits::default()];
+        let mut all = vec![crate::Limits::default()];
         for edge in [|limit: &crate::Limit| limit.min, |limit: &crate::Limit| limit.max] {
-            let edges = crate::Limits::table().iter().try_fold(Limits::default(), |limits, limit| {
+            let edges = crate::Limits::table().iter().try_fold(crate::Limits::default(), |limits, limit| {
                 let text = limit.unit.write(edge(limit)).replace(' ', "");
                 limits.with_named(limit.name, &text)
             });
             all.push(edges.unwrap());
         }
         for limits in all {
-            apply(Config::default(), &limits).unwrap();
+            apply(Config::default(), &crate::Config { limits, webtransport: true, ..crate::Config::default() }).unwrap();
         }
     }
 
@@ -68,6 +72,6 @@ mod tests {
     fn every_limit_of_a_server_has_a_counter() {
         let stats = Stats::default();
         let without = Limit::ALL.into_iter().filter(|limit| counter(*limit, &stats).is_none());
-        assert_eq!(without.collect::<Vec<_>>(), [Limit::InterimResponses, Limit::Sessions, Limit::EarlyStreams]);
+        assert_eq!(without.collect::<Vec<_>>(), [Limit::InterimResponses]);
     }
 }

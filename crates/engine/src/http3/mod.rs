@@ -9,6 +9,8 @@ mod limits;
 mod patience;
 mod rest;
 mod schedule;
+mod session;
+mod session_stream;
 mod spares;
 mod stream;
 
@@ -24,13 +26,21 @@ use pronghorn_h3::{ConnectionError, ErrorCode};
 pub(crate) use client::{Client, ClientConnection, StatsProbe};
 #[cfg(test)]
 pub(crate) use fields::{LatestAuthority, request as request_head};
+pub(crate) use session::{CapsuleQueue, Session};
+pub use session::{DatagramError, SessionEnd};
+pub(crate) use session_stream::SessionStream;
+pub use session_stream::SessionStreamError;
 pub(crate) use spares::Spares;
 pub use stream::StreamError;
+
+/// What `:protocol` says of a WebTransport session, in all drafts that are spoken here.
+pub(crate) const WEBTRANSPORT: &str = "webtransport";
 pub(crate) use stream::{RequestHead, Stream};
 
 use self::connection::Connection;
 use self::connections::Connections;
 use self::rest::Wakeful;
+use self::session::Work;
 use self::stream::Dirty;
 use crate::context::Context;
 use crate::transport::{Closed, ConnectionKey, Event, Transport};
@@ -78,7 +88,7 @@ impl<T: Transport> Http3<T> {
     /// `alt_svc`: the field that tells clients of this very endpoint.
     pub(crate) fn new(transport: T, context: Rc<Context>, alt_svc: Option<HeaderValue>) -> Self {
         let dirty = Dirty::new(context.handle.wakeup().clone());
-        let client = Client::new(dirty.clone(), context.handle.wakeup().clone());
+        let client = Client::new(dirty.clone(), context.clone());
         Self {
             transport,
             connections: Connections::default(),
@@ -125,6 +135,8 @@ impl<T: Transport> Http3<T> {
                     stream.on_closed();
                 }
                 self.with_connection(now, key, |connection, transport| connection.on_dirty(transport, &stream));
+            } else if let Some(work) = self.dirty.pop_work() {
+                self.on_work(now, &work);
             } else if let Some(key) = self.writing.pop() {
                 if let Some(connection) = self.connections.get_mut(key) {
                     connection.write(&mut self.transport);
@@ -141,6 +153,15 @@ impl<T: Transport> Http3<T> {
             }
         }
         self.proceed_with_shutdown(now);
+    }
+
+    /// Carries out what a session's handle asks for.
+    fn on_work(&mut self, now: Instant, work: &Work) {
+        let key = work.connection();
+        if !self.connections.contains(key) {
+            work.on_connection_lost();
+        }
+        self.with_connection(now, key, |connection, transport| connection.on_work(transport, work));
     }
 
     fn proceed_with_shutdown(&mut self, now: Instant) {
@@ -251,6 +272,11 @@ impl<T: Transport> Http3<T> {
             }),
             Event::Available => self.with_connection(now, key, |connection, transport| {
                 connection.on_available(transport);
+                Ok(())
+            }),
+            Event::Datagram(data) => self.with_connection(now, key, |connection, transport| connection.on_datagram(transport, data)),
+            Event::DatagramsWritable => self.with_connection(now, key, |connection, transport| {
+                connection.send_datagrams(transport);
                 Ok(())
             }),
             Event::Closed(reason) => self.on_closed(key, &reason),

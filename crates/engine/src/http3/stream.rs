@@ -14,21 +14,22 @@ use http::{HeaderMap, Method, StatusCode, Uri};
 use http_body::{Body as _, Frame};
 use pronghorn_h3::{ErrorCode, StreamId};
 
+use super::session::Work;
 use crate::runtime::Wakeup;
 use crate::transport::ConnectionKey;
 use crate::{Body, Response, Upgrade};
 
 /// Bytes of content held for an application that does not read: the transport's windows hold back what is more.
-const INBOUND_BYTES: usize = 64 << 10;
+pub(super) const INBOUND_BYTES: usize = 64 << 10;
 /// Bytes of content that a producer may be ahead of the transport.
-const OUTBOUND_BYTES: usize = 64 << 10;
+pub(super) const OUTBOUND_BYTES: usize = 64 << 10;
 
 /// Pieces below this size are copied out of their datagrams.
-const COPIED_BYTES: usize = 1 << 10;
+pub(super) const COPIED_BYTES: usize = 1 << 10;
 /// What the memory of a piece costs besides its bytes.
 const PIECE_BYTES: usize = 64;
 
-fn cost(data: &Bytes) -> usize {
+pub(super) fn cost(data: &Bytes) -> usize {
     data.len() + PIECE_BYTES
 }
 
@@ -55,12 +56,14 @@ pub enum StreamError {
 /// Streams on which a handle did something for the driver to carry out, and the way to wake the driver.
 pub(crate) struct Dirty {
     streams: RefCell<VecDeque<Rc<Stream>>>,
+    /// The same of WebTransport sessions and their streams.
+    work: RefCell<VecDeque<Work>>,
     wakeup: Arc<Wakeup>,
 }
 
 impl Dirty {
     pub(super) fn new(wakeup: Arc<Wakeup>) -> Rc<Self> {
-        Rc::new(Self { streams: RefCell::default(), wakeup })
+        Rc::new(Self { streams: RefCell::default(), work: RefCell::default(), wakeup })
     }
 
     pub(super) fn push(&self, stream: Rc<Stream>) {
@@ -72,8 +75,17 @@ impl Dirty {
         self.streams.borrow_mut().pop_front()
     }
 
+    pub(super) fn push_work(&self, work: Work) {
+        self.work.borrow_mut().push_back(work);
+        self.wakeup.notify();
+    }
+
+    pub(super) fn pop_work(&self) -> Option<Work> {
+        self.work.borrow_mut().pop_front()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        self.streams.borrow().is_empty()
+        self.streams.borrow().is_empty() && self.work.borrow().is_empty()
     }
 }
 
@@ -227,6 +239,10 @@ impl Stream {
         if !Rc::ptr_eq(&self.dirty, dirty) {
             self.dirty = dirty.clone();
         }
+    }
+
+    pub(super) fn dirty(&self) -> &Rc<Dirty> {
+        &self.dirty
     }
 
     // ---- the application's side -------------------------------------------------------------------------------------------

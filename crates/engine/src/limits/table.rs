@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     BLOCKED_STREAM_BYTES, CONNECTION_BYTES, DATAGRAM_BYTES, EXCHANGE_BYTES, HANDSHAKE_BYTES, LARGEST_SESSION_BYTES, Limit, LimitError,
-    STREAM_BYTES, Scope, USED_TOKEN_BYTES, Unit, milliseconds,
+    SESSION_BYTES, SESSION_STREAM_BYTES, STREAM_BYTES, Scope, USED_TOKEN_BYTES, Unit, milliseconds,
 };
 
 /// The Rust type of a limit, and the way between it and the table's number.
@@ -366,6 +366,30 @@ limits! {
         memory |limits| 3 * limits.qpack_encoder_table_bytes;
         counter qpack_tables_reduced;
         acts "The table is made no larger than this; field lines that find no room are sent in full.";
+
+    /// WebTransport sessions that a connection may have at once, those that a handler has yet to accept included. More than one share what the connection may take.
+    webtransport_sessions, with_webtransport_sessions: Count, 1, 1 => 1_000, Connection;
+        memory |limits| limits.webtransport_sessions.saturating_mul(SESSION_BYTES + 2 * limits.webtransport_datagram_bytes);
+        counter webtransport_sessions_refused;
+        acts "The request is refused with H3_REQUEST_REJECTED.";
+
+    /// Streams of each kind that a peer may have open in the WebTransport sessions of a connection, besides those of HTTP/3, once there is a session. Those that the application has yet to accept count. A client's bidirectional ones are bounded by `concurrent_streams` instead.
+    webtransport_streams, with_webtransport_streams: Count, 100, 1 => 100_000, Connection;
+        memory |limits| limits.webtransport_streams.saturating_mul(2 * STREAM_BYTES + 3 * SESSION_STREAM_BYTES);
+        counter webtransport_streams_refused;
+        acts "The peer is told. One that opens more breaks the protocol: the connection is closed with STREAM_LIMIT_ERROR.";
+
+    /// Streams of a connection that may wait for their WebTransport session, and datagrams likewise.
+    webtransport_early_streams, with_webtransport_early_streams: Count, 16, 1 => 65_536, Connection;
+        memory |limits| limits.webtransport_early_streams.saturating_mul(2 * DATAGRAM_BYTES);
+        counter webtransport_early_streams_refused;
+        acts "The stream that has waited longest is refused with WEBTRANSPORT_BUFFERED_STREAM_REJECTED, or the oldest datagram dropped.";
+
+    /// Bytes of datagrams of a WebTransport session that may wait for the application, and again for the network; each counts 64 bytes besides its content.
+    webtransport_datagram_bytes, with_webtransport_datagram_bytes: Bytes, 64 * KIB, 4 * KIB => 64 * MIB, Connection;
+        memory |limits| 2 * limits.webtransport_datagram_bytes;
+        counter webtransport_datagrams_dropped;
+        acts "The oldest datagrams are dropped.";
 
     /// Tokens of earlier connections (NEW_TOKEN) whose use is remembered, so that none is taken twice.
     used_tokens, with_used_tokens: Count, 100_000, 0 => 100_000_000, Group;

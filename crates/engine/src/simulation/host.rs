@@ -45,7 +45,8 @@ impl Host {
         let handle = Handle::new(executor.clone(), timers.clone(), reactor.handle().clone(), wakeup.clone(), now);
         let stats = Arc::<Stats>::default();
         let keys = EndpointKeys::from_rng(&mut rng);
-        let quinn = QuinnConfig::new(&config.limits, Sending::of(&config), tls, keys, None).unwrap().with_seed(rng.random());
+        let quinn =
+            QuinnConfig::new(&config.limits, Sending::of(&config), tls, keys, None).unwrap().offering(&config).with_seed(rng.random());
         let context = Context::new(handle, config, Rc::new(handler), stats.clone(), Seats::new());
         *context.rng.borrow_mut() = rng;
         context.date.pin(now);

@@ -68,6 +68,19 @@ pub(crate) struct Transmit {
 pub(crate) enum Dir {
     Bidi,
     Uni,
+    /// Unidirectional, for what the peer needs to understand anything else. It stays as long as the connection.
+    Control,
+}
+
+/// What became of a datagram that was to be sent.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum DatagramWrite {
+    /// It will be sent, once.
+    Done,
+    /// There is no room; an [`Event::DatagramsWritable`] follows. Here it is again.
+    Blocked(Bytes),
+    /// The path or the peer takes none of this size, or the connection is gone.
+    Refused,
 }
 
 #[derive(Debug)]
@@ -89,6 +102,10 @@ pub(crate) enum Event {
     Acknowledged,
     /// More streams may be opened.
     Available,
+    /// A datagram of the peer (RFC 9221).
+    Datagram(Bytes),
+    /// There is room for datagrams again.
+    DatagramsWritable,
     /// The connection is gone; its key names nothing from here on.
     Closed(Closed),
 }
@@ -159,6 +176,12 @@ pub(crate) trait Transport {
     fn measure(&mut self, key: ConnectionKey);
 
     fn open(&mut self, key: ConnectionKey, dir: Dir) -> Option<StreamId>;
+    /// Lets the peer have so many streams open at once, if that is more than before.
+    fn allow_streams(&mut self, key: ConnectionKey, dir: Dir, count: u64);
+    /// The most bytes that a datagram to the peer can carry now; `None` if it takes none, or the endpoint was not made for them.
+    fn datagram_size(&mut self, key: ConnectionKey) -> Option<usize>;
+    /// Sends a datagram, after those sent before and before anything on streams. It is not repeated when it is lost.
+    fn send_datagram(&mut self, key: ConnectionKey, data: Bytes) -> DatagramWrite;
     fn read(&mut self, key: ConnectionKey, stream: StreamId) -> Read;
     /// The code of a reset that has arrived, without reading what came before. It is told once, here or by a read.
     fn received_reset(&mut self, key: ConnectionKey, stream: StreamId) -> Option<u64>;
@@ -171,7 +194,7 @@ pub(crate) trait Transport {
     /// Bytes in packets that the peer has acknowledged; begins at 0 again when the connection moves to another path.
     fn acknowledged(&mut self, key: ConnectionKey) -> u64;
     /// How what is written on a request's stream stands to what is written on others: all bytes of a more urgent level leave before
-    /// those of a less urgent one, as far as the transport has both. Streams of our own without a priority go before all of them.
+    /// those of a less urgent one, as far as the transport has both. Streams of [`Dir::Control`] go before all of them.
     fn set_priority(&mut self, key: ConnectionKey, stream: StreamId, priority: Priority);
     fn finish(&mut self, key: ConnectionKey, stream: StreamId);
     /// Returns whether there was something to reset. If it was finished, it will not be acknowledged any more.

@@ -15,18 +15,18 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use pronghorn_h3::{Priority, StreamId};
 use quinn_proto::{
-    ConnectionHandle, ConnectionId, DatagramEvent, ReadError, ReadableError, ServerConfig, Side, TokenMemoryCache, TransportConfig,
-    WriteError,
+    ConnectionHandle, ConnectionId, DatagramEvent, ReadError, ReadableError, SendDatagramError, ServerConfig, Side, TokenMemoryCache,
+    TransportConfig, WriteError,
 };
 
 pub(crate) use config::{ClientTls, QuinnConfig};
 
 use connection::{Connection, Exchanged};
-use convert::{OWN_STREAMS, from_quinn, from_transmit, headroom, to_codepoint, to_quinn, to_quinn_priority, varint};
+use convert::{OWN_STREAMS, from_quinn, from_transmit, headroom, to_codepoint, to_quinn, to_quinn_dir, to_quinn_priority, varint};
 use stray_retry::len_without_retry;
 
 use super::congestion::Question;
-use super::{Closed, ConnectionKey, Datagram, Dir, Event, Read, Transmit, Transport, Write, steer};
+use super::{Closed, ConnectionKey, Datagram, DatagramWrite, Dir, Event, Read, Transmit, Transport, Write, steer};
 use crate::client::StatsSink;
 use crate::qlog::{Trace, Vantage};
 use crate::seats::{Seats, Ticket};
@@ -169,6 +169,7 @@ impl Quinn {
             first_remote: inner.remote_address(),
             aside: None,
             allowed_requests: self.config.first_requests(inner.side()),
+            allowed_uni: limits.uni_streams(),
             inner,
             key,
             began: now,
@@ -541,18 +542,42 @@ impl Transport for Quinn {
     }
 
     fn open(&mut self, key: ConnectionKey, dir: Dir) -> Option<StreamId> {
-        let dir = match dir {
-            Dir::Bidi => quinn_proto::Dir::Bi,
-            Dir::Uni => quinn_proto::Dir::Uni,
-        };
         let connection = self.connection(key)?;
-        let id = connection.inner.streams().open(dir)?;
-        if dir == quinn_proto::Dir::Uni {
+        let id = connection.inner.streams().open(to_quinn_dir(dir))?;
+        if dir == Dir::Control {
             connection.own_streams += 1;
             // What the peer needs to read anything at all: SETTINGS, and the entries of the dynamic table. A new stream takes it.
             let _ = connection.inner.send_stream(id).set_priority(OWN_STREAMS);
         }
         Some(from_quinn(id))
+    }
+
+    fn allow_streams(&mut self, key: ConnectionKey, dir: Dir, count: u64) {
+        let Some(connection) = self.touch(key) else { return };
+        let allowed = match dir {
+            Dir::Bidi => &mut connection.allowed_requests,
+            Dir::Uni | Dir::Control => &mut connection.allowed_uni,
+        };
+        if count > *allowed {
+            *allowed = count;
+            connection.inner.set_max_concurrent_streams(to_quinn_dir(dir), varint(count));
+        }
+    }
+
+    fn datagram_size(&mut self, key: ConnectionKey) -> Option<usize> {
+        if !self.config.takes_datagrams() {
+            return None;
+        }
+        self.connection(key)?.inner.datagrams().max_size()
+    }
+
+    fn send_datagram(&mut self, key: ConnectionKey, data: Bytes) -> DatagramWrite {
+        let Some(connection) = self.touch(key) else { return DatagramWrite::Refused };
+        match connection.inner.datagrams().send(data, false) {
+            Ok(()) => DatagramWrite::Done,
+            Err(SendDatagramError::Blocked(data)) => DatagramWrite::Blocked(data),
+            Err(SendDatagramError::UnsupportedByPeer | SendDatagramError::Disabled | SendDatagramError::TooLarge) => DatagramWrite::Refused,
+        }
     }
 
     fn read(&mut self, key: ConnectionKey, stream: StreamId) -> Read {

@@ -155,7 +155,7 @@ impl WebSocketUpgrade {
 
     /// Grants the request. `body` is its own.
     pub fn accept(self, responder: Responder, body: Incoming) -> WebSocket {
-        let context = responder.context();
+        let context = responder.context().clone();
         let bounds = self.options.bounds(&context.config.limits);
         let (finish, outgoing) = WebSocket::new(Role::Server, self.agreed, bounds, &context.handle, Some(context.stats.clone()));
         responder.upgrade(self.headers, outgoing);

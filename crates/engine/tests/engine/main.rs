@@ -34,3 +34,5 @@ mod support;
 mod tunnels;
 #[cfg(test)]
 mod websockets;
+#[cfg(test)]
+mod webtransport;

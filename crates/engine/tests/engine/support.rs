@@ -61,8 +61,19 @@ impl Bench {
 
     /// Servers of `group` with the certificate of `trust`.
     pub(crate) fn with_group<H: Handler>(group: &Group, trust: &Trust, config: &Config, handler: impl Fn(usize) -> H) -> Self {
+        Self::with_client(group, trust, config, Config::default(), handler)
+    }
+
+    /// The same, with a client that is told something.
+    pub(crate) fn with_client<H: Handler>(
+        group: &Group,
+        trust: &Trust,
+        config: &Config,
+        client: Config,
+        handler: impl Fn(usize) -> H,
+    ) -> Self {
         let refuse = |_, responder: Responder| drop(responder);
-        let mut client = Worker::new(0, &Group::new(1), Config::default(), refuse).unwrap();
+        let mut client = Worker::new(0, &Group::new(1), client, refuse).unwrap();
         let connector = client.connector(&trust.client).unwrap();
         let address = (Ipv4Addr::LOCALHOST, 0).into();
         let identity = trust.identity.clone();

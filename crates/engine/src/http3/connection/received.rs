@@ -3,6 +3,7 @@
 use http::{HeaderMap, Method, StatusCode};
 use pronghorn_h3::{self as h3, ConnectionError, ErrorCode, Event, Head, Priority, StreamId};
 
+use super::sessions::is_webtransport;
 use super::{Connection, Exchange};
 use crate::http3::stream::StreamError;
 use crate::http3::{fields, limits};
@@ -27,14 +28,17 @@ impl Connection {
     pub(super) fn read(&mut self, transport: &mut impl Transport, id: StreamId) -> Result<(), ConnectionError> {
         loop {
             if self.h3.is_blocked(id) {
-                // It is not read until its field section can be decoded: the flow control window bounds what follows.
+                // It is not read until its field section can be decoded, or its session begins: the flow control window bounds what follows.
                 if let Some(code) = transport.received_reset(self.key, id) {
                     self.h3.handle_reset(id, code)?;
                     self.on_events(transport);
+                } else if self.h3.is_early(id) {
+                    self.expect_head(transport, id);
                 }
                 return Ok(());
             }
-            let room = self.requests.get(&id).map_or(READ_BYTES, |exchange| exchange.stream.inbound_room());
+            let room = self.requests.get(&id).map(|exchange| exchange.stream.inbound_room());
+            let room = room.or_else(|| self.session_stream_room(id)).unwrap_or(READ_BYTES);
             if room == 0 {
                 return Ok(());
             }
@@ -48,7 +52,11 @@ impl Connection {
                         taken += data.len();
                         self.h3.handle_data(id, data)?;
                         if self.h3.is_blocked(id) {
-                            self.context.stats.qpack_streams_blocked.add(1);
+                            self.context.stats.qpack_streams_blocked.add(u64::from(!self.h3.is_early(id)));
+                            break;
+                        }
+                        if self.is_new_session_stream(id) {
+                            // Its end is not read before somebody accepts it: then the transport lets the peer open no other in its place.
                             break;
                         }
                         continue;
@@ -141,12 +149,12 @@ impl Connection {
                     transport.stop(self.key, stream, code.0);
                     self.h3.stop_receiving(stream);
                 }
-                // They are not offered.
-                Event::Session(_) => {}
+                Event::Session(event) => self.on_session_event(transport, event),
                 Event::GoAway { .. } => {
                     if let Some(client) = &self.client {
                         client.on_go_away();
                     }
+                    self.drain_sessions();
                 }
                 Event::PriorityUpdate { stream, priority } => {
                     self.context.stats.priority_updates.add(1);
@@ -163,6 +171,9 @@ impl Connection {
                     }
                 }
             }
+        }
+        if let Some(sessions) = &mut self.sessions {
+            sessions.count_dropped(&self.h3, &self.context.stats);
         }
         let dropped = self.h3.dropped_priority_updates();
         if dropped > self.dropped_priority_updates {
@@ -187,6 +198,11 @@ impl Connection {
                 return self.refuse(transport, id, refusal.status, code);
             }
         };
+        if parts.upgrade.as_ref().is_some_and(is_webtransport) && !self.expect_session(id) {
+            self.context.stats.requests_refused.add(1);
+            self.stop(transport, id, ErrorCode::H3_REQUEST_REJECTED);
+            return self.abort(transport, id, ErrorCode::H3_REQUEST_REJECTED);
+        }
         self.latest_authority.note(&parts.uri, &parts.headers);
         let stream = self.context.spares.stream(self.key, id, parts.method.clone(), &self.dirty);
         let asked = if parts.has_priority { fields::priority(&parts.headers) } else { None };
@@ -292,6 +308,9 @@ impl Connection {
         if self.requests.get(&id).is_some_and(|exchange| exchange.sent && exchange.received)
             && let Some(Exchange { stream, wire, .. }) = self.requests.remove(&id)
         {
+            if let Some(sessions) = &mut self.sessions {
+                sessions.on_request_done(id);
+            }
             self.context.spares.keep_wire(wire);
             self.context.spares.keep_stream(stream);
         }

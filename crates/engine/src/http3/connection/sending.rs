@@ -157,6 +157,9 @@ impl Connection {
                 self.end_reading(transport, id);
             }
         }
+        if self.sessions.is_some() {
+            self.write_session_streams(transport);
+        }
     }
 
     /// Stops reading what nobody wants any more, and forgets the exchange when that was the last of it.
@@ -186,7 +189,7 @@ impl Connection {
             self.uni[kind as usize].queue.push_back(bytes);
         }
         for (kind, uni) in UniStream::ALL.into_iter().zip(&mut self.uni).filter(|(_, uni)| !uni.queue.is_empty()) {
-            uni.id = uni.id.or_else(|| transport.open(self.key, Dir::Uni));
+            uni.id = uni.id.or_else(|| transport.open(self.key, Dir::Control));
             if let Some(id) = uni.id {
                 // What is left is written at the next `Writable` event.
                 transport.write(self.key, id, &mut uni.queue, usize::MAX);

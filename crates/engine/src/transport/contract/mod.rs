@@ -5,6 +5,7 @@
 
 mod bottleneck;
 mod connections;
+mod datagrams;
 mod pair;
 mod paths;
 mod streams;
@@ -89,6 +90,13 @@ macro_rules! contract {
                 write_keeps_to_its_limit
                 reset_is_told_before_what_came_first_is_read
                 urgent_stream_leaves_first
+            );
+            hold!($subject, datagrams:
+                datagrams_arrive_as_they_were_sent
+                datagrams_wait_up_to_a_bound
+                lost_datagram_is_not_repeated
+                datagrams_are_refused_unless_both_sides_take_them
+                peer_may_open_more_streams_once_it_is_allowed
             );
         }
     };

@@ -90,7 +90,7 @@ pub(super) fn full_connection_is_told_from_a_shut_stream<S: Subject>() {
     let limits = Limits { send_window_bytes: 30_000, stream_window_bytes: 20_000, ..Limits::default() };
     let (mut pair, client, _) = Pair::<S>::connected(&limits);
     let [first, second] = [(); 2].map(|()| pair.client.open(client, Dir::Bidi));
-    let own = pair.client.open(client, Dir::Uni);
+    let own = pair.client.open(client, Dir::Control);
     // What was written is acknowledged, and nobody reads it: the window stays shut.
     pair.client.write_up_to(client, first, 100_000);
     pair.run_for(Duration::from_secs(1));

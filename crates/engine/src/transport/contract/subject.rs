@@ -28,6 +28,8 @@ pub(super) struct Limits {
     pub(super) idle_timeout: Duration,
     pub(super) congestion: Congestion,
     pub(super) initial_datagrams: u16,
+    /// Bytes of datagrams that may wait, where they are used.
+    pub(super) datagram_bytes: Option<u64>,
 }
 
 impl Default for Limits {
@@ -42,6 +44,7 @@ impl Default for Limits {
             idle_timeout: Duration::from_secs(30),
             congestion: Congestion::default(),
             initial_datagrams: 10,
+            datagram_bytes: None,
         }
     }
 }
@@ -82,6 +85,10 @@ impl OnQuinn {
         let sending = Sending { congestion: limits.congestion, initial_datagrams: limits.initial_datagrams };
         let seed = [worker, u8::from(tls.is_some())].repeat(16).try_into().unwrap();
         let config = QuinnConfig::new(&table, sending, tls, self.keys.clone(), None).unwrap();
+        let config = match limits.datagram_bytes {
+            Some(bytes) => config.with_datagrams(bytes),
+            None => config,
+        };
         let address = SocketAddr::from(([127, 0, 0, 1], 443));
         Quinn::new(config.with_seed(seed), worker, address, false, Arc::<Stats>::default(), Seats::new(), Rc::default())
     }

@@ -6,6 +6,7 @@ use quinn_proto::congestion::ControllerFactory;
 use quinn_proto::{IdleTimeout, ServerConfig, Side, TransportConfig, ValidationTokenConfig};
 
 use super::convert::varint;
+use crate::config::Config;
 use crate::limits::{Limits, SMALLEST_SEND_WINDOW};
 use crate::qlog::{Qlog, Trace};
 use crate::stats::Stats;
@@ -22,6 +23,8 @@ const TOKENS_SENT: u32 = 2;
 const FIRST_REQUESTS: u64 = 100;
 /// Bidirectional streams that a server may open. HTTP/3 has none: the first one ends the connection, by the error made for it.
 const SERVER_REQUESTS: u64 = 2;
+/// Bytes of datagrams that the library may hold for us: one of the largest, since they are taken as soon as they come.
+const RECEIVED_DATAGRAM_BYTES: usize = 66_000;
 
 /// How the connections of one endpoint behave.
 pub(crate) struct QuinnConfig {
@@ -33,6 +36,8 @@ pub(crate) struct QuinnConfig {
     pub(super) congestion: Arc<dyn ControllerFactory + Send + Sync>,
     pub(super) qlog: Option<Qlog>,
     pub(super) question: Question,
+    /// Bytes of datagrams that may wait to be sent on a connection, if datagrams are used at all.
+    pub(super) datagram_bytes: Option<usize>,
     /// What each random number of the endpoint comes from, so that a run can be repeated; the operating system otherwise.
     pub(super) seed: Option<[u8; 32]>,
 }
@@ -70,7 +75,21 @@ impl QuinnConfig {
         let without_sessions = tls.as_deref().map(without_sessions);
         let make = |tls| ServerTls::new(tls).map(Arc::new);
         let (tls, without_sessions) = (tls.map(make).transpose()?, without_sessions.map(make).transpose()?);
-        Ok(Self { limits: limits.clone(), keys, tls, without_sessions, congestion, qlog, question, seed: None })
+        Ok(Self { limits: limits.clone(), keys, tls, without_sessions, congestion, qlog, question, datagram_bytes: None, seed: None })
+    }
+
+    /// Takes and sends datagrams (RFC 9221), of which so many bytes may wait on each connection.
+    pub(crate) fn with_datagrams(self, bytes: u64) -> Self {
+        Self { datagram_bytes: Some(usize::try_from(bytes).unwrap_or(usize::MAX)), ..self }
+    }
+
+    /// Takes and sends datagrams if something that needs them is offered.
+    pub(crate) fn offering(self, config: &Config) -> Self {
+        if config.webtransport { self.with_datagrams(config.limits.webtransport_datagram_bytes()) } else { self }
+    }
+
+    pub(super) fn takes_datagrams(&self) -> bool {
+        self.datagram_bytes.is_some()
     }
 
     /// Connections that begin from here on have this TLS.
@@ -107,8 +126,8 @@ impl QuinnConfig {
             .receive_window(varint(receive))
             .send_window(limits.send_window_bytes().min(SMALLEST_SEND_WINDOW))
             .max_idle_timeout(Some(idle))
-            // HTTP datagrams are not offered yet.
-            .datagram_receive_buffer_size(None);
+            .datagram_receive_buffer_size(self.datagram_bytes.map(|_| RECEIVED_DATAGRAM_BYTES))
+            .datagram_send_buffer_size(self.datagram_bytes.unwrap_or(0));
         config.congestion_controller_factory(self.congestion.clone());
         config
     }

@@ -58,7 +58,9 @@ pub(super) struct Connection {
     pub(super) unread: u64,
     /// Requests that the peer may have open.
     pub(super) allowed_requests: u64,
-    /// Unidirectional streams that this side has opened, which stay.
+    /// Unidirectional streams that the peer may have open.
+    pub(super) allowed_uni: u64,
+    /// Unidirectional streams that this side has opened and that stay.
     pub(super) own_streams: usize,
     pub(super) _ticket: Option<Ticket>,
 }
@@ -96,9 +98,13 @@ impl Connection {
         } else if error.code == TransportErrorCode::STREAM_LIMIT_ERROR {
             // The library does not say of which kind the stream was.
             let streams = self.inner.streams();
-            let uni = streams.remote_open_streams(quinn_proto::Dir::Uni) >= limits.uni_streams()
+            let uni = streams.remote_open_streams(quinn_proto::Dir::Uni) >= self.allowed_uni
                 && streams.remote_open_streams(quinn_proto::Dir::Bi) < self.allowed_requests;
-            let counter = if uni { &stats.uni_streams_refused } else { &stats.streams_refused };
+            let counter = match uni {
+                true if self.allowed_uni > limits.uni_streams() => &stats.webtransport_streams_refused,
+                true => &stats.uni_streams_refused,
+                false => &stats.streams_refused,
+            };
             counter.add(1);
         }
     }
@@ -261,10 +267,14 @@ impl Connection {
             }
             quinn_proto::Event::Stream(StreamEvent::Available { .. }) => push(Event::Available),
             quinn_proto::Event::Stream(StreamEvent::Finished { .. }) => push(Event::Acknowledged),
-            quinn_proto::Event::Connected
-            | quinn_proto::Event::HandshakeDataReady
-            | quinn_proto::Event::DatagramReceived
-            | quinn_proto::Event::DatagramsUnblocked => {}
+            quinn_proto::Event::DatagramReceived => {
+                // All at once: what stays would be dropped for what comes later, and nobody would know.
+                while let Some(datagram) = self.inner.datagrams().recv() {
+                    push(Event::Datagram(datagram));
+                }
+            }
+            quinn_proto::Event::DatagramsUnblocked => push(Event::DatagramsWritable),
+            quinn_proto::Event::Connected | quinn_proto::Event::HandshakeDataReady => {}
         }
     }
 }

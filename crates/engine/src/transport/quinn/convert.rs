@@ -3,7 +3,7 @@
 use pronghorn_h3::{Priority, StreamId};
 use quinn_proto::{ConnectionError, EcnCodepoint, TransportErrorCode, VarInt};
 
-use crate::transport::{Closed, Ecn, Transmit};
+use crate::transport::{Closed, Dir, Ecn, Transmit};
 
 pub(super) fn closed(reason: ConnectionError) -> Closed {
     match reason {
@@ -51,6 +51,13 @@ pub(super) fn headroom(priority: i32) -> u64 {
 
 pub(super) fn varint(code: u64) -> VarInt {
     VarInt::from_u64(code).unwrap_or(VarInt::MAX)
+}
+
+pub(super) fn to_quinn_dir(dir: Dir) -> quinn_proto::Dir {
+    match dir {
+        Dir::Bidi => quinn_proto::Dir::Bi,
+        Dir::Uni | Dir::Control => quinn_proto::Dir::Uni,
+    }
 }
 
 pub(super) fn to_quinn(stream: StreamId) -> quinn_proto::StreamId {

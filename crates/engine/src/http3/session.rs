@@ -1,0 +1,488 @@
+//! A WebTransport session, as the application and the driver share it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll, Waker};
+
+use bytes::{Bytes, BytesMut};
+use http_body::Frame;
+use http_body_util::BodyExt;
+use pronghorn_h3::capsule::{self, Capsule};
+use pronghorn_h3::{ErrorCode, StreamId};
+
+use super::session_stream::SessionStream;
+use super::stream::{Dirty, Outbound, Stream};
+use crate::Incoming;
+use crate::context::Context;
+use crate::limits::Limits;
+use crate::stats::Stats;
+use crate::transport::{ConnectionKey, Dir};
+
+/// What the memory of a datagram costs besides its bytes.
+const DATAGRAM_COST: usize = 64;
+
+/// What a handle asks of the driver.
+pub(super) enum Work {
+    Session(Rc<Session>),
+    Stream(Rc<SessionStream>),
+}
+
+impl Work {
+    pub(super) fn connection(&self) -> ConnectionKey {
+        match self {
+            Self::Session(session) => session.connection,
+            Self::Stream(stream) => stream.connection(),
+        }
+    }
+
+    /// The connection is gone: nobody else would say so.
+    pub(super) fn on_connection_lost(&self) {
+        match self {
+            Self::Session(session) => session.end(SessionEnd::Lost("the connection has ended".to_owned())),
+            Self::Stream(stream) => stream.on_session_end(),
+        }
+    }
+}
+
+/// How a session ended.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SessionEnd {
+    /// The peer has closed it.
+    #[error("the peer closed the session with code {code}{}{reason}", if reason.is_empty() { "" } else { ": " })]
+    ByPeer {
+        /// The application's code; zero where the peer gives none.
+        code: u32,
+        /// The application's reason, of at most 1024 bytes.
+        reason: String,
+    },
+    /// This side has closed it.
+    #[error("the session was closed here with code {code}{}{reason}", if reason.is_empty() { "" } else { ": " })]
+    Locally {
+        /// What was given to [`close`](crate::WebTransport::close).
+        code: u32,
+        /// What was given to [`close`](crate::WebTransport::close).
+        reason: String,
+    },
+    /// Its request was reset, or broke a rule, or the connection is gone.
+    #[error("the session was lost: {0}")]
+    Lost(String),
+}
+
+/// Why a datagram was not sent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DatagramError {
+    /// It is larger than the path or the peer allows.
+    #[error("a datagram of {size} bytes exceeds the {most} that can be sent now")]
+    TooLarge {
+        /// Bytes of the datagram.
+        size: usize,
+        /// The most that there may be now.
+        most: usize,
+    },
+    /// The peer takes no datagrams, or has not said yet that it does.
+    #[error("the peer takes no datagrams")]
+    Unsupported,
+    /// The session is over.
+    #[error(transparent)]
+    Ended(#[from] SessionEnd),
+}
+
+/// One session.
+pub(crate) struct Session {
+    connection: ConnectionKey,
+    /// The CONNECT request's.
+    request: Rc<Stream>,
+    dirty: Rc<Dirty>,
+    queued: Cell<bool>,
+    max_datagram_bytes: usize,
+    stats: Arc<Stats>,
+    capsules: CapsuleQueue,
+    state: RefCell<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The driver knows it.
+    begun: bool,
+    /// What the peer has opened and nobody has accepted: bidirectional streams, and unidirectional ones.
+    opened: [VecDeque<Rc<SessionStream>>; 2],
+    acceptors: [Waiting; 2],
+    received: Datagrams,
+    readers: Waiting,
+    to_send: Datagrams,
+    /// The most that a datagram may carry; `None` if the peer takes none.
+    datagram_size: Option<usize>,
+    end: Option<SessionEnd>,
+    draining: bool,
+    /// Those who wait for the end, or for the wish that it comes.
+    watchers: Waiting,
+}
+
+/// What the CONNECT stream has yet to carry.
+#[derive(Clone, Default)]
+pub(crate) struct CapsuleQueue(Rc<RefCell<QueuedCapsules>>);
+
+#[derive(Default)]
+struct QueuedCapsules {
+    queue: VecDeque<Bytes>,
+    /// Nothing follows.
+    is_over: bool,
+    /// Nobody sends them any more: the request was refused or reset, or the connection is gone.
+    is_lost: bool,
+    sender: Option<Waker>,
+    session: Weak<Session>,
+}
+
+impl CapsuleQueue {
+    fn push(&self, capsule: Bytes) {
+        let mut queued = self.0.borrow_mut();
+        if queued.is_over {
+            return;
+        }
+        queued.queue.push_back(capsule);
+        let sender = queued.sender.take();
+        drop(queued);
+        wake_all(sender);
+    }
+
+    fn end(&self) {
+        let mut queued = self.0.borrow_mut();
+        queued.is_over = true;
+        let sender = queued.sender.take();
+        drop(queued);
+        wake_all(sender);
+    }
+
+    /// The content of what is sent on the CONNECT stream.
+    pub(crate) fn content(&self) -> Capsules {
+        Capsules(self.clone())
+    }
+}
+
+/// Datagrams that wait, and what they cost.
+#[derive(Default)]
+struct Datagrams {
+    queue: VecDeque<Bytes>,
+    cost: usize,
+}
+
+impl Datagrams {
+    /// Puts one at the end, and drops as many at the front as are too many. Returns how many that are.
+    fn push(&mut self, datagram: Bytes, most: usize) -> u64 {
+        self.cost += datagram.len() + DATAGRAM_COST;
+        self.queue.push_back(datagram);
+        let mut dropped = 0;
+        while self.cost > most && self.pop().is_some() {
+            dropped += 1;
+        }
+        dropped
+    }
+
+    fn pop(&mut self) -> Option<Bytes> {
+        let datagram = self.queue.pop_front()?;
+        self.cost -= datagram.len() + DATAGRAM_COST;
+        Some(datagram)
+    }
+}
+
+/// Tasks that wait for the same thing.
+#[derive(Default)]
+pub(super) struct Waiting(Vec<Waker>);
+
+impl Waiting {
+    pub(super) fn register(&mut self, cx: &TaskContext<'_>) {
+        if !self.0.iter().any(|waker| waker.will_wake(cx.waker())) {
+            self.0.push(cx.waker().clone());
+        }
+    }
+
+    /// The tasks, to be woken when nothing is borrowed.
+    pub(super) fn take(&mut self) -> Vec<Waker> {
+        std::mem::take(&mut self.0)
+    }
+}
+
+pub(super) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
+    wakers.into_iter().for_each(Waker::wake);
+}
+
+const fn kind(dir: Dir) -> usize {
+    match dir {
+        Dir::Bidi => 0,
+        Dir::Uni | Dir::Control => 1,
+    }
+}
+
+impl Session {
+    /// The session of an extended CONNECT request that has been accepted, whose outgoing content is that of `capsules`.
+    pub(crate) fn new(request: Rc<Stream>, context: &Context, capsules: CapsuleQueue) -> Rc<Self> {
+        let limits: &Limits = &context.config.limits;
+        let session = Rc::new(Self {
+            connection: request.connection,
+            dirty: request.dirty().clone(),
+            request,
+            queued: Cell::default(),
+            max_datagram_bytes: limits.webtransport_datagram_bytes() as usize,
+            stats: context.stats.clone(),
+            capsules,
+            state: RefCell::default(),
+        });
+        let mut queued = session.capsules.0.borrow_mut();
+        queued.session = Rc::downgrade(&session);
+        let is_lost = queued.is_lost;
+        drop(queued);
+        if is_lost {
+            session.end(SessionEnd::Lost(ErrorCode::H3_REQUEST_CANCELLED.to_string()));
+        }
+        session
+    }
+
+    /// Reads the CONNECT stream to its end, which is the session's. The driver learns of the session by it.
+    pub(crate) async fn run(self: Rc<Self>, mut incoming: Incoming) {
+        self.mark_dirty();
+        let mut reader = capsule::Reader::default();
+        // To the end of the stream, although the session may be over before: who reads no more would have to reset it.
+        let end = loop {
+            match incoming.frame().await {
+                Some(Ok(frame)) => {
+                    if let Ok(mut data) = frame.into_data()
+                        && let Err(error) = self.on_capsules(&mut reader, &mut data)
+                    {
+                        break Err(error);
+                    }
+                }
+                Some(Err(error)) => break Ok(SessionEnd::Lost(error.to_string())),
+                None => break reader.finish().map(|()| SessionEnd::ByPeer { code: 0, reason: String::new() }),
+            }
+        };
+        match end {
+            Ok(end) => self.end(end),
+            Err(error) => {
+                self.request.send(Outbound::Abort(error.code()));
+                self.end(SessionEnd::Lost(error.to_string()));
+            }
+        }
+    }
+
+    fn on_capsules(self: &Rc<Self>, reader: &mut capsule::Reader, data: &mut Bytes) -> Result<(), capsule::Error> {
+        while let Some(capsule) = reader.read(data)? {
+            match capsule {
+                Capsule::Datagram(payload) => self.on_datagram(&payload),
+                Capsule::Drain => self.on_drain(),
+                Capsule::Close { code, reason } => self.end(SessionEnd::ByPeer { code, reason }),
+            }
+        }
+        Ok(())
+    }
+
+    // ---- the application's side -------------------------------------------------------------------------------------------
+
+    /// A stream of ours, which the driver opens when the peer allows it.
+    pub(crate) fn open(self: &Rc<Self>, dir: Dir) -> Rc<SessionStream> {
+        let stream = Rc::new(SessionStream::new(self.connection, self.id(), None, dir, self.dirty.clone()));
+        stream.mark_dirty();
+        stream
+    }
+
+    pub(crate) fn poll_accept(&self, cx: &TaskContext<'_>, dir: Dir) -> Poll<Result<Rc<SessionStream>, SessionEnd>> {
+        let mut state = self.state.borrow_mut();
+        if let Some(stream) = state.opened[kind(dir)].pop_front() {
+            drop(state);
+            stream.accept();
+            return Poll::Ready(Ok(stream));
+        }
+        if let Some(end) = &state.end {
+            return Poll::Ready(Err(end.clone()));
+        }
+        state.acceptors[kind(dir)].register(cx);
+        Poll::Pending
+    }
+
+    pub(crate) fn poll_datagram(&self, cx: &TaskContext<'_>) -> Poll<Result<Bytes, SessionEnd>> {
+        let mut state = self.state.borrow_mut();
+        if let Some(datagram) = state.received.pop() {
+            return Poll::Ready(Ok(datagram));
+        }
+        if let Some(end) = &state.end {
+            return Poll::Ready(Err(end.clone()));
+        }
+        state.readers.register(cx);
+        Poll::Pending
+    }
+
+    pub(crate) fn send_datagram(self: &Rc<Self>, datagram: Bytes) -> Result<(), DatagramError> {
+        let mut state = self.state.borrow_mut();
+        if let Some(end) = &state.end {
+            return Err(end.clone().into());
+        }
+        let most = state.datagram_size.ok_or(DatagramError::Unsupported)?;
+        if datagram.len() > most {
+            return Err(DatagramError::TooLarge { size: datagram.len(), most });
+        }
+        let dropped = state.to_send.push(datagram, self.max_datagram_bytes);
+        drop(state);
+        self.stats.webtransport_datagrams_dropped.add(dropped);
+        self.mark_dirty();
+        Ok(())
+    }
+
+    pub(crate) fn max_datagram_size(&self) -> Option<usize> {
+        self.state.borrow().datagram_size
+    }
+
+    pub(crate) fn poll_end(&self, cx: &TaskContext<'_>) -> Poll<SessionEnd> {
+        let mut state = self.state.borrow_mut();
+        if let Some(end) = &state.end {
+            return Poll::Ready(end.clone());
+        }
+        state.watchers.register(cx);
+        Poll::Pending
+    }
+
+    /// Ready when the peer wants the session to come to an end, or it has.
+    pub(crate) fn poll_draining(&self, cx: &TaskContext<'_>) -> Poll<()> {
+        let mut state = self.state.borrow_mut();
+        if state.draining || state.end.is_some() {
+            return Poll::Ready(());
+        }
+        state.watchers.register(cx);
+        Poll::Pending
+    }
+
+    pub(crate) fn close(self: &Rc<Self>, code: u32, reason: &str) {
+        if self.state.borrow().end.is_some() {
+            return;
+        }
+        //= draft-ietf-webtrans-http3-16 section 6
+        //# An endpoint that sends a WT_CLOSE_SESSION capsule MUST immediately send a FIN on the CONNECT Stream.
+        // `end` sees to it.
+        let mut out = BytesMut::new();
+        capsule::encode_close(code, reason, &mut out);
+        self.capsules.push(out.freeze());
+        self.end(SessionEnd::Locally { code, reason: reason.to_owned() });
+    }
+
+    pub(crate) fn drain(&self) {
+        let mut out = BytesMut::new();
+        capsule::encode_drain(&mut out);
+        self.capsules.push(out.freeze());
+    }
+
+    fn mark_dirty(self: &Rc<Self>) {
+        if !self.queued.replace(true) {
+            self.dirty.push_work(Work::Session(self.clone()));
+        }
+    }
+
+    // ---- the driver's side ------------------------------------------------------------------------------------------------
+
+    pub(super) fn id(&self) -> Option<StreamId> {
+        self.request.id.get()
+    }
+
+    /// Called when it leaves the queue of work.
+    pub(super) fn unqueue(&self) {
+        self.queued.set(false);
+    }
+
+    /// Whether the driver hears of it for the first time.
+    pub(super) fn begin(&self) -> bool {
+        !std::mem::replace(&mut self.state.borrow_mut().begun, true)
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.state.borrow().end.is_some()
+    }
+
+    /// The session is over, unless it was before.
+    pub(super) fn end(self: &Rc<Self>, end: SessionEnd) {
+        let mut state = self.state.borrow_mut();
+        if state.end.is_some() {
+            return;
+        }
+        state.end = Some(end);
+        state.to_send = Datagrams::default();
+        // Streams that nobody has accepted: the driver refuses them.
+        let opened = std::mem::take(&mut state.opened);
+        let mut wakers = [state.readers.take(), state.watchers.take()].concat();
+        wakers.extend(state.acceptors.iter_mut().flat_map(Waiting::take));
+        drop(state);
+        drop(opened);
+        self.capsules.end();
+        wake_all(wakers);
+        self.mark_dirty();
+    }
+
+    pub(super) fn on_drain(&self) {
+        let mut state = self.state.borrow_mut();
+        state.draining = true;
+        let wakers = state.watchers.take();
+        drop(state);
+        wake_all(wakers);
+    }
+
+    pub(super) fn on_opened(&self, stream: Rc<SessionStream>, dir: Dir) {
+        let mut state = self.state.borrow_mut();
+        state.opened[kind(dir)].push_back(stream);
+        let wakers = state.acceptors[kind(dir)].take();
+        drop(state);
+        wake_all(wakers);
+    }
+
+    pub(super) fn on_datagram(&self, payload: &[u8]) {
+        let mut state = self.state.borrow_mut();
+        if state.end.is_some() {
+            return;
+        }
+        // A copy: a datagram may be a small piece of all that was received at once.
+        let dropped = state.received.push(Bytes::copy_from_slice(payload), self.max_datagram_bytes);
+        let wakers = state.readers.take();
+        drop(state);
+        self.stats.webtransport_datagrams_dropped.add(dropped);
+        wake_all(wakers);
+    }
+
+    pub(super) fn set_datagram_size(&self, size: Option<usize>) {
+        self.state.borrow_mut().datagram_size = size;
+    }
+
+    pub(super) fn next_datagram(&self) -> Option<Bytes> {
+        self.state.borrow_mut().to_send.pop()
+    }
+}
+
+/// The content of what is sent on the CONNECT stream.
+pub(crate) struct Capsules(CapsuleQueue);
+
+impl http_body::Body for Capsules {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let mut queued = self.0.0.borrow_mut();
+        if let Some(capsule) = queued.queue.pop_front() {
+            return Poll::Ready(Some(Ok(Frame::data(capsule))));
+        }
+        if queued.is_over {
+            return Poll::Ready(None);
+        }
+        queued.sender = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for Capsules {
+    fn drop(&mut self) {
+        let mut queued = self.0.0.borrow_mut();
+        queued.is_lost = true;
+        let session = queued.session.upgrade();
+        drop(queued);
+        if let Some(session) = session {
+            session.end(SessionEnd::Lost(ErrorCode::H3_REQUEST_CANCELLED.to_string()));
+        }
+    }
+}

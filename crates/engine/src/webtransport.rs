@@ -1,0 +1,243 @@
+//! WebTransport over HTTP/3: sessions with streams and datagrams of their own, beside the requests of a connection.
+//!
+//! [`Config::webtransport`](crate::Config::webtransport) offers it. A handler accepts a session with [`WebTransport::accept`], a client asks for
+//! one with [`WebTransport::connect`]; from there on both sides can do the same.
+
+mod streams;
+
+use std::fmt;
+use std::future::poll_fn;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
+
+pub use streams::{RecvStream, SendStream};
+
+use crate::http3::{CapsuleQueue, DatagramError, Session, SessionEnd, SessionStreamError, WEBTRANSPORT};
+use crate::transport::Dir;
+use crate::{Body, Connection, Error, Incoming, Request, Responder, Response, Upgrade};
+
+/// Says which draft is spoken (draft-ietf-webtrans-http3-02 section 3.3 and before).
+const DRAFT: HeaderName = HeaderName::from_static("sec-webtransport-http3-draft");
+const DRAFT_02: HeaderName = HeaderName::from_static("sec-webtransport-http3-draft02");
+
+/// A WebTransport session. Dropping the last handle closes it with code 0.
+#[derive(Clone)]
+pub struct WebTransport(Rc<Handle>);
+
+struct Handle {
+    session: Rc<Session>,
+    runtime: crate::Handle,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.session.close(0, "");
+    }
+}
+
+/// Why there is no session.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The connection does not speak HTTP/3, or the server offers no WebTransport.
+    #[error("the server offers no WebTransport")]
+    NotOffered,
+    /// The server refuses the session with this status.
+    #[error("the server refuses the session with {0}")]
+    Refused(StatusCode),
+    /// The request failed.
+    #[error(transparent)]
+    Failed(#[from] Error),
+}
+
+impl WebTransport {
+    /// Whether a request asks for a session, so that [`WebTransport::accept`] can grant it.
+    ///
+    /// A handler has to look at the `origin` field, which browsers send, if not everybody's pages may speak to it; any response refuses the
+    /// session, such as 404 or 403.
+    pub fn is_requested(request: &Request) -> bool {
+        request.upgrade.as_ref().is_some_and(|upgrade| upgrade.protocol() == WEBTRANSPORT) && request.body.http3_stream().is_some()
+    }
+
+    /// Accepts a session with 200 and these fields. `None`, and the request is answered 400, if it does not ask for one, and answered 405 if
+    /// none are offered ([`Config::webtransport`](crate::Config::webtransport)).
+    pub fn accept(request: Request, responder: Responder, mut headers: HeaderMap) -> Option<Self> {
+        if !Self::is_requested(&request) {
+            responder.send(Response::new(StatusCode::BAD_REQUEST));
+            return None;
+        }
+        let stream = request.body.http3_stream()?;
+        let context = responder.context().clone();
+        if !context.config.webtransport {
+            responder.send(Response::new(StatusCode::METHOD_NOT_ALLOWED));
+            return None;
+        }
+        if request.headers.contains_key(DRAFT_02) {
+            headers.insert(DRAFT, HeaderValue::from_static("draft02"));
+        }
+        let capsules = CapsuleQueue::default();
+        let session = Session::new(stream, &context, capsules.clone());
+        responder.upgrade(headers, Body::stream(capsules.content()));
+        Some(Self::run(session, request.body, &context.handle))
+    }
+
+    /// Asks the server for a session at `uri`, with these fields.
+    ///
+    /// # Errors
+    ///
+    /// When the connection does not speak HTTP/3, the server offers no WebTransport, or it refuses the session.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future cancels the request.
+    pub async fn connect(connection: &mut Connection, uri: Uri, mut headers: HeaderMap) -> Result<Self, ConnectError> {
+        let context = connection.http3().ok_or(ConnectError::NotOffered)?.context();
+        headers.insert(DRAFT_02, HeaderValue::from_static("1"));
+        let capsules = CapsuleQueue::default();
+        let mut request = http::Request::new(Body::stream(capsules.content()));
+        (*request.method_mut(), *request.uri_mut(), *request.headers_mut()) = (Method::CONNECT, uri, headers);
+        request.extensions_mut().insert(Upgrade::new(WEBTRANSPORT));
+        let response = connection.send(request).await.map_err(|error| match error {
+            Error::NoUpgrade(_) => ConnectError::NotOffered,
+            error => ConnectError::Failed(error),
+        })?;
+        if !response.status().is_success() {
+            return Err(ConnectError::Refused(response.status()));
+        }
+        let incoming = response.into_body();
+        let stream = incoming.http3_stream().ok_or(ConnectError::NotOffered)?;
+        Ok(Self::run(Session::new(stream, &context, capsules), incoming, &context.handle))
+    }
+
+    fn run(session: Rc<Session>, incoming: Incoming, runtime: &crate::Handle) -> Self {
+        runtime.spawn(session.clone().run(incoming));
+        Self(Rc::new(Handle { session, runtime: runtime.clone() }))
+    }
+
+    /// The worker that the session is on, for futures that serve it.
+    pub fn handle(&self) -> &crate::Handle {
+        &self.0.runtime
+    }
+
+    /// Waits for a bidirectional stream that the peer opens.
+    ///
+    /// # Errors
+    ///
+    /// When the session is over.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses no stream.
+    pub async fn accept_bi(&self) -> Result<(SendStream, RecvStream), SessionEnd> {
+        let stream = poll_fn(|cx| self.0.session.poll_accept(cx, Dir::Bidi)).await?;
+        Ok((SendStream::new(stream.clone()), RecvStream::new(stream)))
+    }
+
+    /// Waits for a unidirectional stream that the peer opens.
+    ///
+    /// # Errors
+    ///
+    /// When the session is over.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses no stream.
+    pub async fn accept_uni(&self) -> Result<RecvStream, SessionEnd> {
+        poll_fn(|cx| self.0.session.poll_accept(cx, Dir::Uni)).await.map(RecvStream::new)
+    }
+
+    /// Opens a bidirectional stream, as soon as the peer allows another one.
+    ///
+    /// # Errors
+    ///
+    /// When the session is over.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives the stream up, which may be open already.
+    pub async fn open_bi(&self) -> Result<(SendStream, RecvStream), SessionStreamError> {
+        let stream = self.0.session.open(Dir::Bidi);
+        let (send, receive) = (SendStream::new(stream.clone()), RecvStream::new(stream.clone()));
+        poll_fn(|cx| stream.poll_opened(cx)).await?;
+        Ok((send, receive))
+    }
+
+    /// Opens a unidirectional stream, as soon as the peer allows another one.
+    ///
+    /// # Errors
+    ///
+    /// When the session is over.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives the stream up, which may be open already.
+    pub async fn open_uni(&self) -> Result<SendStream, SessionStreamError> {
+        let stream = self.0.session.open(Dir::Uni);
+        let send = SendStream::new(stream.clone());
+        poll_fn(|cx| stream.poll_opened(cx)).await?;
+        Ok(send)
+    }
+
+    /// Waits for a datagram of the peer.
+    ///
+    /// # Errors
+    ///
+    /// When the session is over.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses no datagram.
+    pub async fn read_datagram(&self) -> Result<Bytes, SessionEnd> {
+        poll_fn(|cx| self.0.session.poll_datagram(cx)).await
+    }
+
+    /// Sends a datagram, which arrives once or not at all. When more wait for the network than
+    /// [`Limits::webtransport_datagram_bytes`](crate::Limits::webtransport_datagram_bytes) allows, the oldest is dropped.
+    ///
+    /// # Errors
+    ///
+    /// When it is too large, the peer takes no datagrams, or the session is over.
+    pub fn send_datagram(&self, datagram: impl Into<Bytes>) -> Result<(), DatagramError> {
+        self.0.session.send_datagram(datagram.into())
+    }
+
+    /// The most bytes that a datagram can carry now; it changes with the path. `None` if the peer takes no datagrams.
+    pub fn max_datagram_size(&self) -> Option<usize> {
+        self.0.session.max_datagram_size()
+    }
+
+    /// Waits for the end of the session, and says how it came to that.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn closed(&self) -> SessionEnd {
+        poll_fn(|cx| self.0.session.poll_end(cx)).await
+    }
+
+    /// Closes the session; `reason` is cut to 1024 bytes. Streams that are not done yet are reset on both sides.
+    pub fn close(&self, code: u32, reason: &str) {
+        self.0.session.close(code, reason);
+    }
+
+    /// Tells the peer that the session should come to an end; it goes on until one side closes it.
+    pub fn drain(&self) {
+        self.0.session.drain();
+    }
+
+    /// Waits until the peer wants the session to come to an end, or the connection does, or it has ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn draining(&self) {
+        poll_fn(|cx| self.0.session.poll_draining(cx)).await;
+    }
+}
+
+impl fmt::Debug for WebTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WebTransport").finish_non_exhaustive()
+    }
+}
