@@ -43,6 +43,10 @@ def server_example(name: str) -> Path:
     return example
 
 
+def webtransport() -> Path:
+    return program("PRONGHORN_WEBTRANSPORT", TARGET / "release" / "examples" / "webtransport", "make build")
+
+
 def quic_go_client() -> Path:
     return program("QUIC_GO_CLIENT", TARGET / "test-clients" / "quic-go-client", "scripts/setup")
 
@@ -122,3 +126,7 @@ def server_example_command(name: str, identity: Identity, *flags: str | Path) ->
 
 def echo_command(identity: Identity, *flags: str, listen: str = "127.0.0.1:0") -> list[str | Path]:
     return [echo(), "--listen", listen, "--cert", identity.cert, "--key", identity.key, *flags]
+
+
+def webtransport_command(identity: Identity, *flags: str) -> list[str | Path]:
+    return [webtransport(), "--listen", "127.0.0.1:0", "--cert", identity.cert, "--key", identity.key, *flags]
