@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -37,6 +38,20 @@ pub trait Handler: 'static {
 
     /// Called for each request once its head is there.
     fn handle(&self, request: Request, responder: Responder);
+
+    /// Called when the requests that are there have been given, and before anything is sent. A handler for which it is dear to begin
+    /// collects them until then; what is answered here leaves with the same turn.
+    fn settle(&self) {}
+
+    /// Called when a client has opened a connection, before its handshake.
+    fn on_opened(&self, remote: SocketAddr) {
+        let _ = remote;
+    }
+
+    /// Called when a connection has ended.
+    fn on_closed(&self, remote: SocketAddr) {
+        let _ = remote;
+    }
 }
 
 impl<F: Fn(Request, Responder) + 'static> Handler for F {
@@ -202,6 +217,18 @@ impl Responder {
                 None => self.abandon(),
             }
         });
+    }
+
+    /// Ends the exchange without a response: the stream is reset, over HTTP/1.1 the connection is closed.
+    pub fn abort(mut self) {
+        self.meter = None;
+        self.open = None;
+        match self.exchange.take() {
+            Some(Exchange::Http1(exchange)) => exchange.abort(),
+            Some(Exchange::Http2(exchange)) => exchange.abort(),
+            Some(Exchange::Http3(stream)) => stream.abort(),
+            None => {}
+        }
     }
 
     /// There is nobody to answer. HTTP/1.1 and HTTP/3 have noticed that themselves.

@@ -80,7 +80,7 @@ where
                 context.stats.requests_refused.add(1);
                 Poll::Ready(Outcome::ProtocolError)
             }
-            Poll::Ready(Err(error)) if error.is_user() => Poll::Ready(Outcome::ProtocolError),
+            Poll::Ready(Err(error)) if error.is_user() && !gave_up(&error) => Poll::Ready(Outcome::ProtocolError),
             // Other errors say that the peer left, in mid-message or between two.
             Poll::Ready(_) => Poll::Ready(Outcome::Done),
             Poll::Pending => watchdog.poll(cx).map(|()| Outcome::TimedOut),
@@ -119,6 +119,10 @@ where
         Poll::Pending => watchdog.poll(cx).map(|()| Err(Outcome::TimedOut)),
     })
     .await
+}
+
+fn gave_up(error: &hyper::Error) -> bool {
+    std::error::Error::source(error).is_some_and(<dyn std::error::Error>::is::<Aborted>)
 }
 
 /// The library has answered 431 or 414 by itself.
@@ -183,7 +187,7 @@ struct Granted {
 
 impl Service<hyper::Request<hyper::body::Incoming>> for Requests {
     type Response = hyper::Response<GuardedBody>;
-    type Error = std::convert::Infallible;
+    type Error = Aborted;
     type Future = Answer;
 
     fn call(&self, request: hyper::Request<hyper::body::Incoming>) -> Answer {
@@ -250,6 +254,7 @@ pub(crate) struct Http1Exchange {
     response: RefCell<Option<Response>>,
     connection: RefCell<Option<Waker>>,
     closed: Cell<bool>,
+    aborted: Cell<bool>,
     handler: RefCell<Option<Waker>>,
     /// Where the request asks for an upgrade, until it is answered.
     offered: RefCell<Option<Box<Offered>>>,
@@ -264,8 +269,8 @@ struct Offered {
 
 impl Http1Exchange {
     fn new(version: Version, wire: Rc<Shared>, awaited: bool) -> Self {
-        let (response, connection, closed, handler, offered, granted) = Default::default();
-        Self { version, wire, awaited, response, connection, closed, handler, offered, granted }
+        let (response, connection, closed, aborted, handler, offered, granted) = Default::default();
+        Self { version, wire, awaited, response, connection, closed, aborted, handler, offered, granted }
     }
 
     pub(crate) fn inform(&self, status: StatusCode, headers: &HeaderMap) {
@@ -320,6 +325,12 @@ impl Http1Exchange {
         wake(&self.connection);
     }
 
+    /// Closes the connection instead of an answer.
+    pub(crate) fn abort(&self) {
+        self.aborted.set(true);
+        wake(&self.connection);
+    }
+
     pub(crate) fn poll_closed(&self, cx: &mut TaskContext<'_>) -> Poll<()> {
         if self.closed.get() {
             return Poll::Ready(());
@@ -336,6 +347,11 @@ fn wake(waiting: &RefCell<Option<Waker>>) {
     }
 }
 
+/// The handler gave up the exchange, and with it the connection.
+#[derive(Debug, thiserror::Error)]
+#[error("the handler gave up the exchange")]
+struct Aborted;
+
 /// The connection's side of an exchange.
 struct Answer {
     exchange: Rc<Http1Exchange>,
@@ -347,12 +363,15 @@ struct Answer {
 }
 
 impl Future for Answer {
-    type Output = Result<hyper::Response<GuardedBody>, std::convert::Infallible>;
+    type Output = Result<hyper::Response<GuardedBody>, Aborted>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         *this.exchange.connection.borrow_mut() = Some(cx.waker().clone());
         ready!(this.exchange.wire.poll_informed(cx));
+        if this.exchange.aborted.get() {
+            return Poll::Ready(Err(Aborted));
+        }
         let Some(mut response) = this.exchange.response.borrow_mut().take() else {
             return Poll::Pending;
         };

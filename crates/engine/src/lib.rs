@@ -52,7 +52,7 @@ pub use handler::{Handler, Responder};
 pub use http3::{DatagramError, SessionEnd, SessionStreamError, StreamError};
 pub use incoming::Incoming;
 pub use limits::{Limit, LimitError, Limits, Scope, Unit};
-pub use listen::{BindError, Listener, Sockets};
+pub use listen::{Bind, BindError, Listener, Sockets, Transports};
 pub use message::{Peer, Protocol, Request, Response};
 pub use meter::ContentLimit;
 pub use qlog::Qlog;

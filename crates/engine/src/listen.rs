@@ -14,6 +14,31 @@ const TCP_BACKLOG: i32 = 4096;
 /// How often a port that the kernel chose for TCP may turn out to be taken for UDP.
 const PORT_ATTEMPTS: usize = 32;
 
+/// What an address is bound for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transports {
+    /// HTTP/1.1 in clear text on TCP.
+    ClearTcp,
+    /// HTTP/1.1 and HTTP/2 over TLS on TCP.
+    SecureTcp,
+    /// HTTP/3 on UDP.
+    Quic,
+    /// HTTP/1.1 and HTTP/2 over TLS on TCP, and HTTP/3 on UDP, on the same port.
+    Secure,
+}
+
+/// How an address is bound.
+#[derive(Clone, Copy, Debug)]
+pub struct Bind {
+    /// What for.
+    pub transports: Transports,
+    /// The congestion controller of TCP connections that are accepted here; `None` leaves the system's.
+    pub congestion: Option<Congestion>,
+    /// Others may have the port already, and the kernel spreads clients over all of them. For those who know them: otherwise it would go
+    /// unnoticed that another server of the same user has the port.
+    pub shared: bool,
+}
+
 /// The sockets of one address: a TCP socket for each worker and, where HTTP/3 is served, a UDP socket on the same port.
 #[derive(Debug)]
 pub struct Listener {
@@ -27,7 +52,7 @@ pub struct Listener {
 pub struct Sockets {
     pub(crate) address: SocketAddr,
     pub(crate) secure: bool,
-    pub(crate) tcp: TcpListener,
+    pub(crate) tcp: Option<TcpListener>,
     pub(crate) udp: Option<UdpSocket>,
 }
 
@@ -61,23 +86,31 @@ impl BindError {
 }
 
 impl Listener {
-    /// Binds `address` for HTTP/1.1 and HTTP/2 over TLS on TCP, and HTTP/3 on UDP, for `workers` workers.
+    /// Binds `address` for what `bind` says, for `workers` workers.
     ///
-    /// TCP is bound first and UDP takes the same port, also when the kernel chooses it (port 0). `[::]` takes IPv4 as well.
-    ///
-    /// `congestion`: the controller of TCP connections that are accepted here; `None` leaves the system's.
+    /// Where there are both, TCP is bound first and UDP takes the same port, also when the kernel chooses it (port 0). `[::]` takes IPv4
+    /// as well.
     ///
     /// # Errors
     ///
-    /// When the address cannot be had, or the system has no such controller for TCP or does not let this user choose it.
-    pub fn secure(address: SocketAddr, workers: usize, congestion: Option<Congestion>) -> Result<Self, BindError> {
+    /// When the address cannot be had, or the system has no such congestion controller for TCP or does not let this user choose it.
+    pub fn bind(address: SocketAddr, workers: usize, bind: Bind) -> Result<Self, BindError> {
+        let is_secure = bind.transports != Transports::ClearTcp;
+        if bind.transports == Transports::Quic {
+            let udp = bind_udp(address, workers, bind.shared)?;
+            let bound = udp[0].local_addr().map(canonical).map_err(BindError::udp(address))?;
+            return Ok(Self::new(bound, is_secure, udp.into_iter().map(|udp| (None, Some(udp)))));
+        }
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let tcp = bind_tcp(address, workers, congestion)?;
+            let tcp = bind_tcp(address, workers, bind)?;
             let bound = local_address(address, &tcp[0])?;
-            match bind_udp(bound, workers) {
-                Ok(udp) => return Ok(Self::new(bound, true, tcp, udp.into_iter().map(Some))),
+            if bind.transports != Transports::Secure {
+                return Ok(Self::new(bound, is_secure, tcp.into_iter().map(|tcp| (Some(tcp), None))));
+            }
+            match bind_udp(bound, workers, bind.shared) {
+                Ok(udp) => return Ok(Self::new(bound, is_secure, tcp.into_iter().map(Some).zip(udp.into_iter().map(Some)))),
                 // Somebody else has the UDP port of the number that the kernel chose for TCP.
                 Err(BindError::Address { source, .. })
                     if address.port() == 0 && source.kind() == io::ErrorKind::AddrInUse && attempt < PORT_ATTEMPTS => {}
@@ -86,19 +119,28 @@ impl Listener {
         }
     }
 
-    /// Binds `address` for HTTP/1.1 and HTTP/2 in clear text on TCP.
+    /// Binds `address` for HTTP/1.1 and HTTP/2 over TLS on TCP, and HTTP/3 on UDP, for `workers` workers. See [`Listener::bind`].
+    ///
+    /// `congestion`: the controller of TCP connections that are accepted here; `None` leaves the system's.
     ///
     /// # Errors
     ///
-    /// As those of [`Listener::secure`].
-    pub fn clear(address: SocketAddr, workers: usize, congestion: Option<Congestion>) -> Result<Self, BindError> {
-        let tcp = bind_tcp(address, workers, congestion)?;
-        let bound = local_address(address, &tcp[0])?;
-        Ok(Self::new(bound, false, tcp, std::iter::repeat_with(|| None)))
+    /// As those of [`Listener::bind`].
+    pub fn secure(address: SocketAddr, workers: usize, congestion: Option<Congestion>) -> Result<Self, BindError> {
+        Self::bind(address, workers, Bind { transports: Transports::Secure, congestion, shared: false })
     }
 
-    fn new(address: SocketAddr, secure: bool, tcp: Vec<TcpListener>, udp: impl Iterator<Item = Option<UdpSocket>>) -> Self {
-        let sockets = tcp.into_iter().zip(udp).map(|(tcp, udp)| Sockets { address, secure, tcp, udp }).collect();
+    /// Binds `address` for HTTP/1.1 in clear text on TCP.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`Listener::bind`].
+    pub fn clear(address: SocketAddr, workers: usize, congestion: Option<Congestion>) -> Result<Self, BindError> {
+        Self::bind(address, workers, Bind { transports: Transports::ClearTcp, congestion, shared: false })
+    }
+
+    fn new(address: SocketAddr, secure: bool, sockets: impl Iterator<Item = (Option<TcpListener>, Option<UdpSocket>)>) -> Self {
+        let sockets = sockets.map(|(tcp, udp)| Sockets { address, secure, tcp, udp }).collect();
         Self { address, secure, sockets }
     }
 
@@ -118,8 +160,8 @@ impl Listener {
     ///
     /// When the system does not say.
     pub fn tcp_congestion(&self) -> io::Result<String> {
-        let first = self.sockets.first().ok_or(io::ErrorKind::NotFound)?;
-        tcp_congestion::in_effect(&SockRef::from(&first.tcp))
+        let first = self.sockets.first().and_then(|first| first.tcp.as_ref()).ok_or(io::ErrorKind::NotFound)?;
+        tcp_congestion::in_effect(&SockRef::from(first))
     }
 
     /// Asks the kernel for buffers of this size for each UDP socket, in either direction, and says what it grants: the least of all of
@@ -152,14 +194,16 @@ pub(crate) fn client_socket() -> io::Result<UdpSocket> {
     any((std::net::Ipv6Addr::UNSPECIFIED, 0).into()).or_else(|_: io::Error| any((std::net::Ipv4Addr::UNSPECIFIED, 0).into()))
 }
 
-fn bind_tcp(address: SocketAddr, workers: usize, congestion: Option<Congestion>) -> Result<Vec<TcpListener>, BindError> {
+fn bind_tcp(address: SocketAddr, workers: usize, bind: Bind) -> Result<Vec<TcpListener>, BindError> {
     let fail = BindError::tcp(address);
-    refuse_if_taken(address, Type::STREAM, Protocol::TCP).map_err(&fail)?;
+    if !bind.shared {
+        refuse_if_taken(address, Type::STREAM, Protocol::TCP).map_err(&fail)?;
+    }
     let mut address = address;
     let mut listeners = Vec::with_capacity(workers);
     for _ in 0..workers.max(1) {
         let socket = socket(address, Type::STREAM, Protocol::TCP, true).map_err(&fail)?;
-        if let Some(congestion) = congestion {
+        if let Some(congestion) = bind.congestion {
             // Accepted connections inherit it.
             tcp_congestion::choose(&socket, congestion)?;
         }
@@ -171,15 +215,20 @@ fn bind_tcp(address: SocketAddr, workers: usize, congestion: Option<Congestion>)
     Ok(listeners)
 }
 
-fn bind_udp(address: SocketAddr, workers: usize) -> Result<Vec<UdpSocket>, BindError> {
+fn bind_udp(address: SocketAddr, workers: usize, shared: bool) -> Result<Vec<UdpSocket>, BindError> {
     let fail = BindError::udp(address);
-    refuse_if_taken(address, Type::DGRAM, Protocol::UDP).map_err(&fail)?;
+    if !shared {
+        refuse_if_taken(address, Type::DGRAM, Protocol::UDP).map_err(&fail)?;
+    }
+    let mut address = address;
     (0..workers.max(1))
         .map(|_| {
             let socket = socket(address, Type::DGRAM, Protocol::UDP, true)?;
             UdpBuffers::set(&socket, WANTED_BYTES)?;
             socket.bind(&address.into())?;
-            Ok(UdpSocket::from(socket))
+            let socket = UdpSocket::from(socket);
+            address = socket.local_addr()?;
+            Ok(socket)
         })
         .collect::<io::Result<_>>()
         .map_err(fail)

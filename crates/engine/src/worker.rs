@@ -178,7 +178,9 @@ impl Worker {
         };
         let alt_svc = sockets.udp.as_ref().and_then(|_| self.context.config.alt_svc.value(sockets.address.port()));
         let tls = identity.map(|identity| identity.tcp(&self.context.config, &self.context.stats));
-        self.tcp.push(TcpListener::new(sockets.tcp, tls, alt_svc.clone(), self.reactor.handle())?);
+        if let Some(tcp) = sockets.tcp {
+            self.tcp.push(TcpListener::new(tcp, tls, alt_svc.clone(), self.reactor.handle())?);
+        }
         if let (Some(udp), Some(identity)) = (sockets.udp, identity) {
             self.add_quic(udp, Some(identity), alt_svc)?;
         }
@@ -266,6 +268,7 @@ impl Worker {
             left.polls -= self.executor.run(left.polls);
             self.context.stats.handler_panics.add(self.executor.take_panics());
             self.quic.iter_mut().for_each(|quic| quic.http3.process(now));
+            self.context.handler.settle();
             let spent = left.polls == 0;
             if spent || !self.has_work(&left) {
                 break;
@@ -302,8 +305,18 @@ impl Worker {
     /// Whether a shutdown is complete.
     pub fn is_finished(&self) -> bool {
         let Some(drain) = &self.drain else { return false };
-        let idle = self.context.stats.tcp_open.value() == 0 && self.quic.iter().all(|quic| quic.http3.is_idle() && !quic.has_pending());
-        idle || drain.forced
+        self.is_idle() || drain.forced
+    }
+
+    /// Whether there is no connection.
+    pub fn is_idle(&self) -> bool {
+        self.context.stats.tcp_open.value() == 0 && self.quic.iter().all(|quic| quic.http3.is_idle() && !quic.has_pending())
+    }
+
+    /// Takes no new connection; those there are go on as if nothing had happened. The TCP ports are free again.
+    pub fn stop_listening(&mut self) {
+        self.tcp.clear();
+        self.quic.iter_mut().for_each(|quic| quic.http3.refuse_new());
     }
 
     fn drain(&mut self, now: Instant) {

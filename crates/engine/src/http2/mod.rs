@@ -261,6 +261,13 @@ impl Http2Exchange {
         });
     }
 
+    /// Resets the stream instead of an answer.
+    pub(crate) fn abort(self) {
+        self.answer.is_final.set(true);
+        self.answer.respond.borrow_mut().send_reset(Reason::INTERNAL_ERROR);
+        self.context.stats.requests_aborted.add(1);
+    }
+
     /// The peer has gone before it was answered.
     pub(crate) fn abandon(self) {
         self.context.stats.requests_aborted.add(1);

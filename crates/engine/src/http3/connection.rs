@@ -361,6 +361,11 @@ impl Connection {
         Ok(())
     }
 
+    /// Where the peer is.
+    pub(super) fn remote(&self) -> SocketAddr {
+        self.remote
+    }
+
     /// The connection is gone: everybody who waits for it learns that.
     pub(super) fn on_closed(&mut self, reason: &str) {
         self.end_sessions(reason);

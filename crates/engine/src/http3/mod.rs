@@ -214,6 +214,11 @@ impl<T: Transport> Http3<T> {
         self.connections.is_empty()
     }
 
+    /// Takes no new connection; those there are go on.
+    pub(crate) fn refuse_new(&mut self) {
+        self.transport.refuse_new();
+    }
+
     /// Ends every connection now.
     pub(crate) fn close_all(&mut self, now: Instant) {
         let keys: Vec<_> = self.connections.keys().collect();
@@ -285,6 +290,7 @@ impl<T: Transport> Http3<T> {
 
     fn on_accepted(&mut self, key: ConnectionKey, remote: SocketAddr) {
         self.context.stats.quic_open.add(1);
+        self.context.handler.on_opened(remote);
         let mut connection = Connection::server(key, remote, self.context.clone(), self.dirty.clone(), self.alt_svc.clone());
         connection.trace(self.transport.trace(key));
         // It came just before the end was announced.
@@ -360,6 +366,7 @@ impl<T: Transport> Http3<T> {
         let Some(mut connection) = self.connections.remove(key) else { return false };
         if connection.client_state().is_none() {
             self.context.stats.quic_open.subtract(1);
+            self.context.handler.on_closed(connection.remote());
         }
         connection.on_closed(reason);
         true

@@ -304,6 +304,12 @@ impl Stream {
         self.send(Outbound::Response(response));
     }
 
+    /// Resets the stream instead of an answer.
+    pub(crate) fn abort(self: &Rc<Self>) {
+        self.expects_continue.set(false);
+        self.send(Outbound::Abort(ErrorCode::H3_INTERNAL_ERROR));
+    }
+
     pub(crate) fn poll_closed(&self, cx: &mut TaskContext<'_>) -> Poll<()> {
         let mut state = self.state.borrow_mut();
         if state.closed {

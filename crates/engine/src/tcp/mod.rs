@@ -8,6 +8,7 @@ mod tls;
 
 use std::future::{Future, poll_fn};
 use std::io;
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,7 +22,6 @@ use rustls::ServerConfig;
 use crate::context::Context;
 use crate::message::{Peer, Protocol};
 use crate::runtime::{ReactorHandle, Registration, Sleep};
-use crate::stats::Stats;
 use crate::udp::canonical;
 use crate::{http1, http2};
 
@@ -108,7 +108,7 @@ impl TcpListener {
         }
     }
 
-    fn spawn(&self, socket: mio::net::TcpStream, remote: std::net::SocketAddr, context: &Rc<Context>) {
+    fn spawn(&self, socket: mio::net::TcpStream, remote: SocketAddr, context: &Rc<Context>) {
         let ticket = match context.seats.admit(remote.ip(), &context.config.limits) {
             Ok(ticket) => ticket,
             Err(refusal) => return refusal.count(&context.stats),
@@ -119,7 +119,7 @@ impl TcpListener {
         let Ok(stream) = TcpStream::new(socket, &context.handle, &context.config.limits) else { return };
         let peer = Peer { protocol: Protocol::Http1, remote, secure: self.tls.is_some(), early_data: false };
         let (tls, alt_svc, task_context) = (self.tls.clone(), self.alt_svc.clone(), context.clone());
-        let open = Open::new(context.stats.clone());
+        let open = Open::new(remote, context.clone());
         context.handle.spawn(async move {
             let _open = (open, ticket);
             let outcome = match tls {
@@ -138,18 +138,23 @@ impl TcpListener {
 }
 
 /// Counts an open connection, also when its future is dropped.
-struct Open(Arc<Stats>);
+struct Open {
+    remote: SocketAddr,
+    context: Rc<Context>,
+}
 
 impl Open {
-    fn new(stats: Arc<Stats>) -> Self {
-        stats.tcp_open.add(1);
-        Self(stats)
+    fn new(remote: SocketAddr, context: Rc<Context>) -> Self {
+        context.stats.tcp_open.add(1);
+        context.handler.on_opened(remote);
+        Self { remote, context }
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.tcp_open.subtract(1);
+        self.context.stats.tcp_open.subtract(1);
+        self.context.handler.on_closed(self.remote);
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use aws_lc_rs::digest;
 use rustls::crypto::{CryptoProvider, aws_lc_rs as provider_crate};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::ResolvesServerCert;
 use rustls::{CipherSuite, HandshakeKind, KeyLog};
 
 pub(crate) use client_hello::{EarlyDataOffer, RecordedOffer};
@@ -47,16 +48,34 @@ impl Identity {
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
             .with_single_cert(chain.clone(), key.clone_key())?;
-        tcp.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        // The answer to early data goes out before the client's next flight is there; without that it would be no faster.
-        tcp.send_half_rtt_data = true;
         // RFC 9001, section 4.2: clients MUST NOT offer TLS versions older than 1.3.
         let mut quic = rustls::ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .with_no_client_auth()
             .with_single_cert(chain, key)?;
-        quic.alpn_protocols = vec![b"h3".to_vec()];
+        configure(&mut tcp, &mut quic);
         Ok(Self { tcp: Arc::new(tcp), quic: Arc::new(quic), certificate, sessions: Arc::default() })
+    }
+
+    /// An identity whose chain and key `resolver` chooses for each handshake: by the server's name, and anew whenever it wants to.
+    ///
+    /// A session of this identity may be resumed with any of its certificates, by a client that asks for the same server name.
+    ///
+    /// # Errors
+    ///
+    /// Never with the cryptography that is built in.
+    pub fn with_resolver(resolver: Arc<dyn ResolvesServerCert>) -> Result<Self, rustls::Error> {
+        let mut tcp = rustls::ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_cert_resolver(resolver.clone());
+        let mut quic = rustls::ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_no_client_auth()
+            .with_cert_resolver(resolver);
+        configure(&mut tcp, &mut quic);
+        // In place of the one certificate, something that no other identity has.
+        Ok(Self { tcp: Arc::new(tcp), quic: Arc::new(quic), certificate: rand::random::<[u8; 32]>().to_vec(), sessions: Arc::default() })
     }
 
     /// The same identity with this store of sessions. Identities may share one: none resumes the sessions of another.
@@ -126,6 +145,13 @@ impl Identity {
         let hash = hash.finish();
         *hash.as_ref().first_chunk().expect("invariant: SHA-256 has 32 bytes")
     }
+}
+
+fn configure(tcp: &mut rustls::ServerConfig, quic: &mut rustls::ServerConfig) {
+    tcp.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    // The answer to early data goes out before the client's next flight is there; without that it would be no faster.
+    tcp.send_half_rtt_data = true;
+    quic.alpn_protocols = vec![b"h3".to_vec()];
 }
 
 /// What a server made of a ClientHello.

@@ -8,6 +8,8 @@ mod early_data;
 #[cfg(test)]
 mod embedding;
 #[cfg(test)]
+mod handler;
+#[cfg(test)]
 mod lifetimes;
 #[cfg(test)]
 mod limits;
