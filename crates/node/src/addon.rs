@@ -1,0 +1,210 @@
+//! What an environment of JavaScript has: the exchanges that are open, and what JavaScript has to be told.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::task::Poll;
+
+use bytes::Bytes;
+use http::{HeaderName, StatusCode};
+use pronghorn_engine::{Request, Responder, Response};
+use rustc_hash::FxHashMap;
+use slab::Slab;
+
+use crate::declarative::Program;
+use crate::exchange::Exchange;
+use crate::js::{Env, Failure, Kept, Value};
+use crate::listening::{App, Listening};
+use crate::shared::{EVENT_NUMBERS, EVENTS, Shared};
+
+/// Set in a handler's number where it is a [`Program`] and not JavaScript.
+pub(crate) const DECLARATIVE: u32 = 1 << 30;
+
+/// What JavaScript has to be told. Exchanges are named by slot and serial: one that has ended since is left out.
+#[derive(Clone, Copy)]
+pub(crate) enum Event {
+    Request {
+        slot: u32,
+        handler: u32,
+        has_content: bool,
+    },
+    Data {
+        slot: u32,
+        serial: u32,
+    },
+    Aborted {
+        slot: u32,
+        serial: u32,
+    },
+    Writable {
+        slot: u32,
+        serial: u32,
+    },
+    /// A connection to an application that filters them.
+    Connection {
+        app: u32,
+        opened: bool,
+        remote: SocketAddr,
+    },
+    /// All of it has ended.
+    Released {
+        listening: u32,
+    },
+}
+
+pub(crate) struct Addon {
+    pub(crate) env: Env,
+    pub(crate) shared: Shared,
+    /// JavaScript's function for events.
+    pub(crate) dispatch: OnceCell<Kept>,
+    /// JavaScript's function for server names that have no certificate.
+    pub(crate) missing_name: OnceCell<Kept>,
+    exchanges: RefCell<Slab<Exchange>>,
+    serial: Cell<u32>,
+    events: RefCell<VecDeque<Event>>,
+    delivering: Cell<bool>,
+    /// Clients of connections that JavaScript is being told of.
+    pub(crate) remotes: RefCell<VecDeque<SocketAddr>>,
+    /// Names of fields that JavaScript refers to by number.
+    pub(crate) names: RefCell<Vec<HeaderName>>,
+    /// Content that JavaScript refers to by the number of its route.
+    pub(crate) kept: RefCell<FxHashMap<u32, Bytes>>,
+    pub(crate) programs: RefCell<Vec<Rc<Program>>>,
+    pub(crate) apps: RefCell<Slab<Rc<App>>>,
+    pub(crate) listenings: RefCell<Slab<Rc<Listening>>>,
+}
+
+impl Addon {
+    pub(crate) fn new(env: Env, exports: Value) -> Result<Rc<Self>, Failure> {
+        Ok(Rc::new(Self {
+            env,
+            shared: Shared::new(env, exports)?,
+            dispatch: OnceCell::new(),
+            missing_name: OnceCell::new(),
+            exchanges: RefCell::default(),
+            serial: Cell::default(),
+            events: RefCell::default(),
+            delivering: Cell::default(),
+            remotes: RefCell::default(),
+            names: RefCell::default(),
+            kept: RefCell::default(),
+            programs: RefCell::default(),
+            apps: RefCell::default(),
+            listenings: RefCell::default(),
+        }))
+    }
+
+    pub(crate) fn push(&self, event: Event) {
+        self.events.borrow_mut().push_back(event);
+    }
+
+    /// Gives a request to its handler, with the events of this round.
+    pub(crate) fn accept(self: &Rc<Self>, request: Request, responder: Responder, app: &App, listening: u32) {
+        let Some((handler, parameters)) = app.find(&request.method, &request.uri, &request.headers, 0) else {
+            return responder.send(Response::new(StatusCode::NOT_FOUND));
+        };
+        if handler & DECLARATIVE != 0 {
+            let program = self.programs.borrow()[(handler & !DECLARATIVE) as usize].clone();
+            return program.answer(request, responder, &parameters);
+        }
+        let serial = self.serial.get().wrapping_add(1);
+        self.serial.set(serial);
+        let exchange = Exchange::new(request, responder, serial, app.number(), listening, parameters);
+        let has_content = exchange.has_content();
+        let slot = self.exchanges.borrow_mut().insert(exchange) as u32;
+        self.push(Event::Request { slot, handler, has_content });
+    }
+
+    /// Runs `action` on an exchange that JavaScript has not ended.
+    pub(crate) fn with_exchange<T>(&self, slot: u32, action: impl FnOnce(&mut Exchange) -> T) -> Option<T> {
+        self.exchanges.borrow_mut().get_mut(slot as usize).map(action)
+    }
+
+    pub(crate) fn take(&self, slot: u32) -> Option<Exchange> {
+        self.exchanges.borrow_mut().try_remove(slot as usize)
+    }
+
+    /// How many exchanges JavaScript has not ended.
+    pub(crate) fn open_exchanges(&self) -> usize {
+        self.exchanges.borrow().len()
+    }
+
+    /// Looks after an exchange that is not answered at once: whether the peer goes away, and what content comes.
+    pub(crate) fn watch(self: &Rc<Self>, slot: u32) {
+        let spawn = self.with_exchange(slot, |exchange| {
+            let handle = exchange.responder.as_ref().map(|responder| responder.handle().clone())?;
+            exchange.begin_watch().then_some((handle, exchange.serial))
+        });
+        let Some((handle, serial)) = spawn.flatten() else { return };
+        let addon = self.clone();
+        handle.spawn(poll_fn(move |cx| {
+            let mut exchanges = addon.exchanges.borrow_mut();
+            match exchanges.get_mut(slot as usize) {
+                Some(exchange) if exchange.serial == serial => exchange.poll(slot, &addon, cx),
+                _ => Poll::Ready(()),
+            }
+        }));
+    }
+
+    /// Ends the exchanges of a worker that is going to be dropped.
+    pub(crate) fn abandon(&self, listening: u32) {
+        let abandoned: Vec<_> = {
+            let exchanges = self.exchanges.borrow();
+            exchanges.iter().filter(|(_, exchange)| exchange.listening == listening).map(|(slot, open)| (slot, open.serial)).collect()
+        };
+        for (slot, serial) in abandoned {
+            let responder = self.with_exchange(slot as u32, |exchange| exchange.responder.take()).flatten();
+            if let Some(responder) = responder {
+                responder.abort();
+                self.push(Event::Aborted { slot: slot as u32, serial });
+            }
+        }
+    }
+
+    /// Tells JavaScript what there is to tell, in one call, and carries out what it answers.
+    pub(crate) fn deliver(self: &Rc<Self>) {
+        let Some(dispatch) = self.dispatch.get() else { return };
+        // A call inside of a call would write over what JavaScript is reading; the outer one goes on with it.
+        if self.events.borrow().is_empty() || self.delivering.replace(true) {
+            return;
+        }
+        loop {
+            let count = self.write_events();
+            if count == 0 {
+                break;
+            }
+            self.env.scope(|| self.env.call(dispatch, &[self.env.number(count as f64)]));
+            self.apply_answers();
+        }
+        self.delivering.set(false);
+    }
+
+    fn write_events(&self) -> usize {
+        let mut events = self.events.borrow_mut();
+        let exchanges = self.exchanges.borrow();
+        let is_open = |slot: u32, serial: u32| exchanges.get(slot as usize).is_some_and(|exchange| exchange.serial == serial);
+        let mut count = 0;
+        while count < EVENTS {
+            let Some(event) = events.pop_front() else { break };
+            let numbers: [i32; EVENT_NUMBERS] = match event {
+                Event::Request { slot, handler, has_content } => [0, slot as i32, handler as i32, has_content.into()],
+                Event::Data { slot, serial } if is_open(slot, serial) => {
+                    [1, slot as i32, (!exchanges[slot as usize].has_content()).into(), 0]
+                }
+                Event::Aborted { slot, serial } if is_open(slot, serial) => [2, slot as i32, 0, 0],
+                Event::Writable { slot, serial } if is_open(slot, serial) => [3, slot as i32, 0, 0],
+                Event::Data { .. } | Event::Aborted { .. } | Event::Writable { .. } => continue,
+                Event::Connection { app, opened, remote } => {
+                    self.remotes.borrow_mut().push_back(remote);
+                    [4, app as i32, if opened { 1 } else { -1 }, 0]
+                }
+                Event::Released { listening } => [5, listening as i32, 0, 0],
+            };
+            self.shared.write_event(count, numbers);
+            count += 1;
+        }
+        count
+    }
+}

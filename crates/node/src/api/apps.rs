@@ -1,0 +1,202 @@
+//! Applications: what they are made of, and where they listen.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderValue;
+use pronghorn_engine::{Config, Transports};
+
+use crate::addon::DECLARATIVE;
+use crate::certificates::Certificates;
+use crate::declarative::Program;
+use crate::js::{Call, Failure, Native, Value};
+use crate::listening::{App, Ending, Listening};
+use crate::router::parameter_names;
+
+pub(super) const FUNCTIONS: [(&str, Native); 15] = [
+    ("createApp", create_app),
+    ("route", route),
+    ("declare", declare),
+    ("setCertificate", set_certificate),
+    ("removeServerName", remove_server_name),
+    ("askForServerNames", ask_for_server_names),
+    ("filterConnections", filter_connections),
+    ("nextRemote", next_remote),
+    ("listen", listen),
+    ("port", port),
+    ("address", address),
+    ("end", end),
+    ("setReferenced", set_referenced),
+    ("stats", stats),
+    ("openExchanges", open_exchanges),
+];
+
+fn app(call: &Call<'_>) -> Result<Rc<App>, Failure> {
+    Ok(call.addon.apps.borrow().get(call.u32(0) as usize).cloned().ok_or("no such app")?)
+}
+
+fn listening(call: &Call<'_>) -> Option<Rc<Listening>> {
+    call.addon.listenings.borrow().get(call.u32(0) as usize).cloned()
+}
+
+/// `createApp(kind, environment, settings)`: kinds are 0 for clear text, 1 for TLS, 2 for HTTP/3 and 3 for both; settings are lines of
+/// `name=value`.
+fn create_app(call: &Call<'_>) -> Result<Value, Failure> {
+    let transports = match call.u32(0) {
+        0 => Transports::ClearTcp,
+        1 => Transports::SecureTcp,
+        2 => Transports::Quic,
+        _ => Transports::Secure,
+    };
+    let config = config(&call.string(2)?)?;
+    let app = Rc::new(App::new(transports, config));
+    let number = call.addon.apps.borrow_mut().insert(app.clone()) as u32;
+    app.set_number(number);
+    if transports != Transports::ClearTcp {
+        let certificates = Certificates::new(u64::from(call.u32(1)), number);
+        app.certificates.set(certificates).map_err(|_| "invariant: it is new")?;
+    }
+    Ok(call.env.number(number.into()))
+}
+
+fn config(settings: &str) -> Result<Config, Failure> {
+    let mut config = Config::default();
+    for (name, value) in settings.lines().filter_map(|line| line.split_once('=')) {
+        match name {
+            "server" => config.server = Some(HeaderValue::from_str(value)?),
+            "earlyData" => config.early_data = value.parse()?,
+            "congestion" => config.congestion = Some(value.parse()?),
+            limit => config.limits = config.limits.with_named(limit, value)?,
+        }
+    }
+    Ok(config)
+}
+
+/// `route(app, domain, method or undefined, pattern, handler or undefined)`.
+fn route(call: &Call<'_>) -> Result<Value, Failure> {
+    let method = if call.is_absent(2) { None } else { Some(call.string(2)?.parse()?) };
+    let handler = (!call.is_absent(4)).then(|| call.u32(4));
+    app(call)?.route(&call.string(1)?, method, &call.string(3)?, handler);
+    Ok(call.env.undefined())
+}
+
+/// `declare(program, pattern)`: the number of a handler that runs without JavaScript.
+fn declare(call: &Call<'_>) -> Result<Value, Failure> {
+    let pattern = call.string(1)?;
+    let names: Vec<_> = parameter_names(&pattern).collect();
+    let program = Program::parse(&call.bytes(0)?, &names)?;
+    let mut programs = call.addon.programs.borrow_mut();
+    programs.push(Rc::new(program));
+    Ok(call.env.number(f64::from((programs.len() - 1) as u32 | DECLARATIVE)))
+}
+
+fn certificates(call: &Call<'_>) -> Result<Arc<Certificates>, Failure> {
+    Ok(app(call)?.certificates.get().cloned().ok_or("an App has no TLS: use SSLApp, H3App or Server")?)
+}
+
+/// `setCertificate(app, name or undefined, chain in PEM, key in DER)`.
+fn set_certificate(call: &Call<'_>) -> Result<Value, Failure> {
+    let name = if call.is_absent(1) { None } else { Some(call.string(1)?) };
+    certificates(call)?.set(name, &call.bytes(2)?, &call.bytes(3)?)?;
+    Ok(call.env.undefined())
+}
+
+/// `removeServerName(app, name)`: its certificate, and its routes.
+fn remove_server_name(call: &Call<'_>) -> Result<Value, Failure> {
+    let name = call.string(1)?.to_ascii_lowercase();
+    let app = app(call)?;
+    if let Some(certificates) = app.certificates.get() {
+        certificates.remove(&name);
+    }
+    app.remove_domain(&name);
+    Ok(call.env.undefined())
+}
+
+/// `askForServerNames(app)`: JavaScript is asked for those that are missing.
+fn ask_for_server_names(call: &Call<'_>) -> Result<Value, Failure> {
+    certificates(call)?.ask();
+    Ok(call.env.undefined())
+}
+
+/// `filterConnections(app)`: JavaScript is told of connections.
+fn filter_connections(call: &Call<'_>) -> Result<Value, Failure> {
+    app(call)?.filters.set(true);
+    Ok(call.env.undefined())
+}
+
+/// `nextRemote()`: the client of the connection that an event tells of, as address and port.
+fn next_remote(call: &Call<'_>) -> Result<Value, Failure> {
+    let remote = call.addon.remotes.borrow_mut().pop_front().ok_or("no event is read")?;
+    Ok(call.env.string(&format!("{} {}", remote.ip().to_canonical(), remote.port())))
+}
+
+/// `listen(app, host or undefined, port, exclusive)`: the number of what listens.
+fn listen(call: &Call<'_>) -> Result<Value, Failure> {
+    let port = call.u32(2) as u16;
+    let app = app(call)?;
+    let exclusive = call.boolean(3);
+    let number = if call.is_absent(1) {
+        let start = |address: IpAddr| Listening::start(call.addon, &app, (address, port).into(), exclusive);
+        // A machine without IPv6 cannot even make the socket.
+        start(Ipv6Addr::UNSPECIFIED.into()).or_else(|error| if has_ipv6() { Err(error) } else { start(Ipv4Addr::UNSPECIFIED.into()) })?
+    } else {
+        let host = call.string(1)?;
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        let mut addresses = (bare, port).to_socket_addrs().map_err(|error| format!("cannot listen on {host}: {error}"))?;
+        let address: SocketAddr = addresses.next().ok_or_else(|| format!("cannot listen on {host}: it has no address"))?;
+        Listening::start(call.addon, &app, address, exclusive)?
+    };
+    Ok(call.env.number(number.into()))
+}
+
+fn has_ipv6() -> bool {
+    std::net::UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).is_ok()
+}
+
+/// `port(listening)`, or -1 when it has ended.
+fn port(call: &Call<'_>) -> Result<Value, Failure> {
+    Ok(call.env.number(listening(call).map_or(-1.0, |listening| listening.address().port().into())))
+}
+
+/// `address(listening)`: IP address and port, as in a URL.
+fn address(call: &Call<'_>) -> Result<Value, Failure> {
+    Ok(listening(call).map_or(call.env.undefined(), |listening| call.env.string(&listening.address().to_string())))
+}
+
+/// `end(listening, grace in milliseconds or undefined)`: without a time, only no new connections are taken.
+fn end(call: &Call<'_>) -> Result<Value, Failure> {
+    let ending = if call.is_absent(1) {
+        Ending::StopListening
+    } else {
+        Ending::ShutDown(Duration::try_from_secs_f64(call.f64(1) / 1000.0).unwrap_or(Duration::MAX / 4))
+    };
+    if let Some(listening) = listening(call) {
+        listening.end(ending);
+    }
+    Ok(call.env.undefined())
+}
+
+/// `setReferenced(listening, whether)`: whether the process stays because of it.
+fn set_referenced(call: &Call<'_>) -> Result<Value, Failure> {
+    if let Some(listening) = listening(call) {
+        listening.set_referenced(call.boolean(1));
+    }
+    Ok(call.env.undefined())
+}
+
+/// `stats(listening)`: an object of counters.
+fn stats(call: &Call<'_>) -> Result<Value, Failure> {
+    let Some(listening) = listening(call) else { return Ok(call.env.undefined()) };
+    let object = call.env.object()?;
+    for (name, value) in listening.stats().values() {
+        call.env.set(object, name, call.env.number(value as f64))?;
+    }
+    Ok(object)
+}
+
+/// `openExchanges()`: how many requests of this thread are not answered.
+fn open_exchanges(call: &Call<'_>) -> Result<Value, Failure> {
+    Ok(call.env.number(call.addon.open_exchanges() as f64))
+}

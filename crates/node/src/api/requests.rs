@@ -1,0 +1,156 @@
+//! What JavaScript asks of a request. Each function takes the exchange's slot first.
+
+use std::net::IpAddr;
+
+use http::header::COOKIE;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use pronghorn_engine::Protocol;
+
+use crate::declarative::query_value;
+use crate::exchange::Exchange;
+use crate::js::{Call, Env, Failure, Native, Value};
+
+pub(super) const FUNCTIONS: [(&str, Native); 14] = [
+    ("method", method),
+    ("url", url),
+    ("query", query),
+    ("queryValue", query_value_of),
+    ("header", header),
+    ("headers", headers),
+    ("parameter", parameter),
+    ("nextHandler", next_handler),
+    ("protocol", protocol),
+    ("remoteAddress", remote_address),
+    ("remoteAddressAsText", remote_address_as_text),
+    ("remotePort", remote_port),
+    ("read", read),
+    ("takeContent", take_content),
+];
+
+fn with<T>(call: &Call<'_>, action: impl FnOnce(&mut Exchange) -> T) -> Result<T, Failure> {
+    Ok(call.addon.with_exchange(call.u32(0), action).ok_or("the exchange has ended")?)
+}
+
+/// Text of a field: UTF-8 if it is that, otherwise a character for each byte.
+fn text(env: Env, value: &[u8]) -> Value {
+    std::str::from_utf8(value).map_or_else(|_| env.latin1(value), |text| env.string(text))
+}
+
+fn method(call: &Call<'_>) -> Result<Value, Failure> {
+    with(call, |exchange| call.env.string(exchange.method.as_str()))
+}
+
+fn url(call: &Call<'_>) -> Result<Value, Failure> {
+    with(call, |exchange| call.env.string(exchange.uri.path()))
+}
+
+fn query(call: &Call<'_>) -> Result<Value, Failure> {
+    with(call, |exchange| call.env.string(exchange.uri.query().unwrap_or_default()))
+}
+
+fn query_value_of(call: &Call<'_>) -> Result<Value, Failure> {
+    let key = call.string(1)?;
+    with(call, |exchange| {
+        let value = query_value(exchange.uri.query().unwrap_or_default(), &key);
+        value.map_or(call.env.undefined(), |value| text(call.env, &value))
+    })
+}
+
+/// The lines of a field as one (RFC 9110, section 5.3; for `cookie` RFC 9114, section 4.2.1).
+fn combined(headers: &HeaderMap, name: &HeaderName) -> Option<Vec<u8>> {
+    let mut lines = headers.get_all(name).iter().map(HeaderValue::as_bytes);
+    let mut value = lines.next()?.to_vec();
+    for line in lines {
+        value.extend_from_slice(if name == COOKIE { b"; " } else { b", " });
+        value.extend_from_slice(line);
+    }
+    Some(value)
+}
+
+fn header(call: &Call<'_>) -> Result<Value, Failure> {
+    let name = call.utf8(1)?;
+    with(call, |exchange| {
+        let Ok(name) = HeaderName::from_bytes(&name) else { return call.env.string("") };
+        let mut lines = exchange.headers.get_all(&name).iter();
+        match (lines.next(), lines.next()) {
+            (None, _) => call.env.string(""),
+            (Some(value), None) => text(call.env, value.as_bytes()),
+            _ => text(call.env, &combined(&exchange.headers, &name).unwrap_or_default()),
+        }
+    })
+}
+
+/// All field lines as one string: names and values, each with a zero after it.
+fn headers(call: &Call<'_>) -> Result<Value, Failure> {
+    with(call, |exchange| {
+        let mut all = Vec::new();
+        for name in exchange.headers.keys() {
+            all.extend_from_slice(name.as_str().as_bytes());
+            all.push(0);
+            all.extend(combined(&exchange.headers, name).unwrap_or_default());
+            all.push(0);
+        }
+        text(call.env, &all)
+    })
+}
+
+fn parameter(call: &Call<'_>) -> Result<Value, Failure> {
+    let index = call.u32(1) as usize;
+    with(call, |exchange| match exchange.parameters.get(index) {
+        Some((begin, end)) => call.env.string(&exchange.uri.path()[*begin as usize..*end as usize]),
+        None => call.env.undefined(),
+    })
+}
+
+/// The handler of the next route that matches, or `undefined`.
+fn next_handler(call: &Call<'_>) -> Result<Value, Failure> {
+    let apps = call.addon.apps.borrow();
+    with(call, |exchange| {
+        let app = apps.get(exchange.app as usize);
+        let found = app.and_then(|app| app.find(&exchange.method, &exchange.uri, &exchange.headers, exchange.tried));
+        exchange.tried += 1;
+        found.map_or(call.env.undefined(), |(handler, parameters)| {
+            exchange.parameters = parameters;
+            call.env.number(handler.into())
+        })
+    })
+}
+
+fn protocol(call: &Call<'_>) -> Result<Value, Failure> {
+    with(call, |exchange| {
+        call.env.string(match exchange.peer.protocol {
+            Protocol::Http1 => "http/1.1",
+            Protocol::Http2 => "h2",
+            Protocol::Http3 => "h3",
+        })
+    })
+}
+
+fn remote_address(call: &Call<'_>) -> Result<Value, Failure> {
+    with(call, |exchange| match exchange.peer.remote.ip().to_canonical() {
+        IpAddr::V4(address) => call.env.array_buffer(4, [&address.octets()[..]]),
+        IpAddr::V6(address) => call.env.array_buffer(16, [&address.octets()[..]]),
+    })?
+}
+
+fn remote_address_as_text(call: &Call<'_>) -> Result<Value, Failure> {
+    with(call, |exchange| call.env.string(&exchange.peer.remote.ip().to_canonical().to_string()))
+}
+
+fn remote_port(call: &Call<'_>) -> Result<Value, Failure> {
+    with(call, |exchange| call.env.number(exchange.peer.remote.port().into()))
+}
+
+/// `read(slot, paused)`: the content is wanted, or paused.
+fn read(call: &Call<'_>) -> Result<Value, Failure> {
+    let paused = call.boolean(1);
+    with(call, |exchange| exchange.read(paused))?;
+    call.addon.watch(call.u32(0));
+    Ok(call.env.undefined())
+}
+
+/// `takeContent(slot)`: an ArrayBuffer with what has come.
+fn take_content(call: &Call<'_>) -> Result<Value, Failure> {
+    let pieces = with(call, Exchange::take_content)?;
+    call.env.array_buffer(pieces.iter().map(bytes::Bytes::len).sum(), pieces.iter().map(|piece| &piece[..]))
+}

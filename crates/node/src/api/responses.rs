@@ -1,0 +1,126 @@
+//! What JavaScript does with a response beyond what it writes into the shared memory. Each function takes the exchange's slot first.
+
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+
+use crate::js::{Call, Failure, Native, Value};
+
+pub(super) const FUNCTIONS: [(&str, Native); 8] = [
+    ("fieldName", field_name),
+    ("writeField", write_field),
+    ("write", write),
+    ("tryEnd", try_end),
+    ("begin", begin),
+    ("offset", offset),
+    ("endWith", end_with),
+    ("inform", inform),
+];
+
+/// How many names are kept for JavaScript to refer to by number.
+const MAX_NAMES: usize = 1024;
+
+/// `fieldName(name)`: its number, or `undefined` when there are too many already.
+fn field_name(call: &Call<'_>) -> Result<Value, Failure> {
+    let text = call.string(0)?;
+    let name = HeaderName::from_bytes(text.as_bytes()).map_err(|_| format!("{text:?} is no name of a header"))?;
+    let mut names = call.addon.names.borrow_mut();
+    if names.len() >= MAX_NAMES {
+        return Ok(call.env.undefined());
+    }
+    names.push(name);
+    Ok(call.env.number((names.len() - 1) as f64))
+}
+
+/// `writeField(slot, name, value)`: for names without a number and values without end.
+fn write_field(call: &Call<'_>) -> Result<Value, Failure> {
+    call.addon.apply_answers();
+    let (name, value) = (call.string(1)?, call.utf8(2)?);
+    let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("{name:?} is no name of a header"))?;
+    let value = HeaderValue::from_bytes(&value).map_err(|_| format!("the value of {name} has characters that no header may have"))?;
+    call.addon.with_exchange(call.u32(0), |exchange| exchange.fields.append(name, value));
+    Ok(call.env.undefined())
+}
+
+/// Sends the head if it has not been sent: what is written from now on is content.
+fn begin_stream(call: &Call<'_>, total: Option<u64>) {
+    call.addon.apply_answers();
+    let slot = call.u32(0);
+    // While the responder is there to spawn the future. From here on it is the pipe that tells of the peer.
+    call.addon.watch(slot);
+    let begun = call.addon.with_exchange(slot, |exchange| exchange.begin_stream(call.addon, slot, total)).flatten();
+    if let Some((responder, response)) = begun {
+        responder.send(response);
+    }
+}
+
+/// `begin(slot)`.
+fn begin(call: &Call<'_>) -> Result<Value, Failure> {
+    begin_stream(call, None);
+    Ok(call.env.undefined())
+}
+
+/// `write(slot, chunk)`: whether there is room for more.
+fn write(call: &Call<'_>) -> Result<Value, Failure> {
+    let chunk = call.bytes(1)?;
+    begin_stream(call, None);
+    let has_room = call.addon.with_exchange(call.u32(0), |exchange| {
+        exchange.written += chunk.len() as u64;
+        exchange.pipe.as_ref().is_none_or(|pipe| pipe.push(chunk))
+    });
+    Ok(call.env.boolean(has_room.unwrap_or(true)))
+}
+
+/// `tryEnd(slot, chunk, total)`: 1 if all of the chunk was taken, and 2 more if the response is complete with it.
+fn try_end(call: &Call<'_>) -> Result<Value, Failure> {
+    let mut chunk = call.bytes(1)?;
+    let total = call.f64(2) as u64;
+    begin_stream(call, Some(total));
+    let slot = call.u32(0);
+    let taken = call.addon.with_exchange(slot, |exchange| {
+        let Some(pipe) = &exchange.pipe else { return (true, true) };
+        let left = total.saturating_sub(exchange.written);
+        chunk.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+        let fits = chunk.len() <= pipe.room();
+        chunk.truncate(pipe.room());
+        exchange.written += chunk.len() as u64;
+        pipe.push(chunk);
+        if !fits {
+            pipe.ask_for_room();
+        }
+        (fits, exchange.written == total)
+    });
+    let (fits, done) = taken.unwrap_or((true, true));
+    if done && let Some(exchange) = call.addon.take(slot) {
+        exchange.end(bytes::Bytes::new(), false);
+    }
+    Ok(call.env.number(f64::from(u8::from(fits) + 2 * u8::from(done))))
+}
+
+/// `offset(slot)`: how many bytes of content were taken so far.
+fn offset(call: &Call<'_>) -> Result<Value, Failure> {
+    let written = call.addon.with_exchange(call.u32(0), |exchange| exchange.written);
+    Ok(call.env.number(written.unwrap_or(0) as f64))
+}
+
+/// `endWith(slot, content, close)`: for content that does not fit into the shared memory.
+fn end_with(call: &Call<'_>) -> Result<Value, Failure> {
+    let content = call.bytes(1)?;
+    call.addon.apply_answers();
+    call.addon.end(call.u32(0), content, call.boolean(2));
+    Ok(call.env.undefined())
+}
+
+/// `inform(slot, status, lines)`: an interim response with lines of `name: value`.
+fn inform(call: &Call<'_>) -> Result<Value, Failure> {
+    call.addon.apply_answers();
+    let status = StatusCode::from_u16(call.u32(1) as u16)?;
+    let mut headers = HeaderMap::new();
+    for (name, value) in call.string(2)?.lines().filter_map(|line| line.split_once(": ")) {
+        headers.append(HeaderName::from_bytes(name.as_bytes())?, HeaderValue::from_str(value)?);
+    }
+    call.addon.with_exchange(call.u32(0), |exchange| {
+        if let Some(responder) = &mut exchange.responder {
+            responder.inform(status, &headers);
+        }
+    });
+    Ok(call.env.undefined())
+}

@@ -1,0 +1,252 @@
+//! One request and its answer, as JavaScript and the engine share it.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_LENGTH};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
+use http_body::Body as _;
+use pronghorn_engine::{Body, Incoming, Peer, Request, Responder, Response};
+
+use crate::addon::{Addon, Event};
+use crate::pipe::{Pipe, pipe};
+use crate::router::Parameters;
+
+/// How many bytes of a request's content go to JavaScript at once.
+const CHUNK_BYTES: usize = 64 << 10;
+
+pub(crate) struct Exchange {
+    /// Tells this exchange from others that had its slot before.
+    pub(crate) serial: u32,
+    pub(crate) app: u32,
+    pub(crate) listening: u32,
+    pub(crate) method: Method,
+    pub(crate) uri: Uri,
+    pub(crate) headers: HeaderMap,
+    pub(crate) peer: Peer,
+    pub(crate) parameters: Parameters,
+    /// How many routes have had their turn.
+    pub(crate) tried: usize,
+    pub(crate) responder: Option<Responder>,
+    pub(crate) status: StatusCode,
+    pub(crate) fields: HeaderMap,
+    pub(crate) pipe: Option<Pipe>,
+    /// Bytes of content given to the pipe.
+    pub(crate) written: u64,
+    content: Content,
+    /// A future looks after it.
+    watched: bool,
+    waker: Option<Waker>,
+}
+
+/// The request's content.
+struct Content {
+    incoming: Option<Incoming>,
+    is_wanted: bool,
+    is_paused: bool,
+    /// What JavaScript has not taken yet.
+    pieces: Vec<Bytes>,
+    has_ended: bool,
+    /// JavaScript has been told that there is something.
+    announced: bool,
+}
+
+impl Exchange {
+    pub(crate) fn new(request: Request, responder: Responder, serial: u32, app: u32, listening: u32, parameters: Parameters) -> Self {
+        let Request { method, uri, headers, peer, body } = request;
+        let content = Content {
+            has_ended: body.is_end_stream(),
+            incoming: Some(body),
+            is_wanted: false,
+            is_paused: false,
+            pieces: Vec::new(),
+            announced: false,
+        };
+        Self {
+            serial,
+            app,
+            listening,
+            method,
+            uri,
+            headers,
+            peer,
+            parameters,
+            tried: 1,
+            responder: Some(responder),
+            status: StatusCode::OK,
+            fields: HeaderMap::new(),
+            pipe: None,
+            written: 0,
+            content,
+            watched: false,
+            waker: None,
+        }
+    }
+
+    pub(crate) fn has_content(&self) -> bool {
+        !self.content.has_ended
+    }
+
+    /// Forgets what is valid only while its handler runs.
+    pub(crate) fn forget_request(&mut self) {
+        self.headers = HeaderMap::new();
+        self.uri = Uri::default();
+    }
+
+    fn head(&mut self) -> Response {
+        let mut response = Response::new(self.status);
+        response.headers = std::mem::take(&mut self.fields);
+        response
+    }
+
+    /// Answers with this content, or ends what was begun with it. The rest of the request's content is not read.
+    pub(crate) fn end(mut self, content: Bytes, close: bool) {
+        if let Some(pipe) = &self.pipe {
+            pipe.push(content);
+            return pipe.end();
+        }
+        self.close_connection(close);
+        let response = self.head().with_body(content);
+        if let Some(responder) = self.responder.take() {
+            responder.send(response);
+        }
+    }
+
+    /// Answers without content; `reported`: the length that is announced, as for HEAD.
+    pub(crate) fn end_without_content(mut self, reported: Option<u64>, close: bool) {
+        if let Some(length) = reported.filter(|_| self.pipe.is_none()) {
+            self.fields.insert(CONTENT_LENGTH, HeaderValue::from(length));
+        }
+        if self.pipe.is_none() && reported.is_none() {
+            // Without a length, and without content: what is streamed and ends at once.
+            self.close_connection(close);
+            let response = self.head().with_body(Body::empty());
+            if let Some(responder) = self.responder.take() {
+                responder.send(response);
+            }
+            return;
+        }
+        self.end(Bytes::new(), close);
+    }
+
+    fn close_connection(&mut self, close: bool) {
+        if close {
+            self.fields.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+    }
+
+    /// Gives up: resets the stream, or closes the connection of HTTP/1.1.
+    pub(crate) fn abort(mut self) {
+        if let Some(pipe) = &self.pipe {
+            pipe.fail();
+        } else if let Some(responder) = self.responder.take() {
+            responder.abort();
+        }
+    }
+
+    /// What begins a response whose content comes piece by piece; `None` if it has begun. `total`: how many bytes there will be.
+    ///
+    /// To be sent when nothing of the addon is borrowed, since that may drop it at once.
+    pub(crate) fn begin_stream(&mut self, addon: &Rc<Addon>, slot: u32, total: Option<u64>) -> Option<(Responder, Response)> {
+        let responder = self.responder.take()?;
+        if let Some(total) = total {
+            self.fields.insert(CONTENT_LENGTH, HeaderValue::from(total));
+        }
+        let (pipe, body) = pipe(addon, slot, self.serial);
+        self.pipe = Some(pipe);
+        Some((responder, self.head().with_body(Body::stream(body))))
+    }
+
+    // ---- the request's content, and whether the peer is still there ----------------------------------------------------------
+
+    /// Wants the content, or pauses it.
+    pub(crate) fn read(&mut self, is_paused: bool) {
+        self.content.is_wanted = true;
+        self.content.is_paused = is_paused;
+        self.wake();
+    }
+
+    /// The content that has come.
+    pub(crate) fn take_content(&mut self) -> Vec<Bytes> {
+        self.content.announced = false;
+        self.wake();
+        std::mem::take(&mut self.content.pieces)
+    }
+
+    fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// Whether a future has to be spawned to look after it.
+    pub(crate) fn begin_watch(&mut self) -> bool {
+        !std::mem::replace(&mut self.watched, true)
+    }
+
+    /// Ready when there is nothing more to look after.
+    pub(crate) fn poll(&mut self, slot: u32, addon: &Addon, cx: &mut Context<'_>) -> Poll<()> {
+        let serial = self.serial;
+        if let Some(responder) = &mut self.responder
+            && responder.poll_closed(cx).is_ready()
+        {
+            addon.push(Event::Aborted { slot, serial });
+            return Poll::Ready(());
+        }
+        self.waker = Some(cx.waker().clone());
+        let content = &mut self.content;
+        if content.announced || content.is_paused || !content.is_wanted || content.has_ended {
+            return Poll::Pending;
+        }
+        if content.poll(cx).is_err() {
+            // The engine answers for what it does not take, and knows when there is nobody to answer.
+            if let Some(responder) = self.responder.take() {
+                responder.send(Response::new(StatusCode::BAD_REQUEST));
+            }
+            addon.push(Event::Aborted { slot, serial });
+            return Poll::Ready(());
+        }
+        if content.has_ended || !content.pieces.is_empty() {
+            content.announced = true;
+            addon.push(Event::Data { slot, serial });
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        // The future that looks after it finds it gone, and ends.
+        self.wake();
+    }
+}
+
+impl Content {
+    /// Takes what is there.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Result<(), ()> {
+        let mut bytes = 0;
+        while let Some(incoming) = self.incoming.as_mut().filter(|_| bytes < CHUNK_BYTES) {
+            match Pin::new(&mut *incoming).poll_frame(cx) {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(None) => self.has_ended = true,
+                Poll::Ready(Some(Err(_))) => {
+                    self.incoming = None;
+                    return Err(());
+                }
+                Poll::Ready(Some(Ok(frame))) => {
+                    if let Ok(data) = frame.into_data() {
+                        bytes += data.len();
+                        self.pieces.push(data);
+                    }
+                    self.has_ended = incoming.is_end_stream();
+                }
+            }
+            if self.has_ended {
+                self.incoming = None;
+            }
+        }
+        Ok(())
+    }
+}

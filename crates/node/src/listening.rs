@@ -1,0 +1,318 @@
+//! An application, and the workers that listen for it.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd};
+use std::rc::{Rc, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use http::{HeaderMap, Method, Uri};
+use pronghorn_engine::{Bind, Config, Group, Handler, Identity, Listener, Request, Responder, Sessions, Stats, Transports, Worker};
+use rustc_hash::FxHashMap;
+
+use crate::addon::{Addon, Event};
+use crate::certificates::Certificates;
+use crate::js::Failure;
+use crate::router::{Parameters, Router};
+use crate::uv::Poll;
+
+/// What JavaScript made with `App`, `SSLApp`, `H3App` or `Server`.
+pub(crate) struct App {
+    number: Cell<u32>,
+    pub(crate) transports: Transports,
+    pub(crate) config: RefCell<Config>,
+    pub(crate) certificates: OnceCell<Arc<Certificates>>,
+    identity: OnceCell<Identity>,
+    /// The routes of each server name, and those of all others under the empty name.
+    routers: RefCell<Vec<(String, Router)>>,
+    /// JavaScript wants to know of connections.
+    pub(crate) filters: Cell<bool>,
+}
+
+impl App {
+    pub(crate) fn new(transports: Transports, config: Config) -> Self {
+        Self {
+            number: Cell::new(0),
+            transports,
+            config: RefCell::new(config),
+            certificates: OnceCell::new(),
+            identity: OnceCell::new(),
+            routers: RefCell::new(vec![(String::new(), Router::default())]),
+            filters: Cell::new(false),
+        }
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.number.get()
+    }
+
+    pub(crate) fn set_number(&self, number: u32) {
+        self.number.set(number);
+    }
+
+    /// Adds or removes a route; see [`Router::set`]. `domain`: empty for all names that have no routes of their own.
+    pub(crate) fn route(&self, domain: &str, method: Option<Method>, pattern: &str, handler: Option<u32>) {
+        let mut routers = self.routers.borrow_mut();
+        let index = routers.iter().position(|(name, _)| name == domain).unwrap_or_else(|| {
+            routers.push((domain.to_owned(), Router::default()));
+            routers.len() - 1
+        });
+        routers[index].1.set(method, pattern, handler);
+    }
+
+    pub(crate) fn remove_domain(&self, domain: &str) {
+        self.routers.borrow_mut().retain(|(name, _)| name.is_empty() || name != domain);
+    }
+
+    pub(crate) fn find(&self, method: &Method, uri: &Uri, headers: &HeaderMap, skip: usize) -> Option<(u32, Parameters)> {
+        let routers = self.routers.borrow();
+        let (_, router) = if routers.len() == 1 { &routers[0] } else { &routers[named(&routers, uri, headers)] };
+        router.find(method, uri.path(), skip)
+    }
+
+    fn identity(&self) -> Result<Option<Identity>, Failure> {
+        let Some(certificates) = self.certificates.get() else { return Ok(None) };
+        if certificates.is_empty() {
+            return Err("there is no certificate: give key_file_name and cert_file_name (or key and cert), or add server names".into());
+        }
+        if let Some(identity) = self.identity.get() {
+            return Ok(Some(identity.clone()));
+        }
+        let sessions = Sessions::new(&self.config.borrow().limits);
+        let identity = Identity::with_resolver(certificates.clone())?.with_sessions(sessions);
+        Ok(Some(self.identity.get_or_init(|| identity).clone()))
+    }
+}
+
+/// The routes that the request's host has; `*.` stands for one label.
+fn named(routers: &[(String, Router)], uri: &Uri, headers: &HeaderMap) -> usize {
+    let from_field =
+        || headers.get(http::header::HOST)?.to_str().ok()?.parse::<http::uri::Authority>().ok().map(|host| host.host().to_owned());
+    let Some(host) = uri.host().map(str::to_owned).or_else(from_field) else { return 0 };
+    let host = host.to_ascii_lowercase();
+    let position = |wanted: &str| routers.iter().position(|(name, _)| name == wanted);
+    let wildcard = || position(&format!("*{}", &host[host.find('.')?..]));
+    position(&host).or_else(wildcard).unwrap_or(0)
+}
+
+/// How many threads of a process may listen on the same port.
+const MAX_SHARES: usize = 64;
+
+/// The ports that threads of this process share, so that a datagram for the connection of another one finds it.
+static PORTS: Mutex<Option<FxHashMap<(SocketAddr, bool), Port>>> = Mutex::new(None);
+
+struct Port {
+    group: Group,
+    taken: Vec<bool>,
+    exclusive: bool,
+}
+
+/// A worker's place among those that share its port.
+struct Share {
+    key: (SocketAddr, bool),
+    number: usize,
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(ports) = ports.as_mut() else { return };
+        if let Some(port) = ports.get_mut(&self.key) {
+            port.taken[self.number] = false;
+            if !port.taken.contains(&true) {
+                ports.remove(&self.key);
+            }
+        }
+    }
+}
+
+/// Binds `address`, alone or with other threads of this process.
+fn bind(address: SocketAddr, transports: Transports, exclusive: bool) -> Result<(Listener, Group, Share), Failure> {
+    let has_udp = matches!(transports, Transports::Quic | Transports::Secure);
+    let mut ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let ports = ports.get_or_insert_default();
+    let known = ports.get(&(address, has_udp)).filter(|port| !port.exclusive && !exclusive);
+    let listener = Listener::bind(address, 1, Bind { transports, congestion: None, shared: known.is_some() })?;
+    let key = (listener.address(), has_udp);
+    let port = ports.entry(key).or_insert_with(|| Port { group: Group::new(MAX_SHARES), taken: vec![false; MAX_SHARES], exclusive });
+    let number = port.taken.iter().position(|taken| !taken).ok_or("too many threads listen on this port already")?;
+    port.taken[number] = true;
+    Ok((listener, port.group.clone(), Share { key, number }))
+}
+
+/// How a worker is to end.
+#[derive(Clone, Copy)]
+pub(crate) enum Ending {
+    /// No new connections; those there are go on.
+    StopListening,
+    /// What runs is finished within this time.
+    ShutDown(Duration),
+}
+
+/// One worker, in the event loop.
+pub(crate) struct Listening {
+    number: Cell<u32>,
+    address: SocketAddr,
+    addon: Rc<Addon>,
+    worker: RefCell<Option<Running>>,
+    /// Asked for while the worker's turn was running.
+    asked: Cell<Option<Ending>>,
+    stopped: Cell<bool>,
+    draining: Cell<bool>,
+    stats: Arc<Stats>,
+}
+
+struct Running {
+    worker: Worker,
+    poll: Poll,
+    _share: Share,
+}
+
+struct Server {
+    addon: Rc<Addon>,
+    app: Rc<App>,
+    listening: u32,
+}
+
+impl Handler for Server {
+    fn handle(&self, request: Request, responder: Responder) {
+        self.addon.accept(request, responder, &self.app, self.listening);
+    }
+
+    fn settle(&self) {
+        self.addon.deliver();
+    }
+
+    fn on_opened(&self, remote: SocketAddr) {
+        if self.app.filters.get() {
+            self.addon.push(Event::Connection { app: self.app.number(), opened: true, remote });
+        }
+    }
+
+    fn on_closed(&self, remote: SocketAddr) {
+        if self.app.filters.get() {
+            self.addon.push(Event::Connection { app: self.app.number(), opened: false, remote });
+        }
+    }
+}
+
+impl Listening {
+    /// Listens on `address` for `app`. Returns its number.
+    ///
+    /// # Errors
+    ///
+    /// When the address cannot be had, or there is no certificate where one is needed.
+    pub(crate) fn start(addon: &Rc<Addon>, app: &Rc<App>, address: SocketAddr, exclusive: bool) -> Result<u32, Failure> {
+        let identity = app.identity()?;
+        let (listener, group, share) = bind(address, app.transports, exclusive)?;
+        let address = listener.address();
+        let number = addon.listenings.borrow().vacant_key() as u32;
+        let server = Server { addon: addon.clone(), app: app.clone(), listening: number };
+        let mut worker = Worker::new(share.number, &group, app.config.borrow().clone(), server)?;
+        for sockets in listener.into_sockets() {
+            worker.listen(sockets, identity.as_ref())?;
+        }
+        let stats = group.stats().nth(share.number).cloned().ok_or("no such worker in the group")?;
+        let descriptor = worker.as_fd().as_raw_fd();
+        let listening = Rc::new(Self {
+            number: Cell::new(number),
+            address,
+            addon: addon.clone(),
+            worker: RefCell::new(None),
+            asked: Cell::new(None),
+            stopped: Cell::new(false),
+            draining: Cell::new(false),
+            stats,
+        });
+        let weak: Weak<Self> = Rc::downgrade(&listening);
+        let on_readable = move || {
+            if let Some(listening) = weak.upgrade() {
+                listening.turn();
+            }
+        };
+        let poll = Poll::new(addon.env, descriptor, Rc::new(on_readable))?;
+        *listening.worker.borrow_mut() = Some(Running { worker, poll, _share: share });
+        addon.listenings.borrow_mut().insert(listening.clone());
+        // The first turn registers with the kernel and arms the timer.
+        listening.turn();
+        Ok(number)
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Ends it; [`Event::Released`] tells when it has ended.
+    pub(crate) fn end(self: &Rc<Self>, ending: Ending) {
+        // The hardest wins.
+        let harder = match (self.asked.get(), ending) {
+            (Some(Ending::ShutDown(_)), Ending::StopListening) => return,
+            (_, ending) => ending,
+        };
+        self.asked.set(Some(harder));
+        self.turn();
+    }
+
+    pub(crate) fn set_referenced(&self, referenced: bool) {
+        if let Ok(worker) = self.worker.try_borrow()
+            && let Some(running) = &*worker
+        {
+            running.poll.set_referenced(referenced);
+        }
+    }
+
+    /// Does what is ready, and what was asked for.
+    fn turn(self: &Rc<Self>) {
+        let finished = {
+            // From inside of the worker's own turn: JavaScript has called, and what it asked for is done when the turn is over.
+            let Ok(mut running) = self.worker.try_borrow_mut() else { return };
+            let Some(Running { worker, .. }) = running.as_mut() else { return };
+            loop {
+                let now = Instant::now();
+                match self.asked.take() {
+                    Some(Ending::StopListening) => {
+                        worker.stop_listening();
+                        self.stopped.set(true);
+                    }
+                    // Out of patience with what is being finished.
+                    Some(Ending::ShutDown(grace)) if grace.is_zero() && self.draining.get() => break true,
+                    Some(Ending::ShutDown(grace)) => {
+                        worker.shut_down(now, grace);
+                        self.draining.set(true);
+                    }
+                    None => {}
+                }
+                if let Err(error) = worker.turn(now) {
+                    eprintln!("pronghorn: the listener on {} ends, because its poller failed: {error}", self.address);
+                    break true;
+                }
+                let asked = self.asked.take();
+                self.asked.set(asked);
+                if asked.is_none() {
+                    break worker.is_finished() || (self.stopped.get() && worker.is_idle());
+                }
+            }
+        };
+        if finished {
+            self.release();
+        }
+        // What sending brought, and what came of the release.
+        self.addon.deliver();
+    }
+
+    /// Ends all at once. Requests that JavaScript has not answered are reported as aborted.
+    pub(crate) fn release(self: &Rc<Self>) {
+        let Some(Running { worker, poll, _share }) = self.worker.take() else { return };
+        self.addon.abandon(self.number.get());
+        // The loop must not watch a descriptor that is closed.
+        drop(poll);
+        drop(worker);
+        self.addon.listenings.borrow_mut().try_remove(self.number.get() as usize);
+        self.addon.push(Event::Released { listening: self.number.get() });
+    }
+}

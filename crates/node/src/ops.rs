@@ -1,0 +1,95 @@
+//! What JavaScript writes into the shared memory, see `packages/pronghorn/lib/answers.js`.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use http::{HeaderValue, StatusCode};
+
+use crate::addon::Addon;
+use crate::exchange::Exchange;
+
+const END: i32 = 1;
+const END_AS_BEFORE: i32 = 2;
+const STATUS: i32 = 3;
+const FIELD: i32 = 4;
+const WATCH: i32 = 5;
+const RELEASE: i32 = 6;
+const ABORT: i32 = 7;
+const END_WITHOUT_CONTENT: i32 = 8;
+
+/// `END` with this keeps the content for `END_AS_BEFORE`.
+const KEEP: i32 = 2;
+const CLOSE: i32 = 1;
+
+/// How much content is kept to be sent again, for each route.
+const KEPT_BYTES: usize = 4 << 10;
+
+impl Addon {
+    /// Carries out what JavaScript has written.
+    pub(crate) fn apply_answers(self: &Rc<Self>) {
+        self.shared.take_answers(|numbers, bytes| {
+            let mut numbers = numbers.iter().copied();
+            let mut bytes = bytes;
+            let mut take = |length: i32| {
+                let (taken, rest) = bytes.split_at(usize::try_from(length).unwrap_or(0).min(bytes.len()));
+                bytes = rest;
+                taken
+            };
+            let mut next = || numbers.next();
+            while let (Some(operation), Some(slot)) = (next(), next()) {
+                let slot = slot as u32;
+                let mut argument = || next().unwrap_or(0);
+                match operation {
+                    END => {
+                        let (flags, kept, length) = (argument(), argument(), argument());
+                        let content = Bytes::copy_from_slice(take(length));
+                        if flags & KEEP != 0 && content.len() <= KEPT_BYTES {
+                            self.kept.borrow_mut().insert(kept as u32, content.clone());
+                        }
+                        self.end(slot, content, flags & CLOSE != 0);
+                    }
+                    END_AS_BEFORE => {
+                        let content = self.kept.borrow().get(&(argument() as u32)).cloned().unwrap_or_default();
+                        self.end(slot, content, false);
+                    }
+                    STATUS => {
+                        let status = StatusCode::from_u16(argument() as u16).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+                        self.with_exchange(slot, |exchange| exchange.status = status);
+                    }
+                    FIELD => {
+                        let name = self.names.borrow().get(argument() as usize).cloned();
+                        let value = HeaderValue::from_bytes(take(argument()));
+                        // JavaScript has checked both.
+                        if let (Some(name), Ok(value)) = (name, value) {
+                            self.with_exchange(slot, |exchange| exchange.fields.append(name, value));
+                        }
+                    }
+                    WATCH => {
+                        self.with_exchange(slot, Exchange::forget_request);
+                        self.watch(slot);
+                    }
+                    RELEASE => drop(self.take(slot)),
+                    ABORT => {
+                        if let Some(exchange) = self.take(slot) {
+                            exchange.abort();
+                        }
+                    }
+                    END_WITHOUT_CONTENT => {
+                        let (flags, low, high) = (argument(), argument(), argument());
+                        let reported = (high >= 0).then(|| u64::from(low as u32) | (u64::from(high as u32) << 32));
+                        if let Some(exchange) = self.take(slot) {
+                            exchange.end_without_content(reported, flags & CLOSE != 0);
+                        }
+                    }
+                    _ => return,
+                }
+            }
+        });
+    }
+
+    pub(crate) fn end(&self, slot: u32, content: Bytes, close: bool) {
+        if let Some(exchange) = self.take(slot) {
+            exchange.end(content, close);
+        }
+    }
+}

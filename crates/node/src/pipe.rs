@@ -1,0 +1,139 @@
+//! The content of a response that JavaScript writes piece by piece.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use http_body::Frame;
+use pronghorn_engine::BodyError;
+
+use crate::addon::{Addon, Event};
+
+/// How many bytes may wait for the protocol before JavaScript is told to stop. What `write` brings beyond it is held all the same.
+pub(crate) const HIGH_WATER: usize = 128 << 10;
+/// When no more than so many are left it is told to go on.
+const LOW_WATER: usize = 32 << 10;
+
+#[derive(Default)]
+struct State {
+    pieces: VecDeque<Bytes>,
+    waiting: usize,
+    ended: bool,
+    failed: bool,
+    /// JavaScript has been told to stop.
+    is_full: bool,
+    /// The protocol has dropped its end: the peer has gone, or all is sent.
+    dropped: bool,
+    reader: Option<Waker>,
+}
+
+/// JavaScript's end.
+pub(crate) struct Pipe(Rc<RefCell<State>>);
+
+/// The protocol's end.
+pub(crate) struct PipeBody {
+    state: Rc<RefCell<State>>,
+    addon: Rc<Addon>,
+    slot: u32,
+    serial: u32,
+}
+
+pub(crate) fn pipe(addon: &Rc<Addon>, slot: u32, serial: u32) -> (Pipe, PipeBody) {
+    let state = Rc::<RefCell<State>>::default();
+    (Pipe(state.clone()), PipeBody { state, addon: addon.clone(), slot, serial })
+}
+
+impl Pipe {
+    /// How many bytes may be added before it is full.
+    pub(crate) fn room(&self) -> usize {
+        HIGH_WATER.saturating_sub(self.0.borrow().waiting)
+    }
+
+    /// Adds a piece. Returns whether there is room for more; if not, an event tells when there is.
+    pub(crate) fn push(&self, piece: Bytes) -> bool {
+        let mut state = self.0.borrow_mut();
+        if state.dropped {
+            return true;
+        }
+        if !piece.is_empty() {
+            state.waiting += piece.len();
+            state.pieces.push_back(piece);
+        }
+        let has_room = state.waiting < HIGH_WATER;
+        state.is_full |= !has_room;
+        let reader = state.reader.take();
+        drop(state);
+        wake(reader);
+        has_room
+    }
+
+    /// Asks for the event although the pipe is not full: a part of what was offered was not taken.
+    pub(crate) fn ask_for_room(&self) {
+        self.0.borrow_mut().is_full = true;
+    }
+
+    pub(crate) fn end(&self) {
+        let mut state = self.0.borrow_mut();
+        state.ended = true;
+        let reader = state.reader.take();
+        drop(state);
+        wake(reader);
+    }
+
+    /// Ends it so that the peer does not take it for complete.
+    pub(crate) fn fail(&self) {
+        self.0.borrow_mut().failed = true;
+        self.end();
+    }
+}
+
+fn wake(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
+
+impl http_body::Body for PipeBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let mut state = self.state.borrow_mut();
+        if state.failed {
+            return Poll::Ready(Some(Err("the handler gave up its response".into())));
+        }
+        let Some(piece) = state.pieces.pop_front() else {
+            if state.ended {
+                return Poll::Ready(None);
+            }
+            state.reader = Some(cx.waker().clone());
+            return Poll::Pending;
+        };
+        state.waiting -= piece.len();
+        if state.is_full && state.waiting <= LOW_WATER && !state.ended {
+            state.is_full = false;
+            drop(state);
+            self.addon.push(Event::Writable { slot: self.slot, serial: self.serial });
+        }
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let state = self.state.borrow();
+        state.ended && !state.failed && state.pieces.is_empty()
+    }
+}
+
+impl Drop for PipeBody {
+    fn drop(&mut self) {
+        let mut state = self.state.borrow_mut();
+        state.dropped = true;
+        state.pieces.clear();
+        if !state.ended {
+            self.addon.push(Event::Aborted { slot: self.slot, serial: self.serial });
+        }
+    }
+}

@@ -1,0 +1,307 @@
+'use strict';
+
+const native = require('./native');
+const { apps, released } = require('./dispatch');
+const { routes, textBuffer } = require('./response');
+const { noFunction } = require('./errors');
+const options = require('./options');
+
+const LISTEN_EXCLUSIVE_PORT = 1;
+const CLEAR = 0;
+
+/** What `listen` gives to its callback. */
+class ListenSocket {
+  constructor(number, app) {
+    this._number = number;
+    this._app = app;
+  }
+}
+
+/** A connection that `filter` tells of. */
+class Connection {
+  constructor(remote) {
+    const [address, port] = remote.split(' ');
+    this._address = address;
+    this._port = Number(port);
+  }
+
+  getRemoteAddressAsText() {
+    return textBuffer(this._address);
+  }
+
+  getRemotePort() {
+    return this._port;
+  }
+}
+
+class TemplatedApp {
+  constructor(kind, transports, given = {}) {
+    options.check(kind, given);
+    this._kind = kind;
+    this._isSecure = transports !== CLEAR;
+    this._onError = given.onError;
+    this._domain = '';
+    this._filters = [];
+    this._missing = undefined;
+    this._sockets = new Set();
+    this._number = native.createApp(transports, native.environment, options.settings(given));
+    apps[this._number] = this;
+    if (this._isSecure) {
+      const identity = options.identity(kind, given);
+      if (identity !== undefined) native.setCertificate(this._number, undefined, identity.chain, identity.key);
+    }
+  }
+
+  // ---- routes ---------------------------------------------------------------------------------------------------------------
+
+  _route(call, method, pattern, handler) {
+    if (typeof pattern !== 'string' || !(pattern.startsWith('/') || pattern === '*')) {
+      throw new TypeError(`app.${call}() takes a pattern that begins with a slash, such as '/users/:id' or '/*', not ${JSON.stringify(pattern)}.`);
+    }
+    const path = pattern === '*' ? '/*' : pattern;
+    native.route(this._number, this._domain, method, path, this._handler(call, pattern, path, handler));
+    return this;
+  }
+
+  _handler(call, pattern, path, handler) {
+    if (handler === null) return undefined;
+    if (handler instanceof ArrayBuffer || ArrayBuffer.isView(handler)) {
+      return native.declare(handler instanceof ArrayBuffer ? new Uint8Array(handler) : handler, path);
+    }
+    if (typeof handler !== 'function') throw noFunction(`app.${call}('${pattern}')`, handler);
+    const parameters = path.split('/').filter((segment) => segment.startsWith(':'));
+    const route = {
+      app: this,
+      method: call.toUpperCase(),
+      pattern,
+      handler,
+      number: routes.length,
+      parameters: parameters.map((segment) => segment.slice(1)),
+      // What was answered last, and what the native part keeps to answer again.
+      last: undefined,
+      kept: undefined,
+    };
+    routes.push(route);
+    return route.number;
+  }
+
+  get(pattern, handler) {
+    return this._route('get', 'GET', pattern, handler);
+  }
+
+  post(pattern, handler) {
+    return this._route('post', 'POST', pattern, handler);
+  }
+
+  put(pattern, handler) {
+    return this._route('put', 'PUT', pattern, handler);
+  }
+
+  patch(pattern, handler) {
+    return this._route('patch', 'PATCH', pattern, handler);
+  }
+
+  del(pattern, handler) {
+    return this._route('del', 'DELETE', pattern, handler);
+  }
+
+  options(pattern, handler) {
+    return this._route('options', 'OPTIONS', pattern, handler);
+  }
+
+  head(pattern, handler) {
+    return this._route('head', 'HEAD', pattern, handler);
+  }
+
+  connect(pattern, handler) {
+    return this._route('connect', 'CONNECT', pattern, handler);
+  }
+
+  trace(pattern, handler) {
+    return this._route('trace', 'TRACE', pattern, handler);
+  }
+
+  any(pattern, handler) {
+    return this._route('any', undefined, pattern, handler);
+  }
+
+  // ---- server names ---------------------------------------------------------------------------------------------------------
+
+  /** The certificate for a host name, which may begin with `*.`. Given again, it takes the place of the former. */
+  addServerName(hostname, given = {}) {
+    options.check('app.addServerName()', given);
+    if (this._isSecure) {
+      const identity = options.identity('app.addServerName()', given);
+      if (identity === undefined) throw new TypeError('app.addServerName() needs a certificate: give key_file_name and cert_file_name, or key and cert.');
+      native.setCertificate(this._number, String(hostname), identity.chain, identity.key);
+    }
+    return this;
+  }
+
+  removeServerName(hostname) {
+    native.removeServerName(this._number, String(hostname));
+    return this;
+  }
+
+  /** `callback(hostname)` may add the name before it returns. */
+  missingServerName(callback) {
+    if (typeof callback !== 'function') throw noFunction('app.missingServerName()', callback);
+    this._missing = callback;
+    if (this._isSecure) native.askForServerNames(this._number);
+    return this;
+  }
+
+  _onMissingServerName(name) {
+    try {
+      this._missing(name);
+    } catch (error) {
+      this._report(error, `app.missingServerName() for ${name}`);
+    }
+  }
+
+  /** The routes that are added next are for this host name alone; '' or nothing: for all. */
+  domain(hostname = '') {
+    this._domain = String(hostname).toLowerCase();
+    return this;
+  }
+
+  /** Another certificate, for handshakes from now on; connections that are open keep theirs. */
+  setCertificate(given) {
+    options.check('app.setCertificate()', given, [...options.TLS, ...options.WITHOUT_EFFECT]);
+    const identity = options.identity('app.setCertificate()', given);
+    if (identity === undefined) throw new TypeError('app.setCertificate() needs key_file_name and cert_file_name, or key and cert.');
+    native.setCertificate(this._number, undefined, identity.chain, identity.key);
+    return this;
+  }
+
+  // ---- listening ------------------------------------------------------------------------------------------------------------
+
+  listen(...given) {
+    const isHost = typeof given[0] === 'string' && typeof given[1] === 'number';
+    const host = isHost ? given.shift() : undefined;
+    const [port, ...rest] = given;
+    const callback = rest.pop();
+    const [flags = 0] = rest;
+    if (!Number.isInteger(port) || port < 0 || port > 65535) {
+      throw new TypeError(`app.listen() takes a port from 0 to 65535, not ${JSON.stringify(port)}.`);
+    }
+    if (callback !== undefined && typeof callback !== 'function') throw noFunction('app.listen()', callback);
+    let socket;
+    try {
+      const number = native.listen(this._number, host || undefined, port, flags === LISTEN_EXCLUSIVE_PORT);
+      socket = new ListenSocket(number, this);
+    } catch (error) {
+      const failure = explain(error, port);
+      if (callback === undefined) throw failure;
+      // Who does not look at the error shall see it all the same.
+      if (callback.length < 2) process.emitWarning(failure.message, 'PronghornWarning');
+      callback(false, failure);
+      return this;
+    }
+    this._sockets.add(socket);
+    released.set(socket._number, () => {
+      this._sockets.delete(socket);
+      socket._number = -1;
+      socket._released?.();
+    });
+    callback?.(socket);
+    return this;
+  }
+
+  /**
+   * Ends all: connections that are open are closed at once. With `{ timeout }`, in milliseconds, clients are told, what runs is finished
+   * within that time, and the returned promise resolves when all has ended.
+   */
+  close(given) {
+    const sockets = [...this._sockets];
+    const grace = given?.timeout;
+    if (given !== undefined && (typeof grace !== 'number' || !(grace >= 0))) {
+      throw new TypeError('app.close() takes { timeout }, a number of milliseconds, or nothing.');
+    }
+    const ended = sockets.map((socket) => new Promise((resolve) => (socket._released = resolve)));
+    for (const socket of sockets) native.end(socket._number, grace ?? 0);
+    return given === undefined ? this : Promise.all(ended).then(() => undefined);
+  }
+
+  // ---- what goes on ---------------------------------------------------------------------------------------------------------
+
+  /** `callback(connection, count)`: 1 when a client connects, -1 when the connection has ended. */
+  filter(callback) {
+    if (typeof callback !== 'function') throw noFunction('app.filter()', callback);
+    this._filters.push(callback);
+    native.filterConnections(this._number);
+    return this;
+  }
+
+  _onConnection(count, remote) {
+    const connection = new Connection(remote);
+    for (const callback of this._filters) {
+      try {
+        callback(connection, count);
+      } catch (error) {
+        this._report(error, 'app.filter()');
+      }
+    }
+  }
+
+  /** Counters of all that listens, added up. */
+  getStatistics() {
+    const sum = {};
+    for (const socket of this._sockets) {
+      for (const [name, value] of Object.entries(native.stats(socket._number) ?? {})) sum[name] = (sum[name] ?? 0) + value;
+    }
+    return sum;
+  }
+
+  /** What a handler has thrown. The process goes on. */
+  _report(error, where) {
+    if (this._onError !== undefined) {
+      try {
+        this._onError(error, where);
+        return;
+      } catch (second) {
+        console.error('pronghorn: onError itself has failed:', second);
+      }
+    }
+    console.error(`pronghorn: ${where} failed; the client gets 500 or an aborted response, and the process goes on. Catch this in the handler, or give the app an onError option:\n`, error);
+  }
+}
+
+function explain(error, port) {
+  const failure = new Error(error.message, { cause: error });
+  if (/in use/i.test(error.message)) {
+    failure.code = 'EADDRINUSE';
+    failure.message += `. Another server has port ${port}: stop it, or listen on another port (0 for any)`;
+  } else if (/permission denied/i.test(error.message)) {
+    failure.code = 'EACCES';
+    failure.message += '. Ports below 1024 are for root: take a higher one, or give node the capability cap_net_bind_service';
+  } else if (/cannot assign/i.test(error.message)) {
+    failure.code = 'EADDRNOTAVAIL';
+    failure.message += '. The address is none of this machine';
+  }
+  return failure;
+}
+
+/** Takes no new connections; those that are open go on. */
+function us_listen_socket_close(socket) {
+  if (!(socket instanceof ListenSocket)) {
+    throw new TypeError('us_listen_socket_close() takes what listen() gave to its callback.');
+  }
+  if (socket._number >= 0) native.end(socket._number);
+}
+
+/** The port that is bound, or -1. */
+function us_socket_local_port(socket) {
+  return socket instanceof ListenSocket && socket._number >= 0 ? native.port(socket._number) : -1;
+}
+
+module.exports = {
+  TemplatedApp,
+  us_listen_socket_close,
+  us_socket_local_port,
+  LISTEN_EXCLUSIVE_PORT,
+  App: (given) => new TemplatedApp('App', 0, given),
+  SSLApp: (given) => new TemplatedApp('SSLApp', 1, given),
+  H3App: (given) => new TemplatedApp('H3App', 2, given),
+  Server: (given) => new TemplatedApp('Server', 3, given),
+};

@@ -1,0 +1,54 @@
+'use strict';
+
+// Events come in batches: four numbers each in memory that the native part writes. The other side is crates/node/src/addon.rs.
+
+const native = require('./native');
+const answers = require('./answers');
+const response = require('./response');
+
+const events = new Int32Array(native.events);
+const { routes } = response;
+
+/** Applications of this thread, by number. */
+const apps = [];
+/** What is to be done when a listener has ended, by its number. */
+const released = new Map();
+
+function dispatch(count) {
+  answers.hold();
+  for (let index = 0; index < count; index++) {
+    const at = index * 4;
+    const subject = events[at + 1];
+    switch (events[at]) {
+      case 0:
+        response.request(subject, routes[events[at + 2]], events[at + 3] === 1);
+        break;
+      case 1:
+        response.data(subject, events[at + 2] === 1);
+        break;
+      case 2:
+        response.aborted(subject);
+        break;
+      case 3:
+        response.writable(subject);
+        break;
+      case 4:
+        apps[subject]._onConnection(events[at + 2], native.nextRemote());
+        break;
+      case 5:
+        released.get(subject)?.();
+        released.delete(subject);
+        break;
+    }
+  }
+  answers.releaseToCaller();
+}
+
+/** A client asks for a server name that has no certificate. */
+function missingServerName(app, name) {
+  apps[app]._onMissingServerName(name);
+}
+
+native.setUp(dispatch, missingServerName);
+
+module.exports = { apps, released };

@@ -1,0 +1,457 @@
+'use strict';
+
+const native = require('./native');
+const answers = require('./answers');
+const { HttpRequest } = require('./request');
+const { recognized, recognizedText } = require('./text');
+const { usedAfterEnd, usedAfterBegin, unanswered, noFunction } = require('./errors');
+
+/** Responses that are not ended when their handlers return, by slot. */
+const live = [];
+
+/** Content that fits here at once need not be written piece by piece. */
+const WHOLE_BYTES = 64 << 10;
+const NO_LIMIT = 2n ** 64n - 1n;
+
+/** Which callbacks and states most responses never have. */
+class Later {
+  constructor() {
+    this.onAborted = [];
+    this.onData = undefined;
+    this.onWritable = undefined;
+    this.paused = false;
+    this.readable = false;
+    this.last = false;
+    /** Bytes of content that may still come; `undefined` where nothing says. */
+    this.remaining = undefined;
+    /** The handler has returned: the request's head is gone. */
+    this.returned = false;
+  }
+}
+
+/** The answer to one request. */
+class HttpResponse {
+  constructor(slot, route, hasContent) {
+    this._slot = slot;
+    this._route = route;
+    this._hasContent = hasContent;
+    this._done = false;
+    this._begun = false;
+    this._later = undefined;
+  }
+
+  _check(call) {
+    if (this._done) throw usedAfterEnd(`res.${call}()`);
+    return this._slot;
+  }
+
+  _head(call) {
+    if (this._done) throw usedAfterEnd(`res.${call}()`);
+    if (this._begun) throw usedAfterBegin(`res.${call}()`);
+    return this._slot;
+  }
+
+  _finish() {
+    this._done = true;
+    if (this._later !== undefined && this._later.returned) live[this._slot] = undefined;
+  }
+
+  // ---- the head -------------------------------------------------------------------------------------------------------------
+
+  writeStatus(status) {
+    const slot = this._head('writeStatus');
+    const text = typeof status === 'number' ? String(status) : recognizedText('res.writeStatus()', status);
+    const code = Number(text.slice(0, 3));
+    if (!Number.isInteger(code) || code < 200 || code > 599 || (text.length > 3 && text[3] !== ' ')) {
+      const hint = code >= 100 && code < 200 ? ' For 103 there is res.writeEarlyHints().' : '';
+      throw new TypeError(`${JSON.stringify(text)} is no status of a response: write it as '404 Not Found' or '404', from 200 to 599.${hint}`);
+    }
+    answers.status(slot, code);
+    return this;
+  }
+
+  writeHeader(name, value) {
+    const slot = this._head('writeHeader');
+    answers.field(
+      slot,
+      typeof name === 'string' ? name : recognizedText('res.writeHeader()', name),
+      typeof value === 'string' ? value : recognizedText('res.writeHeader()', value),
+    );
+    return this;
+  }
+
+  /** Sends 103 (Early Hints) before the response: `link` fields, or an object of fields. */
+  writeEarlyHints(hints) {
+    const slot = this._head('writeEarlyHints');
+    const fields = typeof hints === 'string' || Array.isArray(hints) ? { link: hints } : hints;
+    const lines = [];
+    for (const [name, value] of Object.entries(fields)) {
+      for (const line of Array.isArray(value) ? value : [value]) {
+        if (/[\r\n\0]/.test(line)) throw new TypeError(`The value of ${name} has a line break or a zero, which no header may have.`);
+        lines.push(`${name}: ${line}`);
+      }
+    }
+    native.inform(slot, 103, lines.join('\n'));
+    return this;
+  }
+
+  // ---- the content ----------------------------------------------------------------------------------------------------------
+
+  end(content, closeConnection) {
+    const slot = this._check('end');
+    const known = content === undefined || content === null ? '' : recognized('res.end()', content);
+    this._finish();
+    answers.end(slot, this._route, known, closeConnection === true);
+    return this;
+  }
+
+  endWithoutBody(reportedLength, closeConnection) {
+    const slot = this._check('endWithoutBody');
+    this._finish();
+    answers.endWithoutContent(slot, reportedLength, closeConnection === true);
+    return this;
+  }
+
+  /** Sends the head; what follows is content. */
+  beginWrite() {
+    const slot = this._check('beginWrite');
+    if (!this._begun) native.begin(slot);
+    this._begun = true;
+    return this;
+  }
+
+  /** Adds content. Returns whether there is room for more: if not, wait for `onWritable`. */
+  write(content) {
+    const slot = this._check('write');
+    const known = recognized('res.write()', content);
+    this._begun = true;
+    return native.write(slot, known);
+  }
+
+  tryEnd(content, totalSize) {
+    const slot = this._check('tryEnd');
+    const known = recognized('res.tryEnd()', content);
+    const size = typeof known === 'string' ? Buffer.byteLength(known) : known.byteLength;
+    const total = totalSize === undefined ? size : Number(totalSize);
+    if (!Number.isSafeInteger(total) || total < 0) {
+      throw new TypeError(`res.tryEnd() takes the size of the whole content as its second argument, not ${totalSize}.`);
+    }
+    if (!this._begun && size === total && size <= WHOLE_BYTES) {
+      this.end(known);
+      return [true, true];
+    }
+    this._begun = true;
+    const result = native.tryEnd(slot, known, total);
+    if ((result & 2) !== 0) this._finish();
+    return [(result & 1) !== 0, (result & 2) !== 0];
+  }
+
+  /** How many bytes of content were taken so far. */
+  getWriteOffset() {
+    const slot = this._check('getWriteOffset');
+    return this._begun ? native.offset(slot) : 0;
+  }
+
+  /** Groups what `callback` writes. */
+  cork(callback) {
+    if (typeof callback !== 'function') throw noFunction('res.cork()', callback);
+    this._check('cork');
+    answers.hold();
+    try {
+      callback(this);
+    } finally {
+      answers.release();
+    }
+    return this;
+  }
+
+  /** Ends without a response: resets the stream, over HTTP/1.1 closes the connection. */
+  close() {
+    const slot = this._check('close');
+    this._finish();
+    answers.abort(slot);
+    runAll(this, this._later?.onAborted);
+    return this;
+  }
+
+  // ---- what happens later ---------------------------------------------------------------------------------------------------
+
+  _getLater() {
+    return (this._later ??= new Later());
+  }
+
+  onAborted(callback) {
+    if (typeof callback !== 'function') throw noFunction('res.onAborted()', callback);
+    this._check('onAborted');
+    this._getLater().onAborted.push(callback);
+    return this;
+  }
+
+  onWritable(callback) {
+    if (typeof callback !== 'function') throw noFunction('res.onWritable()', callback);
+    this._check('onWritable');
+    this._getLater().onWritable = callback;
+    return this;
+  }
+
+  onData(callback) {
+    if (typeof callback !== 'function') throw noFunction('res.onData()', callback);
+    this._read('onData', (chunk, isLast) => callback(chunk, isLast));
+    return this;
+  }
+
+  /** `callback(chunk, maxRemaining)`: how many bytes may still come; 0n with the last. */
+  onDataV2(callback) {
+    if (typeof callback !== 'function') throw noFunction('res.onDataV2()', callback);
+    let remaining = this.maxRemainingBodyLength();
+    this._read('onDataV2', (chunk, isLast) => {
+      if (remaining !== NO_LIMIT) remaining -= BigInt(chunk.byteLength);
+      callback(chunk, isLast ? 0n : remaining);
+    });
+    return this;
+  }
+
+  /** `callback(res or null, chunk, maxRemaining)`: `null` when the client has left. */
+  onDataOrAborted(callback) {
+    if (typeof callback !== 'function') throw noFunction('res.onDataOrAborted()', callback);
+    this.onAborted(() => callback(null, new ArrayBuffer(0), 0n));
+    return this.onDataV2((chunk, remaining) => callback(this, chunk, remaining));
+  }
+
+  /** `callback(body or null)`: all of it, or `null` if it is larger than `maxSize`. */
+  collectBody(maxSize, callback) {
+    if (typeof callback !== 'function') throw noFunction('res.collectBody()', callback);
+    let chunks = [];
+    let size = 0;
+    this._read('collectBody', (chunk, isLast) => {
+      if (chunks === undefined) return;
+      size += chunk.byteLength;
+      if (size > maxSize) {
+        chunks = undefined;
+        this.pause();
+        callback(null);
+      } else if (isLast) {
+        const whole = chunks.length === 0 ? chunk : join([...chunks, chunk], size);
+        chunks = undefined;
+        callback(whole);
+      } else if (chunk.byteLength > 0) {
+        chunks.push(chunk);
+      }
+    });
+    return this;
+  }
+
+  /** How many bytes of content may still come, as far as the request says; 2n ** 64n - 1n where it does not. */
+  maxRemainingBodyLength() {
+    const slot = this._check('maxRemainingBodyLength');
+    if (!this._hasContent) return 0n;
+    const later = this._getLater();
+    if (later.remaining === undefined) {
+      const length = later.returned ? '' : native.header(slot, 'content-length');
+      later.remaining = /^\d+$/.test(length) ? BigInt(length) : NO_LIMIT;
+    }
+    return later.remaining;
+  }
+
+  _read(call, callback) {
+    const slot = this._check(call);
+    const later = this._getLater();
+    const isFirst = later.onData === undefined;
+    this.maxRemainingBodyLength();
+    later.onData = callback;
+    if (!isFirst) return;
+    if (this._hasContent) native.read(slot, later.paused);
+    else if (later.returned) queueMicrotask(() => giveEmpty(this));
+  }
+
+  /** Holds the client back; what has come already may still be given. */
+  pause() {
+    const slot = this._check('pause');
+    const later = this._getLater();
+    later.paused = true;
+    if (this._hasContent && later.onData !== undefined) native.read(slot, true);
+    return this;
+  }
+
+  resume() {
+    const slot = this._check('resume');
+    const later = this._getLater();
+    if (!later.paused) return this;
+    later.paused = false;
+    if (later.readable) {
+      queueMicrotask(() => {
+        if (!this._done && !later.paused && later.readable) guard(this, give);
+      });
+    }
+    if (this._hasContent && later.onData !== undefined) native.read(slot, false);
+    return this;
+  }
+
+  // ---- the connection -------------------------------------------------------------------------------------------------------
+
+  getRemoteAddress() {
+    return native.remoteAddress(this._check('getRemoteAddress'));
+  }
+
+  getRemoteAddressAsText() {
+    return textBuffer(native.remoteAddressAsText(this._check('getRemoteAddressAsText')));
+  }
+
+  getRemotePort() {
+    return native.remotePort(this._check('getRemotePort'));
+  }
+
+  /** Empty: no proxy announces its client (PROXY protocol) here. */
+  getProxiedRemoteAddress() {
+    this._check('getProxiedRemoteAddress');
+    return new ArrayBuffer(0);
+  }
+
+  getProxiedRemoteAddressAsText() {
+    this._check('getProxiedRemoteAddressAsText');
+    return new ArrayBuffer(0);
+  }
+
+  getProxiedRemotePort() {
+    this._check('getProxiedRemotePort');
+    return 0;
+  }
+
+  /** `http/1.1`, `h2` or `h3`. */
+  getProtocol() {
+    return native.protocol(this._check('getProtocol'));
+  }
+}
+
+function textBuffer(text) {
+  return new TextEncoder().encode(text).buffer;
+}
+
+function join(chunks, size) {
+  const whole = new Uint8Array(size);
+  let at = 0;
+  for (const chunk of chunks) {
+    whole.set(new Uint8Array(chunk), at);
+    at += chunk.byteLength;
+  }
+  return whole.buffer;
+}
+
+// ---- what the native part tells -----------------------------------------------------------------------------------------------
+
+/** Runs `action(res)`; what it throws fails the response. */
+function guard(res, action) {
+  try {
+    action(res);
+  } catch (error) {
+    fail(res, error);
+  }
+}
+
+function runAll(res, callbacks) {
+  if (callbacks === undefined) return;
+  for (const callback of callbacks) {
+    try {
+      callback();
+    } catch (error) {
+      report(res, error);
+    }
+  }
+}
+
+function report(res, error) {
+  const { app, method, pattern } = res._route;
+  app._report(error, `${method} ${pattern}`);
+}
+
+/** The handler has failed: the client gets 500, or an end that it cannot take for a complete response. */
+function fail(res, error) {
+  report(res, error);
+  if (res._done) return;
+  const slot = res._slot;
+  res._finish();
+  if (res._begun) {
+    answers.abort(slot);
+    return;
+  }
+  answers.status(slot, 500);
+  answers.end(slot, res._route, '', false);
+}
+
+/** A request. Runs its handler, and the next ones as long as they yield. */
+function request(slot, route, hasContent) {
+  const req = new HttpRequest(slot, route);
+  const res = new HttpResponse(slot, route, hasContent);
+  try {
+    let result = route.handler(res, req);
+    while (req._yield && !res._done) {
+      const next = native.nextHandler(slot);
+      req._yield = false;
+      if (next === undefined) {
+        res.writeStatus('404').end();
+        break;
+      }
+      res._route = req._route = routes[next];
+      result = req._route.handler(res, req);
+    }
+    if (result !== undefined && result !== null && typeof result.then === 'function') {
+      result.then(undefined, (error) => fail(res, error));
+    }
+  } catch (error) {
+    fail(res, error);
+  }
+  req._slot = -1;
+  if (!res._done) keep(res);
+}
+
+/** The answer comes later. */
+function keep(res) {
+  const later = res._later;
+  if (later === undefined || later.onAborted.length === 0) {
+    fail(res, unanswered(`${res._route.method} ${res._route.pattern}`));
+    return;
+  }
+  later.returned = true;
+  live[res._slot] = res;
+  answers.watch(res._slot);
+  if (later.onData !== undefined && !res._hasContent) giveEmpty(res);
+}
+
+function giveEmpty(res) {
+  if (res._done) return;
+  guard(res, () => res._later.onData(new ArrayBuffer(0), true));
+}
+
+function give(res) {
+  const later = res._later;
+  later.readable = false;
+  later.onData(native.takeContent(res._slot), later.last);
+}
+
+function data(slot, isLast) {
+  const res = live[slot];
+  if (res === undefined) return;
+  const later = res._later;
+  later.readable = true;
+  later.last = isLast;
+  if (!later.paused) guard(res, give);
+}
+
+function aborted(slot) {
+  const res = live[slot];
+  if (res === undefined) return;
+  res._finish();
+  answers.forget(slot);
+  runAll(res, res._later.onAborted);
+}
+
+function writable(slot) {
+  const res = live[slot];
+  if (res === undefined || res._later.onWritable === undefined) return;
+  guard(res, () => res._later.onWritable(native.offset(slot)));
+}
+
+/** All routes of this thread that have handlers in JavaScript, by number. */
+const routes = [];
+
+module.exports = { HttpResponse, routes, request, data, aborted, writable, textBuffer };

@@ -1,0 +1,406 @@
+'use strict';
+
+// The same handlers over all protocols: what clients see has to be the same.
+
+const assert = require('node:assert/strict');
+const { after, describe, it } = require('node:test');
+const { faces, listening } = require('./support/clients');
+
+/** Something that happens once, to wait for. */
+function happening() {
+  let happen;
+  const promise = new Promise((resolve) => (happen = resolve));
+  return { promise, happen };
+}
+
+const big = Buffer.alloc(3 << 20, 'pronghorn ');
+
+for (const { name, protocol, make, request } of faces) {
+  describe(name, () => {
+    const reports = [];
+    const app = make({ onError: (error, where) => reports.push([where, error.message]) });
+    after(() => app.close());
+    const on = {};
+    app
+      .get('/hello', (res) => res.end('hello'))
+      .get('/same', (res) => res.end('always the same'))
+      .get('/head', (res) => {
+        res.writeStatus('404 Not Found').writeHeader('x-one', '1').writeHeader('x-two', 'zwei ü').writeHeader('X-One', 'again').end('gone');
+      })
+      .get('/many', (res) => {
+        for (let index = 0; index < 60; index++) res.writeHeader(`x-header-${index}`, `value ${index}`);
+        res.end();
+      })
+      .any('/request/:first/*', (res, req) => {
+        const headers = {};
+        req.forEach((key, value) => (headers[key] = value));
+        res.end(
+          JSON.stringify({
+            method: req.getMethod(),
+            caseSensitive: req.getCaseSensitiveMethod(),
+            url: req.getUrl(),
+            query: req.getQuery(),
+            a: req.getQuery('a'),
+            none: req.getQuery('none') ?? null,
+            first: req.getParameter(0),
+            byName: req.getParameter('first'),
+            second: req.getParameter(1) ?? null,
+            header: req.getHeader('x-test'),
+            absent: req.getHeader('x-absent'),
+            cookie: req.getHeader('cookie'),
+            host: req.getHeader('host'),
+            listed: headers['x-test'],
+            protocol: req.getProtocol(),
+          }),
+        );
+      })
+      .post('/echo', (res) => {
+        const chunks = [];
+        res.onAborted(() => {});
+        res.onData((chunk, isLast) => {
+          chunks.push(Buffer.from(chunk));
+          if (isLast) res.end(Buffer.concat(chunks));
+        });
+      })
+      .post('/collect', (res) => {
+        res.onAborted(() => {}).collectBody(100_000, (body) => res.end(body === null ? 'too large' : `${body.byteLength} bytes`));
+      })
+      .post('/remaining', (res) => {
+        const seen = [];
+        res.onAborted(() => {});
+        seen.push(String(res.maxRemainingBodyLength()));
+        res.onDataV2((chunk, remaining) => {
+          seen.push(`${chunk.byteLength}/${remaining}`);
+          if (remaining === 0n) res.end(seen.join(' '));
+        });
+      })
+      .post('/unread', (res) => res.end('not read'))
+      .post('/paused', (res) => {
+        let size = 0;
+        res.onAborted(() => {});
+        res.onData((chunk, isLast) => {
+          size += chunk.byteLength;
+          if (isLast) return res.end(String(size));
+          res.pause();
+          setImmediate(() => res.resume());
+        });
+      })
+      .get('/later', async (res) => {
+        res.onAborted(() => {});
+        await null;
+        res.cork(() => res.writeStatus('202 Accepted').writeHeader('x-later', 'yes').end('later'));
+      })
+      .get('/timer', (res) => {
+        res.onAborted(() => {});
+        setTimeout(() => res.end('timer'), 5);
+      })
+      .get('/write', (res) => {
+        res.onAborted(() => {});
+        assert.equal(res.writeHeader('x-kind', 'streamed').write('one '), true);
+        setImmediate(() => {
+          res.write(new Uint8Array([116, 119, 111, 32]));
+          assert.equal(res.getWriteOffset(), 8);
+          res.end('three');
+        });
+      })
+      .get('/pressure', (res) => {
+        res.onAborted(() => {});
+        let left = 200;
+        const go = () => {
+          while (left > 0) {
+            left--;
+            if (!res.write(big.subarray(0, 16384))) return (on.pressure = true);
+          }
+          res.end();
+          return true;
+        };
+        res.onWritable(go);
+        go();
+      })
+      .any('/try-end', (res) => {
+        res.onAborted(() => {});
+        const go = (offset) => res.tryEnd(big.subarray(offset), big.length);
+        res.onWritable((offset) => {
+          on.offsets.push(offset);
+          assert.equal(offset, res.getWriteOffset());
+          return go(offset)[0];
+        });
+        on.offsets = [];
+        on.first = go(0);
+      })
+      .get('/try-end-small', (res) => {
+        const result = res.tryEnd('small', 5);
+        assert.deepEqual(result, [true, true]);
+      })
+      .head('/without-body', (res) => res.endWithoutBody(12345))
+      .get('/not-modified', (res) => res.writeStatus('304 Not Modified').endWithoutBody())
+      .any('/head-or-get', (res) => res.end('content'))
+      .get('/hints', (res) => {
+        res.onAborted(() => {});
+        res.writeEarlyHints('</style.css>; rel=preload; as=style');
+        setImmediate(() => res.end('hinted'));
+      })
+      .get('/address', (res) => {
+        const text = Buffer.from(res.getRemoteAddressAsText()).toString();
+        const proxied = [res.getProxiedRemoteAddress().byteLength, res.getProxiedRemotePort()];
+        res.end(JSON.stringify([text, [...new Uint8Array(res.getRemoteAddress())], res.getRemotePort() > 0, ...proxied]));
+      })
+      .get('/waits', (res) => {
+        res.onAborted(() => on.aborted.happen(protocol));
+        on.waiting?.happen();
+      })
+      .get('/stream-for-ever', (res) => {
+        res.onAborted(() => on.aborted.happen(protocol));
+        res.write('begun');
+      })
+      .post('/upload', (res) => {
+        res.onAborted(() => on.aborted.happen(protocol));
+        res.onData(() => {});
+      })
+      .get('/close', (res) => {
+        let isAborted = false;
+        res.onAborted(() => (isAborted = true));
+        res.close();
+        assert.equal(isAborted, true);
+      })
+      .get('/close-begun', (res) => {
+        res.onAborted(() => {});
+        res.write('begun');
+        setImmediate(() => res.close());
+      })
+      .get('/throws', () => {
+        throw new Error('thrown');
+      })
+      .get('/throws-begun', (res) => {
+        res.onAborted(() => {});
+        res.write('begun');
+        throw new Error('thrown');
+      })
+      .get('/rejects', async (res) => {
+        res.onAborted(() => {});
+        await null;
+        throw new Error('rejected');
+      })
+      .get('/forgets', () => {})
+      .get('/after-end', (res) => {
+        res.end('ended');
+        res.end('again');
+      })
+      .get('/req-later', async (res, req) => {
+        res.onAborted(() => {});
+        await null;
+        let message;
+        try {
+          req.getHeader('x-test');
+        } catch (error) {
+          message = error.message;
+        }
+        res.end(message);
+      })
+      .get('/yield/*', (res, req) => {
+        res.writeHeader('x-yielded', 'yes');
+        req.setYield(true);
+      })
+      .any('/yield/:what', (res, req) => res.end(`any ${req.getParameter(0)}`))
+      .get('/yield-all', (res, req) => {
+        req.setYield(true);
+      });
+    const port = listening(app);
+    const get = (path, more) => request(port, { path, ...more });
+    const body = (answer) => answer.body?.toString();
+
+    it('answers', async () => {
+      const answer = await get('/hello?with=query');
+      assert.deepEqual([answer.status, body(answer), answer.fields], [200, 'hello', {}]);
+      assert.equal(answer.raw['content-length'], '5');
+    });
+
+    it('answers the same text again and again', async () => {
+      for (let round = 0; round < 5; round++) assert.equal(body(await get('/same')), 'always the same');
+    });
+
+    it('sends status and headers', async () => {
+      const answer = await get('/head');
+      assert.deepEqual([answer.status, body(answer)], [404, 'gone']);
+      assert.equal(answer.fields['x-one'], '1, again');
+      assert.equal(Buffer.from(answer.fields['x-two'], 'latin1').toString(), 'zwei ü');
+    });
+
+    it('sends any number of headers', async () => {
+      const { fields } = await get('/many');
+      const expected = Object.fromEntries(Array.from({ length: 60 }, (_, index) => [`x-header-${index}`, `value ${index}`]));
+      assert.deepEqual(fields, expected);
+    });
+
+    it('has all of the request', async () => {
+      const headers = { 'x-test': 'yes', cookie: ['a=1', 'b=2'] };
+      if (protocol === 'http/1.1') headers.cookie = 'a=1; b=2';
+      const answer = await get('/request/one/two/three?a=1%202&b', { method: 'PATCH', headers, host: 'localhost' });
+      assert.deepEqual(JSON.parse(body(answer)), {
+        method: 'patch',
+        caseSensitive: 'PATCH',
+        url: '/request/one/two/three',
+        query: 'a=1%202&b',
+        a: '1 2',
+        none: null,
+        first: 'one',
+        byName: 'one',
+        second: null,
+        header: 'yes',
+        absent: '',
+        cookie: 'a=1; b=2',
+        host: 'localhost',
+        listed: 'yes',
+        protocol,
+      });
+    });
+
+    it('takes a header of 5 KB', async () => {
+      const answer = await get('/request/x/', { headers: { 'x-test': 'h'.repeat(5000) } });
+      assert.equal(JSON.parse(body(answer)).header.length, 5000);
+    });
+
+    it('echoes content of any size', async () => {
+      for (const size of [0, 1, 1000, 100_000, 1_500_000]) {
+        const content = big.subarray(0, size);
+        const answer = await request(port, { path: '/echo', method: 'POST', body: content, pieces: size > 1000 ? 10 : undefined });
+        assert.equal(answer.status, 200);
+        assert.ok(answer.body.equals(content), `${size} bytes`);
+      }
+    });
+
+    it('collects content up to a size', async () => {
+      const collect = async (size) => body(await request(port, { path: '/collect', method: 'POST', body: big.subarray(0, size), pieces: 4 }));
+      assert.equal(await collect(100_000), '100000 bytes');
+      assert.equal(await collect(0), '0 bytes');
+      assert.equal(await collect(100_001), 'too large');
+    });
+
+    it('says how much content may come', async () => {
+      const headers = { 'content-length': '10' };
+      const answer = await request(port, { path: '/remaining', method: 'POST', body: '0123456789', headers, pieces: 1 });
+      const seen = body(answer).split(' ');
+      assert.equal(seen[0], '10');
+      assert.match(seen.at(-1), /\/0$/);
+      const unknown = await request(port, { path: '/remaining', method: 'POST', body: '0123456789', pieces: 2, headers: protocol === 'http/1.1' ? { 'transfer-encoding': 'chunked' } : {} });
+      assert.equal(body(unknown).split(' ')[0], String(2n ** 64n - 1n));
+      assert.equal(body(await request(port, { path: '/remaining', method: 'POST' })), '0 0/0');
+    });
+
+    it('answers before the content is read', async () => {
+      assert.equal(body(await request(port, { path: '/unread', method: 'POST', body: 'x'.repeat(1000) })), 'not read');
+    });
+
+    it('pauses and resumes', async () => {
+      assert.equal(body(await request(port, { path: '/paused', method: 'POST', body: big.subarray(0, 600_000), pieces: 20 })), '600000');
+    });
+
+    it('answers later', async () => {
+      const answer = await get('/later');
+      assert.deepEqual([answer.status, answer.fields['x-later'], body(answer)], [202, 'yes', 'later']);
+      assert.equal(body(await get('/timer')), 'timer');
+    });
+
+    it('streams', async () => {
+      const answer = await get('/write');
+      assert.deepEqual([answer.fields['x-kind'], body(answer)], ['streamed', 'one two three']);
+    });
+
+    it('holds a writer back and lets it go on', async () => {
+      on.pressure = false;
+      const answer = await get('/pressure');
+      assert.equal(answer.body.length, 200 * 16384);
+      assert.equal(on.pressure, true);
+    });
+
+    it('tries to end, and goes on where it stopped', async () => {
+      const answer = await get('/try-end');
+      assert.ok(answer.body.equals(big));
+      assert.equal(answer.raw['content-length'], String(big.length));
+      assert.deepEqual(on.first, [false, false]);
+      assert.ok(on.offsets.length > 0);
+      assert.deepEqual(on.offsets, on.offsets.toSorted((one, other) => one - other));
+      assert.equal(body(await get('/try-end-small')), 'small');
+    });
+
+    it('answers HEAD without content', async () => {
+      const reported = await get('/without-body', { method: 'HEAD' });
+      assert.deepEqual([reported.status, reported.raw['content-length'], reported.body.length], [200, '12345', 0]);
+      const answer = await get('/head-or-get', { method: 'HEAD' });
+      assert.deepEqual([answer.status, answer.raw['content-length'], answer.body.length], [200, '7', 0]);
+      const streamed = await get('/try-end', { method: 'HEAD' });
+      assert.deepEqual([streamed.status, streamed.raw['content-length'], streamed.body.length], [200, String(big.length), 0]);
+    });
+
+    it('answers 304 without content', async () => {
+      const answer = await get('/not-modified');
+      assert.deepEqual([answer.status, answer.body.length], [304, 0]);
+    });
+
+    it('sends early hints', async () => {
+      const answer = await get('/hints');
+      assert.deepEqual(answer.informational, [{ status: 103, fields: { link: '</style.css>; rel=preload; as=style' } }]);
+      assert.equal(body(answer), 'hinted');
+    });
+
+    it('knows who asks', async () => {
+      assert.deepEqual(JSON.parse(body(await get('/address'))), ['127.0.0.1', [127, 0, 0, 1], true, 0, 0]);
+    });
+
+    it('answers 404 where no route matches', async () => {
+      assert.equal((await get('/nowhere')).status, 404);
+      assert.equal((await get('/hello', { method: 'POST' })).status, 404);
+      assert.equal((await get('/yield-all')).status, 404);
+    });
+
+    it('goes to the next route when one yields', async () => {
+      const answer = await get('/yield/x');
+      assert.deepEqual([body(answer), answer.fields['x-yielded']], ['any x', 'yes']);
+    });
+
+    it('hears of clients that leave', async () => {
+      on.aborted = happening();
+      on.waiting = happening();
+      const [answer, who] = await Promise.all([get('/waits', { abort: 'now' }), on.aborted.promise]);
+      assert.deepEqual([answer.aborted, who], [true, protocol]);
+      on.aborted = happening();
+      assert.equal((await get('/stream-for-ever', { abort: 'head' })).aborted, true);
+      await on.aborted.promise;
+      on.aborted = happening();
+      await request(port, { path: '/upload', method: 'POST', body: 'some', unfinished: true, pieces: 1, abort: 'now' });
+      await on.aborted.promise;
+    });
+
+    it('closes without a response', async () => {
+      assert.ok((await get('/close')).error);
+      const answer = await get('/close-begun');
+      assert.ok(answer.error, 'not to be taken for complete');
+      assert.equal(body(await get('/hello')), 'hello');
+    });
+
+    it('answers 500 for a handler that fails, and goes on', async () => {
+      reports.length = 0;
+      assert.equal((await get('/throws')).status, 500);
+      assert.equal((await get('/rejects')).status, 500);
+      assert.equal((await get('/forgets')).status, 500);
+      assert.ok((await get('/throws-begun')).error);
+      assert.equal(body(await get('/after-end')), 'ended');
+      assert.equal(body(await get('/hello')), 'hello');
+      assert.deepEqual(reports.map(([where]) => where), ['GET /throws', 'GET /rejects', 'GET /forgets', 'GET /throws-begun', 'GET /after-end']);
+      assert.deepEqual([reports[0][1], reports[1][1]], ['thrown', 'rejected']);
+      assert.match(reports[2][1], /res\.onAborted\(\(\) => \{ aborted = true; \}\)/);
+      assert.match(reports[4][1], /res\.end\(\) was called on a response that has ended.*res\.onAborted/);
+    });
+
+    it('refuses a request that is read too late', async () => {
+      assert.match(body(await get('/req-later')), /req\.getHeader\(\) was called after its handler had returned.*before the first await/);
+    });
+
+    it('counts', () => {
+      const counters = app.getStatistics();
+      const served = counters.requests_http1 + counters.requests_http2 + counters.requests_http3;
+      assert.ok(served > 40, JSON.stringify(counters));
+      assert.equal(counters.handler_panics, 0);
+    });
+  });
+}

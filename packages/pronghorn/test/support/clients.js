@@ -1,0 +1,131 @@
+'use strict';
+
+// The four ways to the same handlers, with clients that nobody here wrote: node:http, node:https, node:http2 and aioquic.
+
+const http = require('node:http');
+const http2 = require('node:http2');
+const https = require('node:https');
+const uWS = require('../..');
+const h3 = require('./h3');
+const { tls } = require('./certificate');
+
+/** What hops and times add to a response. */
+const incidental = ['date', 'alt-svc', 'connection', 'keep-alive', 'transfer-encoding', 'content-length'];
+
+function fieldsOf(pairs) {
+  const fields = {};
+  for (const [name, value] of pairs) {
+    if (incidental.includes(name.toLowerCase()) || name.startsWith(':')) continue;
+    fields[name.toLowerCase()] = name.toLowerCase() in fields ? `${fields[name.toLowerCase()]}, ${value}` : value;
+  }
+  return fields;
+}
+
+function pairsOf(raw) {
+  const pairs = [];
+  for (let index = 0; index < raw.length; index += 2) pairs.push([raw[index], raw[index + 1]]);
+  return pairs;
+}
+
+/** Writes a body in pieces, each when the one before has gone. */
+async function send(stream, { body, pieces = 1, unfinished }) {
+  if (body === undefined) return stream.end();
+  const content = Buffer.from(body);
+  const size = Math.max(1, Math.ceil(content.length / pieces));
+  for (let at = 0; at < content.length; at += size) {
+    await new Promise((resolve) => stream.write(content.subarray(at, at + size), resolve));
+  }
+  if (!unfinished) stream.end();
+}
+
+function overHttp1(module, options) {
+  return (port, { method = 'GET', path = '/', headers = {}, host = 'localhost', abort, address = '127.0.0.1', ...content } = {}) =>
+    new Promise((resolve) => {
+      const informational = [];
+      const settings = { ...options, host: address, port, method, path, headers: { host, ...headers }, agent: false };
+      if (content.body !== undefined && content.pieces === undefined && !content.unfinished) {
+        settings.headers['content-length'] = Buffer.byteLength(content.body);
+      }
+      const request = module.request(settings, (response) => {
+        const chunks = [];
+        const answer = { status: response.statusCode, fields: fieldsOf(pairsOf(response.rawHeaders)), raw: response.headers, informational };
+        if (abort === 'head') {
+          request.destroy();
+          return resolve({ aborted: true, ...answer });
+        }
+        response.on('data', (chunk) => chunks.push(chunk));
+        response.on('error', (error) => resolve({ ...answer, error: error.message, body: Buffer.concat(chunks) }));
+        response.on('end', () => resolve({ ...answer, body: Buffer.concat(chunks) }));
+      });
+      request.on('information', (info) => informational.push({ status: info.statusCode, fields: fieldsOf(pairsOf(info.rawHeaders)) }));
+      request.on('error', (error) => resolve(abort === 'now' ? { aborted: true } : { error: error.message, informational }));
+      send(request, content).catch(() => {});
+      if (abort === 'now') {
+        request.flushHeaders();
+        request.on('socket', (socket) => socket.once(options.rejectUnauthorized === undefined ? 'connect' : 'secureConnect', () => setImmediate(() => setTimeout(() => request.destroy(), 20))));
+      }
+    });
+}
+
+function overHttp2(port, { method = 'GET', path = '/', headers = {}, host = 'localhost', abort, address = '127.0.0.1', ...content } = {}) {
+  return new Promise((resolve) => {
+    const session = http2.connect(`https://${address}:${port}`, { rejectUnauthorized: false, servername: 'localhost' });
+    const done = (answer) => {
+      session.close();
+      resolve(answer);
+    };
+    session.on('error', (error) => resolve({ error: error.message }));
+    const stream = session.request(
+      { ':method': method, ':path': path, ':authority': host, ...headers },
+      { endStream: content.body === undefined },
+    );
+    const informational = [];
+    let answer = { informational };
+    const chunks = [];
+    stream.on('headers', (info) => informational.push({ status: info[':status'], fields: fieldsOf(Object.entries(info)) }));
+    stream.on('response', (head, _flags) => {
+      const pairs = Object.entries(head).flatMap(([name, value]) => [value].flat().map((line) => [name, line]));
+      answer = { status: head[':status'], fields: fieldsOf(pairs), raw: head, informational };
+      if (abort === 'head') {
+        stream.close(http2.constants.NGHTTP2_CANCEL);
+        done({ aborted: true, ...answer });
+      }
+    });
+    stream.on('data', (chunk) => chunks.push(chunk));
+    stream.on('error', (error) => done({ ...answer, error: error.message, body: Buffer.concat(chunks) }));
+    stream.on('end', () => answer.status !== undefined && !stream.rstCode && done({ ...answer, body: Buffer.concat(chunks) }));
+    stream.on('close', () => done(stream.rstCode ? { ...answer, error: `reset ${stream.rstCode}`, body: Buffer.concat(chunks) } : { ...answer, body: Buffer.concat(chunks) }));
+    if (content.body !== undefined) send(stream, content).catch(() => {});
+    if (abort === 'now') session.once('remoteSettings', () => session.ping(() => {
+      stream.close(http2.constants.NGHTTP2_CANCEL);
+      done({ aborted: true });
+    }));
+  });
+}
+
+async function overHttp3(port, wanted) {
+  const answer = await h3.request(port, wanted);
+  answer.raw = Object.fromEntries(answer.headers ?? []);
+  answer.fields = fieldsOf(answer.headers ?? []);
+  answer.informational = (answer.informational ?? []).map(({ status, headers }) => ({ status, fields: fieldsOf(headers) }));
+  return answer;
+}
+
+const faces = [
+  { name: 'App', protocol: 'http/1.1', make: (more) => uWS.App(more), request: overHttp1(http, {}) },
+  { name: 'SSLApp', protocol: 'http/1.1', make: (more) => uWS.SSLApp({ ...tls, ...more }), request: overHttp1(https, { rejectUnauthorized: false, servername: 'localhost' }) },
+  { name: 'SSLApp over HTTP/2', protocol: 'h2', make: (more) => uWS.SSLApp({ ...tls, ...more }), request: overHttp2 },
+  { name: 'H3App', protocol: 'h3', make: (more) => uWS.H3App({ ...tls, ...more }), request: overHttp3 },
+];
+
+/** Listens on a free port of the loopback and returns it. */
+function listening(app) {
+  let port;
+  app.listen('127.0.0.1', 0, (socket, error) => {
+    if (error) throw error;
+    port = uWS.us_socket_local_port(socket);
+  });
+  return port;
+}
+
+module.exports = { faces, listening, overHttp2, overHttp3, secure: faces[1].request };
