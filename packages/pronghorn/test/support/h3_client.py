@@ -1,7 +1,7 @@
 """An HTTP/3 client (aioquic) that tests drive: one JSON object a line on stdin for each request, one on stdout for each answer.
 
 A request: id, port, host, method, path, headers, body (base64, or null for none), pieces (how many the body is sent in), abort (reset once the
-response's head is there, or at once with "now"), connection (a name: requests with the same one share it), server_name.
+response's head is there, or at once with "now"), idle_timeout (seconds), connection (a name: requests with the same one share it), server_name.
 """
 
 import asyncio
@@ -104,7 +104,7 @@ connections = {}
 
 
 async def open_client(wanted):
-    configuration = QuicConfiguration(is_client=True, alpn_protocols=H3_ALPN, verify_mode=ssl.CERT_NONE, idle_timeout=60)
+    configuration = QuicConfiguration(is_client=True, alpn_protocols=H3_ALPN, verify_mode=ssl.CERT_NONE, idle_timeout=wanted.get("idle_timeout", 60))
     configuration.server_name = wanted.get("server_name", "localhost")
     context = connect(wanted.get("address", "127.0.0.1"), wanted["port"], configuration=configuration, create_protocol=Client)
     client = await context.__aenter__()

@@ -1,0 +1,346 @@
+'use strict';
+
+// Applications: server names and certificates, listening and closing, wrong use, threads.
+
+const assert = require('node:assert/strict');
+const fs = require('node:fs');
+const http = require('node:http');
+const net = require('node:net');
+const path = require('node:path');
+const tlsModule = require('node:tls');
+const { describe, it } = require('node:test');
+const { Worker } = require('node:worker_threads');
+const uWS = require('..');
+const { make, tls } = require('./support/certificate');
+const { faces, listening, overHttp2, overHttp3, secure } = require('./support/clients');
+const h3 = require('./support/h3');
+
+const clear = faces[0].request;
+const text = (answer) => answer.body?.toString();
+
+/** The name on the certificate that a client of this server name is shown. */
+function shown(port, servername) {
+  return new Promise((resolve) => {
+    const socket = tlsModule.connect({ port, host: '127.0.0.1', servername, rejectUnauthorized: false }, () => {
+      resolve(socket.getPeerCertificate().subject.CN);
+      socket.destroy();
+    });
+    socket.on('error', (error) => resolve(error.code));
+  });
+}
+
+describe('Server', () => {
+  it('has all protocols on one port, and says so', async () => {
+    const app = uWS.Server(tls).get('/*', (res, req) => res.end(req.getProtocol()));
+    const port = listening(app);
+    const answers = await Promise.all([secure(port), overHttp2(port), overHttp3(port)]);
+    assert.deepEqual(answers.map(text), ['http/1.1', 'h2', 'h3']);
+    for (const answer of answers) assert.equal(answer.raw['alt-svc'], `h3=":${port}"; ma=86400`);
+    app.close();
+  });
+});
+
+describe('certificates', () => {
+  const [one, wild, late] = [make('one.test'), make('*.wild.test'), make('late.test')];
+
+  it('are chosen by server name, over TCP and QUIC', async () => {
+    const asked = [];
+    const app = uWS
+      .Server(tls)
+      .addServerName('one.test', one)
+      .addServerName('*.wild.test', wild)
+      .missingServerName((name) => {
+        asked.push(name);
+        if (name === 'late.test') app.addServerName(name, late);
+      })
+      .get('/*', (res) => res.end('all'))
+      .domain('one.test')
+      .get('/*', (res) => res.end('one'));
+    const port = listening(app);
+    assert.equal(await shown(port, 'one.test'), 'one.test');
+    assert.equal(await shown(port, 'a.wild.test'), '*.wild.test');
+    assert.equal(await shown(port, 'late.test'), 'late.test');
+    assert.equal(await shown(port, 'late.test'), 'late.test');
+    assert.equal(await shown(port, 'other.test'), 'localhost');
+    assert.deepEqual(asked, ['late.test', 'other.test']);
+    const over = async (server_name) => (await h3.request(port, { server_name, host: server_name, certificate: true })).certificate;
+    assert.deepEqual([await over('one.test'), await over('b.wild.test'), await over('other.test')], ['CN=one.test', 'CN=*.wild.test', 'CN=localhost']);
+    for (const request of [secure, overHttp2, overHttp3]) {
+      assert.equal(text(await request(port, { host: 'one.test' })), 'one');
+      assert.equal(text(await request(port, { host: 'two.test' })), 'all');
+    }
+    app.removeServerName('one.test');
+    assert.equal(await shown(port, 'one.test'), 'localhost');
+    assert.equal(text(await secure(port, { host: 'one.test' })), 'all');
+    app.close();
+  });
+
+  it('are changed without a restart', async () => {
+    const app = uWS.SSLApp(tls).get('/*', (res) => res.end());
+    const port = listening(app);
+    assert.equal(await shown(port, 'localhost'), 'localhost');
+    app.setCertificate(one);
+    assert.equal(await shown(port, 'localhost'), 'one.test');
+    app.close();
+  });
+
+  it('are taken as PEM in memory', async () => {
+    const [key, cert] = [fs.readFileSync(one.key_file_name), fs.readFileSync(one.cert_file_name, 'utf8')];
+    const app = uWS.SSLApp({ key, cert }).get('/*', (res) => res.end());
+    assert.equal(await shown(listening(app), 'one.test'), 'one.test');
+    app.close();
+  });
+});
+
+describe('listening', () => {
+  it('takes a host, options and a callback, and knows its port', () => {
+    const app = uWS.App();
+    const seen = [];
+    const note = (socket) => seen.push(uWS.us_socket_local_port(socket));
+    assert.equal(app.listen(0, note), app);
+    app.listen('127.0.0.1', 0, note);
+    app.listen(0, uWS.LIBUS_LISTEN_EXCLUSIVE_PORT, note);
+    app.listen('localhost', 0, uWS.LIBUS_LISTEN_EXCLUSIVE_PORT, note);
+    assert.equal(seen.length, 4);
+    for (const port of seen) assert.ok(port > 0);
+    app.close();
+  });
+
+  it('says that a port is taken, and what to do', async () => {
+    const other = net.createServer();
+    await new Promise((resolve) => other.listen(0, '127.0.0.1', resolve));
+    const { port } = other.address();
+    const app = uWS.App();
+    const [socket, error] = await new Promise((resolve) => app.listen('127.0.0.1', port, (...given) => resolve(given)));
+    assert.equal(socket, false);
+    assert.equal(error.code, 'EADDRINUSE');
+    assert.match(error.message, new RegExp(`127\\.0\\.0\\.1:${port} \\(TCP\\).*Another server has port ${port}: stop it, or listen on another port`));
+    assert.throws(() => app.listen('127.0.0.1', port), { code: 'EADDRINUSE' });
+    // A callback that does not look at the error.
+    const warned = new Promise((resolve) => process.once('warning', resolve));
+    app.listen('127.0.0.1', port, (token) => assert.equal(token, false));
+    assert.match((await warned).message, /stop it, or listen on another port/);
+    other.close();
+  });
+
+  it('shares a port inside of the process, unless it is to be exclusive', () => {
+    const [one, two, three] = [uWS.App(), uWS.App(), uWS.App()];
+    const port = listening(one);
+    two.listen('127.0.0.1', port, (socket) => assert.ok(socket));
+    three.listen('127.0.0.1', port, uWS.LIBUS_LISTEN_EXCLUSIVE_PORT, (socket, _error) => assert.equal(socket, false));
+    for (const app of [one, two, three]) app.close();
+  });
+
+  it('tells of connections', async () => {
+    for (const { name, make: makeApp, request } of faces) {
+      const counts = [];
+      let ended;
+      const end = new Promise((resolve) => (ended = resolve));
+      const app = makeApp()
+        .filter((connection, count) => {
+          counts.push([count, Buffer.from(connection.getRemoteAddressAsText()).toString(), connection.getRemotePort() > 0]);
+          if (count < 0) ended();
+        })
+        .get('/*', (res) => res.end());
+      await request(listening(app));
+      await end;
+      assert.deepEqual(counts, [[1, '127.0.0.1', true], [-1, '127.0.0.1', true]], name);
+      app.close();
+    }
+  });
+});
+
+describe('closing', () => {
+  it('ends all at once, and tells handlers', async () => {
+    for (const { name, make: makeApp, request } of faces) {
+      let aborted;
+      const hasAborted = new Promise((resolve) => (aborted = resolve));
+      let arrived;
+      const hasArrived = new Promise((resolve) => (arrived = resolve));
+      const app = makeApp().get('/*', (res) => {
+        res.onAborted(aborted);
+        arrived();
+      });
+      const waiting = request(listening(app));
+      await hasArrived;
+      assert.equal(app.close(), app);
+      await hasAborted;
+      assert.ok((await waiting).error, name);
+    }
+  });
+
+  it('finishes what runs within the time given', async () => {
+    for (const { name, make: makeApp, request } of faces) {
+      let respond;
+      let arrived;
+      const hasArrived = new Promise((resolve) => (arrived = resolve));
+      const app = makeApp().get('/*', (res) => {
+        res.onAborted(() => {});
+        respond = () => res.end('finished');
+        arrived();
+      });
+      const port = listening(app);
+      const waiting = request(port);
+      await hasArrived;
+      const closed = app.close({ timeout: 30_000 });
+      respond();
+      assert.equal(text(await waiting), 'finished', name);
+      await closed;
+      // Nobody says over UDP that there is nobody: the client gives up.
+      assert.ok((await request(port, { idle_timeout: 1 })).error, name);
+    }
+  });
+
+  it('does not wait longer than that', async () => {
+    for (const { make: makeApp, request } of faces) {
+      let arrived;
+      const hasArrived = new Promise((resolve) => (arrived = resolve));
+      let aborted;
+      const hasAborted = new Promise((resolve) => (aborted = resolve));
+      const app = makeApp().get('/*', (res) => {
+        res.onAborted(aborted);
+        arrived();
+      });
+      const waiting = request(listening(app));
+      await hasArrived;
+      await app.close({ timeout: 1 });
+      await hasAborted;
+      assert.ok((await waiting).error);
+    }
+  });
+});
+
+describe('wrong use', () => {
+  it('is answered with what to do', () => {
+    const app = uWS.App();
+    const cases = [
+      [() => uWS.SSLApp({ key_file: 'x' }), /SSLApp has no option "key_file"; did you mean "key_file_name"\?/],
+      [() => uWS.SSLApp({ certfilename: 'x' }), /did you mean "cert_file_name"\?/],
+      [() => uWS.App({ zzzzzzzzzzzz: 1 }), /App has no option "zzzzzzzzzzzz": it has key_file_name, /],
+      [() => uWS.SSLApp({ key_file_name: tls.key_file_name }), /SSLApp has no certificate: add cert_file_name/],
+      [() => uWS.SSLApp({ ...tls, key_file_name: '/does/not/exist' }), /SSLApp: key_file_name cannot be read: ENOENT/],
+      [() => uWS.SSLApp({ ...tls, key: 'no key' }), /has to be in PEM form/],
+      [() => uWS.SSLApp({ ...tls, cert: 'no certificate' }), /there is none in PEM form/],
+      [() => uWS.SSLApp({ ...tls, ca_file_name: 'x' }), /ca_file_name would have clients show certificates/],
+      [() => uWS.App({ limits: { idle_timeuot: '5s' } }), /idle.timeout/],
+      [() => uWS.App(5), /App takes an object of options, not number/],
+      [() => uWS.SSLApp({}).listen(0), /there is no certificate: give key_file_name and cert_file_name/],
+      [() => app.get('users', () => {}), /a pattern that begins with a slash.*not "users"/],
+      [() => app.get('/users'), /app\.get\('\/users'\) takes a function, not undefined/],
+      [() => app.listen('3000', () => {}), /takes a port from 0 to 65535, not "3000"/],
+      [() => app.listen(70000, () => {}), /takes a port from 0 to 65535, not 70000/],
+      [() => app.close({ timeout: 'soon' }), /takes \{ timeout \}, a number of milliseconds/],
+      [() => app.addServerName('x').setCertificate(tls), /an App has no TLS: use SSLApp, H3App or Server/],
+      [() => uWS.us_listen_socket_close({}), /takes what listen\(\) gave to its callback/],
+      [() => uWS.SSLApp(make('a.test')) && uWS.SSLApp({ ...make('a.test'), key_file_name: tls.key_file_name }), /certificate and key/],
+    ];
+    for (const [action, message] of cases) assert.throws(action, message, String(action));
+  });
+
+  it('of a response is answered with what to do, and the client gets an answer', async () => {
+    const cases = [
+      [(res) => res.writeStatus('OK'), /"OK" is no status of a response: write it as '404 Not Found'/],
+      [(res) => res.writeStatus('103 Early Hints'), /For 103 there is res\.writeEarlyHints\(\)/],
+      [(res) => res.writeHeader('x', 'a\r\nset-cookie: b'), /characters that no header may have/],
+      [(res) => res.writeHeader('a b', 'c'), /"a b" is no name of a header/],
+      [(res) => res.writeHeader('x', 5), /takes a string, an ArrayBuffer or a typed array, not number: write String\(value\)/],
+      [(res) => res.end({}), /not object: write String\(value\) or JSON\.stringify\(value\)/],
+      [(res) => res.tryEnd('x', -1), /takes the size of the whole content/],
+      [(res) => res.onAborted('x'), /res\.onAborted\(\) takes a function, not string/],
+    ];
+    const reported = [];
+    const app = uWS.App({ onError: (error) => reported.push(error.message) });
+    cases.forEach(([action], index) => app.get(`/${index}`, (res) => action(res)));
+    const port = listening(app);
+    for (const [index, [, message]] of cases.entries()) {
+      assert.equal((await clear(port, { path: `/${index}` })).status, 500);
+      assert.match(reported.at(-1), message);
+    }
+    assert.equal(reported.length, cases.length);
+    app.close();
+  });
+});
+
+describe('DeclarativeResponse', () => {
+  it('answers from the request without JavaScript', async () => {
+    const program = new uWS.DeclarativeResponse()
+      .writeHeader('x-kind', 'declared')
+      .write('id ')
+      .writeParameterValue('id')
+      .write(', q ')
+      .writeQueryValue('q')
+      .write(', agent ')
+      .writeHeaderValue('user-agent')
+      .end('.');
+    const echo = new uWS.DeclarativeResponse().writeBody().end('!');
+    for (const { name, make: makeApp, request } of faces) {
+      const app = makeApp().get('/users/:id', program).post('/echo', echo);
+      const port = listening(app);
+      const answer = await request(port, { path: '/users/7?q=a%20b', headers: { 'user-agent': 'test' } });
+      assert.equal(text(answer), 'id 7, q a b, agent test.', name);
+      assert.equal(answer.fields['x-kind'], 'declared');
+      assert.equal(text(await request(port, { path: '/echo', method: 'POST', body: 'x'.repeat(5000) })), `${'x'.repeat(5000)}!`);
+      app.close();
+    }
+    assert.throws(() => uWS.App().get('/', new ArrayBuffer(2)), /program of a DeclarativeResponse|no program/);
+  });
+});
+
+describe('threads', () => {
+  const worker = path.join(__dirname, 'support', 'worker.js');
+  const start = (port, kind) =>
+    new Promise((resolve, reject) => {
+      const thread = new Worker(worker, { workerData: { port, kind, tls } });
+      thread.once('message', (bound) => resolve({ thread, bound }));
+      thread.once('error', reject);
+    });
+
+  it('share a port over TCP, and start and stop without a crash', async () => {
+    const first = await start(0, 'App');
+    const others = await Promise.all([1, 2].map(() => start(first.bound, 'App')));
+    const seen = new Set();
+    for (let round = 0; round < 60; round++) seen.add(text(await clear(first.bound)));
+    assert.ok(seen.size > 1, [...seen].join());
+    await Promise.all([first, ...others].map(({ thread }) => thread.terminate()));
+    const again = await start(first.bound, 'App');
+    assert.match(text(await clear(again.bound)), /thread/);
+    again.thread.postMessage('close');
+    assert.equal(await new Promise((resolve) => again.thread.once('exit', resolve)), 0);
+  });
+
+  it('share a port over QUIC: a connection stays where it began', async () => {
+    const first = await start(0, 'H3App');
+    const second = await start(first.bound, 'H3App');
+    const seen = new Set();
+    for (let round = 0; round < 12; round++) {
+      const connection = `threads-${round}`;
+      const one = await h3.request(first.bound, { connection });
+      const other = await h3.request(first.bound, { connection });
+      assert.ok(one.body && one.body.equals(other.body), one.error ?? other.error);
+      seen.add(text(one));
+    }
+    assert.equal(seen.size, 2, [...seen].join());
+    await Promise.all([first.thread.terminate(), second.thread.terminate()]);
+  });
+});
+
+describe('memory', () => {
+  it('holds nothing of requests that are done', async () => {
+    const native = require('../lib/native');
+    const app = uWS.App().get('/*', (res) => res.end('x')).post('/*', (res) => {
+      res.onAborted(() => {});
+      res.onData((_chunk, isLast) => isLast && res.end('y'));
+    });
+    const port = listening(app);
+    const agent = new http.Agent({ keepAlive: true, maxSockets: 8 });
+    const one = (method) => new Promise((resolve, reject) => {
+      const request = http.request({ port, host: '127.0.0.1', method, agent }, (response) => response.resume().on('end', resolve));
+      request.on('error', reject);
+      request.end(method === 'POST' ? 'content' : undefined);
+    });
+    for (let round = 0; round < 50; round++) await Promise.all(Array.from({ length: 16 }, (_, index) => one(index % 2 === 0 ? 'GET' : 'POST')));
+    assert.equal(native.openExchanges(), 0);
+    agent.destroy();
+    app.close();
+  });
+});
