@@ -1,6 +1,14 @@
 'use strict';
 
-const { App, SSLApp, H3App, Server, us_listen_socket_close, us_socket_local_port, LISTEN_EXCLUSIVE_PORT } = require('./lib/app');
+const {
+  App,
+  SSLApp,
+  H3App,
+  Server,
+  us_listen_socket_close,
+  us_socket_local_port,
+  LISTEN_EXCLUSIVE_PORT,
+} = require('./lib/app');
 const { DeclarativeResponse } = require('./lib/declarative');
 const { getParts } = require('./lib/multipart');
 

@@ -165,12 +165,15 @@ function nameNumber(name) {
   return number;
 }
 
-// Visible characters, spaces, tabs, and what is not ASCII. eslint-disable-next-line no-control-regex
+// All but visible characters, spaces, tabs, and what is not ASCII.
+// eslint-disable-next-line no-control-regex
 const forbiddenInValues = /[\0-\x08\x0a-\x1f\x7f]/;
 
 function field(slot, name, value) {
   if (forbiddenInValues.test(value)) {
-    throw new TypeError(`The value of ${name} has characters that no header may have (line breaks, zeros): ${JSON.stringify(value)}`);
+    throw new TypeError(
+      `The value of ${name} has characters that no header may have (line breaks, zeros): ${JSON.stringify(value)}`,
+    );
   }
   const number = nameNumber(name);
   if (number === undefined || value.length * 3 > bytes.length) {

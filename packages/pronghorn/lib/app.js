@@ -56,7 +56,9 @@ class TemplatedApp {
 
   _route(call, method, pattern, handler) {
     if (typeof pattern !== 'string' || !(pattern.startsWith('/') || pattern === '*')) {
-      throw new TypeError(`app.${call}() takes a pattern that begins with a slash, such as '/users/:id' or '/*', not ${JSON.stringify(pattern)}.`);
+      throw new TypeError(
+        `app.${call}() takes a pattern that begins with a slash, such as '/users/:id' or '/*', not ${JSON.stringify(pattern)}.`,
+      );
     }
     const path = pattern === '*' ? '/*' : pattern;
     native.route(this._number, this._domain, method, path, this._handler(call, pattern, path, handler));
@@ -132,7 +134,10 @@ class TemplatedApp {
     options.check('app.addServerName()', given);
     if (this._isSecure) {
       const identity = options.identity('app.addServerName()', given);
-      if (identity === undefined) throw new TypeError('app.addServerName() needs a certificate: give key_file_name and cert_file_name, or key and cert.');
+      if (identity === undefined)
+        throw new TypeError(
+          'app.addServerName() needs a certificate: give key_file_name and cert_file_name, or key and cert.',
+        );
       native.setCertificate(this._number, String(hostname), identity.chain, identity.key);
     }
     return this;
@@ -169,7 +174,8 @@ class TemplatedApp {
   setCertificate(given) {
     options.check('app.setCertificate()', given, [...options.TLS, ...options.WITHOUT_EFFECT]);
     const identity = options.identity('app.setCertificate()', given);
-    if (identity === undefined) throw new TypeError('app.setCertificate() needs key_file_name and cert_file_name, or key and cert.');
+    if (identity === undefined)
+      throw new TypeError('app.setCertificate() needs key_file_name and cert_file_name, or key and cert.');
     native.setCertificate(this._number, undefined, identity.chain, identity.key);
     return this;
   }
@@ -248,7 +254,8 @@ class TemplatedApp {
   getStatistics() {
     const sum = {};
     for (const socket of this._sockets) {
-      for (const [name, value] of Object.entries(native.stats(socket._number) ?? {})) sum[name] = (sum[name] ?? 0) + value;
+      for (const [name, value] of Object.entries(native.stats(socket._number) ?? {}))
+        sum[name] = (sum[name] ?? 0) + value;
     }
     return sum;
   }
@@ -263,7 +270,10 @@ class TemplatedApp {
         console.error('pronghorn: onError itself has failed:', second);
       }
     }
-    console.error(`pronghorn: ${where} failed; the client gets 500 or an aborted response, and the process goes on. Catch this in the handler, or give the app an onError option:\n`, error);
+    console.error(
+      `pronghorn: ${where} failed; the client gets 500 or an aborted response, and the process goes on. Catch this in the handler, or give the app an onError option:\n`,
+      error,
+    );
   }
 }
 
@@ -274,7 +284,8 @@ function explain(error, port) {
     failure.message += `. Another server has port ${port}: stop it, or listen on another port (0 for any)`;
   } else if (/permission denied/i.test(error.message)) {
     failure.code = 'EACCES';
-    failure.message += '. Ports below 1024 are for root: take a higher one, or give node the capability cap_net_bind_service';
+    failure.message +=
+      '. Ports below 1024 are for root: take a higher one, or give node the capability cap_net_bind_service';
   } else if (/cannot assign/i.test(error.message)) {
     failure.code = 'EADDRNOTAVAIL';
     failure.message += '. The address is none of this machine';

@@ -22,7 +22,9 @@ class DeclarativeResponse {
     for (const text of texts) {
       const bytes = Buffer.from(recognized(`DeclarativeResponse.${call}()`, text));
       if (bytes.length >= 256 ** lengthBytes) {
-        throw new RangeError(`DeclarativeResponse.${call}() takes less than ${256 ** lengthBytes} bytes, not ${bytes.length}.`);
+        throw new RangeError(
+          `DeclarativeResponse.${call}() takes less than ${256 ** lengthBytes} bytes, not ${bytes.length}.`,
+        );
       }
       const length = Buffer.alloc(lengthBytes);
       length.writeUIntLE(bytes.length, 0, lengthBytes);

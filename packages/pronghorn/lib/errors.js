@@ -18,7 +18,9 @@ function usedAfterHandler(call) {
 }
 
 function usedAfterBegin(call) {
-  return new Error(`${call} was called after the content had begun. Write the status and the headers before write(), tryEnd() and beginWrite().`);
+  return new Error(
+    `${call} was called after the content had begun. Write the status and the headers before write(), tryEnd() and beginWrite().`,
+  );
 }
 
 function unanswered(route) {
@@ -30,7 +32,9 @@ function unanswered(route) {
 
 function noText(call, value) {
   const kind = value === null ? 'null' : typeof value;
-  return new TypeError(`${call} takes a string, an ArrayBuffer or a typed array, not ${kind}: write String(value) or JSON.stringify(value).`);
+  return new TypeError(
+    `${call} takes a string, an ArrayBuffer or a typed array, not ${kind}: write String(value) or JSON.stringify(value).`,
+  );
 }
 
 function noFunction(call, value) {

@@ -10,12 +10,14 @@ function getParts(body, contentType) {
   const boundary = /^multipart\/[^;]*;(?:.*;)?\s*boundary=(?:"([^"]+)"|([^\s;]+))/i.exec(type);
   if (boundary === null) return undefined;
   const known = recognized('getParts()', body);
-  const bytes = typeof known === 'string' ? Buffer.from(known) : Buffer.from(known.buffer, known.byteOffset, known.byteLength);
+  const bytes =
+    typeof known === 'string' ? Buffer.from(known) : Buffer.from(known.buffer, known.byteOffset, known.byteLength);
   const delimiter = Buffer.from(`\r\n--${boundary[1] ?? boundary[2]}`);
   // The first one has no line before it.
   const first = delimiter.subarray(2);
   let at = bytes.indexOf(first);
-  if (at !== 0 && (at < 2 || bytes[at - 1] !== 10)) at = bytes.indexOf(delimiter) === -1 ? -1 : bytes.indexOf(delimiter) + 2;
+  if (at !== 0 && (at < 2 || bytes[at - 1] !== 10))
+    at = bytes.indexOf(delimiter) === -1 ? -1 : bytes.indexOf(delimiter) + 2;
   if (at === -1) return undefined;
   at += first.length;
   const parts = [];

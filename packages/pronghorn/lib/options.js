@@ -19,10 +19,14 @@ function check(kind, options, known = KNOWN) {
   for (const name of Object.keys(options)) {
     if (known.includes(name)) continue;
     const like = nearest(name, known);
-    throw new TypeError(`${kind} has no option ${JSON.stringify(name)}${like === undefined ? `: it has ${known.join(', ')}` : `; did you mean ${JSON.stringify(like)}`}${like === undefined ? '.' : '?'}`);
+    throw new TypeError(
+      `${kind} has no option ${JSON.stringify(name)}${like === undefined ? `: it has ${known.join(', ')}` : `; did you mean ${JSON.stringify(like)}`}${like === undefined ? '.' : '?'}`,
+    );
   }
   if (options.ca_file_name !== undefined) {
-    throw new TypeError('ca_file_name would have clients show certificates, which pronghorn does not ask for: leave it out, or check clients otherwise.');
+    throw new TypeError(
+      'ca_file_name would have clients show certificates, which pronghorn does not ask for: leave it out, or check clients otherwise.',
+    );
   }
 }
 
@@ -35,7 +39,8 @@ function settings(options) {
   for (const [name, value] of Object.entries(options.limits ?? {})) lines.push([name, value]);
   return lines
     .map(([name, value]) => {
-      if (/[\r\n]/.test(String(value)) || /[\r\n=]/.test(name)) throw new TypeError(`The value of ${name} has a line break.`);
+      if (/[\r\n]/.test(String(value)) || /[\r\n=]/.test(name))
+        throw new TypeError(`The value of ${name} has a line break.`);
       return `${name}=${value}`;
     })
     .join('\n');
@@ -57,18 +62,27 @@ function identity(kind, options) {
   const pem = read(kind, options, 'key', 'key_file_name');
   if (chain === undefined && pem === undefined) return undefined;
   if (chain === undefined || pem === undefined) {
-    const missing = chain === undefined ? 'certificate: add cert_file_name, or cert with the PEM itself' : 'key: add key_file_name, or key with the PEM itself';
+    const missing =
+      chain === undefined
+        ? 'certificate: add cert_file_name, or cert with the PEM itself'
+        : 'key: add key_file_name, or key with the PEM itself';
     throw new TypeError(`${kind} has no ${missing}.`);
   }
   let key;
   try {
     key = createPrivateKey({ key: pem, format: 'pem', passphrase: options.passphrase });
   } catch (error) {
-    const isLocked = error.code === 'ERR_MISSING_PASSPHRASE' || /passphrase|bad decrypt|interrupted or cancelled/i.test(error.message);
-    const hint = isLocked ? 'it is encrypted: give its passphrase' : 'it has to be in PEM form (-----BEGIN PRIVATE KEY-----)';
+    const isLocked =
+      error.code === 'ERR_MISSING_PASSPHRASE' || /passphrase|bad decrypt|interrupted or cancelled/i.test(error.message);
+    const hint = isLocked
+      ? 'it is encrypted: give its passphrase'
+      : 'it has to be in PEM form (-----BEGIN PRIVATE KEY-----)';
     throw new Error(`${kind}: the private key cannot be used: ${hint} (${error.message})`, { cause: error });
   }
-  return { chain: typeof chain === 'string' ? chain : new Uint8Array(chain), key: new Uint8Array(key.export({ type: 'pkcs8', format: 'der' })) };
+  return {
+    chain: typeof chain === 'string' ? chain : new Uint8Array(chain),
+    key: new Uint8Array(key.export({ type: 'pkcs8', format: 'der' })),
+  };
 }
 
 module.exports = { check, settings, identity, TLS, WITHOUT_EFFECT };

@@ -64,7 +64,9 @@ class HttpResponse {
     const code = Number(text.slice(0, 3));
     if (!Number.isInteger(code) || code < 200 || code > 599 || (text.length > 3 && text[3] !== ' ')) {
       const hint = code >= 100 && code < 200 ? ' For 103 there is res.writeEarlyHints().' : '';
-      throw new TypeError(`${JSON.stringify(text)} is no status of a response: write it as '404 Not Found' or '404', from 200 to 599.${hint}`);
+      throw new TypeError(
+        `${JSON.stringify(text)} is no status of a response: write it as '404 Not Found' or '404', from 200 to 599.${hint}`,
+      );
     }
     answers.status(slot, code);
     return this;
@@ -87,7 +89,8 @@ class HttpResponse {
     const lines = [];
     for (const [name, value] of Object.entries(fields)) {
       for (const line of Array.isArray(value) ? value : [value]) {
-        if (/[\r\n\0]/.test(line)) throw new TypeError(`The value of ${name} has a line break or a zero, which no header may have.`);
+        if (/[\r\n\0]/.test(line))
+          throw new TypeError(`The value of ${name} has a line break or a zero, which no header may have.`);
         lines.push(`${name}: ${line}`);
       }
     }

@@ -12,7 +12,9 @@ function recognized(call, value) {
 
 function recognizedText(call, value) {
   const known = recognized(call, value);
-  return typeof known === 'string' ? known : Buffer.from(known.buffer, known.byteOffset, known.byteLength).toString('utf8');
+  return typeof known === 'string'
+    ? known
+    : Buffer.from(known.buffer, known.byteOffset, known.byteLength).toString('utf8');
 }
 
 module.exports = { recognized, recognizedText };

@@ -10,7 +10,10 @@ const root = path.join(__dirname, '..', '..', '..');
 const isDebug = process.argv.includes('--debug') || process.env.PRONGHORN_PROFILE === 'debug';
 const flags = (process.env.CARGO_FLAGS ?? '').split(/\s+/).filter(Boolean);
 const profile = isDebug ? [] : ['--release'];
-const cargo = spawnSync('cargo', ['build', '-p', 'pronghorn-node', ...profile, ...flags], { cwd: root, stdio: 'inherit' });
+const cargo = spawnSync('cargo', ['build', '-p', 'pronghorn-node', ...profile, ...flags], {
+  cwd: root,
+  stdio: 'inherit',
+});
 if (cargo.error) throw cargo.error;
 if (cargo.status !== 0) process.exit(cargo.status ?? 1);
 

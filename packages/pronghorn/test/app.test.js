@@ -63,8 +63,12 @@ describe('certificates', () => {
     assert.equal(await shown(port, 'late.test'), 'late.test');
     assert.equal(await shown(port, 'other.test'), 'localhost');
     assert.deepEqual(asked, ['late.test', 'other.test']);
-    const over = async (server_name) => (await h3.request(port, { server_name, host: server_name, certificate: true })).certificate;
-    assert.deepEqual([await over('one.test'), await over('b.wild.test'), await over('other.test')], ['CN=one.test', 'CN=*.wild.test', 'CN=localhost']);
+    const over = async (server_name) =>
+      (await h3.request(port, { server_name, host: server_name, certificate: true })).certificate;
+    assert.deepEqual(
+      [await over('one.test'), await over('b.wild.test'), await over('other.test')],
+      ['CN=one.test', 'CN=*.wild.test', 'CN=localhost'],
+    );
     for (const request of [secure, overHttp2, overHttp3]) {
       assert.equal(text(await request(port, { host: 'one.test' })), 'one');
       assert.equal(text(await request(port, { host: 'two.test' })), 'all');
@@ -114,7 +118,12 @@ describe('listening', () => {
     const [socket, error] = await new Promise((resolve) => app.listen('127.0.0.1', port, (...given) => resolve(given)));
     assert.equal(socket, false);
     assert.equal(error.code, 'EADDRINUSE');
-    assert.match(error.message, new RegExp(`127\\.0\\.0\\.1:${port} \\(TCP\\).*Another server has port ${port}: stop it, or listen on another port`));
+    assert.match(
+      error.message,
+      new RegExp(
+        `127\\.0\\.0\\.1:${port} \\(TCP\\).*Another server has port ${port}: stop it, or listen on another port`,
+      ),
+    );
     assert.throws(() => app.listen('127.0.0.1', port), { code: 'EADDRINUSE' });
     // A callback that does not look at the error.
     const warned = new Promise((resolve) => process.once('warning', resolve));
@@ -138,13 +147,24 @@ describe('listening', () => {
       const end = new Promise((resolve) => (ended = resolve));
       const app = makeApp()
         .filter((connection, count) => {
-          counts.push([count, Buffer.from(connection.getRemoteAddressAsText()).toString(), connection.getRemotePort() > 0]);
+          counts.push([
+            count,
+            Buffer.from(connection.getRemoteAddressAsText()).toString(),
+            connection.getRemotePort() > 0,
+          ]);
           if (count < 0) ended();
         })
         .get('/*', (res) => res.end());
       await request(listening(app));
       await end;
-      assert.deepEqual(counts, [[1, '127.0.0.1', true], [-1, '127.0.0.1', true]], name);
+      assert.deepEqual(
+        counts,
+        [
+          [1, '127.0.0.1', true],
+          [-1, '127.0.0.1', true],
+        ],
+        name,
+      );
       app.close();
     }
   });
@@ -232,7 +252,10 @@ describe('wrong use', () => {
       [() => app.close({ timeout: 'soon' }), /takes \{ timeout \}, a number of milliseconds/],
       [() => app.addServerName('x').setCertificate(tls), /an App has no TLS: use SSLApp, H3App or Server/],
       [() => uWS.us_listen_socket_close({}), /takes what listen\(\) gave to its callback/],
-      [() => uWS.SSLApp(make('a.test')) && uWS.SSLApp({ ...make('a.test'), key_file_name: tls.key_file_name }), /certificate and key/],
+      [
+        () => uWS.SSLApp(make('a.test')) && uWS.SSLApp({ ...make('a.test'), key_file_name: tls.key_file_name }),
+        /certificate and key/,
+      ],
     ];
     for (const [action, message] of cases) assert.throws(action, message, String(action));
   });
@@ -243,7 +266,10 @@ describe('wrong use', () => {
       [(res) => res.writeStatus('103 Early Hints'), /For 103 there is res\.writeEarlyHints\(\)/],
       [(res) => res.writeHeader('x', 'a\r\nset-cookie: b'), /characters that no header may have/],
       [(res) => res.writeHeader('a b', 'c'), /"a b" is no name of a header/],
-      [(res) => res.writeHeader('x', 5), /takes a string, an ArrayBuffer or a typed array, not number: write String\(value\)/],
+      [
+        (res) => res.writeHeader('x', 5),
+        /takes a string, an ArrayBuffer or a typed array, not number: write String\(value\)/,
+      ],
       [(res) => res.end({}), /not object: write String\(value\) or JSON\.stringify\(value\)/],
       [(res) => res.tryEnd('x', -1), /takes the size of the whole content/],
       [(res) => res.onAborted('x'), /res\.onAborted\(\) takes a function, not string/],
@@ -279,7 +305,10 @@ describe('DeclarativeResponse', () => {
       const answer = await request(port, { path: '/users/7?q=a%20b', headers: { 'user-agent': 'test' } });
       assert.equal(text(answer), 'id 7, q a b, agent test.', name);
       assert.equal(answer.fields['x-kind'], 'declared');
-      assert.equal(text(await request(port, { path: '/echo', method: 'POST', body: 'x'.repeat(5000) })), `${'x'.repeat(5000)}!`);
+      assert.equal(
+        text(await request(port, { path: '/echo', method: 'POST', body: 'x'.repeat(5000) })),
+        `${'x'.repeat(5000)}!`,
+      );
       app.close();
     }
     assert.throws(() => uWS.App().get('/', new ArrayBuffer(2)), /program of a DeclarativeResponse|no program/);
@@ -327,18 +356,25 @@ describe('threads', () => {
 describe('memory', () => {
   it('holds nothing of requests that are done', async () => {
     const native = require('../lib/native');
-    const app = uWS.App().get('/*', (res) => res.end('x')).post('/*', (res) => {
-      res.onAborted(() => {});
-      res.onData((_chunk, isLast) => isLast && res.end('y'));
-    });
+    const app = uWS
+      .App()
+      .get('/*', (res) => res.end('x'))
+      .post('/*', (res) => {
+        res.onAborted(() => {});
+        res.onData((_chunk, isLast) => isLast && res.end('y'));
+      });
     const port = listening(app);
     const agent = new http.Agent({ keepAlive: true, maxSockets: 8 });
-    const one = (method) => new Promise((resolve, reject) => {
-      const request = http.request({ port, host: '127.0.0.1', method, agent }, (response) => response.resume().on('end', resolve));
-      request.on('error', reject);
-      request.end(method === 'POST' ? 'content' : undefined);
-    });
-    for (let round = 0; round < 50; round++) await Promise.all(Array.from({ length: 16 }, (_, index) => one(index % 2 === 0 ? 'GET' : 'POST')));
+    const one = (method) =>
+      new Promise((resolve, reject) => {
+        const request = http.request({ port, host: '127.0.0.1', method, agent }, (response) =>
+          response.resume().on('end', resolve),
+        );
+        request.on('error', reject);
+        request.end(method === 'POST' ? 'content' : undefined);
+      });
+    for (let round = 0; round < 50; round++)
+      await Promise.all(Array.from({ length: 16 }, (_, index) => one(index % 2 === 0 ? 'GET' : 'POST')));
     assert.equal(native.openExchanges(), 0);
     agent.destroy();
     app.close();

@@ -25,7 +25,12 @@ for (const { name, protocol, make, request } of faces) {
       .get('/hello', (res) => res.end('hello'))
       .get('/same', (res) => res.end('always the same'))
       .get('/head', (res) => {
-        res.writeStatus('404 Not Found').writeHeader('x-one', '1').writeHeader('x-two', 'zwei ü').writeHeader('X-One', 'again').end('gone');
+        res
+          .writeStatus('404 Not Found')
+          .writeHeader('x-one', '1')
+          .writeHeader('x-two', 'zwei ü')
+          .writeHeader('X-One', 'again')
+          .end('gone');
       })
       .get('/many', (res) => {
         for (let index = 0; index < 60; index++) res.writeHeader(`x-header-${index}`, `value ${index}`);
@@ -63,7 +68,9 @@ for (const { name, protocol, make, request } of faces) {
         });
       })
       .post('/collect', (res) => {
-        res.onAborted(() => {}).collectBody(100_000, (body) => res.end(body === null ? 'too large' : `${body.byteLength} bytes`));
+        res
+          .onAborted(() => {})
+          .collectBody(100_000, (body) => res.end(body === null ? 'too large' : `${body.byteLength} bytes`));
       })
       .post('/remaining', (res) => {
         const seen = [];
@@ -143,7 +150,9 @@ for (const { name, protocol, make, request } of faces) {
       .get('/address', (res) => {
         const text = Buffer.from(res.getRemoteAddressAsText()).toString();
         const proxied = [res.getProxiedRemoteAddress().byteLength, res.getProxiedRemotePort()];
-        res.end(JSON.stringify([text, [...new Uint8Array(res.getRemoteAddress())], res.getRemotePort() > 0, ...proxied]));
+        res.end(
+          JSON.stringify([text, [...new Uint8Array(res.getRemoteAddress())], res.getRemotePort() > 0, ...proxied]),
+        );
       })
       .get('/waits', (res) => {
         res.onAborted(() => on.aborted.happen(protocol));
@@ -228,7 +237,9 @@ for (const { name, protocol, make, request } of faces) {
 
     it('sends any number of headers', async () => {
       const { fields } = await get('/many');
-      const expected = Object.fromEntries(Array.from({ length: 60 }, (_, index) => [`x-header-${index}`, `value ${index}`]));
+      const expected = Object.fromEntries(
+        Array.from({ length: 60 }, (_, index) => [`x-header-${index}`, `value ${index}`]),
+      );
       assert.deepEqual(fields, expected);
     });
 
@@ -263,14 +274,20 @@ for (const { name, protocol, make, request } of faces) {
     it('echoes content of any size', async () => {
       for (const size of [0, 1, 1000, 100_000, 1_500_000]) {
         const content = big.subarray(0, size);
-        const answer = await request(port, { path: '/echo', method: 'POST', body: content, pieces: size > 1000 ? 10 : undefined });
+        const answer = await request(port, {
+          path: '/echo',
+          method: 'POST',
+          body: content,
+          pieces: size > 1000 ? 10 : undefined,
+        });
         assert.equal(answer.status, 200);
         assert.ok(answer.body.equals(content), `${size} bytes`);
       }
     });
 
     it('collects content up to a size', async () => {
-      const collect = async (size) => body(await request(port, { path: '/collect', method: 'POST', body: big.subarray(0, size), pieces: 4 }));
+      const collect = async (size) =>
+        body(await request(port, { path: '/collect', method: 'POST', body: big.subarray(0, size), pieces: 4 }));
       assert.equal(await collect(100_000), '100000 bytes');
       assert.equal(await collect(0), '0 bytes');
       assert.equal(await collect(100_001), 'too large');
@@ -278,11 +295,23 @@ for (const { name, protocol, make, request } of faces) {
 
     it('says how much content may come', async () => {
       const headers = { 'content-length': '10' };
-      const answer = await request(port, { path: '/remaining', method: 'POST', body: '0123456789', headers, pieces: 1 });
+      const answer = await request(port, {
+        path: '/remaining',
+        method: 'POST',
+        body: '0123456789',
+        headers,
+        pieces: 1,
+      });
       const seen = body(answer).split(' ');
       assert.equal(seen[0], '10');
       assert.match(seen.at(-1), /\/0$/);
-      const unknown = await request(port, { path: '/remaining', method: 'POST', body: '0123456789', pieces: 2, headers: protocol === 'http/1.1' ? { 'transfer-encoding': 'chunked' } : {} });
+      const unknown = await request(port, {
+        path: '/remaining',
+        method: 'POST',
+        body: '0123456789',
+        pieces: 2,
+        headers: protocol === 'http/1.1' ? { 'transfer-encoding': 'chunked' } : {},
+      });
       assert.equal(body(unknown).split(' ')[0], String(2n ** 64n - 1n));
       assert.equal(body(await request(port, { path: '/remaining', method: 'POST' })), '0 0/0');
     });
@@ -292,7 +321,10 @@ for (const { name, protocol, make, request } of faces) {
     });
 
     it('pauses and resumes', async () => {
-      assert.equal(body(await request(port, { path: '/paused', method: 'POST', body: big.subarray(0, 600_000), pieces: 20 })), '600000');
+      assert.equal(
+        body(await request(port, { path: '/paused', method: 'POST', body: big.subarray(0, 600_000), pieces: 20 })),
+        '600000',
+      );
     });
 
     it('answers later', async () => {
@@ -319,7 +351,10 @@ for (const { name, protocol, make, request } of faces) {
       assert.equal(answer.raw['content-length'], String(big.length));
       assert.deepEqual(on.first, [false, false]);
       assert.ok(on.offsets.length > 0);
-      assert.deepEqual(on.offsets, on.offsets.toSorted((one, other) => one - other));
+      assert.deepEqual(
+        on.offsets,
+        on.offsets.toSorted((one, other) => one - other),
+      );
       assert.equal(body(await get('/try-end-small')), 'small');
     });
 
@@ -329,7 +364,10 @@ for (const { name, protocol, make, request } of faces) {
       const answer = await get('/head-or-get', { method: 'HEAD' });
       assert.deepEqual([answer.status, answer.raw['content-length'], answer.body.length], [200, '7', 0]);
       const streamed = await get('/try-end', { method: 'HEAD' });
-      assert.deepEqual([streamed.status, streamed.raw['content-length'], streamed.body.length], [200, String(big.length), 0]);
+      assert.deepEqual(
+        [streamed.status, streamed.raw['content-length'], streamed.body.length],
+        [200, String(big.length), 0],
+      );
     });
 
     it('answers 304 without content', async () => {
@@ -339,7 +377,9 @@ for (const { name, protocol, make, request } of faces) {
 
     it('sends early hints', async () => {
       const answer = await get('/hints');
-      assert.deepEqual(answer.informational, [{ status: 103, fields: { link: '</style.css>; rel=preload; as=style' } }]);
+      assert.deepEqual(answer.informational, [
+        { status: 103, fields: { link: '</style.css>; rel=preload; as=style' } },
+      ]);
       assert.equal(body(answer), 'hinted');
     });
 
@@ -386,14 +426,20 @@ for (const { name, protocol, make, request } of faces) {
       assert.ok((await get('/throws-begun')).error);
       assert.equal(body(await get('/after-end')), 'ended');
       assert.equal(body(await get('/hello')), 'hello');
-      assert.deepEqual(reports.map(([where]) => where), ['GET /throws', 'GET /rejects', 'GET /forgets', 'GET /throws-begun', 'GET /after-end']);
+      assert.deepEqual(
+        reports.map(([where]) => where),
+        ['GET /throws', 'GET /rejects', 'GET /forgets', 'GET /throws-begun', 'GET /after-end'],
+      );
       assert.deepEqual([reports[0][1], reports[1][1]], ['thrown', 'rejected']);
       assert.match(reports[2][1], /res\.onAborted\(\(\) => \{ aborted = true; \}\)/);
       assert.match(reports[4][1], /res\.end\(\) was called on a response that has ended.*res\.onAborted/);
     });
 
     it('refuses a request that is read too late', async () => {
-      assert.match(body(await get('/req-later')), /req\.getHeader\(\) was called after its handler had returned.*before the first await/);
+      assert.match(
+        body(await get('/req-later')),
+        /req\.getHeader\(\) was called after its handler had returned.*before the first await/,
+      );
     });
 
     it('counts', () => {

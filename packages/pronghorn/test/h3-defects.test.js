@@ -40,7 +40,10 @@ describe('H3App', () => {
   const text = (answer) => answer.body?.toString();
 
   it('has get(), and returns the app from it', async () => {
-    assert.equal(app.get('/another', (res) => res.end('another')), app);
+    assert.equal(
+      app.get('/another', (res) => res.end('another')),
+      app,
+    );
     assert.equal(text(await request(port, { path: '/another' })), 'another');
   });
 
@@ -53,7 +56,10 @@ describe('H3App', () => {
   it('sends any number of headers, and nothing but them', async () => {
     const { headers } = await request(port, { path: '/headers' });
     const own = headers.filter(([name]) => name.startsWith('x-'));
-    assert.deepEqual(own, Array.from({ length: 300 }, (_, index) => [`x-${index}`, `${index}`.repeat(10)]));
+    assert.deepEqual(
+      own,
+      Array.from({ length: 300 }, (_, index) => [`x-${index}`, `${index}`.repeat(10)]),
+    );
     const others = headers.map(([name]) => name).filter((name) => !name.startsWith('x-'));
     assert.deepEqual(others.toSorted(), ['alt-svc', 'content-length', 'date']);
   });
@@ -164,8 +170,12 @@ describe('the program of the article', () => {
   });
 
   it('is loaded by import as well', () => {
-    const code = "import uWS, { H3App } from 'pronghorn'; console.log(typeof uWS.H3App, H3App === uWS.H3App, Object.keys(uWS).length)";
-    const result = spawnSync(process.execPath, ['--input-type=module', '--eval', code], { cwd: path.join(__dirname, '..'), encoding: 'utf8' });
+    const code =
+      "import uWS, { H3App } from 'pronghorn'; console.log(typeof uWS.H3App, H3App === uWS.H3App, Object.keys(uWS).length)";
+    const result = spawnSync(process.execPath, ['--input-type=module', '--eval', code], {
+      cwd: path.join(__dirname, '..'),
+      encoding: 'utf8',
+    });
     assert.equal(result.stdout, `function true ${Object.keys(uWS).length}\n`, result.stderr);
   });
 });

@@ -33,10 +33,13 @@ it('getParts reads what fetch writes', async () => {
   form.append('file', new Blob([new Uint8Array([0, 13, 10, 255])], { type: 'application/x-test' }), 'ünï.bin');
   const request = new Request('http://localhost', { method: 'POST', body: form });
   const found = getParts(await request.arrayBuffer(), request.headers.get('content-type'));
-  assert.deepEqual(found.map(({ name, type: kind, filename }) => [name, kind, filename]), [
-    ['text', undefined, undefined],
-    ['file', 'application/x-test', 'ünï.bin'],
-  ]);
+  assert.deepEqual(
+    found.map(({ name, type: kind, filename }) => [name, kind, filename]),
+    [
+      ['text', undefined, undefined],
+      ['file', 'application/x-test', 'ünï.bin'],
+    ],
+  );
   assert.equal(Buffer.from(found[0].data).toString(), 'hällo');
   assert.deepEqual([...new Uint8Array(found[1].data)], [0, 13, 10, 255]);
 });
@@ -46,7 +49,8 @@ it('getParts gives nothing for what is no multipart', () => {
   assert.equal(getParts(whole, 'text/plain'), undefined);
   assert.equal(getParts(whole, 'multipart/form-data'), undefined);
   assert.equal(getParts('', type), undefined);
-  for (let length = 0; length < whole.length - 2; length++) assert.equal(getParts(whole.slice(0, length), type), undefined, String(length));
+  for (let length = 0; length < whole.length - 2; length++)
+    assert.equal(getParts(whole.slice(0, length), type), undefined, String(length));
   const many = Array.from({ length: 11 }, (_, index) => `x-${index}: y\r\n`).join('');
   assert.equal(getParts(`--xyz\r\n${many}\r\n1\r\n--xyz--`, type), undefined);
 });

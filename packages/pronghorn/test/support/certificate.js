@@ -17,8 +17,25 @@ function make(name, passphrase) {
   const lock = passphrase === undefined ? ['-nodes'] : ['-passout', `pass:${passphrase}`];
   execFileSync(
     'openssl',
-    ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', ...lock, '-keyout', key, '-out', cert, '-days', '2',
-      '-subj', `/CN=${name}`, '-addext', `subjectAltName=DNS:${name},IP:127.0.0.1,IP:::1`],
+    [
+      'req',
+      '-x509',
+      '-newkey',
+      'ec',
+      '-pkeyopt',
+      'ec_paramgen_curve:prime256v1',
+      ...lock,
+      '-keyout',
+      key,
+      '-out',
+      cert,
+      '-days',
+      '2',
+      '-subj',
+      `/CN=${name}`,
+      '-addext',
+      `subjectAltName=DNS:${name},IP:127.0.0.1,IP:::1`,
+    ],
     { stdio: 'ignore' },
   );
   return { key_file_name: key, cert_file_name: cert };

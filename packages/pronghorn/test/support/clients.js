@@ -39,7 +39,10 @@ async function send(stream, { body, pieces = 1, unfinished }) {
 }
 
 function overHttp1(module, options) {
-  return (port, { method = 'GET', path = '/', headers = {}, host = 'localhost', abort, address = '127.0.0.1', ...content } = {}) =>
+  return (
+    port,
+    { method = 'GET', path = '/', headers = {}, host = 'localhost', abort, address = '127.0.0.1', ...content } = {},
+  ) =>
     new Promise((resolve) => {
       const informational = [];
       const settings = { ...options, host: address, port, method, path, headers: { host, ...headers }, agent: false };
@@ -48,7 +51,12 @@ function overHttp1(module, options) {
       }
       const request = module.request(settings, (response) => {
         const chunks = [];
-        const answer = { status: response.statusCode, fields: fieldsOf(pairsOf(response.rawHeaders)), raw: response.headers, informational };
+        const answer = {
+          status: response.statusCode,
+          fields: fieldsOf(pairsOf(response.rawHeaders)),
+          raw: response.headers,
+          informational,
+        };
         if (abort === 'head') {
           request.destroy();
           return resolve({ aborted: true, ...answer });
@@ -57,17 +65,28 @@ function overHttp1(module, options) {
         response.on('error', (error) => resolve({ ...answer, error: error.message, body: Buffer.concat(chunks) }));
         response.on('end', () => resolve({ ...answer, body: Buffer.concat(chunks) }));
       });
-      request.on('information', (info) => informational.push({ status: info.statusCode, fields: fieldsOf(pairsOf(info.rawHeaders)) }));
-      request.on('error', (error) => resolve(abort === 'now' ? { aborted: true } : { error: error.message, informational }));
+      request.on('information', (info) =>
+        informational.push({ status: info.statusCode, fields: fieldsOf(pairsOf(info.rawHeaders)) }),
+      );
+      request.on('error', (error) =>
+        resolve(abort === 'now' ? { aborted: true } : { error: error.message, informational }),
+      );
       send(request, content).catch(() => {});
       if (abort === 'now') {
         request.flushHeaders();
-        request.on('socket', (socket) => socket.once(options.rejectUnauthorized === undefined ? 'connect' : 'secureConnect', () => setImmediate(() => setTimeout(() => request.destroy(), 20))));
+        request.on('socket', (socket) =>
+          socket.once(options.rejectUnauthorized === undefined ? 'connect' : 'secureConnect', () =>
+            setImmediate(() => setTimeout(() => request.destroy(), 20)),
+          ),
+        );
       }
     });
 }
 
-function overHttp2(port, { method = 'GET', path = '/', headers = {}, host = 'localhost', abort, address = '127.0.0.1', ...content } = {}) {
+function overHttp2(
+  port,
+  { method = 'GET', path = '/', headers = {}, host = 'localhost', abort, address = '127.0.0.1', ...content } = {},
+) {
   return new Promise((resolve) => {
     const session = http2.connect(`https://${address}:${port}`, { rejectUnauthorized: false, servername: 'localhost' });
     const done = (answer) => {
@@ -82,7 +101,9 @@ function overHttp2(port, { method = 'GET', path = '/', headers = {}, host = 'loc
     const informational = [];
     let answer = { informational };
     const chunks = [];
-    stream.on('headers', (info) => informational.push({ status: info[':status'], fields: fieldsOf(Object.entries(info)) }));
+    stream.on('headers', (info) =>
+      informational.push({ status: info[':status'], fields: fieldsOf(Object.entries(info)) }),
+    );
     stream.on('response', (head, _flags) => {
       const pairs = Object.entries(head).flatMap(([name, value]) => [value].flat().map((line) => [name, line]));
       answer = { status: head[':status'], fields: fieldsOf(pairs), raw: head, informational };
@@ -93,13 +114,25 @@ function overHttp2(port, { method = 'GET', path = '/', headers = {}, host = 'loc
     });
     stream.on('data', (chunk) => chunks.push(chunk));
     stream.on('error', (error) => done({ ...answer, error: error.message, body: Buffer.concat(chunks) }));
-    stream.on('end', () => answer.status !== undefined && !stream.rstCode && done({ ...answer, body: Buffer.concat(chunks) }));
-    stream.on('close', () => done(stream.rstCode ? { ...answer, error: `reset ${stream.rstCode}`, body: Buffer.concat(chunks) } : { ...answer, body: Buffer.concat(chunks) }));
+    stream.on(
+      'end',
+      () => answer.status !== undefined && !stream.rstCode && done({ ...answer, body: Buffer.concat(chunks) }),
+    );
+    stream.on('close', () =>
+      done(
+        stream.rstCode
+          ? { ...answer, error: `reset ${stream.rstCode}`, body: Buffer.concat(chunks) }
+          : { ...answer, body: Buffer.concat(chunks) },
+      ),
+    );
     if (content.body !== undefined) send(stream, content).catch(() => {});
-    if (abort === 'now') session.once('remoteSettings', () => session.ping(() => {
-      stream.close(http2.constants.NGHTTP2_CANCEL);
-      done({ aborted: true });
-    }));
+    if (abort === 'now')
+      session.once('remoteSettings', () =>
+        session.ping(() => {
+          stream.close(http2.constants.NGHTTP2_CANCEL);
+          done({ aborted: true });
+        }),
+      );
   });
 }
 
@@ -107,13 +140,21 @@ async function overHttp3(port, wanted) {
   const answer = await h3.request(port, wanted);
   answer.raw = Object.fromEntries(answer.headers ?? []);
   answer.fields = fieldsOf(answer.headers ?? []);
-  answer.informational = (answer.informational ?? []).map(({ status, headers }) => ({ status, fields: fieldsOf(headers) }));
+  answer.informational = (answer.informational ?? []).map(({ status, headers }) => ({
+    status,
+    fields: fieldsOf(headers),
+  }));
   return answer;
 }
 
 const faces = [
   { name: 'App', protocol: 'http/1.1', make: (more) => uWS.App(more), request: overHttp1(http, {}) },
-  { name: 'SSLApp', protocol: 'http/1.1', make: (more) => uWS.SSLApp({ ...tls, ...more }), request: overHttp1(https, { rejectUnauthorized: false, servername: 'localhost' }) },
+  {
+    name: 'SSLApp',
+    protocol: 'http/1.1',
+    make: (more) => uWS.SSLApp({ ...tls, ...more }),
+    request: overHttp1(https, { rejectUnauthorized: false, servername: 'localhost' }),
+  },
   { name: 'SSLApp over HTTP/2', protocol: 'h2', make: (more) => uWS.SSLApp({ ...tls, ...more }), request: overHttp2 },
   { name: 'H3App', protocol: 'h3', make: (more) => uWS.H3App({ ...tls, ...more }), request: overHttp3 },
 ];

@@ -44,7 +44,10 @@ function start() {
 }
 
 /** Sends a request; see h3_client.py. */
-async function request(port, { method = 'GET', path: target = '/', headers = {}, body, host = 'localhost', ...more } = {}) {
+async function request(
+  port,
+  { method = 'GET', path: target = '/', headers = {}, body, host = 'localhost', ...more } = {},
+) {
   running ??= start();
   const fields = Object.entries(headers).flatMap(([name, value]) => [value].flat().map((line) => [name, line]));
   const content = body === undefined ? null : Buffer.from(body).toString('base64');

@@ -1,0 +1,6 @@
+// An answer that needs no JavaScript for each request.
+const { App, DeclarativeResponse } = require('pronghorn');
+
+App()
+  .get('/hello/:name', new DeclarativeResponse().write('hello ').writeParameterValue('name').end('!'))
+  .listen(Number(process.env.PORT ?? 3000), () => console.log('listening'));

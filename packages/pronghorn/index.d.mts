@@ -1,0 +1,4 @@
+import * as pronghorn from './index.js';
+
+export * from './index.js';
+export default pronghorn;

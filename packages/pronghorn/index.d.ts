@@ -1,0 +1,218 @@
+/** What text and content are taken as. */
+export type RecognizedString =
+  | string
+  | ArrayBuffer
+  | Uint8Array
+  | Int8Array
+  | Uint16Array
+  | Int16Array
+  | Uint32Array
+  | Int32Array
+  | Float32Array
+  | Float64Array;
+
+/** The version of HTTP that a request came over. */
+export type HttpProtocol = 'http/1.1' | 'h2' | 'h3';
+
+/** Where a certificate and its key are: in files, or in memory. */
+export interface TlsOptions {
+  /** File with the private key in PEM form. */
+  key_file_name?: string;
+  /** File with the certificate and its chain in PEM form. */
+  cert_file_name?: string;
+  /** The private key itself, in PEM form. */
+  key?: string | Buffer;
+  /** The certificate and its chain themselves, in PEM form. */
+  cert?: string | Buffer;
+  /** Of the private key, if it is encrypted. */
+  passphrase?: string;
+  /** Taken, and without effect: TLS 1.2 and 1.3 are spoken with key exchange on elliptic curves. */
+  dh_params_file_name?: string;
+  /** Taken, and without effect: all ciphers that are spoken are safe. */
+  ssl_ciphers?: string;
+  /** Taken, and without effect. */
+  ssl_prefer_low_memory_usage?: boolean;
+}
+
+export interface AppOptions extends TlsOptions {
+  /** The `server` header of responses. Default: none. */
+  server?: string;
+  /** Requests before the handshake is done (0-RTT): none, those with safe methods (the default), or all. */
+  earlyData?: 'off' | 'safe' | 'all';
+  /** Congestion control of QUIC. Default: cubic. */
+  congestion?: 'cubic' | 'newreno' | 'bbr';
+  /** What clients may take, by the names of docs/limits.md, such as `{ request_body_bytes: '10MiB' }`. */
+  limits?: Record<string, string | number>;
+  /** Told what a handler has thrown, in place of a message on stderr. The process goes on. */
+  onError?: (error: unknown, where: string) => void;
+}
+
+/** A request. It can be read only while its handler runs, before the first await. */
+export interface HttpRequest {
+  /** The value of a header, by its name in lower case; '' if there is none. Several lines are joined. */
+  getHeader(lowerCaseKey: string): string;
+  /** The value of a parameter of the route, by its index or name. */
+  getParameter(key: number | string): string | undefined;
+  /** The path, without the query. */
+  getUrl(): string;
+  /** The method in lower case. */
+  getMethod(): string;
+  getCaseSensitiveMethod(): string;
+  /** The query as it came, without its question mark. */
+  getQuery(): string;
+  /** The decoded value of a key of the query: '' if it has none, `undefined` if there is no such key or its value is malformed. */
+  getQuery(key: string): string | undefined;
+  getProtocol(): HttpProtocol;
+  forEach(callback: (key: string, value: string) => void): void;
+  /** Leaves the request to the next route that matches. */
+  setYield(isYielding: boolean): this;
+}
+
+/** A response. It can be used until `end`, a `tryEnd` that completes it, `close`, or its abort. */
+export interface HttpResponse {
+  /** Such as '404 Not Found'; '200 OK' if it is not called. */
+  writeStatus(status: RecognizedString): this;
+  writeHeader(key: RecognizedString, value: RecognizedString): this;
+  /** Sends 103 (Early Hints): `link` headers, or an object of headers. */
+  writeEarlyHints(hints: string | string[] | Record<string, string | string[]>): this;
+  /** Sends the head. */
+  beginWrite(): this;
+  /** Adds content. False if there is no room for more: wait for `onWritable`. */
+  write(chunk: RecognizedString): boolean;
+  end(body?: RecognizedString, closeConnection?: boolean): this;
+  /** Ends without content; the length is announced, as for HEAD. */
+  endWithoutBody(reportedContentLength?: number, closeConnection?: boolean): this;
+  /** Sends what there is room for: `[all of it was taken, the response is complete]`. */
+  tryEnd(fullBodyOrChunk: RecognizedString, totalSize?: number): [ok: boolean, done: boolean];
+  /** Bytes of content taken so far. */
+  getWriteOffset(): number;
+  onWritable(handler: (offset: number) => boolean | undefined | void): this;
+  /** Called when the client has left. Needed wherever the response is not complete when the handler returns. */
+  onAborted(handler: () => void): this;
+  /** Content as it comes. */
+  onData(handler: (chunk: ArrayBuffer, isLast: boolean) => void): this;
+  /** The same, with how many bytes may still come: 0n with the last. */
+  onDataV2(handler: (chunk: ArrayBuffer, maxRemainingBodyLength: bigint) => void): this;
+  /** The same, with `null` when the client has left. */
+  onDataOrAborted(
+    handler: (res: HttpResponse | null, chunk: ArrayBuffer, maxRemainingBodyLength: bigint) => void,
+  ): this;
+  /** All of the content at once, or `null` if there is more than `maxSize`. */
+  collectBody(maxSize: number, handler: (fullBody: ArrayBuffer | null) => void): this;
+  maxRemainingBodyLength(): bigint;
+  /** Holds the client back. */
+  pause(): this;
+  resume(): this;
+  /** Ends without a response: resets the stream, over HTTP/1.1 closes the connection. Calls `onAborted`. */
+  close(): this;
+  /** Groups what the callback writes. */
+  cork(callback: (res: HttpResponse) => void): this;
+  /** 4 bytes, or 16. */
+  getRemoteAddress(): ArrayBuffer;
+  getRemoteAddressAsText(): ArrayBuffer;
+  getRemotePort(): number;
+  /** Empty: see docs/node/differences.md. */
+  getProxiedRemoteAddress(): ArrayBuffer;
+  /** Empty: see docs/node/differences.md. */
+  getProxiedRemoteAddressAsText(): ArrayBuffer;
+  /** 0: see docs/node/differences.md. */
+  getProxiedRemotePort(): number;
+  getProtocol(): HttpProtocol;
+  /** Yours. */
+  [key: string]: any;
+}
+
+/** A connection, as `filter` tells of it. */
+export interface FilteredConnection {
+  getRemoteAddressAsText(): ArrayBuffer;
+  getRemotePort(): number;
+}
+
+/** What listens. */
+export interface us_listen_socket {
+  readonly __us_listen_socket: never;
+}
+
+export type Handler = (res: HttpResponse, req: HttpRequest) => void | Promise<void>;
+/** A function, what `DeclarativeResponse.end` returned, or `null` to remove the route. */
+export type RouteHandler = Handler | ArrayBuffer | null;
+/** `error` says why, where there is no socket. */
+export type ListenCallback = (listenSocket: us_listen_socket | false, error?: Error & { code?: string }) => void;
+
+export interface TemplatedApp {
+  get(pattern: string, handler: RouteHandler): this;
+  post(pattern: string, handler: RouteHandler): this;
+  put(pattern: string, handler: RouteHandler): this;
+  patch(pattern: string, handler: RouteHandler): this;
+  del(pattern: string, handler: RouteHandler): this;
+  options(pattern: string, handler: RouteHandler): this;
+  head(pattern: string, handler: RouteHandler): this;
+  connect(pattern: string, handler: RouteHandler): this;
+  trace(pattern: string, handler: RouteHandler): this;
+  /** All methods, after the routes of each. */
+  any(pattern: string, handler: RouteHandler): this;
+  /** Without a callback it throws where it cannot listen. */
+  listen(port: number, callback?: ListenCallback): this;
+  listen(port: number, options: number, callback: ListenCallback): this;
+  listen(host: string, port: number, callback?: ListenCallback): this;
+  listen(host: string, port: number, options: number, callback: ListenCallback): this;
+  /** The certificate for a host name, which may begin with `*.`; given again, it takes the place of the former. */
+  addServerName(hostname: string, options: TlsOptions): this;
+  removeServerName(hostname: string): this;
+  /** May call `addServerName` before it returns. */
+  missingServerName(callback: (hostname: string) => void): this;
+  /** The routes that are added next are for this host name alone; without a name: for all. */
+  domain(hostname?: string): this;
+  /** Another certificate, for handshakes from now on. */
+  setCertificate(options: TlsOptions): this;
+  /** 1 for a connection that opens, -1 for one that has ended. */
+  filter(callback: (connection: FilteredConnection, count: 1 | -1) => void): this;
+  /** Ends all at once. */
+  close(): this;
+  /** Tells clients, finishes what runs within so many milliseconds, and resolves when all has ended. */
+  close(options: { timeout: number }): Promise<void>;
+  /** Counters of all that listens. */
+  getStatistics(): Record<string, number>;
+}
+
+/** HTTP/1.1 in clear text. */
+export function App(options?: AppOptions): TemplatedApp;
+/** HTTP/1.1 and HTTP/2 over TLS. */
+export function SSLApp(options?: AppOptions): TemplatedApp;
+/** HTTP/3. */
+export function H3App(options?: AppOptions): TemplatedApp;
+/** HTTP/1.1, HTTP/2 and HTTP/3 on one port, with `alt-svc`. */
+export function Server(options?: AppOptions): TemplatedApp;
+
+/** Takes no new connections; those that are open go on. */
+export function us_listen_socket_close(listenSocket: us_listen_socket): void;
+/** The port that is bound, or -1 when it has ended. */
+export function us_socket_local_port(listenSocket: us_listen_socket | false): number;
+
+export interface MultipartField {
+  data: ArrayBuffer;
+  name: string;
+  type?: string;
+  filename?: string;
+}
+
+/** The parts of a body of multipart/form-data, or `undefined` if it is none. */
+export function getParts(body: RecognizedString, contentType: string): MultipartField[] | undefined;
+
+/** A response that is computed without JavaScript. */
+export class DeclarativeResponse {
+  writeHeader(key: RecognizedString, value: RecognizedString): this;
+  /** The content of the request. */
+  writeBody(): this;
+  writeQueryValue(key: string): this;
+  writeHeaderValue(key: string): this;
+  writeParameterValue(key: string): this;
+  write(value: RecognizedString): this;
+  /** What is given to a route as its handler. */
+  end(value?: RecognizedString): ArrayBuffer;
+}
+
+/** Threads of this process may share the port. */
+export const LIBUS_LISTEN_DEFAULT: 0;
+/** Nobody else has the port. */
+export const LIBUS_LISTEN_EXCLUSIVE_PORT: 1;

@@ -1,0 +1,37 @@
+// Compiled by `npm run lint`, never run: what programs write has to have types, and what is wrong has to have none.
+import uWS = require('pronghorn');
+
+const app: uWS.TemplatedApp = uWS
+  .H3App({ key_file_name: './key.pem', cert_file_name: './cert.pem' })
+  .get('/*', (res, req) => {
+    const id: string | undefined = req.getParameter('id');
+    res
+      .writeStatus('200 OK')
+      .writeHeader('x-id', id ?? 'none')
+      .end(req.getQuery());
+  })
+  .post('/upload', async (res) => {
+    res.onAborted(() => {
+      res['aborted'] = true;
+    });
+    res.onData((chunk: ArrayBuffer, isLast: boolean) => {
+      if (isLast) res.end(new Uint8Array(chunk));
+    });
+    await Promise.resolve();
+  })
+  .any('/*', new uWS.DeclarativeResponse().write('hello').end())
+  .listen(9004, (socket, error) => {
+    if (socket) uWS.us_listen_socket_close(socket);
+    else console.error(error?.message);
+  });
+const closed: Promise<void> = app.close({ timeout: 1000 });
+const [ok, done]: [boolean, boolean] = ({} as uWS.HttpResponse).tryEnd('x', 1);
+const parts: uWS.MultipartField[] | undefined = uWS.getParts('', '');
+void [closed, ok, done, parts];
+
+// @ts-expect-error no such option
+uWS.SSLApp({ key_file: 'x' });
+// @ts-expect-error a handler is needed
+app.get('/x');
+// @ts-expect-error statuses are text
+(({}) as uWS.HttpResponse).writeStatus(404);
