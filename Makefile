@@ -90,6 +90,7 @@ fuzz: setup ## Search for inputs that break a parser; the replay of those that w
 
 .PHONY: test-js
 test-js: setup ## Tests of the npm packages
+	CARGO_FLAGS="$(CARGO_FLAGS)" PRONGHORN_PROFILE=debug npm run build --workspace packages/pronghorn
 	npm test
 
 .PHONY: test-e2e
@@ -100,11 +101,11 @@ test-e2e: build ## The program under clients that others wrote, and one small ca
 
 .PHONY: build
 build: setup build-program build-tests ## The program, and what the tests run, in release
-	npm run build
+	npm run build --workspace packages/lab
 
 .PHONY: build-lab
 build-lab: setup-lab build-program
-	npm run build
+	npm run build --workspace packages/lab
 
 .PHONY: build-program
 build-program:
@@ -112,7 +113,8 @@ build-program:
 
 .PHONY: build-tests
 build-tests:
-	cargo build $(CARGO_FLAGS) --release -p pronghorn-engine --example echo
+	cargo build $(CARGO_FLAGS) --release -p pronghorn-engine --example echo --example webtransport
+	cargo build $(CARGO_FLAGS) -p pronghorn-server --examples
 	cargo build $(CARGO_FLAGS) --release -p h3-crate-client
 
 .PHONY: setup

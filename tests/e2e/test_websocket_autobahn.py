@@ -1,8 +1,8 @@
 """Autobahn's cases 1.1.1 to 7.13.2 for servers, by their numbers, and compression in the manner of its cases 12 and 13.
 
 Written from the published descriptions of the cases and run over the three protocols against a server that gives each
-message back. Cases 9.* (throughput) are not among them. A case says what is sent, in which pieces, what has to come back
-in order, and how it ends: by the client's own close, or by the server's, with one of some codes.
+message back. Cases 9.* (throughput) are not among them. A case says what is sent, in which pieces, what has to come
+back in order, and how it ends: by the client's own close, or by the server's, with one of some codes.
 """
 
 from __future__ import annotations

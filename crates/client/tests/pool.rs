@@ -37,8 +37,8 @@ mod pool {
     }
 
     impl Bench {
-        fn new<H: Handler + Clone>(options: Options, handler: H) -> Self {
-            Self::with_servers(1, options, &handler)
+        fn new<H: Handler + Clone>(options: Options, handler: &H) -> Self {
+            Self::with_servers(1, options, handler)
         }
 
         fn with_servers<H: Handler + Clone>(count: usize, options: Options, handler: &H) -> Self {
@@ -124,7 +124,7 @@ mod pool {
     fn connection_that_nobody_uses_is_closed_after_its_time() {
         for protocol in PROTOCOLS {
             // Less than after what time the server closes it.
-            let mut bench = Bench::new(Options { idle_timeout: Duration::from_secs(20), ..only(protocol) }, hello);
+            let mut bench = Bench::new(Options { idle_timeout: Duration::from_secs(20), ..only(protocol) }, &hello);
             assert_eq!(bench.fetch(), "hello");
             bench.skipped += Duration::from_secs(5);
             for _ in 0..20 {
@@ -150,7 +150,7 @@ mod pool {
     fn response_that_does_not_come_is_given_up_after_its_time() {
         let silent = |_, responder: Responder| std::mem::forget(responder);
         for protocol in PROTOCOLS {
-            let mut bench = Bench::new(Options { head_timeout: Duration::from_secs(20), ..only(protocol) }, silent);
+            let mut bench = Bench::new(Options { head_timeout: Duration::from_secs(20), ..only(protocol) }, &silent);
             let (pool, request) = (bench.pool.clone(), bench.request());
             let result = Rc::new(OnceCell::new());
             let slot = result.clone();
@@ -175,6 +175,7 @@ mod pool {
     }
 
     /// Answers but the request for `/`, which waits.
+    #[expect(clippy::needless_pass_by_value, reason = "handlers own their requests")]
     fn silent_at_first(request: Request, responder: Responder) {
         if request.uri.path() == "/" {
             std::mem::forget(responder);
@@ -209,7 +210,7 @@ mod pool {
     #[test]
     fn dropped_request_frees_its_place() {
         let silent: fn(Request, Responder) = silent_at_first;
-        let mut bench = Bench::new(Options { connections_per_origin: 1, ..only(Protocol::Http1) }, silent);
+        let mut bench = Bench::new(Options { connections_per_origin: 1, ..only(Protocol::Http1) }, &silent);
         let (pool, request) = (bench.pool.clone(), bench.request());
         let handle = bench.client.handle().clone();
         let dropped = Rc::new(Cell::new(false));

@@ -55,7 +55,7 @@ struct Content {
 
 impl Exchange {
     pub(crate) fn new(request: Request, responder: Responder, serial: u32, app: u32, listening: u32, parameters: Parameters) -> Self {
-        let Request { method, uri, headers, peer, body } = request;
+        let Request { method, uri, headers, peer, body, upgrade: _ } = request;
         let content = Content {
             has_ended: body.is_end_stream(),
             incoming: Some(body),

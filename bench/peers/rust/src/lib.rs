@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
 use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
 use std::{env, fs};
 
 use axum::Router;
