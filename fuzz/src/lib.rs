@@ -15,12 +15,13 @@ mod qpack_pair;
 mod qpack_streams;
 mod settings;
 mod streams;
+mod websocket;
 
 /// A fuzz target.
 pub type Target = fn(&[u8]);
 
 /// All targets, by the names of their folders in `corpus/`.
-pub const TARGETS: [(&str, Target); 9] = [
+pub const TARGETS: [(&str, Target); 10] = [
     ("huffman", huffman::run),
     ("message", message::run),
     ("operations", operations::run),
@@ -30,6 +31,7 @@ pub const TARGETS: [(&str, Target); 9] = [
     ("qpack_streams", qpack_streams::run),
     ("settings", settings::run),
     ("streams", streams::run),
+    ("websocket", websocket::run),
 ];
 
 /// The target of this name.

@@ -173,7 +173,10 @@ impl Offer {
             return;
         }
         if !self.asked.get() {
-            *self.driver.borrow_mut() = Some(cx.waker().clone());
+            let mut driver = self.driver.borrow_mut();
+            if !driver.as_ref().is_some_and(|driver| driver.will_wake(cx.waker())) {
+                *driver = Some(cx.waker().clone());
+            }
             return;
         }
         let Some(ping) = ping else { return self.settle() };

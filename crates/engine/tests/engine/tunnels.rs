@@ -2,6 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -13,7 +15,8 @@ use http::{HeaderMap, HeaderValue, Request, StatusCode};
 use http_body::Frame;
 use http_body_util::BodyExt;
 use pronghorn_engine::{
-    Body, Config, Connection, Group, Incoming, Limits, Protocol, Request as Asked, Responder, Response, Stats, Upgrade,
+    Body, Config, Connection, Error, Group, Incoming, Limits, Protocol, Request as Asked, Responder, Response, Resumption, Stats, Target,
+    Upgrade,
 };
 
 use crate::raw_tls::RawTls;
@@ -641,4 +644,53 @@ fn tunnel_that_ends_in_the_grace_period_ends_the_worker() {
         bench.turn_until(|bench| bench.count(connections) == 0);
         drop(connection);
     }
+}
+
+// ---- servers without --------------------------------------------------------------------------------------------------------
+
+/// A server over HTTP/2 in clear text that acknowledges SETTINGS and answers PINGs, and offers nothing.
+fn plain_http2() -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        socket.read_exact(&mut [0; 24]).unwrap();
+        socket.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).unwrap();
+        let mut head = [0; 9];
+        while socket.read_exact(&mut head).is_ok() {
+            let mut content = vec![0; usize::from(head[1]) << 8 | usize::from(head[2])];
+            socket.read_exact(&mut content).unwrap();
+            let (kind, is_answer) = (head[3], head[4] & 1 != 0);
+            assert_ne!(kind, 1, "a request was sent");
+            if kind == 4 && !is_answer {
+                socket.write_all(&[0, 0, 0, 4, 1, 0, 0, 0, 0]).unwrap();
+            } else if kind == 6 && !is_answer {
+                socket.write_all(&[&[0, 0, 8, 6, 1, 0, 0, 0, 0][..], &content].concat()).unwrap();
+            }
+        }
+    });
+    address
+}
+
+#[test]
+fn server_that_offers_no_extended_connect_is_not_asked() {
+    let remote = plain_http2();
+    let mut bench = Bench::new(1, &Config::default(), granting(&Side::default(), false));
+    let connector = bench.connector.clone();
+    let target = Target {
+        remote,
+        server_name: "localhost".to_owned(),
+        protocol: Some(Protocol::Http2),
+        secure: false,
+        resumption: Resumption::default(),
+    };
+    bench.run(async move {
+        let connection = connector.connect(&target).await.unwrap();
+        // The answer is remembered.
+        for _ in 0..2 {
+            let mut shared = connection.share().unwrap();
+            let answer = shared.send(asking("/tunnel", Body::empty())).await;
+            assert!(matches!(answer, Err(Error::NoUpgrade(_))), "{answer:?}");
+        }
+    });
 }

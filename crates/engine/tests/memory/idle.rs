@@ -16,7 +16,7 @@ const KIB: i64 = 1024;
 const CONNECTIONS: usize = 100;
 
 /// Turns of both workers until `done`; returns by how much the server's memory has grown.
-fn grown_until(bench: &mut Bench, mut done: impl FnMut(&mut Bench) -> bool) -> i64 {
+pub(crate) fn grown_until(bench: &mut Bench, mut done: impl FnMut(&mut Bench) -> bool) -> i64 {
     let mut grown = 0;
     while !done(bench) {
         let now = bench.now();

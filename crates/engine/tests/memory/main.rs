@@ -7,3 +7,5 @@ mod idle;
 #[expect(dead_code, reason = "the other tests use the rest of it")]
 #[path = "../engine/support.rs"]
 mod support;
+#[cfg(test)]
+mod websockets;
