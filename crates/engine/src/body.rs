@@ -169,6 +169,9 @@ impl http_body::Body for Body {
             }
             Content::Stream(body) => std::task::ready!(body.as_mut().poll_frame(cx)),
         };
+        //= RFC 9114 section 4.4
+        //# Once the CONNECT method has completed, only DATA frames are permitted to be sent on the stream.
+        let frame = frame.filter(|frame| !(this.tunnel && frame.as_ref().is_ok_and(Frame::is_trailers)));
         let is_over = match &frame {
             None => true,
             Some(Ok(frame)) => {

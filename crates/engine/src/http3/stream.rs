@@ -91,7 +91,7 @@ impl Dirty {
 
 /// What the application wants sent, in order.
 pub(super) enum Outbound {
-    Request(Box<RequestHead>),
+    Request(RequestHead),
     Interim { status: StatusCode, headers: HeaderMap },
     Response(Response),
     Data(Bytes),
@@ -350,7 +350,7 @@ impl Stream {
             return;
         }
         state.outbound.clear();
-        state.outbound.push_back(Outbound::Request(Box::new(head.clone())));
+        state.outbound.push_back(Outbound::Request(head.clone()));
         if !content.is_empty() {
             state.outbound.push_back(Outbound::Data(content.clone()));
         }

@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use super::content::{self, Gauge, Received};
 use super::plan::{Answer, ConnectionPlan, Exchange, Plan, Reading, Stream};
 use crate::runtime::Handle;
-use crate::{Body, Connection, Connector, Protocol, Request, Responder, Response, Resumption, Target};
+use crate::{Body, Connection, Connector, Protocol, Request, Responder, Response, Resumption, Target, Upgrade};
 
 /// How an exchange ended for the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +60,12 @@ impl Exchange {
         }
     }
 
+    /// Whether it goes on in another protocol: some of those where both sides send at once.
+    fn is_tunnel(&self) -> bool {
+        let both_send = matches!(self.answer, Answer::Echo | Answer::Now { drops_upload: false, .. });
+        self.number % 4 == 3 && self.upload.is_some() && both_send
+    }
+
     /// Whether neither side gives up, so that over a connection that lasts it has to be completed.
     pub(crate) fn is_whole(&self) -> bool {
         let fails = |stream: &Stream| stream.fails_at.is_some();
@@ -85,7 +91,13 @@ pub(crate) fn handler(plan: Rc<Vec<Exchange>>, log: Log) -> impl Fn(Request, Res
 }
 
 fn check_head(exchange: &Exchange, request: &Request) {
-    assert_eq!(request.method, if exchange.upload.is_some() { Method::POST } else { Method::GET });
+    let method = match &exchange.upload {
+        _ if exchange.is_tunnel() => Method::CONNECT,
+        Some(_) => Method::POST,
+        None => Method::GET,
+    };
+    assert_eq!(request.method, method);
+    assert_eq!(request.upgrade, exchange.is_tunnel().then(|| Upgrade::new("simulated")));
     assert_eq!(request.uri.authority().map(http::uri::Authority::as_str), Some("localhost"));
     check_fields(exchange, &request.headers);
 }
@@ -121,7 +133,7 @@ fn answer(exchange: Exchange, request: Request, responder: Responder, log: &Log)
     };
     match exchange.answer.clone() {
         Answer::Now { content, drops_upload } => {
-            responder.send(response(&exchange, body(&exchange, &content)));
+            give(&exchange, responder, response(&exchange, body(&exchange, &content)));
             if drops_upload {
                 upload_gauge.leave();
             } else {
@@ -144,7 +156,7 @@ fn answer(exchange: Exchange, request: Request, responder: Responder, log: &Log)
         }
         Answer::Echo => {
             let body = if exchange.upload.is_some() { Body::stream(request.body) } else { Body::empty() };
-            responder.send(response(&exchange, body));
+            give(&exchange, responder, response(&exchange, body));
         }
         Answer::Nothing => {
             upload_gauge.leave();
@@ -153,12 +165,20 @@ fn answer(exchange: Exchange, request: Request, responder: Responder, log: &Log)
     }
 }
 
+fn give(exchange: &Exchange, responder: Responder, response: Response) {
+    if exchange.is_tunnel() {
+        responder.upgrade(response.headers, response.body);
+    } else {
+        responder.send(response);
+    }
+}
+
 /// Reads an upload and notes how that ended.
 fn receive(exchange: &Exchange, request: Request, reading: Reading, handle: &Handle, log: &Log) -> impl Future<Output = ()> + use<> {
     let (log, handle, exchange) = (log.clone(), handle.clone(), exchange.clone());
     async move {
         let gauge = log.borrow()[exchange.number as usize].upload_gauge.clone();
-        let has_trailers = exchange.upload.as_ref().is_some_and(|upload| upload.trailers);
+        let has_trailers = exchange.upload.as_ref().is_some_and(|upload| upload.trailers && !exchange.is_tunnel());
         let received = content::read(handle, request.body, exchange.upload_tag(), has_trailers, reading, gauge).await;
         log.borrow_mut()[exchange.number as usize].upload = Some(received);
     }
@@ -261,6 +281,9 @@ impl User {
         *request.method_mut() = method;
         *request.uri_mut() = uri;
         add_fields(exchange, request.headers_mut());
+        if exchange.is_tunnel() {
+            request.extensions_mut().insert(Upgrade::new("simulated"));
+        }
         let gives_up = exchange.patience.map(|patience| self.handle.now() + patience);
         let gives_up = [gives_up, closes].into_iter().flatten().min();
         let response = match within(&self.handle, gives_up, connection.send(request)).await {
@@ -278,7 +301,7 @@ impl User {
             let record = &self.log.borrow()[exchange.number as usize];
             if matches!(exchange.answer, Answer::Echo) { record.upload_gauge.clone() } else { record.content_gauge.clone() }
         };
-        let has_trailers = content.is_some_and(|content| content.trailers);
+        let has_trailers = content.is_some_and(|content| content.trailers && !exchange.is_tunnel());
         let reading = content::read(self.handle.clone(), incoming, tag, has_trailers, exchange.reading, gauge);
         match within(&self.handle, closes, reading).await {
             Some(Received::Whole(count)) => {

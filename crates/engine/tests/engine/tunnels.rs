@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, UPGRADE};
 use http::{HeaderMap, HeaderValue, Request, StatusCode};
 use http_body::Frame;
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Full};
 use pronghorn_engine::{
     Body, Config, Connection, Error, Group, Incoming, Limits, Protocol, Request as Asked, Responder, Response, Resumption, Stats, Target,
     Upgrade,
@@ -316,6 +316,21 @@ fn outgoing_that_ends_where_nobody_reads_ends_the_tunnel() {
             bench.skip(Duration::from_millis(100));
             outgoing.is_dropped()
         });
+    }
+}
+
+#[test]
+fn trailers_have_no_place_in_a_tunnel() {
+    for protocol in PROTOCOLS {
+        let side = Side::default();
+        let mut bench = Bench::new(1, &Config::default(), granting(&side, false));
+        let mut connection = bench.connect(protocol);
+        let trailers = async { Some(Ok(HeaderMap::from_iter([(UPGRADE, HeaderValue::from_static("x"))]))) };
+        let outgoing = Body::stream(Full::new(Bytes::from("all")).with_trailers(trailers));
+        let open = bench.run(async move { (connection.send(asking("/tunnel", outgoing)).await.unwrap(), connection) });
+        bench.turn_until(|_| side.received.end().is_some());
+        assert_eq!((side.received.text().as_str(), side.received.end()), ("all", Some(Ok(()))), "{protocol}");
+        drop(open);
     }
 }
 
