@@ -29,7 +29,7 @@ SETTINGS = {0x08: 1, 0x33: 1, 0x2B603742: 1, 0xC671706A: 1}
 """Extended CONNECT, HTTP datagrams, draft 02 and draft 07 with one session."""
 
 H3_ID_ERROR, H3_DATAGRAM_ERROR, H3_REQUEST_REJECTED, H3_MESSAGE_ERROR = 0x108, 0x33, 0x10B, 0x10E
-SESSION_GONE = 0x170D7B68
+SESSION_GONE, BUFFERED_STREAM_REJECTED = 0x170D7B68, 0x3994BD84
 
 
 @pytest.fixture(scope="module")
@@ -185,6 +185,21 @@ async def test_streams_that_come_before_their_session_are_kept(client):
     await client.until(lambda: client.streams[stream].is_over and client.datagrams)
     assert client.streams[stream].content == b"too early"
     assert client.datagrams == [(session, b"so is this")]
+
+
+async def test_streams_whose_session_never_comes_are_bounded_in_number_and_time(start, identity):
+    server = start(
+        webtransport_command(identity, "--limit", "webtransport_early_streams=3", "--limit", "head_timeout=1s")
+    )
+    async with webtransport(server.port, identity.ca) as client:
+        streams = [client.open(400, uni=uni) for uni in (True, False, True, False)]
+        for stream in streams:
+            client.send(stream, b"for nobody")
+        await client.until(lambda: all(client.streams[stream].stopped is not None for stream in streams))
+        assert {client.streams[stream].stopped for stream in streams} == {BUFFERED_STREAM_REJECTED}
+        assert {client.streams[stream].reset for stream in streams if stream % 4 == 0} == {BUFFERED_STREAM_REJECTED}
+        # Nothing of that counts against what comes then.
+        await echo(client, await client.session("/echo"), b"well")
 
 
 @pytest.mark.parametrize(

@@ -578,7 +578,11 @@ impl Connection {
             //# Servers MUST NOT use the H3_REQUEST_REJECTED error code for requests that were partially or fully
             //# processed.
             if matches!(self.shutdown, Shutdown::From(first) if stream >= first) {
-                request.refuse(stream, REQUEST_REJECTED, shared);
+                if self.sessions.as_ref().is_some_and(|sessions| sessions.has_any()) {
+                    request.is_late = true;
+                } else {
+                    request.refuse(stream, REQUEST_REJECTED, shared);
+                }
             }
             request
         });
@@ -706,6 +710,7 @@ fn made<'a>(sessions: &'a mut Option<Box<Sessions>>, config: &Config) -> &'a mut
     sessions.get_or_insert_with(|| Box::new(Sessions::new(config.max_early_streams)))
 }
 
+/// What becomes of a request after the last one that was promised.
 const REQUEST_REJECTED: StreamFault =
     StreamFault::new(ErrorCode::H3_REQUEST_REJECTED, "the request came after the connection was shut down");
 

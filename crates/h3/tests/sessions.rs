@@ -294,6 +294,21 @@ fn stream_that_ends_before_it_names_its_session_leaves_nothing_behind() {
     assert_eq!(events(&mut client), ["1 refused WEBTRANSPORT_BUFFERED_STREAM_REJECTED None"]);
 }
 
+/// After GOAWAY sessions go on, and new streams with them; new requests do not.
+#[test]
+fn shut_down_connection_takes_streams_of_its_sessions_and_no_requests() {
+    let mut server = with_session();
+    server.go_away();
+    server.go_away();
+    server.handle_data(CLIENT_BIDI, bidi(b"still here")).unwrap();
+    assert_eq!(events(&mut server), ["4 opened for 0", "4 still here"]);
+    server.handle_data(StreamId(8), headers(&CONNECT).into()).unwrap();
+    assert_eq!(events(&mut server), ["8 error H3_REQUEST_REJECTED"]);
+    server.end_session(SESSION);
+    server.handle_data(StreamId(12), bidi(b"")).unwrap();
+    assert_eq!(events(&mut server).last().unwrap(), "12 error H3_REQUEST_REJECTED");
+}
+
 #[test]
 fn error_codes_of_applications_fit_between_those_that_are_reserved() {
     // The ends of the range, as draft-ietf-webtrans-http3 section 4.4 has them.

@@ -187,6 +187,10 @@ impl Connection {
         let context = self.context.clone();
         let stats = &context.stats;
         while let Some(id) = self.patience.overdue_head(now) {
+            if self.h3.is_early(id) {
+                self.give_up_early(transport, id);
+                continue;
+            }
             stats.head_timeouts.add(1);
             stats.requests_refused.add(1);
             self.stop(transport, id, ErrorCode::H3_REQUEST_REJECTED);
@@ -243,13 +247,17 @@ impl Connection {
 
     /// The stream may have to bring more of its head.
     fn expect_head(&mut self, transport: &mut impl Transport, id: StreamId) {
+        let is_early = self.h3.is_early(id);
         let is_known = self.requests.contains_key(&id) || self.patience.knows(id) || self.is_session_stream(id);
-        if self.client.is_some() || !id.is_bidi() || is_known {
+        if self.client.is_some() || !(id.is_bidi() || is_early) || is_known {
             return;
         }
         let limits = &self.context.config.limits;
         if let Some(counted) = self.context.partial_heads.add(limits.partial_heads()) {
             return self.patience.begin_head(id, self.context.handle.now() + limits.head_timeout(), counted);
+        }
+        if is_early {
+            return self.give_up_early(transport, id);
         }
         self.context.stats.partial_heads_refused.add(1);
         self.context.stats.requests_refused.add(1);

@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use pronghorn_qpack::{Decoded, Decoder, FieldSection};
 
-use super::{Role, events::EventQueue, ledger::Ledger};
+use super::{REQUEST_REJECTED, Role, events::EventQueue, ledger::Ledger};
 use crate::{
     config::Config,
     error::{ConnectionError, DecodeFault, ErrorCode, StreamFault},
@@ -84,6 +84,8 @@ pub(super) struct RequestStream {
     reading: Reading,
     /// The header of a frame has come.
     has_begun: bool,
+    /// Server role: the stream may still be one of a session, but no request any more.
+    pub(super) is_late: bool,
     header: HeaderReader,
     payload: PayloadReader,
     /// There while a field section waits for the dynamic table.
@@ -168,6 +170,7 @@ impl RequestStream {
             awaiting: Awaiting::Head,
             reading: Reading::Header,
             has_begun: false,
+            is_late: false,
             header: HeaderReader::default(),
             payload: PayloadReader::default(),
             blocked: None,
@@ -258,6 +261,10 @@ impl RequestStream {
                             return self.on_preamble(header.len, data, shared.role).map(Some);
                         }
                         self.has_begun = true;
+                        if self.is_late {
+                            self.refuse(stream, REQUEST_REJECTED, shared);
+                            break;
+                        }
                         self.on_frame_header(stream, header, shared)?;
                     }
                 }

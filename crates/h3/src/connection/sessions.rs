@@ -88,6 +88,10 @@ impl Sessions {
         self.begun.contains(&session)
     }
 
+    pub(super) const fn has_any(&self) -> bool {
+        !self.begun.is_empty()
+    }
+
     pub(super) const fn dropped_datagrams(&self) -> u64 {
         self.dropped_datagrams
     }

@@ -382,6 +382,11 @@ impl Connection {
         }
     }
 
+    /// The session of a stream has not come in time.
+    pub(super) fn give_up_early(&mut self, transport: &mut impl Transport, id: StreamId) {
+        self.refuse_session_stream(transport, id, ErrorCode::WEBTRANSPORT_BUFFERED_STREAM_REJECTED, Some(Limit::EarlyStreams));
+    }
+
     /// Ends both sides of a stream that has no session, or none any more.
     fn refuse_session_stream(&mut self, transport: &mut impl Transport, id: StreamId, code: ErrorCode, limit: Option<Limit>) {
         if let Some(counter) = limit.and_then(|limit| limits::counter(limit, &self.context.stats)) {
