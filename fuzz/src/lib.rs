@@ -13,6 +13,7 @@ mod priority;
 mod qpack_encoder;
 mod qpack_pair;
 mod qpack_streams;
+mod sessions;
 mod settings;
 mod streams;
 mod websocket;
@@ -21,7 +22,7 @@ mod websocket;
 pub type Target = fn(&[u8]);
 
 /// All targets, by the names of their folders in `corpus/`.
-pub const TARGETS: [(&str, Target); 10] = [
+pub const TARGETS: [(&str, Target); 11] = [
     ("huffman", huffman::run),
     ("message", message::run),
     ("operations", operations::run),
@@ -29,6 +30,7 @@ pub const TARGETS: [(&str, Target); 10] = [
     ("qpack_encoder", qpack_encoder::run),
     ("qpack_pair", qpack_pair::run),
     ("qpack_streams", qpack_streams::run),
+    ("sessions", sessions::run),
     ("settings", settings::run),
     ("streams", streams::run),
     ("websocket", websocket::run),

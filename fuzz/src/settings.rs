@@ -45,7 +45,7 @@ fn reference(mut payload: &[u8]) -> Result<BTreeMap<u64, u64>, Vec<ErrorCode>> {
             codes.push(ErrorCode::H3_FRAME_ERROR);
             break;
         };
-        let is_boolean = id == 0x08 || id == 0x33;
+        let is_boolean = id == 0x08 || id == 0x33 || id == 0x2b60_3742;
         let is_known_from_http2 = [0x00, 0x02, 0x03, 0x04, 0x05].contains(&id);
         if settings.insert(id, value).is_some() || is_known_from_http2 || (is_boolean && value > 1) {
             codes.push(ErrorCode::H3_SETTINGS_ERROR);
