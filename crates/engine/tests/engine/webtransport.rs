@@ -410,6 +410,32 @@ fn drain_is_told_and_the_session_goes_on() {
 }
 
 #[test]
+fn server_that_ends_wishes_its_sessions_to_end_and_lets_them() {
+    let (mut bench, accepted) = bench();
+    let (client, server, _connection) = sessions(&mut bench, &accepted);
+    let now = bench.now();
+    bench.servers[0].shut_down(now, Duration::from_secs(60));
+    let draining = client.clone();
+    bench.run(async move { draining.draining().await });
+    // Past the notice, from which on no request is taken.
+    bench.skip(Duration::from_secs(1));
+    for (from, to) in [(client.clone(), server.clone()), (server.clone(), client.clone())] {
+        bench.run(async move {
+            let (mut send, receive) = from.open_bi().await.unwrap();
+            send.write("one more").await.unwrap();
+            send.finish();
+            let (answer, asked) = to.accept_bi().await.unwrap();
+            assert_eq!(read_to_end(asked).await.unwrap(), b"one more");
+            answer.finish();
+            assert_eq!(read_to_end(receive).await.unwrap(), b"");
+        });
+    }
+    client.close(7, "then good bye");
+    let end = bench.run(async move { server.closed().await });
+    assert_eq!(end, SessionEnd::ByPeer { code: 7, reason: "then good bye".to_owned() });
+}
+
+#[test]
 fn idle_session_outlives_the_idle_timeout() {
     let (mut bench, accepted) = bench();
     let (client, server, _connection) = sessions(&mut bench, &accepted);
