@@ -1,6 +1,7 @@
 //! WebTransport over HTTP/3: sessions with streams and datagrams of their own, beside the requests of a connection.
 //!
-//! [`Config::webtransport`](crate::Config::webtransport) offers it. A handler accepts a session with [`WebTransport::accept`], a client asks for
+//! [`Config::webtransport`](crate::Config::webtransport) offers it. A handler accepts a session with [`WebTransport::accept`], a client
+//! asks for
 //! one with [`WebTransport::connect`]; from there on both sides can do the same.
 
 mod streams;
@@ -60,7 +61,8 @@ impl WebTransport {
         request.upgrade.as_ref().is_some_and(|upgrade| upgrade.protocol() == WEBTRANSPORT) && request.body.http3_stream().is_some()
     }
 
-    /// Accepts a session with 200 and these fields. `None`, and the request is answered 400, if it does not ask for one, and answered 405 if
+    /// Accepts a session with 200 and these fields. `None`, and the request is answered 400, if it does not ask for one, and answered 405
+    /// if
     /// none are offered ([`Config::webtransport`](crate::Config::webtransport)).
     pub fn accept(request: Request, responder: Responder, mut headers: HeaderMap) -> Option<Self> {
         if !Self::is_requested(&request) {

@@ -9,6 +9,7 @@ mod priorities;
 mod request_stream;
 mod sessions;
 mod stream_map;
+mod webtransport;
 
 use std::{cell::RefCell, collections::VecDeque, fmt};
 
@@ -29,7 +30,7 @@ use crate::{
     limit::Limit,
     message::{OutgoingSection, SectionKind},
     priority::Priority,
-    stream::{StreamId, StreamType},
+    stream::StreamId,
     varint,
 };
 
@@ -37,9 +38,10 @@ use control::ControlFrame;
 use incoming::{IncomingStreams, Purpose, Sorted, closed_critical_stream};
 use outgoing::OutgoingStreams;
 use priorities::EarlyPriorities;
-use request_stream::{Preamble, RequestStream, Requested, Sent, Shared};
+use request_stream::{RequestStream, Requested, Sent, Shared};
 use sessions::Sessions;
 use stream_map::StreamMap;
+use webtransport::made;
 
 /// Bytes of our decoder stream that may wait for the peer's flow control. An honest peer reads it all the time.
 const MAX_DECODER_BACKLOG: usize = 64 * 1024;
@@ -414,17 +416,12 @@ impl Connection {
         }
     }
 
-    /// Whether a field section on this stream waits for insertions into the dynamic table, or the stream for its session. The caller reads the stream no
-    /// further, so that what follows stays in the transport's flow control window; its reset is still of interest.
+    /// Whether a field section on this stream waits for insertions into the dynamic table, or the stream for its session. The caller reads the
+    /// stream no further, so that what follows stays in the transport's flow control window; its reset is still of interest.
     //= RFC 9204 section 2.2.1
     //# While blocked, encoded field section data SHOULD remain in the blocked stream's flow-control window.
     pub fn is_blocked(&self, stream: StreamId) -> bool {
         self.shared.decoder.is_blocked(stream.0) || self.is_early(stream)
-    }
-
-    /// Whether the stream waits for its WebTransport session to begin.
-    pub fn is_early(&self, stream: StreamId) -> bool {
-        self.sessions.as_ref().is_some_and(|sessions| sessions.is_early(stream))
     }
 
     /// A stream that is not blocked any more: the caller reads it again.
@@ -435,102 +432,6 @@ impl Connection {
     /// Gives a section's memory back, so that a later message needs no new one.
     pub fn recycle(&mut self, section: FieldSection) {
         self.shared.recycle(section);
-    }
-
-    /// The extended CONNECT request on this stream has become a WebTransport session: a server accepts it, or a client sees it accepted.
-    /// Streams that have waited for it are told of, and named by [`Connection::poll_unblocked`].
-    pub fn begin_session(&mut self, session: StreamId) {
-        let Self { sessions, shared, unblocked, .. } = self;
-        if shared.config.speaks_webtransport() {
-            unblocked.extend(made(sessions, &shared.config).begin(session, &mut shared.events));
-        }
-    }
-
-    /// The session is over: each of its streams is refused. Also for a request that did not become one.
-    pub fn end_session(&mut self, session: StreamId) {
-        if let Some(sessions) = &mut self.sessions {
-            sessions.end(session, &mut self.shared.events);
-        }
-    }
-
-    /// The transport has opened this stream for a session of ours: appends what it has to begin with to `out`. The stream's content is the
-    /// caller's to write after that.
-    ///
-    /// # Errors
-    /// If the session has not begun, or is over.
-    pub fn open_session_stream(&mut self, session: StreamId, stream: StreamId, out: &mut BytesMut) -> Result<(), SendError> {
-        let Some(sessions) = self.sessions.as_deref_mut().filter(|sessions| sessions.has_begun(session)) else {
-            return Err(SendError::StreamNotOpen { stream: session });
-        };
-        //= draft-ietf-webtrans-http3-16 section 4.3
-        //# Clients and servers use the signal value 0x41 to open a bidirectional WebTransport stream.
-        let preamble = if stream.is_bidi() { FrameType::WEBTRANSPORT_STREAM.0 } else { StreamType::WEBTRANSPORT.0 };
-        varint::encode(preamble, out);
-        varint::encode(session.0, out);
-        sessions.open(session, stream);
-        Ok(())
-    }
-
-    /// Takes the payload of a QUIC DATAGRAM frame (RFC 9221).
-    pub fn handle_datagram(&mut self, data: Bytes) -> Result<(), ConnectionError> {
-        let Self { sessions, shared, .. } = self;
-        if !shared.config.speaks_webtransport() {
-            return Err(ConnectionError::new(ErrorCode::H3_DATAGRAM_ERROR, "a datagram, which was not offered"));
-        }
-        made(sessions, &shared.config).on_datagram(data, &mut shared.events)
-    }
-
-    /// Appends what a datagram of the session begins with to `out`; the caller's payload follows.
-    ///
-    /// # Errors
-    /// If the session has not begun or is over, or the peer has not said that it takes datagrams (RFC 9297 section 2.1.1).
-    pub fn encode_datagram_header(&self, session: StreamId, out: &mut BytesMut) -> Result<(), SendError> {
-        let takes_datagrams = self.peer_settings.is_some_and(|settings| settings.h3_datagram);
-        if !takes_datagrams || !self.sessions.as_ref().is_some_and(|sessions| sessions.has_begun(session)) {
-            return Err(SendError::StreamNotOpen { stream: session });
-        }
-        varint::encode(session.0 / 4, out);
-        Ok(())
-    }
-
-    /// Whether the stream is known to be one of a WebTransport session.
-    pub fn is_session_stream(&self, stream: StreamId) -> bool {
-        self.sessions.as_ref().is_some_and(|sessions| sessions.knows(stream))
-    }
-
-    /// How many datagrams were dropped because too many waited for their sessions.
-    pub fn dropped_datagrams(&self) -> u64 {
-        self.sessions.as_ref().map_or(0, |sessions| sessions.dropped_datagrams())
-    }
-
-    /// The sessions, if what was received on this stream is for one of them.
-    #[inline]
-    fn sessions_of(&mut self, stream: StreamId) -> Option<(&mut Sessions, &mut Shared)> {
-        if self.sessions.is_none() && !self.is_servers_bidi(stream) {
-            return None;
-        }
-        self.known_sessions_of(stream)
-    }
-
-    fn known_sessions_of(&mut self, stream: StreamId) -> Option<(&mut Sessions, &mut Shared)> {
-        let is_new = self.is_servers_bidi(stream) && !self.sessions.as_ref().is_some_and(|sessions| sessions.knows(stream));
-        let Self { sessions, shared, .. } = self;
-        if is_new && shared.config.speaks_webtransport() {
-            made(sessions, &shared.config).expect_session(stream);
-        }
-        sessions.as_deref_mut().filter(|sessions| sessions.knows(stream)).map(|sessions| (sessions, shared))
-    }
-
-    /// Whether it is a bidirectional stream that a server has opened, and we are its client.
-    const fn is_servers_bidi(&self, stream: StreamId) -> bool {
-        stream.is_bidi() && !stream.is_client_initiated() && matches!(self.shared.role, Role::Client)
-    }
-
-    /// A client's bidirectional stream turns out to be one of a session.
-    fn on_session_stream(&mut self, stream: StreamId, preamble: &Preamble) -> Result<(), ConnectionError> {
-        self.requests.remove(&stream);
-        let Self { sessions, shared, .. } = self;
-        made(sessions, &shared.config).on_opened(stream, preamble.session, &preamble.rest, &mut shared.events)
     }
 
     /// Request streams that are not done on both sides.
@@ -704,10 +605,6 @@ impl Connection {
             }
         }
     }
-}
-
-fn made<'a>(sessions: &'a mut Option<Box<Sessions>>, config: &Config) -> &'a mut Sessions {
-    sessions.get_or_insert_with(|| Box::new(Sessions::new(config.max_early_streams)))
 }
 
 /// What becomes of a request after the last one that was promised.

@@ -272,7 +272,8 @@ impl Sessions {
 
     /// The session is over, or will not be.
     //= draft-ietf-webtrans-http3-16 section 6
-    //# Upon learning that the session has been terminated, the endpoint MUST reset the send side and abort reading on the receive side of all
+    //# Upon learning that the session has been terminated, the endpoint MUST reset the send side and abort reading on the receive side of
+    //# all
     //# unidirectional and bidirectional streams associated with the session (see Section 2.4 of [RFC9000]) using the WT_SESSION_GONE error
     //# code; it MUST NOT send any new datagrams or open any new streams.
     pub(super) fn end(&mut self, session: StreamId, events: &mut EventQueue) {
@@ -308,7 +309,8 @@ impl Sessions {
             return Err(ConnectionError::new(ErrorCode::H3_DATAGRAM_ERROR, "a datagram ends inside its quarter stream ID"));
         };
         //= RFC 9297 section 2.1
-        //# Receipt of an HTTP/3 Datagram that includes a larger value MUST be treated as an HTTP/3 connection error of type H3_DATAGRAM_ERROR
+        //# Receipt of an HTTP/3 Datagram that includes a larger value MUST be treated as an HTTP/3 connection error of type
+        //# H3_DATAGRAM_ERROR
         //# (0x33).
         if quarter > varint::MAX / 4 {
             return Err(ConnectionError::new(ErrorCode::H3_DATAGRAM_ERROR, "a datagram names no stream that can be"));
