@@ -175,9 +175,8 @@ mod pool {
     }
 
     /// Answers but the request for `/`, which waits.
-    #[expect(clippy::needless_pass_by_value, reason = "handlers own their requests")]
-    fn silent_at_first(request: Request, responder: Responder) {
-        if request.uri.path() == "/" {
+    fn silent_at_first(Request { uri, .. }: Request, responder: Responder) {
+        if uri.path() == "/" {
             std::mem::forget(responder);
         } else {
             responder.send(Response::new(StatusCode::OK).with_body("hello"));

@@ -22,7 +22,7 @@ const GRACE: Duration = Duration::from_secs(10);
 
 /// A server that is to be started: where it listens and how, then [`Server::serve`] with what answers.
 ///
-/// Nothing is bound, read or checked before it starts; what is wrong is found then, and the error says what to do about it.
+/// Nothing is bound or read before it starts. What is wrong is told then, and the error says what to do about it.
 ///
 /// ```
 /// use pronghorn_server::{Body, Server};

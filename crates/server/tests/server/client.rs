@@ -1,6 +1,8 @@
 //! The client: which version it speaks, what it sends again, and what it gives up.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::cell::OnceCell;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -9,7 +11,8 @@ use axum::Router;
 use axum::routing::get;
 use http::{Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
-use pronghorn_server::client::{Error, Http3, Options, Phase};
+use pronghorn_engine::{Config, Group, Handler, Listener, Responder, Worker, Workers};
+use pronghorn_server::client::{Error, Http3, Options, Phase, Pool, Resolve};
 use pronghorn_server::{AltSvc, Body, Client, Protocol};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -93,6 +96,7 @@ fn client_falls_back_to_tcp_where_udp_is_blocked_and_remembers() {
         assert!(silent.recv(&mut [0; 1500]).is_ok(), "HTTP/3 was tried");
         assert_eq!(version(&client, &url).await, Version::HTTP_11);
         // Where it answers, it is used at once.
+        let client = Client::with_options(&Options { http3_head_start: Duration::from_secs(30), ..options }, 1).unwrap();
         assert_eq!(version(&client, &site.url("/")).await, Version::HTTP_3);
     });
 }
@@ -206,8 +210,11 @@ fn each_phase_has_its_time() {
             let options = Options { body_timeout: soon, ..site.options(protocol) };
             let client = Client::with_options(&options, 1).unwrap();
             let mut body = client.send(site.get("/body")).await.unwrap().into_body();
-            assert!(body.frame().await.unwrap().is_ok());
-            let late = body.frame().await.unwrap().unwrap_err();
+            let late = loop {
+                if let Err(late) = body.frame().await.unwrap() {
+                    break late;
+                }
+            };
             assert!(late.downcast_ref::<Error>().is_some_and(Error::is_timeout), "{protocol}: {late}");
         }
         // Takes connections and says nothing.
@@ -239,6 +246,105 @@ fn server_that_nobody_vouches_for_is_not_trusted() {
             let options = Options { roots: Options::default().roots, ..site.options(protocol) };
             let refused = Client::with_options(&options, 1).unwrap().send(site.get("/")).await.unwrap_err();
             assert!(refused.is_unprocessed(), "{protocol}: {refused}");
+        }
+    });
+}
+
+#[test]
+fn next_address_of_a_name_is_tried_when_one_does_not_answer() {
+    let site = Site::new(hello());
+    run(async {
+        for protocol in PROTOCOLS {
+            // Nobody listens at the first: TCP is refused there, and UDP says nothing.
+            let addresses = |port| [(Ipv4Addr::new(127, 0, 0, 2), port).into(), (Ipv4Addr::LOCALHOST, port).into()];
+            let resolve = Resolve::new(move |_, port| async move { Ok(addresses(port).to_vec()) });
+            let options = Options { resolve, address_head_start: Duration::from_millis(20), ..site.options(protocol) };
+            let client = Client::with_options(&options, 1).unwrap();
+            assert_eq!(site.text(&client, "/").await, "hello", "{protocol}");
+        }
+    });
+}
+
+#[test]
+fn name_without_an_address_is_named() {
+    let site = Site::new(hello());
+    run(async {
+        for protocol in PROTOCOLS {
+            let resolve = Resolve::new(|_, _| async { Ok(Vec::new()) });
+            let client = Client::with_options(&Options { resolve, ..site.options(protocol) }, 1).unwrap();
+            let error = client.send(site.get("/")).await.unwrap_err();
+            assert!(matches!(&error, Error::Lookup { host, .. } if host == "localhost"), "{error}");
+            assert!(error.is_unprocessed());
+        }
+    });
+}
+
+#[test]
+fn client_ends_with_its_last_clone_and_its_last_response() {
+    let site = Site::new(hello());
+    run(async {
+        for protocol in PROTOCOLS {
+            let alive = Arc::new(());
+            let held = alive.clone();
+            let resolve = Resolve::new(move |_, port| {
+                let _held = held.clone();
+                async move { Ok(vec![(Ipv4Addr::LOCALHOST, port).into()]) }
+            });
+            let client = Client::with_options(&Options { resolve, ..site.options(protocol) }, 1).unwrap();
+            let clone = client.clone();
+            drop(client);
+            let response = clone.send(site.get("/")).await.unwrap();
+            drop(clone);
+            // What is on its way still arrives.
+            assert_eq!(crate::support::text(response).await, "hello", "{protocol}");
+            // Held by the thread's pool as long as there is one.
+            eventually(async || Arc::strong_count(&alive) == 1).await;
+        }
+        // And the server sees the connections go.
+        eventually(async || site.handle().stats().open_connections() == 0).await;
+    });
+}
+
+/// Answers on each worker with what the server behind says, over connections of that worker.
+struct Proxy {
+    pool: OnceCell<Pool>,
+    options: Options,
+    behind: String,
+}
+
+impl Handler for Proxy {
+    fn start(&self, worker: &mut Worker) -> io::Result<()> {
+        assert!(self.pool.set(Pool::new(worker, self.options.clone())?).is_ok());
+        Ok(())
+    }
+
+    fn handle(&self, _: pronghorn_engine::Request, responder: Responder) {
+        let (pool, behind) = (self.pool.get().cloned().unwrap(), self.behind.clone());
+        responder.respond(async move {
+            let request = Request::get(behind).body(pronghorn_engine::Body::empty()).unwrap();
+            pool.send(request).await.unwrap().map(pronghorn_engine::Body::stream).into()
+        });
+    }
+}
+
+#[test]
+fn pool_works_on_the_workers_of_a_server() {
+    let site = Site::new(hello());
+    run(async {
+        for protocol in PROTOCOLS {
+            let listener = Listener::clear((Ipv4Addr::LOCALHOST, 0).into(), 2, None).unwrap();
+            let front = listener.address();
+            let (options, behind) = (site.options(protocol), site.url("/"));
+            let proxy = move |_| Proxy { pool: OnceCell::new(), options: options.clone(), behind: behind.clone() };
+            let workers = Workers::start(Group::new(2), vec![listener], None, &Config::default(), proxy).unwrap();
+            for _ in 0..8 {
+                let client = Client::with_options(&Options::default(), 1).unwrap();
+                let request = Request::get(format!("http://{front}/")).body(Body::empty()).unwrap();
+                assert_eq!(crate::support::text(client.send(request).await.unwrap()).await, "hello", "{protocol}");
+            }
+            workers.shut_down(Duration::ZERO);
+            workers.finished().await;
+            workers.join().unwrap();
         }
     });
 }
