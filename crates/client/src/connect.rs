@@ -9,7 +9,8 @@ use std::task::{Poll, ready};
 
 use pronghorn_engine::{Connection, Protocol, Target};
 
-use crate::pool::{Connections, Shared};
+use crate::connections::Connections;
+use crate::pool::Shared;
 use crate::race::race;
 use crate::{Error, Http3, Phase};
 

@@ -11,7 +11,8 @@ use bytes::Bytes;
 use http_body::{Body as _, Frame, SizeHint};
 use pronghorn_engine::{BodyError, Connection, Incoming, Sleep};
 
-use crate::pool::{Connections, Shared};
+use crate::connections::Connections;
+use crate::pool::Shared;
 use crate::{Error, Phase};
 
 /// The use of a connection for one request. Dropped before the response's end, it takes an HTTP/1.1 connection with it.

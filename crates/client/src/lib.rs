@@ -10,6 +10,7 @@ mod alt_svc;
 mod body;
 mod client;
 mod connect;
+mod connections;
 mod error;
 mod lease;
 mod options;

@@ -1,6 +1,6 @@
 //! Connections of one worker, by origin.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -8,13 +8,13 @@ use std::io;
 use std::pin::pin;
 use std::rc::{Rc, Weak};
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::{Request, Response, StatusCode, Version};
-use pronghorn_engine::{Body, Connection, Connector, Error as Failure, Handle, Protocol, Upgrade, Worker};
-use tokio::sync::Notify;
+use pronghorn_engine::{Body, Connector, Error as Failure, Handle, Protocol, Upgrade, Worker};
 
-use crate::alt_svc::{AltSvc, Alternative};
+use crate::alt_svc::AltSvc;
+use crate::connections::{Connections, Waiting};
 use crate::lease::{Content, Lease};
 use crate::origin::Origin;
 use crate::{Error, Options, Phase, connect};
@@ -64,43 +64,6 @@ pub(crate) struct Shared {
     origins: RefCell<HashMap<Origin, Rc<Connections>>>,
 }
 
-/// What there is of one origin.
-pub(crate) struct Connections {
-    pub(crate) origin: Origin,
-    /// Carries any number of requests: HTTP/3, or else HTTP/2.
-    shared: RefCell<Option<Connection>>,
-    /// The number of the shared connection.
-    generation: Cell<u64>,
-    /// Uses of shared connections.
-    pub(crate) shared_uses: Cell<usize>,
-    /// HTTP/1.1 connections that nobody uses, the latest last.
-    idle: RefCell<Vec<Idle>>,
-    /// HTTP/1.1 connections, those in use included.
-    open_http1: Cell<usize>,
-    connecting: Cell<usize>,
-    waiting: Cell<usize>,
-    /// What the last connection over TCP spoke.
-    over_tcp: Cell<Option<Protocol>>,
-    /// Where the origin's HTTP/3 is, and until when that holds.
-    alternative: RefCell<Option<(Alternative, Instant)>>,
-    /// HTTP/3 is being tried while others go over TCP.
-    trying_http3: Cell<bool>,
-    /// HTTP/3 is not tried before.
-    http3_paused: Cell<Option<Instant>>,
-    /// Attempts to connect that failed, and what the last failed with.
-    failures: RefCell<(u64, Option<Error>)>,
-    last_used: Cell<Instant>,
-    changed: Notify,
-}
-
-/// An HTTP/1.1 connection that nobody uses.
-struct Idle {
-    connection: Connection,
-    since: Instant,
-    /// Whether a request was sent on it.
-    used: bool,
-}
-
 impl Pool {
     /// A pool on `worker`, without connections yet.
     ///
@@ -121,7 +84,7 @@ impl Pool {
     /// one (`REFUSED_STREAM`, `H3_REQUEST_REJECTED`, GOAWAY) whatever its method, and an idempotent one (RFC 9110, section 9.2.2) whose
     /// connection had been used before and was closed without an answer.
     ///
-    /// With an [`Upgrade`] among its extensions it asks to go on in another protocol, as [`Connection::send`] says.
+    /// With an [`Upgrade`] among its extensions it asks to go on in another protocol, as [`Connection::send`](pronghorn_engine::Connection::send) says.
     ///
     /// # Errors
     ///
@@ -278,185 +241,6 @@ async fn open(shared: Rc<Shared>, connections: Rc<Connections>) {
     match connected {
         Ok(Ok(connection)) => connections.put(connection, shared.handle.now()),
         Ok(Err(error)) | Err(error) => connections.fail(error),
-    }
-}
-
-impl Connections {
-    fn new(origin: Origin, now: Instant) -> Self {
-        Self {
-            origin,
-            shared: RefCell::default(),
-            generation: Cell::default(),
-            shared_uses: Cell::default(),
-            idle: RefCell::default(),
-            open_http1: Cell::default(),
-            connecting: Cell::default(),
-            waiting: Cell::default(),
-            over_tcp: Cell::default(),
-            alternative: RefCell::default(),
-            trying_http3: Cell::default(),
-            http3_paused: Cell::default(),
-            failures: RefCell::default(),
-            last_used: Cell::new(now),
-            changed: Notify::new(),
-        }
-    }
-
-    /// A connection that is there.
-    fn take(self: &Rc<Self>, pool: &Rc<Shared>) -> Option<Lease> {
-        let now = pool.handle.now();
-        self.last_used.set(now);
-        let mut shared = self.shared.borrow_mut();
-        if let Some(connection) = shared.as_ref().filter(|connection| connection.is_usable()) {
-            return Some(Lease::shared(connection.share()?, self.generation.get(), self, pool));
-        }
-        *shared = None;
-        let mut idle = self.idle.borrow_mut();
-        while let Some(Idle { connection, since, used }) = idle.pop() {
-            if connection.is_usable() && now.saturating_duration_since(since) < pool.options.idle_timeout {
-                return Some(Lease::exclusive(connection, used, self, pool));
-            }
-            self.open_http1.set(self.open_http1.get() - 1);
-        }
-        None
-    }
-
-    fn may_connect(&self, options: &Options) -> bool {
-        let connecting = self.connecting.get();
-        if self.over_tcp.get() == Some(Protocol::Http1) {
-            connecting < self.waiting.get() && connecting + self.open_http1.get() < options.connections_per_origin.max(1)
-        } else {
-            // One is enough for all of them, most likely.
-            connecting == 0
-        }
-    }
-
-    /// Takes a new connection in.
-    pub(crate) fn put(&self, connection: Connection, now: Instant) {
-        let protocol = connection.protocol();
-        if protocol != Protocol::Http3 {
-            self.over_tcp.set(Some(protocol));
-        }
-        if protocol == Protocol::Http1 {
-            self.open_http1.set(self.open_http1.get() + 1);
-            self.idle.borrow_mut().push(Idle { connection, since: now, used: false });
-        } else {
-            *self.shared.borrow_mut() = Some(connection);
-            self.generation.set(self.generation.get() + 1);
-        }
-        // Who finds none begins another one.
-        self.changed.notify_waiters();
-    }
-
-    /// Takes back an HTTP/1.1 connection whose exchange is over, or counts that it has ended.
-    pub(crate) fn give_back(&self, connection: Option<Connection>, now: Instant) {
-        match connection.filter(Connection::is_usable) {
-            Some(connection) => self.idle.borrow_mut().push(Idle { connection, since: now, used: true }),
-            None => self.open_http1.set(self.open_http1.get() - 1),
-        }
-        self.last_used.set(now);
-        self.changed.notify_one();
-    }
-
-    fn fail(&self, error: Error) {
-        let mut failures = self.failures.borrow_mut();
-        *failures = (failures.0.wrapping_add(1), Some(error));
-        drop(failures);
-        self.changed.notify_waiters();
-    }
-
-    fn learn(&self, said: AltSvc, now: Instant) {
-        match said {
-            AltSvc::Unsaid => {}
-            AltSvc::Clear => *self.alternative.borrow_mut() = None,
-            AltSvc::Http3(alternative) => {
-                let until = now + alternative.max_age;
-                *self.alternative.borrow_mut() = Some((alternative, until));
-            }
-        }
-    }
-
-    /// Where HTTP/3 is to be tried.
-    pub(crate) fn http3(&self, options: &Options, now: Instant) -> Option<(String, u16)> {
-        use crate::Http3::{AltSvc, First, Off, Only};
-        let here = || Some((self.origin.host.clone(), self.origin.port));
-        if !self.origin.secure
-            || self.trying_http3.get()
-            || (options.http3 != Only && self.http3_paused.get().is_some_and(|until| now < until))
-        {
-            return None;
-        }
-        match options.http3 {
-            Off => None,
-            First | Only => here(),
-            AltSvc => {
-                let alternative = self.alternative.borrow();
-                let (alternative, _) = alternative.as_ref().filter(|(_, until)| now < *until)?;
-                Some((alternative.host.clone().unwrap_or_else(|| self.origin.host.clone()), alternative.port))
-            }
-        }
-    }
-
-    /// Gives this shared connection to nobody any more.
-    fn retire(&self, generation: Option<u64>) {
-        if generation == Some(self.generation.get()) {
-            *self.shared.borrow_mut() = None;
-        }
-    }
-
-    pub(crate) fn set_trying_http3(&self, trying: bool) {
-        self.trying_http3.set(trying);
-    }
-
-    pub(crate) fn pause_http3(&self, until: Option<Instant>) {
-        self.http3_paused.set(until);
-    }
-
-    /// Nobody uses or waits for a connection.
-    fn is_unused(&self) -> bool {
-        let idle = self.idle.borrow().len();
-        self.shared_uses.get() == 0 && self.waiting.get() == 0 && self.connecting.get() == 0 && self.open_http1.get() == idle
-    }
-
-    /// Closes what nobody has used for `idle_timeout`.
-    fn sweep(&self, now: Instant, idle_timeout: Duration) {
-        let is_old = |since: Instant| now.saturating_duration_since(since) >= idle_timeout;
-        self.idle.borrow_mut().retain(|Idle { connection, since, .. }| {
-            let keeps = connection.is_usable() && !is_old(*since);
-            if !keeps {
-                self.open_http1.set(self.open_http1.get() - 1);
-            }
-            keeps
-        });
-        let mut shared = self.shared.borrow_mut();
-        let is_usable = shared.as_ref().is_some_and(Connection::is_usable);
-        if !is_usable || (self.shared_uses.get() == 0 && is_old(self.last_used.get())) {
-            *shared = None;
-        }
-    }
-
-    pub(crate) fn touch(&self, now: Instant) {
-        self.last_used.set(now);
-    }
-}
-
-/// Counts a request that waits for a connection.
-struct Waiting<'a>(&'a Connections);
-
-impl<'a> Waiting<'a> {
-    fn new(connections: &'a Connections, limit: usize) -> Result<Self, Error> {
-        let waiting = connections.waiting.get();
-        if waiting >= limit {
-            return Err(Error::Busy(connections.origin.to_string()));
-        }
-        connections.waiting.set(waiting + 1);
-        Ok(Self(connections))
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.waiting.set(self.0.waiting.get() - 1);
     }
 }
 
