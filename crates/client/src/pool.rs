@@ -10,7 +10,9 @@ use std::rc::{Rc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
-use http::{Request, Response, StatusCode, Version};
+use http::header::{CONTENT_LENGTH, TRAILER};
+use http::{Method, Request, Response, StatusCode, Version};
+use http_body::Body as _;
 use pronghorn_engine::{Body, Connector, Error as Failure, Handle, Protocol, Upgrade, Worker};
 
 use crate::alt_svc::AltSvc;
@@ -98,6 +100,7 @@ impl Pool {
         let connections = shared.connections(Origin::of(request.uri())?);
         let is_idempotent = request.method().is_idempotent();
         let mut request = request;
+        announce_length(&mut request);
         let asks_upgrade = request.extensions().get::<Upgrade>().is_some();
         let mut retries = shared.options.retries;
         loop {
@@ -124,6 +127,20 @@ impl Pool {
             }
             retries -= 1;
         }
+    }
+}
+
+/// Says how long the content is, where that is known: over HTTP/2 and HTTP/3 too, so that what is too large is refused at once.
+fn announce_length(request: &mut Request<Body>) {
+    let may_have_content = matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH);
+    // Over HTTP/1.1 trailers need content that ends otherwise.
+    let says_otherwise = [CONTENT_LENGTH, TRAILER].iter().any(|name| request.headers().contains_key(name));
+    if let Some(length) = request.body().size_hint().exact()
+        && (length > 0 || may_have_content)
+        && !says_otherwise
+        && request.extensions().get::<Upgrade>().is_none()
+    {
+        request.headers_mut().insert(CONTENT_LENGTH, length.into());
     }
 }
 

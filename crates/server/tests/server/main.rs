@@ -10,6 +10,8 @@ mod errors;
 #[cfg(test)]
 mod requests;
 #[cfg(test)]
+mod settings;
+#[cfg(test)]
 mod streaming;
 #[cfg(test)]
 mod support;
