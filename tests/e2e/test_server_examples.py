@@ -156,5 +156,6 @@ def test_proxy_without_a_server_behind_it_says_so(example, fetch, identity):
     behind = example("hello")
     origin = example("reverse_proxy", "--to", behind.origin, "--cacert", identity.ca).origin
     assert fetch(origin).status == 200
-    behind.stop()
+    behind.terminate()
+    behind.wait()
     assert fetch(origin).status == 502

@@ -5,14 +5,18 @@ use std::net::{IpAddr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Poll, ready};
+use std::task::Poll;
+use std::time::Duration;
 
-use pronghorn_engine::{Connection, Protocol, Target};
+use pronghorn_engine::{Connection, Protocol, Sleep, Target};
 
 use crate::connections::Connections;
 use crate::pool::Shared;
 use crate::race::race;
 use crate::{Error, Http3, Phase};
+
+/// How long HTTP/3 may still take when TCP has failed: where nobody listens, nobody says so over UDP.
+const LAST_CHANCE: Duration = Duration::from_secs(1);
 
 type Attempt = Pin<Box<dyn Future<Output = Result<Connection, Error>>>>;
 
@@ -42,15 +46,18 @@ pub(crate) async fn establish(shared: &Rc<Shared>, connections: &Rc<Connections>
             tcp = Tcp::Running(Box::pin(over_tcp(shared.clone(), connections.clone())));
         }
         if let Tcp::Running(attempt) = &mut tcp {
-            match ready!(attempt.as_mut().poll(cx)) {
-                Ok(connection) => return Poll::Ready(Ok(connection)),
-                Err(error) => tcp = Tcp::Failed(error),
+            match attempt.as_mut().poll(cx) {
+                Poll::Ready(Ok(connection)) => return Poll::Ready(Ok(connection)),
+                Poll::Ready(Err(error)) => tcp = Tcp::Failed(error, Box::pin(shared.handle.sleep(LAST_CHANCE))),
+                Poll::Pending => {}
             }
         }
-        match (&tcp, &http3_failure) {
-            (Tcp::Failed(error), Some(_)) => Poll::Ready(Err(error.clone())),
-            _ => Poll::Pending,
+        if let Tcp::Failed(error, last_chance) = &mut tcp
+            && (http3_failure.is_some() || last_chance.as_mut().poll(cx).is_ready())
+        {
+            return Poll::Ready(Err(error.clone()));
         }
+        Poll::Pending
     })
     .await;
     match &first {
@@ -65,7 +72,8 @@ pub(crate) async fn establish(shared: &Rc<Shared>, connections: &Rc<Connections>
 enum Tcp {
     Waiting,
     Running(Attempt),
-    Failed(Error),
+    /// What with, and until when HTTP/3 is waited for.
+    Failed(Error, Pin<Box<Sleep>>),
 }
 
 /// Opens a connection over HTTP/3 for later requests, where there is reason to and nobody is at it.

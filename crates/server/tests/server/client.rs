@@ -348,3 +348,16 @@ fn pool_works_on_the_workers_of_a_server() {
         }
     });
 }
+
+#[test]
+fn server_that_is_not_there_is_said_to_be_so_also_where_http3_was_tried() {
+    run(async {
+        // Free again, as far as anybody can tell.
+        let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let options = Options { http3: Http3::First, connect_timeout: Duration::from_secs(50), ..Options::default() };
+        let client = Client::with_options(&options, 1).unwrap();
+        let request = Request::get(format!("https://{address}/")).body(Body::empty()).unwrap();
+        let error = client.send(request).await.unwrap_err();
+        assert!(matches!(&error, Error::Exchange(error) if matches!(**error, pronghorn_engine::Error::Connect { .. })), "{error}");
+    });
+}
