@@ -307,7 +307,10 @@ impl Listening {
 
     /// Ends all at once. Requests that JavaScript has not answered are reported as aborted.
     pub(crate) fn release(self: &Rc<Self>) {
-        let Some(Running { worker, poll, _share }) = self.worker.take() else { return };
+        // The process is left from inside of a handler: the kernel cleans up.
+        let Ok(mut running) = self.worker.try_borrow_mut() else { return };
+        let Some(Running { worker, poll, _share }) = running.take() else { return };
+        drop(running);
         self.addon.abandon(self.number.get());
         // The loop must not watch a descriptor that is closed.
         drop(poll);

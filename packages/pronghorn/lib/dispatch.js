@@ -16,32 +16,36 @@ const released = new Map();
 
 function dispatch(count) {
   answers.hold();
-  for (let index = 0; index < count; index++) {
-    const at = index * 4;
-    const subject = events[at + 1];
-    switch (events[at]) {
-      case 0:
-        response.request(subject, routes[events[at + 2]], events[at + 3] === 1);
-        break;
-      case 1:
-        response.data(subject, events[at + 2] === 1);
-        break;
-      case 2:
-        response.aborted(subject);
-        break;
-      case 3:
-        response.writable(subject);
-        break;
-      case 4:
-        apps[subject]._onConnection(events[at + 2], native.nextRemote());
-        break;
-      case 5:
-        released.get(subject)?.();
-        released.delete(subject);
-        break;
-    }
+  try {
+    for (let index = 0; index < count; index++) tell(index * 4);
+  } finally {
+    answers.releaseToCaller();
   }
-  answers.releaseToCaller();
+}
+
+function tell(at) {
+  const subject = events[at + 1];
+  switch (events[at]) {
+    case 0:
+      response.request(subject, routes[events[at + 2]], events[at + 3] === 1);
+      break;
+    case 1:
+      response.data(subject, events[at + 2] === 1);
+      break;
+    case 2:
+      response.aborted(subject);
+      break;
+    case 3:
+      response.writable(subject);
+      break;
+    case 4:
+      apps[subject]._onConnection(events[at + 2], native.nextRemote());
+      break;
+    case 5:
+      released.get(subject)?.();
+      released.delete(subject);
+      break;
+  }
 }
 
 /** A client asks for a server name that has no certificate. */

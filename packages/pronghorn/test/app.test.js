@@ -3,6 +3,7 @@
 // Applications: server names and certificates, listening and closing, wrong use, threads.
 
 const assert = require('node:assert/strict');
+const { spawnSync } = require('node:child_process');
 const fs = require('node:fs');
 const http = require('node:http');
 const net = require('node:net');
@@ -93,6 +94,35 @@ describe('certificates', () => {
     const app = uWS.SSLApp({ key, cert }).get('/*', (res) => res.end());
     assert.equal(await shown(listening(app), 'one.test'), 'one.test');
     app.close();
+  });
+});
+
+describe('options', () => {
+  it('set limits and the server header', async () => {
+    for (const { name, make: makeApp, request } of faces) {
+      const app = makeApp({
+        limits: { request_body_bytes: '1KiB' },
+        server: 'test/1',
+        earlyData: 'off',
+        congestion: 'bbr',
+      });
+      app.post('/*', (res) => {
+        res.onAborted(() => {});
+        res.collectBody(1_000_000, (body) => res.end(String(body.byteLength)));
+      });
+      const port = listening(app);
+      const small = await request(port, { method: 'POST', body: 'x'.repeat(1024) });
+      assert.deepEqual([text(small), small.fields.server], ['1024', 'test/1'], name);
+      const large = await request(port, {
+        method: 'POST',
+        body: 'x'.repeat(1025),
+        headers: { 'content-length': '1025' },
+      });
+      assert.equal(large.status, 413, name);
+      const unannounced = await request(port, { method: 'POST', body: 'x'.repeat(2000), pieces: 2 });
+      assert.equal(unannounced.status, 413, name);
+      app.close();
+    }
   });
 });
 
@@ -227,6 +257,43 @@ describe('closing', () => {
       await hasAborted;
       assert.ok((await waiting).error);
     }
+  });
+});
+
+describe('a handler', () => {
+  it('may close its own app', async () => {
+    for (const { name, make: makeApp, request } of faces) {
+      let isClosed;
+      const closed = new Promise((resolve) => (isClosed = resolve));
+      const app = makeApp().get('/*', (res) => {
+        res.end('last');
+        app.close({ timeout: 30_000 }).then(isClosed);
+      });
+      assert.equal(text(await request(listening(app))), 'last', name);
+      await closed;
+    }
+  });
+
+  it('may leave the process', () => {
+    const code = `
+      const uWS = require('pronghorn');
+      uWS.App().get('/*', () => process.exit(7)).listen('127.0.0.1', 0, (socket) => {
+        fetch('http://127.0.0.1:' + uWS.us_socket_local_port(socket)).catch(() => {});
+      });
+    `;
+    const result = spawnSync(process.execPath, ['--eval', code], { cwd: path.join(__dirname, '..'), encoding: 'utf8' });
+    assert.deepEqual([result.status, result.signal, result.stderr], [7, null, '']);
+  });
+
+  it('may listen and answer through what it listens on', async () => {
+    const inner = uWS.App().get('/*', (res) => res.end('inner'));
+    const outer = uWS.App().get('/*', (res) => {
+      res.onAborted(() => {});
+      clear(listening(inner)).then((answer) => res.end(`${text(answer)} through outer`));
+    });
+    assert.equal(text(await clear(listening(outer))), 'inner through outer');
+    inner.close();
+    outer.close();
   });
 });
 
