@@ -4,6 +4,7 @@
 
 const assert = require('node:assert/strict');
 const { after, describe, it } = require('node:test');
+const native = require('../lib/native');
 const { faces, listening } = require('./support/clients');
 
 /** Something that happens once, to wait for. */
@@ -447,6 +448,8 @@ for (const { name, protocol, make, request } of faces) {
       const served = counters.requests_http1 + counters.requests_http2 + counters.requests_http3;
       assert.ok(served > 40, JSON.stringify(counters));
       assert.equal(counters.handler_panics, 0);
+      // Those that were aborted, closed, failed or never read to their end are forgotten as well.
+      assert.equal(native.openExchanges(), 0);
     });
   });
 }
