@@ -9,6 +9,8 @@ TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
 export PRONGHORN ?= $(TARGET_DIR)/release/pronghorn
 # The engine's example handler.
 export PRONGHORN_ECHO ?= $(TARGET_DIR)/release/examples/echo
+# Its example of WebTransport.
+export PRONGHORN_WEBTRANSPORT ?= $(TARGET_DIR)/release/examples/webtransport
 
 # Set to --locked where Cargo.lock must not change, as CI does.
 CARGO_FLAGS ?=
