@@ -82,6 +82,8 @@ counters! {
     websocket_messages_too_large,
     /// WebSocket connections given up because the peer did not answer.
     websockets_timed_out,
+    /// WebSocket connections given up because the peer did not answer a close.
+    websocket_closes_timed_out,
     /// Times that the sender of WebSocket messages had to wait for the peer.
     websocket_senders_held_back,
     /// TCP connections that resumed a session.

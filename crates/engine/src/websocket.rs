@@ -173,7 +173,9 @@ impl WebSocket {
                 Poll::Pending => {
                     ready!(self.poll_patience(cx));
                     if let Some(stats) = &self.stats {
-                        stats.websockets_timed_out.add(1);
+                        let closing = self.closing_since.is_some();
+                        let counter = if closing { &stats.websocket_closes_timed_out } else { &stats.websockets_timed_out };
+                        counter.add(1);
                     }
                     return Poll::Ready(Some(Err(self.fail(Error::TimedOut))));
                 }

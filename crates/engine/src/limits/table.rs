@@ -208,7 +208,7 @@ limits! {
     /// How long a WebSocket peer may take to answer a close.
     websocket_close_timeout, with_websocket_close_timeout: Time, 10 * SECOND, 100 => HOUR, Request;
         memory |_| 0;
-        counter websockets_timed_out;
+        counter websocket_closes_timed_out;
         acts "As with `websocket_timeout`.";
 
     /// Heads over HTTP/3 that a worker has received in part, or that wait for the header table.

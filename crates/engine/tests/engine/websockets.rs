@@ -264,6 +264,7 @@ fn peer_that_does_not_answer_a_close_is_given_up() {
         bench.skip(Duration::from_secs(2));
         bench.turn_until(|_| !ends.borrow().is_empty());
         assert_eq!(*ends.borrow(), [(Err(Error::TimedOut), None)], "{protocol}");
+        assert_eq!(bench.count(|stats| stats.websocket_closes_timed_out.value()), 1, "{protocol}");
     }
 }
 
