@@ -138,10 +138,10 @@ fn start(number: usize, options: Options) -> io::Result<mpsc::Sender<Job>> {
             Ok(runtime) => runtime,
             Err(error) => return drop(ready.send(Err(error))),
         };
-        let inside = runtime.enter();
+        // Until the worker is gone: contents that are dropped with it may have destructors that spawn.
+        let _inside = runtime.enter();
         let made = Worker::new(0, &Group::new(1), options.engine.clone(), |_, responder: Responder| drop(responder))
             .and_then(|mut worker| Pool::new(&mut worker, options).map(|pool| (worker, pool)));
-        drop(inside);
         match made {
             Ok((mut worker, pool)) => {
                 drop(ready.send(Ok(())));

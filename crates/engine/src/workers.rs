@@ -233,24 +233,29 @@ fn run_worker(
     identity: Option<&Identity>,
     stop: &Stop,
 ) -> io::Result<()> {
-    let mut worker = Worker::new(number, group, config, handler)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let inside = runtime.enter();
-    worker.handler().start(&mut worker)?;
-    drop(inside);
-    for sockets in share {
-        worker.listen(sockets, identity)?;
-    }
-    let mut changes = 0;
-    runtime.block_on(embed_in_tokio(&mut worker, |worker, now| {
-        if let Some(identity) = stop.changed_identity(&mut changes) {
-            worker.set_identity(&identity).expect("invariant: it was checked before it was handed over");
+    let ended = {
+        // Until the worker is gone: futures of handlers that are dropped with it may have destructors that spawn.
+        let _inside = runtime.enter();
+        let mut worker = Worker::new(number, group, config, handler)?;
+        worker.handler().start(&mut worker)?;
+        for sockets in share {
+            worker.listen(sockets, identity)?;
         }
-        if let Some(grace) = stop.grace() {
-            worker.shut_down(now, grace);
-        }
-        worker.is_finished()
-    }))
+        let mut changes = 0;
+        runtime.block_on(embed_in_tokio(&mut worker, |worker, now| {
+            if let Some(identity) = stop.changed_identity(&mut changes) {
+                worker.set_identity(&identity).expect("invariant: it was checked before it was handed over");
+            }
+            if let Some(grace) = stop.grace() {
+                worker.shut_down(now, grace);
+            }
+            worker.is_finished()
+        }))
+    };
+    // What blocks a thread of its own ends when it ends; the server does not wait for it.
+    runtime.shutdown_background();
+    ended
 }
 
 /// Runs `worker` inside a tokio runtime, next to whatever else runs there, until `finished` says so after a turn.

@@ -49,6 +49,7 @@ where
 {
     let handle = responder.handle().clone();
     let Some((near, on_upgrade, grant)) = open(&handle).await else { return };
+    let mut unused = Unused(Some(near.clone()));
     let mut answer = pin!(answer(&asked, on_upgrade));
     let response = poll_fn(|cx| match answer.as_mut().poll(cx) {
         Poll::Ready(response) => Poll::Ready(Some(response)),
@@ -65,9 +66,22 @@ where
     // Who waits for the upgrade gets it now, unless nobody does.
     let _ = grant.send(());
     let Some(first) = skip_head(&near).await else { return };
+    unused.0 = None;
     let outgoing = Outgoing { first: Some(first).filter(|first| !first.is_empty()), near: near.clone() };
     responder.upgrade(response.headers, Body::stream(outgoing));
     handle.spawn(carry(asked.incoming, near));
+}
+
+/// A connection of hyper's in memory that comes to nothing if this is dropped: nobody would end it, as hyper waits for another request.
+struct Unused(Option<Near>);
+
+impl Drop for Unused {
+    fn drop(&mut self) {
+        if let Some(near) = self.0.take() {
+            near.end();
+            near.refuse();
+        }
+    }
 }
 
 /// A connection of hyper's in memory: this end of it, the upgrade of its one request, and what grants it.
@@ -95,8 +109,8 @@ async fn serve(far: Far, give: oneshot::Sender<OnUpgrade>, granted: oneshot::Rec
             Ok::<_, Infallible>(response)
         }
     });
-    // It ends with the upgrade, or with the application's refusal.
-    let _ = http1::Builder::new().serve_connection(far, service).with_upgrades().await;
+    // It ends with the upgrade, or with the application's refusal: no other request will come.
+    let _ = http1::Builder::new().keep_alive(false).serve_connection(far, service).with_upgrades().await;
 }
 
 /// Takes hyper's 101 off the connection and returns what the application has sent behind it. `None` if there is no 101.
@@ -163,5 +177,27 @@ async fn carry(mut incoming: Incoming, near: Near) {
                 return;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn connection_in_memory_ends_when_the_upgrade_is_refused() {
+        let (near, far) = pipe();
+        let (give, given) = oneshot::channel();
+        let (grant, granted) = oneshot::channel();
+        near.push(Bytes::from_static(REQUEST));
+        let unused = Unused(Some(near.clone()));
+        let refused = async move {
+            // Kept until the end, as an application may.
+            let on_upgrade = given.await.unwrap();
+            drop((grant, unused));
+            poll_fn(|cx| near.poll_gone(cx)).await;
+            drop(on_upgrade);
+        };
+        tokio::join!(refused, serve(far, give, granted));
     }
 }

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, HOST, TRAILER, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, Version};
 use http_body::Body as _;
 use hyper_util::rt::TokioIo;
 use rustls::AlertDescription;
@@ -594,6 +594,8 @@ pub(crate) fn for_http1(mut request: Request<Body>) -> Request<Body> {
     if is_open_ended && !request.headers().contains_key(CONTENT_LENGTH) {
         request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
+    // The library fails on others, such as that of a request that came over HTTP/3 and is passed on.
+    *request.version_mut() = Version::HTTP_11;
     let path = request.uri().path_and_query().cloned();
     *request.uri_mut() = path.map_or_else(|| Uri::from_static("/"), Uri::from);
     request

@@ -43,6 +43,21 @@ fn http3_is_used_once_a_response_has_said_where_it_is() {
 }
 
 #[test]
+fn request_that_came_over_another_version_may_be_passed_on() {
+    let site = Site::new(hello());
+    for protocol in PROTOCOLS {
+        run(async {
+            for version in [Version::HTTP_11, Version::HTTP_2, Version::HTTP_3] {
+                let mut request = site.get("/");
+                *request.version_mut() = version;
+                let response = site.client(protocol).send(request).await.unwrap();
+                assert_eq!(response.status(), StatusCode::OK, "{version:?} over {protocol}");
+            }
+        });
+    }
+}
+
+#[test]
 fn http3_that_does_not_answer_costs_no_request_its_answer() {
     // Takes datagrams and says nothing.
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -43,6 +43,40 @@ fn shutdown_finishes_what_runs() {
     }
 }
 
+/// What a connection pool of a database does with a connection whose user has gone.
+struct SpawnsAtItsEnd(mpsc::UnboundedSender<()>);
+
+impl Drop for SpawnsAtItsEnd {
+    fn drop(&mut self) {
+        let told = self.0.clone();
+        tokio::spawn(async move { drop(told) });
+        self.0.send(()).unwrap();
+    }
+}
+
+#[test]
+fn handler_that_is_cut_off_may_spawn_in_its_destructor() {
+    for protocol in PROTOCOLS {
+        let (began, mut beginning) = mpsc::unbounded_channel();
+        let (ended, mut ending) = mpsc::unbounded_channel();
+        let page = async move || {
+            let _kept = SpawnsAtItsEnd(ended.clone());
+            began.send(()).unwrap();
+            std::future::pending::<()>().await;
+        };
+        let site = Site::new(Router::new().route("/", get(page)));
+        run(async {
+            let (client, request) = (site.client(protocol), site.get("/"));
+            let asking = tokio::spawn(async move { client.send(request).await.map(drop) });
+            beginning.recv().await.unwrap();
+            site.handle().shut_down(Duration::ZERO);
+            site.running.finished().await.unwrap();
+            ending.recv().await.unwrap();
+            assert!(asking.await.unwrap().is_err(), "{protocol}");
+        });
+    }
+}
+
 #[test]
 fn signal_ends_the_server_with_its_grace_period() {
     let (app, mut beginning, release) = slow();
