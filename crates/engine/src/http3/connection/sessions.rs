@@ -249,7 +249,15 @@ impl Connection {
                 continue;
             };
             let mut preamble = BytesMut::new();
-            self.h3.open_session_stream(session, id, &mut preamble).expect("invariant: the session has begun and is not over");
+            if self.h3.open_session_stream(session, id, &mut preamble).is_err() {
+                // The peer has just ended it, which the session's own task has not heard yet.
+                transport.reset(self.key, id, ErrorCode::WEBTRANSPORT_SESSION_GONE.0);
+                if dir == Dir::Bidi {
+                    transport.stop(self.key, id, ErrorCode::WEBTRANSPORT_SESSION_GONE.0);
+                }
+                stream.on_session_end();
+                continue;
+            }
             transport.set_priority(self.key, id, PRIORITY);
             stream.on_opened(id);
             let driven = sessions.insert(id, stream, true);
