@@ -7,9 +7,13 @@ import re
 import shlex
 import signal
 import socket
+import ssl
 import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from websockets.sync.server import ServerConnection, serve
 
 from harness.counting_server import ANSWER, CountingServer
 from harness.process import Process
@@ -36,6 +40,23 @@ def version(request) -> str:
 def peer(start, identity) -> Server:
     """quic-go and Go's net/http on one port."""
     return start([quic_go_server(), "-cert", identity.cert, "-key", identity.key])
+
+
+@pytest.fixture
+def websockets_server(identity) -> Iterator[str]:
+    """The URL of an echo on the library websockets."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(identity.cert, identity.key)
+    context.set_alpn_protocols(["http/1.1"])
+
+    def echo(connection: ServerConnection) -> None:
+        for message in connection:
+            connection.send(message)
+
+    with serve(echo, "127.0.0.1", 0, ssl=context) as server, ThreadPoolExecutor() as pool:
+        pool.submit(server.serve_forever)
+        yield f"https://localhost:{server.socket.getsockname()[1]}/"
+        server.shutdown()
 
 
 @pytest.fixture
@@ -87,6 +108,33 @@ def test_server_counts_what_the_report_says(load, start, identity, site, version
     counters = stopped(server)
     assert counters[COUNTER[version]] == 500
     assert counters["quic_accepted" if version == "3" else "tcp_accepted"] == 3
+
+
+@pytest.mark.parametrize("scheme", ["https", "wss"])
+def test_messages_over_websockets(load, handler, version, scheme):
+    url = f"{handler.origin}/ws".replace("https", scheme)
+    arguments = ("--http", version, "--websocket", "-c", "3", *streams(version), "-n", "500", "--data-size", "70000")
+    report = load(*arguments, url)
+    opened = 3 * int(streams(version)[-1] if streams(version) else 1)
+    assert report["websockets"] == {"opened": opened, "failed": 0, "ended": 0}
+    assert report["requests"]["status"]["2xx"] == 500
+    assert report["body"]["received_bytes"] == report["body"]["sent_bytes"] == 500 * 70_000
+    assert report["connections"]["protocols"] == {NAME[version]: 3}
+
+
+def test_messages_over_websockets_of_another_library(run, load, websockets_server):
+    report = load("--http", "1.1", "--websocket", "-c", "4", "-n", "100", websockets_server)
+    assert (report["websockets"]["opened"], report["requests"]["status"]["2xx"]) == (4, 100)
+    words = run("--http", "1.1", "--websocket", "-n", "2", websockets_server).stdout.decode()
+    assert "WebSocket https://" in words
+    assert "messages     2 " in words
+    assert "websockets   1 opened, 0 not granted, 0 ended" in words
+
+
+def test_websockets_that_are_not_granted(run, start, identity, site, version):
+    server = start(serve_command(site.root, identity))
+    failed = run("--http", version, "--websocket", f"{server.origin}/small.txt", code=PROTOCOL).stderr.decode()
+    assert "WebSocket" in failed or "websocket" in failed
 
 
 def test_threads_share_connections_and_requests(load, start, identity, site, version):

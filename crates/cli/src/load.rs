@@ -32,6 +32,7 @@ Exit codes:
 Examples:
   pronghorn load --http 3 -c 10 -m 20 -d 10 https://localhost:8443/ --no-verify
   pronghorn load --http 2 --rate 5000 -c 50 -m 10 --warm-up 2 https://example.com/
+  pronghorn load --http 2 --websocket -c 10 -m 10 wss://example.com/chat
   pronghorn load --http 3 --connections-per-second 200 -c 100 https://example.com/";
 
 /// What a run ended with that answered some requests and failed others.
@@ -52,7 +53,7 @@ pub(crate) struct LoadArgs {
     #[arg(short = 'c', long, value_name = "N", default_value_t = 1)]
     connections: usize,
 
-    /// Requests open at once on each connection
+    /// Requests, or WebSockets, open at once on each connection
     #[arg(short = 'm', long, value_name = "N", default_value_t = 1)]
     streams: usize,
 
@@ -112,6 +113,11 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "BYTES", conflicts_with = "data")]
     data_size: Option<u64>,
 
+    /// Hold a WebSocket open on each stream, and measure messages over it and their answers in place of requests: what is sent is the
+    /// content (32 bytes without), and what is waited for the next message
+    #[arg(long, conflicts_with_all = ["reconnect", "connections_per_second", "method", "early_data"])]
+    websocket: bool,
+
     /// Give up a request after this long, a connection opened for it included
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     timeout: Duration,
@@ -151,13 +157,14 @@ pub(crate) fn run(arguments: &LoadArgs) -> Result<ExitCode, Failure> {
 }
 
 fn plan(arguments: &LoadArgs) -> Result<Plan, Failure> {
-    let first = arguments.urls.first().expect("invariant: the command line asks for a URL");
+    let urls: Vec<_> = arguments.urls.iter().map(|url| if arguments.websocket { http_url(url) } else { url.clone() }).collect();
+    let first = urls.first().expect("invariant: the command line asks for a URL");
     let remotes = resolve(arguments.connect_to.as_deref(), &Origin::of(first)?)?;
     let mut tls = client_tls::config(arguments.cacert.as_deref(), !arguments.no_verify)?;
     if let Some(key_log) = key_log::from_environment()? {
         tls.key_log = key_log;
     }
-    let mut plan = Plan::new(arguments.urls.clone(), remotes, tls);
+    let mut plan = Plan::new(urls, remotes, tls);
     plan.protocol = arguments.http;
     plan.upload = match (&arguments.data, arguments.data_size) {
         (Some(path), _) => Upload::Bytes(read_content(path)?),
@@ -165,7 +172,8 @@ fn plan(arguments: &LoadArgs) -> Result<Plan, Failure> {
         (None, None) => Upload::None,
     };
     let with_content = !matches!(plan.upload, Upload::None);
-    plan.method = arguments.method.clone().unwrap_or(if with_content { Method::POST } else { Method::GET });
+    plan.websocket = arguments.websocket;
+    plan.method = arguments.method.clone().unwrap_or(if with_content && !plan.websocket { Method::POST } else { Method::GET });
     plan.headers = HeaderMap::new();
     for (name, value) in &arguments.header {
         plan.headers.append(name.clone(), value.clone());
@@ -190,6 +198,18 @@ fn plan(arguments: &LoadArgs) -> Result<Plan, Failure> {
     plan.timeout = arguments.timeout;
     plan.check().map_err(|error| Failure::new(Kind::Usage, error).with_hint("see `pronghorn load --help`"))?;
     Ok(plan)
+}
+
+/// What a WebSocket is asked for at: `ws` is `http` and `wss` is `https` (RFC 6455 section 3).
+fn http_url(url: &Uri) -> Uri {
+    let scheme = match url.scheme_str() {
+        Some("ws") => "http",
+        Some("wss") => "https",
+        _ => return url.clone(),
+    };
+    let mut parts = url.clone().into_parts();
+    parts.scheme = scheme.parse().ok();
+    Uri::from_parts(parts).unwrap_or_else(|_| url.clone())
 }
 
 /// Runs until it is done, or a signal ends it. A second signal ends it without a report.

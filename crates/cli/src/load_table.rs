@@ -15,21 +15,23 @@ fn write(text: &mut String, report: &Report) -> std::fmt::Result {
     let plan = &report.plan;
     let spoken: Vec<_> = report.connections.protocols.keys().map(String::as_str).collect();
     let spoken = if spoken.is_empty() { plan.protocol.clone().unwrap_or_default() } else { spoken.join(", ") };
-    writeln!(text, "{} {}{}", plan.method, plan.urls[0], more(plan.urls.len()))?;
+    let what = if plan.websocket { "WebSocket" } else { &plan.method };
+    writeln!(text, "{what} {}{}", plan.urls[0], more(plan.urls.len()))?;
     let counts = [(plan.connections, "connection"), (plan.streams, "stream"), (report.threads.len(), "thread")];
     let [connections, streams, threads] = counts.map(|(count, what)| format!("{count} {what}{}", if count == 1 { "" } else { "s" }));
     write!(text, "{spoken}, {connections} of {streams}, {threads}")?;
+    let unit = if plan.websocket { "messages" } else { "requests" };
     if plan.connection_use == "one_request" {
         write!(text, ", one request on each connection")?;
     }
     if let Some(rate) = plan.rate_per_second {
-        write!(text, ", {rate} requests a second")?;
+        write!(text, ", {rate} {unit} a second")?;
     }
     let ended = if report.interrupted { ", interrupted" } else { "" };
     writeln!(text, "\nmeasured {:.3} s after {} s of warm-up{ended}\n", report.measured_seconds, plan.warm_up_seconds)?;
 
     let requests = &report.requests;
-    writeln!(text, "requests     {} ({:.1} /s)", requests.begun, requests.per_second)?;
+    writeln!(text, "{unit:<12} {} ({:.1} /s)", requests.begun, requests.per_second)?;
     let status = requests.status;
     let classes = [
         ("1xx", status.informational),
@@ -81,6 +83,10 @@ fn write(text: &mut String, report: &Report) -> std::fmt::Result {
         write!(text, ", {} resumed, early data accepted on {accepted} and refused on {refused}", connections.resumed)?;
     }
     writeln!(text)?;
+    if plan.websocket {
+        let websockets = report.websockets;
+        writeln!(text, "websockets   {} opened, {} not granted, {} ended", websockets.opened, websockets.failed, websockets.ended)?;
+    }
     let transport = report.transport;
     let lost = if transport.sent_packets == 0 { 0.0 } else { transport.lost_packets as f64 / transport.sent_packets as f64 * 100.0 };
     writeln!(

@@ -6,14 +6,17 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Instant;
 
+use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::BodyExt;
 use pronghorn_engine::Error;
+use pronghorn_engine::websocket::Message;
 
 use crate::generator::Generator;
 use crate::lane::{Hold, Lane};
 use crate::plan::ConnectionUse;
 use crate::schedule::{Next, Ticket};
+use crate::socket::{Answer, Socket};
 use crate::tally::Outcome;
 use crate::watch::{Cut, Seat};
 
@@ -39,13 +42,17 @@ impl Slot {
     /// Sends requests until there are no more.
     pub(crate) async fn run(self: Rc<Self>) {
         let mut hold = None;
-        while let Some((ticket, held_up)) = self.next().await {
+        let mut socket = self.lane.take_socket();
+        while let Some((ticket, held_up)) = self.next(&mut socket).await {
             let generator = &self.generator;
             let now = generator.clock();
             generator.tally.borrow_mut().on_begun(&ticket, now, generator.plan().rate.is_some(), held_up);
             let done = {
-                let exchange = pin!(self.exchange(&ticket, &mut hold));
-                self.seat.guard(now + generator.plan().timeout, exchange).await
+                let deadline = now + generator.plan().timeout;
+                match generator.message() {
+                    Some(message) => self.seat.guard(deadline, pin!(self.message(&ticket, message, &mut socket))).await,
+                    None => self.seat.guard(deadline, pin!(self.exchange(&ticket, &mut hold))).await,
+                }
             };
             let cut = done.is_err();
             let outcome = match done {
@@ -67,7 +74,7 @@ impl Slot {
     }
 
     /// The next request to send, and whether it waited for this slot to become free; `None` after the last.
-    async fn next(self: &Rc<Self>) -> Option<(Ticket, bool)> {
+    async fn next(self: &Rc<Self>, socket: &mut Option<Box<Socket>>) -> Option<(Ticket, bool)> {
         std::future::poll_fn(|cx| {
             if let Some(ticket) = self.ticket.take() {
                 return Poll::Ready(Some((ticket, false)));
@@ -76,6 +83,12 @@ impl Slot {
                 Next::Now(ticket) => return Poll::Ready(Some((ticket, true))),
                 Next::Over => return Poll::Ready(None),
                 Next::At(_) => {}
+            }
+            if let Some(open) = socket
+                && open.poll_idle(cx).is_ready()
+            {
+                *socket = None;
+                self.generator.tally.borrow_mut().on_websocket_ended();
             }
             *self.waker.borrow_mut() = Some(cx.waker().clone());
             if !self.is_idle.replace(true) {
@@ -94,6 +107,28 @@ impl Slot {
         if let Some(waker) = waker {
             waker.wake();
         }
+    }
+
+    /// Sends one message and waits for the next that comes. Returns what stands for the status, and when it was there.
+    async fn message(&self, ticket: &Ticket, message: &Bytes, socket: &mut Option<Box<Socket>>) -> Result<(StatusCode, Instant), Error> {
+        let generator = &self.generator;
+        // Put back when all went well: what is in the middle of something is of no use for the next message.
+        let mut open = match socket.take() {
+            Some(open) => open,
+            None => match Socket::open(generator, &self.lane).await? {
+                Answer::Open(open) => open,
+                Answer::Refused(status) => return Ok((status, generator.clock())),
+            },
+        };
+        if ticket.measured {
+            generator.on_body_sent(message.len() as u64);
+        }
+        let answer =
+            open.exchange(Message::binary(message.clone())).await.inspect_err(|_| generator.tally.borrow_mut().on_websocket_ended())?;
+        let now = generator.clock();
+        generator.tally.borrow_mut().on_data(ticket, now, answer.len() as u64);
+        *socket = Some(open);
+        Ok((StatusCode::OK, now))
     }
 
     /// Sends one request and reads the whole response. Returns its status and when its head came.

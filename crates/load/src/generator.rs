@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use http::{HeaderMap, Request, Uri};
 use pronghorn_engine::{Body, Connector, Error, Handle, Protocol, TlsSummary, TransportStats};
 
@@ -101,6 +102,8 @@ pub(crate) struct Generator {
     handle: Handle,
     clock: Clock,
     fields: HeaderMap,
+    /// What is sent in place of requests over WebSockets.
+    message: Option<Bytes>,
     /// Which address was connected to last.
     pub(crate) address: Cell<usize>,
     pub(crate) tally: RefCell<Tally>,
@@ -130,12 +133,14 @@ pub(crate) struct Outcome {
 impl Generator {
     pub(crate) fn new(shared: Arc<Shared>, share: Share, handle: Handle, clock: Clock) -> Rc<Self> {
         let fields = shared.plan.fields();
+        let message = shared.plan.message();
         Rc::new(Self {
             shared,
             share,
             handle,
             clock,
             fields,
+            message,
             address: Cell::new(0),
             tally: RefCell::new(Tally::new()),
             schedule: RefCell::default(),
@@ -402,7 +407,7 @@ impl Generator {
         }
     }
 
-    fn on_body_sent(&self, bytes: u64) {
+    pub(crate) fn on_body_sent(&self, bytes: u64) {
         self.body_sent.set(self.body_sent.get() + bytes);
     }
 
@@ -424,11 +429,20 @@ impl Generator {
         request
     }
 
-    fn next_url(&self) -> Uri {
+    pub(crate) fn next_url(&self) -> Uri {
         let urls = &self.plan().urls;
         let index = self.url.get();
         self.url.set((index + 1) % urls.len());
         urls[index].clone()
+    }
+
+    /// The fields of each request.
+    pub(crate) fn fields(&self) -> &HeaderMap {
+        &self.fields
+    }
+
+    pub(crate) fn message(&self) -> Option<&Bytes> {
+        self.message.as_ref()
     }
 
     pub(crate) fn plan(&self) -> &Plan {

@@ -10,6 +10,7 @@ use pronghorn_engine::{Connection, Connector, Error, Protocol, StatsProbe, Targe
 
 use crate::generator::Generator;
 use crate::plan::ConnectionUse;
+use crate::socket::{Answer, Socket};
 
 /// The first wait after two failures in a row; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -28,6 +29,8 @@ pub(crate) struct Lane {
     waiting: RefCell<Vec<Waker>>,
     /// Connections begun since the last response.
     fruitless: Cell<u32>,
+    /// Opened before the load, for the streams to take.
+    sockets: RefCell<Vec<Socket>>,
     /// What was counted before the measuring, and how to read what is now.
     counts: RefCell<Option<(StatsProbe, TransportStats)>>,
     /// With a connection for each request: the one before, where its sessions are of use, and whether its request is measured.
@@ -50,6 +53,7 @@ impl Lane {
             connecting: Cell::new(false),
             waiting: RefCell::default(),
             fruitless: Cell::new(0),
+            sockets: RefCell::default(),
             counts: RefCell::default(),
             last: RefCell::default(),
         })
@@ -90,6 +94,9 @@ impl Lane {
 
     /// Opens the connection before anybody asks, or gets a session.
     pub(crate) async fn open(&self) -> Result<(), Error> {
+        if self.generator.plan().websocket {
+            return self.open_sockets().await;
+        }
         let mut hold = self.take(0).await?;
         if self.generator.plan().connection_use == ConnectionUse::Kept {
             self.spare.borrow_mut().get_or_insert(hold.connection);
@@ -103,6 +110,23 @@ impl Lane {
         self.on_response();
         self.retire(Some(hold), false).await;
         Ok(())
+    }
+
+    async fn open_sockets(&self) -> Result<(), Error> {
+        for _ in 0..self.generator.plan().streams {
+            match Socket::open(&self.generator, self).await? {
+                Answer::Open(socket) => self.sockets.borrow_mut().push(*socket),
+                Answer::Refused(status) => {
+                    return Err(Error::Exchange(format!("the server grants no WebSocket: it answered {status}")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A WebSocket that was opened before the load.
+    pub(crate) fn take_socket(&self) -> Option<Box<Socket>> {
+        self.sockets.borrow_mut().pop().map(Box::new)
     }
 
     /// The connection has carried its one request. Sessions may come later than the answer, so that one they are wanted of stays open

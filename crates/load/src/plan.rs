@@ -13,6 +13,10 @@ use pronghorn_engine::{Congestion, Protocol, Resumption};
 pub const MAX_CONNECTIONS: usize = 100_000;
 /// The most requests that a run has open at once, over all connections. Some 6 KiB each.
 pub const MAX_STREAMS: usize = 1_000_000;
+/// The most bytes of a WebSocket message, sent or received: 16 MiB.
+pub const MAX_MESSAGE_BYTES: u64 = 16 << 20;
+/// A message where the plan gives no content.
+const MESSAGE: &[u8; 32] = b"pronghorn load: a short message.";
 
 /// What to do. [`Plan::new`] gives one connection, one request at a time, for ten seconds.
 #[derive(Clone, Debug)]
@@ -29,8 +33,11 @@ pub struct Plan {
     pub method: Method,
     /// Field lines of each request. `user-agent` and, with content, `content-length` are added where they are missing.
     pub headers: HeaderMap,
-    /// Content of each request.
+    /// Content of each request, or each message: 32 bytes where there is none.
     pub upload: Upload,
+    /// Each stream holds a WebSocket open; a request is a message over it, and its response the next message that comes. All are opened
+    /// before the load begins.
+    pub websocket: bool,
     /// Connections open at once, shared out to the threads.
     pub connections: usize,
     /// Requests open at once on each connection.
@@ -112,6 +119,9 @@ pub enum PlanError {
     /// Early data where none is sent.
     #[error("early data needs an https URL, a protocol that is named, and a connection for each request")]
     EarlyData,
+    /// WebSockets with something that they have not.
+    #[error("a WebSocket is asked for with GET, over a connection that is kept")]
+    WebSocket,
     /// HTTP/3 for an http URL.
     #[error("HTTP/3 needs an https URL")]
     ClearHttp3,
@@ -132,6 +142,7 @@ impl Plan {
             method: Method::GET,
             headers: HeaderMap::new(),
             upload: Upload::None,
+            websocket: false,
             connections: 1,
             streams: 1,
             connection_use: ConnectionUse::Kept,
@@ -180,6 +191,12 @@ impl Plan {
         range("the timeout in milliseconds", milliseconds(self.timeout), 1, 86_400_000)?;
         range("the duration in milliseconds", self.duration.map_or(1, milliseconds), 1, 31_536_000_000)?;
         range("the warm-up in milliseconds", milliseconds(self.warm_up), 0, 31_536_000_000)?;
+        if self.websocket {
+            if self.method != Method::GET || self.connection_use == ConnectionUse::OneRequest {
+                return Err(PlanError::WebSocket);
+            }
+            range("the bytes of a message", self.upload.size().unwrap_or(0), 0, MAX_MESSAGE_BYTES)?;
+        }
         let early = self.resumption == Resumption::EarlyData;
         if early && !(self.secure() && self.protocol.is_some() && self.connection_use == ConnectionUse::OneRequest) {
             return Err(PlanError::EarlyData);
@@ -207,6 +224,15 @@ impl Plan {
         self.connection_use == ConnectionUse::OneRequest && self.resumption != Resumption::Off
     }
 
+    /// What is sent in place of requests over WebSockets.
+    pub(crate) fn message(&self) -> Option<Bytes> {
+        self.websocket.then(|| match &self.upload {
+            Upload::None => Bytes::from_static(MESSAGE),
+            Upload::Bytes(bytes) => bytes.clone(),
+            Upload::Size(size) => vec![b'p'; usize::try_from(*size).expect("invariant: the plan was checked")].into(),
+        })
+    }
+
     /// Requests open at once.
     pub(crate) fn slots(&self) -> usize {
         self.connections.saturating_mul(self.streams)
@@ -216,7 +242,7 @@ impl Plan {
     pub(crate) fn fields(&self) -> HeaderMap {
         let mut headers = self.headers.clone();
         headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(concat!("pronghorn-load/", env!("CARGO_PKG_VERSION"))));
-        if let Some(size) = self.upload.size() {
+        if let Some(size) = self.upload.size().filter(|_| !self.websocket) {
             headers.entry(CONTENT_LENGTH).or_insert(size.into());
         }
         headers
@@ -288,6 +314,20 @@ mod tests {
         assert_eq!(wrong(&|plan| plan.resumption = Resumption::EarlyData), PlanError::EarlyData);
         let several = wrong(&|plan| (plan.streams, plan.connection_use) = (2, ConnectionUse::OneRequest));
         assert!(matches!(several, PlanError::Streams(_)));
+    }
+
+    #[test]
+    fn websockets_are_asked_for_with_get_on_kept_connections() {
+        let mut plan = plan(&["https://a.test/"]);
+        (plan.websocket, plan.upload) = (true, Upload::Size(MAX_MESSAGE_BYTES));
+        assert_eq!(plan.check(), Ok(()));
+        plan.upload = Upload::Size(MAX_MESSAGE_BYTES + 1);
+        assert!(matches!(plan.check(), Err(PlanError::Range { .. })));
+        plan.upload = Upload::None;
+        plan.method = Method::POST;
+        assert_eq!(plan.check(), Err(PlanError::WebSocket));
+        (plan.method, plan.connection_use) = (Method::GET, ConnectionUse::OneRequest);
+        assert_eq!(plan.check(), Err(PlanError::WebSocket));
     }
 
     #[test]

@@ -41,6 +41,8 @@ pub struct Report {
     pub latency_us: Latencies,
     /// Connections.
     pub connections: Connections,
+    /// WebSockets, in a run over such.
+    pub websockets: WebSockets,
     /// What the transports counted from the end of the warm-up on.
     pub transport: Transport,
     /// The generator's threads, from the end of the warm-up to the last request that was begun.
@@ -58,6 +60,8 @@ pub struct PlanReport {
     pub method: String,
     /// `HTTP/1.1`, `HTTP/2`, `HTTP/3`, or `null`: as the server prefers.
     pub protocol: Option<String>,
+    /// Messages over WebSockets in place of requests.
+    pub websocket: bool,
     /// Connections open at once.
     pub connections: usize,
     /// Requests open at once on each.
@@ -78,7 +82,7 @@ pub struct PlanReport {
     pub warm_up_seconds: f64,
     /// The most that a request may take.
     pub timeout_seconds: f64,
-    /// Content of each request.
+    /// Content of each request, or each message.
     pub body_bytes: u64,
 }
 
@@ -209,6 +213,17 @@ pub struct Connections {
     pub protocols: BTreeMap<String, u64>,
 }
 
+/// WebSockets, from the first on.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct WebSockets {
+    /// Opened.
+    pub opened: u64,
+    /// Asked for and not granted.
+    pub failed: u64,
+    /// Ended by the server, or with the connection below.
+    pub ended: u64,
+}
+
 /// What the transports counted.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Transport {
@@ -284,6 +299,7 @@ impl Report {
                 schedule_lag: latency(&tally.lag),
             },
             connections: connections(&tally),
+            websockets: WebSockets { opened: tally.websockets[0], failed: tally.websockets[1], ended: tally.websockets[2] },
             transport: Transport {
                 sent_bytes: tally.transport.bytes_sent,
                 received_bytes: tally.transport.bytes_received,
@@ -305,6 +321,7 @@ impl PlanReport {
             urls: plan.urls.iter().map(ToString::to_string).collect(),
             method: plan.method.to_string(),
             protocol: plan.protocol.map(|protocol| protocol.to_string()),
+            websocket: plan.websocket,
             connections: plan.connections,
             streams: plan.streams,
             connection_use: match plan.connection_use {
@@ -322,7 +339,7 @@ impl PlanReport {
             duration_seconds: plan.duration.as_ref().map(Duration::as_secs_f64),
             warm_up_seconds: plan.warm_up.as_secs_f64(),
             timeout_seconds: plan.timeout.as_secs_f64(),
-            body_bytes: plan.upload.size().unwrap_or(0),
+            body_bytes: plan.message().map_or(plan.upload.size().unwrap_or(0), |message| message.len() as u64),
         }
     }
 }

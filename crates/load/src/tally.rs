@@ -90,6 +90,8 @@ pub(crate) struct Tally {
     pub(crate) connections_failed: u64,
     /// By [`Protocol`], in its order.
     pub(crate) protocols: [u64; 3],
+    /// Opened, not granted, and ended by the server.
+    pub(crate) websockets: [u64; 3],
     pub(crate) resumed: u64,
     pub(crate) early_data_accepted: u64,
     pub(crate) early_data_refused: u64,
@@ -119,6 +121,7 @@ impl Tally {
             connections: 0,
             connections_failed: 0,
             protocols: [0; 3],
+            websockets: [0; 3],
             resumed: 0,
             early_data_accepted: 0,
             early_data_refused: 0,
@@ -166,6 +169,15 @@ impl Tally {
         };
         self.protocols[index] += 1;
         record(&mut self.connect, took);
+    }
+
+    /// The server was asked for a WebSocket.
+    pub(crate) fn on_websocket(&mut self, opened: bool) {
+        self.websockets[usize::from(!opened)] += 1;
+    }
+
+    pub(crate) fn on_websocket_ended(&mut self) {
+        self.websockets[2] += 1;
     }
 
     pub(crate) fn on_tls(&mut self, tls: &TlsSummary) {
@@ -224,6 +236,7 @@ impl Tally {
         let add = |mine: &mut [u64], others: &[u64]| mine.iter_mut().zip(others).for_each(|(mine, other)| *mine += other);
         add(&mut self.classes, &other.classes);
         add(&mut self.protocols, &other.protocols);
+        add(&mut self.websockets, &other.websockets);
         for (mine, other) in self.failures.iter_mut().zip(&other.failures) {
             mine.count += other.count;
             mine.first = mine.first.take().or_else(|| other.first.clone());

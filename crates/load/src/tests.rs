@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use http::StatusCode;
 use http_body_util::BodyExt;
+use pronghorn_engine::websocket::{Options, WebSocketUpgrade};
 use pronghorn_engine::{
     Config, Connector, EarlyData, Group, Handler, Identity, Limits, Listener, Protocol, Request, Responder, Response, Resumption, Stats,
     Worker,
@@ -284,6 +285,76 @@ fn connection_that_the_server_closes_is_replaced_and_no_request_is_lost() {
         let report = bench.run(10 * MILLISECOND).unwrap();
         assert_eq!(report.requests.status.successful, 5, "{protocol}: {report:#?}");
         assert_eq!(report.connections.opened, 5, "{protocol}: {report:#?}");
+    }
+}
+
+/// Grants every WebSocket, answers each message with itself, and closes after `messages` of them.
+fn echoes(messages: u64) -> impl Handler {
+    move |request: Request, responder: Responder| {
+        let upgrade = WebSocketUpgrade::from_request(&request, &Options::default()).unwrap();
+        let handle = responder.handle().clone();
+        let mut websocket = upgrade.accept(responder, request.body);
+        handle.spawn(async move {
+            let mut left = messages;
+            while left > 0
+                && let Some(Ok(message)) = websocket.recv().await
+            {
+                websocket.send(message).await.unwrap();
+                left -= 1;
+            }
+        });
+    }
+}
+
+#[test]
+fn messages_over_websockets_are_counted_as_requests_are() {
+    for protocol in PROTOCOLS {
+        let mut bench = Bench::new(protocol, Config::default(), echoes(u64::MAX));
+        let streams = if protocol == Protocol::Http1 { 1 } else { 3 };
+        (bench.plan.websocket, bench.plan.connections, bench.plan.streams) = (true, 2, streams);
+        (bench.plan.requests, bench.plan.upload) = (Some(60), Upload::Size(1_000));
+        let report = bench.run(MILLISECOND / 2).unwrap();
+        assert_eq!((report.requests.begun, report.requests.status.successful), (60, 60), "{protocol}: {report:#?}");
+        assert_eq!((report.body.sent_bytes, report.body.received_bytes), (60_000, 60_000), "{protocol}");
+        let websockets = report.websockets;
+        let opened = 2 * streams as u64;
+        assert_eq!((websockets.opened, websockets.failed, websockets.ended), (opened, 0, 0), "{protocol}");
+        assert_eq!((bench.served(), report.connections.opened), (opened, 2), "{protocol}");
+        assert_eq!(report.latency_us.response.count, 60);
+    }
+}
+
+#[test]
+fn websocket_that_the_server_ends_is_counted_and_opened_anew() {
+    for protocol in PROTOCOLS {
+        let mut bench = Bench::new(protocol, Config::default(), echoes(5));
+        // Between two messages the server's close is seen.
+        (bench.plan.websocket, bench.plan.requests, bench.plan.rate) = (true, Some(12), Some(10.0));
+        let report = bench.run(MILLISECOND).unwrap();
+        assert_eq!(report.requests.status.successful, 12, "{protocol}: {report:#?}");
+        assert_eq!((report.websockets.opened, report.websockets.ended), (3, 2), "{protocol}: {report:#?}");
+    }
+}
+
+#[test]
+fn idle_websockets_answer_the_servers_pings() {
+    for protocol in PROTOCOLS {
+        let mut bench = Bench::new(protocol, Config::default(), echoes(u64::MAX));
+        (bench.plan.websocket, bench.plan.requests, bench.plan.rate) = (true, Some(3), Some(0.002));
+        let report = bench.run(10 * MILLISECOND).unwrap();
+        assert_eq!(report.requests.status.successful, 3, "{protocol}: {report:#?}");
+        assert_eq!((report.websockets.opened, report.websockets.ended), (1, 0), "{protocol}: {report:#?}");
+    }
+}
+
+#[test]
+fn server_that_grants_no_websocket_leaves_no_report() {
+    for protocol in PROTOCOLS {
+        let none = |_, responder: Responder| responder.send(Response::new(StatusCode::NOT_FOUND));
+        let mut bench = Bench::new(protocol, Config::default(), none);
+        bench.plan.websocket = true;
+        let error = bench.run(MILLISECOND).unwrap_err();
+        assert!(error.to_string().contains("answered 404"), "{protocol}: {error}");
     }
 }
 
