@@ -35,6 +35,8 @@ class Load:
     p99_ms: float | None
     connections: int | None
     resumed: int | None
+    websockets: int | None = None
+    """Opened and open to the end."""
     warnings: tuple[str, ...] = ()
 
     def as_dict(self) -> dict:
@@ -51,6 +53,8 @@ def load_command(program: Path, workload: Workload, port: int, requests: int | N
         command += ["-m", str(workload.streams)]
     if workload.resume:
         command += ["--resume"]
+    if workload.websocket:
+        command += ["--websocket"]
     if workload.rate is not None and requests is None:
         command += ["--rate", str(workload.rate), "-d", str(workload.seconds)]
     else:
@@ -93,6 +97,7 @@ def parse_load(text: str) -> Load:
         p99_ms=latency["p99"] / 1000 if latency["count"] else None,
         connections=report["connections"]["opened"],
         resumed=report["connections"]["resumed"],
+        websockets=report["websockets"]["opened"] - report["websockets"]["ended"],
         warnings=tuple(warning["kind"] for warning in report["warnings"]),
     )
 

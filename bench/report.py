@@ -79,7 +79,8 @@ def bounds(table: Mapping[Cell, Mapping[str, Spread]], workloads: Sequence[Workl
         bound = found.bound
         against = bound.peer or bound.workload
         value = "" if found.value is None else f"{si(found.value)} [{si(found.low)}-{si(found.high)}]"
-        measure = TITLES[bound.measure] + (f" by {against}'s" if against else "")
+        whose = "" if bound.of == SUBJECT else f" of {bound.of}"
+        measure = TITLES[bound.measure] + whose + (f" by {against}'s" if against else "")
         lines.append([found.workload, found.generator, measure, f"≤ {bound.at_most:g}", value, found.word])
     if not lines:
         return "None of the workloads has one."
@@ -122,7 +123,8 @@ def figures(table: Mapping[Cell, Mapping[str, Spread]], workload: Workload, resu
 def load_in_words(workload: Workload) -> str:
     size = "connection for each request" if workload.kind == "handshakes" else f"{workload.streams} streams each"
     amount = f"{workload.requests:,} requests" if workload.rate is None else f"{workload.rate:g} requests/s"
-    words = f"{workload.protocol}, `{workload.file}`, {workload.connections:,} connections, {size}, {amount}"
+    what = "a WebSocket on each stream" if workload.websocket else f"`{workload.file}`"
+    words = f"{workload.protocol}, {what}, {workload.connections:,} connections, {size}, {amount}"
     extra = [workload.cipher, workload.groups, workload.certificate, "resumed" if workload.resume else None]
     words += "".join(f", {item}" for item in extra if item)
     return f"{words}. {workload.why[:1].upper()}{workload.why[1:]}.".replace(". .", ".")

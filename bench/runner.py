@@ -79,7 +79,10 @@ class Bench:
         failures: Counter[tuple[str, str, str]] = Counter()
         for workload in workloads:
             entrants = [
-                entrant for entrant in self.options.entrants if workload.protocol in entrant.contestant.protocols
+                entrant
+                for entrant in self.options.entrants
+                if workload.protocol in entrant.contestant.protocols
+                and (entrant.contestant.websocket is not None or not workload.websocket)
             ]
             for turn in range(1, self.options.rounds + 1):
                 for entrant in order.sample(entrants, len(entrants)):
@@ -103,6 +106,8 @@ class Bench:
 
     def run(self, workload: Workload, entrant: Entrant, generator: str, turn: int) -> dict:
         self.number += 1
+        if workload.websocket:
+            workload = dataclasses.replace(workload, file=entrant.contestant.websocket)
         record = {
             "workload": workload.name,
             "contestant": entrant.contestant.name,
@@ -283,6 +288,10 @@ def check(workload: Workload, load: Load, requests: int | None) -> None:
         raise RunError(f"{load.requests} of {requests} requests were answered")
     if workload.resume and load.resumed is not None and load.resumed < 0.99 * load.requests:
         raise RunError(f"only {load.resumed} of {load.requests} connections were resumed")
+    if workload.websocket and load.websockets != workload.connections * workload.streams:
+        raise RunError(
+            f"{load.websockets} of {workload.connections * workload.streams} WebSockets were open to the end"
+        )
     if workload.kind == "idle" and not 0.9 < load.connections / workload.connections <= 1.01:
         raise RunError(f"{load.connections} connections were opened to hold {workload.connections}")
 

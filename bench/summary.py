@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from .tables import SUBJECT, Bound
+from .tables import Bound
 
 Cell = tuple[str, str, str]
 """A workload, a generator and a contestant."""
@@ -90,12 +90,12 @@ class Verdict:
 
 
 def verdict(workload: str, generator: str, bound: Bound, table: Mapping[Cell, Mapping[str, Spread]]) -> Verdict:
-    ours = table.get((workload, generator, SUBJECT), {}).get(bound.measure)
+    ours = table.get((workload, generator, bound.of), {}).get(bound.measure)
     if ours is None:
         return Verdict(workload, generator, bound, None)
     if bound.peer is None and bound.workload is None:
         return Verdict(workload, generator, bound, ours.median, ours.low, ours.high)
-    other = (bound.workload or workload, generator, bound.peer or SUBJECT)
+    other = (bound.workload or workload, generator, bound.peer or bound.of)
     theirs = table.get(other, {}).get(bound.measure)
     between = ratio(ours, theirs) if theirs is not None else None
     if between is None:

@@ -47,6 +47,8 @@ class Contestant:
     env: str | None = None
     install: str | None = None
     """The part of `make bench-setup` that makes it."""
+    websocket: str | None = None
+    """The path where WebSockets are granted and messages answered, without its first `/`."""
     config: str | None = None
     """A template in this folder, filled in with the same placeholders."""
     arguments: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -75,10 +77,12 @@ class Contestant:
 
 @dataclass(frozen=True)
 class Bound:
-    """What a measure of ours has to keep to: a ratio to a peer or to a workload of ours, or a figure."""
+    """What a measure of ours has to keep to: a ratio to a peer's or to that of another workload, or a figure."""
 
     measure: str
     at_most: float
+    of: str = SUBJECT
+    """Whose measure."""
     peer: str | None = None
     workload: str | None = None
 
@@ -97,6 +101,8 @@ class Workload:
     rate: float | None = None
     seconds: float | None = None
     resume: bool = False
+    websocket: bool = False
+    """Messages over a WebSocket on each stream, at the contestant's path in place of `file`."""
     certificate: str = "p256"
     cipher: str | None = None
     groups: str | None = None
@@ -148,8 +154,12 @@ def read_workloads(path: Path, contestants: Mapping[str, Contestant]) -> dict[st
             raise TableError(f"{where}: needs `requests`, or `rate` and `seconds`")
         if workload.generators != ("load",) and (workload.rate is not None or workload.resume):
             raise TableError(f'{where}: rates, idle and resumed connections are for generators = ["load"]')
+        if workload.websocket and workload.generators != ("load",):
+            raise TableError(f'{where}: WebSockets are for generators = ["load"]')
         for bound in bounds:
             one_of(bound.measure, workload.measures, f"{where}, bounds, measure")
+            if bound.of != SUBJECT:
+                one_of(bound.of, contestants, f"{where}, bounds, of")
             if bound.peer is not None:
                 one_of(bound.peer, contestants, f"{where}, bounds, peer")
         add(workloads, workload, where)

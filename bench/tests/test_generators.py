@@ -61,12 +61,13 @@ def test_load_report_is_read_and_other_statuses_fail():
         "body": {"received_bytes": 65},
         "latency_us": latency,
         "connections": {"opened": 2, "resumed": 1},
+        "websockets": {"opened": 9, "failed": 0, "ended": 2},
         "warnings": [{"kind": "errors", "message": "1 request failed"}],
     }
     load = parse_load(json.dumps(report))
     assert (load.requests, load.failed, load.body_bytes, load.resumed) == (5, 6, 65, 1)
     assert (load.p50_ms, load.p99_ms) == (1.5, 2.5)
-    assert load.warnings == ("errors",)
+    assert (load.warnings, load.websockets) == (("errors",), 7)
 
 
 def test_both_generators_are_asked_for_the_same():

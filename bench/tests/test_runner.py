@@ -28,6 +28,7 @@ def workload(kind: str = "requests", **more) -> Workload:
         (workload("handshakes", resume=True), load(resumed=900), "only 900 of 1000 connections were resumed"),
         (workload("idle"), load(connections=8), "8 connections were opened to hold 10"),
         (workload("idle"), load(connections=12), "12 connections were opened to hold 10"),
+        (workload("idle", websocket=True), load(websockets=9), "9 of 10 WebSockets were open to the end"),
     ],
 )
 def test_run_that_was_not_what_was_asked_is_refused(under, seen, message):
@@ -56,7 +57,9 @@ def bench(answers) -> Bench:
     """A bench whose runs come from a function of the contestant's name and the round."""
     made = object.__new__(Bench)
     names = ("pronghorn", "nginx")
-    entrants = [SimpleNamespace(contestant=SimpleNamespace(name=name, protocols=("h3",))) for name in names]
+    entrants = [
+        SimpleNamespace(contestant=SimpleNamespace(name=name, protocols=("h3",), websocket=None)) for name in names
+    ]
     made.options = SimpleNamespace(seed=1, rounds=5, repeats=2, entrants=entrants)
     made.run = lambda load, entrant, generator, turn: {
         "contestant": entrant.contestant.name,

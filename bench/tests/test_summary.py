@@ -78,6 +78,13 @@ def test_bound_to_a_peer_that_was_not_there_is_not_measured():
     assert not found.holds
 
 
+def test_bound_may_be_on_another_contestant():
+    found = verdict(
+        "small", "load", Bound("cpu_us_per_request", 3.0, of="nginx", peer="pronghorn"), spreads(OURS + THEIRS)
+    )
+    assert found.value == pytest.approx(2.0)
+
+
 def test_bound_to_another_workload_is_for_our_own_figures():
     other = [entry | {"workload": "full"} for entry in THEIRS]
     table = spreads(OURS + [entry | {"contestant": "pronghorn"} for entry in other])

@@ -14,8 +14,9 @@ use std::{env, fs};
 
 use axum::Router;
 use axum::body::Body;
+use axum::extract::ws::{WebSocket, WebSocketUpgrade};
 use axum::extract::{Path as RoutePath, State};
-use axum::routing::get;
+use axum::routing::{any, get};
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, DATE, SERVER};
 use http::{HeaderValue, Response, StatusCode};
@@ -31,17 +32,17 @@ pub struct Arguments {
     pub files: Files,
 }
 
-/// The arguments of this process: the address, the files of certificate and key, and the files to answer with.
+/// The arguments of this process: the address, the files of certificate and key, the files to answer with, and what stands after these.
 ///
 /// # Errors
 ///
-/// When there are not four, or the files cannot be read.
-pub fn arguments_of() -> Result<(SocketAddr, String, String, Files), Failure> {
+/// When there are not four at least, or the files cannot be read.
+pub fn arguments_of() -> Result<(SocketAddr, String, String, Files, Vec<String>), Failure> {
     let given: Vec<String> = env::args().skip(1).collect();
-    let [address, certificate, key, folder] = given.as_slice() else {
+    let [address, certificate, key, folder, more @ ..] = given.as_slice() else {
         return Err("usage: ADDRESS:PORT CERTIFICATE.pem KEY.pem FOLDER".into());
     };
-    Ok((address.parse()?, certificate.clone(), key.clone(), Files::read(Path::new(folder))?))
+    Ok((address.parse()?, certificate.clone(), key.clone(), Files::read(Path::new(folder))?, more.to_vec()))
 }
 
 /// The same, with the certificate loaded.
@@ -50,7 +51,7 @@ pub fn arguments_of() -> Result<(SocketAddr, String, String, Files), Failure> {
 ///
 /// As [`arguments_of`], and when certificate or key cannot be used.
 pub fn arguments(protocols: &[&[u8]]) -> Result<Arguments, Failure> {
-    let (address, certificate, key, files) = arguments_of()?;
+    let (address, certificate, key, files, _) = arguments_of()?;
     let chain = CertificateDer::pem_file_iter(certificate)?.collect::<Result<Vec<_>, _>>()?;
     let mut tls = rustls::ServerConfig::builder().with_no_client_auth().with_single_cert(chain, PrivateKeyDer::from_pem_file(key)?)?;
     tls.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
@@ -89,13 +90,21 @@ impl Files {
     }
 }
 
-/// The same answers by a handler of axum.
+/// The same answers by a handler of axum, and a WebSocket at `/ws` that answers each message with itself.
 pub fn router(files: Files) -> Router {
     async fn file(State(files): State<Arc<Files>>, RoutePath(name): RoutePath<String>) -> Response<Body> {
         let (head, body) = files.answer(&format!("/{name}"));
         head.map(|()| Body::from(body))
     }
-    Router::new().route("/{name}", get(file)).with_state(Arc::new(files))
+    async fn echo(mut socket: WebSocket) {
+        while let Some(Ok(message)) = socket.recv().await {
+            if socket.send(message).await.is_err() {
+                return;
+            }
+        }
+    }
+    let files = Router::new().route("/{name}", get(file)).with_state(Arc::new(files));
+    files.route("/ws", any(|upgrade: WebSocketUpgrade| async { upgrade.on_upgrade(echo) }))
 }
 
 fn content_type(path: &str) -> &'static str {

@@ -34,6 +34,6 @@ async fn serve_connection(stream: TcpStream, acceptor: TlsAcceptor, app: Router)
     stream.set_nodelay(true)?;
     let stream = acceptor.accept(stream).await?;
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http2().max_concurrent_streams(256);
-    builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(app)).await
+    builder.http2().max_concurrent_streams(256).enable_connect_protocol();
+    builder.serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(app)).await
 }
