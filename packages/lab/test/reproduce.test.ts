@@ -307,7 +307,7 @@ test('the text shows published beside measured, verdicts and reasons', async () 
     /h3 is so much of h2 +\| 0\.6 to 0\.9 +\| +0\.765 \| 0\.7\d\d \[0\.7\d\d, 0\.7\d\d\] \| +30 \| +reproduced \|/,
   );
   const why = text.slice(text.indexOf('## What did not reproduce'), text.indexOf('## What stays undecided'));
-  assert.match(why, /- h3 is behind: measured 0\.7.*Against what was expected \("reproduced"\).*nginx of 2023/);
+  assert.match(why, /- h3 is behind: measured 0\.7.*Against what was expected \("reproduced": .*nginx of 2023/);
   assert.doesNotMatch(text, /has not run to its end/);
   const data = JSON.parse(readFileSync(join(out, 'reproduction.json'), 'utf8')) as {
     criteria: { id: string; verdict: string; low: number }[];
@@ -319,6 +319,14 @@ test('the text shows published beside measured, verdicts and reasons', async () 
       ['wrong', 'not reproduced'],
     ],
   );
+});
+
+test('a claim that was expected to fail is explained once', async () => {
+  const criterion = { ...criterionOf({ low: 1 }), otherwise: 'a cache nobody thought of' };
+  const foreseen = { ...criterion, expected: { verdict: 'not reproduced' as const, because: 'one server for both' } };
+  const text = await writeReproduction(madeFolder('foreseen-', studyOf(foreseen), loadsOf(30, 0.75, 0.02), 'finished'));
+  assert.match(text, /As expected: one server for both\.$/m);
+  assert.doesNotMatch(text, /a cache nobody thought of/);
 });
 
 test('an interrupted campaign is judged by what there is of it, and says so', async () => {

@@ -3,7 +3,7 @@ import type { Campaign } from '../campaign-file.js';
 import { LEAST_CONTROL_BLOCKS } from '../compare/campaign.js';
 import { markdownTable } from '../markdown-table.js';
 import type { CriteriaFile } from './criteria-file.js';
-import { METRIC_WORDS, VERDICTS, type Claim, type PublishedRow, type Verdict } from './criterion.js';
+import { METRIC_WORDS, VERDICTS, type Claim, type Criterion, type PublishedRow, type Verdict } from './criterion.js';
 import type { Evaluated, MeasuredRow, Reproduction } from './evaluate.js';
 
 const FIGURES = ['median', 'mean', 'p90', 'p99', 'min', 'max'] as const;
@@ -155,13 +155,15 @@ export function explanationInWords(evaluated: Evaluated): string {
   const measured = `measured ${effectInWords(evaluated)}, it would hold at ${claimInWords(criterion.claim)}`;
   // More blocks may decide it: there is nothing to explain yet.
   if (verdict === 'undecided') return `${statement}: ${measured}.`;
-  const surprise = surpriseInWords(expected.verdict, verdict);
-  return `${statement}: ${measured}. ${surprise}: ${expected.because}. It may be another one because: ${otherwise}.`;
+  return `${statement}: ${measured}. ${reasonInWords(expected, otherwise, verdict)}.`;
 }
 
-function surpriseInWords(expected: string, verdict: Verdict): string {
-  if (expected === 'open') return 'Nothing was expected either way';
-  return expected === verdict ? 'As expected' : `Against what was expected ("${expected}")`;
+/** What was thought beforehand of a claim that failed. */
+function reasonInWords(expected: Criterion['expected'], otherwise: string, verdict: Verdict): string {
+  if (expected.verdict === verdict) return `As expected: ${expected.because}`;
+  const reason = `A reason that was seen beforehand: ${otherwise}`;
+  if (expected.verdict === 'open') return `Nothing was expected either way: ${expected.because}. ${reason}`;
+  return `Against what was expected ("${expected.verdict}": ${expected.because}). ${reason}`;
 }
 
 /** What the arms that were loaded twice say of the bench. */
