@@ -21,7 +21,7 @@ export const HOL_STYLE = `
 .hol .axis .track span { position: absolute; transform: translateX(-50%); white-space: nowrap; }
 .hol .axis .track span.first { transform: none; }
 .hol .axis .track span.last { transform: translateX(-100%); }
-.hol svg { display: block; position: absolute; inset: 0; width: 100%; height: 100%; overflow: hidden; }
+.hol .track svg { display: block; position: absolute; inset: 0; margin: 0; width: 100%; height: 100%; overflow: hidden; }
 .hol .held { fill: var(--connect); }
 .hol .delivered { fill: var(--receive); }
 .hol .arrived { fill: none; stroke: var(--soft); stroke-width: 1; opacity: 0.6; }
