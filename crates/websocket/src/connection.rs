@@ -7,9 +7,10 @@ use std::fmt;
 use bytes::{Bytes, BytesMut};
 
 use crate::deflate::{self, Agreed, Deflater};
+use crate::fragment::{Outbound, Part};
 use crate::frame::{Head, MAX_CONTROL_BYTES, Opcode, apply_mask};
 use crate::receive::Receiver;
-use crate::{CloseReason, Encoded, Error, Event, Kind, Message};
+use crate::{CloseReason, Encoded, Error, Event, Fragment, FragmentError, Kind, Message};
 
 /// Content of fewer bytes goes into one piece with its head.
 const COPIED_BELOW: usize = 1 << 10;
@@ -42,10 +43,15 @@ impl Role {
 /// Call [`Connection::read`] with what has come until it returns `None`; send what [`Connection::encode`] gives for each message, and before
 /// the next one what [`Connection::poll_control`] gives. Close frames and answers to pings come out of the latter by themselves. When
 /// [`Connection::is_over`] says so, nothing is left to say: a server then ends the transport's connection, and a client waits for that.
+///
+/// A message whose end is not known yet goes in parts, by [`Connection::encode_fragment`]. Until its last one no other message can be
+/// encoded, which [`Connection::is_in_message`] tells; control frames may go between.
 pub struct Connection {
     role: Role,
     receiver: Receiver,
     deflate: Option<(Agreed, Deflater)>,
+    /// The message of which the first part was encoded, and the last was not.
+    outbound: Option<Box<Outbound>>,
     /// The contents of pings that were not answered, the latest last.
     pongs: VecDeque<Bytes>,
     /// The content of a ping of ours that is not sent.
@@ -68,7 +74,7 @@ impl Connection {
     pub fn new(role: Role, max_message_bytes: u64, deflate: Option<Agreed>) -> Self {
         let receiver = Receiver::new(matches!(role, Role::Server), max_message_bytes, deflate.map(|agreed| agreed.inflater()));
         let deflate = deflate.map(|agreed| (agreed, agreed.deflater()));
-        Self { role, receiver, deflate, pongs: VecDeque::new(), ping: None, close: Close::No, is_deaf: false }
+        Self { role, receiver, deflate, outbound: None, pongs: VecDeque::new(), ping: None, close: Close::No, is_deaf: false }
     }
 
     /// Takes as much of `input` as the next event needs, and leaves the rest; `None` when that was all of it.
@@ -106,14 +112,14 @@ impl Connection {
         Ok(event)
     }
 
-    /// The frame of a message. `None` after a close frame, which nothing may follow.
+    /// The frame of a message. `None` after a close frame, which nothing may follow, and in the middle of a message.
     pub fn encode(&mut self, message: &Message) -> Option<Encoded> {
         self.encode_compressed(message, true)
     }
 
     /// The same; `compress` says whether it is worth that, where both sides agreed on it.
     pub fn encode_compressed(&mut self, message: &Message, compress: bool) -> Option<Encoded> {
-        if self.close != Close::No {
+        if !self.takes_messages() {
             return None;
         }
         let opcode = opcode(message.kind());
@@ -122,19 +128,58 @@ impl Connection {
             && message.data().len() >= agreed.min_bytes().max(1)
             && let Some(compressed) = deflater.deflate(message.data())
         {
-            return Some(frame(opcode, true, compressed.into(), self.role.mask()));
+            return Some(frame(opcode, (true, true), compressed.into(), self.role.mask()));
         }
-        Some(frame(opcode, false, message.data().clone(), self.role.mask()))
+        Some(frame(opcode, (true, false), message.data().clone(), self.role.mask()))
     }
 
-    /// The frame of a message that goes to many. `None` after a close frame.
+    /// The frame of a message that goes to many. `None` as above.
     pub fn encode_prepared(&mut self, prepared: &Prepared) -> Option<Encoded> {
         if let Role::Client { .. } = self.role {
             // Each of a client's frames has a mask of its own.
-            return self.encode(&prepared.message);
+            return self.encode_compressed(&prepared.message, prepared.compress);
         }
         let shares = self.deflate.as_ref().is_some_and(|(agreed, _)| agreed.takes_shared());
-        (self.close == Close::No).then(|| prepared.frame(shares).clone())
+        self.takes_messages().then(|| prepared.frame(shares).clone())
+    }
+
+    /// The frame of a part of a message. `None` after a close frame.
+    ///
+    /// # Errors
+    ///
+    /// When it is none of the parts that may come now, or no part of any text. Nothing has changed then.
+    pub fn encode_fragment(&mut self, fragment: Fragment, data: Bytes) -> Result<Option<Encoded>, FragmentError> {
+        if self.close != Close::No {
+            return Ok(None);
+        }
+        let deflater = self.deflate.as_mut().map(|(_, deflater)| deflater);
+        let (Part { opcode, compressed, data }, is_last) = match (fragment, &mut self.outbound) {
+            (Fragment::First { .. }, Some(_)) => return Err(FragmentError::UnderWay),
+            (Fragment::Middle | Fragment::Last, None) => return Err(FragmentError::NotBegun),
+            (Fragment::First { kind, compress }, outbound @ None) => {
+                let (message, part) = Outbound::begin(kind, deflater.filter(|_| compress), data)?;
+                *outbound = Some(Box::new(message));
+                (part, false)
+            }
+            (Fragment::Middle, Some(message)) => (message.next(data, false)?, false),
+            (Fragment::Last, Some(message)) => {
+                let part = message.next(data, true)?;
+                if let Some(message) = self.outbound.take() {
+                    message.end(deflater);
+                }
+                (part, true)
+            }
+        };
+        Ok(Some(frame(opcode, (is_last, compressed), data, self.role.mask())))
+    }
+
+    /// Whether the last part of a message is awaited, and no other message may be encoded before.
+    pub fn is_in_message(&self) -> bool {
+        self.outbound.is_some()
+    }
+
+    fn takes_messages(&self) -> bool {
+        self.close == Close::No && self.outbound.is_none()
     }
 
     /// Asks whether the peer is there, with at most 125 bytes that the answer will have.
@@ -147,13 +192,14 @@ impl Connection {
         if self.close == Close::No {
             self.close = Close::Waiting(reason.map_or_else(Vec::new, |reason| reason.write()));
             (self.ping, self.pongs) = (None, VecDeque::new());
+            self.outbound = None;
         }
     }
 
     /// The next control frame to send.
     pub fn poll_control(&mut self) -> Option<Bytes> {
         let role = self.role;
-        let control = |opcode, data: Bytes| Some(frame(opcode, false, data, role.mask()).first);
+        let control = |opcode, data: Bytes| Some(frame(opcode, (true, false), data, role.mask()).first);
         if let Close::Waiting(reason) = &mut self.close {
             let reason = std::mem::take(reason);
             self.close = Close::Sent;
@@ -191,9 +237,12 @@ impl fmt::Debug for Connection {
 }
 
 /// A message for many connections of a server: its frame is made once, and compressed once if any of them takes that.
-#[derive(Debug)]
+///
+/// A clone shares what was made before. Connections that keep a context between messages, or agreed on a smaller window, get it as it is.
+#[derive(Clone, Debug)]
 pub struct Prepared {
     message: Message,
+    compress: bool,
     plain: OnceCell<Encoded>,
     /// `None` where it got no smaller.
     compressed: OnceCell<Option<Encoded>>,
@@ -202,7 +251,13 @@ pub struct Prepared {
 impl Prepared {
     /// Nothing is encoded before somebody takes it.
     pub fn new(message: Message) -> Self {
-        Self { message, plain: OnceCell::new(), compressed: OnceCell::new() }
+        Self { message, compress: true, plain: OnceCell::new(), compressed: OnceCell::new() }
+    }
+
+    /// Whether the message is worth to be compressed for those who take that. Default: yes.
+    #[must_use]
+    pub fn with_compression(self, compress: bool) -> Self {
+        Self { compress, ..self }
     }
 
     /// The message.
@@ -213,13 +268,13 @@ impl Prepared {
     fn frame(&self, compressed: bool) -> &Encoded {
         let opcode = opcode(self.message.kind());
         let data = self.message.data();
-        if compressed && data.len() >= deflate::Options::default().min_bytes() {
-            let made = self.compressed.get_or_init(|| Some(frame(opcode, true, deflate::shared(data)?.into(), None)));
+        if compressed && self.compress && data.len() >= deflate::Options::default().min_bytes() {
+            let made = self.compressed.get_or_init(|| Some(frame(opcode, (true, true), deflate::shared(data)?.into(), None)));
             if let Some(made) = made {
                 return made;
             }
         }
-        self.plain.get_or_init(|| frame(opcode, false, data.clone(), None))
+        self.plain.get_or_init(|| frame(opcode, (true, false), data.clone(), None))
     }
 }
 
@@ -230,8 +285,8 @@ fn opcode(kind: Kind) -> Opcode {
     }
 }
 
-fn frame(opcode: Opcode, compressed: bool, data: Bytes, mask: Option<[u8; 4]>) -> Encoded {
-    let head = Head { fin: true, compressed, opcode, length: data.len() as u64, mask };
+fn frame(opcode: Opcode, (fin, compressed): (bool, bool), data: Bytes, mask: Option<[u8; 4]>) -> Encoded {
+    let head = Head { fin, compressed, opcode, length: data.len() as u64, mask };
     let is_one = mask.is_some() || data.len() < COPIED_BELOW;
     let mut first = BytesMut::with_capacity(14 + if is_one { data.len() } else { 0 });
     head.write(&mut first);

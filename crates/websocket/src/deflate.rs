@@ -8,7 +8,7 @@ mod extension;
 
 use std::fmt::Write as _;
 
-pub(crate) use contexts::{Deflater, Inflater};
+pub(crate) use contexts::{Deflater, Inflater, Stream};
 use extension::Parameters;
 
 use crate::Error;

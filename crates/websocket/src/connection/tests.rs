@@ -172,6 +172,97 @@ fn prepared_message_is_encoded_once_for_all() {
     assert_eq!(read(&mut to, &whole(from.encode_prepared(&prepared))).unwrap().len(), 1);
 }
 
+// ---- messages in parts -------------------------------------------------------------------------------------------------------
+
+fn first(kind: Kind, compress: bool) -> Fragment {
+    Fragment::First { kind, compress }
+}
+
+/// What is sent for a message in these parts.
+fn in_parts(from: &mut Connection, kind: Kind, compress: bool, parts: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (at, part) in parts.iter().enumerate() {
+        let fragment = match at {
+            0 => first(kind, compress),
+            _ if at + 1 < parts.len() => Fragment::Middle,
+            _ => Fragment::Last,
+        };
+        bytes.extend(whole(from.encode_fragment(fragment, Bytes::copy_from_slice(part)).unwrap()));
+        assert_eq!(from.is_in_message(), fragment != Fragment::Last);
+        from.ping(b"between");
+        bytes.extend(from.poll_control().unwrap());
+    }
+    bytes
+}
+
+#[test]
+fn fragments_are_one_message_with_control_frames_between() {
+    let mut from = server(None);
+    // RFC 6455, section 5.7, and a ping after each.
+    let ping = [&[0x89, 0x07][..], b"between"].concat();
+    let expected = [&[0x01, 0x03, 0x48, 0x65, 0x6c][..], &ping, &[0x80, 0x02, 0x6c, 0x6f], &ping].concat();
+    assert_eq!(in_parts(&mut from, Kind::Text, true, &[b"Hel", b"lo"]), expected);
+    let asked = Event::Ping("between".into());
+    let hello = Event::Message(Message::text("Hello"));
+    assert_eq!(read(&mut client(None), &expected).unwrap(), [asked.clone(), hello, asked]);
+    assert_eq!(whole(from.encode(&Message::text("x")))[0], 0x81);
+}
+
+#[test]
+fn fragments_are_compressed_as_one_message() {
+    let keeping = Options::default().with_own_context(15).with_peer_context(15);
+    let text = "to and fro ".repeat(100);
+    let (a, b) = text.as_bytes().split_at(300);
+    for options in [Options::default(), keeping] {
+        let (mut from, mut to) = (server(Some(options)), client(Some(options)));
+        for parts in [&[a, b][..], &[b"", a, b"", b, b""], &[b"", b""], &[a, b"", b""], &[b"", b"", a]] {
+            let message = Event::Message(Message::text(String::from_utf8(parts.concat()).unwrap()));
+            let bytes = in_parts(&mut from, Kind::Text, true, parts);
+            assert_eq!(bytes[0], 0x41, "the first says that it is compressed, and not that it is the last");
+            assert!(bytes.len() < 150, "{} bytes", bytes.len());
+            assert!(read(&mut to, &bytes).unwrap().contains(&message), "{parts:?}");
+            // Whole ones between keep the contexts of both sides the same.
+            let long = Message::text(text.clone());
+            let encoded = whole(from.encode(&long));
+            assert_eq!(read(&mut to, &encoded).unwrap(), [Event::Message(long)]);
+            let plain = in_parts(&mut from, Kind::Binary, false, parts);
+            assert_eq!(plain[0], 0x02);
+            assert!(read(&mut to, &plain).unwrap().contains(&Event::Message(Message::binary(parts.concat()))));
+        }
+    }
+}
+
+#[test]
+fn fragments_out_of_turn_are_refused_and_change_nothing() {
+    let mut from = server(None);
+    let part = |from: &mut Connection, fragment, data: &'static [u8]| from.encode_fragment(fragment, Bytes::from_static(data));
+    assert_eq!(part(&mut from, Fragment::Middle, b""), Err(FragmentError::NotBegun));
+    assert_eq!(part(&mut from, Fragment::Last, b""), Err(FragmentError::NotBegun));
+    assert_eq!(part(&mut from, first(Kind::Text, true), b"\xff"), Err(FragmentError::NotUtf8));
+    assert!(!from.is_in_message());
+    let mut sent = whole(part(&mut from, first(Kind::Text, true), b"\xe2\x82").unwrap());
+    assert_eq!(part(&mut from, first(Kind::Text, true), b""), Err(FragmentError::UnderWay));
+    assert_eq!(part(&mut from, Fragment::Middle, b"x"), Err(FragmentError::NotUtf8));
+    assert_eq!(part(&mut from, Fragment::Last, b""), Err(FragmentError::NotUtf8));
+    // Nothing else may come between.
+    assert_eq!(from.encode(&Message::text("other")), None);
+    assert_eq!(from.encode_prepared(&Prepared::new(Message::text("other"))), None);
+    sent.extend(whole(part(&mut from, Fragment::Last, b"\xac").unwrap()));
+    assert_eq!(read(&mut client(None), &sent).unwrap(), [Event::Message(Message::text("€"))]);
+    assert!(part(&mut from, first(Kind::Text, true), b"").unwrap().is_some());
+    from.close(None);
+    assert_eq!(part(&mut from, Fragment::Last, b""), Ok(None));
+    assert!(!from.is_in_message());
+}
+
+#[test]
+fn prepared_message_that_is_not_worth_it_is_not_compressed() {
+    let prepared = Prepared::new(Message::text("to and fro ".repeat(200))).with_compression(false);
+    for mut from in [server(Some(Options::default())), client(Some(Options::default()))] {
+        assert_eq!(whole(from.encode_prepared(&prepared))[0], 0x81);
+    }
+}
+
 // ---- what is refused --------------------------------------------------------------------------------------------------------
 
 #[test]
@@ -346,6 +437,7 @@ proptest! {
         contents in proptest::collection::vec((any::<bool>(), "\\PC{0,300}", 1_usize..4), 1..4),
         compress: bool,
         keep: bool,
+        parts in any::<prop::sample::Index>(),
         cut in any::<prop::sample::Index>(),
     ) {
         let options = Options::default().with_min_bytes(1);
@@ -355,7 +447,16 @@ proptest! {
         for (is_text, content, repeat) in contents {
             let content = content.repeat(repeat);
             let message = if is_text { Message::text(content) } else { Message::binary(content.into_bytes()) };
-            bytes.extend(whole(from.encode(&message)));
+            let data = message.data();
+            let begin = parts.index(data.len() + 2);
+            if begin > data.len() {
+                bytes.extend(whole(from.encode(&message)));
+            } else {
+                // Cut anywhere, also within characters.
+                let (head, tail) = (data.slice(..begin), data.slice(begin..));
+                bytes.extend(whole(from.encode_fragment(first(message.kind(), true), head).unwrap()));
+                bytes.extend(whole(from.encode_fragment(Fragment::Last, tail).unwrap()));
+            }
             from.ping(b"?");
             bytes.extend(from.poll_control().unwrap());
             sent.extend([Event::Message(message), Event::Ping("?".into())]);

@@ -106,29 +106,86 @@ impl Deflater {
 
     /// One whole message, which is not empty; `None` where it may as well be sent as it is.
     pub(crate) fn deflate(&mut self, data: &[u8]) -> Option<Vec<u8>> {
-        if self.takeover {
-            let mut context = self.context.take().unwrap_or_else(|| self.compress());
-            let compressed = run(&mut context, data);
-            self.context = Some(context);
-            // The peer has to see it, since what follows may refer to it.
-            return Some(compressed);
-        }
-        let kind = (self.level, self.window_bits);
-        let spare = SPARES.with_borrow_mut(|spares| {
-            let place = spares.compress.iter().position(|(spare, _)| *spare == kind)?;
-            Some(spares.compress.swap_remove(place).1)
-        });
-        let mut context = spare.unwrap_or_else(|| self.compress());
+        let mut context = self.take_context();
         let compressed = run(&mut context, data);
+        self.give_back(context);
+        // Where a context is kept the peer has to see it, since what follows may refer to it.
+        (self.takeover || compressed.len() < data.len()).then_some(compressed)
+    }
+
+    /// A message that comes in parts. It needs its context until [`Deflater::end`].
+    pub(crate) fn begin(&mut self) -> Stream {
+        Stream { context: self.take_context(), state: StreamState::Empty }
+    }
+
+    /// The message is whole.
+    pub(crate) fn end(&mut self, stream: Stream) {
+        self.give_back(stream.context);
+    }
+
+    fn take_context(&mut self) -> Box<Compress> {
+        let spare = if self.takeover {
+            self.context.take()
+        } else {
+            let kind = (self.level, self.window_bits);
+            SPARES.with_borrow_mut(|spares| {
+                let place = spares.compress.iter().position(|(spare, _)| *spare == kind)?;
+                Some(spares.compress.swap_remove(place).1)
+            })
+        };
+        spare.unwrap_or_else(|| self.compress())
+    }
+
+    fn give_back(&mut self, mut context: Box<Compress>) {
+        if self.takeover {
+            self.context = Some(context);
+            return;
+        }
         context.reset();
         SPARES.with_borrow_mut(|spares| {
             // The oldest goes, so that a kind that is used no more does not stay.
             if spares.compress.len() == MAX_SPARES {
                 spares.compress.remove(0);
             }
-            spares.compress.push((kind, context));
+            spares.compress.push(((self.level, self.window_bits), context));
         });
-        (compressed.len() < data.len()).then_some(compressed)
+    }
+}
+
+/// A message that is compressed part by part.
+pub(crate) struct Stream {
+    context: Box<Compress>,
+    state: StreamState,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum StreamState {
+    /// Nothing has come out yet.
+    Empty,
+    /// The end of what has come out was held back, as it may be that of the message.
+    Flushed,
+}
+
+impl Stream {
+    /// A part that is not the last.
+    pub(crate) fn deflate(&mut self, data: &[u8]) -> Vec<u8> {
+        if data.is_empty() {
+            return Vec::new();
+        }
+        let compressed = run(&mut self.context, data);
+        match std::mem::replace(&mut self.state, StreamState::Flushed) {
+            StreamState::Empty => compressed,
+            StreamState::Flushed => [&TAIL[..], &compressed].concat(),
+        }
+    }
+
+    /// The last part.
+    pub(crate) fn finish(&mut self, data: &[u8]) -> Vec<u8> {
+        match self.state {
+            // RFC 7692, section 7.2.3.6: an empty block, whose end is the tail.
+            StreamState::Empty if data.is_empty() => vec![0],
+            _ => self.deflate(data),
+        }
     }
 }
 
