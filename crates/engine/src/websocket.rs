@@ -1,4 +1,23 @@
 //! WebSocket over tunnels: the handshake, and connections that one sends messages over and receives them from.
+//!
+//! [`WebSocketUpgrade`] answers a request, [`connect`] asks a server; both give a [`WebSocket`], to read from, and any number of
+//! [`Sender`]s. [`Options`] say what one route's connections may take: the size of messages, what may wait to be sent, and how long a peer
+//! may be silent; what they leave out comes from [`Limits`](crate::Limits).
+//!
+//! | an application wants | it uses |
+//! |---|---|
+//! | a message, waiting while too much is to be sent | [`Sender::send`], or [`Sender::poll_ready`] and [`Sender::push`] |
+//! | a message at once, and to hear how many bytes wait | [`Sender::push`]; [`Sender::push_compressed`] says whether it is worth to be compressed |
+//! | a message whose end is not known yet | [`Sender::push_fragment`]: first, middle, last |
+//! | one message for many, framed and compressed once | [`Prepared`] and [`Sender::push_prepared`] |
+//! | to know what waits, and when that has gone | [`Sender::buffered_amount`], [`Sender::drained`], [`Sender::poll_drained`] |
+//! | messages, pings and pongs with what they carry | [`WebSocket::poll_event`]; [`WebSocket::recv`] for messages alone |
+//! | to ask the peer by itself | [`Sender::ping`], and [`Options::without_pings`] if nobody else shall |
+//! | to close with a code and a reason, and to hear the peer's | [`Sender::close`], [`WebSocket::reason`] |
+//! | to end the connection now | [`Sender::abort`], which whoever reads hears as [`Error::Aborted`] |
+//!
+//! What was pushed goes with the worker's next write, as much of it together as there is. What waits is counted until the connection below
+//! takes it; what that holds itself is bounded by its flow control and by limits of its own.
 
 mod handshake;
 mod outgoing;
@@ -14,7 +33,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body::Body as _;
-pub use pronghorn_websocket::{CloseCode, CloseReason, Error as ProtocolError, Event, Kind, Message, Prepared, deflate};
+pub use pronghorn_websocket::{
+    CloseCode, CloseReason, Error as ProtocolError, Event, Fragment, FragmentError, Kind, Message, Prepared, deflate,
+};
 use pronghorn_websocket::{Connection, Role};
 
 pub use handshake::{ConnectError, Options, Refusal, WebSocketUpgrade, connect};
@@ -31,7 +52,10 @@ pub enum Error {
     /// The peer broke the protocol, and was told so.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
-    /// The stream or the connection below ended in the middle.
+    /// A part of a message that cannot be sent. The connection goes on.
+    #[error(transparent)]
+    Fragment(#[from] FragmentError),
+    /// The stream or the connection below ended in the middle, or [`Sender::abort`] ended it.
     #[error("the connection ended without a close")]
     Aborted,
     /// The peer did not answer a ping or a close in time.
@@ -49,11 +73,13 @@ struct Bounds {
     backlog_bytes: u64,
     timeout: Duration,
     close_timeout: Duration,
+    /// A peer that is silent is asked whether it is there.
+    pings: bool,
 }
 
 /// A WebSocket connection: what comes is read from it, and what is sent goes through it or any of its [`Sender`]s.
 ///
-/// Pings are answered, and silence is broken by them, as long as somebody reads. Dropping it closes the connection with 1001 (going away),
+/// The peer's pings are answered, and silence is broken by pings, as long as somebody reads. Dropping it closes the connection with 1001 (going away),
 /// unless it was closed before.
 pub struct WebSocket {
     incoming: Incoming,
@@ -157,6 +183,9 @@ impl WebSocket {
     /// Those of [`WebSocket::recv`].
     pub fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Event, Error>>> {
         while !self.is_over {
+            if self.sender.shared.borrow().is_aborted() {
+                return Poll::Ready(Some(Err(self.fail(Error::Aborted))));
+            }
             if !self.input.is_empty() {
                 match self.read() {
                     Some(event) => return Poll::Ready(Some(event)),
@@ -171,6 +200,7 @@ impl WebSocket {
                 }
                 Poll::Ready(_) => return Poll::Ready(Some(Err(self.fail(Error::Aborted)))),
                 Poll::Pending => {
+                    self.sender.shared.borrow_mut().watch(cx);
                     ready!(self.poll_patience(cx));
                     if let Some(stats) = &self.stats {
                         let closing = self.closing_since.is_some();
@@ -246,10 +276,11 @@ impl WebSocket {
             let deadline = match self.closing_since {
                 Some(since) => since + self.bounds.close_timeout,
                 None if self.is_asked => self.last + self.bounds.timeout,
+                None if !self.bounds.pings => self.last + self.bounds.timeout,
                 None => self.last + self.bounds.timeout / 2,
             };
             if now >= deadline {
-                if self.closing_since.is_some() || self.is_asked {
+                if self.closing_since.is_some() || self.is_asked || !self.bounds.pings {
                     return Poll::Ready(());
                 }
                 self.is_asked = true;
@@ -291,7 +322,7 @@ impl WebSocket {
 impl Drop for WebSocket {
     fn drop(&mut self) {
         Shared::change(&self.sender.shared, |shared| {
-            shared.connection.close(Some(CloseCode::GOING_AWAY.into()));
+            shared.close(Some(CloseCode::GOING_AWAY.into()));
             shared.end();
         });
         self.linger();
@@ -345,7 +376,7 @@ impl Sender {
     ///
     /// When the connection is closed.
     pub fn push_compressed(&self, message: &Message, compress: bool) -> Result<usize, Error> {
-        Shared::change(&self.shared, |shared| shared.push(|connection| connection.encode_compressed(message, compress)))
+        Shared::change(&self.shared, |shared| shared.push(message, compress))
     }
 
     /// The same for a message that goes to many, which is encoded once for all of them.
@@ -354,10 +385,45 @@ impl Sender {
     ///
     /// When the connection is closed.
     pub fn push_prepared(&self, prepared: &Prepared) -> Result<usize, Error> {
-        Shared::change(&self.shared, |shared| shared.push(|connection| connection.encode_prepared(prepared)))
+        Shared::change(&self.shared, |shared| shared.push_prepared(prepared))
     }
 
-    /// Asks whether the peer is there, with at most 125 bytes that its answer will have.
+    /// The same for one part of a message, which its receiver gets as a whole. The peer's pings are answered between the parts; other
+    /// messages that are pushed meanwhile wait, counted, until the last part is.
+    ///
+    /// Text may be cut anywhere, also within a character.
+    ///
+    /// # Errors
+    ///
+    /// When the connection is closed, or with [`Error::Fragment`] when this part may not come now, or is not UTF-8 with what came before it.
+    pub fn push_fragment(&self, fragment: Fragment, data: impl Into<Bytes>) -> Result<usize, Error> {
+        Shared::change(&self.shared, |shared| shared.push_fragment(fragment, data.into()))
+    }
+
+    /// Waits until no more than `bytes` wait to be taken by the connection below.
+    ///
+    /// # Errors
+    ///
+    /// When the connection ended before, so that they will never be taken.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn drained(&self, bytes: usize) -> Result<(), Error> {
+        poll_fn(|cx| self.poll_drained(bytes, cx)).await
+    }
+
+    /// Ready when no more than `bytes` wait to be taken by the connection below.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Sender::drained`].
+    pub fn poll_drained(&self, bytes: usize, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.shared.borrow_mut().poll_drained(bytes, cx)
+    }
+
+    /// Asks whether the peer is there, with at most 125 bytes that its answer will have. Of questions that have not left yet only the last
+    /// is asked.
     pub fn ping(&self, data: &[u8]) {
         Shared::change(&self.shared, |shared| shared.connection.ping(data));
     }
@@ -365,10 +431,10 @@ impl Sender {
     /// Closes the connection, once what was sent before is gone. Only the first call says why.
     pub fn close(&self, reason: impl Into<Option<CloseReason>>) {
         let reason = reason.into();
-        Shared::change(&self.shared, |shared| shared.connection.close(reason));
+        Shared::change(&self.shared, |shared| shared.close(reason));
     }
 
-    /// Ends the connection now, without a word.
+    /// Ends the connection now, without a word: what waits is not sent, and the reader is told.
     pub fn abort(&self) {
         Shared::change(&self.shared, Shared::abort);
     }

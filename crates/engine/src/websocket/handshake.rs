@@ -24,7 +24,11 @@ pub struct Options {
     message_bytes: Option<u64>,
     backlog_bytes: Option<u64>,
     timeout: Option<Duration>,
+    without_pings: bool,
 }
+
+/// A time-out that nobody lives to see, of ten years.
+const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 impl Options {
     /// Another subprotocol that is spoken. A server takes the first of the client's that is among its own. Default: none.
@@ -53,9 +57,16 @@ impl Options {
     }
 
     /// How long the peer may be silent. It is asked when half of that has passed. Default: [`Limits::websocket_timeout`].
+    /// [`Duration::MAX`] is for ever; that a peer has vanished is then noticed by the connection below alone.
     #[must_use]
     pub fn with_timeout(self, timeout: Duration) -> Self {
-        Self { timeout: Some(timeout), ..self }
+        Self { timeout: Some(timeout.min(FOREVER)), ..self }
+    }
+
+    /// The peer is not asked by itself: one that has nothing to say in time is given up. Default: it is asked.
+    #[must_use]
+    pub fn without_pings(self) -> Self {
+        Self { without_pings: true, ..self }
     }
 
     fn bounds(&self, limits: &Limits) -> Bounds {
@@ -64,6 +75,7 @@ impl Options {
             backlog_bytes: self.backlog_bytes.unwrap_or(limits.websocket_backlog_bytes()),
             timeout: self.timeout.unwrap_or(limits.websocket_timeout()),
             close_timeout: limits.websocket_close_timeout(),
+            pings: !self.without_pings,
         }
     }
 }

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
 use http_body::Frame;
-use pronghorn_websocket::{Connection, Encoded, Event};
+use pronghorn_websocket::{CloseReason, Connection, Encoded, Event, Fragment, Message, Prepared};
 
 use super::{Error, ProtocolError};
 use crate::stats::Stats;
@@ -24,12 +24,42 @@ pub(super) struct Shared {
     pub(super) connection: Connection,
     /// Frames of messages.
     queue: VecDeque<Encoded>,
+    /// Whole messages that wait for the last part of one that is sent in parts.
+    held: Vec<Held>,
+    /// Bytes of both.
     queued_bytes: usize,
     backlog_bytes: usize,
     end: End,
+    /// This side has ended the connection without a word.
+    is_aborted: bool,
     body: Option<Waker>,
-    senders: Vec<Waker>,
+    /// Who waits for messages of the peer.
+    reader: Option<Waker>,
+    /// Who waits until no more bytes wait than these.
+    senders: Vec<(usize, Waker)>,
     stats: Option<Arc<Stats>>,
+}
+
+/// A message that cannot be encoded yet.
+enum Held {
+    Message(Message, bool),
+    Prepared(Prepared),
+}
+
+impl Held {
+    fn len(&self) -> usize {
+        match self {
+            Self::Message(message, _) => message.data().len(),
+            Self::Prepared(prepared) => prepared.message().data().len(),
+        }
+    }
+
+    fn encode(&self, connection: &mut Connection) -> Option<Encoded> {
+        match self {
+            Self::Message(message, compress) => connection.encode_compressed(message, *compress),
+            Self::Prepared(prepared) => connection.encode_prepared(prepared),
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,10 +79,13 @@ impl Shared {
         Self {
             connection,
             queue: VecDeque::new(),
+            held: Vec::new(),
             queued_bytes: 0,
             backlog_bytes: usize::try_from(backlog_bytes).unwrap_or(usize::MAX).max(1),
             end: End::No,
+            is_aborted: false,
             body: None,
+            reader: None,
             senders: Vec::new(),
             stats,
         }
@@ -71,19 +104,62 @@ impl Shared {
     pub(super) fn read(&mut self, input: &mut Bytes) -> Result<Option<Event>, ProtocolError> {
         let read = self.connection.read(input);
         if self.connection.wants_control() || read.is_err() {
+            self.on_closing();
             wake(self.body.take());
         }
         read
     }
 
-    pub(super) fn push(&mut self, encode: impl FnOnce(&mut Connection) -> Option<Encoded>) -> Result<usize, Error> {
+    /// Queues a message, behind one that is sent in parts.
+    pub(super) fn push(&mut self, message: &Message, compress: bool) -> Result<usize, Error> {
         if self.is_closed() {
             return Err(Error::Closed);
         }
-        let encoded = encode(&mut self.connection).ok_or(Error::Closed)?;
+        if self.connection.is_in_message() {
+            return Ok(self.hold(Held::Message(message.clone(), compress)));
+        }
+        let encoded = self.connection.encode_compressed(message, compress);
+        self.queue(encoded)
+    }
+
+    pub(super) fn push_prepared(&mut self, prepared: &Prepared) -> Result<usize, Error> {
+        if self.is_closed() {
+            return Err(Error::Closed);
+        }
+        if self.connection.is_in_message() {
+            return Ok(self.hold(Held::Prepared(prepared.clone())));
+        }
+        let encoded = self.connection.encode_prepared(prepared);
+        self.queue(encoded)
+    }
+
+    pub(super) fn push_fragment(&mut self, fragment: Fragment, data: Bytes) -> Result<usize, Error> {
+        if self.is_closed() {
+            return Err(Error::Closed);
+        }
+        let encoded = self.connection.encode_fragment(fragment, data)?;
+        self.queue(encoded)?;
+        if fragment == Fragment::Last {
+            for held in std::mem::take(&mut self.held) {
+                self.queued_bytes -= held.len();
+                let encoded = held.encode(&mut self.connection);
+                self.queue(encoded)?;
+            }
+        }
+        Ok(self.queued_bytes)
+    }
+
+    fn queue(&mut self, encoded: Option<Encoded>) -> Result<usize, Error> {
+        let encoded = encoded.ok_or(Error::Closed)?;
         self.queued_bytes += encoded.len();
         self.queue.push_back(encoded);
         Ok(self.queued_bytes)
+    }
+
+    fn hold(&mut self, held: Held) -> usize {
+        self.queued_bytes += held.len();
+        self.held.push(held);
+        self.queued_bytes
     }
 
     pub(super) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
@@ -93,13 +169,41 @@ impl Shared {
         if self.queued_bytes < self.backlog_bytes {
             return Poll::Ready(Ok(()));
         }
-        if !self.senders.iter().any(|waker| waker.will_wake(cx.waker())) {
-            self.senders.push(cx.waker().clone());
-            if let Some(stats) = &self.stats {
-                stats.websocket_senders_held_back.add(1);
-            }
+        // Not for each frame that goes: when half is free, all who wait are woken.
+        if self.wait(self.backlog_bytes / 2, cx)
+            && let Some(stats) = &self.stats
+        {
+            stats.websocket_senders_held_back.add(1);
         }
         Poll::Pending
+    }
+
+    /// Ready when no more than `bytes` wait.
+    pub(super) fn poll_drained(&mut self, bytes: usize, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        if matches!(self.end, End::Aborting | End::Gone) {
+            return Poll::Ready(Err(Error::Closed));
+        }
+        if self.queued_bytes <= bytes {
+            return Poll::Ready(Ok(()));
+        }
+        self.wait(bytes, cx);
+        Poll::Pending
+    }
+
+    /// Wakes the task when no more than `bytes` wait. Whether it did not wait for that already.
+    fn wait(&mut self, bytes: usize, cx: &Context<'_>) -> bool {
+        let is_new = !self.senders.iter().any(|(wanted, waker)| *wanted == bytes && waker.will_wake(cx.waker()));
+        if is_new {
+            self.senders.push((bytes, cx.waker().clone()));
+        }
+        is_new
+    }
+
+    /// Wakes the task when this side ends the connection.
+    pub(super) fn watch(&mut self, cx: &Context<'_>) {
+        if self.reader.as_ref().is_none_or(|reader| !reader.will_wake(cx.waker())) {
+            self.reader = Some(cx.waker().clone());
+        }
     }
 
     pub(super) fn buffered(&self) -> usize {
@@ -108,6 +212,25 @@ impl Shared {
 
     pub(super) fn is_closed(&self) -> bool {
         self.end != End::No || self.connection.is_closing()
+    }
+
+    /// Whether this side has ended the connection without a word.
+    pub(super) fn is_aborted(&self) -> bool {
+        self.is_aborted
+    }
+
+    /// Begins the closing handshake. What waits for the rest of a message will never be sent.
+    pub(super) fn close(&mut self, reason: Option<CloseReason>) {
+        self.connection.close(reason);
+        self.on_closing();
+    }
+
+    fn on_closing(&mut self) {
+        if self.connection.is_closing() {
+            self.queued_bytes -= std::mem::take(&mut self.held).iter().map(Held::len).sum::<usize>();
+            // Who waits to send hears that it is too late.
+            self.wake_senders();
+        }
     }
 
     /// Ends what is sent after the close frame, whatever the peer says.
@@ -120,14 +243,25 @@ impl Shared {
 
     /// Ends what is sent in the middle.
     pub(super) fn abort(&mut self) {
+        self.is_aborted = true;
         if self.end != End::Gone {
             self.end = End::Aborting;
         }
         self.wake_senders();
+        wake(self.reader.take());
     }
 
     fn wake_senders(&mut self) {
-        std::mem::take(&mut self.senders).into_iter().for_each(Waker::wake);
+        for (_, waker) in std::mem::take(&mut self.senders) {
+            waker.wake();
+        }
+    }
+
+    fn wake_drained(&mut self) {
+        let waiting = self.queued_bytes;
+        for (_, waker) in self.senders.extract_if(.., |(wanted, _)| waiting <= *wanted) {
+            waker.wake();
+        }
     }
 
     /// The next bytes to send: whole frames, or one that is large.
@@ -165,10 +299,7 @@ impl Shared {
             }
         }
         self.queued_bytes -= piece.len();
-        // Not for each frame that goes: when half is free, all who wait are woken.
-        if self.queued_bytes <= self.backlog_bytes / 2 {
-            self.wake_senders();
-        }
+        self.wake_drained();
         Some(piece)
     }
 }
@@ -208,7 +339,7 @@ impl Drop for Outgoing {
     fn drop(&mut self) {
         let mut shared = self.shared.borrow_mut();
         shared.end = End::Gone;
-        shared.queue = VecDeque::new();
+        (shared.queue, shared.held) = (VecDeque::new(), Vec::new());
         shared.queued_bytes = 0;
         shared.wake_senders();
     }

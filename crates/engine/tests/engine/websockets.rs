@@ -1,6 +1,7 @@
 //! WebSocket over the three protocols: messages both ways, closing, what is refused, and peers that do not read or are gone.
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -9,7 +10,8 @@ use http::header::{SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_VERSION, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri};
 use http_body_util::BodyExt;
 use pronghorn_engine::websocket::{
-    self, CloseCode, CloseReason, ConnectError, Error, Message, Options, Prepared, ProtocolError, WebSocket, WebSocketUpgrade, deflate,
+    self, CloseCode, CloseReason, ConnectError, Error, Event, Fragment, FragmentError, Kind, Message, Options, Prepared, ProtocolError,
+    WebSocket, WebSocketUpgrade, deflate,
 };
 use pronghorn_engine::{Body, Config, Connection, Limits, Protocol, Request as Asked, Responder, Response, Upgrade};
 
@@ -247,6 +249,34 @@ fn peer_that_answers_no_ping_is_given_up() {
 }
 
 #[test]
+fn peer_that_is_not_asked_has_to_speak_by_itself() {
+    for protocol in PROTOCOLS {
+        for (options, ends_silent) in [
+            (Options::default().without_pings().with_timeout(Duration::from_secs(20)), true),
+            (Options::default().with_timeout(Duration::from_secs(20)), false),
+            (Options::default().with_timeout(Duration::MAX), false),
+        ] {
+            let ends = Ends::default();
+            let mut bench = Bench::new(1, &Config::default(), echo(&options, &ends));
+            // It would answer each ping.
+            let (mut socket, _connection) = open(&mut bench, protocol, &Options::default().with_timeout(Duration::MAX));
+            let sender = socket.sender().clone();
+            bench.client.handle().spawn(async move { while let Some(Ok(_)) = socket.recv().await {} });
+            for second in 0..60 {
+                if second == 10 {
+                    sender.push(&Message::text("by itself")).unwrap();
+                }
+                bench.skip(Duration::from_secs(1));
+                turns(&mut bench, 20);
+                let gone = second > 34 && ends_silent;
+                let expected = if gone { vec![(Err(Error::TimedOut), None)] } else { vec![] };
+                assert!(*ends.borrow() == expected || (28..=34).contains(&second), "{protocol}: {second} s, {ends:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn peer_that_does_not_answer_a_close_is_given_up() {
     for protocol in PROTOCOLS {
         let ends = Ends::default();
@@ -340,6 +370,120 @@ fn message_pushed_to_many_arrives_at_each() {
             assert_eq!(socket.recv().await.unwrap().unwrap(), *prepared.message());
         }
     });
+}
+
+#[test]
+fn fragments_arrive_as_one_message_and_others_wait_for_the_last() {
+    const PING: &[u8] = b"still there?";
+    let first = |compress| Fragment::First { kind: Kind::Text, compress };
+    for protocol in PROTOCOLS {
+        for options in [Options::default(), Options::default().with_deflate(deflate::Options::default())] {
+            let mut bench = Bench::new(1, &Config::default(), echo(&options, &Ends::default()));
+            let (mut socket, _connection) = open(&mut bench, protocol, &options);
+            bench.run(async move {
+                let parts = ["€ and more ".repeat(5_000), "x".to_owned(), String::new(), "y".repeat(100_000)];
+                let whole = Message::text(parts.concat());
+                for compress in [true, false] {
+                    let [begin, middle @ .., end] = &parts;
+                    let sender = socket.sender().clone();
+                    sender.push_fragment(first(compress), begin.clone()).unwrap();
+                    assert_eq!(sender.push_fragment(first(compress), ""), Err(Error::Fragment(FragmentError::UnderWay)));
+                    let waiting = sender.buffered_amount();
+                    assert_eq!(sender.push(&Message::text("behind")), Ok(waiting + 6));
+                    assert_eq!(sender.push_prepared(&Prepared::new(Message::text("it"))), Ok(waiting + 8));
+                    sender.ping(PING);
+                    // The answer comes although the message is not done.
+                    let pong = loop {
+                        match poll_fn(|cx| socket.poll_event(cx)).await.unwrap().unwrap() {
+                            Event::Pong(data) => break data,
+                            event => assert!(matches!(event, Event::Ping(_)), "{event:?}"),
+                        }
+                    };
+                    assert_eq!((pong, sender.buffered_amount()), (Bytes::from_static(PING), 8));
+                    for part in middle {
+                        sender.push_fragment(Fragment::Middle, part.clone()).unwrap();
+                    }
+                    sender.push_fragment(Fragment::Last, end.clone()).unwrap();
+                    for message in [whole.clone(), Message::text("behind"), Message::text("it")] {
+                        assert_eq!(socket.recv().await.unwrap().unwrap(), message, "{protocol}");
+                    }
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn message_whose_last_part_never_comes_holds_up_no_close() {
+    for protocol in PROTOCOLS {
+        let ends = Ends::default();
+        let mut bench = Bench::new(1, &Config::default(), echo(&Options::default(), &ends));
+        let (mut socket, _connection) = open(&mut bench, protocol, &Options::default());
+        bench.run(async move {
+            socket.sender().push_fragment(Fragment::First { kind: Kind::Binary, compress: false }, "begun").unwrap();
+            socket.sender().push(&Message::text("behind")).unwrap();
+            socket.close(CloseReason::from(CloseCode::POLICY));
+            assert_eq!(socket.sender().push_fragment(Fragment::Last, "late"), Err(Error::Closed));
+            socket.sender().drained(0).await.unwrap();
+            assert!(socket.recv().await.is_none());
+            assert_eq!(socket.sender().buffered_amount(), 0);
+        });
+        bench.turn_until(|_| !ends.borrow().is_empty());
+        assert_eq!(*ends.borrow(), [(Ok(()), Some(1008))], "{protocol}");
+    }
+}
+
+#[test]
+fn sender_hears_when_what_waits_has_gone() {
+    for protocol in PROTOCOLS {
+        let mut bench = Bench::new(1, &Config::default(), echo(&Options::default(), &Ends::default()));
+        let (mut socket, _connection) = open(&mut bench, protocol, &Options::default());
+        let sender = socket.sender().clone();
+        let (left, seen) = (Rc::<RefCell<Vec<usize>>>::default(), sender.clone());
+        let noted = left.clone();
+        // More than the echo lets through before somebody reads what comes back.
+        for _ in 0..40 {
+            sender.push(&Message::binary(vec![0; 512 << 10])).unwrap();
+        }
+        bench.client.handle().spawn(async move {
+            for bytes in [5 << 20, 0] {
+                seen.drained(bytes).await.unwrap();
+                assert!(seen.buffered_amount() <= bytes);
+                noted.borrow_mut().push(seen.buffered_amount());
+            }
+        });
+        turns(&mut bench, 2_000);
+        assert!(left.borrow().is_empty(), "{protocol}: {} bytes wait, and {left:?} was told", sender.buffered_amount());
+        bench.run(async move {
+            for _ in 0..40 {
+                socket.recv().await.unwrap().unwrap();
+            }
+        });
+        bench.turn_until(|_| left.borrow().len() == 2);
+        assert!(left.borrow()[0] > 4 << 20 && left.borrow()[1] == 0, "{protocol}: {left:?}");
+    }
+}
+
+#[test]
+fn connection_that_this_side_ends_at_once_is_heard_by_its_reader_and_senders() {
+    for protocol in PROTOCOLS {
+        let mut bench = Bench::new(1, &Config::default(), echo(&Options::default(), &Ends::default()));
+        let (mut socket, _connection) = open(&mut bench, protocol, &Options::default());
+        let sender = socket.sender().clone();
+        let (heard, drained) = (Rc::new(Cell::new(None)), Rc::new(Cell::new(None)));
+        let (reader, waiting, drains) = (heard.clone(), sender.clone(), drained.clone());
+        bench.client.handle().spawn(async move { reader.set(socket.recv().await) });
+        bench.client.handle().spawn(async move { drains.set(Some(waiting.drained(0).await)) });
+        for _ in 0..80 {
+            sender.push(&Message::binary(vec![0; 512 << 10])).unwrap();
+        }
+        turns(&mut bench, 5);
+        sender.abort();
+        turns(&mut bench, 5);
+        assert_eq!(heard.take(), Some(Err(Error::Aborted)), "{protocol}");
+        assert_eq!(drained.take(), Some(Err(Error::Closed)), "{protocol}");
+        assert_eq!((sender.buffered_amount(), sender.push(&Message::text("late"))), (0, Err(Error::Closed)), "{protocol}");
+    }
 }
 
 // ---- refusals ---------------------------------------------------------------------------------------------------------------
