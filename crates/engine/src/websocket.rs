@@ -92,8 +92,8 @@ pub struct WebSocket {
     protocol: Option<String>,
     /// When bytes came last.
     last: Instant,
-    /// Since then the peer was asked whether it is there.
-    is_asked: bool,
+    /// When the peer was asked whether it is there, and has said nothing since.
+    asked: Option<Instant>,
     /// When the close of this side was first seen here.
     closing_since: Option<Instant>,
     sleep: Pin<Box<Sleep>>,
@@ -136,7 +136,7 @@ impl WebSocket {
                 stats,
                 protocol,
                 last,
-                is_asked: false,
+                asked: None,
                 closing_since: None,
                 armed,
                 reason: None,
@@ -196,7 +196,7 @@ impl WebSocket {
                 Poll::Ready(Some(Ok(frame))) => {
                     self.input = frame.into_data().unwrap_or_default();
                     self.last = self.handle.now();
-                    self.is_asked = false;
+                    self.asked = None;
                 }
                 Poll::Ready(_) => return Poll::Ready(Some(Err(self.fail(Error::Aborted)))),
                 Poll::Pending => {
@@ -273,18 +273,21 @@ impl WebSocket {
             if self.closing_since.is_none() && self.sender.is_closed() {
                 self.closing_since = Some(now);
             }
-            let deadline = match self.closing_since {
-                Some(since) => since + self.bounds.close_timeout,
-                None if self.is_asked => self.last + self.bounds.timeout,
-                None if !self.bounds.pings => self.last + self.bounds.timeout,
-                None => self.last + self.bounds.timeout / 2,
+            // An answer has time from when it was asked for: nobody may have looked for what came for longer than the peer may be silent.
+            let half = self.bounds.timeout / 2;
+            let deadline = match (self.closing_since, self.asked) {
+                (Some(since), _) => since + self.bounds.close_timeout,
+                (None, Some(asked)) => asked + half,
+                (None, None) => self.last + half,
             };
             if now >= deadline {
-                if self.closing_since.is_some() || self.is_asked || !self.bounds.pings {
+                if self.closing_since.is_some() || self.asked.is_some() {
                     return Poll::Ready(());
                 }
-                self.is_asked = true;
-                Shared::change(&self.sender.shared, |shared| shared.connection.ping(&[]));
+                self.asked = Some(now);
+                if self.bounds.pings {
+                    Shared::change(&self.sender.shared, |shared| shared.connection.ping(&[]));
+                }
                 continue;
             }
             // Traffic costs no timer: a deadline that moves back is looked at when the time is up.
