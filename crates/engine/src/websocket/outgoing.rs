@@ -199,7 +199,7 @@ impl Shared {
         is_new
     }
 
-    /// Wakes the task when this side ends the connection.
+    /// Wakes the task when this side closes or ends the connection.
     pub(super) fn watch(&mut self, cx: &Context<'_>) {
         if self.reader.as_ref().is_none_or(|reader| !reader.will_wake(cx.waker())) {
             self.reader = Some(cx.waker().clone());
@@ -223,6 +223,8 @@ impl Shared {
     pub(super) fn close(&mut self, reason: Option<CloseReason>) {
         self.connection.close(reason);
         self.on_closing();
+        // The time that the peer has to answer begins.
+        wake(self.reader.take());
     }
 
     fn on_closing(&mut self) {

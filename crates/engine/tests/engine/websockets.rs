@@ -339,6 +339,35 @@ fn peer_that_does_not_answer_a_close_is_given_up() {
     }
 }
 
+#[test]
+fn close_from_elsewhere_is_given_its_time_and_no_more() {
+    for protocol in PROTOCOLS {
+        let ends = Ends::default();
+        let sender = Rc::new(RefCell::new(None));
+        let given = sender.clone();
+        let serve = move |mut socket: WebSocket, ends: Ends| {
+            given.replace(Some(socket.sender().clone()));
+            async move {
+                let end = socket.recv().await.map_or(Ok(()), |message| message.map(drop));
+                ends.borrow_mut().push((end, None));
+            }
+        };
+        let mut bench = Bench::new(1, &Config::default(), serving(&Options::default(), &ends, serve));
+        let (_socket, _connection) = open(&mut bench, protocol, &Options::default());
+        turns(&mut bench, 100);
+        // While somebody waits for messages.
+        sender.borrow().as_ref().unwrap().close(None);
+        turns(&mut bench, 100);
+        bench.skip(Duration::from_secs(9));
+        turns(&mut bench, 100);
+        assert!(ends.borrow().is_empty(), "{protocol}");
+        bench.skip(Duration::from_secs(2));
+        turns(&mut bench, 100);
+        assert_eq!(*ends.borrow(), [(Err(Error::TimedOut), None)], "{protocol}");
+        assert_eq!(bench.count(|stats| stats.websocket_closes_timed_out.value()), 1, "{protocol}");
+    }
+}
+
 // ---- what holds back --------------------------------------------------------------------------------------------------------
 
 #[test]
