@@ -45,6 +45,10 @@ use crate::runtime::{Handle, Sleep};
 use crate::stats::Stats;
 use crate::{Body, Incoming};
 
+/// What a connection may read in a turn of its worker: pieces and messages, and one more for each KiB of them. What comes over HTTP/2 is in
+/// memory already, and would be handed over for as long as there is any, while all others wait.
+const TURN_BUDGET: usize = 256;
+
 /// Why a connection ended without a closing handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -98,6 +102,9 @@ pub struct WebSocket {
     closing_since: Option<Instant>,
     sleep: Pin<Box<Sleep>>,
     armed: Instant,
+    /// The turn in which something was read last, and how much in it.
+    turn: u64,
+    spent: usize,
     reason: Option<CloseReason>,
     is_over: bool,
     /// There is nobody to wait for.
@@ -139,6 +146,8 @@ impl WebSocket {
                 asked: None,
                 closing_since: None,
                 armed,
+                turn: 0,
+                spent: 0,
                 reason: None,
                 is_over: false,
                 is_failed: false,
@@ -186,8 +195,16 @@ impl WebSocket {
             if self.sender.shared.borrow().is_aborted() {
                 return Poll::Ready(Some(Err(self.fail(Error::Aborted))));
             }
+            if !self.has_budget() {
+                self.handle.defer(cx.waker());
+                return Poll::Pending;
+            }
             if !self.input.is_empty() {
-                match self.read() {
+                let waiting = self.input.len();
+                let event = self.read();
+                let size = if let Some(Ok(Event::Message(message))) = &event { message.data().len() } else { 0 };
+                self.spent += 1 + ((waiting - self.input.len()).max(size) >> 10);
+                match event {
                     Some(event) => return Poll::Ready(Some(event)),
                     None => continue,
                 }
@@ -235,6 +252,14 @@ impl WebSocket {
     /// Closes the connection, once what was sent before is gone. What comes until the peer closes too can still be read.
     pub fn close(&mut self, reason: impl Into<Option<CloseReason>>) {
         self.sender.close(reason);
+    }
+
+    fn has_budget(&mut self) -> bool {
+        let turn = self.handle.turn();
+        if std::mem::replace(&mut self.turn, turn) != turn {
+            self.spent = 0;
+        }
+        self.spent < TURN_BUDGET
     }
 
     fn read(&mut self) -> Option<Result<Event, Error>> {

@@ -414,6 +414,45 @@ fn slow_reader_holds_the_sender_back() {
 }
 
 #[test]
+fn reader_takes_only_so_much_in_a_turn_of_its_worker() {
+    const MESSAGES: usize = 20_000;
+    for protocol in PROTOCOLS {
+        for (size, most) in [(0, 256), (40 << 10, 7)] {
+            let count = if size == 0 { MESSAGES } else { 100 };
+            // How many came in a turn, turn by turn.
+            let seen = Rc::<RefCell<Vec<(u64, usize)>>>::default();
+            let noted = seen.clone();
+            let options = Options::default().with_deflate(deflate::Options::default());
+            let mut bench = Bench::new(1, &Config::default(), move |_| {
+                let (options, noted) = (options.clone(), noted.clone());
+                move |request: Asked, responder: Responder| {
+                    let handle = responder.handle().clone();
+                    let upgrade = WebSocketUpgrade::from_request(&request, &options).unwrap();
+                    let mut socket = upgrade.accept(responder, request.body);
+                    let noted = noted.clone();
+                    handle.clone().spawn(async move {
+                        while let Some(Ok(_)) = socket.recv().await {
+                            let mut seen = noted.borrow_mut();
+                            match seen.last_mut() {
+                                Some((turn, count)) if *turn == handle.turn() => *count += 1,
+                                _ => seen.push((handle.turn(), 1)),
+                            }
+                        }
+                    });
+                }
+            });
+            let (socket, _connection) = open(&mut bench, protocol, &Options::default().with_deflate(deflate::Options::default()));
+            for _ in 0..count {
+                socket.sender().push(&Message::binary(vec![0; size])).unwrap();
+            }
+            bench.turn_until(|_| seen.borrow().iter().map(|(_, count)| count).sum::<usize>() == count);
+            let largest = seen.borrow().iter().map(|(_, count)| *count).max().unwrap();
+            assert!(largest <= most, "{protocol}: {largest} messages of {size} bytes in a turn");
+        }
+    }
+}
+
+#[test]
 fn message_pushed_to_many_arrives_at_each() {
     let sockets = Rc::<RefCell<Vec<websocket::Sender>>>::default();
     let all = sockets.clone();
