@@ -1,8 +1,10 @@
 //! Content that the application sends.
 
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
@@ -28,7 +30,38 @@ pub struct Body {
     /// The request that this is the response to.
     request: Option<Counted>,
     /// It is not content but another protocol.
-    tunnel: bool,
+    tunnel: Option<Cut>,
+}
+
+/// Cuts off a direction of another protocol although its peer takes nothing, so that nobody asks the body for more.
+#[derive(Clone, Default)]
+pub(crate) struct Cut(Rc<CutState>);
+
+#[derive(Default)]
+struct CutState {
+    is_cut: Cell<bool>,
+    sender: RefCell<Option<Waker>>,
+}
+
+impl Cut {
+    pub(crate) fn cut(&self) {
+        self.0.is_cut.set(true);
+        let sender = self.0.sender.take();
+        if let Some(sender) = sender {
+            sender.wake();
+        }
+    }
+
+    fn poll(&self, cx: &Context<'_>) -> Poll<()> {
+        if self.0.is_cut.get() {
+            return Poll::Ready(());
+        }
+        let mut sender = self.0.sender.borrow_mut();
+        if sender.as_ref().is_none_or(|sender| !sender.will_wake(cx.waker())) {
+            *sender = Some(cx.waker().clone());
+        }
+        Poll::Pending
+    }
 }
 
 enum Content {
@@ -78,7 +111,7 @@ impl Body {
     }
 
     fn from_content(content: Content) -> Self {
-        Self { content, sent: 0, expected: None, on_end: None, request: None, tunnel: false }
+        Self { content, sent: 0, expected: None, on_end: None, request: None, tunnel: None }
     }
 
     /// Keeps the request open until the body has been handed over or dropped.
@@ -88,11 +121,21 @@ impl Body {
 
     /// It is not content but one direction of another protocol, of no known length.
     pub(crate) fn set_tunnel(&mut self) {
-        self.tunnel = true;
+        self.tunnel.get_or_insert_default();
+    }
+
+    /// The same, and what cuts it off.
+    pub(crate) fn set_cut(&mut self, cut: Cut) {
+        self.tunnel = Some(cut);
+    }
+
+    /// Ready when a tunnel is cut off, which ends it also while the peer takes nothing.
+    pub(crate) fn poll_cut(&self, cx: &Context<'_>) -> Poll<()> {
+        self.tunnel.as_ref().map_or(Poll::Pending, |cut| cut.poll(cx))
     }
 
     pub(crate) fn is_tunnel(&self) -> bool {
-        self.tunnel
+        self.tunnel.is_some()
     }
 
     /// Fails the body when it is not of this size.
@@ -171,7 +214,7 @@ impl http_body::Body for Body {
         };
         //= RFC 9114 section 4.4
         //# Once the CONNECT method has completed, only DATA frames are permitted to be sent on the stream.
-        let frame = frame.filter(|frame| !(this.tunnel && frame.as_ref().is_ok_and(Frame::is_trailers)));
+        let frame = frame.filter(|frame| !(this.is_tunnel() && frame.as_ref().is_ok_and(Frame::is_trailers)));
         let is_over = match &frame {
             None => true,
             Some(Ok(frame)) => {
@@ -202,7 +245,7 @@ impl http_body::Body for Body {
 
     fn size_hint(&self) -> SizeHint {
         match &self.content {
-            _ if self.tunnel => SizeHint::default(),
+            _ if self.is_tunnel() => SizeHint::default(),
             Content::Empty => SizeHint::with_exact(0),
             Content::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Content::Stream(body) => body.size_hint(),

@@ -41,6 +41,7 @@ use pronghorn_websocket::{Connection, Role};
 pub use handshake::{ConnectError, Options, Refusal, WebSocketUpgrade, connect};
 use outgoing::{Outgoing, Shared};
 
+use crate::body::Cut;
 use crate::runtime::{Handle, Sleep};
 use crate::stats::Stats;
 use crate::{Body, Incoming};
@@ -118,17 +119,19 @@ pub struct Sender {
 }
 
 impl WebSocket {
-    /// The connection, whose `outgoing` the tunnel takes.
+    /// The connection, whose `outgoing` the tunnel takes, and which `cut` cuts off.
     fn new(
         role: Role,
         agreed: Option<deflate::Agreed>,
         bounds: Bounds,
+        cut: Cut,
         handle: &Handle,
         stats: Option<Arc<Stats>>,
     ) -> (impl FnOnce(Incoming, Option<String>) -> Self, Body) {
         let connection = Connection::new(role, bounds.message_bytes, agreed);
-        let shared = Rc::new(RefCell::new(Shared::new(connection, bounds.backlog_bytes, stats.clone())));
-        let outgoing = Body::stream(Outgoing::new(shared.clone()));
+        let shared = Rc::new(RefCell::new(Shared::new(connection, bounds.backlog_bytes, cut.clone(), stats.clone())));
+        let mut outgoing = Body::stream(Outgoing::new(shared.clone()));
+        outgoing.set_cut(cut);
         let handle = handle.clone();
         let finish = move |incoming, protocol| {
             let last = handle.now();

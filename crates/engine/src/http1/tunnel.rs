@@ -212,6 +212,9 @@ fn poll_send<T: AsyncWrite + Unpin>(
     cx: &mut TaskContext<'_>,
 ) -> Poll<Result<(), io::ErrorKind>> {
     let kind = |error: io::Error| error.kind();
+    if body.poll_cut(cx).is_ready() {
+        return Poll::Ready(Err(io::ErrorKind::ConnectionAborted));
+    }
     loop {
         match sending {
             Sending::Waiting => match body.as_mut().poll_frame(cx) {

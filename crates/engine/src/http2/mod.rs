@@ -309,6 +309,9 @@ pub(crate) async fn pump(
                 while !data.is_empty() {
                     stream.reserve_capacity(data.len());
                     let capacity = poll_fn(|cx| {
+                        if body.poll_cut(cx).is_ready() {
+                            return Poll::Ready(Err(broken));
+                        }
                         let wanted = data.len().min(FRAME_BYTES);
                         let capacity = poll_capacity(stream, outbox, wanted, cx);
                         if let Some((guard, _)) = server {

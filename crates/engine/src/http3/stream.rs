@@ -366,12 +366,13 @@ impl Stream {
         loop {
             let frame = poll_fn(|cx| match self.poll_capacity(cx) {
                 Poll::Ready(Ok(())) => body.as_mut().poll_frame(cx).map(Ok),
-                Poll::Ready(Err(())) => Poll::Ready(Err(())),
-                Poll::Pending => Poll::Pending,
+                Poll::Ready(Err(())) => Poll::Ready(Err(None)),
+                Poll::Pending => body.poll_cut(cx).map(|()| Err(Some(broken))),
             })
             .await;
             match frame {
-                Err(()) => return,
+                Err(None) => return,
+                Err(Some(cut)) => return self.send(Outbound::Abort(cut)),
                 Ok(None) => return self.send(Outbound::End),
                 Ok(Some(Err(_))) => return self.send(Outbound::Abort(broken)),
                 Ok(Some(Ok(frame))) => match frame.into_data() {

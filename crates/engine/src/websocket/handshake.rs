@@ -10,6 +10,7 @@ use pronghorn_websocket::handshake::{VERSION, accept, is_key, key, protocols};
 use pronghorn_websocket::{Role, deflate};
 
 use super::{Bounds, WebSocket};
+use crate::body::Cut;
 use crate::limits::Limits;
 use crate::message::Protocol;
 use crate::{Body, Connection, Error, Incoming, Request, Responder, Response, Upgrade};
@@ -169,7 +170,8 @@ impl WebSocketUpgrade {
     pub fn accept(self, responder: Responder, body: Incoming) -> WebSocket {
         let context = responder.context().clone();
         let bounds = self.options.bounds(&context.config.limits);
-        let (finish, outgoing) = WebSocket::new(Role::Server, self.agreed, bounds, &context.handle, Some(context.stats.clone()));
+        let (finish, outgoing) =
+            WebSocket::new(Role::Server, self.agreed, bounds, Cut::default(), &context.handle, Some(context.stats.clone()));
         responder.upgrade(self.headers, outgoing);
         finish(body, self.protocol)
     }
@@ -214,7 +216,9 @@ pub async fn connect(connection: &mut Connection, uri: Uri, mut headers: HeaderM
         headers.insert(SEC_WEBSOCKET_EXTENSIONS, value(&deflate.offer()));
     }
     // What is agreed on is not known before the answer, and nothing is sent before that.
-    let (tunnel, later) = later();
+    let (mut tunnel, later) = later();
+    let cut = Cut::default();
+    tunnel.set_cut(cut.clone());
     let mut request = HttpRequest::new(tunnel);
     *request.uri_mut() = uri;
     *request.headers_mut() = headers;
@@ -239,7 +243,7 @@ pub async fn connect(connection: &mut Connection, uri: Uri, mut headers: HeaderM
         None if extensions().next().is_some() => return Err(ConnectError::Invalid("an extension was not asked for")),
         None => None,
     };
-    let (finish, outgoing) = WebSocket::new(Role::Client { mask: rand::random }, agreed, bounds, connection.handle(), None);
+    let (finish, outgoing) = WebSocket::new(Role::Client { mask: rand::random }, agreed, bounds, cut, connection.handle(), None);
     later.set(outgoing);
     Ok(finish(response.into_body(), protocol))
 }

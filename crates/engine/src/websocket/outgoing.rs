@@ -12,6 +12,7 @@ use http_body::Frame;
 use pronghorn_websocket::{CloseReason, Connection, Encoded, Event, Fragment, Message, Prepared};
 
 use super::{Error, ProtocolError};
+use crate::body::Cut;
 use crate::stats::Stats;
 
 /// Small frames that wait go together, up to this size.
@@ -32,6 +33,8 @@ pub(super) struct Shared {
     end: End,
     /// This side has ended the connection without a word.
     is_aborted: bool,
+    /// Ends the body also while nobody asks it for more.
+    cut: Cut,
     body: Option<Waker>,
     /// Who waits for messages of the peer.
     reader: Option<Waker>,
@@ -75,7 +78,7 @@ enum End {
 }
 
 impl Shared {
-    pub(super) fn new(connection: Connection, backlog_bytes: u64, stats: Option<Arc<Stats>>) -> Self {
+    pub(super) fn new(connection: Connection, backlog_bytes: u64, cut: Cut, stats: Option<Arc<Stats>>) -> Self {
         Self {
             connection,
             queue: VecDeque::new(),
@@ -84,6 +87,7 @@ impl Shared {
             backlog_bytes: usize::try_from(backlog_bytes).unwrap_or(usize::MAX).max(1),
             end: End::No,
             is_aborted: false,
+            cut,
             body: None,
             reader: None,
             senders: Vec::new(),
@@ -249,8 +253,16 @@ impl Shared {
         if self.end != End::Gone {
             self.end = End::Aborting;
         }
+        self.forget();
+        self.cut.cut();
         self.wake_senders();
         wake(self.reader.take());
+    }
+
+    /// Nothing of what waits will be sent.
+    fn forget(&mut self) {
+        (self.queue, self.held) = (VecDeque::new(), Vec::new());
+        self.queued_bytes = 0;
     }
 
     fn wake_senders(&mut self) {
@@ -341,8 +353,7 @@ impl Drop for Outgoing {
     fn drop(&mut self) {
         let mut shared = self.shared.borrow_mut();
         shared.end = End::Gone;
-        (shared.queue, shared.held) = (VecDeque::new(), Vec::new());
-        shared.queued_bytes = 0;
+        shared.forget();
         shared.wake_senders();
     }
 }

@@ -601,6 +601,38 @@ fn connection_that_this_side_ends_at_once_is_heard_by_its_reader_and_senders() {
     }
 }
 
+#[test]
+fn connection_ends_at_once_although_its_peer_takes_nothing() {
+    for protocol in PROTOCOLS {
+        let sender = Rc::new(RefCell::new(None));
+        let given = sender.clone();
+        let serve = move |mut socket: WebSocket, _| {
+            given.replace(Some(socket.sender().clone()));
+            async move { while let Some(Ok(_)) = socket.recv().await {} }
+        };
+        let mut bench = Bench::new(1, &Config::default(), serving(&Options::default(), &Ends::default(), serve));
+        let (socket, _connection) = open(&mut bench, protocol, &Options::default());
+        turns(&mut bench, 10);
+        let sender = sender.take().unwrap();
+        for _ in 0..40 {
+            sender.push(&Message::binary(vec![0; 1 << 20])).unwrap();
+        }
+        let mut waiting = usize::MAX;
+        while std::mem::replace(&mut waiting, sender.buffered_amount()) != sender.buffered_amount() {
+            turns(&mut bench, 300);
+        }
+        assert!(waiting > 10 << 20, "{protocol}: {waiting}");
+        sender.abort();
+        turns(&mut bench, 20);
+        if protocol == Protocol::Http1 {
+            assert_eq!(bench.count(|stats| stats.tcp_open.value()), 0);
+        } else {
+            assert_eq!(bench.count(|stats| stats.requests_aborted.value()), 1, "{protocol}");
+        }
+        drop(socket);
+    }
+}
+
 // ---- refusals ---------------------------------------------------------------------------------------------------------------
 
 #[test]
