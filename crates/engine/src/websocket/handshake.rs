@@ -216,7 +216,7 @@ pub async fn connect(connection: &mut Connection, uri: Uri, mut headers: HeaderM
         headers.insert(SEC_WEBSOCKET_EXTENSIONS, value(&deflate.offer()));
     }
     // What is agreed on is not known before the answer, and nothing is sent before that.
-    let (mut tunnel, later) = later();
+    let (mut tunnel, later) = later::later();
     let cut = Cut::default();
     tunnel.set_cut(cut.clone());
     let mut request = HttpRequest::new(tunnel);
@@ -226,6 +226,8 @@ pub async fn connect(connection: &mut Connection, uri: Uri, mut headers: HeaderM
     let response = connection.send(request).await?;
     let granted = if connection.protocol() == Protocol::Http1 { StatusCode::SWITCHING_PROTOCOLS } else { StatusCode::OK };
     if response.status() != granted {
+        // Nothing is wrong with the request, so its end is an ordinary one.
+        later.set(Body::empty());
         return Err(ConnectError::Refused(Box::new(response)));
     }
     let answer = response.headers();
@@ -263,12 +265,6 @@ fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     if lines.next().is_some() { None } else { line.to_str().ok() }
 }
 
-/// A body that is given later.
-fn later() -> (Body, later::Later) {
-    let later = later::Later::default();
-    (Body::stream(later.clone()), later)
-}
-
 mod later {
     use std::cell::RefCell;
     use std::pin::Pin;
@@ -278,20 +274,47 @@ mod later {
     use bytes::Bytes;
     use http_body::Frame;
 
+    use crate::websocket::Error;
     use crate::{Body, BodyError};
 
-    #[derive(Clone, Default)]
-    pub(super) struct Later(Rc<RefCell<(Option<Body>, Option<Waker>)>>);
+    #[derive(Default)]
+    enum State {
+        #[default]
+        Awaited,
+        Polled(Waker),
+        Given(Body),
+        /// There will be none.
+        Failed,
+    }
 
-    impl Later {
-        pub(super) fn set(&self, body: Body) {
-            let waker = {
-                let mut state = self.0.borrow_mut();
-                state.0 = Some(body);
-                state.1.take()
-            };
-            if let Some(waker) = waker {
+    /// Gives the body. Dropped before, it fails it, so that the stream does not wait for ever.
+    pub(super) struct Giver(Rc<RefCell<State>>);
+
+    struct Later(Rc<RefCell<State>>);
+
+    /// A body that is given later.
+    pub(super) fn later() -> (Body, Giver) {
+        let state = Rc::<RefCell<State>>::default();
+        (Body::stream(Later(state.clone())), Giver(state))
+    }
+
+    impl Giver {
+        pub(super) fn set(self, body: Body) {
+            self.change(State::Given(body));
+        }
+
+        fn change(&self, state: State) {
+            if let State::Polled(waker) = self.0.replace(state) {
                 waker.wake();
+            }
+        }
+    }
+
+    impl Drop for Giver {
+        fn drop(&mut self) {
+            let is_given = matches!(*self.0.borrow(), State::Given(_));
+            if !is_given {
+                self.change(State::Failed);
             }
         }
     }
@@ -301,12 +324,15 @@ mod later {
         type Error = BodyError;
 
         fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-            let (body, waker) = &mut *self.0.borrow_mut();
-            if let Some(body) = body {
-                return Pin::new(body).poll_frame(cx);
+            let mut state = self.0.borrow_mut();
+            match &mut *state {
+                State::Given(body) => Pin::new(body).poll_frame(cx),
+                State::Failed => Poll::Ready(Some(Err(Error::Aborted.into()))),
+                waiting => {
+                    *waiting = State::Polled(cx.waker().clone());
+                    Poll::Pending
+                }
             }
-            *waker = Some(cx.waker().clone());
-            Poll::Pending
         }
     }
 }

@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_VERSION, UPGRADE};
+use http::header::{SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri};
 use http_body_util::BodyExt;
 use pronghorn_engine::websocket::{
@@ -692,5 +692,32 @@ fn client_learns_what_the_server_says_instead() {
             }
         });
         assert_eq!(text, "members only", "{protocol}");
+    }
+}
+
+#[test]
+fn server_that_grants_what_was_not_asked_for_hears_that_it_is_refused() {
+    for protocol in PROTOCOLS {
+        let end = Rc::new(RefCell::new(None));
+        let told = end.clone();
+        let mut bench = Bench::new(1, &Config::default(), move |_| {
+            let told = told.clone();
+            move |request: Asked, responder: Responder| {
+                let handle = responder.handle().clone();
+                let mut upgrade = WebSocketUpgrade::from_request(&request, &Options::default()).unwrap();
+                upgrade.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static("another"));
+                let mut socket = upgrade.accept(responder, request.body);
+                let told = told.clone();
+                handle.spawn(async move {
+                    *told.borrow_mut() = Some(socket.recv().await);
+                });
+            }
+        });
+        let mut connection = bench.connect(protocol);
+        let (result, _connection) =
+            bench.run(async move { (websocket::connect(&mut connection, uri(), HeaderMap::new(), &Options::default()).await, connection) });
+        assert!(matches!(result, Err(ConnectError::Invalid(_))), "{protocol}: {result:?}");
+        turns(&mut bench, 100);
+        assert_eq!(end.take(), Some(Some(Err(Error::Aborted))), "{protocol}");
     }
 }
