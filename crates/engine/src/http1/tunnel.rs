@@ -31,7 +31,7 @@ struct State {
     /// Nobody reads: what comes is thrown away.
     discarding: bool,
     reader: Option<Waker>,
-    /// The connection's task, which waits for the piece to be fetched.
+    /// The connection's task, which waits for the piece to be fetched, or for the reader to leave.
     connection: Option<Waker>,
 }
 
@@ -94,11 +94,11 @@ impl Tunnel {
     /// Ready when another piece may be read.
     fn poll_room(&self, cx: &mut TaskContext<'_>) -> Poll<()> {
         let mut state = self.state.borrow_mut();
-        if state.piece.is_none() {
-            return Poll::Ready(());
+        // Also where there is room: the reader may leave while nothing comes.
+        if state.connection.as_ref().is_none_or(|connection| !connection.will_wake(cx.waker())) {
+            state.connection = Some(cx.waker().clone());
         }
-        state.connection = Some(cx.waker().clone());
-        Poll::Pending
+        if state.piece.is_none() { Poll::Ready(()) } else { Poll::Pending }
     }
 
     fn on_piece(&self, piece: Bytes) {

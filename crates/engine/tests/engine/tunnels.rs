@@ -320,6 +320,32 @@ fn outgoing_that_ends_where_nobody_reads_ends_the_tunnel() {
 }
 
 #[test]
+fn reader_that_leaves_after_the_last_byte_was_sent_ends_the_tunnel() {
+    for protocol in PROTOCOLS {
+        let side = Side::default();
+        let mut bench = Bench::new(1, &Config::default(), granting(&side, true));
+        let Open { connection: _connection, outgoing, incoming } = open(&mut bench, protocol);
+        let received = read(&bench, incoming);
+        side.outgoing.end();
+        bench.turn_until(|_| received.end().is_some());
+        turns(&mut bench, 20);
+        assert!(!outgoing.is_dropped(), "{protocol}: the client may go on");
+        // Nothing comes from the client that would say so by the way. Over HTTP/1.1 it has some seconds to read what was sent.
+        drop(side.body.take());
+        turns(&mut bench, 20);
+        bench.skip(Duration::from_secs(60));
+        turns(&mut bench, 20);
+        if protocol == Protocol::Http1 {
+            assert_eq!(bench.count(|stats| stats.tcp_open.value()), 0);
+        }
+        bench.turn_until(|_| {
+            outgoing.push("x");
+            outgoing.is_dropped()
+        });
+    }
+}
+
+#[test]
 fn trailers_have_no_place_in_a_tunnel() {
     for protocol in PROTOCOLS {
         let side = Side::default();
