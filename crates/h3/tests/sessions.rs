@@ -230,6 +230,35 @@ fn datagram_that_names_no_stream_is_an_error() {
     assert_eq!(without.handle_datagram(datagram(SESSION, b"")).unwrap_err().code(), ErrorCode::H3_DATAGRAM_ERROR);
 }
 
+//= RFC 9297 section 2
+//# If an HTTP Datagram is received and it is associated with a request that has no known semantics for HTTP Datagrams, the receiver MUST
+//# terminate the request. If HTTP/3 is in use, the request stream MUST be aborted with H3_DATAGRAM_ERROR (0x33).
+#[test]
+fn datagram_for_an_ordinary_request_ends_it() {
+    let get = [(":method", "GET"), (":scheme", "https"), (":authority", "a"), (":path", "/")];
+    let other = StreamId(4);
+    for head in [&get[..], &[&[(":method", "CONNECT"), (":protocol", "websocket")], &get[1..]].concat()] {
+        let mut server = with_session();
+        // Before its head it could be anything.
+        server.handle_datagram(datagram(other, b"early")).unwrap();
+        server.handle_data(other, headers(head).into()).unwrap();
+        assert_eq!(events(&mut server).len(), 1);
+        server.handle_datagram(datagram(other, b"late")).unwrap();
+        let Some(Event::StreamError { stream, code, .. }) = server.poll_event() else { panic!("{head:?}") };
+        assert_eq!((stream, code), (other, ErrorCode::H3_DATAGRAM_ERROR));
+        // Once; the session goes on.
+        server.handle_datagram(datagram(other, b"again")).unwrap();
+        server.handle_datagram(datagram(SESSION, b"good")).unwrap();
+        assert_eq!(events(&mut server), ["datagram for 0: good"]);
+    }
+    let mut client = client_with_session();
+    client.open_request(other).unwrap();
+    let lines = get.iter().map(|(name, value)| pronghorn_qpack::FieldLine::new(name.as_bytes(), value.as_bytes()));
+    client.encode_headers(other, lines, &mut BytesMut::new()).unwrap();
+    client.handle_datagram(datagram(other, b"")).unwrap();
+    assert!(matches!(client.poll_event(), Some(Event::StreamError { code: ErrorCode::H3_DATAGRAM_ERROR, .. })));
+}
+
 //= draft-ietf-webtrans-http3-16 section 4
 //# If an endpoint receives a session ID on a unidirectional stream, bidirectional stream, or datagram that does not correspond to a
 //# client-initiated bidirectional stream ID, the endpoint MUST close the connection with an H3_ID_ERROR error code.

@@ -94,6 +94,8 @@ pub(super) struct RequestStream {
     content_left: Option<u64>,
     /// After CONNECT: no trailers can come.
     is_tunnel: bool,
+    /// Server role: its head says that it has nothing to do with datagrams.
+    has_no_datagrams: bool,
     interim_responses: u32,
     /// Server role: the request was cancelled or refused before our response was complete.
     is_aborted: bool,
@@ -176,6 +178,7 @@ impl RequestStream {
             blocked: None,
             content_left: None,
             is_tunnel: false,
+            has_no_datagrams: false,
             interim_responses: 0,
             is_aborted: false,
             requested: Requested::Other,
@@ -350,6 +353,21 @@ impl RequestStream {
         }
     }
 
+    /// A datagram has come for this request, which is no session. One that may come to be one waits with its datagrams.
+    //= RFC 9297 section 2
+    //# If an HTTP Datagram is received and it is associated with a request that has no known semantics for HTTP Datagrams, the receiver
+    //# MUST terminate the request. If HTTP/3 is in use, the request stream MUST be aborted with H3_DATAGRAM_ERROR (0x33).
+    pub(super) fn takes_datagram(&mut self, stream: StreamId, shared: &mut Shared) -> bool {
+        let is_ordinary = match shared.role {
+            Role::Server => self.has_no_datagrams,
+            Role::Client => self.sent != Sent::Nothing && self.requested != Requested::Connect,
+        };
+        if is_ordinary {
+            self.refuse(stream, UNWANTED_DATAGRAM, shared);
+        }
+        !is_ordinary
+    }
+
     /// Whether the head of the peer's message has come, or will not.
     pub(super) fn has_head(&self) -> bool {
         self.awaiting != Awaiting::Head
@@ -498,6 +516,7 @@ impl RequestStream {
             Role::Server => {
                 let head = message::request_head(section, shared.config.extended_connect, &mut shared.latest_authority)?;
                 self.is_tunnel = head.method() == b"CONNECT";
+                self.has_no_datagrams = !self.is_tunnel || head.protocol() != Some(b"webtransport");
                 self.content_left = if self.is_tunnel { None } else { head.content_length() };
                 self.awaiting = Awaiting::Content;
                 Head::Request(head)
@@ -566,6 +585,8 @@ impl Blocked {
         Ok(())
     }
 }
+
+const UNWANTED_DATAGRAM: StreamFault = StreamFault::new(ErrorCode::H3_DATAGRAM_ERROR, "a datagram for a request that has none");
 
 const MISSING_CONTENT: StreamFault = StreamFault::malformed("there is less content than content-length says");
 

@@ -299,8 +299,8 @@ impl Sessions {
         }
     }
 
-    /// Takes the payload of a QUIC DATAGRAM frame (RFC 9297 section 2.1).
-    pub(super) fn on_datagram(&mut self, mut data: Bytes, events: &mut EventQueue) -> Result<(), ConnectionError> {
+    /// Takes the request that a datagram is for off the front of a QUIC DATAGRAM frame's payload (RFC 9297 section 2.1).
+    pub(super) fn session_of(data: &mut Bytes) -> Result<StreamId, ConnectionError> {
         let mut input = &data[..];
         //= RFC 9297 section 2.1
         //# Receipt of a QUIC DATAGRAM frame whose payload is too short to allow parsing the Quarter Stream ID field MUST be treated as an
@@ -315,8 +315,13 @@ impl Sessions {
         if quarter > varint::MAX / 4 {
             return Err(ConnectionError::new(ErrorCode::H3_DATAGRAM_ERROR, "a datagram names no stream that can be"));
         }
-        let session = StreamId(quarter * 4);
-        data.advance(data.len() - input.len());
+        let taken = data.len() - input.len();
+        data.advance(taken);
+        Ok(StreamId(quarter * 4))
+    }
+
+    /// Takes what a datagram carries.
+    pub(super) fn on_datagram(&mut self, session: StreamId, data: Bytes, events: &mut EventQueue) {
         if self.begun.contains(&session) {
             events.push_back(Event::Session(SessionEvent::Datagram { session, payload: data }));
         } else if !self.ended.contains(&session) {
@@ -328,7 +333,6 @@ impl Sessions {
             }
             self.early_datagrams.push_back((session, Bytes::copy_from_slice(&data)));
         }
-        Ok(())
     }
 }
 

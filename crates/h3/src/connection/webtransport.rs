@@ -51,12 +51,21 @@ impl Connection {
     }
 
     /// Takes the payload of a QUIC DATAGRAM frame (RFC 9221).
-    pub fn handle_datagram(&mut self, data: Bytes) -> Result<(), ConnectionError> {
-        let Self { sessions, shared, .. } = self;
+    pub fn handle_datagram(&mut self, mut data: Bytes) -> Result<(), ConnectionError> {
+        let Self { requests, sessions, shared, .. } = self;
         if !shared.config.speaks_webtransport() {
             return Err(ConnectionError::new(ErrorCode::H3_DATAGRAM_ERROR, "a datagram, which was not offered"));
         }
-        made(sessions, &shared.config).on_datagram(data, &mut shared.events)
+        let session = Sessions::session_of(&mut data)?;
+        let sessions = made(sessions, &shared.config);
+        if !sessions.has_begun(session)
+            && let Some(request) = requests.get_mut(&session)
+            && !request.takes_datagram(session, shared)
+        {
+            return shared.ledger.verdict();
+        }
+        sessions.on_datagram(session, data, &mut shared.events);
+        Ok(())
     }
 
     /// Appends what a datagram of the session begins with to `out`; the caller's payload follows.
