@@ -158,8 +158,9 @@ impl Context {
             response.own_fields().remove(CONTENT_LENGTH);
             has_length = false;
         }
-        // Over HTTP/1.1 content of a known length has no place for trailers.
-        let content_length = size.filter(|_| !never_has_content && !has_length && !present.trailer);
+        // Over HTTP/1.1 content of a known length has no place for trailers. And nothing in answer to HEAD says nothing of the answer to GET.
+        let is_unknown = |size: &u64| *size == 0 && without_content;
+        let content_length = size.filter(|size| !never_has_content && !has_length && !present.trailer && !is_unknown(size));
         if without_content {
             response.body.discard();
         }

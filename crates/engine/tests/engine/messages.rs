@@ -323,6 +323,29 @@ fn content_length_that_cannot_be_is_corrected() {
     }
 }
 
+#[test]
+fn nothing_in_answer_to_head_is_not_said_to_be_the_length_of_what_get_has() {
+    for protocol in PROTOCOLS {
+        let mut bench = serving(|request: Request, responder: Responder| {
+            let response = Response::new(StatusCode::OK);
+            // What the application knows of the length, it may say.
+            responder.send(match request.uri.path() {
+                "/content" => response.with_body("12345"),
+                "/line" => response.with_header(CONTENT_LENGTH, HeaderValue::from_static("0")),
+                _ => response,
+            });
+        });
+        let mut connection = bench.connect(protocol);
+        for (path, announced) in [("/", None), ("/content", Some("5")), ("/line", Some("0"))] {
+            let request = http::Request::head(format!("https://localhost{path}")).body(Body::empty()).unwrap();
+            let (response, asked) = bench.run(async move { (connection.send(request).await.unwrap(), connection) });
+            connection = asked;
+            let length = response.headers().get(CONTENT_LENGTH).map(|length| length.to_str().unwrap());
+            assert_eq!(length, announced, "{protocol} {path}");
+        }
+    }
+}
+
 /// One way to answer: what is the same in many answers, and what is of this one alone.
 #[derive(Clone, Debug)]
 struct Answer {
