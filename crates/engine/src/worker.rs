@@ -290,9 +290,11 @@ impl Worker {
 
     /// Begins to end: no new connection, GOAWAY to those there are, and what runs is finished until `grace` is over.
     ///
-    /// The worker is done when [`Worker::is_finished`] says so.
+    /// The worker is done when [`Worker::is_finished`] says so. Told again, it has until the earlier of the two times.
     pub fn shut_down(&mut self, now: Instant, grace: Duration) {
-        if self.drain.is_some() {
+        if let Some(drain) = &mut self.drain {
+            drain.until = drain.until.min(now + grace);
+            self.wakeup.notify();
             return;
         }
         self.tcp.clear();
@@ -320,13 +322,13 @@ impl Worker {
     }
 
     fn drain(&mut self, now: Instant) {
-        if let Some(drain) = &mut self.drain
-            && now >= drain.until
-            && !drain.forced
-        {
-            drain.forced = true;
-            for quic in &mut self.quic {
-                quic.http3.close_all(now);
+        let Some(drain) = self.drain.as_mut().filter(|drain| !drain.forced) else { return };
+        drain.forced = now >= drain.until;
+        // Until then handlers may need the connections that they have opened.
+        let is_serving = self.context.stats.tcp_open.value() > 0 || self.quic.iter().any(|quic| quic.http3.is_serving());
+        for quic in &mut self.quic {
+            let closed = if drain.forced { quic.http3.close_all(now) } else { !is_serving && quic.http3.close_unused(now) };
+            if closed {
                 quic.http3.process(now);
                 quic.send(now, &mut { usize::MAX }, &self.context.stats);
             }

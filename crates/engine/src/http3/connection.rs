@@ -314,9 +314,18 @@ impl Connection {
         self.write_uni(transport);
     }
 
-    /// Whether all that was promised is done after [`Connection::go_away`].
+    /// Whether all that a client was promised is done after [`Connection::go_away`].
     pub(super) fn is_drained(&self) -> bool {
-        self.draining && self.requests.is_empty() && self.h3.open_streams() == 0 && self.unacknowledged == 0
+        self.draining && self.client.is_none() && self.is_done()
+    }
+
+    /// Whether no request is on a connection that this side has opened.
+    pub(super) fn is_unused(&self) -> bool {
+        self.client.is_some() && !self.handshaking && self.waiting.is_empty() && self.asking.is_empty() && self.is_done()
+    }
+
+    fn is_done(&self) -> bool {
+        self.requests.is_empty() && self.h3.open_streams() == 0 && self.unacknowledged == 0
     }
 
     pub(super) fn on_acknowledged(&mut self) {

@@ -49,7 +49,7 @@ impl Connections {
         self.slots.iter_mut().flatten().map(|(key, connection)| (*key, &mut **connection))
     }
 
-    pub(super) fn keys(&self) -> impl Iterator<Item = ConnectionKey> {
-        self.slots.iter().flatten().map(|(key, _)| *key)
+    pub(super) fn iter(&self) -> impl Iterator<Item = (ConnectionKey, &Connection)> {
+        self.slots.iter().flatten().map(|(key, connection)| (*key, &**connection))
     }
 }

@@ -219,12 +219,30 @@ impl<T: Transport> Http3<T> {
         self.transport.refuse_new();
     }
 
-    /// Ends every connection now.
-    pub(crate) fn close_all(&mut self, now: Instant) {
-        let keys: Vec<_> = self.connections.keys().collect();
-        for key in keys {
-            self.close(now, key, ErrorCode::H3_NO_ERROR, "shutdown");
+    /// Whether there is a connection that a client has opened.
+    pub(crate) fn is_serving(&self) -> bool {
+        self.connections.iter().any(|(_, connection)| connection.client_state().is_none())
+    }
+
+    /// Ends every connection now. Whether there was one.
+    pub(crate) fn close_all(&mut self, now: Instant) -> bool {
+        let keys: Vec<_> = self.connections.iter().map(|(key, _)| key).collect();
+        for key in &keys {
+            self.close(now, *key, ErrorCode::H3_NO_ERROR, "shutdown");
         }
+        !keys.is_empty()
+    }
+
+    /// Near the end of a shutdown, ends the connections that this side has opened and that no request is on. Whether there was one.
+    pub(crate) fn close_unused(&mut self, now: Instant) -> bool {
+        if !matches!(self.shutdown, Shutdown::Final(from) if now >= from) {
+            return false;
+        }
+        let unused: Vec<_> = self.connections.iter().filter(|(_, connection)| connection.is_unused()).map(|(key, _)| key).collect();
+        for key in &unused {
+            self.close(now, *key, ErrorCode::H3_NO_ERROR, "");
+        }
+        !unused.is_empty()
     }
 
     /// Hands on the requests that have been read.

@@ -1,17 +1,17 @@
 //! What ends a connection: time, a shutdown, a peer that is gone. On a virtual clock.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::support::{Bench, PROTOCOLS, fetch, get, hello};
+use crate::support::{Bench, PROTOCOLS, fetch, get, hello, trust};
 use bytes::Bytes;
 use http::StatusCode;
 use http_body::Frame;
 use http_body_util::BodyExt;
-use pronghorn_engine::{Body, Config, Protocol, Request, Responder, Response, Stats};
+use pronghorn_engine::{Body, Config, Connection, Group, Protocol, Request, Responder, Response, Resumption, Stats, Target};
 
 fn open(stats: &Stats) -> u64 {
     stats.tcp_open.value() + stats.quic_open.value()
@@ -321,6 +321,107 @@ fn shutdown_finishes_what_runs() {
         bench.skip(Duration::from_secs(3));
         bench.turn_until(|_| done.get());
         bench.turn_until(|bench| bench.servers[0].is_finished());
+    }
+}
+
+#[test]
+fn shutdown_told_again_ends_with_the_shorter_grace() {
+    for protocol in PROTOCOLS {
+        let mut bench = Bench::new(1, &Config::default(), |_| |_, responder: Responder| responder.respond(std::future::pending()));
+        let mut connection = bench.connect(protocol);
+        bench.client.handle().spawn(async move { drop(fetch(&mut connection, get("/")).await) });
+        bench.turn_until(|bench| bench.count(requests) == 1);
+        // The later of two times has no say.
+        for grace in [Duration::from_secs(600), Duration::from_secs(10), Duration::from_secs(300)] {
+            let now = bench.now();
+            bench.servers[0].shut_down(now, grace);
+        }
+        bench.turn();
+        assert!(!bench.servers[0].is_finished(), "{protocol}: grace was cut short");
+        bench.skip(Duration::from_secs(11));
+        bench.turn_until(|bench| bench.servers[0].is_finished());
+    }
+}
+
+#[test]
+fn connection_that_was_opened_during_a_shutdown_does_not_hold_it_up() {
+    let mut bench = Bench::new(1, &Config::default(), hello);
+    let before = bench.connect(Protocol::Http3);
+    let now = bench.now();
+    bench.client.shut_down(now, Duration::from_secs(600));
+    // Past all that is announced.
+    for _ in 0..3 {
+        bench.skip(Duration::from_secs(1));
+        bench.turn();
+    }
+    let connecting = bench.connecting(Protocol::Http3, Resumption::default());
+    let (answer, after) = bench.run(async move {
+        let mut connection = connecting.await.unwrap();
+        (fetch(&mut connection, get("/")).await, connection)
+    });
+    assert!(answer.is_ok(), "{answer:?}");
+    bench.turn_until(|bench| bench.client.is_finished());
+    assert!(!before.is_usable() && !after.is_usable());
+    // Less than after what time it ends by itself.
+    assert!(bench.elapsed() < Duration::from_secs(25), "it was waited for");
+}
+
+#[test]
+fn handler_keeps_the_connections_that_it_has_opened_while_it_is_waited_for() {
+    for protocol in PROTOCOLS {
+        let trust = trust();
+        let mut behind = Bench::with_group(&Group::new(1), &trust, &Config::default(), hello);
+        let upstream = Rc::new(RefCell::new(None::<Connection>));
+        let slot = upstream.clone();
+        let mut bench = Bench::new(1, &Config::default(), move |_| {
+            let upstream = slot.clone();
+            move |_, responder: Responder| {
+                let (upstream, handle) = (upstream.clone(), responder.handle().clone());
+                responder.respond(async move {
+                    handle.sleep(Duration::from_secs(5)).await;
+                    let mut upstream = upstream.take().unwrap();
+                    let (_, content) = fetch(&mut upstream, get("/")).await.unwrap();
+                    Response::new(StatusCode::OK).with_body(content)
+                });
+            }
+        });
+        let connector = bench.servers[0].connector(&trust.client).unwrap();
+        let server_name = "localhost".to_owned();
+        let (remote, protocol_behind, resumption) = (behind.address, Some(Protocol::Http3), Resumption::default());
+        let target = Target { remote, server_name, protocol: protocol_behind, secure: true, resumption };
+        let slot = upstream.clone();
+        bench.servers[0].handle().spawn(async move {
+            let connection = connector.connect(&target).await.unwrap();
+            *slot.borrow_mut() = Some(connection);
+        });
+        bench.turn_until(|_| {
+            behind.turn();
+            upstream.borrow().is_some()
+        });
+        let mut connection = bench.connect(protocol);
+        let answer = Rc::new(RefCell::new(None));
+        let slot = answer.clone();
+        bench.client.handle().spawn(async move {
+            let fetched = fetch(&mut connection, get("/")).await;
+            *slot.borrow_mut() = Some(fetched);
+        });
+        bench.turn_until(|bench| bench.count(requests) == 1);
+        let now = bench.now();
+        bench.servers[0].shut_down(now, Duration::from_secs(600));
+        for _ in 0..6 {
+            bench.skip(Duration::from_secs(1));
+            behind.skip(Duration::from_secs(1));
+            for _ in 0..5 {
+                bench.turn();
+                behind.turn();
+            }
+        }
+        bench.turn_until(|bench| {
+            behind.turn();
+            bench.servers[0].is_finished()
+        });
+        bench.turn_until(|_| answer.borrow().is_some());
+        assert_eq!(answer.take().unwrap(), Ok((StatusCode::OK, "hello".into())), "{protocol}");
     }
 }
 
