@@ -43,6 +43,7 @@ pub(super) fn http3(error: &StreamError) -> Error {
         StreamError::Refused(_) | StreamError::Reset(ErrorCode::H3_REQUEST_REJECTED) => Error::Refused(text),
         StreamError::Reset(_) => Error::Reset(text),
         StreamError::ConnectionClosed(_) => Error::Closed(text),
+        StreamError::ConnectionLost => Error::Lost(text),
         StreamError::NotOffered(upgrade) => Error::NoUpgrade(upgrade.to_string()),
         StreamError::Malformed(_) => Error::Exchange(text),
     }

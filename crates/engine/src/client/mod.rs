@@ -122,6 +122,9 @@ pub enum Error {
     /// The connection ended before the exchange did.
     #[error("the connection ended before the exchange: {0}")]
     Closed(String),
+    /// The server was not heard from any more. What became of the request, nobody knows.
+    #[error("the server is gone: {0}")]
+    Lost(String),
     /// The exchange failed after the connection was made.
     #[error("the exchange failed: {0}")]
     Exchange(String),

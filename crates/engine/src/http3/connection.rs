@@ -7,7 +7,7 @@ mod sessions;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::HeaderValue;
@@ -62,8 +62,10 @@ pub(super) struct Connection {
     patience: Patience,
     /// There from the first request for a WebTransport session on.
     sessions: Option<Box<Sessions>>,
-    /// When the peer has to show that it is there, as long as a request went on in another protocol.
+    /// When the peer has to show that it is there: as long as this side waits for it, or a request went on in another protocol.
     ping_at: Option<Instant>,
+    /// After how long a silence the connection ends, here or there.
+    idle_timeout: Duration,
     /// Something has happened since [`Connection::rest`] was called last.
     is_roused: bool,
     /// [`Connection::rest`] will be called.
@@ -123,6 +125,7 @@ impl Connection {
             remote,
             alt_svc: None,
             h3: protocol(role, &context),
+            idle_timeout: context.config.limits.idle_timeout(),
             context,
             dirty,
             requests: HashMap::default(),
@@ -209,7 +212,8 @@ impl Connection {
         }
         if self.ping_at.is_some_and(|time| time <= now) {
             self.ping_at = None;
-            if self.requests.values().any(|exchange| exchange.tunnel) {
+            let is_waiting = self.client.is_some() && !(self.requests.is_empty() && self.waiting.is_empty());
+            if is_waiting || self.requests.values().any(|exchange| exchange.tunnel) {
                 transport.ping(self.key);
                 self.keep_alive();
             }
@@ -223,7 +227,7 @@ impl Connection {
     /// Keeps the connection from ending for idling, which is for those that ask nothing.
     pub(super) fn keep_alive(&mut self) {
         if self.ping_at.is_none() {
-            let time = self.context.handle.now() + self.context.config.limits.idle_timeout() / 2;
+            let time = self.context.handle.now() + self.idle_timeout / 2;
             self.ping_at = Some(time);
             self.patience.expect(time);
         }
@@ -265,9 +269,20 @@ impl Connection {
         self.abort(transport, id, ErrorCode::H3_REQUEST_REJECTED);
     }
 
-    /// The handshake is done; early data was refused if it says so.
-    pub(super) fn on_connected(&mut self, transport: &mut impl Transport, early_data_accepted: Option<bool>) {
+    /// The handshake is done; early data was refused if it says so. `idle_timeout`: the server's.
+    pub(super) fn on_connected(
+        &mut self,
+        transport: &mut impl Transport,
+        early_data_accepted: Option<bool>,
+        idle_timeout: Option<Duration>,
+    ) {
         self.handshaking = false;
+        if let Some(shorter) = idle_timeout.filter(|timeout| *timeout < self.idle_timeout) {
+            self.idle_timeout = shorter;
+            if self.ping_at.take().is_some() {
+                self.keep_alive();
+            }
+        }
         if early_data_accepted == Some(false) {
             self.begin_again();
         }
@@ -383,10 +398,10 @@ impl Connection {
         self.remote
     }
 
-    /// The connection is gone: everybody who waits for it learns that.
-    pub(super) fn on_closed(&mut self, reason: &str) {
+    /// The connection is gone: everybody who waits for it learns that. `is_lost`: the peer was not heard from any more.
+    pub(super) fn on_closed(&mut self, reason: &str, is_lost: bool) {
         self.end_sessions(reason);
-        let error = StreamError::ConnectionClosed(reason.to_owned());
+        let error = if is_lost { StreamError::ConnectionLost } else { StreamError::ConnectionClosed(reason.to_owned()) };
         for (_, exchange) in self.requests.drain() {
             if !exchange.sent {
                 self.context.stats.requests_aborted.add(1);
@@ -395,7 +410,8 @@ impl Connection {
             exchange.stream.on_closed();
         }
         for stream in self.waiting.drain(..).chain(self.asking.drain(..)) {
-            stream.on_inbound_end(Err(error.clone()));
+            // Nothing of it was sent.
+            stream.on_inbound_end(Err(StreamError::Refused(reason.to_owned())));
             stream.on_closed();
         }
         if let Some(client) = &self.client {
@@ -446,6 +462,8 @@ impl Connection {
     }
 
     fn open(&mut self, transport: &mut impl Transport, stream: &Rc<Stream>) -> bool {
+        // The answer may take long, and the transport would take that for a peer that is gone.
+        self.keep_alive();
         let Some(id) = transport.open(self.key, Dir::Bidi) else { return false };
         stream.id.set(Some(id));
         if self.h3.open_request(id).is_err() {

@@ -273,13 +273,13 @@ impl<T: Transport> Http3<T> {
                 connection.on_available(transport);
                 Ok(())
             }),
-            Event::Connected { handshake, tls } => {
+            Event::Connected { handshake, tls, idle_timeout } => {
                 self.context.stats.quic_connected.add(1);
                 self.with_connection(now, key, |connection, transport| {
                     if let Some(client) = connection.client_state() {
                         client.on_connected(key, handshake, tls);
                     }
-                    connection.on_connected(transport, tls.and_then(|tls| tls.early_data_accepted));
+                    connection.on_connected(transport, tls.and_then(|tls| tls.early_data_accepted), idle_timeout);
                     Ok(())
                 });
             }
@@ -325,7 +325,7 @@ impl<T: Transport> Http3<T> {
         if let Some(trace) = self.transport.trace(key) {
             trace.closed(self.context.handle.now(), reason);
         }
-        if !self.forget(key, &reason.to_string()) {
+        if !self.forget(key, &reason.to_string(), *reason == Closed::TimedOut) {
             return;
         }
         let stats = &self.context.stats;
@@ -372,21 +372,21 @@ impl<T: Transport> Http3<T> {
                     counter.add(1);
                 }
                 // Nothing that comes for it later is looked at.
-                self.forget(key, &error.to_string());
+                self.forget(key, &error.to_string(), false);
                 self.context.stats.quic_errors.add(1);
                 self.close(now, key, error.code(), error.reason());
             }
         }
     }
 
-    /// Takes a connection out and tells everybody who waits for it.
-    fn forget(&mut self, key: ConnectionKey, reason: &str) -> bool {
+    /// Takes a connection out and tells everybody who waits for it. `is_lost`: the peer was not heard from any more.
+    fn forget(&mut self, key: ConnectionKey, reason: &str, is_lost: bool) -> bool {
         let Some(mut connection) = self.connections.remove(key) else { return false };
         if connection.client_state().is_none() {
             self.context.stats.quic_open.subtract(1);
             self.context.handler.on_closed(connection.remote());
         }
-        connection.on_closed(reason);
+        connection.on_closed(reason, is_lost);
         true
     }
 

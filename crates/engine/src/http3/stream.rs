@@ -51,6 +51,9 @@ pub enum StreamError {
     /// The connection ended first.
     #[error("the connection ended: {0}")]
     ConnectionClosed(String),
+    /// The peer was not heard from any more.
+    #[error("nothing was heard from the peer in time")]
+    ConnectionLost,
 }
 
 /// Streams on which a handle did something for the driver to carry out, and the way to wake the driver.

@@ -90,8 +90,8 @@ pub(crate) enum Event {
     /// Requests may be sent to the server although the handshake is not done (0-RTT).
     EarlyData,
     /// The handshake is done. `tls` is there for connections that this side opened. If it says that early data was refused, all streams
-    /// that were opened until now are gone, unseen by the server.
-    Connected { handshake: Duration, tls: Option<TlsSummary> },
+    /// that were opened until now are gone, unseen by the server. `idle_timeout`: after how long a silence such a server ends the connection.
+    Connected { handshake: Duration, tls: Option<TlsSummary>, idle_timeout: Option<Duration> },
     /// The stream has data, its end or its reset to read. Also for each stream that the peer opens.
     Readable(StreamId),
     /// The stream takes data again.

@@ -6,6 +6,7 @@ use std::any::Any;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use bytes::BytesMut;
@@ -30,7 +31,11 @@ pub(super) enum Handshake {
         handshake: Option<ServerHandshake>,
         address_is_proved: bool,
     },
-    Client(TlsSummary),
+    Client {
+        summary: TlsSummary,
+        /// After how long a silence the server ends the connection; `None`: never.
+        idle_timeout: Option<Duration>,
+    },
 }
 
 /// TLS for connections of clients.
@@ -134,7 +139,8 @@ impl crypto::Session for Session {
             (_, Tls::Done(handshake)) => self.server(*handshake),
             (SessionSide::Client { early_data }, Tls::Live(tls)) => match &**tls {
                 quic::Connection::Client(client) if !client.is_handshaking() => {
-                    Handshake::Client(TlsSummary::new(client, early_data.then(|| client.is_early_data_accepted())))
+                    let summary = TlsSummary::new(client, early_data.then(|| client.is_early_data_accepted()));
+                    Handshake::Client { summary, idle_timeout: tls.quic_transport_parameters().and_then(max_idle_timeout) }
                 }
                 _ => return None,
             },
@@ -316,6 +322,30 @@ impl crypto::PacketKey for NextKey {
     fn integrity_limit(&self) -> u64 {
         self.key().integrity_limit()
     }
+}
+
+/// What encoded transport parameters say of the idle time-out; `None` where there is none. The library does not tell.
+fn max_idle_timeout(mut parameters: &[u8]) -> Option<Duration> {
+    //= RFC 9000 section 18.2
+    //# max_idle_timeout (0x01):  The maximum idle timeout is a value in milliseconds that is encoded as an integer; see (Section 10.1).
+    const MAX_IDLE_TIMEOUT: u64 = 0x01;
+    loop {
+        let id = take_varint(&mut parameters)?;
+        let length = usize::try_from(take_varint(&mut parameters)?).ok()?;
+        let (mut value, rest) = parameters.split_at_checked(length)?;
+        if id == MAX_IDLE_TIMEOUT {
+            return take_varint(&mut value).filter(|milliseconds| *milliseconds > 0).map(Duration::from_millis);
+        }
+        parameters = rest;
+    }
+}
+
+/// Takes an integer of variable length (RFC 9000, section 16) off the front.
+fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
+    let first = *bytes.first()?;
+    let (encoded, rest) = bytes.split_at_checked(1 << (first >> 6))?;
+    *bytes = rest;
+    Some(encoded[1..].iter().fold(u64::from(first & 0x3f), |value, byte| value << 8 | u64::from(*byte)))
 }
 
 fn encode(params: &TransportParameters) -> Vec<u8> {

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use http_body::Frame;
 use http_body_util::BodyExt;
-use pronghorn_engine::{Body, Config, Connection, Group, Protocol, Request, Responder, Response, Resumption, Stats, Target};
+use pronghorn_engine::{Body, Config, Connection, Error, Group, Limits, Protocol, Request, Responder, Response, Resumption, Stats, Target};
 
 fn open(stats: &Stats) -> u64 {
     stats.tcp_open.value() + stats.quic_open.value()
@@ -63,8 +63,8 @@ fn idle_connection_is_closed_at_its_timeout_and_not_before() {
 }
 
 #[test]
-fn exchange_that_waits_for_its_handler_outlives_the_idle_timeout_over_tcp() {
-    for protocol in [Protocol::Http1, Protocol::Http2] {
+fn exchange_that_waits_for_its_handler_outlives_the_idle_timeout() {
+    for protocol in PROTOCOLS {
         let mut bench = Bench::new(1, &Config::default(), late(Duration::from_secs(300)));
         let mut connection = bench.connect(protocol);
         let done = Rc::new(Cell::new(false));
@@ -82,6 +82,56 @@ fn exchange_that_waits_for_its_handler_outlives_the_idle_timeout_over_tcp() {
         }
         bench.turn_until(|_| done.get());
     }
+}
+
+#[test]
+fn client_goes_by_the_shorter_idle_timeout_of_its_server() {
+    let limits = Limits::default().with_idle_timeout(Duration::from_secs(8)).unwrap();
+    let mut bench = Bench::new(1, &Config { limits, ..Config::default() }, late(Duration::from_secs(60)));
+    let mut connection = bench.connect(Protocol::Http3);
+    let done = Rc::new(Cell::new(false));
+    let mark = done.clone();
+    bench.client.handle().spawn(async move {
+        assert_eq!(fetch(&mut connection, get("/")).await, Ok((StatusCode::OK, "late".into())));
+        mark.set(true);
+    });
+    bench.turn_until(|bench| bench.count(requests) == 1);
+    for _ in 0..31 {
+        bench.skip(Duration::from_secs(2));
+        for _ in 0..5 {
+            bench.turn();
+        }
+    }
+    bench.turn_until(|_| done.get());
+}
+
+#[test]
+fn client_of_a_server_that_is_gone_knows_what_may_be_sent_again() {
+    let limits = Limits::default().with_concurrent_streams(1).unwrap();
+    let mut bench = Bench::new(1, &Config { limits, ..Config::default() }, |_| |_, responder: Responder| std::mem::forget(responder));
+    let connection = bench.connect(Protocol::Http3);
+    let errors = Rc::new(RefCell::new(Vec::new()));
+    for number in 0..2 {
+        let (mut connection, errors) = (connection.share().unwrap(), errors.clone());
+        bench.client.handle().spawn(async move {
+            let error = connection.send(get("/")).await.unwrap_err();
+            errors.borrow_mut().push((number, error));
+        });
+    }
+    bench.turn_until(|bench| bench.count(requests) == 1);
+    for _ in 0..20 {
+        bench.turn();
+    }
+    // The server does nothing any more. The first question that it does not answer begins the time anew.
+    for _ in 0..50 {
+        bench.skip(Duration::from_secs(1));
+        for _ in 0..5 {
+            let now = bench.now();
+            bench.client.turn(now).unwrap();
+        }
+    }
+    errors.borrow_mut().sort_by_key(|(number, _)| *number);
+    assert!(matches!(errors.borrow()[..], [(0, Error::Lost(_)), (1, Error::Refused(_))]), "{errors:?}");
 }
 
 #[test]

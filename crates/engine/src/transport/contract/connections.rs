@@ -107,6 +107,18 @@ pub(super) fn silent_peer_is_given_up_after_the_idle_timeout<S: Subject>() {
     assert_eq!((pair.client.transport.poll_timeout(), pair.server.transport.poll_timeout()), (None, None));
 }
 
+pub(super) fn client_learns_the_idle_timeout_of_its_server<S: Subject>() {
+    let server = Limits { idle_timeout: Duration::from_millis(8_250), ..Limits::default() };
+    let mut pair = Pair::<S>::over(Weather::calm(Duration::from_millis(10)), &Limits::default(), &server);
+    let key = pair.begin_connecting();
+    let mut learnt = None;
+    pair.run_until(|pair| {
+        learnt = pair.client.take(key, |event| if let Event::Connected { idle_timeout, .. } = event { Some(*idle_timeout) } else { None });
+        learnt.is_some()
+    });
+    assert_eq!(learnt, Some(Some(Duration::from_millis(8_250))));
+}
+
 pub(super) fn connection_of_a_server_that_restarted_is_reset<S: Subject>() {
     let (mut pair, client, _) = Pair::<S>::connected(&Limits::default());
     pair.run_for(Duration::from_secs(1));

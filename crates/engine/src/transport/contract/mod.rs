@@ -41,6 +41,7 @@ macro_rules! contract {
                 key_of_a_closed_connection_names_nothing
                 key_is_not_given_to_another_connection
                 silent_peer_is_given_up_after_the_idle_timeout
+                client_learns_the_idle_timeout_of_its_server
                 connection_of_a_server_that_restarted_is_reset
                 client_is_told_that_no_new_connection_is_taken
                 connections_over_the_limit_are_refused

@@ -240,11 +240,11 @@ impl Connection {
     ) {
         let key = self.key;
         if let quinn_proto::Event::Connected = event {
-            let tls = match self.handshake() {
-                Some(Handshake::Client(summary)) => Some(summary),
-                Some(Handshake::Server { .. }) | None => None,
+            let (tls, idle_timeout) = match self.handshake() {
+                Some(Handshake::Client { summary, idle_timeout }) => (Some(summary), idle_timeout),
+                Some(Handshake::Server { .. }) | None => (None, None),
             };
-            return events.push_back((key, Event::Connected { handshake: now.saturating_duration_since(self.began), tls }));
+            return events.push_back((key, Event::Connected { handshake: now.saturating_duration_since(self.began), tls, idle_timeout }));
         }
         let mut push = |event| events.push_back((key, event));
         match event {
