@@ -2,6 +2,7 @@
 
 mod failure;
 mod interim;
+mod request;
 mod stats;
 mod tls;
 mod upgrade;
@@ -14,13 +15,11 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, HOST, TRAILER, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, Version};
-use http_body::Body as _;
+use http::{HeaderMap, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use rustls::AlertDescription;
 use rustls::pki_types::ServerName;
@@ -39,6 +38,7 @@ use crate::tls::TlsSummary;
 use crate::{Body, Incoming, Upgrade};
 
 use interim::OnInterim;
+pub(crate) use request::{for_http1, frame};
 pub(crate) use stats::StatsSink;
 pub use stats::{StatsProbe, TransportStats};
 use tls::ClientTlsConfigs;
@@ -370,7 +370,11 @@ impl Connection {
     pub fn is_usable(&self) -> bool {
         match &self.sender {
             Sender::Http1(sender, _) => !sender.is_closed(),
-            Sender::Http2(..) => !self.ended.get(),
+            // After GOAWAY it takes no request, and says so of a handle that has sent none.
+            Sender::Http2(sender, ..) => {
+                let is_ready = || sender.clone().poll_ready(&mut Context::from_waker(Waker::noop()));
+                !self.ended.get() && matches!(is_ready(), Poll::Ready(Ok(())))
+            }
             Sender::Http3(connection) => connection.is_usable(),
         }
     }
@@ -471,6 +475,9 @@ impl Connection {
 
     async fn exchange(&mut self, mut request: Request<Body>, on_interim: &mut Option<OnInterim<'_>>) -> Result<Response<Incoming>, Error> {
         let upgrade = request.extensions_mut().remove::<Upgrade>();
+        if self.protocol != Protocol::Http1 {
+            request::for_streams(&mut request, self.secure)?;
+        }
         match &mut self.sender {
             Sender::Http1(sender, asked) => {
                 sender.ready().await.map_err(|error| failure::http1(&error, false))?;
@@ -513,7 +520,8 @@ impl Connection {
                     None => request,
                 };
                 poll_fn(|cx| sender.poll_ready(cx)).await.map_err(|error| failure::http2(&error, false))?;
-                let (request, mut body) = split(request);
+                let (head, mut body) = request.into_parts();
+                let request = Request::from_parts(head, ());
                 let full = body.take_full();
                 let ends = full.as_ref().is_some_and(Bytes::is_empty);
                 let (mut response, mut stream) = sender.send_request(request, ends).map_err(|error| failure::http2(&error, false))?;
@@ -542,15 +550,13 @@ impl Connection {
             }
             Sender::Http3(connection) => {
                 let (head, body) = request.into_parts();
-                let mut headers = head.headers;
-                headers.remove(HOST);
                 let handle = &self.handle;
                 let spawn = |stream: std::rc::Rc<http3::Stream>, body| handle.spawn(stream.pump(body));
                 let mut body = body;
                 if upgrade.is_some() {
                     body.set_tunnel();
                 }
-                let head = RequestHead { method: head.method, uri: with_scheme(head.uri, self.secure), headers, upgrade };
+                let head = RequestHead { method: head.method, uri: head.uri, headers: head.headers, upgrade };
                 let sent = connection.send(head, body, spawn, on_interim).await;
                 let (status, headers, body) = sent.map_err(|error| failure::http3(&error))?;
                 let mut response = Response::new(body);
@@ -566,55 +572,4 @@ impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection").field("protocol", &self.protocol).finish_non_exhaustive()
     }
-}
-
-/// Makes `content-length` and the content agree, as is done for responses: whoever gets the request must
-/// not take a part of it for the next one.
-pub(crate) fn frame(request: &mut Request<Body>) -> Result<(), Error> {
-    request.headers_mut().remove(TRANSFER_ENCODING);
-    let mut lines = request.headers().get_all(CONTENT_LENGTH).iter();
-    let Some(first) = lines.next() else { return Ok(()) };
-    let digits = first.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-    let announced = digits.and_then(|digits| digits.parse().ok()).filter(|_| lines.next().is_none());
-    match (announced, request.body().size_hint().exact()) {
-        (Some(announced), Some(size)) if announced == size => {}
-        (Some(announced), None) => request.body_mut().expect_bytes(announced),
-        _ => return Err(Error::Exchange("content-length is not the size of the content".to_owned())),
-    }
-    Ok(())
-}
-
-/// RFC 9112, section 3.2.1: the target is the path alone, and the host stands in its field.
-pub(crate) fn for_http1(mut request: Request<Body>) -> Request<Body> {
-    if let Some(authority) = request.uri().authority()
-        && !request.headers().contains_key(HOST)
-        && let Ok(host) = HeaderValue::from_str(authority.as_str())
-    {
-        request.headers_mut().insert(HOST, host);
-    }
-    // The library sends no content with GET and some others unless it is told how, and no trailers behind a known length.
-    let is_open_ended = request.body().size_hint().exact().is_none() || request.headers().contains_key(TRAILER);
-    if is_open_ended && !request.headers().contains_key(CONTENT_LENGTH) {
-        request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-    }
-    // The library fails on others, such as that of a request that came over HTTP/3 and is passed on.
-    *request.version_mut() = Version::HTTP_11;
-    let path = request.uri().path_and_query().cloned();
-    *request.uri_mut() = path.map_or_else(|| Uri::from_static("/"), Uri::from);
-    request
-}
-
-fn split(request: Request<Body>) -> (Request<()>, Body) {
-    let (mut head, body) = request.into_parts();
-    head.headers.remove(HOST);
-    (Request::from_parts(head, ()), body)
-}
-
-fn with_scheme(uri: Uri, secure: bool) -> Uri {
-    if uri.scheme().is_some() {
-        return uri;
-    }
-    let mut parts = uri.clone().into_parts();
-    parts.scheme = Some(if secure { http::uri::Scheme::HTTPS } else { http::uri::Scheme::HTTP });
-    Uri::from_parts(parts).unwrap_or(uri)
 }

@@ -97,6 +97,27 @@ fn request_after_the_end_of_its_connection_is_refused_and_not_lost() {
 }
 
 #[test]
+fn connection_whose_server_goes_away_is_of_no_use_while_its_requests_go_on() {
+    for protocol in MULTIPLEXED {
+        let mut bench = Bench::new(1, &Config::default(), |_| |_, responder: Responder| std::mem::forget(responder));
+        let connection = bench.connect(protocol);
+        let mut asking = connection.share().unwrap();
+        let answered = Rc::new(Cell::new(false));
+        let mark = answered.clone();
+        bench.client.handle().spawn(async move {
+            let _ = asking.send(get("/")).await;
+            mark.set(true);
+        });
+        bench.turn_until(|bench| bench.count(|stats| stats.requests_http2.value() + stats.requests_http3.value()) == 1);
+        assert!(connection.is_usable(), "{protocol}");
+        let now = bench.now();
+        bench.servers[0].shut_down(now, Duration::from_secs(60));
+        bench.turn_until(|_| !connection.is_usable());
+        assert!(!answered.get(), "{protocol}: its request was ended");
+    }
+}
+
+#[test]
 fn counts_of_a_connection_hold_what_was_carried() {
     const SIZE: usize = 300_000;
     for protocol in PROTOCOLS {

@@ -430,6 +430,56 @@ fn shared_lines_arrive_as_lines_of_the_answers_own_do() {
     }
 }
 
+/// Answers with what came.
+fn mirror(Request { uri, headers, .. }: Request, responder: Responder) {
+    let mut said = vec![uri.to_string()];
+    said.extend(headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())));
+    said.sort();
+    responder.send(Response::new(StatusCode::OK).with_body(said.join("\n")));
+}
+
+#[test]
+fn host_that_a_client_gives_is_whom_it_asks_for() {
+    for protocol in PROTOCOLS {
+        let mut bench = serving(mirror);
+        let mut connection = bench.connect(protocol);
+        for uri in ["https://localhost/p?q", "/p?q"] {
+            let request = http::Request::get(uri).header(HOST, "other.example:8443").body(Body::empty()).unwrap();
+            let (answer, asked) = bench.run(async move { (fetch(&mut connection, request).await, connection) });
+            connection = asked;
+            let said = answer.unwrap().1;
+            assert_eq!(said, "host: other.example:8443\nhttps://other.example:8443/p?q", "{protocol} {uri}");
+        }
+        let request = http::Request::get("https://localhost/").header(HOST, "a").header(HOST, "b").body(Body::empty()).unwrap();
+        let answer = bench.run(async move { fetch(&mut connection, request).await });
+        assert!(answer.is_err(), "{protocol}: {answer:?}");
+    }
+}
+
+#[test]
+fn fields_of_a_connection_do_not_leave_it() {
+    for protocol in [Protocol::Http2, Protocol::Http3] {
+        let mut bench = serving(mirror);
+        let mut connection = bench.connect(protocol);
+        let mut request = get("/");
+        for (name, value) in [
+            ("connection", "keep-alive, x-hop"),
+            ("connection", "TE, upgrade"),
+            ("keep-alive", "timeout=5"),
+            ("proxy-connection", "keep-alive"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "h2c"),
+            ("te", "gzip;q=0.5, Trailers"),
+            ("x-hop", "1"),
+            ("x-end", "2"),
+        ] {
+            request.headers_mut().append(name, HeaderValue::from_static(value));
+        }
+        let answer = bench.run(async move { fetch(&mut connection, request).await });
+        assert_eq!(answer.unwrap().1, "host: localhost\nhttps://localhost/\nte: trailers\nx-end: 2", "{protocol}");
+    }
+}
+
 #[test]
 fn request_with_content_of_another_length_than_it_says_is_not_sent() {
     let mut bench = serving(|_, responder: Responder| responder.send(Response::new(StatusCode::OK)));

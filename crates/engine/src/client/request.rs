@@ -1,0 +1,91 @@
+//! The heads of requests, as each protocol has them.
+
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderName, TE, TRAILER, TRANSFER_ENCODING};
+use http::uri::{Authority, Scheme};
+use http::{HeaderMap, HeaderValue, Request, Uri, Version};
+use http_body::Body as _;
+
+use super::Error;
+use crate::Body;
+use crate::context::remove_connection_fields;
+
+/// Makes `content-length` and the content agree, as is done for responses: whoever gets the request must
+/// not take a part of it for the next one.
+pub(crate) fn frame(request: &mut Request<Body>) -> Result<(), Error> {
+    request.headers_mut().remove(TRANSFER_ENCODING);
+    if request.headers().get_all(HOST).iter().nth(1).is_some() {
+        return Err(Error::Exchange("there are two fields host".to_owned()));
+    }
+    let mut lines = request.headers().get_all(CONTENT_LENGTH).iter();
+    let Some(first) = lines.next() else { return Ok(()) };
+    let digits = first.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    let announced = digits.and_then(|digits| digits.parse().ok()).filter(|_| lines.next().is_none());
+    match (announced, request.body().size_hint().exact()) {
+        (Some(announced), Some(size)) if announced == size => {}
+        (Some(announced), None) => request.body_mut().expect_bytes(announced),
+        _ => return Err(Error::Exchange("content-length is not the size of the content".to_owned())),
+    }
+    Ok(())
+}
+
+/// RFC 9112, section 3.2.1: the target is the path alone, and the host stands in its field.
+pub(crate) fn for_http1(mut request: Request<Body>) -> Request<Body> {
+    if let Some(authority) = request.uri().authority()
+        && !request.headers().contains_key(HOST)
+        && let Ok(host) = HeaderValue::from_str(authority.as_str())
+    {
+        request.headers_mut().insert(HOST, host);
+    }
+    // The library sends no content with GET and some others unless it is told how, and no trailers behind a known length.
+    let is_open_ended = request.body().size_hint().exact().is_none() || request.headers().contains_key(TRAILER);
+    if is_open_ended && !request.headers().contains_key(CONTENT_LENGTH) {
+        request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
+    // The library fails on others, such as that of a request that came over HTTP/3 and is passed on.
+    *request.version_mut() = Version::HTTP_11;
+    let path = request.uri().path_and_query().cloned();
+    *request.uri_mut() = path.map_or_else(|| Uri::from_static("/"), Uri::from);
+    request
+}
+
+/// The request for HTTP/2 and HTTP/3: without what concerns a connection of HTTP/1.1, and with its host in the target alone. A host that is
+/// given is another than the server's name where a proxy passes on whom it was asked for.
+pub(super) fn for_streams(request: &mut Request<Body>, secure: bool) -> Result<(), Error> {
+    remove_named_fields(request.headers_mut());
+    remove_connection_fields(request.headers_mut());
+    //= RFC 9113 section 8.3.1
+    //# Clients MUST NOT generate a request with a Host header field that differs from the ":authority" pseudo-header field.
+    let host = request.headers_mut().remove(HOST);
+    if request.uri().scheme().is_some() && host.as_ref().is_none_or(|host| is_authority(host, request.uri())) {
+        return Ok(());
+    }
+    let mut parts = request.uri().clone().into_parts();
+    if let Some(host) = host {
+        let authority = Authority::try_from(host.as_bytes());
+        parts.authority = Some(authority.map_err(|error| Error::Exchange(format!("the field host cannot be used: {error}")))?);
+    }
+    // The target of a CONNECT has neither.
+    if parts.path_and_query.is_some() && parts.authority.is_some() {
+        parts.scheme = parts.scheme.or(Some(if secure { Scheme::HTTPS } else { Scheme::HTTP }));
+    }
+    *request.uri_mut() = Uri::from_parts(parts).map_err(|error| Error::Exchange(error.to_string()))?;
+    Ok(())
+}
+
+fn is_authority(host: &HeaderValue, uri: &Uri) -> bool {
+    uri.authority().is_some_and(|authority| authority.as_str().as_bytes() == host.as_bytes())
+}
+
+/// RFC 9110, section 7.6.1: what `connection` names concerns the connection too. So does `te`, but for what HTTP/2 and HTTP/3 have as well.
+fn remove_named_fields(headers: &mut HeaderMap) {
+    let named: Vec<_> = headers.get_all(CONNECTION).iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b',')).collect();
+    let named: Vec<_> = named.into_iter().filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok()).collect();
+    // It asks for trailers, which are there.
+    for name in named.iter().filter(|name| **name != TE) {
+        headers.remove(name);
+    }
+    let Some(wanted) = headers.remove(TE) else { return };
+    if wanted.as_bytes().split(|byte| *byte == b',').any(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"trailers")) {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+}
