@@ -11,6 +11,7 @@ use http::{HeaderMap, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 
 use crate::BodyError;
+use crate::client::Slot;
 use crate::http1::{Http1Server, Tunnel};
 use crate::http2::Http2Server;
 use crate::http3::Stream;
@@ -33,7 +34,11 @@ enum Content {
     },
     Http2 {
         body: h2::RecvStream,
-        server: Option<Http2Server>,
+        server: Http2Server,
+    },
+    Http2Response {
+        body: h2::RecvStream,
+        _slot: Slot,
     },
     Http3(Rc<Stream>),
     /// HTTP/1.1 after an upgrade.
@@ -50,9 +55,13 @@ impl Incoming {
         Self { content: Content::Http1 { body, server }, meter: None }
     }
 
-    /// `server`: where the content is a request's.
-    pub(crate) fn http2(body: h2::RecvStream, server: Option<Http2Server>) -> Self {
+    pub(crate) fn http2(body: h2::RecvStream, server: Http2Server) -> Self {
         Self { content: if body.is_end_stream() { Content::Empty } else { Content::Http2 { body, server } }, meter: None }
+    }
+
+    pub(crate) fn http2_response(body: h2::RecvStream, slot: Slot) -> Self {
+        let content = if body.is_end_stream() { Content::Empty } else { Content::Http2Response { body, _slot: slot } };
+        Self { content, meter: None }
     }
 
     pub(crate) fn http3(stream: Rc<Stream>) -> Self {
@@ -84,7 +93,7 @@ impl Incoming {
                     server.unread.set(true);
                 }
             }
-            Content::Http2 { body, server: Some(server) } => {
+            Content::Http2 { body, server } => {
                 server.guard.set_inbound_waiting(false);
                 // A tunnel lasts as long as its other direction. What comes now fills the stream's window and stays there.
                 if !self.meter.as_ref().is_some_and(|meter| meter.is_tunnel()) {
@@ -119,7 +128,7 @@ impl http_body::Body for Incoming {
         match &self.content {
             Content::Empty => true,
             Content::Http1 { body, .. } => body.is_end_stream(),
-            Content::Http2 { body, .. } => body.is_end_stream(),
+            Content::Http2 { body, .. } | Content::Http2Response { body, .. } => body.is_end_stream(),
             Content::Http3(stream) => stream.inbound_is_over(),
             Content::Tunnel(tunnel) => tunnel.is_over(),
         }
@@ -129,7 +138,7 @@ impl http_body::Body for Incoming {
         match &self.content {
             Content::Empty => SizeHint::with_exact(0),
             Content::Http1 { body, .. } => body.size_hint(),
-            Content::Http2 { .. } | Content::Http3(_) | Content::Tunnel(_) => SizeHint::default(),
+            Content::Http2 { .. } | Content::Http2Response { .. } | Content::Http3(_) | Content::Tunnel(_) => SizeHint::default(),
         }
     }
 }
@@ -147,16 +156,15 @@ impl Incoming {
             }
             Content::Http2 { body, server } => {
                 let frame = poll_http2(body, cx);
-                if let Some(server) = server {
-                    if let Some(answer) = server.expectation.take()
-                        && frame.is_pending()
-                    {
-                        answer.inform(StatusCode::CONTINUE, HeaderMap::new());
-                    }
-                    server.guard.set_inbound_waiting(frame.is_pending());
+                if let Some(answer) = server.expectation.take()
+                    && frame.is_pending()
+                {
+                    answer.inform(StatusCode::CONTINUE, HeaderMap::new());
                 }
+                server.guard.set_inbound_waiting(frame.is_pending());
                 ready!(frame)
             }
+            Content::Http2Response { body, .. } => ready!(poll_http2(body, cx)),
             Content::Http3(stream) => ready!(stream.poll_inbound(cx)).map(|frame| frame.map_err(Into::into)),
             Content::Tunnel(tunnel) => ready!(tunnel.poll_inbound(cx)),
         };
@@ -208,7 +216,7 @@ impl fmt::Debug for Incoming {
         let content = match &self.content {
             Content::Empty => "empty",
             Content::Http1 { .. } => "HTTP/1.1",
-            Content::Http2 { .. } => "HTTP/2",
+            Content::Http2 { .. } | Content::Http2Response { .. } => "HTTP/2",
             Content::Http3(_) => "HTTP/3",
             Content::Tunnel(_) => "tunnel over HTTP/1.1",
         };

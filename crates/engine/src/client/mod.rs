@@ -3,6 +3,7 @@
 mod failure;
 mod interim;
 mod request;
+mod slots;
 mod stats;
 mod tls;
 mod upgrade;
@@ -12,7 +13,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -39,6 +40,8 @@ use crate::{Body, Incoming, Upgrade};
 
 use interim::OnInterim;
 pub(crate) use request::{for_http1, frame};
+pub(crate) use slots::Slot;
+use slots::Slots;
 pub(crate) use stats::StatsSink;
 pub use stats::{StatsProbe, TransportStats};
 use tls::ClientTlsConfigs;
@@ -47,6 +50,9 @@ pub use tls::Resumption;
 /// HTTP/2 begins with 64 KiB, which a path of 100 ms turns into 5 Mbit/s. What a response may hold is bounded by these.
 const STREAM_WINDOW_BYTES: u32 = 8 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+
+/// Requests on an HTTP/2 connection until the server has said how many it takes.
+const FIRST_STREAMS: usize = 1;
 
 /// Opens connections from a worker. Made by [`Worker::connector`](crate::Worker::connector).
 #[derive(Clone)]
@@ -146,8 +152,18 @@ pub struct Connection {
 
 enum Sender {
     Http1(hyper::client::conn::http1::SendRequest<Body>, Rc<upgrade::Http1Upgrade>),
-    Http2(h2::client::SendRequest<Held>, Rc<Outbox>, Rc<upgrade::Offer>),
+    Http2(h2::client::SendRequest<Held>, Rc<Outbox>, Rc<upgrade::Offer>, Rc<Slots>),
     Http3(Rc<http3::ClientConnection>),
+}
+
+/// Told when a request waits for the server to allow another one, and when it does not any more.
+pub(crate) type OnQueue<'a> = &'a mut dyn FnMut(bool);
+
+/// Who wants to hear what of a request on its way.
+#[derive(Default)]
+pub(crate) struct Observer<'a> {
+    pub(crate) on_interim: Option<OnInterim<'a>>,
+    pub(crate) on_queue: Option<OnQueue<'a>>,
 }
 
 /// Set when what drives a connection has ended.
@@ -261,7 +277,7 @@ impl Connector {
                 .initial_window_size(STREAM_WINDOW_BYTES)
                 .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
                 // Until the server has said how many it takes: the library would send a hundred, and have most refused by some.
-                .initial_max_send_streams(1)
+                .initial_max_send_streams(FIRST_STREAMS)
                 // Nobody would read what a server pushes.
                 .enable_push(false)
                 .handshake::<_, Held>(stream)
@@ -269,14 +285,22 @@ impl Connector {
             let (sender, mut connection) = handshake.map_err(|error| failed(error.to_string()))?;
             let offer = upgrade::Offer::new();
             let asked = offer.clone();
+            let slots = Slots::new(FIRST_STREAMS);
+            let taken = slots.clone();
             // What goes wrong there reaches the requests on the connection.
             self.handle.spawn(async move {
                 let ping = connection.ping_pong();
-                asked.drive(ping, connection).await;
+                let driven = poll_fn(|cx| {
+                    let ended = Pin::new(&mut connection).poll(cx);
+                    taken.update(connection.max_concurrent_send_streams());
+                    ended
+                });
+                asked.drive(ping, driven).await;
+                taken.close();
                 on_end.set(true);
             });
             // Of uploads no more waits to be written than of a server's answers.
-            Sender::Http2(sender, Outbox::new(HTTP2_SEND_BYTES), offer)
+            Sender::Http2(sender, Outbox::new(HTTP2_SEND_BYTES), offer, slots)
         } else {
             let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
             let (sender, connection) = handshake.map_err(|error| failed(error.to_string()))?;
@@ -389,7 +413,7 @@ impl Connection {
     pub fn share(&self) -> Option<Self> {
         let sender = match &self.sender {
             Sender::Http1(..) => return None,
-            Sender::Http2(sender, outbox, offer) => Sender::Http2(sender.clone(), outbox.clone(), offer.clone()),
+            Sender::Http2(sender, outbox, offer, slots) => Sender::Http2(sender.clone(), outbox.clone(), offer.clone(), slots.clone()),
             Sender::Http3(connection) => Sender::Http3(connection.clone()),
         };
         Some(Self {
@@ -421,7 +445,7 @@ impl Connection {
     ///
     /// Dropping the future cancels the request.
     pub async fn send(&mut self, request: Request<Body>) -> Result<Response<Incoming>, Error> {
-        self.deliver(request, None).await
+        self.deliver(request, &mut Observer::default()).await
     }
 
     /// Sends a request as [`Connection::send`] does, and hands over each interim response (1xx) that comes before the final one.
@@ -438,19 +462,34 @@ impl Connection {
         request: Request<Body>,
         mut on_interim: impl FnMut(StatusCode, HeaderMap),
     ) -> Result<Response<Incoming>, Error> {
-        self.deliver(request, Some(&mut on_interim)).await
+        self.deliver(request, &mut Observer { on_interim: Some(&mut on_interim), on_queue: None }).await
     }
 
-    async fn deliver(&mut self, mut request: Request<Body>, mut on_interim: Option<OnInterim<'_>>) -> Result<Response<Incoming>, Error> {
+    /// Sends a request as [`Connection::send`] does, and says when it begins (`true`) and ends (`false`) to wait for the server to allow
+    /// another request beside those that are open. Until then nothing of it is sent and nothing of its content asked for, and when the
+    /// connection ends meanwhile, that is [`Error::Refused`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Connection::send`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future cancels the request.
+    pub async fn send_watched(&mut self, request: Request<Body>, mut on_queue: impl FnMut(bool)) -> Result<Response<Incoming>, Error> {
+        self.deliver(request, &mut Observer { on_interim: None, on_queue: Some(&mut on_queue) }).await
+    }
+
+    async fn deliver(&mut self, mut request: Request<Body>, observer: &mut Observer<'_>) -> Result<Response<Incoming>, Error> {
         frame(&mut request)?;
         let (request, again) = if self.is_early() { self.early(request).await? } else { (request, None) };
-        let response = self.exchange(request, &mut on_interim).await;
+        let response = self.exchange(request, observer).await;
         match (response, again) {
             (Ok(response), Some(again)) if response.status() == StatusCode::TOO_EARLY => {
                 //= RFC 8470 section 5.2
                 //# A user agent SHOULD retry automatically, but any retries MUST NOT be sent in early data.
                 self.handshake().await?;
-                self.exchange(again, &mut on_interim).await
+                self.exchange(again, observer).await
             }
             (Err(error), _) => Err(self.handshake_failure().unwrap_or(error)),
             (response, _) => response,
@@ -473,7 +512,7 @@ impl Connection {
         Ok((Request::from_parts(head, body), None))
     }
 
-    async fn exchange(&mut self, mut request: Request<Body>, on_interim: &mut Option<OnInterim<'_>>) -> Result<Response<Incoming>, Error> {
+    async fn exchange(&mut self, mut request: Request<Body>, observer: &mut Observer<'_>) -> Result<Response<Incoming>, Error> {
         let upgrade = request.extensions_mut().remove::<Upgrade>();
         if self.protocol != Protocol::Http1 {
             request::for_streams(&mut request, self.secure)?;
@@ -488,14 +527,14 @@ impl Connection {
                         (request, Some((upgrade, asked.ask(), outgoing)))
                     }
                 };
-                let informed = on_interim.is_some().then(interim::Waiting::default);
+                let informed = observer.on_interim.is_some().then(interim::Waiting::default);
                 if let Some(informed) = &informed {
                     informed.watch(&mut request);
                 }
                 let mut response = pin!(sender.send_request(request));
                 let response = poll_fn(|cx| {
                     let response = response.as_mut().poll(cx);
-                    if let (Some(informed), Some(on_interim)) = (&informed, on_interim.as_mut()) {
+                    if let (Some(informed), Some(on_interim)) = (&informed, observer.on_interim.as_mut()) {
                         informed.poll(cx, on_interim);
                     }
                     response
@@ -511,7 +550,7 @@ impl Connection {
                 }
                 Ok(response.map(|body| Incoming::http1(body, None)))
             }
-            Sender::Http2(sender, outbox, offer) => {
+            Sender::Http2(sender, outbox, offer, slots) => {
                 let request = match &upgrade {
                     Some(upgrade) if !offer.wait(|| sender.is_extended_connect_protocol_enabled()).await => {
                         return Err(Error::NoUpgrade(upgrade.to_string()));
@@ -519,6 +558,8 @@ impl Connection {
                     Some(upgrade) => upgrade::for_http2(request, upgrade),
                     None => request,
                 };
+                let refused = || Error::Refused("it takes no more requests".to_owned());
+                let mut slot = slots.take(sender, &mut observer.on_queue).await.ok_or_else(refused)?;
                 poll_fn(|cx| sender.poll_ready(cx)).await.map_err(|error| failure::http2(&error, false))?;
                 let (head, mut body) = request.into_parts();
                 let request = Request::from_parts(head, ());
@@ -530,14 +571,17 @@ impl Connection {
                     Some(_) => {}
                     None => {
                         let outbox = outbox.clone();
+                        let (reading, writing) = slot.split();
+                        slot = reading;
                         self.handle.spawn(async move {
+                            let _slot = writing;
                             if let Err(reason) = pump(&mut stream, body, &outbox, None).await {
                                 stream.send_reset(reason);
                             }
                         });
                     }
                 }
-                if let Some(on_interim) = on_interim {
+                if let Some(on_interim) = &mut observer.on_interim {
                     while let Some(Ok(interim)) = poll_fn(|cx| response.poll_informational(cx)).await {
                         let (head, ()) = interim.into_parts();
                         on_interim(head.status, head.headers);
@@ -545,7 +589,7 @@ impl Connection {
                 }
                 response
                     .await
-                    .map(|response| response.map(|body| Incoming::http2(body, None)))
+                    .map(|response| response.map(|body| Incoming::http2_response(body, slot)))
                     .map_err(|error| failure::http2(&error, true))
             }
             Sender::Http3(connection) => {
@@ -557,7 +601,7 @@ impl Connection {
                     body.set_tunnel();
                 }
                 let head = RequestHead { method: head.method, uri: head.uri, headers: head.headers, upgrade };
-                let sent = connection.send(head, body, spawn, on_interim).await;
+                let sent = connection.send(head, body, spawn, observer).await;
                 let (status, headers, body) = sent.map_err(|error| failure::http3(&error))?;
                 let mut response = Response::new(body);
                 *response.status_mut() = status;

@@ -157,7 +157,7 @@ fn dispatch(request: http::Request<h2::RecvStream>, exchange: Http2Exchange, pee
     match head.admit() {
         Ok(admitted) => {
             server.expectation = admitted.expects_continue.then(|| exchange.answer.clone());
-            let body = Incoming::http2(body, Some(server));
+            let body = Incoming::http2(body, server);
             let Admitted { method, uri, headers, upgrade, .. } = admitted;
             let request = Request { method, uri, headers, peer, upgrade, body };
             context.dispatch(request, Responder::http2(exchange, &context));

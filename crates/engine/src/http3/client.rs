@@ -14,7 +14,7 @@ use http::{HeaderMap, StatusCode};
 use super::StreamError;
 use super::stream::{Dirty, EarlyRequest, Outbound, RequestHead, Stream};
 use crate::TransportStats;
-use crate::client::StatsSink;
+use crate::client::{Observer, StatsSink};
 use crate::context::Context as WorkerContext;
 use crate::runtime::Wakeup;
 use crate::tls::TlsSummary;
@@ -254,7 +254,7 @@ impl ClientConnection {
         head: RequestHead,
         body: Body,
         spawn: impl FnOnce(Rc<Stream>, Body),
-        on_interim: &mut Option<&mut dyn FnMut(StatusCode, HeaderMap)>,
+        observer: &mut Observer<'_>,
     ) -> Result<(StatusCode, HeaderMap, Incoming), StreamError> {
         let key = match (&*self.state.status.borrow(), self.state.key.get()) {
             (Status::Early | Status::Connected(..), Some(key)) => key,
@@ -280,10 +280,17 @@ impl ClientConnection {
                 spawn(stream.clone(), body);
             }
         }
+        let mut was_queued = false;
         let (status, headers) = poll_fn(|cx| {
             let response = stream.poll_response(cx);
+            let is_queued = stream.is_waiting.get() && stream.id.get().is_none();
+            if let Some(on_queue) = &mut observer.on_queue
+                && std::mem::replace(&mut was_queued, is_queued) != is_queued
+            {
+                on_queue(is_queued);
+            }
             while let Some((status, headers)) = stream.next_interim() {
-                if let Some(on_interim) = on_interim.as_mut() {
+                if let Some(on_interim) = observer.on_interim.as_mut() {
                     on_interim(status, headers);
                 }
             }

@@ -409,13 +409,17 @@ impl Connection {
             exchange.stream.on_inbound_end(Err(error.clone()));
             exchange.stream.on_closed();
         }
-        for stream in self.waiting.drain(..).chain(self.asking.drain(..)) {
-            // Nothing of it was sent.
-            stream.on_inbound_end(Err(StreamError::Refused(reason.to_owned())));
-            stream.on_closed();
-        }
+        self.refuse_waiting(reason);
         if let Some(client) = &self.client {
             client.on_closed(reason);
+        }
+    }
+
+    /// Requests of which nothing was sent can go another way.
+    pub(super) fn refuse_waiting(&mut self, reason: &str) {
+        for stream in self.waiting.drain(..).chain(self.asking.drain(..)) {
+            stream.on_inbound_end(Err(StreamError::Refused(reason.to_owned())));
+            stream.on_closed();
         }
     }
 
@@ -427,6 +431,7 @@ impl Connection {
         if stream.id.get().is_none() && !self.open(transport, stream) {
             if !stream.is_waiting.replace(true) {
                 self.waiting.push_back(stream.clone());
+                stream.on_queued();
             }
             return Ok(());
         }
@@ -446,6 +451,7 @@ impl Connection {
         let Some(settings) = self.h3.peer_settings() else {
             if !stream.is_waiting.replace(true) {
                 self.asking.push(stream.clone());
+                stream.on_queued();
             }
             return false;
         };
@@ -474,6 +480,7 @@ impl Connection {
         } else {
             let exchange = Exchange::new(stream.clone(), Priority::default(), &self.context.config.limits, self.context.spares.wire());
             self.requests.insert(id, exchange);
+            stream.on_opened();
         }
         true
     }

@@ -52,7 +52,7 @@ pub enum StreamError {
     #[error("the connection ended: {0}")]
     ConnectionClosed(String),
     /// The peer was not heard from any more.
-    #[error("nothing was heard from the peer in time")]
+    #[error("the connection ended: nothing heard from the peer in time")]
     ConnectionLost,
 }
 
@@ -400,7 +400,8 @@ impl Stream {
             return Poll::Ready(Err(()));
         }
         state.writer = Some(cx.waker().clone());
-        if state.outbound_bytes < OUTBOUND_BYTES { Poll::Ready(Ok(())) } else { Poll::Pending }
+        // What was not begun has its content whole, for another connection.
+        if state.outbound_bytes < OUTBOUND_BYTES && self.id.get().is_some() { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 
     /// The client's side: the final response's head.
@@ -514,6 +515,21 @@ impl Stream {
         let waker = state.response_waker.take();
         drop(state);
         wake(waker);
+    }
+
+    /// The client's side: the request waits for the peer's permission.
+    pub(super) fn on_queued(&self) {
+        wake(self.state.borrow_mut().response_waker.take());
+    }
+
+    /// The client's side: the request has its stream.
+    pub(super) fn on_opened(&self) {
+        let mut state = self.state.borrow_mut();
+        let waker = if self.is_waiting.get() { state.response_waker.take() } else { None };
+        let writer = state.writer.take();
+        drop(state);
+        wake(waker);
+        wake(writer);
     }
 
     /// The peer takes nothing more.

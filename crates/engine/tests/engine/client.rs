@@ -1,11 +1,14 @@
 //! The client's side: handles that share a connection, the limit of streams, the end of a connection, and its counts.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, StatusCode};
+use http_body::Frame;
 use http_body_util::BodyExt;
 use pronghorn_engine::{Body, Config, Error, Limits, Protocol, Responder, Response};
 
@@ -114,6 +117,87 @@ fn connection_whose_server_goes_away_is_of_no_use_while_its_requests_go_on() {
         bench.servers[0].shut_down(now, Duration::from_secs(60));
         bench.turn_until(|_| !connection.is_usable());
         assert!(!answered.get(), "{protocol}: its request was ended");
+    }
+}
+
+/// Content that counts how often it is asked for.
+struct Asked(Rc<Cell<usize>>);
+
+impl http_body::Body for Asked {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
+        self.0.set(self.0.get() + 1);
+        Poll::Ready(None)
+    }
+}
+
+#[test]
+fn request_that_waits_its_turn_says_so_and_has_its_content_whole() {
+    for protocol in MULTIPLEXED {
+        for ends in [false, true] {
+            let limits = Limits::default().with_concurrent_streams(1).unwrap();
+            let kept = Rc::new(RefCell::new(Vec::new()));
+            let mut bench = Bench::new(1, &Config { limits, ..Config::default() }, |_| {
+                let kept = kept.clone();
+                move |_, responder: Responder| kept.borrow_mut().push(responder)
+            });
+            let connection = bench.connect(protocol);
+            let (mut first, mut second) = (connection.share().unwrap(), connection.share().unwrap());
+            bench.client.handle().spawn(async move { drop(first.send(get("/")).await) });
+            bench.turn_until(|_| kept.borrow().len() == 1);
+            let (asked, queued, result) = (Rc::new(Cell::new(0)), Rc::new(RefCell::new(Vec::new())), Rc::new(RefCell::new(None)));
+            let (body, seen, slot) = (Body::stream(Asked(asked.clone())), queued.clone(), result.clone());
+            bench.client.handle().spawn(async move {
+                let request = Request::post("https://localhost/").body(body).unwrap();
+                let sent = second.send_watched(request, |is_queued| seen.borrow_mut().push(is_queued)).await;
+                *slot.borrow_mut() = Some(sent.map(|response| response.status()));
+            });
+            bench.turn_until(|_| *queued.borrow() == [true]);
+            for _ in 0..20 {
+                bench.turn();
+            }
+            assert_eq!(asked.get(), 0, "{protocol}: content of what was not begun");
+            if ends {
+                let now = bench.now();
+                bench.servers[0].shut_down(now, Duration::ZERO);
+                bench.turn_until(|_| result.borrow().is_some());
+                let result = result.take().unwrap();
+                assert!(matches!(result, Err(Error::Refused(_))), "{protocol}: {result:?}");
+                assert_eq!((&*queued.borrow(), asked.get()), (&vec![true], 0), "{protocol}");
+            } else {
+                kept.borrow_mut().remove(0).send(Response::new(StatusCode::OK));
+                bench.turn_until(|_| kept.borrow().len() == 1);
+                kept.borrow_mut().remove(0).send(Response::new(StatusCode::OK));
+                bench.turn_until(|_| result.borrow().is_some());
+                assert!(matches!(result.take().unwrap(), Ok(StatusCode::OK)), "{protocol}");
+                assert_eq!((&*queued.borrow(), asked.get()), (&vec![true, false], 1), "{protocol}");
+            }
+        }
+    }
+}
+
+#[test]
+fn requests_in_the_queue_of_a_server_that_goes_away_are_refused_before_the_others_end() {
+    for protocol in MULTIPLEXED {
+        let limits = Limits::default().with_concurrent_streams(1).unwrap();
+        let silent = |_| |_, responder: Responder| std::mem::forget(responder);
+        let mut bench = Bench::new(1, &Config { limits, ..Config::default() }, silent);
+        let connection = bench.connect(protocol);
+        let refused = Rc::new(Cell::new(0));
+        for _ in 0..5 {
+            let (mut connection, refused) = (connection.share().unwrap(), refused.clone());
+            bench.client.handle().spawn(async move {
+                let error = connection.send(get("/")).await.unwrap_err();
+                assert!(matches!(error, Error::Refused(_)), "{protocol}: {error}");
+                refused.set(refused.get() + 1);
+            });
+        }
+        bench.turn_until(|bench| bench.count(|stats| stats.requests_http2.value() + stats.requests_http3.value()) == 1);
+        let now = bench.now();
+        bench.servers[0].shut_down(now, Duration::from_secs(600));
+        bench.turn_until(|_| refused.get() == 4);
     }
 }
 

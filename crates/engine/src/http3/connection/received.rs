@@ -153,6 +153,7 @@ impl Connection {
                 Event::GoAway { .. } => {
                     if let Some(client) = &self.client {
                         client.on_go_away();
+                        self.refuse_waiting("it goes away (GOAWAY)");
                     }
                     self.drain_sessions();
                 }

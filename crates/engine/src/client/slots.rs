@@ -1,0 +1,114 @@
+//! How many requests there may be on an HTTP/2 connection at once.
+//!
+//! The library has a queue of its own for what is more, but does not say what of it was sent when the connection ends.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use h2::client::SendRequest;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::OnQueue;
+use crate::http2::Held;
+
+/// As many requests at once as the server allows; others wait in the order in which they came.
+pub(super) struct Slots {
+    free: Arc<Semaphore>,
+    /// Those that are taken included.
+    count: Cell<usize>,
+    waiting: Cell<usize>,
+    /// As long as somebody waits: it learns of the server's GOAWAY.
+    watch: RefCell<Option<SendRequest<Held>>>,
+}
+
+/// One request's place. What has to end before there is room for another one shares it.
+pub(crate) struct Slot {
+    _permit: Permit,
+}
+
+enum Permit {
+    Own(OwnedSemaphorePermit),
+    Shared(Rc<OwnedSemaphorePermit>),
+}
+
+impl Slots {
+    /// `count`: how many the library sends before the server has said how many it takes.
+    pub(super) fn new(count: usize) -> Rc<Self> {
+        let free = Arc::new(Semaphore::new(count));
+        Rc::new(Self { free, count: Cell::new(count), waiting: Cell::default(), watch: RefCell::default() })
+    }
+
+    /// A place for one request; `None` when the server takes no more of them. `on_queue`: told when it has to wait, and when no more.
+    pub(super) async fn take(&self, sender: &SendRequest<Held>, on_queue: &mut Option<OnQueue<'_>>) -> Option<Slot> {
+        if let Ok(permit) = self.free.clone().try_acquire_owned() {
+            return Some(Slot { _permit: Permit::Own(permit) });
+        }
+        let _waiting = Waiting::new(self, sender);
+        if let Some(on_queue) = on_queue {
+            on_queue(true);
+        }
+        let permit = self.free.clone().acquire_owned().await.ok()?;
+        if let Some(on_queue) = on_queue {
+            on_queue(false);
+        }
+        Some(Slot { _permit: Permit::Own(permit) })
+    }
+
+    /// Looks at what has come from the server. `limit`: how many requests it allows.
+    pub(super) fn update(&self, limit: usize) {
+        let (limit, count) = (limit.min(Semaphore::MAX_PERMITS), self.count.get());
+        if limit > count {
+            self.free.add_permits(limit - count);
+            self.count.set(limit);
+        } else if limit < count {
+            // Those that are taken are left for later.
+            self.count.set(count - self.free.forget_permits(count - limit));
+        }
+        let mut watch = self.watch.borrow_mut();
+        if let Some(sender) = &mut *watch
+            && let Poll::Ready(Err(_)) = sender.poll_ready(&mut Context::from_waker(Waker::noop()))
+        {
+            self.free.close();
+        }
+    }
+
+    /// The connection has ended.
+    pub(super) fn close(&self) {
+        self.free.close();
+    }
+}
+
+/// A request in the queue.
+struct Waiting<'a>(&'a Slots);
+
+impl<'a> Waiting<'a> {
+    fn new(slots: &'a Slots, sender: &SendRequest<Held>) -> Self {
+        slots.waiting.set(slots.waiting.get() + 1);
+        slots.watch.borrow_mut().get_or_insert_with(|| sender.clone());
+        Self(slots)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let Self(slots) = self;
+        slots.waiting.set(slots.waiting.get() - 1);
+        if slots.waiting.get() == 0 {
+            slots.watch.take();
+        }
+    }
+}
+
+impl Slot {
+    /// The same place for two, until both are done.
+    pub(super) fn split(self) -> (Self, Self) {
+        let Self { _permit: permit } = self;
+        let shared = match permit {
+            Permit::Own(permit) => Rc::new(permit),
+            Permit::Shared(shared) => shared,
+        };
+        (Self { _permit: Permit::Shared(shared.clone()) }, Self { _permit: Permit::Shared(shared) })
+    }
+}
