@@ -106,8 +106,7 @@ impl Addon {
             return responder.send(Response::new(StatusCode::NOT_FOUND));
         };
         if handler & DECLARATIVE != 0 {
-            let program = self.programs.borrow()[(handler & !DECLARATIVE) as usize].clone();
-            return program.answer(request, responder, &parameters);
+            return self.program(handler).answer(request, responder, &parameters, Response::new(StatusCode::OK));
         }
         let serial = self.serial.get().wrapping_add(1);
         self.serial.set(serial);
@@ -115,6 +114,11 @@ impl Addon {
         let has_content = exchange.has_content();
         let slot = self.exchanges.borrow_mut().insert(exchange) as u32;
         self.push(Event::Request { slot, handler, has_content });
+    }
+
+    /// The program that a handler with [`DECLARATIVE`] is.
+    pub(crate) fn program(&self, handler: u32) -> Rc<Program> {
+        self.programs.borrow()[(handler & !DECLARATIVE) as usize].clone()
     }
 
     /// Runs `action` on an exchange that JavaScript has not ended.

@@ -61,10 +61,11 @@ impl Program {
         Err("the handler is no program of DeclarativeResponse that ends with end()".into())
     }
 
-    /// Answers with what the program says. Where it wants the request's content, that is read first.
-    pub(crate) fn answer(self: std::rc::Rc<Self>, mut request: Request, responder: Responder, parameters: &Parameters) {
+    /// Answers with what the program says. Where it wants the request's content, that is read first. `begun`: a response that other
+    /// handlers gave status and fields already.
+    pub(crate) fn answer(self: std::rc::Rc<Self>, mut request: Request, responder: Responder, parameters: &Parameters, begun: Response) {
         if !self.pieces.iter().any(|piece| matches!(piece, Piece::Content)) {
-            return responder.send(self.response(&request, parameters, &[]));
+            return responder.send(self.response(begun, &request, parameters, &[]));
         }
         let parameters = parameters.clone();
         responder.respond(async move {
@@ -72,7 +73,7 @@ impl Program {
             loop {
                 let frame = std::future::poll_fn(|cx| std::pin::Pin::new(&mut request.body).poll_frame(cx)).await;
                 match frame {
-                    None => return self.response(&request, &parameters, &content),
+                    None => return self.response(begun, &request, &parameters, &content),
                     Some(Err(_)) => return Response::new(StatusCode::BAD_REQUEST),
                     Some(Ok(frame)) => content.put(frame.into_data().unwrap_or_default()),
                 }
@@ -80,7 +81,7 @@ impl Program {
         });
     }
 
-    fn response(&self, request: &Request, parameters: &Parameters, content: &[u8]) -> Response {
+    fn response(&self, begun: Response, request: &Request, parameters: &Parameters, content: &[u8]) -> Response {
         let mut body = BytesMut::new();
         for piece in &self.pieces {
             match piece {
@@ -95,7 +96,7 @@ impl Program {
                 }
             }
         }
-        let mut response = Response::new(StatusCode::OK).with_body(body.freeze());
+        let mut response = begun.with_body(body.freeze());
         for (name, value) in &self.fields {
             response.headers.append(name, value.clone());
         }

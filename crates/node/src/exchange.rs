@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use http_body::Body as _;
-use pronghorn_engine::{Body, Incoming, Peer, Request, Responder, Response};
+use pronghorn_engine::{Body, Incoming, Peer, Request, Responder, Response, Upgrade};
 
 use crate::addon::{Addon, Event};
 use crate::pipe::{Pipe, pipe};
@@ -26,6 +26,8 @@ pub(crate) struct Exchange {
     pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
     pub(crate) peer: Peer,
+    /// What the client asks to speak instead.
+    pub(crate) upgrade: Option<Upgrade>,
     pub(crate) parameters: Parameters,
     /// How many routes have had their turn.
     pub(crate) tried: usize,
@@ -55,9 +57,10 @@ struct Content {
 
 impl Exchange {
     pub(crate) fn new(request: Request, responder: Responder, serial: u32, app: u32, listening: u32, parameters: Parameters) -> Self {
-        let Request { method, uri, headers, peer, body, upgrade: _ } = request;
+        let Request { method, uri, headers, peer, body, upgrade } = request;
         let content = Content {
-            has_ended: body.is_end_stream(),
+            // What follows the wish for another protocol is no content.
+            has_ended: upgrade.is_some() || body.is_end_stream(),
             incoming: Some(body),
             is_wanted: false,
             is_paused: false,
@@ -72,6 +75,7 @@ impl Exchange {
             uri,
             headers,
             peer,
+            upgrade,
             parameters,
             tried: 1,
             responder: Some(responder),
@@ -93,6 +97,21 @@ impl Exchange {
     pub(crate) fn forget_request(&mut self) {
         self.headers = HeaderMap::new();
         self.uri = Uri::default();
+    }
+
+    /// All of it, for somebody else to answer, if that has not begun: the request, and what was written of the response.
+    pub(crate) fn hand_over(mut self) -> Option<(Request, Responder, Parameters, Response)> {
+        let begun = self.head();
+        let responder = self.responder.take()?;
+        let request = Request {
+            method: std::mem::take(&mut self.method),
+            uri: std::mem::take(&mut self.uri),
+            headers: std::mem::take(&mut self.headers),
+            peer: self.peer,
+            upgrade: self.upgrade.take(),
+            body: self.content.incoming.take()?,
+        };
+        Some((request, responder, std::mem::take(&mut self.parameters), begun))
     }
 
     fn head(&mut self) -> Response {

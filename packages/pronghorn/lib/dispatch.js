@@ -17,7 +17,14 @@ const released = new Map();
 function dispatch(count) {
   answers.hold();
   try {
-    for (let index = 0; index < count; index++) tell(index * 4);
+    for (let index = 0; index < count; index++) {
+      try {
+        tell(index * 4);
+      } catch (error) {
+        // Handlers' own errors do not come here. The events after it are told all the same.
+        console.error('pronghorn: a defect of its own; please report it:', error);
+      }
+    }
   } finally {
     answers.releaseToCaller();
   }

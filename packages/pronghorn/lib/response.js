@@ -394,6 +394,11 @@ function request(slot, route, hasContent) {
         res.writeStatus('404').end();
         break;
       }
+      if (next < 0) {
+        // A DeclarativeResponse has answered.
+        res._finish();
+        break;
+      }
       res._route = req._route = routes[next];
       result = req._route.handler(res, req);
     }

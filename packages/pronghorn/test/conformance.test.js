@@ -4,6 +4,7 @@
 
 const assert = require('node:assert/strict');
 const { after, describe, it } = require('node:test');
+const { DeclarativeResponse } = require('..');
 const native = require('../lib/native');
 const { faces, listening } = require('./support/clients');
 
@@ -212,6 +213,22 @@ for (const { name, protocol, make, request } of faces) {
         req.setYield(true);
       })
       .any('/yield/:what', (res, req) => res.end(`any ${req.getParameter(0)}`))
+      .get('/declared/:what', (res, req) => {
+        if (req.getQuery('begun') !== undefined) {
+          res.onAborted(() => {});
+          res.write('begun');
+        } else {
+          res.writeStatus('203').writeHeader('x-yielded', 'yes');
+        }
+        req.setYield(true);
+      })
+      .any('/declared/*', new DeclarativeResponse().write('declared ').writeHeaderValue('x-test').end())
+      .post('/declared-content', (res, req) => {
+        res.onAborted(() => {});
+        res.onData(() => assert.fail('the content is for the next route'));
+        req.setYield(true);
+      })
+      .any('/declared-content', new DeclarativeResponse().write('content ').writeBody().end())
       .get('/yield-all', (res, req) => {
         req.setYield(true);
       });
@@ -397,6 +414,17 @@ for (const { name, protocol, make, request } of faces) {
     it('goes to the next route when one yields', async () => {
       const answer = await get('/yield/x');
       assert.deepEqual([body(answer), answer.fields['x-yielded']], ['any x', 'yes']);
+    });
+
+    it('goes to a DeclarativeResponse when a handler yields', async () => {
+      const answer = await get('/declared/x', { headers: { 'x-test': 'it' } });
+      assert.deepEqual([answer.status, answer.fields['x-yielded'], body(answer)], [203, 'yes', 'declared it']);
+      const content = await request(port, { path: '/declared-content', method: 'POST', body: 'sent' });
+      assert.deepEqual([content.status, body(content)], [200, 'content sent']);
+      reports.length = 0;
+      assert.ok((await get('/declared/x?begun')).error);
+      assert.match(reports[0][1], /a response that has begun cannot be left to a DeclarativeResponse/);
+      assert.equal(body(await get('/hello')), 'hello');
     });
 
     it('hears of clients that leave', async () => {

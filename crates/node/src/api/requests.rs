@@ -6,6 +6,7 @@ use http::header::COOKIE;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use pronghorn_engine::Protocol;
 
+use crate::addon::DECLARATIVE;
 use crate::declarative::query_value;
 use crate::exchange::Exchange;
 use crate::js::{Call, Env, Failure, Native, Value};
@@ -102,18 +103,31 @@ fn parameter(call: &Call<'_>) -> Result<Value, Failure> {
     })
 }
 
-/// The handler of the next route that matches, or `undefined`.
+/// The handler of the next route that matches, or `undefined`. -1: it is a program, and has answered.
 fn next_handler(call: &Call<'_>) -> Result<Value, Failure> {
-    let apps = call.addon.apps.borrow();
-    with(call, |exchange| {
-        let app = apps.get(exchange.app as usize);
-        let found = app.and_then(|app| app.find(&exchange.method, &exchange.uri, &exchange.headers, exchange.tried));
+    call.addon.apply_answers();
+    let slot = call.u32(0);
+    let app = with(call, |exchange| exchange.app)?;
+    let app = call.addon.apps.borrow().get(app as usize).cloned().ok_or("no such app")?;
+    let found = with(call, |exchange| {
+        let (handler, parameters) = app.find(&exchange.method, &exchange.uri, &exchange.headers, exchange.tried)?;
         exchange.tried += 1;
-        found.map_or(call.env.undefined(), |(handler, parameters)| {
-            exchange.parameters = parameters;
-            call.env.number(handler.into())
-        })
-    })
+        exchange.parameters = parameters;
+        Some((handler, exchange.responder.is_some()))
+    })?;
+    let Some((handler, is_unanswered)) = found else { return Ok(call.env.undefined()) };
+    if handler & DECLARATIVE == 0 {
+        return Ok(call.env.number(handler.into()));
+    }
+    if !is_unanswered {
+        return Err(
+            "a response that has begun cannot be left to a DeclarativeResponse: yield before write(), tryEnd() and beginWrite()".into()
+        );
+    }
+    if let Some((request, responder, parameters, begun)) = call.addon.take(slot).and_then(Exchange::hand_over) {
+        call.addon.program(handler).answer(request, responder, &parameters, begun);
+    }
+    Ok(call.env.number(-1.0))
 }
 
 fn protocol(call: &Call<'_>) -> Result<Value, Failure> {
