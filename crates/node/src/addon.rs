@@ -63,6 +63,8 @@ pub(crate) struct Addon {
     pub(crate) missing_name: OnceCell<Kept>,
     exchanges: RefCell<Slab<Exchange>>,
     serial: Cell<u32>,
+    /// Responses to HEAD that JavaScript still writes: listener, client, slot and serial.
+    outlived: RefCell<Vec<(u32, SocketAddr, u32, u32)>>,
     events: RefCell<VecDeque<Event>>,
     delivering: Cell<bool>,
     /// Clients of connections that JavaScript is being told of.
@@ -85,6 +87,7 @@ impl Addon {
             missing_name: OnceCell::new(),
             exchanges: RefCell::default(),
             serial: Cell::default(),
+            outlived: RefCell::default(),
             events: RefCell::default(),
             delivering: Cell::default(),
             remotes: RefCell::default(),
@@ -152,12 +155,43 @@ impl Addon {
         }));
     }
 
+    /// The client of a HEAD has all that it wants of a response that JavaScript has not ended. If the connection ends before JavaScript does
+    /// that, it is told: it may be content without an end.
+    pub(crate) fn outlive(&self, listening: u32, remote: SocketAddr, slot: u32, serial: u32) {
+        let mut outlived = self.outlived.borrow_mut();
+        // Those that were ended since are not looked for each time.
+        if outlived.len() == outlived.capacity() {
+            let exchanges = self.exchanges.try_borrow();
+            outlived.retain(|(_, _, slot, serial)| {
+                exchanges.as_ref().map_or(true, |open| open.get(*slot as usize).is_some_and(|exchange| exchange.serial == *serial))
+            });
+        }
+        outlived.push((listening, remote, slot, serial));
+    }
+
+    /// A connection has ended.
+    pub(crate) fn on_closed(&self, listening: u32, remote: SocketAddr) {
+        self.outlived.borrow_mut().retain(|(of, client, slot, serial)| {
+            let stays = (*of, *client) != (listening, remote);
+            if !stays {
+                self.push(Event::Aborted { slot: *slot, serial: *serial });
+            }
+            stays
+        });
+    }
+
     /// Ends the exchanges of a worker that is going to be dropped.
     pub(crate) fn abandon(&self, listening: u32) {
         let abandoned: Vec<_> = {
             let exchanges = self.exchanges.borrow();
             exchanges.iter().filter(|(_, exchange)| exchange.listening == listening).map(|(slot, open)| (slot, open.serial)).collect()
         };
+        self.outlived.borrow_mut().retain(|(of, _, slot, serial)| {
+            if *of == listening {
+                self.push(Event::Aborted { slot: *slot, serial: *serial });
+            }
+            *of != listening
+        });
         for (slot, serial) in abandoned {
             let responder = self.with_exchange(slot as u32, |exchange| exchange.responder.take()).flatten();
             if let Some(responder) = responder {

@@ -11,7 +11,7 @@ use http_body::Body as _;
 use pronghorn_engine::{Body, Incoming, Peer, Request, Responder, Response, Upgrade};
 
 use crate::addon::{Addon, Event};
-use crate::pipe::{Pipe, pipe};
+use crate::pipe::{Pipe, Reader, pipe};
 use crate::router::Parameters;
 
 /// How many bytes of a request's content go to JavaScript at once.
@@ -173,9 +173,20 @@ impl Exchange {
         if let Some(total) = total {
             self.fields.insert(CONTENT_LENGTH, HeaderValue::from(total));
         }
-        let (pipe, body) = pipe(addon, slot, self.serial);
+        let is_head = self.method == Method::HEAD;
+        let (listening, remote) = (self.listening, self.peer.remote);
+        let reader = Reader { addon: addon.clone(), listening, remote, slot, serial: self.serial, is_head };
+        let (pipe, body) = pipe(reader, self.expected_content());
         self.pipe = Some(pipe);
         Some((responder, self.head().with_body(Body::stream(body))))
+    }
+
+    /// How many bytes of content the client takes, if that is known before: 204 and 304 have none.
+    fn expected_content(&self) -> Option<u64> {
+        if matches!(self.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
+            return Some(0);
+        }
+        self.fields.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
     }
 
     // ---- the request's content, and whether the peer is still there ----------------------------------------------------------

@@ -191,6 +191,7 @@ impl Handler for Server {
     }
 
     fn on_closed(&self, remote: SocketAddr) {
+        self.addon.on_closed(self.listening, remote);
         if self.app.filters.get() {
             self.addon.push(Event::Connection { app: self.app.number(), opened: false, remote });
         }

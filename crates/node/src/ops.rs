@@ -68,8 +68,7 @@ impl Addon {
                         self.with_exchange(slot, Exchange::forget_request);
                         self.watch(slot);
                     }
-                    RELEASE => drop(self.take(slot)),
-                    ABORT => {
+                    RELEASE | ABORT => {
                         if let Some(exchange) = self.take(slot) {
                             exchange.abort();
                         }

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -21,6 +22,9 @@ const LOW_WATER: usize = 32 << 10;
 struct State {
     pieces: VecDeque<Bytes>,
     waiting: usize,
+    /// Bytes that the protocol has taken, and all that it will take, if that is known.
+    taken: u64,
+    expected: Option<u64>,
     ended: bool,
     failed: bool,
     /// JavaScript has been told to stop.
@@ -36,14 +40,24 @@ pub(crate) struct Pipe(Rc<RefCell<State>>);
 /// The protocol's end.
 pub(crate) struct PipeBody {
     state: Rc<RefCell<State>>,
-    addon: Rc<Addon>,
-    slot: u32,
-    serial: u32,
+    reader: Reader,
 }
 
-pub(crate) fn pipe(addon: &Rc<Addon>, slot: u32, serial: u32) -> (Pipe, PipeBody) {
-    let state = Rc::<RefCell<State>>::default();
-    (Pipe(state.clone()), PipeBody { state, addon: addon.clone(), slot, serial })
+/// Whose response it is, and who reads it.
+pub(crate) struct Reader {
+    pub(crate) addon: Rc<Addon>,
+    pub(crate) listening: u32,
+    pub(crate) remote: SocketAddr,
+    pub(crate) slot: u32,
+    pub(crate) serial: u32,
+    /// It asked for the head alone, and drops the rest unread.
+    pub(crate) is_head: bool,
+}
+
+/// `expected`: how many bytes the protocol takes, if that is known.
+pub(crate) fn pipe(reader: Reader, expected: Option<u64>) -> (Pipe, PipeBody) {
+    let state = Rc::new(RefCell::new(State { expected, ..State::default() }));
+    (Pipe(state.clone()), PipeBody { state, reader })
 }
 
 impl Pipe {
@@ -90,6 +104,15 @@ impl Pipe {
     }
 }
 
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        // Nobody writes any more: a protocol that waits for the rest would do so for ever.
+        if !self.0.borrow().ended {
+            self.fail();
+        }
+    }
+}
+
 fn wake(waker: Option<Waker>) {
     if let Some(waker) = waker {
         waker.wake();
@@ -113,10 +136,12 @@ impl http_body::Body for PipeBody {
             return Poll::Pending;
         };
         state.waiting -= piece.len();
+        state.taken += piece.len() as u64;
         if state.is_full && state.waiting <= LOW_WATER && !state.ended {
             state.is_full = false;
             drop(state);
-            self.addon.push(Event::Writable { slot: self.slot, serial: self.serial });
+            let Reader { addon, slot, serial, .. } = &self.reader;
+            addon.push(Event::Writable { slot: *slot, serial: *serial });
         }
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }
@@ -132,8 +157,15 @@ impl Drop for PipeBody {
         let mut state = self.state.borrow_mut();
         state.dropped = true;
         state.pieces.clear();
-        if !state.ended {
-            self.addon.push(Event::Aborted { slot: self.slot, serial: self.serial });
+        if state.ended {
+            return;
+        }
+        let Reader { addon, listening, remote, slot, serial, is_head } = &self.reader;
+        if *is_head {
+            // It is complete for the client; what JavaScript writes goes nowhere.
+            addon.outlive(*listening, *remote, *slot, *serial);
+        } else if state.expected.is_none_or(|expected| state.taken < expected) {
+            addon.push(Event::Aborted { slot: *slot, serial: *serial });
         }
     }
 }

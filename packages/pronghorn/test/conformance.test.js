@@ -164,6 +164,28 @@ for (const { name, protocol, make, request } of faces) {
         res.onAborted(() => on.aborted.happen(protocol));
         res.write('begun');
       })
+      .any('/complete', (res, req) => {
+        on.complete = [];
+        res.onAborted(() => {
+          on.complete.push('aborted');
+          on.aborted?.happen();
+        });
+        if (req.getQuery('status')) res.writeStatus(req.getQuery('status'));
+        else if (req.getMethod() === 'get') res.writeHeader('content-length', '5');
+        res.write('whole');
+        if (req.getQuery('endless') !== undefined) return;
+        // HTTP/1.1 has sent it by then: the length says that it is all.
+        setTimeout(() => {
+          if (on.complete.length === 0) res.end();
+          on.complete.push('ended');
+          on.ended.happen();
+        }, 10);
+      })
+      .post('/begun-upload', (res) => {
+        res.onAborted(() => on.aborted.happen(protocol));
+        res.write('begun');
+        res.onData(() => {});
+      })
       .post('/upload', (res) => {
         res.onAborted(() => on.aborted.happen(protocol));
         res.onData(() => {});
@@ -235,6 +257,7 @@ for (const { name, protocol, make, request } of faces) {
     const port = listening(app);
     const get = (path, more) => request(port, { path, ...more });
     const body = (answer) => answer.body?.toString();
+    const openConnections = () => app.getStatistics().tcp_open + app.getStatistics().quic_open;
 
     it('answers', async () => {
       const answer = await get('/hello?with=query');
@@ -438,6 +461,35 @@ for (const { name, protocol, make, request } of faces) {
       on.aborted = happening();
       await request(port, { path: '/upload', method: 'POST', body: 'some', unfinished: true, pieces: 1, abort: 'now' });
       await on.aborted.promise;
+    });
+
+    it('takes no response that is complete for aborted', async () => {
+      on.aborted = undefined;
+      for (const [path, status, length] of [
+        ['/complete', 200, 5],
+        ['/complete?status=204', 204, 0],
+        ['/complete?status=304', 304, 0],
+      ]) {
+        on.ended = happening();
+        const answer = await get(path);
+        assert.deepEqual([answer.status, answer.error, answer.body.length], [status, undefined, length]);
+        await on.ended.promise;
+        assert.deepEqual(on.complete, ['ended'], path);
+      }
+      on.ended = happening();
+      assert.equal((await get('/complete?head', { method: 'HEAD' })).error, undefined);
+      await on.ended.promise;
+      // One that never ends hears of the connection's end.
+      on.aborted = happening();
+      await get('/complete?endless', { method: 'HEAD' });
+      await on.aborted.promise;
+    });
+
+    it('forgets clients that leave in the middle of an upload, the response begun', async () => {
+      const answer = new Promise((resolve) => (on.aborted = { happen: resolve }));
+      await request(port, { path: '/begun-upload', method: 'POST', body: 'some', unfinished: true, abort: 'head' });
+      await answer;
+      while (openConnections() > 0) await new Promise((resolve) => setTimeout(resolve, 5));
     });
 
     it('closes without a response', async () => {
