@@ -81,7 +81,7 @@ export interface HttpResponse {
   write(chunk: RecognizedString): boolean;
   end(body?: RecognizedString, closeConnection?: boolean): this;
   /** Ends without content; the length is announced, as for HEAD. */
-  endWithoutBody(reportedContentLength?: number, closeConnection?: boolean): this;
+  endWithoutBody(reportedContentLength?: number | bigint, closeConnection?: boolean): this;
   /** Sends what there is room for: `[all of it was taken, the response is complete]`. */
   tryEnd(fullBodyOrChunk: RecognizedString, totalSize?: number): [ok: boolean, done: boolean];
   /** Bytes of content taken so far. */
@@ -133,7 +133,8 @@ export interface us_listen_socket {
   readonly __us_listen_socket: never;
 }
 
-export type Handler = (res: HttpResponse, req: HttpRequest) => void | Promise<void>;
+/** What it returns is of no interest, unless it is a promise that rejects. */
+export type Handler = (res: HttpResponse, req: HttpRequest) => unknown;
 /** A function, what `DeclarativeResponse.end` returned, or `null` to remove the route. */
 export type RouteHandler = Handler | ArrayBuffer | null;
 /** `error` says why, where there is no socket. */
@@ -202,7 +203,7 @@ export function getParts(body: RecognizedString, contentType: string): Multipart
 /** A response that is computed without JavaScript. */
 export class DeclarativeResponse {
   writeHeader(key: RecognizedString, value: RecognizedString): this;
-  /** The content of the request. */
+  /** The content of the request, up to 1 MiB: more is answered 413. */
   writeBody(): this;
   writeQueryValue(key: string): this;
   writeHeaderValue(key: string): this;

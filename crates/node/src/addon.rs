@@ -62,6 +62,8 @@ pub(crate) struct Addon {
     /// JavaScript's function for server names that have no certificate.
     pub(crate) missing_name: OnceCell<Kept>,
     exchanges: RefCell<Slab<Exchange>>,
+    /// The one that was ended while its handler ran.
+    pub(crate) lingering: Cell<Option<u32>>,
     serial: Cell<u32>,
     /// Responses to HEAD that JavaScript still writes: listener, client, slot and serial.
     outlived: RefCell<Vec<(u32, SocketAddr, u32, u32)>>,
@@ -75,7 +77,9 @@ pub(crate) struct Addon {
     pub(crate) kept: RefCell<FxHashMap<u32, Bytes>>,
     pub(crate) programs: RefCell<Vec<Rc<Program>>>,
     pub(crate) apps: RefCell<Slab<Rc<App>>>,
-    pub(crate) listenings: RefCell<Slab<Rc<Listening>>>,
+    /// By numbers that are not given again: JavaScript may hold one of something that has ended.
+    pub(crate) listenings: RefCell<FxHashMap<u32, Rc<Listening>>>,
+    last_listening: Cell<u32>,
 }
 
 impl Addon {
@@ -86,6 +90,7 @@ impl Addon {
             dispatch: OnceCell::new(),
             missing_name: OnceCell::new(),
             exchanges: RefCell::default(),
+            lingering: Cell::default(),
             serial: Cell::default(),
             outlived: RefCell::default(),
             events: RefCell::default(),
@@ -96,7 +101,13 @@ impl Addon {
             programs: RefCell::default(),
             apps: RefCell::default(),
             listenings: RefCell::default(),
+            last_listening: Cell::default(),
         }))
+    }
+
+    pub(crate) fn next_listening(&self) -> u32 {
+        self.last_listening.set(self.last_listening.get() + 1);
+        self.last_listening.get()
     }
 
     pub(crate) fn push(&self, event: Event) {
@@ -214,6 +225,7 @@ impl Addon {
                 break;
             }
             self.env.scope(|| self.env.call(dispatch, &[self.env.number(count as f64)]));
+            self.shared.clear_current();
             self.apply_answers();
         }
         self.delivering.set(false);

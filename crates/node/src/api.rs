@@ -19,7 +19,7 @@ pub(crate) fn register(env: Env, exports: Value) -> Result<(), Failure> {
         env.function(exports, name, &addon, native)?;
     }
     env.on_end(Box::new(move || {
-        let listenings: Vec<_> = addon.listenings.borrow().iter().map(|(_, listening)| listening.clone()).collect();
+        let listenings: Vec<_> = addon.listenings.borrow().values().cloned().collect();
         listenings.iter().for_each(crate::listening::Listening::release);
         addon.apps.borrow_mut().clear();
     }))

@@ -8,6 +8,9 @@ use pronghorn_engine::{Request, Responder, Response};
 use crate::js::Failure;
 use crate::router::Parameters;
 
+/// Bytes of a request's content that a program may want; more is answered 413.
+const CONTENT_BYTES: usize = 1 << 20;
+
 /// A response in pieces, each either known or taken from the request.
 #[derive(Debug)]
 pub(crate) struct Program {
@@ -75,7 +78,13 @@ impl Program {
                 match frame {
                     None => return self.response(begun, &request, &parameters, &content),
                     Some(Err(_)) => return Response::new(StatusCode::BAD_REQUEST),
-                    Some(Ok(frame)) => content.put(frame.into_data().unwrap_or_default()),
+                    Some(Ok(frame)) => {
+                        let data = frame.into_data().unwrap_or_default();
+                        if content.len() + data.len() > CONTENT_BYTES {
+                            return Response::new(StatusCode::PAYLOAD_TOO_LARGE);
+                        }
+                        content.put(data);
+                    }
                 }
             }
         });

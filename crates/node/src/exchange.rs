@@ -121,33 +121,25 @@ impl Exchange {
     }
 
     /// Answers with this content, or ends what was begun with it. The rest of the request's content is not read.
-    pub(crate) fn end(mut self, content: Bytes, close: bool) {
-        if let Some(pipe) = &self.pipe {
+    ///
+    /// What it returns is to be sent when nothing of the addon is borrowed.
+    pub(crate) fn end(&mut self, content: Bytes, close: bool) -> Option<(Responder, Response)> {
+        if let Some(pipe) = self.pipe.take() {
             pipe.push(content);
-            return pipe.end();
+            pipe.end();
+            return None;
         }
         self.close_connection(close);
         let response = self.head().with_body(content);
-        if let Some(responder) = self.responder.take() {
-            responder.send(response);
-        }
+        Some((self.responder.take()?, response))
     }
 
     /// Answers without content; `reported`: the length that is announced, as for HEAD.
-    pub(crate) fn end_without_content(mut self, reported: Option<u64>, close: bool) {
+    pub(crate) fn end_without_content(&mut self, reported: Option<u64>, close: bool) -> Option<(Responder, Response)> {
         if let Some(length) = reported.filter(|_| self.pipe.is_none()) {
             self.fields.insert(CONTENT_LENGTH, HeaderValue::from(length));
         }
-        if self.pipe.is_none() && reported.is_none() {
-            // Without a length, and without content: what is streamed and ends at once.
-            self.close_connection(close);
-            let response = self.head().with_body(Body::empty());
-            if let Some(responder) = self.responder.take() {
-                responder.send(response);
-            }
-            return;
-        }
-        self.end(Bytes::new(), close);
+        self.end(Bytes::new(), close)
     }
 
     fn close_connection(&mut self, close: bool) {
@@ -156,13 +148,13 @@ impl Exchange {
         }
     }
 
-    /// Gives up: resets the stream, or closes the connection of HTTP/1.1.
-    pub(crate) fn abort(mut self) {
-        if let Some(pipe) = &self.pipe {
+    /// Gives up: resets the stream, or closes the connection of HTTP/1.1. What it returns is to be aborted when nothing of the addon is
+    /// borrowed.
+    pub(crate) fn abort(&mut self) -> Option<Responder> {
+        if let Some(pipe) = self.pipe.take() {
             pipe.fail();
-        } else if let Some(responder) = self.responder.take() {
-            responder.abort();
         }
+        self.responder.take()
     }
 
     /// What begins a response whose content comes piece by piece; `None` if it has begun. `total`: how many bytes there will be.

@@ -5,7 +5,7 @@
 use std::ffi::{CString, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use bytes::Bytes;
 use napi_sys as sys;
@@ -49,8 +49,14 @@ pub(crate) type Native = fn(&Call<'_>) -> Result<Value, Failure>;
 
 /// What each function of the addon's exports carries.
 struct Entry {
-    addon: Rc<Addon>,
+    /// Gone when the environment ends.
+    addon: Weak<Addon>,
     native: Native,
+}
+
+unsafe extern "C" fn free_entry(_env: sys::napi_env, data: *mut c_void, _hint: *mut c_void) {
+    // SAFETY: `Env::function` boxed it, and its function is gone.
+    drop(unsafe { Box::from_raw(data.cast::<Entry>()) });
 }
 
 /// Called by Node.js when the addon is loaded into an environment.
@@ -74,20 +80,27 @@ unsafe extern "C" fn trampoline(env: sys::napi_env, info: sys::napi_callback_inf
     let mut data: *mut c_void = ptr::null_mut();
     // SAFETY: the pointers are to locals of the lengths given; missing arguments are filled with `undefined`.
     unsafe { sys::napi_get_cb_info(env.0, info, &raw mut count, arguments.as_mut_ptr(), ptr::null_mut(), &raw mut data) };
-    // SAFETY: `Env::function` gave a leaked `Entry` as data.
+    // SAFETY: `Env::function` gave an `Entry` as data, which lives as long as the function.
     let entry = unsafe { &*data.cast::<Entry>() };
-    let call = Call { env, addon: &entry.addon, arguments };
+    let Some(addon) = entry.addon.upgrade() else {
+        env.throw("this thread of JavaScript is ending");
+        return ptr::null_mut();
+    };
+    let call = Call { env, addon: &addon, arguments };
     match catch_unwind(AssertUnwindSafe(|| (entry.native)(&call))) {
         Ok(Ok(value)) => value.0,
         Ok(Err(Failure(reason))) => {
             env.throw(&reason);
             ptr::null_mut()
         }
-        Err(_) => {
-            env.throw("a defect of pronghorn: its native part panicked; please report it with what stands on stderr");
-            ptr::null_mut()
-        }
+        Err(_) => end_after_panic(),
     }
+}
+
+/// What panicked may be half changed; going on could answer one client with what is another's.
+pub(crate) fn end_after_panic() -> ! {
+    eprintln!("pronghorn: its native part panicked; what stands above is a defect, please report it");
+    std::process::abort()
 }
 
 fn check(status: sys::napi_status, what: &str) -> Result<(), Failure> {
@@ -99,13 +112,17 @@ impl Env {
         self.0
     }
 
-    /// Adds a function to the exports. What it carries is freed with the process: there is a handful of them for each environment.
+    /// Adds a function to the exports.
     pub(crate) fn function(self, exports: Value, name: &str, addon: &Rc<Addon>, native: Native) -> Result<(), Failure> {
-        let data = Box::into_raw(Box::new(Entry { addon: addon.clone(), native }));
+        let data = Box::into_raw(Box::new(Entry { addon: Rc::downgrade(addon), native })).cast();
         let mut function = ptr::null_mut();
-        // SAFETY: the name is `name.len()` bytes; `data` is never freed.
+        // SAFETY: the name is `name.len()` bytes; `data` lives until the finalizer below, which runs when nobody can call the function any
+        // more, or for ever if that cannot be added.
         let status = unsafe {
-            sys::napi_create_function(self.0, name.as_ptr().cast(), name.len() as isize, Some(trampoline), data.cast(), &raw mut function)
+            let status =
+                sys::napi_create_function(self.0, name.as_ptr().cast(), name.len() as isize, Some(trampoline), data, &raw mut function);
+            check(status, name)?;
+            sys::napi_add_finalizer(self.0, function, data, Some(free_entry), ptr::null_mut(), ptr::null_mut())
         };
         check(status, name)?;
         self.set(exports, name, Value(function))
@@ -251,8 +268,9 @@ impl Env {
         unsafe extern "C" fn run(data: *mut c_void) {
             // SAFETY: it is the box that was given below, and the hook runs once.
             let action = unsafe { Box::from_raw(data.cast::<Box<dyn FnOnce()>>()) };
-            // A panic must not reach C; what it leaves behind ends with the environment.
-            let _ = catch_unwind(AssertUnwindSafe(action));
+            if catch_unwind(AssertUnwindSafe(action)).is_err() {
+                end_after_panic();
+            }
         }
         let data = Box::into_raw(Box::new(action));
         // SAFETY: `data` stays until the hook takes it.
@@ -304,19 +322,25 @@ impl Call<'_> {
 
     /// The text of a string, as UTF-8; lone surrogates are replaced.
     pub(crate) fn utf8(&self, index: usize) -> Result<Vec<u8>, Failure> {
+        Ok(self.utf8_up_to(index, usize::MAX)?.0)
+    }
+
+    /// The first `most` bytes, as far as they are whole characters, and how many there are.
+    fn utf8_up_to(&self, index: usize, most: usize) -> Result<(Vec<u8>, usize), Failure> {
         let mut size = 0;
         // SAFETY: asked without a buffer it says the size.
         let status = unsafe { sys::napi_get_value_string_utf8(self.env.0, self.arguments[index], ptr::null_mut(), 0, &raw mut size) };
         check(status, "a string is needed")?;
+        let whole = size;
         // A zero is written after it.
-        let mut text = vec![0_u8; size + 1];
+        let mut text = vec![0_u8; size.min(most) + 1];
         // SAFETY: the buffer has the size given.
         let status = unsafe {
             sys::napi_get_value_string_utf8(self.env.0, self.arguments[index], text.as_mut_ptr().cast(), text.len(), &raw mut size)
         };
         check(status, "a string is needed")?;
         text.truncate(size);
-        Ok(text)
+        Ok((text, whole))
     }
 
     pub(crate) fn string(&self, index: usize) -> Result<String, Failure> {
@@ -325,11 +349,17 @@ impl Call<'_> {
 
     /// A copy of what a string or a Uint8Array has; nothing of anything else.
     pub(crate) fn bytes(&self, index: usize) -> Result<Bytes, Failure> {
+        Ok(self.bytes_up_to(index, usize::MAX)?.0)
+    }
+
+    /// The same of no more than the first `most` bytes, whole characters of a string, and how many bytes there are.
+    pub(crate) fn bytes_up_to(&self, index: usize, most: usize) -> Result<(Bytes, usize), Failure> {
         if self.is_absent(index) {
-            return Ok(Bytes::new());
+            return Ok((Bytes::new(), 0));
         }
         if self.is_string(index) {
-            return Ok(self.utf8(index)?.into());
+            let (text, size) = self.utf8_up_to(index, most)?;
+            return Ok((text.into(), size));
         }
         let (mut length, mut data) = (0, ptr::null_mut());
         // SAFETY: the pointers are to locals; the type is one of one-byte elements, which the package's JavaScript sees to, and that is
@@ -349,9 +379,10 @@ impl Call<'_> {
         };
         check(status, "a string or a Uint8Array is needed")?;
         if length == 0 || data.is_null() {
-            return Ok(Bytes::new());
+            return Ok((Bytes::new(), 0));
         }
         // SAFETY: the array has `length` bytes, and no JavaScript runs while they are copied.
-        Ok(Bytes::copy_from_slice(unsafe { std::slice::from_raw_parts(data.cast::<u8>(), length) }))
+        let content = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), length) };
+        Ok((Bytes::copy_from_slice(&content[..length.min(most)]), length))
     }
 }

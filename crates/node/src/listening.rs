@@ -152,7 +152,7 @@ pub(crate) enum Ending {
 
 /// One worker, in the event loop.
 pub(crate) struct Listening {
-    number: Cell<u32>,
+    number: u32,
     address: SocketAddr,
     addon: Rc<Addon>,
     worker: RefCell<Option<Running>>,
@@ -208,7 +208,7 @@ impl Listening {
         let identity = app.identity()?;
         let (listener, group, share) = bind(address, app.transports, exclusive)?;
         let address = listener.address();
-        let number = addon.listenings.borrow().vacant_key() as u32;
+        let number = addon.next_listening();
         let server = Server { addon: addon.clone(), app: app.clone(), listening: number };
         let mut worker = Worker::new(share.number, &group, app.config.borrow().clone(), server)?;
         for sockets in listener.into_sockets() {
@@ -217,7 +217,7 @@ impl Listening {
         let stats = group.stats().nth(share.number).cloned().ok_or("no such worker in the group")?;
         let descriptor = worker.as_fd().as_raw_fd();
         let listening = Rc::new(Self {
-            number: Cell::new(number),
+            number,
             address,
             addon: addon.clone(),
             worker: RefCell::new(None),
@@ -234,7 +234,7 @@ impl Listening {
         };
         let poll = Poll::new(addon.env, descriptor, Rc::new(on_readable))?;
         *listening.worker.borrow_mut() = Some(Running { worker, poll, _share: share });
-        addon.listenings.borrow_mut().insert(listening.clone());
+        addon.listenings.borrow_mut().insert(number, listening.clone());
         // The first turn registers with the kernel and arms the timer.
         listening.turn();
         Ok(number)
@@ -250,9 +250,10 @@ impl Listening {
 
     /// Ends it; [`Event::Released`] tells when it has ended.
     pub(crate) fn end(self: &Rc<Self>, ending: Ending) {
-        // The hardest wins.
+        // The hardest wins: what is asked for while the worker's turn runs, and what was asked for before.
         let harder = match (self.asked.get(), ending) {
-            (Some(Ending::ShutDown(_)), Ending::StopListening) => return,
+            (Some(asked @ Ending::ShutDown(_)), Ending::StopListening) => asked,
+            (Some(Ending::ShutDown(one)), Ending::ShutDown(other)) => Ending::ShutDown(one.min(other)),
             (_, ending) => ending,
         };
         self.asked.set(Some(harder));
@@ -312,11 +313,11 @@ impl Listening {
         let Ok(mut running) = self.worker.try_borrow_mut() else { return };
         let Some(Running { worker, poll, _share }) = running.take() else { return };
         drop(running);
-        self.addon.abandon(self.number.get());
+        self.addon.abandon(self.number);
         // The loop must not watch a descriptor that is closed.
         drop(poll);
         drop(worker);
-        self.addon.listenings.borrow_mut().try_remove(self.number.get() as usize);
-        self.addon.push(Event::Released { listening: self.number.get() });
+        self.addon.listenings.borrow_mut().remove(&self.number);
+        self.addon.push(Event::Released { listening: self.number });
     }
 }

@@ -69,26 +69,48 @@ impl Addon {
                         self.watch(slot);
                     }
                     RELEASE | ABORT => {
-                        if let Some(exchange) = self.take(slot) {
-                            exchange.abort();
+                        if let Some(responder) = self.finish(slot, Exchange::abort) {
+                            responder.abort();
                         }
                     }
                     END_WITHOUT_CONTENT => {
                         let (flags, low, high) = (argument(), argument(), argument());
                         let reported = (high >= 0).then(|| u64::from(low as u32) | (u64::from(high as u32) << 32));
-                        if let Some(exchange) = self.take(slot) {
-                            exchange.end_without_content(reported, flags & CLOSE != 0);
+                        let close = flags & CLOSE != 0;
+                        if let Some((responder, response)) = self.finish(slot, |exchange| exchange.end_without_content(reported, close)) {
+                            responder.send(response);
                         }
                     }
                     _ => return,
                 }
             }
         });
+        self.let_go();
     }
 
     pub(crate) fn end(&self, slot: u32, content: Bytes, close: bool) {
-        if let Some(exchange) = self.take(slot) {
-            exchange.end(content, close);
+        if let Some((responder, response)) = self.finish(slot, |exchange| exchange.end(content, close)) {
+            responder.send(response);
+        }
+    }
+
+    /// Ends an exchange by `end`. Its request can be read as long as its handler runs.
+    fn finish<T>(&self, slot: u32, end: impl FnOnce(&mut Exchange) -> Option<T>) -> Option<T> {
+        if self.shared.current() != Some(slot) {
+            return self.take(slot).and_then(|mut exchange| end(&mut exchange));
+        }
+        self.let_go();
+        self.lingering.set(Some(slot));
+        self.with_exchange(slot, end)?
+    }
+
+    /// Forgets the request that was ended while its handler ran, when it runs no more.
+    fn let_go(&self) {
+        if let Some(slot) = self.lingering.get()
+            && self.shared.current() != Some(slot)
+        {
+            self.lingering.set(None);
+            drop(self.take(slot));
         }
     }
 }

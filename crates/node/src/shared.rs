@@ -33,11 +33,14 @@ impl Shared {
             env.set(exports, name, value)?;
             Ok::<_, Failure>((kept, data))
         };
-        let (events_kept, events) = make("events", EVENTS * EVENT_NUMBERS * 4)?;
+        // And the slot of the request whose handler runs.
+        let (events_kept, events) = make("events", (EVENTS * EVENT_NUMBERS + 1) * 4)?;
         let (answers_kept, answers) = make("answers", ANSWER_NUMBERS * 4)?;
         let (bytes_kept, bytes) = make("bytes", ANSWER_BYTES)?;
         let kept = [events_kept, answers_kept, bytes_kept];
-        Ok(Self { events: events.cast(), answers: answers.cast(), bytes, _kept: kept, reading: Cell::new(false) })
+        let shared = Self { events: events.cast(), answers: answers.cast(), bytes, _kept: kept, reading: Cell::new(false) };
+        shared.clear_current();
+        Ok(shared)
     }
 
     /// Writes event number `index`.
@@ -46,6 +49,18 @@ impl Shared {
         // SAFETY: the buffer has room for `EVENTS`, is aligned as V8 aligns all ArrayBuffers (8 bytes at least), is kept by its
         // reference, and is not detached by the package's JavaScript, which alone has it.
         unsafe { self.events.cast::<[i32; EVENT_NUMBERS]>().add(index).write(event) };
+    }
+
+    /// The slot of the request whose handler runs, which JavaScript writes behind the events.
+    pub(crate) fn current(&self) -> Option<u32> {
+        // SAFETY: as above; the buffer has one more number.
+        u32::try_from(unsafe { *self.events.add(EVENTS * EVENT_NUMBERS) }).ok()
+    }
+
+    /// No handler runs.
+    pub(crate) fn clear_current(&self) {
+        // SAFETY: as above.
+        unsafe { *self.events.add(EVENTS * EVENT_NUMBERS) = -1 };
     }
 
     /// Hands the answers to `read`, numbers and bytes, if there are any, and empties them.

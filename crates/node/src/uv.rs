@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 
 use napi_sys as sys;
 
-use crate::js::{Env, Failure};
+use crate::js::{Env, Failure, end_after_panic};
 
 /// `UV_POLL` of `uv_handle_type`, and `UV_READABLE`: part of libuv's stable binary interface.
 const UV_POLL: c_int = 8;
@@ -143,9 +143,7 @@ unsafe extern "C" fn on_poll(handle: *mut Handle, _status: c_int, _events: c_int
     // SAFETY: the handle's data is its state, which lives until `on_closed`.
     let on_readable = unsafe { (*(functions.data)(handle).cast::<State>()).on_readable.clone() };
     if catch_unwind(AssertUnwindSafe(|| on_readable())).is_err() {
-        // The worker may be half changed; going on could answer one client with what is another's.
-        eprintln!("pronghorn: its native part panicked; what stands above is a defect, please report it");
-        std::process::abort();
+        end_after_panic();
     }
 }
 

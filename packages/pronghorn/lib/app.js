@@ -6,6 +6,7 @@ const { routes, textBuffer } = require('./response');
 const { noFunction } = require('./errors');
 const options = require('./options');
 
+const LISTEN_DEFAULT = 0;
 const LISTEN_EXCLUSIVE_PORT = 1;
 const CLEAR = 0;
 
@@ -14,6 +15,8 @@ class ListenSocket {
   constructor(number, app) {
     this._number = number;
     this._app = app;
+    /** When all of it has ended. */
+    this._ended = new Promise((resolve) => (this._end = resolve));
   }
 }
 
@@ -46,7 +49,9 @@ class TemplatedApp {
     this._sockets = new Set();
     this._number = native.createApp(transports, native.environment, options.settings(given));
     apps[this._number] = this;
-    if (this._isSecure) {
+    if (!this._isSecure) {
+      options.warnWithoutTls(kind, given);
+    } else {
       const identity = options.identity(kind, given);
       if (identity !== undefined) native.setCertificate(this._number, undefined, identity.chain, identity.key);
     }
@@ -61,6 +66,11 @@ class TemplatedApp {
       );
     }
     const path = pattern === '*' ? '/*' : pattern;
+    if (path.split('/').slice(0, -1).includes('*')) {
+      throw new TypeError(
+        `app.${call}() takes '*' as the last segment alone, where it stands for the rest of the path, not as in ${JSON.stringify(pattern)}: a segment in the middle is a parameter, such as ':any'.`,
+      );
+    }
     native.route(this._number, this._domain, method, path, this._handler(call, pattern, path, handler));
     return this;
   }
@@ -131,7 +141,7 @@ class TemplatedApp {
 
   /** The certificate for a host name, which may begin with `*.`. Given again, it takes the place of the former. */
   addServerName(hostname, given = {}) {
-    options.check('app.addServerName()', given);
+    options.check('app.addServerName()', given, [...options.TLS, ...options.WITHOUT_EFFECT]);
     if (this._isSecure) {
       const identity = options.identity('app.addServerName()', given);
       if (identity === undefined)
@@ -192,6 +202,11 @@ class TemplatedApp {
       throw new TypeError(`app.listen() takes a port from 0 to 65535, not ${JSON.stringify(port)}.`);
     }
     if (callback !== undefined && typeof callback !== 'function') throw noFunction('app.listen()', callback);
+    if (flags !== LISTEN_DEFAULT && flags !== LISTEN_EXCLUSIVE_PORT) {
+      throw new TypeError(
+        `app.listen() takes LIBUS_LISTEN_DEFAULT or LIBUS_LISTEN_EXCLUSIVE_PORT as its options, not ${JSON.stringify(flags)}.`,
+      );
+    }
     let socket;
     try {
       const number = native.listen(this._number, host || undefined, port, flags === LISTEN_EXCLUSIVE_PORT);
@@ -208,7 +223,7 @@ class TemplatedApp {
     released.set(socket._number, () => {
       this._sockets.delete(socket);
       socket._number = -1;
-      socket._released?.();
+      socket._end();
     });
     callback?.(socket);
     return this;
@@ -224,7 +239,7 @@ class TemplatedApp {
     if (given !== undefined && (typeof grace !== 'number' || !(grace >= 0))) {
       throw new TypeError('app.close() takes { timeout }, a number of milliseconds, or nothing.');
     }
-    const ended = sockets.map((socket) => new Promise((resolve) => (socket._released = resolve)));
+    const ended = sockets.map((socket) => socket._ended);
     for (const socket of sockets) native.end(socket._number, grace ?? 0);
     return given === undefined ? this : Promise.all(ended).then(() => undefined);
   }

@@ -8,6 +8,8 @@ const response = require('./response');
 
 const events = new Int32Array(native.events);
 const { routes } = response;
+/** Where it stands whose handler runs: its request can be read although its response has ended. */
+const CURRENT = events.length - 1;
 
 /** Applications of this thread, by number. */
 const apps = [];
@@ -34,6 +36,7 @@ function tell(at) {
   const subject = events[at + 1];
   switch (events[at]) {
     case 0:
+      events[CURRENT] = subject;
       response.request(subject, routes[events[at + 2]], events[at + 3] === 1);
       break;
     case 1:

@@ -30,6 +30,16 @@ function check(kind, options, known = KNOWN) {
   }
 }
 
+/** Programs for uWebSockets.js give a certificate to an App as well; who means it to be shown shall know. */
+function warnWithoutTls(kind, options) {
+  const given = TLS.filter((name) => options[name] !== undefined && name !== 'passphrase');
+  if (given.length === 0) return;
+  process.emitWarning(
+    `${kind} speaks clear text: ${given.join(' and ')} have no effect. SSLApp, H3App and Server have TLS.`,
+    'PronghornWarning',
+  );
+}
+
 /** What the native part takes: lines of name=value. */
 function settings(options) {
   const lines = [];
@@ -85,4 +95,4 @@ function identity(kind, options) {
   };
 }
 
-module.exports = { check, settings, identity, TLS, WITHOUT_EFFECT };
+module.exports = { check, warnWithoutTls, settings, identity, TLS, WITHOUT_EFFECT };

@@ -110,8 +110,12 @@ class HttpResponse {
 
   endWithoutBody(reportedLength, closeConnection) {
     const slot = this._check('endWithoutBody');
+    const reported = reportedLength === undefined ? undefined : Number(reportedLength);
+    if (reported !== undefined && (!Number.isSafeInteger(reported) || reported < 0)) {
+      throw new TypeError(`res.endWithoutBody() takes the length that is announced, not ${reportedLength}.`);
+    }
     this._finish();
-    answers.endWithoutContent(slot, reportedLength, closeConnection === true);
+    answers.endWithoutContent(slot, reported, closeConnection === true);
     return this;
   }
 
@@ -207,8 +211,12 @@ class HttpResponse {
   onDataV2(callback) {
     if (typeof callback !== 'function') throw noFunction('res.onDataV2()', callback);
     let remaining = this.maxRemainingBodyLength();
+    let isOver = false;
     this._read('onDataV2', (chunk, isLast) => {
+      if (isOver) return;
       if (remaining !== NO_LIMIT) remaining -= BigInt(chunk.byteLength);
+      // The last bytes may come before it is said that they are the last.
+      isOver = isLast || remaining === 0n;
       callback(chunk, isLast ? 0n : remaining);
     });
     return this;
@@ -224,6 +232,11 @@ class HttpResponse {
   /** `callback(body or null)`: all of it, or `null` if it is larger than `maxSize`. */
   collectBody(maxSize, callback) {
     if (typeof callback !== 'function') throw noFunction('res.collectBody()', callback);
+    if (typeof maxSize !== 'number' || !(maxSize >= 0)) {
+      throw new TypeError(
+        `res.collectBody() takes the most bytes that it may collect, a number, not ${String(maxSize)}.`,
+      );
+    }
     let chunks = [];
     let size = 0;
     this._read('collectBody', (chunk, isLast) => {

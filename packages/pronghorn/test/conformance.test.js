@@ -181,6 +181,37 @@ for (const { name, protocol, make, request } of faces) {
           on.ended.happen();
         }, 10);
       })
+      .get('/req-after-end', (res, req) => {
+        res.end(big.subarray(0, 300_000));
+        on.late = [req.getHeader('x-test'), req.getUrl()];
+      })
+      .post('/last-once', (res) => {
+        const seen = [];
+        on.lastOnce = seen;
+        res.onDataOrAborted((still, chunk, remaining) => {
+          seen.push(still === null ? 'aborted' : remaining);
+          if (remaining === 0n) setImmediate(() => still.end('once'));
+        });
+      })
+      .any('/without-body-big', (res, req) => {
+        if (req.getQuery('bad') === undefined) return res.endWithoutBody(5n * 2n ** 32n);
+        assert.throws(() => res.endWithoutBody(-1), /takes the length that is announced, not -1/);
+        res.end('still there');
+      })
+      .get('/all-fields', (res, req) => {
+        const fields = {};
+        req.forEach((name, value) => (fields[name] = value));
+        res.end(JSON.stringify([fields['x-utf8'], fields['x-latin1'], req.getHeader('x-utf8')]));
+      })
+      .get('/try-end-text', (res) => {
+        // Characters of three bytes, cut where there is room for no more.
+        const text = '\u4f60'.repeat(100_000);
+        const whole = Buffer.from(text);
+        res.onAborted(() => {});
+        res.onWritable((offset) => res.tryEnd(whole.subarray(offset), whole.length)[0]);
+        res.tryEnd(text, whole.length);
+        on.cut = res.getWriteOffset();
+      })
       .post('/begun-upload', (res) => {
         res.onAborted(() => on.aborted.happen(protocol));
         res.write('begun');
@@ -397,6 +428,44 @@ for (const { name, protocol, make, request } of faces) {
         on.offsets.toSorted((one, other) => one - other),
       );
       assert.equal(body(await get('/try-end-small')), 'small');
+    });
+
+    it('gives the request as long as its handler runs, the response ended', async () => {
+      assert.equal((await get('/req-after-end', { headers: { 'x-test': 'late' } })).body.length, 300_000);
+      assert.deepEqual(on.late, ['late', '/req-after-end']);
+    });
+
+    it('gives the last content once', async () => {
+      const headers = { 'content-length': '100000' };
+      const body_ = big.subarray(0, 100_000);
+      const answer = await request(port, { path: '/last-once', method: 'POST', body: body_, headers, pieces: 3 });
+      assert.equal(body(answer), 'once');
+      assert.deepEqual(
+        on.lastOnce.filter((remaining) => remaining === 0n || remaining === 'aborted'),
+        [0n],
+      );
+    });
+
+    it('cuts text between characters', async () => {
+      const answer = await get('/try-end-text');
+      assert.equal(body(answer), '\u4f60'.repeat(100_000));
+      assert.ok(on.cut > 0 && on.cut < 300_000 && on.cut % 3 === 0, on.cut);
+    });
+
+    it('lists each header as it is, whatever the others are', async () => {
+      // What the client takes as Latin-1 are the bytes.
+      const headers = { 'x-utf8': Buffer.from('gr\u00fcn').toString('latin1'), 'x-latin1': 'gr\u00fcn' };
+      assert.deepEqual(JSON.parse(body(await get('/all-fields', { headers }))), [
+        'gr\u00fcn',
+        'gr\u00fcn',
+        'gr\u00fcn',
+      ]);
+    });
+
+    it('announces any length without content', async () => {
+      const reported = await get('/without-body-big', { method: 'HEAD' });
+      assert.deepEqual([reported.status, reported.raw['content-length']], [200, String(5 * 2 ** 32)]);
+      assert.equal(body(await get('/without-body-big?bad')), 'still there');
     });
 
     it('answers HEAD without content', async () => {

@@ -38,7 +38,7 @@ fn app(call: &Call<'_>) -> Result<Rc<App>, Failure> {
 }
 
 fn listening(call: &Call<'_>) -> Option<Rc<Listening>> {
-    call.addon.listenings.borrow().get(call.u32(0) as usize).cloned()
+    call.addon.listenings.borrow().get(&call.u32(0)).cloned()
 }
 
 /// `createApp(kind, environment, settings)`: kinds are 0 for clear text, 1 for TLS, 2 for HTTP/3 and 3 for both; settings are lines of

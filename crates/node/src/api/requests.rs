@@ -84,14 +84,19 @@ fn header(call: &Call<'_>) -> Result<Value, Failure> {
 /// All field lines as one string: names and values, each with a zero after it.
 fn headers(call: &Call<'_>) -> Result<Value, Failure> {
     with(call, |exchange| {
-        let mut all = Vec::new();
+        let mut all = String::new();
         for name in exchange.headers.keys() {
-            all.extend_from_slice(name.as_str().as_bytes());
-            all.push(0);
-            all.extend(combined(&exchange.headers, name).unwrap_or_default());
-            all.push(0);
+            all.push_str(name.as_str());
+            all.push('\0');
+            let value = combined(&exchange.headers, name).unwrap_or_default();
+            match std::str::from_utf8(&value) {
+                Ok(value) => all.push_str(value),
+                // As `text` has it, and for this one alone.
+                Err(_) => all.extend(value.iter().copied().map(char::from)),
+            }
+            all.push('\0');
         }
-        text(call.env, &all)
+        call.env.string(&all)
     })
 }
 

@@ -71,26 +71,25 @@ fn write(call: &Call<'_>) -> Result<Value, Failure> {
 
 /// `tryEnd(slot, chunk, total)`: 1 if all of the chunk was taken, and 2 more if the response is complete with it.
 fn try_end(call: &Call<'_>) -> Result<Value, Failure> {
-    let mut chunk = call.bytes(1)?;
     let total = call.f64(2) as u64;
     begin_stream(call, Some(total));
     let slot = call.u32(0);
     let taken = call.addon.with_exchange(slot, |exchange| {
-        let Some(pipe) = &exchange.pipe else { return (true, true) };
-        let left = total.saturating_sub(exchange.written);
-        chunk.truncate(usize::try_from(left).unwrap_or(usize::MAX));
-        let fits = chunk.len() <= pipe.room();
-        chunk.truncate(pipe.room());
+        let Some(pipe) = &exchange.pipe else { return Ok((true, true)) };
+        let left = usize::try_from(total.saturating_sub(exchange.written)).unwrap_or(usize::MAX);
+        // Of a file in memory, no more than what goes now is copied.
+        let (chunk, size) = call.bytes_up_to(1, left.min(pipe.room()))?;
+        let fits = chunk.len() == size.min(left);
         exchange.written += chunk.len() as u64;
         pipe.push(chunk);
         if !fits {
             pipe.ask_for_room();
         }
-        (fits, exchange.written == total)
+        Ok::<_, Failure>((fits, exchange.written == total))
     });
-    let (fits, done) = taken.unwrap_or((true, true));
-    if done && let Some(exchange) = call.addon.take(slot) {
-        exchange.end(bytes::Bytes::new(), false);
+    let (fits, done) = taken.transpose()?.unwrap_or((true, true));
+    if done {
+        call.addon.end(slot, bytes::Bytes::new(), false);
     }
     Ok(call.env.number(f64::from(u8::from(fits) + 2 * u8::from(done))))
 }

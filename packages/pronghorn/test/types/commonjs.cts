@@ -10,6 +10,8 @@ const app: uWS.TemplatedApp = uWS
       .writeHeader('x-id', id ?? 'none')
       .end(req.getQuery());
   })
+  // The shortest handler returns what `end` does.
+  .get('/short', (res) => res.end('short'))
   .post('/upload', async (res) => {
     res.onAborted(() => {
       res['aborted'] = true;

@@ -1,0 +1,183 @@
+'use strict';
+
+// What applications, threads and memory do where it is not usual.
+
+const assert = require('node:assert/strict');
+const { spawnSync } = require('node:child_process');
+const path = require('node:path');
+const { describe, it } = require('node:test');
+const uWS = require('..');
+const { tls } = require('./support/certificate');
+const { faces, listening } = require('./support/clients');
+
+const clear = faces[0].request;
+const text = (answer) => answer.body?.toString();
+
+/** Runs a program in a process of its own, and returns what it writes as JSON. */
+function run(code) {
+  const options = { cwd: path.join(__dirname, '..'), encoding: 'utf8', timeout: 100_000 };
+  const { stdout, stderr, status } = spawnSync(process.execPath, ['--eval', code], options);
+  assert.equal(status, 0, stderr);
+  return JSON.parse(stdout);
+}
+
+describe('closing', () => {
+  it('may be asked for again, and the shorter time counts', async () => {
+    for (const { name, make, request } of faces) {
+      let arrived;
+      const hasArrived = new Promise((resolve) => (arrived = resolve));
+      const app = make().get('/*', (res) => {
+        res.onAborted(() => {});
+        arrived();
+      });
+      const waiting = request(listening(app));
+      await hasArrived;
+      const first = app.close({ timeout: 10_000_000 });
+      const second = app.close({ timeout: 1 });
+      app.close({ timeout: 10_000_000 });
+      await Promise.all([first, second]);
+      assert.ok((await waiting).error, name);
+      await app.close({ timeout: 1 });
+    }
+  });
+
+  it('leaves the ports of an app that listens anew alone', async () => {
+    const app = uWS.App().get('/*', (res) => res.end('still'));
+    let old;
+    app.listen('127.0.0.1', 0, (socket) => (old = socket));
+    const other = uWS.App();
+    // While the end of the former is being told, what listens now must not be taken for it.
+    app.close();
+    const port = listening(app);
+    await null;
+    assert.equal(uWS.us_socket_local_port(old), -1);
+    uWS.us_listen_socket_close(old);
+    assert.equal(text(await clear(port)), 'still');
+    await app.close({ timeout: 1000 });
+    other.close();
+  });
+});
+
+describe('wrong use', () => {
+  it('is not passed over', async () => {
+    const app = uWS.App();
+    const cases = [
+      [() => app.get('/a/*/b', () => {}), /takes '\*' as the last segment alone.*"\/a\/\*\/b".*':any'/],
+      [() => app.get('/*/*', () => {}), /the last segment alone/],
+      [() => app.listen(0, 7, () => {}), /LIBUS_LISTEN_EXCLUSIVE_PORT as its options, not 7/],
+      [
+        () => uWS.SSLApp(tls).addServerName('x.test', { ...tls, limits: {} }),
+        /app\.addServerName\(\) has no option "limits"/,
+      ],
+    ];
+    for (const [action, message] of cases) assert.throws(action, message, String(action));
+    // Programs for uWebSockets.js do this.
+    const warned = new Promise((resolve) => process.once('warning', resolve));
+    uWS.App({ ...tls, passphrase: '1234' });
+    assert.match((await warned).message, /App speaks clear text: key_file_name and cert_file_name have no effect/);
+  });
+
+  it('of collectBody is an error', async () => {
+    const reported = [];
+    const app = uWS.App({ onError: (error) => reported.push(error.message) }).post('/*', (res) => {
+      res.onAborted(() => {});
+      res.collectBody(undefined, () => {});
+    });
+    assert.equal((await clear(listening(app), { method: 'POST', body: 'x' })).status, 500);
+    assert.match(reported[0], /takes the most bytes that it may collect, a number, not undefined/);
+    app.close();
+  });
+});
+
+describe('memory', () => {
+  it('is not taken for what tryEnd has no room for', () => {
+    const grown = run(`
+      const uWS = require('pronghorn');
+      const http = require('node:http');
+      // Read, zeros that were never written take no memory; a copy of them does.
+      const content = new Uint8Array(512 << 20);
+      const app = uWS.App().get('/', (res) => {
+        res.onAborted(() => {});
+        const before = process.resourceUsage().maxRSS;
+        const result = res.tryEnd(content, content.length);
+        console.log(JSON.stringify([result, process.resourceUsage().maxRSS - before]));
+        res.close();
+        app.close();
+      });
+      app.listen('127.0.0.1', 0, (socket) => {
+        http.get({ port: uWS.us_socket_local_port(socket), host: '127.0.0.1' }, () => {}).on('error', () => {});
+      });
+    `);
+    assert.deepEqual(grown[0], [false, false]);
+    assert.ok(grown[1] < 128 << 10, `${grown[1]} KiB more`);
+  });
+
+  it('of a program that wants content has a bound', async () => {
+    const echo = new uWS.DeclarativeResponse().writeBody().end();
+    for (const { name, make, request } of faces) {
+      const app = make().post('/*', echo);
+      const port = listening(app);
+      const [full, more] = [Buffer.alloc(1 << 20, 'a'), Buffer.alloc((1 << 20) + 1, 'a')];
+      assert.ok((await request(port, { method: 'POST', body: full, pieces: 4 })).body.equals(full), name);
+      assert.equal((await request(port, { method: 'POST', body: more, pieces: 4 })).status, 413, name);
+      app.close();
+    }
+  });
+
+  it('of a thread is free when it has ended', () => {
+    const grown = run(`
+      const { Worker, isMainThread } = require('node:worker_threads');
+      const code = \`
+        const uWS = require('pronghorn');
+        // What an app has, 8 MB of it, is on the native side.
+        const app = uWS.App();
+        const program = () => {
+          const long = new uWS.DeclarativeResponse();
+          for (let index = 0; index < 16; index++) long.write('x'.repeat(65000));
+          return long.end();
+        };
+        for (let index = 0; index < 8; index++) app.get('/' + index, program());
+        app.listen('127.0.0.1', 0, () => {});
+        process.exit();
+      \`;
+      const thread = () => new Promise((resolve) => new Worker(code, { eval: true }).on('exit', resolve));
+      (async () => {
+        // The addon has never been loaded by the main thread.
+        for (let round = 0; round < 4; round++) await thread();
+        const before = process.memoryUsage().rss;
+        for (let round = 0; round < 16; round++) await thread();
+        console.log(JSON.stringify([(process.memoryUsage().rss - before) >> 20]));
+      })();
+    `);
+    assert.ok(grown[0] < 64, `${grown[0]} MiB more after 16 threads`);
+  });
+});
+
+describe('threads', () => {
+  it('serve where the main thread has not loaded the addon', () => {
+    const answers = run(`
+      const { Worker } = require('node:worker_threads');
+      const http = require('node:http');
+      const code = \`
+        const uWS = require('pronghorn');
+        uWS.App().get('/*', (res) => res.end('thread')).listen('127.0.0.1', 0, (socket) => {
+          require('node:worker_threads').parentPort.postMessage(uWS.us_socket_local_port(socket));
+        });
+      \`;
+      const get = (port) => new Promise((resolve, reject) => {
+        http.get({ port, host: '127.0.0.1', agent: false }, (response) => response.setEncoding('utf8').on('data', resolve)).on('error', reject);
+      });
+      (async () => {
+        const answers = [];
+        for (let round = 0; round < 3; round++) {
+          const thread = new Worker(code, { eval: true });
+          const port = await new Promise((resolve) => thread.once('message', resolve));
+          answers.push(await get(port));
+          await thread.terminate();
+        }
+        console.log(JSON.stringify(answers));
+      })();
+    `);
+    assert.deepEqual(answers, ['thread', 'thread', 'thread']);
+  });
+});
