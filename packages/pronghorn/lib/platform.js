@@ -1,11 +1,32 @@
 'use strict';
 
+/** The platforms that binaries are built for, as npm packages name them. */
+const TARGETS = {
+  'linux-x64-gnu': { rust: 'x86_64-unknown-linux-gnu', os: 'linux', cpu: 'x64', libc: 'glibc' },
+  'linux-x64-musl': { rust: 'x86_64-unknown-linux-musl', os: 'linux', cpu: 'x64', libc: 'musl' },
+  'linux-arm64-gnu': { rust: 'aarch64-unknown-linux-gnu', os: 'linux', cpu: 'arm64', libc: 'glibc' },
+  'linux-arm64-musl': { rust: 'aarch64-unknown-linux-musl', os: 'linux', cpu: 'arm64', libc: 'musl' },
+};
+
+/** The version of glibc that this process runs on, such as '2.36'; `undefined` on musl and other systems. */
+function glibcVersion() {
+  const { report } = process;
+  if (report?.getReport === undefined) return undefined;
+  // Who is connected to whom is no concern of ours, and looking names up takes long.
+  const { excludeNetwork } = report;
+  report.excludeNetwork = true;
+  try {
+    return report.getReport().header.glibcVersionRuntime;
+  } finally {
+    report.excludeNetwork = excludeNetwork;
+  }
+}
+
 /** The name of the platform that a binary is for: operating system, processor, C library. */
 function platformName() {
   const { platform, arch } = process;
   if (platform !== 'linux') return `${platform}-${arch}`;
-  const isGlibc = Boolean(process.report?.getReport().header.glibcVersionRuntime);
-  return `${platform}-${arch}-${isGlibc ? 'gnu' : 'musl'}`;
+  return `${platform}-${arch}-${glibcVersion() === undefined ? 'musl' : 'gnu'}`;
 }
 
-module.exports = { platformName };
+module.exports = { platformName, glibcVersion, TARGETS };

@@ -1,0 +1,232 @@
+'use strict';
+
+// What npm installs from what is packed, in folders where there is nothing else: no compiler, no network.
+
+const assert = require('node:assert/strict');
+const { execFileSync, spawn, spawnSync } = require('node:child_process');
+const fs = require('node:fs');
+const path = require('node:path');
+const { after, before, describe, it } = require('node:test');
+const { folder, tls } = require('./support/certificate');
+const { faces, overHttp3, secure } = require('./support/clients');
+const { glibcVersion, platformName } = require('../lib/platform');
+
+const clear = faces[0].request;
+const text = (answer) => answer.body?.toString() ?? answer.error;
+const home = path.join(__dirname, '..');
+const { version } = require('../package.json');
+const binary = `pronghorn-${platformName()}`;
+const packed = path.join(folder, 'packed');
+const [own, ofPlatform] = ['pronghorn', binary].map((name) => path.join(packed, `${name}-${version}.tgz`));
+
+/** Nothing but what npm itself needs. */
+const bin = path.join(folder, 'bin');
+const bare = { PATH: bin, HOME: folder };
+
+function link(name) {
+  const found = process.env.PATH.split(path.delimiter).find((entry) => fs.existsSync(path.join(entry, name)));
+  fs.symlinkSync(fs.realpathSync(path.join(found, name)), path.join(bin, name));
+}
+
+/** A new folder with what `npm install` puts there. */
+function installed(name, ...wanted) {
+  const place = path.join(folder, name);
+  fs.mkdirSync(place);
+  fs.writeFileSync(path.join(place, 'package.json'), '{ "private": true }');
+  const quiet = ['--offline', '--no-audit', '--no-fund', '--loglevel', 'error', '--cache', path.join(folder, 'cache')];
+  execFileSync('npm', ['install', ...quiet, ...wanted], {
+    cwd: place,
+    env: bare,
+    stdio: ['ignore', 'ignore', 'inherit'],
+  });
+  return place;
+}
+
+/** What a program prints that ends by itself. */
+function run(place, program, ...flags) {
+  const { status, stdout, stderr } = spawnSync(process.execPath, [...flags, '--eval', program], {
+    cwd: place,
+    env: bare,
+    encoding: 'utf8',
+  });
+  return { status, output: (stdout + stderr).trim() };
+}
+
+/** Starts a program of test/support/uws-programs, calls `action` with its port, and waits for its end. */
+async function serve(place, program, args, action) {
+  fs.copyFileSync(path.join(__dirname, 'support', 'uws-programs', program), path.join(place, program));
+  fs.copyFileSync(tls.key_file_name, path.join(place, 'key.pem'));
+  fs.copyFileSync(tls.cert_file_name, path.join(place, 'cert.pem'));
+  const child = spawn(process.execPath, [program, ...args], {
+    cwd: place,
+    env: bare,
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const ended = new Promise((resolve) => child.on('exit', resolve));
+  let output = '';
+  const port = await new Promise((resolve, reject) => {
+    for (const stream of [child.stdout, child.stderr]) {
+      stream.setEncoding('utf8').on('data', (chunk) => {
+        output += chunk;
+        const listening = /listening (\d+)/.exec(output);
+        if (listening !== null) resolve(Number(listening[1]));
+      });
+    }
+    ended.then(() => reject(new Error(output)));
+  });
+  try {
+    await action(port);
+    child.kill('SIGTERM');
+    assert.equal(await ended, 0, output);
+  } finally {
+    child.kill('SIGKILL');
+    await ended;
+  }
+}
+
+before(() => {
+  fs.mkdirSync(bin);
+  for (const name of ['node', 'npm', 'sh']) link(name);
+  execFileSync(process.execPath, [path.join(home, 'scripts', 'pack.js'), packed], {
+    stdio: ['ignore', 'ignore', 'inherit'],
+  });
+});
+
+describe('a program for uWebSockets.js, with pronghorn installed under that name,', () => {
+  let place;
+  before(() => {
+    place = installed('alias', `uWebSockets.js@file:${own}`, ofPlatform);
+  });
+
+  it('runs from CommonJS', () =>
+    serve(place, 'program.cjs', [], async (port) => {
+      assert.equal(text(await clear(port, { path: '/users/7?page=2' })), '{"name":"Ada","page":"2"}');
+      assert.equal((await clear(port, { path: '/users/8' })).status, 404);
+      const body = JSON.stringify({ id: '8', name: 'Grace'.repeat(20_000) });
+      assert.equal((await clear(port, { path: '/users', method: 'POST', body, pieces: 5 })).status, 201);
+      assert.equal(JSON.parse(text(await clear(port, { path: '/users/8' }))).name.length, 100_000);
+      assert.equal(text(await clear(port, { path: '/later', headers: { 'user-agent': 'test' } })), 'later, test');
+      assert.equal(text(await clear(port, { path: '/else' })), 'nothing to see here');
+    }));
+
+  it('runs from ES modules, over TLS', () =>
+    serve(place, 'program.mjs', ['SSLApp'], async (port) => {
+      const answer = await secure(port, { path: '/a/b' });
+      assert.equal(text(answer), 'H3llo World from Node.js! /a/b');
+      assert.equal(answer.fields['x-method'], 'get');
+    }));
+
+  it('runs over HTTP/3', () =>
+    serve(place, 'program.mjs', ['H3App'], async (port) => {
+      assert.equal(text(await overHttp3(port, { path: '/' })), 'H3llo World from Node.js! /');
+    }));
+});
+
+describe('the package', () => {
+  it('has no script that runs when it is installed, and nothing that is for its development', () => {
+    const manifest = JSON.parse(fs.readFileSync(path.join(packed, 'pronghorn', 'package.json'), 'utf8'));
+    assert.equal(manifest.scripts, undefined);
+    assert.equal(manifest.devDependencies, undefined);
+    assert.deepEqual(manifest.optionalDependencies, { [binary]: version });
+    const files = execFileSync('tar', ['tzf', own], { encoding: 'utf8' }).trim().split('\n');
+    assert.ok(files.includes('package/LICENSE-MIT') && files.includes('package/index.d.mts'), files.join());
+    assert.deepEqual(
+      files.filter((file) => /\.node$|test|scripts/.test(file)),
+      [],
+    );
+  });
+
+  it('can be installed twice, under both names, and both work in one process and in threads', () => {
+    const place = installed('both', own, `uWebSockets.js@file:${own}`, ofPlatform);
+    const program = `
+      const { Worker, isMainThread } = require('node:worker_threads');
+      const packages = ['pronghorn', 'uWebSockets.js'].map((name) => require(name));
+      for (const { App, us_socket_local_port } of packages) {
+        const app = App().get('/*', (res) => res.end());
+        app.listen(0, (token) => us_socket_local_port(token) > 0 && app.close());
+      }
+      if (isMainThread) new Worker(process.argv.at(-1), { eval: true, argv: [''] }).on('exit', (code) => console.log(packages[0] === packages[1], code));`;
+    const { status, stdout, stderr } = spawnSync(process.execPath, ['-e', program, program], {
+      cwd: place,
+      env: bare,
+      encoding: 'utf8',
+    });
+    assert.deepEqual([status, stdout.trim(), stderr], [0, 'false 0', '']);
+  });
+
+  it('is what `npm pack` makes in a clone, with the binary that was built there', () => {
+    execFileSync('npm', ['pack', '--ignore-scripts', '--loglevel', 'error', '--pack-destination', folder], {
+      cwd: home,
+      stdio: ['ignore', 'ignore', 'inherit'],
+    });
+    const place = installed('plain', path.join(folder, `pronghorn-${version}.tgz`));
+    assert.deepEqual(run(place, "console.log(typeof require('pronghorn').H3App)"), { status: 0, output: 'function' });
+  });
+
+  it('asks for no newer glibc than it says', { skip: glibcVersion() === undefined }, () => {
+    const symbols = fs.readFileSync(path.join(packed, binary, `pronghorn.${platformName()}.node`)).toString('latin1');
+    const minors = [...symbols.matchAll(/GLIBC_2\.(\d+)/g)].map(([, minor]) => Number(minor));
+    const said = /glibc 2\.(\d+) or later/.exec(
+      fs.readFileSync(path.join(home, 'README.md'), 'utf8').replaceAll('\n', ' '),
+    );
+    assert.ok(minors.length > 0 && Math.max(...minors) <= Number(said[1]), `${Math.max(...minors)}`);
+  });
+});
+
+describe('where there is no binary that works, the error says what to do:', () => {
+  const load = "try { require('pronghorn') } catch (error) { console.log(error.message) }";
+  let place;
+  let platformPackage;
+  before(() => {
+    place = installed('broken', own, ofPlatform);
+    platformPackage = path.join(place, 'node_modules', binary);
+  });
+
+  /** On another platform, as far as a program can tell. */
+  function elsewhere(platform, arch) {
+    const fake = path.join(place, `${platform}-${arch}.cjs`);
+    fs.writeFileSync(
+      fake,
+      `for (const [name, value] of Object.entries({ platform: '${platform}', arch: '${arch}' })) Object.defineProperty(process, name, { value });`,
+    );
+    return run(place, load, '--require', fake).output;
+  }
+
+  it('another system or processor', () => {
+    assert.match(
+      elsewhere('win32', 'x64'),
+      /^pronghorn has no binary for win32-x64: it runs on Linux \(.*\): run it in WSL 2/,
+    );
+    assert.match(elsewhere('darwin', 'arm64'), /no binary for darwin-arm64: it runs on Linux .*in a Linux container/);
+    assert.match(elsewhere('linux', 's390x'), /no binary for linux-s390x-\w+: it runs on Linux \(linux-x64-gnu, .*\)$/);
+  });
+
+  it('an optional dependency that was left out', () => {
+    const other = process.arch === 'arm64' ? 'x64' : 'arm64';
+    assert.match(
+      elsewhere('linux', other),
+      /is not installed: it is the package pronghorn-linux-.*without --omit=optional/,
+    );
+  });
+
+  it('a binary of another version', (context) => {
+    const file = path.join(platformPackage, 'package.json');
+    const manifest = fs.readFileSync(file, 'utf8');
+    context.after(() => fs.writeFileSync(file, manifest));
+    fs.writeFileSync(file, manifest.replace(`"version": "${version}"`, '"version": "0.0.9"'));
+    assert.match(
+      run(place, load).output,
+      /has found pronghorn-\S+ 0\.0\.9, and needs the same version: remove node_modules/,
+    );
+  });
+
+  it('a binary that is damaged', () => {
+    fs.writeFileSync(path.join(platformPackage, `pronghorn.${platformName()}.node`), 'not what it was');
+    assert.match(run(place, load).output, /binary for \S+ cannot be loaded \(\/\S+\.node\): .*(too short|invalid ELF)/);
+  });
+});
+
+after(() => {
+  // Read-only folders of npm's cache would keep the tests' folder from being removed.
+  fs.rmSync(path.join(folder, 'cache'), { recursive: true, force: true });
+});
