@@ -200,6 +200,26 @@ export interface MultipartField {
 /** The parts of a body of multipart/form-data, or `undefined` if it is none. */
 export function getParts(body: RecognizedString, contentType: string): MultipartField[] | undefined;
 
+/** A certificate for development. It can be given to `SSLApp`, `H3App`, `Server` and `setCertificate` as it is, or spread into options. */
+export interface DevelopmentCertificate {
+  key_file_name: string;
+  cert_file_name: string;
+  /** SHA-256 of the public key in base64, as Chromium's --ignore-certificate-errors-spki-list takes it. */
+  readonly spkiSha256: string;
+  /** SHA-256 of the certificate in base64: the value of `serverCertificateHashes` of a browser's WebTransport. */
+  readonly sha256: string;
+  readonly validTo: Date;
+  /** What Chromium has to be started with to take it, and to speak HTTP/3 at once on this port of localhost. */
+  chromiumFlags(port: number): string[];
+}
+
+/**
+ * The certificate for development of this user, for `localhost`, the loopback addresses and this machine's name. It is kept in `folder` (by
+ * default `pronghorn` in the user's data folder, as the program `pronghorn` has it), and made anew when it runs out within a day: it is valid
+ * for 13 days. Not for the open internet: nobody has signed it.
+ */
+export function developmentCertificate(options?: { folder?: string }): DevelopmentCertificate;
+
 /** A response that is computed without JavaScript. */
 export class DeclarativeResponse {
   writeHeader(key: RecognizedString, value: RecognizedString): this;

@@ -10,6 +10,7 @@ const {
   LISTEN_EXCLUSIVE_PORT,
 } = require('./lib/app');
 const { DeclarativeResponse } = require('./lib/declarative');
+const { developmentCertificate } = require('./lib/development');
 const { getParts } = require('./lib/multipart');
 
 module.exports = {
@@ -20,6 +21,7 @@ module.exports = {
   us_listen_socket_close,
   us_socket_local_port,
   getParts,
+  developmentCertificate,
   DeclarativeResponse,
   LIBUS_LISTEN_DEFAULT: 0,
   LIBUS_LISTEN_EXCLUSIVE_PORT: LISTEN_EXCLUSIVE_PORT,

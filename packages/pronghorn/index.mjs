@@ -9,6 +9,7 @@ export const {
   us_listen_socket_close,
   us_socket_local_port,
   getParts,
+  developmentCertificate,
   DeclarativeResponse,
   LIBUS_LISTEN_DEFAULT,
   LIBUS_LISTEN_EXCLUSIVE_PORT,

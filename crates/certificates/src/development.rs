@@ -26,8 +26,8 @@ pub fn user_folder() -> Option<PathBuf> {
 }
 
 impl Loaded {
-    /// The certificate for development that is kept in `folder`, made there if there is none or it runs out within a day: ECDSA
-    /// P-256, self-signed, valid for 13 days, for `localhost`, the loopback addresses and this machine's name.
+    /// The certificate for development that is kept in `folder` (`cert.pem`, and its key in `key.pem`), made there if there is none or it
+    /// runs out within a day: ECDSA P-256, self-signed, valid for 13 days, for `localhost`, the loopback addresses and this machine's name.
     ///
     /// # Errors
     ///

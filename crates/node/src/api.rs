@@ -3,6 +3,7 @@
 #![expect(clippy::unnecessary_wraps, reason = "all of them have one type")]
 
 mod apps;
+mod development;
 mod requests;
 mod responses;
 
@@ -27,7 +28,7 @@ pub(crate) fn register(env: Env, exports: Value) -> Result<(), Failure> {
 
 fn functions() -> impl Iterator<Item = (&'static str, Native)> {
     let own: [(&'static str, Native); 2] = [("setUp", set_up), ("flush", flush)];
-    own.into_iter().chain(apps::FUNCTIONS).chain(requests::FUNCTIONS).chain(responses::FUNCTIONS)
+    own.into_iter().chain(apps::FUNCTIONS).chain(development::FUNCTIONS).chain(requests::FUNCTIONS).chain(responses::FUNCTIONS)
 }
 
 /// `setUp(dispatch, missingServerName)`: the functions that this side calls.

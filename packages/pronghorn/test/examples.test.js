@@ -118,6 +118,11 @@ const checks = {
     child.kill('SIGHUP');
     assert.equal(text(await secure(port)), 'hello');
   },
+  'development.js': async (port, _child, output) => {
+    const answers = await Promise.all([secure, overHttp2, overHttp3].map((request) => request(port)));
+    assert.deepEqual(answers.map(text), ['hello over http/1.1', 'hello over h2', 'hello over h3']);
+    assert.match(output(), /chromium .*--ignore-certificate-errors-spki-list=\S{44} /);
+  },
   'statistics.js': async (port) => {
     const seen = JSON.parse(text(await clear(port, { path: '/statistics' })));
     assert.deepEqual([seen.open, seen.requests_http1], [1, 1]);
@@ -134,7 +139,7 @@ for (const name of fs.readdirSync(examples)) {
     const port = await freePort();
     const child = spawn(process.execPath, [path.join(examples, name)], {
       cwd: home,
-      env: { ...process.env, PORT: String(port) },
+      env: { ...process.env, PORT: String(port), XDG_DATA_HOME: folder },
       stdio: ['ignore', 'pipe', 'pipe'],
     });
     let output = '';

@@ -84,12 +84,10 @@ async function serve(place, program, args, action) {
   }
 }
 
-before(() => {
-  fs.mkdirSync(bin);
-  for (const name of ['node', 'npm', 'sh']) link(name);
-  execFileSync(process.execPath, [path.join(home, 'scripts', 'pack.js'), packed], {
-    stdio: ['ignore', 'ignore', 'inherit'],
-  });
+fs.mkdirSync(bin);
+for (const name of ['node', 'npm', 'sh']) link(name);
+execFileSync(process.execPath, [path.join(home, 'scripts', 'pack.js'), packed], {
+  stdio: ['ignore', 'ignore', 'inherit'],
 });
 
 describe('a program for uWebSockets.js, with pronghorn installed under that name,', () => {

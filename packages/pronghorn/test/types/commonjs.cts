@@ -29,7 +29,10 @@ const app: uWS.TemplatedApp = uWS
 const closed: Promise<void> = app.close({ timeout: 1000 });
 const [ok, done]: [boolean, boolean] = ({} as uWS.HttpResponse).tryEnd('x', 1);
 const parts: uWS.MultipartField[] | undefined = uWS.getParts('', '');
-void [closed, ok, done, parts];
+const certificate: uWS.DevelopmentCertificate = uWS.developmentCertificate({ folder: './certificate' });
+uWS.Server({ ...certificate, server: certificate.validTo.toISOString() }).setCertificate(certificate);
+const flags: string[] = certificate.chromiumFlags(8443);
+void [flags, closed, ok, done, parts];
 
 // @ts-expect-error no such option
 uWS.SSLApp({ key_file: 'x' });

@@ -1,0 +1,72 @@
+'use strict';
+
+// A certificate to try things with, which browsers take when they are told its hash.
+
+const { X509Certificate } = require('node:crypto');
+const fs = require('node:fs');
+const path = require('node:path');
+const native = require('./native');
+
+/** What goes into the options of an app: its enumerable properties are the names of the two files, and nothing else is. */
+class DevelopmentCertificate {
+  #spkiSha256;
+  #certificate;
+
+  constructor({ folder, spkiSha256 }) {
+    this.key_file_name = path.join(folder, 'key.pem');
+    this.cert_file_name = path.join(folder, 'cert.pem');
+    this.#spkiSha256 = spkiSha256;
+    this.#certificate = new X509Certificate(fs.readFileSync(this.cert_file_name));
+  }
+
+  /** SHA-256 of the public key in base64, as Chromium's --ignore-certificate-errors-spki-list takes it. */
+  get spkiSha256() {
+    return this.#spkiSha256;
+  }
+
+  /** SHA-256 of the certificate in base64: the value of `serverCertificateHashes` of a browser's WebTransport. */
+  get sha256() {
+    return Buffer.from(this.#certificate.fingerprint256.replaceAll(':', ''), 'hex').toString('base64');
+  }
+
+  /** Until when it is valid. */
+  get validTo() {
+    return new Date(this.#certificate.validTo);
+  }
+
+  /** What Chromium has to be started with to take it, and to speak HTTP/3 at once on this port. */
+  chromiumFlags(port) {
+    if (!Number.isInteger(port) || port < 1 || port > 65535) {
+      throw new TypeError(
+        `chromiumFlags() takes the port that the app listens on, not ${JSON.stringify(port)}: us_socket_local_port() has it.`,
+      );
+    }
+    return [
+      `--user-data-dir=${path.join(path.dirname(this.cert_file_name), 'chromium')}`,
+      `--ignore-certificate-errors-spki-list=${this.#spkiSha256}`,
+      `--origin-to-force-quic-on=localhost:${port}`,
+    ];
+  }
+}
+
+/**
+ * The certificate for development of this user, made if there is none or it runs out within a day: for localhost, the loopback addresses and
+ * this machine's name, valid for 13 days, since browsers take certificates by their hash for 14 days at the most.
+ */
+function developmentCertificate(options = {}) {
+  if (options === null || typeof options !== 'object') {
+    throw new TypeError('developmentCertificate() takes { folder }, or nothing.');
+  }
+  const { folder, ...unknown } = options;
+  for (const name of Object.keys(unknown)) {
+    throw new TypeError(`developmentCertificate() has no option ${JSON.stringify(name)}: it has folder.`);
+  }
+  if (folder !== undefined && (typeof folder !== 'string' || folder === '')) {
+    throw new TypeError(`developmentCertificate() takes the name of a folder, not ${JSON.stringify(folder)}.`);
+  }
+  return new DevelopmentCertificate(
+    native.developmentCertificate(folder === undefined ? undefined : path.resolve(folder)),
+  );
+}
+
+module.exports = { developmentCertificate };
