@@ -65,6 +65,12 @@ bench-quick: build-program ## The same in a minute: one small round of what is t
 	bench/setup python
 	bench/.venv/bin/python -m bench --quick --out $$(mktemp -d)/quick $(BENCH_ARGS)
 
+.PHONY: bench-node
+bench-node: setup-lab build-program ## Measure the npm package beside Bun, uWebSockets.js, node:http and others (BENCHMARKING.md); wants a quiet machine
+	bench/setup node
+	CARGO_FLAGS="$(CARGO_FLAGS)" npm run build --workspace packages/pronghorn
+	bench/.venv/bin/python -m bench --suite node --name node $(BENCH_ARGS)
+
 # The parts of the targets above, each usable by itself.
 
 .PHONY: bench-setup
@@ -94,6 +100,11 @@ fuzz: setup ## Search for inputs that break a parser; the replay of those that w
 test-js: setup ## Tests of the npm packages
 	CARGO_FLAGS="$(CARGO_FLAGS)" PRONGHORN_PROFILE=debug npm run build --workspace packages/pronghorn
 	npm test
+
+.PHONY: test-node-versions
+test-node-versions: setup ## Tests of the npm package under Node.js 20 to 26, which npm has as packages
+	CARGO_FLAGS="$(CARGO_FLAGS)" PRONGHORN_PROFILE=debug npm run build --workspace packages/pronghorn
+	npm run test:versions --workspace packages/pronghorn
 
 .PHONY: test-e2e
 test-e2e: build ## The program under clients that others wrote, and one small campaign of the lab

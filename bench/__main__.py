@@ -16,19 +16,28 @@ from . import machine
 from .plots import draw
 from .report import markdown, verdicts
 from .runner import FOREIGN_LIMIT, Bench, Entrant, Options, RunError, describe_run, say, version_of, write_json
-from .summary import Verdict, spreads
+from .summary import Verdict, si, spreads
 from .tables import SUBJECT, Contestant, TableError, read_contestants, read_workloads, select
 
 HERE = Path(__file__).resolve().parent
 INSIDE = "PRONGHORN_BENCH_INSIDE"
-QUICK = ["--workloads", "small-10x100,small-50x1,large-4x4,handshake-p256", "--rounds", "1", "--repeats", "0"]
-QUICK += ["--scale", "0.1", "--only", "pronghorn,nginx,h2o,quinn-h3,quic-go"]
+SUITES = {"servers": HERE, "node": HERE / "node"}
+"""Where the tables of each suite are: servers, and what there is for JavaScript."""
+QUICK = ["--rounds", "1", "--repeats", "0"]
+QUICK_OF = {
+    "servers": [
+        *["--workloads", "small-10x100,small-50x1,large-4x4,handshake-p256", "--scale", "0.1"],
+        *["--only", "pronghorn,nginx,h2o,quinn-h3,quic-go"],
+    ],
+    "node": ["--workloads", "h3-10x100,h2-10x100,h1-10x1", "--scale", "0.05"],
+}
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench", description="Measure Pronghorn and its peers. See BENCHMARKING.md."
     )
+    parser.add_argument("--suite", choices=SUITES, default="servers", help="what is compared [default: servers]")
     parser.add_argument(
         "--only", metavar="NAMES", help="contestants, such as pronghorn,h2o [default: all that are there]"
     )
@@ -48,14 +57,15 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--list", action="store_true", help="print contestants and workloads, and end")
     given = sys.argv[1:]
-    return parser.parse_args([*QUICK, *given] if "--quick" in given else given)
+    parsed = parser.parse_args(given)
+    return parser.parse_args([*QUICK, *QUICK_OF[parsed.suite], *given]) if parsed.quick else parsed
 
 
 def main() -> int:
     options = arguments()
     try:
-        contestants = read_contestants(HERE / "contestants.toml")
-        workloads = read_workloads(HERE / "workloads.toml", contestants)
+        contestants = read_contestants(SUITES[options.suite] / "contestants.toml")
+        workloads = read_workloads(SUITES[options.suite] / "workloads.toml", contestants)
         if options.list:
             print("contestants:", *contestants, "\nworkloads:", *workloads)
             return 0
@@ -63,7 +73,7 @@ def main() -> int:
         loads = select(workloads, options.workloads, "workload")
         target = Path(os.environ.get("CARGO_TARGET_DIR") or HERE.parent / "target").resolve()
         present, absent = presence(chosen, target)
-        programs = generators(contestants[SUBJECT], target, options.generator)
+        programs = generators(read_contestants(HERE / "contestants.toml")[SUBJECT], target, options.generator)
     except TableError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -143,9 +153,10 @@ def main() -> int:
 
 def one_line(found: Verdict) -> str:
     bound = found.bound
-    against = f" by {bound.peer or bound.workload}'s" if bound.peer or bound.workload else ""
+    against = f" by {bound.against}" if bound.against else ""
     what = f"{found.workload} ({found.generator}): {bound.measure}{against}"
-    return f"{what} {found.value:.2f}, at most {bound.at_most:g}: {found.word}"
+    parts = [f"{what} {si(found.value)}", bound.words, found.word]
+    return ", ".join(part for part in parts if part)
 
 
 def presence(chosen: list[Contestant], target: Path) -> tuple[list[tuple[Contestant, Path]], dict[str, str]]:
@@ -154,6 +165,8 @@ def presence(chosen: list[Contestant], target: Path) -> tuple[list[tuple[Contest
         path = contestant.program(target)
         if path is None:
             absent[contestant.name] = contestant.why_absent()
+        elif (why := contestant.lacks(target)) is not None:
+            absent[contestant.name] = why
         else:
             present.append((contestant, path))
     return present, absent

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .tables import Workload
 
-VERSIONS = {"h3": "3", "h2": "2", "h1": "1.1"}
+VERSIONS = {"h3": "3", "h2": "2", "h1": "1.1", "h1-clear": "1.1"}
 ALPN = {"h3": "h3", "h2": "h2", "h1": "http/1.1"}
 PREFERRED_GROUPS = "X25519MLKEM768:X25519:P-256:P-384"
 """What `pronghorn load` offers. h2load by itself offers no hybrid group: every server would fall back to X25519."""
@@ -59,12 +59,14 @@ def load_command(program: Path, workload: Workload, port: int, requests: int | N
         command += ["--rate", str(workload.rate), "-d", str(workload.seconds)]
     else:
         command += ["-n", str(requests or workload.requests)]
-    return [*command, f"https://localhost:{port}/{workload.file}"]
+    return [*command, url(workload, port)]
 
 
 def h2load_command(program: Path, workload: Workload, port: int, requests: int | None = None) -> list[str]:
     count = requests or workload.requests
-    command = [str(program), f"--alpn-list={ALPN[workload.protocol]}", f"--connect-to=127.0.0.1:{port}"]
+    # Over HTTP/1.1 several streams are requests that are sent without waiting for answers (pipelining).
+    version = "--h1" if workload.protocol == "h1-clear" else f"--alpn-list={ALPN[workload.protocol]}"
+    command = [str(program), version, f"--connect-to=127.0.0.1:{port}"]
     if workload.kind == "handshakes":
         # A client for each request, a hundred in a tenth of a second: all at once would overflow socket buffers.
         command += ["-n", str(count), "-c", str(count), "-m", "1", "-r", str(min(100, count)), "--rate-period=100ms"]
@@ -78,7 +80,12 @@ def h2load_command(program: Path, workload: Workload, port: int, requests: int |
         command += [f"--tls13-ciphers={workload.cipher}"]
     if workload.groups or workload.kind == "handshakes":
         command += [f"--groups={workload.groups or PREFERRED_GROUPS}"]
-    return [*command, f"https://localhost:{port}/{workload.file}"]
+    return [*command, url(workload, port)]
+
+
+def url(workload: Workload, port: int) -> str:
+    scheme = "http" if workload.protocol == "h1-clear" else "https"
+    return f"{scheme}://localhost:{port}/{workload.file}"
 
 
 def parse_load(text: str) -> Load:

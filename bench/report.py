@@ -17,6 +17,8 @@ TITLES = {
     "cpu_ms_per_connection": "server CPU, ms per connection",
     "rss_kib_per_connection": "RSS, KiB per connection",
     "pss_kib_per_connection": "PSS, KiB per connection",
+    "rss_growth_mib": "RSS grew by, MiB",
+    "rss_bytes_per_request": "RSS grew by, bytes per request",
 }
 
 
@@ -77,11 +79,10 @@ def bounds(table: Mapping[Cell, Mapping[str, Spread]], workloads: Sequence[Workl
     lines = []
     for found in verdicts(table, workloads, result["generators"]):
         bound = found.bound
-        against = bound.peer or bound.workload
         value = "" if found.value is None else f"{si(found.value)} [{si(found.low)}-{si(found.high)}]"
         whose = "" if bound.of == SUBJECT else f" of {bound.of}"
-        measure = TITLES[bound.measure] + whose + (f" by {against}'s" if against else "")
-        lines.append([found.workload, found.generator, measure, f"≤ {bound.at_most:g}", value, found.word])
+        measure = TITLES[bound.measure] + whose + (f" by {bound.against}" if bound.against else "")
+        lines.append([found.workload, found.generator, measure, bound.words, value, found.word])
     if not lines:
         return "None of the workloads has one."
     note = "\n\nThe ratio of the medians, and in brackets the smallest and largest within one round."
@@ -125,7 +126,13 @@ def load_in_words(workload: Workload) -> str:
     amount = f"{workload.requests:,} requests" if workload.rate is None else f"{workload.rate:g} requests/s"
     what = "a WebSocket on each stream" if workload.websocket else f"`{workload.file}`"
     words = f"{workload.protocol}, {what}, {workload.connections:,} connections, {size}, {amount}"
-    extra = [workload.cipher, workload.groups, workload.certificate, "resumed" if workload.resume else None]
+    extra = [
+        None if workload.handler == "raw" else f"a handler for {workload.handler}",
+        workload.cipher,
+        workload.groups,
+        workload.certificate,
+        "resumed" if workload.resume else None,
+    ]
     words += "".join(f", {item}" for item in extra if item)
     return f"{words}. {workload.why[:1].upper()}{workload.why[1:]}.".replace(". .", ".")
 

@@ -82,6 +82,7 @@ class Bench:
                 entrant
                 for entrant in self.options.entrants
                 if workload.protocol in entrant.contestant.protocols
+                and workload.handler in entrant.contestant.handlers
                 and (entrant.contestant.websocket is not None or not workload.websocket)
             ]
             for turn in range(1, self.options.rounds + 1):
@@ -146,6 +147,8 @@ class Bench:
             "config": work / "config",
             "bench": Path(__file__).parent,
             "target": self.options.target,
+            "protocol": workload.protocol,
+            "handler": workload.handler,
         }
         if contestant.config is not None:
             text = (Path(__file__).parent / contestant.config).read_text()
@@ -181,13 +184,14 @@ class Bench:
     def fetch(self, protocol: str, port: int) -> subprocess.CompletedProcess[bytes]:
         command = [str(self.options.programs["load"]), "get", "--no-verify", "-v"]
         command += ["--http", generators.VERSIONS[protocol], "--connect-to", f"127.0.0.1:{port}"]
-        command += ["--timeout", "2", f"https://localhost:{port}/13.txt"]
+        scheme = "http" if protocol == "h1-clear" else "https"
+        command += ["--timeout", "2", f"{scheme}://localhost:{port}/13.txt"]
         return subprocess.run(command, capture_output=True, timeout=READY_SECONDS, check=False)
 
     def fields(self, entrant: Entrant, protocol: str) -> list[str]:
         """The fields of a contestant's answer, so that a report can say what each one sends."""
         workload = dataclasses.replace(
-            self.options.workloads[0], protocol=protocol, kind="requests", certificate="p256"
+            self.options.workloads[0], protocol=protocol, kind="requests", certificate="p256", handler="raw"
         )
         self.number += 1
         server, port = self.start(workload, entrant.contestant, entrant.program)
@@ -200,7 +204,9 @@ class Bench:
     def measure(self, workload: Workload, generator: str, server: Server, port: int) -> dict:
         requests = max(workload.connections, int(workload.requests * self.options.scale))
         if workload.kind != "idle":
-            warm_up = max(20, requests // 10) if workload.requests else 2000
+            # Heaps have grown to what they need when they have seen as much before.
+            part = 1 if workload.kind == "memory" else 10
+            warm_up = max(20, requests // part) if workload.requests else 2000
             self.generate(workload, generator, port, warm_up)
         pids = server.pids()
         memory = memory_kib(pids)
@@ -314,6 +320,9 @@ def figures(
             }
         case "handshakes":
             return {"cpu_ms_per_connection": cpu / load.requests * 1e3, "p50_ms": load.p50_ms, "p99_ms": load.p99_ms}
+        case "memory":
+            growth = loaded[0] - before[0]
+            return {"rss_growth_mib": growth / 1024, "rss_bytes_per_request": growth * 1024 / load.requests}
         case _:
             return {
                 "rss_kib_per_connection": (loaded[0] - before[0]) / load.connections,

@@ -80,13 +80,16 @@ class Verdict:
     def word(self) -> str:
         if self.value is None:
             return "not measured"
-        if self.value <= self.bound.at_most:
-            return "met" if self.high <= self.bound.at_most else "met, not in every round"
-        return "missed, within the spread" if self.low <= self.bound.at_most else "missed"
+        if self.bound.at_most is None and self.bound.at_least is None:
+            return ""
+        always = self.bound.allows(self.low) and self.bound.allows(self.high)
+        if self.bound.allows(self.value):
+            return "met" if always else "met, not in every round"
+        return "missed, within the spread" if self.bound.allows(self.low) or self.bound.allows(self.high) else "missed"
 
     @property
     def holds(self) -> bool:
-        return self.value is not None and self.value <= self.bound.at_most
+        return self.value is not None and self.bound.allows(self.value)
 
 
 def verdict(workload: str, generator: str, bound: Bound, table: Mapping[Cell, Mapping[str, Spread]]) -> Verdict:

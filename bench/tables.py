@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-PROTOCOLS = ("h3", "h2", "h1")
+PROTOCOLS = ("h3", "h2", "h1", "h1-clear")
+"""`h1-clear` is HTTP/1.1 without TLS, the others have it."""
 GENERATORS = ("load", "h2load")
 SUBJECT = "pronghorn"
 """The contestant that bounds are about."""
@@ -20,11 +21,15 @@ MEASURES = {
     "transfer": ("cpu_s_per_gib", "gbit_per_second"),
     "handshakes": ("cpu_ms_per_connection", "p50_ms", "p99_ms"),
     "idle": ("rss_kib_per_connection", "pss_kib_per_connection"),
+    "memory": ("rss_growth_mib", "rss_bytes_per_request"),
 }
 """What each kind of workload measures; the first is the one that plots show."""
 
 BETTER_HIGH = frozenset({"requests_per_second", "gbit_per_second"})
-PLACEHOLDERS = frozenset({"path", "port", "root", "cert", "key", "work", "config", "bench", "target"})
+ANSWERS_FROM = ("files", "memory", "handler")
+PLACEHOLDERS = frozenset(
+    {"path", "port", "root", "cert", "key", "work", "config", "bench", "target", "protocol", "handler"}
+)
 
 
 class TableError(Exception):
@@ -42,7 +47,8 @@ class Contestant:
     """What of that is the version, as a regular expression; all of its matches."""
     protocols: tuple[str, ...]
     answers_from: str
-    """`files`: looks at the disk for each request, as a file server; `memory`: a minimal server on a library."""
+    """`files`: looks at the disk for each request, as a file server; `memory`: a minimal server on a library;
+    `handler`: a function of an application is called for each request."""
     path: str | None = None
     env: str | None = None
     install: str | None = None
@@ -53,6 +59,10 @@ class Contestant:
     """A template in this folder, filled in with the same placeholders."""
     arguments: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """More arguments for workloads of one kind."""
+    handlers: tuple[str, ...] = ("raw",)
+    """The ways in which an application can be written for it; see `Workload.handler`."""
+    requires: tuple[str, ...] = ()
+    """What has to be there beside the program."""
     notes: str = ""
 
     def program(self, target: Path) -> Path | None:
@@ -68,23 +78,55 @@ class Contestant:
         path = Path(self.path.format(target=target, bench=Path(__file__).parent))
         return path if path.is_file() else None
 
+    def lacks(self, target: Path) -> str | None:
+        """The first thing that has to be there and is not."""
+        for item in self.requires:
+            path = Path(item.format(target=target, bench=Path(__file__).parent))
+            if not path.exists():
+                return f"{path.name} is not there: {self.why_absent()}"
+        return None
+
     def why_absent(self) -> str:
         if self.path is None:
             return f"set {self.env} to its path"
+        if self.install == "node":
+            return "`make bench-node` installs it"
         hint = f"`make bench-setup` makes it ({self.install})" if self.install else "run `make build-program`"
         return f"{hint}, or set {self.env} to its path" if self.env else hint
 
 
 @dataclass(frozen=True)
 class Bound:
-    """What a measure of ours has to keep to: a ratio to a peer's or to that of another workload, or a figure."""
+    """What a measure of ours has to keep to: a ratio to a peer's or to that of another workload, or a figure.
+
+    Without `at_most` and `at_least` it is only reported.
+    """
 
     measure: str
-    at_most: float
+    at_most: float | None = None
     of: str = SUBJECT
     """Whose measure."""
     peer: str | None = None
     workload: str | None = None
+    at_least: float | None = None
+    note: str = ""
+
+    def allows(self, value: float) -> bool:
+        return (self.at_most is None or value <= self.at_most) and (self.at_least is None or value >= self.at_least)
+
+    @property
+    def against(self) -> str:
+        """Whose figure it is a ratio to; nothing where it is none."""
+        if self.peer and self.workload:
+            return f"{self.peer}'s under {self.workload}"
+        other = self.peer or self.workload
+        return f"{other}'s" if other else ""
+
+    @property
+    def words(self) -> str:
+        at_most = "" if self.at_most is None else f"≤ {self.at_most:g}"
+        at_least = "" if self.at_least is None else f"≥ {self.at_least:,g}"
+        return "; ".join(part for part in (at_most, at_least, self.note) if part)
 
 
 @dataclass(frozen=True)
@@ -106,6 +148,8 @@ class Workload:
     certificate: str = "p256"
     cipher: str | None = None
     groups: str | None = None
+    handler: str = "raw"
+    """How the application is written: `raw` for the server's own interface, or the name of a framework."""
     generators: tuple[str, ...] = GENERATORS
     why: str = ""
     bounds: tuple[Bound, ...] = ()
@@ -122,7 +166,7 @@ def read_contestants(path: Path) -> dict[str, Contestant]:
         contestant = build(Contestant, entry, where)
         for protocol in contestant.protocols:
             one_of(protocol, PROTOCOLS, f"{where}, protocols")
-        one_of(contestant.answers_from, ("files", "memory"), f"{where}, answers_from")
+        one_of(contestant.answers_from, ANSWERS_FROM, f"{where}, answers_from")
         for kind in contestant.arguments:
             one_of(kind, MEASURES, f"{where}, arguments")
         if contestant.path is None and contestant.env is None:
@@ -166,7 +210,9 @@ def read_workloads(path: Path, contestants: Mapping[str, Contestant]) -> dict[st
     for workload in workloads.values():
         for bound in workload.bounds:
             if bound.workload is not None:
-                one_of(bound.workload, workloads, f"{path.name}, workload {workload.name}, bounds, workload")
+                where = f"{path.name}, workload {workload.name}, bounds, workload"
+                one_of(bound.workload, workloads, where)
+                one_of(bound.measure, workloads[bound.workload].measures, where)
     return workloads
 
 

@@ -80,6 +80,15 @@ def test_both_generators_are_asked_for_the_same():
             assert command[command.index(flag) + 1] == value
 
 
+def test_clear_text_is_asked_for_in_clear_text():
+    clear = workload(protocol="h1-clear", streams=10, requests=100)
+    ours = load_command(Path("pronghorn"), clear, 4433)
+    theirs = h2load_command(Path("h2load"), clear, 4433)
+    assert ours[-1] == theirs[-1] == "http://localhost:4433/13.txt"
+    assert "--h1" in theirs
+    assert ours[ours.index("--http") + 1] == "1.1"
+
+
 def test_rate_is_for_the_measured_run_and_not_for_the_warm_up():
     light = workload(rate=500.0, seconds=4.0, generators=("load",))
     assert "--rate" in load_command(Path("pronghorn"), light, 1, None)

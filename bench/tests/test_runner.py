@@ -53,12 +53,25 @@ def test_figures_are_by_request_by_connection_and_by_volume():
     assert held == {"rss_kib_per_connection": 25, "pss_kib_per_connection": 10}
 
 
+def test_memory_is_what_requests_have_left():
+    left = figures(workload("memory"), load(), 0.0, (1000, 900), (3048, 1000))
+    assert left == {"rss_growth_mib": 2, "rss_bytes_per_request": pytest.approx(2048 * 1024 / 1000)}
+
+
+def test_contestants_without_the_handler_are_not_asked():
+    made = bench(lambda *_: quiet())
+    made.options.entrants[1].contestant.handlers = ("raw", "express")
+    names = {run["contestant"] for run in made.runs([workload(handler="express")], ["load"])}
+    assert names == {"nginx"}
+
+
 def bench(answers) -> Bench:
     """A bench whose runs come from a function of the contestant's name and the round."""
     made = object.__new__(Bench)
     names = ("pronghorn", "nginx")
     entrants = [
-        SimpleNamespace(contestant=SimpleNamespace(name=name, protocols=("h3",), websocket=None)) for name in names
+        SimpleNamespace(contestant=SimpleNamespace(name=name, protocols=("h3",), handlers=("raw",), websocket=None))
+        for name in names
     ]
     made.options = SimpleNamespace(seed=1, rounds=5, repeats=2, entrants=entrants)
     made.run = lambda load, entrant, generator, turn: {

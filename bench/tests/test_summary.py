@@ -72,6 +72,24 @@ def test_bound_without_a_peer_is_for_the_figure_itself():
     assert not verdict("small", "load", Bound("cpu_us_per_request", 1.0), table).holds
 
 
+@pytest.mark.parametrize(
+    ("at_least", "word"),
+    [(0.9, "met"), (1.05, "met, not in every round"), (9.5, "missed"), (1.2, "missed, within the spread")],
+)
+def test_bound_from_below_is_met_above_it(at_least, word):
+    found = verdict("small", "load", Bound("cpu_us_per_request", at_least=at_least), spreads(OURS))
+    assert found.word == word
+    assert found.holds == word.startswith("met")
+
+
+def test_bound_without_a_limit_is_reported_with_its_note():
+    http = [entry | {"workload": "other"} for entry in THEIRS]
+    bound = Bound("cpu_us_per_request", peer="nginx", workload="other", note="the article says 16")
+    found = verdict("small", "load", bound, spreads(OURS + http))
+    assert (found.value, found.word) == (pytest.approx(0.5), "")
+    assert (bound.against, bound.words) == ("nginx's under other", "the article says 16")
+
+
 def test_bound_to_a_peer_that_was_not_there_is_not_measured():
     found = verdict("small", "load", Bound("cpu_us_per_request", 1.0, peer="h2o"), spreads(OURS))
     assert found.word == "not measured"

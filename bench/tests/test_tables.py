@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.__main__ import SUITES
 from bench.tables import SUBJECT, TableError, read_contestants, read_workloads, select
 
 FOLDER = Path(__file__).resolve().parents[1]
@@ -44,22 +45,33 @@ def workloads(tmp_path: Path, text: str):
     return read_workloads(path, contestants(tmp_path))
 
 
-def test_committed_tables_are_valid():
-    known = read_contestants(FOLDER / "contestants.toml")
-    loads = read_workloads(FOLDER / "workloads.toml", known)
+@pytest.mark.parametrize("suite", SUITES.values(), ids=SUITES)
+def test_committed_tables_are_valid(suite):
+    known = read_contestants(suite / "contestants.toml")
+    loads = read_workloads(suite / "workloads.toml", known)
     assert SUBJECT in known
     for contestant in known.values():
         assert contestant.config is None or (FOLDER / contestant.config).is_file()
+        scripts = [part for part in contestant.start if part.startswith("{bench}/")]
+        assert all(Path(part.format(bench=FOLDER)).is_file() for part in scripts)
     for workload in loads.values():
+        assert any(serves(contestant, workload) for contestant in known.values())
         for bound in workload.bounds:
-            assert bound.peer is None or workload.protocol in known[bound.peer].protocols
+            other = loads[bound.workload or workload.name]
+            assert serves(known[bound.of], workload)
+            assert serves(known[bound.peer or bound.of], other)
+            assert not (bound.workload and set(workload.generators) - set(other.generators))
+
+
+def serves(contestant, workload) -> bool:
+    return workload.protocol in contestant.protocols and workload.handler in contestant.handlers
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ('protocols = ["h4"]', "'h4' is none of h1, h2, h3"),
-        ('answers_from = "air"', "'air' is none of files, memory"),
+        ('protocols = ["h4"]', "'h4' is none of h1, h1-clear, h2, h3"),
+        ('answers_from = "air"', "'air' is none of files, handler, memory"),
         ('start = ["{path}", "{prot}"]', "unknown placeholder {prot}"),
         ('colour = "red"', "'colour' is none of"),
     ],
@@ -95,6 +107,13 @@ def test_selection_takes_names_and_beginnings_in_the_order_of_the_table():
     assert select(table, None, "workload") == [1, 2, 3]
     with pytest.raises(TableError, match="no workload is named 'h1'"):
         select(table, "h1", "workload")
+
+
+def test_contestant_without_what_it_requires_says_so(tmp_path):
+    one = contestants(tmp_path, CONTESTANT + 'requires = ["{target}/library"]\n')["one"]
+    assert one.lacks(tmp_path) == "library is not there: set PRONGHORN_BENCH_ONE to its path"
+    (tmp_path / "library").mkdir()
+    assert one.lacks(tmp_path) is None
 
 
 def test_program_of_a_variable_that_points_nowhere_is_an_error(tmp_path, monkeypatch):
