@@ -154,7 +154,8 @@ def main() -> int:
 def one_line(found: Verdict) -> str:
     bound = found.bound
     against = f" by {bound.against}" if bound.against else ""
-    what = f"{found.workload} ({found.generator}): {bound.measure}{against}"
+    whose = "" if bound.of == SUBJECT else f" of {bound.of}"
+    what = f"{found.workload} ({found.generator}): {bound.measure}{whose}{against}"
     parts = [f"{what} {si(found.value)}", bound.words, found.word]
     return ", ".join(part for part in parts if part)
 
