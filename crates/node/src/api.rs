@@ -4,6 +4,7 @@
 
 mod apps;
 mod development;
+mod frameworks;
 mod requests;
 mod responses;
 
@@ -28,7 +29,12 @@ pub(crate) fn register(env: Env, exports: Value) -> Result<(), Failure> {
 
 fn functions() -> impl Iterator<Item = (&'static str, Native)> {
     let own: [(&'static str, Native); 2] = [("setUp", set_up), ("flush", flush)];
-    own.into_iter().chain(apps::FUNCTIONS).chain(development::FUNCTIONS).chain(requests::FUNCTIONS).chain(responses::FUNCTIONS)
+    own.into_iter()
+        .chain(apps::FUNCTIONS)
+        .chain(development::FUNCTIONS)
+        .chain(requests::FUNCTIONS)
+        .chain(responses::FUNCTIONS)
+        .chain(frameworks::FUNCTIONS)
 }
 
 /// `setUp(dispatch, missingServerName)`: the functions that this side calls.

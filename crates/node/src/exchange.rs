@@ -50,6 +50,7 @@ struct Content {
     is_paused: bool,
     /// What JavaScript has not taken yet.
     pieces: Vec<Bytes>,
+    trailers: Option<HeaderMap>,
     has_ended: bool,
     /// JavaScript has been told that there is something.
     announced: bool,
@@ -65,6 +66,7 @@ impl Exchange {
             is_wanted: false,
             is_paused: false,
             pieces: Vec::new(),
+            trailers: None,
             announced: false,
         };
         Self {
@@ -134,6 +136,14 @@ impl Exchange {
         Some((self.responder.take()?, response))
     }
 
+    /// Ends what was begun with this content, and trailers behind it.
+    pub(crate) fn end_with_trailers(self, content: Bytes, trailers: HeaderMap) {
+        if let Some(pipe) = &self.pipe {
+            pipe.push(content);
+            pipe.end_with(trailers);
+        }
+    }
+
     /// Answers without content; `reported`: the length that is announced, as for HEAD.
     pub(crate) fn end_without_content(&mut self, reported: Option<u64>, close: bool) -> Option<(Responder, Response)> {
         if let Some(length) = reported.filter(|_| self.pipe.is_none()) {
@@ -197,6 +207,11 @@ impl Exchange {
         std::mem::take(&mut self.content.pieces)
     }
 
+    /// What came behind the content, if anything did. It is there when the content has ended.
+    pub(crate) fn trailers(&self) -> Option<&HeaderMap> {
+        self.content.trailers.as_ref()
+    }
+
     fn wake(&mut self) {
         if let Some(waker) = self.waker.take() {
             waker.wake();
@@ -258,9 +273,12 @@ impl Content {
                     return Err(());
                 }
                 Poll::Ready(Some(Ok(frame))) => {
-                    if let Ok(data) = frame.into_data() {
-                        bytes += data.len();
-                        self.pieces.push(data);
+                    match frame.into_data() {
+                        Ok(data) => {
+                            bytes += data.len();
+                            self.pieces.push(data);
+                        }
+                        Err(other) => self.trailers = other.into_trailers().ok(),
                     }
                     self.has_ended = incoming.is_end_stream();
                 }

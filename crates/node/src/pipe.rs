@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use http::HeaderMap;
 use http_body::Frame;
 use pronghorn_engine::BodyError;
 
@@ -25,6 +26,8 @@ struct State {
     /// Bytes that the protocol has taken, and all that it will take, if that is known.
     taken: u64,
     expected: Option<u64>,
+    /// What goes behind the content.
+    trailers: Option<HeaderMap>,
     ended: bool,
     failed: bool,
     /// JavaScript has been told to stop.
@@ -97,6 +100,12 @@ impl Pipe {
         wake(reader);
     }
 
+    /// Ends it, with these behind the content.
+    pub(crate) fn end_with(&self, trailers: HeaderMap) {
+        self.0.borrow_mut().trailers = Some(trailers);
+        self.end();
+    }
+
     /// Ends it so that the peer does not take it for complete.
     pub(crate) fn fail(&self) {
         self.0.borrow_mut().failed = true;
@@ -130,7 +139,7 @@ impl http_body::Body for PipeBody {
         }
         let Some(piece) = state.pieces.pop_front() else {
             if state.ended {
-                return Poll::Ready(None);
+                return Poll::Ready(state.trailers.take().map(|trailers| Ok(Frame::trailers(trailers))));
             }
             state.reader = Some(cx.waker().clone());
             return Poll::Pending;
@@ -148,7 +157,7 @@ impl http_body::Body for PipeBody {
 
     fn is_end_stream(&self) -> bool {
         let state = self.state.borrow();
-        state.ended && !state.failed && state.pieces.is_empty()
+        state.ended && !state.failed && state.pieces.is_empty() && state.trailers.is_none()
     }
 }
 
