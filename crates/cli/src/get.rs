@@ -413,9 +413,13 @@ pub(crate) fn exchange_failure(error: &Error) -> Failure {
         }
         Error::Handshake { reason, .. } if reason.contains("in time") => Failure::new(Kind::TimedOut, error),
         Error::Unsupported(_) => Failure::new(Kind::Protocol, error).with_hint("try another version with --http"),
-        Error::Handshake { .. } | Error::Refused(_) | Error::Reset(_) | Error::Closed(_) | Error::Exchange(_) | Error::NoUpgrade(_) => {
-            Failure::new(Kind::Protocol, error)
-        }
+        Error::Handshake { .. }
+        | Error::Refused(_)
+        | Error::Reset(_)
+        | Error::Closed(_)
+        | Error::Lost(_)
+        | Error::Exchange(_)
+        | Error::NoUpgrade(_) => Failure::new(Kind::Protocol, error),
     }
 }
 

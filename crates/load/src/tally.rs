@@ -36,7 +36,7 @@ impl Kind {
             Error::Handshake { .. } | Error::Unsupported(_) => Self::Handshake,
             Error::Refused(_) => Self::Refused,
             Error::Reset(_) => Self::Reset,
-            Error::Closed(_) => Self::Closed,
+            Error::Closed(_) | Error::Lost(_) => Self::Closed,
             Error::Exchange(_) | Error::NoUpgrade(_) => Self::Protocol,
         }
     }
