@@ -10,6 +10,7 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -185,6 +186,7 @@ impl Quinn {
             closed_by_peer: false,
             observer: None,
             unproved,
+            withheld: None,
             send_window,
             receive_window: ReceiveWindow::new(now, windows),
             unread: 0,
@@ -443,14 +445,19 @@ impl Transport for Quinn {
         let (question, stats) = (self.question.clone(), self.stats.clone());
         while let Some(&key) = self.sending.front() {
             if let Some(connection) = self.connection(key) {
+                let withheld = connection.poll_withheld();
+                if let Poll::Ready(Some((transmit, data))) = withheld {
+                    buffer.extend_from_slice(&data);
+                    return Some(transmit);
+                }
                 // The library probes one packet number space only, and it can be one that the peer cannot read yet: it answers nothing, the
                 // window stays full, and what it waits for, the ServerHello or the client's Finished, is held back for ever.
                 let probes = std::mem::take(&mut connection.probes);
                 question.set_unlimited(connection.closed || probes);
                 let segments = if probes { max_segments.min(PROBES) } else { max_segments };
                 // The library would answer a CONNECTION_CLOSE with one, which the peer has no use for (RFC 9000, section 10.2.2).
-                let is_over = connection.closed_by_peer;
-                let transmit = if is_over { None } else { connection.inner.poll_transmit(now, segments, buffer) };
+                let may_send = withheld.is_ready() && !connection.closed_by_peer;
+                let transmit = if may_send { connection.inner.poll_transmit(now, segments, buffer) } else { None };
                 question.set_unlimited(false);
                 if let Some(mut transmit) = transmit {
                     if !connection.may_go_aside(&transmit) {
@@ -458,16 +465,9 @@ impl Transport for Quinn {
                         buffer.clear();
                         continue;
                     }
-                    if let Some(exchanged) = &mut connection.unproved {
-                        let allowed = exchanged.allow(transmit.size, transmit.segment_size.unwrap_or(transmit.size));
-                        if allowed < transmit.size {
-                            stats.amplification_withheld.add(1);
-                            transmit.size = allowed;
-                        }
-                        if allowed == 0 {
-                            buffer.clear();
-                            continue;
-                        }
+                    if !connection.withhold(&mut transmit, buffer, &stats) {
+                        buffer.clear();
+                        continue;
                     }
                     // A long transfer must not hold up the others: after some trains the next connection has its turn.
                     connection.trains += 1;

@@ -1,15 +1,16 @@
 //! Resumption and early data (0-RTT) over the three protocols.
 
 use std::cell::RefCell;
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
 use crate::support::{Bench, PROTOCOLS, fetch, get};
 use bytes::Bytes;
-use http::{Method, Request, StatusCode};
+use http::{HeaderValue, Method, Request, StatusCode};
 use pronghorn_engine::{
-    Body, Config, Connection, EarlyData, Handler, LimitError, Limits, Protocol, Request as EngineRequest, Responder, Response, Resumption,
-    TlsSummary, Upgrade,
+    Body, Config, Connection, EarlyData, Handler, LimitError, Limits, Protocol, Qlog, Request as EngineRequest, Responder, Response,
+    Resumption, TlsSummary, Upgrade,
 };
 
 fn config(early_data: EarlyData) -> Config {
@@ -97,6 +98,33 @@ fn mark_ends_with_the_handshake() {
         assert_eq!(answers[0], "GET early=true", "{protocol}");
         assert_eq!(answers[2], "GET early=false", "{protocol}");
     }
+}
+
+#[test]
+fn answer_that_waits_for_the_address_to_be_proved_is_late_and_not_lost() {
+    const SIZE: usize = 100_000;
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("answer-that-waits");
+    let _ = std::fs::remove_dir_all(&folder);
+    let large = |_| |_, responder: Responder| responder.send(Response::new(StatusCode::OK).with_body(vec![b'x'; SIZE]));
+    let config = Config { qlog: Some(Qlog::to_folder(&folder).unwrap()), ..config(EarlyData::SafeMethods) };
+    let mut bench = Bench::new(1, &config, large);
+    let first = bench.connect(Protocol::Http3);
+    ask(&mut bench, first, get("/"));
+    // One that does not know the first one's tokens.
+    bench.replace(&config, large);
+    drop(config);
+    // Three times what it sends first is not a number of whole datagrams.
+    let mut request = get("/");
+    request.headers_mut().insert("x-padding", HeaderValue::from_str(&"x".repeat(1_500)).unwrap());
+    let (answer, tls) = ask_again(&mut bench, Protocol::Http3, Resumption::EarlyData, request);
+    assert_eq!((answer.1.len(), tls.early_data_accepted), (SIZE, Some(true)));
+    // What it had of the client by then allowed less than the first window.
+    assert!(bench.count(|stats| stats.amplification_withheld.value()) > 0);
+    drop(bench);
+    let logs = std::fs::read_dir(&folder).unwrap().map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap());
+    let lost: Vec<_> =
+        logs.flat_map(|log| log.lines().filter(|line| line.contains("packet_lost")).map(str::to_owned).collect::<Vec<_>>()).collect();
+    assert!(lost.is_empty(), "{lost:?}");
 }
 
 //= RFC 8470 section 4

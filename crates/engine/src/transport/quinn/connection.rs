@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::task::Poll;
 use std::time::Instant;
 
 use quinn_proto::{ConnectionError, StreamEvent, TransportErrorCode};
 
-use super::convert::{closed, from_quinn, varint};
+use super::convert::{closed, from_quinn, from_transmit, varint};
 use crate::TransportStats;
 use crate::client::StatsSink;
 use crate::limits::Limits;
@@ -14,7 +15,7 @@ use crate::qlog::Trace;
 use crate::seats::Ticket;
 use crate::stats::Stats;
 use crate::transport::session::Handshake;
-use crate::transport::{ConnectionKey, Event};
+use crate::transport::{ConnectionKey, Event, Transmit};
 use crate::window_budget::{ReceiveWindow, SendWindow};
 
 /// A datagram of this size carries content: every path carries more (RFC 9000, section 14).
@@ -47,6 +48,8 @@ pub(super) struct Connection {
     pub(super) observer: Option<StatsSink>,
     /// Bytes of datagrams until the handshake is done, where the client's address is not proved.
     pub(super) unproved: Option<Exchanged>,
+    /// What the library made beyond the bound for such an address.
+    pub(super) withheld: Option<Box<(Transmit, Vec<u8>)>>,
     /// The address of the handshake, which it proves.
     pub(super) first_remote: SocketAddr,
     /// Another address that the peer has sent from last, and what went each way while it was not the connection's own.
@@ -75,21 +78,53 @@ pub(super) struct Exchanged {
 impl Exchanged {
     /// How much of a train of `size` bytes, in datagrams of `segment`, may be sent.
     ///
-    /// The library lets the datagram pass that crosses the bound, and no other before the address is proved. It is taken for lost
-    /// and sent again later.
+    /// The library makes the datagram that crosses the bound, and counts it as sent.
     pub(super) fn allow(&mut self, size: usize, segment: usize) -> usize {
+        let left = self.left();
+        let allowed = if size <= left { size } else { left / segment * segment };
+        self.sent += allowed;
+        allowed
+    }
+
+    fn left(&self) -> usize {
         //= RFC 9000 section 8.1
         //# Prior to validating the client address, servers MUST NOT send more than three times as many bytes as the number of bytes
         //# they have received.
-        let bound = 3 * self.received;
-        let left = bound.saturating_sub(self.sent);
-        self.sent += size;
-        // Past the bound already, the library knows the address to be proved.
-        if left == 0 || size <= left { size } else { left / segment * segment }
+        (3 * self.received).saturating_sub(self.sent)
     }
 }
 
 impl Connection {
+    /// What goes before the library is asked for more, if anything was withheld; pending while it may not go yet.
+    pub(super) fn poll_withheld(&mut self) -> Poll<Option<(Transmit, Vec<u8>)>> {
+        if self.closed || self.closed_by_peer {
+            // What is said last needs nothing of it.
+            self.withheld = None;
+        }
+        let Some((transmit, _)) = self.withheld.as_deref() else { return Poll::Ready(None) };
+        if let Some(exchanged) = &mut self.unproved {
+            if exchanged.left() < transmit.size {
+                return Poll::Pending;
+            }
+            exchanged.sent += transmit.size;
+        }
+        Poll::Ready(self.withheld.take().map(|withheld| *withheld))
+    }
+
+    /// Keeps what of `transmit` may not go before the client's address is proved or more has come from it. Returns whether anything is left.
+    pub(super) fn withhold(&mut self, transmit: &mut quinn_proto::Transmit, buffer: &mut Vec<u8>, stats: &Stats) -> bool {
+        let Some(exchanged) = &mut self.unproved else { return true };
+        let allowed = exchanged.allow(transmit.size, transmit.segment_size.unwrap_or(transmit.size));
+        if allowed < transmit.size {
+            stats.amplification_withheld.add(1);
+            let rest = buffer[allowed..transmit.size].to_vec();
+            self.withheld = Some(Box::new((Transmit { size: rest.len(), ..from_transmit(transmit) }, rest)));
+            transmit.size = allowed;
+            buffer.truncate(allowed);
+        }
+        allowed > 0
+    }
+
     /// Counts the limit that the peer overran, if that is what ended the connection.
     pub(super) fn count_overrun(&mut self, reason: &ConnectionError, limits: &Limits, stats: &Stats) {
         let ConnectionError::TransportError(error) = reason else { return };
