@@ -241,9 +241,13 @@ impl Session {
         session
     }
 
-    /// Reads the CONNECT stream to its end, which is the session's. The driver learns of the session by it.
-    pub(crate) async fn run(self: Rc<Self>, mut incoming: Incoming) {
+    /// Reads the CONNECT stream to its end, which is the session's. The driver learns of the session at once: before what is asked of it.
+    pub(crate) fn run(self: Rc<Self>, incoming: Incoming) -> impl Future<Output = ()> {
         self.mark_dirty();
+        self.read(incoming)
+    }
+
+    async fn read(self: Rc<Self>, mut incoming: Incoming) {
         let mut reader = capsule::Reader::default();
         // To the end of the stream, although the session may be over before: who reads no more would have to reset it.
         let end = loop {

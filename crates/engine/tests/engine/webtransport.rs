@@ -210,6 +210,41 @@ fn close_brings_code_and_reason_to_the_other_side() {
 }
 
 #[test]
+fn streams_can_be_opened_as_soon_as_there_is_a_session() {
+    let opened = Rc::new(RefCell::new(None));
+    let result = opened.clone();
+    let config = offering(Limits::default());
+    let mut bench = Bench::with_client(&Group::new(1), &trust(), &config, config.clone(), move |_| {
+        let result = result.clone();
+        move |request: Request, responder: Responder| {
+            let session = WebTransport::accept(request, responder, HeaderMap::new()).unwrap();
+            // Asked for before anybody else could do anything.
+            let mut opening = Box::pin({
+                let session = session.clone();
+                async move { session.open_bi().await.map(drop) }
+            });
+            let waker = std::task::Waker::noop();
+            assert!(opening.as_mut().poll(&mut std::task::Context::from_waker(waker)).is_pending());
+            let result = result.clone();
+            session.handle().clone().spawn(async move {
+                *result.borrow_mut() = Some(opening.await);
+                session.closed().await;
+            });
+        }
+    });
+    let mut connection = bench.connect(Protocol::Http3);
+    let streams = bench.run(async move {
+        let session = WebTransport::connect(&mut connection, uri("/session"), HeaderMap::new()).await.unwrap();
+        let uni = session.open_uni().await.map(drop);
+        let bidi = session.open_bi().await.map(drop);
+        (uni, bidi)
+    });
+    assert_eq!(streams, (Ok(()), Ok(())));
+    bench.turn_until(|_| opened.borrow().is_some());
+    assert_eq!(opened.take(), Some(Ok(())));
+}
+
+#[test]
 fn dropped_session_is_closed_with_zero() {
     let (mut bench, accepted) = bench();
     let (client, server, _connection) = sessions(&mut bench, &accepted);
