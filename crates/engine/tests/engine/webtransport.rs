@@ -1,14 +1,17 @@
 //! WebTransport sessions between a client and a server of the engine.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, Uri};
 use pronghorn_engine::{
-    Config, ConnectError, Connection, DatagramError, Group, Limits, Protocol, RecvStream, Request, Responder, Response, SessionEnd,
+    Body, Config, ConnectError, Connection, DatagramError, Group, Limits, Protocol, RecvStream, Request, Responder, Response, SessionEnd,
     SessionStreamError, WebTransport,
 };
 
@@ -223,8 +226,7 @@ fn streams_can_be_opened_as_soon_as_there_is_a_session() {
                 let session = session.clone();
                 async move { session.open_bi().await.map(drop) }
             });
-            let waker = std::task::Waker::noop();
-            assert!(opening.as_mut().poll(&mut std::task::Context::from_waker(waker)).is_pending());
+            assert!(opening.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
             let result = result.clone();
             session.handle().clone().spawn(async move {
                 *result.borrow_mut() = Some(opening.await);
@@ -242,6 +244,59 @@ fn streams_can_be_opened_as_soon_as_there_is_a_session() {
     assert_eq!(streams, (Ok(()), Ok(())));
     bench.turn_until(|_| opened.borrow().is_some());
     assert_eq!(opened.take(), Some(Ok(())));
+}
+
+/// What is sent until the test ends it in the middle.
+struct Failing(Rc<Cell<bool>>);
+
+impl http_body::Body for Failing {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<std::io::Result<http_body::Frame<Bytes>>>> {
+        cx.waker().wake_by_ref();
+        if self.0.get() { Poll::Ready(Some(Err(std::io::Error::other("given up")))) } else { Poll::Pending }
+    }
+}
+
+#[test]
+fn session_that_is_reset_while_streams_are_opened_ends_them() {
+    for turns in 1..12 {
+        let fails = Rc::new(Cell::new(false));
+        let (fail, config) = (fails.clone(), offering(Limits::default()));
+        // Whoever accepts the session by hand can reset it.
+        let mut bench = Bench::with_client(&Group::new(1), &trust(), &config, config.clone(), move |_| {
+            let fail = fail.clone();
+            move |_, responder: Responder| responder.upgrade(HeaderMap::new(), Body::stream(Failing(fail.clone())))
+        });
+        let mut connection = bench.connect(Protocol::Http3);
+        let (session, _connection) = bench
+            .run(async move { (WebTransport::connect(&mut connection, uri("/session"), HeaderMap::new()).await.unwrap(), connection) });
+        // One in each turn: in one of them the driver knows of the end, and the session does not yet.
+        let ended = Rc::new(Cell::new(false));
+        let told = ended.clone();
+        session.handle().clone().spawn(async move {
+            let mut opening = VecDeque::new();
+            let mut closed = Box::pin(session.closed());
+            poll_fn(|cx| {
+                let mut another = Box::pin(session.open_bi());
+                let opened = another.as_mut().poll(cx);
+                opening.push_back((another, opened));
+                if opening.len() > 50 {
+                    opening.pop_front();
+                }
+                cx.waker().wake_by_ref();
+                closed.as_mut().poll(cx)
+            })
+            .await;
+            told.set(true);
+        });
+        for _ in 0..turns {
+            bench.turn();
+        }
+        fails.set(true);
+        bench.turn_until(|_| ended.get());
+    }
 }
 
 #[test]
