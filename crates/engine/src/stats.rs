@@ -231,6 +231,8 @@ counters! {
     webtransport_early_streams_refused,
     /// Datagrams of WebTransport sessions dropped because too many waited: for their session, for the application or for the network.
     webtransport_datagrams_dropped,
+    /// WebTransport sessions that were closed here, and whose peer did not end its side in time.
+    webtransport_closes_timed_out,
     /// Datagrams received.
     datagrams_received,
     /// Datagrams sent.

@@ -3,14 +3,15 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http_body::Frame;
-use http_body_util::BodyExt;
+use http_body::{Body as _, Frame};
 use pronghorn_h3::capsule::{self, Capsule};
 use pronghorn_h3::{ErrorCode, StreamId};
 
@@ -19,6 +20,7 @@ use super::stream::{Dirty, Outbound, Stream};
 use crate::Incoming;
 use crate::context::Context;
 use crate::limits::Limits;
+use crate::runtime::{Handle, Sleep};
 use crate::stats::Stats;
 use crate::transport::{ConnectionKey, Dir};
 
@@ -99,6 +101,8 @@ pub(crate) struct Session {
     dirty: Rc<Dirty>,
     queued: Cell<bool>,
     max_datagram_bytes: usize,
+    close_timeout: Duration,
+    handle: Handle,
     stats: Arc<Stats>,
     capsules: CapsuleQueue,
     state: RefCell<State>,
@@ -227,6 +231,8 @@ impl Session {
             request,
             queued: Cell::default(),
             max_datagram_bytes: limits.webtransport_datagram_bytes() as usize,
+            close_timeout: limits.webtransport_close_timeout(),
+            handle: context.handle.clone(),
             stats: context.stats.clone(),
             capsules,
             state: RefCell::default(),
@@ -248,10 +254,26 @@ impl Session {
     }
 
     async fn read(self: Rc<Self>, mut incoming: Incoming) {
+        // Runs from the session's end.
+        let mut patience: Option<Pin<Box<Sleep>>> = None;
         let mut reader = capsule::Reader::default();
         // To the end of the stream, although the session may be over before: who reads no more would have to reset it.
         let end = loop {
-            match incoming.frame().await {
+            let frame = poll_fn(|cx| {
+                if patience.is_none() && self.poll_end(cx).is_ready() {
+                    patience = Some(Box::pin(self.handle.sleep(self.close_timeout)));
+                }
+                // First: it runs although the peer sends all the time.
+                match patience.as_mut().map_or(Poll::Pending, |patience| patience.as_mut().poll(cx)) {
+                    Poll::Ready(()) => Poll::Ready(Err(())),
+                    Poll::Pending => Pin::new(&mut incoming).poll_frame(cx).map(Ok),
+                }
+            });
+            let Ok(frame) = frame.await else {
+                self.stats.webtransport_closes_timed_out.add(1);
+                return self.request.send(Outbound::Abort(ErrorCode::H3_REQUEST_CANCELLED));
+            };
+            match frame {
                 Some(Ok(frame)) => {
                     if let Ok(mut data) = frame.into_data()
                         && let Err(error) = self.on_capsules(&mut reader, &mut data)

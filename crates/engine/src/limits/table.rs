@@ -391,6 +391,12 @@ limits! {
         counter webtransport_datagrams_dropped;
         acts "The oldest datagrams are dropped.";
 
+    /// How long the peer may take to end its side of a WebTransport session that was closed here.
+    webtransport_close_timeout, with_webtransport_close_timeout: Time, 10 * SECOND, 100 => HOUR, Connection;
+        memory |_| 0;
+        counter webtransport_closes_timed_out;
+        acts "The session's request is reset with H3_REQUEST_CANCELLED, and its place is free.";
+
     /// Tokens of earlier connections (NEW_TOKEN) whose use is remembered, so that none is taken twice.
     used_tokens, with_used_tokens: Count, 100_000, 0 => 100_000_000, Group;
         memory |limits| limits.used_tokens.saturating_mul(USED_TOKEN_BYTES);

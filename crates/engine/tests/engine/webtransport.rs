@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, Uri};
+use http_body_util::BodyExt;
 use pronghorn_engine::{
     Body, Config, ConnectError, Connection, DatagramError, Group, Limits, Protocol, RecvStream, Request, Responder, Response, SessionEnd,
-    SessionStreamError, WebTransport,
+    SessionStreamError, Upgrade, WebTransport,
 };
 
 use crate::support::{Bench, fetch, get, trust};
@@ -244,6 +245,39 @@ fn streams_can_be_opened_as_soon_as_there_is_a_session() {
     assert_eq!(streams, (Ok(()), Ok(())));
     bench.turn_until(|_| opened.borrow().is_some());
     assert_eq!(opened.take(), Some(Ok(())));
+}
+
+#[test]
+fn peer_that_does_not_end_a_closed_session_is_given_up() {
+    let (mut bench, accepted) = bench();
+    let mut connection = bench.connect(Protocol::Http3);
+    // By hand, so that nothing answers the close; what comes is read, and what would be sent never ends.
+    let endless = Body::stream(Failing(Rc::default()));
+    let request = http::Request::connect("https://localhost/session").extension(Upgrade::new("webtransport")).body(endless).unwrap();
+    let (response, mut connection) = bench.run(async move { (connection.send(request).await.unwrap(), connection) });
+    let end = Rc::new(RefCell::new(None));
+    let told = end.clone();
+    bench.client.handle().spawn(async move {
+        let came = response.into_body().collect().await.map(|content| content.to_bytes());
+        *told.borrow_mut() = Some(came.map_err(|error| error.to_string()));
+    });
+    let server = accepted.borrow_mut().pop_front().unwrap();
+    server.close(7, "enough");
+    let turns = |bench: &mut Bench, seconds| {
+        bench.skip(Duration::from_secs(seconds));
+        for _ in 0..100 {
+            bench.turn();
+        }
+    };
+    turns(&mut bench, 0);
+    turns(&mut bench, 9);
+    assert_eq!(bench.count(|stats| stats.webtransport_closes_timed_out.value()), 0);
+    turns(&mut bench, 2);
+    assert_eq!(bench.count(|stats| stats.webtransport_closes_timed_out.value()), 1);
+    // Its close arrived, and its place is free.
+    assert_eq!(end.take().unwrap().unwrap(), [&[0x68, 0x43, 10, 0, 0, 0, 7][..], b"enough"].concat());
+    let next = bench.run(async move { WebTransport::connect(&mut connection, uri("/session"), HeaderMap::new()).await.map(drop) });
+    assert!(next.is_ok(), "{next:?}");
 }
 
 /// What is sent until the test ends it in the middle.
