@@ -15,7 +15,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 
 pub use streams::{RecvStream, SendStream};
 
-use crate::http3::{CapsuleQueue, DatagramError, Session, SessionEnd, SessionStreamError, WEBTRANSPORT};
+use crate::http3::{CapsuleQueue, DatagramError, For, Session, SessionEnd, SessionStream, SessionStreamError, WEBTRANSPORT};
 use crate::transport::Dir;
 use crate::{Body, Connection, Error, Incoming, Request, Responder, Response, Upgrade};
 
@@ -132,7 +132,7 @@ impl WebTransport {
     ///
     /// Dropping the future loses no stream.
     pub async fn accept_bi(&self) -> Result<(SendStream, RecvStream), SessionEnd> {
-        let stream = poll_fn(|cx| self.0.session.poll_accept(cx, Dir::Bidi)).await?;
+        let stream = self.accept_stream(Dir::Bidi).await?;
         Ok((SendStream::new(stream.clone()), RecvStream::new(stream)))
     }
 
@@ -146,7 +146,12 @@ impl WebTransport {
     ///
     /// Dropping the future loses no stream.
     pub async fn accept_uni(&self) -> Result<RecvStream, SessionEnd> {
-        poll_fn(|cx| self.0.session.poll_accept(cx, Dir::Uni)).await.map(RecvStream::new)
+        self.accept_stream(Dir::Uni).await.map(RecvStream::new)
+    }
+
+    async fn accept_stream(&self, dir: Dir) -> Result<Rc<SessionStream>, SessionEnd> {
+        let mut ticket = self.0.session.ticket(For::Stream(dir));
+        poll_fn(|cx| self.0.session.poll_accept(&mut ticket, cx, dir)).await
     }
 
     /// Opens a bidirectional stream, as soon as the peer allows another one.
@@ -191,7 +196,8 @@ impl WebTransport {
     ///
     /// Dropping the future loses no datagram.
     pub async fn read_datagram(&self) -> Result<Bytes, SessionEnd> {
-        poll_fn(|cx| self.0.session.poll_datagram(cx)).await
+        let mut ticket = self.0.session.ticket(For::Datagram);
+        poll_fn(|cx| self.0.session.poll_datagram(&mut ticket, cx)).await
     }
 
     /// Sends a datagram, which arrives once or not at all. When more wait for the network than
@@ -215,7 +221,8 @@ impl WebTransport {
     ///
     /// Dropping the future changes nothing.
     pub async fn closed(&self) -> SessionEnd {
-        poll_fn(|cx| self.0.session.poll_end(cx)).await
+        let mut ticket = self.0.session.ticket(For::End);
+        poll_fn(|cx| self.0.session.poll_end(&mut ticket, cx)).await
     }
 
     /// Closes the session; `reason` is cut to 1024 bytes. Streams that are not done yet are reset on both sides.
@@ -234,7 +241,8 @@ impl WebTransport {
     ///
     /// Dropping the future changes nothing.
     pub async fn draining(&self) {
-        poll_fn(|cx| self.0.session.poll_draining(cx)).await;
+        let mut ticket = self.0.session.ticket(For::End);
+        poll_fn(|cx| self.0.session.poll_draining(&mut ticket, cx)).await;
     }
 }
 

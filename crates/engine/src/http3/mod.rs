@@ -26,7 +26,7 @@ use pronghorn_h3::{ConnectionError, ErrorCode};
 pub(crate) use client::{Client, ClientConnection, StatsProbe};
 #[cfg(test)]
 pub(crate) use fields::{LatestAuthority, request as request_head};
-pub(crate) use session::{CapsuleQueue, Session};
+pub(crate) use session::{CapsuleQueue, For, Session};
 pub use session::{DatagramError, SessionEnd};
 pub(crate) use session_stream::SessionStream;
 pub use session_stream::SessionStreamError;

@@ -126,6 +126,16 @@ struct State {
     watchers: Waiting,
 }
 
+impl State {
+    fn waiting(&mut self, what: For) -> &mut Waiting {
+        match what {
+            For::Stream(dir) => &mut self.acceptors[kind(dir)],
+            For::Datagram => &mut self.readers,
+            For::End => &mut self.watchers,
+        }
+    }
+}
+
 /// What the CONNECT stream has yet to carry.
 #[derive(Clone, Default)]
 pub(crate) struct CapsuleQueue(Rc<RefCell<QueuedCapsules>>);
@@ -193,20 +203,65 @@ impl Datagrams {
     }
 }
 
-/// Tasks that wait for the same thing.
+/// Tasks that wait for the same thing, each with the number of its [`Ticket`].
 #[derive(Default)]
-pub(super) struct Waiting(Vec<Waker>);
+struct Waiting {
+    wakers: Vec<(u64, Waker)>,
+    /// Tickets that were given.
+    given: u64,
+}
 
 impl Waiting {
-    pub(super) fn register(&mut self, cx: &TaskContext<'_>) {
-        if !self.0.iter().any(|waker| waker.will_wake(cx.waker())) {
-            self.0.push(cx.waker().clone());
+    fn register(&mut self, ticket: &mut Option<u64>, cx: &TaskContext<'_>) {
+        let number = *ticket.get_or_insert_with(|| {
+            self.given += 1;
+            self.given
+        });
+        match self.wakers.iter_mut().find(|(known, _)| *known == number) {
+            Some((_, waker)) => waker.clone_from(cx.waker()),
+            None => self.wakers.push((number, cx.waker().clone())),
         }
     }
 
     /// The tasks, to be woken when nothing is borrowed.
-    pub(super) fn take(&mut self) -> Vec<Waker> {
-        std::mem::take(&mut self.0)
+    fn take(&mut self) -> Vec<Waker> {
+        std::mem::take(&mut self.wakers).into_iter().map(|(_, waker)| waker).collect()
+    }
+}
+
+/// What a task waits for.
+#[derive(Clone, Copy)]
+pub(crate) enum For {
+    /// The peer's next stream.
+    Stream(Dir),
+    Datagram,
+    /// The end, or the wish that it comes.
+    End,
+}
+
+/// A place among those who wait for something of a session. It is given back when the wait is given up.
+pub(crate) struct Ticket<'a> {
+    session: &'a Session,
+    what: For,
+    number: Option<u64>,
+}
+
+impl Ticket<'_> {
+    fn register(&mut self, state: &mut State, cx: &TaskContext<'_>) {
+        state.waiting(self.what).register(&mut self.number, cx);
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            let mut state = self.session.state.borrow_mut();
+            let wakers = &mut state.waiting(self.what).wakers;
+            let left = wakers.iter().position(|(known, _)| *known == number).map(|place| wakers.swap_remove(place));
+            // Dropped when nothing is borrowed: it may be the last of its task.
+            drop(state);
+            drop(left);
+        }
     }
 }
 
@@ -256,11 +311,12 @@ impl Session {
     async fn read(self: Rc<Self>, mut incoming: Incoming) {
         // Runs from the session's end.
         let mut patience: Option<Pin<Box<Sleep>>> = None;
+        let mut ticket = self.ticket(For::End);
         let mut reader = capsule::Reader::default();
         // To the end of the stream, although the session may be over before: who reads no more would have to reset it.
         let end = loop {
             let frame = poll_fn(|cx| {
-                if patience.is_none() && self.poll_end(cx).is_ready() {
+                if patience.is_none() && self.poll_end(&mut ticket, cx).is_ready() {
                     patience = Some(Box::pin(self.handle.sleep(self.close_timeout)));
                 }
                 // First: it runs although the peer sends all the time.
@@ -314,7 +370,17 @@ impl Session {
         stream
     }
 
-    pub(crate) fn poll_accept(&self, cx: &TaskContext<'_>, dir: Dir) -> Poll<Result<Rc<SessionStream>, SessionEnd>> {
+    /// Waits for something, as the functions below do with it.
+    pub(crate) fn ticket(&self, what: For) -> Ticket<'_> {
+        Ticket { session: self, what, number: None }
+    }
+
+    pub(crate) fn poll_accept(
+        &self,
+        ticket: &mut Ticket<'_>,
+        cx: &TaskContext<'_>,
+        dir: Dir,
+    ) -> Poll<Result<Rc<SessionStream>, SessionEnd>> {
         let mut state = self.state.borrow_mut();
         if let Some(stream) = state.opened[kind(dir)].pop_front() {
             drop(state);
@@ -324,11 +390,11 @@ impl Session {
         if let Some(end) = &state.end {
             return Poll::Ready(Err(end.clone()));
         }
-        state.acceptors[kind(dir)].register(cx);
+        ticket.register(&mut state, cx);
         Poll::Pending
     }
 
-    pub(crate) fn poll_datagram(&self, cx: &TaskContext<'_>) -> Poll<Result<Bytes, SessionEnd>> {
+    pub(crate) fn poll_datagram(&self, ticket: &mut Ticket<'_>, cx: &TaskContext<'_>) -> Poll<Result<Bytes, SessionEnd>> {
         let mut state = self.state.borrow_mut();
         if let Some(datagram) = state.received.pop() {
             return Poll::Ready(Ok(datagram));
@@ -336,7 +402,7 @@ impl Session {
         if let Some(end) = &state.end {
             return Poll::Ready(Err(end.clone()));
         }
-        state.readers.register(cx);
+        ticket.register(&mut state, cx);
         Poll::Pending
     }
 
@@ -360,22 +426,22 @@ impl Session {
         self.state.borrow().datagram_size
     }
 
-    pub(crate) fn poll_end(&self, cx: &TaskContext<'_>) -> Poll<SessionEnd> {
+    pub(crate) fn poll_end(&self, ticket: &mut Ticket<'_>, cx: &TaskContext<'_>) -> Poll<SessionEnd> {
         let mut state = self.state.borrow_mut();
         if let Some(end) = &state.end {
             return Poll::Ready(end.clone());
         }
-        state.watchers.register(cx);
+        ticket.register(&mut state, cx);
         Poll::Pending
     }
 
     /// Ready when the peer wants the session to come to an end, or it has.
-    pub(crate) fn poll_draining(&self, cx: &TaskContext<'_>) -> Poll<()> {
+    pub(crate) fn poll_draining(&self, ticket: &mut Ticket<'_>, cx: &TaskContext<'_>) -> Poll<()> {
         let mut state = self.state.borrow_mut();
         if state.draining || state.end.is_some() {
             return Poll::Ready(());
         }
-        state.watchers.register(cx);
+        ticket.register(&mut state, cx);
         Poll::Pending
     }
 

@@ -248,6 +248,36 @@ fn streams_can_be_opened_as_soon_as_there_is_a_session() {
 }
 
 #[test]
+fn waits_that_are_given_up_leave_nothing_behind() {
+    struct Task;
+    impl std::task::Wake for Task {
+        fn wake(self: std::sync::Arc<Self>) {}
+    }
+    let (mut bench, accepted) = bench();
+    let (client, server, _connection) = sessions(&mut bench, &accepted);
+    for session in [client, server] {
+        let waits: [fn(&WebTransport) -> Pin<Box<dyn Future<Output = ()> + '_>>; 5] = [
+            |session| Box::pin(async { drop(session.accept_bi().await) }),
+            |session| Box::pin(async { drop(session.accept_uni().await) }),
+            |session| Box::pin(async { drop(session.read_datagram().await) }),
+            |session| Box::pin(async { drop(session.closed().await) }),
+            |session| Box::pin(session.draining()),
+        ];
+        for wait in waits {
+            let task = std::sync::Arc::new(Task);
+            let waker = Waker::from(task.clone());
+            let mut waiting = wait(&session);
+            for _ in 0..2 {
+                assert!(waiting.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            }
+            assert_eq!(std::sync::Arc::strong_count(&task), 3);
+            drop(waiting);
+            assert_eq!(std::sync::Arc::strong_count(&task), 2);
+        }
+    }
+}
+
+#[test]
 fn peer_that_does_not_end_a_closed_session_is_given_up() {
     let (mut bench, accepted) = bench();
     let mut connection = bench.connect(Protocol::Http3);
