@@ -1,19 +1,25 @@
 //! A WebTransport session, as the application and the driver share it.
 
+mod capsules;
+mod waiting;
+
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http_body::{Body as _, Frame};
+use http_body::Body as _;
 use pronghorn_h3::capsule::{self, Capsule};
 use pronghorn_h3::{ErrorCode, StreamId};
+
+pub(crate) use capsules::CapsuleQueue;
+use waiting::Waiting;
+pub(crate) use waiting::{For, Ticket};
 
 use super::session_stream::SessionStream;
 use super::stream::{Dirty, Outbound, Stream};
@@ -136,47 +142,6 @@ impl State {
     }
 }
 
-/// What the CONNECT stream has yet to carry.
-#[derive(Clone, Default)]
-pub(crate) struct CapsuleQueue(Rc<RefCell<QueuedCapsules>>);
-
-#[derive(Default)]
-struct QueuedCapsules {
-    queue: VecDeque<Bytes>,
-    /// Nothing follows.
-    is_over: bool,
-    /// Nobody sends them any more: the request was refused or reset, or the connection is gone.
-    is_lost: bool,
-    sender: Option<Waker>,
-    session: Weak<Session>,
-}
-
-impl CapsuleQueue {
-    fn push(&self, capsule: Bytes) {
-        let mut queued = self.0.borrow_mut();
-        if queued.is_over {
-            return;
-        }
-        queued.queue.push_back(capsule);
-        let sender = queued.sender.take();
-        drop(queued);
-        wake_all(sender);
-    }
-
-    fn end(&self) {
-        let mut queued = self.0.borrow_mut();
-        queued.is_over = true;
-        let sender = queued.sender.take();
-        drop(queued);
-        wake_all(sender);
-    }
-
-    /// The content of what is sent on the CONNECT stream.
-    pub(crate) fn content(&self) -> Capsules {
-        Capsules(self.clone())
-    }
-}
-
 /// Datagrams that wait, and what they cost.
 #[derive(Default)]
 struct Datagrams {
@@ -200,68 +165,6 @@ impl Datagrams {
         let datagram = self.queue.pop_front()?;
         self.cost -= datagram.len() + DATAGRAM_COST;
         Some(datagram)
-    }
-}
-
-/// Tasks that wait for the same thing, each with the number of its [`Ticket`].
-#[derive(Default)]
-struct Waiting {
-    wakers: Vec<(u64, Waker)>,
-    /// Tickets that were given.
-    given: u64,
-}
-
-impl Waiting {
-    fn register(&mut self, ticket: &mut Option<u64>, cx: &TaskContext<'_>) {
-        let number = *ticket.get_or_insert_with(|| {
-            self.given += 1;
-            self.given
-        });
-        match self.wakers.iter_mut().find(|(known, _)| *known == number) {
-            Some((_, waker)) => waker.clone_from(cx.waker()),
-            None => self.wakers.push((number, cx.waker().clone())),
-        }
-    }
-
-    /// The tasks, to be woken when nothing is borrowed.
-    fn take(&mut self) -> Vec<Waker> {
-        std::mem::take(&mut self.wakers).into_iter().map(|(_, waker)| waker).collect()
-    }
-}
-
-/// What a task waits for.
-#[derive(Clone, Copy)]
-pub(crate) enum For {
-    /// The peer's next stream.
-    Stream(Dir),
-    Datagram,
-    /// The end, or the wish that it comes.
-    End,
-}
-
-/// A place among those who wait for something of a session. It is given back when the wait is given up.
-pub(crate) struct Ticket<'a> {
-    session: &'a Session,
-    what: For,
-    number: Option<u64>,
-}
-
-impl Ticket<'_> {
-    fn register(&mut self, state: &mut State, cx: &TaskContext<'_>) {
-        state.waiting(self.what).register(&mut self.number, cx);
-    }
-}
-
-impl Drop for Ticket<'_> {
-    fn drop(&mut self) {
-        if let Some(number) = self.number {
-            let mut state = self.session.state.borrow_mut();
-            let wakers = &mut state.waiting(self.what).wakers;
-            let left = wakers.iter().position(|(known, _)| *known == number).map(|place| wakers.swap_remove(place));
-            // Dropped when nothing is borrowed: it may be the last of its task.
-            drop(state);
-            drop(left);
-        }
     }
 }
 
@@ -544,37 +447,5 @@ impl Session {
 
     pub(super) fn next_datagram(&self) -> Option<Bytes> {
         self.state.borrow_mut().to_send.pop()
-    }
-}
-
-/// The content of what is sent on the CONNECT stream.
-pub(crate) struct Capsules(CapsuleQueue);
-
-impl http_body::Body for Capsules {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let mut queued = self.0.0.borrow_mut();
-        if let Some(capsule) = queued.queue.pop_front() {
-            return Poll::Ready(Some(Ok(Frame::data(capsule))));
-        }
-        if queued.is_over {
-            return Poll::Ready(None);
-        }
-        queued.sender = Some(cx.waker().clone());
-        Poll::Pending
-    }
-}
-
-impl Drop for Capsules {
-    fn drop(&mut self) {
-        let mut queued = self.0.0.borrow_mut();
-        queued.is_lost = true;
-        let session = queued.session.upgrade();
-        drop(queued);
-        if let Some(session) = session {
-            session.end(SessionEnd::Lost(ErrorCode::H3_REQUEST_CANCELLED.to_string()));
-        }
     }
 }
