@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, Uri};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Collected};
 use pronghorn_engine::{
     Body, Config, ConnectError, Connection, DatagramError, Group, Limits, Protocol, RecvStream, Request, Responder, Response, SessionEnd,
     SessionStreamError, Upgrade, WebTransport,
@@ -247,6 +247,8 @@ fn streams_can_be_opened_as_soon_as_there_is_a_session() {
     assert_eq!(opened.take(), Some(Ok(())));
 }
 
+type Wait = fn(&WebTransport) -> Pin<Box<dyn Future<Output = ()> + '_>>;
+
 #[test]
 fn waits_that_are_given_up_leave_nothing_behind() {
     struct Task;
@@ -256,7 +258,7 @@ fn waits_that_are_given_up_leave_nothing_behind() {
     let (mut bench, accepted) = bench();
     let (client, server, _connection) = sessions(&mut bench, &accepted);
     for session in [client, server] {
-        let waits: [fn(&WebTransport) -> Pin<Box<dyn Future<Output = ()> + '_>>; 5] = [
+        let waits: [Wait; 5] = [
             |session| Box::pin(async { drop(session.accept_bi().await) }),
             |session| Box::pin(async { drop(session.accept_uni().await) }),
             |session| Box::pin(async { drop(session.read_datagram().await) }),
@@ -288,7 +290,7 @@ fn peer_that_does_not_end_a_closed_session_is_given_up() {
     let end = Rc::new(RefCell::new(None));
     let told = end.clone();
     bench.client.handle().spawn(async move {
-        let came = response.into_body().collect().await.map(|content| content.to_bytes());
+        let came = response.into_body().collect().await.map(Collected::to_bytes);
         *told.borrow_mut() = Some(came.map_err(|error| error.to_string()));
     });
     let server = accepted.borrow_mut().pop_front().unwrap();
