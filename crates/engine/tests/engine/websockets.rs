@@ -368,6 +368,48 @@ fn close_from_elsewhere_is_given_its_time_and_no_more() {
     }
 }
 
+#[test]
+fn peer_that_vanishes_is_noticed_and_what_waits_for_it_let_go() {
+    for protocol in PROTOCOLS {
+        for is_sent_to in [false, true] {
+            let ends = Ends::default();
+            let sender = Rc::new(RefCell::new(None));
+            let given = sender.clone();
+            let serve = move |mut socket: WebSocket, ends: Ends| {
+                given.replace(Some(socket.sender().clone()));
+                async move {
+                    let end = socket.recv().await.map_or(Ok(()), |message| message.map(drop));
+                    ends.borrow_mut().push((end, None));
+                }
+            };
+            let mut bench = Bench::new(1, &Config::default(), serving(&Options::default(), &ends, serve));
+            let (_socket, _connection) = open(&mut bench, protocol, &Options::default());
+            turns(&mut bench, 100);
+            let sender = sender.take().unwrap();
+            if is_sent_to {
+                for _ in 0..40 {
+                    sender.push(&Message::binary(vec![1; 1 << 20])).unwrap();
+                }
+            }
+            // From here on nothing is heard of the client, not even of its kernel's loss.
+            let began = bench.now();
+            while ends.borrow().is_empty() {
+                bench.skip(Duration::from_secs(1));
+                let now = bench.now();
+                (0..20).for_each(|_| bench.servers[0].turn(now).unwrap());
+                assert!(now - began < Duration::from_secs(130), "{protocol}, sent to: {is_sent_to}: not noticed");
+            }
+            assert!(matches!(ends.borrow()[..], [(Err(Error::TimedOut | Error::Aborted), None)]), "{protocol}: {ends:?}");
+            assert_eq!((sender.buffered_amount(), sender.is_closed()), (0, true), "{protocol}, sent to: {is_sent_to}");
+            if protocol == Protocol::Http1 {
+                let now = bench.now();
+                (0..20).for_each(|_| bench.servers[0].turn(now).unwrap());
+                assert_eq!(bench.count(|stats| stats.tcp_open.value()), 0);
+            }
+        }
+    }
+}
+
 // ---- what holds back --------------------------------------------------------------------------------------------------------
 
 #[test]
