@@ -1,7 +1,9 @@
 //! What a server holds for WebSocket connections on which nothing is said.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 use http::{HeaderMap, Uri};
@@ -69,5 +71,88 @@ fn idle_websocket_holds_little() {
         let bytes = at_rest(protocol);
         println!("{protocol}: {bytes} bytes");
         assert!(bytes <= most, "{protocol}: {bytes} bytes, {most} are allowed");
+    }
+}
+
+const MESSAGE: usize = 32 << 10;
+/// 64 MiB.
+const MESSAGES: usize = 2_000;
+
+/// Turns until nothing has moved for long, and by how much the server's memory has grown with that.
+fn grown_until_stuck(bench: &mut Bench, moved: &Cell<usize>) -> i64 {
+    let (mut before, mut idle) = (0, 0);
+    grown_until(bench, |_| {
+        idle = if before == moved.get() { idle + 1 } else { 0 };
+        before = moved.get();
+        idle == 2_000
+    })
+}
+
+/// What a server holds for a peer that reads nothing of what it is sent, and for one whose messages nobody reads.
+fn held_back(protocol: Protocol, server_sends: bool) -> (i64, usize) {
+    let (moved, begins) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(false)));
+    let (counted, begin) = (moved.clone(), begins.clone());
+    let mut bench = Bench::new(1, &Config::default(), move |_| {
+        let (counted, begin) = (counted.clone(), begin.clone());
+        move |request: Request, responder: Responder| {
+            let upgrade = WebSocketUpgrade::from_request(&request, &Options::default()).unwrap();
+            let handle = responder.handle().clone();
+            let mut socket = upgrade.accept(responder, request.body);
+            let (counted, begin) = (counted.clone(), begin.clone());
+            handle.spawn(async move {
+                poll_fn(|cx| {
+                    cx.waker().wake_by_ref();
+                    if begin.get() { Poll::Ready(()) } else { Poll::Pending }
+                })
+                .await;
+                while server_sends && counted.get() < MESSAGES {
+                    socket.send(Message::binary(vec![1; MESSAGE])).await.unwrap();
+                    counted.set(counted.get() + 1);
+                }
+                std::future::pending::<()>().await;
+                drop(socket);
+            });
+        }
+    });
+    let mut connection = bench.connect(protocol);
+    let (mut socket, _connection) = bench.run(async move {
+        let uri = Uri::from_static("https://localhost/");
+        (websocket::connect(&mut connection, uri, HeaderMap::new(), &Options::default()).await.unwrap(), connection)
+    });
+    let mut held = None;
+    begins.set(true);
+    if server_sends {
+        held = Some(socket);
+    } else {
+        let counted = moved.clone();
+        bench.client.handle().spawn(async move {
+            while counted.get() < MESSAGES {
+                socket.send(Message::binary(vec![1; MESSAGE])).await.unwrap();
+                counted.set(counted.get() + 1);
+            }
+        });
+    }
+    let grown = grown_until_stuck(&mut bench, &moved);
+    drop(held);
+    (grown, moved.get())
+}
+
+#[test]
+fn slow_reader_is_held_back_and_not_buffered() {
+    // What may wait to be sent, and what the window of a stream lets the peer send.
+    let (sent, received) = (512 * KIB, 3 * KIB * KIB + 512 * KIB);
+    for (protocol, server_sends, most) in [
+        (Protocol::Http3, true, sent),
+        (Protocol::Http2, true, sent),
+        (Protocol::Http1, true, sent),
+        (Protocol::Http3, false, received),
+        (Protocol::Http2, false, received),
+        // The kernel's buffers hold the rest.
+        (Protocol::Http1, false, 128 * KIB),
+    ] {
+        let (grown, messages) = held_back(protocol, server_sends);
+        println!("{protocol}, server sends: {server_sends}: {grown} bytes held, {messages} messages went");
+        assert!(messages < MESSAGES / 2, "{protocol}, server sends: {server_sends}: {messages} messages went");
+        assert!(grown <= most, "{protocol}, server sends: {server_sends}: {grown} bytes, {most} are allowed");
     }
 }
