@@ -6,45 +6,35 @@ mod incoming;
 mod ledger;
 mod outgoing;
 mod priorities;
+mod receiving;
 mod request_stream;
+mod sending;
 mod sessions;
 mod stream_map;
 mod webtransport;
 
-use std::{cell::RefCell, collections::VecDeque, fmt};
+use std::{collections::VecDeque, fmt};
 
-use bytes::{BufMut, Bytes, BytesMut};
-use pronghorn_qpack::{Encoder, FieldSection, OutgoingLine, SectionTooLarge};
+use bytes::Bytes;
+use pronghorn_qpack::{Encoder, FieldSection};
 
 pub use outgoing::UniStream;
 
 use crate::{
     config::Config,
-    error::{ConnectionError, ErrorCode, SendError, StreamFault},
     event::Event,
-    frame::{
-        FrameHeader, FrameType,
-        settings::{SettingId, Settings},
-    },
+    frame::settings::{SettingId, Settings},
     head::Head,
-    limit::Limit,
-    message::{OutgoingSection, SectionKind},
-    priority::Priority,
     stream::StreamId,
-    varint,
 };
 
-use control::ControlFrame;
-use incoming::{IncomingStreams, Purpose, Sorted, closed_critical_stream};
+use incoming::IncomingStreams;
 use outgoing::OutgoingStreams;
 use priorities::EarlyPriorities;
-use request_stream::{RequestStream, Requested, Sent, Shared};
+use receiving::REQUEST_REJECTED;
+use request_stream::{RequestStream, Shared};
 use sessions::Sessions;
 use stream_map::StreamMap;
-use webtransport::made;
-
-/// Bytes of our decoder stream that may wait for the peer's flow control. An honest peer reads it all the time.
-const MAX_DECODER_BACKLOG: usize = 64 * 1024;
 
 /// Which side of the connection we are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,212 +121,6 @@ impl Connection {
         }
     }
 
-    /// Takes bytes of a stream, in order.
-    pub fn handle_data(&mut self, stream: StreamId, data: Bytes) -> Result<(), ConnectionError> {
-        if self.decoder_backlog > MAX_DECODER_BACKLOG {
-            return Err(ConnectionError::limit_reached(Limit::DecoderBacklog));
-        }
-        if let Some((sessions, shared)) = self.sessions_of(stream) {
-            sessions.on_data(stream, data, &mut shared.events)?;
-            return shared.ledger.verdict();
-        }
-        if stream.is_bidi() {
-            if let Some((request, shared)) = self.received_request(stream)?
-                && let Some(preamble) = request.on_data(stream, data, shared)?
-            {
-                self.on_session_stream(stream, &preamble)?;
-            }
-            self.shared.ledger.verdict()
-        } else {
-            self.on_uni_data(stream, data)
-        }
-    }
-
-    /// The peer's side of the stream ended cleanly, after all its data.
-    pub fn handle_fin(&mut self, stream: StreamId) -> Result<(), ConnectionError> {
-        if let Some((sessions, shared)) = self.sessions_of(stream) {
-            sessions.on_fin(stream, &mut shared.events);
-            return Ok(());
-        }
-        if !stream.is_bidi() {
-            return self.incoming.on_end(stream, &mut self.shared.ledger);
-        }
-        if let Some((request, shared)) = self.received_request(stream)? {
-            request.on_fin(stream, shared)?;
-            self.forget_if_done(stream);
-        }
-        self.shared.ledger.verdict()
-    }
-
-    /// The peer reset its side of the stream.
-    pub fn handle_reset(&mut self, stream: StreamId, code: u64) -> Result<(), ConnectionError> {
-        if let Some((sessions, shared)) = self.sessions_of(stream) {
-            sessions.on_reset(stream, ErrorCode(code), &mut shared.events);
-            return Ok(());
-        }
-        if !stream.is_bidi() {
-            return self.incoming.on_end(stream, &mut self.shared.ledger);
-        }
-        if let Some((request, shared)) = self.received_request(stream)? {
-            request.on_reset(stream, ErrorCode(code), shared);
-            self.forget_if_done(stream);
-        }
-        self.shared.ledger.verdict()
-    }
-
-    /// The peer wants no more of what we send on the stream. Streams that we opened ourselves belong here too.
-    pub fn handle_stop_sending(&mut self, stream: StreamId, code: u64) -> Result<(), ConnectionError> {
-        if let Some(sessions) = self.sessions.as_deref_mut().filter(|sessions| sessions.knows(stream)) {
-            sessions.on_stop_sending(stream, ErrorCode(code), &mut self.shared.events);
-            return Ok(());
-        }
-        if !stream.is_bidi() {
-            // All other unidirectional streams of ours are critical.
-            return Err(closed_critical_stream());
-        }
-        if let Some(request) = self.requests.get_mut(&stream).filter(|request| !request.is_sending_done) {
-            //= RFC 9114 section 4.1
-            //# Clients MUST NOT discard complete responses as a result of having their request terminated abruptly,
-            //# though clients can always discard responses at their discretion for other reasons.
-            request.on_aborted(&mut self.shared);
-            self.shared.events.push_back(Event::StopSending { stream, code: ErrorCode(code) });
-        }
-        self.shared.ledger.verdict()
-    }
-
-    /// Server: the peer takes a request back when its response is complete, and not all of it has arrived. Counts as an aborted request.
-    pub fn handle_late_stop(&mut self) -> Result<(), ConnectionError> {
-        // Once more for having been counted as one that ended well.
-        self.shared.ledger.on_aborted_request();
-        self.shared.ledger.on_aborted_request();
-        self.shared.ledger.verdict()
-    }
-
-    /// Client: the next request will go on this stream, which the transport has opened.
-    pub fn open_request(&mut self, stream: StreamId) -> Result<(), SendError> {
-        //= RFC 9114 section 4.1
-        //# A client MUST send only a single request on a given stream.
-        if self.shared.role == Role::Server || !stream.is_request() || self.requests.contains_key(&stream) {
-            return Err(SendError::StreamNotOpen { stream });
-        }
-        //= RFC 9114 section 5.2
-        //# Endpoints MUST NOT initiate new requests or promise new pushes on the connection after receipt of a GOAWAY
-        //# frame from the peer.
-        if self.incoming.control.go_away().is_some() {
-            return Err(SendError::GoingAway);
-        }
-        self.requests.insert(stream, RequestStream::new());
-        Ok(())
-    }
-
-    /// Appends a HEADERS frame to `out`: a request, a response, an interim response, or trailers if the head was sent
-    /// already. Connection-specific fields, which HTTP/3 does not have, are left out, and so is `host` beside `:authority`. After
-    /// an error `out` is as before.
-    pub fn encode_headers<'a>(
-        &mut self,
-        stream: StreamId,
-        lines: impl IntoIterator<Item: Into<OutgoingLine<'a>>>,
-        out: &mut BytesMut,
-    ) -> Result<(), SendError> {
-        let request =
-            self.requests.get_mut(&stream).filter(|request| !request.is_sending_done).ok_or(SendError::StreamNotOpen { stream })?;
-        if request.sent == Sent::Trailers {
-            return Err(SendError::MessageComplete { stream });
-        }
-        let frame_start = out.len();
-        let section_kind = match (request.sent, self.shared.role) {
-            (Sent::Nothing, Role::Client) => SectionKind::Request,
-            (Sent::Nothing, Role::Server) => SectionKind::Response,
-            _ => SectionKind::Trailers,
-        };
-        let offers_extended_connect = self.peer_settings.is_some_and(|settings| settings.enable_connect_protocol);
-        let section = RefCell::new(OutgoingSection::new(section_kind, offers_extended_connect));
-        let mut kind = HeadKind::Final;
-        let mut requested = Requested::Other;
-        let lines =
-            lines.into_iter().map(Into::into).filter(|line| section.borrow_mut().takes(line)).inspect(|OutgoingLine { line, .. }| {
-                if line.name.first() == Some(&b':') {
-                    match line.name {
-                        b":status" if line.value.first() == Some(&b'1') => kind = HeadKind::Interim,
-                        b":method" => requested = Requested::from_method(line.value),
-                        _ => {}
-                    }
-                }
-            });
-        //= RFC 9114 section 7.2.4.2
-        //# Once a server has provided new settings, clients MUST comply with those values.
-        //= RFC 9114 section 7.2.4.2
-        //# A client MUST comply with stored settings -- or default values if no values are stored -- when attempting
-        //# 0-RTT.
-        let limit = self.peer_settings.and_then(|settings| settings.max_field_section_size).unwrap_or(u64::MAX);
-        //= RFC 9114 section 4.2.2
-        //# An implementation that has received this parameter SHOULD NOT send an HTTP message header that exceeds the
-        //# indicated size, as the peer will likely refuse to process it.
-        let check = || match section.borrow().fault() {
-            Some(reason) => Err(Unsendable::Malformed(reason)),
-            None => Ok(()),
-        };
-        if let Err(unsendable) = encode_headers_frame(&mut self.encoder, limit, stream, lines, out, check) {
-            out.truncate(frame_start);
-            return Err(match unsendable {
-                Unsendable::Malformed(reason) => SendError::Malformed { reason },
-                Unsendable::TooLarge(size) => SendError::FieldSectionTooLarge { size, limit },
-            });
-        }
-        match (request.sent, kind) {
-            (Sent::Nothing, HeadKind::Interim) => {}
-            (Sent::Nothing, HeadKind::Final) => {
-                request.sent = Sent::Head;
-                request.requested = requested;
-            }
-            _ => request.sent = Sent::Trailers,
-        }
-        Ok(())
-    }
-
-    /// Appends the header of a DATA frame to `out`; the caller writes `len` bytes of content after it. Only between the
-    /// head and the trailers.
-    ///
-    /// # Panics
-    /// If `len` exceeds 2^62 - 1.
-    pub fn encode_data_header(&mut self, stream: StreamId, len: u64, out: &mut BytesMut) {
-        debug_assert!(
-            self.requests.get(&stream).is_none_or(|request| request.sent == Sent::Head),
-            "content is sent after the head and before the trailers"
-        );
-        FrameHeader::encode(FrameType::DATA, len, out);
-    }
-
-    /// Our side of the stream is done: its end is queued, or it was reset. No encoding may follow.
-    pub fn finish_sending(&mut self, stream: StreamId) {
-        if let Some(sessions) = &mut self.sessions {
-            sessions.finish_sending(stream);
-        }
-        if let Some(request) = self.requests.get_mut(&stream) {
-            request.is_sending_done = true;
-            // Our side was reset before the blocked head came: nobody waits for it any more.
-            if self.shared.role == Role::Server && request.is_blocked() && !request.has_head() {
-                request.abandon(stream, &mut self.shared);
-            }
-            self.forget_if_done(stream);
-        }
-    }
-
-    /// The caller reads the stream no more: it sent STOP_SENDING. No data of it may follow; what is queued as events
-    /// already still comes.
-    pub fn stop_receiving(&mut self, stream: StreamId) {
-        if let Some(sessions) = &mut self.sessions {
-            sessions.stop_receiving(stream);
-        }
-        if !stream.is_bidi() {
-            self.incoming.forget(stream);
-        } else if let Some(request) = self.requests.get_mut(&stream) {
-            request.is_receiving_done = true;
-            request.abandon(stream, &mut self.shared);
-            self.forget_if_done(stream);
-        }
-    }
-
     /// Gives back memory that is kept so that the next messages need none: for a connection that has nothing to do. The dynamic tables of
     /// QPACK stay.
     pub fn release_memory(&mut self) {
@@ -407,7 +191,7 @@ impl Connection {
     /// How much of what [`Connection::poll_uni_write`] gave for this stream waits for the peer's flow control; none at first.
     ///
     /// While the encoder stream waits, field sections refer to nothing that it carries. If more than 64 KiB of the
-    /// decoder stream wait ([`Limit::DecoderBacklog`]), the next data that comes from the peer is an error.
+    /// decoder stream wait ([`crate::Limit::DecoderBacklog`]), the next data that comes from the peer is an error.
     pub const fn set_uni_backlog(&mut self, stream: UniStream, bytes: usize) {
         match stream {
             UniStream::Control => {}
@@ -458,38 +242,6 @@ impl Connection {
         self.peer_settings.as_ref()
     }
 
-    /// The state of a bidirectional stream on which something was received; for a server perhaps a new one. `None` if
-    /// the stream is of no interest any more.
-    fn received_request(&mut self, stream: StreamId) -> Result<Option<(&mut RequestStream, &mut Shared)>, ConnectionError> {
-        if !stream.is_request() {
-            // Where it has been, its streams do not come here.
-            //= RFC 9114 section 6.1
-            //# Clients MUST treat receipt of a server-initiated bidirectional stream as a connection error of type
-            //# H3_STREAM_CREATION_ERROR unless such an extension has been negotiated.
-            return Err(ConnectionError::new(ErrorCode::H3_STREAM_CREATION_ERROR, "a bidirectional stream initiated by a server"));
-        }
-        let shared = &mut self.shared;
-        if shared.role == Role::Client {
-            return Ok(self.requests.get_mut(&stream).map(|request| (request, shared)));
-        }
-        let request = self.requests.entry(stream).or_insert_with(|| {
-            self.next_request = self.next_request.max(StreamId(stream.0 + 4).min(StreamId::MAX_REQUEST));
-            let mut request = RequestStream::new();
-            //= RFC 9114 section 4.1.1
-            //# Servers MUST NOT use the H3_REQUEST_REJECTED error code for requests that were partially or fully
-            //# processed.
-            if matches!(self.shutdown, Shutdown::From(first) if stream >= first) {
-                if self.sessions.as_ref().is_some_and(|sessions| sessions.has_any()) {
-                    request.is_late = true;
-                } else {
-                    request.refuse(stream, REQUEST_REJECTED, shared);
-                }
-            }
-            request
-        });
-        Ok(Some((request, shared)))
-    }
-
     fn forget_if_done(&mut self, stream: StreamId) {
         if self.requests.get(&stream).is_some_and(RequestStream::is_done)
             && let Some(request) = self.requests.remove(&stream)
@@ -497,133 +249,6 @@ impl Connection {
             request.on_done(&mut self.shared.ledger);
             // Nothing can wait for it any more.
             self.end_session(stream);
-        }
-    }
-
-    fn on_uni_data(&mut self, stream: StreamId, mut data: Bytes) -> Result<(), ConnectionError> {
-        match self.incoming.sort(stream, &mut data, &mut self.shared)? {
-            Sorted::Session => {
-                self.incoming.forget(stream);
-                let Self { sessions, shared, .. } = self;
-                let sessions = made(sessions, &shared.config);
-                sessions.expect_session(stream);
-                sessions.on_data(stream, data, &mut shared.events)?;
-                shared.ledger.verdict()
-            }
-            Sorted::AwaitingType => self.shared.ledger.verdict(),
-            //= RFC 9114 section 6.2.3
-            //# Endpoints MUST NOT consider these streams to have any meaning upon receipt.
-            Sorted::Known(Purpose::Ignored) => {
-                self.shared.ledger.on_ignored_bytes(data.len());
-                self.shared.ledger.verdict()
-            }
-            Sorted::Unknown => {
-                //= RFC 9114 section 6.2
-                //# Recipients of unknown stream types MUST either abort reading of the stream or discard incoming data
-                //# without further processing.
-                //= RFC 9114 section 9
-                //# Implementations MUST discard data or abort reading on unidirectional streams that have unknown or
-                //# unsupported types.
-                //= RFC 9114 section 6.2
-                //# The recipient MUST NOT consider unknown stream types to be a connection error of any kind.
-                let code = ErrorCode::H3_STREAM_CREATION_ERROR;
-                self.shared.events.push_back(Event::StopUni { stream, code });
-                self.shared.ledger.on_ignored_bytes(data.len());
-                self.shared.ledger.verdict()
-            }
-            Sorted::Known(Purpose::QpackEncoder) => {
-                self.shared.decoder.handle_encoder_stream(&data)?;
-                self.resume_unblocked()?;
-                self.shared.ledger.verdict()
-            }
-            Sorted::Known(Purpose::QpackDecoder) => Ok(self.encoder.handle_decoder_stream(&data)?),
-            Sorted::Known(Purpose::Control) => {
-                while let Some(frame) = self.incoming.control.read(&mut data, &mut self.shared.ledger)? {
-                    self.on_control_frame(&frame)?;
-                }
-                Ok(())
-            }
-        }
-    }
-
-    fn resume_unblocked(&mut self) -> Result<(), ConnectionError> {
-        while let Some(id) = self.shared.decoder.poll_unblocked() {
-            let stream = StreamId(id);
-            if let Some(request) = self.requests.get_mut(&stream) {
-                request.resume(stream, &mut self.shared)?;
-                if !request.is_blocked() {
-                    self.unblocked.push_back(stream);
-                }
-                self.forget_if_done(stream);
-            }
-        }
-        Ok(())
-    }
-
-    fn on_control_frame(&mut self, frame: &ControlFrame) -> Result<(), ConnectionError> {
-        match *frame {
-            ControlFrame::Settings(settings) => {
-                // Not before: values remembered from an earlier connection are not used for 0-RTT, so there is nothing that
-                // the SETTINGS could contradict (RFC 9204 section 3.2.3).
-                self.encoder.set_peer_settings(settings.qpack_max_table_capacity, settings.qpack_blocked_streams);
-                self.peer_settings = Some(settings);
-                self.shared.events.push_back(Event::Settings);
-            }
-            ControlFrame::GoAway { id } => {
-                self.shared.events.push_back(Event::GoAway { id });
-                if self.shared.role == Role::Client {
-                    self.refuse_from(StreamId(id));
-                }
-            }
-            ControlFrame::PriorityUpdate { stream, priority } => self.on_priority_update(stream, priority)?,
-        }
-        Ok(())
-    }
-
-    fn on_priority_update(&mut self, stream: StreamId, priority: Priority) -> Result<(), ConnectionError> {
-        //= RFC 9218 section 7.2
-        //# If a server receives a PRIORITY_UPDATE (type=0xF0700) with a stream ID that is beyond the stream limits, this
-        //# SHOULD be treated as a connection error of type H3_ID_ERROR.
-        // The transport never allows more than what came already and as many again.
-        if stream.0 / 4 >= (self.next_request.0 / 4).saturating_add(self.shared.config.max_concurrent_requests) {
-            return Err(ConnectionError::new(ErrorCode::H3_ID_ERROR, "a PRIORITY_UPDATE names a request beyond the limit"));
-        }
-        match self.requests.get(&stream) {
-            Some(request) if request.has_head() => self.shared.events.push_back(Event::PriorityUpdate { stream, priority }),
-            _ => self.early_priorities.insert(stream, priority),
-        }
-        Ok(())
-    }
-
-    /// Client: the server will not process requests from this one on.
-    fn refuse_from(&mut self, first: StreamId) {
-        let mut refused: Vec<StreamId> = self.requests.keys().copied().filter(|stream| *stream >= first).collect();
-        refused.sort_unstable();
-        for stream in refused {
-            if let Some(request) = self.requests.get_mut(&stream) {
-                request.on_unprocessed(stream, &mut self.shared);
-            }
-        }
-    }
-}
-
-/// What becomes of a request after the last one that was promised.
-const REQUEST_REJECTED: StreamFault =
-    StreamFault::new(ErrorCode::H3_REQUEST_REJECTED, "the request came after the connection was shut down");
-
-/// Whether another head follows the one that is encoded.
-#[derive(Clone, Copy)]
-enum HeadKind {
-    Interim,
-    Final,
-}
-
-impl Requested {
-    fn from_method(method: &[u8]) -> Self {
-        match method {
-            b"HEAD" => Self::Head,
-            b"CONNECT" => Self::Connect,
-            _ => Self::Other,
         }
     }
 }
@@ -647,49 +272,6 @@ fn offered_settings(shared: &Shared) -> Vec<(SettingId, u64)> {
         settings.push((SettingId(config.reserved_value(0)), config.reserved_value(2)));
     }
     settings
-}
-
-/// Appends a HEADERS frame. After an error a part of it may be there.
-fn encode_headers_frame<'a, E: From<SectionTooLarge>>(
-    encoder: &mut Encoder,
-    limit: u64,
-    stream: StreamId,
-    lines: impl IntoIterator<Item = OutgoingLine<'a>>,
-    out: &mut BytesMut,
-    check: impl FnOnce() -> Result<(), E>,
-) -> Result<(), E> {
-    // Two bytes for the length hold most sections; they are written when it is known.
-    const LEN_BYTES: usize = 2;
-    varint::encode(FrameType::HEADERS.0, out);
-    let len_start = out.len();
-    out.put_bytes(0, LEN_BYTES);
-    let section_start = out.len();
-    encoder.encode_if(limit, stream.0, lines, out, check)?;
-    let section_end = out.len();
-    let len = (section_end - section_start) as u64;
-    if len < 1 << 14 {
-        let mut len_bytes = &mut out[len_start..section_start];
-        len_bytes.put_u16(len as u16 | 0x4000);
-    } else {
-        let missing = varint::encoded_len(len) - LEN_BYTES;
-        out.put_bytes(0, missing);
-        out.copy_within(section_start..section_end, section_start + missing);
-        let mut len_bytes = &mut out[len_start..section_start + missing];
-        varint::encode(len, &mut len_bytes);
-    }
-    Ok(())
-}
-
-/// Why a section of ours stays unsent.
-enum Unsendable {
-    Malformed(&'static str),
-    TooLarge(u64),
-}
-
-impl From<SectionTooLarge> for Unsendable {
-    fn from(error: SectionTooLarge) -> Self {
-        Self::TooLarge(error.size)
-    }
 }
 
 impl fmt::Display for Role {
