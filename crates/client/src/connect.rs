@@ -78,6 +78,9 @@ enum Tcp {
 
 /// Opens a connection over HTTP/3 for later requests, where there is reason to and nobody is at it.
 pub(crate) fn improve(shared: &Rc<Shared>, connections: &Rc<Connections>) {
+    if connections.has_http3() {
+        return;
+    }
     if let Some((host, port)) = connections.http3(&shared.options, shared.handle.now()) {
         beside(shared, connections, Box::pin(over_quic(shared.clone(), connections.clone(), host, port)));
     }
@@ -91,10 +94,9 @@ fn beside(shared: &Rc<Shared>, connections: &Rc<Connections>, http3: Attempt) {
     handle.spawn(async move {
         let connected = shared.in_time(shared.options.connect_timeout, Phase::Connect, http3).await;
         connections.set_trying_http3(false);
-        let now = shared.handle.now();
         match connected {
-            Ok(Ok(connection)) => connections.put(connection, now),
-            _ => connections.pause_http3(Some(now + shared.options.http3_pause)),
+            Ok(Ok(connection)) => connections.put(connection, &shared),
+            _ => connections.pause_http3(Some(shared.handle.now() + shared.options.http3_pause)),
         }
     });
 }

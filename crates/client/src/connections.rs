@@ -5,19 +5,19 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use pronghorn_engine::{Connection, Protocol};
-use tokio::sync::Notify;
 
 use crate::alt_svc::{AltSvc, Alternative};
 use crate::lease::Lease;
 use crate::origin::Origin;
 use crate::pool::Shared;
+use crate::waiting::Queue;
 use crate::{Error, Options};
 
 /// What there is of one origin.
 pub(crate) struct Connections {
     pub(crate) origin: Origin,
     /// Carries any number of requests: HTTP/3, or else HTTP/2.
-    shared: RefCell<Option<Connection>>,
+    shared: RefCell<Option<Multiplexed>>,
     /// The number of the shared connection.
     generation: Cell<u64>,
     /// Uses of shared connections.
@@ -27,7 +27,10 @@ pub(crate) struct Connections {
     /// HTTP/1.1 connections, those in use included.
     open_http1: Cell<usize>,
     pub(crate) connecting: Cell<usize>,
-    waiting: Cell<usize>,
+    /// Requests that wait, those on a connection included.
+    pub(crate) waiting: Cell<usize>,
+    /// Those that have no connection.
+    pub(crate) queue: Queue,
     /// What the last connection over TCP spoke.
     over_tcp: Cell<Option<Protocol>>,
     /// Where the origin's HTTP/3 is, and until when that holds.
@@ -36,10 +39,14 @@ pub(crate) struct Connections {
     trying_http3: Cell<bool>,
     /// HTTP/3 is not tried before.
     http3_paused: Cell<Option<Instant>>,
-    /// Attempts to connect that failed, and what the last failed with.
-    pub(crate) failures: RefCell<(u64, Option<Error>)>,
     pub(crate) last_used: Cell<Instant>,
-    pub(crate) changed: Notify,
+}
+
+/// A connection for any number of requests.
+struct Multiplexed {
+    connection: Connection,
+    /// When it brought a response last.
+    answered: Cell<Option<Instant>>,
 }
 
 /// An HTTP/1.1 connection that nobody uses.
@@ -61,13 +68,12 @@ impl Connections {
             open_http1: Cell::default(),
             connecting: Cell::default(),
             waiting: Cell::default(),
+            queue: Queue::default(),
             over_tcp: Cell::default(),
             alternative: RefCell::default(),
             trying_http3: Cell::default(),
             http3_paused: Cell::default(),
-            failures: RefCell::default(),
             last_used: Cell::new(now),
-            changed: Notify::new(),
         }
     }
 
@@ -76,8 +82,9 @@ impl Connections {
         let now = pool.handle.now();
         self.last_used.set(now);
         let mut shared = self.shared.borrow_mut();
-        if let Some(connection) = shared.as_ref().filter(|connection| connection.is_usable()) {
-            return Some(Lease::shared(connection.share()?, self.generation.get(), self, pool));
+        if let Some(Multiplexed { connection, answered }) = shared.as_ref().filter(|shared| shared.connection.is_usable()) {
+            let is_proven = answered.get().is_some();
+            return Some(Lease::shared(connection.share()?, self.generation.get(), is_proven, self, pool));
         }
         *shared = None;
         let mut idle = self.idle.borrow_mut();
@@ -90,48 +97,61 @@ impl Connections {
         None
     }
 
-    pub(crate) fn may_connect(&self, options: &Options) -> bool {
-        let connecting = self.connecting.get();
+    fn may_connect(&self, options: &Options) -> bool {
+        let (connecting, waiting) = (self.connecting.get(), self.queue.len());
         if self.over_tcp.get() == Some(Protocol::Http1) {
-            connecting < self.waiting.get() && connecting + self.open_http1.get() < options.connections_per_origin.max(1)
+            connecting < waiting && connecting + self.open_http1.get() < options.connections_per_origin.max(1)
         } else {
             // One is enough for all of them, most likely.
-            connecting == 0
+            connecting == 0 && waiting > 0
+        }
+    }
+
+    /// Gives what is there to those who wait, and opens as many connections for the others as may be.
+    pub(crate) fn serve(self: &Rc<Self>, pool: &Rc<Shared>) {
+        while self.queue.len() > 0 {
+            let Some(lease) = self.take(pool) else { break };
+            self.queue.serve(lease);
+        }
+        while self.may_connect(&pool.options) {
+            self.connecting.set(self.connecting.get() + 1);
+            pool.open(self);
         }
     }
 
     /// Takes a new connection in.
-    pub(crate) fn put(&self, connection: Connection, now: Instant) {
+    pub(crate) fn put(self: &Rc<Self>, connection: Connection, pool: &Rc<Shared>) {
         let protocol = connection.protocol();
         if protocol != Protocol::Http3 {
             self.over_tcp.set(Some(protocol));
         }
         if protocol == Protocol::Http1 {
             self.open_http1.set(self.open_http1.get() + 1);
-            self.idle.borrow_mut().push(Idle { connection, since: now, used: false });
+            self.idle.borrow_mut().push(Idle { connection, since: pool.handle.now(), used: false });
         } else {
-            *self.shared.borrow_mut() = Some(connection);
+            *self.shared.borrow_mut() = Some(Multiplexed { connection, answered: Cell::default() });
             self.generation.set(self.generation.get() + 1);
         }
-        // Who finds none begins another one.
-        self.changed.notify_waiters();
+        self.serve(pool);
     }
 
     /// Takes back an HTTP/1.1 connection whose exchange is over, or counts that it has ended.
-    pub(crate) fn give_back(&self, connection: Option<Connection>, now: Instant) {
+    pub(crate) fn give_back(self: &Rc<Self>, connection: Option<Connection>, used: bool, pool: &Rc<Shared>) {
+        let now = pool.handle.now();
         match connection.filter(Connection::is_usable) {
-            Some(connection) => self.idle.borrow_mut().push(Idle { connection, since: now, used: true }),
+            Some(connection) => self.idle.borrow_mut().push(Idle { connection, since: now, used }),
             None => self.open_http1.set(self.open_http1.get() - 1),
         }
         self.last_used.set(now);
-        self.changed.notify_one();
+        self.serve(pool);
     }
 
-    pub(crate) fn fail(&self, error: Error) {
-        let mut failures = self.failures.borrow_mut();
-        *failures = (failures.0.wrapping_add(1), Some(error));
-        drop(failures);
-        self.changed.notify_waiters();
+    /// An attempt to connect has failed. It was for those who waited when it began, whose numbers are below `before`; where others go on,
+    /// or connections become free, for one of them.
+    pub(crate) fn fail(self: &Rc<Self>, error: &Error, before: u64, pool: &Rc<Shared>) {
+        let others = self.connecting.get() > 0 || self.open_http1.get() > 0;
+        self.queue.fail(error, before, others);
+        self.serve(pool);
     }
 
     pub(crate) fn learn(&self, said: AltSvc, now: Instant) {
@@ -166,6 +186,29 @@ impl Connections {
         }
     }
 
+    /// The shared connection of this number has brought a response.
+    pub(crate) fn note_answer(&self, generation: Option<u64>, now: Instant) {
+        if generation == Some(self.generation.get())
+            && let Some(shared) = &*self.shared.borrow()
+        {
+            shared.answered.set(Some(now));
+        }
+    }
+
+    /// Gives this shared connection to nobody any more, if it has brought nothing since `began`: its server may be gone.
+    pub(crate) fn retire_silent(&self, generation: Option<u64>, began: Instant) {
+        let answered = self.shared.borrow().as_ref().and_then(|shared| shared.answered.get());
+        if answered.is_none_or(|answered| answered < began) {
+            self.retire(generation);
+        }
+    }
+
+    /// Whether requests go over HTTP/3 already.
+    pub(crate) fn has_http3(&self) -> bool {
+        let is_http3 = |connection: &Connection| connection.protocol() == Protocol::Http3 && connection.is_usable();
+        self.shared.borrow().as_ref().is_some_and(|shared| is_http3(&shared.connection))
+    }
+
     /// Gives this shared connection to nobody any more.
     pub(crate) fn retire(&self, generation: Option<u64>) {
         if generation == Some(self.generation.get()) {
@@ -198,7 +241,7 @@ impl Connections {
             keeps
         });
         let mut shared = self.shared.borrow_mut();
-        let is_usable = shared.as_ref().is_some_and(Connection::is_usable);
+        let is_usable = shared.as_ref().is_some_and(|shared| shared.connection.is_usable());
         if !is_usable || (self.shared_uses.get() == 0 && is_old(self.last_used.get())) {
             *shared = None;
         }
@@ -206,25 +249,5 @@ impl Connections {
 
     pub(crate) fn touch(&self, now: Instant) {
         self.last_used.set(now);
-    }
-}
-
-/// Counts a request that waits for a connection.
-pub(crate) struct Waiting<'a>(&'a Connections);
-
-impl<'a> Waiting<'a> {
-    pub(crate) fn new(connections: &'a Connections, limit: usize) -> Result<Self, Error> {
-        let waiting = connections.waiting.get();
-        if waiting >= limit {
-            return Err(Error::Busy(connections.origin.to_string()));
-        }
-        connections.waiting.set(waiting + 1);
-        Ok(Self(connections))
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.waiting.set(self.0.waiting.get() - 1);
     }
 }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 /// What took too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Looking up the name, and connecting with TLS; also waiting for a connection to become free.
+    /// Looking up the name, and connecting with TLS; also waiting for a connection to become free, or for a place on one.
     Connect,
-    /// Until the head of the response was there.
+    /// Until more of the request's content was taken, or the head of the response was there.
     Head,
     /// Between two pieces of the response's content.
     Body,

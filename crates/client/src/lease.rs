@@ -5,13 +5,14 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body::{Body as _, Frame, SizeHint};
 use pronghorn_engine::{BodyError, Connection, Incoming, Sleep};
 
 use crate::connections::Connections;
+use crate::loan::Loan;
 use crate::pool::Shared;
 use crate::{Error, Phase};
 
@@ -22,20 +23,45 @@ pub(crate) struct Lease {
     pool: Rc<Shared>,
     reused: bool,
     generation: Option<u64>,
+    upload: Upload,
+}
+
+/// What was sent with the request.
+#[derive(Clone)]
+pub(crate) enum Upload {
+    /// Nothing has been sent.
+    Unused,
+    /// No content.
+    None,
+    /// What is another protocol since, and ends by itself.
+    Tunnel,
+    /// Content, of which more may be sent than the server has waited for before it answered.
+    Some(Option<Loan>),
+}
+
+impl Upload {
+    /// Since when the server is waited for, `began` at the earliest; `None` while it is whoever produces the request's content.
+    pub(crate) fn waits_since(&self, began: Instant) -> Option<Instant> {
+        match self {
+            Self::Some(Some(loan)) => loan.waits_since(began),
+            Self::Some(None) | Self::None | Self::Tunnel | Self::Unused => Some(began),
+        }
+    }
 }
 
 impl Lease {
-    /// The use of the shared connection of this number.
-    pub(crate) fn shared(connection: Connection, generation: u64, connections: &Rc<Connections>, pool: &Rc<Shared>) -> Self {
+    /// The use of the shared connection of this number. `reused`: whether it has brought a response.
+    pub(crate) fn shared(connection: Connection, generation: u64, reused: bool, connections: &Rc<Connections>, pool: &Rc<Shared>) -> Self {
         connections.shared_uses.set(connections.shared_uses.get() + 1);
         let (connections, pool) = (connections.clone(), pool.clone());
-        Self { connection: Some(connection), connections, pool, reused: true, generation: Some(generation) }
+        let (generation, upload) = (Some(generation), Upload::Unused);
+        Self { connection: Some(connection), connections, pool, reused, generation, upload }
     }
 
     /// The use of an HTTP/1.1 connection, which was used before or not.
     pub(crate) fn exclusive(connection: Connection, reused: bool, connections: &Rc<Connections>, pool: &Rc<Shared>) -> Self {
         let (connections, pool) = (connections.clone(), pool.clone());
-        Self { connection: Some(connection), connections, pool, reused, generation: None }
+        Self { connection: Some(connection), connections, pool, reused, generation: None, upload: Upload::Unused }
     }
 
     /// Of a shared connection.
@@ -56,12 +82,42 @@ impl Lease {
         &self.connections
     }
 
-    /// The exchange is over: the connection is for the next one.
-    fn complete(mut self) {
-        if self.generation.is_none() {
-            let connection = self.connection.take();
-            self.connections.give_back(connection, self.pool.handle.now());
+    /// A request is sent, with content or without.
+    pub(crate) fn begin(&mut self, has_content: bool, loan: Option<Loan>) {
+        self.upload = if has_content { Upload::Some(loan) } else { Upload::None };
+    }
+
+    /// The connection goes on in another protocol.
+    pub(crate) fn upgraded(&mut self) {
+        self.upload = Upload::Tunnel;
+    }
+
+    pub(crate) fn upload(&self) -> Upload {
+        self.upload.clone()
+    }
+
+    /// The response is complete, or nothing was sent: the connection is for the next one.
+    pub(crate) fn complete(mut self) {
+        if self.generation.is_some() {
+            return;
         }
+        let Some(mut connection) = self.connection.take() else { return };
+        let (connections, pool) = (self.connections.clone(), self.pool.clone());
+        let used = self.reused || !matches!(self.upload, Upload::Unused);
+        // Of what has no content, the library is done with the exchange in this turn.
+        if !matches!(self.upload, Upload::Some(_)) || connection.is_ready() {
+            return connections.give_back(Some(connection), used, &pool);
+        }
+        let handle = pool.handle.clone();
+        handle.spawn(async move {
+            // It has answered without all of the content, and may go on to read.
+            let sent = pool.in_time(pool.options.body_timeout, Phase::Body, connection.ready()).await;
+            if matches!(sent, Ok(Ok(()))) {
+                return connections.give_back(Some(connection), used, &pool);
+            }
+            connection.abort();
+            connections.give_back(None, used, &pool);
+        });
     }
 }
 
@@ -69,13 +125,17 @@ impl Drop for Lease {
     fn drop(&mut self) {
         // Taken when it was given back.
         let Some(connection) = self.connection.take() else { return };
-        let now = self.pool.handle.now();
-        drop(connection);
+        if matches!(self.upload, Upload::Some(_)) {
+            // Nobody waits for what the content was sent for.
+            connection.abort();
+        } else {
+            drop(connection);
+        }
         if self.generation.is_none() {
-            self.connections.give_back(None, now);
+            self.connections.give_back(None, false, &self.pool);
         } else {
             self.connections.shared_uses.set(self.connections.shared_uses.get() - 1);
-            self.connections.touch(now);
+            self.connections.touch(self.pool.handle.now());
         }
     }
 }
@@ -90,11 +150,13 @@ pub struct Content {
     /// Between two pieces; tunnels have none.
     timeout: Option<Duration>,
     patience: Option<Pin<Box<Sleep>>>,
+    /// When it began to be waited for.
+    began: Option<Instant>,
 }
 
 impl Content {
     pub(crate) fn new(incoming: Incoming, lease: Lease, timeout: Option<Duration>) -> Self {
-        let mut content = Self { incoming, lease: Some(lease), timeout, patience: None };
+        let mut content = Self { incoming, lease: Some(lease), timeout, patience: None, began: None };
         if content.incoming.is_end_stream() {
             content.complete();
         }
@@ -118,8 +180,19 @@ impl http_body::Body for Content {
         match &frame {
             Poll::Pending => {
                 let (Some(lease), Some(timeout)) = (&this.lease, this.timeout) else { return Poll::Pending };
-                let patience = this.patience.get_or_insert_with(|| Box::pin(lease.pool.handle.sleep(timeout)));
-                std::task::ready!(patience.as_mut().poll(cx));
+                let handle = &lease.pool.handle;
+                let began = *this.began.get_or_insert_with(|| handle.now());
+                loop {
+                    let patience = this.patience.get_or_insert_with(|| Box::pin(handle.sleep(timeout)));
+                    std::task::ready!(patience.as_mut().poll(cx));
+                    // What the server waits for itself is not its fault.
+                    let since = lease.upload.waits_since(began).unwrap_or_else(|| handle.now());
+                    let left = (since + timeout).saturating_duration_since(handle.now());
+                    if left.is_zero() {
+                        break;
+                    }
+                    this.patience = Some(Box::pin(handle.sleep(left)));
+                }
                 this.incoming_is_given_up();
                 return Poll::Ready(Some(Err(Error::TimedOut(Phase::Body).into())));
             }
@@ -128,7 +201,7 @@ impl http_body::Body for Content {
             Poll::Ready(Some(Ok(_))) if this.incoming.is_end_stream() => this.complete(),
             Poll::Ready(Some(Ok(_))) => {}
         }
-        this.patience = None;
+        (this.patience, this.began) = (None, None);
         frame
     }
 

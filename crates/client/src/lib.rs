@@ -13,11 +13,13 @@ mod connect;
 mod connections;
 mod error;
 mod lease;
+mod loan;
 mod options;
 mod origin;
 mod pool;
 mod race;
 mod tls;
+mod waiting;
 
 pub use body::Body;
 pub use client::Client;

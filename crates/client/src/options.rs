@@ -79,17 +79,19 @@ pub struct Options {
     pub http3_pause: Duration,
     /// How long one address of a name is ahead of the next (RFC 8305). Default 250 ms.
     pub address_head_start: Duration,
-    /// Time for looking up the name, connecting and TLS, and for a connection to become free. Default 10 s.
+    /// Time for looking up the name, connecting and TLS, and for a connection to become free; over HTTP/2 and 3 also until the server
+    /// allows the request beside those that are open. Default 10 s.
     pub connect_timeout: Duration,
-    /// Time from when the request is handed over until the head of the response. Default 60 s.
+    /// Time in which the server has to take more of the request's content, and after that to send the head of the response. It does not
+    /// run while whoever produces the content is waited for. Default 60 s.
     pub head_timeout: Duration,
-    /// Time between two pieces of the response's content. Default 60 s.
+    /// Time between two pieces of the response's content, in which the server has all that it was sent of the request's. Default 60 s.
     pub body_timeout: Duration,
     /// How long a connection that nobody uses is kept. Default 60 s.
     pub idle_timeout: Duration,
     /// HTTP/1.1 connections to one origin, those in use included. Default 64. Over HTTP/2 and 3 there is one.
     pub connections_per_origin: usize,
-    /// Requests to one origin that may wait for a connection; the next one fails. Default 1,024.
+    /// Requests to one origin that may wait for a connection, or for a place on one; the next one fails. Default 1,024.
     pub waiting_per_origin: usize,
     /// Origins that something is remembered of, such as where their HTTP/3 is; connections in use are not counted. Default 1,024.
     pub origins: usize,

@@ -1,14 +1,14 @@
 //! Connections of one worker, by origin.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::rc::{Rc, Weak};
-use std::task::Poll;
-use std::time::Duration;
+use std::task::{Poll, ready};
+use std::time::{Duration, Instant};
 
 use http::header::{CONTENT_LENGTH, TRAILER};
 use http::{Method, Request, Response, StatusCode, Version};
@@ -16,9 +16,11 @@ use http_body::Body as _;
 use pronghorn_engine::{Body, Connector, Error as Failure, Handle, Protocol, Upgrade, Worker};
 
 use crate::alt_svc::AltSvc;
-use crate::connections::{Connections, Waiting};
+use crate::connections::Connections;
 use crate::lease::{Content, Lease};
+use crate::loan::Loan;
 use crate::origin::Origin;
+use crate::waiting::{Ticket, Waiting};
 use crate::{Error, Options, Phase, connect};
 
 /// Sends requests from one worker, over connections that are kept for the next ones. Cheap to clone; bound to the worker's thread.
@@ -82,9 +84,10 @@ impl Pool {
 
     /// Sends a request, whose URI names scheme and host, and waits for the head of the response.
     ///
-    /// A request that nothing was done for is sent again, also on a connection of another kind, if its content is in memory: a refused
-    /// one (`REFUSED_STREAM`, `H3_REQUEST_REJECTED`, GOAWAY) whatever its method, and an idempotent one (RFC 9110, section 9.2.2) whose
-    /// connection had been used before and was closed without an answer.
+    /// A request that nothing was done for is sent again, also on a connection of another kind, if its content is in memory or nothing of
+    /// it was asked for: a refused one (`REFUSED_STREAM`, `H3_REQUEST_REJECTED`, GOAWAY, or a connection that ended before it was begun)
+    /// whatever its method, and an idempotent one (RFC 9110, section 9.2.2) whose connection had brought responses before and was closed
+    /// without this one. One that a server was silent to until its connection timed out is not.
     ///
     /// With an [`Upgrade`] among its extensions it asks to go on in another protocol, as [`Connection::send`](pronghorn_engine::Connection::send) says.
     ///
@@ -102,15 +105,19 @@ impl Pool {
         let mut request = request;
         announce_length(&mut request);
         let asks_upgrade = request.extensions().get::<Upgrade>().is_some();
+        let has_content = asks_upgrade || request.body().size_hint().exact() != Some(0);
+        let (mut head, mut body) = request.into_parts();
         let mut retries = shared.options.retries;
         loop {
-            let spare = if retries > 0 { try_clone(&request) } else { None };
+            let deadline = shared.handle.now() + shared.options.connect_timeout;
             let mut lease = shared.acquire(&connections).await?;
-            let sent = shared.in_time(shared.options.head_timeout, Phase::Head, lease.connection().send(request)).await;
-            let error = match sent {
-                Ok(Ok(response)) => return Ok(shared.received(response, lease, asks_upgrade)),
-                Ok(Err(error)) => error,
-                Err(timed_out) => return Err(timed_out),
+            let spare_head = if retries > 0 { Some(head.clone()) } else { None };
+            let spare_body = if retries > 0 { body.try_clone() } else { None };
+            let (content, loan) = Loan::of(body, &shared.handle);
+            lease.begin(has_content, loan.clone());
+            let error = match shared.exchange(&mut lease, Request::from_parts(head, content), deadline).await? {
+                Ok(response) => return Ok(shared.received(response, lease, asks_upgrade)),
+                Err(error) => error,
             };
             let may_repeat = match &error {
                 Failure::Refused(_) => {
@@ -121,10 +128,15 @@ impl Pool {
                 Failure::Closed(_) => is_idempotent && lease.is_reused(),
                 _ => false,
             };
-            match spare {
-                Some(spare) if may_repeat => request = spare,
-                _ => return Err(error.into()),
-            }
+            drop(lease);
+            let Some(again) = spare_head.filter(|_| may_repeat) else { return Err(error.into()) };
+            let whole = match (spare_body, loan) {
+                (Some(body), _) => Some(body),
+                (None, Some(loan)) => loan.take_back().await,
+                (None, None) => None,
+            };
+            let Some(whole) = whole else { return Err(error.into()) };
+            (head, body) = (again, whole);
             retries -= 1;
         }
     }
@@ -142,18 +154,6 @@ fn announce_length(request: &mut Request<Body>) {
     {
         request.headers_mut().insert(CONTENT_LENGTH, length.into());
     }
-}
-
-/// The same request once more, if its content is in memory.
-fn try_clone(request: &Request<Body>) -> Option<Request<Body>> {
-    if request.extensions().get::<Upgrade>().is_some() {
-        return None;
-    }
-    let mut again = Request::new(request.body().try_clone()?);
-    *again.method_mut() = request.method().clone();
-    *again.uri_mut() = request.uri().clone();
-    *again.headers_mut() = request.headers().clone();
-    Some(again)
 }
 
 impl fmt::Debug for Pool {
@@ -185,29 +185,66 @@ impl Shared {
         if let Some(lease) = connections.take(self) {
             return Ok(lease);
         }
-        let waiting = Waiting::new(connections, self.options.waiting_per_origin)?;
-        let found = self.in_time(self.options.connect_timeout, Phase::Connect, self.wait_for_connection(connections)).await;
-        drop(waiting);
-        found?
+        let _waiting = Waiting::new(connections, self.options.waiting_per_origin)?;
+        let ticket = Ticket::new(connections);
+        connections.serve(self);
+        self.in_time(self.options.connect_timeout, Phase::Connect, ticket.served()).await?
     }
 
-    async fn wait_for_connection(self: &Rc<Self>, connections: &Rc<Connections>) -> Result<Lease, Error> {
-        let failures = connections.failures.borrow().0;
-        loop {
-            if let Some(lease) = connections.take(self) {
-                return Ok(lease);
+    /// Begins to open a connection for those who wait. It goes on when they give up: the next ones have use for it.
+    pub(crate) fn open(self: &Rc<Self>, connections: &Rc<Connections>) {
+        let (shared, connections) = (self.clone(), connections.clone());
+        let before = connections.queue.next_number();
+        self.handle.spawn(async move {
+            let attempt = connect::establish(&shared, &connections);
+            let connected = shared.in_time(shared.options.connect_timeout, Phase::Connect, attempt).await;
+            connections.connecting.set(connections.connecting.get() - 1);
+            match connected {
+                Ok(Ok(connection)) => connections.put(connection, &shared),
+                Ok(Err(error)) | Err(error) => connections.fail(&error, before, &shared),
             }
-            if let (now, Some(error)) = &*connections.failures.borrow()
-                && *now != failures
-            {
-                return Err(error.clone());
+        });
+    }
+
+    /// Sends a request. Until `deadline` it may wait for the server to allow it beside the others on the connection; from there on the
+    /// server has its time, but for what it waits for itself.
+    async fn exchange(
+        &self,
+        lease: &mut Lease,
+        request: Request<Body>,
+        deadline: Instant,
+    ) -> Result<Result<Response<pronghorn_engine::Incoming>, Failure>, Error> {
+        let (connections, generation) = (lease.connections().clone(), lease.generation());
+        let upload = lease.upload();
+        let queued = Cell::new(false);
+        let mut sent = pin!(lease.connection().send_watched(request, |is_queued| queued.set(is_queued)));
+        let (mut waiting, mut sleep, mut began) = (None, None, self.handle.now());
+        poll_fn(|cx| {
+            if let Poll::Ready(result) = sent.as_mut().poll(cx) {
+                return Poll::Ready(Ok(result));
             }
-            if connections.may_connect(&self.options) {
-                connections.connecting.set(connections.connecting.get() + 1);
-                self.handle.spawn(open(self.clone(), connections.clone()));
+            if queued.get() != waiting.is_some() {
+                (sleep, began) = (None, self.handle.now());
+                waiting = if queued.get() { Some(Waiting::new(&connections, self.options.waiting_per_origin)?) } else { None };
             }
-            connections.changed.notified().await;
-        }
+            loop {
+                let now = self.handle.now();
+                // What the server waits for itself is not its fault.
+                let head_deadline = || upload.waits_since(began).unwrap_or(now) + self.options.head_timeout;
+                let until = if waiting.is_some() { deadline } else { head_deadline() };
+                if until <= now {
+                    if waiting.is_some() {
+                        return Poll::Ready(Err(Error::TimedOut(Phase::Connect)));
+                    }
+                    connections.retire_silent(generation, began);
+                    return Poll::Ready(Err(Error::TimedOut(Phase::Head)));
+                }
+                let patience = sleep.get_or_insert_with(|| Box::pin(self.handle.sleep(until - now)));
+                ready!(patience.as_mut().poll(cx));
+                sleep = None;
+            }
+        })
+        .await
     }
 
     fn received(
@@ -217,6 +254,7 @@ impl Shared {
         asked_upgrade: bool,
     ) -> Response<Content> {
         let protocol = lease.connection().protocol();
+        lease.connections().note_answer(lease.generation(), self.handle.now());
         *response.version_mut() = match protocol {
             Protocol::Http1 => Version::HTTP_11,
             Protocol::Http2 => Version::HTTP_2,
@@ -234,6 +272,9 @@ impl Shared {
             }
         }
         let is_tunnel = asked_upgrade && (response.status() == StatusCode::SWITCHING_PROTOCOLS || response.status().is_success());
+        if is_tunnel {
+            lease.upgraded();
+        }
         let timeout = (!is_tunnel).then_some(self.options.body_timeout);
         response.map(|body| Content::new(body, lease, timeout))
     }
@@ -247,17 +288,6 @@ impl Shared {
             Poll::Pending => sleep.as_mut().poll(cx).map(|()| Err(Error::TimedOut(phase))),
         })
         .await
-    }
-}
-
-/// Opens a connection for those who wait. It goes on when they give up: the next ones have use for it.
-async fn open(shared: Rc<Shared>, connections: Rc<Connections>) {
-    let attempt = connect::establish(&shared, &connections);
-    let connected = shared.in_time(shared.options.connect_timeout, Phase::Connect, attempt).await;
-    connections.connecting.set(connections.connecting.get() - 1);
-    match connected {
-        Ok(Ok(connection)) => connections.put(connection, shared.handle.now()),
-        Ok(Err(error)) | Err(error) => connections.fail(error),
     }
 }
 

@@ -26,6 +26,7 @@ use rustls::AlertDescription;
 use rustls::pki_types::ServerName;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::oneshot;
 
 use crate::config::Congestion;
 use crate::http2::{Held, Outbox, pump};
@@ -151,13 +152,16 @@ pub struct Connection {
 }
 
 enum Sender {
-    Http1(hyper::client::conn::http1::SendRequest<Body>, Rc<upgrade::Http1Upgrade>),
+    Http1(hyper::client::conn::http1::SendRequest<Body>, Rc<upgrade::Http1Upgrade>, oneshot::Sender<Abort>),
     Http2(h2::client::SendRequest<Held>, Rc<Outbox>, Rc<upgrade::Offer>, Rc<Slots>),
     Http3(Rc<http3::ClientConnection>),
 }
 
 /// Told when a request waits for the server to allow another one, and when it does not any more.
 pub(crate) type OnQueue<'a> = &'a mut dyn FnMut(bool);
+
+/// Said to what drives a connection.
+struct Abort;
 
 /// Who wants to hear what of a request on its way.
 #[derive(Default)]
@@ -306,11 +310,19 @@ impl Connector {
             let (sender, connection) = handshake.map_err(|error| failed(error.to_string()))?;
             let upgrade = Rc::<upgrade::Http1Upgrade>::default();
             let asked = upgrade.clone();
+            let (abort, mut aborted) = oneshot::channel();
             self.handle.spawn(async move {
-                upgrade::drive_http1(connection, &asked).await;
+                let mut driven = pin!(upgrade::drive_http1(connection, &asked));
+                poll_fn(|cx| {
+                    let ended = driven.as_mut().poll(cx);
+                    // Without anybody who could say so, it ends by itself.
+                    let mut is_aborted = || !aborted.is_terminated() && matches!(Pin::new(&mut aborted).poll(cx), Poll::Ready(Ok(Abort)));
+                    if ended.is_pending() && is_aborted() { Poll::Ready(()) } else { ended }
+                })
+                .await;
                 on_end.set(true);
             });
-            Sender::Http1(sender, upgrade)
+            Sender::Http1(sender, upgrade, abort)
         };
         let probe = StatsProbe::tcp(probe);
         let Target { remote, secure, .. } = *target;
@@ -393,13 +405,46 @@ impl Connection {
     /// Whether another request may be sent.
     pub fn is_usable(&self) -> bool {
         match &self.sender {
-            Sender::Http1(sender, _) => !sender.is_closed(),
+            Sender::Http1(sender, ..) => !sender.is_closed(),
             // After GOAWAY it takes no request, and says so of a handle that has sent none.
             Sender::Http2(sender, ..) => {
                 let is_ready = || sender.clone().poll_ready(&mut Context::from_waker(Waker::noop()));
                 !self.ended.get() && matches!(is_ready(), Poll::Ready(Ok(())))
             }
             Sender::Http3(connection) => connection.is_usable(),
+        }
+    }
+
+    /// Whether a request would begin at once. Over HTTP/1.1 the one before may still be going out when its response is complete.
+    pub fn is_ready(&self) -> bool {
+        match &self.sender {
+            Sender::Http1(sender, ..) => sender.is_ready(),
+            Sender::Http2(..) | Sender::Http3(_) => self.is_usable(),
+        }
+    }
+
+    /// Waits until the exchange before is over in both directions. Over HTTP/2 and HTTP/3 nothing has to wait for that.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] when the connection ends.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn ready(&mut self) -> Result<(), Error> {
+        match &mut self.sender {
+            Sender::Http1(sender, ..) => sender.ready().await.map_err(|error| failure::http1(&error, false)),
+            Sender::Http2(..) | Sender::Http3(_) => Ok(()),
+        }
+    }
+
+    /// Ends an HTTP/1.1 connection at once, whatever is on its way there. When a connection is dropped, what was begun goes on to its end,
+    /// an upload that nobody waits for included. Over HTTP/2 and HTTP/3 dropping the response ends its exchange.
+    pub fn abort(self) {
+        if let Sender::Http1(_, _, abort) = self.sender {
+            // What drives it has ended already when this fails.
+            let _ = abort.send(Abort);
         }
     }
 
@@ -518,7 +563,7 @@ impl Connection {
             request::for_streams(&mut request, self.secure)?;
         }
         match &mut self.sender {
-            Sender::Http1(sender, asked) => {
+            Sender::Http1(sender, asked, _) => {
                 sender.ready().await.map_err(|error| failure::http1(&error, false))?;
                 let (mut request, tunnel) = match &upgrade {
                     None => (for_http1(request), None),

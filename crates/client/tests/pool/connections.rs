@@ -1,0 +1,254 @@
+//! What connections are kept, shared and given up.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::future::Future;
+use std::net::Ipv4Addr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use http::StatusCode;
+use pronghorn_client::{Error, Http3, Options, Phase, Resolve};
+use pronghorn_engine::{Body, Protocol, Request, Responder, Response};
+
+use crate::support::{Bench, PROTOCOLS, hello, only, silent_at_first};
+
+#[test]
+fn connection_that_nobody_uses_is_closed_after_its_time() {
+    for protocol in PROTOCOLS {
+        // Less than after what time the server closes it.
+        let mut bench = Bench::new(Options { idle_timeout: Duration::from_secs(20), ..only(protocol) }, &hello);
+        assert_eq!(bench.fetch(), "hello");
+        bench.skipped += Duration::from_secs(5);
+        for _ in 0..20 {
+            bench.turn();
+        }
+        assert_eq!(bench.open(), 1, "{protocol}");
+        for _ in 0..4 {
+            bench.skipped += Duration::from_secs(6);
+            for _ in 0..20 {
+                bench.turn();
+            }
+        }
+        while bench.open() > 0 {
+            bench.turn();
+        }
+        assert_eq!(bench.sum(|stats| stats.idle_timeouts.value() + stats.quic_timed_out.value()), 0, "{protocol}");
+        assert_eq!(bench.fetch(), "hello");
+        assert_eq!(bench.accepted(), 2, "{protocol}");
+    }
+}
+
+#[test]
+fn response_that_does_not_come_is_given_up_after_its_time() {
+    let silent = |_, responder: Responder| std::mem::forget(responder);
+    for protocol in PROTOCOLS {
+        let mut bench = Bench::new(Options { head_timeout: Duration::from_secs(20), ..only(protocol) }, &silent);
+        let (pool, request) = (bench.pool.clone(), bench.request());
+        let result = Rc::new(OnceCell::new());
+        let slot = result.clone();
+        bench.client.handle().spawn(async move {
+            let sent = pool.send(request).await;
+            slot.set(sent.map(drop)).unwrap();
+        });
+        while bench.requests() == 0 {
+            bench.turn();
+        }
+        bench.skipped += Duration::from_secs(19);
+        for _ in 0..20 {
+            bench.turn();
+        }
+        assert!(result.get().is_none(), "{protocol}");
+        bench.skipped += Duration::from_secs(2);
+        while result.get().is_none() {
+            bench.turn();
+        }
+        assert!(matches!(result.get().unwrap(), Err(Error::TimedOut(Phase::Head))), "{protocol}");
+    }
+}
+
+#[test]
+fn request_that_a_server_about_to_end_refuses_goes_over_another_connection() {
+    let handler: fn(Request, Responder) = silent_at_first;
+    let mut bench = Bench::with_servers(2, only(Protocol::Http2), &handler);
+    let (pool, request) = (bench.pool.clone(), bench.request());
+    // Keeps the connection open when its server ends.
+    bench.client.handle().spawn(async move { drop(pool.send(request).await) });
+    while bench.requests() == 0 {
+        bench.turn();
+    }
+    let ending = usize::from(bench.stats[0].requests_http2.value() == 0);
+    bench.servers[ending].shut_down(Instant::now() + bench.skipped, Duration::from_secs(60));
+    for _ in 0..20 {
+        bench.turn();
+    }
+    assert_eq!(bench.stats[ending].tcp_open.value(), 1);
+    // Whatever the method: the server has done nothing for it.
+    let uri = format!("https://localhost:{}/other", bench.address.port());
+    let request = http::Request::post(uri).body(Body::from("once")).unwrap();
+    assert_eq!(bench.send(request).unwrap().status(), StatusCode::OK);
+    assert_eq!(bench.stats[1 - ending].requests_http2.value(), 1);
+}
+
+#[test]
+fn dropped_request_frees_its_place() {
+    let silent: fn(Request, Responder) = silent_at_first;
+    let mut bench = Bench::new(Options { connections_per_origin: 1, ..only(Protocol::Http1) }, &silent);
+    let (pool, request) = (bench.pool.clone(), bench.request());
+    let handle = bench.client.handle().clone();
+    let dropped = Rc::new(Cell::new(false));
+    let seen = dropped.clone();
+    bench.client.handle().spawn(async move {
+        let mut sent = Box::pin(pool.send(request));
+        let mut sleep = Box::pin(handle.sleep(Duration::from_secs(1)));
+        std::future::poll_fn(|cx| {
+            assert!(sent.as_mut().poll(cx).is_pending());
+            sleep.as_mut().poll(cx)
+        })
+        .await;
+        drop(sent);
+        seen.set(true);
+    });
+    while bench.requests() == 0 {
+        bench.turn();
+    }
+    bench.skipped += Duration::from_secs(2);
+    while !dropped.get() {
+        bench.turn();
+    }
+    let mut other = bench.request();
+    *other.uri_mut() = format!("https://localhost:{}/other", bench.address.port()).parse().unwrap();
+    assert_eq!(bench.send(other).unwrap().status(), StatusCode::OK);
+}
+
+/// Keeps what it cannot answer yet, by its path.
+type Kept = Rc<RefCell<Vec<(String, Responder)>>>;
+
+fn keeping(kept: &Kept) -> impl Fn(Request, Responder) + Clone + 'static {
+    let kept = kept.clone();
+    move |Request { uri, .. }, responder| kept.borrow_mut().push((uri.path().to_owned(), responder))
+}
+
+fn answer(kept: &Kept) {
+    kept.borrow_mut().remove(0).1.send(Response::new(StatusCode::OK).with_body("hello"));
+}
+
+#[test]
+fn attempt_to_connect_that_fails_is_of_one_request_where_others_go_on() {
+    let kept = Kept::default();
+    let lookups = Arc::new(AtomicUsize::new(0));
+    let counter = lookups.clone();
+    let resolve = Resolve::new(move |_, port| {
+        let number = counter.fetch_add(1, Ordering::Relaxed);
+        async move { if number == 2 { Err(std::io::Error::other("as planned")) } else { Ok(vec![(Ipv4Addr::LOCALHOST, port).into()]) } }
+    });
+    let mut bench = Bench::new(Options { resolve, ..only(Protocol::Http1) }, &keeping(&kept));
+    // It is known from the first that each needs a connection of its own.
+    let first = bench.begin(bench.get("/first"));
+    bench.turn_until(|_| kept.borrow().len() == 1);
+    let others: Vec<_> = (0..4).map(|number| bench.begin(bench.get(&format!("/{number}")))).collect();
+    bench.turn_until(|_| kept.borrow().len() == 4);
+    while !kept.borrow().is_empty() {
+        answer(&kept);
+    }
+    bench.turn_until(|_| first.borrow().is_some() && others.iter().all(|other| other.borrow().is_some()));
+    let failed = others.iter().filter(|other| matches!(*other.borrow(), Some(Err(Error::Lookup { .. })))).count();
+    let answered = others.iter().filter(|other| matches!(*other.borrow(), Some(Ok(_)))).count();
+    assert_eq!((failed, answered, lookups.load(Ordering::Relaxed)), (1, 3, 5));
+}
+
+#[test]
+fn attempt_to_connect_that_fails_is_not_of_who_came_after_it_began() {
+    let attempts = Arc::new(AtomicUsize::new(0));
+    let counter = attempts.clone();
+    let slow = Options { connect_timeout: Duration::from_secs(10), ..only(Protocol::Http2) };
+    let resolve = Resolve::new(move |_, port| {
+        let number = counter.fetch_add(1, Ordering::Relaxed);
+        async move {
+            if number == 0 {
+                std::future::pending::<()>().await;
+            }
+            Ok(vec![(Ipv4Addr::LOCALHOST, port).into()])
+        }
+    });
+    let mut bench = Bench::new(Options { resolve, ..slow }, &hello);
+    let first = bench.begin(bench.request());
+    bench.turns(5);
+    bench.pass(1, Duration::from_secs(9));
+    let second = bench.begin(bench.request());
+    bench.turns(5);
+    bench.skipped += Duration::from_secs(2);
+    bench.turn_until(|_| first.borrow().is_some() && second.borrow().is_some());
+    assert!(matches!(*first.borrow(), Some(Err(Error::TimedOut(Phase::Connect)))), "{first:?}");
+    assert!(matches!(*second.borrow(), Some(Ok(_))), "{second:?}");
+}
+
+#[test]
+fn connections_are_given_to_those_who_wait_longest() {
+    let kept = Kept::default();
+    let mut bench = Bench::new(Options { connections_per_origin: 1, ..only(Protocol::Http1) }, &keeping(&kept));
+    let (pool, first, late) = (bench.pool.clone(), bench.get("/first"), bench.get("/late"));
+    bench.client.handle().spawn(async move {
+        let response = pool.send(first).await.unwrap();
+        http_body_util::BodyExt::collect(response.into_body()).await.unwrap();
+        // In the same moment in which the connection is free.
+        pool.send(late).await.unwrap();
+    });
+    bench.turn_until(|_| kept.borrow().len() == 1);
+    for path in ["/1", "/2", "/3"] {
+        drop(bench.begin(bench.get(path)));
+        bench.turns(5);
+    }
+    for path in ["/first", "/1", "/2", "/3", "/late"] {
+        bench.turn_until(|_| kept.borrow().len() == 1);
+        assert_eq!(kept.borrow()[0].0, path);
+        answer(&kept);
+    }
+    assert_eq!(bench.accepted(), 1);
+}
+
+#[test]
+fn connection_that_brings_nothing_in_time_is_left_and_one_that_brings_others_is_kept() {
+    for protocol in [Protocol::Http2, Protocol::Http3] {
+        for others in [false, true] {
+            let handler: fn(Request, Responder) = silent_at_first;
+            let mut bench = Bench::new(Options { head_timeout: Duration::from_secs(10), ..only(protocol) }, &handler);
+            let silent = bench.begin(bench.request());
+            bench.turn_until(|bench| bench.requests() == 1);
+            if others {
+                let other = bench.begin(bench.get("/other"));
+                bench.turn_until(|_| other.borrow().is_some());
+            }
+            bench.pass(3, Duration::from_secs(4));
+            bench.turn_until(|_| silent.borrow().is_some());
+            assert!(matches!(*silent.borrow(), Some(Err(Error::TimedOut(Phase::Head)))), "{protocol}");
+            let next = bench.begin(bench.get("/next"));
+            bench.turn_until(|_| next.borrow().is_some());
+            assert_eq!(bench.accepted(), if others { 1 } else { 2 }, "{protocol}");
+        }
+    }
+}
+
+#[test]
+fn http3_is_not_tried_again_where_requests_go_over_it() {
+    let kept = Kept::default();
+    let options = Options { http3: Http3::AltSvc, ..only(Protocol::Http1) };
+    let mut bench = Bench::new(options, &keeping(&kept));
+    // Each over a connection of its own; the first tells where HTTP/3 is, the second when it is there.
+    let requests = [bench.begin(bench.get("/1")), bench.begin(bench.get("/2"))];
+    bench.turn_until(|_| kept.borrow().len() == 2);
+    for request in &requests {
+        let begun = |bench: &Bench| bench.sum(|stats| stats.quic_accepted.value());
+        answer(&kept);
+        bench.turn_until(|bench| kept.borrow().len() < 2 && begun(bench) == 1 && bench.sum(|stats| stats.quic_connected.value()) == 1);
+        bench.turns(200);
+        assert_eq!(begun(&bench), 1);
+        assert!(request.borrow().is_some() || requests.iter().any(|request| request.borrow().is_some()));
+    }
+    let third = bench.begin(bench.get("/3"));
+    bench.turn_until(|_| kept.borrow().len() == 1);
+    answer(&kept);
+    bench.turn_until(|_| third.borrow().is_some());
+    assert_eq!(bench.sum(|stats| stats.requests_http3.value()), 1);
+}

@@ -1,0 +1,11 @@
+//! Pools on workers, in virtual time.
+
+// Marked as tests so that lints take their helpers for what they are.
+#[cfg(test)]
+mod connections;
+#[cfg(test)]
+mod repeats;
+#[cfg(test)]
+mod support;
+#[cfg(test)]
+mod uploads;

@@ -1,0 +1,108 @@
+//! What is sent again, and what not.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::StatusCode;
+use http_body::Frame;
+use http_body_util::BodyExt;
+use pronghorn_client::{Error, Options};
+use pronghorn_engine::{Body, Config, Error as Failure, Limits, Protocol, Request, Responder, Response};
+
+use crate::support::{Bench, only, silent_at_first};
+
+/// Content that exists once.
+struct Pieces(VecDeque<Bytes>);
+
+impl http_body::Body for Pieces {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
+        Poll::Ready(self.0.pop_front().map(|piece| Ok(Frame::data(piece))))
+    }
+}
+
+#[test]
+fn request_that_was_not_begun_goes_over_another_connection_with_its_content() {
+    let limits = Limits::default().with_concurrent_streams(1).unwrap();
+    let config = Config { limits, ..Config::default() };
+    let heard = Rc::new(RefCell::new(Vec::new()));
+    let seen = heard.clone();
+    let handler = move |Request { uri, body, .. }: Request, responder: Responder| {
+        if uri.path() == "/" {
+            return std::mem::forget(responder);
+        }
+        let seen = seen.clone();
+        responder.respond(async move {
+            let content = body.collect().await.unwrap().to_bytes();
+            seen.borrow_mut().push(content.clone());
+            Response::new(StatusCode::OK).with_body(content)
+        });
+    };
+    let mut bench = Bench::with_config(2, &config, only(Protocol::Http2), &handler);
+    let _silent = bench.begin(bench.request());
+    bench.turn_until(|bench| bench.requests() == 1);
+    let content = Pieces([Bytes::from_static(b"exists "), Bytes::from_static(b"once")].into());
+    let uri = format!("https://localhost:{}/other", bench.address.port());
+    let waiting = bench.begin(http::Request::post(uri).body(Body::stream(content)).unwrap());
+    bench.turns(20);
+    let ending = usize::from(bench.stats[0].requests_http2.value() == 0);
+    let now = Instant::now() + bench.skipped;
+    bench.servers[ending].shut_down(now, Duration::from_secs(600));
+    bench.turn_until(|_| waiting.borrow().is_some());
+    assert_eq!(waiting.take().unwrap().unwrap(), "exists once");
+    assert_eq!(*heard.borrow(), ["exists once"]);
+    assert_eq!(bench.stats[1 - ending].requests_http2.value(), 1);
+}
+
+/// The server does nothing for so long.
+fn stall(bench: &mut Bench, seconds: u32) {
+    for _ in 0..seconds {
+        bench.skipped += Duration::from_secs(1);
+        for _ in 0..10 {
+            bench.client.turn(Instant::now() + bench.skipped).unwrap();
+        }
+    }
+}
+
+#[test]
+fn request_to_a_server_that_is_gone_is_not_sent_again() {
+    let handler: fn(Request, Responder) = silent_at_first;
+    let options = Options { head_timeout: Duration::from_secs(300), ..only(Protocol::Http3) };
+    let mut bench = Bench::new(options, &handler);
+    let first = bench.begin(bench.get("/first"));
+    bench.turn_until(|_| first.borrow().is_some());
+    let lost = bench.begin(bench.request());
+    bench.turn_until(|bench| bench.requests() == 2);
+    stall(&mut bench, 70);
+    let error = lost.take().unwrap().unwrap_err();
+    assert!(matches!(&error, Error::Exchange(error) if matches!(**error, Failure::Lost(_))), "{error}");
+    assert!(!error.is_unprocessed());
+}
+
+#[test]
+fn first_request_of_a_connection_that_is_closed_is_not_sent_again() {
+    // Who listens again would get it a second time.
+    let asked = Rc::new(Cell::new(0));
+    let counter = asked.clone();
+    let silent = move |_: Request, responder: Responder| {
+        counter.set(counter.get() + 1);
+        std::mem::forget(responder);
+    };
+    let mut bench = Bench::with_servers(2, only(Protocol::Http2), &silent);
+    let outcome = bench.begin(bench.request());
+    bench.turn_until(|_| asked.get() == 1);
+    let ending = usize::from(bench.stats[0].requests_http2.value() == 0);
+    drop(bench.servers.remove(ending));
+    bench.turn_until(|_| outcome.borrow().is_some());
+    let error = outcome.take().unwrap().unwrap_err();
+    assert!(matches!(&error, Error::Exchange(error) if matches!(**error, Failure::Closed(_))), "{error}");
+    bench.turns(20);
+    assert_eq!(asked.get(), 1);
+}

@@ -1,0 +1,175 @@
+//! A pool on a worker, beside a server on another, on a clock that the test can move forward.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::StatusCode;
+use http_body_util::BodyExt;
+use pronghorn_client::{Content, Error, Http3, Options, Pool, Resolve, Roots};
+use pronghorn_engine::{Body, Config, Group, Handler, Identity, Listener, Protocol, Request, Responder, Response, Stats, Worker};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+pub(crate) const PROTOCOLS: [Protocol; 3] = [Protocol::Http1, Protocol::Http2, Protocol::Http3];
+/// The longest that any test may take in real time.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The content of a response, or why there is none; nothing as long as neither is there.
+pub(crate) type Outcome = Rc<RefCell<Option<Result<Bytes, Error>>>>;
+
+pub(crate) struct Bench {
+    pub(crate) servers: Vec<Worker>,
+    pub(crate) client: Worker,
+    pub(crate) pool: Pool,
+    pub(crate) address: SocketAddr,
+    pub(crate) stats: Vec<Arc<Stats>>,
+    began: Instant,
+    pub(crate) skipped: Duration,
+}
+
+/// What speaks this protocol and no other.
+pub(crate) fn only(protocol: Protocol) -> Options {
+    let http3 = if protocol == Protocol::Http3 { Http3::Only } else { Http3::Off };
+    let resolve = Resolve::new(|_, port| async move { Ok(vec![(Ipv4Addr::LOCALHOST, port).into()]) });
+    Options { http3, tcp: Some(protocol), resolve, ..Options::default() }
+}
+
+impl Bench {
+    pub(crate) fn new<H: Handler + Clone>(options: Options, handler: &H) -> Self {
+        Self::with_servers(1, options, handler)
+    }
+
+    pub(crate) fn with_servers<H: Handler + Clone>(count: usize, options: Options, handler: &H) -> Self {
+        Self::with_config(count, &Config::default(), options, handler)
+    }
+
+    /// Names are looked up by what `options` have for that.
+    pub(crate) fn with_config<H: Handler + Clone>(count: usize, config: &Config, options: Options, handler: &H) -> Self {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let roots = Roots::pem(made.cert.pem());
+        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+        let identity = Identity::new(vec![CertificateDer::from(made.cert)], key).unwrap();
+        let listener = Listener::secure((Ipv4Addr::LOCALHOST, 0).into(), count, None).unwrap();
+        let address = listener.address();
+        let group = Group::new(count);
+        let start = |(number, sockets)| {
+            let mut server = Worker::new(number, &group, config.clone(), handler.clone()).unwrap();
+            server.listen(sockets, Some(&identity)).unwrap();
+            server
+        };
+        let servers = listener.into_sockets().into_iter().enumerate().map(start).collect();
+        let refuse = |_, responder: Responder| drop(responder);
+        let mut client = Worker::new(0, &Group::new(1), Config::default(), refuse).unwrap();
+        let pool = Pool::new(&mut client, Options { roots, ..options }).unwrap();
+        let stats = group.stats().cloned().collect();
+        Self { servers, client, pool, address, stats, began: Instant::now(), skipped: Duration::ZERO }
+    }
+
+    pub(crate) fn turn(&mut self) {
+        assert!(self.began.elapsed() < PATIENCE, "nothing came of it");
+        let now = Instant::now() + self.skipped;
+        self.servers.iter_mut().for_each(|server| server.turn(now).unwrap());
+        self.client.turn(now).unwrap();
+    }
+
+    /// Runs `future` on the client's worker.
+    pub(crate) fn run<T: 'static>(&mut self, future: impl Future<Output = T> + 'static) -> T {
+        let result = Rc::new(RefCell::new(None));
+        let slot = result.clone();
+        self.client.handle().spawn(async move {
+            let value = future.await;
+            *slot.borrow_mut() = Some(value);
+        });
+        while result.borrow().is_none() {
+            self.turn();
+        }
+        result.take().unwrap()
+    }
+
+    /// So many turns, in which nothing has to happen.
+    pub(crate) fn turns(&mut self, count: usize) {
+        for _ in 0..count {
+            self.turn();
+        }
+    }
+
+    /// Lets time pass in so many steps.
+    pub(crate) fn pass(&mut self, steps: u32, step: Duration) {
+        for _ in 0..steps {
+            self.skipped += step;
+            self.turns(20);
+        }
+    }
+
+    pub(crate) fn turn_until(&mut self, mut done: impl FnMut(&mut Self) -> bool) {
+        while !done(self) {
+            self.turn();
+        }
+    }
+
+    /// Sends a request, whose outcome will stand in what this returns.
+    pub(crate) fn begin(&self, request: http::Request<Body>) -> Outcome {
+        let (pool, outcome) = (self.pool.clone(), Outcome::default());
+        let slot = outcome.clone();
+        self.client.handle().spawn(async move {
+            let answer = match pool.send(request).await {
+                Ok(response) => Ok(response.into_body().collect().await.unwrap().to_bytes()),
+                Err(error) => Err(error),
+            };
+            *slot.borrow_mut() = Some(answer);
+        });
+        outcome
+    }
+
+    pub(crate) fn get(&self, path: &str) -> http::Request<Body> {
+        http::Request::get(format!("https://localhost:{}{path}", self.address.port())).body(Body::empty()).unwrap()
+    }
+
+    pub(crate) fn request(&self) -> http::Request<Body> {
+        http::Request::get(format!("https://localhost:{}/", self.address.port())).body(Body::empty()).unwrap()
+    }
+
+    pub(crate) fn send(&mut self, request: http::Request<Body>) -> Result<http::Response<Content>, Error> {
+        let pool = self.pool.clone();
+        self.run(async move { pool.send(request).await })
+    }
+
+    /// The whole content of the response to one request.
+    pub(crate) fn fetch(&mut self) -> Bytes {
+        let response = self.send(self.request()).unwrap();
+        self.run(async move { response.into_body().collect().await.unwrap().to_bytes() })
+    }
+
+    pub(crate) fn sum(&self, counter: impl Fn(&Stats) -> u64) -> u64 {
+        self.stats.iter().map(|stats| counter(stats)).sum()
+    }
+
+    pub(crate) fn requests(&self) -> u64 {
+        self.sum(|stats| stats.requests_http1.value() + stats.requests_http2.value() + stats.requests_http3.value())
+    }
+
+    pub(crate) fn open(&self) -> u64 {
+        self.sum(|stats| stats.tcp_open.value() + stats.quic_open.value())
+    }
+
+    pub(crate) fn accepted(&self) -> u64 {
+        self.sum(|stats| stats.tcp_accepted.value() + stats.quic_accepted.value())
+    }
+}
+
+pub(crate) fn hello(_: Request, responder: Responder) {
+    responder.send(Response::new(StatusCode::OK).with_body("hello"));
+}
+
+/// Answers but the request for `/`, which waits.
+pub(crate) fn silent_at_first(Request { uri, .. }: Request, responder: Responder) {
+    if uri.path() == "/" {
+        std::mem::forget(responder);
+    } else {
+        responder.send(Response::new(StatusCode::OK).with_body("hello"));
+    }
+}
