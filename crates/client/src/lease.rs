@@ -125,12 +125,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         // Taken when it was given back.
         let Some(connection) = self.connection.take() else { return };
-        if matches!(self.upload, Upload::Some(_)) {
-            // Nobody waits for what the content was sent for.
-            connection.abort();
-        } else {
-            drop(connection);
-        }
+        drop(connection);
         if self.generation.is_none() {
             self.connections.give_back(None, false, &self.pool);
         } else {

@@ -1,5 +1,7 @@
 //! What the protocols' errors mean for the exchange that they ended.
 
+use std::io;
+
 use h2::Reason;
 use pronghorn_h3::ErrorCode;
 
@@ -12,7 +14,9 @@ pub(super) fn http1(error: &hyper::Error, sent: bool) -> Error {
     // The library says that it was cancelled of a request that waited when the connection ended.
     if !sent || error.is_canceled() {
         Error::Refused(text)
-    } else if error.is_closed() || error.is_incomplete_message() || is_io(error) {
+    } else if io_error(error).is_some_and(is_lost) {
+        Error::Lost(text)
+    } else if error.is_closed() || error.is_incomplete_message() || io_error(error).is_some() {
         Error::Closed(text)
     } else {
         Error::Exchange(text)
@@ -30,6 +34,8 @@ pub(super) fn http2(error: &h2::Error, sent: bool) -> Error {
         Error::Refused(text)
     } else if error.is_reset() {
         Error::Reset(text)
+    } else if error.get_io().is_some_and(is_lost) {
+        Error::Lost(text)
     } else if error.is_io() || error.is_go_away() {
         Error::Closed(text)
     } else {
@@ -64,6 +70,75 @@ impl From<&BodyError> for Error {
     }
 }
 
-fn is_io(error: &hyper::Error) -> bool {
-    std::error::Error::source(error).is_some_and(<dyn std::error::Error>::is::<std::io::Error>)
+fn io_error(error: &hyper::Error) -> Option<&io::Error> {
+    std::error::Error::source(error)?.downcast_ref()
+}
+
+/// Whether the system has heard nothing from the peer.
+fn is_lost(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::{Pin, pin};
+    use std::task::{Context, Poll, Waker};
+
+    use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+    use super::*;
+
+    /// A connection that takes everything and then fails.
+    struct Failing {
+        kind: io::ErrorKind,
+        is_written: bool,
+    }
+
+    impl AsyncRead for Failing {
+        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            if self.is_written { Poll::Ready(Err(self.kind.into())) } else { Poll::Pending }
+        }
+    }
+
+    impl AsyncWrite for Failing {
+        fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            self.is_written = true;
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    fn poll<T>(future: impl Future<Output = T>) -> T {
+        let mut future = pin!(future);
+        let mut polls = std::iter::repeat_with(|| future.as_mut().poll(&mut Context::from_waker(Waker::noop()))).take(10);
+        let ready = polls.find_map(|poll| if let Poll::Ready(value) = poll { Some(value) } else { None });
+        ready.expect("it waits")
+    }
+
+    #[test]
+    fn server_that_the_system_has_given_up_is_lost_and_not_closed() {
+        for (kind, lost) in [(io::ErrorKind::TimedOut, true), (io::ErrorKind::ConnectionReset, false)] {
+            let failing = || Failing { kind, is_written: false };
+            let (_sender, connection) = poll(h2::client::handshake(failing())).unwrap();
+            let error = http2(&poll(connection).unwrap_err(), true);
+            assert_eq!((matches!(error, Error::Lost(_)), matches!(error, Error::Closed(_))), (lost, !lost), "{error}");
+
+            let io = hyper_util::rt::TokioIo::new(failing());
+            let (mut sender, connection) = poll(hyper::client::conn::http1::handshake(io)).unwrap();
+            let request = http::Request::new(crate::Body::empty());
+            let response = sender.send_request(request);
+            // What went wrong, the request is told.
+            drop(poll(connection));
+            let error = http1(&poll(response).unwrap_err(), true);
+            assert_eq!((matches!(error, Error::Lost(_)), matches!(error, Error::Closed(_))), (lost, !lost), "{error}");
+        }
+    }
 }

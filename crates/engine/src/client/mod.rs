@@ -24,7 +24,7 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use rustls::AlertDescription;
 use rustls::pki_types::ServerName;
-use socket2::SockRef;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 
@@ -203,7 +203,9 @@ impl Connector {
             if let Some(congestion) = self.congestion {
                 tcp_congestion::choose(&SockRef::from(&socket), congestion).map_err(io::Error::other)?;
             }
-            TcpStream::new(socket, &self.handle, &Limits::default())
+            let limits = Limits::default();
+            notice_lost_peer(&SockRef::from(&socket), limits.idle_timeout())?;
+            TcpStream::new(socket, &self.handle, &limits)
         });
         let stream = socket.map_err(|source| Error::Connect { remote, source })?;
         let mut stream = stream;
@@ -328,6 +330,15 @@ impl Connector {
         let Target { remote, secure, .. } = *target;
         Ok(Connection { sender, handle: self.handle.clone(), protocol, remote, secure, timings, tls, probe, ended })
     }
+}
+
+/// Has the system end a connection whose peer has not been heard from for about `timeout`, with or without data on its way. Nobody else
+/// would notice over TCP.
+fn notice_lost_peer(socket: &SockRef<'_>, timeout: Duration) -> io::Result<()> {
+    const PROBES: u32 = 3;
+    let probing = TcpKeepalive::new().with_time(timeout / 2).with_interval(timeout / 2 / PROBES).with_retries(PROBES);
+    socket.set_tcp_keepalive(&probing)?;
+    socket.set_tcp_user_timeout(Some(timeout))
 }
 
 impl Connection {
@@ -660,5 +671,23 @@ impl Connection {
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection").field("protocol", &self.protocol).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn system_is_told_to_look_after_the_peer() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let socket = SockRef::from(&socket);
+        notice_lost_peer(&socket, Duration::from_secs(30)).unwrap();
+        assert!(socket.keepalive().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(15));
+        assert_eq!(socket.tcp_keepalive_interval().unwrap(), Duration::from_secs(5));
+        assert_eq!(socket.tcp_keepalive_retries().unwrap(), 3);
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(Duration::from_secs(30)));
     }
 }
