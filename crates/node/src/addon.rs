@@ -80,6 +80,8 @@ pub(crate) struct Addon {
     /// By numbers that are not given again: JavaScript may hold one of something that has ended.
     pub(crate) listenings: RefCell<FxHashMap<u32, Rc<Listening>>>,
     last_listening: Cell<u32>,
+    /// The host has no libuv.
+    pub(crate) poll_by_thread: Cell<bool>,
 }
 
 impl Addon {
@@ -102,6 +104,7 @@ impl Addon {
             apps: RefCell::default(),
             listenings: RefCell::default(),
             last_listening: Cell::default(),
+            poll_by_thread: Cell::default(),
         }))
     }
 

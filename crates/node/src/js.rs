@@ -107,6 +107,12 @@ fn check(status: sys::napi_status, what: &str) -> Result<(), Failure> {
     if status == sys::Status::napi_ok { Ok(()) } else { Err(Failure(format!("{what}: Node-API status {status}"))) }
 }
 
+impl Value {
+    pub(crate) fn raw(self) -> sys::napi_value {
+        self.0
+    }
+}
+
 impl Env {
     pub(crate) fn raw(self) -> sys::napi_env {
         self.0

@@ -14,8 +14,8 @@ use rustc_hash::FxHashMap;
 use crate::addon::{Addon, Event};
 use crate::certificates::Certificates;
 use crate::js::Failure;
+use crate::poll::Poll;
 use crate::router::{Parameters, Router};
-use crate::uv::Poll;
 
 /// What JavaScript made with `App`, `SSLApp`, `H3App` or `Server`.
 pub(crate) struct App {
@@ -232,7 +232,7 @@ impl Listening {
                 listening.turn();
             }
         };
-        let poll = Poll::new(addon.env, descriptor, Rc::new(on_readable))?;
+        let poll = Poll::new(addon.env, addon.poll_by_thread.get(), descriptor, Rc::new(on_readable))?;
         *listening.worker.borrow_mut() = Some(Running { worker, poll, _share: share });
         addon.listenings.borrow_mut().insert(number, listening.clone());
         // The first turn registers with the kernel and arms the timer.

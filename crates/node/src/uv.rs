@@ -7,14 +7,13 @@
 
 use std::ffi::{CStr, c_int, c_void};
 use std::os::fd::RawFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use std::rc::Rc;
 use std::sync::OnceLock;
 
 use napi_sys as sys;
 
-use crate::js::{Env, Failure, end_after_panic};
+use crate::js::{Env, Failure};
+use crate::poll::{OnReadable, run_or_abort};
 
 /// `UV_POLL` of `uv_handle_type`, and `UV_READABLE`: part of libuv's stable binary interface.
 const UV_POLL: c_int = 8;
@@ -63,8 +62,6 @@ fn functions() -> Option<&'static Functions> {
     };
     FUNCTIONS.get_or_init(load).as_ref()
 }
-
-type OnReadable = Rc<dyn Fn()>;
 
 /// What the handle's data points to.
 struct State {
@@ -142,9 +139,7 @@ unsafe extern "C" fn on_poll(handle: *mut Handle, _status: c_int, _events: c_int
     let Some(functions) = functions() else { return };
     // SAFETY: the handle's data is its state, which lives until `on_closed`.
     let on_readable = unsafe { (*(functions.data)(handle).cast::<State>()).on_readable.clone() };
-    if catch_unwind(AssertUnwindSafe(|| on_readable())).is_err() {
-        end_after_panic();
-    }
+    run_or_abort(&*on_readable);
 }
 
 unsafe extern "C" fn on_closed(handle: *mut Handle) {

@@ -8,9 +8,6 @@ const { version } = require('../package.json');
 const { glibcVersion, platformName, TARGETS } = require('./platform');
 
 function load() {
-  if (process.versions.bun) {
-    throw new Error("pronghorn runs inside Node.js's event loop, which Bun does not have: run this program with node");
-  }
   const platform = platformName();
   const file = find(`./pronghorn.${platform}.node`) ?? fromPackage(`pronghorn-${platform}`);
   if (file === undefined) throw new Error(nothingFor(platform));
@@ -21,6 +18,8 @@ function load() {
   } catch (error) {
     throw new Error(notLoaded(platform, file, error), { cause: error });
   }
+  // Their event loops are not libuv, whatever of its functions they have for others.
+  if (process.versions.bun || process.versions.deno) opened.exports.pollByThread(true);
   return opened.exports;
 }
 

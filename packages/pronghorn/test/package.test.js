@@ -3,16 +3,14 @@
 // What npm installs from what is packed, in folders where there is nothing else: no compiler, no network.
 
 const assert = require('node:assert/strict');
-const { execFileSync, spawn, spawnSync } = require('node:child_process');
+const { execFileSync, spawnSync } = require('node:child_process');
 const fs = require('node:fs');
 const path = require('node:path');
 const { after, before, describe, it } = require('node:test');
-const { folder, tls } = require('./support/certificate');
-const { faces, overHttp3, secure } = require('./support/clients');
+const { folder } = require('./support/certificate');
+const { checkProgram, serve } = require('./support/programs');
 const { glibcVersion, platformName } = require('../lib/platform');
 
-const clear = faces[0].request;
-const text = (answer) => answer.body?.toString() ?? answer.error;
 const home = path.join(__dirname, '..');
 const { version } = require('../package.json');
 const binary = `pronghorn-${platformName()}`;
@@ -52,38 +50,6 @@ function run(place, program, ...flags) {
   return { status, output: (stdout + stderr).trim() };
 }
 
-/** Starts a program of test/support/uws-programs, calls `action` with its port, and waits for its end. */
-async function serve(place, program, args, action) {
-  fs.copyFileSync(path.join(__dirname, 'support', 'uws-programs', program), path.join(place, program));
-  fs.copyFileSync(tls.key_file_name, path.join(place, 'key.pem'));
-  fs.copyFileSync(tls.cert_file_name, path.join(place, 'cert.pem'));
-  const child = spawn(process.execPath, [program, ...args], {
-    cwd: place,
-    env: bare,
-    stdio: ['ignore', 'pipe', 'pipe'],
-  });
-  const ended = new Promise((resolve) => child.on('exit', resolve));
-  let output = '';
-  const port = await new Promise((resolve, reject) => {
-    for (const stream of [child.stdout, child.stderr]) {
-      stream.setEncoding('utf8').on('data', (chunk) => {
-        output += chunk;
-        const listening = /listening (\d+)/.exec(output);
-        if (listening !== null) resolve(Number(listening[1]));
-      });
-    }
-    ended.then(() => reject(new Error(output)));
-  });
-  try {
-    await action(port);
-    child.kill('SIGTERM');
-    assert.equal(await ended, 0, output);
-  } finally {
-    child.kill('SIGKILL');
-    await ended;
-  }
-}
-
 fs.mkdirSync(bin);
 for (const name of ['node', 'npm', 'sh']) link(name);
 execFileSync(process.execPath, [path.join(home, 'scripts', 'pack.js'), packed], {
@@ -96,28 +62,9 @@ describe('a program for uWebSockets.js, with pronghorn installed under that name
     place = installed('alias', `uWebSockets.js@file:${own}`, ofPlatform);
   });
 
-  it('runs from CommonJS', () =>
-    serve(place, 'program.cjs', [], async (port) => {
-      assert.equal(text(await clear(port, { path: '/users/7?page=2' })), '{"name":"Ada","page":"2"}');
-      assert.equal((await clear(port, { path: '/users/8' })).status, 404);
-      const body = JSON.stringify({ id: '8', name: 'Grace'.repeat(20_000) });
-      assert.equal((await clear(port, { path: '/users', method: 'POST', body, pieces: 5 })).status, 201);
-      assert.equal(JSON.parse(text(await clear(port, { path: '/users/8' }))).name.length, 100_000);
-      assert.equal(text(await clear(port, { path: '/later', headers: { 'user-agent': 'test' } })), 'later, test');
-      assert.equal(text(await clear(port, { path: '/else' })), 'nothing to see here');
-    }));
-
-  it('runs from ES modules, over TLS', () =>
-    serve(place, 'program.mjs', ['SSLApp'], async (port) => {
-      const answer = await secure(port, { path: '/a/b' });
-      assert.equal(text(answer), 'H3llo World from Node.js! /a/b');
-      assert.equal(answer.fields['x-method'], 'get');
-    }));
-
-  it('runs over HTTP/3', () =>
-    serve(place, 'program.mjs', ['H3App'], async (port) => {
-      assert.equal(text(await overHttp3(port, { path: '/' })), 'H3llo World from Node.js! /');
-    }));
+  it('runs from CommonJS', () => serve([process.execPath], place, bare, 'program.cjs', checkProgram));
+  it('runs from ES modules, over TLS', () => serve([process.execPath], place, bare, 'program.mjs', 'SSLApp'));
+  it('runs over HTTP/3', () => serve([process.execPath], place, bare, 'program.mjs', 'H3App'));
 });
 
 describe('the package', () => {

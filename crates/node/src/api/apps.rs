@@ -15,7 +15,7 @@ use crate::js::{Call, Failure, Native, Value};
 use crate::listening::{App, Ending, Listening};
 use crate::router::parameter_names;
 
-pub(super) const FUNCTIONS: [(&str, Native); 15] = [
+pub(super) const FUNCTIONS: [(&str, Native); 16] = [
     ("createApp", create_app),
     ("route", route),
     ("declare", declare),
@@ -24,6 +24,7 @@ pub(super) const FUNCTIONS: [(&str, Native); 15] = [
     ("askForServerNames", ask_for_server_names),
     ("filterConnections", filter_connections),
     ("nextRemote", next_remote),
+    ("pollByThread", poll_by_thread),
     ("listen", listen),
     ("port", port),
     ("address", address),
@@ -130,6 +131,12 @@ fn filter_connections(call: &Call<'_>) -> Result<Value, Failure> {
 fn next_remote(call: &Call<'_>) -> Result<Value, Failure> {
     let remote = call.addon.remotes.borrow_mut().pop_front().ok_or("no event is read")?;
     Ok(call.env.string(&format!("{} {}", remote.ip().to_canonical(), remote.port())))
+}
+
+/// `pollByThread(whether)`: whether another thread waits for what listens from now on, where the host has no libuv.
+fn poll_by_thread(call: &Call<'_>) -> Result<Value, Failure> {
+    call.addon.poll_by_thread.set(call.boolean(0));
+    Ok(call.env.undefined())
 }
 
 /// `listen(app, host or undefined, port, exclusive)`: the number of what listens.

@@ -5,7 +5,8 @@
 const { parentPort, threadId, workerData } = require('node:worker_threads');
 const uWS = require('../..');
 
-const { port, kind, tls } = workerData;
+const { port, kind, tls, byThread } = workerData;
+if (byThread) require('./by-thread');
 const app = uWS[kind](kind === 'App' ? {} : tls).get('/*', (res) => res.end(`thread ${threadId}`));
 app.listen('127.0.0.1', port, (socket, error) => {
   if (error) throw error;

@@ -1,0 +1,73 @@
+'use strict';
+
+// Where the host's event loop is not libuv, another thread waits for what listens. Node.js can be told to do so, too.
+
+const assert = require('node:assert/strict');
+const fs = require('node:fs');
+const path = require('node:path');
+const { describe, it } = require('node:test');
+const { Worker } = require('node:worker_threads');
+require('./support/by-thread');
+const uWS = require('..');
+const { tls } = require('./support/certificate');
+const { faces, listening } = require('./support/clients');
+
+/** How many threads of this process wait for what listens. */
+function waiting() {
+  const tasks = fs.readdirSync('/proc/self/task');
+  const names = tasks.map((task) => fs.readFileSync(path.join('/proc/self/task', task, 'comm'), 'utf8').trim());
+  return names.filter((name) => name === 'pronghorn-poll').length;
+}
+
+/** Waits until there are as many: a thread gets its name when it first runs. Never ends if there never are. */
+async function untilWaiting(count) {
+  while (waiting() !== count) await new Promise((resolve) => setTimeout(resolve, 1));
+}
+
+describe('polling by a thread', { timeout: 60_000 }, () => {
+  it('has one thread for each listener, which ends with it', async () => {
+    const app = uWS.App().get('/*', (res) => res.end('x'));
+    const port = listening(app);
+    listening(app);
+    await untilWaiting(2);
+    assert.equal((await faces[0].request(port)).status, 200);
+    app.close();
+    await untilWaiting(0);
+  });
+
+  it('lets a listener be closed from within its own handler', async () => {
+    const app = uWS.App();
+    const ended = new Promise((resolve) => {
+      app.get('/*', (res) => {
+        res.end('last');
+        resolve(app.close({ timeout: 1000 }));
+      });
+    });
+    assert.equal((await faces[0].request(listening(app))).status, 200);
+    await ended;
+    await untilWaiting(0);
+  });
+
+  it('ends with worker threads, whether they close or are terminated', async () => {
+    const start = (kind, port) =>
+      new Promise((resolve, reject) => {
+        const workerData = { port, kind, tls, byThread: true };
+        const thread = new Worker(path.join(__dirname, 'support', 'worker.js'), { workerData });
+        thread.once('message', (bound) => resolve({ thread, bound }));
+        thread.once('error', reject);
+      });
+    for (const [kind, face] of [
+      ['App', faces[0]],
+      ['H3App', faces.at(-1)],
+    ]) {
+      const closed = await start(kind, 0);
+      const terminated = await start(kind, closed.bound);
+      await untilWaiting(2);
+      for (let round = 0; round < 4; round++) assert.equal((await face.request(closed.bound)).status, 200);
+      await terminated.thread.terminate();
+      closed.thread.postMessage('close');
+      assert.equal(await new Promise((resolve) => closed.thread.once('exit', resolve)), 0);
+      await untilWaiting(0);
+    }
+  });
+});
