@@ -47,7 +47,7 @@ def load_command(program: Path, workload: Workload, port: int, requests: int | N
     """`requests`: fewer of them than the workload has, to warm up."""
     command = [str(program), "load", "--json", "--no-verify", "--http", VERSIONS[workload.protocol]]
     command += ["--connect-to", f"127.0.0.1:{port}", "--timeout", "20", "-c", str(workload.connections)]
-    if workload.kind == "handshakes":
+    if workload.kind == "handshakes" or workload.reconnect:
         command += ["--reconnect"]
     else:
         command += ["-m", str(workload.streams)]

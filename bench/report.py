@@ -122,7 +122,8 @@ def figures(table: Mapping[Cell, Mapping[str, Spread]], workload: Workload, resu
 
 
 def load_in_words(workload: Workload) -> str:
-    size = "connection for each request" if workload.kind == "handshakes" else f"{workload.streams} streams each"
+    one_each = workload.kind == "handshakes" or workload.reconnect
+    size = "connection for each request" if one_each else f"{workload.streams} streams each"
     amount = f"{workload.requests:,} requests" if workload.rate is None else f"{workload.rate:g} requests/s"
     what = "a WebSocket on each stream" if workload.websocket else f"`{workload.file}`"
     words = f"{workload.protocol}, {what}, {workload.connections:,} connections, {size}, {amount}"

@@ -143,6 +143,8 @@ class Workload:
     rate: float | None = None
     seconds: float | None = None
     resume: bool = False
+    reconnect: bool = False
+    """A connection for each request, where that is not the kind's own meaning."""
     websocket: bool = False
     """Messages over a WebSocket on each stream, at the contestant's path in place of `file`."""
     certificate: str = "p256"
@@ -196,7 +198,7 @@ def read_workloads(path: Path, contestants: Mapping[str, Contestant]) -> dict[st
             raise TableError(f"{where}: `rate` and `seconds` belong together")
         if workload.rate is None and workload.requests <= 0:
             raise TableError(f"{where}: needs `requests`, or `rate` and `seconds`")
-        if workload.generators != ("load",) and (workload.rate is not None or workload.resume):
+        if workload.generators != ("load",) and (workload.rate is not None or workload.resume or workload.reconnect):
             raise TableError(f'{where}: rates, idle and resumed connections are for generators = ["load"]')
         if workload.websocket and workload.generators != ("load",):
             raise TableError(f'{where}: WebSockets are for generators = ["load"]')

@@ -95,6 +95,12 @@ def test_rate_is_for_the_measured_run_and_not_for_the_warm_up():
     assert "--rate" not in load_command(Path("pronghorn"), light, 1, 200)
 
 
+def test_connection_for_each_request_is_asked_for():
+    command = load_command(Path("pronghorn"), workload(kind="memory", reconnect=True, requests=9), 1, 9)
+    assert "--reconnect" in command
+    assert "-m" not in command
+
+
 def test_resumed_connections_are_new_ones():
     command = load_command(Path("pronghorn"), workload(kind="handshakes", resume=True, requests=9), 1, 9)
     assert "--reconnect" in command
