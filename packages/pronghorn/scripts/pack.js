@@ -31,7 +31,11 @@ function pack(name, description, fill) {
   fs.writeFileSync(path.join(stage, 'package.json'), `${JSON.stringify(description, null, 2)}\n`);
   for (const license of licenses) fs.copyFileSync(path.join(root, license), path.join(stage, license));
   fill(stage);
-  run('npm', ['pack', '--ignore-scripts', '--loglevel', 'error', '--pack-destination', folder], stage);
+  run(
+    'npm',
+    ['pack', '--ignore-scripts', '--no-update-notifier', '--loglevel', 'error', '--pack-destination', folder],
+    stage,
+  );
   console.log(path.join(folder, `${name}-${own.version}.tgz`));
 }
 

@@ -100,10 +100,14 @@ describe('the package', () => {
   });
 
   it('is what `npm pack` makes in a clone, with the binary that was built there', () => {
-    execFileSync('npm', ['pack', '--ignore-scripts', '--loglevel', 'error', '--pack-destination', folder], {
-      cwd: home,
-      stdio: ['ignore', 'ignore', 'inherit'],
-    });
+    execFileSync(
+      'npm',
+      ['pack', '--ignore-scripts', '--no-update-notifier', '--loglevel', 'error', '--pack-destination', folder],
+      {
+        cwd: home,
+        stdio: ['ignore', 'ignore', 'inherit'],
+      },
+    );
     const place = installed('plain', path.join(folder, `pronghorn-${version}.tgz`));
     assert.deepEqual(run(place, "console.log(typeof require('pronghorn').H3App)"), { status: 0, output: 'function' });
   });
@@ -162,6 +166,17 @@ describe('where there is no binary that works, the error says what to do:', () =
     assert.match(
       run(place, load).output,
       /has found pronghorn-\S+ 0\.0\.9, and needs the same version: remove node_modules/,
+    );
+  });
+
+  it('a glibc that is too old', { skip: glibcVersion() === undefined }, (context) => {
+    const file = path.join(platformPackage, `pronghorn.${platformName()}.node`);
+    const binary = fs.readFileSync(file, 'latin1');
+    context.after(() => fs.writeFileSync(file, binary, 'latin1'));
+    fs.writeFileSync(file, binary.replace(/GLIBC_2\.34/g, 'GLIBC_2.99'), 'latin1');
+    assert.match(
+      run(place, load).output,
+      /^pronghorn needs glibc 2\.99 or later, and this system has 2\.\d+: use a newer/,
     );
   });
 
