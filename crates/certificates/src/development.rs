@@ -34,13 +34,20 @@ impl Loaded {
     /// When the folder cannot be written, or the system has no randomness.
     pub fn for_development(folder: &Path) -> Result<Self, CertificateError> {
         let (cert, key) = (folder.join("cert.pem"), folder.join("key.pem"));
-        if is_fresh(&cert)
-            && let Ok(loaded) = Self::from_files(&cert, &key)
-        {
+        let kept = || is_fresh(&cert).then(|| Self::from_files(&cert, &key).ok()).flatten();
+        if let Some(loaded) = kept() {
+            return Ok(loaded);
+        }
+        // Several processes or threads that start at once have to end up with one pair, and not with the key of another's certificate.
+        let file = |source| CertificateError::File { path: folder.to_owned(), source };
+        std::fs::create_dir_all(folder).map_err(file)?;
+        let lock = std::fs::File::open(folder).map_err(file)?;
+        // Not every file system has locks of folders: it is no worse there than without.
+        let _ = lock.lock();
+        if let Some(loaded) = kept() {
             return Ok(loaded);
         }
         let (cert_pem, key_pem) = generate().map_err(|error| CertificateError::Generation(error.to_string()))?;
-        std::fs::create_dir_all(folder).map_err(|source| CertificateError::File { path: folder.to_owned(), source })?;
         write_whole(folder, &key, &key_pem, 0o600)?;
         write_whole(folder, &cert, &cert_pem, 0o644)?;
         Self::from_files(&cert, &key)
@@ -109,6 +116,19 @@ mod tests {
         assert_eq!(first.spki_sha256, second.spki_sha256);
         let mode = std::fs::metadata(folder.path().join("key.pem")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "others can read the key");
+    }
+
+    #[test]
+    fn many_that_make_it_at_once_get_the_same() {
+        for _ in 0..10 {
+            let folder = folder();
+            let make = || Loaded::for_development(folder.path()).unwrap().spki_sha256;
+            let made: Vec<_> = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..8).map(|_| scope.spawn(make)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            assert!(made.iter().all(|one| *one == made[0]), "{made:?}");
+        }
     }
 
     #[test]
