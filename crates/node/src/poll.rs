@@ -19,11 +19,13 @@ pub(crate) enum Poll {
 }
 
 impl Poll {
+    /// `by_thread`: whatever functions of libuv the host has, its loop is another.
+    ///
     /// # Errors
     ///
-    /// When the host has no libuv where it should, or refuses the descriptor; or there can be no other thread.
+    /// When the host's libuv refuses the descriptor, or there can be no other thread.
     pub(crate) fn new(env: Env, by_thread: bool, descriptor: RawFd, on_readable: OnReadable) -> Result<Self, Failure> {
-        if by_thread {
+        if by_thread || !uv::is_there() {
             thread::Poll::new(env, descriptor, on_readable).map(Self::Thread)
         } else {
             uv::Poll::new(env, descriptor, on_readable).map(Self::Loop)

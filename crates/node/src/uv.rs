@@ -63,6 +63,11 @@ fn functions() -> Option<&'static Functions> {
     FUNCTIONS.get_or_init(load).as_ref()
 }
 
+/// Whether the host has libuv's functions.
+pub(crate) fn is_there() -> bool {
+    functions().is_some()
+}
+
 /// What the handle's data points to.
 struct State {
     on_readable: OnReadable,
