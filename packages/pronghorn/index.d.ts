@@ -107,6 +107,18 @@ export interface HttpResponse {
   close(): this;
   /** Groups what the callback writes. */
   cork(callback: (res: HttpResponse) => void): this;
+  /**
+   * Grants a WebSocket connection, and calls its `open` handler; the response has ended then. The texts are those of the request's
+   * `sec-websocket-key`, `sec-websocket-protocol` (of which the first is taken) and `sec-websocket-extensions` headers; without the last
+   * nothing is compressed. Headers that were written before go with it.
+   */
+  upgrade<UserData>(
+    userData: UserData,
+    secWebSocketKey: RecognizedString,
+    secWebSocketProtocol: RecognizedString,
+    secWebSocketExtensions: RecognizedString,
+    context: us_socket_context_t,
+  ): void;
   /** 4 bytes, or 16. */
   getRemoteAddress(): ArrayBuffer;
   getRemoteAddressAsText(): ArrayBuffer;
@@ -140,6 +152,83 @@ export type RouteHandler = Handler | ArrayBuffer | null;
 /** `error` says why, where there is no socket. */
 export type ListenCallback = (listenSocket: us_listen_socket | false, error?: Error & { code?: string }) => void;
 
+/** What an upgrade handler passes on to `res.upgrade`. */
+export interface us_socket_context_t {
+  readonly __us_socket_context_t: never;
+}
+
+/** A WebSocket connection, from its `open` handler to its `close` handler. It has what `res.upgrade` was given as user data. */
+export type WebSocket<UserData> = UserData & WebSocketMethods<UserData>;
+
+export interface WebSocketMethods<UserData> {
+  /** 1: sent, 0: it waits behind what the client has not taken, 2: dropped, because more than `maxBackpressure` waits. */
+  send(message: RecognizedString, isBinary?: boolean, compress?: boolean): number;
+  /** The first part of a message. Other messages wait until the last part is sent. */
+  sendFirstFragment(message: RecognizedString, isBinary?: boolean, compress?: boolean): number;
+  sendFragment(message: RecognizedString, compress?: boolean): number;
+  sendLastFragment(message: RecognizedString, compress?: boolean): number;
+  /** At most 125 bytes. */
+  ping(message?: RecognizedString): number;
+  /** Bytes that wait to be sent. If there are any, `drain` is called when they have gone. */
+  getBufferedAmount(): number;
+  /** Closes after what was sent; calls `close`. */
+  end(code?: number, shortMessage?: RecognizedString): void;
+  /** Ends the connection at once; calls `close` with 1006. */
+  close(): void;
+  subscribe(topic: RecognizedString): boolean;
+  /** Whether it was subscribed. */
+  unsubscribe(topic: RecognizedString): boolean;
+  isSubscribed(topic: RecognizedString): boolean;
+  getTopics(): string[];
+  iterateTopics(callback: (topic: string) => void): void;
+  /** To all others that have subscribed; whether there are any. */
+  publish(topic: RecognizedString, message: RecognizedString, isBinary?: boolean, compress?: boolean): boolean;
+  cork(callback: (ws: WebSocket<UserData>) => void): this;
+  getUserData(): UserData;
+  /** 4 bytes, or 16. */
+  getRemoteAddress(): ArrayBuffer;
+  getRemoteAddressAsText(): ArrayBuffer;
+  getRemotePort(): number;
+  /** Empty: see docs/node/differences.md. */
+  getProxiedRemoteAddress(): ArrayBuffer;
+  /** Empty: see docs/node/differences.md. */
+  getProxiedRemoteAddressAsText(): ArrayBuffer;
+  /** 0: see docs/node/differences.md. */
+  getProxiedRemotePort(): number;
+  getProtocol(): HttpProtocol;
+}
+
+/** What the connections of a route do, and what their clients may take. */
+export interface WebSocketBehavior<UserData> {
+  /** Which compression is agreed on with clients that know it; messages have to ask for it. Default: DISABLED. */
+  compression?: CompressOptions;
+  /** Bytes of a message; a client that sends more is closed. Default: 16384. */
+  maxPayloadLength?: number;
+  /** Seconds that a client may be silent, 0 for ever. Default: 120. */
+  idleTimeout?: number;
+  /** Bytes that may wait for a client that does not take them; then messages are dropped. 0: any. Default: 65536. */
+  maxBackpressure?: number;
+  /** Closes such a client. Default: false. */
+  closeOnBackpressureLimit?: boolean;
+  /** Asks clients that are silent whether they are there. Default: true. */
+  sendPingsAutomatically?: boolean;
+  /** Minutes until the client has to connect again, up to 239; 0 for ever, the default. */
+  maxLifetime?: number;
+  /** Answers the request, with `res.upgrade` or otherwise, now or later. Without it all are granted. */
+  upgrade?: (res: HttpResponse, req: HttpRequest, context: us_socket_context_t) => unknown;
+  open?: (ws: WebSocket<UserData>) => unknown;
+  message?: (ws: WebSocket<UserData>, message: ArrayBuffer, isBinary: boolean) => unknown;
+  /** A message that was not sent, because too much waits. */
+  dropped?: (ws: WebSocket<UserData>, message: ArrayBuffer, isBinary: boolean) => unknown;
+  /** What waited has gone, or half of it. */
+  drain?: (ws: WebSocket<UserData>) => unknown;
+  ping?: (ws: WebSocket<UserData>, message: ArrayBuffer) => unknown;
+  pong?: (ws: WebSocket<UserData>, message: ArrayBuffer) => unknown;
+  /** It has ended, by whichever side. Nothing can be sent any more. */
+  close?: (ws: WebSocket<UserData>, code: number, message: ArrayBuffer) => unknown;
+  subscription?: (ws: WebSocket<UserData>, topic: ArrayBuffer, newCount: number, oldCount: number) => unknown;
+}
+
 export interface TemplatedApp {
   get(pattern: string, handler: RouteHandler): this;
   post(pattern: string, handler: RouteHandler): this;
@@ -152,6 +241,11 @@ export interface TemplatedApp {
   trace(pattern: string, handler: RouteHandler): this;
   /** All methods, after the routes of each. */
   any(pattern: string, handler: RouteHandler): this;
+  /** WebSocket connections over all protocols. These routes go before the others; `null` removes one. */
+  ws<UserData>(pattern: string, behavior: WebSocketBehavior<UserData> | null): this;
+  /** To all that have subscribed to exactly this topic; whether there are any. */
+  publish(topic: RecognizedString, message: RecognizedString, isBinary?: boolean, compress?: boolean): boolean;
+  numSubscribers(topic: RecognizedString): number;
   /** Without a callback it throws where it cannot listen. */
   listen(port: number, callback?: ListenCallback): this;
   listen(port: number, options: number, callback: ListenCallback): this;
@@ -237,3 +331,26 @@ export class DeclarativeResponse {
 export const LIBUS_LISTEN_DEFAULT: 0;
 /** Nobody else has the port. */
 export const LIBUS_LISTEN_EXCLUSIVE_PORT: 1;
+
+/** Choices for `compression`: one to compress and one to decompress, added up. */
+export type CompressOptions = number;
+export const DISABLED: 0;
+export const SHARED_COMPRESSOR: 1;
+export const SHARED_DECOMPRESSOR: 256;
+export const DEDICATED_COMPRESSOR_3KB: 145;
+export const DEDICATED_COMPRESSOR_4KB: 146;
+export const DEDICATED_COMPRESSOR_8KB: 163;
+export const DEDICATED_COMPRESSOR_16KB: 180;
+export const DEDICATED_COMPRESSOR_32KB: 197;
+export const DEDICATED_COMPRESSOR_64KB: 214;
+export const DEDICATED_COMPRESSOR_128KB: 231;
+export const DEDICATED_COMPRESSOR_256KB: 248;
+export const DEDICATED_COMPRESSOR: 248;
+export const DEDICATED_DECOMPRESSOR_512B: 2304;
+export const DEDICATED_DECOMPRESSOR_1KB: 2560;
+export const DEDICATED_DECOMPRESSOR_2KB: 2816;
+export const DEDICATED_DECOMPRESSOR_4KB: 3072;
+export const DEDICATED_DECOMPRESSOR_8KB: 3328;
+export const DEDICATED_DECOMPRESSOR_16KB: 3584;
+export const DEDICATED_DECOMPRESSOR_32KB: 3840;
+export const DEDICATED_DECOMPRESSOR: 3840;

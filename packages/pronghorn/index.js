@@ -12,6 +12,7 @@ const {
 const { DeclarativeResponse } = require('./lib/declarative');
 const { developmentCertificate } = require('./lib/development');
 const { getParts } = require('./lib/multipart');
+const compression = require('./lib/compression');
 
 module.exports = {
   App,
@@ -23,6 +24,7 @@ module.exports = {
   getParts,
   developmentCertificate,
   DeclarativeResponse,
+  ...compression,
   LIBUS_LISTEN_DEFAULT: 0,
   LIBUS_LISTEN_EXCLUSIVE_PORT: LISTEN_EXCLUSIVE_PORT,
 };

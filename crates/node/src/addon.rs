@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -14,16 +15,16 @@ use rustc_hash::FxHashMap;
 use slab::Slab;
 
 use crate::declarative::Program;
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, is_socket};
 use crate::js::{Env, Failure, Kept, Value};
 use crate::listening::{App, Listening};
 use crate::shared::{EVENT_NUMBERS, EVENTS, Shared};
+use crate::socket::{Kind, Socket};
 
 /// Set in a handler's number where it is a [`Program`] and not JavaScript.
 pub(crate) const DECLARATIVE: u32 = 1 << 30;
 
 /// What JavaScript has to be told. Exchanges are named by slot and serial: one that has ended since is left out.
-#[derive(Clone, Copy)]
 pub(crate) enum Event {
     Request {
         slot: u32,
@@ -52,6 +53,22 @@ pub(crate) enum Event {
     Released {
         listening: u32,
     },
+    /// A message of a WebSocket connection: text (0), binary (1), a ping (2) or a pong (3).
+    Message {
+        socket: u32,
+        what: i32,
+        data: Bytes,
+    },
+    /// What waited to be sent has gone, or half of it.
+    Drain {
+        socket: u32,
+    },
+    /// A WebSocket connection has ended.
+    Closed {
+        socket: u32,
+        code: u16,
+        reason: Bytes,
+    },
 }
 
 pub(crate) struct Addon {
@@ -71,6 +88,12 @@ pub(crate) struct Addon {
     delivering: Cell<bool>,
     /// Clients of connections that JavaScript is being told of.
     pub(crate) remotes: RefCell<VecDeque<SocketAddr>>,
+    /// What belongs to the events that JavaScript is being told of.
+    pub(crate) payloads: RefCell<VecDeque<Bytes>>,
+    /// Those that JavaScript has not closed, by numbers that are not given again soon.
+    pub(crate) sockets: RefCell<FxHashMap<u32, Rc<Socket>>>,
+    pub(crate) socket_kinds: RefCell<Vec<Rc<Kind>>>,
+    last_socket: Cell<u32>,
     /// Names of fields that JavaScript refers to by number.
     pub(crate) names: RefCell<Vec<HeaderName>>,
     /// Content that JavaScript refers to by the number of its route.
@@ -98,6 +121,10 @@ impl Addon {
             events: RefCell::default(),
             delivering: Cell::default(),
             remotes: RefCell::default(),
+            payloads: RefCell::default(),
+            sockets: RefCell::default(),
+            socket_kinds: RefCell::default(),
+            last_socket: Cell::default(),
             names: RefCell::default(),
             kept: RefCell::default(),
             programs: RefCell::default(),
@@ -113,13 +140,28 @@ impl Addon {
         self.last_listening.get()
     }
 
+    /// Returns its number.
+    pub(crate) fn add_socket(&self, socket: Rc<Socket>) -> u32 {
+        let mut sockets = self.sockets.borrow_mut();
+        loop {
+            // Events carry it as a number with a sign.
+            let number = (self.last_socket.get() + 1) & (i32::MAX as u32);
+            self.last_socket.set(number);
+            if let Entry::Vacant(place) = sockets.entry(number) {
+                place.insert(socket);
+                return number;
+            }
+        }
+    }
+
     pub(crate) fn push(&self, event: Event) {
         self.events.borrow_mut().push_back(event);
     }
 
     /// Gives a request to its handler, with the events of this round.
     pub(crate) fn accept(self: &Rc<Self>, request: Request, responder: Responder, app: &App, listening: u32) {
-        let Some((handler, parameters)) = app.find(&request.method, &request.uri, &request.headers, 0) else {
+        let is_socket = is_socket(request.upgrade.as_ref());
+        let Some((handler, parameters)) = app.find(&request.method, &request.uri, &request.headers, is_socket, 0) else {
             return responder.send(Response::new(StatusCode::NOT_FOUND));
         };
         if handler & DECLARATIVE != 0 {
@@ -238,6 +280,7 @@ impl Addon {
         let mut events = self.events.borrow_mut();
         let exchanges = self.exchanges.borrow();
         let is_open = |slot: u32, serial: u32| exchanges.get(slot as usize).is_some_and(|exchange| exchange.serial == serial);
+        let has_socket = |socket: u32| self.sockets.borrow().contains_key(&socket);
         let mut count = 0;
         while count < EVENTS {
             let Some(event) = events.pop_front() else { break };
@@ -248,12 +291,28 @@ impl Addon {
                 }
                 Event::Aborted { slot, serial } if is_open(slot, serial) => [2, slot as i32, 0, 0],
                 Event::Writable { slot, serial } if is_open(slot, serial) => [3, slot as i32, 0, 0],
-                Event::Data { .. } | Event::Aborted { .. } | Event::Writable { .. } => continue,
                 Event::Connection { app, opened, remote } => {
                     self.remotes.borrow_mut().push_back(remote);
                     [4, app as i32, if opened { 1 } else { -1 }, 0]
                 }
                 Event::Released { listening } => [5, listening as i32, 0, 0],
+                Event::Message { socket, what, data } if has_socket(socket) => {
+                    self.payloads.borrow_mut().push_back(data);
+                    [6, socket as i32, what, 0]
+                }
+                Event::Drain { socket } if has_socket(socket) => [7, socket as i32, 0, 0],
+                Event::Closed { socket, code, reason } if has_socket(socket) => {
+                    self.sockets.borrow_mut().remove(&socket);
+                    self.payloads.borrow_mut().push_back(reason);
+                    [8, socket as i32, code.into(), 0]
+                }
+                // Of what has ended since.
+                Event::Data { .. }
+                | Event::Aborted { .. }
+                | Event::Writable { .. }
+                | Event::Message { .. }
+                | Event::Drain { .. }
+                | Event::Closed { .. } => continue,
             };
             self.shared.write_event(count, numbers);
             count += 1;

@@ -7,6 +7,7 @@ mod development;
 mod frameworks;
 mod requests;
 mod responses;
+mod sockets;
 
 use crate::addon::Addon;
 use crate::certificates;
@@ -35,6 +36,7 @@ fn functions() -> impl Iterator<Item = (&'static str, Native)> {
         .chain(requests::FUNCTIONS)
         .chain(responses::FUNCTIONS)
         .chain(frameworks::FUNCTIONS)
+        .chain(sockets::FUNCTIONS)
 }
 
 /// `setUp(dispatch, missingServerName)`: the functions that this side calls.

@@ -43,6 +43,16 @@ pub(crate) struct Exchange {
     waker: Option<Waker>,
 }
 
+/// A wish for another protocol.
+pub(crate) struct Asked {
+    pub(crate) responder: Responder,
+    pub(crate) peer: Peer,
+    pub(crate) upgrade: Upgrade,
+    pub(crate) body: Incoming,
+    /// What JavaScript has written of the answer.
+    pub(crate) fields: HeaderMap,
+}
+
 /// The request's content.
 struct Content {
     incoming: Option<Incoming>,
@@ -95,6 +105,11 @@ impl Exchange {
         !self.content.has_ended
     }
 
+    /// Whether the request asks for a WebSocket connection.
+    pub(crate) fn is_socket(&self) -> bool {
+        is_socket(self.upgrade.as_ref())
+    }
+
     /// Forgets what is valid only while its handler runs.
     pub(crate) fn forget_request(&mut self) {
         self.headers = HeaderMap::new();
@@ -114,6 +129,13 @@ impl Exchange {
             body: self.content.incoming.take()?,
         };
         Some((request, responder, std::mem::take(&mut self.parameters), begun))
+    }
+
+    /// The wish for another protocol, to grant it, if the request has one and is not answered.
+    pub(crate) fn take_upgrade(&mut self) -> Option<Asked> {
+        let upgrade = self.upgrade.take()?;
+        let (responder, body) = (self.responder.take()?, self.content.incoming.take()?);
+        Some(Asked { responder, peer: self.peer, upgrade, body, fields: std::mem::take(&mut self.fields) })
     }
 
     fn head(&mut self) -> Response {
@@ -251,6 +273,11 @@ impl Exchange {
         }
         Poll::Pending
     }
+}
+
+/// Whether a request asks for a WebSocket connection.
+pub(crate) fn is_socket(upgrade: Option<&Upgrade>) -> bool {
+    upgrade.is_some_and(|upgrade| upgrade.protocol() == "websocket")
 }
 
 impl Drop for Exchange {

@@ -20,4 +20,5 @@ mod poll;
 mod router;
 mod shared;
 mod thread;
+mod socket;
 mod uv;

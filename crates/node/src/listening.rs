@@ -26,6 +26,8 @@ pub(crate) struct App {
     identity: OnceCell<Identity>,
     /// The routes of each server name, and those of all others under the empty name.
     routers: RefCell<Vec<(String, Router)>>,
+    /// The same for WebSocket connections, which go before.
+    socket_routers: RefCell<Vec<(String, Router)>>,
     /// JavaScript wants to know of connections.
     pub(crate) filters: Cell<bool>,
 }
@@ -39,6 +41,7 @@ impl App {
             certificates: OnceCell::new(),
             identity: OnceCell::new(),
             routers: RefCell::new(vec![(String::new(), Router::default())]),
+            socket_routers: RefCell::default(),
             filters: Cell::new(false),
         }
     }
@@ -53,22 +56,44 @@ impl App {
 
     /// Adds or removes a route; see [`Router::set`]. `domain`: empty for all names that have no routes of their own.
     pub(crate) fn route(&self, domain: &str, method: Option<Method>, pattern: &str, handler: Option<u32>) {
-        let mut routers = self.routers.borrow_mut();
-        let index = routers.iter().position(|(name, _)| name == domain).unwrap_or_else(|| {
-            routers.push((domain.to_owned(), Router::default()));
-            routers.len() - 1
-        });
-        routers[index].1.set(method, pattern, handler);
+        router(&mut self.routers.borrow_mut(), domain).set(method, pattern, handler);
+    }
+
+    /// Adds or removes a route for WebSocket connections.
+    pub(crate) fn socket_route(&self, domain: &str, pattern: &str, handler: Option<u32>) {
+        let mut routers = self.socket_routers.borrow_mut();
+        // The one for all names stands first.
+        router(&mut routers, "");
+        router(&mut routers, domain).set(None, pattern, handler);
     }
 
     pub(crate) fn remove_domain(&self, domain: &str) {
-        self.routers.borrow_mut().retain(|(name, _)| name.is_empty() || name != domain);
+        for routers in [&self.routers, &self.socket_routers] {
+            routers.borrow_mut().retain(|(name, _)| name.is_empty() || name != domain);
+        }
     }
 
-    pub(crate) fn find(&self, method: &Method, uri: &Uri, headers: &HeaderMap, skip: usize) -> Option<(u32, Parameters)> {
-        let routers = self.routers.borrow();
-        let (_, router) = if routers.len() == 1 { &routers[0] } else { &routers[named(&routers, uri, headers)] };
-        router.find(method, uri.path(), skip)
+    /// The handler of match number `skip`. `is_socket`: the request asks for a WebSocket connection, for which there are routes of their own.
+    pub(crate) fn find(
+        &self,
+        method: &Method,
+        uri: &Uri,
+        headers: &HeaderMap,
+        is_socket: bool,
+        mut skip: usize,
+    ) -> Option<(u32, Parameters)> {
+        let in_these = |routers: &[(String, Router)], skip: &mut usize| {
+            let (_, router) = if routers.len() == 1 { &routers[0] } else { &routers[named(routers, uri, headers)] };
+            router.find(method, uri.path(), skip)
+        };
+        let socket_routers = self.socket_routers.borrow();
+        if is_socket
+            && !socket_routers.is_empty()
+            && let Some(found) = in_these(&socket_routers, &mut skip)
+        {
+            return Some(found);
+        }
+        in_these(&self.routers.borrow(), &mut skip)
     }
 
     fn identity(&self) -> Result<Option<Identity>, Failure> {
@@ -83,6 +108,15 @@ impl App {
         let identity = Identity::with_resolver(certificates.clone())?.with_sessions(sessions);
         Ok(Some(self.identity.get_or_init(|| identity).clone()))
     }
+}
+
+/// The routes of a server name, which are added if there are none.
+fn router<'a>(routers: &'a mut Vec<(String, Router)>, domain: &str) -> &'a mut Router {
+    let index = routers.iter().position(|(name, _)| name == domain).unwrap_or_else(|| {
+        routers.push((domain.to_owned(), Router::default()));
+        routers.len() - 1
+    });
+    &mut routers[index].1
 }
 
 /// The routes that the request's host has; `*.` stands for one label.

@@ -95,7 +95,7 @@ impl Addon {
     }
 
     /// Ends an exchange by `end`. Its request can be read as long as its handler runs.
-    fn finish<T>(&self, slot: u32, end: impl FnOnce(&mut Exchange) -> Option<T>) -> Option<T> {
+    pub(crate) fn finish<T>(&self, slot: u32, end: impl FnOnce(&mut Exchange) -> Option<T>) -> Option<T> {
         if self.shared.current() != Some(slot) {
             return self.take(slot).and_then(|mut exchange| end(&mut exchange));
         }

@@ -73,12 +73,13 @@ impl Router {
         node.handler = handler;
     }
 
-    /// The handler of match number `skip`, counted from 0, and the values of its parameters.
-    pub(crate) fn find(&self, method: &Method, path: &str, skip: usize) -> Option<(u32, Parameters)> {
-        let mut search = Search { path, skip, parameters: Parameters::new() };
+    /// The handler of match number `skip`, counted from 0, and the values of its parameters. `skip` becomes what is left to skip.
+    pub(crate) fn find(&self, method: &Method, path: &str, skip: &mut usize) -> Option<(u32, Parameters)> {
+        let mut search = Search { path, skip: *skip, parameters: Parameters::new() };
         let own = self.methods.iter().find(|(known, _)| known == method).map(|(_, node)| node);
-        let handler = own.into_iter().chain([&self.any]).find_map(|node| node.find(&mut search, 0, 0))?;
-        Some((handler, search.parameters))
+        let handler = own.into_iter().chain([&self.any]).find_map(|node| node.find(&mut search, 0, 0));
+        *skip = search.skip;
+        Some((handler?, search.parameters))
     }
 }
 
@@ -151,7 +152,7 @@ mod tests {
     /// The numbers of all routes that match, the best first.
     fn all(router: &Router, method: &str, path: &str) -> Vec<u32> {
         let method = method.parse().unwrap();
-        (0..).map_while(|skip| router.find(&method, path, skip)).map(|(handler, _)| handler).collect()
+        (0..).map_while(|mut skip| router.find(&method, path, &mut skip)).map(|(handler, _)| handler).collect()
     }
 
     #[test]
@@ -201,8 +202,8 @@ mod tests {
     fn parameters_are_those_of_the_route_that_matched() {
         let router = router(&[("GET", "/candy/:kind/*"), ("GET", "/candy/lollipop/*"), ("GET", "/candy/:kind/:action")]);
         let path = "/candy/lollipop/eat";
-        let values = |skip| {
-            let (_, parameters) = router.find(&Method::GET, path, skip).unwrap();
+        let values = |mut skip| {
+            let (_, parameters) = router.find(&Method::GET, path, &mut skip).unwrap();
             parameters.iter().map(|(begin, end)| &path[*begin as usize..*end as usize]).collect::<Vec<_>>()
         };
         assert_eq!([values(0), values(1), values(2)], [vec![], vec!["lollipop", "eat"], vec!["lollipop"]]);

@@ -5,6 +5,9 @@ const { apps, released } = require('./dispatch');
 const { routes, textBuffer } = require('./response');
 const { noFunction } = require('./errors');
 const options = require('./options');
+const { recognizedText } = require('./text');
+const { Topics } = require('./topics');
+const websocket = require('./websocket');
 
 const LISTEN_DEFAULT = 0;
 const LISTEN_EXCLUSIVE_PORT = 1;
@@ -47,6 +50,7 @@ class TemplatedApp {
     this._filters = [];
     this._missing = undefined;
     this._sockets = new Set();
+    this._topics = new Topics();
     this._number = native.createApp(transports, native.environment, options.settings(given));
     apps[this._number] = this;
     if (!this._isSecure) {
@@ -60,6 +64,12 @@ class TemplatedApp {
   // ---- routes ---------------------------------------------------------------------------------------------------------------
 
   _route(call, method, pattern, handler) {
+    const path = this._path(call, pattern);
+    native.route(this._number, this._domain, method, path, this._handler(call, pattern, path, handler));
+    return this;
+  }
+
+  _path(call, pattern) {
     if (typeof pattern !== 'string' || !(pattern.startsWith('/') || pattern === '*')) {
       throw new TypeError(
         `app.${call}() takes a pattern that begins with a slash, such as '/users/:id' or '/*', not ${JSON.stringify(pattern)}.`,
@@ -71,8 +81,7 @@ class TemplatedApp {
         `app.${call}() takes '*' as the last segment alone, where it stands for the rest of the path, not as in ${JSON.stringify(pattern)}: a segment in the middle is a parameter, such as ':any'.`,
       );
     }
-    native.route(this._number, this._domain, method, path, this._handler(call, pattern, path, handler));
-    return this;
+    return path;
   }
 
   _handler(call, pattern, path, handler) {
@@ -87,6 +96,7 @@ class TemplatedApp {
       method: call.toUpperCase(),
       pattern,
       handler,
+      isSocket: call === 'ws',
       number: routes.length,
       parameters: parameters.map((segment) => segment.slice(1)),
       // What was answered last, and what the native part keeps to answer again.
@@ -135,6 +145,25 @@ class TemplatedApp {
 
   any(pattern, handler) {
     return this._route('any', undefined, pattern, handler);
+  }
+
+  // ---- WebSocket ------------------------------------------------------------------------------------------------------------
+
+  /** Connections over all protocols. These routes go before the others; `null` removes one. */
+  ws(pattern, behavior) {
+    const path = this._path('ws', pattern);
+    const handler = behavior === null ? null : websocket.route(this, pattern, behavior);
+    native.socketRoute(this._number, this._domain, path, this._handler('ws', pattern, path, handler));
+    return this;
+  }
+
+  /** To all that have subscribed. Returns whether there are any. */
+  publish(topic, message, isBinary, compress) {
+    return websocket.publish('app.publish()', this, topic, message, isBinary, compress);
+  }
+
+  numSubscribers(topic) {
+    return this._topics.count(recognizedText('app.numSubscribers()', topic));
   }
 
   // ---- server names ---------------------------------------------------------------------------------------------------------
@@ -240,6 +269,7 @@ class TemplatedApp {
       throw new TypeError('app.close() takes { timeout }, a number of milliseconds, or nothing.');
     }
     const ended = sockets.map((socket) => socket._ended);
+    if (grace > 0) websocket.endAll(this);
     for (const socket of sockets) native.end(socket._number, grace ?? 0);
     return given === undefined ? this : Promise.all(ended).then(() => undefined);
   }

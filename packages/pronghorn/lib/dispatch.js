@@ -5,6 +5,7 @@
 const native = require('./native');
 const answers = require('./answers');
 const response = require('./response');
+const websocket = require('./websocket');
 
 const events = new Int32Array(native.events);
 const { routes } = response;
@@ -54,6 +55,15 @@ function tell(at) {
     case 5:
       released.get(subject)?.();
       released.delete(subject);
+      break;
+    case 6:
+      websocket.message(subject, events[at + 2], native.nextPayload());
+      break;
+    case 7:
+      websocket.drain(subject);
+      break;
+    case 8:
+      websocket.close(subject, events[at + 2], native.nextPayload());
       break;
   }
 }

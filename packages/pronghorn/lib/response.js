@@ -62,6 +62,8 @@ class HttpResponse {
     const slot = this._head('writeStatus');
     const text = typeof status === 'number' ? String(status) : recognizedText('res.writeStatus()', status);
     const code = Number(text.slice(0, 3));
+    // Upgrade handlers say it, and so does the upgrade itself.
+    if (code === 101 && this._route.isSocket) return this;
     if (!Number.isInteger(code) || code < 200 || code > 599 || (text.length > 3 && text[3] !== ' ')) {
       const hint = code >= 100 && code < 200 ? ' For 103 there is res.writeEarlyHints().' : '';
       throw new TypeError(
@@ -179,6 +181,14 @@ class HttpResponse {
     answers.abort(slot);
     runAll(this, this._later?.onAborted);
     return this;
+  }
+
+  /**
+   * Grants a WebSocket connection, and calls its open handler. The texts are those of the request's `sec-websocket-` headers; `context` is
+   * what the upgrade handler was given.
+   */
+  upgrade(userData, key, protocol, extensions, context) {
+    require('./websocket').upgrade(this, userData, key, protocol, extensions, context);
   }
 
   // ---- what happens later ---------------------------------------------------------------------------------------------------

@@ -115,7 +115,7 @@ fn next_handler(call: &Call<'_>) -> Result<Value, Failure> {
     let app = with(call, |exchange| exchange.app)?;
     let app = call.addon.apps.borrow().get(app as usize).cloned().ok_or("no such app")?;
     let found = with(call, |exchange| {
-        let (handler, parameters) = app.find(&exchange.method, &exchange.uri, &exchange.headers, exchange.tried)?;
+        let (handler, parameters) = app.find(&exchange.method, &exchange.uri, &exchange.headers, exchange.is_socket(), exchange.tried)?;
         exchange.tried += 1;
         exchange.parameters = parameters;
         Some((handler, exchange.responder.is_some()))

@@ -21,6 +21,18 @@ const app: uWS.TemplatedApp = uWS
     });
     await Promise.resolve();
   })
+  .ws<{ user: string }>('/chat', {
+    compression: uWS.SHARED_COMPRESSOR | uWS.DEDICATED_DECOMPRESSOR_4KB,
+    upgrade: (res, req, context) =>
+      res.upgrade({ user: req.getQuery() }, req.getHeader('sec-websocket-key'), '', '', context),
+    open: (ws) => ws.subscribe('all'),
+    message(ws, message, isBinary) {
+      const result: number = ws.send(message, isBinary, true);
+      const user: string = ws.user + ws.getUserData().user;
+      void [result, user];
+    },
+    close: (ws, code: number) => ws.getTopics().length + code,
+  })
   .any('/*', new uWS.DeclarativeResponse().write('hello').end())
   .listen(9004, (socket, error) => {
     if (socket) uWS.us_listen_socket_close(socket);
@@ -34,6 +46,8 @@ uWS.Server({ ...certificate, server: certificate.validTo.toISOString() }).setCer
 const flags: string[] = certificate.chromiumFlags(8443);
 void [flags, closed, ok, done, parts];
 
+// @ts-expect-error no such handler
+app.ws('/*', { mesage() {} });
 // @ts-expect-error no such option
 uWS.SSLApp({ key_file: 'x' });
 // @ts-expect-error a handler is needed

@@ -1,0 +1,245 @@
+//! A WebSocket connection, as JavaScript and the engine share it.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use pronghorn_engine::websocket::{self, CloseCode, CloseReason, Fragment, Message, Options, Prepared, ProtocolError, Sender, WebSocket};
+use pronghorn_engine::{Handle, Sleep};
+
+use crate::addon::{Addon, Event};
+
+/// Events that one connection may bring in a row, so that a fast peer does not hold the others up.
+const EVENTS_IN_A_ROW: usize = 64;
+/// The code of a connection that ended without a close frame (RFC 6455, section 7.1.5), and of a close frame without a code.
+pub(crate) const ABNORMAL: u16 = 1006;
+const NO_CODE: u16 = 1005;
+
+/// What the connections of a route have in common.
+pub(crate) struct Kind {
+    pub(crate) options: Options,
+    /// Bytes that may wait for a client that does not take them; further messages are dropped.
+    pub(crate) max_backpressure: usize,
+    /// How long a connection may last.
+    pub(crate) lifetime: Option<Duration>,
+}
+
+/// JavaScript's end.
+pub(crate) struct Socket {
+    sender: Sender,
+    handle: Handle,
+    max_backpressure: usize,
+    fresh: Cell<Fresh>,
+    /// JavaScript knows that bytes wait, and is told when they have gone.
+    awaits_drain: Cell<bool>,
+    driver: RefCell<Option<Waker>>,
+}
+
+/// Bytes that the connection below has had no chance to take: those of this turn of the worker, and those from between the turns.
+#[derive(Clone, Copy, Default)]
+struct Fresh {
+    turn: u64,
+    now: usize,
+    before: usize,
+}
+
+/// What became of a message.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It waits behind what the client has not taken.
+    Waiting = 0,
+    Sent = 1,
+    /// The client has too much to take, or is gone.
+    Dropped = 2,
+}
+
+impl Socket {
+    pub(crate) fn new(sender: Sender, handle: Handle, max_backpressure: usize) -> Rc<Self> {
+        let (fresh, awaits_drain, driver) = Default::default();
+        Rc::new(Self { sender, handle, max_backpressure, fresh, awaits_drain, driver })
+    }
+
+    pub(crate) fn send(&self, message: &Message, compress: bool) -> Outcome {
+        self.push(message.data().len(), |sender| sender.push_compressed(message, compress)).unwrap_or(Outcome::Dropped)
+    }
+
+    pub(crate) fn send_prepared(&self, prepared: &Prepared) -> Outcome {
+        self.push(prepared.message().data().len(), |sender| sender.push_prepared(prepared)).unwrap_or(Outcome::Dropped)
+    }
+
+    /// # Errors
+    ///
+    /// When the part may not come now.
+    pub(crate) fn send_fragment(&self, fragment: Fragment, data: Bytes) -> Result<Outcome, websocket::Error> {
+        match self.push(data.len(), |sender| sender.push_fragment(fragment, data)) {
+            Err(error @ websocket::Error::Fragment(_)) => Err(error),
+            other => Ok(other.unwrap_or(Outcome::Dropped)),
+        }
+    }
+
+    pub(crate) fn ping(&self, data: &[u8]) {
+        self.sender.ping(data);
+    }
+
+    pub(crate) fn close(&self, reason: Option<CloseReason>) {
+        self.sender.close(reason);
+    }
+
+    pub(crate) fn abort(&self) {
+        self.sender.abort();
+    }
+
+    /// How many bytes wait; if any do, an event tells when they have gone.
+    pub(crate) fn buffered(&self) -> usize {
+        let buffered = self.sender.buffered_amount();
+        if buffered > 0 {
+            self.await_drain();
+        }
+        buffered
+    }
+
+    fn push(&self, size: usize, push: impl FnOnce(&Sender) -> Result<usize, websocket::Error>) -> Result<Outcome, websocket::Error> {
+        let turn = self.handle.turn();
+        let mut fresh = self.fresh.get();
+        if fresh.turn != turn {
+            let before = if fresh.turn + 1 == turn { fresh.now } else { 0 };
+            fresh = Fresh { turn, now: 0, before };
+        }
+        // What was pushed a moment ago leaves with the turn: it says nothing about the client.
+        let waiting = self.sender.buffered_amount().saturating_sub(fresh.now + fresh.before);
+        if waiting > self.max_backpressure {
+            self.await_drain();
+            return Ok(Outcome::Dropped);
+        }
+        push(&self.sender)?;
+        fresh.now += size;
+        self.fresh.set(fresh);
+        if waiting == 0 {
+            return Ok(Outcome::Sent);
+        }
+        self.await_drain();
+        Ok(Outcome::Waiting)
+    }
+
+    fn await_drain(&self) {
+        if !self.awaits_drain.replace(true)
+            && let Some(driver) = self.driver.take()
+        {
+            driver.wake();
+        }
+    }
+}
+
+/// Reads a connection, and tells JavaScript of it until it has ended.
+pub(crate) struct Driver {
+    addon: Rc<Addon>,
+    number: u32,
+    socket: Rc<Socket>,
+    connection: WebSocket,
+    lifetime: Option<Pin<Box<Sleep>>>,
+    /// How few bytes are to wait before JavaScript is told.
+    drained_at: Option<usize>,
+    has_ended: bool,
+}
+
+impl Driver {
+    pub(crate) fn new(addon: &Rc<Addon>, number: u32, socket: Rc<Socket>, connection: WebSocket, lifetime: Option<Duration>) -> Self {
+        let lifetime = lifetime.map(|lifetime| Box::pin(socket.handle.sleep(lifetime)));
+        Self { addon: addon.clone(), number, socket, connection, lifetime, drained_at: None, has_ended: false }
+    }
+
+    fn tell(&self, what: i32, data: Bytes) {
+        self.addon.push(Event::Message { socket: self.number, what, data });
+    }
+
+    fn end(&mut self, code: u16, reason: &str) {
+        if !std::mem::replace(&mut self.has_ended, true) {
+            self.addon.push(Event::Closed { socket: self.number, code, reason: Bytes::copy_from_slice(reason.as_bytes()) });
+        }
+    }
+
+    fn fail(&mut self, error: websocket::Error) {
+        let reason = match error {
+            websocket::Error::TimedOut => "WebSocket timed out from inactivity",
+            websocket::Error::Protocol(ProtocolError::TooLarge) => "Received too big message",
+            websocket::Error::Protocol(ProtocolError::NotUtf8) => "Received invalid UTF-8",
+            websocket::Error::Protocol(_) => "Received invalid WebSocket frame",
+            _ => "Received TCP FIN before WebSocket close frame",
+        };
+        self.end(ABNORMAL, reason);
+    }
+
+    fn poll_drained(&mut self, cx: &mut Context<'_>) {
+        while self.socket.awaits_drain.get() {
+            let waiting = self.socket.sender.buffered_amount();
+            let wanted = *self.drained_at.get_or_insert(waiting / 2);
+            match self.socket.sender.poll_drained(wanted, cx) {
+                Poll::Pending => return,
+                Poll::Ready(result) => {
+                    self.drained_at = None;
+                    // It is told again for each half, and the last time when nothing waits.
+                    self.socket.awaits_drain.set(result.is_ok() && self.socket.sender.buffered_amount() > 0);
+                    if result.is_ok() {
+                        self.addon.push(Event::Drain { socket: self.number });
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Future for Driver {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        for _ in 0..EVENTS_IN_A_ROW {
+            match this.connection.poll_event(cx) {
+                Poll::Pending => {
+                    if let Some(lifetime) = &mut this.lifetime
+                        && lifetime.as_mut().poll(cx).is_ready()
+                    {
+                        this.lifetime = None;
+                        let reason = "please reconnect";
+                        this.connection.close(CloseReason { code: CloseCode::NORMAL, text: reason.to_owned() });
+                        this.end(CloseCode::NORMAL.number(), reason);
+                        cx.waker().wake_by_ref();
+                    }
+                    this.poll_drained(cx);
+                    *this.socket.driver.borrow_mut() = Some(cx.waker().clone());
+                    return Poll::Pending;
+                }
+                Poll::Ready(Some(Ok(event))) => match event {
+                    websocket::Event::Message(message) => {
+                        this.tell((message.kind() == websocket::Kind::Binary).into(), message.into_data());
+                    }
+                    websocket::Event::Ping(data) => this.tell(2, data),
+                    websocket::Event::Pong(data) => this.tell(3, data),
+                    websocket::Event::Close(_) => {}
+                },
+                Poll::Ready(Some(Err(error))) => {
+                    this.fail(error);
+                    return Poll::Ready(());
+                }
+                Poll::Ready(None) => {
+                    let (code, text) = this.connection.reason().map_or((NO_CODE, String::new()), |r| (r.code.number(), r.text.clone()));
+                    this.end(code, &text);
+                    return Poll::Ready(());
+                }
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // With its worker.
+        self.end(ABNORMAL, "");
+    }
+}

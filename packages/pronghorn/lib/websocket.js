@@ -1,0 +1,392 @@
+'use strict';
+
+// WebSocket connections. The other side is crates/node/src/socket.rs.
+
+const native = require('./native');
+const { recognized, recognizedText } = require('./text');
+const { noFunction, nearest } = require('./errors');
+const { textBuffer } = require('./response');
+
+const BINARY = 1;
+const COMPRESS = 2;
+/** What became of a message: it waits behind others, it was sent, it was dropped. */
+const DROPPED = 2;
+
+const HANDLERS = ['upgrade', 'open', 'message', 'dropped', 'drain', 'ping', 'pong', 'close', 'subscription'];
+const DEFAULTS = {
+  compression: 0,
+  maxPayloadLength: 16 * 1024,
+  idleTimeout: 120,
+  maxBackpressure: 64 * 1024,
+  closeOnBackpressureLimit: false,
+  sendPingsAutomatically: true,
+  maxLifetime: 0,
+};
+const MAX_LIFETIME_MINUTES = 239;
+
+/** Those that are open, by number. */
+const sockets = new Map();
+
+function closed(call) {
+  return new Error(
+    `${call} was called on a WebSocket that is closed. It can be used from its open handler to its close handler: ` +
+      'forget it in close, wherever you keep it.',
+  );
+}
+
+/** One connection. */
+class WebSocket {
+  constructor(number, route, remote) {
+    this._number = number;
+    this._route = route;
+    this._isOpen = true;
+    this._remote = remote;
+    this._topics = new Set();
+  }
+
+  _check(call) {
+    if (!this._isOpen) throw closed(`ws.${call}()`);
+    return this._number;
+  }
+
+  // ---- sending --------------------------------------------------------------------------------------------------------------
+
+  /** 1: sent, 0: it waits behind what the client has not taken, 2: dropped, because too much waits. */
+  send(message, isBinary, compress) {
+    const number = this._check('send');
+    const known = recognized('ws.send()', message);
+    const result = native.socketSend(number, known, flagsOf(isBinary, compress));
+    return result === DROPPED ? this._drop(known, isBinary) : result;
+  }
+
+  sendFirstFragment(message, isBinary, compress) {
+    return this._sendFragment('sendFirstFragment', 0, message, isBinary, compress);
+  }
+
+  sendFragment(message, compress) {
+    return this._sendFragment('sendFragment', 1, message, false, compress);
+  }
+
+  sendLastFragment(message, compress) {
+    return this._sendFragment('sendLastFragment', 2, message, false, compress);
+  }
+
+  _sendFragment(call, place, message, isBinary, compress) {
+    const number = this._check(call);
+    const known = recognized(`ws.${call}()`, message);
+    const result = native.socketSendFragment(number, known, flagsOf(isBinary, compress), place);
+    return result === DROPPED ? this._drop(known, isBinary) : result;
+  }
+
+  _drop(message, isBinary) {
+    const { behavior } = this._route;
+    run(this, behavior.dropped, bufferOf(message), Boolean(isBinary));
+    // A handler may have closed it.
+    if (behavior.closeOnBackpressureLimit && this._isOpen) this.close();
+    return DROPPED;
+  }
+
+  ping(message = '') {
+    const number = this._check('ping');
+    native.socketPing(number, recognized('ws.ping()', message));
+    return 1;
+  }
+
+  /** Bytes that wait to be sent. The drain handler is called when they have gone. */
+  getBufferedAmount() {
+    return native.socketBuffered(this._check('getBufferedAmount'));
+  }
+
+  /** Groups what the callback sends. */
+  cork(callback) {
+    if (typeof callback !== 'function') throw noFunction('ws.cork()', callback);
+    this._check('cork');
+    // All that a turn sends leaves together.
+    callback(this);
+    return this;
+  }
+
+  // ---- closing --------------------------------------------------------------------------------------------------------------
+
+  /** Closes with a code and a reason, after what was sent. Calls the close handler. */
+  end(code = 0, reason = '') {
+    const number = this._check('end');
+    const known = recognizedText('ws.end()', reason);
+    if (!Number.isInteger(code) || code < 0 || code > 65535) {
+      throw new RangeError(`ws.end() takes a code such as 1000, not ${String(code)}.`);
+    }
+    native.socketEnd(number, code === 1005 || code === 1006 ? 0 : code, known);
+    this._closed(code, textBuffer(known));
+  }
+
+  /** Ends the connection at once. Calls the close handler. */
+  close() {
+    native.socketEnd(this._check('close'), undefined);
+    this._closed(1006, new ArrayBuffer(0));
+  }
+
+  _closed(code, reason) {
+    this._isOpen = false;
+    sockets.delete(this._number);
+    const { app, behavior } = this._route;
+    for (const topic of this._topics) {
+      const before = app._topics.count(topic);
+      app._topics.remove(topic, this);
+      run(this, behavior.subscription, textBuffer(topic), before - 1, before);
+    }
+    this._topics.clear();
+    run(this, behavior.close, code, reason);
+  }
+
+  // ---- publish and subscribe ------------------------------------------------------------------------------------------------
+
+  subscribe(topic) {
+    this._check('subscribe');
+    const known = recognizedText('ws.subscribe()', topic);
+    const { app, behavior } = this._route;
+    if (app._topics.add(known, this)) {
+      this._topics.add(known);
+      const count = app._topics.count(known);
+      run(this, behavior.subscription, textBuffer(known), count, count - 1);
+    }
+    return true;
+  }
+
+  unsubscribe(topic) {
+    this._check('unsubscribe');
+    const known = recognizedText('ws.unsubscribe()', topic);
+    const { app, behavior } = this._route;
+    if (!app._topics.remove(known, this)) return false;
+    this._topics.delete(known);
+    const count = app._topics.count(known);
+    run(this, behavior.subscription, textBuffer(known), count, count + 1);
+    return true;
+  }
+
+  isSubscribed(topic) {
+    this._check('isSubscribed');
+    return this._topics.has(recognizedText('ws.isSubscribed()', topic));
+  }
+
+  getTopics() {
+    this._check('getTopics');
+    return [...this._topics];
+  }
+
+  iterateTopics(callback) {
+    if (typeof callback !== 'function') throw noFunction('ws.iterateTopics()', callback);
+    this.getTopics().forEach((topic) => callback(topic));
+  }
+
+  /** To all others that have subscribed. Returns whether there are any. */
+  publish(topic, message, isBinary, compress) {
+    this._check('publish');
+    return publish('ws.publish()', this._route.app, topic, message, isBinary, compress, this);
+  }
+
+  // ---- what is known --------------------------------------------------------------------------------------------------------
+
+  /** What `res.upgrade` was given: the connection itself has it. */
+  getUserData() {
+    return this;
+  }
+
+  getRemoteAddress() {
+    return native.addressBytes(this._remote.address);
+  }
+
+  getRemoteAddressAsText() {
+    return textBuffer(this._remote.address);
+  }
+
+  getRemotePort() {
+    return this._remote.port;
+  }
+
+  /** Empty: no proxy announces its client (PROXY protocol) here. */
+  getProxiedRemoteAddress() {
+    return new ArrayBuffer(0);
+  }
+
+  getProxiedRemoteAddressAsText() {
+    return new ArrayBuffer(0);
+  }
+
+  getProxiedRemotePort() {
+    return 0;
+  }
+
+  /** `http/1.1`, `h2` or `h3`. */
+  getProtocol() {
+    return this._remote.protocol;
+  }
+}
+
+function flagsOf(isBinary, compress) {
+  return (isBinary ? BINARY : 0) | (compress ? COMPRESS : 0);
+}
+
+/** Content as handlers get it. */
+function bufferOf(known) {
+  return typeof known === 'string' ? textBuffer(known) : known.slice().buffer;
+}
+
+/** Calls a handler, if there is one. What it throws is reported, and the connection goes on. */
+function run(ws, handler, ...given) {
+  if (handler === undefined) return;
+  try {
+    const result = handler(ws, ...given);
+    if (result !== undefined && result !== null && typeof result.then === 'function') {
+      result.then(undefined, (error) => report(ws, error));
+    }
+  } catch (error) {
+    report(ws, error);
+  }
+}
+
+function report(ws, error) {
+  const { app, pattern } = ws._route;
+  app._report(error, `ws ${pattern}`);
+}
+
+function publish(call, app, topic, message, isBinary, compress, except) {
+  const known = recognized(call, message);
+  const result = app._topics.publish(recognizedText(call, topic), known, flagsOf(isBinary, compress), except);
+  if (result === false) return false;
+  for (const number of result.dropped) sockets.get(number)?._drop(known, isBinary);
+  return true;
+}
+
+// ---- routes -----------------------------------------------------------------------------------------------------------------
+
+/** What handlers and `res.upgrade` pass on. */
+class UpgradeContext {
+  constructor(route) {
+    this._route = route;
+  }
+}
+
+function checkNumber(name, value, least, most) {
+  if (typeof value !== 'number' || !(value >= least && value <= most)) {
+    throw new RangeError(`app.ws(): ${name} is a number from ${least} to ${most}, not ${String(value)}.`);
+  }
+}
+
+/** The behaviour of a route, complete and checked. */
+function behaviorOf(given) {
+  if (given === null || typeof given !== 'object') {
+    throw new TypeError(
+      `app.ws() takes an object of handlers and options, not ${given === null ? 'null' : typeof given}.`,
+    );
+  }
+  const known = [...HANDLERS, ...Object.keys(DEFAULTS)];
+  for (const name of Object.keys(given)) {
+    if (known.includes(name)) continue;
+    const like = nearest(name, known);
+    throw new TypeError(
+      `app.ws() has no handler or option ${JSON.stringify(name)}${like === undefined ? `: it has ${known.join(', ')}.` : `; did you mean ${JSON.stringify(like)}?`}`,
+    );
+  }
+  for (const name of HANDLERS) {
+    if (given[name] !== undefined && typeof given[name] !== 'function')
+      throw noFunction(`app.ws(): ${name}`, given[name]);
+  }
+  const behavior = { ...DEFAULTS };
+  for (const [name, value] of Object.entries(given)) if (value !== undefined) behavior[name] = value;
+  checkNumber('maxPayloadLength', behavior.maxPayloadLength, 125, 2 ** 40);
+  checkNumber('maxBackpressure', behavior.maxBackpressure, 0, 2 ** 40);
+  checkNumber('idleTimeout', behavior.idleTimeout, 0, 86_400);
+  checkNumber('maxLifetime', behavior.maxLifetime, 0, MAX_LIFETIME_MINUTES);
+  checkNumber('compression', behavior.compression, 0, 0xfff);
+  return behavior;
+}
+
+/** The handler of requests for a route of connections, which `res.upgrade` grants. */
+function route(app, pattern, given) {
+  const behavior = behaviorOf(given);
+  const kind = native.socketKind(
+    behavior.maxPayloadLength,
+    // None, as with uWebSockets.js.
+    behavior.maxBackpressure === 0 ? Number.MAX_SAFE_INTEGER : behavior.maxBackpressure,
+    behavior.idleTimeout,
+    behavior.maxLifetime,
+    Boolean(behavior.sendPingsAutomatically),
+    behavior.compression,
+  );
+  const own = { app, pattern, behavior, kind };
+  const handler = (res, req) => {
+    if (refuse(res, req)) return undefined;
+    const context = new UpgradeContext(own);
+    if (behavior.upgrade !== undefined) return behavior.upgrade(res, req, context);
+    res.upgrade(
+      {},
+      req.getHeader('sec-websocket-key'),
+      req.getHeader('sec-websocket-protocol'),
+      req.getHeader('sec-websocket-extensions'),
+      context,
+    );
+    return undefined;
+  };
+  return handler;
+}
+
+/** Answers what is no proper wish for a connection (RFC 6455, section 4.2.1). */
+function refuse(res, req) {
+  if (req.getHeader('sec-websocket-version') !== '13') {
+    res.writeStatus('426 Upgrade Required').writeHeader('sec-websocket-version', '13').end();
+    return true;
+  }
+  if (req.getProtocol() === 'http/1.1' && !/^[+/0-9A-Za-z]{22}==$/.test(req.getHeader('sec-websocket-key'))) {
+    res.writeStatus('400 Bad Request').end();
+    return true;
+  }
+  return false;
+}
+
+/** See `HttpResponse.upgrade`. */
+function upgrade(res, userData, key, protocol, extensions, context) {
+  if (!(context instanceof UpgradeContext)) {
+    throw new TypeError('res.upgrade() takes the context that the upgrade handler was given as its last argument.');
+  }
+  const slot = res._check('upgrade');
+  const remote = {
+    address: native.remoteAddressAsText(slot),
+    port: native.remotePort(slot),
+    protocol: native.protocol(slot),
+  };
+  const texts = [key, protocol, extensions].map((text) => recognizedText('res.upgrade()', text ?? ''));
+  const number = native.upgrade(slot, context._route.kind, ...texts);
+  res._finish();
+  const ws = new WebSocket(number, context._route, remote);
+  Object.assign(ws, userData);
+  sockets.set(number, ws);
+  run(ws, context._route.behavior.open);
+}
+
+// ---- what the native part tells -----------------------------------------------------------------------------------------------
+
+function message(number, what, data) {
+  const ws = sockets.get(number);
+  if (ws === undefined) return;
+  const { behavior } = ws._route;
+  if (what < 2) run(ws, behavior.message, data, what === 1);
+  else run(ws, what === 2 ? behavior.ping : behavior.pong, data);
+}
+
+function drain(number) {
+  const ws = sockets.get(number);
+  if (ws !== undefined) run(ws, ws._route.behavior.drain);
+}
+
+function close(number, code, reason) {
+  sockets.get(number)?._closed(code, reason);
+}
+
+/** Says good-bye to the clients of an application that ends. */
+function endAll(app) {
+  for (const ws of [...sockets.values()]) {
+    if (ws._route.app === app && ws._isOpen) ws.end(1001);
+  }
+}
+
+module.exports = { WebSocket, route, upgrade, publish, message, drain, close, endAll };

@@ -1,0 +1,554 @@
+'use strict';
+
+// WebSocket: the same handlers over all protocols, with a client that nobody here wrote.
+
+const assert = require('node:assert/strict');
+const { describe, it } = require('node:test');
+const uWS = require('..');
+const native = require('../lib/native');
+const { faces, listening } = require('./support/clients');
+const { open } = require('./support/websocket');
+
+const text = (content) => Buffer.from(content).toString();
+
+/** What happened, in order, to be waited for. */
+class Log {
+  constructor() {
+    this.entries = [];
+    this._waiting = [];
+  }
+
+  add(...entry) {
+    this.entries.push(entry);
+    this._waiting = this._waiting.filter(({ wanted, resolve }) => {
+      if (!wanted(...entry)) return true;
+      resolve(entry);
+      return false;
+    });
+  }
+
+  /** The first entry that begins with `name`. */
+  async until(name, wanted = (first) => first === name) {
+    return (
+      this.entries.find((entry) => wanted(...entry)) ??
+      new Promise((resolve) => this._waiting.push({ wanted, resolve }))
+    );
+  }
+}
+
+for (const face of faces) {
+  const { name, protocol, make, request } = face;
+  const client = { protocol, secure: name !== 'App' };
+  const reports = [];
+  const given = { onError: (error, where) => reports.push([where, error.message]) };
+
+  /** An app with one route, its port and its log. */
+  const serve = (behavior = {}, more = (app) => app) => {
+    const log = new Log();
+    const app = more(
+      make(given).ws('/*', {
+        close: (_ws, code, reason) => log.add('close', code, text(reason)),
+        ...(typeof behavior === 'function' ? behavior(log) : behavior),
+      }),
+    );
+    return { app, log, port: listening(app) };
+  };
+
+  describe(`WebSocket over ${name}`, () => {
+    it('echoes messages of any size and kind', async () => {
+      const { app, port } = serve({
+        maxPayloadLength: 1 << 20,
+        maxBackpressure: 1 << 20,
+        message: (ws, message, isBinary) => ws.send(message, isBinary),
+      });
+      const ws = await open(port, client);
+      assert.equal(ws.status, protocol === 'http/1.1' ? 101 : 200, ws.error);
+      for (const content of ['', 'x', 'κόσμε'.repeat(20), 'y'.repeat(70_000)]) {
+        assert.equal(await ws.command({ text: content }).text(), content);
+      }
+      const bytes = Buffer.alloc(300_000, 'binary \0');
+      const answer = await ws.command({ binary: bytes.toString('base64') }).next();
+      assert.equal(answer.binary, true);
+      assert.ok(answer.message.equals(bytes));
+      assert.equal(await ws.command({ fragments: ['in ', 'three ', 'parts'] }).text(), 'in three parts');
+      app.close();
+    });
+
+    it('has all of the request in upgrade, and passes data on', async () => {
+      const { app, log, port } = serve((log) => ({
+        upgrade(res, req, context) {
+          res
+            .writeStatus('101 Switching Protocols')
+            .writeHeader('x-own', 'yes')
+            .upgrade(
+              { url: req.getUrl(), query: req.getQuery('a'), header: req.getHeader('x-test'), over: req.getProtocol() },
+              req.getHeader('sec-websocket-key'),
+              req.getHeader('sec-websocket-protocol'),
+              req.getHeader('sec-websocket-extensions'),
+              context,
+            );
+          // Whoever kept it can read on.
+          log.add('after', req.getUrl());
+          assert.throws(() => res.end(), /on a response that has ended/);
+        },
+        open(ws) {
+          const { url, query, header, over } = ws.getUserData();
+          ws.send(JSON.stringify({ url, query, header, over, direct: ws.url }));
+          const address = [
+            text(ws.getRemoteAddressAsText()),
+            [...new Uint8Array(ws.getRemoteAddress())],
+            ws.getRemotePort() > 0,
+          ];
+          ws.send(JSON.stringify([...address, ws.getProtocol(), ws.getProxiedRemotePort()]));
+        },
+      }));
+      const headers = { 'x-test': 'header', 'sec-websocket-protocol': 'one, two' };
+      const ws = await open(port, client, { path: '/chat/room?a=1', headers });
+      assert.deepEqual([ws.fields['x-own'], ws.fields['sec-websocket-protocol']], ['yes', 'one']);
+      assert.deepEqual(JSON.parse(await ws.text()), {
+        url: '/chat/room',
+        query: '1',
+        header: 'header',
+        over: protocol,
+        direct: '/chat/room',
+      });
+      assert.deepEqual(JSON.parse(await ws.text()), ['127.0.0.1', [127, 0, 0, 1], true, protocol, 0]);
+      assert.deepEqual(log.entries[0], ['after', '/chat/room']);
+      app.close();
+    });
+
+    it('upgrades later, or not at all', async () => {
+      const { app, log, port } = serve((log) => ({
+        upgrade(res, req, context) {
+          if (req.getUrl() === '/refused') return res.writeStatus('403 Forbidden').end('no');
+          const fields = ['key', 'protocol', 'extensions'].map((field) => req.getHeader(`sec-websocket-${field}`));
+          let isAborted = false;
+          res.onAborted(() => {
+            isAborted = true;
+            log.add('aborted');
+          });
+          log.add('asked');
+          if (req.getUrl() === '/never') return undefined;
+          setTimeout(() => {
+            if (!isAborted) res.cork(() => res.upgrade({ later: true }, ...fields, context));
+          }, 5);
+          return undefined;
+        },
+        open: (ws) => ws.send(`later ${ws.later}`),
+      }));
+      assert.equal(await (await open(port, client)).text(), 'later true');
+      assert.equal((await open(port, client, { path: '/refused' })).status, 403);
+      open(port, client, { path: '/never' });
+      await log.until('asked', () => log.entries.filter(([what]) => what === 'asked').length === 2);
+      app.close();
+      await log.until('aborted');
+    });
+
+    it('refuses what asks as nobody should', async () => {
+      const { app, port } = serve({}, (more) =>
+        more.get('/*', (res) => res.end('plain')).any('/*', (res) => res.end('any')),
+      );
+      assert.equal((await request(port)).body.toString(), 'plain');
+      const refused = await open(port, client, { headers: { 'sec-websocket-version': '8' } });
+      assert.equal(refused.status, 426);
+      assert.equal(refused.fields['sec-websocket-version'], '13');
+      if (protocol === 'http/1.1') {
+        const headers = { connection: 'Upgrade', upgrade: 'websocket', 'sec-websocket-version': '13' };
+        assert.equal((await request(port, { headers: { ...headers, 'sec-websocket-key': 'short' } })).status, 400);
+        // Another protocol is none of these routes' business.
+        assert.equal((await request(port, { headers: { ...headers, upgrade: 'other' } })).body.toString(), 'plain');
+      }
+      app.close();
+    });
+
+    it('goes before other routes, and yields to them', async () => {
+      const app = make(given)
+        .any('/*', (res) => res.writeStatus('418').end())
+        .ws('/*', { open: (ws) => ws.send('all') })
+        .ws('/rooms/:name', {
+          upgrade(res, req, context) {
+            if (req.getParameter(0) === 'closed') return req.setYield(true);
+            if (req.getParameter('name') === 'none') return res.writeStatus('404').end();
+            const fields = ['key', 'protocol', 'extensions'].map((field) => req.getHeader(`sec-websocket-${field}`));
+            return res.upgrade({ room: req.getParameter(0) }, ...fields, context);
+          },
+          open: (ws) => ws.send(ws.room),
+        });
+      const port = listening(app);
+      assert.equal(await (await open(port, client, { path: '/rooms/one' })).text(), 'one');
+      assert.equal(await (await open(port, client, { path: '/rooms/closed' })).text(), 'all');
+      assert.equal((await open(port, client, { path: '/rooms/none' })).status, 404);
+      app.ws('/*', null);
+      assert.equal((await open(port, client, { path: '/rooms/closed' })).status, 418);
+      app.close();
+    });
+
+    it('closes with a code and a reason, from either side', async () => {
+      const { app, log, port } = serve((log) => ({
+        message(ws, message) {
+          const wanted = JSON.parse(text(message));
+          if (wanted === 'now') ws.close();
+          else ws.end(...wanted);
+          log.add('returned');
+          assert.throws(
+            () => ws.send('too late'),
+            /ws\.send\(\) was called on a WebSocket that is closed.*forget it in close/,
+          );
+          assert.equal(text(ws.getRemoteAddressAsText()), '127.0.0.1');
+        },
+      }));
+      const cases = [
+        [[4000, 'own reason'], 4000, 'own reason'],
+        [[1001], 1001, ''],
+        [[], 1005, ''],
+      ];
+      for (const [wanted, code, reason] of cases) {
+        log.entries.length = 0;
+        const ws = await open(port, client);
+        assert.deepEqual(await ws.command({ text: JSON.stringify(wanted) }).next(), { closed: code, reason });
+        // The handler was called inside of `end`.
+        assert.deepEqual(log.entries, [['close', wanted[0] ?? 0, reason], ['returned']]);
+      }
+      log.entries.length = 0;
+      const dropped = await open(port, client);
+      assert.equal((await dropped.command({ text: '"now"' }).next()).closed, 1006);
+      assert.deepEqual(log.entries[0], ['close', 1006, '']);
+      for (const close of [[4001, 'bye'], [1000, ''], []]) {
+        log.entries.length = 0;
+        const ws = await open(port, client);
+        const ended = await ws.command({ close }).next();
+        assert.equal(ended.closed, close[0] ?? 1005);
+        assert.deepEqual(await log.until('close'), ['close', close[0] ?? 1005, close[1] ?? '']);
+      }
+      app.close();
+    });
+
+    it('says why a connection ended without a close', async () => {
+      const { app, log, port } = serve({ maxPayloadLength: 1000, open: (ws) => ws.send('open') });
+      const cases = [
+        [{ drop: true }, 'Received TCP FIN before WebSocket close frame'],
+        [{ text: 'x'.repeat(1001) }, 'Received too big message', 1009],
+        // Text that is no UTF-8, masked with zeros; a frame whose reserved bits are set; one that is not masked.
+        [{ raw: Buffer.from([0x81, 0x82, 0, 0, 0, 0, 0xc3, 0x28]).toString('base64') }, 'Received invalid UTF-8', 1007],
+        [{ raw: Buffer.from([0xf1, 0x80, 0, 0, 0, 0]).toString('base64') }, 'Received invalid WebSocket frame', 1002],
+        [{ raw: Buffer.from([0x81, 0x01, 0x41]).toString('base64') }, 'Received invalid WebSocket frame', 1002],
+      ];
+      for (const [command, reason, code] of cases) {
+        log.entries.length = 0;
+        const ws = await open(port, client);
+        assert.equal(await ws.text(), 'open');
+        ws.command(command);
+        if (code !== undefined) assert.equal((await ws.until((event) => 'closed' in event)).closed, code, reason);
+        assert.deepEqual(await log.until('close'), ['close', 1006, reason]);
+      }
+      app.close();
+    });
+
+    it('pings and pongs', async () => {
+      const { app, log, port } = serve((log) => ({
+        open: (ws) => assert.equal(ws.ping('there?'), 1),
+        ping: (_ws, data) => log.add('ping', text(data)),
+        pong: (_ws, data) => log.add('pong', text(data)),
+      }));
+      const ws = await open(port, client);
+      assert.deepEqual(await ws.next(), { ping: 'there?' });
+      assert.deepEqual(await log.until('pong'), ['pong', 'there?']);
+      assert.deepEqual(await ws.command({ ping: 'and you?' }).next(), { pong: 'and you?' });
+      assert.deepEqual(await log.until('ping'), ['ping', 'and you?']);
+      app.close();
+    });
+
+    it('asks clients that are silent, and closes those that do not answer', async () => {
+      const silent = serve({ idleTimeout: 0.2, sendPingsAutomatically: false, open: (ws) => ws.send('open') });
+      const ws = await open(silent.port, client);
+      assert.equal(await ws.text(), 'open');
+      assert.deepEqual(await silent.log.until('close'), ['close', 1006, 'WebSocket timed out from inactivity']);
+      silent.app.close();
+      const asked = serve({ idleTimeout: 0.2 });
+      const other = await open(asked.port, client);
+      assert.deepEqual(await other.next(), { ping: '' });
+      assert.deepEqual(await other.next(), { ping: '' });
+      assert.deepEqual(asked.log.entries, []);
+      asked.app.close();
+    });
+
+    it('asks clients to come again when their time is over', async () => {
+      const { app, log, port } = serve({ maxLifetime: 0.002 });
+      const ws = await open(port, client);
+      assert.deepEqual(await ws.next(), { closed: 1000, reason: 'please reconnect' });
+      assert.deepEqual(await log.until('close'), ['close', 1000, 'please reconnect']);
+      app.close();
+    });
+
+    it('sends messages in fragments', async () => {
+      const { app, port } = serve({
+        open(ws) {
+          assert.throws(() => ws.sendFragment('x'), /no message in fragments is under way/);
+          ws.sendFirstFragment('one ');
+          assert.throws(() => ws.sendFirstFragment('x'), /a message in fragments is under way/);
+          ws.send('behind it');
+          ws.sendFragment('two ');
+          ws.sendLastFragment(Buffer.from('three'));
+          ws.sendFirstFragment(Buffer.from([1]), true);
+          ws.sendLastFragment(Buffer.from([2]));
+        },
+      });
+      const ws = await open(port, client);
+      const [first, second, third] = [await ws.next(), await ws.next(), await ws.next()];
+      assert.deepEqual([first.message.toString(), first.frames, first.binary], ['one two three', 3, false]);
+      assert.equal(second.message.toString(), 'behind it');
+      assert.deepEqual([[...third.message], third.frames, third.binary], [[1, 2], 2, true]);
+      app.close();
+    });
+
+    it('compresses what asks for it, where both sides agree', async () => {
+      const content = 'compressible '.repeat(100);
+      const behavior = (compression) => ({
+        compression,
+        open(ws) {
+          ws.send(content, false, true);
+          ws.send(content, false, false);
+          ws.publish('none', content);
+          ws.subscribe('all');
+        },
+        message: (ws, message) => ws._route.app.publish('all', message, false, true),
+      });
+      const seen = async (port, options) => {
+        const ws = await open(port, client, options);
+        const events = [await ws.next(), await ws.next(), await ws.command({ text: content }).next()];
+        for (const event of events) assert.equal(event.message.toString(), content);
+        return [ws.fields['sec-websocket-extensions'], ...events.map((event) => event.compressed)];
+      };
+      const kinds = [
+        [uWS.SHARED_COMPRESSOR, 'permessage-deflate; server_no_context_takeover; client_no_context_takeover'],
+        [
+          uWS.DEDICATED_COMPRESSOR_4KB | uWS.DEDICATED_DECOMPRESSOR_512B,
+          /^permessage-deflate; server_max_window_bits=9; client_max_window_bits=9$/,
+        ],
+        [uWS.DEDICATED_COMPRESSOR | uWS.DEDICATED_DECOMPRESSOR, 'permessage-deflate'],
+      ];
+      for (const [compression, extensions] of kinds) {
+        const { app, port } = serve(behavior(compression));
+        const [agreed, ...compressed] = await seen(port, { deflate: true });
+        if (typeof extensions === 'string') assert.equal(agreed, extensions);
+        else assert.match(agreed, extensions);
+        // What is published is compressed once, which those that keep a context cannot take.
+        assert.deepEqual(compressed, [true, false, compression === uWS.SHARED_COMPRESSOR]);
+        assert.deepEqual(await seen(port, {}), [undefined, false, false, false]);
+        app.close();
+      }
+      const { app, port } = serve(behavior(uWS.DISABLED));
+      assert.deepEqual(await seen(port, { deflate: true }), [undefined, false, false, false]);
+      app.close();
+    });
+
+    it('holds a sender back, drops what is too much, and tells when it has gone', async () => {
+      const piece = Buffer.alloc(64 << 10, 'p');
+      const { app, log, port } = serve((log) => ({
+        maxBackpressure: 1 << 20,
+        open(ws) {
+          ws.sent = ws.drops = ws.drains = 0;
+          // Until it waits for the client, and then until that is too much.
+          const go = () => {
+            if (!ws._isOpen) return;
+            let result;
+            do {
+              result = ws.send(piece, true);
+              if (result !== 2) ws.sent++;
+              log[result] = (log[result] ?? 0) + 1;
+            } while (result === 1 && ws.sent % 16 !== 0);
+            if (ws.drops === 0 && ws.sent < 4000) setImmediate(go);
+            else ws.send('end');
+          };
+          go();
+        },
+        dropped(ws, message, isBinary) {
+          assert.deepEqual([message.byteLength, isBinary], [piece.length, true]);
+          assert.ok(ws.getBufferedAmount() > 1 << 20);
+          ws.drops++;
+        },
+        drain(ws) {
+          ws.drains++;
+          if (ws.drops === 0 || ws.getBufferedAmount() > 0) return;
+          ws.send(JSON.stringify({ sent: ws.sent, drops: ws.drops, drained: ws.drains > 0 }));
+          ws.drops = 0;
+        },
+      }));
+      const ws = await open(port, client);
+      let received = 0;
+      for (;;) {
+        const event = await ws.next();
+        assert.ok(event.message, JSON.stringify(event));
+        if (event.binary) {
+          received++;
+          continue;
+        }
+        if (event.message.toString() === 'end') continue;
+        assert.deepEqual(JSON.parse(event.message), { sent: received, drops: 1, drained: true });
+        break;
+      }
+      assert.deepEqual([log[0] > 0, log[1] > 0, log[2]], [true, true, 1]);
+      app.close();
+    });
+
+    it('closes a client that does not take what is sent, if that is wanted', async () => {
+      const piece = Buffer.alloc(64 << 10, 'p');
+      const { app, log, port } = serve((log) => ({
+        maxBackpressure: 100_000,
+        closeOnBackpressureLimit: true,
+        open(ws) {
+          const go = () => {
+            for (let count = 0; count < 16 && ws._isOpen; count++) ws.send(piece, true);
+            if (ws._isOpen) setImmediate(go);
+          };
+          go();
+        },
+        dropped: () => log.add('dropped'),
+      }));
+      const ws = await open(port, client);
+      assert.deepEqual(await log.until('close'), ['close', 1006, '']);
+      assert.deepEqual(log.entries[0], ['dropped']);
+      assert.equal((await ws.until((event) => 'closed' in event)).closed, 1006);
+      app.close();
+    });
+
+    it('publishes to those that have subscribed', async () => {
+      const { app, log, port } = serve((log) => ({
+        open(ws) {
+          ws.subscribe('all');
+          ws.subscribe(Buffer.from('rooms/1'));
+          ws.subscribe('all');
+          log.add('topics', ws.getTopics(), ws.isSubscribed('all'), ws.isSubscribed('rooms/#'));
+        },
+        subscription: (_ws, topic, now, before) => log.add('subscription', text(topic), now, before),
+        message(ws, message) {
+          const [what, ...rest] = JSON.parse(text(message));
+          const result = ws[what](...rest);
+          const topics = [];
+          ws.iterateTopics((topic) => topics.push(topic));
+          ws.send(JSON.stringify([result, topics]));
+        },
+      }));
+      const [one, two] = [await open(port, client), await open(port, client)];
+      assert.deepEqual(log.entries, [
+        ['subscription', 'all', 1, 0],
+        ['subscription', 'rooms/1', 1, 0],
+        ['topics', ['all', 'rooms/1'], true, false],
+        ['subscription', 'all', 2, 1],
+        ['subscription', 'rooms/1', 2, 1],
+        ['topics', ['all', 'rooms/1'], true, false],
+      ]);
+      assert.equal(app.numSubscribers('all'), 2);
+      // Topics are taken as they are: there are no wildcards.
+      assert.equal(app.publish('rooms/+', 'nobody'), false);
+      assert.equal(app.publish('all', 'from the app'), true);
+      assert.deepEqual([await one.text(), await two.text()], ['from the app', 'from the app']);
+      assert.equal(app.publish(Buffer.from('all'), new Uint8Array([1, 2]), true), true);
+      for (const ws of [one, two]) {
+        const event = await ws.next();
+        assert.deepEqual([event.binary, [...event.message]], [true, [1, 2]]);
+      }
+      const ask = async (ws, ...what) => JSON.parse(await ws.command({ text: JSON.stringify(what) }).text());
+      // To all but itself.
+      assert.deepEqual(await ask(one, 'publish', 'rooms/1', 'from one'), [true, ['all', 'rooms/1']]);
+      assert.equal(await two.text(), 'from one');
+      log.entries.length = 0;
+      assert.deepEqual(await ask(two, 'unsubscribe', 'rooms/1'), [true, ['all']]);
+      assert.deepEqual(await ask(two, 'unsubscribe', 'rooms/1'), [false, ['all']]);
+      assert.deepEqual(await ask(one, 'publish', 'rooms/1', 'nobody else'), [false, ['all', 'rooms/1']]);
+      assert.deepEqual(log.entries, [['subscription', 'rooms/1', 1, 2]]);
+      // What is closed has left its topics before its close handler runs.
+      log.entries.length = 0;
+      one.command({ close: [1000, ''] });
+      await log.until('close');
+      assert.deepEqual(log.entries, [
+        ['subscription', 'all', 1, 2],
+        ['subscription', 'rooms/1', 0, 1],
+        ['close', 1000, ''],
+      ]);
+      assert.deepEqual([app.numSubscribers('all'), app.numSubscribers('rooms/1')], [1, 0]);
+      app.close();
+      assert.deepEqual([app.publish('none', 'x')], [false]);
+    });
+
+    it('reports what handlers throw, and goes on', async () => {
+      reports.length = 0;
+      const { app, port } = serve({
+        open() {
+          throw new Error('in open');
+        },
+        message: async (ws, message) => {
+          ws.cork(() => ws.send(text(message)));
+          throw new Error('in message');
+        },
+      });
+      const ws = await open(port, client);
+      assert.equal(await ws.command({ text: 'on' }).text(), 'on');
+      assert.equal(await ws.command({ text: 'and on' }).text(), 'and on');
+      assert.deepEqual(reports.slice(0, 2), [
+        ['ws /*', 'in open'],
+        ['ws /*', 'in message'],
+      ]);
+      app.close();
+    });
+
+    it('ends with its app, which tells clients when there is time', async () => {
+      const { app, log, port } = serve({ open: (ws) => ws.send('open') });
+      const ws = await open(port, client);
+      assert.equal(await ws.text(), 'open');
+      const closed = app.close({ timeout: 30_000 });
+      assert.equal((await ws.next()).closed, 1001);
+      await closed;
+      assert.deepEqual(log.entries, [['close', 1001, '']]);
+      const hard = serve({ open: (ws) => ws.send('open') });
+      const other = await open(hard.port, client);
+      assert.equal(await other.text(), 'open');
+      hard.app.close();
+      assert.deepEqual(await hard.log.until('close'), ['close', 1006, '']);
+    });
+
+    it('holds nothing of what has ended', () => {
+      assert.equal(native.openExchanges(), 0);
+    });
+  });
+}
+
+describe('WebSocket', () => {
+  it('reaches clients of all protocols of a Server together', async () => {
+    const { tls } = require('./support/certificate');
+    const app = uWS.Server(tls).ws('/*', {
+      open: (ws) => ws.subscribe('all'),
+      message: (ws, message) => ws.publish('all', message),
+    });
+    const port = listening(app);
+    const clients = [];
+    for (const protocol of ['http/1.1', 'h2', 'h3']) clients.push(await open(port, { protocol, secure: true }));
+    assert.equal(app.numSubscribers('all'), 3);
+    for (const sender of clients) {
+      sender.command({ text: 'to the others' });
+      for (const receiver of clients) if (receiver !== sender) assert.equal(await receiver.text(), 'to the others');
+    }
+    app.close();
+  });
+
+  it('says what is wrong', () => {
+    const app = uWS.App();
+    const cases = [
+      [() => app.ws('/*'), /app\.ws\(\) takes an object of handlers and options, not undefined/],
+      [() => app.ws('x', {}), /app\.ws\(\) takes a pattern that begins with a slash/],
+      [() => app.ws('/*', { mesage() {} }), /no handler or option "mesage"; did you mean "message"\?/],
+      [() => app.ws('/*', { open: 5 }), /app\.ws\(\): open takes a function, not number/],
+      [() => app.ws('/*', { idleTimeout: -1 }), /idleTimeout is a number from 0 to 86400, not -1/],
+      [() => app.ws('/*', { maxLifetime: 240 }), /maxLifetime is a number from 0 to 239, not 240/],
+      [() => app.ws('/*', { maxPayloadLength: 'big' }), /maxPayloadLength is a number/],
+    ];
+    for (const [action, message] of cases) assert.throws(action, message, String(action));
+  });
+
+  it('has the choices of compression by name', async () => {
+    const { default: all, ...named } = await import('../index.mjs');
+    for (const [name, value] of Object.entries(require('../lib/compression'))) {
+      assert.deepEqual([uWS[name], all[name], named[name]], [value, value, value], name);
+    }
+  });
+});
