@@ -10,6 +10,7 @@ const net = require('node:net');
 const path = require('node:path');
 const { it } = require('node:test');
 const { tls, folder } = require('./support/certificate');
+const { open } = require('./support/websocket');
 const { faces, overHttp2, overHttp3, secure } = require('./support/clients');
 
 const clear = faces[0].request;
@@ -127,6 +128,12 @@ const checks = {
     const seen = JSON.parse(text(await clear(port, { path: '/statistics' })));
     assert.deepEqual([seen.open, seen.requests_http1], [1, 1]);
   },
+  'websocket.js': async (port) => {
+    const clients = [];
+    for (const protocol of ['http/1.1', 'h2', 'h3']) clients.push(await open(port, { protocol, secure: true }));
+    clients[1].command({ text: 'to all' });
+    for (const ws of clients) assert.equal(await ws.text(), 'to all');
+  },
   'threads.js': async (port) => assert.match(text(await clear(port)), /^thread \d+$/),
   'errors.js': async (port, _child, output) => {
     assert.equal((await clear(port)).status, 500);
@@ -134,7 +141,8 @@ const checks = {
   },
 };
 
-for (const name of fs.readdirSync(examples)) {
+// Those in folders have tests of their own.
+for (const { name } of fs.readdirSync(examples, { withFileTypes: true }).filter((entry) => entry.isFile())) {
   it(name, async () => {
     const port = await freePort();
     const child = spawn(process.execPath, [path.join(examples, name)], {

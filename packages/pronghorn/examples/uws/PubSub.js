@@ -1,0 +1,16 @@
+// Sensors publish, and those that are interested subscribe. Topics are taken as they are, without wildcards.
+const uWS = require('pronghorn');
+
+uWS
+  .App()
+  .ws('/*', {
+    message(ws, message) {
+      const { action, topic, value } = JSON.parse(Buffer.from(message));
+      if (action === 'subscribe') ws.subscribe(topic);
+      else if (action === 'unsubscribe') ws.unsubscribe(topic);
+      else if (action === 'publish') ws.publish(topic, JSON.stringify({ topic, value }));
+      ws.send(JSON.stringify({ done: action, topics: ws.getTopics() }));
+    },
+    subscription: (_ws, topic, now, before) => console.log(`${Buffer.from(topic)}: ${before} -> ${now}`),
+  })
+  .listen(Number(process.env.PORT ?? 9001), (socket) => console.log(socket ? 'listening' : 'not listening'));
