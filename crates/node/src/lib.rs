@@ -19,6 +19,6 @@ mod pipe;
 mod poll;
 mod router;
 mod shared;
-mod thread;
 mod socket;
+mod thread;
 mod uv;
