@@ -1,8 +1,9 @@
-"""Autobahn's cases 1.1.1 to 7.13.2 for servers, by their numbers, and compression in the manner of its cases 12 and 13.
+"""Autobahn's cases 1.1.1 to 9.8.6 for servers, by their numbers, and compression in the manner of its cases 12 and 13.
 
 Written from the published descriptions of the cases and run over the three protocols against a server that gives each
-message back. Cases 9.* (throughput) are not among them. A case says what is sent, in which pieces, what has to come
-back in order, and how it ends: by the client's own close, or by the server's, with one of some codes.
+message back. A case says what is sent, in which pieces, what has to come back in order, and how it ends: by the
+client's own close, or by the server's, with one of some codes. Cases 9.* go with sizes that keep them quick: a quarter
+of theirs or less, and as many frames as they have.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from conftest import end
 from harness.clients.raw_websocket import (
     BINARY,
     CLOSE,
@@ -25,6 +27,7 @@ from harness.clients.raw_websocket import (
     close_frame,
     open_websocket,
 )
+from harness.server import Server, echo_command
 
 PROTOCOL_ERROR, NOT_UTF8 = (1002,), (1007,)
 
@@ -282,6 +285,67 @@ def test_case(handler, ca, version, case: Case):
     code = struct.unpack("!H", last.payload[:2])[0] if last.payload else None
     assert code in (case.closes or (1000,))
     assert not wire.reset
+
+
+# ---- size and number -------------------------------------------------------------------------------------------------
+
+KIB, MIB = 1 << 10, 1 << 20
+
+LARGE_BYTES = [64 * KIB, 256 * KIB, MIB, 2 * MIB, 3 * MIB, 4 * MIB]
+"""Of messages in one frame: 9.1 and 9.2."""
+FRAGMENT_BYTES = [64, 256, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB]
+"""Of a message of 16,384 fragments at the most: 9.3 and 9.4."""
+CHOP_BYTES = [64, 128, 256, 512, 1024, 2048]
+"""Of what is handed to the transport at once: 9.5 and 9.6."""
+SMALL_BYTES = [0, 16, 64, 256, KIB, 4 * KIB]
+"""Of many messages, each of which is sent when the last has come back: 9.7 and 9.8."""
+
+LIMITS = [
+    (f"9.{group}.{at}", opcode, size)
+    for first, sizes in ((1, LARGE_BYTES), (3, FRAGMENT_BYTES), (5, CHOP_BYTES), (7, SMALL_BYTES))
+    for group, opcode in ((first, TEXT), (first + 1, BINARY))
+    for at, size in enumerate(sizes, 1)
+]
+
+
+@pytest.fixture(scope="module")
+def roomy(identity):
+    """The test handler where messages may be as large as here."""
+    server = Server(echo_command(identity, "--limit", "websocket_message_bytes=4MiB"))
+    yield server
+    end([server])
+
+
+def payload(opcode: int, size: int) -> bytes:
+    whole = "βάλτε ".encode() if opcode == TEXT else bytes(range(256))
+    return (whole * (size // len(whole) + 1))[: size - size % 11 if opcode == TEXT else size]
+
+
+@pytest.mark.parametrize(("number", "opcode", "size"), LIMITS, ids=[number for number, _, _ in LIMITS])
+def test_limit(roomy, ca, version, number, opcode, size):
+    group = int(number.split(".")[1])
+    with open_websocket(version, roomy.origin, ca) as wire:
+        frames = wire.frames()
+        if group <= 2:
+            whole = payload(opcode, size)
+            wire.send([Frame(opcode, whole)])
+            assert next(frames) == Frame(opcode, whole)
+        elif group <= 4:
+            whole = payload(opcode, min(4 * MIB, size * 16_384))
+            sizes = [size] * ((len(whole) - 1) // size)
+            wire.send(fragments(whole, *sizes, opcode=opcode))
+            assert next(frames) == Frame(opcode, whole)
+        elif group <= 6:
+            whole = payload(opcode, 256 * KIB)
+            wire.send([Frame(opcode, whole)], chop=size)
+            assert next(frames) == Frame(opcode, whole)
+        else:
+            whole = payload(opcode, size)
+            for _ in range(250):
+                wire.send([Frame(opcode, whole)])
+                assert next(frames) == Frame(opcode, whole)
+        wire.send([close_frame(1000)])
+        assert list(frames) == [close_frame(1000)]
 
 
 # ---- compression -----------------------------------------------------------------------------------------------------
