@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
+import subprocess
 
 import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
+
+from harness.clients.chromium import NAME, chromium, common_flags, protocol_flags
+from harness.server import REPOSITORY
+
+CHROMIUM_SOCKETS = REPOSITORY / "tests" / "clients" / "chromium" / "websocket.mjs"
 
 
 def client_context(ca) -> ssl.SSLContext:
@@ -46,3 +53,30 @@ def test_websockets_client_is_refused_where_there_is_none(handler, ca):
     with pytest.raises(InvalidStatus) as refused:
         asyncio.run(run())
     assert refused.value.response.status_code == 404
+
+
+@pytest.mark.parametrize("browser_protocol", ["http/1.1", "h2"])
+def test_chromium_uses_everything(handler, identity, browser_protocol):
+    asked = {
+        "origin": f"https://{NAME}:{handler.port}",
+        "flags": common_flags(identity.spki_hash) + protocol_flags(browser_protocol, NAME, handler.port),
+        "chromium": str(chromium()),
+    }
+    done = subprocess.run(["node", CHROMIUM_SOCKETS, json.dumps(asked)], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    for query, echoed in seen["echoed"].items():
+        assert echoed["same"] == [True] * 7, query
+        assert echoed["inOrder"], query
+        assert echoed["protocol"] == "echo"
+        assert echoed["extensions"].startswith("permessage-deflate") == bool(query)
+        assert ("no_context_takeover" in echoed["extensions"]) == (query == "?deflate")
+        assert echoed["end"] == {"code": 4001, "reason": "", "wasClean": True}
+    assert seen["told"] == {"code": 4321, "reason": "grüße vom Server", "wasClean": True}
+    assert seen["refused"] == {"code": 1009, "reason": "", "wasClean": True}
+    assert seen["silent"] == {"code": 1005, "reason": "", "wasClean": True}
+    assert seen["elsewhere"] == "/elsewhere did not open"
+    # Over HTTP/2 there is neither a 101 nor a key.
+    fields = [{name.lower() for name in handshake["headers"]} for handshake in seen["handshakes"]]
+    assert len(fields) == 6
+    assert {"sec-websocket-accept" in each for each in fields} == {browser_protocol == "http/1.1"}

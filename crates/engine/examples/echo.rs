@@ -13,6 +13,7 @@
 //! | `GET /bytes/N` | N bytes, produced as the client takes them |
 //! | `GET /wait` | nothing, until the client gives up |
 //! | WebSocket at `/ws` | each message; `?deflate` allows compression, `?contexts` lets both sides refer to earlier messages |
+//! | WebSocket at `/ws?close` | a close with the code and the reason that the first message says, such as `4000 enough` |
 //! | `GET /gone` | how many clients of `/wait` have given up |
 
 use std::error::Error;
@@ -31,7 +32,7 @@ use http::header::{LINK, TRAILER};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full};
-use pronghorn_engine::websocket::{Options, WebSocketUpgrade, deflate};
+use pronghorn_engine::websocket::{CloseCode, CloseReason, Options, WebSocketUpgrade, deflate};
 use pronghorn_engine::{Body, Config, Group, Identity, Incoming, Listener, Request, Responder, Response, Workers};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -110,8 +111,18 @@ fn web_socket(request: Request, responder: Responder) {
         Ok(upgrade) => {
             let handle = responder.handle().clone();
             let mut socket = upgrade.accept(responder, request.body);
+            let closes = request.uri.query() == Some("close");
             handle.spawn(async move {
                 while let Some(Ok(message)) = socket.recv().await {
+                    if closes {
+                        let said = message.as_text().and_then(|text| text.split_once(' '));
+                        let reason = said.and_then(|(code, text)| {
+                            let code = CloseCode::new(code.parse().ok()?)?;
+                            Some(CloseReason { code, text: text.to_owned() })
+                        });
+                        socket.close(reason);
+                        continue;
+                    }
                     if socket.send(message).await.is_err() {
                         break;
                     }
