@@ -38,7 +38,7 @@ enum Content {
     },
     Http2Response {
         body: h2::RecvStream,
-        _slot: Slot,
+        slot: Option<Slot>,
     },
     Http3(Rc<Stream>),
     /// HTTP/1.1 after an upgrade.
@@ -60,7 +60,12 @@ impl Incoming {
     }
 
     pub(crate) fn http2_response(body: h2::RecvStream, slot: Slot) -> Self {
-        let content = if body.is_end_stream() { Content::Empty } else { Content::Http2Response { body, _slot: slot } };
+        let content = if body.is_end_stream() {
+            slot.complete();
+            Content::Empty
+        } else {
+            Content::Http2Response { body, slot: Some(slot) }
+        };
         Self { content, meter: None }
     }
 
@@ -100,6 +105,7 @@ impl Incoming {
                     server.linger(body);
                 }
             }
+            Content::Http2Response { body, slot: Some(slot) } if body.is_end_stream() => slot.complete(),
             Content::Http3(stream) => stream.discard_inbound(),
             Content::Tunnel(tunnel) => tunnel.discard(),
             _ => {}
@@ -164,7 +170,15 @@ impl Incoming {
                 server.guard.set_inbound_waiting(frame.is_pending());
                 ready!(frame)
             }
-            Content::Http2Response { body, .. } => ready!(poll_http2(body, cx)),
+            Content::Http2Response { body, slot } => {
+                let frame = ready!(poll_http2(body, cx));
+                if frame.is_none()
+                    && let Some(slot) = slot.take()
+                {
+                    slot.complete();
+                }
+                frame
+            }
             Content::Http3(stream) => ready!(stream.poll_inbound(cx)).map(|frame| frame.map_err(Into::into)),
             Content::Tunnel(tunnel) => ready!(tunnel.poll_inbound(cx)),
         };

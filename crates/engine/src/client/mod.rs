@@ -20,6 +20,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use h2::Reason;
 use http::{HeaderMap, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use rustls::AlertDescription;
@@ -627,11 +628,18 @@ impl Connection {
                     Some(_) => {}
                     None => {
                         let outbox = outbox.clone();
-                        let (reading, writing) = slot.split();
-                        slot = reading;
+                        let place = slot.share();
                         self.handle.spawn(async move {
-                            let _slot = writing;
-                            if let Err(reason) = pump(&mut stream, body, &outbox, None).await {
+                            let sent = {
+                                let mut sent = pin!(pump(&mut stream, body, &outbox, None));
+                                poll_fn(|cx| match (sent.as_mut().poll(cx), &place) {
+                                    // The stream lasts as long as it is sent on, and whoever asked has gone.
+                                    (Poll::Pending, Some(place)) => place.poll_cancelled(cx).map(|()| Err(Reason::CANCEL)),
+                                    (sent, _) => sent,
+                                })
+                                .await
+                            };
+                            if let Err(reason) = sent {
                                 stream.send_reset(reason);
                             }
                         });

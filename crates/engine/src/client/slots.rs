@@ -23,15 +23,27 @@ pub(super) struct Slots {
     watch: RefCell<Option<SendRequest<Held>>>,
 }
 
-/// One request's place. What has to end before there is room for another one shares it.
-pub(crate) struct Slot {
-    _permit: Permit,
+/// One request's place, until its response is over.
+pub(crate) struct Slot(Place);
+
+enum Place {
+    Own(OwnedSemaphorePermit),
+    /// It is that of an upload too.
+    Shared(Rc<Both>),
+    /// The response is complete.
+    Left,
 }
 
-enum Permit {
-    Own(OwnedSemaphorePermit),
-    Shared(Rc<OwnedSemaphorePermit>),
+/// The place of a request whose content is sent beside its response.
+struct Both {
+    _permit: OwnedSemaphorePermit,
+    /// Nobody wants the response any more.
+    is_cancelled: Cell<bool>,
+    uploader: Cell<Option<Waker>>,
 }
+
+/// The part of who sends the content.
+pub(super) struct UploadSlot(Rc<Both>);
 
 impl Slots {
     /// `count`: how many the library sends before the server has said how many it takes.
@@ -43,7 +55,7 @@ impl Slots {
     /// A place for one request; `None` when the server takes no more of them. `on_queue`: told when it has to wait, and when no more.
     pub(super) async fn take(&self, sender: &SendRequest<Held>, on_queue: &mut Option<OnQueue<'_>>) -> Option<Slot> {
         if let Ok(permit) = self.free.clone().try_acquire_owned() {
-            return Some(Slot { _permit: Permit::Own(permit) });
+            return Some(Slot(Place::Own(permit)));
         }
         let _waiting = Waiting::new(self, sender);
         if let Some(on_queue) = on_queue {
@@ -53,7 +65,7 @@ impl Slots {
         if let Some(on_queue) = on_queue {
             on_queue(false);
         }
-        Some(Slot { _permit: Permit::Own(permit) })
+        Some(Slot(Place::Own(permit)))
     }
 
     /// Looks at what has come from the server. `limit`: how many requests it allows.
@@ -102,13 +114,39 @@ impl Drop for Waiting<'_> {
 }
 
 impl Slot {
-    /// The same place for two, until both are done.
-    pub(super) fn split(self) -> (Self, Self) {
-        let Self { _permit: permit } = self;
-        let shared = match permit {
-            Permit::Own(permit) => Rc::new(permit),
-            Permit::Shared(shared) => shared,
-        };
-        (Self { _permit: Permit::Shared(shared.clone()) }, Self { _permit: Permit::Shared(shared) })
+    /// The same place for content that is sent beside the response too.
+    pub(super) fn share(&mut self) -> Option<UploadSlot> {
+        let Place::Own(permit) = std::mem::replace(&mut self.0, Place::Left) else { return None };
+        let both = Rc::new(Both { _permit: permit, is_cancelled: Cell::default(), uploader: Cell::default() });
+        self.0 = Place::Shared(both.clone());
+        Some(UploadSlot(both))
+    }
+
+    /// The response is complete. What is left of the content may go on.
+    pub(crate) fn complete(mut self) {
+        // Not dropped as it is, which would end the upload.
+        drop(std::mem::replace(&mut self.0, Place::Left));
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if let Place::Shared(both) = &self.0 {
+            both.is_cancelled.set(true);
+            if let Some(uploader) = both.uploader.take() {
+                uploader.wake();
+            }
+        }
+    }
+}
+
+impl UploadSlot {
+    /// Ready when nobody wants the response any more.
+    pub(super) fn poll_cancelled(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.0.is_cancelled.get() {
+            return Poll::Ready(());
+        }
+        self.0.uploader.set(Some(cx.waker().clone()));
+        Poll::Pending
     }
 }

@@ -201,6 +201,70 @@ fn requests_in_the_queue_of_a_server_that_goes_away_are_refused_before_the_other
     }
 }
 
+/// Content that never comes, counted as long as it is there.
+struct Never(Rc<()>);
+
+impl http_body::Body for Never {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
+        assert!(Rc::strong_count(&self.0) > 1);
+        Poll::Pending
+    }
+}
+
+#[test]
+fn upload_ends_with_the_request_or_response_that_nobody_wants_any_more() {
+    for protocol in PROTOCOLS {
+        for answered in [false, true] {
+            let mut bench = Bench::new(1, &Config::default(), |_| {
+                move |request: pronghorn_engine::Request, responder: Responder| {
+                    responder.respond(async move {
+                        if answered {
+                            let body = Body::stream(request.body);
+                            return Response::new(StatusCode::OK).with_body(body);
+                        }
+                        let _request = request;
+                        std::future::pending().await
+                    });
+                }
+            });
+            let mut connection = bench.connect(protocol);
+            let alive = Rc::new(());
+            let request = Request::post("https://localhost/").body(Body::stream(Never(alive.clone()))).unwrap();
+            let (seen, dropped) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
+            let (saw, drop_now) = (seen.clone(), dropped.clone());
+            bench.client.handle().spawn(async move {
+                let mut sent = Box::pin(connection.send(request));
+                let mut response = None;
+                std::future::poll_fn(|cx| {
+                    if response.is_none()
+                        && let Poll::Ready(answer) = sent.as_mut().poll(cx)
+                    {
+                        response = Some(answer.unwrap());
+                        saw.set(true);
+                    }
+                    cx.waker().wake_by_ref();
+                    if drop_now.get() { Poll::Ready(()) } else { Poll::Pending }
+                })
+                .await;
+                drop((sent, response));
+                // It is not the end of the connection that ends it.
+                std::future::pending::<()>().await;
+                drop(connection);
+            });
+            bench.turn_until(|bench| {
+                let begun = bench.count(|stats| stats.requests_http1.value() + stats.requests_http2.value() + stats.requests_http3.value());
+                begun == 1 && seen.get() == answered
+            });
+            assert_eq!(Rc::strong_count(&alive), 2, "{protocol}");
+            dropped.set(true);
+            bench.turn_until(|_| Rc::strong_count(&alive) == 1);
+        }
+    }
+}
+
 #[test]
 fn counts_of_a_connection_hold_what_was_carried() {
     const SIZE: usize = 300_000;
