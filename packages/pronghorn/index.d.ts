@@ -1,3 +1,5 @@
+import type { Duplex, Readable, Writable } from 'node:stream';
+
 /** What text and content are taken as. */
 export type RecognizedString =
   | string
@@ -119,6 +121,8 @@ export interface HttpResponse {
     secWebSocketExtensions: RecognizedString,
     context: us_socket_context_t,
   ): void;
+  /** Grants a WebTransport session, and calls its `open` handler; the response has ended then. */
+  upgrade<UserData>(userData: UserData, context: wt_session_context_t): void;
   /** 4 bytes, or 16. */
   getRemoteAddress(): ArrayBuffer;
   getRemoteAddressAsText(): ArrayBuffer;
@@ -229,6 +233,52 @@ export interface WebSocketBehavior<UserData> {
   subscription?: (ws: WebSocket<UserData>, topic: ArrayBuffer, newCount: number, oldCount: number) => unknown;
 }
 
+/** What an upgrade handler of `app.wt` passes on to `res.upgrade`. */
+export interface wt_session_context_t {
+  readonly __wt_session_context_t: never;
+}
+
+/** A WebTransport session, from its `open` handler to its `close` handler. It has what `res.upgrade` was given as user data. */
+export type WebTransportSession<UserData> = UserData & WebTransportSessionMethods<UserData>;
+
+/**
+ * Streams are those of node:stream. `destroy` resets and stops one with the code that `resetCode` was set to; where the client has done
+ * that, `error` is emitted with its code as `streamErrorCode`, and nothing happens if nobody listens to it.
+ */
+export type WebTransportStream<Kind> = Kind & { resetCode?: number };
+
+export interface WebTransportSessionMethods<UserData> {
+  /** What is written waits until the client allows another stream. */
+  createBidirectionalStream(): WebTransportStream<Duplex>;
+  createUnidirectionalStream(): WebTransportStream<Writable>;
+  /** Sends what arrives once or not at all. False if it is too large, or the client takes none. */
+  sendDatagram(data: RecognizedString): boolean;
+  /** Bytes that a datagram can carry now; 0 if the client takes none. */
+  getMaxDatagramSize(): number;
+  /** Tells the client that the session should come to its end. */
+  drain(): void;
+  /** Closes the session and its streams; calls `close`. */
+  close(code?: number, reason?: RecognizedString): void;
+  getUserData(): UserData;
+  /** 4 bytes, or 16. */
+  getRemoteAddress(): ArrayBuffer;
+  getRemoteAddressAsText(): ArrayBuffer;
+  getRemotePort(): number;
+}
+
+export interface WebTransportBehavior<UserData> {
+  /** Answers the request, with `res.upgrade` or otherwise, now or later. Without it all are granted. */
+  upgrade?: (res: HttpResponse, req: HttpRequest, context: wt_session_context_t) => unknown;
+  open?: (session: WebTransportSession<UserData>) => unknown;
+  /** The client has opened a stream: a `Duplex`, or a `Readable` if it is one way. Without a handler they are refused. */
+  stream?: (session: WebTransportSession<UserData>, stream: WebTransportStream<Duplex | Readable>) => unknown;
+  datagram?: (session: WebTransportSession<UserData>, data: ArrayBuffer) => unknown;
+  /** The client wants the session to come to its end, or the server is being closed. */
+  draining?: (session: WebTransportSession<UserData>) => unknown;
+  /** It has ended, by whichever side. */
+  close?: (session: WebTransportSession<UserData>, code: number, reason: ArrayBuffer) => unknown;
+}
+
 export interface TemplatedApp {
   get(pattern: string, handler: RouteHandler): this;
   post(pattern: string, handler: RouteHandler): this;
@@ -243,6 +293,8 @@ export interface TemplatedApp {
   any(pattern: string, handler: RouteHandler): this;
   /** WebSocket connections over all protocols. These routes go before the others; `null` removes one. */
   ws<UserData>(pattern: string, behavior: WebSocketBehavior<UserData> | null): this;
+  /** WebTransport sessions over HTTP/3. To be called before `listen`; `null` removes a route. */
+  wt<UserData>(pattern: string, behavior: WebTransportBehavior<UserData> | null): this;
   /** To all that have subscribed to exactly this topic; whether there are any. */
   publish(topic: RecognizedString, message: RecognizedString, isBinary?: boolean, compress?: boolean): boolean;
   numSubscribers(topic: RecognizedString): number;

@@ -10,14 +10,15 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use http::{HeaderName, StatusCode};
-use pronghorn_engine::{Request, Responder, Response};
+use pronghorn_engine::{Request, Responder, Response, WebTransport};
 use rustc_hash::FxHashMap;
 use slab::Slab;
 
 use crate::declarative::Program;
-use crate::exchange::{Exchange, is_socket};
+use crate::exchange::Exchange;
 use crate::js::{Env, Failure, Kept, Value};
-use crate::listening::{App, Listening};
+use crate::listening::{App, Listening, Wish};
+use crate::session::{self, Stream};
 use crate::shared::{EVENT_NUMBERS, EVENTS, Shared};
 use crate::socket::{Kind, Socket};
 
@@ -63,6 +64,20 @@ pub(crate) enum Event {
     Drain {
         socket: u32,
     },
+    /// A WebTransport session; see `session.rs`.
+    Session {
+        session: u32,
+        what: i32,
+        code: u32,
+        data: Bytes,
+    },
+    /// A stream of one.
+    Stream {
+        stream: u32,
+        what: i32,
+        code: u32,
+        data: Bytes,
+    },
     /// A WebSocket connection has ended.
     Closed {
         socket: u32,
@@ -93,7 +108,11 @@ pub(crate) struct Addon {
     /// Those that JavaScript has not closed, by numbers that are not given again soon.
     pub(crate) sockets: RefCell<FxHashMap<u32, Rc<Socket>>>,
     pub(crate) socket_kinds: RefCell<Vec<Rc<Kind>>>,
-    last_socket: Cell<u32>,
+    /// Those that JavaScript has not closed, and streams that it is not done with.
+    pub(crate) sessions: RefCell<FxHashMap<u32, WebTransport>>,
+    pub(crate) streams: RefCell<FxHashMap<u32, Rc<Stream>>>,
+    /// The last number that one of these was given.
+    last_number: Cell<u32>,
     /// Names of fields that JavaScript refers to by number.
     pub(crate) names: RefCell<Vec<HeaderName>>,
     /// Content that JavaScript refers to by the number of its route.
@@ -124,7 +143,9 @@ impl Addon {
             payloads: RefCell::default(),
             sockets: RefCell::default(),
             socket_kinds: RefCell::default(),
-            last_socket: Cell::default(),
+            sessions: RefCell::default(),
+            streams: RefCell::default(),
+            last_number: Cell::default(),
             names: RefCell::default(),
             kept: RefCell::default(),
             programs: RefCell::default(),
@@ -142,13 +163,28 @@ impl Addon {
 
     /// Returns its number.
     pub(crate) fn add_socket(&self, socket: Rc<Socket>) -> u32 {
-        let mut sockets = self.sockets.borrow_mut();
+        self.add(&self.sockets, socket)
+    }
+
+    /// Returns its number.
+    pub(crate) fn add_session(&self, session: WebTransport) -> u32 {
+        self.add(&self.sessions, session)
+    }
+
+    /// A stream and its number.
+    pub(crate) fn add_stream(&self) -> (u32, Rc<Stream>) {
+        let stream = Rc::<Stream>::default();
+        (self.add(&self.streams, stream.clone()), stream)
+    }
+
+    fn add<T>(&self, to: &RefCell<FxHashMap<u32, T>>, value: T) -> u32 {
+        let mut values = to.borrow_mut();
         loop {
             // Events carry it as a number with a sign.
-            let number = (self.last_socket.get() + 1) & (i32::MAX as u32);
-            self.last_socket.set(number);
-            if let Entry::Vacant(place) = sockets.entry(number) {
-                place.insert(socket);
+            let number = (self.last_number.get() + 1) & (i32::MAX as u32);
+            self.last_number.set(number);
+            if let Entry::Vacant(place) = values.entry(number) {
+                place.insert(value);
                 return number;
             }
         }
@@ -160,8 +196,8 @@ impl Addon {
 
     /// Gives a request to its handler, with the events of this round.
     pub(crate) fn accept(self: &Rc<Self>, request: Request, responder: Responder, app: &App, listening: u32) {
-        let is_socket = is_socket(request.upgrade.as_ref());
-        let Some((handler, parameters)) = app.find(&request.method, &request.uri, &request.headers, is_socket, 0) else {
+        let wish = Wish::of(request.upgrade.as_ref());
+        let Some((handler, parameters)) = app.find(&request.method, &request.uri, &request.headers, wish, 0) else {
             return responder.send(Response::new(StatusCode::NOT_FOUND));
         };
         if handler & DECLARATIVE != 0 {
@@ -306,12 +342,30 @@ impl Addon {
                     self.payloads.borrow_mut().push_back(reason);
                     [8, socket as i32, code.into(), 0]
                 }
+                Event::Session { session, what, code, data } if self.sessions.borrow().contains_key(&session) => {
+                    if what == session::CLOSED {
+                        self.sessions.borrow_mut().remove(&session);
+                    }
+                    self.payloads.borrow_mut().push_back(data);
+                    [9, session as i32, what, code as i32]
+                }
+                Event::Stream { stream, what, code, data } if self.streams.borrow().contains_key(&stream) => {
+                    self.payloads.borrow_mut().push_back(data);
+                    [10, stream as i32, what, code as i32]
+                }
+                // A stream that nobody will be told of.
+                Event::Session { what, code, .. } if session::is_stream(what) => {
+                    self.streams.borrow_mut().remove(&code);
+                    continue;
+                }
                 // Of what has ended since.
                 Event::Data { .. }
                 | Event::Aborted { .. }
                 | Event::Writable { .. }
                 | Event::Message { .. }
                 | Event::Drain { .. }
+                | Event::Session { .. }
+                | Event::Stream { .. }
                 | Event::Closed { .. } => continue,
             };
             self.shared.write_event(count, numbers);

@@ -7,6 +7,7 @@ mod development;
 mod frameworks;
 mod requests;
 mod responses;
+mod sessions;
 mod sockets;
 
 use crate::addon::Addon;
@@ -37,6 +38,7 @@ fn functions() -> impl Iterator<Item = (&'static str, Native)> {
         .chain(responses::FUNCTIONS)
         .chain(frameworks::FUNCTIONS)
         .chain(sockets::FUNCTIONS)
+        .chain(sessions::FUNCTIONS)
 }
 
 /// `setUp(dispatch, missingServerName)`: the functions that this side calls.

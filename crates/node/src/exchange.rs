@@ -51,6 +51,8 @@ pub(crate) struct Asked {
     pub(crate) body: Incoming,
     /// What JavaScript has written of the answer.
     pub(crate) fields: HeaderMap,
+    pub(crate) headers: HeaderMap,
+    pub(crate) uri: Uri,
 }
 
 /// The request's content.
@@ -105,13 +107,12 @@ impl Exchange {
         !self.content.has_ended
     }
 
-    /// Whether the request asks for a WebSocket connection.
-    pub(crate) fn is_socket(&self) -> bool {
-        is_socket(self.upgrade.as_ref())
-    }
-
     /// Forgets what is valid only while its handler runs.
     pub(crate) fn forget_request(&mut self) {
+        // To be granted later, it is looked at again.
+        if self.upgrade.is_some() {
+            return;
+        }
         self.headers = HeaderMap::new();
         self.uri = Uri::default();
     }
@@ -135,7 +136,10 @@ impl Exchange {
     pub(crate) fn take_upgrade(&mut self) -> Option<Asked> {
         let upgrade = self.upgrade.take()?;
         let (responder, body) = (self.responder.take()?, self.content.incoming.take()?);
-        Some(Asked { responder, peer: self.peer, upgrade, body, fields: std::mem::take(&mut self.fields) })
+        let fields = std::mem::take(&mut self.fields);
+        // Copies: the handler may read on.
+        let (headers, uri) = (self.headers.clone(), self.uri.clone());
+        Some(Asked { responder, peer: self.peer, upgrade, body, fields, headers, uri })
     }
 
     fn head(&mut self) -> Response {
@@ -273,11 +277,6 @@ impl Exchange {
         }
         Poll::Pending
     }
-}
-
-/// Whether a request asks for a WebSocket connection.
-pub(crate) fn is_socket(upgrade: Option<&Upgrade>) -> bool {
-    upgrade.is_some_and(|upgrade| upgrade.protocol() == "websocket")
 }
 
 impl Drop for Exchange {

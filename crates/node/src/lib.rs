@@ -18,6 +18,7 @@ mod ops;
 mod pipe;
 mod poll;
 mod router;
+mod session;
 mod shared;
 mod socket;
 mod thread;

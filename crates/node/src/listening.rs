@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use http::{HeaderMap, Method, Uri};
-use pronghorn_engine::{Bind, Config, Group, Handler, Identity, Listener, Request, Responder, Sessions, Stats, Transports, Worker};
+use pronghorn_engine::{
+    Bind, Config, Group, Handler, Identity, Listener, Request, Responder, Sessions, Stats, Transports, Upgrade, Worker,
+};
 use rustc_hash::FxHashMap;
 
 use crate::addon::{Addon, Event};
@@ -26,8 +28,8 @@ pub(crate) struct App {
     identity: OnceCell<Identity>,
     /// The routes of each server name, and those of all others under the empty name.
     routers: RefCell<Vec<(String, Router)>>,
-    /// The same for WebSocket connections, which go before.
-    socket_routers: RefCell<Vec<(String, Router)>>,
+    /// The same for each [`Wish`], which go before.
+    wish_routers: [RefCell<Vec<(String, Router)>>; 2],
     /// JavaScript wants to know of connections.
     pub(crate) filters: Cell<bool>,
 }
@@ -41,7 +43,7 @@ impl App {
             certificates: OnceCell::new(),
             identity: OnceCell::new(),
             routers: RefCell::new(vec![(String::new(), Router::default())]),
-            socket_routers: RefCell::default(),
+            wish_routers: Default::default(),
             filters: Cell::new(false),
         }
     }
@@ -59,39 +61,40 @@ impl App {
         router(&mut self.routers.borrow_mut(), domain).set(method, pattern, handler);
     }
 
-    /// Adds or removes a route for WebSocket connections.
-    pub(crate) fn socket_route(&self, domain: &str, pattern: &str, handler: Option<u32>) {
-        let mut routers = self.socket_routers.borrow_mut();
+    /// Adds or removes a route for what wishes to go on in another protocol.
+    pub(crate) fn wish_route(&self, wish: Wish, domain: &str, pattern: &str, handler: Option<u32>) {
+        let mut routers = self.wish_routers[wish as usize].borrow_mut();
         // The one for all names stands first.
         router(&mut routers, "");
         router(&mut routers, domain).set(None, pattern, handler);
     }
 
     pub(crate) fn remove_domain(&self, domain: &str) {
-        for routers in [&self.routers, &self.socket_routers] {
+        for routers in self.wish_routers.iter().chain([&self.routers]) {
             routers.borrow_mut().retain(|(name, _)| name.is_empty() || name != domain);
         }
     }
 
-    /// The handler of match number `skip`. `is_socket`: the request asks for a WebSocket connection, for which there are routes of their own.
+    /// The handler of match number `skip`. `wish`: what the request wishes, for which there are routes of their own.
     pub(crate) fn find(
         &self,
         method: &Method,
         uri: &Uri,
         headers: &HeaderMap,
-        is_socket: bool,
+        wish: Option<Wish>,
         mut skip: usize,
     ) -> Option<(u32, Parameters)> {
         let in_these = |routers: &[(String, Router)], skip: &mut usize| {
             let (_, router) = if routers.len() == 1 { &routers[0] } else { &routers[named(routers, uri, headers)] };
             router.find(method, uri.path(), skip)
         };
-        let socket_routers = self.socket_routers.borrow();
-        if is_socket
-            && !socket_routers.is_empty()
-            && let Some(found) = in_these(&socket_routers, &mut skip)
-        {
-            return Some(found);
+        if let Some(wish) = wish {
+            let routers = self.wish_routers[wish as usize].borrow();
+            if !routers.is_empty()
+                && let Some(found) = in_these(&routers, &mut skip)
+            {
+                return Some(found);
+            }
         }
         in_these(&self.routers.borrow(), &mut skip)
     }
@@ -107,6 +110,24 @@ impl App {
         let sessions = Sessions::new(&self.config.borrow().limits);
         let identity = Identity::with_resolver(certificates.clone())?.with_sessions(sessions);
         Ok(Some(self.identity.get_or_init(|| identity).clone()))
+    }
+}
+
+/// A protocol that JavaScript can go on in.
+#[derive(Clone, Copy)]
+pub(crate) enum Wish {
+    Socket = 0,
+    Session = 1,
+}
+
+impl Wish {
+    /// What a request wishes, if it is one of these.
+    pub(crate) fn of(upgrade: Option<&Upgrade>) -> Option<Self> {
+        match upgrade?.protocol() {
+            "websocket" => Some(Self::Socket),
+            "webtransport" => Some(Self::Session),
+            _ => None,
+        }
     }
 }
 

@@ -8,10 +8,12 @@ const options = require('./options');
 const { recognizedText } = require('./text');
 const { Topics } = require('./topics');
 const websocket = require('./websocket');
+const webtransport = require('./webtransport');
 
 const LISTEN_DEFAULT = 0;
 const LISTEN_EXCLUSIVE_PORT = 1;
 const CLEAR = 0;
+const QUIC = 2;
 
 /** What `listen` gives to its callback. */
 class ListenSocket {
@@ -51,6 +53,8 @@ class TemplatedApp {
     this._missing = undefined;
     this._sockets = new Set();
     this._topics = new Topics();
+    this._hasQuic = transports >= QUIC;
+    this._hasSessions = false;
     this._number = native.createApp(transports, native.environment, options.settings(given));
     apps[this._number] = this;
     if (!this._isSecure) {
@@ -96,7 +100,7 @@ class TemplatedApp {
       method: call.toUpperCase(),
       pattern,
       handler,
-      isSocket: call === 'ws',
+      isUpgrade: call === 'ws' || call === 'wt',
       number: routes.length,
       parameters: parameters.map((segment) => segment.slice(1)),
       // What was answered last, and what the native part keeps to answer again.
@@ -154,6 +158,21 @@ class TemplatedApp {
     const path = this._path('ws', pattern);
     const handler = behavior === null ? null : websocket.route(this, pattern, behavior);
     native.socketRoute(this._number, this._domain, path, this._handler('ws', pattern, path, handler));
+    return this;
+  }
+
+  /** WebTransport sessions over HTTP/3, for what listens from now on; `null` removes a route. */
+  wt(pattern, behavior) {
+    const path = this._path('wt', pattern);
+    if (!this._hasQuic) throw new TypeError(`app.wt() needs HTTP/3: use H3App or Server, not ${this._kind}.`);
+    if (this._sockets.size > 0 && !this._hasSessions) {
+      throw new Error(
+        'app.wt() was called first after app.listen(): clients are told of it as they connect, so call it before.',
+      );
+    }
+    this._hasSessions = true;
+    const handler = behavior === null ? null : webtransport.route(this, pattern, behavior);
+    native.sessionRoute(this._number, this._domain, path, this._handler('wt', pattern, path, handler));
     return this;
   }
 

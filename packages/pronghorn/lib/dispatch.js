@@ -6,6 +6,7 @@ const native = require('./native');
 const answers = require('./answers');
 const response = require('./response');
 const websocket = require('./websocket');
+const webtransport = require('./webtransport');
 
 const events = new Int32Array(native.events);
 const { routes } = response;
@@ -64,6 +65,12 @@ function tell(at) {
       break;
     case 8:
       websocket.close(subject, events[at + 2], native.nextPayload());
+      break;
+    case 9:
+      webtransport.told(subject, events[at + 2], events[at + 3], native.nextPayload());
+      break;
+    case 10:
+      webtransport.heard(subject, events[at + 2], events[at + 3], native.nextPayload());
       break;
   }
 }

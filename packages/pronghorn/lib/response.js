@@ -63,7 +63,7 @@ class HttpResponse {
     const text = typeof status === 'number' ? String(status) : recognizedText('res.writeStatus()', status);
     const code = Number(text.slice(0, 3));
     // Upgrade handlers say it, and so does the upgrade itself.
-    if (code === 101 && this._route.isSocket) return this;
+    if (code === 101 && this._route.isUpgrade) return this;
     if (!Number.isInteger(code) || code < 200 || code > 599 || (text.length > 3 && text[3] !== ' ')) {
       const hint = code >= 100 && code < 200 ? ' For 103 there is res.writeEarlyHints().' : '';
       throw new TypeError(
@@ -184,11 +184,15 @@ class HttpResponse {
   }
 
   /**
-   * Grants a WebSocket connection, and calls its open handler. The texts are those of the request's `sec-websocket-` headers; `context` is
-   * what the upgrade handler was given.
+   * Grants a WebSocket connection, and calls its open handler: `(userData, key, protocol, extensions, context)`, where the texts are those
+   * of the request's `sec-websocket-` headers and `context` is what the upgrade handler was given. Or a WebTransport session:
+   * `(userData, context)`.
    */
-  upgrade(userData, key, protocol, extensions, context) {
-    require('./websocket').upgrade(this, userData, key, protocol, extensions, context);
+  upgrade(userData, ...rest) {
+    const webtransport = require('./webtransport');
+    const context = rest.at(-1);
+    if (context instanceof webtransport.SessionContext) webtransport.upgrade(this, userData, context);
+    else require('./websocket').upgrade(this, userData, ...rest);
   }
 
   // ---- what happens later ---------------------------------------------------------------------------------------------------

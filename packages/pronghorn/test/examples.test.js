@@ -3,13 +3,15 @@
 // Every example runs, and does what it says.
 
 const assert = require('node:assert/strict');
-const { spawn } = require('node:child_process');
+const { execFile, spawn } = require('node:child_process');
 const fs = require('node:fs');
 const http = require('node:http');
 const net = require('node:net');
 const path = require('node:path');
 const { it } = require('node:test');
+const { promisify } = require('node:util');
 const { tls, folder } = require('./support/certificate');
+const { python } = require('./support/h3');
 const { open } = require('./support/websocket');
 const { faces, overHttp2, overHttp3, secure } = require('./support/clients');
 
@@ -127,6 +129,15 @@ const checks = {
   'statistics.js': async (port) => {
     const seen = JSON.parse(text(await clear(port, { path: '/statistics' })));
     assert.deepEqual([seen.open, seen.requests_http1], [1, 1]);
+  },
+  'webtransport.js': async (port) => {
+    const client = path.join(__dirname, 'support', 'webtransport_client.py');
+    const { stdout } = await promisify(execFile)(python, [client, String(port), tls.cert_file_name, 'echo']);
+    assert.deepEqual(JSON.parse(stdout), {
+      echoed: [true, true, true, true],
+      uni: [[3, 'one way']],
+      datagrams: ['datagram'],
+    });
   },
   'websocket.js': async (port) => {
     const clients = [];

@@ -10,6 +10,7 @@ use crate::addon::DECLARATIVE;
 use crate::declarative::query_value;
 use crate::exchange::Exchange;
 use crate::js::{Call, Env, Failure, Native, Value};
+use crate::listening::Wish;
 
 pub(super) const FUNCTIONS: [(&str, Native); 14] = [
     ("method", method),
@@ -115,7 +116,8 @@ fn next_handler(call: &Call<'_>) -> Result<Value, Failure> {
     let app = with(call, |exchange| exchange.app)?;
     let app = call.addon.apps.borrow().get(app as usize).cloned().ok_or("no such app")?;
     let found = with(call, |exchange| {
-        let (handler, parameters) = app.find(&exchange.method, &exchange.uri, &exchange.headers, exchange.is_socket(), exchange.tried)?;
+        let (handler, parameters) =
+            app.find(&exchange.method, &exchange.uri, &exchange.headers, Wish::of(exchange.upgrade.as_ref()), exchange.tried)?;
         exchange.tried += 1;
         exchange.parameters = parameters;
         Some((handler, exchange.responder.is_some()))

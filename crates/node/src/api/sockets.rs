@@ -12,6 +12,7 @@ use pronghorn_engine::websocket::{self, CloseCode, CloseReason, Fragment, Messag
 
 use crate::exchange::{Asked, Exchange};
 use crate::js::{Call, Failure, Native, Value};
+use crate::listening::Wish;
 use crate::socket::{Driver, Kind, Outcome, Socket};
 
 pub(super) const FUNCTIONS: [(&str, Native); 11] = [
@@ -38,7 +39,7 @@ fn socket(call: &Call<'_>) -> Option<Rc<Socket>> {
 /// `socketRoute(app, domain, pattern, handler or undefined)`.
 fn socket_route(call: &Call<'_>) -> Result<Value, Failure> {
     let app = call.addon.apps.borrow().get(call.u32(0) as usize).cloned().ok_or("no such app")?;
-    app.socket_route(&call.string(1)?, &call.string(2)?, (!call.is_absent(3)).then(|| call.u32(3)));
+    app.wish_route(Wish::Socket, &call.string(1)?, &call.string(2)?, (!call.is_absent(3)).then(|| call.u32(3)));
     Ok(call.env.undefined())
 }
 
@@ -96,7 +97,7 @@ fn upgrade(call: &Call<'_>) -> Result<Value, Failure> {
     }
     let asked =
         call.addon.finish(call.u32(0), Exchange::take_upgrade).ok_or("the request asks for no WebSocket connection, or was answered")?;
-    let Asked { responder, peer, upgrade, body, fields } = asked;
+    let Asked { responder, peer, upgrade, body, fields, .. } = asked;
     let request = Request { method: Method::GET, uri: Uri::default(), headers, peer, upgrade: Some(upgrade), body };
     let mut granted = match WebSocketUpgrade::from_request(&request, &options) {
         Ok(granted) => granted,

@@ -46,6 +46,11 @@ uWS.Server({ ...certificate, server: certificate.validTo.toISOString() }).setCer
 const flags: string[] = certificate.chromiumFlags(8443);
 void [flags, closed, ok, done, parts];
 
+app.wt<{ user: string }>('/wt', {
+  upgrade: (res, req, context) => res.upgrade({ user: req.getQuery() }, context),
+  stream: (session, stream) => stream.pipe(session.createUnidirectionalStream()),
+  datagram: (session, data) => session.sendDatagram(data) && session.user,
+});
 // @ts-expect-error no such handler
 app.ws('/*', { mesage() {} });
 // @ts-expect-error no such option

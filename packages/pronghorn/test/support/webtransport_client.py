@@ -1,0 +1,75 @@
+"""WebTransport by aioquic against the server of webtransport.test.js: what it has seen, as JSON. Arguments: port, file of the
+certificate, and "echo" where the server only gives back what comes."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[4] / "tests"))
+
+from harness.clients.aioquic_webtransport import application_error, close_capsule, webtransport  # noqa: E402
+
+
+async def echo(client, session, content, seen):
+    stream = client.open(session)
+    client.send(stream, content, end=True)
+    await client.until(lambda: client.streams[stream].is_over)
+    seen["echoed"].append(bytes(client.streams[stream].content) == content)
+
+
+async def echoes(client, session, seen):
+    for size in (0, 1, 5000, 300_000):
+        await echo(client, session, bytes(range(256)) * (size // 256) + b"x" * (size % 256), seen)
+    own = set(client.streams)
+    client.send(client.open(session, uni=True), b"one way", end=True)
+    await client.until(lambda: any(stream.is_over for number, stream in client.streams.items() if number not in own))
+    seen["uni"] = [[number % 4, stream.content.decode()] for number, stream in client.streams.items() if number not in own]
+    client.send_datagram(session, b"datagram")
+    await client.until(lambda: client.datagrams)
+    seen["datagrams"] = [data.decode() for _, data in client.datagrams]
+
+
+async def main(port, ca, only_echo):
+    seen = {"echoed": []}
+    async with webtransport(port, ca) as client:
+        session = await client.session("/echo?user=alice")
+        await echoes(client, session, seen)
+        if only_echo:
+            return print(json.dumps(seen))
+
+        # A stream that this side gives up, and one that the server does.
+        stream = client.open(session)
+        client.send(stream, b"wait")
+        await client.until(lambda: client.streams[stream].content == b"wait")
+        client.reset(stream, application_error(7))
+        stream = client.open(session)
+        client.send(stream, b"reset me")
+        await client.until(lambda: client.streams[stream].reset is not None)
+        seen["reset"] = client.streams[stream].reset == application_error(9)
+        await echo(client, session, b"and on", seen)
+        client.send_content(session, close_capsule(4000, "done here"), end=True)
+        await client.until(lambda: client.connects[session].is_over)
+
+    async with webtransport(port, ca) as client:
+        session = await client.session("/greet")
+        await client.until(lambda: len([stream for stream in client.streams.values() if stream.content]) == 2)
+        greetings = {number % 4: (number, bytes(stream.content).decode()) for number, stream in client.streams.items()}
+        seen["greetings"] = [greetings[3][1], greetings[1][1]]
+        client.send(greetings[1][0], "nobody, grüße".encode(), end=True)
+        await client.until(lambda: client.connects[session].is_over)
+        seen["closed"] = client.closed_with(session)
+
+    async with webtransport(port, ca) as client:
+        session = client.ask("/refused")
+        await client.until(lambda: session in client.status)
+        seen["refused"] = client.status[session]
+        session = client.ask("/nowhere")
+        await client.until(lambda: session in client.status)
+        seen["nowhere"] = client.status[session]
+        # Left without a word.
+        await client.session("/later")
+    print(json.dumps(seen))
+
+
+asyncio.run(main(int(sys.argv[1]), sys.argv[2], sys.argv[3:] == ["echo"]))
