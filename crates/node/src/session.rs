@@ -93,7 +93,8 @@ impl<T> Orders<T> {
     }
 }
 
-/// Tells JavaScript of a session; when it is dropped, that it is over.
+/// Tells JavaScript of a session.
+#[derive(Clone)]
 struct Teller {
     addon: Rc<Addon>,
     number: u32,
@@ -105,26 +106,36 @@ impl Teller {
     }
 }
 
-impl Drop for Teller {
+/// Tells that a session is over, also where nobody waits for that any more: with its worker.
+struct End {
+    teller: Teller,
+    code: u32,
+    reason: Bytes,
+}
+
+impl End {
+    fn set(&mut self, end: SessionEnd) {
+        (self.code, self.reason) = match end {
+            SessionEnd::ByPeer { code, reason } | SessionEnd::Locally { code, reason } => (code, reason.into()),
+            SessionEnd::Lost(reason) => (0, reason.into()),
+        };
+    }
+}
+
+impl Drop for End {
     fn drop(&mut self) {
-        // JavaScript does not hear of it when it has been told before.
-        self.tell(Told::Closed, 0, Bytes::new());
+        self.teller.tell(Told::Closed, self.code, std::mem::take(&mut self.reason));
     }
 }
 
 /// Looks after a session until it has ended.
 pub(crate) fn run(addon: &Rc<Addon>, number: u32, session: &WebTransport) {
     let handle = session.handle().clone();
-    let teller = || Teller { addon: addon.clone(), number };
-    let (end, watched) = (teller(), session.clone());
+    let told = Teller { addon: addon.clone(), number };
+    let (mut end, watched) = (End { teller: told.clone(), code: 0, reason: Bytes::new() }, session.clone());
     handle.spawn(async move {
-        let (code, reason) = match watched.closed().await {
-            SessionEnd::ByPeer { code, reason } | SessionEnd::Locally { code, reason } => (code, reason),
-            SessionEnd::Lost(reason) => (0, reason),
-        };
-        end.tell(Told::Closed, code, reason.into());
+        end.set(watched.closed().await);
     });
-    let told = Rc::new(teller());
     let (tell, draining) = (told.clone(), session.clone());
     handle.spawn(async move {
         draining.draining().await;

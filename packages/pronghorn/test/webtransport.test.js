@@ -102,6 +102,21 @@ for (const kind of ['H3App', 'Server']) {
 }
 
 describe('WebTransport', () => {
+  it('ends with its app', async () => {
+    let isOver;
+    const over = new Promise((resolve) => (isOver = resolve));
+    const app = uWS.H3App(tls).wt('/echo', {
+      stream: (session, stream) => stream.pipe(stream.writable ? stream : session.createUnidirectionalStream()),
+      datagram: () => app.close(),
+      close: (session, code, reason) => isOver([code, text(reason), session._streams.size]),
+    });
+    const port = listening(app);
+    // Its client waits in vain for the datagram.
+    const child = execFile(python, [client, String(port), tls.cert_file_name, 'echo'], () => {});
+    assert.deepEqual(await over, [0, '', 0]);
+    child.kill();
+  });
+
   it('says what is wrong', () => {
     const app = uWS.H3App(tls);
     const cases = [
