@@ -67,7 +67,8 @@ impl Program {
     /// Answers with what the program says. Where it wants the request's content, that is read first. `begun`: a response that other
     /// handlers gave status and fields already.
     pub(crate) fn answer(self: std::rc::Rc<Self>, mut request: Request, responder: Responder, parameters: &Parameters, begun: Response) {
-        if !self.pieces.iter().any(|piece| matches!(piece, Piece::Content)) {
+        // What follows the wish for another protocol is no content.
+        if request.upgrade.is_some() || !self.pieces.iter().any(|piece| matches!(piece, Piece::Content)) {
             return responder.send(self.response(begun, &request, parameters, &[]));
         }
         let parameters = parameters.clone();

@@ -513,6 +513,11 @@ for (const { name, protocol, make, request } of faces) {
       assert.deepEqual([answer.status, answer.fields['x-yielded'], body(answer)], [203, 'yes', 'declared it']);
       const content = await request(port, { path: '/declared-content', method: 'POST', body: 'sent' });
       assert.deepEqual([content.status, body(content)], [200, 'content sent']);
+      if (protocol === 'http/1.1') {
+        // What follows the wish for another protocol is no content to wait for.
+        const headers = { connection: 'upgrade', upgrade: 'other' };
+        assert.equal(body(await get('/declared-content', { headers })), 'content ');
+      }
       reports.length = 0;
       assert.ok((await get('/declared/x?begun')).error);
       assert.match(reports[0][1], /a response that has begun cannot be left to a DeclarativeResponse/);
