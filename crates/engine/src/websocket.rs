@@ -39,7 +39,7 @@ pub use pronghorn_websocket::{
 use pronghorn_websocket::{Connection, Role};
 
 pub use handshake::{ConnectError, Options, Refusal, WebSocketUpgrade, connect};
-use outgoing::{Outgoing, Shared};
+use outgoing::{Outgoing, Shared, Wait};
 
 use crate::body::Cut;
 use crate::runtime::{Handle, Sleep};
@@ -378,17 +378,18 @@ impl Sender {
     ///
     /// A future that is dropped before it is ready has sent nothing.
     pub async fn send(&self, message: &Message) -> Result<(), Error> {
-        poll_fn(|cx| self.poll_ready(cx)).await?;
+        let wait = Wait::new(&self.shared);
+        poll_fn(|cx| wait.poll_ready(cx)).await?;
         self.push(message).map(drop)
     }
 
-    /// Ready when a message may be pushed.
+    /// Ready when a message may be pushed. The task is remembered until then, also if it gives up.
     ///
     /// # Errors
     ///
     /// When the connection is closed.
     pub fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        self.shared.borrow_mut().poll_ready(cx)
+        self.shared.borrow_mut().poll_ready(None, cx)
     }
 
     /// Sends a message without waiting, and returns the bytes that now wait to be taken by the peer. Whoever uses it has to stop by itself
@@ -441,16 +442,17 @@ impl Sender {
     ///
     /// Dropping the future changes nothing.
     pub async fn drained(&self, bytes: usize) -> Result<(), Error> {
-        poll_fn(|cx| self.poll_drained(bytes, cx)).await
+        let wait = Wait::new(&self.shared);
+        poll_fn(|cx| wait.poll_drained(bytes, cx)).await
     }
 
-    /// Ready when no more than `bytes` wait to be taken by the connection below.
+    /// Ready when no more than `bytes` wait to be taken by the connection below. The task is remembered until then, also if it gives up.
     ///
     /// # Errors
     ///
     /// Those of [`Sender::drained`].
     pub fn poll_drained(&self, bytes: usize, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        self.shared.borrow_mut().poll_drained(bytes, cx)
+        self.shared.borrow_mut().poll_drained(bytes, None, cx)
     }
 
     /// Asks whether the peer is there, with at most 125 bytes that its answer will have. Of questions that have not left yet only the last

@@ -38,9 +38,52 @@ pub(super) struct Shared {
     body: Option<Waker>,
     /// Who waits for messages of the peer.
     reader: Option<Waker>,
-    /// Who waits until no more bytes wait than these.
-    senders: Vec<(usize, Waker)>,
+    /// Who waits until few enough bytes do.
+    senders: Vec<Waiting>,
+    /// Waits that may be given up, so far.
+    waits: u64,
     stats: Option<Arc<Stats>>,
+}
+
+/// A task that waits until no more than `bytes` wait.
+struct Waiting {
+    bytes: usize,
+    /// Of its [`Wait`], if it has one.
+    number: Option<u64>,
+    waker: Waker,
+}
+
+/// A wait of a task's, which leaves nothing behind when it is given up.
+pub(super) struct Wait<'a> {
+    shared: &'a RefCell<Shared>,
+    number: u64,
+}
+
+impl<'a> Wait<'a> {
+    pub(super) fn new(shared: &'a RefCell<Shared>) -> Self {
+        let mut state = shared.borrow_mut();
+        state.waits += 1;
+        Self { shared, number: state.waits }
+    }
+
+    pub(super) fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.shared.borrow_mut().poll_ready(Some(self.number), cx)
+    }
+
+    pub(super) fn poll_drained(&self, bytes: usize, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.shared.borrow_mut().poll_drained(bytes, Some(self.number), cx)
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        let mut shared = self.shared.borrow_mut();
+        let place = shared.senders.iter().position(|waiting| waiting.number == Some(self.number));
+        let left = place.map(|place| shared.senders.swap_remove(place));
+        // Dropped when nothing is borrowed: it may be the last of its task.
+        drop(shared);
+        drop(left);
+    }
 }
 
 /// A message that cannot be encoded yet.
@@ -91,6 +134,7 @@ impl Shared {
             body: None,
             reader: None,
             senders: Vec::new(),
+            waits: 0,
             stats,
         }
     }
@@ -166,7 +210,7 @@ impl Shared {
         self.queued_bytes
     }
 
-    pub(super) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+    pub(super) fn poll_ready(&mut self, wait: Option<u64>, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         if self.is_closed() {
             return Poll::Ready(Err(Error::Closed));
         }
@@ -174,7 +218,7 @@ impl Shared {
             return Poll::Ready(Ok(()));
         }
         // Not for each frame that goes: when half is free, all who wait are woken.
-        if self.wait(self.backlog_bytes / 2, cx)
+        if self.wait(self.backlog_bytes / 2, wait, cx)
             && let Some(stats) = &self.stats
         {
             stats.websocket_senders_held_back.add(1);
@@ -183,24 +227,29 @@ impl Shared {
     }
 
     /// Ready when no more than `bytes` wait.
-    pub(super) fn poll_drained(&mut self, bytes: usize, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+    pub(super) fn poll_drained(&mut self, bytes: usize, wait: Option<u64>, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         if matches!(self.end, End::Aborting | End::Gone) {
             return Poll::Ready(Err(Error::Closed));
         }
         if self.queued_bytes <= bytes {
             return Poll::Ready(Ok(()));
         }
-        self.wait(bytes, cx);
+        self.wait(bytes, wait, cx);
         Poll::Pending
     }
 
     /// Wakes the task when no more than `bytes` wait. Whether it did not wait for that already.
-    fn wait(&mut self, bytes: usize, cx: &Context<'_>) -> bool {
-        let is_new = !self.senders.iter().any(|(wanted, waker)| *wanted == bytes && waker.will_wake(cx.waker()));
-        if is_new {
-            self.senders.push((bytes, cx.waker().clone()));
+    fn wait(&mut self, bytes: usize, number: Option<u64>, cx: &Context<'_>) -> bool {
+        let is_it = |waiting: &&mut Waiting| match number {
+            Some(_) => waiting.number == number,
+            None => waiting.number.is_none() && waiting.bytes == bytes && waiting.waker.will_wake(cx.waker()),
+        };
+        if let Some(waiting) = self.senders.iter_mut().find(is_it) {
+            waiting.waker.clone_from(cx.waker());
+            return false;
         }
-        is_new
+        self.senders.push(Waiting { bytes, number, waker: cx.waker().clone() });
+        true
     }
 
     /// Wakes the task when this side closes or ends the connection.
@@ -266,15 +315,15 @@ impl Shared {
     }
 
     fn wake_senders(&mut self) {
-        for (_, waker) in std::mem::take(&mut self.senders) {
-            waker.wake();
+        for waiting in std::mem::take(&mut self.senders) {
+            waiting.waker.wake();
         }
     }
 
     fn wake_drained(&mut self) {
-        let waiting = self.queued_bytes;
-        for (_, waker) in self.senders.extract_if(.., |(wanted, _)| waiting <= *wanted) {
-            waker.wake();
+        let queued = self.queued_bytes;
+        for waiting in self.senders.extract_if(.., |waiting| queued <= waiting.bytes) {
+            waiting.waker.wake();
         }
     }
 

@@ -616,6 +616,29 @@ fn sender_hears_when_what_waits_has_gone() {
 }
 
 #[test]
+fn waits_that_are_given_up_leave_nothing_behind() {
+    struct Task;
+    impl std::task::Wake for Task {
+        fn wake(self: std::sync::Arc<Self>) {}
+    }
+    let mut bench = Bench::new(1, &Config::default(), echo(&Options::default(), &Ends::default()));
+    let (socket, _connection) = open(&mut bench, Protocol::Http2, &Options::default());
+    let sender = socket.sender();
+    sender.push(&Message::binary(vec![0; 1 << 20])).unwrap();
+    let task = std::sync::Arc::new(Task);
+    let waker = std::task::Waker::from(task.clone());
+    let mut cx = std::task::Context::from_waker(&waker);
+    let message = Message::text("waits");
+    let (mut sending, mut draining) = (Box::pin(sender.send(&message)), Box::pin(sender.drained(0)));
+    for _ in 0..2 {
+        assert!(sending.as_mut().poll(&mut cx).is_pending() && draining.as_mut().poll(&mut cx).is_pending());
+    }
+    assert_eq!(std::sync::Arc::strong_count(&task), 4);
+    drop((sending, draining));
+    assert_eq!(std::sync::Arc::strong_count(&task), 2);
+}
+
+#[test]
 fn connection_that_this_side_ends_at_once_is_heard_by_its_reader_and_senders() {
     for protocol in PROTOCOLS {
         let mut bench = Bench::new(1, &Config::default(), echo(&Options::default(), &Ends::default()));
