@@ -380,6 +380,19 @@ impl Server {
 
     /// Starts to serve `service`, and returns when the addresses are bound. Needs no runtime.
     ///
+    /// ```
+    /// use std::convert::Infallible;
+    /// use std::time::Duration;
+    ///
+    /// use pronghorn_server::{Body, Server};
+    ///
+    /// let hello = tower::service_fn(|_: http::Request<Body>| async { Ok::<_, Infallible>(http::Response::new(Body::from("hello"))) });
+    /// let running = Server::new().listen_clear("127.0.0.1:0").workers(1).start(hello)?;
+    /// println!("http://{}", running.local_addresses()[0].address);
+    /// running.handle().shut_down(Duration::ZERO);
+    /// # Ok::<(), pronghorn_server::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// When an address, the certificate or something else is not as it has to be; the message says what to do about it.
