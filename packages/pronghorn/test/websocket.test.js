@@ -178,6 +178,10 @@ for (const face of faces) {
       assert.equal(await (await open(port, client, { path: '/rooms/one' })).text(), 'one');
       assert.equal(await (await open(port, client, { path: '/rooms/closed' })).text(), 'all');
       assert.equal((await open(port, client, { path: '/rooms/none' })).status, 404);
+      app.domain('localhost').ws('/own', { open: (ws) => ws.send('own') });
+      assert.equal(await (await open(port, client, { path: '/own' })).text(), 'own');
+      app.removeServerName('localhost').domain();
+      assert.equal(await (await open(port, client, { path: '/own' })).text(), 'all');
       app.ws('/*', null);
       assert.equal((await open(port, client, { path: '/rooms/closed' })).status, 418);
       app.close();
@@ -221,6 +225,28 @@ for (const face of faces) {
         assert.deepEqual(await log.until('close'), ['close', close[0] ?? 1005, close[1] ?? '']);
       }
       app.close();
+    });
+
+    it('gives nothing to a handler that has closed, of what came together', async () => {
+      for (const end of ['end', 'close']) {
+        const { app, log, port } = serve((log) => ({
+          message(ws, message) {
+            log.add('message', text(message));
+            if (text(message) === 'b') ws[end]();
+          },
+        }));
+        const ws = await open(port, client);
+        const frame = (letter) => [0x81, 0x81, 0, 0, 0, 0, letter.charCodeAt(0)];
+        ws.command({ raw: Buffer.from(['a', 'b', 'c', 'd'].flatMap(frame)).toString('base64') });
+        await ws.until((event) => 'closed' in event);
+        const code = end === 'end' ? 0 : 1006;
+        assert.deepEqual(log.entries, [
+          ['message', 'a'],
+          ['message', 'b'],
+          ['close', code, ''],
+        ]);
+        app.close();
+      }
     });
 
     it('says why a connection ended without a close', async () => {
