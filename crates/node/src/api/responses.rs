@@ -33,7 +33,7 @@ fn field_name(call: &Call<'_>) -> Result<Value, Failure> {
 /// `writeField(slot, name, value)`: for names without a number and values without end.
 fn write_field(call: &Call<'_>) -> Result<Value, Failure> {
     call.addon.apply_answers();
-    let (name, value) = (call.string(1)?, call.utf8(2)?);
+    let (name, value) = (call.string(1)?, call.bytes(2)?);
     let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("{name:?} is no name of a header"))?;
     let value = HeaderValue::from_bytes(&value).map_err(|_| format!("the value of {name} has characters that no header may have"))?;
     call.addon.with_exchange(call.u32(0), |exchange| exchange.fields.append(name, value));

@@ -1,0 +1,115 @@
+'use strict';
+
+const { Exchange, LazyRequest, state, toNative, Request, NativeRequest } = require('./request');
+const { Response, NativeResponse } = require('./response');
+const { send } = require('./send');
+const { noFunction } = require('../errors');
+
+/** Who asks and how: the second argument of fetch handlers, and `c.env` of Hono. */
+class ConnectionInfo {
+  constructor(exchange) {
+    Object.defineProperty(this, state, { value: exchange });
+  }
+
+  get remote() {
+    const { address, port, family } = this[state].head;
+    return { address, port, family };
+  }
+
+  /** `http/1.1`, `h2` or `h3`. */
+  get protocol() {
+    return this[state].head.protocol;
+  }
+
+  get encrypted() {
+    return this[state].head.encrypted;
+  }
+
+  /** The request came before the handshake was done: the client may send it again. */
+  get earlyData() {
+    return this[state].head.earlyData;
+  }
+
+  /** What programs for @hono/node-server look at. */
+  get incoming() {
+    const { head } = this[state];
+    const { address, port, family } = head;
+    return {
+      method: head.method,
+      url: head.target,
+      httpVersion: { 1: '1.1', 2: '2.0', 3: '3.0' }[head.version],
+      headers: Object.fromEntries(this[state].getHeaders()),
+      rawHeaders: head.lines(),
+      socket: { remoteAddress: address, remotePort: port, remoteFamily: family, encrypted: head.encrypted },
+    };
+  }
+}
+
+/** The client has left: what the handler makes of that is its own business. */
+const isAbort = (exchange, error) => exchange.hasEnded === 'aborted' && error?.name === 'AbortError';
+
+function watch(exchange) {
+  if (!exchange.res._done) exchange.res.onAborted(() => exchange.end(true));
+}
+
+/** A handler of routes, as for `app.any('/*', …)`, that asks `fetch(request, info)` for the response. */
+function fetchHandler(fetch, { onError } = {}) {
+  return handlerOf(fetch, { onError, makeRequest: (exchange) => new LazyRequest(exchange) });
+}
+
+function handlerOf(fetch, { onError, makeRequest }) {
+  if (typeof fetch !== 'function') throw noFunction('fetchHandler()', fetch);
+  if (onError !== undefined && typeof onError !== 'function') throw noFunction('onError', onError);
+
+  /** What is left to do for an answer that is there; what fails is thrown, and answered 500. */
+  const answer = (exchange, response) => send(exchange, response);
+  const recover = async (exchange, error) => {
+    if (isAbort(exchange, error)) return;
+    if (onError === undefined || exchange.res._done || exchange.res._begun) throw error;
+    await answer(exchange, await onError(error));
+  };
+
+  return (res, req) => {
+    const exchange = new Exchange(res, req._slot);
+    let result;
+    try {
+      const response = fetch(makeRequest(exchange), new ConnectionInfo(exchange));
+      result =
+        typeof response?.then === 'function'
+          ? response.then((known) => answer(exchange, known))
+          : answer(exchange, response);
+    } catch (error) {
+      if (onError === undefined) {
+        exchange.end(false);
+        throw error;
+      }
+      result = recover(exchange, error);
+      watch(exchange);
+      return result;
+    }
+    if (result === undefined) return undefined;
+    watch(exchange);
+    return result.then(undefined, (error) => recover(exchange, error)).finally(() => exchange.end(false));
+  };
+}
+
+let isOverridden = false;
+
+/** Lets `new Response` and `new Request` of everybody be those that cost little. Frameworks that make their own need nothing else. */
+function overrideGlobals() {
+  if (isOverridden) return;
+  isOverridden = true;
+  const nativeFetch = globalThis.fetch;
+  const globals = {
+    Request,
+    Response,
+    fetch: function fetch(input, init) {
+      return nativeFetch(toNative(input), init);
+    },
+  };
+  for (const [name, value] of Object.entries(globals)) {
+    Object.defineProperty(globalThis, name, { value, writable: true, configurable: true, enumerable: false });
+  }
+}
+
+module.exports = { fetchHandler, handlerOf, overrideGlobals, Response, NativeResponse, NativeRequest, toNative };

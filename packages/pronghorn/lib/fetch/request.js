@@ -1,0 +1,232 @@
+'use strict';
+
+// A Request that is made of what its handler asks for.
+
+const { isDisturbed } = require('node:stream');
+const { Head } = require('../head');
+const { Content } = require('./content');
+
+const NativeRequest = globalThis.Request;
+const state = Symbol('pronghorn.state');
+
+/** A target that a URL has as it is: no dot segments, nothing that is to be encoded. */
+const PLAIN_TARGET = /^\/(?!(?:.*\/)?(?:\.|%2e){1,2}(?:[/?]|$))[\w\-.~!$&()*+,;=:@/?%]*$/i;
+/** A host that a URL has as it is: a name that is no number, or an IPv4 address, and perhaps a port. */
+const PLAIN_HOST =
+  /^(?:[a-z0-9.-]*[a-z](?:[a-z0-9-]*[a-z])?|(?:(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)(?:\.(?!$|:)|(?=$|:))){4})(?::(?:[1-9]\d{0,3}|[1-5]\d{4}))?$/;
+
+const decoder = new TextDecoder();
+
+/** What is between a request that a handler has and the connection. */
+class Exchange {
+  constructor(res, slot) {
+    this.res = res;
+    this.head = new Head(slot);
+    this.url = undefined;
+    this.headers = undefined;
+    this.content = undefined;
+    this.aborting = undefined;
+    this.real = undefined;
+    this.info = undefined;
+    this.onEnd = undefined;
+    this.hasEnded = false;
+  }
+
+  getUrl() {
+    return (this.url ??= this._url());
+  }
+
+  _url() {
+    const { head } = this;
+    const scheme = head.encrypted ? 'https' : 'http';
+    const host = head.first('host');
+    const text = `${scheme}://${host}${head.target === '*' ? '/*' : head.target}`;
+    const isPlain =
+      PLAIN_TARGET.test(head.target) && PLAIN_HOST.test(host) && !host.endsWith(head.encrypted ? ':443' : ':80');
+    if (isPlain) return text;
+    const url = URL.parse?.(text) ?? (URL.canParse(text) ? new URL(text) : undefined);
+    // What no URL can have for a host, such as 1.2.3.999.
+    return (url ?? new URL(head.target, `${scheme}://host.invalid`)).href;
+  }
+
+  getHeaders() {
+    return (this.headers ??= this._headers());
+  }
+
+  _headers() {
+    const lines = this.head.lines();
+    const headers = new Headers();
+    for (let index = 0; index < lines.length; index += 2) {
+      const [name, value] = [lines[index], lines[index + 1]];
+      // Headers would join them by commas.
+      if (name === 'cookie' && headers.has(name)) headers.set(name, `${headers.get(name)}; ${value}`);
+      else headers.append(name, value);
+    }
+    return headers;
+  }
+
+  /** `undefined` where there is none. */
+  getContent() {
+    const { res, head } = this;
+    if (this.content === undefined && res._hasContent && head.method !== 'GET' && head.method !== 'HEAD') {
+      this.content = new Content(res);
+    }
+    return this.content;
+  }
+
+  getSignal() {
+    this.aborting ??= new AbortController();
+    if (this.hasEnded === 'aborted') this.abort();
+    return this.aborting.signal;
+  }
+
+  abort() {
+    this.aborting.abort(new DOMException('The client has left.', 'AbortError'));
+  }
+
+  /** A Request of Node.js, for what is not asked for often. */
+  getReal() {
+    if (this.real !== undefined) return this.real;
+    const content = this.getContent();
+    this.real = new NativeRequest(this.getUrl(), {
+      method: this.head.method,
+      headers: this.getHeaders(),
+      signal: this.getSignal(),
+      ...(content === undefined ? {} : { body: content.stream(), duplex: 'half' }),
+    });
+    return this.real;
+  }
+
+  /** The exchange is over; `aborted`: because the client has left. */
+  end(aborted) {
+    if (this.hasEnded) return;
+    this.hasEnded = aborted ? 'aborted' : 'answered';
+    if (aborted && this.aborting !== undefined) this.abort();
+    this.content?.end(
+      aborted
+        ? (this.aborting?.signal.reason ?? new DOMException('The client has left.', 'AbortError'))
+        : new TypeError('The response was sent before the content of the request had been read.'),
+    );
+    this.onEnd?.(aborted);
+  }
+}
+
+class LazyRequest {
+  constructor(exchange) {
+    this[state] = exchange;
+  }
+
+  get method() {
+    return this[state].head.method;
+  }
+
+  get url() {
+    return this[state].getUrl();
+  }
+
+  get headers() {
+    return this[state].getHeaders();
+  }
+
+  get signal() {
+    const { real } = this[state];
+    return real === undefined ? this[state].getSignal() : real.signal;
+  }
+
+  get body() {
+    const exchange = this[state];
+    if (exchange.real !== undefined) return exchange.real.body;
+    return exchange.getContent()?.stream() ?? null;
+  }
+
+  get bodyUsed() {
+    const { real, content } = this[state];
+    return real?.bodyUsed === true || content?.isUsed === true || isTaken(content?._stream);
+  }
+
+  async text() {
+    return decoder.decode(await collect(this));
+  }
+
+  async json() {
+    return JSON.parse(await this.text());
+  }
+
+  async arrayBuffer() {
+    const content = await collect(this);
+    return content.buffer.slice(content.byteOffset, content.byteOffset + content.byteLength);
+  }
+
+  async bytes() {
+    return new Uint8Array(await this.arrayBuffer());
+  }
+
+  async blob() {
+    return new Blob([await collect(this)], { type: this.headers.get('content-type') ?? '' });
+  }
+
+  async formData() {
+    return this[state].getReal().formData();
+  }
+
+  clone() {
+    return this[state].getReal().clone();
+  }
+}
+
+/** All of the content as a Buffer. */
+async function collect(request) {
+  const exchange = request[state];
+  if (exchange.real !== undefined || exchange.content?._stream !== undefined) {
+    return Buffer.from(await exchange.getReal().arrayBuffer());
+  }
+  const content = exchange.getContent();
+  if (content === undefined) return Buffer.alloc(0);
+  if (content.isUsed) throw new TypeError('Body is unusable: Body has already been read');
+  return content.collect();
+}
+
+/** Whether somebody has read of it or has it locked. */
+function isTaken(stream) {
+  return stream !== undefined && (stream.locked || isDisturbed(stream));
+}
+
+for (const name of [
+  'cache',
+  'credentials',
+  'destination',
+  'duplex',
+  'integrity',
+  'keepalive',
+  'mode',
+  'redirect',
+  'referrer',
+  'referrerPolicy',
+]) {
+  Object.defineProperty(LazyRequest.prototype, name, {
+    get() {
+      return this[state].getReal()[name];
+    },
+    configurable: true,
+  });
+}
+
+Object.setPrototypeOf(LazyRequest.prototype, NativeRequest.prototype);
+
+/** The Request of Node.js in place of a lazy one; anything else as it is. */
+const toNative = (input) => (input instanceof LazyRequest ? input[state].getReal() : input);
+
+/** `globalThis.Request` that takes lazy ones for what they are. */
+class Request extends NativeRequest {
+  constructor(input, init) {
+    const needsDuplex =
+      init?.body !== undefined && init.duplex === undefined && typeof init.body?.getReader === 'function';
+    super(toNative(input), needsDuplex ? Object.create(init, { duplex: { value: 'half', enumerable: true } }) : init);
+  }
+
+  static [Symbol.hasInstance](value) {
+    return value instanceof NativeRequest;
+  }
+}
+
+module.exports = { Exchange, LazyRequest, Request, NativeRequest, toNative, state };

@@ -1,0 +1,122 @@
+'use strict';
+
+// How a Response leaves.
+
+const answers = require('../answers');
+const { writeField } = require('../head');
+const { Response } = require('./response');
+
+const TEXT = 'text/plain;charset=UTF-8';
+
+/** Sends `response`. Returns a promise where its content comes piece by piece. */
+function send(exchange, response) {
+  const { res } = exchange;
+  if (!(response instanceof Response)) {
+    throw new TypeError(
+      `The fetch handler returned ${response === null ? 'null' : typeof response} and no Response: return new Response('…').`,
+    );
+  }
+  // The client has left.
+  if (res._done) return discard(response);
+  const { status, lines, body, needsType } =
+    typeof response._toNodeResponse === 'function' ? partsOfFast(response) : Response.parts(response);
+  if (status !== 200) {
+    if (status < 200) throw new TypeError(`A response has a status from 200 to 599, and not ${status}.`);
+    answers.status(res._slot, status);
+  }
+  if (lines !== undefined) {
+    for (let index = 0; index < lines.length; index += 2) writeField(res._slot, lines[index], lines[index + 1]);
+  }
+  if (needsType) answers.field(res._slot, 'content-type', TEXT);
+  if (body instanceof ReadableStream) return sendStream(exchange, body);
+  if (typeof body?.pipe === 'function') return sendStream(exchange, require('node:stream').Readable.toWeb(body));
+  end(exchange, body);
+  return undefined;
+}
+
+function end(exchange, body) {
+  const { res } = exchange;
+  if (body === null) endWithNothing(exchange);
+  else res.end(body instanceof ArrayBuffer ? new Uint8Array(body) : body);
+  exchange.end(false);
+}
+
+/** To HEAD nobody says a length that may not be the one of GET. */
+function endWithNothing({ res, head }) {
+  if (head.method === 'HEAD') res.beginWrite();
+  res.end();
+}
+
+/** The parts of a FastResponse of srvx, which H3 makes. */
+function partsOfFast(response) {
+  const { status, headers, body } = response._toNodeResponse();
+  return { status, lines: headers.map(String), body: body ?? null, needsType: false };
+}
+
+/** Nobody will read it: who makes it is told. */
+function discard(response) {
+  const { body } = response;
+  if (body !== null && !body.locked)
+    body.cancel(new DOMException('The client has left.', 'AbortError')).catch(() => {});
+}
+
+async function sendStream(exchange, stream) {
+  const { res, head } = exchange;
+  const reader = stream.getReader();
+  if (head.method === 'HEAD') {
+    reader.cancel().catch(() => {});
+    return end(exchange, null);
+  }
+  let goOn;
+  exchange.onEnd = (aborted) => {
+    if (!aborted) return;
+    reader.cancel(new DOMException('The client has left.', 'AbortError')).catch(() => {});
+    goOn?.();
+  };
+  res.onWritable(() => {
+    goOn?.();
+    return true;
+  });
+  let next = reader.read();
+  // Content that is one piece and at hand needs no pieces on the wire: its length is known.
+  let settled = await within(next);
+  if (settled !== undefined && !settled.done && settled.value.byteLength > 0) {
+    const following = reader.read();
+    const after = await within(following);
+    if (res._done) return;
+    if (after?.done === true) return end(exchange, settled.value);
+    write(res, settled.value);
+    next = following;
+  } else if (settled === undefined && !res._done) {
+    res.beginWrite();
+  }
+  for (;;) {
+    const { done, value } = await next;
+    if (res._done) return;
+    if (done) return end(exchange, new Uint8Array(0));
+    if (!write(res, value)) {
+      await new Promise((resolve) => (goOn = resolve));
+      goOn = undefined;
+      if (res._done) return;
+    }
+    next = reader.read();
+  }
+}
+
+function write(res, value) {
+  if (!(value instanceof Uint8Array)) throw new TypeError('The stream of a response has to give Uint8Arrays.');
+  return value.byteLength === 0 ? true : res.write(value);
+}
+
+/** What a promise brings if it is fulfilled as good as now. */
+async function within(promise) {
+  let settled;
+  promise.then(
+    (value) => (settled = value),
+    () => {},
+  );
+  for (let turn = 0; turn < 3 && settled === undefined; turn++) await undefined;
+  return settled;
+}
+
+module.exports = { send };

@@ -1,0 +1,142 @@
+'use strict';
+
+// The server of srvx, which H3 and Nitro are served by.
+
+const fs = require('node:fs');
+const { makeApp, isSecure, listen } = require('../serving');
+const { FetchServer } = require('./index');
+const { handlerOf, Response } = require('./handler');
+const { LazyRequest, state } = require('./request');
+
+/** A request with what srvx adds to those of fetch. */
+class ServerRequest extends LazyRequest {
+  constructor(exchange, waitUntil) {
+    super(exchange);
+    this.waitUntil = waitUntil;
+    this.context = undefined;
+  }
+
+  get ip() {
+    return this[state].head.address;
+  }
+
+  get runtime() {
+    const { head } = this[state];
+    return { name: 'pronghorn', pronghorn: { protocol: head.protocol, earlyData: head.earlyData } };
+  }
+}
+
+/** Options of srvx that are none here, with what to do instead. */
+const REFUSED = {
+  trustProxy: 'no forwarded header is believed: look at request.headers in a middleware',
+  node: 'there is no server of node:http underneath: give `pronghorn`, options of Server',
+};
+
+function readPem(value) {
+  return value === undefined || value.startsWith('-----BEGIN ') ? value : fs.readFileSync(value, 'utf8');
+}
+
+/** Options of `Server` or `App`. */
+function settingsOf(options) {
+  const { tls, protocol, maxRequestBodySize } = options;
+  const settings = { ...options.pronghorn };
+  if (protocol !== 'http' && tls !== undefined) {
+    Object.assign(settings, { key: readPem(tls.key), cert: readPem(tls.cert) });
+    if (tls.passphrase !== undefined) settings.passphrase = tls.passphrase;
+  }
+  if (protocol === 'https' && !isSecure(settings))
+    throw new TypeError('The protocol https needs tls with key and cert.');
+  if (maxRequestBodySize !== undefined) {
+    settings.limits = { request_body_bytes: `${maxRequestBodySize}B`, ...settings.limits };
+  }
+  return settings;
+}
+
+class SrvxServer {
+  constructor(given) {
+    for (const [name, why] of Object.entries(REFUSED)) {
+      if (given[name]) throw new TypeError(`serve() has no option ${name}: ${why}.`);
+    }
+    this.runtime = 'pronghorn';
+    this.options = { ...given, middleware: [...(given.middleware ?? [])] };
+    for (const plugin of given.plugins ?? []) plugin(this);
+    this.fetch = compose(this.options);
+    this._pending = new Set();
+    this.waitUntil = (promise) => this._waitFor(promise);
+    const settings = settingsOf(this.options);
+    const app = makeApp(settings);
+    app.any('/*', handlerOf(this.fetch, { makeRequest: (exchange) => new ServerRequest(exchange, this.waitUntil) }));
+    this.pronghorn = new FetchServer(app, isSecure(settings));
+    this._ready = undefined;
+    if (!given.manual) this.serve().catch(() => {});
+    if (this._handlesSignals()) this._closeOnSignals();
+  }
+
+  /** Listens. A server that is not `manual` does that by itself. */
+  serve() {
+    this._ready ??= (async () => {
+      const { port = process.env.PORT ?? 3000, hostname = process.env.HOST } = this.options;
+      this.pronghorn._listening = listen(this.pronghorn.app, { port: Number(port), host: hostname });
+      if (!(this.options.silent ?? process.env.TEST)) console.log(`➜ Listening on: ${this.url}`);
+    })();
+    return this.ready();
+  }
+
+  async ready() {
+    await this._ready;
+    return this;
+  }
+
+  get url() {
+    return this.pronghorn.url;
+  }
+
+  /** Lets what runs finish; `closeAll`: ends all at once. */
+  async close(closeAll) {
+    await Promise.all([this.pronghorn.close(closeAll ? { timeout: 0 } : {}), ...this._pending]);
+  }
+
+  _waitFor(promise) {
+    if (typeof promise?.then !== 'function') return;
+    const pending = Promise.resolve(promise)
+      .catch(console.error)
+      .finally(() => this._pending.delete(pending));
+    this._pending.add(pending);
+  }
+
+  _handlesSignals() {
+    const { gracefulShutdown } = this.options;
+    return gracefulShutdown !== false && !(gracefulShutdown === undefined && (process.env.CI || process.env.TEST));
+  }
+
+  _closeOnSignals() {
+    const seconds = this.options.gracefulShutdown?.gracefulTimeout ?? 5;
+    const onSignal = () => {
+      this.pronghorn.close({ timeout: seconds * 1000 });
+      for (const signal of ['SIGINT', 'SIGTERM']) process.off(signal, onSignal);
+    };
+    for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, onSignal);
+    // Who closes it otherwise is not kept by these.
+    this.pronghorn.once('close', () => {
+      for (const signal of ['SIGINT', 'SIGTERM']) process.off(signal, onSignal);
+    });
+  }
+}
+
+/** The handler behind what stands before it: what catches errors, then the middleware in its order. */
+function compose({ fetch, middleware, error }) {
+  const composed = middleware.reduceRight((next, handler) => (request) => handler(request, () => next(request)), fetch);
+  if (error === undefined) return composed;
+  return (request) => {
+    try {
+      const response = composed(request);
+      return typeof response?.then === 'function' ? response.then(undefined, error) : response;
+    } catch (thrown) {
+      return error(thrown);
+    }
+  };
+}
+
+const serve = (options) => new SrvxServer(options);
+
+module.exports = { serve, FastResponse: Response };

@@ -1,0 +1,104 @@
+'use strict';
+
+// Requests are IncomingMessages of node:http that read from here. What they have for that are properties of their own: frameworks such as
+// Express give them another prototype.
+
+const { trailersOf } = require('../head');
+
+/** What node:http's parser says for each version. */
+const VERSIONS = {
+  1: [1, 1, '1.1'],
+  2: [2, 0, '2.0'],
+  3: [3, 0, '3.0'],
+};
+
+function makeRequest(Base, socket, hasContent) {
+  const message = new Base(socket);
+  const head = socket._head;
+  const [major, minor, version] = VERSIONS[head.version];
+  message.httpVersionMajor = major;
+  message.httpVersionMinor = minor;
+  message.httpVersion = version;
+  message.method = head.method;
+  message.url = head.target;
+  const lines = head.lines();
+  message._addHeaderLines(lines, lines.length);
+  message._read = read;
+  message._destroy = destroy;
+  message._isReading = false;
+  socket._request = message;
+  if (!hasContent) {
+    message.complete = true;
+    message.push(null);
+  }
+  return message;
+}
+
+function read() {
+  if (!this._consumed) {
+    this._readableState.readingMore = false;
+    this._consumed = true;
+  }
+  const { _res: res } = this.client;
+  if (res._done || this.complete) return;
+  if (this._isReading) {
+    res.resume();
+    return;
+  }
+  this._isReading = true;
+  res.onData((chunk, isLast) => receive(this, res, chunk, isLast));
+  if (res._later?.paused) res.resume();
+}
+
+function receive(message, res, chunk, isLast) {
+  if (message.destroyed) {
+    if (!isLast) res.pause();
+    return;
+  }
+  message.client._active();
+  const wantsMore = chunk.byteLength === 0 || message.push(Buffer.from(chunk));
+  if (isLast) {
+    const trailers = trailersOf(res._slot);
+    message.complete = true;
+    message._addHeaderLines(trailers, trailers.length);
+    message.push(null);
+  } else if (!wantsMore) {
+    res.pause();
+  }
+}
+
+/** As node:http: whoever destroys a request that is not complete ends all of it. */
+function destroy(error, callback) {
+  if (!this.readableEnded || !this.complete) {
+    this.aborted = true;
+    this.emit('aborted');
+  }
+  const { client } = this;
+  if (this.aborted && !client.destroyed && !client._res._done) client.destroy(error);
+  process.nextTick(() => (error && this.listenerCount('error') > 0 ? callback(error) : callback()));
+}
+
+/** The response is complete. What has not been read of the request will never be. */
+function finishRequest(message) {
+  if (message.complete) {
+    if (!message._consumed && !message.readableEnded) message._dump();
+    return;
+  }
+  if (!message._consumed) {
+    // Nobody wanted it.
+    message.complete = true;
+    message.removeAllListeners('data');
+    message.push(null);
+    message.resume();
+    return;
+  }
+  if (!message.destroyed) message.destroy(reset('aborted'));
+}
+
+function reset(text) {
+  const error = new Error(text);
+  error.code = 'ECONNRESET';
+  return error;
+}
+
+module.exports = { makeRequest, finishRequest, reset };

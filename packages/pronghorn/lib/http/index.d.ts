@@ -1,0 +1,55 @@
+import type * as http from 'node:http';
+import type { EventEmitter } from 'node:events';
+import type { AddressInfo, ListenOptions } from 'node:net';
+import type { AppOptions, TemplatedApp, TlsOptions } from '../..';
+
+/** Options of `Server`, or without a certificate of `App`, and those of node:http that have a meaning. */
+export interface ServerOptions extends AppOptions {
+  IncomingMessage?: typeof http.IncomingMessage;
+  ServerResponse?: typeof http.ServerResponse;
+  joinDuplicateHeaders?: boolean;
+  /** Milliseconds: the limit `head_timeout`. */
+  headersTimeout?: number;
+  /** Milliseconds: the limit `idle_timeout`. */
+  keepAliveTimeout?: number;
+  /** Bytes: the limit `field_section_bytes`. */
+  maxHeaderSize?: number;
+  /** Lines: the limit `field_lines`. */
+  maxHeadersCount?: number;
+}
+
+export type RequestListener = (req: http.IncomingMessage, res: http.ServerResponse) => void;
+
+export class Server extends EventEmitter {
+  constructor(options?: ServerOptions, listener?: RequestListener);
+  constructor(listener?: RequestListener);
+  /** The application underneath, for routes that are none of the framework's. */
+  readonly app: TemplatedApp;
+  readonly listening: boolean;
+  timeout: number;
+  headersTimeout: number | undefined;
+  keepAliveTimeout: number | undefined;
+  maxHeadersCount: number | undefined;
+  listen(port?: number, host?: string, callback?: () => void): this;
+  listen(port?: number, host?: string, backlog?: number, callback?: () => void): this;
+  listen(port?: number, callback?: () => void): this;
+  listen(callback?: () => void): this;
+  listen(options: ListenOptions, callback?: () => void): this;
+  address(): AddressInfo | null;
+  close(callback?: (error?: Error) => void): this;
+  closeAllConnections(): void;
+  closeIdleConnections(): void;
+  getConnections(callback: (error: Error | null, count: number) => void): this;
+  setTimeout(milliseconds: number, callback?: () => void): this;
+  setSecureContext(options: TlsOptions): void;
+  addContext(hostname: string, options: TlsOptions): void;
+  ref(): this;
+  unref(): this;
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+/** HTTP/1.1, HTTP/2 and HTTP/3 with a certificate, HTTP/1.1 without one. */
+export function createServer(listener?: RequestListener): Server;
+export function createServer(options: ServerOptions, listener?: RequestListener): Server;
+
+export { IncomingMessage, METHODS, STATUS_CODES, ServerResponse } from 'node:http';

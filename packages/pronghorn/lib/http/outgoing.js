@@ -1,0 +1,296 @@
+'use strict';
+
+// Responses are ServerResponses of node:http that write to here. What they have for that are properties of their own: frameworks such as
+// Express give them another prototype.
+
+const http = require('node:http');
+const native = require('../native');
+const answers = require('../answers');
+const { writeField } = require('../head');
+const { finishRequest } = require('./incoming');
+
+const MAX_STATUS = 999;
+
+function makeResponse(Base, message, socket) {
+  // The constructor looks at the version, and knows 1.1 alone as one that has chunks and keeps connections.
+  const { httpVersionMajor: major, httpVersionMinor: minor } = message;
+  message.httpVersionMajor = message.httpVersionMinor = 1;
+  const response = new Base(message);
+  message.httpVersionMajor = major;
+  message.httpVersionMinor = minor;
+  response._storeHeader = storeHeader;
+  response.write = write;
+  response.end = end;
+  response.flushHeaders = flushHeaders;
+  response.addTrailers = addTrailers;
+  response.writeContinue = writeContinue;
+  response.writeProcessing = writeProcessing;
+  response.writeEarlyHints = writeEarlyHints;
+  response._onClosed = onClosed;
+  /** The HttpResponse underneath. */
+  response._answer = socket._res;
+  /** The content waits for the client. */
+  response._isFull = false;
+  /** What is to be called when it does not any more. */
+  response._flushed = undefined;
+  response._lines = undefined;
+  response.socket = socket;
+  socket._httpMessage = response;
+  return response;
+}
+
+function failure(Kind, code, text) {
+  const error = new Kind(text);
+  error.code = code;
+  return error;
+}
+
+// ---- the head -----------------------------------------------------------------------------------------------------------------
+
+/** What `writeHead` calls with the fields that there are, in one of the forms that it takes. */
+function storeHeader(firstLine, headers) {
+  const answer = this._answer;
+  const { statusCode } = this;
+  if (!(statusCode >= 200 && statusCode <= MAX_STATUS)) {
+    throw failure(
+      RangeError,
+      'ERR_HTTP_INVALID_STATUS_CODE',
+      `Invalid status code: ${statusCode}. A response has one from 200 to 999`,
+    );
+  }
+  const lines = [];
+  const isOwn = headers !== undefined && !Array.isArray(headers) && headers === ownHeaders(this);
+  if (Array.isArray(headers)) {
+    if (headers.length > 0 && Array.isArray(headers[0])) {
+      for (const [name, value] of headers) addLines(lines, name, value, false);
+    } else {
+      for (let index = 0; index < headers.length; index += 2)
+        addLines(lines, headers[index], headers[index + 1], false);
+    }
+  } else if (isOwn) {
+    for (const name in headers) addLines(lines, headers[name][0], headers[name][1], true);
+  } else if (headers) {
+    for (const name of Object.keys(headers)) addLines(lines, name, headers[name], false);
+  }
+  this._header = firstLine;
+  this._headerSent = false;
+  if (answer._done) return;
+  if (statusCode !== 200) answers.status(answer._slot, statusCode);
+  for (let index = 0; index < lines.length; index += 2) writeField(answer._slot, lines[index], lines[index + 1]);
+}
+
+/** The symbol under which node:http keeps what `setHeader` was given. */
+const kOutHeaders = (() => {
+  const probe = new http.ServerResponse({ method: 'GET', httpVersionMajor: 1, httpVersionMinor: 1, headers: {} });
+  probe.setHeader('x-probe', '1');
+  return Object.getOwnPropertySymbols(probe).find((symbol) => probe[symbol]?.['x-probe'] !== undefined);
+})();
+const ownHeaders = (response) => response[kOutHeaders];
+
+/** `isChecked`: by `setHeader`. */
+function addLines(lines, name, value, isChecked) {
+  if (!isChecked) http.validateHeaderName(String(name));
+  if (Array.isArray(value)) {
+    // As node:http: the lines of these are one.
+    if (value.length < 2 || String(name).toLowerCase() !== 'cookie') {
+      for (const line of value) addLine(lines, name, line, isChecked);
+      return;
+    }
+    value = value.join('; ');
+  }
+  addLine(lines, name, value, isChecked);
+}
+
+function addLine(lines, name, value, isChecked) {
+  if (!isChecked) http.validateHeaderValue(String(name), value);
+  // The connection is not the application's.
+  const isHop = name.length === 10 && name.toLowerCase() === 'connection';
+  if (isHop && String(value).toLowerCase() !== 'close') return;
+  lines.push(String(name), String(value));
+}
+
+function flushHeaders() {
+  if (!this._header) this._implicitHeader();
+  if (this._answer._done || this.finished) return;
+  this._headerSent = true;
+  this._answer.beginWrite();
+}
+
+// ---- before the response ------------------------------------------------------------------------------------------------------
+
+/** 100 goes out when the content is read. */
+function writeContinue(callback) {
+  this._sent100 = true;
+  this.req.read(0);
+  if (callback !== undefined) process.nextTick(callback);
+}
+
+function writeProcessing(callback) {
+  if (!this._answer._done) native.inform(this._answer._slot, 102, '');
+  if (callback !== undefined) process.nextTick(callback);
+}
+
+function writeEarlyHints(hints, callback) {
+  if (hints === null || typeof hints !== 'object') {
+    throw failure(TypeError, 'ERR_INVALID_ARG_TYPE', 'The "hints" argument must be of type object');
+  }
+  const { link, ...others } = hints;
+  if (link === undefined || link === null || link.length === 0 || this._answer._done || this._answer._begun) return;
+  this._answer.writeEarlyHints({ link: Array.isArray(link) ? link.join(', ') : String(link), ...others });
+  if (callback !== undefined) process.nextTick(callback);
+}
+
+// ---- the content --------------------------------------------------------------------------------------------------------------
+
+/** What is written, as the layer below takes it. */
+function bytesOf(chunk, encoding) {
+  if (typeof chunk === 'string') {
+    return encoding === undefined || encoding === null || /^(utf-?8|buffer)$/i.test(encoding)
+      ? chunk
+      : Buffer.from(chunk, encoding);
+  }
+  if (chunk instanceof Uint8Array) return chunk;
+  if (chunk === null) throw failure(TypeError, 'ERR_STREAM_NULL_VALUES', 'May not write null values to stream');
+  throw failure(
+    TypeError,
+    'ERR_INVALID_ARG_TYPE',
+    `The "chunk" argument must be of type string or an instance of Buffer or Uint8Array. Received ${chunk === undefined ? 'undefined' : `type ${typeof chunk}`}`,
+  );
+}
+
+/** Tells of an error later, to the callback and to whoever listens. */
+function refuse(response, error, callback) {
+  process.nextTick(() => {
+    callback?.(error);
+    if (!response.destroyed) response.emit('error', error);
+  });
+}
+
+function write(chunk, encoding, callback) {
+  if (typeof encoding === 'function') [callback, encoding] = [encoding, undefined];
+  const data = bytesOf(chunk, encoding);
+  if (this.finished) {
+    refuse(this, failure(Error, 'ERR_STREAM_WRITE_AFTER_END', 'write after end'), callback);
+    return false;
+  }
+  if (this.destroyed) {
+    const error = failure(Error, 'ERR_STREAM_DESTROYED', 'Cannot call write after a stream was destroyed');
+    if (callback) process.nextTick(callback, error);
+    return false;
+  }
+  if (!this._header) this._implicitHeader();
+  const answer = this._answer;
+  if (!this._hasBody || answer._done) {
+    if (callback) process.nextTick(callback);
+    return true;
+  }
+  this._headerSent = true;
+  if (data.length === 0) {
+    answer.beginWrite();
+    if (callback) process.nextTick(callback);
+    return true;
+  }
+  this.socket?._active();
+  if (!answer._begun) answer.onWritable(() => drained(this));
+  const hasRoom = answer.write(data);
+  if (hasRoom) {
+    if (callback) process.nextTick(callback);
+  } else {
+    this._isFull = true;
+    if (callback) (this._flushed ??= []).push(callback);
+  }
+  return hasRoom;
+}
+
+/** The client has taken most of what was written. */
+function drained(response) {
+  if (!response._isFull) return true;
+  response._isFull = false;
+  response.socket?._active();
+  const callbacks = response._flushed;
+  response._flushed = undefined;
+  if (callbacks !== undefined) for (const callback of callbacks) callback();
+  if (!response.finished) response.emit('drain');
+  return true;
+}
+
+function end(chunk, encoding, callback) {
+  if (typeof chunk === 'function') [chunk, encoding, callback] = [undefined, undefined, chunk];
+  else if (typeof encoding === 'function') [encoding, callback] = [undefined, encoding];
+  const hasChunk = chunk !== undefined && chunk !== null;
+  const data = hasChunk ? bytesOf(chunk, encoding) : '';
+  if (this.finished) {
+    if (hasChunk) {
+      refuse(this, failure(Error, 'ERR_STREAM_WRITE_AFTER_END', 'write after end'), callback);
+    } else if (typeof callback === 'function') {
+      if (!this._isOver) this.once('finish', callback);
+      else
+        process.nextTick(
+          callback,
+          failure(Error, 'ERR_STREAM_ALREADY_FINISHED', 'Cannot call end after a stream was finished'),
+        );
+    }
+    return this;
+  }
+  if (!this._header) this._implicitHeader();
+  if (typeof callback === 'function') this.once('finish', callback);
+  this.finished = true;
+  this._headerSent = true;
+  if (this._answer._done) {
+    // The client has left: there is nobody to finish it for.
+    return this;
+  }
+  // So that 'finish' says that little is left: what comes after a full pipe goes when there is room.
+  if (this._isFull) (this._flushed ??= []).push(() => complete(this, data));
+  else complete(this, data);
+  return this;
+}
+
+function complete(response, data) {
+  const answer = response._answer;
+  if (answer._done) return;
+  if (response._lines !== undefined && response._hasBody) {
+    answer.beginWrite();
+    answer._finish();
+    native.endWithTrailers(answer._slot, data, response._lines);
+  } else if (!response._hasBody && data.length === 0) {
+    // To HEAD nobody says a length that may not be the one of GET.
+    answer.beginWrite();
+    answer.end();
+  } else {
+    answer.end(data);
+  }
+  process.nextTick(finish, response);
+}
+
+function finish(response) {
+  const { socket } = response;
+  clearTimeout(socket?._timer);
+  response._isOver = true;
+  response.emit('prefinish');
+  response.emit('finish');
+  finishRequest(response.req);
+  response.socket = null;
+  process.nextTick(onClosedOf, response);
+}
+
+const onClosedOf = (response) => response._onClosed();
+
+/** Nothing more comes of it: it is complete, or the client has left. */
+function onClosed() {
+  if (this._closed) return;
+  this.destroyed = true;
+  this._closed = true;
+  this.emit('close');
+}
+
+function addTrailers(headers) {
+  const pairs = Array.isArray(headers) ? headers : Object.entries(headers);
+  for (const [name, value] of pairs) {
+    http.validateHeaderName(String(name));
+    http.validateHeaderValue(String(name), value);
+    this._lines = `${this._lines ?? ''}${name}: ${value}\n`;
+  }
+}
+
+module.exports = { makeResponse, failure };

@@ -1,0 +1,220 @@
+'use strict';
+
+const { EventEmitter } = require('node:events');
+const http = require('node:http');
+const options = require('../options');
+const { Head } = require('../head');
+const { makeApp, isSecure, listen, addressOf, setReferenced } = require('../serving');
+const { noFunction } = require('../errors');
+const { Socket } = require('./socket');
+const { makeRequest, reset } = require('./incoming');
+const { makeResponse, failure } = require('./outgoing');
+
+/** Settings of node:http that are limits here: name, unit, and what the limit may be at the least and at the most. */
+const LIMITS = {
+  headersTimeout: ['head_timeout', 'ms', 100, 3_600_000],
+  keepAliveTimeout: ['idle_timeout', 'ms', 100, 3_600_000],
+  maxHeaderSize: ['field_section_bytes', '', 1024, 16 << 20],
+  maxHeadersCount: ['field_lines', '', 1, 10_000],
+};
+/** Options of node:http, node:https and node:http2 that change nothing: docs/node/frameworks.md says why. */
+const WITHOUT_EFFECT = [
+  'requestTimeout',
+  'connectionsCheckingInterval',
+  'highWaterMark',
+  'insecureHTTPParser',
+  'noDelay',
+  'keepAlive',
+  'keepAliveInitialDelay',
+  'keepAliveTimeoutBuffer',
+  'uniqueHeaders',
+  'rejectNonStandardBodyWrites',
+  'requireHostHeader',
+  'allowHTTP1',
+  'ALPNProtocols',
+  'timeout',
+];
+
+/** The server of node:http, node:https and node:http2 over all protocols. */
+class Server extends EventEmitter {
+  constructor(given, listener) {
+    super();
+    if (typeof given === 'function') [given, listener] = [undefined, given];
+    const { IncomingMessage, ServerResponse, joinDuplicateHeaders, ...more } = given ?? {};
+    this._settings = {};
+    this._limits = {};
+    for (const [name, value] of Object.entries(more)) {
+      if (name in LIMITS) this._limits[name] = value;
+      else if (!WITHOUT_EFFECT.includes(name) && value !== undefined) this._settings[name] = value;
+    }
+    // What is wrong is said here, and not when it listens.
+    const kind = 'createServer()';
+    options.check(kind, this._settings);
+    options.identity(kind, this._settings);
+    this._IncomingMessage = IncomingMessage ?? http.IncomingMessage;
+    this._ServerResponse = ServerResponse ?? http.ServerResponse;
+    this._joinsDuplicates = joinDuplicateHeaders === true;
+    this._app = undefined;
+    this._listening = undefined;
+    this._isReferenced = true;
+    this._closing = undefined;
+    this.timeout = 0;
+    this.requestTimeout = 300_000;
+    this.maxRequestsPerSocket = 0;
+    for (const name of Object.keys(LIMITS)) this[name] = this._limits[name];
+    if (listener !== undefined) {
+      if (typeof listener !== 'function') throw noFunction('createServer()', listener);
+      this.on('request', listener);
+    }
+  }
+
+  /** The application underneath: for routes that are none of the framework's, such as WebSocket. It is made when it is first asked for. */
+  get app() {
+    return (this._app ??= this._makeApp());
+  }
+
+  _makeApp() {
+    const limits = { ...this._settings.limits };
+    for (const [name, [limit, unit, least, most]] of Object.entries(LIMITS)) {
+      const value = this[name];
+      // Nothing said, and 0 or null for no limit.
+      if (value === undefined || limit in limits) continue;
+      const number = Number(value);
+      limits[limit] = `${number > 0 ? Math.min(Math.max(Math.ceil(number), least), most) : most}${unit}`;
+    }
+    const settings = { ...this._settings, ...(Object.keys(limits).length === 0 ? {} : { limits }) };
+    return makeApp(settings).any('/*', (res, req) => this._handle(res, req));
+  }
+
+  _handle(res, req) {
+    const socket = new Socket(new Head(req._slot), res, this);
+    const request = makeRequest(this._IncomingMessage, socket, res._hasContent);
+    request.joinDuplicateHeaders = this._joinsDuplicates;
+    const response = makeResponse(this._ServerResponse, request, socket);
+    if (this.timeout > 0) socket.setTimeout(this.timeout);
+    const expects = socket._head.first('expect') !== undefined && this.listenerCount('checkContinue') > 0;
+    this.emit(expects ? 'checkContinue' : 'request', request, response);
+    if (!res._done) res.onAborted(() => socket._close(reset('aborted')));
+  }
+
+  // ---- listening ------------------------------------------------------------------------------------------------------------
+
+  listen(...given) {
+    if (this._listening !== undefined && this._listening._number >= 0) {
+      throw failure(
+        Error,
+        'ERR_SERVER_ALREADY_LISTEN',
+        'Listen method has been called more than once without closing.',
+      );
+    }
+    const callback = typeof given.at(-1) === 'function' ? given.pop() : undefined;
+    const [first, host] = given;
+    const isObject = first !== null && typeof first === 'object';
+    const wanted = isObject ? first : { port: first, host: typeof host === 'string' ? host : undefined };
+    if (wanted.path !== undefined || (typeof first === 'string' && !/^\d+$/.test(first)) || wanted.fd !== undefined) {
+      throw failure(Error, 'ERR_INVALID_ARG_VALUE', 'server.listen() takes a port: QUIC has no sockets with paths.');
+    }
+    const port = Number(wanted.port ?? 0);
+    if (!Number.isInteger(port) || port < 0 || port > 65535) {
+      throw failure(
+        RangeError,
+        'ERR_SOCKET_BAD_PORT',
+        `options.port should be >= 0 and < 65536. Received ${wanted.port}.`,
+      );
+    }
+    if (callback !== undefined) this.once('listening', callback);
+    this._closing = undefined;
+    try {
+      this._listening = listen(this.app, { port, host: wanted.host, exclusive: wanted.exclusive === true });
+    } catch (error) {
+      Object.assign(error, { syscall: 'listen', address: wanted.host ?? '::', port });
+      process.nextTick(() => this.emit('error', error));
+      return this;
+    }
+    if (!this._isReferenced) this.unref();
+    wanted.signal?.addEventListener('abort', () => this.close(), { once: true });
+    process.nextTick(() => {
+      if (this.listening) this.emit('listening');
+    });
+    return this;
+  }
+
+  get listening() {
+    return this._closing === undefined && this.address() !== null;
+  }
+
+  address() {
+    return addressOf(this._listening);
+  }
+
+  /** Takes no new connections, closes those that are idle, and lets what runs finish. */
+  close(callback) {
+    if (this._closing !== undefined || this.address() === null) {
+      const error = failure(Error, 'ERR_SERVER_NOT_RUNNING', 'Server is not running.');
+      if (callback !== undefined) process.nextTick(callback, error);
+      return this;
+    }
+    if (callback !== undefined) this.once('close', () => callback());
+    this._closing = this.app.close({ timeout: Infinity }).then(() => {
+      process.nextTick(() => this.emit('close'));
+    });
+    return this;
+  }
+
+  /** Ends all connections, whatever goes on over them. Those that come later are served if nobody has called `close`. */
+  closeAllConnections() {
+    if (this._closing !== undefined) this._app.close();
+  }
+
+  /** There is nothing left to do: `close` closes them. */
+  closeIdleConnections() {}
+
+  async [Symbol.asyncDispose ?? Symbol.for('nodejs.asyncDispose')]() {
+    await new Promise((resolve) => this.close(resolve));
+  }
+
+  getConnections(callback) {
+    process.nextTick(callback, null, this._app?.getStatistics().open ?? 0);
+    return this;
+  }
+
+  ref() {
+    this._isReferenced = true;
+    setReferenced(this._listening, true);
+    return this;
+  }
+
+  unref() {
+    this._isReferenced = false;
+    setReferenced(this._listening, false);
+    return this;
+  }
+
+  /** How long a request may be silent before 'timeout' is emitted. */
+  setTimeout(milliseconds, callback) {
+    this.timeout = milliseconds;
+    if (callback !== undefined) this.on('timeout', callback);
+    return this;
+  }
+
+  /** Another certificate, for handshakes from now on. */
+  setSecureContext(given) {
+    this._needsTls('setSecureContext');
+    this.app.setCertificate(given);
+  }
+
+  /** The certificate for a host name, which may begin with `*.`. */
+  addContext(hostname, given) {
+    this._needsTls('addContext');
+    this.app.addServerName(hostname, given);
+  }
+
+  _needsTls(call) {
+    if (!isSecure(this._settings)) throw new TypeError(`server.${call}() needs a server with key and cert.`);
+  }
+}
+
+/** HTTP/1.1, or with key and cert HTTP/1.1, HTTP/2 and HTTP/3 on one port. */
+const createServer = (given, listener) => new Server(given, listener);
+
+module.exports = { Server, createServer };

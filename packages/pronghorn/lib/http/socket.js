@@ -1,0 +1,179 @@
+'use strict';
+
+const { EventEmitter } = require('node:events');
+
+/** What `socket` is to a request: who asks and over what. It belongs to this one request, not to a connection. */
+class Socket extends EventEmitter {
+  constructor(head, res, server) {
+    super();
+    this._head = head;
+    /** The HttpResponse underneath. */
+    this._res = res;
+    this.server = server;
+    /** The IncomingMessage and the ServerResponse. */
+    this.parser = null;
+    this._request = undefined;
+    this._httpMessage = undefined;
+    this.encrypted = head.encrypted;
+    this.authorized = false;
+    this.destroyed = false;
+    this.readable = true;
+    this.writable = true;
+    this.connecting = false;
+    this.timeout = 0;
+    this._timer = undefined;
+    this._local = undefined;
+  }
+
+  get remoteAddress() {
+    return this._head.address;
+  }
+
+  get remotePort() {
+    return this._head.port;
+  }
+
+  get remoteFamily() {
+    return this._head.family;
+  }
+
+  /** The address that the server listens on. */
+  address() {
+    return (this._local ??= this.server?.address() ?? {});
+  }
+
+  get localAddress() {
+    return this.address().address;
+  }
+
+  get localPort() {
+    return this.address().port;
+  }
+
+  get localFamily() {
+    return this.address().family;
+  }
+
+  /** `http/1.1`, `h2` or `h3`. */
+  get alpnProtocol() {
+    return this.encrypted ? this._head.protocol : false;
+  }
+
+  get readyState() {
+    return this.destroyed ? 'closed' : 'open';
+  }
+
+  /** Whether the request came before the handshake was done, so that the client may send it again. */
+  get earlyData() {
+    return this._head.earlyData;
+  }
+
+  get writableLength() {
+    return 0;
+  }
+
+  get bufferSize() {
+    return 0;
+  }
+
+  get readableHighWaterMark() {
+    return 65536;
+  }
+
+  getPeerCertificate() {
+    return {};
+  }
+
+  getProtocol() {
+    return this.encrypted ? 'TLSv1.3' : null;
+  }
+
+  setTimeout(milliseconds, callback) {
+    clearTimeout(this._timer);
+    this.timeout = milliseconds;
+    if (callback !== undefined) this.once('timeout', callback);
+    if (milliseconds > 0 && !this.destroyed) {
+      this._timer = setTimeout(() => this._onTimeout(), milliseconds);
+      this._timer.unref();
+    }
+    return this;
+  }
+
+  /** As node:http does: whoever listens decides, and if nobody does the request ends. */
+  _onTimeout() {
+    const request = this._request.emit('timeout', this);
+    const response = this._httpMessage.emit('timeout', this);
+    const server = this.server !== undefined && this.server.emit('timeout', this);
+    const own = this.emit('timeout');
+    if (!request && !response && !server && !own) this.destroy();
+  }
+
+  /** Something has gone over the connection. */
+  _active() {
+    this._timer?.refresh();
+  }
+
+  /** Ends the request: resets the stream, over HTTP/1.1 closes the connection. */
+  destroy(error) {
+    if (this.destroyed) return this;
+    this._close(error);
+    if (!this._res._done) this._res.close();
+    return this;
+  }
+
+  destroySoon() {
+    return this.destroy();
+  }
+
+  resetAndDestroy() {
+    return this.destroy();
+  }
+
+  end() {
+    return this.destroy();
+  }
+
+  /** The client has left, or somebody wants to be rid of it. */
+  _close(error) {
+    if (this.destroyed) return;
+    this.destroyed = true;
+    this.readable = this.writable = false;
+    clearTimeout(this._timer);
+    const request = this._request;
+    const response = this._httpMessage;
+    if (!request.destroyed) request.destroy(error);
+    process.nextTick(() => {
+      if (error !== undefined && error !== null && this.listenerCount('error') > 0) this.emit('error', error);
+      this.emit('close', Boolean(error));
+      response._onClosed?.();
+    });
+  }
+
+  /** Bytes that are no HTTP cannot be written: the protocols do not allow it. */
+  write() {
+    throw new TypeError('This socket stands for a request and takes no bytes of its own: write to the response.');
+  }
+
+  cork() {}
+  uncork() {}
+  pause() {
+    return this;
+  }
+  resume() {
+    return this;
+  }
+  setNoDelay() {
+    return this;
+  }
+  setKeepAlive() {
+    return this;
+  }
+  ref() {
+    return this;
+  }
+  unref() {
+    return this;
+  }
+}
+
+module.exports = { Socket };
