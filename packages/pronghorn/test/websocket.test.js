@@ -296,6 +296,9 @@ for (const face of faces) {
       assert.deepEqual(await other.next(), { ping: '' });
       assert.deepEqual(asked.log.entries, []);
       asked.app.close();
+      const patient = serve({ idleTimeout: 0, maxBackpressure: 0, message: (ws, message) => ws.send(message) });
+      assert.equal(await (await open(patient.port, client)).command({ text: 'for ever' }).text(), 'for ever');
+      patient.app.close();
     });
 
     it('asks clients to come again when their time is over', async () => {
