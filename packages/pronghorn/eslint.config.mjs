@@ -20,6 +20,7 @@ const globals = Object.fromEntries(
     'AbortController',
     'DOMException',
     'ReadableStream',
+    'URLSearchParams',
     'FormData',
     'fetch',
     '__filename',

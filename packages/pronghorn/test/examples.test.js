@@ -146,6 +146,11 @@ const checks = {
     for (const ws of clients) assert.equal(await ws.text(), 'to all');
   },
   'threads.js': async (port) => assert.match(text(await clear(port)), /^thread \d+$/),
+  'fetch.js': (port) => get(port, '/', 'GET over http/1.1'),
+  'hono.mjs': (port) => get(port, '/', 'hello over http/1.1'),
+  'h3.mjs': (port) => get(port, '/', 'hello 127.0.0.1'),
+  'express.js': (port) => get(port, '/', 'hello over HTTP/1.1'),
+  'fastify.js': (port) => get(port, '/', '{"hello":"world"}'),
   'errors.js': async (port, _child, output) => {
     assert.equal((await clear(port)).status, 500);
     while (!output().includes('GET /: no idea')) await new Promise((resolve) => setImmediate(resolve));

@@ -35,6 +35,8 @@ export interface ServeOptions extends Omit<AppOptions, 'onError'>, FetchHandlerO
   port?: number | string;
   /** All addresses of the machine. */
   hostname?: string;
+  /** Whether other threads of this process may listen on the port as well: false. */
+  reusePort?: boolean;
   /** Whether `Response`, `Request` and `fetch` become those that cost little, for the whole thread: true. */
   overrideGlobalObjects?: boolean;
   /** The same as beside it, where programs for @hono/node-server have it. */

@@ -64,7 +64,16 @@ const REFUSED = {
  * or `App`.
  */
 function serve(given, onListening) {
-  const { fetch, port = 3000, hostname, overrideGlobalObjects = true, serverOptions, onError, ...more } = given;
+  const {
+    fetch,
+    port = 3000,
+    hostname,
+    reusePort = false,
+    overrideGlobalObjects = true,
+    serverOptions,
+    onError,
+    ...more
+  } = given;
   // What is left of content that nobody reads is no burden here.
   delete more.autoCleanupIncoming;
   if (typeof fetch !== 'function') throw noFunction('The option fetch of serve()', fetch);
@@ -77,7 +86,7 @@ function serve(given, onListening) {
   const app = makeApp(settings);
   app.any('/*', fetchHandler(fetch, { onError }));
   const server = new FetchServer(app, isSecure(settings));
-  server._listening = listen(app, { port: Number(port), host: hostname });
+  server._listening = listen(app, { port: Number(port), host: hostname, exclusive: !reusePort });
   process.nextTick(() => {
     const address = server.address();
     if (address === null) return;

@@ -75,8 +75,12 @@ class SrvxServer {
   /** Listens. A server that is not `manual` does that by itself. */
   serve() {
     this._ready ??= (async () => {
-      const { port = process.env.PORT ?? 3000, hostname = process.env.HOST } = this.options;
-      this.pronghorn._listening = listen(this.pronghorn.app, { port: Number(port), host: hostname });
+      const { port = process.env.PORT ?? 3000, hostname = process.env.HOST, reusePort } = this.options;
+      this.pronghorn._listening = listen(this.pronghorn.app, {
+        port: Number(port),
+        host: hostname,
+        exclusive: !reusePort,
+      });
       if (!(this.options.silent ?? process.env.TEST)) console.log(`➜ Listening on: ${this.url}`);
     })();
     return this.ready();

@@ -22,6 +22,8 @@ function makeRequest(Base, socket, hasContent) {
   message.method = head.method;
   message.url = head.target;
   const lines = head.lines();
+  // HTTP/2 and HTTP/3 need no field for it, but it is from one that parsers of content know that there is some.
+  if (hasContent && major > 1 && head.first('content-length') === undefined) lines.push('transfer-encoding', 'chunked');
   message._addHeaderLines(lines, lines.length);
   message._read = read;
   message._destroy = destroy;

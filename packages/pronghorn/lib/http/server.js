@@ -40,6 +40,7 @@ class Server extends EventEmitter {
   constructor(given, listener) {
     super();
     if (typeof given === 'function') [given, listener] = [undefined, given];
+    if (given !== undefined && given !== null && typeof given !== 'object') throw noFunction('createServer()', given);
     const { IncomingMessage, ServerResponse, joinDuplicateHeaders, ...more } = given ?? {};
     this._settings = {};
     this._limits = {};
@@ -125,7 +126,7 @@ class Server extends EventEmitter {
     if (callback !== undefined) this.once('listening', callback);
     this._closing = undefined;
     try {
-      this._listening = listen(this.app, { port, host: wanted.host, exclusive: wanted.exclusive === true });
+      this._listening = listen(this.app, { port, host: wanted.host, exclusive: wanted.reusePort !== true });
     } catch (error) {
       Object.assign(error, { syscall: 'listen', address: wanted.host ?? '::', port });
       process.nextTick(() => this.emit('error', error));
