@@ -1,0 +1,10 @@
+'use strict';
+
+// Loaded before each of Fastify's tests: its servers are those of pronghorn.
+
+const http = require('node:http');
+const https = require('node:https');
+const { createServer } = require('../../lib/http');
+
+http.createServer = createServer;
+https.createServer = createServer;
