@@ -60,6 +60,8 @@ async function main() {
     }
     const result = await run(file);
     passed += result.passed;
+    const ending = result.signal === null ? '' : `, not done within ${FILE_SECONDS} s`;
+    if (named.length === 0) console.log(`${file}: ${result.passed} passed, ${result.failed.length} failed${ending}`);
     const unknown = result.failed.filter((name) => !(name in known));
     const gone = Object.keys(known).filter((name) => !result.failed.includes(name));
     excused += result.failed.length - unknown.length;
