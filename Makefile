@@ -49,6 +49,8 @@ test-long: build ## Soak tests, an hour of fuzzing, many simulations, the calibr
 	$(PYTEST) -m long --timeout 1800
 	PRONGHORN_SIM_SEEDS=50000 cargo test $(CARGO_FLAGS) -p pronghorn-engine --lib simulation
 	$(MAKE) fuzz FUZZ_SECONDS=3600
+	CARGO_FLAGS="$(CARGO_FLAGS)" npm run build --workspace packages/pronghorn
+	npm run test:fastify --workspace packages/pronghorn
 	for profile in $(CALIBRATED_PROFILES); do $(PRONGHORN) link --calibrate $$profile; done
 
 CALIBRATED_PROFILES ?= $(sort $(wildcard profiles/*.toml))
