@@ -333,13 +333,13 @@ impl Connector {
     }
 }
 
-/// Has the system end a connection whose peer has not been heard from for about `timeout`, with or without data on its way. Nobody else
-/// would notice over TCP.
+/// Has the system end a connection that is silent and whose peer has not been heard from for about `timeout`. Nobody else would notice over
+/// TCP. While data is on its way the time-outs of requests count: the option of the system for that (`TCP_USER_TIMEOUT`) also ends
+/// connections whose peer is there and lets nothing more come, as a slow reader of an upload does.
 fn notice_lost_peer(socket: &SockRef<'_>, timeout: Duration) -> io::Result<()> {
     const PROBES: u32 = 3;
     let probing = TcpKeepalive::new().with_time(timeout / 2).with_interval(timeout / 2 / PROBES).with_retries(PROBES);
-    socket.set_tcp_keepalive(&probing)?;
-    socket.set_tcp_user_timeout(Some(timeout))
+    socket.set_tcp_keepalive(&probing)
 }
 
 impl Connection {
@@ -696,6 +696,6 @@ mod tests {
         assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(15));
         assert_eq!(socket.tcp_keepalive_interval().unwrap(), Duration::from_secs(5));
         assert_eq!(socket.tcp_keepalive_retries().unwrap(), 3);
-        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(Duration::from_secs(30)));
+        assert_eq!(socket.tcp_user_timeout().unwrap(), None);
     }
 }
