@@ -8,7 +8,7 @@
 //! |---|---|
 //! | a message, waiting while too much is to be sent | [`Sender::send`], or [`Sender::poll_ready`] and [`Sender::push`] |
 //! | a message at once, and to hear how many bytes wait | [`Sender::push`]; [`Sender::push_compressed`] says whether it is worth to be compressed |
-//! | a message whose end is not known yet | [`Sender::push_fragment`]: first, middle, last |
+//! | a message whose end is not known yet | [`Sender::push_fragment`]: first, middle, last; [`Sender::drained`] to wait before each |
 //! | one message for many, framed and compressed once | [`Prepared`] and [`Sender::push_prepared`] |
 //! | to know what waits, and when that has gone | [`Sender::buffered_amount`], [`Sender::drained`], [`Sender::poll_drained`] |
 //! | messages, pings and pongs with what they carry | [`WebSocket::poll_event`]; [`WebSocket::recv`] for messages alone |

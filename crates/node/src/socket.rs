@@ -64,18 +64,20 @@ impl Socket {
     }
 
     pub(crate) fn send(&self, message: &Message, compress: bool) -> Outcome {
-        self.push(message.data().len(), |sender| sender.push_compressed(message, compress)).unwrap_or(Outcome::Dropped)
+        self.push(message.data().len(), true, |sender| sender.push_compressed(message, compress)).unwrap_or(Outcome::Dropped)
     }
 
     pub(crate) fn send_prepared(&self, prepared: &Prepared) -> Outcome {
-        self.push(prepared.message().data().len(), |sender| sender.push_prepared(prepared)).unwrap_or(Outcome::Dropped)
+        self.push(prepared.message().data().len(), true, |sender| sender.push_prepared(prepared)).unwrap_or(Outcome::Dropped)
     }
 
     /// # Errors
     ///
     /// When the part may not come now.
     pub(crate) fn send_fragment(&self, fragment: Fragment, data: Bytes) -> Result<Outcome, websocket::Error> {
-        match self.push(data.len(), |sender| sender.push_fragment(fragment, data)) {
+        // Of a message that is under way nothing may be missing, and what waits for its last part is let go by that part alone.
+        let may_drop = matches!(fragment, Fragment::First { .. });
+        match self.push(data.len(), may_drop, |sender| sender.push_fragment(fragment, data)) {
             Err(error @ websocket::Error::Fragment(_)) => Err(error),
             other => Ok(other.unwrap_or(Outcome::Dropped)),
         }
@@ -102,7 +104,13 @@ impl Socket {
         buffered
     }
 
-    fn push(&self, size: usize, push: impl FnOnce(&Sender) -> Result<usize, websocket::Error>) -> Result<Outcome, websocket::Error> {
+    /// `may_drop`: while too much waits.
+    fn push(
+        &self,
+        size: usize,
+        may_drop: bool,
+        push: impl FnOnce(&Sender) -> Result<usize, websocket::Error>,
+    ) -> Result<Outcome, websocket::Error> {
         let turn = self.handle.turn();
         let mut fresh = self.fresh.get();
         if fresh.turn != turn {
@@ -111,7 +119,7 @@ impl Socket {
         }
         // What was pushed a moment ago leaves with the turn: it says nothing about the client.
         let waiting = self.sender.buffered_amount().saturating_sub(fresh.now + fresh.before);
-        if waiting > self.max_backpressure {
+        if may_drop && waiting > self.max_backpressure {
             self.await_drain();
             return Ok(Outcome::Dropped);
         }

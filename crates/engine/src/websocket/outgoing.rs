@@ -27,8 +27,9 @@ pub(super) struct Shared {
     queue: VecDeque<Encoded>,
     /// Whole messages that wait for the last part of one that is sent in parts.
     held: Vec<Held>,
-    /// Bytes of both.
+    /// Bytes of both, and of these alone.
     queued_bytes: usize,
+    held_bytes: usize,
     backlog_bytes: usize,
     end: End,
     /// This side has ended the connection without a word.
@@ -48,6 +49,8 @@ pub(super) struct Shared {
 /// A task that waits until no more than `bytes` wait.
 struct Waiting {
     bytes: usize,
+    /// Of what can be sent now, leaving out what is held for the rest of a message, which the task itself may have.
+    sendable: bool,
     /// Of its [`Wait`], if it has one.
     number: Option<u64>,
     waker: Waker,
@@ -127,6 +130,7 @@ impl Shared {
             queue: VecDeque::new(),
             held: Vec::new(),
             queued_bytes: 0,
+            held_bytes: 0,
             backlog_bytes: usize::try_from(backlog_bytes).unwrap_or(usize::MAX).max(1),
             end: End::No,
             is_aborted: false,
@@ -188,6 +192,7 @@ impl Shared {
         let encoded = self.connection.encode_fragment(fragment, data)?;
         self.queue(encoded)?;
         if fragment == Fragment::Last {
+            self.held_bytes = 0;
             for held in std::mem::take(&mut self.held) {
                 self.queued_bytes -= held.len();
                 let encoded = held.encode(&mut self.connection);
@@ -206,6 +211,7 @@ impl Shared {
 
     fn hold(&mut self, held: Held) -> usize {
         self.queued_bytes += held.len();
+        self.held_bytes += held.len();
         self.held.push(held);
         self.queued_bytes
     }
@@ -218,7 +224,7 @@ impl Shared {
             return Poll::Ready(Ok(()));
         }
         // Not for each frame that goes: when half is free, all who wait are woken.
-        if self.wait(self.backlog_bytes / 2, wait, cx)
+        if self.wait(self.backlog_bytes / 2, false, wait, cx)
             && let Some(stats) = &self.stats
         {
             stats.websocket_senders_held_back.add(1);
@@ -226,29 +232,31 @@ impl Shared {
         Poll::Pending
     }
 
-    /// Ready when no more than `bytes` wait.
+    /// Ready when no more than `bytes` wait of what can be sent now.
     pub(super) fn poll_drained(&mut self, bytes: usize, wait: Option<u64>, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         if matches!(self.end, End::Aborting | End::Gone) {
             return Poll::Ready(Err(Error::Closed));
         }
-        if self.queued_bytes <= bytes {
+        if self.sendable_bytes() <= bytes {
             return Poll::Ready(Ok(()));
         }
-        self.wait(bytes, wait, cx);
+        self.wait(bytes, true, wait, cx);
         Poll::Pending
     }
 
     /// Wakes the task when no more than `bytes` wait. Whether it did not wait for that already.
-    fn wait(&mut self, bytes: usize, number: Option<u64>, cx: &Context<'_>) -> bool {
+    fn wait(&mut self, bytes: usize, sendable: bool, number: Option<u64>, cx: &Context<'_>) -> bool {
         let is_it = |waiting: &&mut Waiting| match number {
             Some(_) => waiting.number == number,
-            None => waiting.number.is_none() && waiting.bytes == bytes && waiting.waker.will_wake(cx.waker()),
+            None => {
+                waiting.number.is_none() && (waiting.bytes, waiting.sendable) == (bytes, sendable) && waiting.waker.will_wake(cx.waker())
+            }
         };
         if let Some(waiting) = self.senders.iter_mut().find(is_it) {
             waiting.waker.clone_from(cx.waker());
             return false;
         }
-        self.senders.push(Waiting { bytes, number, waker: cx.waker().clone() });
+        self.senders.push(Waiting { bytes, sendable, number, waker: cx.waker().clone() });
         true
     }
 
@@ -257,6 +265,10 @@ impl Shared {
         if self.reader.as_ref().is_none_or(|reader| !reader.will_wake(cx.waker())) {
             self.reader = Some(cx.waker().clone());
         }
+    }
+
+    fn sendable_bytes(&self) -> usize {
+        self.queued_bytes - self.held_bytes
     }
 
     pub(super) fn buffered(&self) -> usize {
@@ -282,7 +294,8 @@ impl Shared {
 
     fn on_closing(&mut self) {
         if self.connection.is_closing() {
-            self.queued_bytes -= std::mem::take(&mut self.held).iter().map(Held::len).sum::<usize>();
+            self.held = Vec::new();
+            self.queued_bytes -= std::mem::take(&mut self.held_bytes);
             // Who waits to send hears that it is too late.
             self.wake_senders();
         }
@@ -311,7 +324,7 @@ impl Shared {
     /// Nothing of what waits will be sent.
     fn forget(&mut self) {
         (self.queue, self.held) = (VecDeque::new(), Vec::new());
-        self.queued_bytes = 0;
+        (self.queued_bytes, self.held_bytes) = (0, 0);
     }
 
     fn wake_senders(&mut self) {
@@ -321,8 +334,9 @@ impl Shared {
     }
 
     fn wake_drained(&mut self) {
-        let queued = self.queued_bytes;
-        for waiting in self.senders.extract_if(.., |waiting| queued <= waiting.bytes) {
+        let (queued, sendable) = (self.queued_bytes, self.sendable_bytes());
+        let has_come = |waiting: &mut Waiting| if waiting.sendable { sendable } else { queued } <= waiting.bytes;
+        for waiting in self.senders.extract_if(.., has_come) {
             waiting.waker.wake();
         }
     }

@@ -84,7 +84,8 @@ impl Sender {
         Shared::change(&self.shared, |shared| shared.push_fragment(fragment, data.into()))
     }
 
-    /// Waits until no more than `bytes` wait to be taken by the connection below.
+    /// Waits until no more than `bytes` wait to be taken by the connection below. Messages that wait for the last part of another do not
+    /// count: whoever sends the parts may wait with this before each.
     ///
     /// # Errors
     ///
@@ -98,7 +99,7 @@ impl Sender {
         poll_fn(|cx| wait.poll_drained(bytes, cx)).await
     }
 
-    /// Ready when no more than `bytes` wait to be taken by the connection below. The task is remembered until then, also if it gives up.
+    /// Ready when no more than `bytes` wait to be taken by the connection below, as with [`Sender::drained`]. The task is remembered until then, also if it gives up.
     ///
     /// # Errors
     ///

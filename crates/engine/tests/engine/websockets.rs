@@ -565,6 +565,33 @@ fn fragments_arrive_as_one_message_and_others_wait_for_the_last() {
 }
 
 #[test]
+fn sender_of_parts_is_not_held_back_by_what_waits_for_its_last() {
+    for protocol in PROTOCOLS {
+        let mut bench = Bench::new(1, &Config::default(), echo(&Options::default(), &Ends::default()));
+        let (mut socket, _connection) = open(&mut bench, protocol, &Options::default());
+        let (parts, others) = (socket.sender().clone(), socket.sender().clone());
+        parts.push_fragment(Fragment::First { kind: Kind::Binary, compress: false }, "begun").unwrap();
+        // More than may wait: whoever sends whole messages has to wait from here on.
+        others.push(&Message::binary(vec![0; 200 << 10])).unwrap();
+        let whole = Rc::new(Cell::new(false));
+        let sent = whole.clone();
+        bench.client.handle().spawn(async move {
+            others.send(&Message::text("later")).await.unwrap();
+            sent.set(true);
+        });
+        bench.run(async move {
+            parts.drained(0).await.unwrap();
+            assert!(!whole.get(), "{protocol}");
+            parts.push_fragment(Fragment::Last, " and ended").unwrap();
+            assert_eq!(socket.recv().await.unwrap().unwrap(), Message::binary("begun and ended"), "{protocol}");
+            assert_eq!(socket.recv().await.unwrap().unwrap().data().len(), 200 << 10);
+            assert_eq!(socket.recv().await.unwrap().unwrap(), Message::text("later"));
+            assert!(whole.get());
+        });
+    }
+}
+
+#[test]
 fn message_whose_last_part_never_comes_holds_up_no_close() {
     for protocol in PROTOCOLS {
         let ends = Ends::default();
