@@ -194,6 +194,13 @@ impl WebSocket {
             if self.sender.shared.borrow().is_aborted() {
                 return Poll::Ready(Some(Err(self.fail(Error::Aborted))));
             }
+            // A peer that goes on sending does not put off its answer to a close.
+            if self.closing_since.is_some() || self.sender.is_closed() {
+                self.sender.shared.borrow_mut().watch(cx);
+                if self.poll_patience(cx).is_ready() {
+                    return Poll::Ready(Some(Err(self.give_up())));
+                }
+            }
             if !self.has_budget() {
                 self.handle.defer(cx.waker());
                 return Poll::Pending;
@@ -218,12 +225,7 @@ impl WebSocket {
                 Poll::Pending => {
                     self.sender.shared.borrow_mut().watch(cx);
                     ready!(self.poll_patience(cx));
-                    if let Some(stats) = &self.stats {
-                        let closing = self.closing_since.is_some();
-                        let counter = if closing { &stats.websocket_closes_timed_out } else { &stats.websockets_timed_out };
-                        counter.add(1);
-                    }
-                    return Poll::Ready(Some(Err(self.fail(Error::TimedOut))));
+                    return Poll::Ready(Some(Err(self.give_up())));
                 }
             }
         }
@@ -281,6 +283,16 @@ impl WebSocket {
                 Some(Err(error.into()))
             }
         }
+    }
+
+    /// The peer's time is up.
+    fn give_up(&mut self) -> Error {
+        if let Some(stats) = &self.stats {
+            let closing = self.closing_since.is_some();
+            let counter = if closing { &stats.websocket_closes_timed_out } else { &stats.websockets_timed_out };
+            counter.add(1);
+        }
+        self.fail(Error::TimedOut)
     }
 
     /// The connection below is of no use any more.

@@ -369,6 +369,34 @@ fn close_from_elsewhere_is_given_its_time_and_no_more() {
 }
 
 #[test]
+fn peer_that_goes_on_sending_does_not_put_off_the_close() {
+    for protocol in PROTOCOLS {
+        let ends = Ends::default();
+        let serve = |mut socket: WebSocket, ends: Ends| async move {
+            socket.close(None);
+            let end = loop {
+                match socket.recv().await {
+                    Some(Ok(_)) => {}
+                    end => break end.map_or(Ok(()), |message| message.map(drop)),
+                }
+            };
+            ends.borrow_mut().push((end, None));
+        };
+        let mut bench = Bench::new(1, &Config::default(), serving(&Options::default(), &ends, serve));
+        let (socket, _connection) = open(&mut bench, protocol, &Options::default());
+        for _ in 0..60 {
+            // More than is read in a turn, and nobody reads the close.
+            for _ in 0..1_000 {
+                let _ = socket.sender().push(&Message::text("x"));
+            }
+            turns(&mut bench, 1);
+            bench.skip(Duration::from_secs(1));
+        }
+        assert_eq!(*ends.borrow(), [(Err(Error::TimedOut), None)], "{protocol}");
+    }
+}
+
+#[test]
 fn peer_that_vanishes_is_noticed_and_what_waits_for_it_let_go() {
     for protocol in PROTOCOLS {
         for is_sent_to in [false, true] {
