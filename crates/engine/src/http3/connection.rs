@@ -72,6 +72,9 @@ pub(super) struct Connection {
     is_watched: bool,
 }
 
+/// The shortest idle time-out of a server that is heeded: as short as the limits here allow one to be.
+const LEAST_IDLE_TIMEOUT: Duration = Duration::from_millis(100);
+
 /// The driver's part of a request's stream.
 struct Exchange {
     stream: Rc<Stream>,
@@ -278,7 +281,8 @@ impl Connection {
     ) {
         self.handshaking = false;
         if let Some(shorter) = idle_timeout.filter(|timeout| *timeout < self.idle_timeout) {
-            self.idle_timeout = shorter;
+            // Less is no time for any path, and would have this side ask all the time.
+            self.idle_timeout = shorter.max(LEAST_IDLE_TIMEOUT);
             if self.ping_at.take().is_some() {
                 self.keep_alive();
             }
