@@ -79,10 +79,13 @@ impl Slot {
             if let Some(ticket) = self.ticket.take() {
                 return Poll::Ready(Some((ticket, false)));
             }
-            match self.generator.take() {
-                Next::Now(ticket) => return Poll::Ready(Some((ticket, true))),
-                Next::Over => return Poll::Ready(None),
-                Next::At(_) => {}
+            // One that waits for the pace is told by it, however often its WebSocket wakes it.
+            if !self.is_idle.get() {
+                match self.generator.take() {
+                    Next::Now(ticket) => return Poll::Ready(Some((ticket, true))),
+                    Next::Over => return Poll::Ready(None),
+                    Next::At(_) => {}
+                }
             }
             if let Some(open) = socket
                 && open.poll_idle(cx).is_ready()
