@@ -39,6 +39,11 @@ pub(crate) struct Socket {
     driver: RefCell<Option<Waker>>,
 }
 
+/// The most that counts as fresh: a client that takes nothing causes no turn, and what waits for it would be fresh for ever.
+const FRESH_BYTES: usize = 1 << 20;
+/// How much more of a message in parts may wait than of whole ones, which are dropped. What goes beyond ends the connection.
+const UNFINISHED_BYTES: usize = 16 << 20;
+
 /// Bytes that the connection below has had no chance to take: those of this turn of the worker, and those from between the turns.
 #[derive(Clone, Copy, Default)]
 struct Fresh {
@@ -64,11 +69,11 @@ impl Socket {
     }
 
     pub(crate) fn send(&self, message: &Message, compress: bool) -> Outcome {
-        self.push(message.data().len(), true, |sender| sender.push_compressed(message, compress)).unwrap_or(Outcome::Dropped)
+        self.push(true, |sender| sender.push_compressed(message, compress)).unwrap_or(Outcome::Dropped)
     }
 
     pub(crate) fn send_prepared(&self, prepared: &Prepared) -> Outcome {
-        self.push(prepared.message().data().len(), true, |sender| sender.push_prepared(prepared)).unwrap_or(Outcome::Dropped)
+        self.push(true, |sender| sender.push_prepared(prepared)).unwrap_or(Outcome::Dropped)
     }
 
     /// # Errors
@@ -77,7 +82,7 @@ impl Socket {
     pub(crate) fn send_fragment(&self, fragment: Fragment, data: Bytes) -> Result<Outcome, websocket::Error> {
         // Of a message that is under way nothing may be missing, and what waits for its last part is let go by that part alone.
         let may_drop = matches!(fragment, Fragment::First { .. });
-        match self.push(data.len(), may_drop, |sender| sender.push_fragment(fragment, data)) {
+        match self.push(may_drop, |sender| sender.push_fragment(fragment, data)) {
             Err(error @ websocket::Error::Fragment(_)) => Err(error),
             other => Ok(other.unwrap_or(Outcome::Dropped)),
         }
@@ -105,12 +110,7 @@ impl Socket {
     }
 
     /// `may_drop`: while too much waits.
-    fn push(
-        &self,
-        size: usize,
-        may_drop: bool,
-        push: impl FnOnce(&Sender) -> Result<usize, websocket::Error>,
-    ) -> Result<Outcome, websocket::Error> {
+    fn push(&self, may_drop: bool, push: impl FnOnce(&Sender) -> Result<usize, websocket::Error>) -> Result<Outcome, websocket::Error> {
         let turn = self.handle.turn();
         let mut fresh = self.fresh.get();
         if fresh.turn != turn {
@@ -118,13 +118,20 @@ impl Socket {
             fresh = Fresh { turn, now: 0, before };
         }
         // What was pushed a moment ago leaves with the turn: it says nothing about the client.
-        let waiting = self.sender.buffered_amount().saturating_sub(fresh.now + fresh.before);
-        if may_drop && waiting > self.max_backpressure {
-            self.await_drain();
-            return Ok(Outcome::Dropped);
+        let buffered = self.sender.buffered_amount();
+        let waiting = buffered.saturating_sub((fresh.now + fresh.before).min(FRESH_BYTES));
+        if waiting > self.max_backpressure {
+            if may_drop {
+                self.await_drain();
+                return Ok(Outcome::Dropped);
+            }
+            if waiting > self.max_backpressure.saturating_add(UNFINISHED_BYTES) {
+                self.sender.abort();
+                return Ok(Outcome::Dropped);
+            }
         }
         push(&self.sender)?;
-        fresh.now += size;
+        fresh.now += self.sender.buffered_amount().saturating_sub(buffered);
         self.fresh.set(fresh);
         if waiting == 0 {
             return Ok(Outcome::Sent);

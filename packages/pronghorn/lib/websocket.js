@@ -355,10 +355,16 @@ function upgrade(res, userData, key, protocol, extensions, context) {
     protocol: native.protocol(slot),
   };
   const texts = [key, protocol, extensions].map((text) => recognizedText('res.upgrade()', text ?? ''));
+  // Read before anything is granted: a getter may throw.
+  const data = { ...userData };
   const number = native.upgrade(slot, context._route.kind, ...texts);
+  // Granted or refused, the request is answered: another one may have its slot.
   res._finish();
+  if (typeof number === 'string') throw new Error(number);
   const ws = new WebSocket(number, context._route, remote);
-  Object.assign(ws, userData);
+  const own = { ...ws };
+  // User data often comes from the client: it does not take the place of what the connection is told by.
+  Object.assign(ws, data, own);
   sockets.set(number, ws);
   run(ws, context._route.behavior.open);
 }

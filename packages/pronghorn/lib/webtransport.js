@@ -181,10 +181,16 @@ function route(app, pattern, behavior) {
 function upgrade(res, userData, context) {
   const slot = res._check('upgrade');
   const remote = { address: native.remoteAddressAsText(slot), port: native.remotePort(slot) };
+  // Read before anything is granted: a getter may throw.
+  const data = { ...userData };
   const number = native.acceptSession(slot);
+  // Granted or refused, the request is answered: another one may have its slot.
   res._finish();
+  if (typeof number === 'string') throw new Error(number);
   const session = new WebTransportSession(number, context._route, remote);
-  Object.assign(session, userData);
+  const own = { ...session };
+  // User data often comes from the client: it does not take the place of what the session is told by.
+  Object.assign(session, data, own);
   sessions.set(number, session);
   run(session, context._route.behavior.open);
 }

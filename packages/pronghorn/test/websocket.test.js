@@ -3,6 +3,7 @@
 // WebSocket: the same handlers over all protocols, with a client that nobody here wrote.
 
 const assert = require('node:assert/strict');
+const net = require('node:net');
 const { describe, it } = require('node:test');
 const uWS = require('..');
 const native = require('../lib/native');
@@ -521,6 +522,41 @@ for (const face of faces) {
       app.close();
     });
 
+    it('keeps what it is told by, whatever the user data are named', async () => {
+      const { app, port } = serve({
+        upgrade(res, req, context) {
+          const fields = ['key', 'protocol', 'extensions'].map((field) => req.getHeader(`sec-websocket-${field}`));
+          const data = { _number: 4_000_000_000, _isOpen: false, _route: null, _topics: null, mine: 'yours' };
+          const wrong = Object.defineProperty({}, 'mine', {
+            enumerable: true,
+            get: () => assert.fail('a getter that throws'),
+          });
+          assert.throws(() => res.upgrade(wrong, ...fields, context), /a getter that throws/);
+          res.upgrade(data, ...fields, context);
+        },
+        open: (ws) => ws.send(ws.mine),
+      });
+      const ws = await open(port, client);
+      assert.equal(await ws.text(), 'yours');
+      app.close();
+    });
+
+    it('drops nothing of many small messages of one turn', async () => {
+      const COUNT = 50_000;
+      const { app, log, port } = serve((log) => ({
+        open(ws) {
+          let others = 0;
+          for (let sent = 0; sent < COUNT; sent += 1) others += ws.send('x') !== 1;
+          log.add('sent', others);
+          ws.end(1000, 'all');
+        },
+      }));
+      const ws = await open(port, client);
+      assert.deepEqual(await log.until('sent'), ['sent', 0]);
+      for (let received = 0; received < COUNT; received += 1) assert.equal(await ws.text(), 'x');
+      app.close();
+    });
+
     it('ends with its app, which tells clients when there is time', async () => {
       const { app, log, port } = serve({ open: (ws) => ws.send('open') });
       const ws = await open(port, client);
@@ -557,6 +593,51 @@ describe('WebSocket', () => {
       sender.command({ text: 'to the others' });
       for (const receiver of clients) if (receiver !== sender) assert.equal(await receiver.text(), 'to the others');
     }
+    app.close();
+  });
+
+  it('holds no more than it may for a client that reads nothing, though nothing else happens', async () => {
+    const log = new Log();
+    const app = uWS.App().ws('/*', {
+      maxBackpressure: 1000,
+      closeOnBackpressureLimit: true,
+      open(ws) {
+        let most = 0;
+        const timer = setInterval(() => {
+          if (ws.send(Buffer.alloc(1 << 20)) === 2) {
+            clearInterval(timer);
+            log.add('most', most);
+          } else most = Math.max(most, ws.getBufferedAmount());
+        }, 5);
+      },
+    });
+    const port = listening(app);
+    const socket = net.connect(port, '127.0.0.1');
+    socket.write(
+      'GET / HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n',
+    );
+    socket.pause();
+    const [, most] = await log.until('most');
+    // Three messages fit, and the socket's own buffers are the system's.
+    assert.ok(most <= 4 << 20, `${most} bytes`);
+    socket.destroy();
+    app.close();
+  });
+
+  it('refuses a key that is none, and answers nobody else with what is said after that', async () => {
+    const log = new Log();
+    const app = uWS.App().ws('/*', {
+      upgrade(res, _req, context) {
+        res.onAborted(() => {});
+        assert.throws(() => res.upgrade({}, 'wrong', '', '', context), /sec-websocket-key/);
+        assert.throws(() => res.end('late'), /on a response that has ended/);
+        log.add('refused');
+      },
+    });
+    const port = listening(app);
+    const client = await open(port, { protocol: 'http/1.1', secure: false });
+    await log.until('refused');
+    assert.equal(client.status, 400, client.error);
     app.close();
   });
 

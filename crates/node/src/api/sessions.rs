@@ -40,14 +40,15 @@ fn session_route(call: &Call<'_>) -> Result<Value, Failure> {
     Ok(call.env.undefined())
 }
 
-/// `acceptSession(slot)`: the number of the session.
+/// `acceptSession(slot)`: the number of the session, or why it was refused, which answers the request.
 fn accept_session(call: &Call<'_>) -> Result<Value, Failure> {
     call.addon.apply_answers();
     let asked = call.addon.finish(call.u32(0), Exchange::take_upgrade).ok_or("the request asks for no session, or was answered")?;
     let Asked { responder, peer, upgrade, body, fields, headers, uri } = asked;
     let request = Request { method: Method::CONNECT, uri, headers, peer, upgrade: Some(upgrade), body };
-    let session = WebTransport::accept(request, responder, fields)
-        .ok_or("there are no sessions on this listener: call app.wt() before app.listen(), and use H3App or Server")?;
+    let Some(session) = WebTransport::accept(request, responder, fields) else {
+        return Ok(call.env.string("there are no sessions on this connection: call app.wt() before app.listen(), and use H3App or Server"));
+    };
     let number = call.addon.add_session(session.clone());
     session::run(call.addon, number, &session);
     Ok(call.env.number(number.into()))

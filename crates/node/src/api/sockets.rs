@@ -78,7 +78,7 @@ fn compression(bits: u32) -> Option<deflate::Options> {
     Some(options)
 }
 
-/// `upgrade(slot, kind, key, protocols, extensions)`: the number of the connection. The texts are those of the request's fields.
+/// `upgrade(slot, kind, key, protocols, extensions)`: the number of the connection, or why it was refused, which answers the request. The texts are those of the request's fields.
 fn upgrade(call: &Call<'_>) -> Result<Value, Failure> {
     call.addon.apply_answers();
     let kind = call.addon.socket_kinds.borrow().get(call.u32(1) as usize).cloned().ok_or("no such kind of connections")?;
@@ -103,7 +103,7 @@ fn upgrade(call: &Call<'_>) -> Result<Value, Failure> {
         Ok(granted) => granted,
         Err(refusal) => {
             responder.send(refusal.into());
-            return Err(format!("res.upgrade() needs what the request has in its sec-websocket-key: {refusal}").into());
+            return Ok(call.env.string(&format!("res.upgrade() needs what the request has in its sec-websocket-key: {refusal}")));
         }
     };
     for (name, value) in &fields {
