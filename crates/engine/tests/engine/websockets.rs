@@ -1,7 +1,8 @@
 //! WebSocket over the three protocols: messages both ways, closing, what is refused, and peers that do not read or are gone.
 
 use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri};
 use http_body_util::BodyExt;
 use pronghorn_engine::websocket::{
     self, CloseCode, CloseReason, ConnectError, Error, Event, Fragment, FragmentError, Kind, Message, Options, Prepared, ProtocolError,
-    WebSocket, WebSocketUpgrade, deflate,
+    Sender, WebSocket, WebSocketUpgrade, deflate,
 };
 use pronghorn_engine::{Body, Config, Connection, Limits, Protocol, Request as Asked, Responder, Response, Upgrade};
 
@@ -53,6 +54,18 @@ where
                 handle.spawn(serve(upgrade.accept(responder, request.body), ends.clone()));
             }
             Err(refusal) => responder.send(refusal.into()),
+        })
+    }
+}
+
+/// Reads once, says how that ended, and puts what sends where the test finds it.
+fn lending(sender: &Rc<RefCell<Option<Sender>>>) -> impl Fn(WebSocket, Ends) -> Pin<Box<dyn Future<Output = ()>>> + Clone + 'static {
+    let sender = sender.clone();
+    move |mut socket, ends| {
+        sender.replace(Some(socket.sender().clone()));
+        Box::pin(async move {
+            let end = socket.recv().await.map_or(Ok(()), |message| message.map(drop));
+            ends.borrow_mut().push((end, None));
         })
     }
 }
@@ -344,14 +357,7 @@ fn close_from_elsewhere_is_given_its_time_and_no_more() {
     for protocol in PROTOCOLS {
         let ends = Ends::default();
         let sender = Rc::new(RefCell::new(None));
-        let given = sender.clone();
-        let serve = move |mut socket: WebSocket, ends: Ends| {
-            given.replace(Some(socket.sender().clone()));
-            async move {
-                let end = socket.recv().await.map_or(Ok(()), |message| message.map(drop));
-                ends.borrow_mut().push((end, None));
-            }
-        };
+        let serve = lending(&sender);
         let mut bench = Bench::new(1, &Config::default(), serving(&Options::default(), &ends, serve));
         let (_socket, _connection) = open(&mut bench, protocol, &Options::default());
         turns(&mut bench, 100);
@@ -402,14 +408,7 @@ fn peer_that_vanishes_is_noticed_and_what_waits_for_it_let_go() {
         for is_sent_to in [false, true] {
             let ends = Ends::default();
             let sender = Rc::new(RefCell::new(None));
-            let given = sender.clone();
-            let serve = move |mut socket: WebSocket, ends: Ends| {
-                given.replace(Some(socket.sender().clone()));
-                async move {
-                    let end = socket.recv().await.map_or(Ok(()), |message| message.map(drop));
-                    ends.borrow_mut().push((end, None));
-                }
-            };
+            let serve = lending(&sender);
             let mut bench = Bench::new(1, &Config::default(), serving(&Options::default(), &ends, serve));
             let (_socket, _connection) = open(&mut bench, protocol, &Options::default());
             turns(&mut bench, 100);
