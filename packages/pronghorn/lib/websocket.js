@@ -5,6 +5,7 @@
 const native = require('./native');
 const { recognized, recognizedText } = require('./text');
 const { noFunction, nearest } = require('./errors');
+const { Remote } = require('./remote');
 const { textBuffer } = require('./response');
 
 const BINARY = 1;
@@ -35,12 +36,12 @@ function closed(call) {
 }
 
 /** One connection. */
-class WebSocket {
+class WebSocket extends Remote {
   constructor(number, route, remote) {
+    super(remote);
     this._number = number;
     this._route = route;
     this._isOpen = true;
-    this._remote = remote;
     this._topics = new Set();
   }
 
@@ -185,23 +186,6 @@ class WebSocket {
   }
 
   // ---- what is known --------------------------------------------------------------------------------------------------------
-
-  /** What `res.upgrade` was given: the connection itself has it. */
-  getUserData() {
-    return this;
-  }
-
-  getRemoteAddress() {
-    return native.addressBytes(this._remote.address);
-  }
-
-  getRemoteAddressAsText() {
-    return textBuffer(this._remote.address);
-  }
-
-  getRemotePort() {
-    return this._remote.port;
-  }
 
   /** Empty: no proxy announces its client (PROXY protocol) here. */
   getProxiedRemoteAddress() {

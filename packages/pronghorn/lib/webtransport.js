@@ -6,6 +6,7 @@ const { Duplex, Readable, Writable } = require('node:stream');
 const native = require('./native');
 const { recognized, recognizedText } = require('./text');
 const { noFunction, nearest } = require('./errors');
+const { Remote } = require('./remote');
 const { textBuffer } = require('./response');
 
 const HANDLERS = ['upgrade', 'open', 'stream', 'datagram', 'draining', 'close'];
@@ -22,11 +23,11 @@ function checkCode(call, code) {
 }
 
 /** One session. */
-class WebTransportSession {
+class WebTransportSession extends Remote {
   constructor(number, route, remote) {
+    super(remote);
     this._number = number;
     this._route = route;
-    this._remote = remote;
     this._isOpen = true;
     this._streams = new Set();
   }
@@ -81,22 +82,6 @@ class WebTransportSession {
     sessions.delete(this._number);
     for (const stream of [...this._streams]) stream.destroy();
     run(this, this._route.behavior.close, code, reason);
-  }
-
-  getUserData() {
-    return this;
-  }
-
-  getRemoteAddress() {
-    return native.addressBytes(this._remote.address);
-  }
-
-  getRemoteAddressAsText() {
-    return textBuffer(this._remote.address);
-  }
-
-  getRemotePort() {
-    return this._remote.port;
   }
 }
 
