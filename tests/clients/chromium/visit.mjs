@@ -4,16 +4,11 @@
 //
 // With `awaitsResult` the page sets `globalThis.result` when it has done its work, which may be after the network is idle.
 // Each load is a navigation in the same tab of the same browser, with the cache off.
-import puppeteer from 'puppeteer-core';
+import { launch } from './launch.mjs';
 
 const { url, flags, loads = 1, chromium, awaitsResult = false, timeoutMs = 60_000 } = JSON.parse(process.argv[2]);
 
-const browser = await puppeteer.launch({
-  executablePath: chromium,
-  headless: true,
-  // Chromium refuses its sandbox to root.
-  args: [...(process.getuid() === 0 ? ['--no-sandbox'] : []), '--no-first-run', '--disable-gpu', ...flags],
-});
+const browser = await launch(chromium, flags);
 try {
   const page = await browser.newPage();
   await page.setCacheEnabled(false);

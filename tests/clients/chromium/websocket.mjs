@@ -3,16 +3,11 @@
 // usage: node websocket.mjs '{"origin": "https://…", "flags": […], "chromium": path}'
 //
 // The server gives each message back at /ws; `?deflate` and `?contexts` allow compression, and `?close` ends with a code.
-import puppeteer from 'puppeteer-core';
+import { launch } from './launch.mjs';
 
 const { origin, flags, chromium, timeoutMs = 60_000 } = JSON.parse(process.argv[2]);
 
-const browser = await puppeteer.launch({
-  executablePath: chromium,
-  headless: true,
-  // Chromium refuses its sandbox to root.
-  args: [...(process.getuid() === 0 ? ['--no-sandbox'] : []), '--no-first-run', '--disable-gpu', ...flags],
-});
+const browser = await launch(chromium, flags);
 try {
   const page = await browser.newPage();
   const session = await page.createCDPSession();

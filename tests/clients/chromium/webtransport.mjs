@@ -1,16 +1,11 @@
 // Opens WebTransport sessions in headless Chromium and prints what came of them, as one JSON object.
 //
 // usage: node webtransport.mjs '{"origin": …, "hash": base64 of the certificate's SHA-256, "flags": […], "chromium": path}'
-import puppeteer from 'puppeteer-core';
+import { launch } from './launch.mjs';
 
 const { origin, hash, flags, chromium, timeoutMs = 60_000 } = JSON.parse(process.argv[2]);
 
-const browser = await puppeteer.launch({
-  executablePath: chromium,
-  headless: true,
-  // Chromium refuses its sandbox to root.
-  args: [...(process.getuid() === 0 ? ['--no-sandbox'] : []), '--no-first-run', '--disable-gpu', ...flags],
-});
+const browser = await launch(chromium, flags);
 try {
   const page = await browser.newPage();
   // The page's own origin is trusted by its key; the sessions are by the hash of the certificate.
