@@ -9,12 +9,14 @@ mod development;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use pronghorn_engine::Identity;
+use pronghorn_engine::{Identity, provider};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
 use webpki::EndEntityCert;
 
 #[cfg(feature = "development")]
@@ -60,6 +62,8 @@ pub enum CertificateError {
 pub struct Loaded {
     /// For the workers.
     pub identity: Identity,
+    /// The same, for those who choose among several by the server's name ([`Identity::with_resolver`]).
+    pub key: Arc<CertifiedKey>,
     /// SHA-256 of the certificate's public key (SPKI), in base64: the form that Chromium's
     /// `--ignore-certificate-errors-spki-list` takes.
     pub spki_sha256: String,
@@ -104,15 +108,17 @@ impl Loaded {
             path: cert.to_owned(),
             reason: format!("holds no usable certificate ({error})"),
         })?;
-        let identity = Identity::new(chain, private).map_err(|error| CertificateError::Unusable {
+        let unusable = |error| CertificateError::Unusable {
             cert: cert.to_owned(),
             key: key.to_owned(),
             reason: match error {
                 rustls::Error::InconsistentKeys(_) => "the key does not belong to the certificate".to_owned(),
                 other => other.to_string(),
             },
-        })?;
-        Ok(Self { identity, spki_sha256, cert: cert.to_owned() })
+        };
+        let certified = CertifiedKey::from_der(chain.clone(), private.clone_key(), &provider()).map_err(unusable)?;
+        let identity = Identity::new(chain, private).map_err(unusable)?;
+        Ok(Self { identity, key: Arc::new(certified), spki_sha256, cert: cert.to_owned() })
     }
 }
 

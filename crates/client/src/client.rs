@@ -80,7 +80,7 @@ impl Client {
     /// When there is nobody to trust, or no thread or socket is to be had.
     pub fn with_options(options: &Options, threads: usize) -> io::Result<Self> {
         // Read once, and found to be wrong before there is a thread.
-        let tls = Arc::new(options.roots.config().map_err(io::Error::other)?);
+        let tls = Arc::new(options.roots.to_config().map_err(io::Error::other)?);
         let options = Options { roots: crate::Roots::Config(tls), ..options.clone() };
         let threads = (0..threads.max(1)).map(|number| start(number, options.clone())).collect::<io::Result<_>>()?;
         Ok(Self { threads, next: Arc::default() })

@@ -75,11 +75,26 @@ impl Pool {
     ///
     /// When there is nobody to trust, or no UDP socket is to be had.
     pub fn new(worker: &mut Worker, options: Options) -> io::Result<Self> {
-        let tls = options.roots.config().map_err(io::Error::other)?;
+        let tls = options.roots.to_config().map_err(io::Error::other)?;
         let connector = worker.connector(&tls)?;
-        let shared = Rc::new(Shared { connector, handle: worker.handle().clone(), options, origins: RefCell::default() });
+        Ok(Self::on(connector, options))
+    }
+
+    /// A pool over the sockets of `connector`, trusting whom `options` say: for several pools on one worker, made at any time.
+    ///
+    /// # Errors
+    ///
+    /// When there is nobody to trust.
+    pub fn with_connector(connector: &Connector, options: Options) -> io::Result<Self> {
+        let tls = options.roots.to_config().map_err(io::Error::other)?;
+        Ok(Self::on(connector.with_tls(&tls).map_err(io::Error::other)?, options))
+    }
+
+    fn on(connector: Connector, options: Options) -> Self {
+        let handle = connector.handle().clone();
+        let shared = Rc::new(Shared { connector, handle, options, origins: RefCell::default() });
         shared.handle.spawn(sweep(Rc::downgrade(&shared), shared.handle.clone()));
-        Ok(Self(shared))
+        Self(shared)
     }
 
     /// Sends a request, whose URI names scheme and host, and waits for the head of the response.

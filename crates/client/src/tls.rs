@@ -37,7 +37,12 @@ impl Roots {
         Self::Pem(text.as_ref().into())
     }
 
-    pub(crate) fn config(&self) -> Result<ClientConfig, RootsError> {
+    /// A TLS configuration that trusts them, which many pools can share as [`Roots::Config`]: reading the system's takes its time.
+    ///
+    /// # Errors
+    ///
+    /// When a text holds no certificate.
+    pub fn to_config(&self) -> Result<ClientConfig, RootsError> {
         let mut roots = RootCertStore::empty();
         match self {
             Self::Config(config) => return Ok(ClientConfig::clone(config)),

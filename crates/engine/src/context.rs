@@ -117,7 +117,7 @@ impl Context {
     ///
     /// Returns whether content may follow.
     pub(crate) fn prepare(&self, method: &Method, alt_svc: Option<&HeaderValue>, response: &mut Response) -> bool {
-        response.own_fields();
+        response.fields_mut();
         let Added { alt_svc, server, date, content_length, has_content, .. } = self.complete(method, alt_svc, response);
         let mut digits = itoa::Buffer::new();
         let length =
@@ -134,7 +134,7 @@ impl Context {
     /// The same, with the missing lines in what it returns. Shared lines stay shared if they are all there is and none of them has to go.
     pub(crate) fn complete<'a>(&'a self, method: &Method, alt_svc: Option<&'a HeaderValue>, response: &mut Response) -> Added<'a> {
         if !response.headers.is_empty() {
-            response.own_fields();
+            response.fields_mut();
         }
         let present = response.shared.as_ref().map_or_else(|| Present::of(&response.headers), |shared| shared.present());
         if response.status.is_informational() {
@@ -144,7 +144,7 @@ impl Context {
         let status = response.status;
         if present.transfer_encoding {
             // How content is delimited is for the protocol to say.
-            response.own_fields().remove(TRANSFER_ENCODING);
+            response.fields_mut().remove(TRANSFER_ENCODING);
         }
         // RFC 9110, section 6.4.1.
         let never_has_content = status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED;
@@ -155,7 +155,7 @@ impl Context {
             //= RFC 9110 section 8.6
             //# A server MUST NOT send a Content-Length header field in any response with a status code of 1xx (Informational) or 204 (No
             //# Content).
-            response.own_fields().remove(CONTENT_LENGTH);
+            response.fields_mut().remove(CONTENT_LENGTH);
             has_length = false;
         }
         // Over HTTP/1.1 content of a known length has no place for trailers. And nothing in answer to HEAD says nothing of the answer to GET.
@@ -190,7 +190,7 @@ impl Context {
             (Some(announced), None) => response.body.expect_bytes(announced),
             _ => {
                 self.stats.content_lengths_corrected.add(1);
-                response.own_fields().remove(CONTENT_LENGTH);
+                response.fields_mut().remove(CONTENT_LENGTH);
                 return false;
             }
         }

@@ -101,8 +101,8 @@ impl Response {
         self
     }
 
-    /// All lines in `headers`, from which some may be taken.
-    pub(crate) fn own_fields(&mut self) -> &mut HeaderMap {
+    /// All field lines, those of [`Response::with_shared`] included, which from here on stand in `headers`.
+    pub fn fields_mut(&mut self) -> &mut HeaderMap {
         if let Some(shared) = self.shared.take() {
             if self.headers.is_empty() {
                 self.headers.clone_from(shared.lines());

@@ -34,6 +34,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body::Body as _;
+pub use pronghorn_websocket::handshake::accept;
 pub use pronghorn_websocket::{
     CloseCode, CloseReason, Error as ProtocolError, Event, Fragment, FragmentError, Kind, Message, Prepared, deflate,
 };

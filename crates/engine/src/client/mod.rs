@@ -184,6 +184,20 @@ impl Connector {
         Ok(Self { handle, tls: Arc::new(ClientTlsConfigs::new(tls)?), http3, congestion })
     }
 
+    /// The same connector, over the same sockets, with TLS as `tls` says: for servers that other certificates are trusted with.
+    ///
+    /// # Errors
+    ///
+    /// When `tls` does not allow TLS 1.3.
+    pub fn with_tls(&self, tls: &rustls::ClientConfig) -> Result<Self, String> {
+        Self::new(self.handle.clone(), tls, self.http3.clone(), self.congestion)
+    }
+
+    /// The worker that it is on.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
     /// Opens a connection. With [`Resumption::EarlyData`] it may be there before the handshake is done.
     ///
     /// # Errors
