@@ -8,17 +8,26 @@
 mod access_log;
 mod chunk;
 mod conditional;
+pub mod config;
 mod file_body;
 mod file_cache;
 mod file_state;
+mod gateway;
+mod hosts;
 mod path;
+mod plan;
+mod proxy;
 mod range;
 mod recording;
 mod root;
+mod rules;
 mod secret;
+mod site_certificates;
 mod static_files;
+mod target;
 
 pub use access_log::{AccessLog, Logged};
+pub use gateway::{Gateway, GatewayHandler};
 pub use pronghorn_certificates::{CertificateError, Loaded};
 pub use recording::{Recording, RecordingError, RecordingHandler};
 pub use secret::{SecretError, kept_secret};

@@ -33,6 +33,7 @@ const INDEX: &[u8] = b"index.html";
 pub struct StaticFiles {
     root: Arc<Root>,
     log: Option<Arc<AccessLog>>,
+    fallback: Option<Arc<[u8]>>,
 }
 
 /// Serves [`StaticFiles`] on one worker.
@@ -57,13 +58,21 @@ impl StaticFiles {
     ///
     /// When `root` is not a folder or may not be opened.
     pub fn new(root: &Path) -> io::Result<Self> {
-        Ok(Self { root: Arc::new(Root::new(root)?), log: None })
+        Ok(Self { root: Arc::new(Root::new(root)?), log: None, fallback: None })
     }
 
     /// The same with a line in `log` for each request.
     #[must_use]
     pub fn with_log(mut self, log: Arc<AccessLog>) -> Self {
         self.log = Some(log);
+        self
+    }
+
+    /// The same, with the file at `path` below the folder where there is none of the name that was asked for: the page of a single-page
+    /// application, which reads the address itself.
+    #[must_use]
+    pub fn with_fallback(mut self, path: &str) -> Self {
+        self.fallback = Some(path.as_bytes().into());
         self
     }
 
@@ -77,10 +86,14 @@ impl FileHandler {
     /// Answers a request.
     pub fn serve(&self, request: Request, responder: Responder) {
         let logged = self.files.log.as_ref().map(|log| log.begin(&request));
-        let finish = move |response| match logged {
+        self.serve_as(request, responder, move |response| match logged {
             Some(logged) => logged.finish(response),
             None => response,
-        };
+        });
+    }
+
+    /// Answers a request with what `finish` makes of the response.
+    pub(crate) fn serve_as(&self, request: Request, responder: Responder, finish: impl FnOnce(Response) -> Response + 'static) {
         let Request { method, uri, mut headers, .. } = request;
         let path = match path_of_file(&method, &uri) {
             ControlFlow::Continue(path) => path,
@@ -95,9 +108,12 @@ impl FileHandler {
             }
             return responder.send(finish(answer));
         }
-        let (root, cache, path) = (self.files.root.clone(), self.cache.clone(), path.into_owned());
+        let (files, cache, path) = (self.files.clone(), self.cache.clone(), path.into_owned());
         responder.respond(async move {
-            let look_up = move || (root.look_up(&path, Effort::Disk), path);
+            let look_up = move || match (files.root.look_up(&path, Effort::Disk), files.fallback) {
+                (Err(error), Some(fallback)) if is_missing(error) => (files.root.look_up(&fallback, Effort::Disk), fallback.to_vec()),
+                (found, _) => (found, path),
+            };
             let (found, path) = unblock(look_up).await;
             finish(match found {
                 Ok(opened) => keep_and_answer(&cache, None, &path, opened, &method, &headers),
@@ -115,7 +131,12 @@ impl FileHandler {
             Ok(opened) => Some(keep_and_answer(&self.cache, Some(turn), path, opened, method, headers)),
             Err(error) if is_definite(error) => {
                 self.cache.borrow_mut().remove(path);
-                Some(answer_without_file(error, uri))
+                match &self.files.fallback {
+                    Some(fallback) if is_missing(error) && **fallback != *path => {
+                        self.answer_from_memory(turn, fallback, method, uri, headers)
+                    }
+                    _ => Some(answer_without_file(error, uri)),
+                }
             }
             Err(_) => None,
         }
@@ -214,6 +235,11 @@ fn with_headers(status: StatusCode, headers: HeaderMap) -> Response {
     let mut response = Response::new(status);
     response.headers = headers;
     response
+}
+
+/// There is no file of that name.
+fn is_missing(error: Errno) -> bool {
+    matches!(error, Errno::NOENT | Errno::NOTDIR)
 }
 
 fn answer_without_file(error: Errno, uri: &Uri) -> Response {

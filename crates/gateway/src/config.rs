@@ -1,0 +1,73 @@
+//! The configuration: one TOML file, with what it includes.
+//!
+//! [`Config::load`] reads it and says all that is wrong with it; [`schema`] describes it; [`format()`] writes it in one style.
+
+mod check;
+mod decode;
+mod either;
+mod format;
+mod load;
+mod patterns;
+mod problem;
+mod schema;
+mod server;
+mod site;
+mod source;
+#[cfg(test)]
+mod tests;
+mod upstream;
+mod values;
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+pub use format::format;
+pub use load::Config;
+pub use patterns::{HostPattern, PathPattern};
+pub use problem::Problem;
+pub use schema::schema;
+pub use server::{AltSvc, Congestion, EarlyData, LimitValue, Log, Server};
+pub use site::{
+    CertificateFiles, ClearText, FieldName, FieldValue, Files, FilesTable, HeaderRules, Match, MatchTable, Method, Proxy, Redirect,
+    RedirectTable, Respond, RespondTable, Route, Site, Tls,
+};
+pub(crate) use source::Place;
+pub use upstream::{Policy, ServerAddress, Upstream, UpstreamHost, UpstreamProtocol, UpstreamServer, UpstreamServerTable, UpstreamTls};
+pub use values::{Listen, Network, Size, Time};
+
+/// The configuration of a Pronghorn server.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(title = "pronghorn.toml")]
+pub(crate) struct File {
+    /// Further files with sites and upstreams, as seen from this file's folder; `*` stands for any characters of a name.
+    #[serde(default)]
+    include: Vec<String>,
+    /// What holds for the server as a whole.
+    #[serde(default)]
+    server: Server,
+    /// What clients may take, by the names of docs/limits.md; `pronghorn serve --list-limits` prints them.
+    #[serde(default)]
+    #[schemars(with = "BTreeMap<String, schema::NumberOrText>")]
+    limits: server::LimitTable,
+    /// What is told of requests.
+    #[serde(default)]
+    log: Log,
+    /// Servers behind this one, by name.
+    #[serde(default)]
+    upstreams: BTreeMap<String, Upstream>,
+    /// What is served under which host names.
+    #[serde(default)]
+    sites: Vec<Site>,
+}
+
+/// A file that is included.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(title = "an included file")]
+pub(crate) struct Included {
+    #[serde(default)]
+    upstreams: BTreeMap<String, Upstream>,
+    #[serde(default)]
+    sites: Vec<Site>,
+}

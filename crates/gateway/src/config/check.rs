@@ -1,0 +1,196 @@
+//! What is wrong with a configuration as a whole.
+
+use std::collections::HashMap;
+use std::collections::HashSet;
+
+use super::Place;
+use super::load::Config;
+use super::patterns::HostPattern;
+use super::problem::{Problem, nearest};
+use super::site::{MatchTable, Proxy, Route, Site};
+use super::upstream::{Upstream, UpstreamProtocol};
+
+/// Adds what is wrong to `problems`, and returns what is probably not meant.
+pub(crate) fn check(config: &Config, problems: &mut Vec<Problem>) -> Vec<Problem> {
+    let mut warnings = Vec::new();
+    check_listeners(config, problems);
+    for upstream in config.upstreams.values() {
+        check_upstream(config, upstream, &upstream.place, problems);
+    }
+    let mut known: HashMap<&HostPattern, &Place> = HashMap::new();
+    for site in &config.sites {
+        check_site(config, site, problems);
+        for (index, host) in site.hosts.iter().enumerate() {
+            let place = site.place.of(["hosts".into(), index.into()]);
+            if known.insert(host, &site.place).is_some() {
+                let problem = config.problem(&place, "this host has a site already");
+                problems.push(problem.with_hint("a host belongs to one site: put the routes together"));
+            }
+        }
+        check_reach(config, site, &mut warnings);
+    }
+    let used: HashSet<&str> = config
+        .sites
+        .iter()
+        .flat_map(|site| &site.routes)
+        .filter_map(|route| match &route.proxy {
+            Some(Proxy::Named(name)) => Some(name.as_str()),
+            _ => None,
+        })
+        .collect();
+    for (name, upstream) in &config.upstreams {
+        if !used.contains(name.as_str()) {
+            warnings.push(config.problem(&upstream.place, format_args!("no route asks the upstream {name:?}")));
+        }
+    }
+    warnings
+}
+
+fn check_listeners(config: &Config, problems: &mut Vec<Problem>) {
+    let listen = &config.server.listen;
+    let place = Place { file: 0, path: vec!["server".into(), "listen".into()] };
+    if listen.is_empty() {
+        problems.push(
+            config.problem(&place, "there is no address to listen on").with_hint("add one, such as \"[::]:443\", or leave `listen` out"),
+        );
+    }
+    for (index, one) in listen.iter().enumerate() {
+        if listen[..index].iter().any(|other| other.address == one.address && one.address.port() != 0) {
+            problems.push(config.problem(&place.of([index.into()]), format_args!("{} is there twice", one.address)));
+        }
+    }
+    if config.sites.is_empty() {
+        let place = Place { file: 0, path: Vec::new() };
+        problems.push(config.problem(&place, "there is no site").with_hint("add one: [[sites]] with hosts and routes"));
+    }
+    let has_secure = listen.iter().any(|one| one.secure);
+    let has_clear = listen.iter().any(|one| !one.secure);
+    for site in &config.sites {
+        match &site.tls {
+            Some(_) if !has_secure => {
+                let problem = config.problem(&site.place.key("tls"), "no address speaks TLS");
+                problems.push(problem.with_hint("add one such as \"[::]:443\" to `listen` in [server]"));
+            }
+            None if !has_clear => {
+                let problem = config.problem(&site.place, "the site has no certificate, and no address speaks clear text");
+                problems.push(
+                    problem.with_hint("give it one with `tls`, or add an address such as \"http://[::]:80\" to `listen` in [server]"),
+                );
+            }
+            _ => {}
+        }
+    }
+}
+
+fn check_site(config: &Config, site: &Site, problems: &mut Vec<Problem>) {
+    if site.hosts.is_empty() {
+        problems.push(
+            config.problem(&site.place.key("hosts"), "a site needs a host").with_hint("name one, or \"*\" for all that no other site has"),
+        );
+    }
+    if site.tls.is_none() && site.http3 == Some(true) {
+        problems.push(config.problem(&site.place.key("http3"), "HTTP/3 needs a certificate").with_hint("give the site one with `tls`"));
+    }
+    if site.routes.is_empty() {
+        problems.push(
+            config.problem(&site.place, "the site has no routes").with_hint("add [[sites.routes]] with files, proxy, redirect or respond"),
+        );
+    }
+    for route in &site.routes {
+        check_route(config, route, problems);
+    }
+}
+
+fn check_route(config: &Config, route: &Route, problems: &mut Vec<Problem>) {
+    let actions: Vec<_> = [
+        ("files", route.files.is_some()),
+        ("proxy", route.proxy.is_some()),
+        ("redirect", route.redirect.is_some()),
+        ("respond", route.respond.is_some()),
+    ]
+    .into_iter()
+    .filter_map(|(name, is_there)| is_there.then_some(name))
+    .collect();
+    match actions[..] {
+        [_] => {}
+        [] => {
+            let problem = config.problem(&route.place, "the route does nothing");
+            problems.push(problem.with_hint("add one of files, proxy, redirect and respond"));
+        }
+        [first, second, ..] => {
+            let problem = config.problem(&route.place.key(second), format_args!("the route has {first} and {second}"));
+            problems.push(problem.with_hint("only one can answer: make two routes"));
+        }
+    }
+    match &route.proxy {
+        Some(Proxy::Named(name)) if !config.upstreams.contains_key(name) => {
+            let problem = config.problem(&route.place.key("proxy"), format_args!("there is no upstream {name:?}"));
+            let hint = match nearest(name, config.upstreams.keys().map(String::as_str)) {
+                Some(near) => format!("did you mean {near:?}?"),
+                None => format!("define it as [upstreams.{name}], or write an address such as \"http://127.0.0.1:3000\""),
+            };
+            problems.push(problem.with_hint(hint));
+        }
+        Some(Proxy::Own(upstream)) => check_upstream(config, upstream, &route.place.key("proxy"), problems),
+        _ => {}
+    }
+    if let Some(redirect) = &route.redirect
+        && !matches!(redirect.0.status, 301 | 302 | 303 | 307 | 308)
+    {
+        let problem =
+            config.problem(&route.place.of(["redirect".into(), "status".into()]), format_args!("{} is no redirect", redirect.0.status));
+        problems.push(problem.with_hint("301 and 308 are for good, 302, 303 and 307 for now"));
+    }
+    if route.strip_prefix && !route.matches.0.path.iter().any(|path| !path.prefix().is_empty()) {
+        let problem = config.problem(&route.place.key("strip_prefix"), "there is no prefix to take away");
+        problems.push(problem.with_hint("match a path such as \"/app/*\""));
+    }
+    if let Some(files) = &route.files
+        && let Some(fallback) = &files.0.fallback
+        && (fallback.starts_with('/') || fallback.split('/').any(|part| part == ".."))
+    {
+        let problem =
+            config.problem(&route.place.of(["files".into(), "fallback".into()]), format_args!("{fallback:?} is not in the folder"));
+        problems.push(problem.with_hint("name a file as seen from the folder, such as \"index.html\""));
+    }
+}
+
+fn check_upstream(config: &Config, upstream: &Upstream, place: &Place, problems: &mut Vec<Problem>) {
+    if upstream.servers.is_empty() {
+        problems.push(
+            config.problem(&place.key("servers"), "an upstream needs a server").with_hint("add one, such as \"http://127.0.0.1:3000\""),
+        );
+    }
+    if upstream.connections == 0 {
+        problems.push(config.problem(&place.key("connections"), "without connections nothing can be asked").with_hint("allow at least 1"));
+    }
+    for (index, server) in upstream.servers.iter().enumerate() {
+        if upstream.protocol == UpstreamProtocol::Http3 && !server.0.address.secure {
+            let problem = config.problem(&place.of(["servers".into(), index.into()]), "there is no HTTP/3 in clear text");
+            problems.push(problem.with_hint(format_args!("write https://{}", server.0.address.authority)));
+        }
+    }
+}
+
+/// Warns of routes that no request reaches.
+fn check_reach(config: &Config, site: &Site, warnings: &mut Vec<Problem>) {
+    for (index, route) in site.routes.iter().enumerate() {
+        let before = site.routes[..index].iter().position(|earlier| covers(&earlier.matches.0, &route.matches.0));
+        if let Some(earlier) = before {
+            let problem =
+                config.problem(&route.place, format_args!("no request gets here: route {} of the site takes them all", earlier + 1));
+            warnings.push(problem.with_hint("the first route that matches answers: put this one before it"));
+        }
+    }
+}
+
+/// Whether all that `other` means is meant by `one`; may say no where it is so.
+fn covers(one: &MatchTable, other: &MatchTable) -> bool {
+    let paths = one.path.is_empty()
+        || one.path.iter().any(|path| path.prefix().is_empty() && other.path.is_empty() && path.matches("/") && path.matches("/a/b"))
+        || (!other.path.is_empty() && other.path.iter().all(|path| one.path.iter().any(|wide| wide.covers(path))));
+    let methods = one.method.is_empty() || (!other.method.is_empty() && other.method.iter().all(|method| one.method.contains(method)));
+    let hosts = one.host.is_empty() || (!other.host.is_empty() && other.host.iter().all(|host| one.host.contains(host)));
+    let headers = one.header.iter().all(|(name, value)| other.header.get(name) == Some(value));
+    paths && methods && hosts && headers
+}

@@ -1,0 +1,149 @@
+//! A table of TOML as a type, with all that is wrong with it, not the first thing only.
+
+use std::fmt::Display;
+use std::ops::Range;
+
+use schemars::{JsonSchema, SchemaGenerator};
+use serde::de::DeserializeOwned;
+use serde_json::Value as Json;
+use toml::Spanned;
+use toml::de::{DeValue, ValueDeserializer};
+
+use super::problem::{Problem, nearest};
+use super::source::{Step, first_line};
+
+/// Reads `tree` as a `T`. Each error is added to `problems`, made by `problem` from where it is and what is wrong.
+///
+/// Reading stops at the first error. So what it is about is taken out and the rest is read again, until nothing is wrong with it.
+pub(crate) fn decode<T: DeserializeOwned + JsonSchema>(
+    tree: &Spanned<DeValue<'_>>,
+    problem: impl Fn(Range<usize>, &dyn Display) -> Problem,
+    problems: &mut Vec<Problem>,
+) -> Option<T> {
+    let schema = SchemaGenerator::default().into_root_schema_for::<T>().to_value();
+    let mut tree = tree.clone();
+    let mut is_whole = true;
+    let mut unknown: Vec<(Range<usize>, Problem)> = Vec::new();
+    loop {
+        let mut ignored = Vec::new();
+        let result = serde_ignored::deserialize::<_, _, T>(ValueDeserializer::from(tree.clone()), |path| ignored.push(steps(&path)));
+        for path in ignored {
+            let Some((Step::Key(key), parent)) = path.split_last() else { continue };
+            let Some(span) = key_span(&tree, parent, key) else { continue };
+            if unknown.iter().any(|(known, _)| *known == span) {
+                continue;
+            }
+            let names = keys(&schema, parent);
+            let mut one = problem(span.clone(), &format_args!("unknown key {key:?}"));
+            one.hint = match nearest(key, names.iter().map(String::as_str)) {
+                Some(name) => Some(format!("did you mean {name:?}?")),
+                None if names.is_empty() => None,
+                None => Some(format!("known here are {}", names.join(", "))),
+            };
+            unknown.push((span, one));
+        }
+        let error = match result {
+            Ok(value) => {
+                problems.extend(unknown.into_iter().map(|(_, problem)| problem));
+                return is_whole.then_some(value);
+            }
+            Err(error) => error,
+        };
+        is_whole = false;
+        let span = error.span().unwrap_or(0..0);
+        problems.push(with_hint(problem(span.clone(), &first_line(error.message()))));
+        if !remove(&mut tree, &span) {
+            problems.extend(unknown.into_iter().map(|(_, problem)| problem));
+            return None;
+        }
+    }
+}
+
+/// serde names what it would have taken; the one that is nearest is of more use than all.
+fn with_hint(mut problem: Problem) -> Problem {
+    let Some((message, expected)) = problem.message.split_once(", expected one of ") else { return problem };
+    let Some(given) = message.split('`').nth(1) else { return problem };
+    let known: Vec<_> = expected.split('`').skip(1).step_by(2).collect();
+    problem.hint = nearest(given, known.iter().copied()).map(|name| format!("did you mean {name:?}?"));
+    problem
+}
+
+fn steps(path: &serde_ignored::Path<'_>) -> Vec<Step> {
+    use serde_ignored::Path;
+    let (parent, step) = match path {
+        Path::Root => return Vec::new(),
+        Path::Seq { parent, index } => (parent, Some(Step::Index(*index))),
+        Path::Map { parent, key } => (parent, Some(Step::Key(key.clone()))),
+        Path::Some { parent } | Path::NewtypeStruct { parent } | Path::NewtypeVariant { parent } => (parent, None),
+    };
+    let mut steps = steps(parent);
+    steps.extend(step);
+    steps
+}
+
+fn key_span(tree: &Spanned<DeValue<'_>>, parent: &[Step], key: &str) -> Option<Range<usize>> {
+    let mut value = tree;
+    for step in parent {
+        value = match (step, value.get_ref()) {
+            (Step::Key(key), DeValue::Table(table)) => table.iter().find(|(name, _)| *name.get_ref() == **key)?.1,
+            (Step::Index(index), DeValue::Array(list)) => list.get(*index)?,
+            _ => return None,
+        };
+    }
+    let table = value.get_ref().as_table()?;
+    table.iter().find(|(name, _)| name.get_ref() == key).map(|(name, _)| name.span())
+}
+
+/// Takes the smallest value out that has `span` in it. `false` if that is the whole.
+fn remove(value: &mut Spanned<DeValue<'_>>, span: &Range<usize>) -> bool {
+    // The span of a table is that of its header, so that what is in it need not lie in it.
+    let holds = |value: &Spanned<DeValue<'_>>| value.span().start <= span.start && span.end <= value.span().end;
+    match value.get_mut() {
+        DeValue::Table(table) => {
+            for (_, inner) in table.iter_mut() {
+                if remove(inner, span) {
+                    return true;
+                }
+            }
+            let key = table.iter().find(|(key, inner)| holds(inner) || key.span() == *span).map(|(key, _)| key.clone());
+            key.is_some_and(|key| table.remove(&key).is_some())
+        }
+        DeValue::Array(list) => {
+            for inner in list.iter_mut() {
+                if remove(inner, span) {
+                    return true;
+                }
+            }
+            let Some(index) = list.iter().position(holds) else { return false };
+            *list = list.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, inner)| inner.clone()).collect();
+            true
+        }
+        _ => false,
+    }
+}
+
+/// The names that the schema knows in what `path` leads to.
+fn keys(schema: &Json, path: &[Step]) -> Vec<String> {
+    let mut here = tables(schema, schema);
+    for step in path {
+        let inner = here.into_iter().filter_map(|table| match step {
+            Step::Key(key) => table.get("properties").and_then(|names| names.get(key)).or_else(|| table.get("additionalProperties")),
+            Step::Index(_) => table.get("items"),
+        });
+        here = inner.flat_map(|inner| tables(schema, inner)).collect();
+    }
+    let names = here.into_iter().filter_map(|table| table.get("properties")?.as_object());
+    names.flat_map(|names| names.keys().cloned()).collect()
+}
+
+/// What `part` of the schema may be: references followed, alternatives side by side.
+fn tables<'a>(schema: &'a Json, part: &'a Json) -> Vec<&'a Json> {
+    if let Some(reference) = part.get("$ref").and_then(Json::as_str) {
+        let target = reference.strip_prefix('#').and_then(|pointer| schema.pointer(pointer));
+        return target.map(|target| tables(schema, target)).unwrap_or_default();
+    }
+    match part.get("anyOf").or_else(|| part.get("oneOf")).and_then(Json::as_array) {
+        Some(alternatives) => alternatives.iter().flat_map(|one| tables(schema, one)).collect(),
+        None => vec![part],
+    }
+}

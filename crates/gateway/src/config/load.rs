@@ -1,0 +1,171 @@
+//! From files to a configuration that is right.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use pronghorn_engine::Limits;
+
+use super::check;
+use super::problem::Problem;
+use super::server::{LimitTable, Log, Server};
+use super::site::Site;
+use super::source::{Place, Source, Step};
+use super::upstream::Upstream;
+use super::{File, Included};
+
+/// A configuration without contradictions. What it names (folders, certificates, addresses) is looked at when it is put to use.
+pub struct Config {
+    /// The table `[server]`.
+    pub server: Server,
+    /// What clients may take.
+    pub limits: Limits,
+    /// The table `[log]`.
+    pub log: Log,
+    /// The table `[upstreams]`.
+    pub upstreams: BTreeMap<String, Upstream>,
+    /// The tables `[[sites]]`, of all files.
+    pub sites: Vec<Site>,
+    /// What is not wrong, but probably not meant.
+    pub warnings: Vec<Problem>,
+    sources: Sources,
+}
+
+/// The files that were read.
+#[derive(Default)]
+pub(crate) struct Sources(Vec<Source>);
+
+impl Sources {
+    pub(crate) fn problem(&self, place: &Place, message: impl fmt::Display) -> Problem {
+        match self.0.get(place.file) {
+            Some(source) => source.problem(&place.path, message),
+            None => Problem::of_file(Path::new(""), message),
+        }
+    }
+}
+
+impl Config {
+    /// Reads `file` and what it includes, with the environment of this process.
+    ///
+    /// # Errors
+    ///
+    /// All that is wrong with it, in the order of files and lines.
+    pub fn load(file: &Path) -> Result<Self, Vec<Problem>> {
+        Self::load_with(file, &|name| std::env::var(name).ok())
+    }
+
+    pub(crate) fn load_with(file: &Path, environment: &dyn Fn(&str) -> Option<String>) -> Result<Self, Vec<Problem>> {
+        let mut problems = Vec::new();
+        let mut sources = Sources::default();
+        let Some((source, main)) = Source::read::<File>(file, environment, &mut problems) else { return Err(problems) };
+        sources.0.push(source);
+        let Some(File { include, server, limits, log, mut upstreams, mut sites }) = main else { return Err(in_order(problems)) };
+        settle(0, &mut upstreams, &mut sites);
+        for (index, pattern) in include.iter().enumerate() {
+            let place = Place { file: 0, path: vec!["include".into(), index.into()] };
+            for path in included(file, pattern, &sources, &place, &mut problems) {
+                let Some((source, part)) = Source::read::<Included>(&path, environment, &mut problems) else { continue };
+                let number = sources.0.len();
+                sources.0.push(source);
+                let Some(mut part) = part else { continue };
+                settle(number, &mut part.upstreams, &mut part.sites);
+                sites.append(&mut part.sites);
+                for (name, upstream) in part.upstreams {
+                    if upstreams.contains_key(&name) {
+                        let problem = sources.problem(&upstream.place, format_args!("there is an upstream {name:?} already"));
+                        problems.push(problem.with_hint("give each its own name"));
+                    }
+                    upstreams.insert(name, upstream);
+                }
+            }
+        }
+        let limits = read_limits(&limits, &sources, &mut problems);
+        let mut config = Self { server, limits, log, upstreams, sites, warnings: Vec::new(), sources };
+        // References to what could not be read would be called wrong.
+        if problems.is_empty() {
+            config.warnings = check::check(&config, &mut problems);
+        }
+        if problems.is_empty() { Ok(config) } else { Err(in_order(problems)) }
+    }
+
+    /// A problem with what stands at a place of these files.
+    pub(crate) fn problem(&self, place: &Place, message: impl fmt::Display) -> Problem {
+        self.sources.problem(place, message)
+    }
+
+    /// The path as seen from the folder of the file that names it.
+    pub(crate) fn path(&self, place: &Place, path: &Path) -> PathBuf {
+        let folder = self.sources.0.get(place.file).and_then(|source| source.file.parent());
+        folder.map_or_else(|| path.to_owned(), |folder| folder.join(path))
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config").field("sites", &self.sites).finish_non_exhaustive()
+    }
+}
+
+/// Tells what was read where it stands.
+fn settle(file: usize, upstreams: &mut BTreeMap<String, Upstream>, sites: &mut [Site]) {
+    let at = |path: Vec<Step>| Place { file, path };
+    for (name, upstream) in upstreams {
+        upstream.place = at(vec!["upstreams".into(), name.as_str().into()]);
+    }
+    for (index, site) in sites.iter_mut().enumerate() {
+        site.place = at(vec!["sites".into(), index.into()]);
+        for (index, route) in site.routes.iter_mut().enumerate() {
+            route.place = site.place.of(["routes".into(), index.into()]);
+        }
+    }
+}
+
+fn included(file: &Path, pattern: &str, sources: &Sources, place: &Place, problems: &mut Vec<Problem>) -> Vec<PathBuf> {
+    let whole = file.parent().unwrap_or(Path::new("")).join(pattern);
+    let found = match glob::glob(&whole.to_string_lossy()) {
+        Ok(found) => found,
+        Err(error) => {
+            problems.push(sources.problem(place, format_args!("{pattern:?} is no pattern of file names: {error}")));
+            return Vec::new();
+        }
+    };
+    let mut paths = Vec::new();
+    for path in found {
+        match path {
+            Ok(path) => paths.push(path),
+            Err(error) => {
+                problems.push(sources.problem(place, format_args!("{} cannot be read: {}", error.path().display(), error.error())));
+            }
+        }
+    }
+    // A folder may be empty, a name may not lead nowhere.
+    if paths.is_empty() && !pattern.contains(['*', '?', '[']) {
+        problems.push(sources.problem(place, format_args!("there is no file {}", whole.display())).with_hint("check the path"));
+    }
+    paths
+}
+
+fn read_limits(table: &LimitTable, sources: &Sources, problems: &mut Vec<Problem>) -> Limits {
+    let mut limits = Limits::default();
+    for (name, value) in table {
+        match limits.clone().with_named(name, &value.0) {
+            Ok(changed) => limits = changed,
+            Err(error) => {
+                let place = Place { file: 0, path: vec!["limits".into(), name.as_str().into()] };
+                problems.push(sources.problem(&place, error));
+            }
+        }
+    }
+    limits
+}
+
+fn in_order(mut problems: Vec<Problem>) -> Vec<Problem> {
+    let mut files: Vec<PathBuf> = Vec::new();
+    for problem in &problems {
+        if !files.contains(&problem.file) {
+            files.push(problem.file.clone());
+        }
+    }
+    problems.sort_by_key(|problem| (files.iter().position(|file| *file == problem.file), problem.position));
+    problems
+}

@@ -1,0 +1,353 @@
+//! Sites, and what they do with requests.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer};
+
+use super::either::{Short, either};
+use super::patterns::{HostPattern, PathPattern};
+use super::source::Place;
+use super::upstream::Upstream;
+use super::values::choice;
+
+/// One of `[[sites]]`: what is served under some host names.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub struct Site {
+    /// The names that it is for. A name alone goes before one with a star, and that before `*`, which takes what no other site has.
+    #[schemars(length(min = 1))]
+    pub hosts: Vec<HostPattern>,
+    /// Its certificate. Without one it is served in clear text only.
+    pub tls: Option<Tls>,
+    /// Whether HTTP/3 is served here; if it is left out, what `[server]` says.
+    pub http3: Option<bool>,
+    /// What requests in clear text get, for a site that has a certificate.
+    #[serde(default)]
+    pub clear_text: ClearText,
+    /// Fields of the responses of all routes.
+    #[serde(default)]
+    pub response_headers: HeaderRules,
+    /// What is done with requests: the first route that matches answers.
+    #[serde(default)]
+    pub routes: Vec<Route>,
+    #[serde(skip)]
+    pub(crate) place: Place,
+}
+
+choice! {
+    /// What requests in clear text get.
+    #[derive(Default)]
+    ClearText: "treatment of clear text" {
+        /// A redirect to the same target over HTTPS.
+        #[default]
+        Redirect = "redirect",
+        /// The same as over HTTPS.
+        Serve = "serve",
+        /// 421: the site is not there.
+        Refuse = "refuse",
+    }
+}
+
+/// The certificate of a site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tls {
+    /// Chain and key in files.
+    Files(CertificateFiles),
+    /// One for development, which the server makes itself.
+    Development,
+}
+
+/// Chain and key in PEM form.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
+pub struct CertificateFiles {
+    /// The file with the chain, the server's own certificate first.
+    pub cert: PathBuf,
+    /// The file with the private key.
+    pub key: PathBuf,
+}
+
+impl Short for Tls {
+    type Table = CertificateFiles;
+
+    const EXPECTED: &'static str = "{ cert = \"chain.pem\", key = \"key.pem\" }, or \"development\"";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        match text {
+            "development" => Ok(Self::Development),
+            _ => Err(format!("{text:?} is no kind of certificate: write {}", Self::EXPECTED)),
+        }
+    }
+
+    fn from_table(table: CertificateFiles) -> Self {
+        Self::Files(table)
+    }
+}
+either!(Tls, "tls", "development");
+
+/// One of `[[sites.routes]]`: which requests, and what is done with them.
+///
+/// Exactly one of `files`, `proxy`, `redirect` and `respond` says what answers.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub struct Route {
+    /// Which requests are meant; all, if it is left out.
+    #[serde(default, rename = "match")]
+    pub matches: Match,
+    /// Serves the files of a folder.
+    pub files: Option<Files>,
+    /// Asks another server.
+    pub proxy: Option<Proxy>,
+    /// Sends the client elsewhere.
+    pub redirect: Option<Redirect>,
+    /// Answers at once.
+    pub respond: Option<Respond>,
+    /// Takes away what stands before the first star of the path that matched.
+    #[serde(default)]
+    pub strip_prefix: bool,
+    /// Fields of the request as whatever answers gets it.
+    #[serde(default)]
+    pub request_headers: HeaderRules,
+    /// Fields of the response.
+    #[serde(default)]
+    pub response_headers: HeaderRules,
+    #[serde(skip)]
+    pub(crate) place: Place,
+}
+
+/// Which requests are meant: all that is named has to be true. Text alone is a path.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Match(pub MatchTable);
+
+/// Conditions of a route.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq)]
+#[serde(default)]
+pub struct MatchTable {
+    /// Paths, of which one has to match.
+    #[serde(deserialize_with = "super::either::one_or_more")]
+    #[schemars(with = "super::either::OneOrMore<PathPattern>")]
+    pub path: Vec<PathPattern>,
+    /// Methods, of which it has to be one. HEAD is meant with GET.
+    #[serde(deserialize_with = "super::either::one_or_more")]
+    #[schemars(with = "super::either::OneOrMore<Method>")]
+    pub method: Vec<Method>,
+    /// Host names, of which one has to match.
+    #[serde(deserialize_with = "super::either::one_or_more")]
+    #[schemars(with = "super::either::OneOrMore<HostPattern>")]
+    pub host: Vec<HostPattern>,
+    /// Fields of the request with their values; `*` for any.
+    pub header: BTreeMap<FieldName, String>,
+}
+
+impl Short for Match {
+    type Table = MatchTable;
+
+    const EXPECTED: &'static str = "a path such as \"/api/*\", or { path = \"/api/*\", method = \"GET\" }";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        Ok(Self(MatchTable { path: vec![text.parse()?], ..MatchTable::default() }))
+    }
+
+    fn from_table(table: MatchTable) -> Self {
+        Self(table)
+    }
+}
+either!(Match, "match", "/api/*");
+
+/// A method of HTTP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Method(pub http::Method);
+
+impl std::str::FromStr for Method {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let method = http::Method::from_bytes(text.as_bytes()).ok().filter(|_| text.bytes().all(|b| !b.is_ascii_lowercase()));
+        method.map(Self).ok_or_else(|| format!("{text:?} is no method: methods are written in capitals, such as GET"))
+    }
+}
+super::values::written!(Method, "method", "A method of HTTP, in capitals.", "GET");
+
+/// The name of a field.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FieldName(String);
+
+impl FieldName {
+    pub(crate) fn name(&self) -> http::HeaderName {
+        http::HeaderName::from_bytes(self.0.as_bytes()).expect("invariant: it was parsed")
+    }
+}
+
+impl std::str::FromStr for FieldName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        http::HeaderName::from_bytes(text.as_bytes())
+            .map(|name| Self(name.as_str().to_owned()))
+            .map_err(|_| format!("{text:?} is no name of a field: letters, digits and dashes, such as cache-control"))
+    }
+}
+super::values::written!(FieldName, "field_name", "The name of a field.", "cache-control");
+
+/// The value of a field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldValue(pub http::HeaderValue);
+
+impl std::str::FromStr for FieldValue {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        http::HeaderValue::from_str(text).map(Self).map_err(|_| format!("{text:?} is no value of a field: visible ASCII and spaces"))
+    }
+}
+super::values::written!(FieldValue, "field_value", "The value of a field.", "no-store");
+
+/// Changes of fields, in this order: what is removed, what is set in place of all of its name, what is added.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq)]
+#[serde(default)]
+pub struct HeaderRules {
+    /// Names of fields that are taken away.
+    pub remove: Vec<FieldName>,
+    /// Fields that replace those of their name.
+    pub set: BTreeMap<FieldName, FieldValue>,
+    /// Fields that come beside those of their name.
+    pub add: BTreeMap<FieldName, FieldValue>,
+}
+
+/// Files of a folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Files(pub FilesTable);
+
+/// Files of a folder.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
+pub struct FilesTable {
+    /// The folder.
+    pub root: PathBuf,
+    /// The file of the folder that is served where there is none of the name that was asked for, such as `index.html` of a single-page
+    /// application.
+    pub fallback: Option<String>,
+}
+
+impl Short for Files {
+    type Table = FilesTable;
+
+    const EXPECTED: &'static str = "a folder such as \"/var/www/site\", or { root = \"/var/www/site\" }";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        Ok(Self(FilesTable { root: text.into(), fallback: None }))
+    }
+
+    fn from_table(table: FilesTable) -> Self {
+        Self(table)
+    }
+}
+either!(Files, "files", "/var/www/site");
+
+/// Other servers that are asked: the name of one of `[upstreams]`, the address of a server, or a table as there.
+#[derive(Clone, Debug)]
+pub enum Proxy {
+    /// The upstream of this name.
+    Named(String),
+    /// This one, of this route alone.
+    Own(Box<Upstream>),
+}
+
+impl Short for Proxy {
+    type Table = Upstream;
+
+    const EXPECTED: &'static str = "the name of an upstream, an address such as \"http://127.0.0.1:3000\", or { servers = […] }";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        if text.contains("://") || text.starts_with("unix:") {
+            return Ok(Self::Own(Box::new(Upstream::of(text.parse()?))));
+        }
+        Ok(Self::Named(text.to_owned()))
+    }
+
+    fn from_table(table: Upstream) -> Self {
+        Self::Own(Box::new(table))
+    }
+}
+either!(Proxy, "proxy", "http://127.0.0.1:3000");
+
+/// Sends the client elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Redirect(pub RedirectTable);
+
+/// Sends the client elsewhere.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
+pub struct RedirectTable {
+    /// Where to: a URL or a path. `{path}` stands for the path with its query as it was asked for (after `strip_prefix`), `{host}` for
+    /// the host.
+    pub to: FieldValue,
+    /// 301 or 308 for good, 302, 303 or 307 for now.
+    #[serde(default = "permanent")]
+    pub status: u16,
+}
+
+fn permanent() -> u16 {
+    308
+}
+
+impl Short for Redirect {
+    type Table = RedirectTable;
+
+    const EXPECTED: &'static str = "where to, such as \"https://example.org{path}\", or { to = …, status = 302 }";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        Ok(Self(RedirectTable { to: text.parse()?, status: permanent() }))
+    }
+
+    fn from_table(table: RedirectTable) -> Self {
+        Self(table)
+    }
+}
+either!(Redirect, "redirect", "https://example.org{path}");
+
+/// An answer that stands in the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Respond(pub RespondTable);
+
+/// An answer that stands in the configuration.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
+#[serde(default)]
+pub struct RespondTable {
+    /// The status.
+    #[serde(deserialize_with = "status")]
+    #[schemars(range(min = 200, max = 599), default = "ok")]
+    pub status: Option<u16>,
+    /// The content, as text.
+    pub body: String,
+    /// Its type.
+    #[schemars(default = "plain_text")]
+    pub content_type: Option<FieldValue>,
+}
+
+fn ok() -> u16 {
+    200
+}
+
+fn plain_text() -> &'static str {
+    "text/plain; charset=utf-8"
+}
+
+fn status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u16>, D::Error> {
+    match u16::deserialize(deserializer)? {
+        status @ 200..=599 => Ok(Some(status)),
+        other => Err(serde::de::Error::custom(format!("{other} is no status of a final response: 200 to 599"))),
+    }
+}
+
+impl Short for Respond {
+    type Table = RespondTable;
+
+    const EXPECTED: &'static str = "text, or { status = 404, body = \"…\" }";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        Ok(Self(RespondTable { body: text.to_owned(), ..RespondTable::default() }))
+    }
+
+    fn from_table(table: RespondTable) -> Self {
+        Self(table)
+    }
+}
+either!(Respond, "respond", "hello");

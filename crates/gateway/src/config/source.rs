@@ -1,0 +1,248 @@
+//! Files of a configuration: their text, their places, and what is put in from the environment.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::{fmt, io};
+
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::decode::decode;
+use super::problem::Problem;
+
+/// A step from a table or list to what is in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Key(String),
+    Index(usize),
+}
+
+impl From<&str> for Step {
+    fn from(key: &str) -> Self {
+        Self::Key(key.to_owned())
+    }
+}
+
+impl From<usize> for Step {
+    fn from(index: usize) -> Self {
+        Self::Index(index)
+    }
+}
+
+/// Where something stands: the number of its file, and the way there in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) file: usize,
+    pub(crate) path: Vec<Step>,
+}
+
+impl Place {
+    /// Something in what stands here.
+    pub(crate) fn of(&self, steps: impl IntoIterator<Item = Step>) -> Self {
+        let mut path = self.path.clone();
+        path.extend(steps);
+        Self { file: self.file, path }
+    }
+
+    pub(crate) fn key(&self, key: &str) -> Self {
+        self.of([key.into()])
+    }
+}
+
+/// One file.
+pub(crate) struct Source {
+    pub(crate) file: PathBuf,
+    text: String,
+    spans: Node,
+}
+
+/// Where a value stands, and what is in it.
+struct Node {
+    span: Range<usize>,
+    inside: Inside,
+}
+
+enum Inside {
+    Nothing,
+    /// Each with the place of its key.
+    Table(BTreeMap<String, (Range<usize>, Node)>),
+    List(Vec<Node>),
+}
+
+impl Node {
+    fn of(value: &Spanned<DeValue<'_>>) -> Self {
+        let inside = match value.get_ref() {
+            DeValue::Table(table) => {
+                let entry = |(key, value): (&Spanned<Cow<'_, str>>, _)| (key.get_ref().to_string(), (key.span(), Self::of(value)));
+                Inside::Table(table.iter().map(entry).collect())
+            }
+            DeValue::Array(list) => Inside::List(list.iter().map(Self::of).collect()),
+            _ => Inside::Nothing,
+        };
+        Self { span: value.span(), inside }
+    }
+}
+
+impl Source {
+    /// Reads a file as a `T`. All that is wrong with it is added to `problems`; then there is no `T`.
+    pub(crate) fn read<T: DeserializeOwned + JsonSchema>(
+        file: &Path,
+        environment: &dyn Fn(&str) -> Option<String>,
+        problems: &mut Vec<Problem>,
+    ) -> Option<(Self, Option<T>)> {
+        match std::fs::read_to_string(file) {
+            Ok(text) => Some(Self::parse(file, text, environment, problems)),
+            Err(error) => {
+                let hint = match error.kind() {
+                    io::ErrorKind::NotFound => "check the path",
+                    io::ErrorKind::PermissionDenied => "make it readable for this user",
+                    io::ErrorKind::InvalidData => "write it in UTF-8",
+                    _ => "name another file",
+                };
+                problems.push(Problem::of_file(file, format_args!("cannot be read: {error}")).with_hint(hint));
+                None
+            }
+        }
+    }
+
+    pub(crate) fn parse<T: DeserializeOwned + JsonSchema>(
+        file: &Path,
+        text: String,
+        environment: &dyn Fn(&str) -> Option<String>,
+        problems: &mut Vec<Problem>,
+    ) -> (Self, Option<T>) {
+        let before = problems.len();
+        let (table, errors) = DeTable::parse_recoverable(&text);
+        let mut tree = Spanned::new(table.span(), DeValue::Table(table.into_inner()));
+        for error in errors {
+            problems.push(Problem::at(file, &text, &error.span().unwrap_or(0..0), first_line(error.message())));
+        }
+        // What a file of broken syntax seems to say is not worth a word.
+        let is_readable = problems.len() == before;
+        let folder = file.parent().unwrap_or(Path::new(""));
+        for_each_text(&mut tree, &mut |span, value| {
+            if !value.contains("${") {
+                return;
+            }
+            match expand(value, environment, folder) {
+                Ok(expanded) => *value = Cow::Owned(expanded),
+                Err((message, hint)) => problems.push(Problem::at(file, &text, &span, message).with_hint(hint)),
+            }
+        });
+        let spans = Node::of(&tree);
+        let decoded = if is_readable { decode(&tree, |span, message| Problem::at(file, &text, &span, message), problems) } else { None };
+        let decoded = decoded.filter(|_| problems.len() == before);
+        (Self { file: file.to_owned(), text, spans }, decoded)
+    }
+
+    pub(crate) fn problem(&self, path: &[Step], message: impl fmt::Display) -> Problem {
+        Problem::at(&self.file, &self.text, &self.span(path), message)
+    }
+
+    /// The span of what `path` leads to: of its key, where it has one; of what it would be in, where it is missing.
+    fn span(&self, path: &[Step]) -> Range<usize> {
+        let (mut node, mut span) = (&self.spans, 0..0);
+        for step in path {
+            let next = match (step, &node.inside) {
+                (Step::Key(key), Inside::Table(entries)) => entries.get(key).map(|(key, next)| (key.clone(), next)),
+                (Step::Index(index), Inside::List(list)) => list.get(*index).map(|next| (next.span.clone(), next)),
+                _ => None,
+            };
+            let Some((next_span, next)) = next else { break };
+            (node, span) = (next, next_span);
+        }
+        span
+    }
+}
+
+/// Names that occur twice and the like have further lines, which a problem of one line has no room for.
+pub(crate) fn first_line(message: &str) -> &str {
+    message.lines().next().unwrap_or(message)
+}
+
+fn for_each_text<'a>(value: &mut Spanned<DeValue<'a>>, change: &mut impl FnMut(Range<usize>, &mut Cow<'a, str>)) {
+    let span = value.span();
+    match value.get_mut() {
+        DeValue::String(text) => change(span, text),
+        DeValue::Array(list) => list.iter_mut().for_each(|value| for_each_text(value, change)),
+        DeValue::Table(table) => table.iter_mut().for_each(|(_, value)| for_each_text(value, change)),
+        _ => {}
+    }
+}
+
+/// `$${` stands for `${` itself.
+fn expand(text: &str, environment: &dyn Fn(&str) -> Option<String>, folder: &Path) -> Result<String, (String, String)> {
+    let mut expanded = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find("${") {
+        if rest[..start].ends_with('$') {
+            expanded.push_str(&rest[..start - 1]);
+            expanded.push_str("${");
+            rest = &rest[start + 2..];
+            continue;
+        }
+        expanded.push_str(&rest[..start]);
+        let inside = &rest[start + 2..];
+        let Some(end) = inside.find('}') else {
+            return Err(("a ${ has no }".to_owned(), "write $${ for the characters themselves".to_owned()));
+        };
+        expanded.push_str(&named(&inside[..end], environment, folder)?);
+        rest = &inside[end + 1..];
+    }
+    expanded.push_str(rest);
+    Ok(expanded)
+}
+
+fn named(name: &str, environment: &dyn Fn(&str) -> Option<String>, folder: &Path) -> Result<String, (String, String)> {
+    if let Some(path) = name.strip_prefix("file:") {
+        let path = folder.join(path);
+        let content = std::fs::read_to_string(&path)
+            .map_err(|error| (format!("{} cannot be read: {error}", path.display()), "name a file that this user may read".to_owned()))?;
+        return Ok(content.trim_end_matches(['\n', '\r']).to_owned());
+    }
+    let (name, default) = match name.split_once(":-") {
+        Some((name, default)) => (name, Some(default)),
+        None => (name, None),
+    };
+    environment(name)
+        .or_else(|| default.map(str::to_owned))
+        .ok_or_else(|| (format!("the environment has no {name}"), format!("set it, or write ${{{name}:-…}} for what to take without it")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment(name: &str) -> Option<String> {
+        (name == "TOKEN").then(|| "secret".to_owned())
+    }
+
+    #[test]
+    fn environment_is_put_in() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("key"), "from a file\n").expect("write");
+        let expanded = |text: &str| expand(text, &environment, folder.path());
+        assert_eq!(expanded("a ${TOKEN} b ${NONE:-c}").as_deref(), Ok("a secret b c"));
+        assert_eq!(expanded("${file:key}").as_deref(), Ok("from a file"));
+        assert_eq!(expanded("$${TOKEN}").as_deref(), Ok("${TOKEN}"));
+        assert!(expanded("${NONE}").is_err_and(|(message, _)| message == "the environment has no NONE"));
+        assert!(expanded("${TOKEN").is_err());
+        assert!(expanded("${file:none}").is_err());
+    }
+
+    #[test]
+    fn span_is_of_the_key_or_of_what_is_nearest() {
+        let text = "[server]\nworkers = 2\n\n[[sites]]\nhosts = [\"a\", \"b\"]\n";
+        let mut problems = Vec::new();
+        let (source, _) = Source::parse::<super::super::File>(Path::new("x"), text.to_owned(), &environment, &mut problems);
+        assert_eq!(problems, []);
+        let at = |path: &[Step]| &text[source.span(path)];
+        assert_eq!(at(&["server".into(), "workers".into()]), "workers");
+        assert_eq!(at(&["sites".into(), 0.into(), "hosts".into(), 1.into()]), "\"b\"");
+        assert_eq!(at(&["sites".into(), 0.into(), "tls".into()]), "[[sites]]");
+    }
+}

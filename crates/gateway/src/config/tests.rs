@@ -1,0 +1,144 @@
+//! What is said of configurations.
+
+use std::path::Path;
+
+use super::{Config, Problem};
+
+fn load(text: &str) -> Result<Config, Vec<Problem>> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("pronghorn.toml");
+    std::fs::write(&file, text).expect("write");
+    Config::load_with(&file, &|_| None)
+}
+
+/// The problems without the folder.
+fn problems(text: &str) -> Vec<String> {
+    lines(load(text).err().unwrap_or_default())
+}
+
+fn lines(problems: Vec<Problem>) -> Vec<String> {
+    let short = |mut problem: Problem| {
+        problem.file = problem.file.file_name().map(Into::into).unwrap_or_default();
+        problem.to_string()
+    };
+    problems.into_iter().map(short).collect()
+}
+
+const SITE: &str = "[server]\nlisten = [\"http://127.0.0.1:0\"]\n[[sites]]\nhosts = [\"a\"]\n[[sites.routes]]\nrespond = \"x\"\n";
+
+#[test]
+fn smallest_site_is_right() {
+    let config = load(SITE).expect("it is right");
+    assert_eq!(config.sites.len(), 1);
+    assert_eq!(config.warnings, []);
+}
+
+#[test]
+fn each_error_is_told_with_its_line() {
+    let text = "[server]\nlisten = [\"nowhere\", \"http://127.0.0.1:0\"]\nworker = 2\nwokers = 3\ncongestion = \"cubik\"\nworkers = \"two\"\n\n\
+                [[sites]]\nhosts = [\"https://a\"]\ncleartext = \"serve\"\n[[sites.routes]]\nmatch = \"api\"\nrespnd = \"x\"\n\
+                redirect = { status = 301 }\n[[sites.routes]]\nrespond = { status = 99 }\n\n[upstreams.app]\nservers = [\"127.0.0.1:80\"]\n";
+    let found = problems(text);
+    let expected = [
+        "pronghorn.toml:2:11: \"nowhere\" is no address to listen on: write it as [::]:443, 127.0.0.1:8443 or http://[::]:80",
+        "pronghorn.toml:3:1: unknown key \"worker\"; did you mean \"workers\"?",
+        "pronghorn.toml:4:1: unknown key \"wokers\"; did you mean \"workers\"?",
+        "pronghorn.toml:5:14: unknown variant `cubik`, expected one of `cubic`, `newreno`, `bbr`; did you mean \"cubic\"?",
+        "pronghorn.toml:6:11: invalid type: string \"two\", expected u16",
+        "pronghorn.toml:9:10: \"https://a\" is no host name: leave scheme and path out",
+        "pronghorn.toml:10:1: unknown key \"cleartext\"; did you mean \"clear_text\"?",
+        "pronghorn.toml:12:9: \"api\" is no path: it begins with a slash, as in /api/*",
+        "pronghorn.toml:13:1: unknown key \"respnd\"; did you mean \"respond\"?",
+        "pronghorn.toml:14:12: missing field `to`",
+        "pronghorn.toml:16:22: 99 is no status of a final response: 200 to 599",
+        "pronghorn.toml:19:12: \"127.0.0.1:80\" is no address of a server: it begins with http:// or https://",
+    ];
+    assert_eq!(found, expected, "{found:#?}");
+}
+
+#[test]
+fn missing_table_entry_is_told_at_its_table() {
+    let text = "[[sites]]\ntls = \"development\"\n[[sites.routes]]\nproxy = { policy = \"first\" }\n";
+    let found = problems(text);
+    assert_eq!(found, ["pronghorn.toml:1:1: missing field `hosts`", "pronghorn.toml:4:9: missing field `servers`"], "{found:#?}");
+}
+
+#[test]
+fn broken_syntax_is_told_alone() {
+    let found = problems("[server\nlisten = 5\n");
+    assert!(found.len() == 1 && found[0].starts_with("pronghorn.toml:1:"), "{found:#?}");
+}
+
+#[test]
+fn contradictions_are_told() {
+    for (change, message) in [
+        ("[[sites]]\nhosts = [\"A\"]\n[[sites.routes]]\nrespond = \"\"\n", "8:10: this host has a site already"),
+        ("[[sites]]\nhosts = [\"b\"]\n", "the site has no routes"),
+        ("[[sites]]\nhosts = [\"b\"]\ntls = \"development\"\n[[sites.routes]]\nrespond = \"\"\n", "9:1: no address speaks TLS"),
+        ("[[sites.routes]]\nmatch = \"/x\"\n", "7:1: the route does nothing"),
+        (
+            "[[sites.routes]]\nmatch = \"/x\"\nfiles = \"a\"\nrespond = \"b\"\n",
+            "10:1: the route has files and respond; only one can answer",
+        ),
+        ("[[sites.routes]]\nmatch = \"/x\"\nproxy = \"ap\"\n[upstreams.app]\nservers = [\"http://a:1\"]\n", "did you mean \"app\"?"),
+        ("[[sites.routes]]\nproxy = \"api\"\n", "define it as [upstreams.api]"),
+        ("[[sites.routes]]\nproxy = { servers = [] }\n", "an upstream needs a server"),
+        ("[[sites.routes]]\nproxy = { servers = [\"http://a:1\"], protocol = \"http3\" }\n", "write https://a:1"),
+        ("[[sites.routes]]\nredirect = { to = \"/\", status = 200 }\n", "200 is no redirect"),
+        ("[[sites.routes]]\nstrip_prefix = true\nrespond = \"\"\n", "there is no prefix to take away"),
+        ("[[sites.routes]]\nfiles = { root = \".\", fallback = \"../x\" }\n", "\"../x\" is not in the folder"),
+        ("[limits]\nidle_timout = \"3s\"\n", "idle_timeout"),
+        ("[limits]\nidle_timeout = \"never\"\n", "8:1: "),
+    ] {
+        let found = problems(&format!("{SITE}{change}"));
+        assert!(found.iter().any(|line| line.contains(message)), "{change}: {found:#?}");
+    }
+    assert_eq!(problems("[server]\nlisten = []\n").len(), 2);
+}
+
+#[test]
+fn route_that_nothing_reaches_is_warned_of() {
+    let config = load(&format!("{SITE}[[sites.routes]]\nmatch = \"/a/*\"\nrespond = \"y\"\n")).expect("it is right");
+    assert_eq!(
+        lines(config.warnings),
+        [
+            "pronghorn.toml:7:1: no request gets here: route 1 of the site takes them all; the first route that matches answers: put this one \
+          before it"
+        ]
+    );
+}
+
+#[test]
+fn included_files_bring_sites_and_have_their_own_lines() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("write");
+    std::fs::create_dir(folder.path().join("sites")).expect("a folder");
+    write("pronghorn.toml", &format!("include = [\"sites/*.toml\"]\n{SITE}"));
+    write("sites/b.toml", "[[sites]]\nhosts = [\"b\"]\n[[sites.routes]]\nproxy = \"b\"\n[upstreams.b]\nservers = [\"http://b:1\"]\n");
+    let load = || Config::load_with(&folder.path().join("pronghorn.toml"), &|_| None);
+    let config = load().expect("it is right");
+    assert_eq!((config.sites.len(), config.upstreams.len()), (2, 1));
+    assert_eq!(config.path(&config.sites[1].place, Path::new("x")), folder.path().join("sites/x"));
+
+    write("sites/c.toml", "[[sites]]\nhosts = [\"c\"]\nnmae = 1\n[server]\n");
+    write("sites/d.toml", "[upstreams.b]\nservers = [\"http://b:1\"]\n");
+    let found = lines(load().expect_err("it is wrong"));
+    assert_eq!(
+        found,
+        [
+            "c.toml:3:1: unknown key \"nmae\"; known here are hosts, tls, http3, clear_text, response_headers, routes",
+            "c.toml:4:2: unknown key \"server\"; known here are upstreams, sites",
+            "d.toml:1:12: there is an upstream \"b\" already; give each its own name",
+        ],
+        "{found:#?}"
+    );
+    write("pronghorn.toml", "include = [\"none.toml\"]\n");
+    let found = lines(load().expect_err("it is wrong"));
+    assert!(found[0].starts_with("pronghorn.toml:1:12: there is no file"), "{found:#?}");
+}
+
+#[test]
+fn file_that_is_not_there_is_one_line() {
+    let problems = Config::load_with(Path::new("/nowhere/pronghorn.toml"), &|_| None).expect_err("there is none");
+    assert_eq!(lines(problems), ["pronghorn.toml: cannot be read: No such file or directory (os error 2); check the path"]);
+}

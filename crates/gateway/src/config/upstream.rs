@@ -1,0 +1,274 @@
+//! Servers behind this one.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use http::uri::{Authority, Scheme};
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, de};
+
+use super::either::{Short, either};
+use super::site::FieldValue;
+use super::source::Place;
+use super::values::{Time, choice, written};
+
+/// One of `[upstreams]`: servers that answer the same.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
+pub struct Upstream {
+    /// The servers.
+    #[schemars(length(min = 1))]
+    pub servers: Vec<UpstreamServer>,
+    /// Which of them a request goes to.
+    #[serde(default)]
+    pub policy: Policy,
+    /// What is spoken with them.
+    #[serde(default)]
+    pub protocol: UpstreamProtocol,
+    /// The host that they are asked for.
+    #[serde(default)]
+    pub host: UpstreamHost,
+    /// Whom to trust, for servers at `https://`.
+    #[serde(default)]
+    pub tls: UpstreamTls,
+    /// Time for looking up a server's name, connecting and TLS, and for a connection to become free.
+    #[serde(default = "ten_seconds")]
+    #[schemars(default = "written_ten_seconds")]
+    pub connect_timeout: Time,
+    /// Time in which a server has to take more of a request's content, and after that to send the head of the response.
+    #[serde(default = "a_minute")]
+    #[schemars(default = "written_minute")]
+    pub head_timeout: Time,
+    /// Time between two pieces of a response's content.
+    #[serde(default = "a_minute")]
+    #[schemars(default = "written_minute")]
+    pub body_timeout: Time,
+    /// How long a connection that nobody uses is kept.
+    #[serde(default = "a_minute")]
+    #[schemars(default = "written_minute")]
+    pub idle_timeout: Time,
+    /// HTTP/1.1 connections to each server from each worker, those in use included. Over HTTP/2 and 3 there is one.
+    #[serde(default = "connections")]
+    #[schemars(range(min = 1))]
+    pub connections: usize,
+    /// Requests to each server from each worker that may wait for a connection; the next one is answered 503.
+    #[serde(default = "waiting")]
+    pub waiting: usize,
+    /// How many more servers, or times, a request is tried when nothing can have happened for it, or its method may be repeated.
+    #[serde(default = "retries")]
+    #[schemars(range(max = 16))]
+    pub retries: u32,
+    #[serde(skip)]
+    pub(crate) place: Place,
+}
+
+const CONNECTIONS: usize = 64;
+const WAITING: usize = 1024;
+const RETRIES: u32 = 2;
+
+impl Upstream {
+    /// Whether it says the same, wherever it stands.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let at = |one: &Self| Self { place: Place::default(), ..one.clone() };
+        at(self) == at(other)
+    }
+
+    /// One server, and the defaults.
+    pub(crate) fn of(server: ServerAddress) -> Self {
+        Self {
+            servers: vec![UpstreamServer(UpstreamServerTable { address: server, weight: 1 })],
+            policy: Policy::default(),
+            protocol: UpstreamProtocol::default(),
+            host: UpstreamHost::default(),
+            tls: UpstreamTls::default(),
+            connect_timeout: ten_seconds(),
+            head_timeout: a_minute(),
+            body_timeout: a_minute(),
+            idle_timeout: a_minute(),
+            connections: CONNECTIONS,
+            waiting: WAITING,
+            retries: RETRIES,
+            place: Place::default(),
+        }
+    }
+}
+
+fn ten_seconds() -> Time {
+    Time::seconds(10)
+}
+
+fn written_ten_seconds() -> &'static str {
+    "10s"
+}
+
+fn a_minute() -> Time {
+    Time::seconds(60)
+}
+
+fn written_minute() -> &'static str {
+    "1m"
+}
+
+fn connections() -> usize {
+    CONNECTIONS
+}
+
+fn waiting() -> usize {
+    WAITING
+}
+
+fn retries() -> u32 {
+    RETRIES
+}
+
+choice! {
+    /// Which server of an upstream a request goes to.
+    #[derive(Default)]
+    Policy: "policy" {
+        /// Each in its turn, by weight.
+        #[default]
+        RoundRobin = "round-robin",
+        /// The one with the fewest open requests of this worker, by weight.
+        LeastRequests = "least-requests",
+        /// The less busy of two that are drawn.
+        RandomOfTwo = "random-of-two",
+        /// The first one that is up.
+        First = "first",
+        /// The same one for the same client address, as long as the servers stay.
+        ClientAddress = "client-address",
+    }
+}
+
+choice! {
+    /// What is spoken with the servers of an upstream.
+    #[derive(Default)]
+    UpstreamProtocol: "protocol" {
+        /// HTTP/2 or HTTP/1.1, as the server prefers; HTTP/1.1 in clear text.
+        #[default]
+        Auto = "auto",
+        /// HTTP/1.1.
+        Http1 = "http1",
+        /// HTTP/2, also in clear text.
+        Http2 = "http2",
+        /// HTTP/3.
+        Http3 = "http3",
+    }
+}
+
+/// The host that an upstream's servers are asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum UpstreamHost {
+    /// The one that the client asked for.
+    #[default]
+    Client,
+    /// The server's own.
+    Server,
+    /// This one.
+    Fixed(FieldValue),
+}
+
+impl FromStr for UpstreamHost {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "client" => Ok(Self::Client),
+            "server" => Ok(Self::Server),
+            _ if text.parse::<Authority>().is_ok() && text.contains(['.', ':']) => text.parse().map(Self::Fixed),
+            _ => Err(format!("{text:?} is no host: write client, server, or a name such as app.internal")),
+        }
+    }
+}
+written!(
+    UpstreamHost,
+    "upstream_host",
+    "client for the host that the client asked for (the default), server for the server's own, or a host.",
+    "client"
+);
+
+/// Whom to trust, for servers at `https://`.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
+#[serde(default)]
+pub struct UpstreamTls {
+    /// A file with the certificates of whom to trust, in PEM form; if it is left out, whom the system trusts.
+    pub trust: Option<PathBuf>,
+}
+
+/// The address of a server: `http://127.0.0.1:3000`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ServerAddress {
+    /// Whether TLS is spoken.
+    pub secure: bool,
+    /// Host and port.
+    pub authority: Authority,
+}
+
+impl fmt::Display for ServerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", if self.secure { "https" } else { "http" }, self.authority)
+    }
+}
+
+impl FromStr for ServerAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = |reason: &str| format!("{text:?} is no address of a server: {reason}");
+        let uri: http::Uri = text.parse().map_err(|_| wrong("write it as http://127.0.0.1:3000"))?;
+        let secure = match uri.scheme() {
+            Some(scheme) if *scheme == Scheme::HTTP => false,
+            Some(scheme) if *scheme == Scheme::HTTPS => true,
+            _ => return Err(wrong("it begins with http:// or https://")),
+        };
+        if uri.path_and_query().is_some_and(|path| path.as_str() != "/") {
+            return Err(wrong("it has no path; the path that was asked for is passed on"));
+        }
+        let authority = uri.authority().cloned().ok_or_else(|| wrong("a host is missing"))?;
+        if authority.as_str().contains('@') {
+            return Err(wrong("a name and password do not belong there"));
+        }
+        Ok(Self { secure, authority })
+    }
+}
+written!(ServerAddress, "server_address", "Scheme, host and port of a server.", "http://127.0.0.1:3000");
+
+/// A server of an upstream: its address, or a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpstreamServer(pub UpstreamServerTable);
+
+/// A server of an upstream.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
+pub struct UpstreamServerTable {
+    /// Where it is.
+    pub address: ServerAddress,
+    /// Its share of the requests, beside the others.
+    #[serde(default = "one", deserialize_with = "weight")]
+    #[schemars(range(min = 1, max = 1000))]
+    pub weight: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn weight<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    match u32::deserialize(deserializer)? {
+        weight @ 1..=1000 => Ok(weight),
+        other => Err(de::Error::custom(format!("{other} is no weight: 1 to 1000"))),
+    }
+}
+
+impl Short for UpstreamServer {
+    type Table = UpstreamServerTable;
+
+    const EXPECTED: &'static str = "an address such as \"http://127.0.0.1:3000\", or { address = …, weight = 2 }";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        Ok(Self(UpstreamServerTable { address: text.parse()?, weight: 1 }))
+    }
+
+    fn from_table(table: UpstreamServerTable) -> Self {
+        Self(table)
+    }
+}
+either!(UpstreamServer, "upstream_server", "http://127.0.0.1:3000");

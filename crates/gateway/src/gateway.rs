@@ -1,0 +1,295 @@
+//! A configuration that serves, and can be replaced while it does.
+
+use std::cell::{OnceCell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use http::header::{ALT_SVC, CONTENT_TYPE, LOCATION};
+use http::uri::PathAndQuery;
+use http::{HeaderValue, StatusCode, Uri};
+use pronghorn_certificates::{CertificateError, Loaded};
+use pronghorn_engine::{Connector, Handler, Identity, Protocol, Request, Responder, Response, Worker};
+
+use crate::access_log::Logged;
+use crate::config::{ClearText, Config, Problem};
+use crate::plan::{ActionPlan, Plan, RoutePlan, SitePlan, Surroundings, text};
+use crate::proxy::Upstreams;
+use crate::site_certificates::SiteCertificates;
+use crate::static_files::FileHandler;
+use crate::target;
+
+/// A configuration put to use. Workers answer through the [`GatewayHandler`]s that it makes. Cheap to clone.
+#[derive(Clone)]
+pub struct Gateway(Arc<Shared>);
+
+struct Shared {
+    plan: Mutex<Arc<Plan>>,
+    /// How often the plan was replaced; workers look for a new one when it has changed.
+    changes: AtomicU64,
+    certificates: Arc<SiteCertificates>,
+    https_port: Option<u16>,
+    development: Box<dyn Fn() -> Result<Loaded, CertificateError> + Send + Sync>,
+}
+
+impl Gateway {
+    /// Opens what the configuration names: folders, certificates, logs. `https_port` is where TLS is listened on, `development` gives a
+    /// certificate to sites that want one for development.
+    ///
+    /// # Errors
+    ///
+    /// All that cannot be had.
+    pub fn new(
+        config: &Config,
+        https_port: Option<u16>,
+        development: impl Fn() -> Result<Loaded, CertificateError> + Send + Sync + 'static,
+    ) -> Result<Self, Vec<Problem>> {
+        let surroundings = Surroundings { https_port, development: &development, before: None };
+        let (plan, names) = Plan::new(config, &surroundings)?;
+        Ok(Self(Arc::new(Shared {
+            plan: Mutex::new(Arc::new(plan)),
+            changes: AtomicU64::new(0),
+            certificates: Arc::new(SiteCertificates::new(names)),
+            https_port,
+            development: Box::new(development),
+        })))
+    }
+
+    /// Serves by another configuration from now on: sites, routes, certificates, upstreams and logs. Requests that run go on as they
+    /// began, upstreams that stay the same keep their connections. What listens, and what holds for workers, stays as it was started.
+    ///
+    /// # Errors
+    ///
+    /// All that cannot be had; then nothing has changed.
+    pub fn reload(&self, config: &Config) -> Result<(), Vec<Problem>> {
+        let shared = &self.0;
+        let before = shared.plan();
+        let surroundings = Surroundings { https_port: shared.https_port, development: &shared.development, before: Some(&before) };
+        let (plan, names) = Plan::new(config, &surroundings)?;
+        shared.certificates.replace(names);
+        *shared.plan.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(plan);
+        shared.changes.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// The certificates of all sites, as they are at each handshake.
+    ///
+    /// # Errors
+    ///
+    /// Never with the cryptography that is built in.
+    pub fn identity(&self) -> Result<Identity, rustls::Error> {
+        Identity::with_resolver(self.0.certificates.clone())
+    }
+
+    /// A handler for one worker.
+    pub fn handler(&self) -> GatewayHandler {
+        GatewayHandler { shared: self.0.clone(), connector: OnceCell::new(), local: RefCell::new(Rc::new(Local::new(self.0.plan(), 0))) }
+    }
+}
+
+impl Shared {
+    fn plan(&self) -> Arc<Plan> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Answers the requests of one worker.
+pub struct GatewayHandler {
+    shared: Arc<Shared>,
+    connector: OnceCell<Connector>,
+    local: RefCell<Rc<Local>>,
+}
+
+/// What a worker has of its own of a plan.
+struct Local {
+    plan: Arc<Plan>,
+    change: u64,
+    /// By number of the route, made when it is first asked.
+    files: RefCell<Vec<Option<Rc<FileHandler>>>>,
+    upstreams: Upstreams,
+}
+
+impl Local {
+    fn new(plan: Arc<Plan>, change: u64) -> Self {
+        Self { plan, change, files: RefCell::default(), upstreams: Upstreams::default() }
+    }
+
+    fn file_handler(&self, number: usize, files: &crate::StaticFiles) -> Rc<FileHandler> {
+        let mut handlers = self.files.borrow_mut();
+        if handlers.len() <= number {
+            handlers.resize_with(number + 1, || None);
+        }
+        handlers[number].get_or_insert_with(|| Rc::new(files.handler())).clone()
+    }
+}
+
+impl GatewayHandler {
+    fn local(&self) -> Rc<Local> {
+        let change = self.shared.changes.load(Ordering::Acquire);
+        let mut local = self.local.borrow_mut();
+        if local.change != change {
+            let (plan, upstreams) = (self.shared.plan(), local.upstreams.clone());
+            upstreams.keep_only(&plan.upstreams);
+            *local = Rc::new(Local { upstreams, ..Local::new(plan, change) });
+        }
+        local.clone()
+    }
+
+    fn serve(&self, mut request: Request, responder: Responder, end: End) {
+        let (local, site) = (end.local.clone(), end.site.clone());
+        let host = request.uri.host().unwrap_or_default();
+        let Ok(path) = target::normal(request.uri.path()) else {
+            return responder.send(end.finish(text(StatusCode::BAD_REQUEST, "bad path\n")));
+        };
+        let Some(route) = site.routes.iter().find(|route| route.is_for(&request.method, host, &path, &request.headers)) else {
+            return responder.send(end.finish(text(StatusCode::NOT_FOUND, "not found\n")));
+        };
+        let end = End { route: Some(route.number), ..end };
+        let wanted = if route.strip_prefix { route.stripped(&path) } else { &path };
+        if wanted != request.uri.path() {
+            match with_path(&request.uri, wanted) {
+                Some(uri) => request.uri = uri,
+                None => return responder.send(end.finish(text(StatusCode::BAD_REQUEST, "bad path\n"))),
+            }
+        }
+        route.request_headers.apply(&mut request.headers);
+        match &route.action {
+            ActionPlan::Respond { status, content_type, body } => {
+                let response = Response::new(*status).with_header(CONTENT_TYPE, content_type.clone()).with_body(body.clone());
+                responder.send(end.finish(response));
+            }
+            ActionPlan::Redirect { to, status } => responder.send(end.finish(redirect(to, *status, &request.uri))),
+            ActionPlan::Files(files) => {
+                let handler = local.file_handler(route.number, files);
+                handler.serve_as(request, responder, move |response| end.finish(response));
+            }
+            ActionPlan::Proxy(proxy) => {
+                let Some(connector) = self.connector.get() else {
+                    return responder.send(end.finish(text(StatusCode::INTERNAL_SERVER_ERROR, "not started\n")));
+                };
+                match local.upstreams.of(&proxy.upstream, connector) {
+                    Ok(upstream) => {
+                        let is_trusted =
+                            local.plan.trusted_proxies.iter().any(|network| network.contains(&request.peer.remote.ip().to_canonical()));
+                        upstream.forward(proxy, request, responder, is_trusted, move |response| end.finish(response));
+                    }
+                    Err(_) => responder.send(end.finish(text(StatusCode::BAD_GATEWAY, "the upstream cannot be used\n"))),
+                }
+            }
+        }
+    }
+}
+
+impl Handler for GatewayHandler {
+    fn start(&self, worker: &mut Worker) -> io::Result<()> {
+        let nobody = rustls::ClientConfig::builder_with_provider(pronghorn_engine::provider())
+            .with_safe_default_protocol_versions()
+            .map_err(io::Error::other)?
+            .with_root_certificates(rustls::RootCertStore::empty())
+            .with_no_client_auth();
+        // Upstreams bring whom they trust themselves.
+        let _ = self.connector.set(worker.connector(&nobody)?);
+        Ok(())
+    }
+
+    fn handle(&self, request: Request, responder: Responder) {
+        let local = self.local();
+        let logged = local.plan.log.as_ref().map(|log| log.begin(&request));
+        let site = local.plan.sites.find(request.uri.host().unwrap_or_default()).cloned();
+        let Some(site) = site else {
+            let answer = text(StatusCode::MISDIRECTED_REQUEST, "there is no such site here\n");
+            return responder.send(match logged {
+                Some(logged) => logged.finish(answer),
+                None => answer,
+            });
+        };
+        let peer = request.peer;
+        let over_tcp = peer.secure && peer.protocol != Protocol::Http3;
+        let alt_svc = site.alt_svc.clone().filter(|_| over_tcp);
+        let end = End { local, site, route: None, logged, alt_svc };
+        if let Some(answer) = end.site.refusal(&request, self.shared.https_port) {
+            return responder.send(end.finish(answer));
+        }
+        self.serve(request, responder, end);
+    }
+}
+
+impl SitePlan {
+    /// What a request gets that came by a way on which the site is not served.
+    fn refusal(&self, request: &Request, https_port: Option<u16>) -> Option<Response> {
+        let peer = request.peer;
+        if peer.secure && !self.is_secure {
+            return Some(text(StatusCode::MISDIRECTED_REQUEST, "the site is not served over TLS\n"));
+        }
+        if peer.protocol == Protocol::Http3 && !self.http3 {
+            let answer = text(StatusCode::MISDIRECTED_REQUEST, "the site is not served over HTTP/3\n");
+            return Some(answer.with_header(ALT_SVC, HeaderValue::from_static("clear")));
+        }
+        if peer.secure || !self.is_secure || self.clear_text == ClearText::Serve {
+            return None;
+        }
+        let host = request.uri.host()?;
+        let target = request.uri.path_and_query().map_or("/", PathAndQuery::as_str);
+        let location = match https_port {
+            Some(443) | None => format!("https://{host}{target}"),
+            Some(port) => format!("https://{host}:{port}{target}"),
+        };
+        match HeaderValue::try_from(location) {
+            Ok(location) if self.clear_text == ClearText::Redirect => {
+                Some(text(StatusCode::PERMANENT_REDIRECT, "this site is served over HTTPS\n").with_header(LOCATION, location))
+            }
+            _ => Some(text(StatusCode::MISDIRECTED_REQUEST, "the site is served over TLS only\n")),
+        }
+    }
+}
+
+/// What is done with a response before it is sent.
+struct End {
+    local: Rc<Local>,
+    site: Arc<SitePlan>,
+    route: Option<usize>,
+    logged: Option<Logged>,
+    alt_svc: Option<HeaderValue>,
+}
+
+impl End {
+    fn finish(self, mut response: Response) -> Response {
+        if let Some(alt_svc) = self.alt_svc {
+            response.headers.insert(ALT_SVC, alt_svc);
+        }
+        let route = self.route.and_then(|number| self.site.routes.iter().find(|route: &&RoutePlan| route.number == number));
+        if let Some(route) = route {
+            for rules in &route.response_headers {
+                if !rules.is_empty() {
+                    rules.apply(response.fields_mut());
+                }
+            }
+        }
+        match self.logged {
+            Some(logged) => logged.finish(response),
+            None => response,
+        }
+    }
+}
+
+fn with_path(uri: &Uri, path: &str) -> Option<Uri> {
+    let target = match uri.query() {
+        Some(query) => format!("{path}?{query}"),
+        None => path.to_owned(),
+    };
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(target.parse().ok()?);
+    Uri::from_parts(parts).ok()
+}
+
+fn redirect(to: &str, status: StatusCode, uri: &Uri) -> Response {
+    let target = uri.path_and_query().map_or("/", PathAndQuery::as_str);
+    // Two slashes at the start would name another host.
+    let target = if to.starts_with("{path}") { format!("/{}", target.trim_start_matches('/')) } else { target.to_owned() };
+    let location = to.replace("{path}", &target).replace("{host}", uri.host().unwrap_or_default());
+    match HeaderValue::try_from(location) {
+        Ok(location) => text(status, "moved\n").with_header(LOCATION, location),
+        Err(_) => text(StatusCode::BAD_REQUEST, "bad path\n"),
+    }
+}

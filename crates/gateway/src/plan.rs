@@ -1,0 +1,311 @@
+//! A configuration put to use: what all workers share of it.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use ipnet::IpNet;
+use pronghorn_certificates::{CertificateError, Loaded};
+use pronghorn_client::Roots;
+
+use crate::StaticFiles;
+use crate::access_log::AccessLog;
+use crate::config::{
+    AltSvc, ClearText, Config, Files, HostPattern, Log, MatchTable, Place, Problem, Proxy, Respond, Route, Server, Site, Tls, Upstream,
+};
+use crate::hosts::Hosts;
+use crate::proxy::{ProxyPlan, UpstreamPlan};
+use crate::rules::Rules;
+use crate::site_certificates::{Names, SiteCertificate};
+
+/// What workers answer with.
+pub(crate) struct Plan {
+    pub(crate) sites: Hosts<Arc<SitePlan>>,
+    pub(crate) trusted_proxies: Vec<IpNet>,
+    pub(crate) log: Option<Arc<AccessLog>>,
+    log_settings: Log,
+    pub(crate) upstreams: Vec<Arc<UpstreamPlan>>,
+}
+
+/// A site.
+pub(crate) struct SitePlan {
+    pub(crate) is_secure: bool,
+    pub(crate) http3: bool,
+    pub(crate) clear_text: ClearText,
+    /// What responses over TLS and TCP say of HTTP/3.
+    pub(crate) alt_svc: Option<HeaderValue>,
+    pub(crate) routes: Vec<RoutePlan>,
+}
+
+/// A route. Its number among all of its plan is what workers keep their own part of it under.
+pub(crate) struct RoutePlan {
+    pub(crate) number: usize,
+    pub(crate) matches: MatchTable,
+    pub(crate) strip_prefix: bool,
+    pub(crate) request_headers: Rules,
+    pub(crate) response_headers: [Rules; 2],
+    pub(crate) action: ActionPlan,
+}
+
+/// What answers.
+pub(crate) enum ActionPlan {
+    Files(StaticFiles),
+    Proxy(Arc<ProxyPlan>),
+    Redirect { to: String, status: StatusCode },
+    Respond { status: StatusCode, content_type: HeaderValue, body: bytes::Bytes },
+}
+
+/// What a plan is made from besides the configuration.
+pub(crate) struct Surroundings<'a> {
+    /// The port that TLS is listened on, where it is.
+    pub(crate) https_port: Option<u16>,
+    /// Where a certificate for development is kept.
+    pub(crate) development: &'a dyn Fn() -> Result<Loaded, CertificateError>,
+    /// The plan that is there, from which what stays the same is taken.
+    pub(crate) before: Option<&'a Plan>,
+}
+
+impl Plan {
+    /// Opens folders, certificates and logs.
+    ///
+    /// # Errors
+    ///
+    /// All that cannot be had.
+    pub(crate) fn new(config: &Config, surroundings: &Surroundings<'_>) -> Result<(Self, Names), Vec<Problem>> {
+        let mut making = Making { config, surroundings, problems: Vec::new(), upstreams: Vec::new(), routes: 0, system_roots: None };
+        let log = making.log();
+        let mut sites = Hosts::new();
+        let mut names = Names { sites: Hosts::new(), first: None };
+        for site in &config.sites {
+            let http3 = site.http3.unwrap_or(config.server.http3);
+            if let Some(tls) = &site.tls
+                && let Some(key) = making.certificate(site, tls)
+            {
+                let certificate = SiteCertificate { key, http3 };
+                site.hosts.iter().for_each(|host| names.sites.insert(host, certificate.clone()));
+                names.first.get_or_insert(certificate);
+            }
+            let plan = Arc::new(making.site(site, http3));
+            site.hosts.iter().for_each(|host: &HostPattern| sites.insert(host, plan.clone()));
+        }
+        if !making.problems.is_empty() {
+            return Err(making.problems);
+        }
+        let trusted_proxies = config.server.trusted_proxies.iter().map(|network| network.0).collect();
+        let plan = Self { sites, trusted_proxies, log, log_settings: config.log.clone(), upstreams: making.upstreams };
+        Ok((plan, names))
+    }
+}
+
+struct Making<'a> {
+    config: &'a Config,
+    surroundings: &'a Surroundings<'a>,
+    problems: Vec<Problem>,
+    upstreams: Vec<Arc<UpstreamPlan>>,
+    routes: usize,
+    /// Whom the system trusts, read once.
+    system_roots: Option<Arc<rustls::ClientConfig>>,
+}
+
+impl Making<'_> {
+    fn problem(&mut self, place: &Place, message: impl std::fmt::Display, hint: &str) {
+        self.problems.push(self.config.problem(place, message).with_hint(hint));
+    }
+
+    fn log(&mut self) -> Option<Arc<AccessLog>> {
+        if let Some(before) = self.surroundings.before
+            && before.log_settings == self.config.log
+        {
+            return before.log.clone();
+        }
+        let place = Place { file: 0, path: vec!["log".into(), "access".into()] };
+        let output: Box<dyn io::Write + Send> = match self.config.log.access.as_deref() {
+            Some("off") => return None,
+            None | Some("stderr") => Box::new(io::stderr()),
+            Some("stdout") => Box::new(io::stdout()),
+            Some(path) => {
+                let path = self.config.path(&place, Path::new(path));
+                match File::options().create(true).append(true).open(&path) {
+                    Ok(file) => Box::new(file),
+                    Err(error) => {
+                        self.problem(&place, format_args!("{}: {error}", path.display()), "name a file that this user may write");
+                        return None;
+                    }
+                }
+            }
+        };
+        Some(Arc::new(AccessLog::new(output)))
+    }
+
+    fn certificate(&mut self, site: &Site, tls: &Tls) -> Option<Arc<rustls::sign::CertifiedKey>> {
+        let loaded = match tls {
+            Tls::Development => (self.surroundings.development)(),
+            Tls::Files(files) => {
+                Loaded::from_files(&self.config.path(&site.place, &files.cert), &self.config.path(&site.place, &files.key))
+            }
+        };
+        match loaded {
+            Ok(loaded) => Some(loaded.key),
+            Err(error) => {
+                let hint = match &error {
+                    CertificateError::File { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                        "make it readable for this user"
+                    }
+                    CertificateError::File { .. } => "check the path",
+                    CertificateError::Malformed { .. } => "name the certificate chain as cert and its key as key, both in PEM form",
+                    CertificateError::Unusable { .. } => "name the key that the certificate was made for",
+                    CertificateError::Generation(_) => "name files with a certificate and its key",
+                };
+                self.problem(&site.place.key("tls"), error, hint);
+                None
+            }
+        }
+    }
+
+    fn site(&mut self, site: &Site, http3: bool) -> SitePlan {
+        let is_secure = site.tls.is_some();
+        let routes = site.routes.iter().filter_map(|route| self.route(site, route)).collect();
+        let alt_svc =
+            if is_secure && http3 { self.surroundings.https_port.and_then(|port| alt_svc(&self.config.server, port)) } else { None };
+        SitePlan { is_secure, http3, clear_text: site.clear_text, alt_svc, routes }
+    }
+
+    fn route(&mut self, site: &Site, route: &Route) -> Option<RoutePlan> {
+        let action = self.action(route)?;
+        let number = self.routes;
+        self.routes += 1;
+        Some(RoutePlan {
+            number,
+            matches: route.matches.0.clone(),
+            strip_prefix: route.strip_prefix,
+            request_headers: Rules::from(&route.request_headers),
+            response_headers: Rules::both(&site.response_headers, &route.response_headers),
+            action,
+        })
+    }
+
+    fn action(&mut self, route: &Route) -> Option<ActionPlan> {
+        if let Some(files) = &route.files {
+            return self.files(route, files);
+        }
+        if let Some(redirect) = &route.redirect {
+            let to = redirect.0.to.0.to_str().unwrap_or_default().to_owned();
+            return Some(ActionPlan::Redirect { to, status: status(redirect.0.status) });
+        }
+        if let Some(Respond(respond)) = &route.respond {
+            let content_type = respond.content_type.as_ref().map(|value| value.0.clone());
+            return Some(ActionPlan::Respond {
+                status: status(respond.status.unwrap_or(200)),
+                content_type: content_type.unwrap_or(HeaderValue::from_static("text/plain; charset=utf-8")),
+                body: respond.body.clone().into(),
+            });
+        }
+        let (upstream, prefix) = match route.proxy.as_ref()? {
+            Proxy::Named(name) => (self.config.upstreams.get(name)?, route),
+            Proxy::Own(upstream) => (&**upstream, route),
+        };
+        let upstream = self.upstream(upstream, &route.place.key("proxy"))?;
+        let prefix = if prefix.strip_prefix { prefix.matches.0.path.first().map(|path| path.prefix().to_owned()) } else { None };
+        Some(ActionPlan::Proxy(Arc::new(ProxyPlan { upstream, prefix: prefix.and_then(|prefix| HeaderValue::try_from(prefix).ok()) })))
+    }
+
+    fn files(&mut self, route: &Route, Files(files): &Files) -> Option<ActionPlan> {
+        let root = self.config.path(&route.place, &files.root);
+        match StaticFiles::new(&root) {
+            Ok(opened) => Some(ActionPlan::Files(match &files.fallback {
+                Some(fallback) => opened.with_fallback(fallback),
+                None => opened,
+            })),
+            Err(error) => {
+                self.problem(
+                    &route.place.key("files"),
+                    format_args!("{}: {error}", root.display()),
+                    "name a folder that this user may read",
+                );
+                None
+            }
+        }
+    }
+
+    fn upstream(&mut self, upstream: &Upstream, place: &Place) -> Option<Arc<UpstreamPlan>> {
+        let kept = |plans: &[Arc<UpstreamPlan>]| plans.iter().find(|plan| plan.settings.is_same(upstream)).cloned();
+        if let Some(plan) = kept(&self.upstreams) {
+            return Some(plan);
+        }
+        // One that stays the same keeps its connections.
+        let plan = match self.surroundings.before.and_then(|before| kept(&before.upstreams)) {
+            Some(plan) if upstream.tls.trust.is_none() => plan,
+            _ => Arc::new(UpstreamPlan { settings: upstream.clone(), roots: Roots::Config(self.roots(upstream, place)?) }),
+        };
+        self.upstreams.push(plan.clone());
+        Some(plan)
+    }
+
+    fn roots(&mut self, upstream: &Upstream, place: &Place) -> Option<Arc<rustls::ClientConfig>> {
+        let made = match &upstream.tls.trust {
+            Some(path) => {
+                let path = self.config.path(&upstream.place, path);
+                match std::fs::read(&path) {
+                    Ok(pem) => Roots::Pem(pem.into()).to_config().map_err(|error| format!("{}: {error}", path.display())),
+                    Err(error) => Err(format!("{}: {error}", path.display())),
+                }
+            }
+            None => match &self.system_roots {
+                Some(roots) => return Some(roots.clone()),
+                None => Roots::System.to_config().map_err(|error| error.to_string()),
+            },
+        };
+        match made {
+            Ok(config) => {
+                let config = Arc::new(config);
+                if upstream.tls.trust.is_none() {
+                    self.system_roots = Some(config.clone());
+                }
+                Some(config)
+            }
+            Err(error) => {
+                self.problem(place, error, "name a file with certificates in PEM form as tls.trust");
+                None
+            }
+        }
+    }
+}
+
+fn status(status: u16) -> StatusCode {
+    StatusCode::from_u16(status).expect("invariant: the configuration was checked")
+}
+
+fn alt_svc(server: &Server, port: u16) -> Option<HeaderValue> {
+    let AltSvc { port: advertised, max_age, clear } = &server.alt_svc;
+    if *clear {
+        return Some(HeaderValue::from_static("clear"));
+    }
+    let port = advertised.unwrap_or(port);
+    HeaderValue::try_from(format!("h3=\":{port}\"; ma={}", max_age.0.as_secs())).ok()
+}
+
+impl RoutePlan {
+    /// Whether a request is meant. `path` is its path in normal form.
+    pub(crate) fn is_for(&self, method: &Method, host: &str, path: &str, headers: &HeaderMap) -> bool {
+        let MatchTable { path: paths, method: methods, host: hosts, header } = &self.matches;
+        (paths.is_empty() || paths.iter().any(|pattern| pattern.matches(path)))
+            && (methods.is_empty() || methods.iter().any(|one| one.0 == *method || (one.0 == Method::GET && *method == Method::HEAD)))
+            && (hosts.is_empty() || hosts.iter().any(|pattern| pattern.matches(host)))
+            && header.iter().all(|(name, value)| headers.get_all(name.name()).iter().any(|line| value == "*" || line == value.as_str()))
+    }
+
+    /// The path without what stands before the first star of the pattern that it matched.
+    pub(crate) fn stripped<'a>(&self, path: &'a str) -> &'a str {
+        let pattern = self.matches.path.iter().find(|pattern| pattern.matches(path));
+        // A pattern without segments before its star takes nothing away.
+        pattern.and_then(|pattern| path.strip_prefix(pattern.prefix())).filter(|rest| rest.starts_with('/')).unwrap_or(path)
+    }
+}
+
+/// Text answers carry their type.
+pub(crate) fn text(status: StatusCode, text: &'static str) -> pronghorn_engine::Response {
+    pronghorn_engine::Response::new(status).with_header(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8")).with_body(text)
+}

@@ -1,0 +1,199 @@
+//! Requests passed on to other servers.
+
+mod balance;
+mod content;
+mod fields;
+mod upgrade;
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use http::header::RETRY_AFTER;
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
+use http_body::Body as _;
+use pronghorn_client::{Error, Http3, Options, Phase, Pool, Roots};
+use pronghorn_engine::{Body, Connector, Protocol, Request, Responder, Response};
+use rustc_hash::FxHashMap;
+
+use self::balance::{Balance, Open};
+use self::content::{Lent, Tracked};
+use crate::config::{Upstream, UpstreamHost, UpstreamProtocol};
+use crate::plan::text;
+
+/// What a route asks.
+pub(crate) struct ProxyPlan {
+    pub(crate) upstream: Arc<UpstreamPlan>,
+    /// What was taken away from the path.
+    pub(crate) prefix: Option<HeaderValue>,
+}
+
+/// An upstream, as all workers share it.
+pub(crate) struct UpstreamPlan {
+    pub(crate) settings: Upstream,
+    pub(crate) roots: Roots,
+}
+
+/// The upstreams of one worker, with their connections, made when they are first asked. Cheap to clone.
+#[derive(Clone, Default)]
+pub(crate) struct Upstreams(Rc<RefCell<FxHashMap<usize, Rc<WorkerUpstream>>>>);
+
+impl Upstreams {
+    /// What this worker has of `plan`.
+    ///
+    /// # Errors
+    ///
+    /// When nobody is trusted.
+    pub(crate) fn of(&self, plan: &Arc<UpstreamPlan>, connector: &Connector) -> io::Result<Rc<WorkerUpstream>> {
+        let mut upstreams = self.0.borrow_mut();
+        // It holds the plan, so that no other can come to be where it is.
+        let key = Arc::as_ptr(plan).addr();
+        if let Some(upstream) = upstreams.get(&key) {
+            return Ok(upstream.clone());
+        }
+        let upstream = Rc::new(WorkerUpstream::new(plan.clone(), connector)?);
+        upstreams.insert(key, upstream.clone());
+        Ok(upstream)
+    }
+
+    /// Lets go of those that are not among `plans` any more. What runs over them goes on.
+    pub(crate) fn keep_only(&self, plans: &[Arc<UpstreamPlan>]) {
+        self.0.borrow_mut().retain(|_, upstream| plans.iter().any(|plan| Arc::ptr_eq(plan, &upstream.plan)));
+    }
+}
+
+/// An upstream on one worker.
+pub(crate) struct WorkerUpstream {
+    plan: Arc<UpstreamPlan>,
+    pool: Pool,
+    balance: Balance,
+}
+
+/// The head of a request on its way to an upstream.
+struct Head {
+    method: Method,
+    path: PathAndQuery,
+    headers: HeaderMap,
+}
+
+impl WorkerUpstream {
+    fn new(plan: Arc<UpstreamPlan>, connector: &Connector) -> io::Result<Self> {
+        let Upstream { protocol, connect_timeout, head_timeout, body_timeout, idle_timeout, connections, waiting, .. } = &plan.settings;
+        let options = Options {
+            roots: plan.roots.clone(),
+            http3: if *protocol == UpstreamProtocol::Http3 { Http3::Only } else { Http3::Off },
+            tcp: match protocol {
+                UpstreamProtocol::Http1 => Some(Protocol::Http1),
+                UpstreamProtocol::Http2 => Some(Protocol::Http2),
+                UpstreamProtocol::Auto | UpstreamProtocol::Http3 => None,
+            },
+            connect_timeout: connect_timeout.0,
+            head_timeout: head_timeout.0,
+            body_timeout: body_timeout.0,
+            idle_timeout: idle_timeout.0,
+            connections_per_origin: *connections,
+            waiting_per_origin: *waiting,
+            // Once on another connection to the same server; after that another server is asked.
+            retries: plan.settings.retries.min(1),
+            ..Options::default()
+        };
+        let pool = Pool::with_connector(connector, options)?;
+        let balance = Balance::new(&plan.settings);
+        Ok(Self { plan, pool, balance })
+    }
+
+    /// Answers a request with what a server says; `finish` is given each response before it is sent.
+    pub(crate) fn forward(
+        self: Rc<Self>,
+        proxy: &Arc<ProxyPlan>,
+        request: Request,
+        responder: Responder,
+        is_trusted: bool,
+        finish: impl FnOnce(Response) -> Response + 'static,
+    ) {
+        let Request { method, uri, mut headers, peer, upgrade, body } = request;
+        fields::to_upstream(&mut headers, &peer, &uri, proxy.prefix.as_ref(), is_trusted);
+        let path = uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
+        let head = Head { method, path, headers };
+        if let Some(upgrade) = upgrade {
+            let handle = responder.handle().clone();
+            handle.spawn(upgrade::run(self, head, upgrade, peer, body, responder, finish));
+            return;
+        }
+        responder.respond(async move { finish(self.exchange(head, body, &peer).await) });
+    }
+
+    /// Asks one server after the other, as long as nothing can have happened for the request.
+    async fn exchange(&self, head: Head, body: pronghorn_engine::Incoming, peer: &pronghorn_engine::Peer) -> Response {
+        let lent = (!body.is_end_stream()).then(|| Lent::new(body));
+        let mut tried = Vec::new();
+        loop {
+            let Some(open) = self.balance.choose(peer.remote.ip(), &tried) else {
+                return text(StatusCode::BAD_GATEWAY, "no upstream server can be reached\n");
+            };
+            tried.push(open.index());
+            let content = lent.as_ref().map_or_else(Body::empty, Lent::lend);
+            let request = self.request(&head, open.address(), content);
+            match self.pool.send(request).await {
+                Ok(response) => return answer(response, open),
+                Err(error) => {
+                    let may_repeat = error.is_unprocessed() && lent.as_ref().is_none_or(Lent::is_whole);
+                    if tried.len() > self.plan.settings.retries as usize || tried.len() >= self.balance.len() || !may_repeat {
+                        return refusal(&error);
+                    }
+                }
+            }
+        }
+    }
+
+    fn request(&self, head: &Head, server: &crate::config::ServerAddress, content: Body) -> http::Request<Body> {
+        let mut request = http::Request::new(content);
+        *request.method_mut() = head.method.clone();
+        *request.uri_mut() = target(server.secure, &server.authority, &head.path);
+        *request.headers_mut() = head.headers.clone();
+        let host = match &self.plan.settings.host {
+            UpstreamHost::Client => return request,
+            UpstreamHost::Server => HeaderValue::try_from(server.authority.as_str()),
+            UpstreamHost::Fixed(host) => Ok(host.0.clone()),
+        };
+        request.headers_mut().insert(http::header::HOST, host.expect("invariant: an authority is visible ASCII"));
+        request
+    }
+}
+
+fn target(secure: bool, authority: &Authority, path: &PathAndQuery) -> Uri {
+    let scheme = if secure { Scheme::HTTPS } else { Scheme::HTTP };
+    let uri = Uri::builder().scheme(scheme).authority(authority.clone()).path_and_query(path.clone()).build();
+    uri.expect("invariant: all parts are there")
+}
+
+/// The response of a server as the client gets it.
+fn answer(response: http::Response<pronghorn_client::Content>, open: Open) -> Response {
+    let (mut head, content) = response.into_parts();
+    fields::to_client(&mut head.headers, head.version);
+    let mut answer = Response::new(head.status);
+    // The engine checks that the content is as long as it says.
+    if content.is_end_stream() {
+        answer.headers = head.headers;
+        return answer;
+    }
+    answer.headers = head.headers;
+    answer.with_body(Body::stream(Tracked::new(content, open)))
+}
+
+/// What the client gets when there is no response.
+fn refusal(error: &Error) -> Response {
+    let (status, message) = match error {
+        Error::Busy(_) => (StatusCode::SERVICE_UNAVAILABLE, "the upstream is busy\n"),
+        Error::TimedOut(Phase::Connect) => (StatusCode::GATEWAY_TIMEOUT, "the upstream cannot be reached in time\n"),
+        Error::TimedOut(_) => (StatusCode::GATEWAY_TIMEOUT, "the upstream does not answer in time\n"),
+        _ => (StatusCode::BAD_GATEWAY, "the upstream cannot be reached, or gives no answer\n"),
+    };
+    let response = text(status, message);
+    match status {
+        StatusCode::SERVICE_UNAVAILABLE => response.with_header(RETRY_AFTER, HeaderValue::from_static("1")),
+        _ => response,
+    }
+}

@@ -1,0 +1,200 @@
+//! Which server a request goes to.
+
+use std::cell::Cell;
+use std::hash::{Hash, Hasher};
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use crate::config::{Policy, ServerAddress, Upstream};
+
+/// The servers of an upstream, as one worker sees them.
+pub(crate) struct Balance {
+    servers: Vec<Rc<Server>>,
+    policy: Policy,
+}
+
+struct Server {
+    address: ServerAddress,
+    weight: u32,
+    /// Requests of this worker that it has not answered wholly.
+    open: Cell<u32>,
+    /// Smooth weighted round robin: grows by the weight at each choice, and falls by all weights when it is chosen.
+    credit: Cell<i64>,
+}
+
+/// A request that a server has; counted until it is dropped.
+pub(crate) struct Open {
+    server: Rc<Server>,
+    index: usize,
+}
+
+impl Open {
+    fn new(server: &Rc<Server>, index: usize) -> Self {
+        server.open.set(server.open.get() + 1);
+        Self { server: server.clone(), index }
+    }
+
+    /// The server's number.
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
+    pub(crate) fn address(&self) -> &ServerAddress {
+        &self.server.address
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.server.open.set(self.server.open.get() - 1);
+    }
+}
+
+impl Server {
+    /// How busy it is for its weight: compared crosswise, so that nothing is divided.
+    fn is_less_busy_than(&self, other: &Self) -> bool {
+        u64::from(self.open.get()) * u64::from(other.weight) < u64::from(other.open.get()) * u64::from(self.weight)
+    }
+}
+
+impl Balance {
+    pub(crate) fn new(upstream: &Upstream) -> Self {
+        let server = |server: &crate::config::UpstreamServer| {
+            let (address, weight) = (server.0.address.clone(), server.0.weight);
+            Rc::new(Server { address, weight, open: Cell::new(0), credit: Cell::new(0) })
+        };
+        Self { servers: upstream.servers.iter().map(server).collect(), policy: upstream.policy }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.servers.len()
+    }
+
+    /// A server for a request of `client`, none of those in `tried`.
+    pub(crate) fn choose(&self, client: IpAddr, tried: &[usize]) -> Option<Open> {
+        let candidates = || self.servers.iter().enumerate().filter(|(index, _)| !tried.contains(index));
+        let (index, server) = match self.policy {
+            _ if self.servers.len() == 1 => candidates().next(),
+            Policy::First => candidates().next(),
+            Policy::RoundRobin => round_robin(candidates()),
+            Policy::LeastRequests => candidates().reduce(less_busy),
+            Policy::RandomOfTwo => {
+                let count = candidates().count();
+                match count {
+                    0 => None,
+                    1 => candidates().next(),
+                    _ => {
+                        let first = rand::random_range(0..count);
+                        let second = (first + rand::random_range(1..count)) % count;
+                        candidates().nth(first).zip(candidates().nth(second)).map(|(one, other)| less_busy(one, other))
+                    }
+                }
+            }
+            Policy::ClientAddress => candidates().max_by(|(_, one), (_, other)| rank(one, client).total_cmp(&rank(other, client))),
+        }?;
+        Some(Open::new(server, index))
+    }
+}
+
+type Candidate<'a> = (usize, &'a Rc<Server>);
+
+fn less_busy<'a>(one: Candidate<'a>, other: Candidate<'a>) -> Candidate<'a> {
+    if other.1.is_less_busy_than(one.1) { other } else { one }
+}
+
+fn round_robin<'a>(candidates: impl Iterator<Item = Candidate<'a>>) -> Option<Candidate<'a>> {
+    let (mut best, mut total): (Option<Candidate<'a>>, i64) = (None, 0);
+    for (index, server) in candidates {
+        let credit = server.credit.get() + i64::from(server.weight);
+        server.credit.set(credit);
+        total += i64::from(server.weight);
+        if best.is_none_or(|(_, best)| credit > best.credit.get()) {
+            best = Some((index, server));
+        }
+    }
+    let (_, server) = best?;
+    server.credit.set(server.credit.get() - total);
+    best
+}
+
+/// Rendezvous hashing, by weight: a client keeps its server when others come and go.
+fn rank(server: &Server, client: IpAddr) -> f64 {
+    let mut hasher = siphasher::sip::SipHasher13::new();
+    (server.address.secure, server.address.authority.as_str(), client).hash(&mut hasher);
+    // In the open interval from 0 to 1, of which the logarithm is finite.
+    let uniform = ((hasher.finish() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
+    f64::from(server.weight) / -uniform.ln()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::UpstreamServer;
+
+    const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    fn balance(policy: Policy, weights: &[u32]) -> Balance {
+        let server = |(number, weight): (usize, &u32)| {
+            let address: ServerAddress = format!("http://10.0.0.{number}:80").parse().expect("an address");
+            UpstreamServer(crate::config::UpstreamServerTable { address, weight: *weight })
+        };
+        let mut upstream = Upstream::of("http://a:1".parse().expect("an address"));
+        upstream.servers = weights.iter().enumerate().map(server).collect();
+        upstream.policy = policy;
+        Balance::new(&upstream)
+    }
+
+    fn indices(balance: &Balance, count: usize) -> Vec<usize> {
+        (0..count).map(|_| balance.choose(CLIENT, &[]).expect("a server").index()).collect()
+    }
+
+    #[test]
+    fn round_robin_is_smooth_and_by_weight() {
+        assert_eq!(indices(&balance(Policy::RoundRobin, &[5, 1, 1]), 7), [0, 0, 1, 0, 2, 0, 0]);
+        assert_eq!(indices(&balance(Policy::RoundRobin, &[1, 1]), 4), [0, 1, 0, 1]);
+    }
+
+    #[test]
+    fn least_requests_counts_what_is_open() {
+        let balance = balance(Policy::LeastRequests, &[1, 1, 2]);
+        let open: Vec<_> = (0..8).map(|_| balance.choose(CLIENT, &[]).expect("a server")).collect();
+        let of = |index| open.iter().filter(|open| open.index() == index).count();
+        assert_eq!((of(0), of(1), of(2)), (2, 2, 4));
+        drop(open);
+        assert_eq!(indices(&balance, 1), [0]);
+    }
+
+    #[test]
+    fn tried_servers_are_left_out_whatever_the_policy() {
+        for policy in [Policy::RoundRobin, Policy::LeastRequests, Policy::RandomOfTwo, Policy::First, Policy::ClientAddress] {
+            let balance = balance(policy, &[1, 1, 1]);
+            for _ in 0..20 {
+                let index = balance.choose(CLIENT, &[0, 2]).map(|open| open.index());
+                assert_eq!(index, Some(1), "{policy:?}");
+                assert!(balance.choose(CLIENT, &[0, 1, 2]).is_none(), "{policy:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn client_keeps_its_server_when_another_leaves() {
+        let (all, fewer) = (balance(Policy::ClientAddress, &[1; 5]), balance(Policy::ClientAddress, &[1; 4]));
+        let mut moved = 0;
+        for number in 0..1000_u16 {
+            let client = IpAddr::from([10, 1, number.to_be_bytes()[0], number.to_be_bytes()[1]]);
+            let before = all.choose(client, &[]).expect("a server").index();
+            let after = fewer.choose(client, &[]).expect("a server").index();
+            assert!(before == 4 || before == after, "only clients of the one that left may move");
+            moved += usize::from(before != after);
+        }
+        assert!((100..300).contains(&moved), "a fifth was expected to move: {moved}");
+    }
+
+    #[test]
+    fn random_of_two_avoids_the_busiest() {
+        let balance = balance(Policy::RandomOfTwo, &[1, 1]);
+        let busy = balance.choose(CLIENT, &[1]).expect("a server");
+        assert!(indices(&balance, 50).iter().all(|index| *index == 1));
+        drop(busy);
+    }
+}

@@ -1,0 +1,252 @@
+//! Fields that change on the way.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use http::header::{
+    ALT_SVC, CONNECTION, EXPECT, FORWARDED, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE, VIA,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri, Version};
+use pronghorn_engine::{Peer, Protocol};
+
+const EARLY_DATA: HeaderName = HeaderName::from_static("early-data");
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
+const X_FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+
+/// What says where a request comes from, and what only a proxy that is trusted may say.
+const SAID_BY_PROXIES: [HeaderName; 8] =
+    [FORWARDED, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PORT, X_FORWARDED_PREFIX, X_FORWARDED_PROTO, X_REAL_IP, EARLY_DATA];
+
+/// What ends with the connection that it came over.
+const OF_ONE_CONNECTION: [HeaderName; 7] =
+    [CONNECTION, KEEP_ALIVE, PROXY_CONNECTION, TRANSFER_ENCODING, UPGRADE, HTTP2_SETTINGS, PROXY_AUTHENTICATE];
+
+/// Makes the fields of a request those that a server behind this one gets.
+///
+/// `is_trusted`: the peer is a proxy that is believed. `prefix`: what was taken away from the path.
+pub(crate) fn to_upstream(headers: &mut HeaderMap, peer: &Peer, uri: &Uri, prefix: Option<&HeaderValue>, is_trusted: bool) {
+    let takes_trailers = headers.get_all(TE).iter().any(|line| has_token(line, "trailers"));
+    remove_of_connection(headers);
+    for name in [TE, EXPECT, PROXY_AUTHORIZATION] {
+        headers.remove(name);
+    }
+    if takes_trailers {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+    if !is_trusted {
+        for name in &SAID_BY_PROXIES {
+            headers.remove(name);
+        }
+    }
+    let address = peer.remote.ip().to_canonical();
+    let host = headers.get(HOST).cloned().or_else(|| HeaderValue::try_from(uri.authority()?.as_str()).ok());
+    let scheme = if peer.secure { "https" } else { "http" };
+    append(headers, &FORWARDED, &forwarded(address, host.as_ref(), scheme));
+    append(headers, &X_FORWARDED_FOR, &address.to_string());
+    headers.entry(X_FORWARDED_PROTO).or_insert(HeaderValue::from_static(scheme));
+    let port = uri.port_u16().unwrap_or(if peer.secure { 443 } else { 80 });
+    headers.entry(X_FORWARDED_PORT).or_insert_with(|| port.into());
+    if let Some(host) = host {
+        headers.entry(X_FORWARDED_HOST).or_insert_with(|| host.clone());
+        headers.entry(HOST).or_insert(host);
+    }
+    if let Some(prefix) = prefix {
+        headers.insert(X_FORWARDED_PREFIX, prefix.clone());
+    }
+    //= RFC 8470 section 5.1
+    //# An intermediary that forwards a request prior to the completion of the TLS handshake with its client MUST send it with the
+    //# Early-Data header field set to "1"
+    if peer.early_data {
+        headers.insert(EARLY_DATA, HeaderValue::from_static("1"));
+    }
+    append(
+        headers,
+        &VIA,
+        match peer.protocol {
+            Protocol::Http1 => "1.1 pronghorn",
+            Protocol::Http2 => "2.0 pronghorn",
+            Protocol::Http3 => "3.0 pronghorn",
+        },
+    );
+}
+
+/// Makes the fields of a server's response those that the client gets. `version`: what the server spoke.
+pub(crate) fn to_client(headers: &mut HeaderMap, version: Version) {
+    remove_of_connection(headers);
+    // It speaks of the server's own ports.
+    headers.remove(ALT_SVC);
+    append(
+        headers,
+        &VIA,
+        match version {
+            Version::HTTP_2 => "2.0 pronghorn",
+            Version::HTTP_3 => "3.0 pronghorn",
+            _ => "1.1 pronghorn",
+        },
+    );
+}
+
+//= RFC 9110 section 7.6.1
+//# Intermediaries MUST parse a received Connection header field before a message is forwarded and, for each connection-option in
+//# this field, remove any header or trailer field(s) from the message with the same name as the connection-option, and then remove
+//# the Connection header field itself
+fn remove_of_connection(headers: &mut HeaderMap) {
+    if headers.contains_key(CONNECTION) {
+        let lines: Vec<_> = headers.get_all(CONNECTION).iter().cloned().collect();
+        for option in lines.iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b',')) {
+            // What frames the message and names its host is not a connection's, whatever is said of it.
+            match HeaderName::from_bytes(option.trim_ascii()) {
+                Ok(name) if name != HOST && name != http::header::CONTENT_LENGTH => drop(headers.remove(name)),
+                _ => {}
+            }
+        }
+    }
+    for name in &OF_ONE_CONNECTION {
+        headers.remove(name);
+    }
+}
+
+fn has_token(line: &HeaderValue, token: &str) -> bool {
+    line.as_bytes().split(|byte| *byte == b',').any(|one| {
+        let name = one.split(|byte| *byte == b';').next().unwrap_or_default();
+        name.trim_ascii().eq_ignore_ascii_case(token.as_bytes())
+    })
+}
+
+/// Adds to the end of a list, in one line: not all servers read several.
+fn append(headers: &mut HeaderMap, name: &HeaderName, value: &str) {
+    let mut line: Vec<u8> = Vec::new();
+    for earlier in headers.get_all(name) {
+        line.extend_from_slice(earlier.as_bytes());
+        line.extend_from_slice(b", ");
+    }
+    line.extend_from_slice(value.as_bytes());
+    if let Ok(line) = HeaderValue::from_bytes(&line) {
+        headers.insert(name, line);
+    }
+}
+
+/// RFC 7239: an IPv6 address stands in brackets and quotes, and so does a host with a port.
+fn forwarded(address: IpAddr, host: Option<&HeaderValue>, scheme: &str) -> String {
+    let mut element = match address {
+        IpAddr::V4(address) => format!("for={address}"),
+        IpAddr::V6(address) => format!("for=\"[{address}]\""),
+    };
+    // Writing to a string cannot fail. A host that was admitted has neither quotes nor backslashes.
+    if let Some(host) = host.and_then(|host| host.to_str().ok()).filter(|host| !host.contains(['"', '\\'])) {
+        let is_token = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
+        let _ = if is_token { write!(element, ";host={host}") } else { write!(element, ";host=\"{host}\"") };
+    }
+    let _ = write!(element, ";proto={scheme}");
+    element
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(protocol: Protocol, early_data: bool) -> Peer {
+        Peer { protocol, remote: "[::ffff:192.0.2.7]:4000".parse().expect("an address"), secure: true, early_data }
+    }
+
+    fn map(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(*name, HeaderValue::from_static(value));
+        }
+        headers
+    }
+
+    fn passed(lines: &[(&'static str, &'static str)], is_trusted: bool) -> HeaderMap {
+        let mut headers = map(lines);
+        let uri = Uri::from_static("https://example.org:8443/x");
+        to_upstream(&mut headers, &peer(Protocol::Http3, false), &uri, None, is_trusted);
+        headers
+    }
+
+    #[test]
+    fn client_is_named_and_cannot_name_another() {
+        let headers = passed(
+            &[("x-forwarded-for", "10.0.0.1"), ("x-real-ip", "10.0.0.1"), ("forwarded", "for=10.0.0.1"), ("early-data", "1")],
+            false,
+        );
+        for (name, value) in [
+            ("x-forwarded-for", "192.0.2.7"),
+            ("x-forwarded-proto", "https"),
+            ("x-forwarded-host", "example.org:8443"),
+            ("x-forwarded-port", "8443"),
+            ("forwarded", "for=192.0.2.7;host=\"example.org:8443\";proto=https"),
+            ("via", "3.0 pronghorn"),
+            ("host", "example.org:8443"),
+        ] {
+            assert_eq!(headers.get(name).map(HeaderValue::as_bytes), Some(value.as_bytes()), "{name}");
+        }
+        assert!(!headers.contains_key("x-real-ip") && !headers.contains_key("early-data"));
+    }
+
+    #[test]
+    fn trusted_proxy_is_believed_and_joined() {
+        let lines =
+            [("x-forwarded-for", "203.0.113.9"), ("x-forwarded-for", "10.0.0.2"), ("x-forwarded-proto", "http"), ("via", "1.1 edge")];
+        let headers = passed(&lines, true);
+        assert_eq!(headers["x-forwarded-for"], "203.0.113.9, 10.0.0.2, 192.0.2.7");
+        assert_eq!(headers["x-forwarded-proto"], "http");
+        assert_eq!(headers["via"], "1.1 edge, 3.0 pronghorn");
+    }
+
+    #[test]
+    fn fields_of_the_connection_stay_behind() {
+        let headers = passed(
+            &[
+                ("connection", "close, X-Secret , host, content-length"),
+                ("x-secret", "1"),
+                ("keep-alive", "timeout=5"),
+                ("te", "gzip, trailers;q=0.5"),
+                ("expect", "100-continue"),
+                ("proxy-authorization", "Basic eDp5"),
+                ("http2-settings", "AAMAAABk"),
+                ("host", "example.org"),
+                ("content-length", "5"),
+                ("cookie", "a=b"),
+            ],
+            false,
+        );
+        for name in ["connection", "x-secret", "keep-alive", "expect", "proxy-authorization", "http2-settings"] {
+            assert!(!headers.contains_key(name), "{name}");
+        }
+        for (name, value) in [("te", "trailers"), ("host", "example.org"), ("content-length", "5"), ("cookie", "a=b")] {
+            assert_eq!(headers[name], value);
+        }
+    }
+
+    #[test]
+    fn early_data_is_told() {
+        let mut headers = HeaderMap::new();
+        to_upstream(&mut headers, &peer(Protocol::Http2, true), &Uri::from_static("https://a/"), None, false);
+        assert_eq!(headers["early-data"], "1");
+    }
+
+    #[test]
+    fn ipv6_client_is_quoted() {
+        let address = "2001:db8::1".parse().expect("an address");
+        assert_eq!(
+            forwarded(address, Some(&HeaderValue::from_static("a.example")), "http"),
+            "for=\"[2001:db8::1]\";host=a.example;proto=http"
+        );
+    }
+
+    #[test]
+    fn response_says_nothing_of_the_servers_connection() {
+        let mut headers =
+            map(&[("connection", "x-hop"), ("x-hop", "1"), ("alt-svc", "h3=\":8443\""), ("transfer-encoding", "chunked"), ("etag", "x")]);
+        to_client(&mut headers, Version::HTTP_11);
+        assert_eq!(headers, map(&[("etag", "x"), ("via", "1.1 pronghorn")]));
+    }
+}

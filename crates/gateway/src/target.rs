@@ -1,0 +1,118 @@
+//! The path of a request as routes see it.
+
+use std::borrow::Cow;
+
+/// Why a path cannot be routed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BadPath;
+
+/// The path in its normal form (RFC 3986, section 6.2.2): characters that need no percent-encoding decoded, the hexadecimal digits of
+/// others in capitals, and dot segments resolved. Routes match this, and it is what is passed on, so that no spelling of a path gets by a
+/// route that it belongs to. Empty segments and encoded slashes stay what they are.
+///
+/// # Errors
+///
+/// When it climbs above the root, or an escape is broken or stands for a zero byte.
+pub(crate) fn normal(path: &str) -> Result<Cow<'_, str>, BadPath> {
+    if is_normal(path) {
+        return Ok(Cow::Borrowed(path));
+    }
+    let decoded = decode(path)?;
+    let mut segments: Vec<&str> = Vec::new();
+    let mut rest = decoded.strip_prefix('/').ok_or(BadPath)?.split('/').peekable();
+    while let Some(segment) = rest.next() {
+        let is_last = rest.peek().is_none();
+        match segment {
+            "." | ".." => {
+                if segment == ".." {
+                    segments.pop().ok_or(BadPath)?;
+                }
+                // What names a folder ends in a slash.
+                if is_last {
+                    segments.push("");
+                }
+            }
+            _ => segments.push(segment),
+        }
+    }
+    Ok(Cow::Owned(format!("/{}", segments.join("/"))))
+}
+
+fn is_normal(path: &str) -> bool {
+    let mut last = 0;
+    for (index, byte) in path.bytes().enumerate() {
+        // A segment that begins with a dot is looked at closely.
+        if byte == b'%' || (byte == b'.' && last == b'/') || (index == 0 && byte != b'/') {
+            return false;
+        }
+        last = byte;
+    }
+    !path.is_empty()
+}
+
+fn decode(path: &str) -> Result<String, BadPath> {
+    let mut decoded = String::with_capacity(path.len());
+    let mut rest = path;
+    while let Some(start) = rest.find('%') {
+        decoded.push_str(&rest[..start]);
+        let digits =
+            rest.get(start + 1..start + 3).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit())).ok_or(BadPath)?;
+        let byte = u8::from_str_radix(digits, 16).map_err(|_| BadPath)?;
+        match byte {
+            0 => return Err(BadPath),
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => decoded.push(char::from(byte)),
+            _ => {
+                decoded.push('%');
+                decoded.push_str(&digits.to_ascii_uppercase());
+            }
+        }
+        rest = &rest[start + 3..];
+    }
+    decoded.push_str(rest);
+    Ok(decoded)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn spellings_of_a_path_are_one() {
+        for (path, wanted) in [
+            ("/a/b", "/a/b"),
+            ("/a/./b", "/a/b"),
+            ("/a/../b", "/b"),
+            ("/a/b/..", "/a/"),
+            ("/a/.", "/a/"),
+            ("/%61pi/x", "/api/x"),
+            ("/a/%2e%2E/b", "/b"),
+            ("/a%2fb", "/a%2Fb"),
+            ("/%e4%b8", "/%E4%B8"),
+            ("/.well-known/x", "/.well-known/x"),
+            ("//a", "//a"),
+            ("/a//../b", "/a/b"),
+        ] {
+            assert_eq!(normal(path).as_deref(), Ok(wanted), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_above_the_root_or_broken_is_refused() {
+        for path in ["/..", "/a/../..", "/%2e%2e/etc", "/%", "/%4", "/%zz", "/%00", "", "*", "a"] {
+            assert_eq!(normal(path), Err(BadPath), "{path}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn normal_form_is_its_own(path in "/[/.%a2eEfF0]{0,20}") {
+            if let Ok(once) = normal(&path) {
+                prop_assert!(!once.split('/').any(|segment| segment == "." || segment == ".."));
+                let again = normal(&once).map(Cow::into_owned);
+                prop_assert_eq!(again, Ok(once.into_owned()));
+            }
+        }
+    }
+}
