@@ -1,4 +1,4 @@
-//! The `pronghorn` program: `serve` files or `replay` a recorded page over HTTP/1.1, 2 and 3, `get` a URL, `load` a server, run a
+//! The `pronghorn` program: `run` what a configuration file says, `serve` files or `replay` a recorded page over HTTP/1.1, 2 and 3, `get` a URL, `load` a server, run a
 //! command behind an emulated `link`.
 //!
 //! It turns the command line into calls of the libraries and their errors into one line and an exit code; see [`failure`].
@@ -14,6 +14,7 @@ macro_rules! tell {
 }
 
 mod client_tls;
+mod configuration;
 mod failure;
 mod get;
 mod key_log;
@@ -23,8 +24,10 @@ mod load;
 mod load_table;
 mod qlog;
 mod replay;
+mod run;
 mod serve;
 mod server;
+mod serving;
 
 use std::process::ExitCode;
 
@@ -40,6 +43,14 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Serve the sites of a configuration file: files, redirects, a reverse proxy
+    Run(run::RunArgs),
+    /// Say all that is wrong with a configuration file
+    Check(configuration::CheckArgs),
+    /// Write configuration files in one style
+    Fmt(configuration::FmtArgs),
+    /// Print the JSON Schema of configuration files
+    Schema,
     /// Serve the files of a folder over HTTP/1.1, 2 and 3 on one port
     Serve(serve::ServeArgs),
     /// Serve a recorded page over HTTP/1.1, 2 and 3 on one port, with all hosts that it is on
@@ -54,6 +65,10 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
+        Command::Run(arguments) => run::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Check(arguments) => configuration::check(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Fmt(arguments) => configuration::format(&arguments),
+        Command::Schema => configuration::schema().map(|()| ExitCode::SUCCESS),
         Command::Serve(arguments) => serve::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Replay(arguments) => replay::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Get(arguments) => get::run(arguments).map(|()| ExitCode::SUCCESS),

@@ -9,17 +9,22 @@ use std::time::Duration;
 
 use clap::Args;
 use http::HeaderValue;
-use pronghorn_engine::Handler;
-use pronghorn_engine::{
-    BindError, Config, Congestion, CongestionError, EarlyData, Group, Identity, Limits, Listener, Secret, Stats, UdpBuffers, Workers,
-};
-use pronghorn_gateway::{AccessLog, CertificateError, Loaded, SecretError, kept_secret};
-use tokio::signal::unix::{SignalKind, signal};
+use pronghorn_engine::{Config, Congestion, EarlyData, Group, Handler, Limits, Listener, Workers};
+use pronghorn_gateway::{AccessLog, Loaded};
 
 use crate::failure::{Failure, Kind};
 use crate::key_log;
 use crate::limits::{self, LimitArgument};
 use crate::qlog;
+use crate::serving::{self, Words};
+
+const WORDS: Words = Words {
+    listen: "--listen",
+    state_dir: "--state-dir",
+    congestion: "--congestion",
+    udp_buffer: "--udp-buffer",
+    certificate: "--cert and --key",
+};
 
 /// Options of every command that serves.
 #[derive(Args)]
@@ -128,18 +133,6 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Counters are summed over the workers; what the store of sessions holds is there once for all of them.
-fn print_stats(stats: &[Arc<Stats>], identity: Option<&Identity>) {
-    let mut total = serde_json::Map::new();
-    for (name, value) in stats.iter().flat_map(|stats| stats.values()) {
-        let sum = total.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0) + value;
-        total.insert(name.to_owned(), sum.into());
-    }
-    let sessions = identity.and_then(Identity::sessions).map(|sessions| sessions.values()).unwrap_or_default();
-    total.extend(sessions.into_iter().map(|(name, value)| (name.to_owned(), value.into())));
-    tell!("{}", serde_json::Value::Object(total));
-}
-
 /// What a command serves.
 pub(crate) struct Service<M> {
     /// For the line that tells of it, such as `serving site`.
@@ -173,8 +166,9 @@ where
         loaded.identity = loaded.identity.clone().with_key_log(&key_log);
     }
     let listeners = bind(arguments, workers)?;
-    size_buffers(&listeners, arguments.udp_buffer)?;
-    let group = if secure { Group::with_secret(workers, &secret(arguments)?) } else { Group::new(workers) };
+    serving::size_buffers(&listeners, arguments.udp_buffer, &WORDS)?;
+    let group =
+        if secure { Group::with_secret(workers, &serving::secret(arguments.state_dir.as_deref(), &WORDS)?) } else { Group::new(workers) };
     let addresses: Vec<_> = listeners.iter().map(|listener| (listener.address(), listener.is_secure())).collect();
     let tcp_congestion = listeners.first().and_then(|listener| listener.tcp_congestion().ok());
 
@@ -193,7 +187,8 @@ where
         .map_err(|error| Failure::new(Kind::Internal, format_args!("cannot start: {error}")))?;
 
     let stats: Vec<_> = workers.stats().cloned().collect();
-    serve_until_told(workers, arguments.grace, || introduce(arguments, &what, &addresses, tcp_congestion.as_deref(), loaded.as_ref()))?;
+    let ready = || introduce(arguments, &what, &addresses, tcp_congestion.as_deref(), loaded.as_ref());
+    serving::serve_until_told(workers, || arguments.grace, ready, None)?;
     // The last lines of the log, before what is to be the last line.
     drop(log);
     // Its last user waits for the files, so it must not be a worker.
@@ -202,35 +197,9 @@ where
         qlog::conclude(qlog);
     }
     if arguments.stats {
-        print_stats(&stats, identity);
+        serving::print_stats(&stats, identity);
     }
     Ok(())
-}
-
-/// Waits for a signal, then for the workers. A second signal ends at once. `ready` is called when signals are heard.
-fn serve_until_told(workers: Workers, grace: Duration, ready: impl FnOnce()) -> Result<(), Failure> {
-    let internal = |error: io::Error| Failure::new(Kind::Internal, format_args!("cannot wait for signals: {error}"));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(internal)?;
-    runtime.block_on(async {
-        let mut terminate = signal(SignalKind::terminate()).map_err(internal)?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(internal)?;
-        ready();
-        let mut told = false;
-        loop {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-                () = workers.finished() => break,
-            }
-            if told {
-                return Err(Failure::new(Kind::TimedOut, "told twice to end; open requests were dropped"));
-            }
-            told = true;
-            workers.shut_down(grace);
-        }
-        Ok(())
-    })?;
-    workers.join().map_err(|error| Failure::new(Kind::Internal, format_args!("a worker failed: {error}")))
 }
 
 fn introduce(arguments: &ServerArgs, what: &str, addresses: &[(SocketAddr, bool)], tcp_congestion: Option<&str>, loaded: Option<&Loaded>) {
@@ -261,61 +230,14 @@ fn limits(arguments: &ServerArgs) -> Result<Limits, Failure> {
     limits.and_then(|limits| limits::apply(limits, &arguments.limits)).map_err(|error| Failure::new(Kind::Usage, error))
 }
 
-/// What connection IDs, tokens and stateless resets are derived from.
-fn secret(arguments: &ServerArgs) -> Result<Secret, Failure> {
-    if let Some(folder) = &arguments.state_dir {
-        return kept_secret(folder).map_err(|error| secret_failure(&error));
-    }
-    let base = directories::BaseDirs::new();
-    let folder = base.as_ref().map(|base| base.state_dir().unwrap_or_else(|| base.data_dir()).join("pronghorn"));
-    match folder.as_deref().map(kept_secret) {
-        Some(Ok(secret)) => return Ok(secret),
-        // Nobody asked for state, and a server that may write nowhere has to serve too.
-        Some(Err(SecretError::File { path, source })) => tell!("no state is kept: {} cannot be used: {source}", path.display()),
-        Some(Err(error)) => return Err(secret_failure(&error)),
-        None => tell!("no state is kept: there is no home folder"),
-    }
-    Ok(Secret::random())
-}
-
-fn secret_failure(error: &SecretError) -> Failure {
-    let (kind, hint) = match error {
-        SecretError::File { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
-            (Kind::Permission, "name a folder that this user may write with --state-dir")
-        }
-        SecretError::OpenToOthers { .. } => {
-            (Kind::Permission, "delete it if somebody may have read it, or take the others' permissions away (chmod 600)")
-        }
-        SecretError::ForeignOwner { .. } => (Kind::Permission, "name a folder of this user's own with --state-dir"),
-        SecretError::WrongSize { .. } => (Kind::Malformed, "delete it, and a new one is made"),
-        _ => (Kind::Output, "name another folder with --state-dir"),
-    };
-    Failure::new(kind, error).with_hint(hint)
-}
-
 fn identity(arguments: &ServerArgs) -> Result<Loaded, Failure> {
-    if let (Some(cert), Some(key)) = (&arguments.cert, &arguments.key) {
-        return Loaded::from_files(cert, key).map_err(|error| certificate_failure(&error));
-    }
-    let base = directories::BaseDirs::new().ok_or_else(|| {
-        Failure::new(Kind::Missing, "there is no home folder to keep a certificate in").with_hint("set HOME, or give --cert and --key")
-    })?;
-    Loaded::for_development(&base.data_dir().join("pronghorn")).map_err(|error| certificate_failure(&error))
-}
-
-fn certificate_failure(error: &CertificateError) -> Failure {
-    let (kind, hint) = match error {
-        CertificateError::File { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
-            (Kind::Permission, "make it readable for this user")
-        }
-        CertificateError::File { .. } => (Kind::Missing, "check the path"),
-        CertificateError::Malformed { .. } => {
-            (Kind::Malformed, "give the certificate chain with --cert and its key with --key, both in PEM form")
-        }
-        CertificateError::Unusable { .. } => (Kind::Malformed, "give the key that the certificate was made for"),
-        CertificateError::Generation(_) => (Kind::Internal, "give --cert and --key"),
+    let loaded = match (&arguments.cert, &arguments.key) {
+        (Some(cert), Some(key)) => Loaded::from_files(cert, key),
+        _ => serving::development_certificate().ok_or_else(|| {
+            Failure::new(Kind::Missing, "there is no home folder to keep a certificate in").with_hint("set HOME, or give --cert and --key")
+        })?,
     };
-    Failure::new(kind, error).with_hint(hint)
+    loaded.map_err(|error| serving::certificate_failure(&error, &WORDS))
 }
 
 fn bind(arguments: &ServerArgs, workers: usize) -> Result<Vec<Listener>, Failure> {
@@ -328,68 +250,7 @@ fn bind(arguments: &ServerArgs, workers: usize) -> Result<Vec<Listener>, Failure
         let Some(address) = addresses.next() else {
             return Err(Failure::new(Kind::UnknownHost, format_args!("{host_and_port} names no address")));
         };
-        let bound = if *secure {
-            Listener::secure(address, workers, arguments.congestion)
-        } else {
-            Listener::clear(address, workers, arguments.congestion)
-        };
-        listeners.push(bound.map_err(|error| bind_failure(&error))?);
+        listeners.push(serving::bind(address, *secure, workers, arguments.congestion, &WORDS)?);
     }
     Ok(listeners)
-}
-
-/// Sizes the buffers of the UDP sockets, and says so in one line if the kernel gives less.
-fn size_buffers(listeners: &[Listener], wanted: usize) -> Result<(), Failure> {
-    for listener in listeners {
-        let buffers = listener
-            .set_udp_buffers(wanted)
-            .map_err(|error| Failure::new(Kind::Internal, format_args!("cannot size the buffers of UDP sockets: {error}")))?;
-        let Some(buffers) = buffers else { continue };
-        let settings: Vec<_> = buffers.lacking().map(|setting| format!("{setting}={wanted}")).collect();
-        if !settings.is_empty() {
-            let UdpBuffers { receive, send, .. } = buffers;
-            tell!(
-                "warning: the kernel gives UDP sockets buffers of {receive} bytes to receive and {send} to send, not the {wanted} asked \
-                 for: bursts will be lost; run `sysctl -w {}`, or ask for less with --udp-buffer",
-                settings.join(" ")
-            );
-            // One line is enough for all of them.
-            break;
-        }
-    }
-    Ok(())
-}
-
-fn bind_failure(error: &BindError) -> Failure {
-    let source = match error {
-        BindError::Address { source, .. } => source,
-        BindError::Congestion(error) => return congestion_failure(error),
-    };
-    match source.kind() {
-        io::ErrorKind::AddrInUse => {
-            Failure::new(Kind::Unavailable, error).with_hint("stop what uses the port, or choose another with --listen")
-        }
-        io::ErrorKind::PermissionDenied => {
-            Failure::new(Kind::Permission, error).with_hint("use a port of 1024 or more, or give the program CAP_NET_BIND_SERVICE")
-        }
-        io::ErrorKind::AddrNotAvailable => Failure::new(Kind::Unavailable, error).with_hint("give an address of this machine"),
-        _ => Failure::new(Kind::Unavailable, error),
-    }
-}
-
-fn congestion_failure(error: &CongestionError) -> Failure {
-    let kernel = |setting: &str| std::fs::read_to_string(format!("/proc/sys/net/ipv4/{setting}")).unwrap_or_default();
-    match error {
-        CongestionError::Missing(_) => {
-            let available = kernel("tcp_available_congestion_control");
-            let hint = format!("it has {}; load another as `modprobe tcp_bbr` does, or leave --congestion out", available.trim());
-            Failure::new(Kind::Usage, error).with_hint(hint)
-        }
-        CongestionError::Forbidden(congestion) => {
-            let name = congestion.kernel_name();
-            Failure::new(Kind::Permission, error)
-                .with_hint(format!("add {name} to the sysctl net.ipv4.tcp_allowed_congestion_control, or leave --congestion out"))
-        }
-        _ => Failure::new(Kind::Unavailable, error).with_hint("leave --congestion out"),
-    }
 }

@@ -1,0 +1,127 @@
+//! `pronghorn check`, `fmt` and `schema`: configuration files, without serving them.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use pronghorn_gateway::Gateway;
+use pronghorn_gateway::config::{self, Config, Problem};
+
+use crate::failure::{Failure, Kind};
+use crate::serving;
+
+#[derive(Args)]
+pub(crate) struct CheckArgs {
+    /// The configuration file
+    #[arg(default_value = "pronghorn.toml")]
+    file: PathBuf,
+}
+
+#[derive(Args)]
+pub(crate) struct FmtArgs {
+    /// Configuration files, changed in place; - for standard input to standard output
+    #[arg(default_value = "pronghorn.toml")]
+    files: Vec<PathBuf>,
+
+    /// Change nothing; name the files that are not in style, and exit with 65 if there are any
+    #[arg(long)]
+    check: bool,
+}
+
+/// Reads a configuration, and tells of what is probably not meant in it.
+pub(crate) fn load(file: &Path) -> Result<Config, Failure> {
+    let config = Config::load(file).map_err(|problems| failure(file, &problems))?;
+    for warning in &config.warnings {
+        tell!("warning: {warning}");
+    }
+    Ok(config)
+}
+
+/// Puts a configuration to use. `https_port`: where TLS is listened on.
+pub(crate) fn open(file: &Path, config: &Config, https_port: Option<u16>) -> Result<Gateway, Failure> {
+    let development = || {
+        serving::development_certificate().unwrap_or_else(|| {
+            Err(pronghorn_gateway::CertificateError::Generation("there is no home folder to keep it in; set HOME".to_owned()))
+        })
+    };
+    Gateway::new(config, https_port, development).map_err(|problems| failure(file, &problems))
+}
+
+/// Tells of each problem, and fails with how many there are.
+pub(crate) fn failure(file: &Path, problems: &[Problem]) -> Failure {
+    for problem in problems {
+        tell!("{problem}");
+    }
+    let missing = problems.iter().all(|problem| problem.position.is_none());
+    let kind = if missing { Kind::Missing } else { Kind::Malformed };
+    let errors = if problems.len() == 1 { "an error".to_owned() } else { format!("{} errors", problems.len()) };
+    Failure::new(kind, format_args!("{} has {errors}", file.display()))
+}
+
+pub(crate) fn check(arguments: &CheckArgs) -> Result<(), Failure> {
+    let file = &arguments.file;
+    let config = load(file)?;
+    open(file, &config, None)?;
+    let routes: usize = config.sites.iter().map(|site| site.routes.len()).sum();
+    print(&format!(
+        "{}: {} sites, {routes} routes, {} upstreams: all is well\n",
+        file.display(),
+        config.sites.len(),
+        config.upstreams.len()
+    ))
+}
+
+pub(crate) fn schema() -> Result<(), Failure> {
+    print(&format!("{:#}\n", config::schema()))
+}
+
+pub(crate) fn format(arguments: &FmtArgs) -> Result<ExitCode, Failure> {
+    let mut is_in_style = true;
+    for file in &arguments.files {
+        let is_standard = file.as_os_str() == "-";
+        let text = if is_standard { io::read_to_string(io::stdin()) } else { std::fs::read_to_string(file) };
+        let text =
+            text.map_err(|error| Failure::new(Kind::Missing, format_args!("{}: {error}", file.display())).with_hint("check the path"))?;
+        let formatted = config::format(&text).map_err(|error| {
+            let line = error.span().map_or(0, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+            Failure::new(Kind::Malformed, format_args!("{}:{line}: {}", file.display(), error.message()))
+        })?;
+        match () {
+            () if arguments.check => {
+                if formatted != text {
+                    is_in_style = false;
+                    print(&format!("{}\n", file.display()))?;
+                }
+            }
+            () if is_standard => print(&formatted)?,
+            () if formatted != text => replace(file, &formatted)?,
+            () => {}
+        }
+    }
+    Ok(if is_in_style { ExitCode::SUCCESS } else { ExitCode::from(Kind::Malformed as u8) })
+}
+
+/// The file is the old or the new one at any moment.
+fn replace(file: &Path, text: &str) -> Result<(), Failure> {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let write = || -> io::Result<()> {
+        let mut new = tempfile::NamedTempFile::new_in(folder)?;
+        new.write_all(text.as_bytes())?;
+        new.as_file().set_permissions(std::fs::metadata(file)?.permissions())?;
+        new.as_file().sync_all()?;
+        new.persist(file).map_err(|error| error.error)?;
+        Ok(())
+    };
+    write().map_err(|error| {
+        Failure::new(Kind::Output, format_args!("{}: {error}", file.display())).with_hint("make its folder writable for this user")
+    })
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    match io::stdout().write_all(text.as_bytes()) {
+        // Whoever reads has read enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.map_err(|error| Failure::new(Kind::Output, format_args!("cannot write: {error}"))),
+    }
+}

@@ -1,0 +1,137 @@
+//! `pronghorn run`.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use http::HeaderValue;
+use pronghorn_engine::{AltSvc, Config as EngineConfig, Group, Listener, Workers};
+use pronghorn_gateway::Gateway;
+use pronghorn_gateway::config::{Config, Server};
+
+use crate::configuration;
+use crate::failure::{Failure, Kind};
+use crate::key_log;
+use crate::serving::{self, Words};
+
+const WORDS: Words = Words {
+    listen: "`listen` in [server]",
+    state_dir: "`state_dir` in [server]",
+    congestion: "`congestion` in [server]",
+    udp_buffer: "`udp_buffer` in [server]",
+    certificate: "the site a certificate of its own",
+};
+
+#[derive(Args)]
+pub(crate) struct RunArgs {
+    /// The configuration file. SIGHUP makes the server read it again
+    #[arg(short, long, value_name = "FILE", default_value = "pronghorn.toml")]
+    config: PathBuf,
+
+    /// At the end, print all counters as one line of JSON on stderr
+    #[arg(long)]
+    stats: bool,
+}
+
+pub(crate) fn run(arguments: &RunArgs) -> Result<(), Failure> {
+    let file = &arguments.config;
+    let config = configuration::load(file)?;
+    let server = &config.server;
+    let workers = server.workers.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
+    let listeners = bind(server, workers)?;
+    let https_port = listeners.iter().find(|listener| listener.is_secure()).map(|listener| listener.address().port());
+    let gateway = configuration::open(file, &config, https_port)?;
+    let identity = https_port.map(|_| identity(&gateway)).transpose()?;
+    let group = match https_port {
+        Some(_) => Group::with_secret(workers, &serving::secret(server.state_dir.as_deref(), &WORDS)?),
+        None => Group::new(workers),
+    };
+    let addresses: Vec<_> = listeners.iter().map(|listener| (listener.address(), listener.is_secure())).collect();
+    let engine = engine_config(file, &config)?;
+    let handlers = gateway.clone();
+    let workers = Workers::start(group, listeners, identity.as_ref(), &engine, move |_| handlers.handler())
+        .map_err(|error| Failure::new(Kind::Internal, format_args!("cannot start: {error}")))?;
+    let stats: Vec<_> = workers.stats().cloned().collect();
+    let ready = || {
+        for (address, is_secure) in &addresses {
+            let (scheme, protocols) = if *is_secure { ("https", "h1, h2, h3") } else { ("http", "h1") };
+            tell!("listening on {scheme}://{address} ({protocols})");
+        }
+        tell!("serving {} sites of {}", config.sites.len(), file.display());
+    };
+    serving::serve_until_told(workers, || server.grace.0, ready, Some(&|| reload(file, &config, &gateway)))?;
+    if arguments.stats {
+        serving::print_stats(&stats, identity.as_ref());
+    }
+    Ok(())
+}
+
+fn bind(server: &Server, workers: usize) -> Result<Vec<Listener>, Failure> {
+    let congestion = server.congestion.map(Into::into);
+    let bind = |listen: &pronghorn_gateway::config::Listen| serving::bind(listen.address, listen.secure, workers, congestion, &WORDS);
+    let listeners: Vec<_> = server.listen.iter().map(bind).collect::<Result<_, _>>()?;
+    let buffer = usize::try_from(server.udp_buffer.0).unwrap_or(usize::MAX);
+    serving::size_buffers(&listeners, buffer, &WORDS)?;
+    Ok(listeners)
+}
+
+fn identity(gateway: &Gateway) -> Result<pronghorn_engine::Identity, Failure> {
+    let identity = gateway.identity().map_err(|error| Failure::new(Kind::Internal, format_args!("no TLS: {error}")))?;
+    Ok(match key_log::from_environment()? {
+        Some(key_log) => identity.with_key_log(&key_log),
+        None => identity,
+    })
+}
+
+fn engine_config(file: &Path, config: &Config) -> Result<EngineConfig, Failure> {
+    let server = &config.server;
+    let name = HeaderValue::try_from(&server.name)
+        .map_err(|_| Failure::new(Kind::Malformed, format_args!("{}: `name` in [server] is no value of a field", file.display())))?;
+    Ok(EngineConfig {
+        limits: config.limits.clone(),
+        congestion: server.congestion.map(Into::into),
+        initial_window_datagrams: server.initial_window,
+        early_data: server.early_data.into(),
+        server: Some(name).filter(|name| !name.is_empty()),
+        // Each site says its own.
+        alt_svc: AltSvc::Off,
+        ..EngineConfig::default()
+    })
+}
+
+/// Serves by what the file says now, if it is right; a wrong one changes nothing.
+fn reload(file: &Path, before: &Config, gateway: &Gateway) {
+    let replaced = configuration::load(file).and_then(|config| {
+        gateway.reload(&config).map_err(|problems| configuration::failure(file, &problems))?;
+        Ok(config)
+    });
+    match replaced {
+        Ok(config) => {
+            tell!("serving {} sites of {}", config.sites.len(), file.display());
+            for key in changed(&before.server, &config.server) {
+                tell!("warning: `{key}` in [server] has changed, which takes a restart");
+            }
+            if before.limits != config.limits {
+                tell!("warning: [limits] has changed, which takes a restart");
+            }
+        }
+        Err(failure) => tell!("error: {failure}; nothing has changed"),
+    }
+}
+
+/// What of `[server]` is different and cannot be changed while it runs.
+fn changed(before: &Server, now: &Server) -> Vec<&'static str> {
+    [
+        ("listen", before.listen != now.listen),
+        ("workers", before.workers != now.workers),
+        ("congestion", before.congestion != now.congestion),
+        ("initial_window", before.initial_window != now.initial_window),
+        ("udp_buffer", before.udp_buffer != now.udp_buffer),
+        ("early_data", before.early_data != now.early_data),
+        ("name", before.name != now.name),
+        ("state_dir", before.state_dir != now.state_dir),
+        ("grace", before.grace != now.grace),
+    ]
+    .into_iter()
+    .filter_map(|(key, is_different)| is_different.then_some(key))
+    .collect()
+}
