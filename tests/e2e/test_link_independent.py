@@ -11,7 +11,6 @@ import statistics
 import subprocess
 
 import pytest
-
 from harness.server import pronghorn
 
 RATE_MBIT_PER_SECOND = 20

@@ -12,7 +12,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-
 from harness.server import pronghorn
 
 WRONG_USE = 2

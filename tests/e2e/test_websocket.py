@@ -8,11 +8,10 @@ import ssl
 import subprocess
 
 import pytest
-from websockets.asyncio.client import connect
-from websockets.exceptions import InvalidStatus
-
 from harness.clients.chromium import NAME, chromium, common_flags, protocol_flags
 from harness.server import REPOSITORY
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
 CHROMIUM_SOCKETS = REPOSITORY / "tests" / "clients" / "chromium" / "websocket.mjs"
 

@@ -14,7 +14,6 @@ import zlib
 from dataclasses import dataclass, field
 
 import pytest
-
 from conftest import end
 from harness.clients.raw_websocket import (
     BINARY,

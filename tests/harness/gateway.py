@@ -1,0 +1,125 @@
+"""`pronghorn run` with a configuration of the test's own, and upstream servers for it."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .certificates import Identity
+from .server import pronghorn
+
+
+class Gateway:
+    """The folder of a configuration, and the command that serves it."""
+
+    def __init__(self, folder: Path, identity: Identity):
+        self.folder = folder
+        self.identity = identity
+        self.file = folder / "pronghorn.toml"
+
+    @property
+    def tls(self) -> str:
+        """The line of a site with the test's certificate."""
+        return f'tls = {{ cert = "{self.identity.cert}", key = "{self.identity.key}" }}'
+
+    def write(
+        self, sites: str, *, server: str = "", listen: tuple[str, ...] = ("127.0.0.1:0",), workers: int = 1
+    ) -> Path:
+        """Writes a configuration; what is in `{tls}` of it is the certificate's line."""
+        addresses = ", ".join(f'"{address}"' for address in listen)
+        head = f"[server]\nlisten = [{addresses}]\nworkers = {workers}\n{server}\n"
+        self.file.write_text(head + sites.replace("{tls}", self.tls))
+        return self.file
+
+    def command(self, *flags: str) -> list[str | Path]:
+        return [pronghorn(), "run", "-c", self.file, *flags]
+
+
+class Upstream(http.server.ThreadingHTTPServer):
+    """Answers with what it was asked, as JSON: `seen` of a response. `/status/N`, and what tests add by path."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, name: str = "up"):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.name = name
+        self.requests: list[tuple[str, str]] = []
+        self.routes: dict[str, Callable[[Handler, bytes], None]] = {}
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Upstream
+    # A head in one segment and the content in the next would wait for each other's acknowledgement.
+    disable_nagle_algorithm = True
+
+    def answer(self) -> None:
+        length = int(self.headers.get("content-length") or 0)
+        content = self.read_chunks() if self.headers.get("transfer-encoding") == "chunked" else self.rfile.read(length)
+        self.server.requests.append((self.command, self.path))
+        route = self.server.routes.get(self.path)
+        if route is not None:
+            return route(self, content)
+        status = int(self.path.removeprefix("/status/")) if self.path.startswith("/status/") else 200
+        seen = {
+            "server": self.server.name,
+            "method": self.command,
+            "path": self.path,
+            "headers": [[name.lower(), value] for name, value in self.headers.items()],
+            "content": len(content),
+        }
+        return self.reply(status, json.dumps(seen).encode(), [("content-type", "application/json")])
+
+    def reply(self, status: int, body: bytes, headers=()) -> None:
+        self.send_response(status)
+        for name, value in headers:
+            self.send_header(name, value)
+        has_content = status not in (204, 304)
+        if has_content:
+            self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        if has_content and self.command != "HEAD":
+            self.wfile.write(body)
+
+    def read_chunks(self) -> bytes:
+        content = b""
+        while size := int(self.rfile.readline().split(b";")[0], 16):
+            content += self.rfile.read(size)
+            self.rfile.readline()
+        while self.rfile.readline().strip():
+            pass
+        return content
+
+    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_OPTIONS = do_PATCH = answer
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def upstream(name: str = "up") -> Iterator[Upstream]:
+    server = Upstream(name)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def seen(response) -> dict:
+    """What an `Upstream` was asked, with the fields as a dictionary."""
+    asked = json.loads(response.body)
+    asked["headers"] = dict(asked["headers"])
+    return asked
