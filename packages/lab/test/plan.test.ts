@@ -3,6 +3,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { after } from 'node:test';
+import { LEAST_CONTROL_BLOCKS } from '../src/compare/campaign.js';
 import { LabError } from '../src/errors.js';
 import { readPageSpec } from '../src/page/spec.js';
 import { readPlan } from '../src/read-plan.js';
@@ -148,6 +149,15 @@ test('demo plan is valid and names profiles that exist', () => {
     plan.arms.map(({ protocol, congestion }) => `${protocol} ${congestion}`),
     ['h2 cubic', 'h3 cubic'],
   );
+});
+
+test('bench check loads each arm twice, in enough blocks to count', () => {
+  const plan = readPlan(join(packageFolder, 'plans/bench-check.toml'));
+  assert.deepEqual(
+    plan.arms.filter(({ repeats }) => repeats !== undefined).map(({ repeats }) => repeats),
+    ['h2', 'h3'],
+  );
+  assert.ok(plan.blocks.min >= LEAST_CONTROL_BLOCKS);
 });
 
 const malformed: [what: string, from: string | RegExp, to: string, says: RegExp][] = [
