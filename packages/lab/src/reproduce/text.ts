@@ -64,7 +64,10 @@ export function standingInWords({ campaign, criteria, blocks }: Told): string {
 
 export const MEASURED_HEAD = ['place', 'here', 'protocol', '', ...FIGURES, 'n'];
 
-/** The rows of a place one below the other: published, where there is something, then measured. */
+/**
+ * The rows of a place one below the other: published, where there is something, then measured. Each says which place it is:
+ * a telephone, and who listens to the table, has one row at a time.
+ */
 export function measuredCells(measured: MeasuredRow): string[][] {
   const { row, figures } = measured;
   const place = [row.place, placeHere(row), row.variant];
@@ -73,7 +76,7 @@ export function measuredCells(measured: MeasuredRow): string[][] {
   const hasPublished = published.some((text) => text !== '');
   return [
     ...(hasPublished ? [[...place, 'published', ...published, '']] : []),
-    [...(hasPublished ? ['', '', ''] : place), 'measured', ...own, countInWords(measured)],
+    [...place, 'measured', ...own, countInWords(measured)],
   ];
 }
 
