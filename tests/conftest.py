@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from harness.certificates import Identity, make_identity
 from harness.clients import FETCHERS, Fetcher
 from harness.pairs import LARGE, SMALL

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from aioquic.quic.packet import QuicProtocolVersion
+
 from harness.clients.quic_packets import Parameter
 
 from .case import Target

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aioquic.buffer import Buffer
+
 from harness.clients import quic_frames as frames
 from harness.clients.quic_frames import VARINT_MAX, FrameType, varint
 from harness.clients.quic_packets import Close, Level, Packet, Parameter, Parameters, TransportError

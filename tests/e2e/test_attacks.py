@@ -9,6 +9,7 @@ import os
 import re
 
 import pytest
+
 from attacks import ATTACKS, ELSEWHERE, Attack, carry_out, document, is_there, note
 from attacks.attack import MIB
 from harness.server import REPOSITORY, echo_command, serve_command

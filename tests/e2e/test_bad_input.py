@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
 from harness.clients.raw_h1 import RawH1
 from harness.server import pronghorn
 from harness.waiting import eventually

@@ -6,6 +6,7 @@ import base64
 from pathlib import Path
 
 import pytest
+
 from conftest import random_bytes
 from harness.clients.chromium import NAME, common_flags, protocol_flags, visit
 

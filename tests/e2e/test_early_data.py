@@ -10,6 +10,7 @@ import pytest
 from aioquic.asyncio.client import connect
 from aioquic.h3.connection import H3_ALPN
 from aioquic.quic.configuration import QuicConfiguration
+
 from harness.clients.aioquic_h3 import H3Client
 from harness.first_flight import FirstFlight, capture, received_until_silence
 from harness.server import Server, echo_command, pronghorn, serve_command

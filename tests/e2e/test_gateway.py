@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from cryptography import x509
+
 from harness.certificates import make_identity
 from harness.clients.raw_h1 import RawH1
 from harness.gateway import Gateway, seen, upstream

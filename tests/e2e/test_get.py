@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from conftest import random_bytes
 from harness.response import sha256
 from harness.server import Server, pronghorn, quic_go_server

@@ -6,6 +6,7 @@ import subprocess
 import xml.etree.ElementTree as ElementTree
 
 import pytest
+
 from harness.server import Server, h2spec
 
 CASES = 146

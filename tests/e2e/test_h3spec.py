@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
+
 from conformance import CASES, LACKS, Case, Lack, Result, Suite, Target, document
 from harness.server import REPOSITORY
 

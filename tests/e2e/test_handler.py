@@ -8,6 +8,7 @@ import json
 import re
 
 import pytest
+
 from conftest import random_bytes
 from harness.clients.aioquic_h3 import h3_connection
 from harness.clients.go import GoClient

@@ -12,6 +12,7 @@ import struct
 import pytest
 from aioquic.asyncio.client import connect
 from aioquic.quic.configuration import QuicConfiguration
+
 from conftest import SEED
 from harness.clients.aioquic_h3 import h3_connection
 from harness.clients.raw_h1 import RawH1

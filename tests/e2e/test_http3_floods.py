@@ -6,6 +6,7 @@ import asyncio
 from contextlib import suppress
 
 import pytest
+
 from harness.clients.aioquic_h3 import H3Client, h3_connection
 
 H3_EXCESSIVE_LOAD = 0x107

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+
 from harness.clients import FETCHERS
 from harness.clients.go import GoClient
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from harness.clients.h2_frames import H2Client
 from harness.clients.raw_h1 import RawH1
 from harness.clients.raw_h3 import RawH3, data

@@ -10,6 +10,7 @@ import json
 
 import pytest
 from aioquic.tls import CipherSuite, Epoch
+
 from conftest import SEED, random_bytes
 from harness.clients.aioquic_h3 import h3_connection
 from harness.clients.go import GoClient

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 
 import pytest
+
 from conftest import SEED
 from harness.clients.chromium import NAME, common_flags, protocol_flags, visit
 from harness.clients.recorded_hello import X25519_MLKEM768, RecordedHello, recorded_hello

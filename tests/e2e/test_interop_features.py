@@ -7,6 +7,7 @@ import json
 
 import pytest
 from aioquic.quic.packet import QuicProtocolVersion
+
 from harness.clients.aioquic_h3 import h3_connection
 from harness.clients.go import GoClient
 from harness.pairs import LARGE, PAIRS, SMALL, Got, Pair, by_pronghorn, h3_crate_says, run

@@ -11,6 +11,7 @@ import pytest
 from aioquic.asyncio.client import connect
 from aioquic.h3.connection import H3_ALPN, Setting
 from aioquic.quic.configuration import QuicConfiguration
+
 from harness.clients.aioquic_h3 import Exchange, H3Client, StreamResetError, h3_connection
 from harness.clients.go import GoClient, RequestFailedError
 from harness.process import Process

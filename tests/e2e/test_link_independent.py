@@ -11,6 +11,7 @@ import statistics
 import subprocess
 
 import pytest
+
 from harness.server import pronghorn
 
 RATE_MBIT_PER_SECOND = 20

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from harness.response import sha256
 from harness.server import pronghorn
 

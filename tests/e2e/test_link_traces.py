@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+
 from harness.server import pronghorn
 
 WRONG_USE = 2

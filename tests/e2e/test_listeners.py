@@ -13,6 +13,7 @@ import pytest
 from cryptography import x509
 from curl_cffi import CurlHttpVersion, requests
 from curl_cffi.requests.exceptions import RequestException
+
 from harness.certificates import spki_hash
 from harness.clients.go import GoClient
 from harness.clients.raw_h1 import RawH1

@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from websockets.sync.server import ServerConnection, serve
+
 from harness.counting_server import ANSWER, CountingServer
 from harness.process import Process
 from harness.server import REPOSITORY, Server, echo_command, pronghorn, quic_go_server, serve_command
 from harness.waiting import eventually
-from websockets.sync.server import ServerConnection, serve
 
 REQUESTS_FAILED = 1
 USAGE = 2

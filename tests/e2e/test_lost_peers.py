@@ -7,6 +7,7 @@ import socket
 import time
 
 import pytest
+
 from harness.clients.aioquic_h3 import StreamResetError, h3_connection
 from harness.clients.go import GoClient, RequestFailedError
 from harness.clients.h2_frames import H2Client

@@ -6,6 +6,7 @@ import asyncio
 import json
 
 import pytest
+
 from conftest import random_bytes
 from harness.clients import curl
 from harness.clients.aioquic_h3 import h3_connection

@@ -6,6 +6,7 @@ import asyncio
 import re
 
 import pytest
+
 from harness.clients.aioquic_h3 import StreamResetError, h3_connection
 from harness.clients.h2_frames import H2Client
 from harness.clients.h2_frames import StreamResetError as H2StreamResetError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aioquic.buffer import encode_uint_var
+
 from harness.clients.aioquic_h3 import Exchange, H3Client, h3_connection
 
 SIZE = 8 << 20

@@ -8,6 +8,7 @@ import json
 import pytest
 from aioquic.buffer import encode_uint_var
 from aioquic.h3.connection import FrameType, StreamType
+
 from conftest import random_bytes
 from harness.clients.aioquic_h3 import H3Client, h3_connection
 from harness.response import sha256

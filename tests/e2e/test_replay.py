@@ -8,6 +8,7 @@ import re
 import subprocess
 
 import pytest
+
 from conftest import random_bytes
 from harness.recordings import Recorded, write_recording
 from harness.response import sha256

@@ -6,6 +6,7 @@ import gzip
 import json
 
 import pytest
+
 from conftest import random_bytes
 from harness.clients.chromium import NAME, common_flags, protocol_flags, visit
 from harness.clients.curl import VERSIONS, ask, session

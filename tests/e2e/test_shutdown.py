@@ -6,6 +6,7 @@ import asyncio
 import signal
 
 import pytest
+
 from harness.clients.aioquic_h3 import ConnectionLostError, StreamResetError, h3_connection
 from harness.clients.go import GoClient
 from harness.clients.h2_frames import H2Client

@@ -11,6 +11,7 @@ from contextlib import suppress
 from random import Random
 
 import pytest
+
 from conftest import SEED
 from harness.clients.h2_frames import ConnectionEndedError, H2Client, StreamResetError
 from harness.clients.raw_h3 import RawH3, data

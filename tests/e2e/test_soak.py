@@ -7,6 +7,7 @@ import os
 import subprocess
 
 import pytest
+
 from harness.clients.go import GoClient
 from harness.response import sha256
 from harness.server import pronghorn

@@ -6,6 +6,7 @@ import re
 from email.utils import formatdate, parsedate_to_datetime
 
 import pytest
+
 from harness.response import sha256
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 
 import pytest
+
 from harness.long_path import Case, measure
 
 # It takes 36 s, so that the start, which costs 0.6 s whatever is done, counts little.

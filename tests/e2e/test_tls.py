@@ -8,6 +8,7 @@ import ssl
 import subprocess
 
 import pytest
+
 from harness.certificates import make_identity
 from harness.first_flight import capture, received_until_silence
 from harness.server import Server, pronghorn, quic_go_server, serve_command

@@ -8,10 +8,11 @@ import ssl
 import subprocess
 
 import pytest
-from harness.clients.chromium import NAME, chromium, common_flags, protocol_flags
-from harness.server import REPOSITORY
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
+
+from harness.clients.chromium import NAME, chromium, common_flags, protocol_flags
+from harness.server import REPOSITORY
 
 CHROMIUM_SOCKETS = REPOSITORY / "tests" / "clients" / "chromium" / "websocket.mjs"
 

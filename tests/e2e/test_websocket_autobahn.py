@@ -14,6 +14,7 @@ import zlib
 from dataclasses import dataclass, field
 
 import pytest
+
 from conftest import end
 from harness.clients.raw_websocket import (
     BINARY,

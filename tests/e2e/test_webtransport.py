@@ -8,9 +8,10 @@ import json
 import subprocess
 
 import pytest
-from conftest import end, random_bytes
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
+
+from conftest import end, random_bytes
 from harness.clients.aioquic_h3 import h3_connection
 from harness.clients.aioquic_webtransport import (
     WebTransportClient,
