@@ -1,0 +1,166 @@
+//! docs/gateway/reference.md has each key of the configuration, from its schema.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use pronghorn_gateway::config::schema;
+use serde_json::Value;
+
+const HEAD: &str = "# All keys of a configuration
+
+Generated from the types: `UPDATE_DOCS=1 cargo test -p pronghorn-gateway --test reference` writes it. What keys are for, with examples, is in
+[README.md](README.md). `pronghorn schema` prints the JSON Schema.
+";
+
+#[test]
+fn reference_has_each_key() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/gateway/reference.md");
+    let wanted = reference(&schema());
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, &wanted).expect("write");
+    }
+    let found = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(found == wanted, "docs/gateway/reference.md is not up to date: run with UPDATE_DOCS=1");
+    for table in ["`[server]`", "`[upstreams.NAME]`", "`[[sites]]`", "`[[sites.routes]]`", "`[sites.routes.match]`"] {
+        assert!(wanted.contains(&format!("\n## {table}")), "{table} is missing");
+    }
+}
+
+fn reference(schema: &Value) -> String {
+    let mut writer = Writer { schema, text: HEAD.to_owned(), seen: BTreeSet::new() };
+    writer.table("", "At the top", schema);
+    writer.text
+}
+
+struct Writer<'a> {
+    schema: &'a Value,
+    text: String,
+    seen: BTreeSet<String>,
+}
+
+impl<'a> Writer<'a> {
+    fn line(&mut self, line: std::fmt::Arguments<'_>) {
+        writeln!(self.text, "{line}").expect("a string takes all");
+    }
+
+    /// The keys of a table, and after them the tables in it. `path`: where it stands, such as `sites.routes`.
+    fn table(&mut self, path: &str, title: &str, table: &'a Value) {
+        let Some(keys) = table.get("properties").and_then(Value::as_object) else { return };
+        let required: Vec<_> = table.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+        self.line(format_args!("\n## {title}"));
+        if let Some(description) = describe(table) {
+            self.line(format_args!("\n{description}"));
+        }
+        self.text += "\n| key | value | default | meaning |\n|---|---|---|---|\n";
+        let mut inner = Vec::new();
+        for (key, value) in keys {
+            let forms = self.forms(value);
+            let default = match value.get("default") {
+                _ if required.contains(&key.as_str()) => "required".to_owned(),
+                Some(Value::Null) | None => String::new(),
+                Some(default) if is_plain(default) => format!("`{default}`"),
+                Some(_) => String::new(),
+            };
+            let words: Vec<_> = forms.iter().map(|form| self.words(form)).collect();
+            let meaning = describe(value).or_else(|| forms.first().and_then(|form| describe(form))).unwrap_or_default();
+            let words = words.into_iter().collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", or ");
+            self.line(format_args!("| `{key}` | {} | {} | {} |", cell(&words), cell(&default), cell(&meaning)));
+            inner.extend(forms.into_iter().map(|form| (key.clone(), form)));
+        }
+        for (key, form) in inner {
+            self.inner(path, &key, form);
+        }
+    }
+
+    fn inner(&mut self, path: &str, key: &str, form: &'a Value) {
+        let path = if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
+        if form.get("properties").is_some() {
+            if self.seen.insert(path.clone()) {
+                self.table(&path, &format!("`[{path}]`"), form);
+            }
+        } else if let Some(items) = form.get("items") {
+            for one in self.forms(items).into_iter().filter(|one| one.get("properties").is_some()) {
+                if self.seen.insert(path.clone()) {
+                    self.table(&path, &format!("`[[{path}]]`"), one);
+                }
+            }
+        } else if let Some(values) = form.get("additionalProperties").filter(|values| values.is_object()) {
+            for one in self.forms(values).into_iter().filter(|one| one.get("properties").is_some()) {
+                let path = format!("{path}.NAME");
+                if self.seen.insert(path.clone()) {
+                    self.table(&path, &format!("`[{path}]`"), one);
+                }
+            }
+        }
+    }
+
+    /// What a value may be: references followed, alternatives side by side, nothing left out.
+    fn forms(&self, value: &'a Value) -> Vec<&'a Value> {
+        if let Some(reference) = value.get("$ref").and_then(Value::as_str) {
+            let target = reference.strip_prefix('#').and_then(|pointer| self.schema.pointer(pointer));
+            return target.map(|target| self.forms(target)).unwrap_or_default();
+        }
+        for alternatives in ["anyOf", "oneOf"] {
+            if let Some(list) = value.get(alternatives).and_then(Value::as_array) {
+                // Names that one can choose from are one form.
+                if list.iter().all(|one| one.get("const").is_some()) {
+                    return vec![value];
+                }
+                return list.iter().flat_map(|one| self.forms(one)).filter(|one| one.get("type") != Some(&"null".into())).collect();
+            }
+        }
+        vec![value]
+    }
+
+    /// What a value looks like.
+    fn words(&self, form: &'a Value) -> String {
+        if let Some(choices) = form.get("oneOf").and_then(Value::as_array) {
+            let names: Vec<_> = choices.iter().filter_map(|one| one.get("const")).map(|name| format!("`{name}`")).collect();
+            return names.join(", ");
+        }
+        let kind = match form.get("type") {
+            Some(Value::Array(kinds)) => kinds.iter().filter_map(Value::as_str).find(|kind| *kind != "null").unwrap_or_default(),
+            Some(kind) => kind.as_str().unwrap_or_default(),
+            None => "",
+        };
+        let example = form.get("examples").and_then(|examples| examples.get(0)).map(|example| format!(", as `{example}`"));
+        match kind {
+            "string" => format!("text{}", example.unwrap_or_default()),
+            "boolean" => "`true` or `false`".to_owned(),
+            "integer" => {
+                let bound = |name: &str| form.get(name).and_then(Value::as_f64).map(|bound| bound.to_string());
+                match (bound("minimum"), bound("maximum")) {
+                    (Some(low), Some(high)) => format!("a number, {low} to {high}"),
+                    (Some(low), None) if low != "0" => format!("a number, {low} at least"),
+                    _ => "a number".to_owned(),
+                }
+            }
+            "number" => "a number".to_owned(),
+            "array" => {
+                let items: Vec<_> = form.get("items").map(|items| self.forms(items)).unwrap_or_default();
+                let words: BTreeSet<_> = items.iter().map(|item| self.words(item)).collect();
+                format!("a list: {}", words.into_iter().collect::<Vec<_>>().join(", or "))
+            }
+            "object" => "a table".to_owned(),
+            _ => "any value".to_owned(),
+        }
+    }
+}
+
+fn is_plain(default: &Value) -> bool {
+    match default {
+        Value::Array(list) => !list.is_empty() && list.iter().all(is_plain),
+        Value::Object(_) => false,
+        Value::String(text) => !text.is_empty(),
+        _ => true,
+    }
+}
+
+fn describe(value: &Value) -> Option<String> {
+    value.get("description").and_then(Value::as_str).map(|text| text.replace('\n', " "))
+}
+
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|")
+}
