@@ -65,6 +65,13 @@ def test_layers_trace_compress_limit_and_allow(example, fetch):
     assert fetch(f"{origin}/slow").status == 503
 
 
+def test_handler_learns_the_name_that_the_client_asked_for(example, fetcher):
+    server = example("axum_layers")
+    for host, name in [("localhost", "localhost"), ("127.0.0.1", "no name")]:
+        answer = fetcher.fetch(server.listeners[0].origin(host) + "/").text()
+        assert answer.endswith(f", who asked for {name}\n"), answer
+
+
 def test_preflight_is_answered(example, fetch):
     headers = [("origin", "https://a.test"), ("access-control-request-method", "POST")]
     answer = fetch(f"{example('axum_layers').origin}/sum", method="OPTIONS", headers=headers)

@@ -29,8 +29,8 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// The connection that a request came over.
-#[derive(Clone, Copy, Debug)]
+/// The connection that a request came over. Cheap to clone.
+#[derive(Clone, Debug)]
 pub struct Peer {
     /// The version of HTTP spoken.
     pub protocol: Protocol,
@@ -40,6 +40,9 @@ pub struct Peer {
     pub secure: bool,
     /// Whether the request came before the handshake was done (0-RTT), so that it may be one that the client sends again. RFC 8470.
     pub early_data: bool,
+    /// The name that the client asked for in TLS (SNI), in lower case, for which the certificate was chosen. `None` in clear text, and if
+    /// it gave none, as for a URL with an IP address.
+    pub server_name: Option<Arc<str>>,
 }
 
 /// A request as a handler gets it.

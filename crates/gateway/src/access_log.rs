@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::Write;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -9,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime};
 
 use http::{Method, StatusCode, Uri};
-use pronghorn_engine::{BodyEnd, Peer, Request, Response};
+use pronghorn_engine::{BodyEnd, Protocol, Request, Response};
 
 /// Lines that wait for whoever reads them. More are dropped and counted, because a slow terminal must not stop a worker.
 const WAITING_LINES: usize = 16 << 10;
@@ -43,7 +44,8 @@ impl AccessLog {
             log: self.clone(),
             method: request.method.clone(),
             uri: request.uri.clone(),
-            peer: request.peer,
+            remote: request.peer.remote,
+            protocol: request.peer.protocol,
             began: Instant::now(),
             status: None,
             end: BodyEnd { bytes: 0, complete: false },
@@ -95,7 +97,8 @@ pub struct Logged {
     log: Arc<AccessLog>,
     method: Method,
     uri: Uri,
-    peer: Peer,
+    remote: SocketAddr,
+    protocol: Protocol,
     began: Instant,
     status: Option<StatusCode>,
     end: BodyEnd,
@@ -118,7 +121,7 @@ impl Logged {
 impl Drop for Logged {
     fn drop(&mut self) {
         let time = humantime::format_rfc3339_millis(SystemTime::now());
-        let Peer { remote, protocol, .. } = self.peer;
+        let Self { remote, protocol, .. } = self;
         let target = self.uri.path_and_query().map_or("-", |target| target.as_str());
         let (method, bytes) = (&self.method, self.end.bytes);
         let status = self.status.as_ref().map_or("-", StatusCode::as_str);

@@ -204,7 +204,7 @@ impl Handler for GatewayHandler {
                 None => answer,
             });
         };
-        let peer = request.peer;
+        let peer = &request.peer;
         let over_tcp = peer.secure && peer.protocol != Protocol::Http3;
         let alt_svc = site.alt_svc.clone().filter(|_| over_tcp);
         let end = End { local, site, route: None, logged, alt_svc };
@@ -218,7 +218,7 @@ impl Handler for GatewayHandler {
 impl SitePlan {
     /// What a request gets that came by a way on which the site is not served.
     fn refusal(&self, request: &Request, https_port: Option<u16>) -> Option<Response> {
-        let peer = request.peer;
+        let peer = &request.peer;
         if peer.secure && !self.is_secure {
             return Some(text(StatusCode::MISDIRECTED_REQUEST, "the site is not served over TLS\n"));
         }

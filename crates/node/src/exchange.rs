@@ -125,7 +125,7 @@ impl Exchange {
             method: std::mem::take(&mut self.method),
             uri: std::mem::take(&mut self.uri),
             headers: std::mem::take(&mut self.headers),
-            peer: self.peer,
+            peer: self.peer.clone(),
             upgrade: self.upgrade.take(),
             body: self.content.incoming.take()?,
         };
@@ -139,7 +139,7 @@ impl Exchange {
         let fields = std::mem::take(&mut self.fields);
         // Copies: the handler may read on.
         let (headers, uri) = (self.headers.clone(), self.uri.clone());
-        Some(Asked { responder, peer: self.peer, upgrade, body, fields, headers, uri })
+        Some(Asked { responder, peer: self.peer.clone(), upgrade, body, fields, headers, uri })
     }
 
     fn head(&mut self) -> Response {

@@ -4,7 +4,7 @@
 //!
 //! | request | answer |
 //! |---|---|
-//! | `GET /` | who asks, and over which version of HTTP |
+//! | `GET /` | who asks, over which version of HTTP, and for which name |
 //! | `GET /numbers?to=N` | a JSON list, compressed if the client takes that |
 //! | `POST /sum` | the sum of a JSON list |
 //! | `GET /slow` | 503, since it takes too long |
@@ -16,6 +16,7 @@ use axum::extract::{ConnectInfo, Query};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use http::{Method, StatusCode, Version};
+use pronghorn_server::Peer;
 use serde::Deserialize;
 use tower_http::compression::CompressionLayer;
 use tower_http::cors::{Any, CorsLayer};
@@ -38,8 +39,9 @@ async fn main() -> support::Result {
     support::serve!(app)
 }
 
-async fn whoami(version: Version, ConnectInfo(client): ConnectInfo<SocketAddr>) -> String {
-    format!("{} over {version:?}\n", client.ip())
+async fn whoami(version: Version, ConnectInfo(client): ConnectInfo<SocketAddr>, peer: Peer) -> String {
+    let name = peer.server_name.as_deref().unwrap_or("no name");
+    format!("{} over {version:?}, who asked for {name}\n", client.ip())
 }
 
 #[derive(Deserialize)]

@@ -24,18 +24,18 @@ where
     fn handle(&self, request: Request, responder: Responder) {
         let service = self.0.clone();
         let Request { method, uri, headers, peer, upgrade, body: incoming } = request;
-        let peer = Peer::from(peer);
+        let protocol = peer.protocol;
         let length = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
         let mut request = http::Request::new(Body::empty());
         *request.method_mut() = method;
         *request.uri_mut() = uri;
         *request.headers_mut() = headers;
-        introduce(&mut request, peer);
+        introduce(&mut request, Peer::from(peer));
         let Some(upgrade) = upgrade else {
             *request.body_mut() = Body::carry(incoming, length, responder.handle());
             return responder.respond(answer(service, request));
         };
-        let asked = upgrade::Asked { upgrade, protocol: peer.protocol, incoming };
+        let asked = upgrade::Asked { upgrade, protocol, incoming };
         let handle = responder.handle().clone();
         handle.spawn(upgrade::run(asked, responder, |asked, on_upgrade| {
             upgrade::announce(&mut request, asked, on_upgrade);

@@ -1,6 +1,7 @@
 //! Who asks, as each request's extensions say.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use http::{Request, StatusCode, Version};
 use pronghorn_engine::Protocol;
@@ -22,7 +23,7 @@ use crate::Body;
 /// ```
 ///
 /// With the feature `axum` it is an extractor too: `async fn handler(peer: Peer) -> …`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Peer {
     /// The client's address.
@@ -34,6 +35,9 @@ pub struct Peer {
     /// Whether the request came before the handshake was done (0-RTT), so that it may be one that the client sends again.
     /// See [`Peer::refuse_early`].
     pub early_data: bool,
+    /// The name that the client asked for in TLS (SNI), in lower case. `None` in clear text, and if it gave none, as for a URL with an IP
+    /// address. A client may send requests for other hosts over the same connection, if the certificate is for them too.
+    pub server_name: Option<Arc<str>>,
 }
 
 impl Peer {
@@ -71,8 +75,8 @@ impl Peer {
 
 impl From<pronghorn_engine::Peer> for Peer {
     fn from(peer: pronghorn_engine::Peer) -> Self {
-        let pronghorn_engine::Peer { protocol, remote, secure, early_data } = peer;
-        Self { remote, protocol, secure, early_data }
+        let pronghorn_engine::Peer { protocol, remote, secure, early_data, server_name } = peer;
+        Self { remote, protocol, secure, early_data, server_name }
     }
 }
 
@@ -80,9 +84,9 @@ impl From<pronghorn_engine::Peer> for Peer {
 pub(crate) fn introduce<B>(request: &mut Request<B>, peer: Peer) {
     *request.version_mut() = peer.version();
     let extensions = request.extensions_mut();
-    extensions.insert(peer);
     #[cfg(feature = "axum")]
     extensions.insert(axum::extract::ConnectInfo(peer.remote));
+    extensions.insert(peer);
 }
 
 #[cfg(feature = "axum")]
@@ -91,6 +95,6 @@ impl<S: Sync> axum::extract::FromRequestParts<S> for Peer {
 
     async fn from_request_parts(parts: &mut http::request::Parts, _: &S) -> Result<Self, Self::Rejection> {
         let missing = (StatusCode::INTERNAL_SERVER_ERROR, "the request did not come over a pronghorn_server::Server");
-        parts.extensions.get().copied().ok_or(missing)
+        parts.extensions.get().cloned().ok_or(missing)
     }
 }

@@ -7,6 +7,7 @@ mod sessions;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -31,6 +32,8 @@ use crate::transport::{ConnectionKey, Dir, Transport};
 pub(super) struct Connection {
     key: ConnectionKey,
     remote: SocketAddr,
+    /// What the client asked for (SNI).
+    server_name: Option<Arc<str>>,
     alt_svc: Option<HeaderValue>,
     h3: h3::Connection,
     context: Rc<Context>,
@@ -126,6 +129,7 @@ impl Connection {
         Self {
             key,
             remote,
+            server_name: None,
             alt_svc: None,
             h3: protocol(role, &context),
             idle_timeout: context.config.limits.idle_timeout(),
@@ -395,6 +399,10 @@ impl Connection {
             }
         }
         Ok(())
+    }
+
+    pub(super) fn on_server_name(&mut self, name: Arc<str>) {
+        self.server_name = Some(name);
     }
 
     /// Where the peer is.

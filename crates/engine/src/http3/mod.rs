@@ -265,6 +265,10 @@ impl<T: Transport> Http3<T> {
         }
         match event {
             Event::Accepted { remote } => self.on_accepted(key, remote),
+            Event::ServerName(name) => self.with_connection(now, key, |connection, _| {
+                connection.on_server_name(name);
+                Ok(())
+            }),
             // No settings are remembered: until the server's come, the connection goes by the default values, as any other does.
             Event::EarlyData => self.with_connection(now, key, |connection, transport| {
                 if let Some(client) = connection.client_state() {

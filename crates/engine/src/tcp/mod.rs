@@ -117,7 +117,7 @@ impl TcpListener {
         let _ = socket.set_nodelay(true);
         context.stats.tcp_accepted.add(1);
         let Ok(stream) = TcpStream::new(socket, &context.handle, &context.config.limits) else { return };
-        let peer = Peer { protocol: Protocol::Http1, remote, secure: self.tls.is_some(), early_data: false };
+        let peer = Peer { protocol: Protocol::Http1, remote, secure: self.tls.is_some(), early_data: false, server_name: None };
         let (tls, alt_svc, task_context) = (self.tls.clone(), self.alt_svc.clone(), context.clone());
         let open = Open::new(remote, context.clone());
         context.handle.spawn(async move {
@@ -182,7 +182,8 @@ async fn serve_tls(stream: TcpStream, tls: Arc<ServerConfig>, peer: Peer, alt_sv
     };
     let handshake = io.progress().clone();
     let is_http2 = io.alpn_protocol() == Some(b"h2");
-    let peer = Peer { protocol: if is_http2 { Protocol::Http2 } else { Protocol::Http1 }, ..peer };
+    let protocol = if is_http2 { Protocol::Http2 } else { Protocol::Http1 };
+    let peer = Peer { protocol, server_name: io.server_name().map(Arc::from), ..peer };
     let connected = Connected { peer, handshake: Some(handshake.clone()), path };
     let mut serve: Pin<Box<dyn Future<Output = Outcome>>> = if is_http2 {
         Box::pin(http2::serve(io, connected, alt_svc, activity, context.clone()))
@@ -220,7 +221,7 @@ impl Connected {
     /// What was sent early and is looked at only after the handshake is as good as any other request: the client is there.
     pub(crate) fn now(&self) -> Peer {
         let early_data = self.handshake.as_ref().is_some_and(|handshake| handshake.summary().is_none());
-        Peer { early_data, ..self.peer }
+        Peer { early_data, ..self.peer.clone() }
     }
 
     /// The round trip time, as the kernel has it now.

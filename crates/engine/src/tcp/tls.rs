@@ -154,6 +154,14 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
         }
     }
 
+    /// What a client asked for (SNI); `None` before its first message has come, and on its own side.
+    pub(crate) fn server_name(&self) -> Option<&str> {
+        match &self.side {
+            Side::Server { tls, .. } => tls.server_name(),
+            Side::Client { .. } => None,
+        }
+    }
+
     fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             let flushed = self.poll_flush_tls(cx)?;

@@ -15,6 +15,7 @@ mod session;
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
@@ -87,6 +88,8 @@ pub(crate) enum DatagramWrite {
 pub(crate) enum Event {
     /// The peer began a connection; nothing is known of it yet.
     Accepted { remote: SocketAddr },
+    /// The name that the client asks for (SNI), if it gives one. Nothing has come on a stream yet.
+    ServerName(Arc<str>),
     /// Requests may be sent to the server although the handshake is not done (0-RTT).
     EarlyData,
     /// The handshake is done. `tls` is there for connections that this side opened. If it says that early data was refused, all streams

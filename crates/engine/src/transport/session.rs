@@ -29,6 +29,8 @@ pub(super) enum Handshake {
     Server {
         /// What it made of the ClientHello, once that is decided.
         handshake: Option<ServerHandshake>,
+        /// What the client asked for (SNI).
+        server_name: Option<Arc<str>>,
         address_is_proved: bool,
     },
     Client {
@@ -79,7 +81,7 @@ impl crypto::ServerConfig for ServerTls {
         let tls = quic::ServerConnection::new(self.config.clone(), Version::V1, encode(params));
         let tls = tls.expect("invariant: the configuration was tried when the endpoint was made");
         let takes_early_data = self.config.max_early_data_size > 0;
-        let side = SessionSide::Server { offer: EarlyDataOffer::default(), takes_early_data };
+        let side = SessionSide::Server { offer: EarlyDataOffer::default(), takes_early_data, server_name: None };
         Box::new(Session {
             tls: Tls::Live(Box::new(tls.into())),
             side,
@@ -123,7 +125,7 @@ enum Tls {
 }
 
 enum SessionSide {
-    Server { offer: EarlyDataOffer, takes_early_data: bool },
+    Server { offer: EarlyDataOffer, takes_early_data: bool, server_name: Option<Arc<str>> },
     Client { early_data: bool },
 }
 
@@ -184,6 +186,9 @@ impl crypto::Session for Session {
             Some(description) => alert(description, error.to_string()),
             None => TransportError { reason: error.to_string(), ..TransportErrorCode::PROTOCOL_VIOLATION.into() },
         })?;
+        if let (SessionSide::Server { server_name: name @ None, .. }, quic::Connection::Server(tls)) = (&mut self.side, &**tls) {
+            *name = tls.server_name().map(Arc::from);
+        }
         // Nobody waits for the moment: what was negotiated is asked for when the connection is there.
         Ok(false)
     }
@@ -244,11 +249,12 @@ impl Session {
     }
 
     fn server(&self, handshake: Option<ServerHandshake>) -> Handshake {
-        Handshake::Server { handshake, address_is_proved: self.proved.load(Ordering::Relaxed) }
+        let server_name = if let SessionSide::Server { server_name, .. } = &self.side { server_name.clone() } else { None };
+        Handshake::Server { handshake, server_name, address_is_proved: self.proved.load(Ordering::Relaxed) }
     }
 
     fn server_handshake(&self) -> Option<ServerHandshake> {
-        let (SessionSide::Server { offer, takes_early_data }, Some(tls)) = (&self.side, self.live()) else { return None };
+        let (SessionSide::Server { offer, takes_early_data, .. }, Some(tls)) = (&self.side, self.live()) else { return None };
         ServerHandshake::new(tls, offer.offered(), tls.zero_rtt_keys().is_some(), *takes_early_data)
     }
 }

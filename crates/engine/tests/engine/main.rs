@@ -29,6 +29,8 @@ mod records;
 #[cfg(test)]
 mod restart;
 #[cfg(test)]
+mod server_names;
+#[cfg(test)]
 mod steering;
 #[cfg(test)]
 mod support;

@@ -153,7 +153,8 @@ mod tests {
     use super::*;
 
     fn peer(protocol: Protocol, early_data: bool) -> Peer {
-        Peer { protocol, remote: "[::ffff:192.0.2.7]:4000".parse().expect("an address"), secure: true, early_data }
+        let remote = "[::ffff:192.0.2.7]:4000".parse().expect("an address");
+        Peer { protocol, remote, secure: true, early_data, server_name: None }
     }
 
     fn map(lines: &[(&'static str, &'static str)]) -> HeaderMap {

@@ -25,7 +25,7 @@ pub(super) async fn run(
     mut responder: Responder,
     finish: impl FnOnce(Response) -> Response + 'static,
 ) {
-    let handshake = Handshake::new(&mut head, &upgrade, peer);
+    let handshake = Handshake::new(&mut head, &upgrade, &peer);
     let Some(open) = upstream.balance.choose(peer.remote.ip(), &[]) else {
         return responder.send(finish(text(StatusCode::BAD_GATEWAY, "no upstream server can be reached\n")));
     };
@@ -74,7 +74,7 @@ struct Handshake {
 }
 
 impl Handshake {
-    fn new(head: &mut Head, upgrade: &Upgrade, peer: Peer) -> Self {
+    fn new(head: &mut Head, upgrade: &Upgrade, peer: &Peer) -> Self {
         if upgrade.protocol() != "websocket" {
             return Self { client: None, server: None };
         }

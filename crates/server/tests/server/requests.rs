@@ -35,6 +35,24 @@ fn service_learns_version_client_and_target() {
 }
 
 #[test]
+fn service_learns_the_name_that_the_client_asked_for() {
+    async fn tell(peer: Peer) -> String {
+        peer.server_name.map_or_else(|| "no name".to_owned(), |name| name.to_string())
+    }
+    let site = Site::new(Router::new().route("/", get(tell)));
+    run(async {
+        for protocol in PROTOCOLS {
+            for (host, name) in [("localhost", "localhost"), ("LocalHost", "localhost"), ("127.0.0.1", "no name")] {
+                // A client for each, so that no connection is used again.
+                let url = format!("https://{host}:{}/", site.address.port());
+                let response = site.client(protocol).send(Request::get(url).body(Body::empty()).unwrap()).await.unwrap();
+                assert_eq!(text(response).await, name, "{protocol} {host}");
+            }
+        }
+    });
+}
+
+#[test]
 fn json_goes_both_ways() {
     async fn double(Json(numbers): Json<Vec<u64>>) -> Json<Vec<u64>> {
         Json(numbers.iter().map(|number| number * 2).collect())

@@ -63,7 +63,7 @@ fn limits_hold() {
 #[test]
 fn clear_text_and_both_families_are_served_beside_tls() {
     async fn tell(peer: Peer, version: Version) -> String {
-        format!("{version:?} {} {}", peer.secure, peer.remote.is_ipv6())
+        format!("{version:?} {} {} {:?}", peer.secure, peer.remote.is_ipv6(), peer.server_name)
     }
     let folder = tempfile::tempdir().unwrap();
     let server = Server::new().listen("[::]:0").listen_clear("127.0.0.1:0").development_certificate_in(folder.path());
@@ -73,9 +73,9 @@ fn clear_text_and_both_families_are_served_beside_tls() {
     run(async {
         let client = Client::with_options(&Options { resolve: Options::default().resolve, ..crate::support::options(&folder) }, 1).unwrap();
         let ask = async |url: String| text(client.send(Request::get(url).body(Body::empty()).unwrap()).await.unwrap()).await;
-        assert_eq!(ask(format!("https://127.0.0.1:{}/", secure.address.port())).await, "HTTP/2.0 true false");
-        assert_eq!(ask(format!("https://[::1]:{}/", secure.address.port())).await, "HTTP/2.0 true true");
-        assert_eq!(ask(format!("http://{}/", clear.address)).await, "HTTP/1.1 false false");
+        assert_eq!(ask(format!("https://127.0.0.1:{}/", secure.address.port())).await, "HTTP/2.0 true false None");
+        assert_eq!(ask(format!("https://[::1]:{}/", secure.address.port())).await, "HTTP/2.0 true true None");
+        assert_eq!(ask(format!("http://{}/", clear.address)).await, "HTTP/1.1 false false None");
         let certificate = std::fs::read(folder.path().join("cert.pem")).unwrap();
         assert!(running.spki_sha256().is_some_and(|hash| !hash.is_empty() && !certificate.is_empty()));
     });

@@ -219,7 +219,8 @@ impl Connection {
         };
         self.requests.insert(id, exchange);
         transport.set_priority(self.key, id, priority);
-        let peer = Peer { protocol: Protocol::Http3, remote: self.remote, secure: true, early_data: self.handshaking };
+        let (early_data, server_name) = (self.handshaking, self.server_name.clone());
+        let peer = Peer { protocol: Protocol::Http3, remote: self.remote, secure: true, early_data, server_name };
         let request = Request { method: parts.method, uri: parts.uri, headers: parts.headers, peer, upgrade: parts.upgrade, body };
         self.context.dispatch(request, Responder::http3(stream, &self.context));
     }

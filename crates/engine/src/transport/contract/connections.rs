@@ -22,8 +22,11 @@ pub(super) fn handshake_is_told_on_both_sides_and_once<S: Subject>() {
     };
     assert!((20..200).contains(&handshake.as_millis()), "{handshake:?} over a network of 10 ms");
     let events: Vec<_> = pair.server.events.iter().filter(|(_, event)| !matches!(event, Event::Available)).collect();
-    let [(first, Event::Accepted { remote }), (second, Event::Connected { .. })] = events[..] else { panic!("{events:?}") };
+    let [(first, Event::Accepted { remote }), (named, Event::ServerName(name)), (second, Event::Connected { .. })] = events[..] else {
+        panic!("{events:?}")
+    };
     assert_eq!((first, *remote), (second, client_address()));
+    assert_eq!((named, &**name), (second, "localhost"));
     assert!(pair.client.events.iter().all(|(_, event)| matches!(event, Event::Available)), "{:?}", pair.client.events);
 }
 

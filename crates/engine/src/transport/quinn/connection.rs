@@ -226,15 +226,16 @@ impl Connection {
         }
     }
 
-    /// Looks, until it is decided, at what TLS makes of the session and of early data.
+    /// Looks, until it is decided, at what TLS makes of the session and of early data. Called before the library's events are taken.
     pub(super) fn look_at_handshake(&mut self, events: &mut VecDeque<(ConnectionKey, Event)>, stats: &Stats) {
         if self.inner.side().is_client() {
             self.decided = true;
             if self.inner.has_0rtt() {
                 events.push_back((self.key, Event::EarlyData));
             }
-        } else if let Some(Handshake::Server { handshake: Some(handshake), .. }) = self.handshake() {
+        } else if let Some(Handshake::Server { handshake: Some(handshake), server_name, .. }) = self.handshake() {
             self.decided = true;
+            events.extend(server_name.map(|name| (self.key, Event::ServerName(name))));
             handshake.count(&stats.quic_resumed, stats);
         }
     }
