@@ -49,7 +49,7 @@ pub use body::{Body, BodyEnd, BodyError};
 pub use client::{ConnectTimings, Connection, Connector, Error, Resumption, StatsProbe, Target, TransportStats};
 pub use config::{AltSvc, Budget, Config, Congestion, EarlyData};
 pub use handler::{Handler, Responder};
-pub use http3::{DatagramError, SessionEnd, SessionStreamError, StreamError};
+pub use http3::{DatagramError, DatagramSender, SessionEnd, SessionStreamError, StreamError};
 pub use incoming::Incoming;
 pub use limits::{Limit, LimitError, Limits, Scope, Unit};
 pub use listen::{Bind, BindError, Listener, Sockets, Transports};

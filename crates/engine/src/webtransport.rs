@@ -15,7 +15,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 
 pub use streams::{RecvStream, SendStream};
 
-use crate::http3::{CapsuleQueue, DatagramError, For, Session, SessionEnd, SessionStream, SessionStreamError, WEBTRANSPORT};
+use crate::http3::{
+    CapsuleQueue, DatagramError, DatagramSender, For, Session, SessionEnd, SessionStream, SessionStreamError, WEBTRANSPORT,
+};
 use crate::transport::Dir;
 use crate::{Body, Connection, Error, Incoming, Request, Responder, Response, Upgrade};
 
@@ -210,9 +212,15 @@ impl WebTransport {
         self.0.session.send_datagram(datagram.into())
     }
 
-    /// The most bytes that a datagram can carry now; it changes with the path. `None` if the peer takes no datagrams.
+    /// The most bytes that a datagram can carry now; it changes with the path. `None` if the peer takes no datagrams, and while the
+    /// connection has yet to hear of the session; what is sent then and turns out to be too large is lost.
     pub fn max_datagram_size(&self) -> Option<usize> {
-        self.0.session.max_datagram_size()
+        self.0.session.datagram_sender().max_size()
+    }
+
+    /// What sends datagrams from any thread, as [`WebTransport::send_datagram`] does from the worker's.
+    pub fn datagram_sender(&self) -> DatagramSender {
+        self.0.session.datagram_sender().clone()
     }
 
     /// Waits for the end of the session, and says how it came to that.

@@ -27,7 +27,7 @@ pub(crate) use client::{Client, ClientConnection, StatsProbe};
 #[cfg(test)]
 pub(crate) use fields::{LatestAuthority, request as request_head};
 pub(crate) use session::{CapsuleQueue, For, Session};
-pub use session::{DatagramError, SessionEnd};
+pub use session::{DatagramError, DatagramSender, SessionEnd};
 pub(crate) use session_stream::SessionStream;
 pub use session_stream::SessionStreamError;
 pub(crate) use spares::Spares;

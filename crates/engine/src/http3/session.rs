@@ -1,6 +1,7 @@
 //! A WebTransport session, as the application and the driver share it.
 
 mod capsules;
+mod datagrams;
 mod waiting;
 
 use std::cell::{Cell, RefCell};
@@ -18,6 +19,8 @@ use pronghorn_h3::capsule::{self, Capsule};
 use pronghorn_h3::{ErrorCode, StreamId};
 
 pub(crate) use capsules::CapsuleQueue;
+use datagrams::Datagrams;
+pub use datagrams::{DatagramError, DatagramSender};
 use waiting::Waiting;
 pub(crate) use waiting::{For, Ticket};
 
@@ -29,9 +32,6 @@ use crate::limits::Limits;
 use crate::runtime::{Handle, Sleep};
 use crate::stats::Stats;
 use crate::transport::{ConnectionKey, Dir};
-
-/// What the memory of a datagram costs besides its bytes.
-const DATAGRAM_COST: usize = 64;
 
 /// What a handle asks of the driver.
 pub(super) enum Work {
@@ -80,25 +80,6 @@ pub enum SessionEnd {
     Lost(String),
 }
 
-/// Why a datagram was not sent.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DatagramError {
-    /// It is larger than the path or the peer allows.
-    #[error("a datagram of {size} bytes exceeds the {most} that can be sent now")]
-    TooLarge {
-        /// Bytes of the datagram.
-        size: usize,
-        /// The most that there may be now.
-        most: usize,
-    },
-    /// The peer takes no datagrams, or has not said yet that it does.
-    #[error("the peer takes no datagrams")]
-    Unsupported,
-    /// The session is over.
-    #[error(transparent)]
-    Ended(#[from] SessionEnd),
-}
-
 /// One session.
 pub(crate) struct Session {
     connection: ConnectionKey,
@@ -111,6 +92,8 @@ pub(crate) struct Session {
     handle: Handle,
     stats: Arc<Stats>,
     capsules: CapsuleQueue,
+    /// Datagrams that wait for the network.
+    outgoing: DatagramSender,
     state: RefCell<State>,
 }
 
@@ -123,9 +106,6 @@ struct State {
     acceptors: [Waiting; 2],
     received: Datagrams,
     readers: Waiting,
-    to_send: Datagrams,
-    /// The most that a datagram may carry; `None` if the peer takes none.
-    datagram_size: Option<usize>,
     end: Option<SessionEnd>,
     draining: bool,
     /// Those who wait for the end, or for the wish that it comes.
@@ -139,32 +119,6 @@ impl State {
             For::Datagram => &mut self.readers,
             For::End => &mut self.watchers,
         }
-    }
-}
-
-/// Datagrams that wait, and what they cost.
-#[derive(Default)]
-struct Datagrams {
-    queue: VecDeque<Bytes>,
-    cost: usize,
-}
-
-impl Datagrams {
-    /// Puts one at the end, and drops as many at the front as are too many. Returns how many that are.
-    fn push(&mut self, datagram: Bytes, most: usize) -> u64 {
-        self.cost += datagram.len() + DATAGRAM_COST;
-        self.queue.push_back(datagram);
-        let mut dropped = 0;
-        while self.cost > most && self.pop().is_some() {
-            dropped += 1;
-        }
-        dropped
-    }
-
-    fn pop(&mut self) -> Option<Bytes> {
-        let datagram = self.queue.pop_front()?;
-        self.cost -= datagram.len() + DATAGRAM_COST;
-        Some(datagram)
     }
 }
 
@@ -193,6 +147,7 @@ impl Session {
             handle: context.handle.clone(),
             stats: context.stats.clone(),
             capsules,
+            outgoing: DatagramSender::new(limits.webtransport_datagram_bytes() as usize),
             state: RefCell::default(),
         });
         let mut queued = session.capsules.0.borrow_mut();
@@ -219,6 +174,9 @@ impl Session {
         // To the end of the stream, although the session may be over before: who reads no more would have to reset it.
         let end = loop {
             let frame = poll_fn(|cx| {
+                if self.outgoing.take_news(cx) {
+                    self.mark_dirty();
+                }
                 if patience.is_none() && self.poll_end(&mut ticket, cx).is_ready() {
                     patience = Some(Box::pin(self.handle.sleep(self.close_timeout)));
                 }
@@ -310,23 +268,13 @@ impl Session {
     }
 
     pub(crate) fn send_datagram(self: &Rc<Self>, datagram: Bytes) -> Result<(), DatagramError> {
-        let mut state = self.state.borrow_mut();
-        if let Some(end) = &state.end {
-            return Err(end.clone().into());
-        }
-        let most = state.datagram_size.ok_or(DatagramError::Unsupported)?;
-        if datagram.len() > most {
-            return Err(DatagramError::TooLarge { size: datagram.len(), most });
-        }
-        let dropped = state.to_send.push(datagram, self.max_datagram_bytes);
-        drop(state);
-        self.stats.webtransport_datagrams_dropped.add(dropped);
+        self.outgoing.push(datagram)?;
         self.mark_dirty();
         Ok(())
     }
 
-    pub(crate) fn max_datagram_size(&self) -> Option<usize> {
-        self.state.borrow().datagram_size
+    pub(crate) fn datagram_sender(&self) -> &DatagramSender {
+        &self.outgoing
     }
 
     pub(crate) fn poll_end(&self, ticket: &mut Ticket<'_>, cx: &TaskContext<'_>) -> Poll<SessionEnd> {
@@ -399,8 +347,9 @@ impl Session {
         if state.end.is_some() {
             return;
         }
+        self.outgoing.end(end.clone());
+        self.stats.webtransport_datagrams_dropped.add(self.outgoing.take_dropped());
         state.end = Some(end);
-        state.to_send = Datagrams::default();
         // Streams that nobody has accepted: the driver refuses them.
         let opened = std::mem::take(&mut state.opened);
         let mut wakers = [state.readers.take(), state.watchers.take()].concat();
@@ -442,10 +391,11 @@ impl Session {
     }
 
     pub(super) fn set_datagram_size(&self, size: Option<usize>) {
-        self.state.borrow_mut().datagram_size = size;
+        self.outgoing.set_size(size);
     }
 
     pub(super) fn next_datagram(&self) -> Option<Bytes> {
-        self.state.borrow_mut().to_send.pop()
+        self.stats.webtransport_datagrams_dropped.add(self.outgoing.take_dropped());
+        self.outgoing.pop()
     }
 }

@@ -171,6 +171,58 @@ fn datagrams_that_nobody_reads_push_out_the_oldest() {
 }
 
 #[test]
+fn datagrams_sent_before_the_connection_knows_of_the_session_arrive() {
+    let greet = |request: Request, responder: Responder| {
+        let session = WebTransport::accept(request, responder, HeaderMap::new()).unwrap();
+        assert_eq!(session.max_datagram_size(), None);
+        session.send_datagram("at once").unwrap();
+        // The path takes no such datagram.
+        session.send_datagram(content(20_000)).unwrap();
+        session.send_datagram("and behind it").unwrap();
+        session.handle().clone().spawn(async move { drop(session.closed().await) });
+    };
+    let mut bench = Bench::with_client(&Group::new(1), &trust(), &offering(Limits::default()), offering(Limits::default()), |_| greet);
+    let mut connection = bench.connect(Protocol::Http3);
+    let received = bench.run(async move {
+        let session = WebTransport::connect(&mut connection, uri("/"), HeaderMap::new()).await.unwrap();
+        [session.read_datagram().await.unwrap(), session.read_datagram().await.unwrap()]
+    });
+    assert_eq!(received, ["at once", "and behind it"]);
+    assert_eq!(bench.count(|stats| stats.webtransport_datagrams_dropped.value()), 1);
+}
+
+#[test]
+fn datagrams_are_sent_from_another_thread() {
+    let limits = Limits::default().with_webtransport_datagram_bytes(4096).unwrap();
+    let (mut bench, accepted) = bench_with(&offering(limits), offering(Limits::default()));
+    let (client, server, _connection) = sessions(&mut bench, &accepted);
+    let sender = server.datagram_sender();
+    assert_eq!(sender.max_size(), server.max_datagram_size());
+    let sender = std::thread::spawn(move || {
+        // The worker is not at it meanwhile, so that the oldest go.
+        for number in 0..20_u8 {
+            sender.send(vec![number; 936]).unwrap();
+        }
+        let size = sender.max_size().unwrap() + 1;
+        assert_eq!(sender.send(content(size)), Err(DatagramError::TooLarge { size, most: size - 1 }));
+        sender
+    });
+    let sender = sender.join().unwrap();
+    let received = bench.run(async move {
+        let mut received = Vec::new();
+        while received.len() < 4 {
+            received.push(client.read_datagram().await.unwrap()[0]);
+        }
+        client.close(3, "enough");
+        received
+    });
+    assert_eq!(received, [16, 17, 18, 19]);
+    assert_eq!(bench.count(|stats| stats.webtransport_datagrams_dropped.value()), 16);
+    let end = SessionEnd::ByPeer { code: 3, reason: "enough".to_owned() };
+    bench.turn_until(|_| sender.send("late") == Err(DatagramError::Ended(end.clone())));
+}
+
+#[test]
 fn close_brings_code_and_reason_to_the_other_side() {
     for closed_by_client in [true, false] {
         let (mut bench, accepted) = bench();
