@@ -1,4 +1,4 @@
-"""WebTransport sessions: aioquic's and Chromium's against the example."""
+"""WebTransport sessions: aioquic's and Chromium's against the engine's example and that of the crate `server`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from harness.clients.aioquic_webtransport import (
     webtransport,
 )
 from harness.clients.chromium import NAME, chromium, common_flags
-from harness.server import REPOSITORY, Server, webtransport_command
+from harness.server import REPOSITORY, Server, webtransport_command, webtransport_echo_command
 
 CHROMIUM_SESSIONS = REPOSITORY / "tests" / "clients" / "chromium" / "webtransport.mjs"
 
@@ -32,10 +32,10 @@ H3_ID_ERROR, H3_DATAGRAM_ERROR, H3_REQUEST_REJECTED, H3_MESSAGE_ERROR = 0x108, 0
 SESSION_GONE, BUFFERED_STREAM_REJECTED = 0x170D7B68, 0x3994BD84
 
 
-@pytest.fixture(scope="module")
-def example(identity):
-    """The example, for all tests of this file."""
-    server = Server(webtransport_command(identity))
+@pytest.fixture(scope="module", params=[webtransport_command, webtransport_echo_command], ids=["engine", "server"])
+def example(request, identity):
+    """Each example, for all tests of this file."""
+    server = Server(request.param(identity))
     yield server
     end([server])
 

@@ -128,5 +128,10 @@ def echo_command(identity: Identity, *flags: str, listen: str = "127.0.0.1:0") -
     return [echo(), "--listen", listen, "--cert", identity.cert, "--key", identity.key, *flags]
 
 
+def webtransport_echo_command(identity: Identity) -> list[str | Path]:
+    """The same sessions by an application of the crate `server`."""
+    return server_example_command("webtransport_echo", identity)
+
+
 def webtransport_command(identity: Identity, *flags: str) -> list[str | Path]:
     return [webtransport(), "--listen", "127.0.0.1:0", "--cert", identity.cert, "--key", identity.key, *flags]

@@ -27,6 +27,7 @@ mod running;
 mod server;
 mod stats;
 mod upgrade;
+pub mod webtransport;
 
 pub use error::Error;
 pub use peer::Peer;
@@ -37,6 +38,7 @@ pub use pronghorn_engine::{AltSvc, BindError, Congestion, EarlyData, Identity, L
 pub use running::{Handle, LocalAddress, Running};
 pub use server::Server;
 pub use stats::Stats;
+pub use webtransport::{WebTransport, WebTransportUpgrade};
 
 /// The code in the documentation compiles.
 #[cfg(doctest)]

@@ -275,6 +275,20 @@ impl Server {
         self
     }
 
+    /// Offers WebTransport over HTTP/3: requests for a session have a [`WebTransportUpgrade`](crate::WebTransportUpgrade) among their extensions.
+    /// Every connection pays for the offer with some 30 bytes, so it is off by default. docs/webtransport.md says what is spoken, and what
+    /// bounds it.
+    ///
+    /// ```
+    /// # use pronghorn_server::Server;
+    /// let server = Server::new().listen("[::]:443").webtransport();
+    /// # let _ = server;
+    /// ```
+    pub fn webtransport(mut self) -> Self {
+        self.config.webtransport = true;
+        self
+    }
+
     /// Writes a qlog file for each QUIC connection into this folder. docs/qlog.md says what to do with them.
     ///
     /// ```
@@ -421,7 +435,8 @@ impl Server {
         let (identity, spki_sha256) = loaded.map_or((None, None), |(identity, spki)| (Some(identity), spki));
         // Cloned by one worker at a time, so that it need not be `Sync`.
         let service = Mutex::new(service);
-        let handler = move |_| Tower(service.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        let webtransport = config.webtransport;
+        let handler = move |_| Tower { service: service.lock().unwrap_or_else(PoisonError::into_inner).clone(), webtransport };
         let workers = Workers::start(group, listeners, identity.as_ref(), &config, handler).map_err(Error::Start)?;
         Ok(Running::new(workers, config.qlog, At { addresses, spki_sha256 }, grace, signal))
     }

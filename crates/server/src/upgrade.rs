@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
@@ -20,6 +20,7 @@ use hyper::upgrade::OnUpgrade;
 use pronghorn_engine::{Body, Handle, Incoming, Protocol, Responder, Response, Upgrade};
 use tokio::sync::oneshot;
 
+use crate::handler::unless_closed;
 use crate::pipe::{Far, Near, pipe};
 
 /// What hyper is asked in memory. The application sees the request that came.
@@ -50,12 +51,7 @@ where
     let handle = responder.handle().clone();
     let Some((near, on_upgrade, grant)) = open(&handle).await else { return };
     let mut unused = Unused(Some(near.clone()));
-    let mut answer = pin!(answer(&asked, on_upgrade));
-    let response = poll_fn(|cx| match answer.as_mut().poll(cx) {
-        Poll::Ready(response) => Poll::Ready(Some(response)),
-        Poll::Pending => responder.poll_closed(cx).map(|()| None),
-    });
-    let Some(response) = response.await else { return };
+    let Some(response) = unless_closed(&mut responder, answer(&asked, on_upgrade)).await else { return };
     let is_granted = match asked.protocol {
         Protocol::Http1 => response.status == StatusCode::SWITCHING_PROTOCOLS,
         Protocol::Http2 | Protocol::Http3 => response.status.is_success(),

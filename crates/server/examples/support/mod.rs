@@ -4,10 +4,14 @@ use pronghorn_server::{Error, Running, Server};
 
 pub(crate) type Result = std::result::Result<(), Error>;
 
-/// Serves an application until the program is told to end: `Server::serve`, but that it tells where.
+/// Serves an application until the program is told to end: `Server::serve`, but that it tells where. The server is one by the command line,
+/// to which more may be said.
 macro_rules! serve {
-    ($app:expr) => {{
-        let running = $crate::support::server().start($app)?;
+    ($app:expr) => {
+        $crate::support::serve!($app, $crate::support::server())
+    };
+    ($app:expr, $server:expr) => {{
+        let running = $server.start($app)?;
         $crate::support::introduce(&running);
         running.finished().await
     }};

@@ -17,3 +17,5 @@ mod streaming;
 mod support;
 #[cfg(test)]
 mod upgrades;
+#[cfg(test)]
+mod webtransport;

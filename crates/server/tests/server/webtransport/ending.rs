@@ -1,0 +1,141 @@
+//! How streams and sessions end.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use pronghorn_server::Limits;
+use pronghorn_server::webtransport::{DatagramError, SessionEnd, SessionStreamError};
+
+use super::{elsewhere, read_to_end, sessions, site, to, with_connection};
+
+#[test]
+fn codes_of_resets_and_stops_go_both_ways() {
+    let (site, mut accepted) = site(Limits::default());
+    with_connection(to(&site), async move |mut connection| {
+        let (client, server) = sessions(&mut connection, &mut accepted).await;
+        let (mut send, mut receive) = client.open_bi().await.unwrap();
+        send.write("begun").await.unwrap();
+        let (mut their_send, mut their_receive) = server.accept_bi().await.unwrap();
+        their_send.write("begun").await.unwrap();
+        assert_eq!(their_receive.read().await.unwrap().unwrap(), "begun");
+        assert_eq!(receive.read().await.unwrap().unwrap(), "begun");
+        send.reset(5);
+        assert_eq!(their_receive.read().await, Err(SessionStreamError::Reset { code: Some(5) }));
+        assert_eq!(their_receive.read().await, Err(SessionStreamError::Reset { code: Some(5) }), "asked again");
+        receive.stop(6);
+        let stopped = SessionStreamError::Stopped { code: Some(6) };
+        assert_eq!(their_send.stopped().await, stopped);
+        assert_eq!(their_send.write("more").await, Err(stopped));
+
+        let (mut send, mut receive) = client.open_bi().await.unwrap();
+        send.write("begun").await.unwrap();
+        let (mut their_send, mut their_receive) = server.accept_bi().await.unwrap();
+        their_send.write("begun").await.unwrap();
+        receive.read().await.unwrap().unwrap();
+        their_receive.read().await.unwrap().unwrap();
+        their_send.reset(7);
+        assert_eq!(receive.read().await, Err(SessionStreamError::Reset { code: Some(7) }));
+        their_receive.stop(8);
+        assert_eq!(send.stopped().await, SessionStreamError::Stopped { code: Some(8) });
+
+        // Dropped, both directions end with code 0.
+        let (mut send, mut receive) = client.open_bi().await.unwrap();
+        send.write("begun").await.unwrap();
+        let (mut their_send, mut their_receive) = server.accept_bi().await.unwrap();
+        their_send.write("begun").await.unwrap();
+        receive.read().await.unwrap().unwrap();
+        their_receive.read().await.unwrap().unwrap();
+        drop((their_send, their_receive));
+        assert_eq!(receive.read().await, Err(SessionStreamError::Reset { code: Some(0) }));
+        assert_eq!(send.stopped().await, SessionStreamError::Stopped { code: Some(0) });
+    });
+}
+
+#[test]
+fn close_brings_code_and_reason_to_the_other_side() {
+    for closed_by_client in [true, false] {
+        let (site, mut accepted) = site(Limits::default());
+        with_connection(to(&site), async move |mut connection| {
+            let (client, server) = sessions(&mut connection, &mut accepted).await;
+            let (mut send, _receive) = client.open_bi().await.unwrap();
+            send.write("hello").await.unwrap();
+            let (mut their_send, their_receive) = server.accept_bi().await.unwrap();
+            let (here, there) = if closed_by_client {
+                client.close(4_000_000_000, "that is it");
+                (client.closed().await, server.closed().await)
+            } else {
+                server.close(4_000_000_000, "that is it");
+                (server.closed().await, client.closed().await)
+            };
+            let reason = || "that is it".to_owned();
+            assert_eq!(here, SessionEnd::Locally { code: 4_000_000_000, reason: reason() });
+            assert_eq!(there, SessionEnd::ByPeer { code: 4_000_000_000, reason: reason() });
+            let end = if closed_by_client { there } else { here };
+            assert_eq!(server.accept_bi().await.err(), Some(end.clone()));
+            assert_eq!(server.read_datagram().await.err(), Some(end.clone()));
+            assert_eq!(server.send_datagram("late"), Err(DatagramError::Ended(end)));
+            assert_eq!(server.open_uni().await.err(), Some(SessionStreamError::SessionEnded));
+            assert_eq!(server.open_bi().await.err(), Some(SessionStreamError::SessionEnded));
+            // Of the client's, its streams may tell first.
+            let stopped = their_send.stopped().await;
+            assert!(matches!(stopped, SessionStreamError::SessionEnded | SessionStreamError::Stopped { code: None }), "{stopped:?}");
+            let late = read_to_end(their_receive).await;
+            assert!(matches!(late, Err(SessionStreamError::SessionEnded | SessionStreamError::Reset { code: None })), "{late:?}");
+        });
+    }
+}
+
+#[test]
+fn session_whose_last_handle_is_dropped_is_closed() {
+    let (site, mut accepted) = site(Limits::default());
+    with_connection(to(&site), async move |mut connection| {
+        let (client, server) = sessions(&mut connection, &mut accepted).await;
+        let other = server.clone();
+        drop(server);
+        client.send_datagram("still there?").unwrap();
+        assert_eq!(other.read_datagram().await.unwrap(), "still there?");
+        drop(other);
+        assert_eq!(client.closed().await, SessionEnd::ByPeer { code: 0, reason: String::new() });
+    });
+}
+
+#[test]
+fn server_that_ends_tells_its_sessions_and_waits_for_them() {
+    let (site, mut accepted) = site(Limits::default());
+    let handle = site.handle();
+    with_connection(to(&site), async move |mut connection| {
+        let (client, server) = sessions(&mut connection, &mut accepted).await;
+        let elsewhere = elsewhere(async move {
+            server.draining().await;
+            server.send_datagram("one more").unwrap();
+            server.close(9, "we end");
+            server.closed().await
+        });
+        handle.shut_down(Duration::from_secs(30));
+        let (end, datagram) = tokio::join!(elsewhere, client.closed());
+        assert_eq!(end, SessionEnd::Locally { code: 9, reason: "we end".to_owned() });
+        assert_eq!(datagram, SessionEnd::ByPeer { code: 9, reason: "we end".to_owned() });
+    });
+}
+
+#[test]
+fn session_learns_that_its_server_is_gone() {
+    let (site, mut accepted) = site(Limits::default());
+    with_connection(to(&site), async move |mut connection| {
+        let (client, server) = sessions(&mut connection, &mut accepted).await;
+        let (mut send, _receive) = client.open_bi().await.unwrap();
+        send.write("hello").await.unwrap();
+        let (mut their_send, mut their_receive) = server.accept_bi().await.unwrap();
+        their_receive.read().await.unwrap();
+        drop(site);
+        assert!(matches!(server.closed().await, SessionEnd::Lost(_)));
+        assert_eq!(their_receive.read().await, Err(SessionStreamError::SessionEnded));
+        assert_eq!(their_send.stopped().await, SessionStreamError::SessionEnded);
+        assert!(server.accept_uni().await.is_err());
+        assert!(server.open_uni().await.is_err());
+        // Nobody listens any more, which is no reason to fail.
+        server.close(1, "late");
+        let _: Result<(), DatagramError> = server.send_datagram(Bytes::from_static(b"late"));
+        server.draining().await;
+    });
+}
