@@ -42,6 +42,15 @@ impl Body {
     }
 
     /// Content that `body` produces.
+    ///
+    /// ```
+    /// use bytes::Bytes;
+    /// use http_body_util::Full;
+    /// use pronghorn_client::Body;
+    ///
+    /// let body = Body::new(Full::new(Bytes::from("hello")));
+    /// # let _ = body;
+    /// ```
     pub fn new<B>(body: B) -> Self
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,

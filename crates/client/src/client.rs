@@ -55,6 +55,12 @@ struct Job {
 impl Client {
     /// A client on one thread, which trusts whom the system trusts.
     ///
+    /// ```no_run
+    /// let client = pronghorn_client::Client::new()?;
+    /// # let _ = client;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// When there is nobody to trust, or no thread or socket is to be had.
@@ -88,6 +94,19 @@ impl Client {
 
     /// Sends a request, whose URI names scheme and host, and waits for the head of the response. What is sent again, and when, is said
     /// at [`Pool::send`].
+    ///
+    /// ```
+    /// use http::{Request, header::CONTENT_TYPE};
+    /// use http_body_util::BodyExt;
+    /// use pronghorn_client::Client;
+    ///
+    /// async fn sum(client: &Client) -> Result<String, Box<dyn std::error::Error + Send + Sync>> {
+    ///     let request = Request::post("https://example.org/sum").header(CONTENT_TYPE, "application/json").body("[1, 2, 3]")?;
+    ///     let content = client.send(request).await?.into_body().collect().await?.to_bytes();
+    ///     Ok(String::from_utf8(content.to_vec())?)
+    /// }
+    /// # let _ = sum;
+    /// ```
     ///
     /// # Errors
     ///

@@ -35,6 +35,15 @@ pub struct Resolve(Arc<Resolver>);
 
 impl Resolve {
     /// Names are looked up by `lookup`, which gets host and port. Addresses are tried in their order.
+    ///
+    /// ```
+    /// use pronghorn_client::{Options, Resolve};
+    ///
+    /// // Whatever the name, this machine is asked.
+    /// let resolve = Resolve::new(|_, port| async move { Ok(vec![([127, 0, 0, 1], port).into()]) });
+    /// let options = Options { resolve, ..Options::default() };
+    /// # let _ = options;
+    /// ```
     pub fn new<F>(lookup: impl Fn(&str, u16) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = io::Result<Vec<SocketAddr>>> + 'static,
@@ -63,6 +72,39 @@ impl fmt::Debug for Resolve {
 }
 
 /// How a client behaves. Memory that servers can make it hold is bounded by these and by the windows of the engine's client role.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use pronghorn_client::{Http3, Options};
+///
+/// /// For servers behind a proxy: HTTP/2 or 1.1, soon given up, many requests at once.
+/// fn upstream() -> Options {
+///     Options {
+///         http3: Http3::Off,
+///         connect_timeout: Duration::from_secs(2),
+///         head_timeout: Duration::from_secs(30),
+///         connections_per_origin: 256,
+///         waiting_per_origin: 4_096,
+///         retries: 1,
+///         ..Options::default()
+///     }
+/// }
+/// # let _ = upstream();
+/// ```
+///
+/// What concerns the connections themselves is the engine's, which has limits of its own:
+///
+/// ```
+/// use pronghorn_client::Options;
+/// use pronghorn_engine::{Config, Limits};
+///
+/// // A server that is gone is noticed after five seconds at the latest.
+/// let limits = Limits::default().with_idle_timeout(std::time::Duration::from_secs(5))?;
+/// let options = Options { engine: Config { limits, ..Config::default() }, ..Options::default() };
+/// # let _ = options;
+/// # Ok::<(), pronghorn_engine::LimitError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Whom to trust. Default: whom the system trusts.

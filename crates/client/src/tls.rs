@@ -33,6 +33,14 @@ pub enum RootsError {
 
 impl Roots {
     /// Trusts the certificates in this PEM text, and nobody else.
+    ///
+    /// ```no_run
+    /// use pronghorn_client::{Options, Roots};
+    ///
+    /// let options = Options { roots: Roots::pem(std::fs::read("/etc/ssl/our-own.pem")?), ..Options::default() };
+    /// # let _ = options;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn pem(text: impl AsRef<[u8]>) -> Self {
         Self::Pem(text.as_ref().into())
     }

@@ -49,6 +49,15 @@ impl Running {
     }
 
     /// Where it listens, in the order in which the addresses were given.
+    ///
+    /// ```
+    /// # fn tell(running: &pronghorn_server::Running) {
+    /// for local in running.local_addresses() {
+    ///     let scheme = if local.secure { "https" } else { "http" };
+    ///     println!("listening on {scheme}://{}", local.address);
+    /// }
+    /// # }
+    /// ```
     pub fn local_addresses(&self) -> &[LocalAddress] {
         &self.addresses
     }
@@ -61,12 +70,35 @@ impl Running {
     }
 
     /// To change certificates, read counters and end the server, from any thread.
+    ///
+    /// ```
+    /// # fn keep(running: &pronghorn_server::Running) {
+    /// let handle = running.handle();
+    /// std::thread::spawn(move || {
+    ///     loop {
+    ///         std::thread::sleep(std::time::Duration::from_secs(10));
+    ///         println!("{} connections", handle.stats().open_connections());
+    ///     }
+    /// });
+    /// # }
+    /// ```
     pub fn handle(&self) -> Handle {
         Handle(self.control.clone())
     }
 
     /// Waits for the server's end: the signal of [`Server::with_graceful_shutdown`](crate::Server::with_graceful_shutdown), which is
     /// listened for here, [`Handle::shut_down`], or a failure.
+    ///
+    /// ```
+    /// use pronghorn_server::{Error, Running};
+    ///
+    /// async fn wait(running: Running) -> Result<(), Error> {
+    ///     running.finished().await?;
+    ///     println!("all requests are answered");
+    ///     Ok(())
+    /// }
+    /// # let _ = wait;
+    /// ```
     ///
     /// # Errors
     ///
@@ -133,6 +165,16 @@ impl Handle {
     /// Connections that begin from now on get this certificate; those there are go on. Sessions made with the one before are not
     /// resumed.
     ///
+    /// ```
+    /// use pronghorn_server::{Handle, Identity};
+    /// use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    ///
+    /// fn renewed(handle: &Handle, chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<(), pronghorn_server::Error> {
+    ///     handle.set_identity(Identity::new(chain, key)?)
+    /// }
+    /// # let _ = renewed;
+    /// ```
+    ///
     /// # Errors
     ///
     /// When it cannot be used for QUIC. The server goes on with the certificate that it has.
@@ -142,6 +184,12 @@ impl Handle {
 
     /// Ends the server: clients are told (GOAWAY, `connection: close`), what runs is finished within `grace`, what is left then is
     /// dropped.
+    ///
+    /// ```
+    /// # fn end(handle: &pronghorn_server::Handle) {
+    /// handle.shut_down(std::time::Duration::from_secs(30));
+    /// # }
+    /// ```
     pub fn shut_down(&self, grace: Duration) {
         self.0.shut_down(grace);
     }
