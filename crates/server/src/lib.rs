@@ -20,6 +20,7 @@
 
 mod error;
 mod handler;
+mod parts;
 mod peer;
 mod pipe;
 mod response;

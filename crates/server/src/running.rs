@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use pronghorn_engine::{Control, Identity, Qlog, Workers};
 
-use crate::server::identity_from_files;
+use crate::parts::identity_from_files;
 use crate::{Error, Stats};
 
 pub(crate) type Signal = Pin<Box<dyn Future<Output = ()> + Send>>;

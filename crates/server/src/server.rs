@@ -1,19 +1,18 @@
 //! The builder.
 
 use std::future::Future;
-use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::{Path, PathBuf};
+use std::net::ToSocketAddrs;
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
 use http::HeaderValue;
-use pronghorn_certificates::Loaded;
-use pronghorn_engine::{AltSvc, BodyError, Config, Congestion, EarlyData, Group, Identity, Limits, Listener, Qlog, Secret, Workers};
+use pronghorn_engine::{AltSvc, BodyError, Config, Congestion, EarlyData, Group, Identity, Limits, Qlog, Secret, Workers};
 use tower_service::Service;
 
 use crate::handler::Tower;
+use crate::parts::{Certificate, Listen, bind, load};
 use crate::running::{At, LocalAddress, Running, Signal};
 use crate::{Body, Error};
 
@@ -49,22 +48,6 @@ pub struct Server {
     grace: Duration,
     signal: Option<Signal>,
     qlog: Option<PathBuf>,
-}
-
-struct Listen {
-    /// As it was given.
-    name: String,
-    addresses: io::Result<Vec<SocketAddr>>,
-    secure: bool,
-}
-
-enum Certificate {
-    None,
-    Identity(Identity),
-    Files(PathBuf, PathBuf),
-    Pem(Vec<u8>, Vec<u8>),
-    #[cfg(feature = "development-certificate")]
-    Development(Option<PathBuf>),
 }
 
 impl Default for Server {
@@ -440,39 +423,4 @@ impl Server {
         let workers = Workers::start(group, listeners, identity.as_ref(), &config, handler).map_err(Error::Start)?;
         Ok(Running::new(workers, config.qlog, At { addresses, spki_sha256 }, grace, signal))
     }
-}
-
-fn load(certificate: Certificate) -> Result<(Identity, Option<String>), Error> {
-    let loaded = match certificate {
-        Certificate::None => return Err(Error::NoCertificate),
-        Certificate::Identity(identity) => return Ok((identity, None)),
-        Certificate::Files(chain, key) => Loaded::from_files(&chain, &key)?,
-        Certificate::Pem(chain, key) => Loaded::from_pem(&chain, &key)?,
-        #[cfg(feature = "development-certificate")]
-        Certificate::Development(Some(folder)) => Loaded::for_development(&folder)?,
-        #[cfg(feature = "development-certificate")]
-        Certificate::Development(None) => Loaded::for_development(&pronghorn_certificates::user_folder().ok_or(Error::NoHome)?)?,
-    };
-    Ok((loaded.identity, Some(loaded.spki_sha256)))
-}
-
-fn bind(listeners: Vec<Listen>, workers: usize, congestion: Option<Congestion>) -> Result<Vec<Listener>, Error> {
-    let mut bound = Vec::new();
-    for Listen { name, addresses, secure } in listeners {
-        let fail = |source| Error::Address { address: name.clone(), source };
-        let addresses = addresses.map_err(fail)?;
-        if addresses.is_empty() {
-            return Err(fail(io::Error::other("the name has no address")));
-        }
-        for address in addresses {
-            let listener = if secure { Listener::secure } else { Listener::clear };
-            bound.push(listener(address, workers, congestion)?);
-        }
-    }
-    if bound.is_empty() { Err(Error::NoAddress) } else { Ok(bound) }
-}
-
-/// Reads a chain and its key from PEM files.
-pub(crate) fn identity_from_files(chain: &Path, key: &Path) -> Result<Identity, Error> {
-    Ok(Loaded::from_files(chain, key)?.identity)
 }
