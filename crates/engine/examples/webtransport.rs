@@ -24,12 +24,16 @@ use pronghorn_engine::{
 };
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::sync::Semaphore;
 
 const PAGE: &str = "<!doctype html><title>WebTransport</title><link rel=icon href=data:,>\
     <p>In the console: <code>t = new WebTransport('/echo'); await t.ready</code>";
 
 /// The code that `/greet` closes with.
 const GREETED: u32 = 1234;
+
+/// Streams of this side that answer a client's at once.
+const ANSWERS: usize = 100;
 
 /// How the last session ended.
 type Last = Arc<Mutex<String>>;
@@ -123,9 +127,13 @@ fn echo(session: &WebTransport) {
     });
     let (streams, each) = (session.clone(), handle.clone());
     handle.spawn(async move {
+        // A stream that has come to its end frees its place for another one, while the answer may wait for the client as long as it likes.
+        let places = Arc::new(Semaphore::new(ANSWERS));
         while let Ok(receive) = streams.accept_uni().await {
+            let Ok(place) = places.clone().acquire_owned().await else { return };
             let session = streams.clone();
             each.spawn(async move {
+                let _place = place;
                 if let Ok(send) = session.open_uni().await {
                     pass_on(receive, send).await;
                 }
