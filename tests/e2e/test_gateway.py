@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import ssl
@@ -14,7 +15,7 @@ from cryptography import x509
 from harness.certificates import make_identity
 from harness.clients.raw_h1 import RawH1
 from harness.gateway import Gateway, seen, upstream
-from harness.server import pronghorn
+from harness.server import REPOSITORY, pronghorn
 from harness.waiting import eventually
 
 SITE = """
@@ -337,3 +338,18 @@ respond = "x"
     server.popen.send_signal(signal.SIGHUP)
     eventually("the new certificate", lambda: shown(server, "a.example.test") == serial_of(second))
     assert shown(server, "localhost") == serial_of(identity)
+
+
+EXAMPLES = sorted((REPOSITORY / "examples" / "gateway").glob("*.toml"))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
+def test_example_is_right_and_in_style(example, identity, tmp_path):
+    (tmp_path / "index.html").write_text("page")
+    environment = {**os.environ, "CERT": str(identity.cert), "KEY": str(identity.key), "SITE": str(tmp_path)}
+    checked = subprocess.run(
+        [pronghorn(), "check", example], capture_output=True, text=True, timeout=30, env=environment
+    )
+    assert (checked.returncode, checked.stderr) == (0, "")
+    styled = subprocess.run([pronghorn(), "fmt", "--check", example], capture_output=True, text=True, timeout=30)
+    assert (styled.returncode, styled.stdout) == (0, "")
