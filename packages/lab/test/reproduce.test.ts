@@ -301,7 +301,10 @@ test('the text shows published beside measured, verdicts and reasons', async () 
   const published =
     /^\| Virginia +\| dc-far, kiwee-like +\| h3 +\| published \| 1\.2800 \| 1\.3491 \| 1\.5220 \| 1\.9210 \| 1\.1430 \| 2\.1730 \|/m;
   assert.match(text, published);
-  assert.match(text, /^\| Virginia +\| dc-far, kiwee-like +\| h3 +\| measured +\| 0\.7\d{3} \| 0\.7\d{3} \|.*\| +30 \|$/m);
+  assert.match(
+    text,
+    /^\| Virginia +\| dc-far, kiwee-like +\| h3 +\| measured +\| 0\.7\d{3} \| 0\.7\d{3} \|.*\| +30 \|$/m,
+  );
   assert.match(
     text,
     /h3 is so much of h2 +\| 0\.6 to 0\.9 +\| +0\.765 \| 0\.7\d\d \[0\.7\d\d, 0\.7\d\d\] \| +30 \| +reproduced \|/,
