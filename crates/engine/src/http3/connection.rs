@@ -54,6 +54,8 @@ pub(super) struct Connection {
     waiting: VecDeque<Rc<Stream>>,
     /// Extended CONNECTs that wait until the server has said whether it offers that.
     asking: Vec<Rc<Stream>>,
+    /// Of those that wait so, how many nobody wants any more.
+    given_up: usize,
     /// Streams whose last byte was handed over and not yet acknowledged.
     unacknowledged: usize,
     draining: bool,
@@ -144,6 +146,7 @@ impl Connection {
             uni: Default::default(),
             waiting: VecDeque::new(),
             asking: Vec::new(),
+            given_up: 0,
             unacknowledged: 0,
             draining: false,
             latest_authority: LatestAuthority::default(),
@@ -360,8 +363,8 @@ impl Connection {
         self.write_uni(transport);
         while let Some(stream) = self.waiting.pop_front() {
             if stream.is_discarding() {
-                // Given up before it began.
-                stream.on_closed();
+                // Given up before it began, as [`Connection::on_dirty`] has seen.
+                self.given_up = self.given_up.saturating_sub(1);
             } else if self.open(transport, &stream) {
                 self.flush(transport, &stream);
             } else {
@@ -437,6 +440,10 @@ impl Connection {
 
     /// Carries out what a handle did to its stream.
     pub(super) fn on_dirty(&mut self, transport: &mut impl Transport, stream: &Rc<Stream>) -> Result<(), ConnectionError> {
+        if stream.id.get().is_none() && stream.is_discarding() {
+            self.on_given_up(stream);
+            return Ok(());
+        }
         if stream.id.get().is_none() && stream.asks.borrow().is_some() && !self.may_upgrade(stream) {
             return Ok(());
         }
@@ -454,12 +461,22 @@ impl Connection {
         }
     }
 
+    /// Nobody wants what was not begun.
+    fn on_given_up(&mut self, stream: &Stream) {
+        stream.on_closed();
+        if stream.is_waiting.replace(false) {
+            self.given_up += 1;
+            // Each pays for one other that it leaves in the queue.
+            if 2 * self.given_up > self.waiting.len() + self.asking.len() {
+                self.waiting.retain(|stream| !stream.is_discarding());
+                self.asking.retain(|stream| !stream.is_discarding());
+                self.given_up = 0;
+            }
+        }
+    }
+
     /// Whether an extended CONNECT may go to the server. One that may not has been told so, or waits for the server's SETTINGS.
     fn may_upgrade(&mut self, stream: &Rc<Stream>) -> bool {
-        if stream.is_discarding() {
-            stream.on_closed();
-            return false;
-        }
         let Some(settings) = self.h3.peer_settings() else {
             if !stream.is_waiting.replace(true) {
                 self.asking.push(stream.clone());

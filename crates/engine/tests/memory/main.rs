@@ -2,6 +2,8 @@
 
 // Marked as tests so that lints take their helpers for what they are.
 #[cfg(test)]
+mod given_up;
+#[cfg(test)]
 mod idle;
 #[cfg(test)]
 #[expect(dead_code, reason = "the other tests use the rest of it")]
