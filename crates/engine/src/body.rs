@@ -110,6 +110,17 @@ impl Body {
         self
     }
 
+    /// Calls `when_over` once, when the body has been handed over or dropped, before who asked for that by [`Body::on_end`].
+    pub(crate) fn when_over(&mut self, when_over: impl FnOnce() + 'static) {
+        let on_end = self.on_end.take();
+        self.on_end = Some(Box::new(move |end| {
+            when_over();
+            if let Some(on_end) = on_end {
+                on_end(end);
+            }
+        }));
+    }
+
     fn from_content(content: Content) -> Self {
         Self { content, sent: 0, expected: None, on_end: None, request: None, tunnel: None }
     }

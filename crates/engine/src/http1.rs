@@ -223,7 +223,7 @@ impl Service<hyper::Request<hyper::body::Incoming>> for Requests {
                     Incoming::tunnel(exchange.offer(upgrade.clone()))
                 } else {
                     exchange.decline();
-                    Incoming::http1(body, Some(Http1Server { unread: self.unread.clone(), guard }))
+                    Incoming::http1(body, Http1Server { unread: self.unread.clone(), guard })
                 };
                 let request = Request { method, uri, headers, peer, upgrade, body };
                 self.context.dispatch(request, Responder::http1(exchange, &self.context));

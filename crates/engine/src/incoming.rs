@@ -11,7 +11,7 @@ use http::{HeaderMap, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 
 use crate::BodyError;
-use crate::client::Slot;
+use crate::client::{Link, Slot};
 use crate::http1::{Http1Server, Tunnel};
 use crate::http2::Http2Server;
 use crate::http3::Stream;
@@ -30,7 +30,11 @@ enum Content {
     Empty,
     Http1 {
         body: hyper::body::Incoming,
-        server: Option<Http1Server>,
+        server: Http1Server,
+    },
+    Http1Response {
+        body: hyper::body::Incoming,
+        link: Rc<Link>,
     },
     Http2 {
         body: h2::RecvStream,
@@ -50,9 +54,12 @@ impl Incoming {
         Self { content: Content::Empty, meter: None }
     }
 
-    /// `server`: where the content is a request's.
-    pub(crate) fn http1(body: hyper::body::Incoming, server: Option<Http1Server>) -> Self {
+    pub(crate) fn http1(body: hyper::body::Incoming, server: Http1Server) -> Self {
         Self { content: Content::Http1 { body, server }, meter: None }
+    }
+
+    pub(crate) fn http1_response(body: hyper::body::Incoming, link: Rc<Link>) -> Self {
+        Self { content: Content::Http1Response { body, link }, meter: None }
     }
 
     pub(crate) fn http2(body: h2::RecvStream, server: Http2Server) -> Self {
@@ -92,7 +99,7 @@ impl Incoming {
     /// Ends the content here; whoever sends it learns that nobody reads.
     fn cut_off(&mut self) {
         match std::mem::replace(&mut self.content, Content::Empty) {
-            Content::Http1 { body, server: Some(server) } => {
+            Content::Http1 { body, server } => {
                 server.guard.set_inbound_waiting(false);
                 if !body.is_end_stream() {
                     server.unread.set(true);
@@ -104,6 +111,11 @@ impl Incoming {
                 if !self.meter.as_ref().is_some_and(|meter| meter.is_tunnel()) {
                     server.linger(body);
                 }
+            }
+            Content::Http1Response { body, link } if !body.is_end_stream() => {
+                // First, so that the library finds it gone.
+                drop(body);
+                link.on_response_dropped();
             }
             Content::Http2Response { body, slot: Some(slot) } if body.is_end_stream() => slot.complete(),
             Content::Http3(stream) => stream.discard_inbound(),
@@ -133,7 +145,7 @@ impl http_body::Body for Incoming {
     fn is_end_stream(&self) -> bool {
         match &self.content {
             Content::Empty => true,
-            Content::Http1 { body, .. } => body.is_end_stream(),
+            Content::Http1 { body, .. } | Content::Http1Response { body, .. } => body.is_end_stream(),
             Content::Http2 { body, .. } | Content::Http2Response { body, .. } => body.is_end_stream(),
             Content::Http3(stream) => stream.inbound_is_over(),
             Content::Tunnel(tunnel) => tunnel.is_over(),
@@ -143,7 +155,7 @@ impl http_body::Body for Incoming {
     fn size_hint(&self) -> SizeHint {
         match &self.content {
             Content::Empty => SizeHint::with_exact(0),
-            Content::Http1 { body, .. } => body.size_hint(),
+            Content::Http1 { body, .. } | Content::Http1Response { body, .. } => body.size_hint(),
             Content::Http2 { .. } | Content::Http2Response { .. } | Content::Http3(_) | Content::Tunnel(_) => SizeHint::default(),
         }
     }
@@ -155,11 +167,10 @@ impl Incoming {
             Content::Empty => None,
             Content::Http1 { body, server } => {
                 let frame = Pin::new(body).poll_frame(cx);
-                if let Some(server) = server {
-                    server.guard.set_inbound_waiting(frame.is_pending());
-                }
+                server.guard.set_inbound_waiting(frame.is_pending());
                 ready!(frame).map(|frame| frame.map_err(Into::into))
             }
+            Content::Http1Response { body, .. } => ready!(Pin::new(body).poll_frame(cx)).map(|frame| frame.map_err(Into::into)),
             Content::Http2 { body, server } => {
                 let frame = poll_http2(body, cx);
                 if let Some(answer) = server.expectation.take()
@@ -229,7 +240,7 @@ impl fmt::Debug for Incoming {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let content = match &self.content {
             Content::Empty => "empty",
-            Content::Http1 { .. } => "HTTP/1.1",
+            Content::Http1 { .. } | Content::Http1Response { .. } => "HTTP/1.1",
             Content::Http2 { .. } | Content::Http2Response { .. } => "HTTP/2",
             Content::Http3(_) => "HTTP/3",
             Content::Tunnel(_) => "tunnel over HTTP/1.1",

@@ -211,8 +211,8 @@ impl Worker {
     pub fn connector(&mut self, tls: &rustls::ClientConfig) -> io::Result<Connector> {
         let udp = client_socket()?;
         let http3 = self.add_quic(udp, None, None)?.http3.client();
-        let congestion = self.context.config.congestion;
-        Connector::new(self.handle().clone(), tls, http3, congestion).map_err(io::Error::other)
+        let Config { congestion, limits, .. } = &self.context.config;
+        Connector::new(self.handle().clone(), tls, http3, *congestion, limits.clone()).map_err(io::Error::other)
     }
 
     fn add_quic(&mut self, udp: std::net::UdpSocket, identity: Option<&Identity>, alt_svc: Option<HeaderValue>) -> io::Result<&QuicSocket> {

@@ -1,12 +1,14 @@
 //! Connections to servers, over the three protocols.
 
 mod failure;
+mod http1;
 mod interim;
 mod request;
 mod slots;
 mod stats;
 mod tls;
 mod upgrade;
+mod upload;
 
 use std::cell::Cell;
 use std::fmt;
@@ -19,27 +21,25 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use h2::Reason;
 use http::{HeaderMap, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use rustls::AlertDescription;
 use rustls::pki_types::ServerName;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::oneshot;
 
 use crate::config::Congestion;
-use crate::http2::{Held, Outbox, pump};
+use crate::http2::{Held, Outbox};
 use crate::http3::{self, RequestHead};
 use crate::limits::{HTTP2_SEND_BYTES, Limits};
 use crate::message::Protocol;
-use crate::runtime::Handle;
+use crate::runtime::{Handle, Sleep};
 use crate::tcp::{Progress, TcpProbe, TcpStream, TlsStream};
 use crate::tcp_congestion;
 use crate::tls::TlsSummary;
 use crate::{Body, Incoming, Upgrade};
 
+pub(crate) use http1::Link;
 use interim::OnInterim;
 pub(crate) use request::{for_http1, frame};
 pub(crate) use slots::Slot;
@@ -63,6 +63,7 @@ pub struct Connector {
     tls: Arc<ClientTlsConfigs>,
     http3: http3::Client,
     congestion: Option<Congestion>,
+    limits: Rc<Limits>,
 }
 
 /// Where to connect, and what to speak there.
@@ -150,19 +151,17 @@ pub struct Connection {
     tls: Option<(Instant, Rc<Progress>)>,
     probe: StatsProbe,
     ended: Ended,
+    limits: Rc<Limits>,
 }
 
 enum Sender {
-    Http1(hyper::client::conn::http1::SendRequest<Body>, Rc<upgrade::Http1Upgrade>, oneshot::Sender<Abort>),
+    Http1(hyper::client::conn::http1::SendRequest<Body>, Rc<upgrade::Http1Upgrade>, Rc<Link>),
     Http2(h2::client::SendRequest<Held>, Rc<Outbox>, Rc<upgrade::Offer>, Rc<Slots>),
     Http3(Rc<http3::ClientConnection>),
 }
 
 /// Told when a request waits for the server to allow another one, and when it does not any more.
 pub(crate) type OnQueue<'a> = &'a mut dyn FnMut(bool);
-
-/// Said to what drives a connection.
-struct Abort;
 
 /// Who wants to hear what of a request on its way.
 #[derive(Default)]
@@ -180,8 +179,9 @@ impl Connector {
         tls: &rustls::ClientConfig,
         http3: http3::Client,
         congestion: Option<Congestion>,
+        limits: Limits,
     ) -> Result<Self, String> {
-        Ok(Self { handle, tls: Arc::new(ClientTlsConfigs::new(tls)?), http3, congestion })
+        Ok(Self { handle, tls: Arc::new(ClientTlsConfigs::new(tls)?), http3, congestion, limits: Rc::new(limits) })
     }
 
     /// The same connector, over the same sockets, with TLS as `tls` says: for servers that other certificates are trusted with.
@@ -190,7 +190,7 @@ impl Connector {
     ///
     /// When `tls` does not allow TLS 1.3.
     pub fn with_tls(&self, tls: &rustls::ClientConfig) -> Result<Self, String> {
-        Self::new(self.handle.clone(), tls, self.http3.clone(), self.congestion)
+        Self::new(self.handle.clone(), tls, self.http3.clone(), self.congestion, (*self.limits).clone())
     }
 
     /// The worker that it is on.
@@ -275,6 +275,7 @@ impl Connector {
             tls: None,
             probe,
             ended: Ended::default(),
+            limits: self.limits.clone(),
         })
     }
 
@@ -308,12 +309,18 @@ impl Connector {
             let asked = offer.clone();
             let slots = Slots::new(FIRST_STREAMS);
             let taken = slots.clone();
+            let (handle, patience) = (self.handle.clone(), self.limits.response_timeout());
             // What goes wrong there reaches the requests on the connection.
             self.handle.spawn(async move {
                 let ping = connection.ping_pong();
+                let mut forsaken: Option<Pin<Box<Sleep>>> = None;
                 let driven = poll_fn(|cx| {
-                    let ended = Pin::new(&mut connection).poll(cx);
+                    let ended = Pin::new(&mut connection).poll(cx).map(drop);
                     taken.update(connection.max_concurrent_send_streams());
+                    if ended.is_pending() && taken.is_forsaken() {
+                        // It says goodbye, which a server that takes nothing any more would have it do for ever.
+                        return forsaken.get_or_insert_with(|| Box::pin(handle.sleep(patience))).as_mut().poll(cx);
+                    }
                     ended
                 });
                 asked.drive(ping, driven).await;
@@ -323,27 +330,23 @@ impl Connector {
             // Of uploads no more waits to be written than of a server's answers.
             Sender::Http2(sender, Outbox::new(HTTP2_SEND_BYTES), offer, slots)
         } else {
-            let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-            let (sender, connection) = handshake.map_err(|error| failed(error.to_string()))?;
-            let upgrade = Rc::<upgrade::Http1Upgrade>::default();
-            let asked = upgrade.clone();
-            let (abort, mut aborted) = oneshot::channel();
-            self.handle.spawn(async move {
-                let mut driven = pin!(upgrade::drive_http1(connection, &asked));
-                poll_fn(|cx| {
-                    let ended = driven.as_mut().poll(cx);
-                    // Without anybody who could say so, it ends by itself.
-                    let mut is_aborted = || !aborted.is_terminated() && matches!(Pin::new(&mut aborted).poll(cx), Poll::Ready(Ok(Abort)));
-                    if ended.is_pending() && is_aborted() { Poll::Ready(()) } else { ended }
-                })
+            let handshake = hyper::client::conn::http1::Builder::new()
+                .handshake(TokioIo::new(stream))
                 .await;
+            let (sender, connection) = handshake.map_err(|error| failed(error.to_string()))?;
+            let (upgrade, link) = (Rc::<upgrade::Http1Upgrade>::default(), Rc::<Link>::default());
+            let (asked, driver) = (upgrade.clone(), link.clone());
+            let (handle, patience) = (self.handle.clone(), self.limits.response_timeout());
+            self.handle.spawn(async move {
+                http1::drive(connection, &asked, &driver, &handle, patience).await;
                 on_end.set(true);
             });
-            Sender::Http1(sender, upgrade, abort)
+            Sender::Http1(sender, upgrade, link)
         };
         let probe = StatsProbe::tcp(probe);
         let Target { remote, secure, .. } = *target;
-        Ok(Connection { sender, handle: self.handle.clone(), protocol, remote, secure, timings, tls, probe, ended })
+        let (handle, limits) = (self.handle.clone(), self.limits.clone());
+        Ok(Connection { sender, handle, protocol, remote, secure, timings, tls, probe, ended, limits })
     }
 }
 
@@ -468,9 +471,8 @@ impl Connection {
     /// Ends an HTTP/1.1 connection at once, whatever is on its way there. When a connection is dropped, what was begun goes on to its end,
     /// an upload that nobody waits for included. Over HTTP/2 and HTTP/3 dropping the response ends its exchange.
     pub fn abort(self) {
-        if let Sender::Http1(_, _, abort) = self.sender {
-            // What drives it has ended already when this fails.
-            let _ = abort.send(Abort);
+        if let Sender::Http1(_, _, link) = &self.sender {
+            link.abort();
         }
     }
 
@@ -497,6 +499,7 @@ impl Connection {
             tls: self.tls.clone(),
             probe: self.probe.clone(),
             ended: self.ended.clone(),
+            limits: self.limits.clone(),
         })
     }
 
@@ -589,10 +592,13 @@ impl Connection {
             request::for_streams(&mut request, self.secure)?;
         }
         match &mut self.sender {
-            Sender::Http1(sender, asked, _) => {
+            Sender::Http1(sender, asked, link) => {
                 sender.ready().await.map_err(|error| failure::http1(&error, false))?;
                 let (mut request, tunnel) = match &upgrade {
-                    None => (for_http1(request), None),
+                    None => {
+                        link.begin(request.body_mut());
+                        (for_http1(request), None)
+                    }
                     Some(upgrade) => {
                         let (request, outgoing) = upgrade::for_http1(request, upgrade)?;
                         (request, Some((upgrade, asked.ask(), outgoing)))
@@ -619,7 +625,7 @@ impl Connection {
                     }
                     return Ok(response.map(|_| Incoming::tunnel(asking.grant(outgoing))));
                 }
-                Ok(response.map(|body| Incoming::http1(body, None)))
+                Ok(response.map(|body| Incoming::http1_response(body, link.clone())))
             }
             Sender::Http2(sender, outbox, offer, slots) => {
                 let request = match &upgrade {
@@ -634,30 +640,17 @@ impl Connection {
                 poll_fn(|cx| sender.poll_ready(cx)).await.map_err(|error| failure::http2(&error, false))?;
                 let (head, mut body) = request.into_parts();
                 let request = Request::from_parts(head, ());
-                let full = body.take_full();
-                let ends = full.as_ref().is_some_and(Bytes::is_empty);
+                let ends = body.full_size() == Some(0);
                 let (mut response, mut stream) = sender.send_request(request, ends).map_err(|error| failure::http2(&error, false))?;
-                match full {
+                // At once if it fits into the windows. Otherwise it waits outside of the library, which would hold it as long as it takes.
+                let full = body.full_size().filter(|size| {
+                    stream.reserve_capacity(*size);
+                    *size <= stream.capacity().min(outbox.room())
+                });
+                match full.and_then(|_| body.take_full()) {
                     Some(data) if !ends => stream.send_data(outbox.hold(data), true).map_err(|error| failure::http2(&error, true))?,
                     Some(_) => {}
-                    None => {
-                        let outbox = outbox.clone();
-                        let place = slot.share();
-                        self.handle.spawn(async move {
-                            let sent = {
-                                let mut sent = pin!(pump(&mut stream, body, &outbox, None));
-                                poll_fn(|cx| match (sent.as_mut().poll(cx), &place) {
-                                    // The stream lasts as long as it is sent on, and whoever asked has gone.
-                                    (Poll::Pending, Some(place)) => place.poll_cancelled(cx).map(|()| Err(Reason::CANCEL)),
-                                    (sent, _) => sent,
-                                })
-                                .await
-                            };
-                            if let Err(reason) = sent {
-                                stream.send_reset(reason);
-                            }
-                        });
-                    }
+                    None => self.handle.spawn(upload::send(stream, body, outbox.clone(), slot.share(), &self.handle, &self.limits)),
                 }
                 if let Some(on_interim) = &mut observer.on_interim {
                     while let Some(Ok(interim)) = poll_fn(|cx| response.poll_informational(cx)).await {

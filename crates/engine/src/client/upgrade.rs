@@ -9,12 +9,9 @@ use std::task::{Context, Poll, Waker};
 use h2::{Ping, PingPong};
 use http::header::{CONNECTION, UPGRADE};
 use http::{HeaderValue, Method, Request, Response};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 
 use super::Error;
-use crate::http1::{Ended, Tunnel, TunnelEnd, run_tunnel};
+use crate::http1::{Tunnel, TunnelEnd};
 use crate::{Body, Upgrade};
 
 /// The upgrade of an HTTP/1.1 connection, as who asks for it and the connection's task share it.
@@ -41,7 +38,7 @@ impl Http1Upgrade {
     }
 
     /// Ready when it is known what becomes of the connection that HTTP is done with.
-    fn poll_granted(&self, cx: &mut Context<'_>) -> Poll<Option<(TunnelEnd, Body)>> {
+    pub(super) fn poll_granted(&self, cx: &mut Context<'_>) -> Poll<Option<(TunnelEnd, Body)>> {
         let mut state = self.state.borrow_mut();
         match std::mem::take(&mut *state) {
             State::No => Poll::Ready(None),
@@ -82,26 +79,6 @@ impl Drop for Asking {
             self.0.set(State::No);
         }
     }
-}
-
-/// Carries a connection to its end, through an upgrade if there is one.
-pub(super) async fn drive_http1<T>(connection: http1::Connection<TokioIo<T>, Body>, upgrade: &Http1Upgrade)
-where
-    T: AsyncRead + AsyncWrite + Unpin + 'static,
-{
-    let mut connection = connection;
-    // What goes wrong there reaches the requests on the connection.
-    let ended = poll_fn(|cx| connection.poll_without_shutdown(cx)).await;
-    let http1::Parts { io, read_buf, .. } = connection.into_parts();
-    let mut io = io.into_inner();
-    if ended.is_ok()
-        && let Some((end, body)) = poll_fn(|cx| upgrade.poll_granted(cx)).await
-        && run_tunnel(&mut io, read_buf, end, body).await == Ended::Aborted
-    {
-        return;
-    }
-    // The server has gone already when this fails.
-    let _ = io.shutdown().await;
 }
 
 /// The head of an HTTP/1.1 request that asks for `upgrade`, and what is sent once that is granted.

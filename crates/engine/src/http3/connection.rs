@@ -192,7 +192,8 @@ impl Connection {
         self.patience.take_news()
     }
 
-    /// Ends what the peer has left waiting until now: heads that are not complete, responses that it does not take.
+    /// Ends what the peer has left waiting until now: heads that are not complete, responses that it does not take, and, as a server,
+    /// content of requests that it has answered.
     pub(super) fn check_patience(&mut self, transport: &mut impl Transport, now: Instant) {
         if !self.patience.is_due(now) {
             return;
@@ -212,7 +213,7 @@ impl Connection {
         let deadline = |exchange: &Exchange| exchange.progress.deadline();
         let overdue = self.requests.iter().filter(|(_, exchange)| deadline(exchange).is_some_and(|deadline| deadline <= now));
         for id in overdue.map(|(id, _)| *id).collect::<Vec<_>>() {
-            if self.waits_for_its_turn(transport, id, now) {
+            if self.client.is_none() && self.waits_for_its_turn(transport, id, now) {
                 continue;
             }
             self.requests[&id].progress.count(stats);

@@ -157,13 +157,13 @@ limits! {
         counter bodies_too_large;
         acts "The request is answered 413: at once where `content-length` says so, otherwise when the limit is passed. Nothing is held for it, since content is read only as the handler reads.";
 
-    /// How long a peer may take no byte of a response that waits for it. One that waits for others of its connection does not count.
+    /// How long a peer may take no byte of a response that waits for it. One that waits for others of its connection does not count. The other way round, as a client over HTTP/2 and HTTP/3: how long content of a request may not move when the server's response is complete.
     response_timeout, with_response_timeout: Time, 30 * SECOND, 100 => HOUR, Request;
         memory |_| 0;
         counter response_timeouts;
         acts "Over HTTP/2 and HTTP/3 the stream is reset, over HTTP/1.1 the connection is closed.";
 
-    /// The slowest that a peer may take a response that waits for it, averaged over each `response_timeout`.
+    /// The slowest that a peer may take a response that waits for it, averaged over each `response_timeout`, and that content of a request may move when its response is complete.
     response_bytes_per_second, with_response_bytes_per_second: BytesPerSecond, 240, 0 => GIB, Request;
         memory |_| 0;
         counter responses_too_slow;

@@ -28,7 +28,7 @@ use self::network::{Network, Side, Weather};
 use self::plan::{Exchange, Plan};
 use self::trace::Trace;
 use crate::transport::Datagram;
-use crate::{Connector, Responder};
+use crate::{Connector, Limits, Responder};
 
 /// In virtual time. The slowest link, the longest idle time-out and the longest wait together are less, also where requests go one at a time
 /// over a path that loses a tenth each way.
@@ -91,7 +91,7 @@ impl Simulation {
         let client = Host::new(began, plan.client.clone(), None, refuse, seed ^ 2);
         let network = Network::new(plan.weather.clone(), seed ^ 3, began, addresses[1], addresses[0]);
         let user = User {
-            connector: Connector::new(client.handle().clone(), &tls.client, client.http3.client(), None).unwrap(),
+            connector: Connector::new(client.handle().clone(), &tls.client, client.http3.client(), None, Limits::default()).unwrap(),
             handle: client.handle().clone(),
             server: addresses[0],
             resumption: plan.resumption,

@@ -8,6 +8,8 @@ mod early_data;
 #[cfg(test)]
 mod embedding;
 #[cfg(test)]
+mod half_requests;
+#[cfg(test)]
 mod handler;
 #[cfg(test)]
 mod lifetimes;
@@ -23,6 +25,8 @@ mod listen;
 mod messages;
 #[cfg(test)]
 mod priorities;
+#[cfg(test)]
+mod raw_server;
 #[cfg(test)]
 mod raw_tls;
 mod records;

@@ -123,11 +123,9 @@ impl Connection {
                 }
                 Event::Finished { stream } => self.on_inbound_end(stream, Ok(())),
                 Event::Reset { stream, code } => {
-                    // A server has nothing to answer to half a request. What it has answered already stays.
-                    // Nor is one direction of a tunnel of use without the other.
-                    if self.client.is_none() || self.requests.get(&stream).is_some_and(|exchange| exchange.tunnel) {
-                        self.abort(transport, stream, ErrorCode::H3_REQUEST_CANCELLED);
-                    }
+                    // A server has nothing to answer to half a request. What it has answered already stays. A client has no use for a
+                    // request without its response. Nor is one direction of a tunnel of use without the other.
+                    self.abort(transport, stream, ErrorCode::H3_REQUEST_CANCELLED);
                     self.on_inbound_end(stream, Err(StreamError::Reset(code)));
                 }
                 Event::StreamError { stream, code, reason, limit } => {
@@ -244,6 +242,14 @@ impl Connection {
         if let Some(exchange) = self.requests.get_mut(&id) {
             exchange.received = true;
             exchange.stream.on_inbound_end(end);
+            // RFC 9114, section 4.1, lets a server answer before it has the whole request, and ask for no more. One that neither does so
+            // nor reads on would keep the stream for ever, and so would a producer that has nothing more to say.
+            if self.client.is_some() && !exchange.sent && !exchange.tunnel {
+                exchange.progress.on_blocked(self.context.handle.now());
+                if let Some(deadline) = exchange.progress.deadline() {
+                    self.patience.expect(deadline);
+                }
+            }
         }
         self.forget_if_done(id);
     }

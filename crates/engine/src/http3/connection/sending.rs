@@ -120,6 +120,10 @@ impl Connection {
                 if let Some(deadline) = exchange.progress.deadline() {
                     self.patience.expect(deadline);
                 }
+            } else if exchange.progress.deadline().is_some() {
+                // The response is complete; from there on content has to move.
+                exchange.progress.on_moved(before - waiting);
+                exchange.progress.on_blocked(self.context.handle.now());
             }
             if let Some(trace) = &self.trace {
                 trace.wrote(self.context.handle.now(), id, &written, exchange.fin, waiting);
