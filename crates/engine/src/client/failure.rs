@@ -32,7 +32,7 @@ pub(super) fn http2(error: &h2::Error, sent: bool) -> Error {
     // A request that the peer had begun with is not ended by a graceful GOAWAY: this one came after the last that it names.
     if unprocessed || (error.is_go_away() && error.is_remote() && reason == Some(Reason::NO_ERROR)) {
         Error::Refused(text)
-    } else if error.is_reset() {
+    } else if error.is_reset() && error.is_remote() {
         Error::Reset(text)
     } else if error.get_io().is_some_and(is_lost) {
         Error::Lost(text)
@@ -58,7 +58,7 @@ pub(super) fn http3(error: &StreamError) -> Error {
 /// Why the content of a response broke off.
 impl From<&BodyError> for Error {
     fn from(error: &BodyError) -> Self {
-        if let Some(error) = error.downcast_ref::<StreamError>() {
+        let error = if let Some(error) = error.downcast_ref::<StreamError>() {
             http3(error)
         } else if let Some(error) = error.downcast_ref::<h2::Error>() {
             http2(error, true)
@@ -66,6 +66,11 @@ impl From<&BodyError> for Error {
             http1(error, true)
         } else {
             Self::Exchange(error.to_string())
+        };
+        match error {
+            // Whatever the server says then: it has answered, so that the request was taken.
+            Self::Refused(reason) => Self::Reset(reason),
+            error => error,
         }
     }
 }

@@ -4,6 +4,7 @@ mod failure;
 mod http1;
 mod interim;
 mod request;
+mod response;
 mod slots;
 mod stats;
 mod tls;
@@ -302,6 +303,7 @@ impl Connector {
                 .initial_max_send_streams(FIRST_STREAMS)
                 // Nobody would read what a server pushes.
                 .enable_push(false)
+                .max_header_list_size(self.limits.field_section_bytes() as u32)
                 .handshake::<_, Held>(stream)
                 .await;
             let (sender, mut connection) = handshake.map_err(|error| failed(error.to_string()))?;
@@ -331,6 +333,7 @@ impl Connector {
             Sender::Http2(sender, Outbox::new(HTTP2_SEND_BYTES), offer, slots)
         } else {
             let handshake = hyper::client::conn::http1::Builder::new()
+                .max_header_size(self.limits.field_section_bytes() as usize)
                 .handshake(TokioIo::new(stream))
                 .await;
             let (sender, connection) = handshake.map_err(|error| failed(error.to_string()))?;
@@ -616,7 +619,8 @@ impl Connection {
                     }
                     response
                 });
-                let response = response.await.map_err(|error| failure::http1(&error, true))?;
+                let mut response = response.await.map_err(|error| failure::http1(&error, true))?;
+                response::check(response.status(), response.headers_mut(), upgrade.is_some())?;
                 if let Some((upgrade, asking, outgoing)) = tunnel
                     && response.status() == StatusCode::SWITCHING_PROTOCOLS
                 {
@@ -655,7 +659,10 @@ impl Connection {
                 if let Some(on_interim) = &mut observer.on_interim {
                     while let Some(Ok(interim)) = poll_fn(|cx| response.poll_informational(cx)).await {
                         let (head, ()) = interim.into_parts();
-                        on_interim(head.status, head.headers);
+                        // Which there is none of over HTTP/2.
+                        if head.status != StatusCode::SWITCHING_PROTOCOLS {
+                            on_interim(head.status, head.headers);
+                        }
                     }
                 }
                 response

@@ -2,6 +2,8 @@
 
 // Marked as tests so that lints take their helpers for what they are.
 #[cfg(test)]
+mod bad_servers;
+#[cfg(test)]
 mod client;
 #[cfg(test)]
 mod early_data;

@@ -1,0 +1,254 @@
+//! The client's side: servers that break the rules, or break off.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use http::header::CONTENT_LENGTH;
+use http::{Method, Request, StatusCode};
+use http_body_util::BodyExt;
+use pronghorn_engine::{Body, Config, Error, Protocol};
+
+use crate::raw_server::{GOAWAY, REFUSED_STREAM, RST_STREAM, RawServer, ask, frame, head, settings};
+use crate::support::{Bench, hello};
+
+/// A response that came whole, or why none did.
+type Answer = Result<(StatusCode, Option<String>, Bytes), Error>;
+
+/// Sends a request whose answer will stand in what this returns. The connection lives on.
+fn begin(bench: &Bench, mut connection: pronghorn_engine::Connection, request: Request<Body>) -> Rc<RefCell<Option<Answer>>> {
+    let answer = Rc::new(RefCell::new(None));
+    let slot = answer.clone();
+    bench.client.handle().spawn(async move {
+        let result = async {
+            let response = connection.send(request).await?;
+            let length = response.headers().get(CONTENT_LENGTH).map(|length| length.to_str().unwrap().to_owned());
+            let status = response.status();
+            let content = response.into_body().collect().await.map_err(|error| Error::from(&error))?;
+            Ok((status, length, content.to_bytes()))
+        };
+        *slot.borrow_mut() = Some(result.await);
+        std::future::pending::<()>().await;
+        drop(connection);
+    });
+    answer
+}
+
+/// What becomes of a request that an HTTP/1.1 server answers so. Then it closes the connection.
+fn told(method: Method, response: impl AsRef<[u8]>) -> Answer {
+    let (mut bench, mut server) = (Bench::new(1, &Config::default(), hello), RawServer::new());
+    let connection = server.connect(&mut bench, Protocol::Http1);
+    let request = Request::builder().method(method).uri("http://localhost/").body(Body::empty()).unwrap();
+    let answer = begin(&bench, connection, request);
+    bench.turn_until(|_| {
+        server.step();
+        server.received.ends_with(b"\r\n\r\n")
+    });
+    server.send(response);
+    for _ in 0..20 {
+        bench.turn();
+    }
+    server.close();
+    bench.turn_until(|_| answer.borrow().is_some());
+    answer.take().unwrap()
+}
+
+#[test]
+fn http1_response_that_ends_early_is_not_taken_for_complete() {
+    for response in [
+        "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nshort",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nshort\r\n",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nshort\r\n0\r\n",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nsh",
+        "HTTP/1.1 200 OK\r\ncontent-le",
+        "",
+    ] {
+        let answer = told(Method::GET, response);
+        assert!(matches!(answer, Err(Error::Closed(_))), "{response:?}: {answer:?}");
+    }
+    let answer = told(Method::GET, "HTTP/1.0 200 OK\r\n\r\nall of it");
+    assert_eq!(answer.unwrap().2, "all of it");
+}
+
+#[test]
+fn http1_response_without_content_needs_no_end() {
+    for (method, head) in [
+        (Method::HEAD, "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n"),
+        (Method::HEAD, "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"),
+        (Method::GET, "HTTP/1.1 204 No Content\r\n\r\n"),
+        (Method::GET, "HTTP/1.1 304 Not Modified\r\ncontent-length: 10\r\n\r\n"),
+    ] {
+        let answer = told(method, head).unwrap();
+        assert_eq!(answer.2, "", "{head}");
+    }
+}
+
+#[test]
+fn http1_nonsense_is_an_error_and_nothing_to_send_again() {
+    let large = format!("HTTP/1.1 200 OK\r\nx: {}\r\ncontent-length: 0\r\n\r\n", "x".repeat(70_000));
+    for response in [
+        "nonsense\r\n\r\n",
+        "HTTP/1.1 2000 OK\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nna me: x\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n",
+        "HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        // What nobody asked for is not undone by anybody.
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: identity\r\n\r\n",
+        "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
+        &large,
+    ] {
+        let answer = told(Method::GET, response);
+        assert!(matches!(answer, Err(Error::Exchange(_))), "{:?}: {answer:?}", &response[..response.len().min(80)]);
+    }
+}
+
+#[test]
+fn length_of_a_chunked_response_does_not_count() {
+    let response = "HTTP/1.1 200 OK\r\ncontent-length: 3\r\ntransfer-encoding: Chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
+    assert_eq!(told(Method::GET, response).unwrap(), (StatusCode::OK, None, Bytes::from("hello")));
+}
+
+#[test]
+fn second_response_to_one_request_is_not_that_to_the_next() {
+    let (mut bench, mut server) = (Bench::new(1, &Config::default(), hello), RawServer::new());
+    let mut connection = server.connect(&mut bench, Protocol::Http1);
+    let answers = Rc::new(RefCell::new(Vec::new()));
+    let seen = answers.clone();
+    bench.client.handle().spawn(async move {
+        for _ in 0..2 {
+            let answer = match connection.send(ask("/")).await {
+                Ok(response) => Ok(response.into_body().collect().await.unwrap().to_bytes()),
+                Err(error) => Err(error),
+            };
+            seen.borrow_mut().push(answer);
+        }
+    });
+    bench.turn_until(|_| {
+        server.step();
+        !server.received.is_empty()
+    });
+    let response = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n";
+    server.send(format!("{response}ok{response}no"));
+    bench.turn_until(|_| answers.borrow().len() == 2);
+    let answers = answers.take();
+    assert!(matches!(&answers[0], Ok(content) if content == "ok"), "{answers:?}");
+    assert!(matches!(&answers[1], Err(Error::Refused(_))), "{answers:?}");
+}
+
+/// What becomes of an HTTP/2 request, on stream 1, that a server answers so. Then it closes the connection.
+fn told_http2(frames: &[Vec<u8>]) -> Answer {
+    let (mut bench, mut server) = (Bench::new(1, &Config::default(), hello), RawServer::new());
+    let connection = server.connect(&mut bench, Protocol::Http2);
+    server.send(settings(&[]));
+    let answer = begin(&bench, connection, ask("/"));
+    bench.turn_until(|_| server.requests() == [1]);
+    for bytes in frames {
+        // The head may be refused before it is there as a whole.
+        server.try_send(bytes);
+        for _ in 0..20 {
+            bench.turn();
+        }
+    }
+    server.close();
+    bench.turn_until(|_| answer.borrow().is_some());
+    answer.take().unwrap()
+}
+
+fn go_away(last: u32, code: u32) -> Vec<u8> {
+    frame(GOAWAY, 0, 0, &[last.to_be_bytes(), code.to_be_bytes()].concat())
+}
+
+fn reset(code: u32) -> Vec<u8> {
+    frame(RST_STREAM, 0, 1, &code.to_be_bytes())
+}
+
+#[test]
+fn http2_request_is_to_be_sent_again_where_the_server_says_so_and_nowhere_else() {
+    let ok = || head(1, &[(":status", "200")], false);
+    for (frames, refused) in [
+        (vec![reset(REFUSED_STREAM)], true),
+        (vec![go_away(0, 0)], true),
+        // It may have been processed.
+        (vec![go_away(1, 0)], false),
+        (vec![go_away((1 << 31) - 1, 0), go_away(1, 0)], false),
+        (vec![go_away(1, 2)], false),
+        (vec![reset(2)], false),
+        (vec![], false),
+        // It was begun, whatever is said then.
+        (vec![ok(), reset(REFUSED_STREAM)], false),
+        (vec![ok(), go_away(0, 0)], false),
+    ] {
+        let answer = told_http2(&frames);
+        assert!(answer.is_err() && matches!(answer, Err(Error::Refused(_))) == refused, "{frames:?}: {answer:?}");
+    }
+}
+
+#[test]
+fn http2_response_that_ends_early_is_not_taken_for_complete() {
+    let lengthy = || head(1, &[(":status", "200"), ("content-length", "10")], false);
+    let data = |ends| frame(0, ends, 1, b"short");
+    for frames in [
+        vec![lengthy(), data(1)],
+        vec![lengthy(), data(0)],
+        vec![lengthy(), data(0), reset(0)],
+        vec![lengthy(), data(0), head(1, &[("a", "b")], true)],
+        vec![head(1, &[(":status", "200"), ("content-length", "10")], true)],
+        vec![head(1, &[(":status", "103")], true)],
+    ] {
+        let answer = told_http2(&frames);
+        assert!(answer.is_err() && !matches!(answer, Err(Error::Refused(_))), "{frames:?}: {answer:?}");
+    }
+    let answer = told_http2(&[lengthy(), data(0), data(1), reset(0)]);
+    assert_eq!(answer.unwrap().2, "shortshort");
+}
+
+#[test]
+fn http2_head_that_is_too_large_fails_its_request_alone() {
+    let (mut bench, mut server) = (Bench::new(1, &Config::default(), hello), RawServer::new());
+    let connection = server.connect(&mut bench, Protocol::Http2);
+    server.send(settings(&[]));
+    let (large, small) = (connection.share().unwrap(), connection.share().unwrap());
+    let large = begin(&bench, large, ask("/large"));
+    bench.turn_until(|_| server.requests() == [1]);
+    server.send(head(1, &[(":status", "200"), ("x", &"x".repeat(70_000))], true));
+    bench.turn_until(|_| large.borrow().is_some());
+    let answer = large.take().unwrap();
+    assert!(matches!(answer, Err(Error::Exchange(_))), "{answer:?}");
+    let small = begin(&bench, small, ask("/small"));
+    bench.turn_until(|_| server.requests() == [1, 3]);
+    server.send(head(3, &[(":status", "204"), ("x", &"x".repeat(60_000))], true));
+    bench.turn_until(|_| small.borrow().is_some());
+    assert_eq!(small.take().unwrap().unwrap().0, StatusCode::NO_CONTENT);
+}
+
+#[test]
+fn interim_responses_are_handed_over_but_no_change_of_protocol() {
+    let http1 = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n";
+    let of = |status| head(1, &[(":status", status)], status == "204");
+    let http2 = [of("100"), of("101"), of("103"), of("204")].concat();
+    for (protocol, response) in [(Protocol::Http1, http1.as_bytes()), (Protocol::Http2, &http2)] {
+        let (mut bench, mut server) = (Bench::new(1, &Config::default(), hello), RawServer::new());
+        let mut connection = server.connect(&mut bench, protocol);
+        if protocol == Protocol::Http2 {
+            server.send(settings(&[]));
+        }
+        let interim = Rc::new(RefCell::new(Vec::new()));
+        let (seen, last) = (interim.clone(), Rc::new(RefCell::new(None)));
+        let slot = last.clone();
+        bench.client.handle().spawn(async move {
+            let sent = connection.send_informed(ask("/"), |status, _| seen.borrow_mut().push(status.as_u16())).await;
+            *slot.borrow_mut() = Some(sent.map(|response| response.status()));
+        });
+        bench.turn_until(|_| {
+            server.step();
+            server.received.ends_with(b"\r\n\r\n") || server.requests() == [1]
+        });
+        server.send(response);
+        bench.turn_until(|_| last.borrow().is_some());
+        assert_eq!(last.take().unwrap().unwrap(), StatusCode::NO_CONTENT, "{protocol}");
+        assert_eq!(*interim.borrow(), [100, 103], "{protocol}");
+    }
+}
