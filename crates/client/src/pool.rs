@@ -286,7 +286,11 @@ impl Shared {
                 connect::improve(self, connections);
             }
         }
-        let is_tunnel = asked_upgrade && (response.status() == StatusCode::SWITCHING_PROTOCOLS || response.status().is_success());
+        let is_granted = |status: StatusCode| match protocol {
+            Protocol::Http1 => status == StatusCode::SWITCHING_PROTOCOLS,
+            Protocol::Http2 | Protocol::Http3 => status.is_success(),
+        };
+        let is_tunnel = asked_upgrade && is_granted(response.status());
         if is_tunnel {
             lease.upgraded();
         }

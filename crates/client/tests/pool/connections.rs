@@ -2,7 +2,8 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::Future;
-use std::net::Ipv4Addr;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use http::StatusCode;
 use pronghorn_client::{Error, Http3, Options, Phase, Resolve};
-use pronghorn_engine::{Body, Protocol, Request, Responder, Response};
+use pronghorn_engine::{Body, Protocol, Request, Responder, Response, Upgrade};
 
 use crate::support::{Bench, PROTOCOLS, hello, only, silent_at_first};
 
@@ -251,4 +252,85 @@ fn http3_is_not_tried_again_where_requests_go_over_it() {
     answer(&kept);
     bench.turn_until(|_| third.borrow().is_some());
     assert_eq!(bench.sum(|stats| stats.requests_http3.value()), 1);
+}
+
+#[test]
+fn response_that_refuses_an_upgrade_has_its_time_like_any_other() {
+    // Without end, and without beginning.
+    struct Never;
+    impl http_body::Body for Never {
+        type Data = bytes::Bytes;
+        type Error = std::io::Error;
+
+        fn poll_frame(
+            self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<Option<Result<http_body::Frame<bytes::Bytes>, std::io::Error>>> {
+            std::task::Poll::Pending
+        }
+    }
+    let refusing = |_: Request, responder: Responder| responder.send(Response::new(StatusCode::OK).with_body(Body::stream(Never)));
+    let mut bench = Bench::new(Options { body_timeout: Duration::from_secs(10), ..only(Protocol::Http1) }, &refusing);
+    let mut request = bench.request();
+    request.extensions_mut().insert(Upgrade::new("websocket"));
+    let response = bench.send(request).unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    let end = Rc::new(RefCell::new(None));
+    let slot = end.clone();
+    bench.client.handle().spawn(async move {
+        let content = http_body_util::BodyExt::collect(response.into_body()).await;
+        *slot.borrow_mut() = Some(content.map(|_| ()).unwrap_err());
+    });
+    bench.pass(9, Duration::from_secs(1));
+    assert!(end.borrow().is_none());
+    bench.pass(3, Duration::from_secs(1));
+    let error = end.take().expect("it is given up");
+    assert!(matches!(error.downcast_ref(), Some(Error::TimedOut(Phase::Body))), "{error}");
+}
+
+#[test]
+fn http1_connection_that_its_server_closes_after_a_response_is_not_used_again() {
+    for response in [
+        "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 5\r\n\r\nhello",
+        "HTTP/1.1 200 OK\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\n\r\nhello",
+        "HTTP/1.0 200 OK\r\n\r\nhello",
+        "HTTP/1.0 200 OK\r\ncontent-length: 5\r\n\r\nhello",
+        "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello and what nobody has asked for",
+    ] {
+        // Where nothing is sent again, each wrong guess is an error.
+        let options = Options { retries: 0, connections_per_origin: 2, ..only(Protocol::Http1) };
+        let mut bench = Bench::new(options, &(hello as fn(Request, Responder)));
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let uri = format!("http://localhost:{}/", listener.local_addr().unwrap().port());
+        let mut open: Vec<(TcpStream, Vec<u8>)> = Vec::new();
+        let mut accepted = 0;
+        for _ in 0..3 {
+            let outcomes = [(); 3].map(|()| bench.begin(http::Request::get(&uri).body(Body::empty()).unwrap()));
+            bench.turn_until(|_| {
+                while let Ok((socket, _)) = listener.accept() {
+                    socket.set_nonblocking(true).unwrap();
+                    accepted += 1;
+                    open.push((socket, Vec::new()));
+                }
+                open.retain_mut(|(socket, asked)| {
+                    let mut buffer = [0; 4096];
+                    if let Ok(count) = socket.read(&mut buffer) {
+                        asked.extend_from_slice(&buffer[..count]);
+                    }
+                    let is_whole = asked.ends_with(b"\r\n\r\n");
+                    if is_whole {
+                        socket.write_all(response.as_bytes()).unwrap();
+                    }
+                    !is_whole
+                });
+                outcomes.iter().all(|outcome| outcome.borrow().is_some())
+            });
+            for outcome in outcomes {
+                assert_eq!(outcome.take().unwrap().unwrap(), "hello", "{response}");
+            }
+        }
+        assert_eq!(accepted, 9, "{response}");
+    }
 }
