@@ -1,10 +1,10 @@
 //! A connection in use, and the content that comes over it.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -46,6 +46,29 @@ impl Upload {
             Self::Some(Some(loan)) => loan.waits_since(began),
             Self::Some(None) | Self::None | Self::Tunnel | Self::Unused => Some(began),
         }
+    }
+
+    /// Waits until all of it is sent, although the response is complete: as long as it moves, whoever else is waited for.
+    async fn is_sent(&self, connection: &mut Connection, pool: &Shared) -> bool {
+        let (handle, timeout) = (&pool.handle, pool.options.body_timeout);
+        let began = handle.now();
+        let mut ready = pin!(connection.ready());
+        let mut sleep = Box::pin(handle.sleep(timeout));
+        poll_fn(|cx| {
+            if let Poll::Ready(ready) = ready.as_mut().poll(cx) {
+                return Poll::Ready(ready.is_ok());
+            }
+            loop {
+                ready!(sleep.as_mut().poll(cx));
+                let since = if let Self::Some(Some(loan)) = self { loan.rests_since(began) } else { began };
+                let left = (since + timeout).saturating_duration_since(handle.now());
+                if left.is_zero() {
+                    return Poll::Ready(false);
+                }
+                sleep = Box::pin(handle.sleep(left));
+            }
+        })
+        .await
     }
 }
 
@@ -108,11 +131,10 @@ impl Lease {
         if !matches!(self.upload, Upload::Some(_)) || connection.is_ready() {
             return connections.give_back(Some(connection), used, &pool);
         }
-        let handle = pool.handle.clone();
+        let (handle, upload) = (pool.handle.clone(), self.upload.clone());
         handle.spawn(async move {
             // It has answered without all of the content, and may go on to read.
-            let sent = pool.in_time(pool.options.body_timeout, Phase::Body, connection.ready()).await;
-            if matches!(sent, Ok(Ok(()))) {
+            if upload.is_sent(&mut connection, &pool).await {
                 return connections.give_back(Some(connection), used, &pool);
             }
             connection.abort();
@@ -125,10 +147,15 @@ impl Drop for Lease {
     fn drop(&mut self) {
         // Taken when it was given back.
         let Some(connection) = self.connection.take() else { return };
-        drop(connection);
         if self.generation.is_none() {
+            // Dropped, it would go on until the request is sent, for nobody. The directions of a tunnel end one by one.
+            match self.upload {
+                Upload::Tunnel => drop(connection),
+                Upload::Unused | Upload::None | Upload::Some(_) => connection.abort(),
+            }
             self.connections.give_back(None, false, &self.pool);
         } else {
+            drop(connection);
             self.connections.shared_uses.set(self.connections.shared_uses.get() - 1);
             self.connections.touch(self.pool.handle.now());
         }

@@ -31,8 +31,8 @@ enum Stage {
     Whole,
     /// The connection has taken what there was at this time, and wants more when it has sent that; or the server has all of it.
     Taken(Instant),
-    /// Whoever produces it is waited for.
-    Producing,
+    /// Whoever produces it is waited for, since this time.
+    Producing(Instant),
     /// It was dropped.
     Gone(Instant),
 }
@@ -56,7 +56,15 @@ impl Loan {
         match self.0.stage.get() {
             Stage::Whole => Some(began),
             Stage::Taken(since) | Stage::Gone(since) => Some(since.max(began)),
-            Stage::Producing => None,
+            Stage::Producing(_) => None,
+        }
+    }
+
+    /// When more of it has moved last, `began` at the earliest, whoever is waited for since.
+    pub(crate) fn rests_since(&self, began: Instant) -> Instant {
+        match self.0.stage.get() {
+            Stage::Whole => began,
+            Stage::Taken(since) | Stage::Producing(since) | Stage::Gone(since) => since.max(began),
         }
     }
 
@@ -67,7 +75,7 @@ impl Loan {
                 self.0.waiting.set(Some(cx.waker().clone()));
                 Poll::Pending
             }
-            Stage::Gone(_) | Stage::Taken(_) | Stage::Producing => Poll::Ready(()),
+            Stage::Gone(_) | Stage::Taken(_) | Stage::Producing(_) => Poll::Ready(()),
         })
         .await;
         self.0.returned.take()
@@ -110,8 +118,12 @@ impl http_body::Body for Lent {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let piece = self.poll_piece(cx);
-        let stage = if piece.is_pending() { Stage::Producing } else { Stage::Taken(self.shared.handle.now()) };
-        self.shared.stage.set(stage);
+        let now = self.shared.handle.now();
+        self.shared.stage.set(match (&piece, self.shared.stage.get()) {
+            (Poll::Ready(_), _) => Stage::Taken(now),
+            (Poll::Pending, Stage::Producing(since)) => Stage::Producing(since),
+            (Poll::Pending, _) => Stage::Producing(now),
+        });
         piece
     }
 

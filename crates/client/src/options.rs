@@ -127,7 +127,9 @@ pub struct Options {
     /// Time in which the server has to take more of the request's content, and after that to send the head of the response. It does not
     /// run while whoever produces the content is waited for. Default 60 s.
     pub head_timeout: Duration,
-    /// Time between two pieces of the response's content, in which the server has all that it was sent of the request's. Default 60 s.
+    /// Time between two pieces of the response's content, in which the server has all that it was sent of the request's. Over HTTP/1.1 also
+    /// between two pieces of the request's when the response is complete; over HTTP/2 and 3 that is the engine's limit `response_timeout`.
+    /// Default 60 s.
     pub body_timeout: Duration,
     /// How long a connection that nobody uses is kept. Default 60 s.
     pub idle_timeout: Duration,

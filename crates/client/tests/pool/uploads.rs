@@ -184,6 +184,41 @@ fn upload_over_http1_ends_when_its_response_is_dropped() {
 }
 
 #[test]
+fn upload_over_http1_ends_with_its_response_that_is_dropped_unread() {
+    let early = |request: Request, responder: Responder| {
+        let handle = responder.handle().clone();
+        responder.send(Response::new(StatusCode::OK).with_body("hello"));
+        handle.spawn(async move { drop(request.body.collect().await) });
+    };
+    let mut bench = Bench::new(only(Protocol::Http1), &early);
+    let request = post(&bench, Body::stream(Endless(Rc::default())));
+    let response = bench.send(request).unwrap();
+    bench.turns(20);
+    assert_eq!(bench.open(), 1);
+    // All of it is there.
+    drop(response);
+    bench.turns(50);
+    assert_eq!(bench.open(), 0);
+}
+
+#[test]
+fn upload_over_http1_that_moves_goes_on_after_its_response() {
+    let early = |request: Request, responder: Responder| {
+        let handle = responder.handle().clone();
+        responder.send(Response::new(StatusCode::OK).with_body("hello"));
+        handle.spawn(async move { drop(request.body.collect().await) });
+    };
+    let mut bench = Bench::new(Options { body_timeout: Duration::from_secs(10), ..only(Protocol::Http1) }, &early);
+    let content = Slow::new(bench.client.handle(), 10, Duration::from_secs(4));
+    let outcome = bench.begin(post(&bench, Body::stream(content)));
+    bench.turn_until(|_| outcome.borrow().is_some());
+    assert_eq!(outcome.take().unwrap().unwrap(), "hello");
+    bench.pass(50, Duration::from_secs(1));
+    assert_eq!(bench.fetch(), "hello");
+    assert_eq!(bench.accepted(), 1, "the connection is free");
+}
+
+#[test]
 fn http1_connection_is_free_when_the_content_has_gone_out_too() {
     for ends in [true, false] {
         let early = |request: Request, responder: Responder| {
