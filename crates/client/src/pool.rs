@@ -11,7 +11,7 @@ use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
 
 use http::header::{CONTENT_LENGTH, TRAILER};
-use http::{Method, Request, Response, StatusCode, Version};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use pronghorn_engine::{Body, Connector, Error as Failure, Handle, Protocol, Upgrade, Worker};
 
@@ -60,6 +60,9 @@ use crate::{Error, Options, Phase, connect};
 /// ```
 #[derive(Clone)]
 pub struct Pool(pub(crate) Rc<Shared>);
+
+/// Told of each interim response.
+type OnInterim<'a> = &'a mut dyn FnMut(StatusCode, HeaderMap);
 
 pub(crate) struct Shared {
     pub(crate) connector: Connector,
@@ -114,6 +117,28 @@ impl Pool {
     ///
     /// Dropping the future cancels the request.
     pub async fn send(&self, request: Request<Body>) -> Result<Response<Content>, Error> {
+        self.deliver(request, None).await
+    }
+
+    /// Sends a request as [`Pool::send`] does, and hands over each interim response (1xx but 101) that comes before the final one. Those to
+    /// a request that was sent again stay said.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Pool::send`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future cancels the request.
+    pub async fn send_informed(
+        &self,
+        request: Request<Body>,
+        mut on_interim: impl FnMut(StatusCode, HeaderMap),
+    ) -> Result<Response<Content>, Error> {
+        self.deliver(request, Some(&mut on_interim)).await
+    }
+
+    async fn deliver(&self, request: Request<Body>, mut on_interim: Option<OnInterim<'_>>) -> Result<Response<Content>, Error> {
         let shared = &self.0;
         let connections = shared.connections(Origin::of(request.uri())?);
         let is_idempotent = request.method().is_idempotent();
@@ -130,7 +155,8 @@ impl Pool {
             let spare_body = if retries > 0 { body.try_clone() } else { None };
             let (content, loan) = Loan::of(body, &shared.handle);
             lease.begin(has_content, loan.clone());
-            let error = match shared.exchange(&mut lease, Request::from_parts(head, content), deadline).await? {
+            let request = Request::from_parts(head, content);
+            let error = match shared.exchange(&mut lease, request, deadline, &mut on_interim).await? {
                 Ok(response) => return Ok(shared.received(response, lease, asks_upgrade)),
                 Err(error) => error,
             };
@@ -228,11 +254,14 @@ impl Shared {
         lease: &mut Lease,
         request: Request<Body>,
         deadline: Instant,
+        on_interim: &mut Option<OnInterim<'_>>,
     ) -> Result<Result<Response<pronghorn_engine::Incoming>, Failure>, Error> {
         let (connections, generation) = (lease.connections().clone(), lease.generation());
         let upload = lease.upload();
         let queued = Cell::new(false);
-        let mut sent = pin!(lease.connection().send_watched(request, |is_queued| queued.set(is_queued)));
+        let mut on_queue = |is_queued| queued.set(is_queued);
+        let on_interim = on_interim.as_mut().map(|on_interim| &mut **on_interim as OnInterim<'_>);
+        let mut sent = pin!(lease.connection().send_observed(request, on_interim, Some(&mut on_queue)));
         let (mut waiting, mut sleep, mut began) = (None, None, self.handle.now());
         poll_fn(|cx| {
             if let Poll::Ready(result) = sent.as_mut().poll(cx) {

@@ -8,13 +8,14 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::header::LINK;
+use http::{HeaderValue, StatusCode};
 use http_body::Frame;
 use http_body_util::BodyExt;
 use pronghorn_client::{Error, Options};
 use pronghorn_engine::{Body, Config, Error as Failure, Limits, Protocol, Request, Responder, Response};
 
-use crate::support::{Bench, only, silent_at_first};
+use crate::support::{Bench, PROTOCOLS, only, silent_at_first};
 
 /// Content that exists once.
 struct Pieces(VecDeque<Bytes>);
@@ -105,4 +106,23 @@ fn first_request_of_a_connection_that_is_closed_is_not_sent_again() {
     assert!(matches!(&error, Error::Exchange(error) if matches!(**error, Failure::Closed(_))), "{error}");
     bench.turns(20);
     assert_eq!(asked.get(), 1);
+}
+
+#[test]
+fn interim_responses_are_handed_over() {
+    for protocol in PROTOCOLS {
+        let hinting = |_: Request, mut responder: Responder| {
+            responder.inform(StatusCode::EARLY_HINTS, &[(LINK, HeaderValue::from_static("</a>"))].into_iter().collect());
+            responder.send(Response::new(StatusCode::OK).with_body("hello"));
+        };
+        let mut bench = Bench::new(only(protocol), &hinting);
+        let (pool, request) = (bench.pool.clone(), bench.request());
+        let (status, interim) = bench.run(async move {
+            let mut interim = Vec::new();
+            let sent = pool.send_informed(request, |status, mut headers| interim.push((status, headers.remove(LINK)))).await;
+            (sent.unwrap().status(), interim)
+        });
+        let hint = (StatusCode::EARLY_HINTS, Some(HeaderValue::from_static("</a>")));
+        assert_eq!((status, interim), (StatusCode::OK, vec![hint]), "{protocol}");
+    }
 }

@@ -557,6 +557,25 @@ impl Connection {
         self.deliver(request, &mut Observer { on_interim: None, on_queue: Some(&mut on_queue) }).await
     }
 
+    /// Sends a request as [`Connection::send`] does, and tells of interim responses as [`Connection::send_informed`] and of the queue as
+    /// [`Connection::send_watched`], where that is asked for.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Connection::send`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future cancels the request.
+    pub async fn send_observed<'a>(
+        &mut self,
+        request: Request<Body>,
+        on_interim: Option<&'a mut dyn FnMut(StatusCode, HeaderMap)>,
+        on_queue: Option<&'a mut dyn FnMut(bool)>,
+    ) -> Result<Response<Incoming>, Error> {
+        self.deliver(request, &mut Observer { on_interim, on_queue }).await
+    }
+
     async fn deliver(&mut self, mut request: Request<Body>, observer: &mut Observer<'_>) -> Result<Response<Incoming>, Error> {
         frame(&mut request)?;
         let (request, again) = if self.is_early() { self.early(request).await? } else { (request, None) };
