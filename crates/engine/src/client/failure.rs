@@ -51,7 +51,7 @@ pub(super) fn http3(error: &StreamError) -> Error {
         StreamError::ConnectionClosed(_) => Error::Closed(text),
         StreamError::ConnectionLost => Error::Lost(text),
         StreamError::NotOffered(upgrade) => Error::NoUpgrade(upgrade.to_string()),
-        StreamError::Malformed(_) => Error::Exchange(text),
+        StreamError::Malformed(_) | StreamError::Broken => Error::Exchange(text),
     }
 }
 

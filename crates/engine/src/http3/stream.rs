@@ -45,6 +45,9 @@ pub enum StreamError {
     /// The server does not offer extended CONNECT.
     #[error("the peer offers no upgrade to {0}")]
     NotOffered(Upgrade),
+    /// Whoever produces the content of the request failed.
+    #[error("the content of the request broke off")]
+    Broken,
     /// The message broke a rule of HTTP/3.
     #[error("malformed message: {0}")]
     Malformed(&'static str),

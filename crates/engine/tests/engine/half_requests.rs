@@ -437,3 +437,65 @@ fn connection_that_everybody_has_left_is_closed_although_its_server_takes_nothin
     turns(&mut bench);
     bench.turn_until(|_| !server.try_send(&ping));
 }
+
+#[test]
+fn request_whose_content_breaks_off_fails_although_its_server_waits_for_the_rest() {
+    for protocol in PROTOCOLS {
+        for answered in [false, true] {
+            let kept = Rc::new(RefCell::new(Vec::new()));
+            let mut bench = Bench::new(1, &Config::default(), |_| {
+                let kept = kept.clone();
+                move |Asked { body, .. }, responder: Responder| {
+                    if answered {
+                        responder.send(Response::new(StatusCode::OK).with_body(endless(false).0));
+                        kept.borrow_mut().push((body, None));
+                    } else {
+                        kept.borrow_mut().push((body, Some(responder)));
+                    }
+                }
+            });
+            let mut connection = bench.connect(protocol);
+            let fails = Rc::new(Cell::new(false));
+            let body = Body::stream(FailingOnDemand(fails.clone()));
+            let outcome = Outcome::default();
+            let (slot, has_head) = (outcome.clone(), Rc::new(Cell::new(false)));
+            let head = has_head.clone();
+            bench.client.handle().spawn(async move {
+                let result = match connection.send(Request::post("https://localhost/").body(body).unwrap()).await {
+                    Ok(response) => {
+                        head.set(true);
+                        Err(Error::from(&response.into_body().collect().await.map(drop).unwrap_err()))
+                    }
+                    Err(error) => Err(error),
+                };
+                *slot.0.borrow_mut() = Some(result);
+                std::future::pending::<()>().await;
+                drop(connection);
+            });
+            bench.turn_until(|_| kept.borrow().len() == 1 && has_head.get() == answered);
+            fails.set(true);
+            for _ in 0..2_000 {
+                bench.turn();
+            }
+            assert!(outcome.is_there(), "{protocol}, answered: {answered}");
+            let result = outcome.take();
+            assert!(matches!(result, Err(Error::Exchange(_) | Error::Closed(_))), "{protocol}, answered: {answered}: {result:?}");
+        }
+    }
+}
+
+/// Content that breaks off when that is said.
+struct FailingOnDemand(Rc<Cell<bool>>);
+
+impl http_body::Body for FailingOnDemand {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
+        if self.0.get() {
+            return Poll::Ready(Some(Err(std::io::Error::other("as planned"))));
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}

@@ -46,10 +46,12 @@ impl Connection {
                 }
                 Framed::Last => exchange.fin = true,
                 Framed::Abort(code) => {
-                    if exchange.tunnel && !exchange.received {
+                    // A server may wait for the rest of a request that has broken off as long as it likes.
+                    if (exchange.tunnel || self.client.is_some()) && !exchange.received {
+                        let error = if exchange.tunnel { StreamError::Reset(code) } else { StreamError::Broken };
                         self.stop(transport, id, code);
                         self.abort(transport, id, code);
-                        return self.on_inbound_end(id, Err(StreamError::Reset(code)));
+                        return self.on_inbound_end(id, Err(error));
                     }
                     self.abort(transport, id, code);
                     return self.end_reading(transport, id);
