@@ -1,0 +1,49 @@
+//! Why a request got no response.
+
+use std::io;
+use std::net::SocketAddr;
+
+use crate::message::Protocol;
+
+/// Why a request got no response.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The connection could not be made.
+    #[error("cannot connect to {remote}: {source}")]
+    Connect {
+        /// Where to.
+        remote: SocketAddr,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The TLS or QUIC handshake failed; a certificate that is not trusted ends here too.
+    #[error("handshake with {remote} failed: {reason}")]
+    Handshake {
+        /// With whom.
+        remote: SocketAddr,
+        /// What was wrong.
+        reason: String,
+    },
+    /// The server does not speak the protocol asked for.
+    #[error("the server does not speak {0}")]
+    Unsupported(Protocol),
+    /// The server does not offer extended CONNECT, or goes on in something else than was asked for.
+    #[error("the server offers no upgrade to {0}")]
+    NoUpgrade(String),
+    /// The server has not taken the request, as when it is about to close the connection: it can be sent again on another one.
+    #[error("the server did not take the request: {0}")]
+    Refused(String),
+    /// The server gave up the exchange and left the connection open.
+    #[error("the server gave up the exchange: {0}")]
+    Reset(String),
+    /// The connection ended before the exchange did.
+    #[error("the connection ended before the exchange: {0}")]
+    Closed(String),
+    /// The server was not heard from any more. What became of the request, nobody knows.
+    #[error("the server is gone: {0}")]
+    Lost(String),
+    /// The exchange failed after the connection was made.
+    #[error("the exchange failed: {0}")]
+    Exchange(String),
+}

@@ -1,0 +1,146 @@
+//! One request on a connection, and the head of its response.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+
+use http::{Request, Response, StatusCode};
+
+use super::connection::{Connection, Observer, Sender};
+use super::{Error, failure, for_http1, frame, interim, request, response, upgrade, upload};
+use crate::http3::{self, RequestHead};
+use crate::message::Protocol;
+use crate::{Body, Incoming, Upgrade};
+
+impl Connection {
+    pub(super) async fn deliver(&mut self, mut request: Request<Body>, observer: &mut Observer<'_>) -> Result<Response<Incoming>, Error> {
+        frame(&mut request)?;
+        let (request, again) = if self.is_early() { self.early(request).await? } else { (request, None) };
+        let response = self.exchange(request, observer).await;
+        match (response, again) {
+            (Ok(response), Some(again)) if response.status() == StatusCode::TOO_EARLY => {
+                //= RFC 8470 section 5.2
+                //# A user agent SHOULD retry automatically, but any retries MUST NOT be sent in early data.
+                self.handshake().await?;
+                self.exchange(again, observer).await
+            }
+            (Err(error), _) => Err(self.handshake_failure().unwrap_or(error)),
+            (response, _) => response,
+        }
+    }
+
+    /// A request that may be sent early, and a copy of it; or, after the handshake, any request.
+    async fn early(&self, request: Request<Body>) -> Result<(Request<Body>, Option<Request<Body>>), Error> {
+        let (head, mut body) = request.into_parts();
+        //= RFC 8470 section 4
+        //# MUST NOT send unsafe methods (or methods whose safety is not known) in early data.
+        if head.method.is_safe()
+            && head.extensions.get::<Upgrade>().is_none()
+            && let Some(content) = body.take_full()
+        {
+            let copy = Request::from_parts(head.clone(), Body::from(content.clone()));
+            return Ok((Request::from_parts(head, Body::from(content)), Some(copy)));
+        }
+        self.handshake().await?;
+        Ok((Request::from_parts(head, body), None))
+    }
+
+    async fn exchange(&mut self, mut request: Request<Body>, observer: &mut Observer<'_>) -> Result<Response<Incoming>, Error> {
+        let upgrade = request.extensions_mut().remove::<Upgrade>();
+        if self.protocol != Protocol::Http1 {
+            request::for_streams(&mut request, self.secure)?;
+        }
+        match &mut self.sender {
+            Sender::Http1(sender, asked, link) => {
+                sender.ready().await.map_err(|error| failure::http1(&error, false))?;
+                let (mut request, tunnel) = match &upgrade {
+                    None => {
+                        link.begin(request.body_mut());
+                        (for_http1(request), None)
+                    }
+                    Some(upgrade) => {
+                        let (request, outgoing) = upgrade::for_http1(request, upgrade)?;
+                        (request, Some((upgrade, asked.ask(), outgoing)))
+                    }
+                };
+                let informed = observer.on_interim.is_some().then(interim::Waiting::default);
+                if let Some(informed) = &informed {
+                    informed.watch(&mut request);
+                }
+                let mut response = pin!(sender.send_request(request));
+                let response = poll_fn(|cx| {
+                    let response = response.as_mut().poll(cx);
+                    if let (Some(informed), Some(on_interim)) = (&informed, observer.on_interim.as_mut()) {
+                        informed.poll(cx, on_interim);
+                    }
+                    response
+                });
+                let mut response = response.await.map_err(|error| failure::http1(&error, true))?;
+                response::check(response.status(), response.headers_mut(), upgrade.is_some())?;
+                if let Some((upgrade, asking, outgoing)) = tunnel
+                    && response.status() == StatusCode::SWITCHING_PROTOCOLS
+                {
+                    if !upgrade::is_granted(&response, upgrade) {
+                        return Err(Error::NoUpgrade(upgrade.to_string()));
+                    }
+                    return Ok(response.map(|_| Incoming::tunnel(asking.grant(outgoing))));
+                }
+                Ok(response.map(|body| Incoming::http1_response(body, link.clone())))
+            }
+            Sender::Http2(sender, outbox, offer, slots) => {
+                let request = match &upgrade {
+                    Some(upgrade) if !offer.wait(|| sender.is_extended_connect_protocol_enabled()).await => {
+                        return Err(Error::NoUpgrade(upgrade.to_string()));
+                    }
+                    Some(upgrade) => upgrade::for_http2(request, upgrade),
+                    None => request,
+                };
+                let refused = || Error::Refused("it takes no more requests".to_owned());
+                let mut slot = slots.take(sender, &mut observer.on_queue).await.ok_or_else(refused)?;
+                poll_fn(|cx| sender.poll_ready(cx)).await.map_err(|error| failure::http2(&error, false))?;
+                let (head, mut body) = request.into_parts();
+                let request = Request::from_parts(head, ());
+                let ends = body.full_size() == Some(0);
+                let (mut response, mut stream) = sender.send_request(request, ends).map_err(|error| failure::http2(&error, false))?;
+                // At once if it fits into the windows. Otherwise it waits outside of the library, which would hold it as long as it takes.
+                let full = body.full_size().filter(|size| {
+                    stream.reserve_capacity(*size);
+                    *size <= stream.capacity().min(outbox.room())
+                });
+                match full.and_then(|_| body.take_full()) {
+                    Some(data) if !ends => stream.send_data(outbox.hold(data), true).map_err(|error| failure::http2(&error, true))?,
+                    Some(_) => {}
+                    None => self.handle.spawn(upload::send(stream, body, outbox.clone(), slot.share(), &self.handle, &self.limits)),
+                }
+                if let Some(on_interim) = &mut observer.on_interim {
+                    while let Some(Ok(interim)) = poll_fn(|cx| response.poll_informational(cx)).await {
+                        let (head, ()) = interim.into_parts();
+                        // Which there is none of over HTTP/2.
+                        if head.status != StatusCode::SWITCHING_PROTOCOLS {
+                            on_interim(head.status, head.headers);
+                        }
+                    }
+                }
+                response
+                    .await
+                    .map(|response| response.map(|body| Incoming::http2_response(body, slot)))
+                    .map_err(|error| failure::http2(&error, true))
+            }
+            Sender::Http3(connection) => {
+                let (head, body) = request.into_parts();
+                let handle = &self.handle;
+                let spawn = |stream: std::rc::Rc<http3::Stream>, body| handle.spawn(stream.pump(body));
+                let mut body = body;
+                if upgrade.is_some() {
+                    body.set_tunnel();
+                }
+                let head = RequestHead { method: head.method, uri: head.uri, headers: head.headers, upgrade };
+                let sent = connection.send(head, body, spawn, observer).await;
+                let (status, headers, body) = sent.map_err(|error| failure::http3(&error))?;
+                let mut response = Response::new(body);
+                *response.status_mut() = status;
+                *response.headers_mut() = headers;
+                Ok(response)
+            }
+        }
+    }
+}
