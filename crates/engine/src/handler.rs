@@ -4,9 +4,9 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use http::header::{CONTENT_LENGTH, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -219,6 +219,21 @@ impl Responder {
         });
     }
 
+    /// The same for a future that is mostly ready when it is first polled. That is done before this returns, so that only one that has to
+    /// wait becomes a task, which polls it anew.
+    ///
+    /// A turn that has done its share ([`Budget::polls`](crate::Budget::polls)) leaves the first poll to the next one.
+    pub fn respond_eagerly(mut self, mut future: impl Future<Output = Response> + Unpin + 'static) {
+        if self.context.handle.take_eager_poll() {
+            // Nobody is to be woken: one that waits is polled again.
+            let mut cx = Context::from_waker(Waker::noop());
+            if let Poll::Ready(response) = Pin::new(&mut future).poll(&mut cx) {
+                return self.send_now(response);
+            }
+        }
+        self.respond(future);
+    }
+
     /// Ends the exchange without a response: the stream is reset, over HTTP/1.1 the connection is closed.
     pub fn abort(mut self) {
         self.meter = None;
@@ -251,7 +266,9 @@ impl Responder {
 
 impl Drop for Responder {
     fn drop(&mut self) {
-        self.send_now(Response::new(StatusCode::INTERNAL_SERVER_ERROR));
+        if self.exchange.is_some() {
+            self.send_now(Response::new(StatusCode::INTERNAL_SERVER_ERROR));
+        }
     }
 }
 

@@ -265,10 +265,13 @@ impl Worker {
         loop {
             self.accept(&mut left);
             self.receive(now, &mut left);
-            left.polls -= self.executor.run(left.polls);
+            self.executor.allow_eager(left.polls);
+            let mut polled = self.executor.run(left.polls);
             self.context.stats.handler_panics.add(self.executor.take_panics());
             self.quic.iter_mut().for_each(|quic| quic.http3.process(now));
             self.context.handler.settle();
+            polled += left.polls - self.executor.eager();
+            left.polls = left.polls.saturating_sub(polled);
             let spent = left.polls == 0;
             if spent || !self.has_work(&left) {
                 break;

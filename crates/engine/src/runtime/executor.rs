@@ -28,6 +28,8 @@ struct Tasks {
     next_key: Cell<u64>,
     running: RefCell<HashMap<u64, Task<()>, rustc_hash::FxBuildHasher>>,
     panics: Cell<u64>,
+    /// How many futures may still be polled in this turn before they become tasks.
+    eager: Cell<usize>,
 }
 
 struct Queue {
@@ -67,6 +69,23 @@ impl Executor {
         let (runnable, task) = async_task::spawn_local(future, schedule);
         self.tasks.running.borrow_mut().insert(key, task);
         runnable.schedule();
+    }
+
+    /// Lets `polls` futures be polled before they become tasks, until this is said anew.
+    pub(crate) fn allow_eager(&self, polls: usize) {
+        self.tasks.eager.set(polls);
+    }
+
+    /// Whether one more may be.
+    pub(crate) fn take_eager(&self) -> bool {
+        let left = self.tasks.eager.get();
+        self.tasks.eager.set(left.saturating_sub(1));
+        left > 0
+    }
+
+    /// How many may still be.
+    pub(crate) fn eager(&self) -> usize {
+        self.tasks.eager.get()
     }
 
     /// Drops every future.

@@ -45,6 +45,11 @@ impl Handle {
         self.executor.spawn(future);
     }
 
+    /// Whether the turn has a poll left for a future that is no task.
+    pub(crate) fn take_eager_poll(&self) -> bool {
+        self.executor.take_eager()
+    }
+
     /// A future that is ready once the worker's time has passed `duration` from the current turn.
     ///
     /// # Cancel safety

@@ -1,9 +1,12 @@
 //! What a face that collects requests, gives up exchanges, or stops to listen asks of the engine.
 
 use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
 
 use http::StatusCode;
 use pronghorn_engine::{Bind, Config, Handler, Identity, Listener, Protocol, Request, Responder, Response, Transports};
@@ -49,6 +52,151 @@ fn request_that_was_collected_is_answered_in_the_same_turn() {
     for protocol in PROTOCOLS {
         let mut connection = bench.connect(protocol);
         assert_eq!(bench.run(async move { fetch(&mut connection, get("/")).await }), Ok((StatusCode::OK, "1".into())), "{protocol}");
+    }
+}
+
+/// Ready at its poll of this number. Counts its polls in `polls`, and in `dropped` that it is gone.
+struct Ready {
+    at: i32,
+    polls: Rc<Cell<i32>>,
+    dropped: Rc<Cell<bool>>,
+    waker: Rc<RefCell<Option<Waker>>>,
+}
+
+impl Future for Ready {
+    type Output = Response;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response> {
+        self.polls.set(self.polls.get() + 1);
+        *self.waker.borrow_mut() = Some(cx.waker().clone());
+        if self.polls.get() < self.at { Poll::Pending } else { Poll::Ready(Response::new(StatusCode::OK).with_body("ready")) }
+    }
+}
+
+impl Drop for Ready {
+    fn drop(&mut self) {
+        self.dropped.set(true);
+    }
+}
+
+/// What is seen of a [`Ready`].
+#[derive(Clone, Default)]
+struct Seen {
+    polls: Rc<Cell<i32>>,
+    dropped: Rc<Cell<bool>>,
+    waker: Rc<RefCell<Option<Waker>>>,
+}
+
+impl Seen {
+    fn ready(&self, at: i32) -> Ready {
+        let Self { polls, dropped, waker } = self.clone();
+        Ready { at, polls, dropped, waker }
+    }
+}
+
+#[test]
+fn answer_that_is_ready_becomes_no_task() {
+    for protocol in PROTOCOLS {
+        let seen = Seen::default();
+        let asked = seen.clone();
+        let mut bench = Bench::new(1, &Config::default(), |_| {
+            let asked = asked.clone();
+            move |_, responder: Responder| {
+                responder.respond_eagerly(asked.ready(1));
+                assert!(asked.dropped.get(), "it was kept");
+            }
+        });
+        let mut connection = bench.connect(protocol);
+        assert_eq!(bench.run(async move { fetch(&mut connection, get("/")).await }), Ok((StatusCode::OK, "ready".into())), "{protocol}");
+        assert_eq!(seen.polls.get(), 1, "{protocol}");
+    }
+}
+
+#[test]
+fn answer_that_waits_is_polled_again_with_somebody_to_wake() {
+    for protocol in PROTOCOLS {
+        let seen = Seen::default();
+        let asked = seen.clone();
+        let mut bench = Bench::new(1, &Config::default(), |_| {
+            let asked = asked.clone();
+            move |_, responder: Responder| responder.respond_eagerly(asked.ready(3))
+        });
+        let mut connection = bench.connect(protocol);
+        let answer = Rc::new(RefCell::new(None));
+        let slot = answer.clone();
+        bench.client.handle().spawn(async move { *slot.borrow_mut() = Some(fetch(&mut connection, get("/")).await) });
+        bench.turn_until(|_| seen.polls.get() == 2);
+        for _ in 0..5 {
+            bench.turn();
+        }
+        assert_eq!((seen.polls.get(), answer.borrow().is_some()), (2, false), "{protocol}");
+        seen.waker.take().unwrap().wake();
+        bench.turn_until(|_| answer.borrow().is_some());
+        assert_eq!(answer.take(), Some(Ok((StatusCode::OK, "ready".into()))), "{protocol}");
+    }
+}
+
+#[test]
+fn answer_that_waits_is_dropped_when_the_client_leaves() {
+    for protocol in PROTOCOLS {
+        let seen = Seen::default();
+        let asked = seen.clone();
+        let mut bench = Bench::new(1, &Config::default(), |_| {
+            let asked = asked.clone();
+            move |_, responder: Responder| responder.respond_eagerly(asked.ready(i32::MAX))
+        });
+        let mut connection = bench.connect(protocol);
+        let gone = Rc::<Cell<bool>>::default();
+        let leave = gone.clone();
+        let polls = seen.polls.clone();
+        bench.client.handle().spawn(async move {
+            let mut asking = Box::pin(fetch(&mut connection, get("/")));
+            poll_fn(|cx| {
+                cx.waker().wake_by_ref();
+                assert!(asking.as_mut().poll(cx).is_pending());
+                if polls.get() > 1 { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+            drop(asking);
+            drop(connection);
+            leave.set(true);
+        });
+        bench.turn_until(|_| gone.get());
+        bench.turn_until(|_| seen.dropped.get());
+    }
+}
+
+#[test]
+fn turn_that_has_done_its_share_leaves_first_polls_to_the_next() {
+    for protocol in [Protocol::Http2, Protocol::Http3] {
+        let (turns, most) = (Rc::<RefCell<Vec<u64>>>::default(), 4);
+        let polled = turns.clone();
+        let mut config = Config::default();
+        config.budget.polls = most;
+        let mut bench = Bench::new(1, &config, |_| {
+            let polled = polled.clone();
+            move |_, responder: Responder| {
+                let (polled, handle) = (polled.clone(), responder.handle().clone());
+                responder.respond_eagerly(Box::pin(async move {
+                    polled.borrow_mut().push(handle.turn());
+                    Response::new(StatusCode::OK)
+                }));
+            }
+        });
+        let connection = bench.connect(protocol);
+        let answered = Rc::<Cell<usize>>::default();
+        for _ in 0..40 {
+            let (mut connection, answered) = (connection.share().unwrap(), answered.clone());
+            bench.client.handle().spawn(async move {
+                fetch(&mut connection, get("/")).await.unwrap();
+                answered.set(answered.get() + 1);
+            });
+        }
+        bench.turn_until(|_| answered.get() == 40);
+        let turns = turns.borrow();
+        // What a turn polls where it comes from is no more than what it polls in all.
+        let largest = turns.chunk_by(|one, next| one == next).map(<[u64]>::len).max();
+        assert!(largest.is_some_and(|largest| largest <= 2 * most), "{protocol}: {turns:?}");
     }
 }
 
