@@ -1,11 +1,12 @@
 //! A tower service as the handler of a worker.
 
 use std::future::{Future, poll_fn};
-use std::pin::pin;
-use std::task::Poll;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
 
 use http::StatusCode;
 use http::header::CONTENT_LENGTH;
+use http_body::Body as _;
 use pronghorn_engine::{BodyError, Handler, Request, Responder, Response, WebTransport};
 use tower_service::Service;
 
@@ -34,7 +35,8 @@ where
         }
         let Request { method, uri, headers, peer, upgrade, body: incoming } = request;
         let protocol = peer.protocol;
-        let length = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+        let length = || headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok();
+        let length = if incoming.is_end_stream() { None } else { length() };
         let mut request = http::Request::new(Body::empty());
         *request.method_mut() = method;
         *request.uri_mut() = uri;
@@ -42,13 +44,13 @@ where
         introduce(&mut request, Peer::from(peer));
         let Some(upgrade) = upgrade else {
             *request.body_mut() = Body::carry(incoming, length, responder.handle());
-            return responder.respond(answer(service, request));
+            return responder.respond_eagerly(Answer::new(service, request));
         };
         let asked = upgrade::Asked { upgrade, protocol, incoming };
         let handle = responder.handle().clone();
         handle.spawn(upgrade::run(asked, responder, |asked, on_upgrade| {
             upgrade::announce(&mut request, asked, on_upgrade);
-            answer(service, request)
+            Answer::new(service, request)
         }));
     }
 }
@@ -70,7 +72,7 @@ where
     let handle = responder.handle().clone();
     handle.spawn(webtransport::run(request, responder, |upgrade| {
         asked.extensions_mut().insert(upgrade);
-        answer(service, asked)
+        Answer::new(service, asked)
     }));
 }
 
@@ -85,20 +87,43 @@ pub(crate) async fn unless_closed(responder: &mut Responder, answer: impl Future
 }
 
 /// What the service says, once it is ready. One that fails is answered 500.
-async fn answer<S, B>(mut service: S, request: http::Request<Body>) -> Response
+struct Answer<S: Service<http::Request<Body>>> {
+    /// Until the service takes the request.
+    asked: Option<(S, http::Request<Body>)>,
+    called: Option<Pin<Box<S::Future>>>,
+}
+
+impl<S: Service<http::Request<Body>>> Answer<S> {
+    fn new(service: S, request: http::Request<Body>) -> Self {
+        Self { asked: Some((service, request)), called: None }
+    }
+}
+
+// The one part that stays in its place has a box.
+impl<S: Service<http::Request<Body>>> Unpin for Answer<S> {}
+
+impl<S, B> Future for Answer<S>
 where
     S: Service<http::Request<Body>, Response = http::Response<B>>,
-    S::Error: Into<BodyError>,
     B: http_body::Body + 'static,
     B::Error: Into<BodyError>,
 {
-    let answer: Result<_, S::Error> = async {
-        poll_fn(|cx| service.poll_ready(cx)).await?;
-        service.call(request).await
-    }
-    .await;
-    match answer {
-        Ok(answer) => response::convert(answer).await,
-        Err(_) => Response::new(StatusCode::INTERNAL_SERVER_ERROR),
+    type Output = Response;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response> {
+        if let Some((service, _)) = &mut self.asked
+            && ready!(service.poll_ready(cx)).is_ok()
+            && let Some((mut service, request)) = self.asked.take()
+        {
+            self.called = Some(Box::pin(service.call(request)));
+        }
+        let answer = match &mut self.called {
+            Some(called) => ready!(called.as_mut().poll(cx)).ok(),
+            None => None,
+        };
+        Poll::Ready(match answer {
+            Some(answer) => response::convert(answer, cx),
+            None => Response::new(StatusCode::INTERNAL_SERVER_ERROR),
+        })
     }
 }

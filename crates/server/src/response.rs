@@ -1,6 +1,5 @@
 //! From a service's response to the engine's.
 
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -12,7 +11,9 @@ use pronghorn_engine::{Body, BodyError, Response};
 const SMALL_BYTES: u64 = 64 << 10;
 
 /// Hands over head and content. The first piece of small content is fetched on the way.
-pub(crate) async fn convert<B>(response: http::Response<B>) -> Response
+///
+/// Whom `cx` would wake need not be there later: what is not ready is polled again.
+pub(crate) fn convert<B>(response: http::Response<B>, cx: &mut Context<'_>) -> Response
 where
     B: http_body::Body + 'static,
     B::Error: Into<BodyError>,
@@ -20,11 +21,11 @@ where
     let (head, body) = response.into_parts();
     let mut converted = Response::new(head.status);
     converted.headers = head.headers;
-    converted.body = content(body).await;
+    converted.body = content(body, cx);
     converted
 }
 
-async fn content<B>(body: B) -> Body
+fn content<B>(body: B, cx: &mut Context<'_>) -> Body
 where
     B: http_body::Body + 'static,
     B::Error: Into<BodyError>,
@@ -36,24 +37,18 @@ where
         return Body::stream(Converted { first: None, body: Box::pin(body) });
     };
     let mut body = Box::pin(body);
-    let first = poll_fn(|cx| {
-        Poll::Ready(match body.as_mut().poll_frame(cx) {
-            Poll::Ready(Some(Ok(frame))) => Some(frame.map_data(to_bytes)),
-            // Asked again it says the same, or that it has ended: what it said has to be kept.
-            Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error.into())),
-            Poll::Ready(None) | Poll::Pending => None,
-        })
-        .map(Ok)
-    })
-    .await;
+    let first = match body.as_mut().poll_frame(cx) {
+        Poll::Ready(Some(frame)) => Some(frame.map(|frame| frame.map_data(to_bytes)).map_err(Into::into)),
+        Poll::Ready(None) | Poll::Pending => None,
+    };
     match first {
-        Ok(Some(frame)) => match frame.into_data() {
+        Some(Ok(frame)) => match frame.into_data() {
             Ok(data) if data.len() as u64 == size && body.is_end_stream() => Body::from(data),
             Ok(data) => Body::stream(Converted { first: Some(Ok(Frame::data(data))), body }),
             Err(frame) => Body::stream(Converted { first: Some(Ok(frame)), body }),
         },
-        Ok(None) => Body::stream(Converted { first: None, body }),
-        Err(error) => Body::stream(Converted { first: Some(Err(error)), body }),
+        // Asked again a body that failed says the same, or that it has ended: what it said has to be kept.
+        first => Body::stream(Converted { first, body }),
     }
 }
 
