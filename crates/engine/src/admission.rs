@@ -1,14 +1,17 @@
 //! Which requests a handler gets to see: the rules of the one request model, on top of what each protocol checks.
 
+mod latest;
+
 use http::header::{CONTENT_LENGTH, COOKIE, EXPECT, HOST, TRANSFER_ENCODING};
 use http::uri::{Authority, Parts, Scheme};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
 
 use crate::Upgrade;
 use crate::message::Protocol;
+pub(crate) use latest::{LatestAuthority, Named};
 
 /// A request's head as its protocol brought it.
-pub(crate) struct Head {
+pub(crate) struct Head<'a> {
     pub(crate) protocol: Protocol,
     pub(crate) version: Version,
     pub(crate) secure: bool,
@@ -17,8 +20,8 @@ pub(crate) struct Head {
     pub(crate) headers: HeaderMap,
     /// `:protocol` of an extended CONNECT.
     pub(crate) upgrade: Option<Upgrade>,
-    /// The `host` line to add, where an earlier request was admitted with the same authority.
-    pub(crate) admitted_host: Option<HeaderValue>,
+    /// What an earlier request of the connection has named, which was admitted.
+    pub(crate) latest: Option<&'a Named>,
 }
 
 /// A head that keeps the rules, so that it means the same to whoever gets it next, over any protocol.
@@ -57,7 +60,7 @@ const fn malformed(reason: &'static str) -> Refusal {
     Refusal { status: StatusCode::BAD_REQUEST, reason }
 }
 
-impl Head {
+impl Head<'_> {
     pub(crate) fn admit(mut self) -> Result<Admitted, Refusal> {
         let present = Present::of(&self.headers);
         check_target(&self.method, &self.uri, self.upgrade.is_some())?;
@@ -66,7 +69,7 @@ impl Head {
             check_length(&self.method, &mut self.headers)?;
         }
         let expects_continue = present.expect && expectation(self.version, &self.headers)?;
-        let authority = authority(self.version, &self.uri, present, self.admitted_host, &mut self.headers)?;
+        let authority = authority(self.version, &self.uri, present, self.latest, &mut self.headers)?;
         if self.method == Method::CONNECT && self.upgrade.is_none() && authority.port_u16().is_none() {
             return Err(malformed("the target of CONNECT names no port"));
         }
@@ -195,16 +198,13 @@ fn expectation(version: Version, headers: &HeaderMap) -> Result<bool, Refusal> {
 }
 
 /// Whom the request is for, from the target and `host`; afterwards both say it.
-fn authority(
-    version: Version,
-    uri: &Uri,
-    present: Present,
-    admitted_host: Option<HeaderValue>,
-    headers: &mut HeaderMap,
-) -> Result<Authority, Refusal> {
-    if let (false, Some(target), Some(host)) = (present.host, uri.authority(), admitted_host) {
-        headers.insert(HOST, host);
-        return Ok(target.clone());
+fn authority(version: Version, uri: &Uri, present: Present, latest: Option<&Named>, headers: &mut HeaderMap) -> Result<Authority, Refusal> {
+    if let (false, Some(target), Some(latest)) = (present.host, uri.authority(), latest)
+        && target.as_str() == latest.authority.as_str()
+        && version != Version::HTTP_11
+    {
+        headers.insert(HOST, latest.host.clone());
+        return Ok(latest.authority.clone());
     }
     let mut lines = headers.get_all(HOST).iter();
     let host = lines.next();
@@ -213,6 +213,11 @@ fn authority(
     //# to any request message that contains more than one Host header field line or a Host header field with an invalid field value.
     if lines.next().is_some() {
         return Err(malformed("host occurs twice"));
+    }
+    if let (None, Some(host), Some(latest)) = (uri.authority(), host, latest)
+        && *host == latest.host
+    {
+        return Ok(latest.authority.clone());
     }
     if version == Version::HTTP_11 && host.is_none() {
         return Err(malformed("there is no host"));

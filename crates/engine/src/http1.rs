@@ -23,7 +23,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use self::wire::{Shared, Wire};
-use crate::admission::{Admitted, Head};
+use crate::admission::{Admitted, Head, LatestAuthority};
 use crate::context::Context;
 use crate::message::Protocol;
 use crate::tcp::{Activity, Connected, ExchangeGuard, HeadClock, Outcome, Watchdog};
@@ -50,6 +50,7 @@ where
         unread: unread.clone(),
         wire: shared.clone(),
         granted: granted.clone(),
+        latest: RefCell::default(),
         context: context.clone(),
     };
     let mut connection = http1::Builder::new()
@@ -174,6 +175,7 @@ struct Requests {
     wire: Rc<Shared>,
     /// Where an upgrade is left for the connection.
     granted: Rc<RefCell<Option<Granted>>>,
+    latest: RefCell<LatestAuthority>,
     context: Rc<Context>,
 }
 
@@ -205,6 +207,7 @@ impl Service<hyper::Request<hyper::body::Incoming>> for Requests {
             context: self.context.clone(),
         };
         let peer = self.peer.now();
+        let mut latest = self.latest.borrow_mut();
         let head = Head {
             protocol: Protocol::Http1,
             version: head.version,
@@ -213,10 +216,12 @@ impl Service<hyper::Request<hyper::body::Incoming>> for Requests {
             uri: head.uri,
             headers: head.headers,
             upgrade: None,
-            admitted_host: None,
+            latest: latest.named(),
         };
         match head.admit() {
             Ok(admitted) => {
+                latest.note(&admitted.uri, &admitted.headers);
+                drop(latest);
                 let Admitted { method, uri, headers, upgrade, .. } = admitted;
                 let upgrade = upgrade.filter(|_| awaited);
                 let body = if let Some(upgrade) = &upgrade {

@@ -16,9 +16,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
-use super::Admitted;
+use super::{Admitted, LatestAuthority};
 use crate::Body;
-use crate::http3::{LatestAuthority, request_head};
+use crate::http3::request_head;
 
 type Line = (Vec<u8>, Vec<u8>);
 

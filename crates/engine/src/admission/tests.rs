@@ -1,6 +1,6 @@
 use super::*;
 
-fn head(protocol: Protocol, method: &str, target: &str, lines: &[(&'static str, &'static str)]) -> Head {
+fn head(protocol: Protocol, method: &str, target: &str, lines: &[(&'static str, &'static str)]) -> Head<'static> {
     let mut headers = HeaderMap::new();
     for (name, value) in lines {
         headers.append(*name, HeaderValue::from_static(value));
@@ -18,7 +18,7 @@ fn head(protocol: Protocol, method: &str, target: &str, lines: &[(&'static str, 
         uri: target.parse().unwrap(),
         headers,
         upgrade: None,
-        admitted_host: None,
+        latest: None,
     }
 }
 
@@ -79,8 +79,38 @@ fn host_that_is_missing_doubled_different_or_invalid_is_refused() {
         ("GET", "/", &[("host", "[a.example]")]),
         ("GET", "/", &[("host", "a.example:80:90")]),
     ] {
-        let refusal = h1(method, target, lines).expect_err(target);
-        assert_eq!(refusal.status, StatusCode::BAD_REQUEST, "{target} {lines:?}");
+        for latest in [None, a_example().named()] {
+            let head = Head { latest, ..head(Protocol::Http1, method, target, lines) };
+            let refusal = head.admit().expect_err(target);
+            assert_eq!(refusal.status, StatusCode::BAD_REQUEST, "{target} {lines:?}");
+        }
+    }
+}
+
+/// What a connection knows after a request to `a.example`.
+fn a_example() -> LatestAuthority {
+    let mut latest = LatestAuthority::default();
+    let earlier = h1("GET", "/", &[("host", "a.example")]).unwrap();
+    latest.note(&earlier.uri, &earlier.headers);
+    assert!(latest.get(b"a.example").is_some());
+    latest
+}
+
+#[test]
+fn what_an_earlier_request_named_changes_no_other() {
+    let latest = a_example();
+    for (protocol, target, lines) in [
+        (Protocol::Http1, "/", &[("host", "a.example")][..]),
+        (Protocol::Http1, "/", &[("host", "A.example")]),
+        (Protocol::Http1, "/", &[("host", "b.example")]),
+        (Protocol::Http1, "http://a.example/", &[("host", "a.example")]),
+        (Protocol::Http2, "https://a.example/", &[]),
+        (Protocol::Http2, "https://A.example/", &[]),
+        (Protocol::Http2, "https://a.example/", &[("host", "a.example")]),
+        (Protocol::Http2, "https://a.example:443/", &[]),
+    ] {
+        let admit = |latest| Head { latest, ..head(protocol, "GET", target, lines) }.admit().unwrap();
+        assert_eq!(format!("{:?}", admit(latest.named())), format!("{:?}", admit(None)), "{target} {lines:?}");
     }
 }
 

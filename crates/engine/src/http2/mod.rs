@@ -20,7 +20,7 @@ use http_body::Body as _;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use self::watch::{Watch, Watched};
-use crate::admission::{Admitted, Head};
+use crate::admission::{Admitted, Head, LatestAuthority};
 use crate::context::{Context, remove_connection_fields};
 use crate::message::{Peer, Protocol};
 use crate::progress::Progress;
@@ -75,6 +75,7 @@ where
         None => return Outcome::TimedOut,
     };
     let mut shutdown = context.shutdown.subscribe();
+    let mut latest = LatestAuthority::default();
     let mut finishing = false;
     let mut flooded = false;
     let mut end = Outcome::Done;
@@ -99,7 +100,7 @@ where
                             guard: activity.begin_exchange(),
                             context: context.clone(),
                         };
-                        dispatch(request, exchange, peer.now());
+                        dispatch(request, exchange, peer.now(), &mut latest);
                     }
                     Poll::Ready(last) => return Poll::Ready(Ended::Closed(last.and_then(Result::err))),
                     Poll::Pending if watch.let_out() => {}
@@ -137,7 +138,7 @@ where
     }
 }
 
-fn dispatch(request: http::Request<h2::RecvStream>, exchange: Http2Exchange, peer: Peer) {
+fn dispatch(request: http::Request<h2::RecvStream>, exchange: Http2Exchange, peer: Peer, latest: &mut LatestAuthority) {
     let (mut head, body) = request.into_parts();
     let context = exchange.context.clone();
     context.stats.requests_http2.add(1);
@@ -151,11 +152,12 @@ fn dispatch(request: http::Request<h2::RecvStream>, exchange: Http2Exchange, pee
         uri: head.uri,
         headers: head.headers,
         upgrade,
-        admitted_host: None,
+        latest: latest.named(),
     };
     let mut server = Http2Server { guard: exchange.guard.clone(), context: context.clone(), expectation: None };
     match head.admit() {
         Ok(admitted) => {
+            latest.note(&admitted.uri, &admitted.headers);
             server.expectation = admitted.expects_continue.then(|| exchange.answer.clone());
             let body = Incoming::http2(body, server);
             let Admitted { method, uri, headers, upgrade, .. } = admitted;

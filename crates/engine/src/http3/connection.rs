@@ -17,12 +17,12 @@ use rand::Rng;
 
 use self::sessions::Sessions;
 use super::client::ConnectionState;
-use super::fields::LatestAuthority;
 use super::limits;
 use super::patience::Patience;
 use super::schedule::Schedule;
 use super::stream::{Dirty, Stream, StreamError};
 use crate::Upgrade;
+use crate::admission::LatestAuthority;
 use crate::context::Context;
 use crate::limits::Limits;
 use crate::progress::Progress;

@@ -3,41 +3,17 @@
 use std::sync::LazyLock;
 
 use bytes::{Bytes, BytesMut};
-use http::header::HOST;
-use http::uri::{Authority, PathAndQuery};
+use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version};
 use pronghorn_h3::{FieldLine, RequestHead, ResponseHead, SectionLine, static_table};
 
 use crate::Upgrade;
-use crate::admission::Head;
+use crate::admission::{Head, LatestAuthority};
 use crate::field_line::field_line;
 use crate::message::Protocol;
 
 /// RFC 9218, section 5.
 const PRIORITY: HeaderName = HeaderName::from_static("priority");
-
-/// The authority of a connection's latest request: most name the same one, which is then neither parsed nor copied again.
-#[derive(Default)]
-pub(crate) struct LatestAuthority(Option<(Authority, HeaderValue)>);
-
-impl LatestAuthority {
-    fn get(&self, text: &[u8]) -> Option<(Authority, HeaderValue)> {
-        self.0.clone().filter(|(authority, _)| authority.as_str().as_bytes() == text)
-    }
-
-    /// Notes what a request that was admitted named.
-    pub(super) fn note(&mut self, uri: &Uri, headers: &HeaderMap) {
-        let Some(authority) = uri.authority() else { return };
-        if self.0.as_ref().is_some_and(|(known, _)| known.as_str() == authority.as_str()) {
-            return;
-        }
-        if let Some(host) = headers.get(HOST).filter(|host| host.as_bytes() == authority.as_str().as_bytes()) {
-            // A copy, because a connection at rest would keep the memory of many requests.
-            let host = HeaderValue::from_bytes(host.as_bytes()).expect("invariant: it is the value of a field");
-            self.0 = Some((authority.clone(), host));
-        }
-    }
-}
 
 /// Values share the memory of their section only up to this size: whoever keeps one value, as an access log keeps a path, keeps all of it.
 const SHARED_BYTES: usize = 4 << 10;
@@ -58,20 +34,17 @@ impl Memory {
 
 /// `None` for a head that HTTP/3 allows and the model cannot hold, such as a path with a character that no URI has. `map`: empty, for the
 /// memory that it has. `text`: where the text of its lines goes.
-pub(crate) fn request(head: &mut RequestHead, latest: &LatestAuthority, map: HeaderMap, text: &mut BytesMut) -> Option<Head> {
+pub(crate) fn request<'a>(head: &mut RequestHead, latest: &'a LatestAuthority, map: HeaderMap, text: &mut BytesMut) -> Option<Head<'a>> {
     let memory = Memory::new(head.share(text));
     let mut uri = http::uri::Parts::default();
     if let Some(path) = head.path_line() {
         uri.path_and_query = Some(PathAndQuery::from_maybe_shared(memory.value(&path)).ok()?);
         uri.scheme = Some(head.scheme()?.try_into().ok()?);
     }
-    let mut host = None;
+    let latest = head.authority().and_then(|text| latest.get(text));
     if let Some(text) = head.authority() {
-        uri.authority = Some(match latest.get(text) {
-            Some((authority, value)) => {
-                host = Some(value);
-                authority
-            }
+        uri.authority = Some(match latest {
+            Some(named) => named.authority.clone(),
             None => text.try_into().ok()?,
         });
     }
@@ -83,7 +56,7 @@ pub(crate) fn request(head: &mut RequestHead, latest: &LatestAuthority, map: Hea
         uri: Uri::from_parts(uri).ok()?,
         headers: headers(head.fields(), head.fields().len() + 1, &memory, map)?,
         upgrade: head.protocol().and_then(|protocol| std::str::from_utf8(protocol).ok()).map(Upgrade::new),
-        admitted_host: host,
+        latest,
     })
 }
 

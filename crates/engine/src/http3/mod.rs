@@ -25,7 +25,7 @@ use pronghorn_h3::{ConnectionError, ErrorCode};
 
 pub(crate) use client::{Client, ClientConnection, StatsProbe};
 #[cfg(test)]
-pub(crate) use fields::{LatestAuthority, request as request_head};
+pub(crate) use fields::request as request_head;
 pub(crate) use session::{CapsuleQueue, For, Session};
 pub use session::{DatagramError, DatagramSender, SessionEnd};
 pub(crate) use session_stream::SessionStream;

@@ -7,8 +7,8 @@ use pronghorn_h3::{Config, Connection, Event, FieldLine, Head, Role, StreamId, v
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{LatestAuthority, request};
-use crate::admission::Admitted;
+use super::request;
+use crate::admission::{Admitted, LatestAuthority};
 
 /// What a name or a value is put together from.
 const PIECES: [&[u8]; 48] = [
