@@ -34,6 +34,10 @@ pub(crate) use tunnel::{Ended, Tunnel, TunnelEnd, run as run_tunnel};
 const LINGER: Duration = Duration::from_secs(5);
 const LINGER_BUFFER: usize = 16 << 10;
 
+/// Lines of a head that the library has room for on its stack. For more, the allocator is asked for as much as the largest head may need, for
+/// each head.
+const FEW_LINES: u64 = 100;
+
 /// Serves one connection until it ends.
 pub(crate) async fn serve<T>(io: T, peer: Connected, alt_svc: Option<HeaderValue>, activity: Rc<Activity>, context: Rc<Context>) -> Outcome
 where
@@ -53,41 +57,49 @@ where
         latest: RefCell::default(),
         context: context.clone(),
     };
-    let mut connection = http1::Builder::new()
-        // The watchdog's clocks are the connection's, and cost no timer for each request.
-        .header_read_timeout(None)
-        .max_header_size(head_bytes)
-        .max_headers(context.config.limits.field_lines() as usize)
-        .half_close(false)
-        .serve_connection(TokioIo::new(wire), service);
+    let may_be_long = context.config.limits.field_lines() > FEW_LINES;
+    shared.set_room(if may_be_long { FEW_LINES as usize } else { usize::MAX });
+    let mut connection = library(&context, !may_be_long).serve_connection(TokioIo::new(wire), service);
     let mut watchdog = Watchdog::new(activity.clone(), &context);
     let mut shutdown = context.shutdown.subscribe();
     let mut finishing = false;
-    let outcome = poll_fn(|cx| {
-        if !finishing && shutdown.poll(cx).is_ready() {
-            finishing = true;
-            Pin::new(&mut connection).graceful_shutdown();
+    let outcome = loop {
+        let outcome = poll_fn(|cx| {
+            if !finishing && shutdown.poll(cx).is_ready() {
+                finishing = true;
+                Pin::new(&mut connection).graceful_shutdown();
+            }
+            match connection.poll_without_shutdown(cx) {
+                Poll::Ready(Err(error)) if error.is_parse_too_large() => {
+                    count_large_head(&activity, &context);
+                    Poll::Ready(Some(Outcome::ProtocolError))
+                }
+                Poll::Ready(Err(error)) if error.is_parse() => {
+                    context.stats.requests_refused.add(1);
+                    Poll::Ready(Some(Outcome::ProtocolError))
+                }
+                Poll::Ready(_) if shared.has_refused() => {
+                    context.stats.requests_refused.add(1);
+                    Poll::Ready(Some(Outcome::ProtocolError))
+                }
+                Poll::Ready(Err(error)) if error.is_user() && !gave_up(&error) => Poll::Ready(Some(Outcome::ProtocolError)),
+                // Other errors say that the peer left, in mid-message or between two.
+                Poll::Ready(_) => Poll::Ready(Some(Outcome::Done)),
+                Poll::Pending if shared.wants_room() && !activity.has_exchanges() => Poll::Ready(None),
+                Poll::Pending => watchdog.poll(cx).map(|()| Some(Outcome::TimedOut)),
+            }
+        })
+        .await;
+        if let Some(outcome) = outcome {
+            break outcome;
         }
-        match connection.poll_without_shutdown(cx) {
-            Poll::Ready(Err(error)) if error.is_parse_too_large() => {
-                count_large_head(&activity, &context);
-                Poll::Ready(Outcome::ProtocolError)
-            }
-            Poll::Ready(Err(error)) if error.is_parse() => {
-                context.stats.requests_refused.add(1);
-                Poll::Ready(Outcome::ProtocolError)
-            }
-            Poll::Ready(_) if shared.has_refused() => {
-                context.stats.requests_refused.add(1);
-                Poll::Ready(Outcome::ProtocolError)
-            }
-            Poll::Ready(Err(error)) if error.is_user() && !gave_up(&error) => Poll::Ready(Outcome::ProtocolError),
-            // Other errors say that the peer left, in mid-message or between two.
-            Poll::Ready(_) => Poll::Ready(Outcome::Done),
-            Poll::Pending => watchdog.poll(cx).map(|()| Outcome::TimedOut),
-        }
-    })
-    .await;
+        // A connection of the library's has the same room for each head, so another one takes over. It serves the rest.
+        let mut parts = connection.into_parts();
+        parts.io.inner_mut().give_back(&parts.read_buf);
+        shared.set_room(usize::MAX);
+        connection = library(&context, true).serve_connection(parts.io, parts.service);
+        finishing = false;
+    };
     let parts = connection.into_parts();
     let (mut io, rest) = parts.io.into_inner().into_parts();
     let Some(granted) = granted.take().filter(|_| outcome == Outcome::Done) else {
@@ -105,6 +117,18 @@ where
         }
         Err(outcome) => outcome,
     }
+}
+
+/// `has_room`: for heads of as many lines as may be; otherwise for [`FEW_LINES`].
+fn library(context: &Context, has_room: bool) -> http1::Builder {
+    let limits = &context.config.limits;
+    let mut library = http1::Builder::new();
+    // The watchdog's clocks are the connection's, and cost no timer for each request.
+    library.header_read_timeout(None).max_header_size(limits.field_section_bytes() as usize).half_close(false);
+    if has_room && limits.field_lines() != FEW_LINES {
+        library.max_headers(limits.field_lines() as usize);
+    }
+    library
 }
 
 /// Runs the other protocol; `first` and `then` were read already. Requests' time-outs are over: only a peer that takes nothing is given up.

@@ -48,19 +48,19 @@ fn first_control(bytes: &[u8]) -> Option<usize> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed(pub(super) &'static str);
 
-/// Checks a whole head, its last CRLF included.
-pub(super) fn check(head: &[u8]) -> Result<Framing, Malformed> {
+/// Checks a whole head, its last CRLF included. Returns how many field lines it has, besides.
+pub(super) fn check(head: &[u8]) -> Result<(Framing, usize), Malformed> {
     let text = head.strip_suffix(b"\r\n\r\n").ok_or(Malformed("the head has no end"))?;
-    let (line, mut rest) = next_line(text);
-    let is_http_1_1 = check_request_line(line)?;
+    let (request, mut rest) = read_request_line(text)?;
+    let mut lines = 0;
     let mut length = None;
     let (mut is_chunked, mut has_upgrade) = (false, false);
-    while let Some(lines) = rest {
-        let (line, after) = next_line(lines);
+    while !rest.is_empty() {
+        let (Field { name, value }, after) = read_field(rest)?;
         rest = after;
-        let (name, value) = split_field(line)?;
+        lines += 1;
         if name.eq_ignore_ascii_case(b"content-length") {
-            if length.replace(parse_length(value)?).is_some() {
+            if length.replace(parse_length(trimmed(value))?).is_some() {
                 return Err(Malformed("content-length occurs twice"));
             }
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
@@ -68,7 +68,7 @@ pub(super) fn check(head: &[u8]) -> Result<Framing, Malformed> {
             //# A server that receives a request message with a transfer coding it does not understand SHOULD respond with 501 (Not
             //# Implemented).
             // One coding that everybody understands, on one line, or none.
-            if is_chunked || !value.eq_ignore_ascii_case(b"chunked") {
+            if is_chunked || !trimmed(value).eq_ignore_ascii_case(b"chunked") {
                 return Err(Malformed("transfer-encoding is not chunked alone"));
             }
             is_chunked = true;
@@ -76,69 +76,96 @@ pub(super) fn check(head: &[u8]) -> Result<Framing, Malformed> {
             has_upgrade = true;
         }
     }
-    match (is_chunked, length) {
-        (false, None | Some(0)) if has_upgrade && is_http_1_1 && line.starts_with(b"GET ") => Ok(Framing::Upgrade),
-        (false, length) => Ok(Framing::Length(length.unwrap_or(0))),
+    let framing = match (is_chunked, length) {
+        (false, None | Some(0)) if has_upgrade && request.is_http_1_1 && request.method == b"GET" => Framing::Upgrade,
+        (false, length) => Framing::Length(length.unwrap_or(0)),
         //= RFC 9112 section 6.1
         //# A server MAY reject a request that contains both Content-Length and Transfer-Encoding or process such a request in
         //# accordance with the Transfer-Encoding alone.
-        (true, Some(_)) => Err(Malformed("both content-length and transfer-encoding are present")),
+        (true, Some(_)) => return Err(Malformed("both content-length and transfer-encoding are present")),
         //= RFC 9112 section 6.1
         //# A server or client that receives an HTTP/1.0 message containing a Transfer-Encoding header field MUST treat the message as
         //# if the framing is faulty, even if a Content-Length is present, and close the connection after processing the message.
-        (true, None) if !is_http_1_1 => Err(Malformed("transfer-encoding in HTTP/1.0")),
-        (true, None) => Ok(Framing::Chunked),
-    }
-}
-
-/// The first line without its end, and what is after it.
-fn next_line(text: &[u8]) -> (&[u8], Option<&[u8]>) {
-    // A CR without LF stays in its line, where it is not valid.
-    match text.iter().position(|byte| *byte == b'\r') {
-        Some(end) if text[end..].starts_with(b"\r\n") => (&text[..end], Some(&text[end + 2..])),
-        _ => (text, None),
-    }
-}
-
-/// RFC 9112, section 3. Returns whether the version is 1.1.
-fn check_request_line(line: &[u8]) -> Result<bool, Malformed> {
-    let mut parts = line.split(|byte| *byte == b' ');
-    let (Some(method), Some(target), Some(version), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
-        return Err(Malformed("the request line is not three words with one space between"));
+        (true, None) if !request.is_http_1_1 => return Err(Malformed("transfer-encoding in HTTP/1.0")),
+        (true, None) => Framing::Chunked,
     };
-    if method.is_empty() || !method.iter().all(|byte| is_token(*byte)) {
-        return Err(Malformed("the method is not a token"));
-    }
-    // No part of the request target is a fragment (RFC 9110, section 7.1).
-    if target.is_empty() || target.iter().any(|byte| !byte.is_ascii_graphic() || *byte == b'#') {
-        return Err(Malformed("the target has invalid characters"));
-    }
-    match version {
-        b"HTTP/1.1" => Ok(true),
-        b"HTTP/1.0" => Ok(false),
-        _ => Err(Malformed("the version is not 1.0 or 1.1")),
-    }
+    Ok((framing, lines))
 }
 
-/// RFC 9112, section 5: `name: value`, without white space before the colon and without folded lines.
-fn split_field(line: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
-    let colon = line.iter().position(|byte| !is_token(*byte)).ok_or(Malformed("a field line has no colon"))?;
-    let (name, value) = (&line[..colon], &line[colon + 1..]);
+/// What the first line says, as far as it matters here.
+struct RequestLine<'a> {
+    method: &'a [u8],
+    is_http_1_1: bool,
+}
+
+/// RFC 9112, section 3. Returns what follows, too: nothing, or lines with a CRLF in front of each.
+fn read_request_line(text: &[u8]) -> Result<(RequestLine<'_>, &[u8]), Malformed> {
+    let (method, rest) = text.split_at(count_while(text, is_token));
+    let Some((b' ', rest)) = rest.split_first().filter(|_| !method.is_empty()) else {
+        return Err(Malformed("the method is not a token with one space behind it"));
+    };
+    // No part of the request target is a fragment (RFC 9110, section 7.1).
+    let target = count_while(rest, |byte| byte.is_ascii_graphic() && byte != b'#');
+    let Some((b' ', rest)) = rest[target..].split_first().filter(|_| target > 0) else {
+        return Err(Malformed("the target has invalid characters, or not one space behind it"));
+    };
+    let (is_http_1_1, rest) = match rest.split_first_chunk() {
+        Some((b"HTTP/1.1", rest)) => (true, rest),
+        Some((b"HTTP/1.0", rest)) => (false, rest),
+        _ => return Err(Malformed("the version is not 1.0 or 1.1")),
+    };
+    if !is_end_of_line(rest) {
+        return Err(Malformed("the request line is not three words with one space between"));
+    }
+    Ok((RequestLine { method, is_http_1_1 }, rest))
+}
+
+/// One line. There may be white space around the value.
+struct Field<'a> {
+    name: &'a [u8],
+    value: &'a [u8],
+}
+
+/// RFC 9112, section 5: `name: value`, without white space before the colon and without folded lines. `lines`: with a CRLF in front of each.
+/// Returns what follows, too.
+fn read_field(lines: &[u8]) -> Result<(Field<'_>, &[u8]), Malformed> {
+    let line = lines.strip_prefix(b"\r\n").ok_or(Malformed("a line ends without CRLF"))?;
+    let (name, rest) = line.split_at(count_while(line, is_token));
     //= RFC 9112 section 5.1
     //# A server MUST reject, with a response status code of 400 (Bad Request), any received request message that contains whitespace
     //# between a header field name and colon.
     // White space in front of the name is a folded line (section 5.2).
-    if name.is_empty() || line[colon] != b':' {
-        return Err(Malformed("a field name is not a token"));
-    }
-    // To the end in any case: then many bytes are looked at together.
-    if !value.iter().fold(true, |valid, byte| valid & is_value(*byte)) {
+    let Some((b':', rest)) = rest.split_first().filter(|_| !name.is_empty()) else {
+        return Err(Malformed("a field name is not a token with a colon behind it"));
+    };
+    let (value, rest) = rest.split_at(value_bytes(rest));
+    if !is_end_of_line(rest) {
         return Err(Malformed("a field value has invalid characters"));
     }
-    let is_space = |byte: &u8| matches!(byte, b' ' | b'\t');
-    let start = value.iter().position(|byte| !is_space(byte)).unwrap_or(value.len());
-    let end = value.iter().rposition(|byte| !is_space(byte)).map_or(start, |last| last + 1);
-    Ok((name, &value[start..end]))
+    Ok((Field { name, value }, rest))
+}
+
+/// A CR without LF ends nothing.
+fn is_end_of_line(rest: &[u8]) -> bool {
+    rest.is_empty() || rest.starts_with(b"\r\n")
+}
+
+/// How many bytes at the beginning are of a class.
+fn count_while(bytes: &[u8], is_of_class: impl Fn(u8) -> bool) -> usize {
+    bytes.iter().position(|byte| !is_of_class(*byte)).unwrap_or(bytes.len())
+}
+
+/// The same for a field's value. Sixteen bytes are looked at together.
+fn value_bytes(bytes: &[u8]) -> usize {
+    let (blocks, _) = bytes.as_chunks::<16>();
+    let is_valid = |block: &&[u8; 16]| block.iter().fold(true, |valid, byte| valid & is_value(*byte));
+    let valid = blocks.iter().take_while(is_valid).count() * 16;
+    valid + count_while(&bytes[valid..], is_value)
+}
+
+/// The value without the white space around it: spaces and tabs, since it has no other.
+fn trimmed(value: &[u8]) -> &[u8] {
+    value.trim_ascii()
 }
 
 /// Nineteen digits at most: what is larger does not fit every reader's number.
@@ -176,7 +203,7 @@ mod tests {
     fn read(head: &str) -> Result<Framing, &'static str> {
         let end = end_of_head(head.as_bytes(), 0).map_err(|malformed| malformed.0)?;
         assert_eq!(end, Some(head.len()), "{head:?}");
-        check(head.as_bytes()).map_err(|malformed| malformed.0)
+        check(head.as_bytes()).map(|(framing, _)| framing).map_err(|malformed| malformed.0)
     }
 
     #[test]

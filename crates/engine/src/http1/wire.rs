@@ -35,6 +35,7 @@ pub(super) struct Wire<T> {
     shared: Rc<Shared>,
 }
 
+/// What a reader waits for.
 enum Awaiting {
     /// The end of a head; bytes before `searched` do not have it.
     Head {
@@ -46,6 +47,8 @@ enum Awaiting {
     Chunks(Chunked),
     /// What becomes of a request to go on in another protocol: whether what follows is a request is not known before.
     Decision,
+    /// A head of many lines is there, and the library has no room for them: see [`Shared::wants_room`].
+    Room,
     /// The message was refused. There is nothing more to read.
     Nothing,
 }
@@ -64,6 +67,11 @@ pub(super) struct Shared {
     /// Heads that were handed on, and those that have become requests.
     heads: Cell<u64>,
     requests: Cell<u64>,
+    /// The most lines of a head that the library has room for.
+    room: Cell<usize>,
+    wants_room: Cell<bool>,
+    /// The library could not write all that it has.
+    blocked: Cell<bool>,
 }
 
 #[derive(Default)]
@@ -77,6 +85,18 @@ impl Shared {
     /// Whether the reader has refused a request.
     pub(super) fn has_refused(&self) -> bool {
         self.refused.get()
+    }
+
+    /// Whether a head waits for a library that has room for all its lines. Another one may take over where this one has written all that it
+    /// has, and no request is open.
+    pub(super) fn wants_room(&self) -> bool {
+        self.wants_room.get() && !self.blocked.get()
+    }
+
+    /// The library has room for so many lines from here on.
+    pub(super) fn set_room(&self, lines: usize) {
+        self.room.set(lines);
+        self.wants_room.set(false);
     }
 
     /// A head has become a request. Returns whether it is the one that the reader waits for.
@@ -146,6 +166,14 @@ impl<T> Wire<T> {
         (self.io, self.buffer.freeze())
     }
 
+    /// Takes back what the library was given and has not looked at.
+    pub(super) fn give_back(&mut self, given: &[u8]) {
+        if !given.is_empty() {
+            self.checked += given.len();
+            self.buffer = [given, &self.buffer].concat().as_slice().into();
+        }
+    }
+
     /// Checks what was read as far as it goes.
     fn check(&mut self) {
         if self.checked > 0 || self.buffer.is_empty() {
@@ -169,7 +197,7 @@ impl<T> Wire<T> {
                 }
                 Err(Malformed(_)) => self.refuse(&[]),
             },
-            Awaiting::Decision => {}
+            Awaiting::Decision | Awaiting::Room => {}
             Awaiting::Nothing => self.buffer.clear(),
         }
     }
@@ -189,7 +217,11 @@ impl<T> Wire<T> {
             Ok(None) => {}
             Ok(Some(end)) if end > self.head_bytes => self.refuse(&too_large(self.head_bytes)),
             Ok(Some(end)) => match head::check(&self.buffer[..end]) {
-                Ok(framing) => {
+                Ok((_, lines)) if lines > self.shared.room.get() => {
+                    self.shared.wants_room.set(true);
+                    self.awaiting = Awaiting::Room;
+                }
+                Ok((framing, _)) => {
                     self.checked = end;
                     self.shared.heads.set(self.shared.heads.get() + 1);
                     self.awaiting = match framing {
@@ -244,8 +276,9 @@ impl<T: AsyncRead + Unpin> AsyncRead for Wire<T> {
             }
             match &mut this.awaiting {
                 Awaiting::Decision if this.shared.poll_declined(cx).is_ready() => this.awaiting = Awaiting::Head { searched: 0 },
+                Awaiting::Room if !this.shared.wants_room.get() => this.awaiting = Awaiting::Head { searched: 0 },
                 // Read on all the same, so that the end of the connection is seen. What is more waits in the system.
-                Awaiting::Decision if this.buffer.len() >= READ_BYTES => return Poll::Pending,
+                Awaiting::Decision | Awaiting::Room if this.buffer.len() >= READ_BYTES => return Poll::Pending,
                 Awaiting::Nothing => return Poll::Ready(Ok(())),
                 // Content of a known length goes straight to the library.
                 Awaiting::Content { left } if this.buffer.is_empty() && *left >= out.remaining() as u64 => {
@@ -261,6 +294,9 @@ impl<T: AsyncRead + Unpin> AsyncRead for Wire<T> {
                     let mut storage = [MaybeUninit::uninit(); READ_BYTES];
                     let mut read = ReadBuf::uninit(&mut storage);
                     ready!(Pin::new(&mut this.io).poll_read(cx, &mut read))?;
+                    if read.filled().is_empty() && matches!(this.awaiting, Awaiting::Room) {
+                        return Poll::Pending;
+                    }
                     if read.filled().is_empty() && matches!(this.awaiting, Awaiting::Decision) && !this.buffer.is_empty() {
                         // Read again, and found again, when it is known for whom.
                         let _ = this.shared.poll_declined(cx);
@@ -283,6 +319,20 @@ impl<T: AsyncRead + Unpin> AsyncRead for Wire<T> {
 }
 
 impl<T: AsyncWrite + Unpin> Wire<T> {
+    fn poll_write_with(
+        &mut self,
+        cx: &mut TaskContext<'_>,
+        write: impl FnOnce(Pin<&mut T>, &mut TaskContext<'_>) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        self.shared.blocked.set(true);
+        if self.shared.begun.get() {
+            ready!(self.poll_interim(cx))?;
+        }
+        let written = ready!(write(Pin::new(&mut self.io), cx));
+        self.shared.blocked.set(false);
+        Poll::Ready(written)
+    }
+
     fn poll_interim(&mut self, cx: &mut TaskContext<'_>) -> Poll<io::Result<()>> {
         let mut interim = self.shared.interim.borrow_mut();
         while !interim.is_empty() {
@@ -304,19 +354,11 @@ impl<T: AsyncWrite + Unpin> Wire<T> {
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for Wire<T> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut TaskContext<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        if this.shared.begun.get() {
-            ready!(this.poll_interim(cx))?;
-        }
-        Pin::new(&mut this.io).poll_write(cx, bytes)
+        self.get_mut().poll_write_with(cx, |io, cx| io.poll_write(cx, bytes))
     }
 
     fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut TaskContext<'_>, bytes: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        if this.shared.begun.get() {
-            ready!(this.poll_interim(cx))?;
-        }
-        Pin::new(&mut this.io).poll_write_vectored(cx, bytes)
+        self.get_mut().poll_write_with(cx, |io, cx| io.poll_write_vectored(cx, bytes))
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -246,6 +246,48 @@ fn head_with_too_many_lines_is_answered_431() {
 }
 
 #[test]
+fn heads_of_many_lines_are_answered_in_turn_with_those_of_few() {
+    let waiting = Rc::<RefCell<Vec<Responder>>>::default();
+    let held = waiting.clone();
+    let trust = trust();
+    let mut bench = Bench::with_group(&Group::new(1), &trust, &Config::default(), move |_| {
+        let held = held.clone();
+        move |request: Asked, responder: Responder| match request.uri.path() {
+            "/held" => held.borrow_mut().push(responder),
+            path => responder.send(Response::new(StatusCode::OK).with_body(format!("{path} has {}", request.headers.len()))),
+        }
+    });
+    let mut raw = RawTls::connect(&mut bench, &trust, b"http/1.1");
+    let head = |path: &str, lines: usize| {
+        let others: Vec<_> = (1..lines).map(|number| format!("x-{number}: y\r\n")).collect();
+        format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n{}\r\n", others.concat())
+    };
+    // All at once, as a client may that does not wait: the second is more than the library has room for at first.
+    let heads = [head("/held", 2), head("/a", 150), head("/b", 2), head("/c", 200)];
+    raw.send(heads.concat().as_bytes());
+    bench.turn_until(|_| waiting.borrow().len() == 1);
+    turns(&mut bench, 5);
+    raw.step();
+    assert!(raw.received.is_empty(), "{:?}", String::from_utf8_lossy(&raw.received));
+    waiting.take().into_iter().for_each(|responder| responder.send(Response::new(StatusCode::OK).with_body("held")));
+    let bodies = ["held", "/a has 150", "/b has 2", "/c has 200"];
+    bench.turn_until(|_| {
+        raw.step();
+        raw.received.ends_with(bodies[3].as_bytes())
+    });
+    let text = String::from_utf8_lossy(&raw.received).into_owned();
+    let places = bodies.map(|body| text.find(body));
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{text}");
+    raw.send(head("/d", 201).as_bytes());
+    bench.turn_until(|_| {
+        raw.step();
+        raw.is_closed
+    });
+    assert!(String::from_utf8_lossy(&raw.received[text.len()..]).starts_with("HTTP/1.1 431 "));
+    assert_eq!(bench.count(|stats| stats.heads_too_many_lines.value()), 1);
+}
+
+#[test]
 fn head_with_too_many_bytes_is_answered_431() {
     // Over HTTP/3 this client knows the limit and sends no such head.
     for protocol in [Protocol::Http1, Protocol::Http2] {
