@@ -21,8 +21,8 @@ from .tables import SUBJECT, Contestant, TableError, read_contestants, read_work
 
 HERE = Path(__file__).resolve().parent
 INSIDE = "PRONGHORN_BENCH_INSIDE"
-SUITES = {"servers": HERE, "node": HERE / "node"}
-"""Where the tables of each suite are: servers, and what there is for JavaScript."""
+SUITES = {"servers": HERE, "node": HERE / "node", "proxy": HERE / "proxy"}
+"""Where the tables of each suite are: servers, what there is for JavaScript, and reverse proxies."""
 QUICK = ["--rounds", "1", "--repeats", "0"]
 QUICK_OF = {
     "servers": [
@@ -30,6 +30,7 @@ QUICK_OF = {
         *["--only", "pronghorn,nginx,h2o,quinn-h3,quic-go"],
     ],
     "node": ["--workloads", "h3-10x100,h2-10x100,h1-10x1", "--scale", "0.05"],
+    "proxy": ["--workloads", "proxy-h2-10x100,proxy-h3-10x100", "--scale", "0.1"],
 }
 
 
@@ -91,6 +92,7 @@ def main() -> int:
     bench = Bench(
         Options(
             entrants=entrants,
+            contestants=contestants,
             workloads=loads,
             programs=programs,
             rounds=options.rounds,

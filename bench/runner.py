@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,6 +48,8 @@ class Entrant:
 @dataclass(frozen=True)
 class Options:
     entrants: Sequence[Entrant]
+    contestants: Mapping[str, Contestant]
+    """All of the tables, among them those that others are behind."""
     workloads: Sequence[Workload]
     programs: dict[str, Path]
     """The generators that are there."""
@@ -122,17 +125,35 @@ class Bench:
             "error": None,
         }
         server = None
-        try:
-            server, port = self.start(workload, entrant.contestant, entrant.program)
-            return record | self.measure(workload, generator, server, port)
-        except (RunError, GeneratorError, OSError, ValueError, KeyError, subprocess.SubprocessError) as error:
-            died = server.ended() if server is not None else None
-            return record | {"error": died or f"{type(error).__name__}: {error}"}
-        finally:
-            if server is not None:
-                server.stop()
+        with contextlib.ExitStack() as started:
+            try:
+                server, port = self.start(workload, entrant, started)
+                return record | self.measure(workload, generator, server, port)
+            except (RunError, GeneratorError, OSError, ValueError, KeyError, subprocess.SubprocessError) as error:
+                died = server.ended() if server is not None else None
+                return record | {"error": died or f"{type(error).__name__}: {error}"}
 
-    def start(self, workload: Workload, contestant: Contestant, program: Path) -> tuple[Server, int]:
+    def start(self, workload: Workload, entrant: Entrant, started: contextlib.ExitStack) -> tuple[Server, int]:
+        """A contestant that answers, after the one that it is behind; `started` stops them."""
+        upstream = None
+        if entrant.contestant.behind is not None:
+            other = self.options.contestants[entrant.contestant.behind]
+            program = other.program(self.options.target)
+            if program is None:
+                raise RunError(f"{other.name}: {other.why_absent()}")
+            clear = dataclasses.replace(workload, protocol="h1-clear")
+            _, upstream = self.launch(clear, other, program, GENERATOR_CORE, None, started)
+        return self.launch(workload, entrant.contestant, entrant.program, SERVER_CORE, upstream, started)
+
+    def launch(
+        self,
+        workload: Workload,
+        contestant: Contestant,
+        program: Path,
+        core: int,
+        upstream: int | None,
+        started: contextlib.ExitStack,
+    ) -> tuple[Server, int]:
         port = free_port()
         work = self.work / f"{self.number}-{contestant.name}"
         work.mkdir()
@@ -149,6 +170,7 @@ class Bench:
             "target": self.options.target,
             "protocol": workload.protocol,
             "handler": workload.handler,
+            "upstream": upstream,
         }
         if contestant.config is not None:
             text = (Path(__file__).parent / contestant.config).read_text()
@@ -161,12 +183,9 @@ class Bench:
         more = contestant.arguments.get(workload.kind, ())
         command = [part.format(**values) for part in (*contestant.start, *more)]
         environment = {"HOME": str(work), "XDG_DATA_HOME": str(work), "XDG_CONFIG_HOME": str(work)}
-        server = Server(command, SERVER_CORE, work / "log", environment)
-        try:
-            self.wait_until_ready(server, workload.protocol, port)
-        except BaseException:
-            server.stop()
-            raise
+        server = Server(command, core, work / "log", environment)
+        started.callback(server.stop)
+        self.wait_until_ready(server, workload.protocol, port)
         return server, port
 
     def wait_until_ready(self, server: Server, protocol: str, port: int) -> None:
@@ -194,11 +213,9 @@ class Bench:
             self.options.workloads[0], protocol=protocol, kind="requests", certificate="p256", handler="raw"
         )
         self.number += 1
-        server, port = self.start(workload, entrant.contestant, entrant.program)
-        try:
+        with contextlib.ExitStack() as started:
+            _, port = self.start(workload, entrant, started)
             lines = self.fetch(protocol, port).stderr.decode(errors="replace").splitlines()
-        finally:
-            server.stop()
         return sorted(line[2:].split(":")[0] for line in lines if line.startswith("< ") and ":" in line)
 
     def measure(self, workload: Workload, generator: str, server: Server, port: int) -> dict:

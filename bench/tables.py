@@ -26,9 +26,9 @@ MEASURES = {
 """What each kind of workload measures; the first is the one that plots show."""
 
 BETTER_HIGH = frozenset({"requests_per_second", "gbit_per_second"})
-ANSWERS_FROM = ("files", "memory", "handler")
+ANSWERS_FROM = ("files", "memory", "handler", "proxy")
 PLACEHOLDERS = frozenset(
-    {"path", "port", "root", "cert", "key", "work", "config", "bench", "target", "protocol", "handler"}
+    {"path", "port", "root", "cert", "key", "work", "config", "bench", "target", "protocol", "handler", "upstream"}
 )
 
 
@@ -48,7 +48,8 @@ class Contestant:
     protocols: tuple[str, ...]
     answers_from: str
     """`files`: looks at the disk for each request, as a file server; `memory`: a minimal server on a library;
-    `handler`: a function of an application is called for each request."""
+    `handler`: a function of an application is called for each request; `proxy`: the server that it is
+    `behind` answers."""
     path: str | None = None
     env: str | None = None
     install: str | None = None
@@ -61,6 +62,8 @@ class Contestant:
     """More arguments for workloads of one kind."""
     handlers: tuple[str, ...] = ("raw",)
     """The ways in which an application can be written for it; see `Workload.handler`."""
+    behind: str | None = None
+    """The contestant that it passes requests to, in clear text; `upstream` is its port."""
     requires: tuple[str, ...] = ()
     """What has to be there beside the program."""
     notes: str = ""
@@ -91,6 +94,8 @@ class Contestant:
             return f"set {self.env} to its path"
         if self.install == "node":
             return "`make bench-node` installs it"
+        if self.install == "debian":
+            return f"install the Debian package that has {self.path}"
         hint = f"`make bench-setup` makes it ({self.install})" if self.install else "run `make build-program`"
         return f"{hint}, or set {self.env} to its path" if self.env else hint
 
@@ -178,6 +183,9 @@ def read_contestants(path: Path) -> dict[str, Contestant]:
             if unknown:
                 raise TableError(f"{where}: unknown placeholder {{{unknown.pop()}}}; there are {sorted(PLACEHOLDERS)}")
         add(contestants, contestant, where)
+    for contestant in contestants.values():
+        if contestant.behind is not None:
+            one_of(contestant.behind, contestants, f"{path.name}, contestant {contestant.name}, behind")
     return contestants
 
 

@@ -20,6 +20,7 @@ use axum::routing::{any, get};
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, DATE, SERVER};
 use http::{HeaderValue, Response, StatusCode};
+use quinn::crypto::rustls::QuicServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
@@ -56,6 +57,15 @@ pub fn arguments(protocols: &[&[u8]]) -> Result<Arguments, Failure> {
     let mut tls = rustls::ServerConfig::builder().with_no_client_auth().with_single_cert(chain, PrivateKeyDer::from_pem_file(key)?)?;
     tls.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     Ok(Arguments { address, tls, files })
+}
+
+/// A socket of quinn's for a server, with as many streams as the others offer.
+pub fn quic(tls: rustls::ServerConfig, address: SocketAddr) -> Result<quinn::Endpoint, Failure> {
+    let mut config = quinn::ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls)?));
+    let mut transport = quinn::TransportConfig::default();
+    transport.max_concurrent_bidi_streams(256_u32.into());
+    config.transport_config(Arc::new(transport));
+    Ok(quinn::Endpoint::server(config, address)?)
 }
 
 /// The files of one folder by their paths in a URL.

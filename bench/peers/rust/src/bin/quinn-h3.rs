@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use bench_peers::{Failure, Files, arguments};
+use bench_peers::{Failure, Files, arguments, quic};
 use bytes::Bytes;
 use h3::server::{Connection, RequestResolver};
-use quinn::crypto::rustls::QuicServerConfig;
 
 fn main() -> Result<(), Failure> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(serve())
@@ -14,11 +13,7 @@ fn main() -> Result<(), Failure> {
 async fn serve() -> Result<(), Failure> {
     let arguments = arguments(&[b"h3"])?;
     let files = Arc::new(arguments.files);
-    let mut config = quinn::ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(arguments.tls)?));
-    let mut transport = quinn::TransportConfig::default();
-    transport.max_concurrent_bidi_streams(256_u32.into());
-    config.transport_config(Arc::new(transport));
-    let endpoint = quinn::Endpoint::server(config, arguments.address)?;
+    let endpoint = quic(arguments.tls, arguments.address)?;
     eprintln!("listening on https://{} (h3)", endpoint.local_addr()?);
     while let Some(incoming) = endpoint.accept().await {
         let files = Arc::clone(&files);
