@@ -130,6 +130,7 @@ build-program:
 build-tests:
 	cargo build $(CARGO_FLAGS) --release -p pronghorn-engine --example echo --example webtransport
 	cargo build $(CARGO_FLAGS) -p pronghorn-server --examples
+	cargo build $(CARGO_FLAGS) -p custom-layer
 	cargo build $(CARGO_FLAGS) --release -p h3-crate-client
 
 .PHONY: setup

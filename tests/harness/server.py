@@ -43,6 +43,10 @@ def server_example(name: str) -> Path:
     return example
 
 
+def custom_layer() -> Path:
+    return program("PRONGHORN_CUSTOM_LAYER", TARGET / "debug" / "custom-layer", "cargo build -p custom-layer")
+
+
 def webtransport() -> Path:
     return program("PRONGHORN_WEBTRANSPORT", TARGET / "release" / "examples" / "webtransport", "make build")
 

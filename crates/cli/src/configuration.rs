@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use pronghorn_gateway::Gateway;
 use pronghorn_gateway::config::{self, Config, Problem};
+use pronghorn_gateway::layers::Registry;
 
 use crate::failure::{Failure, Kind};
 use crate::serving;
@@ -39,13 +40,13 @@ pub(crate) fn load(file: &Path) -> Result<Config, Failure> {
 }
 
 /// Puts a configuration to use. `https_port`: where TLS is listened on.
-pub(crate) fn open(file: &Path, config: &Config, https_port: Option<u16>) -> Result<Gateway, Failure> {
+pub(crate) fn open(file: &Path, config: &Config, layers: &Registry, https_port: Option<u16>) -> Result<Gateway, Failure> {
     let development = || {
         serving::development_certificate().unwrap_or_else(|| {
             Err(pronghorn_gateway::CertificateError::Generation("there is no home folder to keep it in; set HOME".to_owned()))
         })
     };
-    Gateway::new(config, https_port, development).map_err(|problems| failure(file, &problems))
+    Gateway::new(config, layers, https_port, development).map_err(|problems| failure(file, &problems))
 }
 
 /// Tells of each problem, and fails with how many there are.
@@ -59,10 +60,10 @@ pub(crate) fn failure(file: &Path, problems: &[Problem]) -> Failure {
     Failure::new(kind, format_args!("{} has {errors}", file.display()))
 }
 
-pub(crate) fn check(arguments: &CheckArgs) -> Result<(), Failure> {
+pub(crate) fn check(arguments: &CheckArgs, layers: &Registry) -> Result<(), Failure> {
     let file = &arguments.file;
     let config = load(file)?;
-    open(file, &config, None)?;
+    open(file, &config, layers, None)?;
     let routes: usize = config.sites.iter().map(|site| site.routes.len()).sum();
     print(&format!(
         "{}: {} sites, {routes} routes, {} upstreams: all is well\n",

@@ -7,6 +7,7 @@ use http::HeaderValue;
 use pronghorn_engine::{AltSvc, Config as EngineConfig, Group, Listener, Workers};
 use pronghorn_gateway::Gateway;
 use pronghorn_gateway::config::{Config, Server};
+use pronghorn_gateway::layers::Registry;
 
 use crate::configuration;
 use crate::failure::{Failure, Kind};
@@ -32,14 +33,14 @@ pub(crate) struct RunArgs {
     stats: bool,
 }
 
-pub(crate) fn run(arguments: &RunArgs) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &RunArgs, layers: &Registry) -> Result<(), Failure> {
     let file = &arguments.config;
     let config = configuration::load(file)?;
     let server = &config.server;
     let workers = server.workers.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
     let listeners = bind(server, workers)?;
     let https_port = listeners.iter().find(|listener| listener.is_secure()).map(|listener| listener.address().port());
-    let gateway = configuration::open(file, &config, https_port)?;
+    let gateway = configuration::open(file, &config, layers, https_port)?;
     let identity = https_port.map(|_| identity(&gateway)).transpose()?;
     let group = match https_port {
         Some(_) => Group::with_secret(workers, &serving::secret(server.state_dir.as_deref(), &WORDS)?),

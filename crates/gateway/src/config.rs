@@ -6,6 +6,7 @@ mod check;
 mod decode;
 mod either;
 mod format;
+mod layer;
 mod load;
 mod patterns;
 mod problem;
@@ -24,9 +25,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 pub use format::format;
+pub use layer::Layer;
 pub use load::Config;
 pub use patterns::{HostPattern, PathPattern};
 pub use problem::Problem;
+pub(crate) use problem::nearest;
 pub use schema::schema;
 pub use server::{AltSvc, Congestion, EarlyData, LimitValue, Log, Server};
 pub use site::{

@@ -2,18 +2,22 @@
 
 use std::cell::{OnceCell, RefCell};
 use std::io;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use http::header::{ALT_SVC, CONTENT_TYPE, LOCATION};
+use http::header::{ALT_SVC, LOCATION};
 use http::uri::PathAndQuery;
 use http::{HeaderValue, StatusCode, Uri};
 use pronghorn_certificates::{CertificateError, Loaded};
-use pronghorn_engine::{Connector, Handler, Identity, Protocol, Request, Responder, Response, Worker};
+use pronghorn_engine::{Connector, Handler, Identity, Peer, Protocol, Request, Responder, Response, Worker};
 
 use crate::access_log::Logged;
+use crate::client_address::client_address;
 use crate::config::{ClearText, Config, Problem};
+use crate::layered::{self, Centre, Head, LayeredRoutes, Means, Outcome, Passed};
+use crate::layers::{OnWorker, Registry};
 use crate::plan::{ActionPlan, Plan, RoutePlan, SitePlan, Surroundings, text};
 use crate::proxy::Upstreams;
 use crate::site_certificates::SiteCertificates;
@@ -31,10 +35,11 @@ struct Shared {
     certificates: Arc<SiteCertificates>,
     https_port: Option<u16>,
     development: Box<dyn Fn() -> Result<Loaded, CertificateError> + Send + Sync>,
+    layers: Registry,
 }
 
 impl Gateway {
-    /// Opens what the configuration names: folders, certificates, logs. `https_port` is where TLS is listened on, `development` gives a
+    /// Opens what the configuration names: folders, certificates, logs. `layers` are those that it may name, `https_port` is where TLS is listened on, `development` gives a
     /// certificate to sites that want one for development.
     ///
     /// # Errors
@@ -42,10 +47,11 @@ impl Gateway {
     /// All that cannot be had.
     pub fn new(
         config: &Config,
+        layers: &Registry,
         https_port: Option<u16>,
         development: impl Fn() -> Result<Loaded, CertificateError> + Send + Sync + 'static,
     ) -> Result<Self, Vec<Problem>> {
-        let surroundings = Surroundings { https_port, development: &development, before: None };
+        let surroundings = Surroundings { https_port, development: &development, before: None, layers };
         let (plan, names) = Plan::new(config, &surroundings)?;
         Ok(Self(Arc::new(Shared {
             plan: Mutex::new(Arc::new(plan)),
@@ -53,6 +59,7 @@ impl Gateway {
             certificates: Arc::new(SiteCertificates::new(names)),
             https_port,
             development: Box::new(development),
+            layers: layers.clone(),
         })))
     }
 
@@ -65,7 +72,8 @@ impl Gateway {
     pub fn reload(&self, config: &Config) -> Result<(), Vec<Problem>> {
         let shared = &self.0;
         let before = shared.plan();
-        let surroundings = Surroundings { https_port: shared.https_port, development: &shared.development, before: Some(&before) };
+        let surroundings =
+            Surroundings { https_port: shared.https_port, development: &shared.development, before: Some(&before), layers: &shared.layers };
         let (plan, names) = Plan::new(config, &surroundings)?;
         shared.certificates.replace(names);
         *shared.plan.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(plan);
@@ -108,11 +116,34 @@ struct Local {
     /// By number of the route, made when it is first asked.
     files: RefCell<Vec<Option<Rc<FileHandler>>>>,
     upstreams: Upstreams,
+    layered: LayeredRoutes,
 }
 
 impl Local {
     fn new(plan: Arc<Plan>, change: u64) -> Self {
-        Self { plan, change, files: RefCell::default(), upstreams: Upstreams::default() }
+        Self { plan, change, files: RefCell::default(), upstreams: Upstreams::default(), layered: LayeredRoutes::default() }
+    }
+
+    /// Whether the peer is a proxy that is believed.
+    fn trusts(&self, peer: &Peer) -> bool {
+        self.plan.trusted_proxies.iter().any(|network| network.contains(&peer.remote.ip().to_canonical()))
+    }
+
+    /// What layers are told of a request as it came: whose it is, and its target.
+    fn before_layers(&self, request: &Request) -> (IpAddr, Uri) {
+        (client_address(request.peer.remote, &request.headers, &self.plan.trusted_proxies), request.uri.clone())
+    }
+
+    /// What the action of a route needs of this worker.
+    fn means(&self, route: &RoutePlan, connector: &Connector) -> Means {
+        match &route.action {
+            ActionPlan::Respond { .. } | ActionPlan::Redirect { .. } => Means::Nothing,
+            ActionPlan::Files(files) => Means::Files(self.file_handler(route.number, files)),
+            ActionPlan::Proxy(proxy) => match self.upstreams.of(&proxy.upstream, connector) {
+                Ok(upstream) => Means::Upstream { upstream, trusted_proxies: self.plan.trusted_proxies.clone() },
+                Err(_) => Means::Unusable,
+            },
+        }
     }
 
     fn file_handler(&self, number: usize, files: &crate::StaticFiles) -> Rc<FileHandler> {
@@ -146,6 +177,7 @@ impl GatewayHandler {
             return responder.send(end.finish(text(StatusCode::NOT_FOUND, "not found\n")));
         };
         let end = End { route: Some(route.number), ..end };
+        let before = (!route.layers.is_empty()).then(|| local.before_layers(&request));
         let wanted = if route.strip_prefix { route.stripped(&path) } else { &path };
         if wanted != request.uri.path() {
             match with_path(&request.uri, wanted) {
@@ -154,12 +186,11 @@ impl GatewayHandler {
             }
         }
         route.request_headers.apply(&mut request.headers);
+        if let Some((client, asked)) = before {
+            return self.serve_layered(request, client, asked, responder, end);
+        }
         match &route.action {
-            ActionPlan::Respond { status, content_type, body } => {
-                let response = Response::new(*status).with_header(CONTENT_TYPE, content_type.clone()).with_body(body.clone());
-                responder.send(end.finish(response));
-            }
-            ActionPlan::Redirect { to, status } => responder.send(end.finish(redirect(to, *status, &request.uri))),
+            ActionPlan::Respond { .. } | ActionPlan::Redirect { .. } => responder.send(end.finish(route.action.at_once(&request.uri))),
             ActionPlan::Files(files) => {
                 let handler = local.file_handler(route.number, files);
                 handler.serve_as(request, responder, move |response| end.finish(response));
@@ -170,14 +201,60 @@ impl GatewayHandler {
                 };
                 match local.upstreams.of(&proxy.upstream, connector) {
                     Ok(upstream) => {
-                        let is_trusted =
-                            local.plan.trusted_proxies.iter().any(|network| network.contains(&request.peer.remote.ip().to_canonical()));
+                        let is_trusted = local.trusts(&request.peer);
                         upstream.forward(proxy, request, responder, is_trusted, move |response| end.finish(response));
                     }
                     Err(_) => responder.send(end.finish(text(StatusCode::BAD_GATEWAY, "the upstream cannot be used\n"))),
                 }
             }
         }
+    }
+}
+
+/// Routes with layers.
+impl GatewayHandler {
+    fn serve_layered(&self, request: Request, client: IpAddr, asked: Uri, mut responder: Responder, end: End) {
+        let (Some(connector), Some(number)) = (self.connector.get(), end.route) else {
+            return responder.send(end.finish(text(StatusCode::INTERNAL_SERVER_ERROR, "not started\n")));
+        };
+        let (local, site) = (end.local.clone(), end.site.clone());
+        let service = local.layered.of(number, || {
+            let index = site.routes.iter().position(|route| route.number == number).unwrap_or_default();
+            let means = local.means(&site.routes[index], connector);
+            Centre { site, index, means, handle: connector.handle().clone() }.within_layers(&OnWorker::new(connector.clone()))
+        });
+        let peer = request.peer.clone();
+        let Request { method, uri, headers, upgrade, body, .. } = request;
+        let head = Head { method, uri, headers, peer: peer.clone(), upgrade: upgrade.clone(), client, asked };
+        let Some(upgrade) = upgrade else {
+            return responder.respond(async move { end.finish(layered::answer(service, head, body).await) });
+        };
+        let connector = connector.clone();
+        let handle = responder.handle().clone();
+        handle.spawn(async move {
+            match layered::ask_for_upgrade(service, head, body, &mut responder).await {
+                Outcome::Answer(answer) => responder.send(end.finish(answer)),
+                Outcome::Gone => responder.abort(),
+                Outcome::Upgrade { passed, headers: added, body } => {
+                    let Passed { method, uri, headers } = passed;
+                    let is_trusted = end.local.trusts(&peer);
+                    let request = Request { method, uri, headers, peer, upgrade: Some(upgrade), body };
+                    let (local, site) = (end.local.clone(), end.site.clone());
+                    let proxy = site.routes.iter().find(|route| route.number == number).and_then(|route| match &route.action {
+                        ActionPlan::Proxy(proxy) => Some(proxy),
+                        _ => None,
+                    });
+                    let upstream = proxy.and_then(|proxy| Some((proxy, local.upstreams.of(&proxy.upstream, &connector).ok()?)));
+                    let Some((proxy, upstream)) = upstream else {
+                        return responder.send(end.finish(text(StatusCode::BAD_GATEWAY, "the upstream cannot be used\n")));
+                    };
+                    upstream.forward(proxy, request, responder, is_trusted, move |mut response| {
+                        response.fields_mut().extend(added);
+                        end.finish(response)
+                    });
+                }
+            }
+        });
     }
 }
 
@@ -281,15 +358,4 @@ fn with_path(uri: &Uri, path: &str) -> Option<Uri> {
     let mut parts = uri.clone().into_parts();
     parts.path_and_query = Some(target.parse().ok()?);
     Uri::from_parts(parts).ok()
-}
-
-fn redirect(to: &str, status: StatusCode, uri: &Uri) -> Response {
-    let target = uri.path_and_query().map_or("/", PathAndQuery::as_str);
-    // Two slashes at the start would name another host.
-    let target = if to.starts_with("{path}") { format!("/{}", target.trim_start_matches('/')) } else { target.to_owned() };
-    let location = to.replace("{path}", &target).replace("{host}", uri.host().unwrap_or_default());
-    match HeaderValue::try_from(location) {
-        Ok(location) => text(status, "moved\n").with_header(LOCATION, location),
-        Err(_) => text(StatusCode::BAD_REQUEST, "bad path\n"),
-    }
 }

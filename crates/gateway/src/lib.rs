@@ -7,6 +7,7 @@
 
 mod access_log;
 mod chunk;
+mod client_address;
 mod conditional;
 pub mod config;
 mod file_body;
@@ -14,6 +15,8 @@ mod file_cache;
 mod file_state;
 mod gateway;
 mod hosts;
+mod layered;
+pub mod layers;
 mod path;
 mod plan;
 mod proxy;

@@ -5,11 +5,13 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http::header::{CONTENT_TYPE, LOCATION};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use ipnet::IpNet;
 use pronghorn_certificates::{CertificateError, Loaded};
 use pronghorn_client::Roots;
+use pronghorn_engine::Response;
 
 use crate::StaticFiles;
 use crate::access_log::AccessLog;
@@ -17,6 +19,8 @@ use crate::config::{
     AltSvc, ClearText, Config, Files, HostPattern, Log, MatchTable, Place, Problem, Proxy, Respond, Route, Server, Site, Tls, Upstream,
 };
 use crate::hosts::Hosts;
+use crate::layered::LayerPlan;
+use crate::layers::Registry;
 use crate::proxy::{ProxyPlan, UpstreamPlan};
 use crate::rules::Rules;
 use crate::site_certificates::{Names, SiteCertificate};
@@ -24,10 +28,12 @@ use crate::site_certificates::{Names, SiteCertificate};
 /// What workers answer with.
 pub(crate) struct Plan {
     pub(crate) sites: Hosts<Arc<SitePlan>>,
-    pub(crate) trusted_proxies: Vec<IpNet>,
+    pub(crate) trusted_proxies: Arc<[IpNet]>,
     pub(crate) log: Option<Arc<AccessLog>>,
     log_settings: Log,
     pub(crate) upstreams: Vec<Arc<UpstreamPlan>>,
+    /// Layers with a memory, to be kept over a reload.
+    remembering: Vec<Arc<LayerPlan>>,
 }
 
 /// A site.
@@ -47,6 +53,7 @@ pub(crate) struct RoutePlan {
     pub(crate) strip_prefix: bool,
     pub(crate) request_headers: Rules,
     pub(crate) response_headers: [Rules; 2],
+    pub(crate) layers: Vec<Arc<LayerPlan>>,
     pub(crate) action: ActionPlan,
 }
 
@@ -66,6 +73,8 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) development: &'a dyn Fn() -> Result<Loaded, CertificateError>,
     /// The plan that is there, from which what stays the same is taken.
     pub(crate) before: Option<&'a Plan>,
+    /// What layers there are.
+    pub(crate) layers: &'a Registry,
 }
 
 impl Plan {
@@ -75,7 +84,15 @@ impl Plan {
     ///
     /// All that cannot be had.
     pub(crate) fn new(config: &Config, surroundings: &Surroundings<'_>) -> Result<(Self, Names), Vec<Problem>> {
-        let mut making = Making { config, surroundings, problems: Vec::new(), upstreams: Vec::new(), routes: 0, system_roots: None };
+        let mut making = Making {
+            config,
+            surroundings,
+            problems: Vec::new(),
+            upstreams: Vec::new(),
+            routes: 0,
+            system_roots: None,
+            remembering: Vec::new(),
+        };
         let log = making.log();
         let mut sites = Hosts::new();
         let mut names = Names { sites: Hosts::new(), first: None };
@@ -95,7 +112,14 @@ impl Plan {
             return Err(making.problems);
         }
         let trusted_proxies = config.server.trusted_proxies.iter().map(|network| network.0).collect();
-        let plan = Self { sites, trusted_proxies, log, log_settings: config.log.clone(), upstreams: making.upstreams };
+        let plan = Self {
+            sites,
+            trusted_proxies,
+            log,
+            log_settings: config.log.clone(),
+            upstreams: making.upstreams,
+            remembering: making.remembering,
+        };
         Ok((plan, names))
     }
 }
@@ -108,6 +132,7 @@ struct Making<'a> {
     routes: usize,
     /// Whom the system trusts, read once.
     system_roots: Option<Arc<rustls::ClientConfig>>,
+    remembering: Vec<Arc<LayerPlan>>,
 }
 
 impl Making<'_> {
@@ -174,6 +199,7 @@ impl Making<'_> {
     }
 
     fn route(&mut self, site: &Site, route: &Route) -> Option<RoutePlan> {
+        let layers = self.layers(site, route);
         let action = self.action(route)?;
         let number = self.routes;
         self.routes += 1;
@@ -183,8 +209,38 @@ impl Making<'_> {
             strip_prefix: route.strip_prefix,
             request_headers: Rules::from(&route.request_headers),
             response_headers: Rules::both(&site.response_headers, &route.response_headers),
+            layers,
             action,
         })
+    }
+
+    fn layers(&mut self, site: &Site, route: &Route) -> Vec<Arc<LayerPlan>> {
+        let mut layers = Vec::new();
+        for settings in site.layers.iter().chain(&route.layers) {
+            // A site's layer that remembers is one for all of its routes.
+            if let Some(plan) = self.remembering.iter().find(|plan| plan.settings == *settings) {
+                layers.push(plan.clone());
+                continue;
+            }
+            let before = self.surroundings.before.map(|before| &before.remembering[..]).unwrap_or_default();
+            let plan = match before.iter().find(|plan| plan.settings == *settings) {
+                Some(plan) => plan.clone(),
+                None => match self.surroundings.layers.make(self.config, settings) {
+                    Ok(layer) => Arc::new(LayerPlan { settings: settings.clone(), layer }),
+                    Err(mut problems) => {
+                        // A site's are told once, not for each route.
+                        problems.retain(|problem| !self.problems.contains(problem));
+                        self.problems.append(&mut problems);
+                        continue;
+                    }
+                },
+            };
+            if plan.layer.has_memory() {
+                self.remembering.push(plan.clone());
+            }
+            layers.push(plan);
+        }
+        layers
     }
 
     fn action(&mut self, route: &Route) -> Option<ActionPlan> {
@@ -287,6 +343,30 @@ fn alt_svc(server: &Server, port: u16) -> Option<HeaderValue> {
     HeaderValue::try_from(format!("h3=\":{port}\"; ma={}", max_age.0.as_secs())).ok()
 }
 
+impl ActionPlan {
+    /// The answer of an action that needs nothing else.
+    pub(crate) fn at_once(&self, uri: &Uri) -> Response {
+        match self {
+            Self::Respond { status, content_type, body } => {
+                Response::new(*status).with_header(CONTENT_TYPE, content_type.clone()).with_body(body.clone())
+            }
+            Self::Redirect { to, status } => redirect(to, *status, uri),
+            Self::Files(_) | Self::Proxy(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "not started\n"),
+        }
+    }
+}
+
+fn redirect(to: &str, status: StatusCode, uri: &Uri) -> Response {
+    let target = uri.path_and_query().map_or("/", PathAndQuery::as_str);
+    // Two slashes at the start would name another host.
+    let target = if to.starts_with("{path}") { format!("/{}", target.trim_start_matches('/')) } else { target.to_owned() };
+    let location = to.replace("{path}", &target).replace("{host}", uri.host().unwrap_or_default());
+    match HeaderValue::try_from(location) {
+        Ok(location) => text(status, "moved\n").with_header(LOCATION, location),
+        Err(_) => text(StatusCode::BAD_REQUEST, "bad path\n"),
+    }
+}
+
 impl RoutePlan {
     /// Whether a request is meant. `path` is its path in normal form.
     pub(crate) fn is_for(&self, method: &Method, host: &str, path: &str, headers: &HeaderMap) -> bool {
@@ -306,6 +386,6 @@ impl RoutePlan {
 }
 
 /// Text answers carry their type.
-pub(crate) fn text(status: StatusCode, text: &'static str) -> pronghorn_engine::Response {
-    pronghorn_engine::Response::new(status).with_header(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8")).with_body(text)
+pub(crate) fn text(status: StatusCode, text: &'static str) -> Response {
+    Response::new(status).with_header(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8")).with_body(text)
 }

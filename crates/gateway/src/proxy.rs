@@ -10,16 +10,18 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::header::RETRY_AFTER;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use http_body::Body as _;
 use pronghorn_client::{Error, Http3, Options, Phase, Pool, Roots};
-use pronghorn_engine::{Body, Connector, Protocol, Request, Responder, Response};
+use pronghorn_engine::{Body, BodyError, Connector, Peer, Protocol, Request, Responder, Response};
 use rustc_hash::FxHashMap;
 
 use self::balance::{Balance, Open};
 use self::content::{Lent, Tracked};
+pub(crate) use self::fields::to_client;
 use crate::config::{Upstream, UpstreamHost, UpstreamProtocol};
 use crate::plan::text;
 
@@ -78,6 +80,14 @@ struct Head {
     headers: HeaderMap,
 }
 
+impl Head {
+    fn new(proxy: &ProxyPlan, method: Method, uri: &Uri, mut headers: HeaderMap, peer: &Peer, is_trusted: bool) -> Self {
+        fields::to_upstream(&mut headers, peer, uri, proxy.prefix.as_ref(), is_trusted);
+        let path = uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
+        Self { method, path, headers }
+    }
+}
+
 impl WorkerUpstream {
     fn new(plan: Arc<UpstreamPlan>, connector: &Connector) -> io::Result<Self> {
         let Upstream { protocol, connect_timeout, head_timeout, body_timeout, idle_timeout, connections, waiting, .. } = &plan.settings;
@@ -113,10 +123,8 @@ impl WorkerUpstream {
         is_trusted: bool,
         finish: impl FnOnce(Response) -> Response + 'static,
     ) {
-        let Request { method, uri, mut headers, peer, upgrade, body } = request;
-        fields::to_upstream(&mut headers, &peer, &uri, proxy.prefix.as_ref(), is_trusted);
-        let path = uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
-        let head = Head { method, path, headers };
+        let Request { method, uri, headers, peer, upgrade, body } = request;
+        let head = Head::new(proxy, method, &uri, headers, &peer, is_trusted);
         if let Some(upgrade) = upgrade {
             let handle = responder.handle().clone();
             handle.spawn(upgrade::run(self, head, upgrade, peer, body, responder, finish));
@@ -125,8 +133,26 @@ impl WorkerUpstream {
         responder.respond(async move { finish(self.exchange(head, body, &peer).await) });
     }
 
+    /// The same for a request without an upgrade that came through layers.
+    #[expect(clippy::too_many_arguments, reason = "the parts of a request")]
+    pub(crate) async fn answer(
+        &self,
+        proxy: &ProxyPlan,
+        method: Method,
+        uri: &Uri,
+        headers: HeaderMap,
+        peer: Peer,
+        body: Body,
+        is_trusted: bool,
+    ) -> Response {
+        self.exchange(Head::new(proxy, method, uri, headers, &peer, is_trusted), body, &peer).await
+    }
+
     /// Asks one server after the other, as long as nothing can have happened for the request.
-    async fn exchange(&self, head: Head, body: pronghorn_engine::Incoming, peer: &pronghorn_engine::Peer) -> Response {
+    async fn exchange<B>(&self, head: Head, body: B, peer: &Peer) -> Response
+    where
+        B: http_body::Body<Data = Bytes, Error = BodyError> + Unpin + 'static,
+    {
         let lent = (!body.is_end_stream()).then(|| Lent::new(body));
         let mut tried = Vec::new();
         loop {
@@ -163,7 +189,7 @@ impl WorkerUpstream {
     }
 }
 
-fn target(secure: bool, authority: &Authority, path: &PathAndQuery) -> Uri {
+pub(crate) fn target(secure: bool, authority: &Authority, path: &PathAndQuery) -> Uri {
     let scheme = if secure { Scheme::HTTPS } else { Scheme::HTTP };
     let uri = Uri::builder().scheme(scheme).authority(authority.clone()).path_and_query(path.clone()).build();
     uri.expect("invariant: all parts are there")

@@ -108,18 +108,36 @@ impl FileHandler {
             }
             return responder.send(finish(answer));
         }
-        let (files, cache, path) = (self.files.clone(), self.cache.clone(), path.into_owned());
-        responder.respond(async move {
+        let answer = self.answer_from_disk(path.into_owned(), method, uri, headers);
+        responder.respond(async move { finish(answer.await) });
+    }
+
+    fn answer_from_disk(&self, path: Vec<u8>, method: Method, uri: Uri, headers: HeaderMap) -> impl Future<Output = Response> + use<> {
+        let (files, cache) = (self.files.clone(), self.cache.clone());
+        async move {
             let look_up = move || match (files.root.look_up(&path, Effort::Disk), files.fallback) {
                 (Err(error), Some(fallback)) if is_missing(error) => (files.root.look_up(&fallback, Effort::Disk), fallback.to_vec()),
                 (found, _) => (found, path),
             };
             let (found, path) = unblock(look_up).await;
-            finish(match found {
+            match found {
                 Ok(opened) => keep_and_answer(&cache, None, &path, opened, &method, &headers),
                 Err(error) => answer_without_file(error, &uri),
-            })
-        });
+            }
+        }
+    }
+
+    /// The answer to a request that came through layers.
+    pub(crate) async fn answer(&self, turn: u64, method: Method, uri: Uri, headers: HeaderMap) -> Response {
+        let path = match path_of_file(&method, &uri) {
+            ControlFlow::Continue(path) => path,
+            ControlFlow::Break(answer) => return answer,
+        };
+        if let Some(answer) = self.answer_from_memory(turn, &path, &method, &uri, &headers) {
+            return answer;
+        }
+        let path = path.into_owned();
+        self.answer_from_disk(path, method, uri, headers).await
     }
 
     /// The answer, unless the disk is needed for it.

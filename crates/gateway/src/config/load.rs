@@ -5,8 +5,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use pronghorn_engine::Limits;
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
 
 use super::check;
+use super::layer::Layer;
 use super::problem::Problem;
 use super::server::{LimitTable, Log, Server};
 use super::site::Site;
@@ -93,6 +96,11 @@ impl Config {
         self.sources.problem(place, message)
     }
 
+    /// Reads the options of a layer as a `T`. All that is wrong with them is added to `problems`.
+    pub(crate) fn options<T: DeserializeOwned + JsonSchema>(&self, layer: &Layer, problems: &mut Vec<Problem>) -> Option<T> {
+        self.sources.0.get(layer.place.file)?.options(&layer.place.path, &layer.options, problems)
+    }
+
     /// The path as seen from the folder of the file that names it.
     pub(crate) fn path(&self, place: &Place, path: &Path) -> PathBuf {
         let folder = self.sources.0.get(place.file).and_then(|source| source.file.parent());
@@ -114,9 +122,17 @@ fn settle(file: usize, upstreams: &mut BTreeMap<String, Upstream>, sites: &mut [
     }
     for (index, site) in sites.iter_mut().enumerate() {
         site.place = at(vec!["sites".into(), index.into()]);
+        settle_layers(&mut site.layers, &site.place);
         for (index, route) in site.routes.iter_mut().enumerate() {
             route.place = site.place.of(["routes".into(), index.into()]);
+            settle_layers(&mut route.layers, &route.place);
         }
+    }
+}
+
+fn settle_layers(layers: &mut [Layer], owner: &Place) {
+    for (index, layer) in layers.iter_mut().enumerate() {
+        layer.place = owner.of(["layers".into(), index.into()]);
     }
 }
 

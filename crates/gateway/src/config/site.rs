@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 
 use super::either::{Short, either};
+use super::layer::Layer;
 use super::patterns::{HostPattern, PathPattern};
 use super::source::Place;
 use super::upstream::Upstream;
@@ -28,6 +29,9 @@ pub struct Site {
     /// Fields of the responses of all routes.
     #[serde(default)]
     pub response_headers: HeaderRules,
+    /// What requests of all routes go through, before the layers of their route.
+    #[serde(default)]
+    pub layers: Vec<Layer>,
     /// What is done with requests: the first route that matches answers.
     #[serde(default)]
     pub routes: Vec<Route>,
@@ -110,6 +114,9 @@ pub struct Route {
     /// Fields of the response.
     #[serde(default)]
     pub response_headers: HeaderRules,
+    /// What requests go through on their way to what answers, the first layer first, and responses on their way back.
+    #[serde(default)]
+    pub layers: Vec<Layer>,
     #[serde(skip)]
     pub(crate) place: Place,
 }

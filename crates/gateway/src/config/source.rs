@@ -139,6 +139,35 @@ impl Source {
         (Self { file: file.to_owned(), text, spans }, decoded)
     }
 
+    /// Reads the table that `path` leads to as a `T`, without its `name`; text there stands for an empty table. `expanded`: what is in it,
+    /// with what was put in from the environment.
+    pub(crate) fn options<T: DeserializeOwned + JsonSchema>(
+        &self,
+        path: &[Step],
+        expanded: &BTreeMap<String, toml::Value>,
+        problems: &mut Vec<Problem>,
+    ) -> Option<T> {
+        let (table, _) = DeTable::parse_recoverable(&self.text);
+        let tree = Spanned::new(table.span(), DeValue::Table(table.into_inner()));
+        let mut value = &tree;
+        for step in path {
+            value = match (step, value.get_ref()) {
+                (Step::Key(key), DeValue::Table(table)) => table.iter().find(|(name, _)| *name.get_ref() == **key)?.1,
+                (Step::Index(index), DeValue::Array(list)) => list.get(*index)?,
+                _ => return None,
+            };
+        }
+        let mut options = value.get_ref().as_table().cloned().unwrap_or_default();
+        options.remove("name");
+        for (key, value) in &mut options {
+            if let Some(expanded) = expanded.get(&**key.get_ref()) {
+                put_in(value, expanded);
+            }
+        }
+        let options = Spanned::new(value.span(), DeValue::Table(options));
+        decode(&options, |span, message| Problem::at(&self.file, &self.text, &span, message), problems)
+    }
+
     pub(crate) fn problem(&self, path: &[Step], message: impl fmt::Display) -> Problem {
         Problem::at(&self.file, &self.text, &self.span(path), message)
     }
@@ -156,6 +185,24 @@ impl Source {
             (node, span) = (next, next_span);
         }
         span
+    }
+}
+
+/// Puts texts in that were expanded.
+fn put_in(value: &mut Spanned<DeValue<'_>>, expanded: &toml::Value) {
+    match (value.get_mut(), expanded) {
+        (DeValue::String(text), toml::Value::String(expanded)) => *text = Cow::Owned(expanded.clone()),
+        (DeValue::Array(list), toml::Value::Array(expanded)) => {
+            list.iter_mut().zip(expanded).for_each(|(value, expanded)| put_in(value, expanded));
+        }
+        (DeValue::Table(table), toml::Value::Table(expanded)) => {
+            for (key, value) in table.iter_mut() {
+                if let Some(expanded) = expanded.get(&**key.get_ref()) {
+                    put_in(value, expanded);
+                }
+            }
+        }
+        _ => {}
     }
 }
 

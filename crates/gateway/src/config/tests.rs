@@ -126,7 +126,7 @@ fn included_files_bring_sites_and_have_their_own_lines() {
     assert_eq!(
         found,
         [
-            "c.toml:3:1: unknown key \"nmae\"; known here are hosts, tls, http3, clear_text, response_headers, routes",
+            "c.toml:3:1: unknown key \"nmae\"; known here are hosts, tls, http3, clear_text, response_headers, layers, routes",
             "c.toml:4:2: unknown key \"server\"; known here are upstreams, sites",
             "d.toml:1:12: there is an upstream \"b\" already; give each its own name",
         ],

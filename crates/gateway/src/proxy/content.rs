@@ -8,22 +8,25 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use pronghorn_client::Content;
-use pronghorn_engine::{Body, BodyError, Incoming};
+use pronghorn_engine::{Body, BodyError};
 
 use super::balance::Open;
 
 /// A request's content, which is lent to one attempt after the other until one has begun to read it.
-pub(crate) struct Lent(Rc<Shared>);
+pub(crate) struct Lent<B>(Rc<Shared<B>>);
 
-struct Shared {
-    content: RefCell<Incoming>,
+struct Shared<B> {
+    content: RefCell<B>,
     is_begun: Cell<bool>,
 }
 
-struct Loan(Rc<Shared>);
+struct Loan<B>(Rc<Shared<B>>);
 
-impl Lent {
-    pub(crate) fn new(content: Incoming) -> Self {
+impl<B> Lent<B>
+where
+    B: http_body::Body<Data = Bytes, Error = BodyError> + Unpin + 'static,
+{
+    pub(crate) fn new(content: B) -> Self {
         Self(Rc::new(Shared { content: RefCell::new(content), is_begun: Cell::new(false) }))
     }
 
@@ -38,7 +41,10 @@ impl Lent {
     }
 }
 
-impl http_body::Body for Loan {
+impl<B> http_body::Body for Loan<B>
+where
+    B: http_body::Body<Data = Bytes, Error = BodyError> + Unpin,
+{
     type Data = Bytes;
     type Error = BodyError;
 

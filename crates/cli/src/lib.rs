@@ -1,0 +1,86 @@
+//! The `pronghorn` program: `run` what a configuration file says, `serve` files or `replay` a recorded page over HTTP/1.1, 2 and 3, `get` a URL, `load` a server, run a
+//! command behind an emulated `link`.
+//!
+//! It turns the command line into calls of the libraries and their errors into one line and an exit code; see [`failure`]. [`main`] is all of it:
+//! a program with layers of its own (docs/gateway/layers.md) calls it with them.
+
+#![forbid(unsafe_code)]
+
+/// Prints a line on standard error. Unlike `eprintln!` it does not panic when nobody can read it: a server serves on.
+macro_rules! tell {
+    ($($message:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($message)*);
+    }};
+}
+
+mod client_tls;
+mod configuration;
+mod failure;
+mod get;
+mod key_log;
+mod limits;
+mod link;
+mod load;
+mod load_table;
+mod qlog;
+mod replay;
+mod run;
+mod serve;
+mod server;
+mod serving;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+pub use pronghorn_gateway::layers;
+use pronghorn_gateway::layers::Registry;
+
+#[derive(Parser)]
+#[command(name = "pronghorn", version, about = "HTTP/3 in production: one engine for HTTP/1.1, 2 and 3", max_term_width = 110)]
+#[command(after_help = failure::EXIT_CODES)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve the sites of a configuration file: files, redirects, a reverse proxy
+    Run(run::RunArgs),
+    /// Say all that is wrong with a configuration file
+    Check(configuration::CheckArgs),
+    /// Write configuration files in one style
+    Fmt(configuration::FmtArgs),
+    /// Print the JSON Schema of configuration files
+    Schema,
+    /// Serve the files of a folder over HTTP/1.1, 2 and 3 on one port
+    Serve(serve::ServeArgs),
+    /// Serve a recorded page over HTTP/1.1, 2 and 3 on one port, with all hosts that it is on
+    Replay(replay::ReplayArgs),
+    /// Fetch a URL
+    Get(get::GetArgs),
+    /// Load a server with requests and measure how it answers
+    Load(load::LoadArgs),
+    /// Run a command behind an emulated network link
+    Link(link::LinkArgs),
+}
+
+/// Does what the command line says, and tells of errors on standard error. Configurations may name the `layers`.
+pub fn main(layers: &Registry) -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Run(arguments) => run::run(&arguments, layers).map(|()| ExitCode::SUCCESS),
+        Command::Check(arguments) => configuration::check(&arguments, layers).map(|()| ExitCode::SUCCESS),
+        Command::Fmt(arguments) => configuration::format(&arguments),
+        Command::Schema => configuration::schema().map(|()| ExitCode::SUCCESS),
+        Command::Serve(arguments) => serve::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Replay(arguments) => replay::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Get(arguments) => get::run(arguments).map(|()| ExitCode::SUCCESS),
+        Command::Load(arguments) => load::run(&arguments),
+        Command::Link(arguments) => return link::run(arguments),
+    };
+    result.unwrap_or_else(|failure| {
+        tell!("error: {failure}");
+        failure.exit_code()
+    })
+}

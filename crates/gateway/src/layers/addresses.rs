@@ -1,0 +1,53 @@
+//! `allow` and `deny`: clients by their address.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use http::StatusCode;
+use ipnet::IpNet;
+use pronghorn_engine::BodyError;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use tower_service::Service;
+
+use super::{Around, Client, Layer, LocalService, OnWorker, Request, Response, from_engine};
+use crate::config::Network;
+use crate::plan::text;
+
+/// Options of `allow` and `deny`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub(super) struct Options {
+    /// Networks and addresses.
+    addresses: Vec<Network>,
+}
+
+#[derive(Clone)]
+pub(super) struct Addresses {
+    networks: Arc<[IpNet]>,
+    /// What becomes of those that are named.
+    allows: bool,
+}
+
+impl Addresses {
+    pub(super) fn new(options: &Options, allows: bool) -> Result<Self, String> {
+        if options.addresses.is_empty() && !allows {
+            return Err("`addresses` is empty: name some, or leave the layer out".to_owned());
+        }
+        Ok(Self { networks: options.addresses.iter().map(|network| network.0).collect(), allows })
+    }
+}
+
+impl Layer for Addresses {
+    fn around(&self, inner: LocalService, _: &OnWorker) -> LocalService {
+        LocalService::around(self.clone(), inner)
+    }
+}
+
+impl Around for Addresses {
+    async fn call(self: Rc<Self>, request: Request, mut inner: LocalService) -> Result<Response, BodyError> {
+        let client = request.extensions().get::<Client>();
+        // Whose address is not known is nobody's friend.
+        let may = client.is_some_and(|client| self.networks.iter().any(|network| network.contains(&client.0)) == self.allows);
+        if may { inner.call(request).await } else { Ok(from_engine(text(StatusCode::FORBIDDEN, "forbidden\n"))) }
+    }
+}

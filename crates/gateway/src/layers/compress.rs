@@ -1,0 +1,297 @@
+//! `compress`: responses compressed on the fly.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::{ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, ETAG, VARY};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use http_body::{Frame, SizeHint};
+use pronghorn_engine::{Body, BodyError};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use tower_http::CompressionLevel;
+use tower_http::compression::CompressionLayer;
+use tower_http::compression::predicate::Predicate;
+use tower_layer::Layer as _;
+
+use super::{Layer, LocalService, OnWorker};
+use crate::config::Size;
+
+/// What is compressed unless something else is said. Types that end in `+json` and `+xml`, and `text/` with anything but an event stream, are
+/// always meant with it.
+const TYPES: [&str; 11] = [
+    "application/javascript",
+    "application/json",
+    "application/manifest+json",
+    "application/wasm",
+    "application/xml",
+    "application/x-javascript",
+    "application/vnd.ms-fontobject",
+    "font/otf",
+    "font/ttf",
+    "image/bmp",
+    "image/x-icon",
+];
+
+/// A content coding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+enum Encoding {
+    #[serde(rename = "br")]
+    Brotli,
+    #[serde(rename = "zstd")]
+    Zstd,
+    #[serde(rename = "gzip")]
+    Gzip,
+}
+
+/// How much processor time a smaller response is worth.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Level {
+    /// As little as possible.
+    Fastest,
+    /// What suits responses that are made for one request.
+    #[default]
+    Default,
+    /// As much as it takes: for what a cache keeps.
+    Best,
+}
+
+/// Options of `compress`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(default)]
+pub(super) struct Options {
+    /// Smaller responses stay as they are.
+    min_size: Size,
+    /// Types of content that are compressed; what stands here replaces what is usual: text, JSON, XML, scripts, WebAssembly, fonts that are not
+    /// compressed.
+    types: Vec<String>,
+    /// What it may be compressed with.
+    encodings: Vec<Encoding>,
+    /// How hard it tries.
+    level: Level,
+    /// How many responses are compressed at once, on all workers; more are sent as they are. Each takes up to 5 MiB.
+    concurrent: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            min_size: Size(1 << 10),
+            types: Vec::new(),
+            encodings: vec![Encoding::Brotli, Encoding::Zstd, Encoding::Gzip],
+            level: Level::Default,
+            concurrent: 128,
+        }
+    }
+}
+
+pub(super) struct Compress {
+    options: Arc<Options>,
+    slots: Arc<AtomicUsize>,
+}
+
+impl Compress {
+    pub(super) fn new(options: Options) -> Result<Self, String> {
+        if options.encodings.is_empty() {
+            return Err("`encodings` is empty: leave it out, or leave the layer out".to_owned());
+        }
+        Ok(Self { options: Arc::new(options), slots: Arc::default() })
+    }
+}
+
+impl Layer for Compress {
+    fn around(&self, inner: LocalService, _: &OnWorker) -> LocalService {
+        let has = |encoding| self.options.encodings.contains(&encoding);
+        let level = match self.options.level {
+            Level::Fastest => CompressionLevel::Fastest,
+            Level::Default => CompressionLevel::Default,
+            Level::Best => CompressionLevel::Best,
+        };
+        let layer = CompressionLayer::new()
+            .br(has(Encoding::Brotli))
+            .zstd(has(Encoding::Zstd))
+            .gzip(has(Encoding::Gzip))
+            .quality(level)
+            .compress_when(Compressible { options: self.options.clone(), slots: self.slots.clone() });
+        let marked = LocalService::around(Mark, inner);
+        LocalService::around(Conclude { slots: self.slots.clone() }, LocalService::new(layer.layer(marked)))
+    }
+}
+
+/// Whether the decision to compress was taken, and so a slot with it.
+#[derive(Clone, Default)]
+struct Decision(Arc<AtomicUsize>);
+
+const TAKEN: usize = 1;
+/// It would have been compressed if there had been a slot.
+const FULL: usize = 2;
+
+/// Gives each response a [`Decision`], which has to be reachable from where it is taken.
+struct Mark;
+
+impl super::Around for Mark {
+    async fn call(self: std::rc::Rc<Self>, request: super::Request, inner: LocalService) -> Result<super::Response, BodyError> {
+        let mut inner = inner;
+        let mut response = tower_service::Service::call(&mut inner, request).await?;
+        response.extensions_mut().insert(Decision::default());
+        Ok(response)
+    }
+}
+
+#[derive(Clone)]
+struct Compressible {
+    options: Arc<Options>,
+    slots: Arc<AtomicUsize>,
+}
+
+impl Predicate for Compressible {
+    fn should_compress<B: http_body::Body>(&self, response: &http::Response<B>) -> bool {
+        let length = response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+        let size = length.or_else(|| response.body().size_hint().exact());
+        let is_meant = is_whole(response.status())
+            && size.is_none_or(|size| size >= self.options.min_size.0)
+            && may_be_changed(response.headers())
+            && is_of_type(response.headers(), &self.options.types);
+        let Some(decision) = response.extensions().get::<Decision>().filter(|_| is_meant) else { return false };
+        let limit = self.options.concurrent;
+        let taken = self.slots.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| (open < limit).then_some(open + 1)).is_ok();
+        decision.0.store(if taken { TAKEN } else { FULL }, Ordering::Relaxed);
+        taken
+    }
+}
+
+fn is_whole(status: StatusCode) -> bool {
+    !status.is_informational() && !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED | StatusCode::PARTIAL_CONTENT)
+}
+
+//= RFC 9110 section 7.7
+//# A proxy MUST NOT transform the content (Section 6.4) of a response message that contains a no-transform cache directive
+fn may_be_changed(headers: &HeaderMap) -> bool {
+    let directives = headers.get_all(CACHE_CONTROL).iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+    !directives.map(<[u8]>::trim_ascii).any(|directive| directive.eq_ignore_ascii_case(b"no-transform"))
+}
+
+fn is_of_type(headers: &HeaderMap, types: &[String]) -> bool {
+    let Some(content_type) = headers.get(CONTENT_TYPE).and_then(|line| line.to_str().ok()) else { return false };
+    let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    if !types.is_empty() {
+        return types.iter().any(|one| match one.strip_suffix('*') {
+            Some(start) => essence.starts_with(start),
+            None => *one == essence,
+        });
+    }
+    let is_text = essence.starts_with("text/") && essence != "text/event-stream";
+    is_text || essence.ends_with("+json") || essence.ends_with("+xml") || TYPES.contains(&&*essence)
+}
+
+/// Says of a compressed response what is true of it, and gives its slot back at its end.
+struct Conclude {
+    slots: Arc<AtomicUsize>,
+}
+
+impl super::Around for Conclude {
+    async fn call(self: std::rc::Rc<Self>, request: super::Request, inner: LocalService) -> Result<super::Response, BodyError> {
+        let mut inner = inner;
+        let mut response = tower_service::Service::call(&mut inner, request).await?;
+        let decision = response.extensions_mut().remove::<Decision>().map_or(0, |decision| decision.0.load(Ordering::Relaxed));
+        if decision == FULL {
+            response.headers_mut().append(VARY, ACCEPT_ENCODING.into());
+        }
+        if decision != TAKEN {
+            return Ok(response);
+        }
+        let slot = Slot(self.slots.clone());
+        if !response.headers().contains_key(CONTENT_ENCODING) {
+            return Ok(response);
+        }
+        // The content is another for each coding, and what was compressed twice need not be the same.
+        let weak = response.headers().get(ETAG).filter(|tag| !tag.as_bytes().starts_with(b"W/"));
+        if let Some(weak) = weak.and_then(|tag| HeaderValue::from_bytes(&[b"W/", tag.as_bytes()].concat()).ok()) {
+            response.headers_mut().insert(ETAG, weak);
+        }
+        Ok(response.map(|body| Body::stream(Held { body, _slot: slot })))
+    }
+}
+
+/// One of the responses that are being compressed.
+struct Slot(Arc<AtomicUsize>);
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+struct Held {
+    body: Body,
+    _slot: Slot,
+}
+
+impl http_body::Body for Held {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_type(content_type: &'static str, types: &[&str]) -> bool {
+        let headers = [(CONTENT_TYPE, HeaderValue::from_static(content_type))].into_iter().collect();
+        is_of_type(&headers, &types.iter().map(|&one| one.to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn what_is_compressed_already_is_no_type_for_it() {
+        for content_type in ["text/html; charset=utf-8", "TEXT/CSS", "application/ld+json", "image/svg+xml", "application/wasm"] {
+            assert!(of_type(content_type, &[]), "{content_type}");
+        }
+        for content_type in ["image/png", "video/mp4", "application/zip", "font/woff2", "text/event-stream", "application/octet-stream"] {
+            assert!(!of_type(content_type, &[]), "{content_type}");
+        }
+        assert!(of_type("text/event-stream", &["text/event-stream"]));
+        assert!(of_type("model/x", &["model/*"]));
+        assert!(!of_type("text/html", &["model/*"]));
+    }
+
+    #[test]
+    fn no_transform_is_obeyed() {
+        let headers = |value| [(CACHE_CONTROL, HeaderValue::from_static(value))].into_iter().collect::<HeaderMap>();
+        assert!(!may_be_changed(&headers("max-age=60, No-Transform")));
+        assert!(may_be_changed(&headers("max-age=60")));
+    }
+
+    #[test]
+    fn slots_are_limited_and_given_back() {
+        let options = Options { concurrent: 1, min_size: Size(0), ..Options::default() };
+        let compressible = Compressible { options: Arc::new(options), slots: Arc::default() };
+        let response = || {
+            let mut response = http::Response::new(Body::from("text"));
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+            response.extensions_mut().insert(Decision::default());
+            response
+        };
+        assert!(compressible.should_compress(&response()));
+        let second = response();
+        assert!(!compressible.should_compress(&second));
+        assert_eq!(second.extensions().get::<Decision>().map(|decision| decision.0.load(Ordering::Relaxed)), Some(FULL));
+        drop(Slot(compressible.slots.clone()));
+        assert!(compressible.should_compress(&response()));
+    }
+}

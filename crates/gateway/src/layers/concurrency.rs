@@ -1,0 +1,163 @@
+//! `concurrency-limit`: so many requests at once.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::StatusCode;
+use http::header::RETRY_AFTER;
+use http_body::{Body as _, Frame, SizeHint};
+use pronghorn_engine::{Body, BodyError};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use tower_service::Service;
+
+use super::{Around, Client, Layer, LocalService, OnWorker, Request, Response, from_engine};
+use crate::plan::text;
+
+/// Whose requests are counted together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum By {
+    /// Those of one address.
+    #[default]
+    Client,
+    /// All.
+    All,
+}
+
+/// Options of `concurrency-limit`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub(super) struct Options {
+    /// How many requests run at once, on all workers, until the ends of their responses; more are answered 503.
+    #[schemars(range(min = 1))]
+    requests: usize,
+    /// Whose requests are counted together.
+    #[serde(default)]
+    by: By,
+}
+
+/// How many run. No more entries than requests that run.
+#[derive(Default)]
+struct Running(Mutex<HashMap<Option<IpAddr>, usize>>);
+
+#[derive(Clone)]
+pub(super) struct ConcurrencyLimit {
+    running: Arc<Running>,
+    options: Options,
+}
+
+impl ConcurrencyLimit {
+    pub(super) fn new(options: Options) -> Result<Self, String> {
+        match options.requests {
+            0 => Err("with no requests the route cannot be used: allow at least 1".to_owned()),
+            _ => Ok(Self { running: Arc::default(), options }),
+        }
+    }
+
+    fn begin(&self, client: Option<IpAddr>) -> Option<Seat> {
+        let key = client.filter(|_| self.options.by == By::Client);
+        let mut running = self.running.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = running.entry(key).or_default();
+        if *count >= self.options.requests {
+            return None;
+        }
+        *count += 1;
+        Some(Seat { running: self.running.clone(), key })
+    }
+}
+
+impl Layer for ConcurrencyLimit {
+    fn around(&self, inner: LocalService, _: &OnWorker) -> LocalService {
+        LocalService::around(self.clone(), inner)
+    }
+
+    fn has_memory(&self) -> bool {
+        true
+    }
+}
+
+impl Around for ConcurrencyLimit {
+    async fn call(self: Rc<Self>, request: Request, mut inner: LocalService) -> Result<Response, BodyError> {
+        let client = request.extensions().get::<Client>().map(|client| client.0);
+        let Some(seat) = self.begin(client) else {
+            let answer = text(StatusCode::SERVICE_UNAVAILABLE, "too many requests at once\n");
+            return Ok(from_engine(answer.with_header(RETRY_AFTER, 1.into())));
+        };
+        let response = inner.call(request).await?;
+        Ok(response.map(|body| if body.is_end_stream() { body } else { Body::stream(Seated { body, seat: Some(seat) }) }))
+    }
+}
+
+/// A request that runs.
+struct Seat {
+    running: Arc<Running>,
+    key: Option<IpAddr>,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut running = self.running.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = running.get_mut(&self.key) {
+            *count -= 1;
+            if *count == 0 {
+                running.remove(&self.key);
+            }
+        }
+    }
+}
+
+struct Seated {
+    body: Body,
+    seat: Option<Seat>,
+}
+
+impl http_body::Body for Seated {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        if matches!(frame, Poll::Ready(None | Some(Err(_)))) {
+            self.seat = None;
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seats_are_counted_by_client_and_leave_nothing_behind() {
+        let limit = ConcurrencyLimit::new(Options { requests: 1, by: By::Client }).expect("it is right");
+        let (one, other) = (Some(IpAddr::from([192, 0, 2, 1])), Some(IpAddr::from([192, 0, 2, 2])));
+        let seat = limit.begin(one);
+        assert!(seat.is_some());
+        assert!(limit.begin(one).is_none());
+        assert!(limit.begin(other).is_some());
+        drop(seat);
+        assert!(limit.begin(one).is_some());
+        assert!(limit.running.0.lock().expect("no panic").is_empty());
+    }
+
+    #[test]
+    fn all_are_one_where_it_says_so() {
+        let limit = ConcurrencyLimit::new(Options { requests: 1, by: By::All }).expect("it is right");
+        let _seat = limit.begin(Some(IpAddr::from([192, 0, 2, 1])));
+        assert!(limit.begin(Some(IpAddr::from([192, 0, 2, 2]))).is_none());
+    }
+}

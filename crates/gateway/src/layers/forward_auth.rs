@@ -1,0 +1,185 @@
+//! `forward-auth`: another server says who may.
+
+use std::cell::OnceCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE, TE,
+    TRANSFER_ENCODING, UPGRADE,
+};
+use http::uri::PathAndQuery;
+use http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
+use pronghorn_client::{Http3, Options as ClientOptions, Pool, Roots};
+use pronghorn_engine::{Body, BodyError, Peer};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use tower_service::Service;
+
+use super::{Around, Asked, Client, Layer, LocalService, OnWorker, Request, Response, Surroundings, from_engine};
+use crate::config::{FieldName, ServerAddress, Time};
+use crate::plan::text;
+
+/// What belongs to the request's connection or content, which the other server does not get.
+const NOT_ASKED_WITH: [HeaderName; 13] = [
+    CONNECTION,
+    CONTENT_LENGTH,
+    EXPECT,
+    HOST,
+    IF_MATCH,
+    IF_MODIFIED_SINCE,
+    IF_NONE_MATCH,
+    IF_RANGE,
+    IF_UNMODIFIED_SINCE,
+    RANGE,
+    TE,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// Options of `forward-auth`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub(super) struct Options {
+    /// The server that is asked, such as `http://127.0.0.1:9091`.
+    address: ServerAddress,
+    /// What it is asked for.
+    #[serde(default = "path")]
+    path: String,
+    /// Fields of its answer that whatever answers the request gets; what a client says in them is taken away.
+    #[serde(default)]
+    copy: Vec<FieldName>,
+    /// How long it may take.
+    #[serde(default = "timeout")]
+    timeout: Time,
+}
+
+fn path() -> String {
+    "/".to_owned()
+}
+
+fn timeout() -> Time {
+    Time::seconds(10)
+}
+
+pub(super) struct ForwardAuth(Arc<Settings>);
+
+struct Settings {
+    target: Uri,
+    copy: Vec<HeaderName>,
+    options: Options,
+    roots: Roots,
+}
+
+impl ForwardAuth {
+    pub(super) fn new(options: Options, _: &Surroundings<'_>) -> Result<Self, String> {
+        let path: PathAndQuery = options
+            .path
+            .parse()
+            .ok()
+            .filter(|_| options.path.starts_with('/'))
+            .ok_or_else(|| format!("{:?} is no path: it begins with a slash, as in /verify", options.path))?;
+        let target = crate::proxy::target(options.address.secure, &options.address.authority, &path);
+        let roots = if options.address.secure { Roots::System.to_config().map_err(|error| error.to_string())? } else { nobody()? };
+        Ok(Self(Arc::new(Settings {
+            target,
+            copy: options.copy.iter().map(FieldName::name).collect(),
+            roots: Roots::Config(roots.into()),
+            options,
+        })))
+    }
+}
+
+/// Trust for those who ask in clear text.
+fn nobody() -> Result<rustls::ClientConfig, String> {
+    let builder = rustls::ClientConfig::builder_with_provider(pronghorn_engine::provider()).with_safe_default_protocol_versions();
+    let builder = builder.map_err(|error| error.to_string())?;
+    Ok(builder.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth())
+}
+
+impl Layer for ForwardAuth {
+    fn around(&self, inner: LocalService, worker: &OnWorker) -> LocalService {
+        LocalService::around(OfWorker { settings: self.0.clone(), worker: worker.clone(), pool: OnceCell::new() }, inner)
+    }
+}
+
+struct OfWorker {
+    settings: Arc<Settings>,
+    worker: OnWorker,
+    pool: OnceCell<Pool>,
+}
+
+impl OfWorker {
+    fn pool(&self) -> Option<&Pool> {
+        if self.pool.get().is_none() {
+            let time = self.settings.options.timeout.0;
+            let options = ClientOptions {
+                roots: self.settings.roots.clone(),
+                http3: Http3::Off,
+                connect_timeout: time,
+                head_timeout: time,
+                body_timeout: time,
+                ..ClientOptions::default()
+            };
+            let _ = self.pool.set(Pool::with_connector(self.worker.connector(), options).ok()?);
+        }
+        self.pool.get()
+    }
+
+    /// What is asked about a request.
+    fn question(&self, request: &Request) -> http::Request<Body> {
+        let mut question = http::Request::new(Body::empty());
+        *question.method_mut() = Method::GET;
+        *question.uri_mut() = self.settings.target.clone();
+        let mut headers = request.headers().clone();
+        for name in &NOT_ASKED_WITH {
+            headers.remove(name);
+        }
+        let extensions = request.extensions();
+        let asked = extensions.get::<Asked>().map_or_else(|| request.uri(), |asked| &asked.0);
+        let target = asked.path_and_query().map_or("/", PathAndQuery::as_str);
+        let host = asked.authority().map(http::uri::Authority::as_str);
+        let secure = extensions.get::<Peer>().is_some_and(|peer| peer.secure);
+        let client = extensions.get::<Client>().map(|client| client.0.to_string());
+        for (name, value) in [
+            ("x-forwarded-method", Some(request.method().as_str())),
+            ("x-forwarded-uri", Some(target)),
+            ("x-forwarded-host", host),
+            ("x-forwarded-proto", Some(if secure { "https" } else { "http" })),
+            ("x-forwarded-for", client.as_deref()),
+        ] {
+            let name = HeaderName::from_static(name);
+            match value.and_then(|value| HeaderValue::from_str(value).ok()) {
+                Some(value) => drop(headers.insert(name, value)),
+                None => drop(headers.remove(name)),
+            }
+        }
+        *question.headers_mut() = headers;
+        question
+    }
+}
+
+impl Around for OfWorker {
+    async fn call(self: Rc<Self>, mut request: Request, mut inner: LocalService) -> Result<Response, BodyError> {
+        for name in &self.settings.copy {
+            request.headers_mut().remove(name);
+        }
+        let unreachable = || from_engine(text(StatusCode::BAD_GATEWAY, "whether this may be cannot be asked\n"));
+        let Some(pool) = self.pool() else { return Ok(unreachable()) };
+        let Ok(answer) = pool.send(self.question(&request)).await else { return Ok(unreachable()) };
+        if !answer.status().is_success() {
+            let (mut head, content) = answer.into_parts();
+            crate::proxy::to_client(&mut head.headers, head.version);
+            let mut refusal = http::Response::new(Body::stream(content));
+            *refusal.status_mut() = head.status;
+            *refusal.headers_mut() = head.headers;
+            return Ok(refusal);
+        }
+        for name in &self.settings.copy {
+            for value in answer.headers().get_all(name) {
+                request.headers_mut().append(name, value.clone());
+            }
+        }
+        drop(answer);
+        inner.call(request).await
+    }
+}

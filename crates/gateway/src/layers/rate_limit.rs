@@ -1,0 +1,222 @@
+//! `rate-limit`: so many requests of each client in so much time.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use http::StatusCode;
+use http::header::RETRY_AFTER;
+use pronghorn_engine::{BodyError, Handle};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use tower_service::Service;
+
+use super::{Around, Client, Layer, LocalService, OnWorker, Request, Response, from_engine};
+use crate::config::Time;
+use crate::plan::text;
+
+/// Parts of the table, each with a lock of its own.
+const PARTS: usize = 16;
+
+/// Options of `rate-limit`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub(super) struct Options {
+    /// How many requests a client may make in `per`.
+    #[schemars(range(min = 1))]
+    requests: u32,
+    /// In which time.
+    #[serde(default = "second")]
+    per: Time,
+    /// How many it may make at once; `requests` if it is left out.
+    burst: Option<u32>,
+    /// How many bits of an IPv6 address make a client: whoever has one address has a network of them.
+    #[serde(default = "ipv6_prefix")]
+    #[schemars(range(max = 128))]
+    ipv6_prefix: u8,
+    /// How many clients are remembered, on all workers. Beyond that some are forgotten, and start anew. Each takes about 50 bytes.
+    #[serde(default = "clients")]
+    clients: usize,
+}
+
+fn second() -> Time {
+    Time::seconds(1)
+}
+
+fn ipv6_prefix() -> u8 {
+    64
+}
+
+fn clients() -> usize {
+    100_000
+}
+
+/// A bucket of tokens for each client, as the time at which it will be full (the generic cell rate algorithm): one number for each.
+pub(super) struct Buckets {
+    parts: [Mutex<HashMap<IpAddr, Duration>>; PARTS],
+    hasher: RandomState,
+    began: Instant,
+    /// What a request costs of time.
+    cost: Duration,
+    /// How much may be owed.
+    depth: Duration,
+    most_in_part: usize,
+    ipv6_prefix: u8,
+}
+
+impl Buckets {
+    fn new(options: &Options) -> Result<Self, String> {
+        let burst = options.burst.unwrap_or(options.requests);
+        if options.requests == 0 || burst == 0 {
+            return Err("with no requests the route cannot be used: allow at least 1".to_owned());
+        }
+        if options.ipv6_prefix > 128 {
+            return Err(format!("an address of IPv6 has 128 bits, not {}", options.ipv6_prefix));
+        }
+        let cost = options.per.0 / options.requests;
+        if cost.is_zero() {
+            return Err("that is more than one request in each nanosecond: leave the layer out".to_owned());
+        }
+        Ok(Self {
+            parts: std::array::from_fn(|_| Mutex::default()),
+            hasher: RandomState::new(),
+            began: Instant::now(),
+            cost,
+            depth: cost.saturating_mul(burst),
+            most_in_part: options.clients.div_ceil(PARTS).max(1),
+            ipv6_prefix: options.ipv6_prefix,
+        })
+    }
+
+    /// Takes a token of a client.
+    ///
+    /// # Errors
+    ///
+    /// When there will be one.
+    fn take(&self, client: IpAddr, now: Instant) -> Result<(), Duration> {
+        let now = now.saturating_duration_since(self.began);
+        let client = self.network(client);
+        let part = &self.parts[self.hasher.hash_one(client) as usize % PARTS];
+        let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
+        let full_at = part.get(&client).copied().unwrap_or_default().max(now) + self.cost;
+        let owed = full_at.saturating_sub(now);
+        if owed > self.depth {
+            return Err(owed.saturating_sub(self.depth));
+        }
+        if part.len() >= self.most_in_part && !part.contains_key(&client) {
+            part.retain(|_, full_at| *full_at > now);
+            // Whoever owes least loses least by being forgotten; nobody can push out one that is held back.
+            let least = if part.len() >= self.most_in_part { part.iter().min_by_key(|(_, full_at)| **full_at) } else { None };
+            if let Some(least) = least.map(|(client, _)| *client) {
+                part.remove(&least);
+            }
+        }
+        part.insert(client, full_at);
+        Ok(())
+    }
+
+    fn network(&self, client: IpAddr) -> IpAddr {
+        match client {
+            IpAddr::V4(_) => client,
+            IpAddr::V6(address) => {
+                let mask = u128::MAX.checked_shl(128 - u32::from(self.ipv6_prefix)).unwrap_or_default();
+                IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & mask))
+            }
+        }
+    }
+}
+
+pub(super) struct RateLimit(Arc<Buckets>);
+
+impl RateLimit {
+    pub(super) fn new(options: &Options) -> Result<Self, String> {
+        Buckets::new(options).map(|buckets| Self(Arc::new(buckets)))
+    }
+}
+
+impl Layer for RateLimit {
+    fn around(&self, inner: LocalService, worker: &OnWorker) -> LocalService {
+        LocalService::around(OfWorker { buckets: self.0.clone(), handle: worker.handle().clone() }, inner)
+    }
+
+    fn has_memory(&self) -> bool {
+        true
+    }
+}
+
+struct OfWorker {
+    buckets: Arc<Buckets>,
+    handle: Handle,
+}
+
+impl Around for OfWorker {
+    async fn call(self: Rc<Self>, request: Request, mut inner: LocalService) -> Result<Response, BodyError> {
+        let client = request.extensions().get::<Client>().map_or(Ipv4Addr::UNSPECIFIED.into(), |client| client.0);
+        match self.buckets.take(client, self.handle.now()) {
+            Ok(()) => inner.call(request).await,
+            Err(wait) => {
+                let answer = text(StatusCode::TOO_MANY_REQUESTS, "too many requests\n");
+                // Whole seconds, rounded up.
+                Ok(from_engine(answer.with_header(RETRY_AFTER, (wait.as_secs() + 1).into())))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn buckets(clients: usize) -> Buckets {
+        let options = Options { requests: 2, per: Time::seconds(1), burst: Some(3), ipv6_prefix: 64, clients };
+        Buckets::new(&options).expect("they are right")
+    }
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    #[test]
+    fn burst_is_had_at_once_and_then_the_rate() {
+        let buckets = buckets(100);
+        let (client, start) = (address("192.0.2.1"), buckets.began);
+        for _ in 0..3 {
+            assert_eq!(buckets.take(client, start), Ok(()));
+        }
+        assert_eq!(buckets.take(client, start), Err(Duration::from_millis(500)));
+        assert_eq!(buckets.take(address("192.0.2.2"), start), Ok(()));
+        assert_eq!(buckets.take(client, start + Duration::from_millis(500)), Ok(()));
+        assert!(buckets.take(client, start + Duration::from_millis(500)).is_err());
+        for _ in 0..3 {
+            assert_eq!(buckets.take(client, start + Duration::from_secs(60)), Ok(()));
+        }
+        assert!(buckets.take(client, start + Duration::from_secs(60)).is_err());
+    }
+
+    #[test]
+    fn network_of_ipv6_is_one_client() {
+        let buckets = buckets(100);
+        for host in 1..=3 {
+            assert_eq!(buckets.take(address(&format!("2001:db8::{host}")), buckets.began), Ok(()));
+        }
+        assert!(buckets.take(address("2001:db8::4"), buckets.began).is_err());
+        assert_eq!(buckets.take(address("2001:db8:0:1::1"), buckets.began), Ok(()));
+    }
+
+    #[test]
+    fn table_is_bounded_and_keeps_whoever_is_held_back() {
+        let buckets = buckets(64);
+        let greedy = address("192.0.2.1");
+        for _ in 0..3 {
+            assert_eq!(buckets.take(greedy, buckets.began), Ok(()));
+        }
+        for number in 0..10_000_u32 {
+            let _ = buckets.take(Ipv4Addr::from_bits(0x0a00_0000 + number).into(), buckets.began);
+        }
+        let held: usize = buckets.parts.iter().map(|part| part.lock().expect("no panic").len()).sum();
+        assert!(held <= 64, "{held}");
+        assert!(buckets.take(greedy, buckets.began).is_err());
+    }
+}

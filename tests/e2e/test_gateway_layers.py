@@ -1,0 +1,353 @@
+"""Layers of `pronghorn run`: what comes with it, and one of a program's own."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import signal
+import subprocess
+import threading
+
+import pytest
+from curl_cffi import requests
+from harness.clients.curl import VERSIONS
+from harness.gateway import Gateway, seen, upstream
+from harness.server import custom_layer, pronghorn
+from harness.waiting import eventually
+
+SITE = """
+[[sites]]
+hosts = ["localhost", "127.0.0.1"]
+{tls}
+"""
+
+TEXT = b"the same words over and over, " * 500
+
+# "antler" by libxcrypt, and by the Argon2id of OpenSSL, both as cheap as can be.
+BCRYPT = "$2y$04$abcdefghijklmnopqrstuu9b4SO151qbMABbat2g0cGT65vUfaadq"
+ARGON2 = "$argon2id$v=19$m=8,t=1,p=1$cHJvbmdob3JuLXNhbHQuLg$KP1aRIWuJymeDoUb8dMS3Tf4cFkq+klJiBq4uaolYR0"
+
+
+@pytest.fixture
+def gateway(tmp_path, identity) -> Gateway:
+    return Gateway(tmp_path, identity)
+
+
+@pytest.fixture
+def up():
+    with upstream() as server:
+        yield server
+
+
+def serve(start, gateway, routes: str, **options):
+    gateway.write(SITE + routes, **options)
+    return start(gateway.command())
+
+
+def basic(name: str, password: str) -> tuple[str, str]:
+    return ("authorization", "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode())
+
+
+def test_text_is_compressed_as_the_client_takes_it(start, gateway, ca):
+    www = gateway.folder / "www"
+    www.mkdir()
+    (www / "page.txt").write_bytes(TEXT)
+    (www / "tiny.txt").write_bytes(b"tiny")
+    (www / "picture.png").write_bytes(TEXT)
+    server = serve(start, gateway, '[[sites.routes]]\nfiles = "www"\nlayers = ["compress"]\n')
+    for protocol, version in VERSIONS.items():
+        with requests.Session(verify=str(ca), timeout=30) as curl:
+
+            def get(path, encoding, version=version, curl=curl, **options):
+                return curl.get(server.origin + path, accept_encoding=encoding, http_version=version, **options)
+
+            for encoding in ("br", "zstd", "gzip"):
+                answer = get("/page.txt", encoding)
+                assert answer.content == TEXT, (protocol, encoding)
+                assert answer.headers["content-encoding"] == encoding
+                assert answer.headers["vary"].lower() == "accept-encoding"
+                assert answer.headers["etag"].startswith('W/"')
+                assert "accept-ranges" not in answer.headers
+                again = get("/page.txt", encoding, headers={"if-none-match": answer.headers["etag"]})
+                assert again.status_code == 304
+            plain = get("/page.txt", None)
+            assert (plain.content, plain.headers.get("content-encoding")) == (TEXT, None)
+            assert plain.headers["vary"].lower() == "accept-encoding"
+            assert plain.headers["etag"].startswith('"')
+            part = get("/page.txt", "gzip", headers={"range": "bytes=4-7"})
+            assert (part.status_code, part.content, part.headers.get("content-encoding")) == (206, b"same", None)
+            for path in ("/tiny.txt", "/picture.png"):
+                assert "content-encoding" not in get(path, "gzip").headers, path
+
+
+def test_what_must_not_be_transformed_is_not(start, gateway, up, protocol_fetcher):
+    packed = gzip.compress(TEXT)
+    text = ("content-type", "text/plain")
+    up.routes["/packed"] = lambda h, _: h.reply(200, packed, [text, ("content-encoding", "gzip")])
+    up.routes["/kept"] = lambda h, _: h.reply(200, TEXT, [text, ("cache-control", "no-transform")])
+    up.routes["/plain"] = lambda h, _: h.reply(200, TEXT, [text, ("etag", '"one"')])
+    server = serve(start, gateway, f'[[sites.routes]]\nproxy = "{up.address}"\nlayers = ["compress"]\n')
+    takes = [("accept-encoding", "br;q=0, gzip")]
+    answer = protocol_fetcher.fetch(server.origin + "/packed", headers=takes)
+    assert (answer.body, answer.header_values("content-encoding")) == (packed, ["gzip"])
+    answer = protocol_fetcher.fetch(server.origin + "/kept", headers=takes)
+    assert (answer.body, answer.header("content-encoding")) == (TEXT, None)
+    answer = protocol_fetcher.fetch(server.origin + "/plain", headers=takes)
+    assert (gzip.decompress(answer.body), answer.header("etag")) == (TEXT, 'W/"one"')
+
+
+def test_other_origins_may_ask_where_it_says_so(start, gateway, up, protocol_fetcher):
+    options = 'origins = ["https://app.example"], methods = ["PUT"], headers = ["x-own"], credentials = true'
+    layer = f'{{ name = "cors", {options} }}'
+    server = serve(start, gateway, f'[[sites.routes]]\nproxy = "{up.address}"\nlayers = [{layer}]\n')
+    asked = [("access-control-request-method", "PUT"), ("access-control-request-headers", "x-own")]
+    flight = protocol_fetcher.fetch(
+        server.origin + "/", method="OPTIONS", headers=[("origin", "https://app.example"), *asked]
+    )
+    assert flight.status == 200
+    assert flight.header("access-control-allow-origin") == "https://app.example"
+    assert flight.header("access-control-allow-methods") == "PUT"
+    assert flight.header("access-control-allow-credentials") == "true"
+    assert up.requests == []
+    answer = protocol_fetcher.fetch(server.origin + "/", headers=[("origin", "https://app.example")])
+    assert answer.header("access-control-allow-origin") == "https://app.example"
+    stranger = protocol_fetcher.fetch(server.origin + "/", headers=[("origin", "https://evil.example")])
+    assert stranger.header("access-control-allow-origin") is None
+
+
+def test_password_is_asked_for_and_the_name_passed_on(start, gateway, up, fetcher):
+    (gateway.folder / "users").write_text(f"# people\ndeer:{BCRYPT}\nmoose:{ARGON2}\n")
+    layer = '{ name = "basic-auth", file = "users", realm = "the wood", user_header = "x-user" }'
+    server = serve(start, gateway, f'[[sites.routes]]\nproxy = "{up.address}"\nlayers = [{layer}]\n')
+    refused = fetcher.fetch(server.origin + "/")
+    assert (refused.status, refused.header("www-authenticate")) == (401, 'Basic realm="the wood", charset="UTF-8"')
+    for name, password in [("deer", "horn"), ("elk", "antler"), ("deer", "")]:
+        assert fetcher.fetch(server.origin + "/", headers=[basic(name, password)]).status == 401
+    assert up.requests == []
+    # The second time from what is remembered.
+    for _ in range(2):
+        answer = fetcher.fetch(server.origin + "/", headers=[basic("deer", "antler"), ("x-user", "elk")])
+        assert (answer.status, seen(answer)["headers"]["x-user"]) == (200, "deer")
+    assert fetcher.fetch(server.origin + "/", headers=[basic("deer", "horn")]).status == 401
+    assert fetcher.fetch(server.origin + "/", headers=[basic("moose", "antler")]).status == 200
+
+
+def test_another_server_says_who_may(start, gateway, up, protocol_fetcher):
+    with upstream("auth") as auth:
+        asked = []
+
+        def verify(handler, _):
+            fields = {name.lower(): value for name, value in handler.headers.items()}
+            asked.append(fields)
+            if fields.get("cookie") == "good":
+                # A connection that is kept would be served beyond the end of its server.
+                handler.reply(200, b"", [("x-user", "deer"), ("x-other", "no"), ("connection", "close")])
+            else:
+                handler.reply(401, b"log in", [("www-authenticate", "Own"), ("location", "/login")])
+
+        auth.routes["/verify"] = verify
+        layer = f'{{ name = "forward-auth", address = "{auth.address}", path = "/verify", copy = ["x-user"] }}'
+        server = serve(
+            start,
+            gateway,
+            f'[[sites.routes]]\nmatch = "/app/*"\nstrip_prefix = true\nproxy = "{up.address}"\nlayers = [{layer}]\n',
+        )
+        refused = protocol_fetcher.fetch(server.origin + "/app/x?y=1", method="POST", body=b"content")
+        assert (refused.status, refused.body, refused.header("www-authenticate")) == (401, b"log in", "Own")
+        assert up.requests == []
+        granted = protocol_fetcher.fetch(
+            server.origin + "/app/x?y=1",
+            method="POST",
+            body=b"content",
+            headers=[("cookie", "good"), ("x-user", "forged"), ("x-forwarded-for", "10.0.0.1")],
+        )
+        assert granted.status == 200
+        fields = seen(granted)["headers"]
+        assert (fields["x-user"], seen(granted)["content"], seen(granted)["path"]) == ("deer", 7, "/x?y=1")
+        assert "x-other" not in fields
+        question = asked[-1]
+        assert question["x-forwarded-uri"] == "/app/x?y=1"
+        assert question["x-forwarded-method"] == "POST"
+        assert question["x-forwarded-for"] == "127.0.0.1"
+        assert "content-length" not in question
+    # It cannot be asked any more: nobody may.
+    assert protocol_fetcher.fetch(server.origin + "/app/x", headers=[("cookie", "good")]).status == 502
+
+
+def test_address_decides_and_proxies_are_believed_only_if_listed(start, gateway, protocol_fetcher):
+    routes = """
+[[sites.routes]]
+match = "/inner"
+respond = "inner"
+layers = [{ name = "allow", addresses = ["10.0.0.0/8"] }]
+
+[[sites.routes]]
+match = "/outer"
+respond = "outer"
+layers = [{ name = "deny", addresses = ["10.6.6.6"] }]
+"""
+    trusting = serve(start, gateway, routes, server='trusted_proxies = ["127.0.0.1"]')
+
+    def ask(server, path, client):
+        headers = [("x-forwarded-for", client)] if client else []
+        return protocol_fetcher.fetch(server.origin + path, headers=headers).status
+
+    assert ask(trusting, "/inner", "10.1.2.3") == 200
+    assert ask(trusting, "/inner", "10.1.2.3, 192.0.2.1") == 403
+    assert ask(trusting, "/inner", None) == 403
+    assert ask(trusting, "/outer", "10.6.6.6") == 403
+    assert ask(trusting, "/outer", "10.6.6.7") == 200
+    plain = serve(start, gateway, routes)
+    assert ask(plain, "/inner", "10.1.2.3") == 403
+
+
+def test_rate_is_each_clients_over_all_workers_and_reloads(start, gateway, protocol_fetcher):
+    layer = '{ name = "rate-limit", requests = 3, per = "1h" }'
+    routes = f'[[sites.routes]]\nrespond = "here"\nlayers = [{layer}]\n'
+    server = serve(start, gateway, routes, server='trusted_proxies = ["127.0.0.1"]', workers=2)
+
+    def ask(client):
+        return protocol_fetcher.fetch(server.origin + "/", headers=[("x-forwarded-for", client)])
+
+    assert [ask("192.0.2.1").status for _ in range(4)] == [200, 200, 200, 429]
+    assert int(ask("192.0.2.1").header("retry-after")) > 600
+    assert ask("192.0.2.2").status == 200
+    gateway.write(SITE + routes.replace('"here"', '"there"'), server='trusted_proxies = ["127.0.0.1"]', workers=2)
+    server.popen.send_signal(signal.SIGHUP)
+    server.wait_for_lines("serving 1 sites", 2)
+    eventually("the new configuration", lambda: ask("192.0.2.3").body == b"there")
+    assert ask("192.0.2.1").status == 429
+
+
+def test_so_many_requests_run_at_once(start, gateway, up, protocol_fetcher):
+    entered, leave = threading.Semaphore(0), threading.Event()
+
+    def slow(handler, _):
+        entered.release()
+        leave.wait(60)
+        handler.reply(200, b"done")
+
+    up.routes["/slow"] = slow
+    layer = '{ name = "concurrency-limit", requests = 1, by = "all" }'
+    server = serve(start, gateway, f'[[sites.routes]]\nproxy = "{up.address}"\nlayers = [{layer}]\n')
+    answers = []
+    first = threading.Thread(target=lambda: answers.append(protocol_fetcher.fetch(server.origin + "/slow")))
+    first.start()
+    assert entered.acquire(timeout=60)
+    refused = protocol_fetcher.fetch(server.origin + "/")
+    leave.set()
+    first.join()
+    assert (refused.status, refused.header("retry-after")) == (503, "1")
+    assert answers[0].status == 200
+    eventually("a free seat", lambda: protocol_fetcher.fetch(server.origin + "/").status == 200)
+
+
+def test_content_beyond_the_limit_is_refused_announced_or_not(start, gateway, up, fetcher):
+    layer = '{ name = "body-limit", size = "1KiB" }'
+    server = serve(start, gateway, f'[[sites.routes]]\nproxy = "{up.address}"\nlayers = [{layer}]\n')
+    fits = fetcher.fetch(server.origin + "/", method="POST", body=b"x" * 1024)
+    assert (fits.status, seen(fits)["content"]) == (200, 1024)
+    assert fetcher.fetch(server.origin + "/", method="POST", body=b"x" * 1025).status == 413
+
+
+def test_content_without_a_length_is_counted(start, gateway, up, ca):
+    layer = '{ name = "body-limit", size = "1KiB" }'
+    server = serve(start, gateway, f'[[sites.routes]]\nproxy = "{up.address}"\nlayers = [{layer}]\n')
+    for size, status in [(1000, 200), (100_000, 413)]:
+        command = ["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "--http1.1", "--cacert", str(ca)]
+        command += ["-H", "transfer-encoding: chunked", "--data-binary", "@-", server.origin + "/"]
+        asked = subprocess.run(command, input=b"x" * size, capture_output=True, timeout=60, check=False)
+        assert asked.stdout.decode() == str(status), size
+
+
+def test_answer_that_takes_too_long_is_not_waited_for(start, gateway, up, protocol_fetcher):
+    leave = threading.Event()
+    up.routes["/slow"] = lambda handler, _: (leave.wait(60), handler.reply(200, b"late"))
+    layer = '{ name = "timeout", after = "100ms" }'
+    server = serve(start, gateway, f'[[sites.routes]]\nproxy = "{up.address}"\nlayers = [{layer}]\n')
+    late = protocol_fetcher.fetch(server.origin + "/slow")
+    leave.set()
+    assert late.status == 504
+
+
+def test_layers_of_a_site_are_around_those_of_its_routes(start, gateway, up, protocol_fetcher):
+    sites = (
+        SITE
+        + 'layers = [{ name = "deny", addresses = ["127.0.0.1"] }]\n'
+        + f'[[sites.routes]]\nproxy = "{up.address}"\nlayers = [{{ name = "cors", origins = ["*"] }}]\n'
+    )
+    gateway.write(sites)
+    server = start(gateway.command())
+    refused = protocol_fetcher.fetch(server.origin + "/", headers=[("origin", "https://a.example")])
+    assert (refused.status, refused.header("access-control-allow-origin")) == (403, None)
+
+
+def test_wrong_layers_are_told_where_they_stand(gateway):
+    gateway.write(
+        SITE
+        + """
+[[sites.routes]]
+respond = ""
+layers = [
+  "compres",
+  { name = "rate-limit", request = 5 },
+  { name = "timeout", after = "soon" },
+  { name = "cors" },
+  { name = "basic-auth", users = { deer = "antler" } },
+]
+"""
+    )
+    checked = subprocess.run([pronghorn(), "check", gateway.file], capture_output=True, text=True, timeout=60)
+    assert checked.returncode == 65
+    lines = [line.rpartition("pronghorn.toml:")[2] for line in checked.stderr.splitlines()]
+    assert lines[0] == '13:3: there is no layer "compres"; did you mean "compress"?'
+    assert '14:26: unknown key "request"; did you mean "requests"?' in lines
+    assert any(line.startswith("14:3: missing field `requests`") for line in lines), lines
+    assert any(line.startswith('15:31: "soon"') for line in lines), lines
+    assert any(line.startswith("16:3: `origins` is missing") for line in lines), lines
+    assert any(line.startswith('17:3: the user "deer"') and "htpasswd -B" in line for line in lines), lines
+
+
+def test_websocket_goes_through_layers_that_let_it(start, gateway, ca):
+    pytest.importorskip("websockets")
+    from websockets.exceptions import InvalidStatus
+    from websockets.sync.client import connect
+    from websockets.sync.server import serve as serve_websocket
+
+    with serve_websocket(lambda socket: [socket.send(message) for message in socket], "127.0.0.1", 0) as echo:
+        threading.Thread(target=echo.serve_forever, daemon=True).start()
+        port = echo.socket.getsockname()[1]
+        layers = f'["compress", {{ name = "basic-auth", users = {{ deer = "{BCRYPT}" }} }}]'
+        gateway.write(
+            SITE + f'[[sites.routes]]\nproxy = "http://127.0.0.1:{port}"\nlayers = {layers}\n',
+            listen=("127.0.0.1:0", "http://127.0.0.1:0"),
+        )
+        gateway.file.write_text(
+            gateway.file.read_text().replace("[[sites.routes]]", 'clear_text = "serve"\n[[sites.routes]]')
+        )
+        server = start(gateway.command(), listeners=2)
+        url = f"ws://127.0.0.1:{server.listeners[1].port}/"
+        with connect(url, additional_headers=dict([basic("deer", "antler")])) as socket:
+            socket.send("through")
+            assert socket.recv(timeout=60) == "through"
+        with pytest.raises(InvalidStatus) as refused:
+            connect(url)
+        assert refused.value.response.status_code == 401
+        echo.shutdown()
+
+
+def test_program_with_a_layer_of_its_own_serves_it(start, gateway, up, fetcher):
+    layers = '[{ name = "server-timing", metric = "app" }, "compress"]'
+    routes = f'[[sites.routes]]\nproxy = "{up.address}"\nlayers = {layers}\n'
+    gateway.write(SITE + routes)
+    server = start([custom_layer(), "run", "-c", gateway.file])
+    answer = fetcher.fetch(server.origin + "/x")
+    assert answer.header("server-timing").startswith("app;dur=")
+    assert json.loads(answer.body)["path"] == "/x"
+    gateway.write(SITE + routes.replace('metric = "app"', 'metric = "an app"'))
+    wrong = subprocess.run([custom_layer(), "check", gateway.file], capture_output=True, text=True, timeout=60)
+    assert '"an app" is no name of a metric' in wrong.stderr
+    # The program itself has no such layer.
+    unknown = subprocess.run([pronghorn(), "check", gateway.file], capture_output=True, text=True, timeout=60)
+    assert 'there is no layer "server-timing"' in unknown.stderr
