@@ -27,8 +27,8 @@ pub(crate) struct FileBody {
 }
 
 impl FileBody {
-    pub(crate) fn new(file: OpenFile, part: Range<u64>) -> Self {
-        Self { file: Arc::new(file), left: part, asks_memory: true, reading: None }
+    pub(crate) fn new(file: Arc<OpenFile>, part: Range<u64>) -> Self {
+        Self { file, left: part, asks_memory: true, reading: None }
     }
 
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {

@@ -7,14 +7,27 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use http::header::{
-    ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE,
-    LAST_MODIFIED, RANGE,
+    ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH,
+    IF_UNMODIFIED_SINCE, LAST_MODIFIED, RANGE, VARY,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use pronghorn_engine::SharedFields;
 
+use crate::coding::Coding;
 use crate::conditional::Validators;
+use crate::multipart::{self, Multipart};
 use crate::range::{self, Asked};
+
+/// Of which representations of a file one is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Variant {
+    /// There is no other.
+    Only,
+    /// As it is; there may be compressed ones beside it.
+    Plain,
+    /// Compressed.
+    Coded(Coding),
+}
 
 /// One state of a file, with the fields that describe it made once.
 pub(crate) struct FileState {
@@ -30,6 +43,8 @@ pub(crate) enum Outcome {
     Whole(Arc<SharedFields>),
     /// With a part of the content.
     Part(HeaderMap, Range<u64>),
+    /// With several parts of it.
+    Parts(HeaderMap, Multipart, Vec<Range<u64>>),
     NotModified(HeaderMap),
     PreconditionFailed,
     /// With the value of `content-range`.
@@ -37,18 +52,27 @@ pub(crate) enum Outcome {
 }
 
 impl FileState {
-    /// `modified` is in seconds and nanoseconds since 1970.
-    pub(crate) fn new(path: &[u8], length: u64, modified: (i64, u32)) -> Self {
+    /// `modified` is in seconds and nanoseconds since 1970, `path` that of the content without a coding.
+    pub(crate) fn new(path: &[u8], length: u64, modified: (i64, u32), variant: Variant) -> Self {
         let seconds = u64::try_from(modified.0).unwrap_or(0);
         // Two states of a file within one tick of the file system's clock nearly always differ in length.
-        let etag = field(&format!("\"{seconds:x}.{:x}-{length:x}\"", modified.1));
+        let etag = match variant {
+            Variant::Coded(coding) => field(&format!("\"{seconds:x}.{:x}-{length:x}-{}\"", modified.1, coding.name())),
+            Variant::Only | Variant::Plain => field(&format!("\"{seconds:x}.{:x}-{length:x}\"", modified.1)),
+        };
         let last_modified = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        let mut fields = HeaderMap::with_capacity(5);
+        let mut fields = HeaderMap::with_capacity(7);
         fields.insert(ETAG, etag.clone());
         fields.insert(LAST_MODIFIED, field(&httpdate::fmt_http_date(last_modified)));
         fields.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
         fields.insert(CONTENT_TYPE, content_type(path));
         fields.insert(CONTENT_LENGTH, length.into());
+        if variant != Variant::Only {
+            fields.insert(VARY, HeaderValue::from_static("accept-encoding"));
+        }
+        if let Variant::Coded(coding) = variant {
+            fields.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
+        }
         Self { length, validators: Validators { etag, last_modified }, fields: Arc::new(SharedFields::new(fields)) }
     }
 
@@ -66,8 +90,8 @@ impl FileState {
             return Outcome::PreconditionFailed;
         }
         if validators.not_modified(request) {
-            let kept = |name: HeaderName| (name.clone(), self.fields.lines()[name].clone());
-            return Outcome::NotModified([kept(ETAG), kept(LAST_MODIFIED)].into_iter().collect());
+            let kept = |name: HeaderName| self.fields.lines().get(&name).map(|value| (name, value.clone()));
+            return Outcome::NotModified([ETAG, LAST_MODIFIED, VARY].into_iter().filter_map(kept).collect());
         }
         let length = self.length;
         let asked = match request.get(RANGE).and_then(|field| field.to_str().ok()) {
@@ -82,6 +106,10 @@ impl FileState {
                 fields.insert(CONTENT_LENGTH, (part.end - part.start).into());
                 fields.insert(CONTENT_RANGE, field(&format!("bytes {}-{}/{length}", part.start, part.end - 1)));
                 Outcome::Part(fields, part)
+            }
+            Asked::Parts(parts) => {
+                let multipart = Multipart::new(self.fields.lines()[CONTENT_TYPE].clone(), length);
+                Outcome::Parts(multipart::fields(self.fields.lines(), &multipart), multipart, parts)
             }
             Asked::Unsatisfiable => Outcome::RangeNotSatisfiable(field(&format!("bytes */{length}"))),
         }

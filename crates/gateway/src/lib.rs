@@ -8,6 +8,7 @@
 mod access_log;
 mod chunk;
 mod client_address;
+mod coding;
 mod conditional;
 pub mod config;
 mod file_body;
@@ -17,6 +18,8 @@ mod gateway;
 mod hosts;
 mod layered;
 pub mod layers;
+mod listing;
+mod multipart;
 mod path;
 mod plan;
 mod proxy;
@@ -28,6 +31,7 @@ mod secret;
 mod site_certificates;
 mod static_files;
 mod target;
+mod wanted;
 
 pub use access_log::{AccessLog, Logged};
 pub use gateway::{Gateway, GatewayHandler};

@@ -271,10 +271,16 @@ impl Making<'_> {
     fn files(&mut self, route: &Route, Files(files): &Files) -> Option<ActionPlan> {
         let root = self.config.path(&route.place, &files.root);
         match StaticFiles::new(&root) {
-            Ok(opened) => Some(ActionPlan::Files(match &files.fallback {
-                Some(fallback) => opened.with_fallback(fallback),
-                None => opened,
-            })),
+            Ok(opened) => {
+                let opened = opened.with_index(&files.index);
+                let opened = if files.precompressed { opened.with_precompressed() } else { opened };
+                let opened = if files.listing { opened.with_listing() } else { opened };
+                let opened = if files.hidden { opened.with_hidden() } else { opened };
+                Some(ActionPlan::Files(match &files.fallback {
+                    Some(fallback) => opened.with_fallback(fallback),
+                    None => opened,
+                }))
+            }
             Err(error) => {
                 self.problem(
                     &route.place.key("files"),

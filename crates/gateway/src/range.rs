@@ -1,24 +1,59 @@
-//! Single byte ranges (RFC 9110, section 14).
+//! Byte ranges (RFC 9110, section 14).
 
 use std::ops::Range;
+
+/// Ranges that are answered at most; a request for more gets the whole content.
+const MAX_RANGES: usize = 16;
 
 /// What a `range` field asks of content of a known length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
-    /// All of it: the field is malformed, of another unit, or names several ranges, all of which may be ignored.
+    /// All of it: the field is malformed, of another unit, or names so many ranges, or such that overlap, that the whole is less work.
     Whole,
     /// This part.
     Part(Range<u64>),
+    /// These parts, two or more, in this order. None overlaps another, so that together they are no more than the whole.
+    Parts(Vec<Range<u64>>),
     /// Nothing that there is.
     Unsatisfiable,
 }
 
 pub(crate) fn parse(field: &str, length: u64) -> Asked {
     let Some((unit, set)) = field.split_once('=') else { return Asked::Whole };
-    if !unit.trim().eq_ignore_ascii_case("bytes") || set.contains(',') {
+    if !unit.trim().eq_ignore_ascii_case("bytes") {
         return Asked::Whole;
     }
-    let Some((first, last)) = set.trim().split_once('-') else { return Asked::Whole };
+    if !set.contains(',') {
+        return parse_one(set, length);
+    }
+    let mut parts: Vec<Range<u64>> = Vec::new();
+    for (number, one) in set.split(',').enumerate() {
+        if number == MAX_RANGES {
+            return Asked::Whole;
+        }
+        match parse_one(one, length) {
+            //= RFC 9110 section 14.2
+            //# A server that supports range requests MAY ignore or reject a Range header field that contains an invalid ranges-specifier
+            //# (Section 14.1.1), a ranges-specifier with more than two overlapping ranges, or a set of many small ranges that are not listed
+            //# in ascending order
+            Asked::Part(part) if parts.iter().any(|other| part.start < other.end && other.start < part.end) => return Asked::Whole,
+            Asked::Part(part) => parts.push(part),
+            Asked::Unsatisfiable => {}
+            Asked::Whole | Asked::Parts(_) => return Asked::Whole,
+        }
+    }
+    match parts.pop() {
+        None => Asked::Unsatisfiable,
+        Some(only) if parts.is_empty() => Asked::Part(only),
+        Some(last) => {
+            parts.push(last);
+            Asked::Parts(parts)
+        }
+    }
+}
+
+fn parse_one(range: &str, length: u64) -> Asked {
+    let Some((first, last)) = range.trim().split_once('-') else { return Asked::Whole };
     match (position(first), position(last)) {
         (Position::LeftOut, Position::At(0)) => Asked::Unsatisfiable,
         (Position::LeftOut, Position::At(_)) if length == 0 => Asked::Unsatisfiable,
@@ -76,8 +111,27 @@ mod tests {
 
     #[test]
     fn range_that_may_be_ignored_is() {
-        for field in ["", "bytes", "bytes=", "bytes=-", "bytes=a-b", "bytes=5-2", "lines=1-2", "bytes=0-1,3-4", "bytes=+1-2"] {
+        for field in ["", "bytes", "bytes=", "bytes=-", "bytes=a-b", "bytes=5-2", "lines=1-2", "bytes=0-1,x", "bytes=+1-2"] {
             assert_eq!(parse(field, 10), Asked::Whole, "{field}");
         }
+    }
+
+    #[test]
+    fn several_ranges_are_kept_in_their_order() {
+        assert_eq!(parse("bytes=0-1, 4-4,-2", 10), Asked::Parts(vec![0..2, 4..5, 8..10]));
+        assert_eq!(parse("bytes=6-7,0-1", 10), Asked::Parts(vec![6..8, 0..2]));
+        // What there is not is left out.
+        assert_eq!(parse("bytes=0-1,10-", 10), Asked::Part(0..2));
+        assert_eq!(parse("bytes=10-,11-", 10), Asked::Unsatisfiable);
+    }
+
+    #[test]
+    fn ranges_that_come_to_more_than_the_whole_are_the_whole() {
+        for field in ["bytes=0-4,4-5", "bytes=0-,0-", "bytes=-9,0-1"] {
+            assert_eq!(parse(field, 10), Asked::Whole, "{field}");
+        }
+        let many = |count: u64| format!("bytes={}", (0..count).map(|at| format!("{0}-{0}", at * 2)).collect::<Vec<_>>().join(","));
+        assert!(matches!(parse(&many(16), 1000), Asked::Parts(parts) if parts.len() == 16));
+        assert_eq!(parse(&many(17), 1000), Asked::Whole);
     }
 }

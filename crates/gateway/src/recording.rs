@@ -23,6 +23,7 @@ pub use self::manifest::RecordingError;
 use self::manifest::{MANIFEST, Recorded, StoredBody};
 use crate::access_log::AccessLog;
 use crate::file_body::{self, FileBody};
+use crate::file_state::Variant;
 use crate::root::{Content, Effort, Opened, Root};
 
 /// Bytes of a large body that are hashed at once.
@@ -158,12 +159,12 @@ impl RecordingHandler {
             Stored::Memory(bytes) => return responder.send(finish(response.with_body(bytes.clone()))),
             Stored::File { path, size } => (path, *size),
         };
-        if let Ok(file) = opened.root.look_up(path, Effort::Memory) {
+        if let Ok(file) = opened.root.look_up(path, Variant::Only, Effort::Memory) {
             return responder.send(finish(with_content(response, file, size)));
         }
         let (opened, path) = (opened.clone(), path.clone());
         responder.respond(async move {
-            finish(match unblock(move || opened.root.look_up(&path, Effort::Disk)).await {
+            finish(match unblock(move || opened.root.look_up(&path, Variant::Only, Effort::Disk)).await {
                 Ok(file) => with_content(response, file, size),
                 Err(Errno::AGAIN | Errno::MFILE | Errno::NFILE) => text(StatusCode::SERVICE_UNAVAILABLE, "try again\n".to_owned()),
                 Err(_) => changed(),
@@ -247,7 +248,7 @@ impl Representation {
 fn load_body(body: &StoredBody, root: &Root, folder: &Path) -> Result<Stored, RecordingError> {
     let path = || folder.join(&body.file);
     let differs = |reason| RecordingError::Body { path: path(), reason };
-    let opened = root.look_up(body.file.as_bytes(), Effort::Disk).map_err(|error| match error {
+    let opened = root.look_up(body.file.as_bytes(), Variant::Only, Effort::Disk).map_err(|error| match error {
         Errno::XDEV | Errno::LOOP => RecordingError::Malformed {
             path: folder.join(MANIFEST),
             reason: format!("the body {:?} lies outside of the recording's folder", body.file),
@@ -304,7 +305,7 @@ fn accepts(request: &HeaderMap, coding: &HeaderValue) -> bool {
 
 fn with_content(response: Response, file: Opened, size: u64) -> Response {
     match file.content {
-        Content::Large(content) if file.state.length() == size => response.with_body(Body::stream(FileBody::new(content, 0..size))),
+        Content::Large(content) if file.state.length() == size => response.with_body(Body::stream(FileBody::new(content.into(), 0..size))),
         _ => changed(),
     }
 }

@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlag
 use rustix::io::Errno;
 
 use crate::file_body::{self, OpenFile};
-use crate::file_state::FileState;
+use crate::file_state::{FileState, Variant};
 
 /// How often a file is tried to be opened while others are renamed.
 const OPEN_ATTEMPTS: usize = 16;
@@ -121,7 +121,7 @@ impl Root {
     }
 
     /// Opens the file that `path` names, and reads it if it is small; [`Errno::ISDIR`] when it is a folder.
-    pub(crate) fn look_up(&self, path: &[u8], effort: Effort) -> Result<Opened, Errno> {
+    pub(crate) fn look_up(&self, path: &[u8], variant: Variant, effort: Effort) -> Result<Opened, Errno> {
         // Before anything else, so that what comes later is later.
         let now = SystemTime::now();
         // Without NONBLOCK, opening a FIFO would wait for its writer.
@@ -133,6 +133,10 @@ impl Root {
             _ => return Err(Errno::NOENT),
         }
         let identity = Identity::new(&stat);
+        let described = match variant {
+            Variant::Coded(coding) => path.strip_suffix(coding.suffix().as_bytes()).unwrap_or(path),
+            Variant::Only | Variant::Plain => path,
+        };
         let can_be_checked = effort == Effort::Memory || self.identify(path).as_ref() == Ok(&identity);
         let content = match effort {
             _ if identity.length > SMALL_BYTES => Content::Large(OpenFile::new(file, can_be_checked)),
@@ -144,7 +148,7 @@ impl Root {
         Ok(Opened {
             is_settled: identity.is_settled(now),
             can_be_checked,
-            state: FileState::new(path, identity.length, identity.modified),
+            state: FileState::new(described, identity.length, identity.modified, variant),
             identity,
             content,
         })
@@ -156,7 +160,13 @@ impl Root {
         stat(&file, Effort::Memory).map(|stat| Identity::new(&stat))
     }
 
-    fn open(&self, path: &[u8], flags: OFlags, effort: Effort) -> Result<OwnedFd, Errno> {
+    /// What kind of file `path` names, links followed. Takes as long as the disk does.
+    pub(crate) fn type_of(&self, path: &[u8]) -> Result<FileType, Errno> {
+        let file = self.open(path, OFlags::PATH, Effort::Disk)?;
+        stat(&file, Effort::Disk).map(|stat| FileType::from_raw_mode(stat.stx_mode.into()))
+    }
+
+    pub(crate) fn open(&self, path: &[u8], flags: OFlags, effort: Effort) -> Result<OwnedFd, Errno> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let open = |resolve| rustix::fs::openat2(&self.folder, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve);
         match effort {

@@ -1,6 +1,5 @@
 //! Files of one folder.
 
-use std::borrow::Cow;
 use std::cell::RefCell;
 use std::io;
 use std::ops::{ControlFlow, Range};
@@ -9,21 +8,24 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use blocking::unblock;
-use http::header::{ALLOW, CONTENT_RANGE, CONTENT_TYPE, LOCATION};
+use bytes::Bytes;
+use http::header::{CONTENT_RANGE, CONTENT_TYPE, LOCATION};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use pronghorn_engine::{Body, Request, Responder, Response};
 use rustix::io::Errno;
 
 use crate::access_log::AccessLog;
-use crate::file_body::FileBody;
+use crate::file_body::{FileBody, OpenFile};
 use crate::file_cache::{Entry, FileCache};
-use crate::file_state::{FileState, Outcome};
-use crate::path;
+use crate::file_state::{FileState, Outcome, Variant};
+use crate::listing;
 use crate::root::{Content, Effort, Opened, Root, is_definite};
+use crate::wanted::{Found, Wanted, key};
 
-const INDEX: &[u8] = b"index.html";
+const INDEX: &str = "index.html";
 
-/// Serves the files below a folder: GET and HEAD, single ranges, conditional requests, `index.html` for folders.
+/// Serves the files below a folder: GET and HEAD, ranges, conditional requests, `index.html` for folders. What has a name that begins with
+/// a dot is not there, but for `.well-known` at the top.
 ///
 /// No request reaches a file outside of the folder: paths are resolved by the kernel with the folder as their root, so that no
 /// spelling and no symbolic link leads out of it. Links that stay inside are followed.
@@ -31,9 +33,13 @@ const INDEX: &[u8] = b"index.html";
 /// Each worker serves through a [`FileHandler`] of its own.
 #[derive(Clone)]
 pub struct StaticFiles {
-    root: Arc<Root>,
+    pub(crate) root: Arc<Root>,
     log: Option<Arc<AccessLog>>,
-    fallback: Option<Arc<[u8]>>,
+    pub(crate) fallback: Option<Arc<[u8]>>,
+    pub(crate) index: Arc<[String]>,
+    pub(crate) precompressed: bool,
+    pub(crate) listing: bool,
+    pub(crate) hidden: bool,
 }
 
 /// Serves [`StaticFiles`] on one worker.
@@ -58,7 +64,15 @@ impl StaticFiles {
     ///
     /// When `root` is not a folder or may not be opened.
     pub fn new(root: &Path) -> io::Result<Self> {
-        Ok(Self { root: Arc::new(Root::new(root)?), log: None, fallback: None })
+        Ok(Self {
+            root: Arc::new(Root::new(root)?),
+            log: None,
+            fallback: None,
+            index: [INDEX.to_owned()].into(),
+            precompressed: false,
+            listing: false,
+            hidden: false,
+        })
     }
 
     /// The same with a line in `log` for each request.
@@ -73,6 +87,35 @@ impl StaticFiles {
     #[must_use]
     pub fn with_fallback(mut self, path: &str) -> Self {
         self.fallback = Some(path.as_bytes().into());
+        self
+    }
+
+    /// The same with other files, the first that there is, for folders.
+    #[must_use]
+    pub fn with_index(mut self, names: &[String]) -> Self {
+        self.index = names.into();
+        self
+    }
+
+    /// The same, with files that have `.br`, `.zst` or `.gz` at the end of their names in place of those without it, for clients that take
+    /// them.
+    #[must_use]
+    pub fn with_precompressed(mut self) -> Self {
+        self.precompressed = true;
+        self
+    }
+
+    /// The same, with a page of what is in it for a folder that has no index file.
+    #[must_use]
+    pub fn with_listing(mut self) -> Self {
+        self.listing = true;
+        self
+    }
+
+    /// The same with what has a name that begins with a dot.
+    #[must_use]
+    pub fn with_hidden(mut self) -> Self {
+        self.hidden = true;
         self
     }
 
@@ -95,12 +138,12 @@ impl FileHandler {
     /// Answers a request with what `finish` makes of the response.
     pub(crate) fn serve_as(&self, request: Request, responder: Responder, finish: impl FnOnce(Response) -> Response + 'static) {
         let Request { method, uri, mut headers, .. } = request;
-        let path = match path_of_file(&method, &uri) {
-            ControlFlow::Continue(path) => path,
+        let wanted = match self.files.wanted(&method, &uri) {
+            ControlFlow::Continue(wanted) => wanted,
             ControlFlow::Break(answer) => return responder.send(finish(answer)),
         };
         let turn = responder.handle().turn();
-        if let Some(mut answer) = self.answer_from_memory(turn, &path, &method, &uri, &headers) {
+        if let Some(mut answer) = self.answer_from_memory(turn, &wanted, &method, &uri, &headers) {
             if answer.headers.is_empty() {
                 // The engine has a use for the memory when it has sent the answer.
                 headers.clear();
@@ -108,62 +151,96 @@ impl FileHandler {
             }
             return responder.send(finish(answer));
         }
-        let answer = self.answer_from_disk(path.into_owned(), method, uri, headers);
+        let answer = self.answer_from_disk(wanted.into_owned(), method, uri, headers);
         responder.respond(async move { finish(answer.await) });
     }
 
-    fn answer_from_disk(&self, path: Vec<u8>, method: Method, uri: Uri, headers: HeaderMap) -> impl Future<Output = Response> + use<> {
+    /// The answer to a request that came through layers.
+    pub(crate) async fn answer(&self, turn: u64, method: Method, uri: Uri, headers: HeaderMap) -> Response {
+        let wanted = match self.files.wanted(&method, &uri) {
+            ControlFlow::Continue(wanted) => wanted,
+            ControlFlow::Break(answer) => return answer,
+        };
+        if let Some(answer) = self.answer_from_memory(turn, &wanted, &method, &uri, &headers) {
+            return answer;
+        }
+        let wanted = wanted.into_owned();
+        self.answer_from_disk(wanted, method, uri, headers).await
+    }
+
+    fn answer_from_disk(
+        &self,
+        wanted: Wanted<'static>,
+        method: Method,
+        uri: Uri,
+        headers: HeaderMap,
+    ) -> impl Future<Output = Response> + use<> {
         let (files, cache) = (self.files.clone(), self.cache.clone());
+        let codings: Vec<_> = files.codings(&headers).collect();
         async move {
-            let look_up = move || match (files.root.look_up(&path, Effort::Disk), files.fallback) {
-                (Err(error), Some(fallback)) if is_missing(error) => (files.root.look_up(&fallback, Effort::Disk), fallback.to_vec()),
-                (found, _) => (found, path),
-            };
-            let (found, path) = unblock(look_up).await;
-            match found {
-                Ok(opened) => keep_and_answer(&cache, None, &path, opened, &method, &headers),
+            match unblock(move || files.find(&wanted, &codings)).await {
+                Ok(Found::File(opened, path, variant)) => keep_and_answer(&cache, None, &key(&path, variant), opened, &method, &headers),
+                Ok(Found::Folder(page)) => listing::answer(page),
                 Err(error) => answer_without_file(error, &uri),
             }
         }
     }
 
-    /// The answer to a request that came through layers.
-    pub(crate) async fn answer(&self, turn: u64, method: Method, uri: Uri, headers: HeaderMap) -> Response {
-        let path = match path_of_file(&method, &uri) {
-            ControlFlow::Continue(path) => path,
-            ControlFlow::Break(answer) => return answer,
-        };
-        if let Some(answer) = self.answer_from_memory(turn, &path, &method, &uri, &headers) {
-            return answer;
-        }
-        let path = path.into_owned();
-        self.answer_from_disk(path, method, uri, headers).await
-    }
-
     /// The answer, unless the disk is needed for it.
-    fn answer_from_memory(&self, turn: u64, path: &[u8], method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<Response> {
-        if let Some(answer) = self.answer_from_cache(turn, path, method, headers) {
-            return Some(answer);
-        }
-        match self.files.root.look_up(path, Effort::Memory) {
-            Ok(opened) => Some(keep_and_answer(&self.cache, Some(turn), path, opened, method, headers)),
-            Err(error) if is_definite(error) => {
-                self.cache.borrow_mut().remove(path);
-                match &self.files.fallback {
-                    Some(fallback) if is_missing(error) && **fallback != *path => {
-                        self.answer_from_memory(turn, fallback, method, uri, headers)
+    fn answer_from_memory(&self, turn: u64, wanted: &Wanted<'_>, method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<Response> {
+        let mut number = 0;
+        loop {
+            let path = wanted.candidate(&self.files, number)?;
+            if self.files.precompressed {
+                for coding in self.files.codings(headers) {
+                    let path = [&path, coding.suffix().as_bytes()].concat();
+                    match self.file_from_memory(turn, &path, Variant::Coded(coding), method, headers) {
+                        Ok(answer) => return Some(answer),
+                        Err(error) if is_definite(error) => {}
+                        Err(_) => return None,
                     }
-                    _ => Some(answer_without_file(error, uri)),
                 }
             }
-            Err(_) => None,
+            match self.file_from_memory(turn, &path, self.files.plain(), method, headers) {
+                Ok(answer) => return Some(answer),
+                Err(error) if !is_definite(error) => return None,
+                Err(error) => {
+                    number += 1;
+                    // A page of what is in a folder has to be read from the disk.
+                    if !is_missing(error) || wanted.candidate(&self.files, number).is_none() {
+                        let needs_disk = self.files.listing && wanted.is_folder && is_missing(error);
+                        return (!needs_disk).then(|| answer_without_file(error, uri));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The answer with the file at `path`.
+    ///
+    /// # Errors
+    ///
+    /// What keeps it from being served, if that [is definite](is_definite); otherwise the disk is needed for it.
+    fn file_from_memory(&self, turn: u64, path: &[u8], variant: Variant, method: &Method, headers: &HeaderMap) -> Result<Response, Errno> {
+        let key = key(path, variant);
+        if let Some(answer) = self.answer_from_cache(turn, path, &key, method, headers) {
+            return Ok(answer);
+        }
+        match self.files.root.look_up(path, variant, Effort::Memory) {
+            Ok(opened) => Ok(keep_and_answer(&self.cache, Some(turn), &key, opened, method, headers)),
+            Err(error) => {
+                if is_definite(error) {
+                    self.cache.borrow_mut().remove(&key);
+                }
+                Err(error)
+            }
         }
     }
 
     /// The answer if the file is in the cache as it is now. What has changed leaves the cache.
-    fn answer_from_cache(&self, turn: u64, path: &[u8], method: &Method, headers: &HeaderMap) -> Option<Response> {
+    fn answer_from_cache(&self, turn: u64, path: &[u8], key: &[u8], method: &Method, headers: &HeaderMap) -> Option<Response> {
         let mut cache = self.cache.borrow_mut();
-        let entry = cache.entry(path)?;
+        let entry = cache.entry(key)?;
         if entry.checked != Some(turn) {
             if !entry.is_settled {
                 return None;
@@ -173,7 +250,7 @@ impl FileHandler {
                 // Whether it has changed is not known yet.
                 Err(error) if !is_definite(error) => return None,
                 _ => {
-                    cache.remove(path);
+                    cache.remove(key);
                     return None;
                 }
             }
@@ -190,29 +267,8 @@ impl pronghorn_engine::Handler for FileHandler {
 
 impl Entry {
     fn answer(&self, method: &Method, headers: &HeaderMap) -> Response {
-        respond(&self.state, method, headers, |part| self.content.slice(part.start as usize..part.end as usize).into())
+        respond(&self.state, method, headers, Source::Memory(&self.content))
     }
-}
-
-/// The path below the folder of what is asked for, or the answer when that cannot be a file.
-fn path_of_file<'a>(method: &Method, uri: &'a Uri) -> ControlFlow<Response, Cow<'a, [u8]>> {
-    if method != Method::GET && method != Method::HEAD {
-        let answer = text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n");
-        return ControlFlow::Break(answer.with_header(ALLOW, HeaderValue::from_static("GET, HEAD")));
-    }
-    let Ok(path) = path::below(uri.path()) else {
-        return ControlFlow::Break(text(StatusCode::BAD_REQUEST, "bad path\n"));
-    };
-    if !uri.path().ends_with('/') {
-        // Dot segments that end at the root name a folder.
-        return if path.is_empty() { ControlFlow::Break(redirect_to_folder(uri)) } else { ControlFlow::Continue(path) };
-    }
-    let mut path = path.into_owned();
-    if !path.is_empty() {
-        path.push(b'/');
-    }
-    path.extend_from_slice(INDEX);
-    ControlFlow::Continue(Cow::Owned(path))
 }
 
 /// `turn` is the worker's turn in which the file was looked up, if it is the current one.
@@ -234,15 +290,39 @@ fn keep_and_answer(
             }
             answer
         }
-        Content::Large(file) => respond(&state, method, headers, |part| Body::stream(FileBody::new(file, part))),
+        Content::Large(file) => respond(&state, method, headers, Source::File(file)),
     }
 }
 
-/// `body` makes a body of a part of the content.
-fn respond(state: &FileState, method: &Method, headers: &HeaderMap, body: impl FnOnce(Range<u64>) -> Body) -> Response {
+/// Where content is.
+enum Source<'a> {
+    Memory(&'a Bytes),
+    File(OpenFile),
+}
+
+impl Source<'_> {
+    /// Makes bodies of parts of it.
+    fn into_bodies(self) -> impl FnMut(Range<u64>) -> Body {
+        let (memory, file) = match self {
+            Self::Memory(content) => (Some(content.clone()), None),
+            Self::File(file) => (None, Some(Arc::new(file))),
+        };
+        move |part| match (&memory, &file) {
+            (Some(content), _) => content.slice(part.start as usize..part.end as usize).into(),
+            (_, Some(file)) => Body::stream(FileBody::new(file.clone(), part)),
+            (None, None) => Body::empty(),
+        }
+    }
+}
+
+fn respond(state: &FileState, method: &Method, headers: &HeaderMap, source: Source<'_>) -> Response {
     match state.answer(method, headers) {
-        Outcome::Whole(fields) => Response::new(StatusCode::OK).with_shared(fields).with_body(body(0..state.length())),
-        Outcome::Part(headers, part) => with_headers(StatusCode::PARTIAL_CONTENT, headers).with_body(body(part)),
+        Outcome::Whole(fields) => Response::new(StatusCode::OK).with_shared(fields).with_body(source.into_bodies()(0..state.length())),
+        Outcome::Part(headers, part) => with_headers(StatusCode::PARTIAL_CONTENT, headers).with_body(source.into_bodies()(part)),
+        Outcome::Parts(headers, multipart, parts) => {
+            let body = multipart.body(parts, source.into_bodies());
+            with_headers(StatusCode::PARTIAL_CONTENT, headers).with_body(Body::stream(body))
+        }
         Outcome::NotModified(headers) => with_headers(StatusCode::NOT_MODIFIED, headers),
         Outcome::PreconditionFailed => text(StatusCode::PRECONDITION_FAILED, "the file has changed\n"),
         Outcome::RangeNotSatisfiable(range) => text(StatusCode::RANGE_NOT_SATISFIABLE, "no such range\n").with_header(CONTENT_RANGE, range),
@@ -256,7 +336,7 @@ fn with_headers(status: StatusCode, headers: HeaderMap) -> Response {
 }
 
 /// There is no file of that name.
-fn is_missing(error: Errno) -> bool {
+pub(crate) fn is_missing(error: Errno) -> bool {
     matches!(error, Errno::NOENT | Errno::NOTDIR)
 }
 
@@ -272,7 +352,7 @@ fn answer_without_file(error: Errno, uri: &Uri) -> Response {
     }
 }
 
-fn redirect_to_folder(uri: &Uri) -> Response {
+pub(crate) fn redirect_to_folder(uri: &Uri) -> Response {
     // Two slashes at the start would name another host.
     let path = format!("/{}/", uri.path().trim_matches('/'));
     let target = uri.query().map_or(path.clone(), |query| format!("{path}?{query}"));
@@ -280,17 +360,18 @@ fn redirect_to_folder(uri: &Uri) -> Response {
     text(StatusCode::MOVED_PERMANENTLY, "moved\n").with_header(LOCATION, target)
 }
 
-fn not_found() -> Response {
+pub(crate) fn not_found() -> Response {
     text(StatusCode::NOT_FOUND, "not found\n")
 }
 
-fn text(status: StatusCode, text: &'static str) -> Response {
+pub(crate) fn text(status: StatusCode, text: &'static str) -> Response {
     let content_type = HeaderValue::from_static("text/plain; charset=utf-8");
     Response::new(status).with_header(CONTENT_TYPE, content_type).with_body(text)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::borrow::Cow;
     use std::fs::{self, File};
 
     use http_body::Body as _;
@@ -321,7 +402,7 @@ mod tests {
         /// The status and the content's size, if the answer needs no disk.
         fn ask(&self, turn: u64, path: &str) -> Option<(u16, Option<u64>)> {
             let uri = path.parse().expect("a target");
-            let ControlFlow::Continue(file) = path_of_file(&Method::GET, &uri) else { panic!("{path} names no file") };
+            let ControlFlow::Continue(file) = self.handler.files.wanted(&Method::GET, &uri) else { panic!("{path} names no file") };
             let answer = self.handler.answer_from_memory(turn, &file, &Method::GET, &uri, &HeaderMap::new())?;
             Some((answer.status.as_u16(), answer.body.size_hint().exact()))
         }
@@ -329,7 +410,7 @@ mod tests {
         /// As the pool does it, and the worker after it.
         fn ask_the_disk(&self, path: &str) -> (u16, Option<u64>) {
             let name = &path.as_bytes()[1..];
-            let answer = match self.handler.files.root.look_up(name, Effort::Disk) {
+            let answer = match self.handler.files.root.look_up(name, Variant::Only, Effort::Disk) {
                 Ok(opened) => keep_and_answer(&self.handler.cache, None, name, opened, &Method::GET, &HeaderMap::new()),
                 Err(error) => answer_without_file(error, &path.parse().expect("a target")),
             };
@@ -361,7 +442,7 @@ mod tests {
         site.write("page.txt", b"as it is");
         for (is_settled, length) in [(true, 3), (false, 8)] {
             let identity = site.handler.files.root.identify(b"page.txt").unwrap_or_default();
-            let (state, content) = (FileState::new(b"page.txt", 3, (0, 0)), "was".into());
+            let (state, content) = (FileState::new(b"page.txt", 3, (0, 0), Variant::Only), "was".into());
             site.handler.cache.borrow_mut().insert(b"page.txt", Entry { identity, is_settled, state, content, checked: None });
             let Some(answer) = site.ask(1, "/page.txt") else {
                 return eprintln!("skipped: this file system cannot say what is in memory");
@@ -398,12 +479,16 @@ mod tests {
 
     #[test]
     fn folder_on_a_file_system_of_unknown_ways_is_left_to_the_disk() {
+        let file = |path: &'static str| Wanted { path: Cow::Borrowed(path.as_bytes()), is_folder: false };
         let handler = StaticFiles::new(Path::new("/proc")).expect("a folder").handler();
         let uri = "/version".parse().expect("a target");
         for turn in 0..2 {
-            assert!(handler.answer_from_memory(turn, b"version", &Method::GET, &uri, &HeaderMap::new()).is_none());
+            assert!(handler.answer_from_memory(turn, &file("version"), &Method::GET, &uri, &HeaderMap::new()).is_none());
         }
         let root = StaticFiles::new(Path::new("/")).expect("a folder").handler();
-        assert!(root.answer_from_memory(0, b"proc/version", &Method::GET, &uri, &HeaderMap::new()).is_none(), "it is mounted elsewhere");
+        assert!(
+            root.answer_from_memory(0, &file("proc/version"), &Method::GET, &uri, &HeaderMap::new()).is_none(),
+            "it is mounted elsewhere"
+        );
     }
 }

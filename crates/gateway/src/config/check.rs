@@ -145,6 +145,7 @@ fn check_route(config: &Config, route: &Route, problems: &mut Vec<Problem>) {
         let problem = config.problem(&route.place.key("strip_prefix"), "there is no prefix to take away");
         problems.push(problem.with_hint("match a path such as \"/app/*\""));
     }
+    check_index(config, route, problems);
     if let Some(files) = &route.files
         && let Some(fallback) = &files.0.fallback
         && (fallback.starts_with('/') || fallback.split('/').any(|part| part == ".."))
@@ -152,6 +153,17 @@ fn check_route(config: &Config, route: &Route, problems: &mut Vec<Problem>) {
         let problem =
             config.problem(&route.place.of(["files".into(), "fallback".into()]), format_args!("{fallback:?} is not in the folder"));
         problems.push(problem.with_hint("name a file as seen from the folder, such as \"index.html\""));
+    }
+}
+
+fn check_index(config: &Config, route: &Route, problems: &mut Vec<Problem>) {
+    let Some(files) = &route.files else { return };
+    for (number, index) in files.0.index.iter().enumerate() {
+        if index.is_empty() || index.contains('/') || matches!(&**index, "." | "..") {
+            let place = route.place.of(["files".into(), "index".into(), number.into()]);
+            problems
+                .push(config.problem(&place, format_args!("{index:?} is no name of a file")).with_hint("name one such as \"index.html\""));
+        }
     }
 }
 

@@ -232,6 +232,22 @@ pub struct FilesTable {
     /// The file of the folder that is served where there is none of the name that was asked for, such as `index.html` of a single-page
     /// application.
     pub fallback: Option<String>,
+    /// The files that are looked for when a folder is asked for, one after the other.
+    #[serde(default = "index")]
+    pub index: Vec<String>,
+    /// Whether files with `.br`, `.zst` and `.gz` at the end of their names are served for those without it, to clients that take them.
+    #[serde(default)]
+    pub precompressed: bool,
+    /// Whether a folder without an index file is shown as a page with what is in it.
+    #[serde(default)]
+    pub listing: bool,
+    /// Whether files and folders are served whose names begin with a dot. `.well-known` at the top always is.
+    #[serde(default)]
+    pub hidden: bool,
+}
+
+fn index() -> Vec<String> {
+    vec!["index.html".to_owned()]
 }
 
 impl Short for Files {
@@ -240,7 +256,7 @@ impl Short for Files {
     const EXPECTED: &'static str = "a folder such as \"/var/www/site\", or { root = \"/var/www/site\" }";
 
     fn from_text(text: &str) -> Result<Self, String> {
-        Ok(Self(FilesTable { root: text.into(), fallback: None }))
+        Ok(Self(FilesTable { root: text.into(), fallback: None, index: index(), precompressed: false, listing: false, hidden: false }))
     }
 
     fn from_table(table: FilesTable) -> Self {

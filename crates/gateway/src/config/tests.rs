@@ -87,6 +87,7 @@ fn contradictions_are_told() {
         ("[[sites.routes]]\nredirect = { to = \"/\", status = 200 }\n", "200 is no redirect"),
         ("[[sites.routes]]\nstrip_prefix = true\nrespond = \"\"\n", "there is no prefix to take away"),
         ("[[sites.routes]]\nfiles = { root = \".\", fallback = \"../x\" }\n", "\"../x\" is not in the folder"),
+        ("[[sites.routes]]\nfiles = { root = \".\", index = [\"a/b\"] }\n", "\"a/b\" is no name of a file"),
         ("[limits]\nidle_timout = \"3s\"\n", "idle_timeout"),
         ("[limits]\nidle_timeout = \"never\"\n", "8:1: "),
     ] {

@@ -1,0 +1,201 @@
+"""Files of `pronghorn run`: compressed beforehand, in parts, by conditions, folders, and what is hidden."""
+
+from __future__ import annotations
+
+import email
+import gzip
+
+import pytest
+from curl_cffi import requests
+
+from harness.clients.curl import VERSIONS
+from harness.gateway import Gateway
+from harness.response import sha256
+
+TEXT = b"the same words over and over, " * 500
+LARGE = bytes(range(256)) * 1024
+DOTTED = (".git/config", ".env", "sub/.htpasswd", ".well-known/security.txt")
+
+
+@pytest.fixture
+def www(tmp_path):
+    folder = tmp_path / "www"
+    folder.mkdir()
+    (folder / "page.txt").write_bytes(TEXT)
+    (folder / "page.txt.gz").write_bytes(gzip.compress(TEXT))
+    (folder / "page.txt.br").write_bytes(b"in place of brotli")
+    (folder / "alone.txt").write_bytes(TEXT)
+    (folder / "large.bin").write_bytes(LARGE)
+    for name in DOTTED:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"behind a dot")
+    return folder
+
+
+@pytest.fixture
+def serve(start, tmp_path, identity, www):
+    gateway = Gateway(tmp_path, identity)
+
+    def run(options: str = ""):
+        gateway.write(
+            '[[sites]]\nhosts = ["localhost", "127.0.0.1"]\n{tls}\n'
+            + f'[[sites.routes]]\nfiles = {{ root = "www"{options} }}\n'
+        )
+        return start(gateway.command())
+
+    return run
+
+
+def test_file_compressed_beforehand_goes_to_those_who_take_it(serve, www, fetcher):
+    server = serve(", precompressed = true")
+
+    def get(path, takes=None, **fields):
+        headers = [("accept-encoding", takes)] if takes else []
+        return fetcher.fetch(
+            server.origin + path, headers=[*headers, *((k.replace("_", "-"), v) for k, v in fields.items())]
+        )
+
+    tags = set()
+    # Twice: from the disk, and from memory.
+    for _ in range(2):
+        for takes, coding, body in [
+            ("gzip, br", "br", b"in place of brotli"),
+            ("gzip, br;q=0.5", "gzip", (www / "page.txt.gz").read_bytes()),
+            ("zstd, br;q=0", None, TEXT),
+            ("identity", None, TEXT),
+        ]:
+            answer = get("/page.txt", takes)
+            assert (answer.status, answer.body, answer.header("content-encoding")) == (200, body, coding), takes
+            assert answer.header("content-type") == "text/plain; charset=utf-8"
+            assert answer.header("vary") == "accept-encoding"
+            assert answer.header("content-length") == str(len(body))
+            tags.add((coding, answer.header("etag")))
+    assert len(tags) == len({tag for _, tag in tags}) == 3
+    tag = dict(tags)["br"]
+    assert get("/page.txt", "br", if_none_match=tag).status == 304
+    assert get("/page.txt", "gzip", if_none_match=tag).status == 200
+    part = get("/page.txt", "br", range="bytes=0-1")
+    assert (part.status, part.body, part.header("content-encoding")) == (206, b"in", "br")
+    # By its own name it is what it is.
+    own = get("/page.txt.gz", "gzip")
+    assert (own.header("content-encoding"), own.header("content-type")) == (None, "application/gzip")
+    assert get("/alone.txt", "br, gzip").body == TEXT
+    # A change shows, also of what was not there.
+    (www / "alone.txt.br").write_bytes(b"new")
+    assert get("/alone.txt", "br").body == b"new"
+    (www / "alone.txt.br").unlink()
+    assert get("/alone.txt", "br").body == TEXT
+
+
+def test_siblings_are_left_alone_unless_it_is_said(serve, fetcher):
+    answer = fetcher.fetch(serve().origin + "/page.txt", headers=[("accept-encoding", "br, gzip")])
+    assert (answer.body, answer.header("content-encoding"), answer.header("vary")) == (TEXT, None, None)
+
+
+def test_gzip_beside_a_file_is_unpacked_by_curl(serve, ca):
+    server = serve(", precompressed = true")
+    for version in VERSIONS.values():
+        with requests.Session(verify=str(ca), timeout=60) as curl:
+            answer = curl.get(server.origin + "/page.txt", accept_encoding="gzip", http_version=version)
+            assert (answer.content, answer.headers["content-encoding"]) == (TEXT, "gzip")
+
+
+def parts(response) -> list[tuple[str, str, bytes]]:
+    """Type, range and content of each part, read by Python's reader of mail."""
+    head = f"content-type: {response.header('content-type')}\r\n\r\n".encode()
+    message = email.message_from_bytes(head + response.body)
+    assert message.is_multipart()
+    assert not message.defects
+    return [(p["content-type"], p["content-range"], p.get_payload(decode=True)) for p in message.get_payload()]
+
+
+@pytest.mark.parametrize(("path", "content"), [("/alone.txt", TEXT), ("/large.bin", LARGE)])
+def test_several_ranges_come_as_parts(serve, fetcher, path, content):
+    size = len(content)
+    server = serve()
+    asked = [(0, 9), (100, 149), (size - 5, size - 1)]
+    ranges = [("range", "bytes=0-9, 100-149,-5")]
+    answer = fetcher.fetch(server.origin + path, headers=ranges)
+    assert answer.status == 206
+    assert answer.header("content-length") == str(len(answer.body))
+    assert answer.header("content-range") is None
+    # What ends a line of mail is not told from content that ends so: of binary content only the ranges are compared.
+    found = parts(answer)
+    assert [one[1] for one in found] == [f"bytes {first}-{last}/{size}" for first, last in asked]
+    for first, last in asked:
+        assert b"\r\n\r\n" + content[first : last + 1] + b"\r\n--" in answer.body
+    whole = fetcher.fetch(server.origin + path)
+    assert answer.header("etag") == whole.header("etag")
+    assert {one[0] for one in found} == {whole.header("content-type")}
+    old = fetcher.fetch(server.origin + path, headers=[*ranges, ("if-range", '"other"')])
+    assert (old.status, old.sha256) == (200, sha256(content))
+
+
+def test_ranges_that_come_to_more_than_the_file_get_the_file(serve, protocol_fetcher):
+    server = serve()
+    many = ",".join(f"{at}-{at}" for at in range(0, 100, 2))
+    for ranges in ("0-,0-,0-", "5-9,0-5", many):
+        answer = protocol_fetcher.fetch(server.origin + "/alone.txt", headers=[("range", "bytes=" + ranges)])
+        assert (answer.status, answer.body) == (200, TEXT), ranges
+    answer = protocol_fetcher.fetch(server.origin + "/alone.txt", headers=[("range", "bytes=99999-,88888-")])
+    assert (answer.status, answer.header("content-range")) == (416, f"bytes */{len(TEXT)}")
+
+
+def test_conditions_of_each_kind_are_heeded(serve, protocol_fetcher):
+    server = serve()
+    known = protocol_fetcher.fetch(server.origin + "/alone.txt")
+    tag, date = known.header("etag"), known.header("last-modified")
+    past, future = "Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 2044 08:49:37 GMT"
+    for name, value, status in [
+        ("if-none-match", tag, 304),
+        ("if-none-match", f'"x", W/{tag}', 304),
+        ("if-none-match", '"x"', 200),
+        ("if-modified-since", date, 304),
+        ("if-modified-since", past, 200),
+        ("if-match", tag, 200),
+        ("if-match", '"x"', 412),
+        ("if-match", f"W/{tag}", 412),
+        ("if-unmodified-since", future, 200),
+        ("if-unmodified-since", past, 412),
+    ]:
+        answer = protocol_fetcher.fetch(server.origin + "/alone.txt", headers=[(name, value)])
+        assert answer.status == status, (name, value)
+    for value, status in [(tag, 206), ('"x"', 200), (date, 206), (past, 200), (f"W/{tag}", 200)]:
+        headers = [("range", "bytes=0-3"), ("if-range", value)]
+        assert protocol_fetcher.fetch(server.origin + "/alone.txt", headers=headers).status == status, value
+
+
+def test_what_begins_with_a_dot_is_not_there(serve, protocol_fetcher):
+    server = serve()
+    for path in ("/.git/config", "/.env", "/sub/.htpasswd", "/sub/%2ehtpasswd", "/.git/"):
+        assert protocol_fetcher.fetch(server.origin + path).status == 404, path
+    assert protocol_fetcher.fetch(server.origin + "/.well-known/security.txt").body == b"behind a dot"
+
+
+def test_what_begins_with_a_dot_is_served_where_it_says_so(serve, protocol_fetcher):
+    server = serve(", hidden = true")
+    for path in DOTTED:
+        assert protocol_fetcher.fetch(f"{server.origin}/{path}").body == b"behind a dot", path
+
+
+def test_folder_is_shown_only_where_it_says_so(serve, www, protocol_fetcher):
+    (www / "a <b>").mkdir()
+    assert protocol_fetcher.fetch(serve().origin + "/").status == 404
+    server = serve(", listing = true")
+    page = protocol_fetcher.fetch(server.origin + "/")
+    assert (page.status, page.header("content-type")) == (200, "text/html; charset=utf-8")
+    assert '<a href="./a%20%3Cb%3E/">a &lt;b&gt;/</a>' in page.text()
+    assert "page.txt" in page.text()
+    assert ".env" not in page.text()
+    assert protocol_fetcher.fetch(server.origin + "/nowhere/").status == 404
+    (www / "index.html").write_bytes(b"an index")
+    assert protocol_fetcher.fetch(server.origin + "/").body == b"an index"
+
+
+def test_first_index_file_that_is_there_stands_for_its_folder(serve, www, protocol_fetcher):
+    server = serve(', index = ["main.html", "page.txt"], fallback = "alone.txt"')
+    assert protocol_fetcher.fetch(server.origin + "/").body == TEXT
+    (www / "main.html").write_bytes(b"main")
+    assert protocol_fetcher.fetch(server.origin + "/").body == b"main"
+    (www / "alone.txt").write_bytes(b"fallback")
+    assert protocol_fetcher.fetch(server.origin + "/nowhere/").body == b"fallback"
