@@ -10,6 +10,7 @@ mod layer;
 mod load;
 mod patterns;
 mod problem;
+mod response;
 mod schema;
 mod server;
 mod site;
@@ -30,6 +31,7 @@ pub use load::Config;
 pub use patterns::{HostPattern, PathPattern};
 pub use problem::Problem;
 pub(crate) use problem::nearest;
+pub use response::{ErrorPages, ErrorStatus, Rewrite};
 pub use schema::schema;
 pub use server::{AltSvc, Congestion, EarlyData, LimitValue, Log, Server};
 pub use site::{

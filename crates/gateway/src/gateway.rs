@@ -16,6 +16,7 @@ use pronghorn_engine::{Connector, Handler, Identity, Peer, Protocol, Request, Re
 use crate::access_log::Logged;
 use crate::client_address::client_address;
 use crate::config::{ClearText, Config, Problem};
+use crate::extras::with_page;
 use crate::layered::{self, Centre, Head, LayeredRoutes, Means, Outcome, Passed};
 use crate::layers::{OnWorker, Registry};
 use crate::plan::{ActionPlan, Plan, RoutePlan, SitePlan, Surroundings, text};
@@ -185,6 +186,13 @@ impl GatewayHandler {
                 None => return responder.send(end.finish(text(StatusCode::BAD_REQUEST, "bad path\n"))),
             }
         }
+        let mut responder = responder;
+        if let Some(extras) = &route.extras {
+            if !extras.rewrite(&mut request) {
+                return responder.send(end.finish(text(StatusCode::BAD_REQUEST, "bad path\n")));
+            }
+            extras.hint(&request, &mut responder);
+        }
         route.request_headers.apply(&mut request.headers);
         if let Some((client, asked)) = before {
             return self.serve_layered(request, client, asked, responder, end);
@@ -337,11 +345,16 @@ impl End {
         }
         let route = self.route.and_then(|number| self.site.routes.iter().find(|route: &&RoutePlan| route.number == number));
         if let Some(route) = route {
+            if let Some(extras) = &route.extras {
+                response = extras.finish(response);
+            }
             for rules in &route.response_headers {
                 if !rules.is_empty() {
                     rules.apply(response.fields_mut());
                 }
             }
+        } else {
+            response = with_page(&self.site.pages, response);
         }
         match self.logged {
             Some(logged) => logged.finish(response),

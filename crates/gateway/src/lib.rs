@@ -11,6 +11,7 @@ mod client_address;
 mod coding;
 mod conditional;
 pub mod config;
+mod extras;
 mod file_body;
 mod file_cache;
 mod file_state;

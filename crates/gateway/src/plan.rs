@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use http::header::{CONTENT_TYPE, LOCATION};
+use http::header::{CONTENT_TYPE, LINK, LOCATION};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use ipnet::IpNet;
@@ -16,14 +16,19 @@ use pronghorn_engine::Response;
 use crate::StaticFiles;
 use crate::access_log::AccessLog;
 use crate::config::{
-    AltSvc, ClearText, Config, Files, HostPattern, Log, MatchTable, Place, Problem, Proxy, Respond, Route, Server, Site, Tls, Upstream,
+    AltSvc, ClearText, Config, ErrorPages, Files, HostPattern, Log, MatchTable, Place, Problem, Proxy, Respond, Route, Server, Site, Tls,
+    Upstream,
 };
+use crate::extras::{Extras, Pages};
 use crate::hosts::Hosts;
 use crate::layered::LayerPlan;
 use crate::layers::Registry;
 use crate::proxy::{ProxyPlan, UpstreamPlan};
 use crate::rules::Rules;
 use crate::site_certificates::{Names, SiteCertificate};
+
+/// A page for errors has no more.
+const MAX_PAGE_BYTES: usize = 1 << 20;
 
 /// What workers answer with.
 pub(crate) struct Plan {
@@ -44,6 +49,8 @@ pub(crate) struct SitePlan {
     /// What responses over TLS and TCP say of HTTP/3.
     pub(crate) alt_svc: Option<HeaderValue>,
     pub(crate) routes: Vec<RoutePlan>,
+    /// For errors without a route.
+    pub(crate) pages: Vec<Arc<Pages>>,
 }
 
 /// A route. Its number among all of its plan is what workers keep their own part of it under.
@@ -54,6 +61,7 @@ pub(crate) struct RoutePlan {
     pub(crate) request_headers: Rules,
     pub(crate) response_headers: [Rules; 2],
     pub(crate) layers: Vec<Arc<LayerPlan>>,
+    pub(crate) extras: Option<Extras>,
     pub(crate) action: ActionPlan,
 }
 
@@ -192,13 +200,15 @@ impl Making<'_> {
 
     fn site(&mut self, site: &Site, http3: bool) -> SitePlan {
         let is_secure = site.tls.is_some();
-        let routes = site.routes.iter().filter_map(|route| self.route(site, route)).collect();
+        let pages = self.pages(&site.place, &site.errors, site.errors_of_upstreams);
+        let routes = site.routes.iter().filter_map(|route| self.route(site, route, &pages)).collect();
         let alt_svc =
             if is_secure && http3 { self.surroundings.https_port.and_then(|port| alt_svc(&self.config.server, port)) } else { None };
-        SitePlan { is_secure, http3, clear_text: site.clear_text, alt_svc, routes }
+        SitePlan { is_secure, http3, clear_text: site.clear_text, alt_svc, routes, pages }
     }
 
-    fn route(&mut self, site: &Site, route: &Route) -> Option<RoutePlan> {
+    fn route(&mut self, site: &Site, route: &Route, pages: &[Arc<Pages>]) -> Option<RoutePlan> {
+        let extras = self.extras(route, pages);
         let layers = self.layers(site, route);
         let action = self.action(route)?;
         let number = self.routes;
@@ -210,8 +220,44 @@ impl Making<'_> {
             request_headers: Rules::from(&route.request_headers),
             response_headers: Rules::both(&site.response_headers, &route.response_headers),
             layers,
+            extras: Some(extras).filter(|extras| !extras.is_empty()),
             action,
         })
+    }
+
+    fn extras(&mut self, route: &Route, of_site: &[Arc<Pages>]) -> Extras {
+        let mut pages = self.pages(&route.place, &route.errors, route.errors_of_upstreams);
+        pages.extend_from_slice(of_site);
+        Extras {
+            rewrite: route.rewrite.as_ref().map(|rewrite| rewrite.0.clone()),
+            hints: route.early_hints.iter().map(|hint| (LINK, hint.0.clone())).collect(),
+            cache_control: route.cache_control.as_ref().map(|value| value.0.clone()),
+            pages,
+        }
+    }
+
+    /// Reads the pages; none or one set of them.
+    fn pages(&mut self, place: &Place, errors: &ErrorPages, for_upstreams: bool) -> Vec<Arc<Pages>> {
+        let mut pages = Pages { pages: Vec::new(), for_upstreams };
+        for (status, path) in &errors.0 {
+            let path = self.config.path(place, path);
+            match std::fs::read(&path) {
+                Ok(content) if content.len() <= MAX_PAGE_BYTES => {
+                    let guess = mime_guess::from_path(&path).first_raw().unwrap_or("text/plain");
+                    let content_type = if guess.starts_with("text/") { format!("{guess}; charset=utf-8") } else { guess.to_owned() };
+                    let content_type = HeaderValue::try_from(content_type).unwrap_or(HeaderValue::from_static("text/plain"));
+                    pages.pages.push((*status, content_type, content.into()));
+                }
+                Ok(content) => {
+                    let message = format_args!("{} has {} bytes", path.display(), content.len());
+                    self.problem(&place.key("errors"), message, "pages for errors are kept in memory: 1 MiB is the most");
+                }
+                Err(error) => {
+                    self.problem(&place.key("errors"), format_args!("{}: {error}", path.display()), "name a file that this user may read");
+                }
+            }
+        }
+        if pages.pages.is_empty() { Vec::new() } else { vec![Arc::new(pages)] }
     }
 
     fn layers(&mut self, site: &Site, route: &Route) -> Vec<Arc<LayerPlan>> {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer};
 use super::either::{Short, either};
 use super::layer::Layer;
 use super::patterns::{HostPattern, PathPattern};
+use super::response::{ErrorPages, Rewrite};
 use super::source::Place;
 use super::upstream::Upstream;
 use super::values::choice;
@@ -29,6 +30,12 @@ pub struct Site {
     /// Fields of the responses of all routes.
     #[serde(default)]
     pub response_headers: HeaderRules,
+    /// Files in place of the texts of errors, for all routes.
+    #[serde(default)]
+    pub errors: ErrorPages,
+    /// Whether errors of upstreams get these pages too.
+    #[serde(default)]
+    pub errors_of_upstreams: bool,
     /// What requests of all routes go through, before the layers of their route.
     #[serde(default)]
     pub layers: Vec<Layer>,
@@ -114,6 +121,19 @@ pub struct Route {
     /// Fields of the response.
     #[serde(default)]
     pub response_headers: HeaderRules,
+    /// Files in place of the texts of errors; before those of the site.
+    #[serde(default)]
+    pub errors: ErrorPages,
+    /// Whether errors of upstreams get these pages too.
+    #[serde(default)]
+    pub errors_of_upstreams: bool,
+    /// Another target for the request, after `strip_prefix`: `{path}` stands for the path. The query stays if none stands here.
+    pub rewrite: Option<Rewrite>,
+    /// Values of `link` that are sent at once as 103 (Early Hints) to who asks for a page over HTTP/2 and 3, and with its response.
+    #[serde(default)]
+    pub early_hints: Vec<FieldValue>,
+    /// The `cache-control` of responses that have none, and are no errors.
+    pub cache_control: Option<FieldValue>,
     /// What requests go through on their way to what answers, the first layer first, and responses on their way back.
     #[serde(default)]
     pub layers: Vec<Layer>,

@@ -88,6 +88,8 @@ fn contradictions_are_told() {
         ("[[sites.routes]]\nstrip_prefix = true\nrespond = \"\"\n", "there is no prefix to take away"),
         ("[[sites.routes]]\nfiles = { root = \".\", fallback = \"../x\" }\n", "\"../x\" is not in the folder"),
         ("[[sites.routes]]\nfiles = { root = \".\", index = [\"a/b\"] }\n", "\"a/b\" is no name of a file"),
+        ("[[sites.routes]]\nrespond = \"\"\nerrors = { 200 = \"a\" }\n", "\"200\" is no status of an error"),
+        ("[[sites.routes]]\nrespond = \"\"\nrewrite = \"new\"\n", "\"new\" is no target"),
         ("[limits]\nidle_timout = \"3s\"\n", "idle_timeout"),
         ("[limits]\nidle_timeout = \"never\"\n", "8:1: "),
     ] {
@@ -127,7 +129,7 @@ fn included_files_bring_sites_and_have_their_own_lines() {
     assert_eq!(
         found,
         [
-            "c.toml:3:1: unknown key \"nmae\"; known here are hosts, tls, http3, clear_text, response_headers, layers, routes",
+            "c.toml:3:1: unknown key \"nmae\"; known here are hosts, tls, http3, clear_text, response_headers, errors, errors_of_upstreams, layers, routes",
             "c.toml:4:2: unknown key \"server\"; known here are upstreams, sites",
             "d.toml:1:12: there is an upstream \"b\" already; give each its own name",
         ],

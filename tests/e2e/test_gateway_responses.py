@@ -1,0 +1,143 @@
+"""Rewrites, early hints, pages for errors and caching of `pronghorn run`."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+
+import pytest
+
+from harness.clients.curl import session
+from harness.gateway import Gateway, seen, upstream
+from harness.server import pronghorn
+
+SITE = """
+[[sites]]
+hosts = ["localhost", "127.0.0.1"]
+{tls}
+"""
+
+
+@pytest.fixture
+def gateway(tmp_path, identity) -> Gateway:
+    return Gateway(tmp_path, identity)
+
+
+@pytest.fixture
+def up():
+    with upstream() as server:
+        yield server
+
+
+def test_target_is_rewritten_and_keeps_its_query(start, gateway, up, fetcher):
+    routes = "".join(
+        f'[[sites.routes]]\nmatch = "{match}"\nproxy = "{up.address}"\nrewrite = "{rewrite}"\n{more}\n'
+        for match, rewrite, more in [
+            ("/old/*", "/new{path}", "strip_prefix = true"),
+            ("/php/*", "/index.php?path={path}", ""),
+            ("/all/*", "/one", ""),
+        ]
+    )
+    gateway.write(SITE + routes)
+    server = start(gateway.command())
+    for asked, expected in [
+        ("/old/a%20b?c=d", "/new/a%20b?c=d"),
+        ("/php/x?y=1", "/index.php?path=/php/x"),
+        ("/all/x?y=1", "/one?y=1"),
+        ("/old//evil.example/", "/new//evil.example/"),
+        ("/php/x&admin=1+1?y", "/index.php?path=/php/x%26admin=1%2B1"),
+    ]:
+        assert seen(fetcher.fetch(server.origin + asked))["path"] == expected, asked
+
+
+def test_errors_have_pages_of_their_own(start, gateway, up, fetcher):
+    for name in ("404.html", "5xx.html", "403.txt"):
+        (gateway.folder / name).write_text(f"the page {name}")
+    gateway.write(
+        SITE
+        + 'errors = { 404 = "404.html", 5xx = "5xx.html" }\n'
+        + f'[[sites.routes]]\nmatch = "/up/*"\nproxy = "{up.address}"\nstrip_prefix = true\n'
+        + f'[[sites.routes]]\nmatch = "/both/*"\nproxy = "{up.address}"\nstrip_prefix = true\n'
+        + 'errors = { 404 = "403.txt" }\nerrors_of_upstreams = true\n'
+        + '[[sites.routes]]\nmatch = "/dead"\nproxy = "http://127.0.0.1:1"\n'
+        + '[[sites.routes]]\nmatch = "/denied"\nrespond = ""\nerrors = { 4xx = "403.txt" }\n'
+        + 'layers = [{ name = "deny", addresses = ["127.0.0.1"] }]\n'
+    )
+    server = start(gateway.command())
+    for path, status, content, content_type in [
+        ("/nothing", 404, b"the page 404.html", "text/html; charset=utf-8"),
+        ("/dead", 502, b"the page 5xx.html", "text/html; charset=utf-8"),
+        ("/denied", 403, b"the page 403.txt", "text/plain; charset=utf-8"),
+        ("/both/status/404", 404, b"the page 403.txt", "text/plain; charset=utf-8"),
+    ]:
+        answer = fetcher.fetch(server.origin + path)
+        assert (answer.status, answer.body, answer.header("content-type")) == (status, content, content_type), path
+        assert answer.header("content-length") == str(len(content))
+    # An upstream speaks for itself unless it is said otherwise.
+    assert fetcher.fetch(server.origin + "/up/status/404").header("content-type") == "application/json"
+    head = fetcher.fetch(server.origin + "/nothing", method="HEAD")
+    assert (head.status, head.size) == (404, 0)
+
+
+def test_page_that_is_not_there_is_told_at_its_line(start, gateway, protocol_fetcher):
+    gateway.write(SITE + 'errors = { 404 = "none.html" }\n[[sites.routes]]\nmatch = "/x"\nrespond = ""\n')
+    checked = subprocess.run([pronghorn(), "check", gateway.file], capture_output=True, text=True, timeout=60)
+    assert checked.returncode == 65
+    assert re.search(r"pronghorn\.toml:9:1: .*none\.html: No such file", checked.stderr), checked.stderr
+    (gateway.folder / "none.html").write_text("one")
+    server = start(gateway.command())
+    assert protocol_fetcher.fetch(server.origin + "/").body == b"one"
+    (gateway.folder / "none.html").unlink()
+    server.popen.send_signal(signal.SIGHUP)
+    server.wait_for_lines("nothing has changed")
+    assert protocol_fetcher.fetch(server.origin + "/").body == b"one"
+
+
+def test_cache_control_is_said_where_nobody_says_it(start, gateway, up, protocol_fetcher):
+    up.routes["/own"] = lambda h, _: h.reply(200, b"x", [("cache-control", "no-store")])
+    gateway.write(SITE + f'[[sites.routes]]\nproxy = "{up.address}"\ncache_control = "public, max-age=60"\n')
+    server = start(gateway.command())
+    for path, value in [("/", "public, max-age=60"), ("/own", "no-store"), ("/status/500", None)]:
+        assert protocol_fetcher.fetch(server.origin + path).header("cache-control") == value, path
+
+
+def test_links_of_a_page_are_sent_before_it(start, gateway, ca):
+    from curl_cffi import Curl, CurlInfo, CurlOpt
+
+    from harness.clients.curl import VERSIONS
+
+    gateway.write(
+        SITE
+        + '[[sites.routes]]\nrespond = "a page"\n'
+        + 'early_hints = ["</style.css>; rel=preload; as=style", "</app.js>; rel=preload; as=script"]\n'
+    )
+    server = start(gateway.command())
+
+    def heads(protocol, *fields):
+        """The heads of all responses to a request, as libcurl gives them line by line."""
+        curl, lines = Curl(), []
+        try:
+            curl.setopt(CurlOpt.URL, server.origin.encode())
+            curl.setopt(CurlOpt.CAINFO, str(ca).encode())
+            curl.setopt(CurlOpt.HTTP_VERSION, VERSIONS[protocol])
+            curl.setopt(CurlOpt.HTTPHEADER, [field.encode() for field in fields])
+            curl.setopt(CurlOpt.HEADERFUNCTION, lambda line: lines.append(line) or len(line))
+            curl.setopt(CurlOpt.WRITEFUNCTION, len)
+            curl.perform()
+            assert curl.getinfo(CurlInfo.RESPONSE_CODE) == 200
+        finally:
+            curl.close()
+        text = b"".join(lines).decode()
+        return [
+            (int(head.split()[1]), re.findall(r"(?im)^link: (\S+);", head)) for head in text.strip().split("\r\n\r\n")
+        ]
+
+    links = ["</style.css>", "</app.js>"]
+    for protocol in ("HTTP/2", "HTTP/3"):
+        assert heads(protocol, "sec-fetch-mode: navigate") == [(103, links), (200, links)]
+        assert heads(protocol) == [(103, links), (200, links)]
+        assert heads(protocol, "sec-fetch-mode: cors") == [(200, links)]
+    assert heads("HTTP/1.1") == [(200, links)]
+    with session(ca) as curl:
+        assert curl.post(server.origin + "/").status_code == 200
