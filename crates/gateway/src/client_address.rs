@@ -1,6 +1,6 @@
 //! Whose request it is, when proxies pass it on.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use http::header::FORWARDED;
 use http::{HeaderMap, HeaderName};
@@ -31,6 +31,17 @@ pub(crate) fn client_address(peer: SocketAddr, headers: &HeaderMap, trusted: &[I
         }
     }
     client
+}
+
+/// What stands for a client where clients are counted: of an IPv6 address its first `ipv6_prefix` bits, since whoever has one has a network.
+pub(crate) fn network_of(client: IpAddr, ipv6_prefix: u8) -> IpAddr {
+    match client {
+        IpAddr::V4(_) => client,
+        IpAddr::V6(address) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(ipv6_prefix)).unwrap_or_default();
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & mask))
+        }
+    }
 }
 
 fn hops(headers: &HeaderMap, name: &HeaderName, read: impl Fn(&str) -> Option<IpAddr>) -> Vec<Option<IpAddr>> {

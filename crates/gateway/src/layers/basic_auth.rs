@@ -1,17 +1,18 @@
 //! `basic-auth`: a name and a password (RFC 7617).
 
+mod checks;
+
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use argon2::password_hash::PasswordVerifier as _;
 use argon2::{Argon2, PasswordHash};
+use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use blocking::unblock;
 use http::header::{AUTHORIZATION, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use pronghorn_engine::BodyError;
@@ -19,12 +20,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tower_service::Service;
 
-use super::{Around, Layer, LocalService, OnWorker, Request, Response, Surroundings, from_engine};
+use self::checks::Checks;
+use super::{Around, Client, Layer, LocalService, OnWorker, Request, Response, Surroundings, from_engine};
+use crate::client_address::network_of;
 use crate::config::FieldName;
 use crate::plan::text;
-
-/// Passwords that wait to be checked, at most; more are answered 503.
-const WAITING: usize = 64;
 
 /// Options of `basic-auth`.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -56,9 +56,7 @@ struct Users {
     /// not checked for each request. One for each name at most.
     right: Mutex<HashMap<String, hmac::Tag>>,
     key: hmac::Key,
-    /// One password is checked at a time: whoever guesses has one processor's worth at most.
-    checking: Mutex<()>,
-    waiting: AtomicUsize,
+    checks: Arc<Checks>,
 }
 
 #[derive(Clone)]
@@ -119,8 +117,7 @@ impl BasicAuth {
             user_header: options.user_header.as_ref().map(FieldName::name),
             right: Mutex::default(),
             key,
-            checking: Mutex::default(),
-            waiting: AtomicUsize::default(),
+            checks: Arc::default(),
         })))
     }
 }
@@ -140,14 +137,20 @@ impl Around for OfWorker {
             request.headers_mut().remove(name);
         }
         let Some((name, password)) = credentials(request.headers()) else { return Ok(users.refusal()) };
-        if !users.is_known_to_be_right(&name, &password) {
-            let Some(waiting) = Waiting::new(users) else {
-                let answer = text(StatusCode::SERVICE_UNAVAILABLE, "too many passwords to check\n");
-                return Ok(from_engine(answer.with_header(RETRY_AFTER, 1.into())));
+        let tag = hmac::sign(&users.key, &message(&name, &password));
+        if !users.is_known_to_be_right(&name, tag) {
+            let client = request.extensions().get::<Client>().map(|client| network_of(client.0, 64));
+            let check = {
+                let (users, name) = (users.clone(), name.clone());
+                move || users.check(&name, &password, tag)
             };
-            let checked = name.clone();
-            if !unblock(move || waiting.0.check(&checked, &password)).await {
-                return Ok(users.refusal());
+            match users.checks.ask(tag.as_ref().to_vec(), client, check).await {
+                Some(true) => {}
+                Some(false) => return Ok(users.refusal()),
+                None => {
+                    let answer = text(StatusCode::SERVICE_UNAVAILABLE, "too many passwords to check\n");
+                    return Ok(from_engine(answer.with_header(RETRY_AFTER, 1.into())));
+                }
             }
         }
         if let Some(header) = &users.user_header {
@@ -158,40 +161,19 @@ impl Around for OfWorker {
     }
 }
 
-/// A password that waits to be checked.
-struct Waiting(Arc<Users>);
-
-impl Waiting {
-    fn new(users: &Arc<Users>) -> Option<Self> {
-        let room = users.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| (count < WAITING).then_some(count + 1));
-        room.is_ok().then(|| Self(users.clone()))
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 impl Users {
     fn refusal(&self) -> Response {
         let answer = text(StatusCode::UNAUTHORIZED, "a name and a password are needed\n");
         from_engine(answer.with_header(WWW_AUTHENTICATE, self.challenge.clone()))
     }
 
-    fn is_known_to_be_right(&self, name: &str, password: &[u8]) -> bool {
+    fn is_known_to_be_right(&self, name: &str, tag: hmac::Tag) -> bool {
         let right = self.right.lock().unwrap_or_else(PoisonError::into_inner);
-        right.get(name).is_some_and(|tag| hmac::verify(&self.key, &message(name, password), tag.as_ref()).is_ok())
+        right.get(name).is_some_and(|known| verify_slices_are_equal(known.as_ref(), tag.as_ref()).is_ok())
     }
 
     /// Takes a while: not for a worker's thread.
-    fn check(&self, name: &str, password: &[u8]) -> bool {
-        let _one_at_a_time = self.checking.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another request with the same may have been before it.
-        if self.is_known_to_be_right(name, password) {
-            return true;
-        }
+    fn check(&self, name: &str, password: &[u8], tag: hmac::Tag) -> bool {
         let Some(hash) = self.hashes.get(name) else {
             // A name that there is not takes as long as one that there is.
             if let Some(other) = self.hashes.values().next() {
@@ -201,7 +183,6 @@ impl Users {
         };
         let is_right = hash.is_of(password);
         if is_right {
-            let tag = hmac::sign(&self.key, &message(name, password));
             self.right.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), tag);
         }
         is_right
