@@ -7,11 +7,8 @@ import re
 import subprocess
 
 import pytest
-from aioquic.asyncio.client import connect
-from aioquic.h3.connection import H3_ALPN
-from aioquic.quic.configuration import QuicConfiguration
 
-from harness.clients.aioquic_h3 import H3Client
+from harness.clients.aioquic_h3 import ask_with_aioquic
 from harness.first_flight import FirstFlight, capture, received_until_silence
 from harness.server import Server, echo_command, pronghorn, serve_command
 from harness.waiting import DEADLINE_SECONDS, eventually
@@ -140,22 +137,6 @@ def test_early_data_from_a_forged_address_is_not_amplified(start_serve, get):
 
 
 # Clients of others.
-
-
-async def ask_with_aioquic(origin: str, ca, tickets: list, *, early: bool, server_name: str = "127.0.0.1", **asked):
-    """One request on a connection of its own; `early` sends it without waiting for the handshake."""
-    host, _, port = origin.removeprefix("https://").partition(":")
-    configuration = QuicConfiguration(is_client=True, alpn_protocols=H3_ALPN, server_name=server_name)
-    configuration.load_verify_locations(cafile=str(ca))
-    configuration.session_ticket = tickets.pop() if tickets else None
-    options = {"session_ticket_handler": tickets.append, "wait_connected": not early}
-    async with connect(host, int(port), configuration=configuration, create_protocol=H3Client, **options) as client:
-        client.authority = f"{host}:{port}"
-        answer = await client.fetch(asked.pop("path"), **asked)
-        # The handshake is done and the tickets have come when the next answer has.
-        await client.fetch("/small.txt")
-        tls = client._quic.tls
-        return answer, tls.session_resumed, tls.early_data_accepted
 
 
 async def test_aioquic_gets_an_answer_to_early_data(start_serve, ca, site):

@@ -11,6 +11,8 @@ import threading
 
 import pytest
 from curl_cffi import requests
+
+from harness.clients.aioquic_h3 import ask_with_aioquic
 from harness.clients.curl import VERSIONS
 from harness.gateway import Gateway, seen, upstream
 from harness.server import custom_layer, pronghorn
@@ -173,6 +175,58 @@ def test_another_server_says_who_may(start, gateway, up, protocol_fetcher):
         assert "content-length" not in question
     # It cannot be asked any more: nobody may.
     assert protocol_fetcher.fetch(server.origin + "/app/x", headers=[("cookie", "good")]).status == 502
+
+
+def test_server_that_says_who_may_is_trusted_by_its_certificate(start, gateway, identity, ca, protocol_fetcher):
+    (gateway.folder / "auth").mkdir()
+    auth = serve(start, Gateway(gateway.folder / "auth", identity), "[[sites.routes]]\nrespond = { status = 204 }\n")
+    layer = f'{{ name = "forward-auth", address = "{auth.origin}", TRUST }}'
+    for trust, status in [(f'trust = "{ca}"', 200), ('path = "/"', 502)]:
+        routes = f'[[sites.routes]]\nrespond = "here"\nlayers = [{layer.replace("TRUST", trust)}]\n'
+        server = serve(start, gateway, routes)
+        assert protocol_fetcher.fetch(server.origin + "/").status == status, trust
+
+
+def test_server_that_says_who_may_has_to_say_it_in_time(start, gateway, protocol_fetcher):
+    leave = threading.Event()
+    with upstream("auth") as auth:
+        auth.routes["/"] = lambda handler, _: (leave.wait(60), handler.reply(200, b"", [("connection", "close")]))
+        layer = f'{{ name = "forward-auth", address = "{auth.address}", timeout = "100ms" }}'
+        server = serve(start, gateway, f'[[sites.routes]]\nrespond = "here"\nlayers = [{layer}]\n')
+        assert protocol_fetcher.fetch(server.origin + "/").status == 502
+        leave.set()
+
+
+async def test_nothing_is_decided_by_an_address_that_is_not_proved(start, gateway, ca):
+    """Whoever sends a first flight over QUIC can write any sender's address on it."""
+    layers = [
+        '{ name = "allow", addresses = ["127.0.0.0/8"] }',
+        '{ name = "deny", addresses = ["10.0.0.0/8"] }',
+        '{ name = "rate-limit", requests = 100 }',
+        '{ name = "concurrency-limit", requests = 100 }',
+        '{ name = "forward-auth", address = "http://127.0.0.1:1" }',
+    ]
+    route = '[[sites.routes]]\nmatch = "/{}"\nrespond = "here"\nlayers = [{}]\n'
+    routes = "".join(route.format(number, layer) for number, layer in enumerate(layers))
+    at_once = '{ name = "concurrency-limit", requests = 9, by = "all" }'
+    plain = f'[[sites.routes]]\nrespond = "here"\nlayers = ["compress", {at_once}]\n'
+    server, tickets = serve(start, gateway, routes + plain), []
+
+    async def ask(path, *, early):
+        answer, _, accepted = await ask_with_aioquic(server.origin, ca, tickets, early=early, path=path)
+        assert accepted or not early
+        return answer.status
+
+    assert await ask("/", early=False) == 200
+    for number in range(len(layers)):
+        assert await ask(f"/{number}", early=True) == 425, layers[number]
+        # The server that says who may is not there.
+        assert await ask(f"/{number}", early=False) == (502 if "forward" in layers[number] else 200), layers[number]
+    assert await ask("/", early=True) == 200
+    # A sender that seems to be a proxy that is believed is not believed yet.
+    server, tickets = serve(start, gateway, plain, server='trusted_proxies = ["127.0.0.1"]'), []
+    assert await ask("/", early=False) == 200
+    assert await ask("/", early=True) == 425
 
 
 def test_address_decides_and_proxies_are_believed_only_if_listed(start, gateway, protocol_fetcher):

@@ -18,7 +18,7 @@ use crate::client_address::client_address;
 use crate::config::{ClearText, Config, Problem};
 use crate::extras::with_page;
 use crate::layered::{self, Centre, Head, LayeredRoutes, Means, Outcome, Passed};
-use crate::layers::{OnWorker, Registry};
+use crate::layers::{OnWorker, Registry, TOO_EARLY, is_unproved};
 use crate::plan::{ActionPlan, Plan, RoutePlan, SitePlan, Surroundings, text};
 use crate::proxy::Upstreams;
 use crate::site_certificates::SiteCertificates;
@@ -130,9 +130,10 @@ impl Local {
         self.plan.trusted_proxies.iter().any(|network| network.contains(&peer.remote.ip().to_canonical()))
     }
 
-    /// What layers are told of a request as it came: whose it is, and its target.
-    fn before_layers(&self, request: &Request) -> (IpAddr, Uri) {
-        (client_address(request.peer.remote, &request.headers, &self.plan.trusted_proxies), request.uri.clone())
+    /// What layers are told of a request as it came: whose it is, if that is proved, and its target.
+    fn before_layers(&self, request: &Request) -> (Option<IpAddr>, Uri) {
+        let client = client_address(request.peer.remote, &request.headers, &self.plan.trusted_proxies);
+        (Some(client).filter(|_| !is_unproved(&request.peer)), request.uri.clone())
     }
 
     /// What the action of a route needs of this worker.
@@ -221,7 +222,7 @@ impl GatewayHandler {
 
 /// Routes with layers.
 impl GatewayHandler {
-    fn serve_layered(&self, request: Request, client: IpAddr, asked: Uri, mut responder: Responder, end: End) {
+    fn serve_layered(&self, request: Request, client: Option<IpAddr>, asked: Uri, mut responder: Responder, end: End) {
         let (Some(connector), Some(number)) = (self.connector.get(), end.route) else {
             return responder.send(end.finish(text(StatusCode::INTERNAL_SERVER_ERROR, "not started\n")));
         };
@@ -293,6 +294,10 @@ impl Handler for GatewayHandler {
         let over_tcp = peer.secure && peer.protocol != Protocol::Http3;
         let alt_svc = site.alt_svc.clone().filter(|_| over_tcp);
         let end = End { local, site, route: None, logged, alt_svc };
+        // What a proxy says is worth as much as that it is the proxy.
+        if is_unproved(&request.peer) && end.local.trusts(&request.peer) {
+            return responder.send(end.finish(text(StatusCode::TOO_EARLY, TOO_EARLY)));
+        }
         if let Some(answer) = end.site.refusal(&request, self.shared.https_port) {
             return responder.send(end.finish(answer));
         }

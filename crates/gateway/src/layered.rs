@@ -150,7 +150,8 @@ pub(crate) struct Head {
     pub(crate) headers: HeaderMap,
     pub(crate) peer: Peer,
     pub(crate) upgrade: Option<Upgrade>,
-    pub(crate) client: IpAddr,
+    /// `None` while its address is not proved.
+    pub(crate) client: Option<IpAddr>,
     pub(crate) asked: Uri,
 }
 
@@ -162,7 +163,9 @@ impl Head {
         *request.headers_mut() = self.headers;
         let extensions = request.extensions_mut();
         extensions.insert(self.peer);
-        extensions.insert(Client(self.client));
+        if let Some(client) = self.client {
+            extensions.insert(Client(client));
+        }
         extensions.insert(Asked(self.asked));
         if let Some(upgrade) = self.upgrade {
             extensions.insert(upgrade);

@@ -21,12 +21,15 @@ mod timeout;
 
 use std::net::IpAddr;
 
-use pronghorn_engine::{Connector, Handle};
+use http::StatusCode;
+use pronghorn_engine::{Connector, Handle, Peer, Protocol};
 
 pub use around::Around;
 pub use registry::{Registry, Surroundings};
 pub(crate) use service::from_engine;
 pub use service::{Layer, LocalFuture, LocalService, Request, Response};
+
+use crate::plan::text;
 
 /// What a layer may have of the worker that it is on. Cheap to clone; bound to the worker's thread.
 #[derive(Clone)]
@@ -52,9 +55,25 @@ impl OnWorker {
 
 /// The address that a request comes from, in its extensions: the client's, where a proxy of `trusted_proxies` says whose request it
 /// passes on, otherwise the peer's. Beside it stands the [`pronghorn_engine::Peer`].
+///
+/// It is not there while nothing proves that the client is at that address: in requests that came over HTTP/3 before the handshake was done
+/// (early data). What is decided by address answers those 425, so that they come again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Client(pub IpAddr);
 
 /// The target of a request as the client sent it, in its extensions: before `strip_prefix` and `rewrite`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked(pub http::Uri);
+
+/// Whether whoever asks may be at another address than it seems: a first flight over QUIC has its sender's word alone. (Over TCP the address
+/// is proved before.)
+pub(crate) fn is_unproved(peer: &Peer) -> bool {
+    peer.early_data && peer.protocol == Protocol::Http3
+}
+
+/// The answer to requests without a [`Client`], where that decides.
+pub(crate) fn too_early() -> Response {
+    from_engine(text(StatusCode::TOO_EARLY, TOO_EARLY))
+}
+
+pub(crate) const TOO_EARLY: &str = "ask again when the handshake is done\n";

@@ -254,3 +254,24 @@ def fetch(url: str, *, ca: Path, method: str, headers, body: bytes | None) -> Re
             return await client.fetch(path, method=method, headers=headers, body=body)
 
     return asyncio.run(run())
+
+
+async def ask_with_aioquic(
+    origin: str, ca: Path, tickets: list, *, early: bool, server_name: str | None = "127.0.0.1", **asked
+):
+    """One request on a connection of its own, by one of the `tickets`.
+
+    `early` sends it without waiting for the handshake. `/small.txt` has to be there.
+    """
+    host, _, port = origin.removeprefix("https://").partition(":")
+    configuration = QuicConfiguration(is_client=True, alpn_protocols=H3_ALPN, server_name=server_name)
+    configuration.load_verify_locations(cafile=str(ca))
+    configuration.session_ticket = tickets.pop() if tickets else None
+    options = {"session_ticket_handler": tickets.append, "wait_connected": not early}
+    async with connect(host, int(port), configuration=configuration, create_protocol=H3Client, **options) as client:
+        client.authority = f"{host}:{port}"
+        answer = await client.fetch(asked.pop("path"), **asked)
+        # The handshake is done and the tickets have come when the next answer has.
+        await client.fetch("/small.txt")
+        tls = client._quic.tls
+        return answer, tls.session_resumed, tls.early_data_accepted

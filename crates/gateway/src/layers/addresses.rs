@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tower_service::Service;
 
-use super::{Around, Client, Layer, LocalService, OnWorker, Request, Response, from_engine};
+use super::{Around, Client, Layer, LocalService, OnWorker, Request, Response, from_engine, too_early};
 use crate::config::Network;
 use crate::plan::text;
 
@@ -45,9 +45,8 @@ impl Layer for Addresses {
 
 impl Around for Addresses {
     async fn call(self: Rc<Self>, request: Request, mut inner: LocalService) -> Result<Response, BodyError> {
-        let client = request.extensions().get::<Client>();
-        // Whose address is not known is nobody's friend.
-        let may = client.is_some_and(|client| self.networks.iter().any(|network| network.contains(&client.0)) == self.allows);
+        let Some(&Client(client)) = request.extensions().get::<Client>() else { return Ok(too_early()) };
+        let may = self.networks.iter().any(|network| network.contains(&client)) == self.allows;
         if may { inner.call(request).await } else { Ok(from_engine(text(StatusCode::FORBIDDEN, "forbidden\n"))) }
     }
 }

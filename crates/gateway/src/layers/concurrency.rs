@@ -16,14 +16,15 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tower_service::Service;
 
-use super::{Around, Client, Layer, LocalService, OnWorker, Request, Response, from_engine};
+use super::{Around, Client, Layer, LocalService, OnWorker, Request, Response, from_engine, too_early};
+use crate::client_address::network_of;
 use crate::plan::text;
 
 /// Whose requests are counted together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum By {
-    /// Those of one address.
+    /// Those of one address; of IPv6, of one /64 network.
     #[default]
     Client,
     /// All.
@@ -59,8 +60,8 @@ impl ConcurrencyLimit {
         }
     }
 
-    fn begin(&self, client: Option<IpAddr>) -> Option<Seat> {
-        let key = client.filter(|_| self.options.by == By::Client);
+    /// `key`: whose request it is, or `None` where all are counted together.
+    fn begin(&self, key: Option<IpAddr>) -> Option<Seat> {
         let mut running = self.running.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = running.entry(key).or_default();
         if *count >= self.options.requests {
@@ -83,8 +84,13 @@ impl Layer for ConcurrencyLimit {
 
 impl Around for ConcurrencyLimit {
     async fn call(self: Rc<Self>, request: Request, mut inner: LocalService) -> Result<Response, BodyError> {
-        let client = request.extensions().get::<Client>().map(|client| client.0);
-        let Some(seat) = self.begin(client) else {
+        let client = request.extensions().get::<Client>().copied();
+        let key = match (self.options.by, client) {
+            (By::All, _) => None,
+            (By::Client, Some(Client(client))) => Some(network_of(client, 64)),
+            (By::Client, None) => return Ok(too_early()),
+        };
+        let Some(seat) = self.begin(key) else {
             let answer = text(StatusCode::SERVICE_UNAVAILABLE, "too many requests at once\n");
             return Ok(from_engine(answer.with_header(RETRY_AFTER, 1.into())));
         };
@@ -152,12 +158,5 @@ mod tests {
         drop(seat);
         assert!(limit.begin(one).is_some());
         assert!(limit.running.0.lock().expect("no panic").is_empty());
-    }
-
-    #[test]
-    fn all_are_one_where_it_says_so() {
-        let limit = ConcurrencyLimit::new(Options { requests: 1, by: By::All }).expect("it is right");
-        let _seat = limit.begin(Some(IpAddr::from([192, 0, 2, 1])));
-        assert!(limit.begin(Some(IpAddr::from([192, 0, 2, 2]))).is_none());
     }
 }

@@ -1,6 +1,7 @@
 //! `forward-auth`: another server says who may.
 
 use std::cell::OnceCell;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -16,7 +17,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tower_service::Service;
 
-use super::{Around, Asked, Client, Layer, LocalService, OnWorker, Request, Response, Surroundings, from_engine};
+use super::timeout::within;
+use super::{Around, Asked, Client, Layer, LocalService, OnWorker, Request, Response, Surroundings, from_engine, too_early};
 use crate::config::{FieldName, ServerAddress, Time};
 use crate::plan::text;
 
@@ -48,9 +50,11 @@ pub(super) struct Options {
     /// Fields of its answer that whatever answers the request gets; what a client says in them is taken away.
     #[serde(default)]
     copy: Vec<FieldName>,
-    /// How long it may take.
+    /// How long it may take until the head of the answer is there.
     #[serde(default = "timeout")]
     timeout: Time,
+    /// A file with the certificates of whom to trust, in PEM form, for a server at `https://`; if it is left out, whom the system trusts.
+    trust: Option<PathBuf>,
 }
 
 fn path() -> String {
@@ -71,7 +75,7 @@ struct Settings {
 }
 
 impl ForwardAuth {
-    pub(super) fn new(options: Options, _: &Surroundings<'_>) -> Result<Self, String> {
+    pub(super) fn new(options: Options, surroundings: &Surroundings<'_>) -> Result<Self, String> {
         let path: PathAndQuery = options
             .path
             .parse()
@@ -79,7 +83,17 @@ impl ForwardAuth {
             .filter(|_| options.path.starts_with('/'))
             .ok_or_else(|| format!("{:?} is no path: it begins with a slash, as in /verify", options.path))?;
         let target = crate::proxy::target(options.address.secure, &options.address.authority, &path);
-        let roots = if options.address.secure { Roots::System.to_config().map_err(|error| error.to_string())? } else { nobody()? };
+        let roots = match &options.trust {
+            _ if !options.address.secure => nobody()?,
+            None => Roots::System.to_config().map_err(|error| error.to_string())?,
+            Some(file) => {
+                let file = surroundings.path(file);
+                let wrong =
+                    |error: &dyn std::fmt::Display| format!("{}: {error}; name a file with certificates in PEM form", file.display());
+                let pem = std::fs::read(&file).map_err(|error| wrong(&error))?;
+                Roots::Pem(pem.into()).to_config().map_err(|error| wrong(&error))?
+            }
+        };
         Ok(Self(Arc::new(Settings {
             target,
             copy: options.copy.iter().map(FieldName::name).collect(),
@@ -163,9 +177,14 @@ impl Around for OfWorker {
         for name in &self.settings.copy {
             request.headers_mut().remove(name);
         }
+        if request.extensions().get::<Client>().is_none() {
+            return Ok(too_early());
+        }
         let unreachable = || from_engine(text(StatusCode::BAD_GATEWAY, "whether this may be cannot be asked\n"));
         let Some(pool) = self.pool() else { return Ok(unreachable()) };
-        let Ok(answer) = pool.send(self.question(&request)).await else { return Ok(unreachable()) };
+        let asked = pool.send(self.question(&request));
+        let asked = within(self.worker.handle(), self.settings.options.timeout.0, asked).await;
+        let Some(Ok(answer)) = asked else { return Ok(unreachable()) };
         if !answer.status().is_success() {
             let (mut head, content) = answer.into_parts();
             crate::proxy::to_client(&mut head.headers, head.version);

@@ -1,8 +1,8 @@
 //! `rate-limit`: so many requests of each client in so much time.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,7 +14,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tower_service::Service;
 
-use super::{Around, Client, Layer, LocalService, OnWorker, Request, Response, from_engine};
+use super::{Around, Client, Layer, LocalService, OnWorker, Request, Response, from_engine, too_early};
+use crate::client_address::network_of;
 use crate::config::Time;
 use crate::plan::text;
 
@@ -36,7 +37,7 @@ pub(super) struct Options {
     #[serde(default = "ipv6_prefix")]
     #[schemars(range(max = 128))]
     ipv6_prefix: u8,
-    /// How many clients are remembered, on all workers. Beyond that some are forgotten, and start anew. Each takes about 50 bytes.
+    /// How many clients are remembered, on all workers. Beyond that some are forgotten, and start anew. Each takes about 150 bytes.
     #[serde(default = "clients")]
     clients: usize,
 }
@@ -55,7 +56,7 @@ fn clients() -> usize {
 
 /// A bucket of tokens for each client, as the time at which it will be full (the generic cell rate algorithm): one number for each.
 pub(super) struct Buckets {
-    parts: [Mutex<HashMap<IpAddr, Duration>>; PARTS],
+    parts: [Mutex<Part>; PARTS],
     hasher: RandomState,
     began: Instant,
     /// What a request costs of time.
@@ -64,6 +65,13 @@ pub(super) struct Buckets {
     depth: Duration,
     most_in_part: usize,
     ipv6_prefix: u8,
+}
+
+#[derive(Default)]
+struct Part {
+    full_at: HashMap<IpAddr, Duration>,
+    /// The same, whoever owes least first.
+    in_order: BTreeSet<(Duration, IpAddr)>,
 }
 
 impl Buckets {
@@ -97,34 +105,28 @@ impl Buckets {
     /// When there will be one.
     fn take(&self, client: IpAddr, now: Instant) -> Result<(), Duration> {
         let now = now.saturating_duration_since(self.began);
-        let client = self.network(client);
+        let client = network_of(client, self.ipv6_prefix);
         let part = &self.parts[self.hasher.hash_one(client) as usize % PARTS];
         let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
-        let full_at = part.get(&client).copied().unwrap_or_default().max(now) + self.cost;
+        let known = part.full_at.get(&client).copied();
+        let full_at = known.unwrap_or_default().max(now) + self.cost;
         let owed = full_at.saturating_sub(now);
         if owed > self.depth {
             return Err(owed.saturating_sub(self.depth));
         }
-        if part.len() >= self.most_in_part && !part.contains_key(&client) {
-            part.retain(|_, full_at| *full_at > now);
+        match known {
+            Some(known) => drop(part.in_order.remove(&(known, client))),
             // Whoever owes least loses least by being forgotten; nobody can push out one that is held back.
-            let least = if part.len() >= self.most_in_part { part.iter().min_by_key(|(_, full_at)| **full_at) } else { None };
-            if let Some(least) = least.map(|(client, _)| *client) {
-                part.remove(&least);
+            None if part.full_at.len() >= self.most_in_part => {
+                if let Some((_, least)) = part.in_order.pop_first() {
+                    part.full_at.remove(&least);
+                }
             }
+            None => {}
         }
-        part.insert(client, full_at);
+        part.full_at.insert(client, full_at);
+        part.in_order.insert((full_at, client));
         Ok(())
-    }
-
-    fn network(&self, client: IpAddr) -> IpAddr {
-        match client {
-            IpAddr::V4(_) => client,
-            IpAddr::V6(address) => {
-                let mask = u128::MAX.checked_shl(128 - u32::from(self.ipv6_prefix)).unwrap_or_default();
-                IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & mask))
-            }
-        }
     }
 }
 
@@ -153,7 +155,7 @@ struct OfWorker {
 
 impl Around for OfWorker {
     async fn call(self: Rc<Self>, request: Request, mut inner: LocalService) -> Result<Response, BodyError> {
-        let client = request.extensions().get::<Client>().map_or(Ipv4Addr::UNSPECIFIED.into(), |client| client.0);
+        let Some(&Client(client)) = request.extensions().get::<Client>() else { return Ok(too_early()) };
         match self.buckets.take(client, self.handle.now()) {
             Ok(()) => inner.call(request).await,
             Err(wait) => {
@@ -167,6 +169,8 @@ impl Around for OfWorker {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     fn buckets(clients: usize) -> Buckets {
@@ -215,7 +219,9 @@ mod tests {
         for number in 0..10_000_u32 {
             let _ = buckets.take(Ipv4Addr::from_bits(0x0a00_0000 + number).into(), buckets.began);
         }
-        let held: usize = buckets.parts.iter().map(|part| part.lock().expect("no panic").len()).sum();
+        let held: usize = buckets.parts.iter().map(|part| part.lock().expect("no panic").full_at.len()).sum();
+        let ordered: usize = buckets.parts.iter().map(|part| part.lock().expect("no panic").in_order.len()).sum();
+        assert_eq!(held, ordered);
         assert!(held <= 64, "{held}");
         assert!(buckets.take(greedy, buckets.began).is_err());
     }
