@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import gzip
+import http.client
 import json
 import signal
+import ssl
 import subprocess
 import threading
+import zlib
 
 import pytest
 from curl_cffi import requests
@@ -97,6 +101,62 @@ def test_what_must_not_be_transformed_is_not(start, gateway, up, protocol_fetche
     assert (answer.body, answer.header("content-encoding")) == (TEXT, None)
     answer = protocol_fetcher.fetch(server.origin + "/plain", headers=takes)
     assert (gzip.decompress(answer.body), answer.header("etag")) == (TEXT, 'W/"one"')
+
+
+def test_head_says_what_get_would(start, gateway, up, protocol_fetcher):
+    server = serve(start, gateway, f'[[sites.routes]]\nproxy = "{up.address}"\nlayers = ["compress"]\n')
+    up.routes["/plain"] = lambda h, _: h.reply(200, TEXT, [("content-type", "text/plain"), ("etag", '"one"')])
+    said = []
+    for method in ("GET", "HEAD"):
+        answer = protocol_fetcher.fetch(server.origin + "/plain", method=method, headers=[("accept-encoding", "zstd")])
+        assert answer.status == 200
+        said.append([answer.header(name) for name in ("content-encoding", "vary", "etag", "content-type")])
+    assert said == [["zstd", "accept-encoding", 'W/"one"', "text/plain"]] * 2
+
+
+def test_what_is_still_right_keeps_the_tag_that_it_was_known_by(start, gateway, protocol_fetcher):
+    """With a strong one a client would ask for the rest of what it has, and get a part of the file as it is."""
+    (gateway.folder / "page.txt").write_bytes(TEXT)
+    server = serve(start, gateway, '[[sites.routes]]\nfiles = "."\nlayers = ["compress"]\n')
+    for takes in ("gzip", "identity"):
+        headers = [("accept-encoding", takes)]
+        tag = protocol_fetcher.fetch(server.origin + "/page.txt", headers=headers).header("etag")
+        assert tag.startswith("W/") == (takes == "gzip")
+        known = protocol_fetcher.fetch(server.origin + "/page.txt", headers=[*headers, ("if-none-match", tag)])
+        assert (known.status, known.header("etag")) == (304, tag)
+        assert known.header("vary").lower() == "accept-encoding"
+
+
+def test_what_comes_slowly_is_compressed_piece_by_piece(start, gateway, up, ca):
+    more = threading.Event()
+
+    def slow(handler, _):
+        handler.send_response(200)
+        for name, value in [("content-type", "text/plain"), ("transfer-encoding", "chunked")]:
+            handler.send_header(name, value)
+        handler.end_headers()
+        for piece in (b"first", b"second"):
+            handler.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+            handler.wfile.flush()
+            more.wait(60)
+        handler.wfile.write(b"0\r\n\r\n")
+
+    up.routes["/slow"] = slow
+    server = serve(start, gateway, f'[[sites.routes]]\nproxy = "{up.address}"\nlayers = ["compress"]\n')
+    connection = http.client.HTTPSConnection(
+        "127.0.0.1", server.port, timeout=60, context=ssl.create_default_context(cafile=ca)
+    )
+    with contextlib.closing(connection):
+        connection.request("GET", "/slow", headers={"accept-encoding": "gzip"})
+        answer = connection.getresponse()
+        assert answer.headers["content-encoding"] == "gzip"
+        unpack, content = zlib.decompressobj(wbits=31), b""
+        while content != b"first":
+            piece = answer.read1()
+            assert piece
+            content += unpack.decompress(piece)
+        more.set()
+        assert content + unpack.decompress(answer.read()) == b"firstsecond"
 
 
 def test_other_origins_may_ask_where_it_says_so(start, gateway, up, protocol_fetcher):

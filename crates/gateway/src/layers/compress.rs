@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, ETAG, VARY};
+use http::header::{ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, ETAG, IF_NONE_MATCH, VARY};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body::{Frame, SizeHint};
 use pronghorn_engine::{Body, BodyError};
@@ -56,7 +56,7 @@ enum Level {
     /// What suits responses that are made for one request.
     #[default]
     Default,
-    /// As much as it takes: for what a cache keeps.
+    /// Level 9 of each coding: for what a cache keeps.
     Best,
 }
 
@@ -109,7 +109,8 @@ impl Layer for Compress {
         let level = match self.options.level {
             Level::Fastest => CompressionLevel::Fastest,
             Level::Default => CompressionLevel::Default,
-            Level::Best => CompressionLevel::Best,
+            // What comes after that takes a worker for hundreds of milliseconds at a time, and more memory.
+            Level::Best => CompressionLevel::Precise(9),
         };
         let layer = CompressionLayer::new()
             .br(has(Encoding::Brotli))
@@ -184,6 +185,10 @@ fn is_of_type(headers: &HeaderMap, types: &[String]) -> bool {
             None => *one == essence,
         });
     }
+    // Its messages are framed, and compressed by themselves.
+    if essence.starts_with("application/grpc") {
+        return false;
+    }
     let is_text = essence.starts_with("text/") && essence != "text/event-stream";
     is_text || essence.ends_with("+json") || essence.ends_with("+xml") || TYPES.contains(&&*essence)
 }
@@ -196,10 +201,18 @@ struct Conclude {
 impl super::Around for Conclude {
     async fn call(self: std::rc::Rc<Self>, request: super::Request, inner: LocalService) -> Result<super::Response, BodyError> {
         let mut inner = inner;
+        let known = request.headers().get(IF_NONE_MATCH).cloned();
         let mut response = tower_service::Service::call(&mut inner, request).await?;
         let decision = response.extensions_mut().remove::<Decision>().map_or(0, |decision| decision.0.load(Ordering::Relaxed));
         if decision == FULL {
-            response.headers_mut().append(VARY, ACCEPT_ENCODING.into());
+            vary(response.headers_mut());
+        }
+        //= RFC 9110 section 15.4.5
+        //# The server generating a 304 response MUST generate any of the following header fields that would have been sent in a 200 (OK)
+        //# response to the same request
+        if response.status() == StatusCode::NOT_MODIFIED {
+            vary(response.headers_mut());
+            weaken(response.headers_mut(), |weak| known.is_some_and(|known| contains(known.as_bytes(), weak)));
         }
         if decision != TAKEN {
             return Ok(response);
@@ -209,12 +222,32 @@ impl super::Around for Conclude {
             return Ok(response);
         }
         // The content is another for each coding, and what was compressed twice need not be the same.
-        let weak = response.headers().get(ETAG).filter(|tag| !tag.as_bytes().starts_with(b"W/"));
-        if let Some(weak) = weak.and_then(|tag| HeaderValue::from_bytes(&[b"W/", tag.as_bytes()].concat()).ok()) {
-            response.headers_mut().insert(ETAG, weak);
-        }
+        weaken(response.headers_mut(), |_| true);
         Ok(response.map(|body| Body::stream(Held { body, _slot: slot })))
     }
+}
+
+fn vary(headers: &mut HeaderMap) {
+    let name = ACCEPT_ENCODING.as_str().as_bytes();
+    let mut names = headers.get_all(VARY).iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+    if !names.any(|one| one.trim_ascii().eq_ignore_ascii_case(name) || one.trim_ascii() == b"*") {
+        headers.append(VARY, ACCEPT_ENCODING.into());
+    }
+}
+
+/// Makes a strong entity tag weak if the weak one is `wanted`.
+fn weaken(headers: &mut HeaderMap, wanted: impl FnOnce(&[u8]) -> bool) {
+    let Some(tag) = headers.get(ETAG).filter(|tag| !tag.as_bytes().starts_with(b"W/")) else { return };
+    let weak = [b"W/", tag.as_bytes()].concat();
+    if wanted(&weak)
+        && let Ok(weak) = HeaderValue::from_bytes(&weak)
+    {
+        headers.insert(ETAG, weak);
+    }
+}
+
+fn contains(list: &[u8], tag: &[u8]) -> bool {
+    list.windows(tag.len()).any(|part| part == tag)
 }
 
 /// One of the responses that are being compressed.
@@ -262,12 +295,29 @@ mod tests {
         for content_type in ["text/html; charset=utf-8", "TEXT/CSS", "application/ld+json", "image/svg+xml", "application/wasm"] {
             assert!(of_type(content_type, &[]), "{content_type}");
         }
-        for content_type in ["image/png", "video/mp4", "application/zip", "font/woff2", "text/event-stream", "application/octet-stream"] {
+        for content_type in [
+            "image/png",
+            "video/mp4",
+            "application/zip",
+            "font/woff2",
+            "text/event-stream",
+            "application/octet-stream",
+            "application/grpc-web+json",
+        ] {
             assert!(!of_type(content_type, &[]), "{content_type}");
         }
         assert!(of_type("text/event-stream", &["text/event-stream"]));
         assert!(of_type("model/x", &["model/*"]));
         assert!(!of_type("text/html", &["model/*"]));
+    }
+
+    #[test]
+    fn vary_is_said_once() {
+        for (there, lines) in [("accept", 2), ("Origin, Accept-Encoding", 1), ("*", 1)] {
+            let mut headers: HeaderMap = [(VARY, HeaderValue::from_static(there))].into_iter().collect();
+            vary(&mut headers);
+            assert_eq!(headers.get_all(VARY).iter().count(), lines, "{there}");
+        }
     }
 
     #[test]
