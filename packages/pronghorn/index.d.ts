@@ -248,6 +248,8 @@ export type WebTransportSession<UserData> = UserData & WebTransportSessionMethod
 export type WebTransportStream<Kind> = Kind & { resetCode?: number };
 
 export interface WebTransportSessionMethods<UserData> {
+ * A client that wants no more of what is sent on a `Duplex` ends that direction alone: `stopped` is emitted with the error, callbacks of
+ * `write` and `end` get it, and reading goes on; `error` follows when what is read has ended.
   /** What is written waits until the client allows another stream. */
   createBidirectionalStream(): WebTransportStream<Duplex>;
   createUnidirectionalStream(): WebTransportStream<Writable>;

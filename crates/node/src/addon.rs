@@ -111,6 +111,8 @@ pub(crate) struct Addon {
     /// Those that JavaScript has not closed, and streams that it is not done with.
     pub(crate) sessions: RefCell<FxHashMap<u32, WebTransport>>,
     pub(crate) streams: RefCell<FxHashMap<u32, Rc<Stream>>>,
+    /// Every stream that anybody looks after has a copy.
+    alive_streams: Rc<()>,
     /// The last number that one of these was given.
     last_number: Cell<u32>,
     /// Names of fields that JavaScript refers to by number.
@@ -145,6 +147,7 @@ impl Addon {
             socket_kinds: RefCell::default(),
             sessions: RefCell::default(),
             streams: RefCell::default(),
+            alive_streams: Rc::default(),
             last_number: Cell::default(),
             names: RefCell::default(),
             kept: RefCell::default(),
@@ -173,7 +176,7 @@ impl Addon {
 
     /// A stream and its number.
     pub(crate) fn add_stream(&self) -> (u32, Rc<Stream>) {
-        let stream = Rc::<Stream>::default();
+        let stream = Rc::new(Stream::new(self.alive_streams.clone()));
         (self.add(&self.streams, stream.clone()), stream)
     }
 
@@ -188,6 +191,19 @@ impl Addon {
                 return number;
             }
         }
+    }
+
+    /// JavaScript is done with a stream: what has not ended yet is reset and stopped with this code.
+    pub(crate) fn end_stream(&self, number: u32, code: u32) {
+        let ended = self.streams.borrow_mut().remove(&number);
+        if let Some(stream) = ended {
+            stream.end(code);
+        }
+    }
+
+    /// How many streams somebody looks after: JavaScript, or a future.
+    pub(crate) fn open_streams(&self) -> usize {
+        Rc::strong_count(&self.alive_streams) - 1
     }
 
     pub(crate) fn push(&self, event: Event) {
@@ -355,7 +371,7 @@ impl Addon {
                 }
                 // A stream that nobody will be told of.
                 Event::Session { what, code, .. } if session::is_stream(what) => {
-                    self.streams.borrow_mut().remove(&code);
+                    self.end_stream(code, 0);
                     continue;
                 }
                 // Of what has ended since.

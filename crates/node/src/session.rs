@@ -41,15 +41,30 @@ enum Heard {
     Reset = 2,
     /// What was written has left, as far as that there is room for more.
     Written = 3,
-    /// Nothing more can be sent; the code is the peer's.
+    /// Nothing more can be sent; the code is the peer's. What the peer sends goes on.
     Stopped = 4,
+    /// Neither direction goes on: with its session.
+    Lost = 5,
 }
 
 /// What JavaScript wants of a stream: one queue for each direction.
-#[derive(Default)]
 pub(crate) struct Stream {
     pub(crate) sending: Orders<Send>,
     pub(crate) receiving: Orders<Receive>,
+    /// So that they can be counted.
+    _alive: Rc<()>,
+}
+
+impl Stream {
+    pub(crate) fn new(alive: Rc<()>) -> Self {
+        Self { sending: Orders::default(), receiving: Orders::default(), _alive: alive }
+    }
+
+    /// Resets and stops what has not ended yet, and with that ends the futures that look after it.
+    pub(crate) fn end(&self, code: u32) {
+        self.sending.give(Send::Reset(code));
+        self.receiving.give(Receive::Stop(code));
+    }
 }
 
 pub(crate) enum Send {
@@ -183,7 +198,7 @@ pub(crate) fn open(addon: &Rc<Addon>, session: &WebTransport, is_unidirectional:
                 }
                 sending(addon, number, send, stream).await;
             }
-            Err(error) => hear(&addon, number, Heard::Stopped, code_of(&error), Bytes::new()),
+            Err(_) => hear(&addon, number, Heard::Lost, 0, Bytes::new()),
         }
     });
     number
@@ -193,11 +208,14 @@ fn hear(addon: &Addon, stream: u32, what: Heard, code: u32, data: Bytes) {
     addon.push(Event::Stream { stream, what: what as i32, code, data });
 }
 
-fn code_of(error: &SessionStreamError) -> u32 {
-    match error {
-        SessionStreamError::Reset { code } | SessionStreamError::Stopped { code } => code.unwrap_or(0),
-        _ => 0,
-    }
+/// Tells how a direction has ended.
+fn hear_end(addon: &Addon, stream: u32, error: &SessionStreamError) {
+    let (what, code) = match error {
+        SessionStreamError::Reset { code } => (Heard::Reset, code.unwrap_or(0)),
+        SessionStreamError::Stopped { code } => (Heard::Stopped, code.unwrap_or(0)),
+        _ => (Heard::Lost, 0),
+    };
+    hear(addon, stream, what, code, Bytes::new());
 }
 
 /// Ready with the next order, or when the other thing has come first.
@@ -214,7 +232,7 @@ async fn sending(addon: Rc<Addon>, number: u32, mut send: SendStream, stream: Rc
     loop {
         let order = match either(&stream.sending, send.stopped()).await {
             Ok(order) => order,
-            Err(error) => return hear(&addon, number, Heard::Stopped, code_of(&error), Bytes::new()),
+            Err(error) => return hear_end(&addon, number, &error),
         };
         match order {
             Send::Finish => return send.finish(),
@@ -223,7 +241,7 @@ async fn sending(addon: Rc<Addon>, number: u32, mut send: SendStream, stream: Rc
                 // While a piece waits there is no other order.
                 Ok(order) => return send.reset(if let Send::Reset(code) = order { code } else { 0 }),
                 Err(Ok(())) => hear(&addon, number, Heard::Written, 0, Bytes::new()),
-                Err(Err(error)) => return hear(&addon, number, Heard::Stopped, code_of(&error), Bytes::new()),
+                Err(Err(error)) => return hear_end(&addon, number, &error),
             },
         }
     }
@@ -240,7 +258,7 @@ async fn receiving(addon: Rc<Addon>, number: u32, mut receive: RecvStream, strea
             Ok(order) => return receive.stop(if let Receive::Stop(code) = order { code } else { 0 }),
             Err(Ok(Some(data))) => hear(&addon, number, Heard::Data, 0, data),
             Err(Ok(None)) => return hear(&addon, number, Heard::End, 0, Bytes::new()),
-            Err(Err(error)) => return hear(&addon, number, Heard::Reset, code_of(&error), Bytes::new()),
+            Err(Err(error)) => return hear_end(&addon, number, &error),
         }
     }
 }

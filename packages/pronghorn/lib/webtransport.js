@@ -77,6 +77,11 @@ class WebTransportSession extends Remote {
     this._closed(code, textBuffer(known));
   }
 
+  /** What its handlers and the listeners of its streams throw. */
+  _report(error) {
+    this._route.app._report(error, `wt ${this._route.pattern}`);
+  }
+
   _closed(code, reason) {
     this._isOpen = false;
     sessions.delete(this._number);
@@ -87,6 +92,87 @@ class WebTransportSession extends Remote {
 
 // ---- streams ----------------------------------------------------------------------------------------------------------------
 
+/** As `Base`; what its listeners throw is reported as what handlers throw, and the session goes on. */
+const withReports = (Base) =>
+  class extends Base {
+    emit(...given) {
+      try {
+        return super.emit(...given);
+      } catch (error) {
+        this._session._report(error);
+        return true;
+      }
+    }
+  };
+
+/** As `Base`; callbacks of `write` and `end` are such listeners. One that throws would keep node:stream from what comes after it. */
+const withCallbacks = (Base) =>
+  class extends withReports(Base) {
+    write(chunk, encoding, callback) {
+      if (typeof encoding === 'function') [encoding, callback] = [undefined, encoding];
+      return super.write(chunk, encoding, callback && this._guarded(callback));
+    }
+
+    end(...given) {
+      return super.end(...given.map((value) => (typeof value === 'function' ? this._guarded(value) : value)));
+    }
+
+    _guarded(callback) {
+      return (error) => {
+        try {
+          callback(error ?? this._stopped);
+        } catch (thrown) {
+          this._session._report(thrown);
+        }
+      };
+    }
+  };
+
+const ReadableStream = withReports(Readable);
+const WritableStream = withCallbacks(Writable);
+
+/**
+ * A stream in both directions. In node:stream an error of one side ends the other one, too; here the client may want no more of what is
+ * sent, and go on sending.
+ */
+class DuplexStream extends withCallbacks(Duplex) {
+  _stop(error) {
+    if (this.readableEnded || this._isEcho) {
+      this.destroy(error);
+      return;
+    }
+    this._stopped = error;
+    this.writable = false;
+    // Listeners of 'error' hear of it when nothing of what they read can be lost by that.
+    this.prependOnceListener('end', () => this.destroy(error));
+    written(this);
+    this.emit('stopped', error);
+  }
+
+  /** What is read to be written back is of no use when nothing can be written. */
+  pipe(target, options) {
+    this._isEcho ||= target === this;
+    return super.pipe(target, options);
+  }
+
+  write(chunk, encoding, callback) {
+    if (this._stopped === undefined) return super.write(chunk, encoding, callback);
+    this._refuse([encoding, callback]);
+    return false;
+  }
+
+  end(...given) {
+    if (this._stopped === undefined) return super.end(...given);
+    this._refuse(given);
+    return this;
+  }
+
+  _refuse(given) {
+    const callback = given.find((value) => typeof value === 'function');
+    if (callback !== undefined) process.nextTick(this._guarded(callback));
+  }
+}
+
 const reading = {
   read() {
     native.streamRead(this._number);
@@ -95,10 +181,17 @@ const reading = {
 
 const writing = {
   write(chunk, encoding, callback) {
+    if (this._stopped !== undefined) {
+      // It was written before the client wanted no more. Whoever wrote it is told so in `write`.
+      process.nextTick(callback);
+      return;
+    }
     this._written = callback;
     native.streamWrite(this._number, typeof chunk === 'string' ? Buffer.from(chunk, encoding) : chunk);
   },
   final(callback) {
+    // It is never finished, and destroyed when what is read has ended.
+    if (this._stopped !== undefined) return;
     native.streamFinish(this._number);
     callback();
   },
@@ -113,16 +206,26 @@ function destroy(error, callback) {
 }
 
 function made(session, number, isReadable, isWritable) {
-  const Kind = isReadable && isWritable ? Duplex : isReadable ? Readable : Writable;
+  const Kind = isReadable && isWritable ? DuplexStream : isReadable ? ReadableStream : WritableStream;
   const stream = new Kind({ ...(isReadable ? reading : {}), ...(isWritable ? writing : {}), destroy });
   stream._number = number;
   stream._session = session;
   stream._written = undefined;
+  /** Why nothing more can be written, although reading goes on. */
+  stream._stopped = undefined;
+  stream._isEcho = false;
   // What a client does to its stream is no error of the program: who wants to know listens, and the others go on.
   stream.on('error', () => {});
   streams.set(number, stream);
   session._streams.add(stream);
   return stream;
+}
+
+/** What was written last has left, as far as that there is room for more. */
+function written(stream) {
+  const callback = stream._written;
+  stream._written = undefined;
+  callback?.();
 }
 
 /** The client has given up a direction of a stream. */
@@ -183,7 +286,7 @@ function upgrade(res, userData, context) {
 /** Calls a handler, if there is one. What it throws is reported, and the session goes on. */
 function run(session, handler, ...given) {
   if (handler === undefined) return;
-  const report = (error) => session._route.app._report(error, `wt ${session._route.pattern}`);
+  const report = (error) => session._report(error);
   try {
     const result = handler(session, ...given);
     if (result !== undefined && result !== null && typeof result.then === 'function') result.then(undefined, report);
@@ -234,14 +337,15 @@ function heard(number, what, code, data) {
     case 2:
       stream.destroy(failure('reset', code >>> 0));
       break;
-    case 3: {
-      const written = stream._written;
-      stream._written = undefined;
-      written?.();
+    case 3:
+      written(stream);
       break;
-    }
     case 4:
-      stream.destroy(failure('stopped', code >>> 0));
+      if (stream instanceof DuplexStream) stream._stop(failure('stopped', code >>> 0));
+      else stream.destroy(failure('stopped', code >>> 0));
+      break;
+    case 5:
+      stream.destroy();
       break;
   }
 }

@@ -8,6 +8,7 @@ const path = require('node:path');
 const { describe, it } = require('node:test');
 const { promisify } = require('node:util');
 const uWS = require('..');
+const native = require('../lib/native');
 const { tls } = require('./support/certificate');
 const { listening } = require('./support/clients');
 const { python } = require('./support/h3');
@@ -100,6 +101,117 @@ for (const kind of ['H3App', 'Server']) {
     });
   });
 }
+
+/** What the client has seen of one of its scenes. */
+async function play(port, scene) {
+  const { stdout } = await promisify(execFile)(python, [client, String(port), tls.cert_file_name, scene], {
+    timeout: 60_000,
+  });
+  return JSON.parse(stdout);
+}
+
+describe('streams of WebTransport', () => {
+  it('are read on when the client wants no more of what is sent', async () => {
+    const log = [];
+    const app = uWS.H3App(tls).wt('/half', {
+      async stream(session, stream) {
+        stream.on('error', (error) => log.push(['error', error.streamErrorCode]));
+        stream.on('stopped', (error) => {
+          log.push(['stopped', error.code, error.streamErrorCode, stream.writable, stream.destroyed]);
+          const isTaken = stream.write('nobody reads this', (failure) => {
+            log.push(['write', failure === error, isTaken]);
+            stream.end('nor this', (second) => {
+              log.push(['end', second === error]);
+              session.sendDatagram('stopped');
+            });
+          });
+        });
+        stream.write('here');
+        const content = await collect(stream);
+        log.push(['read', content]);
+        session.sendDatagram(content);
+      },
+    });
+    const port = listening(app);
+    assert.deepEqual((await play(port, 'stop')).told, ['stopped', 'first, second']);
+    assert.deepEqual(log, [
+      ['stopped', 'ERR_WEBTRANSPORT_STREAM', 5, false, false],
+      ['write', true, false],
+      ['end', true],
+      ['error', 5],
+      ['read', 'first, second'],
+    ]);
+    assert.equal(native.openStreams(), 0);
+    app.close();
+  });
+
+  it('end when what they read could only be written back to a client that wants no more', async () => {
+    const app = uWS.H3App(tls).wt('/mirror', {
+      stream(session, stream) {
+        stream.on('error', (error) => session.sendDatagram(`ended by ${error.streamErrorCode}`));
+        stream.pipe(stream);
+      },
+    });
+    const port = listening(app);
+    assert.deepEqual((await play(port, 'mirror')).told, ['ended by 6']);
+    assert.equal(native.openStreams(), 0);
+    app.close();
+  });
+
+  it('report what their listeners throw, with its stack, and the session goes on', async (t) => {
+    const reports = [];
+    const uncaught = t.mock.method(console, 'error', () => {});
+    const app = uWS
+      .H3App({
+        ...tls,
+        onError: (error, where) => reports.push([where, error.message, error.stack.includes('webtransport.test.js')]),
+      })
+      .wt('/throws', {
+        stream(session, stream) {
+          stream.on('data', () => {
+            throw new Error('by data');
+          });
+          stream.on('end', () => {
+            session.sendDatagram('ended');
+            throw new Error('by end');
+          });
+          stream.write('x', () => {
+            throw new Error('by write');
+          });
+          // Goes on although a callback has thrown.
+          stream.end(() => {
+            throw new Error('by finish');
+          });
+        },
+      });
+    const port = listening(app);
+    assert.deepEqual((await play(port, 'throw')).told, ['ended', 'ended']);
+    const sorted = reports.map((report) => report.join(' ')).sort();
+    assert.deepEqual(
+      sorted,
+      ['data', 'end', 'finish', 'write'].flatMap((by) => Array(2).fill(`wt /throws by ${by} true`)),
+    );
+    assert.equal(uncaught.mock.callCount(), 0);
+    app.close();
+  });
+
+  it('leave nothing behind when their session ends with the packet that brings them', async () => {
+    let isOver;
+    const over = new Promise((resolve) => (isOver = resolve));
+    const app = uWS.H3App(tls).wt('/cut', {
+      stream: (_session, stream) => stream.resume(),
+      close: (_session, code) => isOver(code),
+    });
+    const port = listening(app);
+    await play(port, 'cut');
+    assert.equal(await over, 3);
+    for (let tries = 0; native.openStreams() > 0 && tries < 100; tries++) {
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+    assert.equal(native.openStreams(), 0);
+    app.close();
+  });
+});
 
 describe('WebTransport', () => {
   it('ends with its app', async () => {

@@ -10,7 +10,7 @@ use crate::js::{Call, Failure, Native, Value};
 use crate::listening::Wish;
 use crate::session::{self, Receive, Send, Stream};
 
-pub(super) const FUNCTIONS: [(&str, Native); 11] = [
+pub(super) const FUNCTIONS: [(&str, Native); 12] = [
     ("sessionRoute", session_route),
     ("acceptSession", accept_session),
     ("sessionSendDatagram", send_datagram),
@@ -22,6 +22,7 @@ pub(super) const FUNCTIONS: [(&str, Native); 11] = [
     ("streamWrite", write),
     ("streamFinish", finish),
     ("streamEnd", end),
+    ("openStreams", open_streams),
 ];
 
 fn session(call: &Call<'_>) -> Option<WebTransport> {
@@ -116,10 +117,11 @@ fn finish(call: &Call<'_>) -> Result<Value, Failure> {
 
 /// `streamEnd(stream, code)`: JavaScript is done with it; what has not ended yet is reset and stopped.
 fn end(call: &Call<'_>) -> Result<Value, Failure> {
-    let ended = call.addon.streams.borrow_mut().remove(&call.u32(0));
-    if let Some(stream) = ended {
-        stream.sending.give(Send::Reset(call.u32(1)));
-        stream.receiving.give(Receive::Stop(call.u32(1)));
-    }
+    call.addon.end_stream(call.u32(0), call.u32(1));
     Ok(call.env.undefined())
+}
+
+/// `openStreams()`: how many streams somebody looks after.
+fn open_streams(call: &Call<'_>) -> Result<Value, Failure> {
+    Ok(call.env.number(call.addon.open_streams() as f64))
 }

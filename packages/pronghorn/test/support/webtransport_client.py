@@ -1,5 +1,5 @@
 """WebTransport by aioquic against the server of webtransport.test.js: what it has seen, as JSON. Arguments: port, file of the
-certificate, and "echo" where the server only gives back what comes."""
+certificate, and what to do, if not all that stands in `main`: "echo" where the server only gives back what comes, or one of `SCENES`."""
 
 import asyncio
 import json
@@ -24,10 +24,63 @@ async def echoes(client, session, seen):
     own = set(client.streams)
     client.send(client.open(session, uni=True), b"one way", end=True)
     await client.until(lambda: any(stream.is_over for number, stream in client.streams.items() if number not in own))
-    seen["uni"] = [[number % 4, stream.content.decode()] for number, stream in client.streams.items() if number not in own]
+    seen["uni"] = [
+        [number % 4, stream.content.decode()] for number, stream in client.streams.items() if number not in own
+    ]
     client.send_datagram(session, b"datagram")
     await client.until(lambda: client.datagrams)
     seen["datagrams"] = [data.decode() for _, data in client.datagrams]
+
+
+async def stop(client, seen):
+    session = await client.session("/half")
+    stream = client.open(session)
+    client.send(stream, b"first, ")
+    await client.until(lambda: client.streams[stream].content == b"here")
+    client.stop(stream, application_error(5))
+    await client.until(lambda: client.datagrams)
+    client.send(stream, b"second", end=True)
+    await client.until(lambda: len(client.datagrams) == 2)
+    seen["told"] = [data.decode() for _, data in client.datagrams]
+
+
+async def mirror(client, seen):
+    session = await client.session("/mirror")
+    stream = client.open(session)
+    client.send(stream, b"content")
+    await client.until(lambda: client.streams[stream].content == b"content")
+    client.stop(stream, application_error(6))
+    await client.until(lambda: client.datagrams)
+    seen["told"] = [data.decode() for _, data in client.datagrams]
+
+
+async def throw(client, seen):
+    session = await client.session("/throws")
+    streams = [client.open(session) for _ in range(2)]
+    for stream in streams:
+        client.send(stream, b"content", end=True)
+    await client.until(lambda: len(client.datagrams) == 2)
+    await client.until(lambda: all(client.streams[stream].is_over for stream in streams))
+    seen["told"] = [data.decode() for _, data in client.datagrams]
+
+
+async def cut(client, seen):
+    session = await client.session("/cut")
+    # All of it in one flight.
+    for uni in (True, False) * 4:
+        client.send(client.open(session, uni=uni), b"content")
+    client.send_content(session, close_capsule(3, "over"), end=True)
+    await client.until(lambda: client.connects[session].is_over)
+
+
+SCENES = {"stop": stop, "mirror": mirror, "throw": throw, "cut": cut}
+
+
+async def scene(port, ca, name):
+    seen = {}
+    async with webtransport(port, ca) as client:
+        await SCENES[name](client, seen)
+    print(json.dumps(seen))
 
 
 async def main(port, ca, only_echo):
@@ -72,4 +125,7 @@ async def main(port, ca, only_echo):
     print(json.dumps(seen))
 
 
-asyncio.run(main(int(sys.argv[1]), sys.argv[2], sys.argv[3:] == ["echo"]))
+if sys.argv[3:] and sys.argv[3] in SCENES:
+    asyncio.run(scene(int(sys.argv[1]), sys.argv[2], sys.argv[3]))
+else:
+    asyncio.run(main(int(sys.argv[1]), sys.argv[2], sys.argv[3:] == ["echo"]))
