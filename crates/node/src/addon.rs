@@ -25,7 +25,7 @@ use crate::socket::{Kind, Socket};
 /// Set in a handler's number where it is a [`Program`] and not JavaScript.
 pub(crate) const DECLARATIVE: u32 = 1 << 30;
 
-/// What JavaScript has to be told. Exchanges are named by slot and serial: one that has ended since is left out.
+/// What JavaScript has to be told. Of an exchange that has ended since nothing is told.
 pub(crate) enum Event {
     Request {
         slot: u32,
@@ -34,15 +34,12 @@ pub(crate) enum Event {
     },
     Data {
         slot: u32,
-        serial: u32,
     },
     Aborted {
         slot: u32,
-        serial: u32,
     },
     Writable {
         slot: u32,
-        serial: u32,
     },
     /// A connection to an application that filters them.
     Connection {
@@ -93,12 +90,13 @@ pub(crate) struct Addon {
     pub(crate) dispatch: OnceCell<Kept>,
     /// JavaScript's function for server names that have no certificate.
     pub(crate) missing_name: OnceCell<Kept>,
-    exchanges: RefCell<Slab<Exchange>>,
+    /// Those that JavaScript has not ended, by slots that are not given again soon: what it says too late of one reaches no other.
+    exchanges: RefCell<FxHashMap<u32, Exchange>>,
+    last_slot: Cell<u32>,
     /// The one that was ended while its handler ran.
     pub(crate) lingering: Cell<Option<u32>>,
-    serial: Cell<u32>,
-    /// Responses to HEAD that JavaScript still writes: listener, client, slot and serial.
-    outlived: RefCell<Vec<(u32, SocketAddr, u32, u32)>>,
+    /// Responses to HEAD that JavaScript still writes: listener, client and slot.
+    outlived: RefCell<Vec<(u32, SocketAddr, u32)>>,
     events: RefCell<VecDeque<Event>>,
     delivering: Cell<bool>,
     /// Clients of connections that JavaScript is being told of.
@@ -136,8 +134,8 @@ impl Addon {
             dispatch: OnceCell::new(),
             missing_name: OnceCell::new(),
             exchanges: RefCell::default(),
+            last_slot: Cell::default(),
             lingering: Cell::default(),
-            serial: Cell::default(),
             outlived: RefCell::default(),
             events: RefCell::default(),
             delivering: Cell::default(),
@@ -166,31 +164,18 @@ impl Addon {
 
     /// Returns its number.
     pub(crate) fn add_socket(&self, socket: Rc<Socket>) -> u32 {
-        self.add(&self.sockets, socket)
+        add(&self.sockets, &self.last_number, socket)
     }
 
     /// Returns its number.
     pub(crate) fn add_session(&self, session: WebTransport) -> u32 {
-        self.add(&self.sessions, session)
+        add(&self.sessions, &self.last_number, session)
     }
 
     /// A stream and its number.
     pub(crate) fn add_stream(&self) -> (u32, Rc<Stream>) {
         let stream = Rc::new(Stream::new(self.alive_streams.clone()));
-        (self.add(&self.streams, stream.clone()), stream)
-    }
-
-    fn add<T>(&self, to: &RefCell<FxHashMap<u32, T>>, value: T) -> u32 {
-        let mut values = to.borrow_mut();
-        loop {
-            // Events carry it as a number with a sign.
-            let number = (self.last_number.get() + 1) & (i32::MAX as u32);
-            self.last_number.set(number);
-            if let Entry::Vacant(place) = values.entry(number) {
-                place.insert(value);
-                return number;
-            }
-        }
+        (add(&self.streams, &self.last_number, stream.clone()), stream)
     }
 
     /// JavaScript is done with a stream: what has not ended yet is reset and stopped with this code.
@@ -219,11 +204,9 @@ impl Addon {
         if handler & DECLARATIVE != 0 {
             return self.program(handler).answer(request, responder, &parameters, Response::new(StatusCode::OK));
         }
-        let serial = self.serial.get().wrapping_add(1);
-        self.serial.set(serial);
-        let exchange = Exchange::new(request, responder, serial, app.number(), listening, parameters);
+        let exchange = Exchange::new(request, responder, app.number(), listening, parameters);
         let has_content = exchange.has_content();
-        let slot = self.exchanges.borrow_mut().insert(exchange) as u32;
+        let slot = add(&self.exchanges, &self.last_slot, exchange);
         self.push(Event::Request { slot, handler, has_content });
     }
 
@@ -234,11 +217,11 @@ impl Addon {
 
     /// Runs `action` on an exchange that JavaScript has not ended.
     pub(crate) fn with_exchange<T>(&self, slot: u32, action: impl FnOnce(&mut Exchange) -> T) -> Option<T> {
-        self.exchanges.borrow_mut().get_mut(slot as usize).map(action)
+        self.exchanges.borrow_mut().get_mut(&slot).map(action)
     }
 
     pub(crate) fn take(&self, slot: u32) -> Option<Exchange> {
-        self.exchanges.borrow_mut().try_remove(slot as usize)
+        self.exchanges.borrow_mut().remove(&slot)
     }
 
     /// How many exchanges JavaScript has not ended.
@@ -250,39 +233,34 @@ impl Addon {
     pub(crate) fn watch(self: &Rc<Self>, slot: u32) {
         let spawn = self.with_exchange(slot, |exchange| {
             let handle = exchange.responder.as_ref().map(|responder| responder.handle().clone())?;
-            exchange.begin_watch().then_some((handle, exchange.serial))
+            exchange.begin_watch().then_some(handle)
         });
-        let Some((handle, serial)) = spawn.flatten() else { return };
+        let Some(handle) = spawn.flatten() else { return };
         let addon = self.clone();
         handle.spawn(poll_fn(move |cx| {
             let mut exchanges = addon.exchanges.borrow_mut();
-            match exchanges.get_mut(slot as usize) {
-                Some(exchange) if exchange.serial == serial => exchange.poll(slot, &addon, cx),
-                _ => Poll::Ready(()),
-            }
+            exchanges.get_mut(&slot).map_or(Poll::Ready(()), |exchange| exchange.poll(slot, &addon, cx))
         }));
     }
 
     /// The client of a HEAD has all that it wants of a response that JavaScript has not ended. If the connection ends before JavaScript does
     /// that, it is told: it may be content without an end.
-    pub(crate) fn outlive(&self, listening: u32, remote: SocketAddr, slot: u32, serial: u32) {
+    pub(crate) fn outlive(&self, listening: u32, remote: SocketAddr, slot: u32) {
         let mut outlived = self.outlived.borrow_mut();
         // Those that were ended since are not looked for each time.
         if outlived.len() == outlived.capacity() {
             let exchanges = self.exchanges.try_borrow();
-            outlived.retain(|(_, _, slot, serial)| {
-                exchanges.as_ref().map_or(true, |open| open.get(*slot as usize).is_some_and(|exchange| exchange.serial == *serial))
-            });
+            outlived.retain(|(_, _, slot)| exchanges.as_ref().map_or(true, |open| open.contains_key(slot)));
         }
-        outlived.push((listening, remote, slot, serial));
+        outlived.push((listening, remote, slot));
     }
 
     /// A connection has ended.
     pub(crate) fn on_closed(&self, listening: u32, remote: SocketAddr) {
-        self.outlived.borrow_mut().retain(|(of, client, slot, serial)| {
+        self.outlived.borrow_mut().retain(|(of, client, slot)| {
             let stays = (*of, *client) != (listening, remote);
             if !stays {
-                self.push(Event::Aborted { slot: *slot, serial: *serial });
+                self.push(Event::Aborted { slot: *slot });
             }
             stays
         });
@@ -292,19 +270,19 @@ impl Addon {
     pub(crate) fn abandon(&self, listening: u32) {
         let abandoned: Vec<_> = {
             let exchanges = self.exchanges.borrow();
-            exchanges.iter().filter(|(_, exchange)| exchange.listening == listening).map(|(slot, open)| (slot, open.serial)).collect()
+            exchanges.iter().filter(|(_, exchange)| exchange.listening == listening).map(|(slot, _)| *slot).collect()
         };
-        self.outlived.borrow_mut().retain(|(of, _, slot, serial)| {
+        self.outlived.borrow_mut().retain(|(of, _, slot)| {
             if *of == listening {
-                self.push(Event::Aborted { slot: *slot, serial: *serial });
+                self.push(Event::Aborted { slot: *slot });
             }
             *of != listening
         });
-        for (slot, serial) in abandoned {
-            let responder = self.with_exchange(slot as u32, |exchange| exchange.responder.take()).flatten();
+        for slot in abandoned {
+            let responder = self.with_exchange(slot, |exchange| exchange.responder.take()).flatten();
             if let Some(responder) = responder {
                 responder.abort();
-                self.push(Event::Aborted { slot: slot as u32, serial });
+                self.push(Event::Aborted { slot });
             }
         }
     }
@@ -331,18 +309,15 @@ impl Addon {
     fn write_events(&self) -> usize {
         let mut events = self.events.borrow_mut();
         let exchanges = self.exchanges.borrow();
-        let is_open = |slot: u32, serial: u32| exchanges.get(slot as usize).is_some_and(|exchange| exchange.serial == serial);
         let has_socket = |socket: u32| self.sockets.borrow().contains_key(&socket);
         let mut count = 0;
         while count < EVENTS {
             let Some(event) = events.pop_front() else { break };
             let numbers: [i32; EVENT_NUMBERS] = match event {
                 Event::Request { slot, handler, has_content } => [0, slot as i32, handler as i32, has_content.into()],
-                Event::Data { slot, serial } if is_open(slot, serial) => {
-                    [1, slot as i32, (!exchanges[slot as usize].has_content()).into(), 0]
-                }
-                Event::Aborted { slot, serial } if is_open(slot, serial) => [2, slot as i32, 0, 0],
-                Event::Writable { slot, serial } if is_open(slot, serial) => [3, slot as i32, 0, 0],
+                Event::Data { slot } if exchanges.contains_key(&slot) => [1, slot as i32, (!exchanges[&slot].has_content()).into(), 0],
+                Event::Aborted { slot } if exchanges.contains_key(&slot) => [2, slot as i32, 0, 0],
+                Event::Writable { slot } if exchanges.contains_key(&slot) => [3, slot as i32, 0, 0],
                 Event::Connection { app, opened, remote } => {
                     self.remotes.borrow_mut().push_back(remote);
                     [4, app as i32, if opened { 1 } else { -1 }, 0]
@@ -388,5 +363,19 @@ impl Addon {
             count += 1;
         }
         count
+    }
+}
+
+/// Gives `value` a number that none of those has, and that is not given again soon.
+fn add<T>(to: &RefCell<FxHashMap<u32, T>>, last: &Cell<u32>, value: T) -> u32 {
+    let mut values = to.borrow_mut();
+    loop {
+        // Events carry it as a number with a sign.
+        let number = (last.get() + 1) & (i32::MAX as u32);
+        last.set(number);
+        if let Entry::Vacant(place) = values.entry(number) {
+            place.insert(value);
+            return number;
+        }
     }
 }

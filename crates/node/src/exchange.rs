@@ -18,8 +18,6 @@ use crate::router::Parameters;
 const CHUNK_BYTES: usize = 64 << 10;
 
 pub(crate) struct Exchange {
-    /// Tells this exchange from others that had its slot before.
-    pub(crate) serial: u32,
     pub(crate) app: u32,
     pub(crate) listening: u32,
     pub(crate) method: Method,
@@ -69,7 +67,7 @@ struct Content {
 }
 
 impl Exchange {
-    pub(crate) fn new(request: Request, responder: Responder, serial: u32, app: u32, listening: u32, parameters: Parameters) -> Self {
+    pub(crate) fn new(request: Request, responder: Responder, app: u32, listening: u32, parameters: Parameters) -> Self {
         let Request { method, uri, headers, peer, body, upgrade } = request;
         let content = Content {
             // What follows the wish for another protocol is no content.
@@ -82,7 +80,6 @@ impl Exchange {
             announced: false,
         };
         Self {
-            serial,
             app,
             listening,
             method,
@@ -203,7 +200,7 @@ impl Exchange {
         }
         let is_head = self.method == Method::HEAD;
         let (listening, remote) = (self.listening, self.peer.remote);
-        let reader = Reader { addon: addon.clone(), listening, remote, slot, serial: self.serial, is_head };
+        let reader = Reader { addon: addon.clone(), listening, remote, slot, is_head };
         let (pipe, body) = pipe(reader, self.expected_content());
         self.pipe = Some(pipe);
         Some((responder, self.head().with_body(Body::stream(body))))
@@ -251,11 +248,10 @@ impl Exchange {
 
     /// Ready when there is nothing more to look after.
     pub(crate) fn poll(&mut self, slot: u32, addon: &Addon, cx: &mut Context<'_>) -> Poll<()> {
-        let serial = self.serial;
         if let Some(responder) = &mut self.responder
             && responder.poll_closed(cx).is_ready()
         {
-            addon.push(Event::Aborted { slot, serial });
+            addon.push(Event::Aborted { slot });
             return Poll::Ready(());
         }
         self.waker = Some(cx.waker().clone());
@@ -268,12 +264,12 @@ impl Exchange {
             if let Some(responder) = self.responder.take() {
                 responder.send(Response::new(StatusCode::BAD_REQUEST));
             }
-            addon.push(Event::Aborted { slot, serial });
+            addon.push(Event::Aborted { slot });
             return Poll::Ready(());
         }
         if content.has_ended || !content.pieces.is_empty() {
             content.announced = true;
-            addon.push(Event::Data { slot, serial });
+            addon.push(Event::Data { slot });
         }
         Poll::Pending
     }

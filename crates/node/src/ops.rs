@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 
 use crate::addon::Addon;
-use crate::exchange::Exchange;
+use crate::exchange::{Asked, Exchange};
 
 const END: i32 = 1;
 const END_AS_BEFORE: i32 = 2;
@@ -102,6 +102,12 @@ impl Addon {
         self.let_go();
         self.lingering.set(Some(slot));
         self.with_exchange(slot, end)?
+    }
+
+    /// Ends an exchange for what is to be spoken instead. One that asks for nothing else, or was answered, stays as it is.
+    pub(crate) fn take_upgrade(&self, slot: u32) -> Option<Asked> {
+        let can = self.with_exchange(slot, |exchange| exchange.upgrade.is_some() && exchange.responder.is_some())?;
+        if can { self.finish(slot, Exchange::take_upgrade) } else { None }
     }
 
     /// Forgets the request that was ended while its handler ran, when it runs no more.

@@ -52,7 +52,6 @@ pub(crate) struct Reader {
     pub(crate) listening: u32,
     pub(crate) remote: SocketAddr,
     pub(crate) slot: u32,
-    pub(crate) serial: u32,
     /// It asked for the head alone, and drops the rest unread.
     pub(crate) is_head: bool,
 }
@@ -149,8 +148,8 @@ impl http_body::Body for PipeBody {
         if state.is_full && state.waiting <= LOW_WATER && !state.ended {
             state.is_full = false;
             drop(state);
-            let Reader { addon, slot, serial, .. } = &self.reader;
-            addon.push(Event::Writable { slot: *slot, serial: *serial });
+            let Reader { addon, slot, .. } = &self.reader;
+            addon.push(Event::Writable { slot: *slot });
         }
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }
@@ -169,12 +168,12 @@ impl Drop for PipeBody {
         if state.ended {
             return;
         }
-        let Reader { addon, listening, remote, slot, serial, is_head } = &self.reader;
+        let Reader { addon, listening, remote, slot, is_head } = &self.reader;
         if *is_head {
             // It is complete for the client; what JavaScript writes goes nowhere.
-            addon.outlive(*listening, *remote, *slot, *serial);
+            addon.outlive(*listening, *remote, *slot);
         } else if state.expected.is_none_or(|expected| state.taken < expected) {
-            addon.push(Event::Aborted { slot: *slot, serial: *serial });
+            addon.push(Event::Aborted { slot: *slot });
         }
     }
 }

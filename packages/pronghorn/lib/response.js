@@ -7,7 +7,7 @@ const { recognized, recognizedText } = require('./text');
 const { usedAfterEnd, usedAfterBegin, unanswered, noFunction } = require('./errors');
 
 /** Responses that are not ended when their handlers return, by slot. */
-const live = [];
+const live = new Map();
 
 /** Content that fits here at once need not be written piece by piece. */
 const WHOLE_BYTES = 64 << 10;
@@ -53,7 +53,7 @@ class HttpResponse {
 
   _finish() {
     this._done = true;
-    if (this._later !== undefined && this._later.returned) live[this._slot] = undefined;
+    if (this._later !== undefined && this._later.returned) live.delete(this._slot);
   }
 
   // ---- the head -------------------------------------------------------------------------------------------------------------
@@ -447,7 +447,7 @@ function keep(res) {
     return;
   }
   later.returned = true;
-  live[res._slot] = res;
+  live.set(res._slot, res);
   answers.watch(res._slot);
   if (later.onData !== undefined && !res._hasContent) giveEmpty(res);
 }
@@ -464,7 +464,7 @@ function give(res) {
 }
 
 function data(slot, isLast) {
-  const res = live[slot];
+  const res = live.get(slot);
   if (res === undefined) return;
   const later = res._later;
   later.readable = true;
@@ -473,7 +473,7 @@ function data(slot, isLast) {
 }
 
 function aborted(slot) {
-  const res = live[slot];
+  const res = live.get(slot);
   if (res === undefined) return;
   res._finish();
   answers.forget(slot);
@@ -481,7 +481,7 @@ function aborted(slot) {
 }
 
 function writable(slot) {
-  const res = live[slot];
+  const res = live.get(slot);
   if (res === undefined || res._later.onWritable === undefined) return;
   guard(res, () => res._later.onWritable(native.offset(slot)));
 }

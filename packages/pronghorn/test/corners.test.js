@@ -9,6 +9,7 @@ const { describe, it } = require('node:test');
 const uWS = require('..');
 const { tls } = require('./support/certificate');
 const { faces, listening } = require('./support/clients');
+const { open } = require('./support/websocket');
 
 const clear = faces[0].request;
 const text = (answer) => answer.body?.toString();
@@ -179,5 +180,44 @@ describe('threads', () => {
       })();
     `);
     assert.deepEqual(answers, ['thread', 'thread', 'thread']);
+  });
+});
+
+describe('a response', () => {
+  it('that asks for what it cannot have can still be answered, and answers no other request', async () => {
+    let context;
+    const waiting = {};
+    const arrived = {};
+    const keep = (name) => {
+      arrived[name] = new Promise((resolve) => {
+        waiting[name] = (res) => {
+          res.onAborted(() => {});
+          // When its handler has returned.
+          setImmediate(() => resolve(res));
+        };
+      });
+      return (res) => waiting[name](res);
+    };
+    const app = uWS
+      .App()
+      .get('/one', keep('one'))
+      .get('/two', keep('two'))
+      .ws('/ws', {
+        upgrade(res, _req, given) {
+          context = given;
+          res.writeStatus('403').end();
+        },
+      });
+    const port = listening(app);
+    assert.equal((await open(port, { protocol: 'http/1.1', secure: false }, { path: '/ws' })).status, 403);
+    const first = clear(port, { path: '/one' });
+    const one = await arrived.one;
+    assert.throws(() => one.upgrade({}, 'dGhlIHNhbXBsZSBub25jZQ==', '', '', context), /asks for no WebSocket/);
+    const second = clear(port, { path: '/two' });
+    const two = await arrived.two;
+    one.end('one');
+    two.end('two');
+    assert.deepEqual([text(await first), text(await second)], ['one', 'two']);
+    app.close();
   });
 });

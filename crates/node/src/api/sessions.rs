@@ -5,7 +5,7 @@ use std::rc::Rc;
 use http::Method;
 use pronghorn_engine::{Request, WebTransport};
 
-use crate::exchange::{Asked, Exchange};
+use crate::exchange::Asked;
 use crate::js::{Call, Failure, Native, Value};
 use crate::listening::Wish;
 use crate::session::{self, Receive, Send, Stream};
@@ -44,7 +44,7 @@ fn session_route(call: &Call<'_>) -> Result<Value, Failure> {
 /// `acceptSession(slot)`: the number of the session, or why it was refused, which answers the request.
 fn accept_session(call: &Call<'_>) -> Result<Value, Failure> {
     call.addon.apply_answers();
-    let asked = call.addon.finish(call.u32(0), Exchange::take_upgrade).ok_or("the request asks for no session, or was answered")?;
+    let asked = call.addon.take_upgrade(call.u32(0)).ok_or("the request asks for no session, or was answered")?;
     let Asked { responder, peer, upgrade, body, fields, headers, uri } = asked;
     let request = Request { method: Method::CONNECT, uri, headers, peer, upgrade: Some(upgrade), body };
     let Some(session) = WebTransport::accept(request, responder, fields) else {

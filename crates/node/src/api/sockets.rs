@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue, Method, Uri};
 use pronghorn_engine::Request;
 use pronghorn_engine::websocket::{self, CloseCode, CloseReason, Fragment, Message, Options, Prepared, WebSocketUpgrade, deflate};
 
-use crate::exchange::{Asked, Exchange};
+use crate::exchange::Asked;
 use crate::js::{Call, Failure, Native, Value};
 use crate::listening::Wish;
 use crate::socket::{Driver, Kind, Outcome, Socket};
@@ -95,8 +95,7 @@ fn upgrade(call: &Call<'_>) -> Result<Value, Failure> {
     if let Some(first) = call.string(3)?.split(',').next().map(str::trim).filter(|first| !first.is_empty()) {
         options = options.with_protocol(first);
     }
-    let asked =
-        call.addon.finish(call.u32(0), Exchange::take_upgrade).ok_or("the request asks for no WebSocket connection, or was answered")?;
+    let asked = call.addon.take_upgrade(call.u32(0)).ok_or("the request asks for no WebSocket connection, or was answered")?;
     let Asked { responder, peer, upgrade, body, fields, .. } = asked;
     let request = Request { method: Method::GET, uri: Uri::default(), headers, peer, upgrade: Some(upgrade), body };
     let mut granted = match WebSocketUpgrade::from_request(&request, &options) {
