@@ -2,11 +2,17 @@
 
 const { noText } = require('./errors');
 
+/** A copy of what another thread may write while it is read. */
+function own(bytes) {
+  return bytes.buffer instanceof SharedArrayBuffer ? new Uint8Array(bytes) : bytes;
+}
+
 /** A string as it is; what holds bytes as a Uint8Array of them. */
 function recognized(call, value) {
-  if (typeof value === 'string' || value instanceof Uint8Array) return value;
-  if (ArrayBuffer.isView(value)) return new Uint8Array(value.buffer, value.byteOffset, value.byteLength);
-  if (value instanceof ArrayBuffer || value instanceof SharedArrayBuffer) return new Uint8Array(value);
+  if (typeof value === 'string') return value;
+  if (value instanceof Uint8Array) return own(value);
+  if (ArrayBuffer.isView(value)) return own(new Uint8Array(value.buffer, value.byteOffset, value.byteLength));
+  if (value instanceof ArrayBuffer || value instanceof SharedArrayBuffer) return own(new Uint8Array(value));
   throw noText(call, value);
 }
 

@@ -220,4 +220,36 @@ describe('a response', () => {
     assert.deepEqual([text(await first), text(await second)], ['one', 'two']);
     app.close();
   });
+
+  it('takes memory that threads share', async () => {
+    const { recognized } = require('../lib/text');
+    const views = (memory) => [memory, new Uint8Array(memory), Buffer.from(memory), new DataView(memory)];
+    // What is handed on is a copy: another thread may write while it is read.
+    for (const view of views(new SharedArrayBuffer(12))) {
+      assert.ok(recognized('test', view).buffer instanceof ArrayBuffer, view.constructor.name);
+    }
+    for (const view of views(new ArrayBuffer(12))) assert.equal(recognized('test', view).buffer, view.buffer ?? view);
+    for (const { name, make, request } of faces) {
+      const shared = new SharedArrayBuffer(12);
+      const bytes = new Uint8Array(shared, 4);
+      bytes.set(Buffer.from('a thread'));
+      const app = make()
+        .get('/end', (res) => res.writeHeader('x-shared', bytes).end(bytes))
+        .get('/view', (res) => res.end(new Float32Array(shared, 4)))
+        .get('/buffer', (res) => res.end(Buffer.from(shared, 4)))
+        .get('/write', (res) => {
+          res.write(bytes);
+          res.tryEnd(bytes, 16);
+        })
+        .get('/whole', (res) => res.end(shared));
+      const port = listening(app);
+      for (const path of ['/end', '/view', '/buffer']) {
+        const answer = await request(port, { path });
+        assert.equal(text(answer), 'a thread', `${name} ${path}`);
+      }
+      assert.equal(text(await request(port, { path: '/write' })), 'a threada thread', name);
+      assert.equal(text(await request(port, { path: '/whole' })), '\0\0\0\0a thread', name);
+      app.close();
+    }
+  });
 });
