@@ -301,6 +301,9 @@ impl Addon {
             }
             self.env.scope(|| self.env.call(dispatch, &[self.env.number(count as f64)]));
             self.shared.clear_current();
+            // Where JavaScript was cut short, the next events must not find what belonged to these.
+            self.payloads.borrow_mut().clear();
+            self.remotes.borrow_mut().clear();
             self.apply_answers();
         }
         self.delivering.set(false);

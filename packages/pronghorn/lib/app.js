@@ -3,7 +3,7 @@
 const native = require('./native');
 const { apps, released } = require('./dispatch');
 const { routes, textBuffer } = require('./response');
-const { noFunction } = require('./errors');
+const { noFunction, complain } = require('./errors');
 const options = require('./options');
 const { recognizedText } = require('./text');
 const { Topics } = require('./topics');
@@ -331,11 +331,13 @@ class TemplatedApp {
         this._onError(error, where);
         return;
       } catch (second) {
-        console.error('pronghorn: onError itself has failed:', second);
+        complain('pronghorn: onError itself has failed:', second);
       }
     }
-    console.error(
-      `pronghorn: ${where} failed; the client gets 500 or an aborted response, and the process goes on. Catch this in the handler, or give the app an onError option:\n`,
+    // Requests are told by their method; connections and sessions go on.
+    const answer = /^[A-Z]+ /.test(where) ? 'the client gets 500 or an aborted response, and ' : '';
+    complain(
+      `pronghorn: ${where} failed; ${answer}the process goes on. Catch this in the handler, or give the app an onError option:\n`,
       error,
     );
   }

@@ -7,6 +7,7 @@ const answers = require('./answers');
 const response = require('./response');
 const websocket = require('./websocket');
 const webtransport = require('./webtransport');
+const { complain } = require('./errors');
 
 const events = new Int32Array(native.events);
 const { routes } = response;
@@ -26,7 +27,7 @@ function dispatch(count) {
         tell(index * 4);
       } catch (error) {
         // Handlers' own errors do not come here. The events after it are told all the same.
-        console.error('pronghorn: a defect of its own; please report it:', error);
+        complain('pronghorn: a defect of its own; please report it:', error);
       }
     }
   } finally {

@@ -41,6 +41,15 @@ function noFunction(call, value) {
   return new TypeError(`${call} takes a function, not ${value === null ? 'null' : typeof value}.`);
 }
 
+/** Tells the operator. Nothing comes of it where even that fails. */
+function complain(...words) {
+  try {
+    console.error(...words);
+  } catch {
+    // Nobody is left to tell, and those who are served next have nothing to do with it.
+  }
+}
+
 /** The word of `known` that is most like `word`, if one is. */
 function nearest(word, known) {
   let best;
@@ -65,4 +74,4 @@ function editDistance(one, other) {
   return row[other.length];
 }
 
-module.exports = { usedAfterEnd, usedAfterHandler, usedAfterBegin, unanswered, noText, noFunction, nearest };
+module.exports = { usedAfterEnd, usedAfterHandler, usedAfterBegin, unanswered, noText, noFunction, complain, nearest };

@@ -183,6 +183,44 @@ describe('threads', () => {
   });
 });
 
+describe('what is told in one turn', () => {
+  it('is told although an error of before can be told to nobody', () => {
+    const messages = run(`
+      const uWS = require('.');
+      const net = require('node:net');
+      process.on('uncaughtException', () => {});
+      console.error = () => {
+        throw new Error('nobody listens');
+      };
+      const frame = (kind, text) => Buffer.concat([Buffer.of(0x80 | kind, 0x80 | text.length, 0, 0, 0, 0), Buffer.from(text)]);
+      const seen = [];
+      const app = uWS.App().ws('/*', {
+        message(ws, content, isBinary) {
+          const text = Buffer.from(content).toString();
+          seen.push([text, isBinary]);
+          if (seen.length === 3) process.stdout.write(JSON.stringify(seen), () => process.exit());
+          if (text !== 'throw') return;
+          // Turns of their own.
+          setImmediate(() => client.write(frame(1, 'third'), () => setImmediate(() => client.write(frame(1, 'fourth')))));
+          throw new Error('by the handler');
+        },
+      });
+      let client;
+      app.listen('127.0.0.1', 0, (socket) => {
+        client = net.connect(uWS.us_socket_local_port(socket), '127.0.0.1');
+        client.write('GET / HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: upgrade\\r\\nUpgrade: websocket\\r\\n' +
+          'Sec-WebSocket-Version: 13\\r\\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\\r\\n\\r\\n');
+        client.once('data', () => client.write(Buffer.concat([frame(1, 'throw'), frame(2, 'second')])));
+      });
+    `);
+    assert.deepEqual(messages, [
+      ['throw', false],
+      ['second', true],
+      ['third', false],
+    ]);
+  });
+});
+
 describe('a response', () => {
   it('that asks for what it cannot have can still be answered, and answers no other request', async () => {
     let context;
