@@ -42,6 +42,8 @@ class WebSocket extends Remote {
     this._number = number;
     this._route = route;
     this._isOpen = true;
+    /** It has ended, and its close handler is about to be called. */
+    this._isEnding = false;
     this._topics = new Set();
   }
 
@@ -82,8 +84,7 @@ class WebSocket extends Remote {
   _drop(message, isBinary) {
     const { behavior } = this._route;
     run(this, behavior.dropped, bufferOf(message), Boolean(isBinary));
-    // A handler may have closed it.
-    if (behavior.closeOnBackpressureLimit && this._isOpen) this.close();
+    if (behavior.closeOnBackpressureLimit) this._closeSoon();
     return DROPPED;
   }
 
@@ -124,6 +125,17 @@ class WebSocket extends Remote {
   close() {
     native.socketEnd(this._check('close'), undefined);
     this._closed(1006, new ArrayBuffer(0));
+  }
+
+  /** Ends the connection at once, and calls the close handler when the handler that runs has returned: what it sends until then is dropped. */
+  _closeSoon() {
+    // A handler may have closed it.
+    if (!this._isOpen || this._isEnding) return;
+    this._isEnding = true;
+    native.socketEnd(this._number, undefined);
+    queueMicrotask(() => {
+      if (this._isOpen) this._closed(1006, new ArrayBuffer(0));
+    });
   }
 
   _closed(code, reason) {
@@ -357,7 +369,7 @@ function upgrade(res, userData, key, protocol, extensions, context) {
 
 function message(number, what, data) {
   const ws = sockets.get(number);
-  if (ws === undefined) return;
+  if (ws === undefined || ws._isEnding) return;
   const { behavior } = ws._route;
   if (what < 2) run(ws, behavior.message, data, what === 1);
   else run(ws, what === 2 ? behavior.ping : behavior.pong, data);
@@ -365,11 +377,12 @@ function message(number, what, data) {
 
 function drain(number) {
   const ws = sockets.get(number);
-  if (ws !== undefined) run(ws, ws._route.behavior.drain);
+  if (ws !== undefined && !ws._isEnding) run(ws, ws._route.behavior.drain);
 }
 
 function close(number, code, reason) {
-  sockets.get(number)?._closed(code, reason);
+  const ws = sockets.get(number);
+  if (ws !== undefined) ws._closed(ws._isEnding ? 1006 : code, reason);
 }
 
 /** Says good-bye to the clients of an application that ends. */

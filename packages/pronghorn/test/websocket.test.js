@@ -442,6 +442,40 @@ for (const face of faces) {
       app.close();
     });
 
+    it('drops what the handler goes on to send when that closes the connection, and tells of the close after it', async () => {
+      const piece = Buffer.alloc(64 << 10, 'p');
+      const { app, log, port } = serve((log) => ({
+        maxBackpressure: 100_000,
+        closeOnBackpressureLimit: true,
+        open(ws) {
+          ws.subscribe('all');
+          const go = () => {
+            for (let count = 0; count < 16; count++) {
+              if (ws.send(piece, true) !== 2) continue;
+              log.add('over', ws.send('more'), ws.sendFirstFragment('more'), ws.getBufferedAmount(), ws.ping());
+              log.add('and on', ws.isSubscribed('all'), app.publish('all', 'more'), ws.unsubscribe('all'));
+              return;
+            }
+            setImmediate(go);
+          };
+          go();
+        },
+        dropped: (_ws, message) => log.add('dropped', message.byteLength),
+      }));
+      const ws = await open(port, client);
+      assert.deepEqual(await log.until('close'), ['close', 1006, '']);
+      assert.deepEqual(log.entries, [
+        ['dropped', piece.length],
+        ['dropped', 4],
+        ['dropped', 4],
+        ['over', 2, 2, 0, 1],
+        ['and on', true, true, true],
+        ['close', 1006, ''],
+      ]);
+      assert.equal((await ws.until((event) => 'closed' in event)).closed, 1006);
+      app.close();
+    });
+
     it('publishes to those that have subscribed', async () => {
       const { app, log, port } = serve((log) => ({
         open(ws) {
