@@ -323,6 +323,30 @@ describe('the rest', () => {
 
   it('listens and closes as node does', async () => {
     const server = createServer();
+  it('ends a request that is silent as node does', async () => {
+    const play = async (make) => {
+      const seen = [];
+      const server = make((req, res) => {
+        const { socket } = req;
+        socket.setTimeout(20);
+        socket.on('timeout', () => {
+          seen.push([req.url, socket.destroyed]);
+          if (!socket.destroyed) res.end('late');
+        });
+        if (req.url === '/kept') res.on('timeout', () => seen.push('res'));
+      });
+      const port = await listening(server);
+      const answers = [];
+      for (const path of ['/', '/kept']) answers.push(text(await ways[0].request(port, { path })));
+      await new Promise((resolve) => server.close(resolve));
+      return [seen, answers];
+    };
+    const seen = [['/', true], 'res', ['/kept', false]];
+    for (const make of [http.createServer, createServer]) {
+      assert.deepEqual(await play(make), [seen, ['socket hang up', 'late']]);
+    }
+  });
+
     assert.equal(server.address(), null);
     const port = await listening(server);
     assert.deepEqual(server.address(), { address: '127.0.0.1', family: 'IPv4', port });

@@ -27,6 +27,7 @@ function makeResponse(Base, message, socket) {
   response.writeProcessing = writeProcessing;
   response.writeEarlyHints = writeEarlyHints;
   response._onClosed = onClosed;
+  response.on('finish', finished);
   /** The HttpResponse underneath. */
   response._answer = socket._res;
   /** The content waits for the client. */
@@ -269,9 +270,13 @@ function finish(response) {
   response._isOver = true;
   response.emit('prefinish');
   response.emit('finish');
-  finishRequest(response.req);
-  response.socket = null;
-  process.nextTick(onClosedOf, response);
+}
+
+/** The first listener of 'finish', as in node:http: who holds that event back holds the end of the response back. */
+function finished() {
+  finishRequest(this.req);
+  this.socket = null;
+  process.nextTick(onClosedOf, this);
 }
 
 const onClosedOf = (response) => response._onClosed();

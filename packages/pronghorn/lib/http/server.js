@@ -156,6 +156,8 @@ class Server extends EventEmitter {
       return this;
     }
     if (callback !== undefined) this.once('close', () => callback());
+    // The application does it; frameworks that put themselves in its place hear of it.
+    this.closeIdleConnections();
     this._closing = this.app.close({ timeout: Infinity }).then(() => {
       process.nextTick(() => this.emit('close'));
     });

@@ -99,13 +99,13 @@ class Socket extends EventEmitter {
     return this;
   }
 
-  /** As node:http does: whoever listens decides, and if nobody does the request ends. */
+  /** As node:http does: who listens at the request, the response or the server decides, and if nobody does the request ends. */
   _onTimeout() {
     const request = this._request.emit('timeout', this);
     const response = this._httpMessage.emit('timeout', this);
     const server = this.server !== undefined && this.server.emit('timeout', this);
-    const own = this.emit('timeout');
-    if (!request && !response && !server && !own) this.destroy();
+    if (!request && !response && !server) this.destroy();
+    this.emit('timeout');
   }
 
   /** Something has gone over the connection. */

@@ -10,7 +10,15 @@ const path = require('node:path');
 const folder = path.join(path.dirname(require.resolve('fastify/package.json')), 'test');
 const reasons = JSON.parse(fs.readFileSync(path.join(__dirname, 'not-applicable.json'), 'utf8'));
 /** What `npm test` runs: one file of each kind. */
-const SHORT = ['server.test.js', 'listen.1.test.js', 'stream.1.test.js', 'http-methods/get.test.js', '404s.test.js'];
+const SHORT = [
+  'server.test.js',
+  'listen.1.test.js',
+  'stream.1.test.js',
+  'http-methods/get.test.js',
+  '404s.test.js',
+  'custom-http-server.test.js',
+  'handler-timeout.test.js',
+];
 const FILE_SECONDS = 120;
 
 const [first, ...others] = process.argv.slice(2);
