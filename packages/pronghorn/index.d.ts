@@ -65,6 +65,8 @@ export interface HttpRequest {
   /** The decoded value of a key of the query: '' if it has none, `undefined` if there is no such key or its value is malformed. */
   getQuery(key: string): string | undefined;
   getProtocol(): HttpProtocol;
+  /** The name that the client asked for in TLS (SNI), in lower case; '' in clear text, and if it gave none, as for a URL with an address. */
+  getServerName(): string;
   forEach(callback: (key: string, value: string) => void): void;
   /** Leaves the request to the next route that matches. */
   setYield(isYielding: boolean): this;
@@ -134,6 +136,8 @@ export interface HttpResponse {
   /** 0: see docs/node/differences.md. */
   getProxiedRemotePort(): number;
   getProtocol(): HttpProtocol;
+  /** As that of the request. */
+  getServerName(): string;
   /** Yours. */
   [key: string]: any;
 }
@@ -244,12 +248,12 @@ export type WebTransportSession<UserData> = UserData & WebTransportSessionMethod
 /**
  * Streams are those of node:stream. `destroy` resets and stops one with the code that `resetCode` was set to; where the client has done
  * that, `error` is emitted with its code as `streamErrorCode`, and nothing happens if nobody listens to it.
+ * A client that wants no more of what is sent on a `Duplex` ends that direction alone: `stopped` is emitted with the error, callbacks of
+ * `write` and `end` get it, and reading goes on; `error` follows when what is read has ended.
  */
 export type WebTransportStream<Kind> = Kind & { resetCode?: number };
 
 export interface WebTransportSessionMethods<UserData> {
- * A client that wants no more of what is sent on a `Duplex` ends that direction alone: `stopped` is emitted with the error, callbacks of
- * `write` and `end` get it, and reading goes on; `error` follows when what is read has ended.
   /** What is written waits until the client allows another stream. */
   createBidirectionalStream(): WebTransportStream<Duplex>;
   createUnidirectionalStream(): WebTransportStream<Writable>;

@@ -7,8 +7,8 @@ const native = require('./native');
 const answers = require('./answers');
 
 const PROTOCOLS = { 1: 'http/1.1', 2: 'h2', 3: 'h3' };
-/** Method, target, protocol, flags, address and port stand before the field lines; see crates/node/src/api/frameworks.rs. */
-const BEFORE_LINES = 6;
+/** Method, target, protocol, flags, address, port and server name stand before the field lines; see crates/node/src/api/frameworks.rs. */
+const BEFORE_LINES = 7;
 
 /** The head of a request. Unlike HttpRequest it can be read at any time. */
 class Head {
@@ -22,6 +22,8 @@ class Head {
     this.earlyData = parts[3].includes('e');
     this.address = parts[4];
     this.port = Number(parts[5]);
+    /** The name that TLS was asked for; '' if it was asked for none. */
+    this.serverName = parts[6];
     this._parts = parts;
   }
 

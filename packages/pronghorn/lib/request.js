@@ -50,6 +50,11 @@ class HttpRequest {
     return native.protocol(this._check('getProtocol'));
   }
 
+  /** The name that the client asked for in TLS (SNI), in lower case; '' in clear text, and if it gave none. */
+  getServerName() {
+    return native.serverName(this._check('getServerName'));
+  }
+
   forEach(callback) {
     if (typeof callback !== 'function') throw noFunction('req.forEach()', callback);
     const lines = native.headers(this._check('forEach')).split('\0');

@@ -351,6 +351,11 @@ class HttpResponse {
   getProtocol() {
     return native.protocol(this._check('getProtocol'));
   }
+
+  /** The name that the client asked for in TLS (SNI), in lower case; '' in clear text, and if it gave none. */
+  getServerName() {
+    return native.serverName(this._check('getServerName'));
+  }
 }
 
 function textBuffer(text) {

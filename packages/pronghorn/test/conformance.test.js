@@ -58,6 +58,7 @@ for (const { name, protocol, make, request } of faces) {
             host: req.getHeader('host'),
             listed: headers['x-test'],
             protocol: req.getProtocol(),
+            serverNames: [req.getServerName(), res.getServerName()],
           }),
         );
       })
@@ -335,6 +336,7 @@ for (const { name, protocol, make, request } of faces) {
         host: 'localhost',
         listed: 'yes',
         protocol,
+        serverNames: name === 'App' ? ['', ''] : ['localhost', 'localhost'],
       });
     });
 

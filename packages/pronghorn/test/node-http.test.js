@@ -53,6 +53,7 @@ for (const { name, protocol, options, request } of ways) {
             port: socket.localPort === res.socket.localPort,
             sameSocket: req.connection === res.socket,
             proto: socket.alpnProtocol,
+            servername: socket.servername ?? null,
           }),
         );
       },
@@ -155,6 +156,7 @@ for (const { name, protocol, options, request } of ways) {
         port: true,
         sameSocket: true,
         proto: encrypted ? protocol : false,
+        servername: encrypted ? 'localhost' : null,
       });
     });
 
@@ -321,8 +323,6 @@ describe('the rest', () => {
     await new Promise((resolve) => server.close(resolve));
   });
 
-  it('listens and closes as node does', async () => {
-    const server = createServer();
   it('ends a request that is silent as node does', async () => {
     const play = async (make) => {
       const seen = [];
@@ -347,6 +347,8 @@ describe('the rest', () => {
     }
   });
 
+  it('listens and closes as node does', async () => {
+    const server = createServer();
     assert.equal(server.address(), null);
     const port = await listening(server);
     assert.deepEqual(server.address(), { address: '127.0.0.1', family: 'IPv4', port });

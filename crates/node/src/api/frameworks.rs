@@ -20,7 +20,8 @@ fn push_lines(all: &mut Vec<u8>, fields: &HeaderMap) {
 }
 
 /// `head(slot)`: the whole head as one string of parts with zeros between them, a character for each byte: method, target, protocol (1, 2
-/// or 3), flags (`s`: encrypted, `e`: early data), the client's address and port, then name and value of each field line.
+/// or 3), flags (`s`: encrypted, `e`: early data), the client's address and port, the name that TLS was asked for, then name and value of each
+/// field line.
 fn head(call: &Call<'_>) -> Result<Value, Failure> {
     let head = call.addon.with_exchange(call.u32(0), |exchange| {
         let (uri, peer) = (&exchange.uri, &exchange.peer);
@@ -33,8 +34,9 @@ fn head(call: &Call<'_>) -> Result<Value, Failure> {
         let mut text = String::with_capacity(512);
         let flags = [peer.secure.then_some('s'), peer.early_data.then_some('e')].into_iter().flatten().collect::<String>();
         let (address, port) = (peer.remote.ip().to_canonical(), peer.remote.port());
+        let name = peer.server_name.as_deref().unwrap_or_default();
         // Writing to a string does not fail.
-        let _ = write!(text, "{}\0{target}\0{protocol}\0{flags}\0{address}\0{port}", exchange.method);
+        let _ = write!(text, "{}\0{target}\0{protocol}\0{flags}\0{address}\0{port}\0{name}", exchange.method);
         let mut all = text.into_bytes();
         push_lines(&mut all, &exchange.headers);
         all

@@ -12,7 +12,7 @@ use crate::exchange::Exchange;
 use crate::js::{Call, Env, Failure, Native, Value};
 use crate::listening::Wish;
 
-pub(super) const FUNCTIONS: [(&str, Native); 14] = [
+pub(super) const FUNCTIONS: [(&str, Native); 15] = [
     ("method", method),
     ("url", url),
     ("query", query),
@@ -22,6 +22,7 @@ pub(super) const FUNCTIONS: [(&str, Native); 14] = [
     ("parameter", parameter),
     ("nextHandler", next_handler),
     ("protocol", protocol),
+    ("serverName", server_name),
     ("remoteAddress", remote_address),
     ("remoteAddressAsText", remote_address_as_text),
     ("remotePort", remote_port),
@@ -145,6 +146,11 @@ fn protocol(call: &Call<'_>) -> Result<Value, Failure> {
             Protocol::Http3 => "h3",
         })
     })
+}
+
+/// `serverName(slot)`: the name that TLS was asked for, or nothing.
+fn server_name(call: &Call<'_>) -> Result<Value, Failure> {
+    with(call, |exchange| call.env.string(exchange.peer.server_name.as_deref().unwrap_or_default()))
 }
 
 fn remote_address(call: &Call<'_>) -> Result<Value, Failure> {

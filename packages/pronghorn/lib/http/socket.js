@@ -59,6 +59,11 @@ class Socket extends EventEmitter {
     return this.encrypted ? this._head.protocol : false;
   }
 
+  /** The name that the client asked for in TLS (SNI); false if it gave none. */
+  get servername() {
+    return this.encrypted ? this._head.serverName || false : undefined;
+  }
+
   get readyState() {
     return this.destroyed ? 'closed' : 'open';
   }

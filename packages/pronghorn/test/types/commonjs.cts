@@ -8,7 +8,7 @@ const app: uWS.TemplatedApp = uWS
     res
       .writeStatus('200 OK')
       .writeHeader('x-id', id ?? 'none')
-      .end(req.getQuery());
+      .end(req.getQuery() + req.getServerName());
   })
   // The shortest handler returns what `end` does.
   .get('/short', (res) => res.end('short'))
