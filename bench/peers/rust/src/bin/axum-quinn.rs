@@ -1,7 +1,5 @@
 //! An axum application on the crates quinn and h3 over HTTP/3, joined by h3-axum, on one thread.
 
-use std::sync::Arc;
-
 use axum::Router;
 use bench_peers::{Failure, arguments, quic, router};
 use bytes::Bytes;
