@@ -24,7 +24,7 @@ struct Inner {
 
 impl Timers {
     pub(crate) fn sleep_until(&self, deadline: Instant) -> Sleep {
-        Sleep { timers: self.clone(), deadline, id: None }
+        Sleep { timers: self.clone(), deadline, waiting: None }
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
@@ -56,8 +56,8 @@ impl Timers {
 pub struct Sleep {
     timers: Timers,
     deadline: Instant,
-    /// The number under which a waker is stored now.
-    id: Option<u64>,
+    /// The number under which a waker is stored now, and which.
+    waiting: Option<(u64, Waker)>,
 }
 
 impl Sleep {
@@ -68,7 +68,7 @@ impl Sleep {
     }
 
     fn cancel(&mut self) {
-        if let Some(id) = self.id.take() {
+        if let Some((id, _)) = self.waiting.take() {
             self.timers.borrow().waiting.remove(&(self.deadline, id));
         }
     }
@@ -81,15 +81,21 @@ impl Future for Sleep {
         let this = &mut *self;
         let mut inner = this.timers.borrow();
         if inner.now.is_some_and(|now| now >= this.deadline) {
-            if let Some(id) = this.id.take() {
+            if let Some((id, _)) = this.waiting.take() {
                 inner.waiting.remove(&(this.deadline, id));
             }
             return Poll::Ready(());
         }
-        let id = *this.id.get_or_insert_with(|| {
-            inner.next_id += 1;
-            inner.next_id
-        });
+        let id = match &this.waiting {
+            // A connection's is polled whenever something comes, mostly by the task that waits already.
+            Some((_, waker)) if waker.will_wake(cx.waker()) => return Poll::Pending,
+            Some((id, _)) => *id,
+            None => {
+                inner.next_id += 1;
+                inner.next_id
+            }
+        };
+        this.waiting = Some((id, cx.waker().clone()));
         inner.waiting.insert((this.deadline, id), cx.waker().clone());
         Poll::Pending
     }
