@@ -7,19 +7,22 @@ import contextlib
 import gzip
 import http.client
 import json
+import os
 import signal
 import ssl
 import subprocess
 import threading
+import tomllib
 import zlib
 
+import jsonschema
 import pytest
 from curl_cffi import requests
 
 from harness.clients.aioquic_h3 import ask_with_aioquic
 from harness.clients.curl import VERSIONS
 from harness.gateway import Gateway, seen, upstream
-from harness.server import custom_layer, pronghorn
+from harness.server import REPOSITORY, custom_layer, pronghorn
 from harness.waiting import eventually
 
 SITE = """
@@ -465,3 +468,42 @@ def test_program_with_a_layer_of_its_own_serves_it(start, gateway, up, fetcher):
     # The program itself has no such layer.
     unknown = subprocess.run([pronghorn(), "check", gateway.file], capture_output=True, text=True, timeout=60)
     assert 'there is no layer "server-timing"' in unknown.stderr
+
+
+API = REPOSITORY / "examples" / "gateway" / "api-with-limits.toml"
+
+
+def test_example_of_an_api_does_what_it_says(start, gateway, up, fetcher):
+    origin = ("origin", "https://app.example.org")
+    text = API.read_text()
+    assert "[server]" not in text
+    gateway.file.write_text('[server]\nlisten = ["127.0.0.1:0"]\n' + text)
+    environment = {"API": up.address, "DOMAIN": "127.0.0.1", "ADMIN": BCRYPT}
+    environment |= {"CERT": str(gateway.identity.cert), "KEY": str(gateway.identity.key)}
+    server = start(gateway.command(), env={**os.environ, **environment})
+    asked = fetcher.fetch(server.origin + "/v1/things", headers=[origin])
+    assert (asked.status, asked.header("access-control-allow-origin")) == (200, "https://app.example.org")
+    assert fetcher.fetch(server.origin + "/v1/things", method="POST", body=b"x" * (256 << 10)).status == 413
+    assert fetcher.fetch(server.origin + "/admin/").status == 401
+    assert fetcher.fetch(server.origin + "/admin/", headers=[basic("admin", "antler")]).status == 200
+    tries = [fetcher.fetch(server.origin + "/v1/login", method="POST", body=b"{}").status for _ in range(6)]
+    assert tries == [200] * 5 + [429]
+    assert fetcher.fetch(server.origin + "/v1/things").status == 200
+    assert fetcher.fetch(server.origin + "/other").status == 404
+
+
+def test_schema_knows_layers_and_their_options():
+    schema = json.loads(subprocess.run([pronghorn(), "schema"], capture_output=True, timeout=60, check=True).stdout)
+    validator = jsonschema.Draft202012Validator(schema)
+    for example in (REPOSITORY / "examples" / "gateway").glob("*.toml"):
+        validator.validate(tomllib.loads(example.read_text()))
+    for layer, is_right in [
+        ("compress", True),
+        ("compres", False),
+        ({"name": "timeout", "after": "5s"}, True),
+        ({"name": "timeout"}, False),
+        ({"name": "timeout", "after": "5s", "aftr": 1}, False),
+        ({"name": "rate-limit", "requests": "many"}, False),
+    ]:
+        routes = [{"respond": "", "layers": [layer]}]
+        assert validator.is_valid({"sites": [{"hosts": ["a"], "routes": routes}]}) == is_right, layer

@@ -73,8 +73,8 @@ pub(crate) fn check(arguments: &CheckArgs, layers: &Registry) -> Result<(), Fail
     ))
 }
 
-pub(crate) fn schema() -> Result<(), Failure> {
-    print(&format!("{:#}\n", config::schema()))
+pub(crate) fn schema(layers: &Registry) -> Result<(), Failure> {
+    print(&format!("{:#}\n", config::schema(layers)))
 }
 
 pub(crate) fn format(arguments: &FmtArgs) -> Result<ExitCode, Failure> {

@@ -72,7 +72,7 @@ pub fn main(layers: &Registry) -> ExitCode {
         Command::Run(arguments) => run::run(&arguments, layers).map(|()| ExitCode::SUCCESS),
         Command::Check(arguments) => configuration::check(&arguments, layers).map(|()| ExitCode::SUCCESS),
         Command::Fmt(arguments) => configuration::format(&arguments),
-        Command::Schema => configuration::schema().map(|()| ExitCode::SUCCESS),
+        Command::Schema => configuration::schema(layers).map(|()| ExitCode::SUCCESS),
         Command::Serve(arguments) => serve::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Replay(arguments) => replay::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Get(arguments) => get::run(arguments).map(|()| ExitCode::SUCCESS),

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use pronghorn_gateway::config::schema;
+use pronghorn_gateway::layers::Registry;
 use serde_json::Value;
 
 const HEAD: &str = "# All keys of a configuration
@@ -13,10 +14,22 @@ Generated from the types: `UPDATE_DOCS=1 cargo test -p pronghorn-gateway --test 
 [README.md](README.md). `pronghorn schema` prints the JSON Schema.
 ";
 
+const LAYERS: &str = "
+## Layers
+
+What may stand beside `name` in a layer of `layers`, of those that come with Pronghorn. What they are for is in [layers.md](layers.md).
+";
+
 #[test]
 fn reference_has_each_key() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/gateway/reference.md");
-    let wanted = reference(&schema());
+    let mut wanted = reference(&schema(&Registry::empty()));
+    wanted += LAYERS;
+    for (name, options) in Registry::standard().schemas() {
+        let mut writer = Writer { schema: &options, text: String::new(), seen: BTreeSet::new() };
+        writer.table("layers", &format!("The layer `{name}`"), &options);
+        wanted += &writer.text;
+    }
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(&path, &wanted).expect("write");
     }
@@ -24,6 +37,9 @@ fn reference_has_each_key() {
     assert!(found == wanted, "docs/gateway/reference.md is not up to date: run with UPDATE_DOCS=1");
     for table in ["`[server]`", "`[upstreams.NAME]`", "`[[sites]]`", "`[[sites.routes]]`", "`[sites.routes.match]`"] {
         assert!(wanted.contains(&format!("\n## {table}")), "{table} is missing");
+    }
+    for (name, _) in Registry::standard().schemas() {
+        assert!(wanted.contains(&format!("\n## The layer `{name}`\n")), "{name} is missing");
     }
 }
 

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use pronghorn_engine::BodyError;
 use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tower_service::Service;
 
 use super::{Layer, LocalService, OnWorker, Request};
@@ -19,7 +21,13 @@ type Factory = Arc<dyn Fn(&Config, &config::Layer) -> Made + Send + Sync>;
 
 /// What layers there are, by the names that configurations call them. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Registry(BTreeMap<String, Factory>);
+pub struct Registry(BTreeMap<String, Registered>);
+
+#[derive(Clone)]
+struct Registered {
+    factory: Factory,
+    schema: fn() -> Value,
+}
 
 /// What a layer is made from besides its options.
 pub struct Surroundings<'a> {
@@ -57,7 +65,7 @@ impl Registry {
             let made = make(options, &Surroundings { config, layer });
             made.map(|made| Arc::new(made) as Arc<dyn Layer>).map_err(|error| vec![config.problem(&layer.place, error)])
         };
-        self.0.insert(name.to_owned(), Arc::new(factory));
+        self.0.insert(name.to_owned(), Registered { factory: Arc::new(factory), schema: schema_of::<O> });
         self
     }
 
@@ -80,10 +88,15 @@ impl Registry {
         self.0.keys().map(String::as_str)
     }
 
+    /// The JSON Schema of the options of each layer, by its name.
+    pub fn schemas(&self) -> impl Iterator<Item = (&str, Value)> {
+        self.0.iter().map(|(name, registered)| (name.as_str(), (registered.schema)()))
+    }
+
     /// Makes a layer of a configuration.
     pub(crate) fn make(&self, config: &Config, layer: &config::Layer) -> Made {
-        if let Some(factory) = self.0.get(&layer.name) {
-            return factory(config, layer);
+        if let Some(registered) = self.0.get(&layer.name) {
+            return (registered.factory)(config, layer);
         }
         let problem = config.problem(&layer.place.key("name"), format_args!("there is no layer {:?}", layer.name));
         Err(vec![problem.with_hint(match nearest(&layer.name, self.names()) {
@@ -91,6 +104,17 @@ impl Registry {
             None => format!("there are {}", self.names().collect::<Vec<_>>().join(", ")),
         })])
     }
+}
+
+/// All in one piece: it becomes a part of another schema.
+fn schema_of<O: JsonSchema>() -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
+    let mut schema = settings.into_generator().into_root_schema_for::<O>().to_value();
+    if let Some(schema) = schema.as_object_mut() {
+        schema.remove("$schema");
+        schema.remove("title");
+    }
+    schema
 }
 
 impl fmt::Debug for Registry {
