@@ -19,7 +19,7 @@ import jsonschema
 import pytest
 from curl_cffi import requests
 
-from harness.clients.aioquic_h3 import ask_with_aioquic
+from harness.clients.aioquic_h3 import ask_with_aioquic, h3_connection
 from harness.clients.curl import VERSIONS
 from harness.gateway import Gateway, seen, upstream
 from harness.server import REPOSITORY, custom_layer, pronghorn
@@ -368,14 +368,22 @@ def test_content_beyond_the_limit_is_refused_announced_or_not(start, gateway, up
     assert fetcher.fetch(server.origin + "/", method="POST", body=b"x" * 1025).status == 413
 
 
-def test_content_without_a_length_is_counted(start, gateway, up, ca):
+async def test_content_without_a_length_is_counted(start, gateway, up, ca):
     layer = '{ name = "body-limit", size = "1KiB" }'
     server = serve(start, gateway, f'[[sites.routes]]\nproxy = "{up.address}"\nlayers = [{layer}]\n')
     for size, status in [(1000, 200), (100_000, 413)]:
-        command = ["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "--http1.1", "--cacert", str(ca)]
-        command += ["-H", "transfer-encoding: chunked", "--data-binary", "@-", server.origin + "/"]
-        asked = subprocess.run(command, input=b"x" * size, capture_output=True, timeout=60, check=False)
-        assert asked.stdout.decode() == str(status), size
+        for version in ("--http1.1", "--http2"):
+            command = ["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", version, "--cacert", str(ca)]
+            command += ["-X", "POST", "-T", "-", server.origin + "/"]
+            asked = subprocess.run(command, input=b"x" * size, capture_output=True, timeout=60, check=False)
+            assert asked.stdout.decode() == str(status), (version, size)
+        async with h3_connection(server.origin, ca) as client:
+            authority = server.origin.removeprefix("https://").encode()
+            head = [(b":method", b"POST"), (b":scheme", b"https"), (b":authority", authority), (b":path", b"/")]
+            exchange = client.start_fields(head)
+            client.http.send_data(exchange.stream, b"x" * size, end_stream=True)
+            client.transmit()
+            assert (await client.finish(exchange)).status == status, size
 
 
 def test_answer_that_takes_too_long_is_not_waited_for(start, gateway, up, protocol_fetcher):
