@@ -236,7 +236,9 @@ impl GatewayHandler {
         let Request { method, uri, headers, upgrade, body, .. } = request;
         let head = Head { method, uri, headers, peer: peer.clone(), upgrade: upgrade.clone(), client, asked };
         let Some(upgrade) = upgrade else {
-            return responder.respond(async move { end.finish(layered::answer(service, head, body).await) });
+            let has_to_wait = end.asks_upstream();
+            let answer = async move { end.finish(layered::answer(service, head, body).await) };
+            return if has_to_wait { responder.respond(answer) } else { responder.respond_eagerly(Box::pin(answer)) };
         };
         let connector = connector.clone();
         let handle = responder.handle().clone();
@@ -344,12 +346,21 @@ struct End {
 }
 
 impl End {
-    fn finish(self, mut response: Response) -> Response {
-        if let Some(alt_svc) = self.alt_svc {
+    /// Whether what answers is another server.
+    fn asks_upstream(&self) -> bool {
+        self.route().is_some_and(|route| matches!(route.action, ActionPlan::Proxy(_)))
+    }
+
+    fn route(&self) -> Option<&RoutePlan> {
+        let number = self.route?;
+        self.site.routes.iter().find(|route| route.number == number)
+    }
+
+    fn finish(mut self, mut response: Response) -> Response {
+        if let Some(alt_svc) = self.alt_svc.take() {
             response.headers.insert(ALT_SVC, alt_svc);
         }
-        let route = self.route.and_then(|number| self.site.routes.iter().find(|route: &&RoutePlan| route.number == number));
-        if let Some(route) = route {
+        if let Some(route) = self.route() {
             if let Some(extras) = &route.extras {
                 response = extras.finish(response);
             }
