@@ -21,7 +21,7 @@ use serde::Deserialize;
 use tower_service::Service;
 
 use self::checks::Checks;
-use super::{Around, Client, Layer, LocalService, OnWorker, Request, Response, Surroundings, from_engine};
+use super::{Around, Client, Layer, LocalService, OnWorker, Request, Response, Surroundings, from_engine, take_away};
 use crate::client_address::network_of;
 use crate::config::FieldName;
 use crate::plan::text;
@@ -134,7 +134,7 @@ impl Around for OfWorker {
     async fn call(self: Rc<Self>, mut request: Request, mut inner: LocalService) -> Result<Response, BodyError> {
         let users = &self.0;
         if let Some(name) = &users.user_header {
-            request.headers_mut().remove(name);
+            take_away(request.headers_mut(), name);
         }
         let Some((name, password)) = credentials(request.headers()) else { return Ok(users.refusal()) };
         let tag = hmac::sign(&users.key, &message(&name, &password));

@@ -18,7 +18,7 @@ use serde::Deserialize;
 use tower_service::Service;
 
 use super::timeout::within;
-use super::{Around, Asked, Client, Layer, LocalService, OnWorker, Request, Response, Surroundings, from_engine, too_early};
+use super::{Around, Asked, Client, Layer, LocalService, OnWorker, Request, Response, Surroundings, from_engine, take_away, too_early};
 use crate::config::{FieldName, ServerAddress, Time};
 use crate::plan::text;
 
@@ -175,7 +175,7 @@ impl OfWorker {
 impl Around for OfWorker {
     async fn call(self: Rc<Self>, mut request: Request, mut inner: LocalService) -> Result<Response, BodyError> {
         for name in &self.settings.copy {
-            request.headers_mut().remove(name);
+            take_away(request.headers_mut(), name);
         }
         if request.extensions().get::<Client>().is_none() {
             return Ok(too_early());

@@ -9,6 +9,8 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Uri, Version};
 use pronghorn_engine::{Peer, Protocol};
 
+use crate::layers::take_away_alike;
+
 const EARLY_DATA: HeaderName = HeaderName::from_static("early-data");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
@@ -43,6 +45,12 @@ pub(crate) fn to_upstream(headers: &mut HeaderMap, peer: &Peer, uri: &Uri, prefi
     if !is_trusted {
         for name in &SAID_BY_PROXIES {
             headers.remove(name);
+        }
+    }
+    // Rare, and said by no proxy.
+    if headers.keys().any(|name| name.as_str().contains('_')) {
+        for name in &SAID_BY_PROXIES {
+            take_away_alike(headers, name);
         }
     }
     let address = peer.remote.ip().to_canonical();
@@ -190,6 +198,16 @@ mod tests {
             assert_eq!(headers.get(name).map(HeaderValue::as_bytes), Some(value.as_bytes()), "{name}");
         }
         assert!(!headers.contains_key("x-real-ip") && !headers.contains_key("early-data"));
+    }
+
+    #[test]
+    fn other_spellings_are_nobodys() {
+        for is_trusted in [false, true] {
+            let headers = passed(&[("x_forwarded_for", "10.0.0.1"), ("x-real_ip", "10.0.0.1"), ("own_field", "1")], is_trusted);
+            assert!(!headers.contains_key("x_forwarded_for") && !headers.contains_key("x-real_ip"));
+            assert_eq!(headers["x-forwarded-for"], "192.0.2.7");
+            assert_eq!(headers["own_field"], "1");
+        }
     }
 
     #[test]
