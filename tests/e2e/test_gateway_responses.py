@@ -61,12 +61,16 @@ def test_errors_have_pages_of_their_own(start, gateway, up, fetcher):
         + f'[[sites.routes]]\nmatch = "/both/*"\nproxy = "{up.address}"\nstrip_prefix = true\n'
         + 'errors = { 404 = "403.txt" }\nerrors_of_upstreams = true\n'
         + '[[sites.routes]]\nmatch = "/dead"\nproxy = "http://127.0.0.1:1"\n'
+        + '[[sites.routes]]\nmatch = "/gone"\nrespond = { status = 404, body = "its own" }\n'
+        + '[[sites.routes]]\nmatch = "/empty"\nrespond = { status = 404 }\n'
         + '[[sites.routes]]\nmatch = "/denied"\nrespond = ""\nerrors = { 4xx = "403.txt" }\n'
         + 'layers = [{ name = "deny", addresses = ["127.0.0.1"] }]\n'
     )
     server = start(gateway.command())
     for path, status, content, content_type in [
         ("/nothing", 404, b"the page 404.html", "text/html; charset=utf-8"),
+        ("/gone", 404, b"its own", "text/plain; charset=utf-8"),
+        ("/empty", 404, b"the page 404.html", "text/html; charset=utf-8"),
         ("/dead", 502, b"the page 5xx.html", "text/html; charset=utf-8"),
         ("/denied", 403, b"the page 403.txt", "text/plain; charset=utf-8"),
         ("/both/status/404", 404, b"the page 403.txt", "text/plain; charset=utf-8"),

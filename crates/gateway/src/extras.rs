@@ -48,6 +48,8 @@ pub(crate) struct Extras {
     pub(crate) cache_control: Option<HeaderValue>,
     /// The route's, and then those of its site.
     pub(crate) pages: Vec<Arc<Pages>>,
+    /// The status of an error that the route answers with in words of its own.
+    pub(crate) own: Option<StatusCode>,
 }
 
 impl Extras {
@@ -102,7 +104,7 @@ impl Extras {
     pub(crate) fn finish(&self, response: Response) -> Response {
         let status = response.status;
         if status.is_client_error() || status.is_server_error() {
-            return with_page(&self.pages, response);
+            return if self.own == Some(status) { response } else { with_page(&self.pages, response) };
         }
         let mut response = response;
         if status == StatusCode::OK {

@@ -233,6 +233,7 @@ impl Making<'_> {
             hints: route.early_hints.iter().map(|hint| (LINK, hint.0.clone())).collect(),
             cache_control: route.cache_control.as_ref().map(|value| value.0.clone()),
             pages,
+            own: route.respond.as_ref().filter(|own| !own.0.body.is_empty()).and_then(|own| own.0.status).map(status),
         }
     }
 
