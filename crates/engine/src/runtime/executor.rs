@@ -11,6 +11,9 @@ use async_task::{Runnable, Task};
 
 use super::Wakeup;
 
+/// After so many polls in a row one that comes last has its turn too.
+const PATIENCE: usize = 32;
+
 /// A future of more bytes is worth an allocation of its own.
 const LARGE_BYTES: usize = 1 << 10;
 
@@ -33,26 +36,63 @@ struct Tasks {
 }
 
 struct Queue {
-    ready: Mutex<VecDeque<Runnable>>,
+    ready: Mutex<Ready>,
     wakeup: Arc<Wakeup>,
+}
+
+#[derive(Default)]
+struct Ready {
+    first: VecDeque<Runnable>,
+    /// Polled when there is none of the others.
+    last: VecDeque<Runnable>,
+    /// How many of the others went before what waits here.
+    overtaken: usize,
+}
+
+impl Ready {
+    fn next(&mut self) -> Option<Runnable> {
+        if self.overtaken < PATIENCE
+            && let Some(runnable) = self.first.pop_front()
+        {
+            self.overtaken += usize::from(!self.last.is_empty());
+            return Some(runnable);
+        }
+        self.overtaken = 0;
+        self.last.pop_front().or_else(|| self.first.pop_front())
+    }
 }
 
 impl Executor {
     pub(crate) fn new(wakeup: Arc<Wakeup>) -> Self {
-        Self { queue: Arc::new(Queue { ready: Mutex::new(VecDeque::new()), wakeup }), tasks: Rc::default() }
+        Self { queue: Arc::new(Queue { ready: Mutex::default(), wakeup }), tasks: Rc::default() }
     }
 
     pub(crate) fn spawn<F: Future<Output = ()> + 'static>(&self, future: F) {
-        // The compiler gives a future that is moved into another one room twice.
-        if size_of::<F>() > LARGE_BYTES { self.spawn_as_it_is(Box::pin(future)) } else { self.spawn_as_it_is(future) }
+        self.spawn_boxed(future, false);
     }
 
-    fn spawn_as_it_is(&self, future: impl Future<Output = ()> + 'static) {
+    /// For a future that writes what others have for it: it is polled after them, so that it writes all at once.
+    pub(crate) fn spawn_last<F: Future<Output = ()> + 'static>(&self, future: F) {
+        self.spawn_boxed(future, true);
+    }
+
+    fn spawn_boxed<F: Future<Output = ()> + 'static>(&self, future: F, last: bool) {
+        // The compiler gives a future that is moved into another one room twice.
+        if size_of::<F>() > LARGE_BYTES { self.spawn_as_it_is(Box::pin(future), last) } else { self.spawn_as_it_is(future, last) }
+    }
+
+    fn spawn_as_it_is(&self, future: impl Future<Output = ()> + 'static, last: bool) {
         // Weak: tasks hold their schedule function, and a queue that holds tasks must not keep itself alive.
         let queue = Arc::downgrade(&self.queue);
         let schedule = move |runnable: Runnable| {
             if let Some(queue) = queue.upgrade() {
-                queue.lock().push_back(runnable);
+                let mut ready = queue.lock();
+                if last {
+                    ready.last.push_back(runnable)
+                } else {
+                    ready.first.push_back(runnable)
+                }
+                drop(ready);
                 queue.wakeup.notify();
             } else {
                 // The worker is gone. Dropping the task here would drop its future on a foreign thread.
@@ -103,7 +143,7 @@ impl Executor {
     /// Polls at most `budget` tasks and returns how many were polled.
     pub(crate) fn run(&self, budget: usize) -> usize {
         for polled in 0..budget {
-            let Some(runnable) = self.queue.lock().pop_front() else { return polled };
+            let Some(runnable) = self.queue.lock().next() else { return polled };
             // A future that panics is dropped, and with it what it was at work for; the others have nothing to do with that.
             if catch_unwind(AssertUnwindSafe(|| runnable.run())).is_err() {
                 self.tasks.panics.set(self.tasks.panics.get() + 1);
@@ -118,7 +158,8 @@ impl Executor {
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.queue.lock().is_empty()
+        let ready = self.queue.lock();
+        ready.first.is_empty() && ready.last.is_empty()
     }
 
     /// The number of futures that have not ended.
@@ -145,8 +186,56 @@ impl Drop for End {
 }
 
 impl Queue {
-    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Runnable>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Ready> {
         // The lock is only held around a push or a pop, which leave the queue whole even if they panic.
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Poll;
+
+    use super::*;
+    use crate::runtime::Reactor;
+
+    /// An executor, and a place where futures note that they were polled.
+    fn noted() -> (Executor, Rc<RefCell<Vec<&'static str>>>) {
+        let (_, waker) = Reactor::new().expect("a descriptor");
+        (Executor::new(Arc::new(Wakeup::new(waker))), Rc::default())
+    }
+
+    #[test]
+    fn what_comes_last_is_polled_when_nothing_else_is_ready() {
+        let (executor, polled) = noted();
+        let note = |name| {
+            let polled = polled.clone();
+            move || polled.borrow_mut().push(name)
+        };
+        let (last, first, second) = (note("last"), note("first"), note("second"));
+        executor.spawn_last(async move { last() });
+        let again = executor.clone();
+        executor.spawn(async move {
+            first();
+            again.spawn(async move { second() });
+        });
+        executor.run(usize::MAX);
+        assert_eq!(*polled.borrow(), ["first", "second", "last"]);
+        assert!(executor.is_idle());
+    }
+
+    #[test]
+    fn what_comes_last_has_its_turn_although_others_are_always_ready() {
+        let (executor, polled) = noted();
+        executor.spawn(std::future::poll_fn(|cx| {
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }));
+        let note = polled.clone();
+        executor.spawn_last(async move { note.borrow_mut().push("last") });
+        // Turns of few polls each, as a busy worker has them.
+        (0..PATIENCE).for_each(|_| drop(executor.run(2)));
+        assert_eq!(*polled.borrow(), ["last"]);
+        executor.cancel_all();
     }
 }

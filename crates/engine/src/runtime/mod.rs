@@ -45,6 +45,11 @@ impl Handle {
         self.executor.spawn(future);
     }
 
+    /// The same for one that writes what others have for it: it is polled after them.
+    pub(crate) fn spawn_last(&self, future: impl Future<Output = ()> + 'static) {
+        self.executor.spawn_last(future);
+    }
+
     /// Whether the turn has a poll left for a future that is no task.
     pub(crate) fn take_eager_poll(&self) -> bool {
         self.executor.take_eager()

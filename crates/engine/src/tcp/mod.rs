@@ -120,7 +120,8 @@ impl TcpListener {
         let peer = Peer { protocol: Protocol::Http1, remote, secure: self.tls.is_some(), early_data: false, server_name: None };
         let (tls, alt_svc, task_context) = (self.tls.clone(), self.alt_svc.clone(), context.clone());
         let open = Open::new(remote, context.clone());
-        context.handle.spawn(async move {
+        // The head and the content of a response often come from two polls of others.
+        context.handle.spawn_last(async move {
             let _open = (open, ticket);
             let outcome = match tls {
                 Some(tls) => serve_tls(stream, tls, peer, alt_svc, task_context.clone()).await,
