@@ -14,8 +14,11 @@ macro_rules! tell {
     }};
 }
 
+mod admin;
+mod answers;
 mod client_tls;
 mod configuration;
+mod control;
 mod failure;
 mod get;
 mod key_log;
@@ -23,9 +26,11 @@ mod limits;
 mod link;
 mod load;
 mod load_table;
+mod metrics;
 mod qlog;
 mod replay;
 mod run;
+mod running;
 mod serve;
 mod server;
 mod serving;
@@ -48,6 +53,10 @@ struct Arguments {
 enum Command {
     /// Serve the sites of a configuration file: files, redirects, a reverse proxy
     Run(run::RunArgs),
+    /// Make a running server read its configuration again, and say what that has changed
+    Reload(control::ControlArgs),
+    /// Show what a running server serves, and its counters
+    Status(control::ControlArgs),
     /// Say all that is wrong with a configuration file
     Check(configuration::CheckArgs),
     /// Write configuration files in one style
@@ -70,6 +79,8 @@ enum Command {
 pub fn main(layers: &Registry) -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Run(arguments) => run::run(&arguments, layers).map(|()| ExitCode::SUCCESS),
+        Command::Reload(arguments) => control::reload(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Status(arguments) => control::status(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Check(arguments) => configuration::check(&arguments, layers).map(|()| ExitCode::SUCCESS),
         Command::Fmt(arguments) => configuration::format(&arguments),
         Command::Schema => configuration::schema(layers).map(|()| ExitCode::SUCCESS),

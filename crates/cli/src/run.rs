@@ -1,6 +1,9 @@
 //! `pronghorn run`.
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::SystemTime;
 
 use clap::Args;
 use http::HeaderValue;
@@ -9,9 +12,12 @@ use pronghorn_gateway::Gateway;
 use pronghorn_gateway::config::{Config, Server};
 use pronghorn_gateway::layers::Registry;
 
+use crate::admin::Admin;
+use crate::answers;
 use crate::configuration;
 use crate::failure::{Failure, Kind};
 use crate::key_log;
+use crate::running::Running;
 use crate::serving::{self, Words};
 
 const WORDS: Words = Words {
@@ -43,25 +49,51 @@ pub(crate) fn run(arguments: &RunArgs, layers: &Registry) -> Result<(), Failure>
     let gateway = configuration::open(file, &config, layers, https_port)?;
     let identity = https_port.map(|_| identity(&gateway)).transpose()?;
     let group = match https_port {
-        Some(_) => Group::with_secret(workers, &serving::secret(server.state_dir.as_deref(), &WORDS)?),
+        Some(_) => Group::with_secret(workers, &serving::secret(config.state_dir().as_deref(), &WORDS)?),
         None => Group::new(workers),
     };
     let addresses: Vec<_> = listeners.iter().map(|listener| (listener.address(), listener.is_secure())).collect();
+    let admin = Admin::bind(&config.admin_address(), config.admin.token.as_ref())?;
     let engine = engine_config(file, &config)?;
     let handlers = gateway.clone();
     let workers = Workers::start(group, listeners, identity.as_ref(), &engine, move |_| handlers.handler())
         .map_err(|error| Failure::new(Kind::Internal, format_args!("cannot start: {error}")))?;
     let stats: Vec<_> = workers.stats().cloned().collect();
+    let grace = config.server.grace.0;
+    let running = Rc::new(Running {
+        file: file.clone(),
+        config,
+        gateway,
+        listeners: addresses,
+        stats,
+        identity,
+        started: SystemTime::now(),
+        reloads: Cell::new(0),
+        failed_reloads: Cell::new(0),
+    });
+    let admin_address = admin.as_ref().map(Admin::address);
     let ready = || {
-        for (address, is_secure) in &addresses {
+        for (address, is_secure) in &running.listeners {
             let (scheme, protocols) = if *is_secure { ("https", "h1, h2, h3") } else { ("http", "h1") };
             tell!("listening on {scheme}://{address} ({protocols})");
         }
-        tell!("serving {} sites of {}", config.sites.len(), file.display());
+        if let Some(address) = admin_address {
+            tell!("admin API at {address}");
+        }
+        tell!("serving {} sites of {}", running.config.sites.len(), file.display());
     };
-    serving::serve_until_told(workers, || server.grace.0, ready, Some(&|| reload(file, &config, &gateway)))?;
+    let beside = {
+        let running = running.clone();
+        async move {
+            if let Some(admin) = admin {
+                admin.serve(move |parts, content| answers::answer(&running, parts, content)).await;
+            }
+        }
+    };
+    // What is wrong has been told.
+    serving::serve_until_told(workers, || grace, ready, Some(&|| drop(running.reload())), beside)?;
     if arguments.stats {
-        serving::print_stats(&stats, identity.as_ref());
+        serving::print_stats(&running.stats, running.identity.as_ref());
     }
     Ok(())
 }
@@ -97,42 +129,4 @@ fn engine_config(file: &Path, config: &Config) -> Result<EngineConfig, Failure> 
         alt_svc: AltSvc::Off,
         ..EngineConfig::default()
     })
-}
-
-/// Serves by what the file says now, if it is right; a wrong one changes nothing.
-fn reload(file: &Path, before: &Config, gateway: &Gateway) {
-    let replaced = configuration::load(file).and_then(|config| {
-        gateway.reload(&config).map_err(|problems| configuration::failure(file, &problems))?;
-        Ok(config)
-    });
-    match replaced {
-        Ok(config) => {
-            tell!("serving {} sites of {}", config.sites.len(), file.display());
-            for key in changed(&before.server, &config.server) {
-                tell!("warning: `{key}` in [server] has changed, which takes a restart");
-            }
-            if before.limits != config.limits {
-                tell!("warning: [limits] has changed, which takes a restart");
-            }
-        }
-        Err(failure) => tell!("error: {failure}; nothing has changed"),
-    }
-}
-
-/// What of `[server]` is different and cannot be changed while it runs.
-fn changed(before: &Server, now: &Server) -> Vec<&'static str> {
-    [
-        ("listen", before.listen != now.listen),
-        ("workers", before.workers != now.workers),
-        ("congestion", before.congestion != now.congestion),
-        ("initial_window", before.initial_window != now.initial_window),
-        ("udp_buffer", before.udp_buffer != now.udp_buffer),
-        ("early_data", before.early_data != now.early_data),
-        ("name", before.name != now.name),
-        ("state_dir", before.state_dir != now.state_dir),
-        ("grace", before.grace != now.grace),
-    ]
-    .into_iter()
-    .filter_map(|(key, is_different)| is_different.then_some(key))
-    .collect()
 }

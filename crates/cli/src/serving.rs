@@ -22,7 +22,7 @@ pub(crate) struct Words {
 }
 
 /// Counters are summed over the workers; what the store of sessions holds is there once for all of them.
-pub(crate) fn print_stats(stats: &[Arc<Stats>], identity: Option<&Identity>) {
+pub(crate) fn totals(stats: &[Arc<Stats>], identity: Option<&Identity>) -> serde_json::Map<String, serde_json::Value> {
     let mut total = serde_json::Map::new();
     for (name, value) in stats.iter().flat_map(|stats| stats.values()) {
         let sum = total.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0) + value;
@@ -30,16 +30,22 @@ pub(crate) fn print_stats(stats: &[Arc<Stats>], identity: Option<&Identity>) {
     }
     let sessions = identity.and_then(Identity::sessions).map(|sessions| sessions.values()).unwrap_or_default();
     total.extend(sessions.into_iter().map(|(name, value)| (name.to_owned(), value.into())));
-    tell!("{}", serde_json::Value::Object(total));
+    total
+}
+
+pub(crate) fn print_stats(stats: &[Arc<Stats>], identity: Option<&Identity>) {
+    tell!("{}", serde_json::Value::Object(totals(stats, identity)));
 }
 
 /// Waits for a signal, then for the workers. A second signal ends at once. `ready` is called when signals are heard, `reload` when the
-/// server is asked to look at its configuration again (SIGHUP); without it that signal has its usual effect.
+/// server is asked to look at its configuration again (SIGHUP); without it that signal has its usual effect. `beside` is what else
+/// the waiting thread does until the workers have ended.
 pub(crate) fn serve_until_told(
     workers: Workers,
     grace: impl Fn() -> Duration,
     ready: impl FnOnce(),
     reload: Option<&dyn Fn()>,
+    beside: impl Future<Output = ()>,
 ) -> Result<(), Failure> {
     let internal = |error: io::Error| Failure::new(Kind::Internal, format_args!("cannot wait for signals: {error}"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(internal)?;
@@ -48,6 +54,8 @@ pub(crate) fn serve_until_told(
         let mut interrupt = signal(SignalKind::interrupt()).map_err(internal)?;
         let mut hang_up = reload.map(|_| signal(SignalKind::hangup()).map_err(internal)).transpose()?;
         ready();
+        tokio::pin!(beside);
+        let mut is_beside = true;
         let mut told = false;
         loop {
             tokio::select! {
@@ -57,6 +65,10 @@ pub(crate) fn serve_until_told(
                     if let Some(reload) = reload {
                         reload();
                     }
+                    continue;
+                }
+                () = &mut beside, if is_beside => {
+                    is_beside = false;
                     continue;
                 }
                 () = workers.finished() => break,

@@ -35,6 +35,11 @@ macro_rules! counters {
             pub fn values(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name.value()),)+]
             }
+
+            /// Names and what they count, in the order of declaration.
+            pub fn meanings() -> Vec<(&'static str, String)> {
+                vec![$((stringify!($name), [$($doc.trim()),+].join(" ")),)+]
+            }
         }
     };
 }

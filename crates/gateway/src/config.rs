@@ -2,6 +2,7 @@
 //!
 //! [`Config::load`] reads it and says all that is wrong with it; [`schema`] describes it; [`format()`] writes it in one style.
 
+mod admin;
 mod check;
 mod decode;
 mod either;
@@ -25,6 +26,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+pub use admin::{Admin, AdminListen, Token};
 pub use format::format;
 pub use layer::Layer;
 pub use load::Config;
@@ -59,6 +61,9 @@ pub(crate) struct File {
     /// What is told of requests.
     #[serde(default)]
     log: Log,
+    /// How the running server can be asked and told things.
+    #[serde(default)]
+    admin: Admin,
     /// Servers behind this one, by name.
     #[serde(default)]
     upstreams: BTreeMap<String, Upstream>,

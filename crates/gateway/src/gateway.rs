@@ -23,6 +23,7 @@ use crate::plan::{ActionPlan, Plan, RoutePlan, SitePlan, Surroundings, text};
 use crate::proxy::Upstreams;
 use crate::site_certificates::SiteCertificates;
 use crate::static_files::FileHandler;
+use crate::switches::ByHand;
 use crate::target;
 
 /// A configuration put to use. Workers answer through the [`GatewayHandler`]s that it makes. Cheap to clone.
@@ -33,6 +34,7 @@ struct Shared {
     plan: Mutex<Arc<Plan>>,
     /// How often the plan was replaced; workers look for a new one when it has changed.
     changes: AtomicU64,
+    by_hand: Mutex<ByHand>,
     certificates: Arc<SiteCertificates>,
     https_port: Option<u16>,
     development: Box<dyn Fn() -> Result<Loaded, CertificateError> + Send + Sync>,
@@ -57,6 +59,7 @@ impl Gateway {
         Ok(Self(Arc::new(Shared {
             plan: Mutex::new(Arc::new(plan)),
             changes: AtomicU64::new(0),
+            by_hand: Mutex::default(),
             certificates: Arc::new(SiteCertificates::new(names)),
             https_port,
             development: Box::new(development),
@@ -76,6 +79,9 @@ impl Gateway {
         let surroundings =
             Surroundings { https_port: shared.https_port, development: &shared.development, before: Some(&before), layers: &shared.layers };
         let (plan, names) = Plan::new(config, &surroundings)?;
+        // Held until the plan is there, so that nobody switches the one before meanwhile.
+        let by_hand = shared.by_hand.lock().unwrap_or_else(PoisonError::into_inner);
+        by_hand.apply(&plan.listed);
         shared.certificates.replace(names);
         *shared.plan.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(plan);
         shared.changes.fetch_add(1, Ordering::Release);
@@ -89,6 +95,14 @@ impl Gateway {
     /// Never with the cryptography that is built in.
     pub fn identity(&self) -> Result<Identity, rustls::Error> {
         Identity::with_resolver(self.0.certificates.clone())
+    }
+
+    pub(crate) fn by_hand(&self) -> &Mutex<ByHand> {
+        &self.0.by_hand
+    }
+
+    pub(crate) fn plan(&self) -> Arc<Plan> {
+        self.0.plan()
     }
 
     /// A handler for one worker.
@@ -294,7 +308,7 @@ impl Handler for GatewayHandler {
         };
         let peer = &request.peer;
         let over_tcp = peer.secure && peer.protocol != Protocol::Http3;
-        let alt_svc = site.alt_svc.clone().filter(|_| over_tcp);
+        let alt_svc = if over_tcp { site.switches.alt_svc(site.alt_svc.as_ref()) } else { None };
         let end = End { local, site, route: None, logged, alt_svc };
         // What a proxy says is worth as much as that it is the proxy.
         if is_unproved(&request.peer) && end.local.trusts(&request.peer) {
@@ -314,7 +328,7 @@ impl SitePlan {
         if peer.secure && !self.is_secure {
             return Some(text(StatusCode::MISDIRECTED_REQUEST, "the site is not served over TLS\n"));
         }
-        if peer.protocol == Protocol::Http3 && !self.http3 {
+        if peer.protocol == Protocol::Http3 && !self.switches.http3() {
             let answer = text(StatusCode::MISDIRECTED_REQUEST, "the site is not served over HTTP/3\n");
             return Some(answer.with_header(ALT_SVC, HeaderValue::from_static("clear")));
         }

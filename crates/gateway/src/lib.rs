@@ -31,6 +31,7 @@ mod rules;
 mod secret;
 mod site_certificates;
 mod static_files;
+mod switches;
 mod target;
 mod wanted;
 
@@ -40,3 +41,4 @@ pub use pronghorn_certificates::{CertificateError, Loaded};
 pub use recording::{Recording, RecordingError, RecordingHandler};
 pub use secret::{SecretError, kept_secret};
 pub use static_files::{FileHandler, StaticFiles};
+pub use switches::{SiteState, Switch, SwitchError};

@@ -26,6 +26,7 @@ use crate::layers::Registry;
 use crate::proxy::{ProxyPlan, UpstreamPlan};
 use crate::rules::Rules;
 use crate::site_certificates::{Names, SiteCertificate};
+use crate::switches::{Listed, SiteSwitches};
 
 /// A page for errors has no more.
 const MAX_PAGE_BYTES: usize = 1 << 20;
@@ -36,6 +37,8 @@ pub(crate) struct Plan {
     pub(crate) trusted_proxies: Arc<[IpNet]>,
     pub(crate) log: Option<Arc<AccessLog>>,
     log_settings: Log,
+    /// All sites, in the order of the configuration.
+    pub(crate) listed: Vec<Listed>,
     pub(crate) upstreams: Vec<Arc<UpstreamPlan>>,
     /// Layers with a memory, to be kept over a reload.
     remembering: Vec<Arc<LayerPlan>>,
@@ -44,9 +47,9 @@ pub(crate) struct Plan {
 /// A site.
 pub(crate) struct SitePlan {
     pub(crate) is_secure: bool,
-    pub(crate) http3: bool,
+    pub(crate) switches: Arc<SiteSwitches>,
     pub(crate) clear_text: ClearText,
-    /// What responses over TLS and TCP say of HTTP/3.
+    /// What responses over TLS and TCP say of HTTP/3, where it is on.
     pub(crate) alt_svc: Option<HeaderValue>,
     pub(crate) routes: Vec<RoutePlan>,
     /// For errors without a route.
@@ -103,17 +106,20 @@ impl Plan {
         };
         let log = making.log();
         let mut sites = Hosts::new();
+        let mut listed = Vec::new();
         let mut names = Names { sites: Hosts::new(), first: None };
         for site in &config.sites {
-            let http3 = site.http3.unwrap_or(config.server.http3);
+            let http3 = site.tls.is_some() && site.http3.unwrap_or(config.server.http3);
+            let switches = Arc::new(SiteSwitches::new(http3));
             if let Some(tls) = &site.tls
                 && let Some(key) = making.certificate(site, tls)
             {
-                let certificate = SiteCertificate { key, http3 };
+                let certificate = SiteCertificate { key, switches: switches.clone() };
                 site.hosts.iter().for_each(|host| names.sites.insert(host, certificate.clone()));
                 names.first.get_or_insert(certificate);
             }
-            let plan = Arc::new(making.site(site, http3));
+            listed.push(Listed { hosts: site.hosts.clone(), is_secure: site.tls.is_some(), switches: switches.clone() });
+            let plan = Arc::new(making.site(site, switches.clone()));
             site.hosts.iter().for_each(|host: &HostPattern| sites.insert(host, plan.clone()));
         }
         if !making.problems.is_empty() {
@@ -125,6 +131,7 @@ impl Plan {
             trusted_proxies,
             log,
             log_settings: config.log.clone(),
+            listed,
             upstreams: making.upstreams,
             remembering: making.remembering,
         };
@@ -198,13 +205,12 @@ impl Making<'_> {
         }
     }
 
-    fn site(&mut self, site: &Site, http3: bool) -> SitePlan {
+    fn site(&mut self, site: &Site, switches: Arc<SiteSwitches>) -> SitePlan {
         let is_secure = site.tls.is_some();
         let pages = self.pages(&site.place, &site.errors, site.errors_of_upstreams);
         let routes = site.routes.iter().filter_map(|route| self.route(site, route, &pages)).collect();
-        let alt_svc =
-            if is_secure && http3 { self.surroundings.https_port.and_then(|port| alt_svc(&self.config.server, port)) } else { None };
-        SitePlan { is_secure, http3, clear_text: site.clear_text, alt_svc, routes, pages }
+        let alt_svc = if is_secure { self.surroundings.https_port.and_then(|port| alt_svc(&self.config.server, port)) } else { None };
+        SitePlan { is_secure, switches, clear_text: site.clear_text, alt_svc, routes, pages }
     }
 
     fn route(&mut self, site: &Site, route: &Route, pages: &[Arc<Pages>]) -> Option<RoutePlan> {

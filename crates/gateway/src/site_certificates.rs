@@ -7,13 +7,14 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
 use crate::hosts::Hosts;
+use crate::switches::SiteSwitches;
 
 /// What a site shows to those who ask for its name.
 #[derive(Clone, Debug)]
 pub(crate) struct SiteCertificate {
     pub(crate) key: Arc<CertifiedKey>,
     /// Whether it may be spoken to over HTTP/3.
-    pub(crate) http3: bool,
+    pub(crate) switches: Arc<SiteSwitches>,
 }
 
 /// The certificates of all sites. Read at each handshake, written at each reload.
@@ -42,7 +43,7 @@ impl ResolvesServerCert for SiteCertificates {
         let found = hello.server_name().and_then(|name| names.sites.find(name)).or(names.first.as_ref())?;
         let wants_http3 = hello.alpn().is_some_and(|mut protocols| protocols.any(|protocol| protocol == b"h3"));
         // Without a certificate the handshake fails, and the client goes back to TCP.
-        (found.http3 || !wants_http3).then(|| found.key.clone())
+        (found.switches.http3() || !wants_http3).then(|| found.key.clone())
     }
 }
 

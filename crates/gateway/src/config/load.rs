@@ -8,6 +8,7 @@ use pronghorn_engine::Limits;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
+use super::admin::Admin;
 use super::check;
 use super::layer::Layer;
 use super::problem::Problem;
@@ -25,6 +26,8 @@ pub struct Config {
     pub limits: Limits,
     /// The table `[log]`.
     pub log: Log,
+    /// The table `[admin]`.
+    pub admin: Admin,
     /// The table `[upstreams]`.
     pub upstreams: BTreeMap<String, Upstream>,
     /// The tables `[[sites]]`, of all files.
@@ -62,7 +65,7 @@ impl Config {
         let mut sources = Sources::default();
         let Some((source, main)) = Source::read::<File>(file, environment, &mut problems) else { return Err(problems) };
         sources.0.push(source);
-        let Some(File { include, server, limits, log, mut upstreams, mut sites }) = main else { return Err(in_order(problems)) };
+        let Some(File { include, server, limits, log, admin, mut upstreams, mut sites }) = main else { return Err(in_order(problems)) };
         settle(0, &mut upstreams, &mut sites);
         for (index, pattern) in include.iter().enumerate() {
             let place = Place { file: 0, path: vec!["include".into(), index.into()] };
@@ -83,7 +86,7 @@ impl Config {
             }
         }
         let limits = read_limits(&limits, &sources, &mut problems);
-        let mut config = Self { server, limits, log, upstreams, sites, warnings: Vec::new(), sources };
+        let mut config = Self { server, limits, log, admin, upstreams, sites, warnings: Vec::new(), sources };
         // References to what could not be read would be called wrong.
         if problems.is_empty() {
             config.warnings = check::check(&config, &mut problems);

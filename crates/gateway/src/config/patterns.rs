@@ -15,6 +15,16 @@ pub enum HostPattern {
     Any,
 }
 
+impl std::fmt::Display for HostPattern {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Exact(name) => f.write_str(name),
+            Self::Below(suffix) => write!(f, "*{suffix}"),
+            Self::Any => f.write_str("*"),
+        }
+    }
+}
+
 impl HostPattern {
     /// Whether a host is meant, whatever its case.
     pub fn matches(&self, host: &str) -> bool {

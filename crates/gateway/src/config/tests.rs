@@ -90,6 +90,10 @@ fn contradictions_are_told() {
         ("[[sites.routes]]\nfiles = { root = \".\", index = [\"a/b\"] }\n", "\"a/b\" is no name of a file"),
         ("[[sites.routes]]\nrespond = \"\"\nerrors = { 200 = \"a\" }\n", "\"200\" is no status of an error"),
         ("[[sites.routes]]\nrespond = \"\"\nrewrite = \"new\"\n", "\"new\" is no target"),
+        ("[admin]\nlisten = \"0.0.0.0:2019\"\n", "8:1: 0.0.0.0:2019 can be reached from other machines"),
+        ("[admin]\nlisten = \"127.0.0.1:2019\"\n", "8:1: each user of this machine can reach this address; add token"),
+        ("[admin]\nlisten = \"unix:a.sock\"\ntoken = \"short\"\n", "9:1: the token could be guessed"),
+        ("[admin]\nlisten = \"sock\"\n", "8:10: \"sock\" is no address of an admin API"),
         ("[limits]\nidle_timout = \"3s\"\n", "idle_timeout"),
         ("[limits]\nidle_timeout = \"never\"\n", "8:1: "),
     ] {
@@ -144,4 +148,23 @@ fn included_files_bring_sites_and_have_their_own_lines() {
 fn file_that_is_not_there_is_one_line() {
     let problems = Config::load_with(Path::new("/nowhere/pronghorn.toml"), &|_| None).expect_err("there is none");
     assert_eq!(lines(problems), ["pronghorn.toml: cannot be read: No such file or directory (os error 2); check the path"]);
+}
+
+#[test]
+fn admin_api_is_in_the_state_folder_unless_it_is_said() {
+    let address = |text: &str| load(&format!("{text}\n{SITE}")).expect("it is right").admin_address().to_string();
+    assert_eq!(address(""), "off");
+    assert_eq!(address("[admin]\nlisten = \"unix:/run/a.sock\""), "unix:/run/a.sock");
+    let with_state = SITE.replace("[server]", "[server]\nstate_dir = \"/var/lib/p\"");
+    assert_eq!(load(&with_state).expect("it is right").admin_address().to_string(), "unix:/var/lib/p/admin.sock");
+    let off = load(&format!("[admin]\nlisten = \"off\"\n{with_state}")).expect("it is right");
+    assert_eq!(off.admin_address().to_string(), "off");
+}
+
+#[test]
+fn token_is_compared_whole_and_never_shown() {
+    let text = format!("[admin]\nlisten = \"127.0.0.1:0\"\ntoken = \"0123456789abcdef\"\n{SITE}");
+    let token = load(&text).expect("it is right").admin.token.expect("a token");
+    assert!(token.is(b"0123456789abcdef") && !token.is(b"0123456789abcdeF") && !token.is(b"0123456789abcde") && !token.is(b""));
+    assert!(!format!("{token:?}").contains("0123"));
 }

@@ -1,0 +1,143 @@
+//! `pronghorn reload` and `status`: asks a running server by its admin API.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytes::Bytes;
+use clap::Args;
+use http::header::{AUTHORIZATION, HOST};
+use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt, Empty};
+use hyper_util::rt::TokioIo;
+use pronghorn_gateway::config::AdminListen;
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::configuration;
+use crate::failure::{Failure, Kind};
+
+/// A reload opens folders, certificates and logs, which a slow disk may hold up.
+const ANSWER_TIME: Duration = Duration::from_secs(60);
+
+#[derive(Args)]
+pub(crate) struct ControlArgs {
+    /// The configuration file of the server, which says where its admin API is
+    #[arg(short, long, value_name = "FILE", default_value = "pronghorn.toml")]
+    config: PathBuf,
+
+    /// Where the admin API is, unix:PATH or a loopback address; the configuration file is not read then
+    #[arg(long, value_name = "ADDRESS")]
+    admin: Option<AdminListen>,
+
+    /// The token of the admin API, where --admin is given and it wants one
+    #[arg(long, env = "PRONGHORN_ADMIN_TOKEN", hide_env_values = true, value_name = "TOKEN", requires = "admin")]
+    token: Option<String>,
+}
+
+pub(crate) fn reload(arguments: &ControlArgs) -> Result<(), Failure> {
+    let answer = ask(arguments, Method::POST, "/reload")?;
+    let list = |name: &str| {
+        let values = answer.get(name).and_then(Value::as_array).into_iter().flatten();
+        values.filter_map(Value::as_str).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let mut lines = vec![format!(
+        "serving {} sites of {}",
+        answer.get("sites").unwrap_or(&Value::Null),
+        answer.get("file").and_then(Value::as_str).unwrap_or_default()
+    )];
+    for (name, words) in [("hosts_added", "added: "), ("hosts_removed", "removed: "), ("warnings", "warning: ")] {
+        lines.extend(list(name).iter().map(|one| format!("{words}{one}")));
+    }
+    lines.extend(list("needs_restart").iter().map(|key| format!("warning: {key} has changed, which takes a restart")));
+    let switched = answer.get("switched_by_hand").and_then(Value::as_array).into_iter().flatten();
+    lines.extend(switched.map(|site| format!("warning: still switched by the admin API: {site}")));
+    print(&(lines.join("\n") + "\n"))
+}
+
+pub(crate) fn status(arguments: &ControlArgs) -> Result<(), Failure> {
+    let answer = ask(arguments, Method::GET, "/status")?;
+    print(&format!("{answer:#}\n"))
+}
+
+/// The answer, if it is one of success.
+fn ask(arguments: &ControlArgs, method: Method, path: &str) -> Result<Value, Failure> {
+    let (address, token) = if let Some(address) = &arguments.admin {
+        (address.clone(), arguments.token.clone())
+    } else {
+        let config = configuration::load(&arguments.config)?;
+        (config.admin_address(), config.admin.token.as_ref().map(|token| token.reveal().to_owned()))
+    };
+    let mut request = Request::builder().method(method).uri(path).header(HOST, "localhost");
+    if let Some(token) = token {
+        request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+    }
+    let request = request
+        .body(Empty::<Bytes>::new())
+        .map_err(|_| Failure::new(Kind::Usage, "the token has characters that no header field can carry"))?;
+    let internal = |error: io::Error| Failure::new(Kind::Internal, format_args!("cannot wait for the network: {error}"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(internal)?;
+    let exchanged = runtime.block_on(async { tokio::time::timeout(ANSWER_TIME, exchange(&address, request)).await });
+    let (status, content) = exchanged
+        .map_err(|_| Failure::new(Kind::TimedOut, format_args!("no answer from {address} within {} s", ANSWER_TIME.as_secs())))??;
+    let answer: Value = serde_json::from_slice(&content).unwrap_or_default();
+    if status.is_success() {
+        return Ok(answer);
+    }
+    for problem in answer.get("problems").and_then(Value::as_array).into_iter().flatten() {
+        tell!("{}", problem.get("text").and_then(Value::as_str).unwrap_or_default());
+    }
+    let error = answer.get("error").and_then(Value::as_str).unwrap_or("it says nothing more");
+    Err(match status {
+        StatusCode::UNPROCESSABLE_ENTITY => Failure::new(Kind::Malformed, error),
+        StatusCode::UNAUTHORIZED => Failure::new(Kind::Permission, error).with_hint("it is `token` in [admin]"),
+        _ => Failure::new(Kind::Protocol, format_args!("{address} answers {status}: {error}")),
+    })
+}
+
+async fn exchange(address: &AdminListen, request: Request<Empty<Bytes>>) -> Result<(StatusCode, Bytes), Failure> {
+    let unreachable = |error: io::Error| {
+        let (kind, hint) = match error.kind() {
+            io::ErrorKind::PermissionDenied => (Kind::Permission, "ask as the user that the server runs as"),
+            _ => (Kind::Unavailable, "is the server running, with this configuration?"),
+        };
+        Failure::new(kind, format_args!("cannot reach the admin API at {address}: {error}")).with_hint(hint)
+    };
+    match address {
+        AdminListen::Off => Err(Failure::new(Kind::Unavailable, "the configuration has no admin API")
+            .with_hint("set `listen` in [admin], or `state_dir` in [server]; SIGHUP makes a server reload too")),
+        AdminListen::Unix(path) => send(UnixStream::connect(path).await.map_err(unreachable)?, request).await,
+        AdminListen::Tcp(address) => send(TcpStream::connect(address).await.map_err(unreachable)?, request).await,
+    }
+}
+
+async fn send<S>(stream: S, request: Request<Empty<Bytes>>) -> Result<(StatusCode, Bytes), Failure>
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    let broken = |error: hyper::Error| Failure::new(Kind::Protocol, format_args!("the admin API broke off: {error}"));
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+    let answer = async {
+        let response = sender.send_request(request).await?;
+        let status = response.status();
+        Ok((status, response.into_body().collect().await?.to_bytes()))
+    };
+    tokio::pin!(answer, connection);
+    // What the connection ends with is told by the answer, too.
+    let mut is_open = true;
+    loop {
+        tokio::select! {
+            answered = &mut answer => return answered.map_err(broken),
+            _ = &mut connection, if is_open => is_open = false,
+        }
+    }
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    match io::stdout().write_all(text.as_bytes()) {
+        // Whoever reads has read enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.map_err(|error| Failure::new(Kind::Output, format_args!("cannot write: {error}"))),
+    }
+}

@@ -1,0 +1,114 @@
+//! A server of a configuration file, as its admin API and its signals see it.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use pronghorn_engine::{Identity, Stats};
+use pronghorn_gateway::Gateway;
+use pronghorn_gateway::config::{Config, Problem, Server};
+use serde_json::{Value, json};
+
+use crate::answers;
+use crate::serving;
+
+/// What runs.
+pub(crate) struct Running {
+    pub(crate) file: PathBuf,
+    /// What it was started with.
+    pub(crate) config: Config,
+    pub(crate) gateway: Gateway,
+    /// Each with whether TLS is spoken there.
+    pub(crate) listeners: Vec<(SocketAddr, bool)>,
+    pub(crate) stats: Vec<Arc<Stats>>,
+    pub(crate) identity: Option<Identity>,
+    pub(crate) started: SystemTime,
+    pub(crate) reloads: Cell<u64>,
+    pub(crate) failed_reloads: Cell<u64>,
+}
+
+impl Running {
+    /// Serves by what the file says now, if it is right, and says what that has changed; a wrong one changes nothing.
+    pub(crate) fn reload(&self) -> Result<Value, Vec<Problem>> {
+        let hosts = || self.gateway.sites().into_iter().flat_map(|site| site.hosts).collect::<BTreeSet<_>>();
+        let before = hosts();
+        let replaced = Config::load(&self.file).and_then(|config| self.gateway.reload(&config).map(|()| config));
+        let config = match replaced {
+            Ok(config) => config,
+            Err(problems) => {
+                self.failed_reloads.set(self.failed_reloads.get() + 1);
+                for problem in &problems {
+                    tell!("{problem}");
+                }
+                tell!("error: {} is wrong; nothing has changed", self.file.display());
+                return Err(problems);
+            }
+        };
+        self.reloads.set(self.reloads.get() + 1);
+        let now = hosts();
+        let restart = self.needs_restart(&config);
+        tell!("serving {} sites of {}", config.sites.len(), self.file.display());
+        for warning in &config.warnings {
+            tell!("warning: {warning}");
+        }
+        for key in &restart {
+            tell!("warning: {key} has changed, which takes a restart");
+        }
+        let switched: Vec<_> = self.gateway.sites().iter().filter(|site| site.is_switched()).map(answers::site).collect();
+        Ok(json!({
+            "file": self.file.display().to_string(),
+            "sites": config.sites.len(),
+            "hosts_added": now.difference(&before).collect::<Vec<_>>(),
+            "hosts_removed": before.difference(&now).collect::<Vec<_>>(),
+            "needs_restart": restart,
+            "warnings": config.warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "switched_by_hand": switched,
+        }))
+    }
+
+    pub(crate) fn status(&self) -> Value {
+        let uptime = self.started.elapsed().unwrap_or_default();
+        let listener = |(address, is_secure): &(SocketAddr, bool)| json!({ "address": address.to_string(), "tls": is_secure });
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "pid": std::process::id(),
+            "uptime_seconds": uptime.as_secs(),
+            "file": self.file.display().to_string(),
+            "workers": self.stats.len(),
+            "listeners": self.listeners.iter().map(listener).collect::<Vec<_>>(),
+            "reloads": self.reloads.get(),
+            "failed_reloads": self.failed_reloads.get(),
+            "sites": self.gateway.sites().iter().map(answers::site).collect::<Vec<_>>(),
+            "counters": serving::totals(&self.stats, self.identity.as_ref()),
+        })
+    }
+
+    /// What is different from the configuration that it was started with, and cannot be changed while it runs.
+    fn needs_restart(&self, now: &Config) -> Vec<String> {
+        let keys = changed(&self.config.server, &now.server).into_iter().map(|key| format!("`{key}` in [server]"));
+        let limits = (self.config.limits != now.limits).then(|| "[limits]".to_owned());
+        let admin = (self.config.admin != now.admin).then(|| "[admin]".to_owned());
+        keys.chain(limits).chain(admin).collect()
+    }
+}
+
+/// What of `[server]` is different and cannot be changed while it runs.
+fn changed(before: &Server, now: &Server) -> Vec<&'static str> {
+    [
+        ("listen", before.listen != now.listen),
+        ("workers", before.workers != now.workers),
+        ("congestion", before.congestion != now.congestion),
+        ("initial_window", before.initial_window != now.initial_window),
+        ("udp_buffer", before.udp_buffer != now.udp_buffer),
+        ("early_data", before.early_data != now.early_data),
+        ("name", before.name != now.name),
+        ("state_dir", before.state_dir != now.state_dir),
+        ("grace", before.grace != now.grace),
+    ]
+    .into_iter()
+    .filter_map(|(key, is_different)| is_different.then_some(key))
+    .collect()
+}

@@ -1,0 +1,136 @@
+//! Where the running server can be asked and told things.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::load::Config;
+use super::problem::Problem;
+use super::source::Place;
+use super::values::written;
+
+/// Fewer characters than this could be guessed by a program that may connect as often as it likes.
+const TOKEN_CHARACTERS: usize = 16;
+
+/// The table `[admin]`.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
+#[serde(default)]
+pub struct Admin {
+    /// Where the admin API is: `unix:PATH`, a loopback address, or `off`. If it is left out, the socket `admin.sock` in `state_dir` of
+    /// `[server]`, and nowhere without that folder.
+    pub listen: Option<AdminListen>,
+    /// What requests have to bring as `Authorization: Bearer TOKEN`; required with a loopback address.
+    #[schemars(with = "Option<String>")]
+    pub token: Option<Token>,
+}
+
+/// Where the admin API is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AdminListen {
+    /// Nowhere.
+    Off,
+    /// A socket in the file system, for its owner only.
+    Unix(PathBuf),
+    /// An address that only this machine reaches.
+    Tcp(SocketAddr),
+}
+
+impl FromStr for AdminListen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "off" {
+            return Ok(Self::Off);
+        }
+        if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
+            return Ok(Self::Unix(path.into()));
+        }
+        text.parse().map(Self::Tcp).map_err(|_| {
+            format!("{text:?} is no address of an admin API: write it as unix:/run/pronghorn/admin.sock, 127.0.0.1:2019 or off")
+        })
+    }
+}
+written!(
+    AdminListen,
+    "admin address",
+    "unix:PATH for a socket of its owner, a loopback address, or off.",
+    "unix:/run/pronghorn/admin.sock"
+);
+
+impl fmt::Display for AdminListen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Tcp(address) => write!(f, "http://{address}"),
+        }
+    }
+}
+
+/// A secret. It is never shown.
+#[derive(Clone, Deserialize, PartialEq, Eq)]
+pub struct Token(pub(crate) String);
+
+impl Token {
+    /// The text, for who has to send it.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether `given` is the same. How long that takes says nothing about the token but its length.
+    pub fn is(&self, given: &[u8]) -> bool {
+        aws_lc_rs::constant_time::verify_slices_are_equal(self.0.as_bytes(), given).is_ok()
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+impl Config {
+    /// Folder for what has to survive a restart, where one is named.
+    pub fn state_dir(&self) -> Option<PathBuf> {
+        let place = Place { file: 0, path: Vec::new() };
+        self.server.state_dir.as_deref().map(|folder| self.path(&place, folder))
+    }
+
+    /// Where the admin API is.
+    pub fn admin_address(&self) -> AdminListen {
+        let place = Place { file: 0, path: Vec::new() };
+        match &self.admin.listen {
+            Some(AdminListen::Unix(path)) => AdminListen::Unix(self.path(&place, path)),
+            Some(listen) => listen.clone(),
+            None => self.state_dir().map_or(AdminListen::Off, |folder| AdminListen::Unix(folder.join(Path::new("admin.sock")))),
+        }
+    }
+}
+
+pub(crate) fn check(config: &Config, problems: &mut Vec<Problem>) {
+    let Admin { listen, token } = &config.admin;
+    let place = |key: &str| Place { file: 0, path: vec!["admin".into(), key.into()] };
+    if let Some(AdminListen::Tcp(address)) = listen {
+        if !address.ip().to_canonical().is_loopback() {
+            let problem = config.problem(&place("listen"), format_args!("{address} can be reached from other machines"));
+            problems
+                .push(problem.with_hint("use unix:PATH or an address such as 127.0.0.1:2019, and a tunnel such as ssh -L from elsewhere"));
+        }
+        if token.is_none() {
+            let problem = config.problem(&place("listen"), "each user of this machine can reach this address");
+            problems.push(problem.with_hint("add token = \"${file:admin-token}\", or use unix:PATH"));
+        }
+    }
+    if token
+        .as_ref()
+        .is_some_and(|token| token.0.chars().count() < TOKEN_CHARACTERS || !token.0.bytes().all(|byte| byte.is_ascii_graphic()))
+    {
+        let problem = config.problem(&place("token"), "the token could be guessed, or cannot be sent in a header field");
+        problems
+            .push(problem.with_hint(format_args!("take {TOKEN_CHARACTERS} or more letters and digits, as `openssl rand -hex 16` gives")));
+    }
+}

@@ -1,0 +1,282 @@
+"""The admin API of `pronghorn run`, and the commands that ask it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import socket
+import stat
+import subprocess
+import threading
+
+import pytest
+
+from harness.clients import FETCHERS, curl
+from harness.gateway import Gateway
+from harness.server import pronghorn
+from harness.waiting import eventually
+
+SITE = """
+[[sites]]
+hosts = ["localhost", "127.0.0.1"]
+{tls}
+[[sites.routes]]
+respond = "ANSWER"
+"""
+TOKEN = "0123456789abcdef0123456789abcdef"
+
+
+@pytest.fixture
+def gateway(tmp_path, identity) -> Gateway:
+    return Gateway(tmp_path, identity)
+
+
+@pytest.fixture
+def over_tcp(identity):
+    return next(fetcher for fetcher in FETCHERS if fetcher.name == "curl-h2").trusting(identity.ca)
+
+
+@pytest.fixture
+def over_quic(identity):
+    return next(fetcher for fetcher in FETCHERS if fetcher.name == "aioquic-h3").trusting(identity.ca)
+
+
+class UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path):
+        super().__init__("localhost", timeout=20)
+        self.path = str(path)
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
+
+
+def ask(connection, method, path, content=None, headers=()):
+    connection.request(method, path, body=content, headers=dict(headers))
+    response = connection.getresponse()
+    body = response.read().decode()
+    connection.close()
+    return response.status, json.loads(body) if body.startswith(("{", "[")) else body
+
+
+def command(*arguments):
+    return subprocess.run([pronghorn(), *arguments], capture_output=True, text=True, timeout=30)
+
+
+def write(gateway, answer="one", more="", server='state_dir = "state"'):
+    gateway.write(SITE.replace("ANSWER", answer) + more, server=server)
+
+
+def test_socket_in_the_state_folder_is_for_its_owner_and_ends_with_the_server(start, gateway):
+    write(gateway)
+    server = start(gateway.command())
+    path = gateway.folder / "state" / "admin.sock"
+    found = path.stat()
+    assert stat.S_ISSOCK(found.st_mode)
+    assert stat.S_IMODE(found.st_mode) == 0o600
+    status, answer = ask(UnixConnection(path), "GET", "/status")
+    assert status == 200
+    assert answer["listeners"] == [{"address": f"127.0.0.1:{server.port}", "tls": True}]
+    assert answer["sites"][0]["hosts"] == ["localhost", "127.0.0.1"]
+    assert json.loads(command("status", "-c", gateway.file).stdout)["pid"] == server.pid
+    assert ask(UnixConnection(path), "GET", "/nothing")[0] == 404
+    assert ask(UnixConnection(path), "GET", "/reload")[0] == 405
+    assert ask(UnixConnection(path), "PUT", "/sites/localhost/http3", "x" * 5000)[0] == 413
+    server.terminate()
+    assert server.wait() == 0
+    assert not path.exists()
+    gone = command("status", "-c", gateway.file)
+    assert gone.returncode == 69
+    assert "is the server running" in gone.stderr
+
+
+def test_socket_is_taken_over_and_other_files_are_not(start, gateway):
+    write(gateway)
+    first = start(gateway.command())
+    second = start(gateway.command())
+    assert json.loads(command("status", "-c", gateway.file).stdout)["pid"] == second.pid
+    first.terminate()
+    assert first.wait() == 0
+    assert json.loads(command("status", "-c", gateway.file).stdout)["pid"] == second.pid
+    (gateway.folder / "precious").write_text("kept")
+    write(gateway, more='[admin]\nlisten = "unix:precious"\n')
+    refused = command("run", "-c", gateway.file)
+    assert refused.returncode == 73, refused.stderr
+    assert len(re.findall(r"^error: cannot make the socket .*precious", refused.stderr, re.MULTILINE)) == 1
+    assert (gateway.folder / "precious").read_text() == "kept"
+
+
+def test_reload_says_what_changed_and_what_is_wrong(start, gateway, protocol_fetcher):
+    write(gateway)
+    server = start(gateway.command())
+    write(
+        gateway,
+        "two",
+        '[[sites]]\nhosts = ["b.example"]\n{tls}\n[[sites.routes]]\nrespond = "b"\n',
+        server='state_dir = "state"\nname = "x"',
+    )
+    done = command("reload", "-c", gateway.file)
+    assert done.returncode == 0, done.stderr
+    assert "serving 2 sites" in done.stdout
+    assert "added: b.example" in done.stdout
+    assert "`name` in [server] has changed, which takes a restart" in done.stdout
+    assert protocol_fetcher.fetch(server.origin + "/").body == b"two"
+
+    # What the command itself cannot know: a certificate that is not there.
+    gateway.file.write_text(
+        gateway.file.read_text().replace("two", "three").replace(str(gateway.identity.cert), "none.pem", 1)
+    )
+    wrong = command("reload", "-c", gateway.file)
+    assert wrong.returncode == 65, wrong.stderr
+    assert "none.pem" in wrong.stderr
+    assert "nothing has changed" in wrong.stderr
+    status, answer = ask(UnixConnection(gateway.folder / "state/admin.sock"), "POST", "/reload")
+    assert status == 422
+    line = gateway.file.read_text().splitlines().index(gateway.tls.replace(str(gateway.identity.cert), "none.pem")) + 1
+    assert answer["problems"][0]["line"] == line
+    assert "none.pem" in answer["problems"][0]["message"]
+    gateway.file.write_text("[server\n")
+    assert ask(UnixConnection(gateway.folder / "state/admin.sock"), "POST", "/reload")[0] == 422
+    assert command("reload", "-c", gateway.file).returncode == 65
+    assert protocol_fetcher.fetch(server.origin + "/").body == b"two"
+
+
+def test_hundred_reloads_fail_no_request_and_end_no_connection(start, gateway, identity, protocol_fetcher):
+    """On a connection that is kept, and on new ones."""
+    big = bytes(8 << 20)
+    (gateway.folder / "big").write_bytes(big)
+    files = '[[sites.routes]]\nmatch = "/big"\nfiles = "."\n'
+    write(gateway, "0")
+    gateway.file.write_text(gateway.file.read_text().replace("[[sites.routes]]", f"{files}[[sites.routes]]"))
+    text = gateway.file.read_text()
+    server = start(gateway.command())
+    done = threading.Event()
+    ports, answers, failures = set(), [], []
+
+    def kept():
+        try:
+            with curl.session(identity.ca) as session:
+                while not done.is_set():
+                    response = curl.ask(session, protocol_fetcher.protocol, server.origin + "/")
+                    ports.add(response.local_port)
+                    answers.append((response.status, response.body))
+                    assert curl.ask(session, protocol_fetcher.protocol, server.origin + "/big").size == len(big)
+        except Exception as error:
+            failures.append(error)
+
+    client = threading.Thread(target=kept)
+    client.start()
+    try:
+        for number in range(1, 101):
+            gateway.file.write_text(text.replace('respond = "0"', f'respond = "{number}"'))
+            assert ask(UnixConnection(gateway.folder / "state/admin.sock"), "POST", "/reload")[0] == 200
+            if number % 10 == 0:
+                assert protocol_fetcher.fetch(server.origin + "/").body == str(number).encode()
+    finally:
+        done.set()
+        client.join(timeout=60)
+    assert not failures
+    assert not client.is_alive()
+    assert {status for status, _ in answers} == {200}
+    assert len(ports) == 1
+    numbers = [int(body) for _, body in answers]
+    assert numbers == sorted(numbers)
+    assert len(set(numbers)) > 1
+
+
+def test_loopback_address_wants_the_token(start, gateway):
+    write(gateway, more='[admin]\nlisten = "127.0.0.1:0"\ntoken = "${file:token}"\n')
+    (gateway.folder / "token").write_text(TOKEN + "\n")
+    server = start(gateway.command())
+    port = int(server.wait_for_lines(r"admin API at http://127\.0\.0\.1:(\d+)")[0][1])
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    for headers in (
+        {},
+        {"authorization": TOKEN},
+        {"authorization": f"Bearer {TOKEN[:-1]}"},
+        {"authorization": f"Bearer {TOKEN}0"},
+    ):
+        assert ask(connection, "GET", "/status", headers=headers)[0] == 401, headers
+        assert ask(connection, "POST", "/reload", headers=headers)[0] == 401, headers
+    assert ask(connection, "GET", "/status", headers={"authorization": f"Bearer {TOKEN}"})[0] == 200
+    refused = command("reload", "--admin", f"127.0.0.1:{port}", "--token", "wrong")
+    assert refused.returncode == 77
+    assert command("reload", "--admin", f"127.0.0.1:{port}", "--token", TOKEN).returncode == 0
+    assert not any(TOKEN in line for line in server.lines)
+
+
+def test_http3_is_switched_while_it_is_served_and_over_reloads(start, gateway, over_tcp, over_quic):
+    write(gateway)
+    server = start(gateway.command())
+    path = gateway.folder / "state" / "admin.sock"
+
+    def alt_svc():
+        return over_tcp.fetch(server.origin + "/").header("alt-svc")
+
+    assert alt_svc() == f'h3=":{server.port}"; ma=86400'
+    assert over_quic.fetch(server.origin + "/").status == 200
+    status, site = ask(UnixConnection(path), "PUT", "/sites/localhost/http3", "false")
+    assert (status, site["http3"], site["http3_configured"]) == (200, False, True)
+    assert alt_svc() == "clear"
+    with pytest.raises(ConnectionError):
+        over_quic.fetch(server.origin + "/")
+    reloaded = command("reload", "-c", gateway.file)
+    assert reloaded.returncode == 0
+    assert "still switched by the admin API" in reloaded.stdout
+    assert alt_svc() == "clear"
+    assert ask(UnixConnection(path), "DELETE", "/sites/localhost/http3")[1]["http3"] is True
+    assert alt_svc() == f'h3=":{server.port}"; ma=86400'
+    assert over_quic.fetch(server.origin + "/").status == 200
+    assert ask(UnixConnection(path), "PUT", "/sites/127.0.0.1/alt-svc-clear", "true")[1]["alt_svc_clear"] is True
+    assert alt_svc() == "clear"
+    assert ask(UnixConnection(path), "PUT", "/sites/localhost/http3", "perhaps")[0] == 400
+    assert ask(UnixConnection(path), "PUT", "/sites/other.example/http3", "false")[0] == 404
+
+
+def test_metrics_are_as_prometheus_reads_them(start, gateway, protocol_fetcher):
+    write(gateway)
+    server = start(gateway.command())
+    for _ in range(3):
+        assert protocol_fetcher.fetch(server.origin + "/").status == 200
+
+    def metrics():
+        status, text = ask(UnixConnection(gateway.folder / "state/admin.sock"), "GET", "/metrics")
+        assert status == 200
+        values, typed = {}, set()
+        for line in text.splitlines():
+            if line.startswith("# TYPE "):
+                name = line.split()[2]
+                assert name not in typed, f"{name} is there twice"
+                typed.add(name)
+            elif not line.startswith("# HELP "):
+                series, name, value = re.fullmatch(r"((\w+)(?:\{\w+=\"[^\"]*\"\})?) (\d+)", line).groups()
+                assert name in typed, line
+                assert series not in values, line
+                values[series] = int(value)
+        return values
+
+    values = metrics()
+    assert sum(value for series, value in values.items() if series.startswith("pronghorn_requests_total{")) == 3
+    assert f'pronghorn_kernel_udp_drops_total{{port="{server.port}"}}' in values
+    assert values['pronghorn_site_http3{site="localhost"}'] == 1
+    gateway.file.write_text("[server\n")
+    ask(UnixConnection(gateway.folder / "state/admin.sock"), "POST", "/reload")
+    assert metrics()['pronghorn_reloads_total{result="failure"}'] == 1
+
+
+def test_idle_connections_are_bounded_and_do_not_lock_out(start, gateway):
+    """More connections than are served at once, that say nothing; those who leave make room."""
+    write(gateway)
+    server = start(gateway.command())
+    path = gateway.folder / "state" / "admin.sock"
+    idle = []
+    for _ in range(20):
+        silent = socket.socket(socket.AF_UNIX)
+        silent.connect(str(path))
+        idle.append(silent)
+    for silent in idle:
+        silent.close()
+    assert eventually("it answers again", lambda: ask(UnixConnection(path), "GET", "/status")[0] == 200)
+    assert server.popen.poll() is None
