@@ -12,6 +12,7 @@ import threading
 
 import pytest
 
+from harness.admin import UnixConnection, ask
 from harness.clients import FETCHERS, curl
 from harness.gateway import Gateway
 from harness.server import pronghorn
@@ -40,25 +41,6 @@ def over_tcp(identity):
 @pytest.fixture
 def over_quic(identity):
     return next(fetcher for fetcher in FETCHERS if fetcher.name == "aioquic-h3").trusting(identity.ca)
-
-
-class UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path):
-        super().__init__("localhost", timeout=20)
-        self.path = str(path)
-
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self.path)
-
-
-def ask(connection, method, path, content=None, headers=()):
-    connection.request(method, path, body=content, headers=dict(headers))
-    response = connection.getresponse()
-    body = response.read().decode()
-    connection.close()
-    return response.status, json.loads(body) if body.startswith(("{", "[")) else body
 
 
 def command(*arguments):
@@ -233,37 +215,6 @@ def test_http3_is_switched_while_it_is_served_and_over_reloads(start, gateway, o
     assert alt_svc() == "clear"
     assert ask(UnixConnection(path), "PUT", "/sites/localhost/http3", "perhaps")[0] == 400
     assert ask(UnixConnection(path), "PUT", "/sites/other.example/http3", "false")[0] == 404
-
-
-def test_metrics_are_as_prometheus_reads_them(start, gateway, protocol_fetcher):
-    write(gateway)
-    server = start(gateway.command())
-    for _ in range(3):
-        assert protocol_fetcher.fetch(server.origin + "/").status == 200
-
-    def metrics():
-        status, text = ask(UnixConnection(gateway.folder / "state/admin.sock"), "GET", "/metrics")
-        assert status == 200
-        values, typed = {}, set()
-        for line in text.splitlines():
-            if line.startswith("# TYPE "):
-                name = line.split()[2]
-                assert name not in typed, f"{name} is there twice"
-                typed.add(name)
-            elif not line.startswith("# HELP "):
-                series, name, value = re.fullmatch(r"((\w+)(?:\{\w+=\"[^\"]*\"\})?) (\d+)", line).groups()
-                assert name in typed, line
-                assert series not in values, line
-                values[series] = int(value)
-        return values
-
-    values = metrics()
-    assert sum(value for series, value in values.items() if series.startswith("pronghorn_requests_total{")) == 3
-    assert f'pronghorn_kernel_udp_drops_total{{port="{server.port}"}}' in values
-    assert values['pronghorn_site_http3{site="localhost"}'] == 1
-    gateway.file.write_text("[server\n")
-    ask(UnixConnection(gateway.folder / "state/admin.sock"), "POST", "/reload")
-    assert metrics()['pronghorn_reloads_total{result="failure"}'] == 1
 
 
 def test_idle_connections_are_bounded_and_do_not_lock_out(start, gateway):

@@ -1,11 +1,12 @@
 //! Counters in the text format of Prometheus.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 use std::net::SocketAddr;
-use std::time::UNIX_EPOCH;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
-use pronghorn_engine::Stats;
+use pronghorn_engine::{Closer, Histogram, Stats};
 
 use crate::running::Running;
 use crate::serving;
@@ -13,7 +14,7 @@ use crate::serving;
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Counters that are one series of several: counter, name, label, what the name means.
-const SERIES: [(&str, &str, &str, &str); 15] = [
+const SERIES: [(&str, &str, &str, &str); 27] = [
     ("tcp_accepted", "connections_accepted_total", "transport=\"tcp\"", ACCEPTED),
     ("quic_accepted", "connections_accepted_total", "transport=\"quic\"", ACCEPTED),
     ("tcp_open", "connections_open", "transport=\"tcp\"", OPEN),
@@ -28,6 +29,18 @@ const SERIES: [(&str, &str, &str, &str); 15] = [
     ("early_data_refused_off", "early_data_refused_total", "reason=\"off\"", EARLY_REFUSED),
     ("early_data_refused_no_session", "early_data_refused_total", "reason=\"no_session\"", EARLY_REFUSED),
     ("early_data_refused_stale", "early_data_refused_total", "reason=\"stale\"", EARLY_REFUSED),
+    ("requests_open", "requests_open", "", "Requests open now, over all protocols: those whose response has not ended."),
+    ("tunnels_open", "tunnels_open", "", "Requests that have gone on in another protocol, such as WebSocket, and are open now."),
+    ("tls_1_2", "tls_handshakes_total", "version=\"1.2\"", HANDSHAKES),
+    ("tls_1_3", "tls_handshakes_total", "version=\"1.3\"", HANDSHAKES),
+    ("tls_aes_128_gcm", "tls_ciphers_total", "cipher=\"AES-128-GCM\"", CIPHERS),
+    ("tls_aes_256_gcm", "tls_ciphers_total", "cipher=\"AES-256-GCM\"", CIPHERS),
+    ("tls_chacha20_poly1305", "tls_ciphers_total", "cipher=\"ChaCha20-Poly1305\"", CIPHERS),
+    ("tls_x25519mlkem768", "tls_groups_total", "group=\"X25519MLKEM768\"", GROUPS),
+    ("tls_x25519", "tls_groups_total", "group=\"X25519\"", GROUPS),
+    ("tls_secp256r1", "tls_groups_total", "group=\"secp256r1\"", GROUPS),
+    ("tls_secp384r1", "tls_groups_total", "group=\"secp384r1\"", GROUPS),
+    ("tls_other_group", "tls_groups_total", "group=\"other\"", GROUPS),
     ("requests_too_early", "early_data_requests_refused_total", "", "Requests in early data whose method is not safe, answered 425."),
 ];
 const ACCEPTED: &str = "Connections accepted.";
@@ -35,6 +48,9 @@ const OPEN: &str = "Connections open now, those in their handshake included.";
 const RESUMED: &str = "Connections that resumed a TLS session.";
 const TIMED_OUT: &str = "Connections that ended because nothing came from the peer.";
 const REQUESTS: &str = "Requests.";
+const HANDSHAKES: &str = "TLS handshakes completed, over TCP and QUIC, by version.";
+const CIPHERS: &str = "TLS handshakes completed, by the cipher that was chosen.";
+const GROUPS: &str = "TLS handshakes completed, by the group that the keys were agreed in. X25519MLKEM768 is post-quantum.";
 const EARLY_REFUSED: &str = "Connections whose early data (0-RTT) was refused: none is taken; the session is not there; the ticket is too old or for another protocol.";
 
 /// A name with all its series.
@@ -46,23 +62,92 @@ struct Family {
     series: Vec<(String, u64)>,
 }
 
+type Durations = fn(&Stats) -> &Histogram;
+
+/// Durations: what of a worker's counters, name, label, what the name means.
+const HISTOGRAMS: [(Durations, &str, &str, &str); 3] = [
+    (|stats| &stats.tcp_handshake, "handshake_seconds", "transport=\"tcp\"", HANDSHAKE_TIME),
+    (|stats| &stats.quic_handshake, "handshake_seconds", "transport=\"quic\"", HANDSHAKE_TIME),
+    (|stats| &stats.quic_rtt, "quic_rtt_seconds", "", RTT),
+];
+const HANDSHAKE_TIME: &str = "Time from the acceptance of a connection to the end of its handshake.";
+const RTT: &str =
+    "Round-trip times as QUIC estimated them: for each connection one a second in which anything was sent or received, and one at its end.";
+
+const OFFERED: (&str, &str) = ("early_data_offered_total", "Connections whose client sent early data (0-RTT).");
+const CLOSES: (&str, &str) = (
+    "quic_closes_total",
+    "QUIC connections closed, by side and code; codes have the names of their RFCs, and those that nobody used are left out. Connections that timed out are counted \
+     elsewhere.",
+);
+
 /// All metrics of a server.
 pub(crate) fn exposition(running: &Running) -> String {
     let totals = serving::totals(&running.stats, None);
     let mut families = engine(|counter| totals.get(counter).and_then(serde_json::Value::as_u64).unwrap_or(0));
+    families.push(closes(&running.stats));
     families.extend(own(running));
     let mut text = String::new();
     for Family { name, help, kind, series } in &families {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "# HELP pronghorn_{name} {help}\n# TYPE pronghorn_{name} {kind}");
+        head(&mut text, name, help, kind);
         for (labels, value) in series {
+            // Writing to a string cannot fail.
             let _ = match labels.as_str() {
                 "" => writeln!(text, "pronghorn_{name} {value}"),
                 labels => writeln!(text, "pronghorn_{name}{{{labels}}} {value}"),
             };
         }
     }
+    histograms(&mut text, &running.stats);
     text
+}
+
+fn head(text: &mut String, name: &str, help: &str, kind: &str) {
+    let _ = writeln!(text, "# HELP pronghorn_{name} {help}\n# TYPE pronghorn_{name} {kind}");
+}
+
+fn histograms(text: &mut String, stats: &[Arc<Stats>]) {
+    let mut before = "";
+    for (of, name, label, help) in HISTOGRAMS {
+        if before != name {
+            head(text, name, help, "histogram");
+        }
+        before = name;
+        let mut buckets: Vec<(Duration, u64)> = Vec::new();
+        let (mut count, mut sum) = (0, Duration::ZERO);
+        for histogram in stats.iter().map(|stats| of(stats)) {
+            count += histogram.count();
+            sum += histogram.sum();
+            for (place, (bound, value)) in histogram.cumulative().enumerate() {
+                match buckets.get_mut(place) {
+                    Some((_, total)) => *total += value,
+                    None => buckets.push((bound, value)),
+                }
+            }
+        }
+        let more = if label.is_empty() { String::new() } else { format!("{label},") };
+        for (bound, value) in buckets {
+            let _ = writeln!(text, "pronghorn_{name}_bucket{{{more}le=\"{}\"}} {value}", bound.as_secs_f64());
+        }
+        let labels = if label.is_empty() { String::new() } else { format!("{{{label}}}") };
+        let _ = writeln!(text, "pronghorn_{name}_bucket{{{more}le=\"+Inf\"}} {count}");
+        let _ = writeln!(text, "pronghorn_{name}_sum{labels} {}", sum.as_secs_f64());
+        let _ = writeln!(text, "pronghorn_{name}_count{labels} {count}");
+    }
+}
+
+fn closes(stats: &[Arc<Stats>]) -> Family {
+    let mut sums: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    for (by, code, count) in stats.iter().flat_map(|stats| stats.quic_closes.values()) {
+        let by = match by {
+            Closer::Local => "server",
+            Closer::Peer => "client",
+        };
+        *sums.entry((by, code)).or_default() += count;
+    }
+    let used = sums.into_iter().filter(|(_, count)| *count > 0);
+    let series = used.map(|((by, code), count)| (format!("by=\"{by}\",code=\"{code}\""), count)).collect();
+    Family { name: CLOSES.0.to_owned(), help: CLOSES.1.to_owned(), kind: "counter", series }
 }
 
 /// The engine's counters, in the order of their declaration.
@@ -82,8 +167,18 @@ fn engine(value: impl Fn(&str) -> u64) -> Vec<Family> {
             families.push(Family { name, help, kind, series: vec![one] });
         }
     }
+    let offered = value("early_data_accepted") + REFUSED.iter().map(|reason| value(reason)).sum::<u64>();
+    families.push(Family {
+        name: OFFERED.0.to_owned(),
+        help: OFFERED.1.to_owned(),
+        kind: "counter",
+        series: vec![(String::new(), offered)],
+    });
     families
 }
+
+/// Counters of the reasons for which early data is refused; with what is taken they are all that is offered.
+const REFUSED: [&str; 3] = ["early_data_refused_off", "early_data_refused_no_session", "early_data_refused_stale"];
 
 /// What is known beside the workers.
 fn own(running: &Running) -> Vec<Family> {

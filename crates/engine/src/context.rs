@@ -66,6 +66,8 @@ pub(crate) struct Added<'a> {
 impl Context {
     pub(crate) fn new(handle: Handle, config: Config, handler: Rc<dyn Handler>, stats: Arc<Stats>, seats: Arc<Seats>) -> Rc<Self> {
         let date = Date::new(handle.now());
+        let open_requests = Gauge::shown(&stats, |stats| &stats.requests_open);
+        let open_tunnels = Gauge::shown(&stats, |stats| &stats.tunnels_open);
         let rng = RefCell::new(StdRng::from_rng(&mut rand::rng()));
         Rc::new(Self {
             handle,
@@ -75,8 +77,8 @@ impl Context {
             shutdown: Rc::default(),
             seats,
             windows: Rc::default(),
-            open_requests: Gauge::default(),
-            open_tunnels: Gauge::default(),
+            open_requests,
+            open_tunnels,
             partial_heads: Gauge::default(),
             rng,
             encoded: RefCell::new(BytesMut::with_capacity(ENCODED_BYTES)),

@@ -2,25 +2,42 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use http::header::CONTENT_LENGTH;
 use http::{HeaderValue, StatusCode};
 
 use crate::context::Context;
 use crate::meter::Meter;
+use crate::stats::{Counter, Stats};
 use crate::{Request, Responder, Response};
+
+/// One of the counters.
+type Of = fn(&Stats) -> &Counter;
 
 /// How many there are of something on a worker.
 #[derive(Clone, Default)]
-pub(crate) struct Gauge(Rc<Cell<u64>>);
+pub(crate) struct Gauge(Rc<Level>);
+
+#[derive(Default)]
+struct Level {
+    count: Cell<u64>,
+    /// Where other threads see it, if they do.
+    shown: Option<(Arc<Stats>, Of)>,
+}
 
 /// One of them, until dropped.
-pub(crate) struct Counted(Rc<Cell<u64>>);
+pub(crate) struct Counted(Rc<Level>);
 
 impl Gauge {
+    /// One whose level is a counter too.
+    pub(crate) fn shown(stats: &Arc<Stats>, counter: Of) -> Self {
+        Self(Rc::new(Level { count: Cell::new(0), shown: Some((stats.clone(), counter)) }))
+    }
+
     /// One more, if there are fewer than `limit`.
     pub(crate) fn add(&self, limit: u64) -> Option<Counted> {
-        let count = self.0.get();
+        let count = self.0.count.get();
         (count < limit).then(|| {
             self.0.set(count + 1);
             Counted(self.0.clone())
@@ -28,9 +45,18 @@ impl Gauge {
     }
 }
 
+impl Level {
+    fn set(&self, count: u64) {
+        self.count.set(count);
+        if let Some((stats, counter)) = &self.shown {
+            counter(stats).set(count);
+        }
+    }
+}
+
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
+        self.0.set(self.0.count.get() - 1);
     }
 }
 

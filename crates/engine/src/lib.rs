@@ -58,7 +58,7 @@ pub use meter::ContentLimit;
 pub use qlog::Qlog;
 pub use runtime::{Handle, Sleep};
 pub use shared_fields::SharedFields;
-pub use stats::{Counter, Stats};
+pub use stats::{Closer, Closes, Counter, Histogram, Stats};
 pub use tcp_congestion::CongestionError;
 pub use tls::{Identity, Sessions, TlsSummary, provider};
 pub use transport::Secret;

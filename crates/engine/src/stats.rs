@@ -1,6 +1,13 @@
 //! Counters of a worker.
 
+mod closes;
+mod histogram;
+
 use std::sync::atomic::{AtomicU64, Ordering};
+
+pub(crate) use closes::CloseCode;
+pub use closes::{Closer, Closes};
+pub use histogram::Histogram;
 
 /// A number that its worker alone changes and any thread may read.
 #[derive(Debug, Default)]
@@ -16,6 +23,10 @@ impl Counter {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_sub(count), Ordering::Relaxed);
     }
 
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
     /// The present value.
     pub fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
@@ -28,6 +39,14 @@ macro_rules! counters {
         #[derive(Debug, Default)]
         pub struct Stats {
             $($(#[doc = $doc])+ pub $name: Counter,)+
+            /// From the first datagram of a QUIC connection to the end of its handshake.
+            pub quic_handshake: Histogram,
+            /// From a TCP connection's acceptance to the end of its TLS handshake.
+            pub tcp_handshake: Histogram,
+            /// Round-trip times of QUIC connections as they were estimated, once a second while anything is sent or received, and at the end.
+            pub quic_rtt: Histogram,
+            /// How QUIC connections were closed.
+            pub quic_closes: Closes,
         }
 
         impl Stats {
@@ -91,6 +110,42 @@ counters! {
     websocket_closes_timed_out,
     /// Times that the sender of WebSocket messages had to wait for the peer.
     websocket_senders_held_back,
+    /// Requests open now, over all protocols: those whose response has not ended.
+    requests_open,
+    /// Tunnels open now: what such requests became.
+    tunnels_open,
+    /// Connections whose peer was found to have lost them (stateless reset).
+    quic_resets_received,
+    /// Packets sent on QUIC connections.
+    quic_packets_sent,
+    /// Packets sent on QUIC connections that were declared lost.
+    quic_packets_lost,
+    /// Times that a QUIC peer was told that its windows hold back what is sent to it (DATA_BLOCKED, STREAM_DATA_BLOCKED).
+    quic_held_back_by_peer,
+    /// Times that a QUIC peer said that our windows hold back what it sends (DATA_BLOCKED, STREAM_DATA_BLOCKED).
+    quic_peers_held_back,
+    /// Times that a QUIC peer said that it may open no more streams (STREAMS_BLOCKED).
+    quic_peers_out_of_streams,
+    /// Handshakes completed with TLS 1.2.
+    tls_1_2,
+    /// Handshakes completed with TLS 1.3, over TCP and QUIC.
+    tls_1_3,
+    /// Handshakes that chose AES-128-GCM.
+    tls_aes_128_gcm,
+    /// Handshakes that chose AES-256-GCM.
+    tls_aes_256_gcm,
+    /// Handshakes that chose ChaCha20-Poly1305.
+    tls_chacha20_poly1305,
+    /// Handshakes whose keys were agreed with X25519MLKEM768, which is post-quantum.
+    tls_x25519mlkem768,
+    /// Handshakes whose keys were agreed with X25519.
+    tls_x25519,
+    /// Handshakes whose keys were agreed with secp256r1.
+    tls_secp256r1,
+    /// Handshakes whose keys were agreed with secp384r1.
+    tls_secp384r1,
+    /// Handshakes whose keys were agreed with another group.
+    tls_other_group,
     /// TCP connections that resumed a session.
     tcp_resumed,
     /// QUIC connections that resumed a session.

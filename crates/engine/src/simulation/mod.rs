@@ -189,7 +189,10 @@ impl Simulation {
 
     fn check_server(&self, handled: u64) {
         let stats = self.server.stats();
-        assert_eq!(stats.quic_open.value(), 0);
+        assert_eq!((stats.quic_open.value(), stats.requests_open.value(), stats.tunnels_open.value()), (0, 0, 0));
+        let (connected, handshakes) = (stats.quic_connected.value(), stats.quic_handshake.count());
+        assert_eq!((handshakes, stats.tls_1_3.value()), (connected, connected));
+        assert!(stats.quic_packets_lost.value() <= stats.quic_packets_sent.value());
         assert_eq!(stats.requests_http3.value(), handled);
         // Requests that crossed the GOAWAY on their way are refused.
         assert!(stats.requests_refused.value() == 0 || self.plan.go_away.is_some());
@@ -283,9 +286,12 @@ fn responses_may_wait_for_their_turn_as_long_as_the_peer_takes_others() {
 }
 
 /// Counters of the server that the seeds have to move.
-const REACHED: [&str; 12] = [
+const REACHED: [&str; 15] = [
     "qpack_streams_blocked",
     "quic_migrations",
+    "quic_held_back_by_peer",
+    "quic_packets_lost",
+    "quic_peers_held_back",
     "quic_refused",
     "quic_retries_sent",
     "quic_resumed",

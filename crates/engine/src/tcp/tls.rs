@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::polled::{Overheard, PolledRead, PolledWrite};
 use crate::stats::Stats;
-use crate::tls::{RecordedOffer, ServerHandshake, TlsSummary};
+use crate::tls::{Agreed, RecordedOffer, ServerHandshake, TlsSummary};
 
 /// Early data that a client sends and keeps a copy of, until it knows that the server takes it. A server may allow less.
 const EARLY_DATA_BYTES: usize = 16 << 10;
@@ -96,6 +96,7 @@ enum Side {
         decided: bool,
         early_is_read: bool,
         stats: Arc<Stats>,
+        began: Instant,
     },
     Client {
         tls: Box<ClientConnection>,
@@ -123,7 +124,15 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
         tls.set_buffer_limit(Some(COLLECTED_BYTES + RECORDS_PER_WRITE * RECORD_OVERHEAD));
         let mut stream = Self::new(
             io,
-            Side::Server { tls, offer: RecordedOffer::default(), takes_early_data, decided: false, early_is_read: false, stats },
+            Side::Server {
+                tls,
+                offer: RecordedOffer::default(),
+                takes_early_data,
+                decided: false,
+                early_is_read: false,
+                stats,
+                began: Instant::now(),
+            },
         );
         poll_fn(|cx| stream.poll_handshake(cx)).await?;
         Ok(stream)
@@ -209,8 +218,10 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
 
     fn on_handshake_done(&mut self) -> io::Result<()> {
         let summary = match &mut self.side {
-            Side::Server { tls, offer, .. } => {
+            Side::Server { tls, offer, stats, began, .. } => {
                 let accepted = tls.early_data().is_some();
+                Agreed::new(tls).count(stats);
+                stats.tcp_handshake.observe(began.elapsed());
                 TlsSummary::new(tls, offer.offered().then_some(accepted))
             }
             Side::Client { tls, early } => {

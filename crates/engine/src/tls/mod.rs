@@ -10,7 +10,7 @@ use aws_lc_rs::digest;
 use rustls::crypto::{CryptoProvider, aws_lc_rs as provider_crate};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::ResolvesServerCert;
-use rustls::{CipherSuite, HandshakeKind, KeyLog};
+use rustls::{CipherSuite, HandshakeKind, KeyLog, NamedGroup, ProtocolVersion};
 
 pub(crate) use client_hello::{EarlyDataOffer, RecordedOffer};
 pub(crate) use client_sessions::ClientSessions;
@@ -162,6 +162,55 @@ pub(crate) struct ServerHandshake {
     early_data_accepted: bool,
     /// Whether early data is ever taken here.
     takes_early_data: bool,
+    /// `None` where it is decided later, as the group of TLS 1.2.
+    pub(crate) agreed: Agreed,
+}
+
+/// What client and server have agreed on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Agreed {
+    version: Option<ProtocolVersion>,
+    cipher_suite: Option<CipherSuite>,
+    key_exchange: Option<NamedGroup>,
+}
+
+impl Agreed {
+    pub(crate) fn new(tls: &rustls::CommonState) -> Self {
+        Self {
+            version: tls.protocol_version(),
+            cipher_suite: tls.negotiated_cipher_suite().map(|suite| suite.suite()),
+            key_exchange: tls.negotiated_key_exchange_group().map(rustls::crypto::SupportedKxGroup::name),
+        }
+    }
+
+    /// Counts a handshake that is done.
+    pub(crate) fn count(self, stats: &Stats) {
+        match self.version {
+            Some(ProtocolVersion::TLSv1_2) => stats.tls_1_2.add(1),
+            _ => stats.tls_1_3.add(1),
+        }
+        match self.cipher_suite {
+            Some(
+                CipherSuite::TLS13_AES_128_GCM_SHA256
+                | CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
+                | CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+            ) => stats.tls_aes_128_gcm.add(1),
+            Some(
+                CipherSuite::TLS13_AES_256_GCM_SHA384
+                | CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384
+                | CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+            ) => stats.tls_aes_256_gcm.add(1),
+            // The only other ones that the provider has.
+            _ => stats.tls_chacha20_poly1305.add(1),
+        }
+        match self.key_exchange {
+            Some(NamedGroup::X25519MLKEM768) => stats.tls_x25519mlkem768.add(1),
+            Some(NamedGroup::X25519) => stats.tls_x25519.add(1),
+            Some(NamedGroup::secp256r1) => stats.tls_secp256r1.add(1),
+            Some(NamedGroup::secp384r1) => stats.tls_secp384r1.add(1),
+            _ => stats.tls_other_group.add(1),
+        }
+    }
 }
 
 impl ServerHandshake {
@@ -173,7 +222,8 @@ impl ServerHandshake {
             Some(HandshakeKind::FullWithHelloRetryRequest) if !tls.is_handshaking() => false,
             Some(HandshakeKind::FullWithHelloRetryRequest) | None => return None,
         };
-        Some(Self { resumed, early_data_offered: offered, early_data_accepted: accepted, takes_early_data })
+        let agreed = Agreed::new(tls);
+        Some(Self { resumed, early_data_offered: offered, early_data_accepted: accepted, takes_early_data, agreed })
     }
 
     pub(crate) fn count(self, resumed: &Counter, stats: &Stats) {
@@ -202,7 +252,7 @@ pub struct TlsSummary {
     /// The cipher suite.
     pub cipher_suite: Option<CipherSuite>,
     /// The group of the key exchange.
-    pub key_exchange: Option<rustls::NamedGroup>,
+    pub key_exchange: Option<NamedGroup>,
 }
 
 impl TlsSummary {

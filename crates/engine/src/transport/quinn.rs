@@ -22,7 +22,7 @@ use quinn_proto::{
 
 pub(crate) use config::{ClientTls, QuinnConfig};
 
-use connection::{Connection, Exchanged};
+use connection::{Connection, Exchanged, Told};
 use convert::{OWN_STREAMS, from_quinn, from_transmit, headroom, to_codepoint, to_quinn, to_quinn_dir, to_quinn_priority, varint};
 use stray_retry::len_without_retry;
 
@@ -31,7 +31,7 @@ use super::{Closed, ConnectionKey, Datagram, DatagramWrite, Dir, Event, Read, Tr
 use crate::client::StatsSink;
 use crate::qlog::{Trace, Vantage};
 use crate::seats::{Seats, Ticket};
-use crate::stats::Stats;
+use crate::stats::{CloseCode, Closer, Stats};
 use crate::window_budget::{ReceiveWindow, WindowBudget, Windows, first_window};
 
 /// The shortest packet that a stateless reset may answer, which has to be smaller (RFC 9000, section 10.3.3).
@@ -185,6 +185,7 @@ impl Quinn {
             closed: false,
             closed_by_peer: false,
             observer: None,
+            told: Told::nothing(now),
             unproved,
             withheld: None,
             send_window,
@@ -305,8 +306,9 @@ impl Quinn {
         while let Some(event) = connection.inner.poll() {
             if let quinn_proto::Event::ConnectionLost { reason } = &event {
                 connection.count_overrun(reason, &config.limits, stats);
+                connection.count_close(reason, stats);
             }
-            connection.translate(now, event, events, &config.limits);
+            connection.translate(now, event, events, &config.limits, stats);
         }
         if connection.handshake_until.is_some() && (drained || connection.closed || !connection.inner.is_handshaking()) {
             connection.handshake_until = None;
@@ -316,10 +318,12 @@ impl Quinn {
             *handshakes -= 1;
         }
         if drained {
+            connection.tell_rest(now, stats);
             connection.tell_observer();
             *slot = None;
             return;
         }
+        connection.tell_worker(now, stats);
         connection.deadline = [connection.inner.poll_timeout(), connection.handshake_until].into_iter().flatten().min();
         if let Some(deadline) = connection.deadline
             && connection.queued_deadline.is_none_or(|queued| deadline < queued)
@@ -511,10 +515,13 @@ impl Transport for Quinn {
     }
 
     fn close(&mut self, now: Instant, key: ConnectionKey, code: u64, reason: &str) {
-        let code = varint(code);
+        let stats = self.stats.clone();
         if let Some(connection) = self.connection(key) {
-            connection.inner.close(now, code, Bytes::copy_from_slice(reason.as_bytes()));
+            connection.inner.close(now, varint(code), Bytes::copy_from_slice(reason.as_bytes()));
             if !std::mem::replace(&mut connection.closed, true) {
+                if connection.inner.side().is_server() {
+                    stats.quic_closes.add(Closer::Local, CloseCode::Application(code));
+                }
                 self.events.push_back((key, Event::Closed(Closed::Locally)));
             }
             self.drive(now, key);

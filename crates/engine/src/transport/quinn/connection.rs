@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::task::Poll;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use quinn_proto::{ConnectionError, StreamEvent, TransportErrorCode};
 
@@ -13,7 +13,7 @@ use crate::client::StatsSink;
 use crate::limits::Limits;
 use crate::qlog::Trace;
 use crate::seats::Ticket;
-use crate::stats::Stats;
+use crate::stats::{CloseCode, Closer, Counter, Stats};
 use crate::transport::session::Handshake;
 use crate::transport::{ConnectionKey, Event, Transmit};
 use crate::window_budget::{ReceiveWindow, SendWindow};
@@ -46,6 +46,7 @@ pub(super) struct Connection {
     /// The peer has closed it, and expects nothing more.
     pub(super) closed_by_peer: bool,
     pub(super) observer: Option<StatsSink>,
+    pub(super) told: Told,
     /// Bytes of datagrams until the handshake is done, where the client's address is not proved.
     pub(super) unproved: Option<Exchanged>,
     /// What the library made beyond the bound for such an address.
@@ -66,6 +67,25 @@ pub(super) struct Connection {
     /// Unidirectional streams that this side has opened and that stay.
     pub(super) own_streams: usize,
     pub(super) _ticket: Option<Ticket>,
+}
+
+/// How often the counts of a connection go to those of its worker.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// What of a connection's counts is in those of its worker already.
+pub(super) struct Told {
+    next: Instant,
+    sent: u64,
+    lost: u64,
+    held_back: u64,
+    peer_held_back: u64,
+    peer_out_of_streams: u64,
+}
+
+impl Told {
+    pub(super) fn nothing(now: Instant) -> Self {
+        Self { next: now + TELL_EVERY, sent: 0, lost: 0, held_back: 0, peer_held_back: 0, peer_out_of_streams: 0 }
+    }
 }
 
 /// Bytes that went each way.
@@ -240,6 +260,51 @@ impl Connection {
         }
     }
 
+    /// Adds to the worker's counts what this connection has counted since the last time, unless that was just now.
+    pub(super) fn tell_worker(&mut self, now: Instant, stats: &Stats) {
+        if now >= self.told.next {
+            self.tell_rest(now, stats);
+        }
+    }
+
+    /// The same at any time.
+    pub(super) fn tell_rest(&mut self, now: Instant, stats: &Stats) {
+        let quinn_proto::ConnectionStats { frame_tx, frame_rx, path, .. } = self.inner.stats();
+        self.told.next = now + TELL_EVERY;
+        let add = |counter: &Counter, told: &mut u64, count: u64| {
+            counter.add(count.saturating_sub(*told));
+            *told = count;
+        };
+        add(&stats.quic_packets_sent, &mut self.told.sent, path.sent_packets);
+        add(&stats.quic_packets_lost, &mut self.told.lost, path.lost_packets);
+        add(&stats.quic_held_back_by_peer, &mut self.told.held_back, frame_tx.data_blocked + frame_tx.stream_data_blocked);
+        add(&stats.quic_peers_held_back, &mut self.told.peer_held_back, frame_rx.data_blocked + frame_rx.stream_data_blocked);
+        let out_of_streams = frame_rx.streams_blocked_bidi + frame_rx.streams_blocked_uni;
+        add(&stats.quic_peers_out_of_streams, &mut self.told.peer_out_of_streams, out_of_streams);
+        if !self.inner.is_handshaking() {
+            stats.quic_rtt.observe(path.rtt);
+        }
+    }
+
+    /// Counts how the connection of a client ended.
+    pub(super) fn count_close(&self, reason: &ConnectionError, stats: &Stats) {
+        if self.closed || self.inner.side().is_client() {
+            return;
+        }
+        let (by, code) = match reason {
+            ConnectionError::ApplicationClosed(close) => (Closer::Peer, CloseCode::Application(close.error_code.into_inner())),
+            ConnectionError::ConnectionClosed(close) => (Closer::Peer, CloseCode::Transport(close.error_code.into())),
+            ConnectionError::TransportError(error) => (Closer::Local, CloseCode::Transport(error.code.into())),
+            ConnectionError::Reset => return stats.quic_resets_received.add(1),
+            // The first is counted where it is done, the others have no code.
+            ConnectionError::LocallyClosed
+            | ConnectionError::TimedOut
+            | ConnectionError::VersionMismatch
+            | ConnectionError::CidsExhausted => return,
+        };
+        stats.quic_closes.add(by, code);
+    }
+
     pub(super) fn tell_observer(&self) {
         if let Some(observer) = &self.observer {
             let stats = self.inner.stats();
@@ -273,14 +338,23 @@ impl Connection {
         event: quinn_proto::Event,
         events: &mut VecDeque<(ConnectionKey, Event)>,
         limits: &Limits,
+        stats: &Stats,
     ) {
         let key = self.key;
         if let quinn_proto::Event::Connected = event {
+            let took = now.saturating_duration_since(self.began);
             let (tls, idle_timeout) = match self.handshake() {
                 Some(Handshake::Client { summary, idle_timeout }) => (Some(summary), idle_timeout),
-                Some(Handshake::Server { .. }) | None => (None, None),
+                Some(Handshake::Server { handshake, .. }) => {
+                    if let Some(handshake) = handshake {
+                        handshake.agreed.count(stats);
+                    }
+                    stats.quic_handshake.observe(took);
+                    (None, None)
+                }
+                None => (None, None),
             };
-            return events.push_back((key, Event::Connected { handshake: now.saturating_duration_since(self.began), tls, idle_timeout }));
+            return events.push_back((key, Event::Connected { handshake: took, tls, idle_timeout }));
         }
         let mut push = |event| events.push_back((key, event));
         match event {
