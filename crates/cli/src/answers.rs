@@ -16,8 +16,8 @@ use crate::running::Running;
 pub(crate) type Answer = Response<Full<Bytes>>;
 
 /// What is there to be asked for.
-const ENDPOINTS: &str = "GET /status, POST /reload, GET /metrics, GET /sites, GET, PUT and DELETE /sites/{host}/http3, GET, PUT and DELETE \
-                         /sites/{host}/alt-svc-clear";
+const ENDPOINTS: &str = "GET /status, POST /reload, POST /log/reopen, GET /metrics, GET /sites, GET, PUT and DELETE /sites/{host}/http3, GET, PUT \
+                         and DELETE /sites/{host}/alt-svc-clear";
 
 /// Answers one request whose sender may ask.
 pub(crate) fn answer(running: &Running, parts: &Parts, content: &[u8]) -> Answer {
@@ -36,6 +36,10 @@ pub(crate) fn answer(running: &Running, parts: &Parts, content: &[u8]) -> Answer
                     &json!({ "error": "the configuration is wrong; nothing has changed", "problems": problems }),
                 )
             }
+        }),
+        "/log/reopen" => only(method, "POST").unwrap_or_else(|| match running.reopen_log() {
+            Ok(is_file) => ok(&json!({ "reopened": is_file })),
+            Err(problem) => error(StatusCode::INTERNAL_SERVER_ERROR, format!("the access log cannot be opened anew: {problem}")),
         }),
         _ => match path.strip_prefix("/sites/").and_then(|rest| rest.split_once('/')) {
             Some((host, switch)) => switched(running, method, &percent_decode_str(host).decode_utf8_lossy(), switch, content),

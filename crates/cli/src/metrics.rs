@@ -186,6 +186,7 @@ fn own(running: &Running) -> Vec<Family> {
     let held = |name: &str| held.iter().find(|(one, _)| *one == name).map_or(0, |(_, value)| *value);
     let started = running.started.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let sites = running.gateway.sites();
+    let lines = running.gateway.log_counts();
     let http3 = |site: &pronghorn_gateway::SiteState| {
         (format!("site=\"{}\"", site.hosts.first().map(String::as_str).unwrap_or_default()), u64::from(site.http3))
     };
@@ -198,6 +199,11 @@ fn own(running: &Running) -> Vec<Family> {
         vec![(String::new(), held("sessions_held"))],
         vec![(String::new(), held("sessions_bytes"))],
         kernel_drops(&running.listeners),
+        vec![
+            ("result=\"written\"".to_owned(), lines.written()),
+            ("result=\"dropped\"".to_owned(), lines.dropped()),
+            ("result=\"failed\"".to_owned(), lines.failed()),
+        ],
     ];
     let family = |((name, kind, help), series): (&(&str, &'static str, &str), _)| Family {
         name: (*name).to_owned(),
@@ -209,7 +215,7 @@ fn own(running: &Running) -> Vec<Family> {
 }
 
 /// Name, type, meaning; in the order of their values above.
-const OWN: [(&str, &str, &str); 8] = [
+const OWN: [(&str, &str, &str); 9] = [
     ("build_info", "gauge", "1, with the version as its label."),
     ("start_time_seconds", "gauge", "When the server was started, in seconds since 1970."),
     ("workers", "gauge", "Threads that serve."),
@@ -222,6 +228,11 @@ const OWN: [(&str, &str, &str); 8] = [
         "counter",
         "Datagrams that the kernel dropped because the buffer of a UDP socket was full, by port; sockets of other servers on the port in this \
          network namespace are counted too, closed ones no more.",
+    ),
+    (
+        "access_log_lines_total",
+        "counter",
+        "Lines of the access log: written, dropped because the output was too slow, or lost because it refused them, as a full disk does.",
     ),
 ];
 
@@ -262,9 +273,17 @@ mod tests {
                 series.iter().map(|(labels, _)| labels).filter(|labels| !labels.is_empty()).map(|labels| format!("`{labels}`")).collect();
             writeln!(wanted, "| `pronghorn_{name}` | {kind} | {} | {help} |", labels.join(", ")).expect("a string takes all");
         }
-        for ((name, kind, help), labels) in
-            OWN.iter().zip(["`version`", "", "", "`result`: `success`, `failure`", "`site`", "", "", "`port`"])
-        {
+        for ((name, kind, help), labels) in OWN.iter().zip([
+            "`version`",
+            "",
+            "",
+            "`result`: `success`, `failure`",
+            "`site`",
+            "",
+            "",
+            "`port`",
+            "`result`: `written`, `dropped`, `failed`",
+        ]) {
             writeln!(wanted, "| `pronghorn_{name}` | {kind} | {labels} | {help} |").expect("a string takes all");
         }
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/gateway/metrics.md");

@@ -18,7 +18,7 @@ use crate::configuration;
 use crate::failure::{Failure, Kind};
 use crate::key_log;
 use crate::running::Running;
-use crate::serving::{self, Words};
+use crate::serving::{self, Heeds, Words};
 
 const WORDS: Words = Words {
     listen: "`listen` in [server]",
@@ -91,7 +91,8 @@ pub(crate) fn run(arguments: &RunArgs, layers: &Registry) -> Result<(), Failure>
         }
     };
     // What is wrong has been told.
-    serving::serve_until_told(workers, || grace, ready, Some(&|| drop(running.reload())), beside)?;
+    let heeds = Heeds { reload: &|| drop(running.reload()), reopen: &|| drop(running.reopen_log()) };
+    serving::serve_until_told(workers, || grace, ready, Some(&heeds), beside)?;
     if arguments.stats {
         serving::print_stats(&running.stats, running.identity.as_ref());
     }

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -67,6 +68,17 @@ impl Running {
             "warnings": config.warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "switched_by_hand": switched,
         }))
+    }
+
+    /// Opens the access log anew. Whether lines go to a file.
+    pub(crate) fn reopen_log(&self) -> io::Result<bool> {
+        let result = self.gateway.reopen_log();
+        match &result {
+            Ok(true) => tell!("the access log is opened anew"),
+            Ok(false) => {}
+            Err(error) => tell!("error: the access log cannot be opened anew: {error}; lines go on to the file that is open"),
+        }
+        result
     }
 
     pub(crate) fn status(&self) -> Value {

@@ -37,14 +37,21 @@ pub(crate) fn print_stats(stats: &[Arc<Stats>], identity: Option<&Identity>) {
     tell!("{}", serde_json::Value::Object(totals(stats, identity)));
 }
 
-/// Waits for a signal, then for the workers. A second signal ends at once. `ready` is called when signals are heard, `reload` when the
-/// server is asked to look at its configuration again (SIGHUP); without it that signal has its usual effect. `beside` is what else
-/// the waiting thread does until the workers have ended.
+/// What a server does when it hears signals that do not end it.
+pub(crate) struct Heeds<'a> {
+    /// Looks at its configuration again (SIGHUP).
+    pub(crate) reload: &'a dyn Fn(),
+    /// Opens its logs again (SIGUSR1).
+    pub(crate) reopen: &'a dyn Fn(),
+}
+
+/// Waits for a signal, then for the workers. A second signal ends at once. `ready` is called when signals are heard; without `heeds` those
+/// signals have their usual effect. `beside` is what else the waiting thread does until the workers have ended.
 pub(crate) fn serve_until_told(
     workers: Workers,
     grace: impl Fn() -> Duration,
     ready: impl FnOnce(),
-    reload: Option<&dyn Fn()>,
+    heeds: Option<&Heeds<'_>>,
     beside: impl Future<Output = ()>,
 ) -> Result<(), Failure> {
     let internal = |error: io::Error| Failure::new(Kind::Internal, format_args!("cannot wait for signals: {error}"));
@@ -52,7 +59,8 @@ pub(crate) fn serve_until_told(
     runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate()).map_err(internal)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(internal)?;
-        let mut hang_up = reload.map(|_| signal(SignalKind::hangup()).map_err(internal)).transpose()?;
+        let mut hang_up = heeds.map(|_| signal(SignalKind::hangup()).map_err(internal)).transpose()?;
+        let mut user = heeds.map(|_| signal(SignalKind::user_defined1()).map_err(internal)).transpose()?;
         ready();
         tokio::pin!(beside);
         let mut is_beside = true;
@@ -62,8 +70,14 @@ pub(crate) fn serve_until_told(
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
                 Some(()) = async { hang_up.as_mut()?.recv().await }, if hang_up.is_some() => {
-                    if let Some(reload) = reload {
-                        reload();
+                    if let Some(heeds) = heeds {
+                        (heeds.reload)();
+                    }
+                    continue;
+                }
+                Some(()) = async { user.as_mut()?.recv().await }, if user.is_some() => {
+                    if let Some(heeds) = heeds {
+                        (heeds.reopen)();
                     }
                     continue;
                 }

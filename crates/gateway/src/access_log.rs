@@ -1,51 +1,98 @@
 //! One line for each request.
 
-use std::fmt::Write as _;
-use std::io::Write;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::JoinHandle;
-use std::time::{Instant, SystemTime};
+mod format;
+mod writer;
 
-use http::{Method, StatusCode, Uri};
-use pronghorn_engine::{BodyEnd, Protocol, Request, Response};
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use http::StatusCode;
+use pronghorn_engine::{BodyEnd, Request, Response};
+
+use crate::config::LogFormat as Format;
+use format::{Ended, Noted};
+pub use writer::LogCounts;
+use writer::{Shared, Writer, open};
 
 /// Lines that wait for whoever reads them. More are dropped and counted, because a slow terminal must not stop a worker.
 const WAITING_LINES: usize = 16 << 10;
 
-/// Writes lines on a thread of its own, so that workers never wait for the output.
-///
-/// A line has time, client, protocol, method, target, status, bytes of content and duration, and ends in `aborted` when the response
-/// was not handed over whole.
+impl Format {
+    /// Whether a line has fields of the request.
+    fn has_fields(self) -> bool {
+        matches!(self, Self::Json | Self::Combined)
+    }
+}
+
+/// Writes lines on a thread of its own, so that workers never wait for the output. What is wrong with the output is told on standard error.
 pub struct AccessLog {
     sender: Option<SyncSender<String>>,
-    dropped: Arc<AtomicU64>,
+    shared: Arc<Shared>,
+    format: Format,
+    path: Option<PathBuf>,
     writer: Option<JoinHandle<()>>,
 }
 
 impl AccessLog {
     /// Starts to write lines to `output`.
     pub fn new(output: impl Write + Send + 'static) -> Self {
+        Self::start(Box::new(output), "its output".to_owned(), Format::Text, Arc::default())
+    }
+
+    /// The same to standard error or standard output.
+    pub(crate) fn to_standard(is_error: bool, format: Format, counts: Arc<LogCounts>) -> Self {
+        let (output, name): (Box<dyn Write + Send>, _) =
+            if is_error { (Box::new(io::stderr()), "standard error") } else { (Box::new(io::stdout()), "standard output") };
+        Self::start(output, name.to_owned(), format, counts)
+    }
+
+    /// The same to the end of a file.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be opened.
+    pub(crate) fn to_file(path: PathBuf, format: Format, counts: Arc<LogCounts>) -> io::Result<Self> {
+        let mut log = Self::start(Box::new(open(&path)?), path.display().to_string(), format, counts);
+        log.path = Some(path);
+        Ok(log)
+    }
+
+    fn start(output: Box<dyn Write + Send>, name: String, format: Format, counts: Arc<LogCounts>) -> Self {
         let (sender, receiver) = sync_channel(WAITING_LINES);
-        let dropped = Arc::<AtomicU64>::default();
-        let writer = std::thread::Builder::new().name("access-log".to_owned()).spawn({
-            let dropped = dropped.clone();
-            move || write_lines(output, &receiver, &dropped)
-        });
+        let shared = Arc::new(Shared { counts, ..Shared::default() });
+        // Nobody reads standard error any more: there is nowhere to say so.
+        let complain = |text: &str| drop(writeln!(io::stderr(), "{text}"));
+        let writer = Writer { output, name, shared: shared.clone(), complain };
+        let thread = std::thread::Builder::new().name("access-log".to_owned()).spawn(move || writer.run(&receiver));
         // Without its thread the log is full at once, and what is dropped is counted.
-        Self { sender: Some(sender), dropped, writer: writer.ok() }
+        Self { sender: Some(sender), shared, format, path: None, writer: thread.ok() }
+    }
+
+    /// Opens the file anew, so that one that was moved away can be packed. Whether it is a file that lines go to.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be opened; lines go on to the one that is open.
+    pub(crate) fn reopen(&self) -> io::Result<bool> {
+        let Some(path) = &self.path else { return Ok(false) };
+        *self.shared.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(open(path)?);
+        // An empty line wakes the thread; where there is no room for it, it is awake.
+        if let Some(sender) = &self.sender {
+            let _ = sender.try_send(String::new());
+        }
+        Ok(true)
     }
 
     /// Notes a request; the line is written when the response that goes through [`Logged::finish`] has ended.
     pub fn begin(self: &Arc<Self>, request: &Request) -> Logged {
         Logged {
             log: self.clone(),
-            method: request.method.clone(),
-            uri: request.uri.clone(),
-            remote: request.peer.remote,
-            protocol: request.peer.protocol,
+            noted: Noted::new(request, self.format),
             began: Instant::now(),
             status: None,
             end: BodyEnd { bytes: 0, complete: false },
@@ -55,7 +102,7 @@ impl AccessLog {
     fn write(&self, line: String) {
         let sent = self.sender.as_ref().is_some_and(|sender| sender.try_send(line).is_ok());
         if !sent {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+            self.shared.counts.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -71,34 +118,10 @@ impl Drop for AccessLog {
     }
 }
 
-fn write_lines(mut output: impl Write, lines: &Receiver<String>, dropped: &AtomicU64) {
-    const BATCH_BYTES: usize = 64 << 10;
-    let mut batch = String::new();
-    while let Ok(line) = lines.recv() {
-        batch.push_str(&line);
-        while batch.len() < BATCH_BYTES
-            && let Ok(line) = lines.try_recv()
-        {
-            batch.push_str(&line);
-        }
-        let lost = dropped.swap(0, Ordering::Relaxed);
-        if lost > 0 {
-            // Writing to a string cannot fail.
-            let _ = writeln!(batch, "access log: {lost} lines dropped, the output is too slow");
-        }
-        // Nobody reads any more: there is nowhere to say so.
-        let _ = output.write_all(batch.as_bytes()).and_then(|()| output.flush());
-        batch.clear();
-    }
-}
-
-/// A request whose line is not written yet. Dropped without a response, it writes `-` for the status.
+/// A request whose line is not written yet. Dropped without a response, it has none for the status.
 pub struct Logged {
     log: Arc<AccessLog>,
-    method: Method,
-    uri: Uri,
-    remote: SocketAddr,
-    protocol: Protocol,
+    noted: Noted,
     began: Instant,
     status: Option<StatusCode>,
     end: BodyEnd,
@@ -120,13 +143,7 @@ impl Logged {
 
 impl Drop for Logged {
     fn drop(&mut self) {
-        let time = humantime::format_rfc3339_millis(SystemTime::now());
-        let Self { remote, protocol, .. } = self;
-        let target = self.uri.path_and_query().map_or("-", |target| target.as_str());
-        let (method, bytes) = (&self.method, self.end.bytes);
-        let status = self.status.as_ref().map_or("-", StatusCode::as_str);
-        let milliseconds = self.began.elapsed().as_secs_f64() * 1e3;
-        let aborted = if self.end.complete { "" } else { " aborted" };
-        self.log.write(format!("{time} {remote} {protocol} {method} {target} {status} {bytes} {milliseconds:.3}ms{aborted}\n"));
+        let ended = Ended { status: self.status, end: self.end, took: self.began.elapsed() };
+        self.log.write(self.noted.line(&ended, self.log.format));
     }
 }

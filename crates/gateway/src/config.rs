@@ -9,6 +9,7 @@ mod either;
 mod format;
 mod layer;
 mod load;
+mod log;
 mod patterns;
 mod problem;
 mod response;
@@ -30,12 +31,13 @@ pub use admin::{Admin, AdminListen, Token};
 pub use format::format;
 pub use layer::Layer;
 pub use load::Config;
+pub use log::{Log, LogFormat};
 pub use patterns::{HostPattern, PathPattern};
 pub use problem::Problem;
 pub(crate) use problem::nearest;
 pub use response::{ErrorPages, ErrorStatus, Rewrite};
 pub use schema::schema;
-pub use server::{AltSvc, Congestion, EarlyData, LimitValue, Log, Server};
+pub use server::{AltSvc, Congestion, EarlyData, LimitValue, Server};
 pub use site::{
     CertificateFiles, ClearText, FieldName, FieldValue, Files, FilesTable, HeaderRules, Match, MatchTable, Method, Proxy, Redirect,
     RedirectTable, Respond, RespondTable, Route, Site, Tls,

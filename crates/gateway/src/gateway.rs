@@ -13,7 +13,7 @@ use http::{HeaderValue, StatusCode, Uri};
 use pronghorn_certificates::{CertificateError, Loaded};
 use pronghorn_engine::{Connector, Handler, Identity, Peer, Protocol, Request, Responder, Response, Worker};
 
-use crate::access_log::Logged;
+use crate::access_log::{AccessLog, LogCounts, Logged};
 use crate::client_address::client_address;
 use crate::config::{ClearText, Config, Problem};
 use crate::extras::with_page;
@@ -35,6 +35,8 @@ struct Shared {
     /// How often the plan was replaced; workers look for a new one when it has changed.
     changes: AtomicU64,
     by_hand: Mutex<ByHand>,
+    /// Logs that were replaced and that requests still have lines for. Their last user waits for the disk, so it must not be a worker.
+    retired_logs: Mutex<Vec<Arc<AccessLog>>>,
     certificates: Arc<SiteCertificates>,
     https_port: Option<u16>,
     development: Box<dyn Fn() -> Result<Loaded, CertificateError> + Send + Sync>,
@@ -60,6 +62,7 @@ impl Gateway {
             plan: Mutex::new(Arc::new(plan)),
             changes: AtomicU64::new(0),
             by_hand: Mutex::default(),
+            retired_logs: Mutex::default(),
             certificates: Arc::new(SiteCertificates::new(names)),
             https_port,
             development: Box::new(development),
@@ -83,6 +86,9 @@ impl Gateway {
         let by_hand = shared.by_hand.lock().unwrap_or_else(PoisonError::into_inner);
         by_hand.apply(&plan.listed);
         shared.certificates.replace(names);
+        let mut retired = shared.retired_logs.lock().unwrap_or_else(PoisonError::into_inner);
+        retired.retain(|log| Arc::strong_count(log) > 1);
+        retired.extend(before.log.clone().filter(|log| plan.log.as_ref().is_none_or(|now| !Arc::ptr_eq(log, now))));
         *shared.plan.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(plan);
         shared.changes.fetch_add(1, Ordering::Release);
         Ok(())
@@ -95,6 +101,20 @@ impl Gateway {
     /// Never with the cryptography that is built in.
     pub fn identity(&self) -> Result<Identity, rustls::Error> {
         Identity::with_resolver(self.0.certificates.clone())
+    }
+
+    /// Opens the file of the access log anew, after it was moved away. Whether lines go to a file.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be opened; lines then go on to the one that is open.
+    pub fn reopen_log(&self) -> io::Result<bool> {
+        self.0.plan().log.as_ref().map_or(Ok(false), |log| log.reopen())
+    }
+
+    /// What became of the lines of access logs.
+    pub fn log_counts(&self) -> Arc<LogCounts> {
+        self.0.plan().log_counts.clone()
     }
 
     pub(crate) fn by_hand(&self) -> &Mutex<ByHand> {

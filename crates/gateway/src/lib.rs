@@ -35,7 +35,7 @@ mod switches;
 mod target;
 mod wanted;
 
-pub use access_log::{AccessLog, Logged};
+pub use access_log::{AccessLog, LogCounts, Logged};
 pub use gateway::{Gateway, GatewayHandler};
 pub use pronghorn_certificates::{CertificateError, Loaded};
 pub use recording::{Recording, RecordingError, RecordingHandler};

@@ -1,6 +1,5 @@
 //! A configuration put to use: what all workers share of it.
 
-use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use pronghorn_client::Roots;
 use pronghorn_engine::Response;
 
 use crate::StaticFiles;
-use crate::access_log::AccessLog;
+use crate::access_log::{AccessLog, LogCounts};
 use crate::config::{
     AltSvc, ClearText, Config, ErrorPages, Files, HostPattern, Log, MatchTable, Place, Problem, Proxy, Respond, Route, Server, Site, Tls,
     Upstream,
@@ -36,6 +35,7 @@ pub(crate) struct Plan {
     pub(crate) sites: Hosts<Arc<SitePlan>>,
     pub(crate) trusted_proxies: Arc<[IpNet]>,
     pub(crate) log: Option<Arc<AccessLog>>,
+    pub(crate) log_counts: Arc<LogCounts>,
     log_settings: Log,
     /// All sites, in the order of the configuration.
     pub(crate) listed: Vec<Listed>,
@@ -104,7 +104,8 @@ impl Plan {
             system_roots: None,
             remembering: Vec::new(),
         };
-        let log = making.log();
+        let log_counts = surroundings.before.map_or_else(Arc::default, |before| before.log_counts.clone());
+        let log = making.log(&log_counts);
         let mut sites = Hosts::new();
         let mut listed = Vec::new();
         let mut names = Names { sites: Hosts::new(), first: None };
@@ -130,6 +131,7 @@ impl Plan {
             sites,
             trusted_proxies,
             log,
+            log_counts,
             log_settings: config.log.clone(),
             listed,
             upstreams: making.upstreams,
@@ -155,21 +157,21 @@ impl Making<'_> {
         self.problems.push(self.config.problem(place, message).with_hint(hint));
     }
 
-    fn log(&mut self) -> Option<Arc<AccessLog>> {
+    fn log(&mut self, counts: &Arc<LogCounts>) -> Option<Arc<AccessLog>> {
         if let Some(before) = self.surroundings.before
             && before.log_settings == self.config.log
         {
             return before.log.clone();
         }
         let place = Place { file: 0, path: vec!["log".into(), "access".into()] };
-        let output: Box<dyn io::Write + Send> = match self.config.log.access.as_deref() {
+        let format = self.config.log.format;
+        let log = match self.config.log.access.as_deref() {
             Some("off") => return None,
-            None | Some("stderr") => Box::new(io::stderr()),
-            Some("stdout") => Box::new(io::stdout()),
+            name @ (None | Some("stderr" | "stdout")) => AccessLog::to_standard(name != Some("stdout"), format, counts.clone()),
             Some(path) => {
                 let path = self.config.path(&place, Path::new(path));
-                match File::options().create(true).append(true).open(&path) {
-                    Ok(file) => Box::new(file),
+                match AccessLog::to_file(path.clone(), format, counts.clone()) {
+                    Ok(log) => log,
                     Err(error) => {
                         self.problem(&place, format_args!("{}: {error}", path.display()), "name a file that this user may write");
                         return None;
@@ -177,7 +179,7 @@ impl Making<'_> {
                 }
             }
         };
-        Some(Arc::new(AccessLog::new(output)))
+        Some(Arc::new(log))
     }
 
     fn certificate(&mut self, site: &Site, tls: &Tls) -> Option<Arc<rustls::sign::CertifiedKey>> {

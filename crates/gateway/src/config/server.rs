@@ -143,19 +143,6 @@ fn written_max_age() -> &'static str {
     "24h"
 }
 
-/// The table `[log]`.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
-#[serde(default)]
-pub struct Log {
-    /// Where a line for each request goes: a file, or `stderr`, `stdout` or `off`.
-    #[schemars(default = "written_access")]
-    pub access: Option<String>,
-}
-
-fn written_access() -> &'static str {
-    "stderr"
-}
-
 /// A value of the table `[limits]`, as text or as a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitValue(pub String);
