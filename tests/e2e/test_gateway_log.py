@@ -10,6 +10,7 @@ import signal
 import pytest
 
 from harness.admin import UnixConnection, ask, metrics
+from harness.clients import FETCHERS
 from harness.gateway import Gateway
 from harness.waiting import eventually
 
@@ -131,3 +132,19 @@ def test_reload_changes_the_log_and_loses_no_line(start, gateway, protocol_fetch
     server.terminate()
     assert server.wait() == 0
     assert (len(lines(gateway, 1)), len(lines(gateway, 1, "other.log"))) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("rule", "files"), [("", 2), ("share = 0.0", 0), ('clients = ["192.0.2.0/24"]', 0), ("files = 1", 1)]
+)
+def test_qlog_files_are_of_connections_that_are_meant(start, gateway, identity, rule, files):
+    fetcher = next(fetcher for fetcher in FETCHERS if fetcher.name == "aioquic-h3").trusting(identity.ca)
+    gateway.write(SITE + f'[log.qlog]\nfolder = "qlog"\n{rule}\n')
+    server = start(gateway.command())
+    for _ in range(2):
+        assert fetcher.fetch(server.origin + "/").status == 200
+    server.terminate()
+    assert server.wait() == 0
+    found = list((gateway.folder / "qlog").glob("*_server.sqlog"))
+    assert len(found) == files
+    assert all("transport:packet_received" in path.read_text() for path in found)

@@ -1,16 +1,27 @@
 //! `--qlog`, which several commands have.
 
+use std::io;
 use std::path::Path;
 
 use pronghorn_engine::Qlog;
+use pronghorn_gateway::config::QlogRule;
 
 use crate::failure::{Failure, Kind};
 
 pub(crate) fn to_folder(folder: &Path) -> Result<Qlog, Failure> {
-    Qlog::to_folder(folder).map_err(|error| {
-        Failure::new(Kind::Missing, format_args!("cannot write qlog files to {}: {error}", folder.display()))
-            .with_hint("name a folder that this user may write to")
-    })
+    Qlog::to_folder(folder).map_err(|error| failure(folder, &error))
+}
+
+/// The same for the connections that a configuration means.
+pub(crate) fn by_rule(folder: &Path, rule: &QlogRule) -> Result<Qlog, Failure> {
+    let qlog = Qlog::to_folder_of(folder, rule.files as usize).map_err(|error| failure(folder, &error))?;
+    let rule = rule.clone();
+    Ok(qlog.for_clients(move |client| rule.chooses(client)))
+}
+
+fn failure(folder: &Path, error: &io::Error) -> Failure {
+    Failure::new(Kind::Missing, format_args!("cannot write qlog files to {}: {error}", folder.display()))
+        .with_hint("name a folder that this user may write to")
 }
 
 /// Says what is missing.

@@ -17,6 +17,7 @@ use crate::answers;
 use crate::configuration;
 use crate::failure::{Failure, Kind};
 use crate::key_log;
+use crate::qlog;
 use crate::running::Running;
 use crate::serving::{self, Heeds, Words};
 
@@ -128,6 +129,7 @@ fn engine_config(file: &Path, config: &Config) -> Result<EngineConfig, Failure> 
         server: Some(name).filter(|name| !name.is_empty()),
         // Each site says its own.
         alt_svc: AltSvc::Off,
+        qlog: config.qlog().map(|(folder, rule)| qlog::by_rule(&folder, rule)).transpose()?,
         ..EngineConfig::default()
     })
 }

@@ -103,7 +103,8 @@ impl Running {
         let keys = changed(&self.config.server, &now.server).into_iter().map(|key| format!("`{key}` in [server]"));
         let limits = (self.config.limits != now.limits).then(|| "[limits]".to_owned());
         let admin = (self.config.admin != now.admin).then(|| "[admin]".to_owned());
-        keys.chain(limits).chain(admin).collect()
+        let qlog = (self.config.log.qlog != now.log.qlog).then(|| "`qlog` in [log]".to_owned());
+        keys.chain(limits).chain(qlog).chain(admin).collect()
     }
 }
 

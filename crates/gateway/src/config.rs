@@ -31,7 +31,7 @@ pub use admin::{Admin, AdminListen, Token};
 pub use format::format;
 pub use layer::Layer;
 pub use load::Config;
-pub use log::{Log, LogFormat};
+pub use log::{Log, LogFormat, QlogRule};
 pub use patterns::{HostPattern, PathPattern};
 pub use problem::Problem;
 pub(crate) use problem::nearest;

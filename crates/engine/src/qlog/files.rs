@@ -1,9 +1,9 @@
 //! The thread that writes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, PoisonError};
@@ -15,6 +15,9 @@ const NAMES: usize = 100;
 
 pub(super) struct Files {
     folder: PathBuf,
+    most: usize,
+    /// Those in the folder, the oldest first, where there may not be any number of them.
+    kept: VecDeque<PathBuf>,
     open: Arc<AtomicUsize>,
     ended: Arc<Ended>,
     traces: HashMap<u64, Trace>,
@@ -28,8 +31,9 @@ struct Trace {
 }
 
 impl Files {
-    pub(super) fn new(folder: PathBuf, open: Arc<AtomicUsize>, ended: Arc<Ended>) -> Self {
-        Self { folder, open, ended, traces: HashMap::new() }
+    pub(super) fn new(folder: PathBuf, most: usize, open: Arc<AtomicUsize>, ended: Arc<Ended>) -> io::Result<Self> {
+        let kept = if most == usize::MAX { VecDeque::new() } else { present(&folder)? };
+        Ok(Self { folder, most, kept, open, ended, traces: HashMap::new() })
     }
 
     /// Until nobody is left who could send.
@@ -74,18 +78,39 @@ impl Files {
     }
 
     /// The ID is the client's choice, so another connection may have had it: no file is written over.
-    fn create(&self, name: &str) -> io::Result<File> {
+    fn create(&mut self, name: &str) -> io::Result<File> {
+        while self.kept.len() >= self.most.max(1) {
+            // Somebody else may have taken it away already.
+            let _ = self.kept.pop_front().map(std::fs::remove_file);
+        }
         let mut result = Err(io::Error::from(io::ErrorKind::AlreadyExists));
         for number in 0..NAMES {
             let suffix = if number == 0 { String::new() } else { format!("-{number}") };
             let path = self.folder.join(format!("{name}{suffix}.sqlog"));
-            result = OpenOptions::new().write(true).create_new(true).open(path);
+            result = OpenOptions::new().write(true).create_new(true).open(&path);
+            if result.is_ok() && self.most < usize::MAX {
+                self.kept.push_back(path);
+            }
             if !matches!(&result, Err(error) if error.kind() == io::ErrorKind::AlreadyExists) {
                 break;
             }
         }
         result
     }
+}
+
+/// The files of earlier runs, the oldest first.
+fn present(folder: &Path) -> io::Result<VecDeque<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let path = entry.path();
+        if path.extension().is_some_and(|extension| extension == "sqlog") {
+            found.push((entry.metadata()?.modified()?, path));
+        }
+    }
+    found.sort();
+    Ok(found.into_iter().map(|(_, path)| path).collect())
 }
 
 impl Trace {
@@ -116,4 +141,32 @@ fn with_vantage(header: &[u8], vantage: Vantage) -> Option<Vec<u8>> {
     serde_json::to_writer(&mut bytes, &value).ok()?;
     bytes.push(b'\n');
     Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn oldest_files_go_when_there_are_too_many() {
+        let folder = std::env::temp_dir().join(format!("pronghorn-qlog-{}-{:x}", std::process::id(), rand::random::<u64>()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let files = |most| Files::new(folder.clone(), most, Arc::default(), Arc::default()).unwrap();
+        let mut first = files(3);
+        for name in ["a", "b", "c", "d"] {
+            first.create(name).unwrap();
+        }
+        let mut second = files(2);
+        second.create("e").unwrap();
+        std::fs::write(folder.join("other.txt"), "").unwrap();
+        let mut names: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        // Of the three that were there, written within one tick of the clock perhaps, one is left.
+        assert_eq!(names.len(), 3, "{names:?}");
+        assert!(
+            names.contains(&"e.sqlog".into()) && names.contains(&"other.txt".into()) && !names.contains(&"a.sqlog".into()),
+            "{names:?}"
+        );
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 }

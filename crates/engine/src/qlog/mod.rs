@@ -10,6 +10,7 @@ mod trace;
 
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -29,7 +30,11 @@ const WAITING_RECORDS: usize = 16 << 10;
 #[derive(Clone)]
 pub struct Qlog {
     shared: Arc<Shared>,
+    rule: Option<Arc<Rule>>,
 }
+
+/// Whether the connection of a client gets a file.
+type Rule = dyn Fn(IpAddr) -> bool + Send + Sync;
 
 struct Shared {
     /// `None` once the last user is gone.
@@ -75,16 +80,33 @@ impl Qlog {
     ///
     /// When the folder cannot be made or the thread not started.
     pub fn to_folder(folder: &Path) -> io::Result<Self> {
+        Self::to_folder_of(folder, usize::MAX)
+    }
+
+    /// The same, with as many files in the folder at the most: for one more, the oldest goes, also those of earlier runs.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Qlog::to_folder`].
+    pub fn to_folder_of(folder: &Path, most_files: usize) -> io::Result<Self> {
         std::fs::create_dir_all(folder)?;
         let (records, waiting) = sync_channel(WAITING_RECORDS);
         let open = Arc::<AtomicUsize>::default();
         let ended = Arc::<Ended>::default();
-        let files = files::Files::new(folder.to_owned(), open.clone(), ended.clone());
+        let files = files::Files::new(folder.to_owned(), most_files, open.clone(), ended.clone())?;
         let thread = std::thread::Builder::new().name("qlog".to_owned()).spawn(move || files.run(&waiting))?;
         let (records, thread) = (Some(records), Some(thread));
         let shared =
             Shared { records, thread, open, ended, next: AtomicU64::new(0), dropped: AtomicU64::new(0), skipped: AtomicU64::new(0) };
-        Ok(Self { shared: Arc::new(shared) })
+        Ok(Self { shared: Arc::new(shared), rule: None })
+    }
+
+    /// The same for clients only that `rule` chooses by their address, when they begin a connection; connections to other servers have no
+    /// file then. Workers ask it, so it must not wait.
+    #[must_use]
+    pub fn for_clients(mut self, rule: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
+        self.rule = Some(Arc::new(rule));
+        self
     }
 
     /// Records that were dropped because the disk did not follow.
@@ -98,8 +120,11 @@ impl Qlog {
     }
 
     /// Begins the trace of a connection, with the destination connection ID that its client chose first, as RFC 9000 names it.
-    pub(crate) fn begin(&self, now: Instant, original_dcid: &str, vantage: Vantage) -> Option<Trace> {
+    pub(crate) fn begin(&self, now: Instant, original_dcid: &str, vantage: Vantage, remote: IpAddr) -> Option<Trace> {
         let shared = &self.shared;
+        if self.rule.as_ref().is_some_and(|rule| vantage == Vantage::Client || !rule(remote)) {
+            return None;
+        }
         if shared.open.fetch_add(1, Ordering::Relaxed) >= OPEN_TRACES {
             shared.open.fetch_sub(1, Ordering::Relaxed);
             shared.skipped.fetch_add(1, Ordering::Relaxed);

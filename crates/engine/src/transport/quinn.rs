@@ -225,7 +225,7 @@ impl Quinn {
         let unproved = (!incoming.remote_address_validated()).then_some(Exchanged { received: bytes, sent: 0 });
         let windows = self.budget.promise(limits, &self.stats);
         let qlog = self.config.qlog.as_ref();
-        let trace = qlog.and_then(|qlog| qlog.begin(now, &incoming.orig_dst_cid().to_string(), Vantage::Server));
+        let trace = qlog.and_then(|qlog| qlog.begin(now, &incoming.orig_dst_cid().to_string(), Vantage::Server, remote.ip()));
         let server = self.server_config(&windows, trace.as_ref());
         match self.endpoint.accept(incoming, now, &mut self.scratch, server) {
             Ok((handle, connection)) => {
@@ -493,7 +493,7 @@ impl Transport for Quinn {
     fn connect(&mut self, now: Instant, remote: SocketAddr, server_name: &str, tls: &ClientTls) -> Result<ConnectionKey, String> {
         let mut config = quinn_proto::ClientConfig::new(tls.0.clone());
         let id = ConnectionId::new(&rand::random::<[u8; INITIAL_ID_LEN]>());
-        let trace = self.config.qlog.as_ref().and_then(|qlog| qlog.begin(now, &id.to_string(), Vantage::Client));
+        let trace = self.config.qlog.as_ref().and_then(|qlog| qlog.begin(now, &id.to_string(), Vantage::Client, remote.ip()));
         let windows = self.budget.promise(&self.config.limits, &self.stats);
         let receive = windows.receive;
         let transport = match &trace {

@@ -93,6 +93,8 @@ fn contradictions_are_told() {
         ("[admin]\nlisten = \"0.0.0.0:2019\"\n", "8:1: 0.0.0.0:2019 can be reached from other machines"),
         ("[admin]\nlisten = \"127.0.0.1:2019\"\n", "8:1: each user of this machine can reach this address; add token"),
         ("[admin]\nlisten = \"unix:a.sock\"\ntoken = \"short\"\n", "9:1: the token could be guessed"),
+        ("[log.qlog]\nfolder = \"q\"\nshare = 1.5\n", "9:1: 1.5 is no share"),
+        ("[log.qlog]\nfolder = \"q\"\nfiles = 0\n", "9:1: no file could be written"),
         ("[admin]\nlisten = \"sock\"\n", "8:10: \"sock\" is no address of an admin API"),
         ("[limits]\nidle_timout = \"3s\"\n", "idle_timeout"),
         ("[limits]\nidle_timeout = \"never\"\n", "8:1: "),
