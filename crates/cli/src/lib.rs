@@ -34,6 +34,7 @@ mod running;
 mod serve;
 mod server;
 mod serving;
+mod watch;
 
 use std::process::ExitCode;
 

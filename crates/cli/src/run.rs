@@ -1,6 +1,6 @@
 //! `pronghorn run`.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::SystemTime;
@@ -20,6 +20,7 @@ use crate::key_log;
 use crate::qlog;
 use crate::running::Running;
 use crate::serving::{self, Heeds, Words};
+use crate::watch;
 
 const WORDS: Words = Words {
     listen: "`listen` in [server]",
@@ -64,6 +65,7 @@ pub(crate) fn run(arguments: &RunArgs, layers: &Registry) -> Result<(), Failure>
     let running = Rc::new(Running {
         file: file.clone(),
         config,
+        reloaded: RefCell::default(),
         gateway,
         listeners: addresses,
         stats,
@@ -84,11 +86,14 @@ pub(crate) fn run(arguments: &RunArgs, layers: &Registry) -> Result<(), Failure>
         tell!("serving {} sites of {}", running.config.sites.len(), file.display());
     };
     let beside = {
-        let running = running.clone();
-        async move {
+        let (running, watched) = (running.clone(), running.clone());
+        let serve = async move {
             if let Some(admin) = admin {
                 admin.serve(move |parts, content| answers::answer(&running, parts, content)).await;
             }
+        };
+        async move {
+            tokio::join!(serve, watch::watch(watched));
         }
     };
     // What is wrong has been told.

@@ -1,6 +1,6 @@
 //! A server of a configuration file, as its admin API and its signals see it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
@@ -21,6 +21,8 @@ pub(crate) struct Running {
     pub(crate) file: PathBuf,
     /// What it was started with.
     pub(crate) config: Config,
+    /// What it was made to serve since, if it was.
+    pub(crate) reloaded: RefCell<Option<Config>>,
     pub(crate) gateway: Gateway,
     /// Each with whether TLS is spoken there.
     pub(crate) listeners: Vec<(SocketAddr, bool)>,
@@ -59,7 +61,7 @@ impl Running {
             tell!("warning: {key} has changed, which takes a restart");
         }
         let switched: Vec<_> = self.gateway.sites().iter().filter(|site| site.is_switched()).map(answers::site).collect();
-        Ok(json!({
+        let answer = json!({
             "file": self.file.display().to_string(),
             "sites": config.sites.len(),
             "hosts_added": now.difference(&before).collect::<Vec<_>>(),
@@ -67,7 +69,27 @@ impl Running {
             "needs_restart": restart,
             "warnings": config.warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "switched_by_hand": switched,
-        }))
+        });
+        *self.reloaded.borrow_mut() = Some(config);
+        Ok(answer)
+    }
+
+    /// What is served.
+    pub(crate) fn with_present<T>(&self, look: impl FnOnce(&Config) -> T) -> T {
+        look(self.reloaded.borrow().as_ref().unwrap_or(&self.config))
+    }
+
+    /// Reads certificates again, by the configuration that is there.
+    pub(crate) fn reread_certificates(&self) {
+        match self.with_present(|config| self.gateway.reload(config)) {
+            Ok(()) => tell!("certificates are read anew: a file has changed"),
+            Err(problems) => {
+                for problem in problems {
+                    tell!("{problem}");
+                }
+                tell!("error: the certificates that have changed cannot be used; those from before stay");
+            }
+        }
     }
 
     /// Opens the access log anew. Whether lines go to a file.
@@ -116,6 +138,7 @@ fn changed(before: &Server, now: &Server) -> Vec<&'static str> {
         ("congestion", before.congestion != now.congestion),
         ("initial_window", before.initial_window != now.initial_window),
         ("udp_buffer", before.udp_buffer != now.udp_buffer),
+        ("min_tls", before.min_tls != now.min_tls),
         ("early_data", before.early_data != now.early_data),
         ("name", before.name != now.name),
         ("state_dir", before.state_dir != now.state_dir),

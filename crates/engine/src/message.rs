@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, Method, StatusCode, Uri};
 
-use crate::{Body, Incoming, SharedFields, Upgrade};
+use crate::{Body, ClientCertificate, Incoming, SharedFields, Upgrade};
 
 /// The version of HTTP that carried a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,6 +43,8 @@ pub struct Peer {
     /// The name that the client asked for in TLS (SNI), in lower case, for which the certificate was chosen. `None` in clear text, and if
     /// it gave none, as for a URL with an IP address.
     pub server_name: Option<Arc<str>>,
+    /// What the client showed for itself, where it was asked ([`Policy::client_certificates`](crate::Policy::client_certificates)) and did.
+    pub client_certificate: Option<Arc<ClientCertificate>>,
 }
 
 /// A request as a handler gets it.

@@ -11,7 +11,7 @@ use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use http::StatusCode;
+use http::{HeaderValue, StatusCode};
 use pronghorn_engine::{BodyEnd, Request, Response};
 
 use crate::config::LogFormat as Format;
@@ -128,6 +128,11 @@ pub struct Logged {
 }
 
 impl Logged {
+    /// The client has shown a certificate: whom it is for, and its SHA-256.
+    pub(crate) fn shown_by(&mut self, names: [HeaderValue; 2]) {
+        self.noted.client = Some(names);
+    }
+
     /// The same response, whose end writes the line.
     #[must_use]
     pub fn finish(mut self, mut response: Response) -> Response {

@@ -37,10 +37,10 @@ pub use problem::Problem;
 pub(crate) use problem::nearest;
 pub use response::{ErrorPages, ErrorStatus, Rewrite};
 pub use schema::schema;
-pub use server::{AltSvc, Congestion, EarlyData, LimitValue, Server};
+pub use server::{AltSvc, Congestion, EarlyData, LimitValue, MinTls, Server};
 pub use site::{
-    CertificateFiles, ClearText, FieldName, FieldValue, Files, FilesTable, HeaderRules, Match, MatchTable, Method, Proxy, Redirect,
-    RedirectTable, Respond, RespondTable, Route, Site, Tls,
+    CertificateFiles, ClearText, ClientAuth, ClientAuthMode, FieldName, FieldValue, Files, FilesTable, HeaderRules, Match, MatchTable,
+    Method, Proxy, Redirect, RedirectTable, Respond, RespondTable, Route, Site, Tls,
 };
 pub(crate) use source::Place;
 pub use upstream::{Policy, ServerAddress, Upstream, UpstreamHost, UpstreamProtocol, UpstreamServer, UpstreamServerTable, UpstreamTls};

@@ -11,11 +11,12 @@ use http::header::{ALT_SVC, LOCATION};
 use http::uri::PathAndQuery;
 use http::{HeaderValue, StatusCode, Uri};
 use pronghorn_certificates::{CertificateError, Loaded};
-use pronghorn_engine::{Connector, Handler, Identity, Peer, Protocol, Request, Responder, Response, Worker};
+use pronghorn_engine::{Connector, Handler, Identity, Peer, Policy, Protocol, Request, Responder, Response, Worker};
 
 use crate::access_log::{AccessLog, LogCounts, Logged};
 use crate::client_address::client_address;
-use crate::config::{ClearText, Config, Problem};
+use crate::client_auth;
+use crate::config::{ClearText, Config, MinTls, Problem};
 use crate::extras::with_page;
 use crate::layered::{self, Centre, Head, LayeredRoutes, Means, Outcome, Passed};
 use crate::layers::{OnWorker, Registry, TOO_EARLY, is_unproved};
@@ -39,6 +40,7 @@ struct Shared {
     retired_logs: Mutex<Vec<Arc<AccessLog>>>,
     certificates: Arc<SiteCertificates>,
     https_port: Option<u16>,
+    only_tls13: bool,
     development: Box<dyn Fn() -> Result<Loaded, CertificateError> + Send + Sync>,
     layers: Registry,
 }
@@ -65,6 +67,7 @@ impl Gateway {
             retired_logs: Mutex::default(),
             certificates: Arc::new(SiteCertificates::new(names)),
             https_port,
+            only_tls13: config.server.min_tls == MinTls::Tls13,
             development: Box::new(development),
             layers: layers.clone(),
         })))
@@ -100,7 +103,8 @@ impl Gateway {
     ///
     /// Never with the cryptography that is built in.
     pub fn identity(&self) -> Result<Identity, rustls::Error> {
-        Identity::with_resolver(self.0.certificates.clone())
+        let policy = Policy { only_tls13: self.0.only_tls13, client_certificates: Some(self.0.certificates.clone()) };
+        Identity::with_policy(self.0.certificates.clone(), &policy)
     }
 
     /// Opens the file of the access log anew, after it was moved away. Whether lines go to a file.
@@ -152,11 +156,19 @@ struct Local {
     files: RefCell<Vec<Option<Rc<FileHandler>>>>,
     upstreams: Upstreams,
     layered: LayeredRoutes,
+    clients: client_auth::Known,
 }
 
 impl Local {
     fn new(plan: Arc<Plan>, change: u64) -> Self {
-        Self { plan, change, files: RefCell::default(), upstreams: Upstreams::default(), layered: LayeredRoutes::default() }
+        Self {
+            plan,
+            change,
+            files: RefCell::default(),
+            upstreams: Upstreams::default(),
+            layered: LayeredRoutes::default(),
+            clients: client_auth::Known::default(),
+        }
     }
 
     /// Whether the peer is a proxy that is believed.
@@ -315,9 +327,9 @@ impl Handler for GatewayHandler {
         Ok(())
     }
 
-    fn handle(&self, request: Request, responder: Responder) {
+    fn handle(&self, mut request: Request, responder: Responder) {
         let local = self.local();
-        let logged = local.plan.log.as_ref().map(|log| log.begin(&request));
+        let mut logged = local.plan.log.as_ref().map(|log| log.begin(&request));
         let site = local.plan.sites.find(request.uri.host().unwrap_or_default()).cloned();
         let Some(site) = site else {
             let answer = text(StatusCode::MISDIRECTED_REQUEST, "there is no such site here\n");
@@ -329,6 +341,16 @@ impl Handler for GatewayHandler {
         let peer = &request.peer;
         let over_tcp = peer.secure && peer.protocol != Protocol::Http3;
         let alt_svc = if over_tcp { site.switches.alt_svc(site.alt_svc.as_ref()) } else { None };
+        if local.plan.asks_clients {
+            match client_auth::admit(&local.plan, &site, &local.clients, &request.peer, &mut request.headers) {
+                Ok(client) => {
+                    if let (Some(logged), Some(client)) = (&mut logged, client) {
+                        logged.shown_by(client.names());
+                    }
+                }
+                Err(refusal) => return responder.send(End { local, site, route: None, logged, alt_svc }.finish(refusal.into())),
+            }
+        }
         let end = End { local, site, route: None, logged, alt_svc };
         // What a proxy says is worth as much as that it is the proxy.
         if is_unproved(&request.peer) && end.local.trusts(&request.peer) {

@@ -8,6 +8,7 @@
 mod access_log;
 mod chunk;
 mod client_address;
+mod client_auth;
 mod coding;
 mod conditional;
 pub mod config;

@@ -14,9 +14,10 @@ use pronghorn_engine::Response;
 
 use crate::StaticFiles;
 use crate::access_log::{AccessLog, LogCounts};
+use crate::client_auth::ClientAuthPlan;
 use crate::config::{
-    AltSvc, ClearText, Config, ErrorPages, Files, HostPattern, Log, MatchTable, Place, Problem, Proxy, Respond, Route, Server, Site, Tls,
-    Upstream,
+    AltSvc, CertificateFiles, ClearText, Config, ErrorPages, Files, HostPattern, Log, MatchTable, Place, Problem, Proxy, Respond, Route,
+    Server, Site, Tls, Upstream,
 };
 use crate::extras::{Extras, Pages};
 use crate::hosts::Hosts;
@@ -34,6 +35,8 @@ const MAX_PAGE_BYTES: usize = 1 << 20;
 pub(crate) struct Plan {
     pub(crate) sites: Hosts<Arc<SitePlan>>,
     pub(crate) trusted_proxies: Arc<[IpNet]>,
+    /// Whether clients of any site are asked for certificates.
+    pub(crate) asks_clients: bool,
     pub(crate) log: Option<Arc<AccessLog>>,
     pub(crate) log_counts: Arc<LogCounts>,
     log_settings: Log,
@@ -51,6 +54,8 @@ pub(crate) struct SitePlan {
     pub(crate) clear_text: ClearText,
     /// What responses over TLS and TCP say of HTTP/3, where it is on.
     pub(crate) alt_svc: Option<HeaderValue>,
+    /// Which clients it is for, where they show certificates.
+    pub(crate) client_auth: Option<ClientAuthPlan>,
     pub(crate) routes: Vec<RoutePlan>,
     /// For errors without a route.
     pub(crate) pages: Vec<Arc<Pages>>,
@@ -108,14 +113,16 @@ impl Plan {
         let log = making.log(&log_counts);
         let mut sites = Hosts::new();
         let mut listed = Vec::new();
-        let mut names = Names { sites: Hosts::new(), first: None };
+        let mut names = Names { sites: Hosts::new(), first: None, asks_any: false };
         for site in &config.sites {
             let http3 = site.tls.is_some() && site.http3.unwrap_or(config.server.http3);
             let switches = Arc::new(SiteSwitches::new(http3));
             if let Some(tls) = &site.tls
                 && let Some(key) = making.certificate(site, tls)
             {
-                let certificate = SiteCertificate { key, switches: switches.clone() };
+                let asks_clients = matches!(tls, Tls::Files(files) if files.client.is_some());
+                names.asks_any |= asks_clients;
+                let certificate = SiteCertificate { key, switches: switches.clone(), asks_clients };
                 site.hosts.iter().for_each(|host| names.sites.insert(host, certificate.clone()));
                 names.first.get_or_insert(certificate);
             }
@@ -130,6 +137,7 @@ impl Plan {
         let plan = Self {
             sites,
             trusted_proxies,
+            asks_clients: names.asks_any,
             log,
             log_counts,
             log_settings: config.log.clone(),
@@ -210,9 +218,21 @@ impl Making<'_> {
     fn site(&mut self, site: &Site, switches: Arc<SiteSwitches>) -> SitePlan {
         let is_secure = site.tls.is_some();
         let pages = self.pages(&site.place, &site.errors, site.errors_of_upstreams);
+        let client_auth = self.client_auth(site);
         let routes = site.routes.iter().filter_map(|route| self.route(site, route, &pages)).collect();
         let alt_svc = if is_secure { self.surroundings.https_port.and_then(|port| alt_svc(&self.config.server, port)) } else { None };
-        SitePlan { is_secure, switches, clear_text: site.clear_text, alt_svc, routes, pages }
+        SitePlan { is_secure, switches, clear_text: site.clear_text, alt_svc, client_auth, routes, pages }
+    }
+
+    fn client_auth(&mut self, site: &Site) -> Option<ClientAuthPlan> {
+        let Some(Tls::Files(CertificateFiles { client: Some(client), .. })) = &site.tls else { return None };
+        match ClientAuthPlan::new(&self.config.path(&site.place, &client.ca), client.mode) {
+            Ok(plan) => Some(plan),
+            Err(error) => {
+                self.problem(&site.place.key("tls"), error, "name a file with certificates in PEM form as client.ca");
+                None
+            }
+        }
     }
 
     fn route(&mut self, site: &Site, route: &Route, pages: &[Arc<Pages>]) -> Option<RoutePlan> {

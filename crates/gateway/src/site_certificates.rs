@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use pronghorn_engine::AsksClients;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
@@ -15,6 +16,8 @@ pub(crate) struct SiteCertificate {
     pub(crate) key: Arc<CertifiedKey>,
     /// Whether it may be spoken to over HTTP/3.
     pub(crate) switches: Arc<SiteSwitches>,
+    /// Whether clients are asked for one of their own.
+    pub(crate) asks_clients: bool,
 }
 
 /// The certificates of all sites. Read at each handshake, written at each reload.
@@ -24,11 +27,23 @@ pub(crate) struct Names {
     pub(crate) sites: Hosts<SiteCertificate>,
     /// For clients that name nobody, and for names without a site: they learn at the request that there is none.
     pub(crate) first: Option<SiteCertificate>,
+    /// Whether clients of any site are asked for one.
+    pub(crate) asks_any: bool,
+}
+
+impl Names {
+    fn find(&self, name: Option<&str>) -> Option<&SiteCertificate> {
+        name.and_then(|name| self.sites.find(name)).or(self.first.as_ref())
+    }
 }
 
 impl SiteCertificates {
     pub(crate) fn new(names: Names) -> Self {
         Self(RwLock::new(Arc::new(names)))
+    }
+
+    fn names(&self) -> Arc<Names> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn replace(&self, names: Names) {
@@ -37,10 +52,20 @@ impl SiteCertificates {
     }
 }
 
+impl AsksClients for SiteCertificates {
+    fn asks_any(&self) -> bool {
+        self.names().asks_any
+    }
+
+    fn asks(&self, server_name: Option<&str>) -> bool {
+        self.names().find(server_name).is_some_and(|found| found.asks_clients)
+    }
+}
+
 impl ResolvesServerCert for SiteCertificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let names = self.0.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let found = hello.server_name().and_then(|name| names.sites.find(name)).or(names.first.as_ref())?;
+        let names = self.names();
+        let found = names.find(hello.server_name())?;
         let wants_http3 = hello.alpn().is_some_and(|mut protocols| protocols.any(|protocol| protocol == b"h3"));
         // Without a certificate the handshake fails, and the client goes back to TCP.
         (found.switches.http3() || !wants_http3).then(|| found.key.clone())

@@ -27,6 +27,7 @@ use crate::context::Context;
 use crate::limits::Limits;
 use crate::progress::Progress;
 use crate::qlog::Trace;
+use crate::tls::ClientCertificate;
 use crate::transport::{ConnectionKey, Dir, Transport};
 
 pub(super) struct Connection {
@@ -34,6 +35,7 @@ pub(super) struct Connection {
     remote: SocketAddr,
     /// What the client asked for (SNI).
     server_name: Option<Arc<str>>,
+    client_certificate: Option<Arc<ClientCertificate>>,
     alt_svc: Option<HeaderValue>,
     h3: h3::Connection,
     context: Rc<Context>,
@@ -132,6 +134,7 @@ impl Connection {
             key,
             remote,
             server_name: None,
+            client_certificate: None,
             alt_svc: None,
             h3: protocol(role, &context),
             idle_timeout: context.config.limits.idle_timeout(),
@@ -403,6 +406,10 @@ impl Connection {
             }
         }
         Ok(())
+    }
+
+    pub(super) fn on_client_certificate(&mut self, certificate: Arc<ClientCertificate>) {
+        self.client_certificate = Some(certificate);
     }
 
     pub(super) fn on_server_name(&mut self, name: Arc<str>) {

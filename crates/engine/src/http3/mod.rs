@@ -269,6 +269,10 @@ impl<T: Transport> Http3<T> {
                 connection.on_server_name(name);
                 Ok(())
             }),
+            Event::ClientCertificate(certificate) => self.with_connection(now, key, |connection, _| {
+                connection.on_client_certificate(certificate);
+                Ok(())
+            }),
             // No settings are remembered: until the server's come, the connection goes by the default values, as any other does.
             Event::EarlyData => self.with_connection(now, key, |connection, transport| {
                 if let Some(client) = connection.client_state() {

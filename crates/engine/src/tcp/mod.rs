@@ -117,7 +117,14 @@ impl TcpListener {
         let _ = socket.set_nodelay(true);
         context.stats.tcp_accepted.add(1);
         let Ok(stream) = TcpStream::new(socket, &context.handle, &context.config.limits) else { return };
-        let peer = Peer { protocol: Protocol::Http1, remote, secure: self.tls.is_some(), early_data: false, server_name: None };
+        let peer = Peer {
+            protocol: Protocol::Http1,
+            remote,
+            secure: self.tls.is_some(),
+            early_data: false,
+            server_name: None,
+            client_certificate: None,
+        };
         let (tls, alt_svc, task_context) = (self.tls.clone(), self.alt_svc.clone(), context.clone());
         let open = Open::new(remote, context.clone());
         // The head and the content of a response often come from two polls of others.
@@ -184,7 +191,8 @@ async fn serve_tls(stream: TcpStream, tls: Arc<ServerConfig>, peer: Peer, alt_sv
     let handshake = io.progress().clone();
     let is_http2 = io.alpn_protocol() == Some(b"h2");
     let protocol = if is_http2 { Protocol::Http2 } else { Protocol::Http1 };
-    let peer = Peer { protocol, server_name: io.server_name().map(Arc::from), ..peer };
+    let server_name = io.server_name().map(Arc::from);
+    let peer = Peer { protocol, server_name, client_certificate: io.client_certificate(), ..peer };
     let connected = Connected { peer, handshake: Some(handshake.clone()), path };
     let mut serve: Pin<Box<dyn Future<Output = Outcome>>> = if is_http2 {
         Box::pin(http2::serve(io, connected, alt_svc, activity, context.clone()))

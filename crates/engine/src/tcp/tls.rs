@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::polled::{Overheard, PolledRead, PolledWrite};
 use crate::stats::Stats;
-use crate::tls::{Agreed, RecordedOffer, ServerHandshake, TlsSummary};
+use crate::tls::{Agreed, ClientCertificate, RecordedOffer, ServerHandshake, TlsSummary, forget_asked};
 
 /// Early data that a client sends and keeps a copy of, until it knows that the server takes it. A server may allow less.
 const EARLY_DATA_BYTES: usize = 16 << 10;
@@ -120,6 +120,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
     /// Does the handshake as the server, or as much of it as is needed to answer early data.
     pub(crate) async fn accept(io: T, config: Arc<ServerConfig>, stats: Arc<Stats>) -> io::Result<Self> {
         let takes_early_data = config.max_early_data_size > 0;
+        forget_asked();
         let mut tls = Box::new(ServerConnection::new(config).map_err(io::Error::other)?);
         tls.set_buffer_limit(Some(COLLECTED_BYTES + RECORDS_PER_WRITE * RECORD_OVERHEAD));
         let mut stream = Self::new(
@@ -167,6 +168,14 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
     pub(crate) fn server_name(&self) -> Option<&str> {
         match &self.side {
             Side::Server { tls, .. } => tls.server_name(),
+            Side::Client { .. } => None,
+        }
+    }
+
+    /// What a client has shown for itself, once the handshake is done or early data is there.
+    pub(crate) fn client_certificate(&self) -> Option<Arc<ClientCertificate>> {
+        match &self.side {
+            Side::Server { tls, .. } => ClientCertificate::new(tls.peer_certificates()?),
             Side::Client { .. } => None,
         }
     }

@@ -1,5 +1,6 @@
 //! One identity and one policy behind the TLS of both transports.
 
+mod client_certificates;
 mod client_hello;
 mod client_sessions;
 mod sessions;
@@ -9,9 +10,12 @@ use std::sync::{Arc, OnceLock};
 use aws_lc_rs::digest;
 use rustls::crypto::{CryptoProvider, aws_lc_rs as provider_crate};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::ResolvesServerCert;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoClientAuth, ResolvesServerCert};
 use rustls::{CipherSuite, HandshakeKind, KeyLog, NamedGroup, ProtocolVersion};
 
+pub(crate) use client_certificates::forget_asked;
+pub use client_certificates::{AsksClients, ClientCertificate};
 pub(crate) use client_hello::{EarlyDataOffer, RecordedOffer};
 pub(crate) use client_sessions::ClientSessions;
 pub(crate) use sessions::LARGEST_ENTRY_BYTES as LARGEST_SESSION_BYTES;
@@ -65,13 +69,31 @@ impl Identity {
     ///
     /// Never with the cryptography that is built in.
     pub fn with_resolver(resolver: Arc<dyn ResolvesServerCert>) -> Result<Self, rustls::Error> {
+        Self::with_policy(resolver, &Policy::default())
+    }
+
+    /// The same, with more to say of its connections.
+    ///
+    /// # Errors
+    ///
+    /// Never with the cryptography that is built in.
+    pub fn with_policy(resolver: Arc<dyn ResolvesServerCert>, policy: &Policy) -> Result<Self, rustls::Error> {
+        let versions: &[_] =
+            if policy.only_tls13 { &[&rustls::version::TLS13] } else { &[&rustls::version::TLS13, &rustls::version::TLS12] };
+        let (resolver, verifier): (Arc<dyn ResolvesServerCert>, Arc<dyn ClientCertVerifier>) = match &policy.client_certificates {
+            Some(asks) => {
+                let resolver = client_certificates::Resolver { inner: resolver, asks: asks.clone() };
+                (Arc::new(resolver), Arc::new(client_certificates::Verifier::new(asks.clone())))
+            }
+            None => (resolver, Arc::new(NoClientAuth)),
+        };
         let mut tcp = rustls::ServerConfig::builder_with_provider(provider())
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
+            .with_protocol_versions(versions)?
+            .with_client_cert_verifier(verifier.clone())
             .with_cert_resolver(resolver.clone());
         let mut quic = rustls::ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&rustls::version::TLS13])?
-            .with_no_client_auth()
+            .with_client_cert_verifier(verifier)
             .with_cert_resolver(resolver);
         configure(&mut tcp, &mut quic);
         // In place of the one certificate, something that no other identity has.
@@ -145,6 +167,15 @@ impl Identity {
         let hash = hash.finish();
         *hash.as_ref().first_chunk().expect("invariant: SHA-256 has 32 bytes")
     }
+}
+
+/// What holds for the TLS of an identity.
+#[derive(Clone, Debug, Default)]
+pub struct Policy {
+    /// Nothing older than TLS 1.3, over TCP too; otherwise TLS 1.2 is spoken with those who know no better.
+    pub only_tls13: bool,
+    /// Who is asked for a certificate; what comes is in [`Peer::client_certificate`](crate::Peer::client_certificate). `None`: nobody.
+    pub client_certificates: Option<Arc<dyn AsksClients>>,
 }
 
 fn configure(tcp: &mut rustls::ServerConfig, quic: &mut rustls::ServerConfig) {

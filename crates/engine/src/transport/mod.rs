@@ -23,7 +23,7 @@ use pronghorn_h3::{Priority, StreamId};
 
 use crate::client::StatsSink;
 use crate::qlog::Trace;
-use crate::tls::TlsSummary;
+use crate::tls::{ClientCertificate, TlsSummary};
 pub(crate) use congestion::Sending;
 use connection_id::ConnectionIds;
 pub(crate) use connection_id::steer;
@@ -90,6 +90,8 @@ pub(crate) enum Event {
     Accepted { remote: SocketAddr },
     /// The name that the client asks for (SNI), if it gives one. Nothing has come on a stream yet.
     ServerName(Arc<str>),
+    /// What the client has shown for itself. Told before the first request, and again when the handshake is done.
+    ClientCertificate(Arc<ClientCertificate>),
     /// Requests may be sent to the server although the handshake is not done (0-RTT).
     EarlyData,
     /// The handshake is done. `tls` is there for connections that this side opened. If it says that early data was refused, all streams

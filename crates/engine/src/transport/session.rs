@@ -19,7 +19,7 @@ use rustls::{AlertDescription, ClientConfig, ServerConfig};
 
 use super::initial_keys::InitialKeys;
 use super::padding::Unpadding;
-use crate::tls::{EarlyDataOffer, ServerHandshake, TlsSummary};
+use crate::tls::{ClientCertificate, EarlyDataOffer, ServerHandshake, TlsSummary, forget_asked};
 
 /// RFC 9000, section 15. The endpoint takes no other.
 const VERSION_1: u32 = 1;
@@ -31,6 +31,7 @@ pub(super) enum Handshake {
         handshake: Option<ServerHandshake>,
         /// What the client asked for (SNI).
         server_name: Option<Arc<str>>,
+        client: Option<Arc<ClientCertificate>>,
         address_is_proved: bool,
     },
     Client {
@@ -78,10 +79,11 @@ impl crypto::ServerConfig for ServerTls {
     }
 
     fn start_session(self: Arc<Self>, _version: u32, params: &TransportParameters) -> Box<dyn crypto::Session> {
+        forget_asked();
         let tls = quic::ServerConnection::new(self.config.clone(), Version::V1, encode(params));
         let tls = tls.expect("invariant: the configuration was tried when the endpoint was made");
         let takes_early_data = self.config.max_early_data_size > 0;
-        let side = SessionSide::Server { offer: EarlyDataOffer::default(), takes_early_data, server_name: None };
+        let side = SessionSide::Server { offer: EarlyDataOffer::default(), takes_early_data, server_name: None, client: None };
         Box::new(Session {
             tls: Tls::Live(Box::new(tls.into())),
             side,
@@ -125,7 +127,7 @@ enum Tls {
 }
 
 enum SessionSide {
-    Server { offer: EarlyDataOffer, takes_early_data: bool, server_name: Option<Arc<str>> },
+    Server { offer: EarlyDataOffer, takes_early_data: bool, server_name: Option<Arc<str>>, client: Option<Arc<ClientCertificate>> },
     Client { early_data: bool },
 }
 
@@ -189,6 +191,9 @@ impl crypto::Session for Session {
         if let (SessionSide::Server { server_name: name @ None, .. }, quic::Connection::Server(tls)) = (&mut self.side, &**tls) {
             *name = tls.server_name().map(Arc::from);
         }
+        if let SessionSide::Server { client: client @ None, .. } = &mut self.side {
+            *client = tls.peer_certificates().and_then(ClientCertificate::new);
+        }
         // Nobody waits for the moment: what was negotiated is asked for when the connection is there.
         Ok(false)
     }
@@ -249,8 +254,11 @@ impl Session {
     }
 
     fn server(&self, handshake: Option<ServerHandshake>) -> Handshake {
-        let server_name = if let SessionSide::Server { server_name, .. } = &self.side { server_name.clone() } else { None };
-        Handshake::Server { handshake, server_name, address_is_proved: self.proved.load(Ordering::Relaxed) }
+        let (server_name, client) = match &self.side {
+            SessionSide::Server { server_name, client, .. } => (server_name.clone(), client.clone()),
+            SessionSide::Client { .. } => (None, None),
+        };
+        Handshake::Server { handshake, server_name, client, address_is_proved: self.proved.load(Ordering::Relaxed) }
     }
 
     fn server_handshake(&self) -> Option<ServerHandshake> {

@@ -18,6 +18,8 @@ pub(super) struct Noted {
     peer: Peer,
     user_agent: Option<HeaderValue>,
     referer: Option<HeaderValue>,
+    /// Whom its certificate is for, and the SHA-256 of that.
+    pub(super) client: Option<[HeaderValue; 2]>,
 }
 
 /// How it ended.
@@ -49,6 +51,10 @@ struct JsonLine<'a> {
     user_agent: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     referer: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client_subject: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client_fingerprint: Option<String>,
 }
 
 impl Noted {
@@ -60,6 +66,7 @@ impl Noted {
             peer: request.peer.clone(),
             user_agent: field(&request.headers, USER_AGENT),
             referer: field(&request.headers, REFERER),
+            client: None,
         }
     }
 
@@ -115,6 +122,8 @@ impl Noted {
             aborted: !end.complete,
             user_agent: self.user_agent.as_ref().map(lossy),
             referer: self.referer.as_ref().map(lossy),
+            client_subject: self.client.as_ref().map(|[subject, _]| lossy(subject)),
+            client_fingerprint: self.client.as_ref().map(|[_, fingerprint]| lossy(fingerprint)),
         };
         serde_json::to_string(&line).expect("invariant: text and numbers have a form in JSON") + "\n"
     }
@@ -162,9 +171,10 @@ mod tests {
             secure: true,
             early_data: true,
             server_name: Some("example.org".into()),
+            client_certificate: None,
         };
         let uri = "https://example.org/a?b".parse().unwrap();
-        Noted { method: Method::GET, uri, peer, user_agent: HeaderValue::from_bytes(user_agent).ok(), referer: None }
+        Noted { method: Method::GET, uri, peer, user_agent: HeaderValue::from_bytes(user_agent).ok(), referer: None, client: None }
     }
 
     fn ended() -> Ended {

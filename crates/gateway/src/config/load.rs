@@ -14,7 +14,7 @@ use super::layer::Layer;
 use super::log::Log;
 use super::problem::Problem;
 use super::server::{LimitTable, Server};
-use super::site::Site;
+use super::site::{Site, Tls};
 use super::source::{Place, Source, Step};
 use super::upstream::Upstream;
 use super::{File, Included};
@@ -52,6 +52,18 @@ impl Sources {
 }
 
 impl Config {
+    /// The files of all certificates: chains, keys, and those who may vouch for clients.
+    pub fn certificate_files(&self) -> Vec<PathBuf> {
+        let mut files = Vec::new();
+        for site in &self.sites {
+            if let Some(Tls::Files(tls)) = &site.tls {
+                let client = tls.client.as_ref().map(|client| &client.ca);
+                files.extend([Some(&tls.cert), Some(&tls.key), client].into_iter().flatten().map(|path| self.path(&site.place, path)));
+            }
+        }
+        files
+    }
+
     /// Reads `file` and what it includes, with the environment of this process.
     ///
     /// # Errors

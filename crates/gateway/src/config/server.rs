@@ -30,6 +30,8 @@ pub struct Server {
     pub early_data: EarlyData,
     /// Whether HTTP/3 is served, for sites that do not say it themselves.
     pub http3: bool,
+    /// The oldest version of TLS that is spoken over TCP; over QUIC it is always 1.3.
+    pub min_tls: MinTls,
     /// What responses say of HTTP/3.
     pub alt_svc: AltSvc,
     /// Value of the field `server` in responses; empty for none.
@@ -54,6 +56,7 @@ impl Default for Server {
             udp_buffer: Size(4 << 20),
             early_data: EarlyData::Safe,
             http3: true,
+            min_tls: MinTls::Tls12,
             alt_svc: AltSvc::default(),
             name: "pronghorn".to_owned(),
             state_dir: None,
@@ -94,6 +97,16 @@ impl From<Congestion> for pronghorn_engine::Congestion {
             Congestion::NewReno => Self::NewReno,
             Congestion::Bbr => Self::Bbr,
         }
+    }
+}
+
+choice! {
+    /// A version of TLS.
+    MinTls: "version of TLS" {
+        /// TLS 1.2 (RFC 5246), with the ciphers that are still good.
+        Tls12 = "1.2",
+        /// TLS 1.3 (RFC 8446).
+        Tls13 = "1.3",
     }
 }
 

@@ -76,6 +76,30 @@ pub struct CertificateFiles {
     pub cert: PathBuf,
     /// The file with the private key.
     pub key: PathBuf,
+    /// Asks clients for a certificate of their own (mutual TLS).
+    pub client: Option<ClientAuth>,
+}
+
+/// Which certificates of clients are good.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
+pub struct ClientAuth {
+    /// The file with the certificates of those who may vouch for clients, in PEM form.
+    pub ca: PathBuf,
+    /// What is done with clients that show none.
+    #[serde(default)]
+    pub mode: ClientAuthMode,
+}
+
+choice! {
+    /// What is done with clients that show no certificate.
+    #[derive(Default)]
+    ClientAuthMode: "treatment of clients without a certificate" {
+        /// They are refused: 403.
+        #[default]
+        Required = "required",
+        /// They are served; upstreams see that there is none.
+        Optional = "optional",
+    }
 }
 
 impl Short for Tls {

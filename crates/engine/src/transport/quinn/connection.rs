@@ -253,9 +253,10 @@ impl Connection {
             if self.inner.has_0rtt() {
                 events.push_back((self.key, Event::EarlyData));
             }
-        } else if let Some(Handshake::Server { handshake: Some(handshake), server_name, .. }) = self.handshake() {
+        } else if let Some(Handshake::Server { handshake: Some(handshake), server_name, client, .. }) = self.handshake() {
             self.decided = true;
             events.extend(server_name.map(|name| (self.key, Event::ServerName(name))));
+            events.extend(client.map(|client| (self.key, Event::ClientCertificate(client))));
             handshake.count(&stats.quic_resumed, stats);
         }
     }
@@ -345,7 +346,8 @@ impl Connection {
             let took = now.saturating_duration_since(self.began);
             let (tls, idle_timeout) = match self.handshake() {
                 Some(Handshake::Client { summary, idle_timeout }) => (Some(summary), idle_timeout),
-                Some(Handshake::Server { handshake, .. }) => {
+                Some(Handshake::Server { handshake, client, .. }) => {
+                    events.extend(client.map(|client| (key, Event::ClientCertificate(client))));
                     if let Some(handshake) = handshake {
                         handshake.agreed.count(stats);
                     }

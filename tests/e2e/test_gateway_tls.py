@@ -1,0 +1,211 @@
+"""TLS of `pronghorn run`: certificates of clients, versions, ciphers and groups."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+import socket
+import ssl
+
+import pytest
+from aioquic.tls import CipherSuite
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from harness.admin import metrics
+from harness.certificates import make_identity
+from harness.clients import FETCHERS, curl
+from harness.clients.aioquic_h3 import h3_connection
+from harness.gateway import Gateway, seen, upstream
+
+FORGED = [("client-cert", ":Zm9v:"), ("x-client-cert-subject", "CN=root"), ("x-client-cert-fingerprint", "00")]
+
+
+@pytest.fixture
+def gateway(tmp_path, identity) -> Gateway:
+    return Gateway(tmp_path, identity)
+
+
+@pytest.fixture
+def client(tmp_path):
+    return make_identity(tmp_path / "client")
+
+
+@pytest.fixture
+def up():
+    with upstream() as server:
+        yield server
+
+
+def write(gateway, client, up, mode="required", more=""):
+    tls = gateway.tls.replace(" }", f', client = {{ ca = "{client.ca}", mode = "{mode}" }} }}')
+    site = f'[[sites]]\nhosts = ["localhost", "127.0.0.1"]\n{tls}\n[[sites.routes]]\nproxy = "{up.address}"\n'
+    open_site = f'[[sites]]\nhosts = ["open.example"]\n{gateway.tls}\n[[sites.routes]]\nproxy = "{up.address}"\n'
+    log = '[log]\naccess = "access.log"\nformat = "json"\n'
+    gateway.write(site + open_site + log + more, server='state_dir = "state"')
+
+
+def shown(identity) -> tuple[str, str]:
+    """What the certificate is in `client-cert`, and its fingerprint."""
+    der = x509.load_pem_x509_certificate(identity.cert.read_bytes()).public_bytes(Encoding.DER)
+    return f":{base64.b64encode(der).decode()}:", hashlib.sha256(der).hexdigest()
+
+
+def ask(server, ca, protocol, identity=None, headers=()):
+    with curl.session(ca) as session:
+        if identity is not None:
+            session.cert = (str(identity.cert), str(identity.key))
+        return curl.ask(session, protocol, server.origin + "/", headers=headers)
+
+
+def test_client_with_a_certificate_is_served_and_told_of(start, gateway, client, up, identity, protocol_fetcher):
+    write(gateway, client, up)
+    server = start(gateway.command())
+    protocol = protocol_fetcher.protocol
+    assert ask(server, identity.ca, protocol).status == 403
+    assert ask(server, identity.ca, protocol, make_identity(gateway.folder / "stranger")).status == 403
+    assert up.requests == []
+    response = ask(server, identity.ca, protocol, client, FORGED)
+    assert response.status == 200
+    fields = seen(response)["headers"]
+    certificate, fingerprint = shown(client)
+    assert (fields["client-cert"], fields["x-client-cert-fingerprint"]) == (certificate, fingerprint)
+    assert fields["x-client-cert-subject"] == "CN=localhost"
+    server.terminate()
+    assert server.wait() == 0
+    entries = [json.loads(line) for line in (gateway.folder / "access.log").read_text().splitlines()]
+    assert [entry["status"] for entry in entries] == [403, 403, 200]
+    assert (entries[2]["client_subject"], entries[2]["client_fingerprint"]) == ("CN=localhost", fingerprint)
+    assert "client_subject" not in entries[1]
+
+
+def test_optional_certificate_may_be_left_out_and_not_be_forged(start, gateway, client, up, identity, protocol_fetcher):
+    write(gateway, client, up, "optional")
+    server = start(gateway.command())
+    protocol = protocol_fetcher.protocol
+    fields = seen(ask(server, identity.ca, protocol, None, FORGED))["headers"]
+    assert not [name for name in fields if "client-cert" in name]
+    assert "client-cert" in seen(ask(server, identity.ca, protocol, client))["headers"]
+    assert ask(server, identity.ca, protocol, make_identity(gateway.folder / "stranger")).status == 403
+
+
+def h1(server, context, name: str, host: str, session=None) -> tuple[bytes, ssl.SSLSession, bool]:
+    """One request, and a session to resume."""
+    with (
+        socket.create_connection(("127.0.0.1", server.port), timeout=20) as tcp,
+        context.wrap_socket(tcp, server_hostname=name, session=session) as tls,
+    ):
+        tls.sendall(f"GET / HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n".encode())
+        answer = b"".join(iter(lambda: tls.recv(65536), b""))
+        return answer, tls.session, tls.session_reused
+
+
+def context_of(identity, client=None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=identity.ca)
+    context.check_hostname = False
+    if client is not None:
+        context.load_cert_chain(client.cert, client.key)
+    return context
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_resumed_session_has_the_certificate_of_its_beginning(start, gateway, client, up, identity, version):
+    write(gateway, client, up)
+    server = start(gateway.command())
+    context = context_of(identity, client)
+    context.maximum_version = version
+    answer, session, _ = h1(server, context, "localhost", "localhost")
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    answer, _, resumed = h1(server, context, "localhost", "localhost", session)
+    assert resumed
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert shown(client)[0].encode() in answer
+
+
+def test_other_name_is_no_way_around(start, gateway, client, up, identity):
+    """A connection for a site that asks for no certificate: the client has one and was not asked."""
+    write(gateway, client, up)
+    server = start(gateway.command())
+    context = context_of(identity, client)
+    assert h1(server, context, "open.example", "open.example")[0].startswith(b"HTTP/1.1 200 ")
+    assert h1(server, context, "open.example", "localhost")[0].startswith(b"HTTP/1.1 421 ")
+    # Nor do fields of the client reach an upstream by a site that looks at no certificates.
+    with curl.session(identity.ca) as session:
+        session.verify = False
+        answer = curl.ask(session, "HTTP/1.1", server.origin + "/", headers=[("host", "open.example"), *FORGED])
+    assert not [name for name in seen(answer)["headers"] if "client-cert" in name]
+
+
+def test_authority_is_exchanged_by_reload(start, gateway, client, up, identity, protocol_fetcher):
+    write(gateway, client, up)
+    server = start(gateway.command())
+    other = make_identity(gateway.folder / "other")
+    assert ask(server, identity.ca, protocol_fetcher.protocol, client).status == 200
+    write(gateway, other, up)
+    server.popen.send_signal(1)
+    server.wait_for_lines("serving 2 sites", 2)
+    assert ask(server, identity.ca, protocol_fetcher.protocol, client).status == 403
+    assert ask(server, identity.ca, protocol_fetcher.protocol, other).status == 200
+
+
+def test_old_version_is_refused_where_it_is_not_wanted(start, gateway, identity):
+    sites = f'[[sites]]\nhosts = ["localhost"]\n{gateway.tls}\n[[sites.routes]]\nrespond = "x"\n'
+    gateway.write(sites, server='min_tls = "1.3"')
+    server = start(gateway.command())
+    context = context_of(identity)
+    assert h1(server, context, "localhost", "localhost")[0].startswith(b"HTTP/1.1 200 ")
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with pytest.raises(ssl.SSLError, match="protocol version"):
+        h1(server, context, "localhost", "localhost")
+
+
+def test_preference_of_the_client_and_post_quantum_keys_are_taken(start, gateway, identity):
+    sites = f'[[sites]]\nhosts = ["localhost", "127.0.0.1"]\n{gateway.tls}\n[[sites.routes]]\nrespond = "x"\n'
+    gateway.write(sites, server='state_dir = "state"')
+    server = start(gateway.command())
+
+    def count(series: str) -> float:
+        return metrics(gateway.folder / "state/admin.sock")[series]
+
+    async def quic(suites) -> None:
+        async with h3_connection(server.origin, identity.ca, cipher_suites=suites) as client:
+            assert (await client.fetch("/")).status == 200
+
+    chacha = 'pronghorn_tls_ciphers_total{cipher="ChaCha20-Poly1305"}'
+    asyncio.run(quic([CipherSuite.AES_128_GCM_SHA256, CipherSuite.CHACHA20_POLY1305_SHA256]))
+    assert count(chacha) == 0
+    asyncio.run(quic([CipherSuite.CHACHA20_POLY1305_SHA256, CipherSuite.AES_128_GCM_SHA256]))
+    assert count(chacha) == 1
+    for name in ("go-h2", "quic-go-h3"):
+        fetcher = next(fetcher for fetcher in FETCHERS if fetcher.name == name).trusting(identity.ca)
+        assert fetcher.fetch(server.origin + "/").status == 200
+    assert count('pronghorn_tls_groups_total{group="X25519MLKEM768"}') == 2
+
+
+def test_certificate_whose_files_change_is_shown_without_a_reload(start, gateway, identity, tmp_path):
+    own, other = make_identity(tmp_path / "own"), make_identity(tmp_path / "next")
+    tls = f'tls = {{ cert = "{own.cert}", key = "{own.key}" }}'
+    gateway.write(f'[[sites]]\nhosts = ["localhost"]\n{tls}\n[[sites.routes]]\nrespond = "x"\n')
+    server = start(gateway.command())
+
+    def is_trusted_by(ca) -> bool:
+        try:
+            return h1(server, ssl.create_default_context(cafile=ca), "localhost", "localhost")[0].startswith(
+                b"HTTP/1.1 200 "
+            )
+        except ssl.SSLCertVerificationError:
+            return False
+
+    assert is_trusted_by(own.ca)
+    # A chain without its key changes nothing, and is told.
+    chain = own.cert.read_bytes()
+    own.cert.write_bytes(other.cert.read_bytes())
+    server.wait_for_lines("those from before stay")
+    assert is_trusted_by(own.ca)
+    assert chain != own.cert.read_bytes()
+    own.key.write_bytes(other.key.read_bytes())
+    server.wait_for_lines("certificates are read anew")
+    assert is_trusted_by(other.ca)
+    assert not is_trusted_by(own.ca)
