@@ -1,7 +1,9 @@
 //! What a worker can be told.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use http::HeaderValue;
 
@@ -118,6 +120,28 @@ impl AltSvc {
     }
 }
 
+/// Balancers in front of this server, whose TCP connections begin with a header of the PROXY protocol, version 2, which says whom they
+/// speak for: that is [`Peer::remote`](crate::Peer::remote) then, and who counts for limits. A connection of theirs without it is closed.
+#[derive(Clone)]
+pub struct Balancers(Arc<dyn Fn(IpAddr) -> bool + Send + Sync>);
+
+impl Balancers {
+    /// Those whose address `are` says yes to. Workers ask it, so it must not wait.
+    pub fn new(are: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(are))
+    }
+
+    pub(crate) fn contain(&self, address: IpAddr) -> bool {
+        (self.0)(address)
+    }
+}
+
+impl fmt::Debug for Balancers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Balancers").finish_non_exhaustive()
+    }
+}
+
 /// Settings of one worker. The default is safe on the open internet.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -140,6 +164,8 @@ pub struct Config {
     pub webtransport: bool,
     /// Where each QUIC connection writes what happens on it, if anywhere. Default: nowhere.
     pub qlog: Option<Qlog>,
+    /// Whose TCP connections begin with a PROXY protocol header. Default: nobody's.
+    pub balancers: Option<Balancers>,
     /// What one turn of a worker may do before it returns to its host.
     pub budget: Budget,
 }
@@ -155,6 +181,7 @@ impl Default for Config {
             alt_svc: AltSvc::default(),
             webtransport: false,
             qlog: None,
+            balancers: None,
             budget: Budget::default(),
         }
     }

@@ -47,7 +47,7 @@ mod workers;
 
 pub use body::{Body, BodyEnd, BodyError};
 pub use client::{ConnectTimings, Connection, Connector, Error, Resumption, StatsProbe, Target, TransportStats};
-pub use config::{AltSvc, Budget, Config, Congestion, EarlyData};
+pub use config::{AltSvc, Balancers, Budget, Config, Congestion, EarlyData};
 pub use handler::{Handler, Responder};
 pub use http3::{DatagramError, DatagramSender, SessionEnd, SessionStreamError, StreamError};
 pub use incoming::Incoming;

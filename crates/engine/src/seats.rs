@@ -69,10 +69,19 @@ impl Seats {
 
     /// Counts a connection from `address`, if it may be opened.
     pub(crate) fn admit(self: &Arc<Self>, address: IpAddr, limits: &Limits) -> Result<Ticket, Refusal> {
+        self.admit_one_of(limits.connections_per_client(), address, limits)
+    }
+
+    /// Counts a connection from a balancer, which has those of many clients.
+    pub(crate) fn admit_balancer(self: &Arc<Self>, address: IpAddr, limits: &Limits) -> Result<Ticket, Refusal> {
+        self.admit_one_of(u64::MAX, address, limits)
+    }
+
+    fn admit_one_of(self: &Arc<Self>, most: u64, address: IpAddr, limits: &Limits) -> Result<Ticket, Refusal> {
         let client = Client::of(address);
         let mut shard = self.shard(client);
         let of_client = shard.entry(client).or_default();
-        let refusal = if *of_client >= limits.connections_per_client() {
+        let refusal = if *of_client >= most {
             Some(Refusal::PerClient)
         } else if self.open.fetch_add(1, Ordering::Relaxed) >= limits.connections() {
             self.open.fetch_sub(1, Ordering::Relaxed);

@@ -70,6 +70,8 @@ counters! {
     tcp_open,
     /// TCP connections whose TLS handshake failed, clear text on a TLS port included.
     tls_failed,
+    /// TCP connections of balancers closed because they did not begin with a PROXY protocol header that can be read.
+    proxy_headers_refused,
     /// TCP connections closed because the peer left them waiting, for whatever reason.
     tcp_timed_out,
     /// HTTP/1.1 and HTTP/2 connections that ended with a protocol error.

@@ -3,6 +3,7 @@
 mod head_clock;
 mod info;
 mod polled;
+mod proxy_protocol;
 mod stream;
 mod tls;
 
@@ -22,6 +23,7 @@ use rustls::ServerConfig;
 use crate::context::Context;
 use crate::message::{Peer, Protocol};
 use crate::runtime::{ReactorHandle, Registration, Sleep};
+use crate::seats::Ticket;
 use crate::udp::canonical;
 use crate::{http1, http2};
 
@@ -109,15 +111,19 @@ impl TcpListener {
     }
 
     fn spawn(&self, socket: mio::net::TcpStream, remote: SocketAddr, context: &Rc<Context>) {
-        let ticket = match context.seats.admit(remote.ip(), &context.config.limits) {
+        let is_balancer = context.config.balancers.as_ref().is_some_and(|balancers| balancers.contain(remote.ip()));
+        let limits = &context.config.limits;
+        let admitted =
+            if is_balancer { context.seats.admit_balancer(remote.ip(), limits) } else { context.seats.admit(remote.ip(), limits) };
+        let mut ticket = match admitted {
             Ok(ticket) => ticket,
             Err(refusal) => return refusal.count(&context.stats),
         };
         // Small answers must not wait for the acknowledgement of the one before. A socket that refuses is only slower.
         let _ = socket.set_nodelay(true);
         context.stats.tcp_accepted.add(1);
-        let Ok(stream) = TcpStream::new(socket, &context.handle, &context.config.limits) else { return };
-        let peer = Peer {
+        let Ok(mut stream) = TcpStream::new(socket, &context.handle, &context.config.limits) else { return };
+        let mut peer = Peer {
             protocol: Protocol::Http1,
             remote,
             secure: self.tls.is_some(),
@@ -129,7 +135,18 @@ impl TcpListener {
         let open = Open::new(remote, context.clone());
         // The head and the content of a response often come from two polls of others.
         context.handle.spawn_last(async move {
-            let _open = (open, ticket);
+            let _open = open;
+            if is_balancer {
+                match Box::pin(introduced(&mut stream, &task_context)).await {
+                    Ok(Some((client, own))) => {
+                        peer.remote = client;
+                        ticket = own;
+                    }
+                    Ok(None) => {}
+                    Err(()) => return,
+                }
+            }
+            let _ticket = ticket;
             let outcome = match tls {
                 Some(tls) => serve_tls(stream, tls, peer, alt_svc, task_context.clone()).await,
                 None => serve_clear(stream, peer, alt_svc, task_context.clone()).await,
@@ -163,6 +180,35 @@ impl Drop for Open {
     fn drop(&mut self) {
         self.context.stats.tcp_open.subtract(1);
         self.context.handler.on_closed(self.remote);
+    }
+}
+
+/// Learns from a balancer whom a connection is for, and counts it for that client. `None`: for the balancer itself.
+async fn introduced(stream: &mut TcpStream, context: &Rc<Context>) -> Result<Option<(SocketAddr, Ticket)>, ()> {
+    let stats = &context.stats;
+    let mut reading = pin!(proxy_protocol::read(stream));
+    let mut timeout = pin!(context.handle.sleep(context.config.limits.handshake_timeout()));
+    let mut shutdown = context.shutdown.subscribe();
+    let client = poll_fn(|cx| match reading.as_mut().poll(cx) {
+        Poll::Ready(Ok(client)) => Poll::Ready(Ok(client)),
+        Poll::Ready(Err(_)) => {
+            stats.proxy_headers_refused.add(1);
+            Poll::Ready(Err(()))
+        }
+        Poll::Pending if shutdown.poll(cx).is_ready() => Poll::Ready(Err(())),
+        Poll::Pending => timeout.as_mut().poll(cx).map(|()| {
+            stats.handshakes_timed_out.add(1);
+            Err(())
+        }),
+    })
+    .await?;
+    let Some(client) = client else { return Ok(None) };
+    match context.seats.admit(client.ip(), &context.config.limits) {
+        Ok(ticket) => Ok(Some((client, ticket))),
+        Err(refusal) => {
+            refusal.count(stats);
+            Err(())
+        }
     }
 }
 
