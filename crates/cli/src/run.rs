@@ -1,13 +1,14 @@
 //! `pronghorn run`.
 
 use std::cell::{Cell, RefCell};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::SystemTime;
 
 use clap::Args;
 use http::HeaderValue;
-use pronghorn_engine::{AltSvc, Config as EngineConfig, Group, Listener, Workers};
+use pronghorn_engine::{AltSvc, Balancers, Config as EngineConfig, Group, Listener, Workers};
 use pronghorn_gateway::Gateway;
 use pronghorn_gateway::config::{Config, Server};
 use pronghorn_gateway::layers::Registry;
@@ -122,6 +123,12 @@ fn identity(gateway: &Gateway) -> Result<pronghorn_engine::Identity, Failure> {
     })
 }
 
+fn balancers(server: &Server) -> Option<Balancers> {
+    let networks: Vec<_> = server.proxy_protocol.iter().map(|network| network.0).collect();
+    let contain = move |address: IpAddr| networks.iter().any(|network| network.contains(&address.to_canonical()));
+    (!server.proxy_protocol.is_empty()).then(|| Balancers::new(contain))
+}
+
 fn engine_config(file: &Path, config: &Config) -> Result<EngineConfig, Failure> {
     let server = &config.server;
     let name = HeaderValue::try_from(&server.name)
@@ -134,6 +141,7 @@ fn engine_config(file: &Path, config: &Config) -> Result<EngineConfig, Failure> 
         server: Some(name).filter(|name| !name.is_empty()),
         // Each site says its own.
         alt_svc: AltSvc::Off,
+        balancers: balancers(server),
         qlog: config.qlog().map(|(folder, rule)| qlog::by_rule(&folder, rule)).transpose()?,
         ..EngineConfig::default()
     })

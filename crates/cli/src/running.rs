@@ -138,6 +138,7 @@ fn changed(before: &Server, now: &Server) -> Vec<&'static str> {
         ("congestion", before.congestion != now.congestion),
         ("initial_window", before.initial_window != now.initial_window),
         ("udp_buffer", before.udp_buffer != now.udp_buffer),
+        ("proxy_protocol", before.proxy_protocol != now.proxy_protocol),
         ("min_tls", before.min_tls != now.min_tls),
         ("early_data", before.early_data != now.early_data),
         ("name", before.name != now.name),

@@ -37,14 +37,14 @@ pub use problem::Problem;
 pub(crate) use problem::nearest;
 pub use response::{ErrorPages, ErrorStatus, Rewrite};
 pub use schema::schema;
-pub use server::{AltSvc, Congestion, EarlyData, LimitValue, MinTls, Server};
+pub use server::{AltSvc, Congestion, EarlyData, LimitValue, MinTls, RampUp, Server};
 pub use site::{
     CertificateFiles, ClearText, ClientAuth, ClientAuthMode, FieldName, FieldValue, Files, FilesTable, HeaderRules, Match, MatchTable,
     Method, Proxy, Redirect, RedirectTable, Respond, RespondTable, Route, Site, Tls,
 };
 pub(crate) use source::Place;
 pub use upstream::{Policy, ServerAddress, Upstream, UpstreamHost, UpstreamProtocol, UpstreamServer, UpstreamServerTable, UpstreamTls};
-pub use values::{Listen, Network, Size, Time};
+pub use values::{Listen, Moment, Network, Size, Time};
 
 /// The configuration of a Pronghorn server.
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -22,6 +22,7 @@ use crate::layered::{self, Centre, Head, LayeredRoutes, Means, Outcome, Passed};
 use crate::layers::{OnWorker, Registry, TOO_EARLY, is_unproved};
 use crate::plan::{ActionPlan, Plan, RoutePlan, SitePlan, Surroundings, text};
 use crate::proxy::Upstreams;
+use crate::ramp::Climb;
 use crate::site_certificates::SiteCertificates;
 use crate::static_files::FileHandler;
 use crate::switches::ByHand;
@@ -157,6 +158,7 @@ struct Local {
     upstreams: Upstreams,
     layered: LayeredRoutes,
     clients: client_auth::Known,
+    climb: Climb,
 }
 
 impl Local {
@@ -168,6 +170,7 @@ impl Local {
             upstreams: Upstreams::default(),
             layered: LayeredRoutes::default(),
             clients: client_auth::Known::default(),
+            climb: Climb::default(),
         }
     }
 
@@ -340,7 +343,14 @@ impl Handler for GatewayHandler {
         };
         let peer = &request.peer;
         let over_tcp = peer.secure && peer.protocol != Protocol::Http3;
-        let alt_svc = if over_tcp { site.switches.alt_svc(site.alt_svc.as_ref()) } else { None };
+        let alt_svc = match &local.plan.ramp {
+            _ if !over_tcp => None,
+            None => site.switches.alt_svc(site.alt_svc.as_ref()),
+            Some(ramp) => {
+                let announced = site.alt_svc.as_ref().and_then(|_| ramp.value(&local.climb, peer.remote.ip()));
+                site.switches.alt_svc(announced.as_ref())
+            }
+        };
         if local.plan.asks_clients {
             match client_auth::admit(&local.plan, &site, &local.clients, &request.peer, &mut request.headers) {
                 Ok(client) => {

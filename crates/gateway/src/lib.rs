@@ -25,6 +25,7 @@ mod multipart;
 mod path;
 mod plan;
 mod proxy;
+mod ramp;
 mod range;
 mod recording;
 mod root;

@@ -24,6 +24,7 @@ use crate::hosts::Hosts;
 use crate::layered::LayerPlan;
 use crate::layers::Registry;
 use crate::proxy::{ProxyPlan, UpstreamPlan};
+use crate::ramp::Ramp;
 use crate::rules::Rules;
 use crate::site_certificates::{Names, SiteCertificate};
 use crate::switches::{Listed, SiteSwitches};
@@ -37,6 +38,8 @@ pub(crate) struct Plan {
     pub(crate) trusted_proxies: Arc<[IpNet]>,
     /// Whether clients of any site are asked for certificates.
     pub(crate) asks_clients: bool,
+    /// In place of what sites announce of HTTP/3, while not all clients hear of it.
+    pub(crate) ramp: Option<Ramp>,
     pub(crate) log: Option<Arc<AccessLog>>,
     pub(crate) log_counts: Arc<LogCounts>,
     log_settings: Log,
@@ -138,6 +141,7 @@ impl Plan {
             sites,
             trusted_proxies,
             asks_clients: names.asks_any,
+            ramp: surroundings.https_port.and_then(|port| ramp(&config.server, port)),
             log,
             log_counts,
             log_settings: config.log.clone(),
@@ -415,8 +419,14 @@ fn status(status: u16) -> StatusCode {
     StatusCode::from_u16(status).expect("invariant: the configuration was checked")
 }
 
+fn ramp(server: &Server, port: u16) -> Option<Ramp> {
+    let AltSvc { port: advertised, max_age, clear, ramp_up } = &server.alt_svc;
+    let ramp_up = ramp_up.as_ref().filter(|_| !clear)?;
+    Some(Ramp { since: ramp_up.since.0, takes: ramp_up.takes.0, port: advertised.unwrap_or(port), max_age: max_age.0 })
+}
+
 fn alt_svc(server: &Server, port: u16) -> Option<HeaderValue> {
-    let AltSvc { port: advertised, max_age, clear } = &server.alt_svc;
+    let AltSvc { port: advertised, max_age, clear, ramp_up: _ } = &server.alt_svc;
     if *clear {
         return Some(HeaderValue::from_static("clear"));
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 
-use super::values::{Listen, Network, Size, Time, choice};
+use super::values::{Listen, Moment, Network, Size, Time, choice};
 
 /// The table `[server]`.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -41,6 +41,8 @@ pub struct Server {
     /// How long requests that run may go on when the server is told to end.
     #[schemars(default = "written_grace")]
     pub grace: Time,
+    /// Balancers in front of this server, whose TCP connections all begin with a PROXY protocol header (version 2), and are closed without it.
+    pub proxy_protocol: Vec<Network>,
     /// Proxies in front of this server, whose `Forwarded` and `X-Forwarded-*` fields are believed.
     pub trusted_proxies: Vec<Network>,
 }
@@ -61,6 +63,7 @@ impl Default for Server {
             name: "pronghorn".to_owned(),
             state_dir: None,
             grace: Time::seconds(10),
+            proxy_protocol: Vec::new(),
             trusted_proxies: Vec::new(),
         }
     }
@@ -144,11 +147,22 @@ pub struct AltSvc {
     pub max_age: Time,
     /// Tell clients to forget it (`Alt-Svc: clear`) instead.
     pub clear: bool,
+    /// Tells more and more clients, to remember it for longer and longer, where HTTP/3 is new.
+    pub ramp_up: Option<RampUp>,
+}
+
+/// From when on more and more clients hear of HTTP/3.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
+pub struct RampUp {
+    /// When it begins; before that nobody hears of HTTP/3.
+    pub since: Moment,
+    /// How long it takes until all clients hear of it, and for `max_age`. The first hear of it for a minute.
+    pub takes: Time,
 }
 
 impl Default for AltSvc {
     fn default() -> Self {
-        Self { port: None, max_age: Time::seconds(86_400), clear: false }
+        Self { port: None, max_age: Time::seconds(86_400), clear: false, ramp_up: None }
     }
 }
 

@@ -95,6 +95,7 @@ fn contradictions_are_told() {
         ("[admin]\nlisten = \"unix:a.sock\"\ntoken = \"short\"\n", "9:1: the token could be guessed"),
         ("[log.qlog]\nfolder = \"q\"\nshare = 1.5\n", "9:1: 1.5 is no share"),
         ("[log.qlog]\nfolder = \"q\"\nfiles = 0\n", "9:1: no file could be written"),
+        ("[server.alt_svc]\nramp_up = { since = \"soon\", takes = \"1h\" }\n", "\"soon\" is no moment: write it as"),
         ("[admin]\nlisten = \"sock\"\n", "8:10: \"sock\" is no address of an admin API"),
         ("[limits]\nidle_timout = \"3s\"\n", "idle_timeout"),
         ("[limits]\nidle_timeout = \"never\"\n", "8:1: "),

@@ -4,7 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use pronghorn_engine::Unit;
 use serde::Deserializer;
@@ -73,6 +73,20 @@ impl FromStr for Time {
     }
 }
 written!(Time, "time", "A time: a whole number with ms, s, m or h.", "30s");
+
+/// A moment, such as `2026-11-23T08:00:00Z` or `2026-11-23`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment(pub SystemTime);
+
+impl FromStr for Moment {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parsed = humantime::parse_rfc3339(text).or_else(|_| humantime::parse_rfc3339(&format!("{text}T00:00:00Z")));
+        parsed.map(Self).map_err(|_| format!("{text:?} is no moment: write it as 2026-11-23T08:00:00Z or 2026-11-23, in UTC"))
+    }
+}
+written!(Moment, "moment", "A day, or a moment in UTC.", "2026-11-23T08:00:00Z");
 
 /// A number of bytes, such as `64KiB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,6 +187,12 @@ mod tests {
         assert!(listen("443").is_err());
         assert!(listen(":443").is_err());
         assert!(listen("ftp://[::]:21").is_err_and(|error| error.contains("ftp:// is not spoken here")));
+    }
+
+    #[test]
+    fn day_is_its_first_moment() {
+        assert_eq!("2026-11-23".parse::<Moment>(), "2026-11-23T00:00:00Z".parse());
+        assert!("23.11.2026".parse::<Moment>().is_err_and(|error| error.contains("write it as 2026-11-23")));
     }
 
     #[test]
