@@ -2,10 +2,10 @@
 
 const native = require('./native');
 const { apps, released } = require('./dispatch');
-const { routes, textBuffer } = require('./response');
+const { routes } = require('./exchanges');
 const { noFunction, complain } = require('./errors');
 const options = require('./options');
-const { recognizedText } = require('./text');
+const { recognizedText, textBuffer } = require('./text');
 const { Topics } = require('./topics');
 const websocket = require('./websocket');
 const webtransport = require('./webtransport');

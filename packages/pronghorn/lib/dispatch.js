@@ -4,13 +4,13 @@
 
 const native = require('./native');
 const answers = require('./answers');
-const response = require('./response');
+const exchanges = require('./exchanges');
 const websocket = require('./websocket');
 const webtransport = require('./webtransport');
 const { complain } = require('./errors');
 
 const events = new Int32Array(native.events);
-const { routes } = response;
+const { routes } = exchanges;
 /** Where it stands whose handler runs: its request can be read although its response has ended. */
 const CURRENT = events.length - 1;
 
@@ -40,16 +40,16 @@ function tell(at) {
   switch (events[at]) {
     case 0:
       events[CURRENT] = subject;
-      response.request(subject, routes[events[at + 2]], events[at + 3] === 1);
+      exchanges.request(subject, routes[events[at + 2]], events[at + 3] === 1);
       break;
     case 1:
-      response.data(subject, events[at + 2] === 1);
+      exchanges.data(subject, events[at + 2] === 1);
       break;
     case 2:
-      response.aborted(subject);
+      exchanges.aborted(subject);
       break;
     case 3:
-      response.writable(subject);
+      exchanges.writable(subject);
       break;
     case 4:
       apps[subject]._onConnection(events[at + 2], native.nextRemote());

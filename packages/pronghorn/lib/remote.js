@@ -3,7 +3,7 @@
 // Who is at the other end of what goes on after an upgrade: a WebSocket connection, a WebTransport session.
 
 const native = require('./native');
-const { textBuffer } = require('./response');
+const { textBuffer } = require('./text');
 
 class Remote {
   /** `remote`: address and port, read while the request was there. */

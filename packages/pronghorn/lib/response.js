@@ -2,9 +2,8 @@
 
 const native = require('./native');
 const answers = require('./answers');
-const { HttpRequest } = require('./request');
-const { recognized, recognizedText } = require('./text');
-const { usedAfterEnd, usedAfterBegin, unanswered, noFunction } = require('./errors');
+const { recognized, recognizedText, textBuffer } = require('./text');
+const { usedAfterEnd, usedAfterBegin, noFunction } = require('./errors');
 
 /** Responses that are not ended when their handlers return, by slot. */
 const live = new Map();
@@ -358,10 +357,6 @@ class HttpResponse {
   }
 }
 
-function textBuffer(text) {
-  return new TextEncoder().encode(text).buffer;
-}
-
 function join(chunks, size) {
   const whole = new Uint8Array(size);
   let at = 0;
@@ -372,7 +367,7 @@ function join(chunks, size) {
   return whole.buffer;
 }
 
-// ---- what the native part tells -----------------------------------------------------------------------------------------------
+// ---- what the program's callbacks do --------------------------------------------------------------------------------------------
 
 /** Runs `action(res)`; what it throws fails the response. */
 function guard(res, action) {
@@ -413,50 +408,6 @@ function fail(res, error) {
   answers.end(slot, res._route, '', false);
 }
 
-/** A request. Runs its handler, and the next ones as long as they yield. */
-function request(slot, route, hasContent) {
-  const req = new HttpRequest(slot, route);
-  const res = new HttpResponse(slot, route, hasContent);
-  try {
-    let result = route.handler(res, req);
-    while (req._yield && !res._done) {
-      const next = native.nextHandler(slot);
-      req._yield = false;
-      if (next === undefined) {
-        res.writeStatus('404').end();
-        break;
-      }
-      if (next < 0) {
-        // A DeclarativeResponse has answered.
-        res._finish();
-        break;
-      }
-      res._route = req._route = routes[next];
-      result = req._route.handler(res, req);
-    }
-    if (result !== undefined && result !== null && typeof result.then === 'function') {
-      result.then(undefined, (error) => fail(res, error));
-    }
-  } catch (error) {
-    fail(res, error);
-  }
-  req._slot = -1;
-  if (!res._done) keep(res);
-}
-
-/** The answer comes later. */
-function keep(res) {
-  const later = res._later;
-  if (later === undefined || later.onAborted.length === 0) {
-    fail(res, unanswered(`${res._route.method} ${res._route.pattern}`));
-    return;
-  }
-  later.returned = true;
-  live.set(res._slot, res);
-  answers.watch(res._slot);
-  if (later.onData !== undefined && !res._hasContent) giveEmpty(res);
-}
-
 function giveEmpty(res) {
   if (res._done) return;
   guard(res, () => res._later.onData(new ArrayBuffer(0), true));
@@ -468,30 +419,4 @@ function give(res) {
   later.onData(native.takeContent(res._slot), later.last);
 }
 
-function data(slot, isLast) {
-  const res = live.get(slot);
-  if (res === undefined) return;
-  const later = res._later;
-  later.readable = true;
-  later.last = isLast;
-  if (!later.paused) guard(res, give);
-}
-
-function aborted(slot) {
-  const res = live.get(slot);
-  if (res === undefined) return;
-  res._finish();
-  answers.forget(slot);
-  runAll(res, res._later.onAborted);
-}
-
-function writable(slot) {
-  const res = live.get(slot);
-  if (res === undefined || res._later.onWritable === undefined) return;
-  guard(res, () => res._later.onWritable(native.offset(slot)));
-}
-
-/** All routes of this thread that have handlers in JavaScript, by number. */
-const routes = [];
-
-module.exports = { HttpResponse, routes, request, data, aborted, writable, textBuffer };
+module.exports = { HttpResponse, live, fail, runAll, guard, give, giveEmpty };

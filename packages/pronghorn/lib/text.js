@@ -23,4 +23,9 @@ function recognizedText(call, value) {
     : Buffer.from(known.buffer, known.byteOffset, known.byteLength).toString('utf8');
 }
 
-module.exports = { recognized, recognizedText };
+/** Text as programs get it: an ArrayBuffer of its UTF-8. */
+function textBuffer(text) {
+  return new TextEncoder().encode(text).buffer;
+}
+
+module.exports = { recognized, recognizedText, textBuffer };

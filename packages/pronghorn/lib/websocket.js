@@ -3,10 +3,9 @@
 // WebSocket connections. The other side is crates/node/src/socket.rs.
 
 const native = require('./native');
-const { recognized, recognizedText } = require('./text');
+const { recognized, recognizedText, textBuffer } = require('./text');
 const { noFunction, nearest } = require('./errors');
 const { Remote } = require('./remote');
-const { textBuffer } = require('./response');
 
 const BINARY = 1;
 const COMPRESS = 2;

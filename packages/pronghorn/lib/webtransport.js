@@ -4,10 +4,9 @@
 
 const { Duplex, Readable, Writable } = require('node:stream');
 const native = require('./native');
-const { recognized, recognizedText } = require('./text');
+const { recognized, recognizedText, textBuffer } = require('./text');
 const { noFunction, nearest } = require('./errors');
 const { Remote } = require('./remote');
-const { textBuffer } = require('./response');
 
 const HANDLERS = ['upgrade', 'open', 'stream', 'datagram', 'draining', 'close'];
 const MAX_CODE = 2 ** 32 - 1;

@@ -1,0 +1,81 @@
+'use strict';
+
+// Requests as they come, and what becomes of them until they are answered. The other side is crates/node/src/exchange.rs.
+
+const native = require('./native');
+const answers = require('./answers');
+const { unanswered } = require('./errors');
+const { HttpRequest } = require('./request');
+const { HttpResponse, live, fail, runAll, guard, give, giveEmpty } = require('./response');
+
+/** All routes of this thread that have handlers in JavaScript, by number. */
+const routes = [];
+
+/** A request. Runs its handler, and the next ones as long as they yield. */
+function request(slot, route, hasContent) {
+  const req = new HttpRequest(slot, route);
+  const res = new HttpResponse(slot, route, hasContent);
+  try {
+    let result = route.handler(res, req);
+    while (req._yield && !res._done) {
+      const next = native.nextHandler(slot);
+      req._yield = false;
+      if (next === undefined) {
+        res.writeStatus('404').end();
+        break;
+      }
+      if (next < 0) {
+        // A DeclarativeResponse has answered.
+        res._finish();
+        break;
+      }
+      res._route = req._route = routes[next];
+      result = req._route.handler(res, req);
+    }
+    if (result !== undefined && result !== null && typeof result.then === 'function') {
+      result.then(undefined, (error) => fail(res, error));
+    }
+  } catch (error) {
+    fail(res, error);
+  }
+  req._slot = -1;
+  if (!res._done) keep(res);
+}
+
+/** The answer comes later. */
+function keep(res) {
+  const later = res._later;
+  if (later === undefined || later.onAborted.length === 0) {
+    fail(res, unanswered(`${res._route.method} ${res._route.pattern}`));
+    return;
+  }
+  later.returned = true;
+  live.set(res._slot, res);
+  answers.watch(res._slot);
+  if (later.onData !== undefined && !res._hasContent) giveEmpty(res);
+}
+
+function data(slot, isLast) {
+  const res = live.get(slot);
+  if (res === undefined) return;
+  const later = res._later;
+  later.readable = true;
+  later.last = isLast;
+  if (!later.paused) guard(res, give);
+}
+
+function aborted(slot) {
+  const res = live.get(slot);
+  if (res === undefined) return;
+  res._finish();
+  answers.forget(slot);
+  runAll(res, res._later.onAborted);
+}
+
+function writable(slot) {
+  const res = live.get(slot);
+  if (res === undefined || res._later.onWritable === undefined) return;
+  guard(res, () => res._later.onWritable(native.offset(slot)));
+}
+
+module.exports = { routes, request, data, aborted, writable };
