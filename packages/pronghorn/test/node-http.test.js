@@ -323,6 +323,16 @@ describe('the rest', () => {
     await new Promise((resolve) => server.close(resolve));
   });
 
+  it('counts connections', async () => {
+    for (const { name, options, request } of ways) {
+      const server = createServer(options, (_req, res) => {
+        server.getConnections((error, count) => res.end(JSON.stringify([error, count])));
+      });
+      assert.equal(text(await request(await listening(server), { path: '/' })), '[null,1]', name);
+      await new Promise((resolve) => server.close(resolve));
+    }
+  });
+
   it('ends a request that is silent as node does', async () => {
     const play = async (make) => {
       const seen = [];

@@ -177,7 +177,8 @@ class Server extends EventEmitter {
   }
 
   getConnections(callback) {
-    process.nextTick(callback, null, this._app?.getStatistics().open ?? 0);
+    const { tcp_open: tcp = 0, quic_open: quic = 0 } = this._app?.getStatistics() ?? {};
+    process.nextTick(callback, null, tcp + quic);
     return this;
   }
 
