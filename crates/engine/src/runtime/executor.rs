@@ -87,11 +87,8 @@ impl Executor {
         let schedule = move |runnable: Runnable| {
             if let Some(queue) = queue.upgrade() {
                 let mut ready = queue.lock();
-                if last {
-                    ready.last.push_back(runnable)
-                } else {
-                    ready.first.push_back(runnable)
-                }
+                let of_its_kind = if last { &mut ready.last } else { &mut ready.first };
+                of_its_kind.push_back(runnable);
                 drop(ready);
                 queue.wakeup.notify();
             } else {
@@ -234,7 +231,9 @@ mod tests {
         let note = polled.clone();
         executor.spawn_last(async move { note.borrow_mut().push("last") });
         // Turns of few polls each, as a busy worker has them.
-        (0..PATIENCE).for_each(|_| drop(executor.run(2)));
+        for _ in 0..PATIENCE {
+            executor.run(2);
+        }
         assert_eq!(*polled.borrow(), ["last"]);
         executor.cancel_all();
     }
