@@ -73,6 +73,11 @@ bench-node: setup-lab build-program ## Measure the npm package beside Bun, uWebS
 	CARGO_FLAGS="$(CARGO_FLAGS)" npm run build --workspace packages/pronghorn
 	bench/.venv/bin/python -m bench --suite node --name node $(BENCH_ARGS)
 
+.PHONY: bench-proxy
+bench-proxy: build-program ## Measure the gateway beside nginx and Caddy as reverse proxies (BENCHMARKING.md); wants a quiet machine
+	bench/setup caddy
+	bench/.venv/bin/python -m bench --suite proxy --name proxy $(BENCH_ARGS)
+
 # The parts of the targets above, each usable by itself.
 
 .PHONY: bench-setup

@@ -127,23 +127,27 @@ class Bench:
         server = None
         with contextlib.ExitStack() as started:
             try:
-                server, port = self.start(workload, entrant, started)
-                return record | self.measure(workload, generator, server, port)
+                server, port, upstream = self.start(workload, entrant, started)
+                return record | self.measure(workload, generator, server, port, upstream)
             except (RunError, GeneratorError, OSError, ValueError, KeyError, subprocess.SubprocessError) as error:
                 died = server.ended() if server is not None else None
                 return record | {"error": died or f"{type(error).__name__}: {error}"}
 
-    def start(self, workload: Workload, entrant: Entrant, started: contextlib.ExitStack) -> tuple[Server, int]:
-        """A contestant that answers, after the one that it is behind; `started` stops them."""
-        upstream = None
+    def start(
+        self, workload: Workload, entrant: Entrant, started: contextlib.ExitStack
+    ) -> tuple[Server, int, Server | None]:
+        """A contestant that answers, with its port, and the one that it is behind; `started` stops them."""
+        upstream, upstream_port = None, None
         if entrant.contestant.behind is not None:
             other = self.options.contestants[entrant.contestant.behind]
             program = other.program(self.options.target)
             if program is None:
                 raise RunError(f"{other.name}: {other.why_absent()}")
             clear = dataclasses.replace(workload, protocol="h1-clear")
-            _, upstream = self.launch(clear, other, program, GENERATOR_CORE, None, started)
-        return self.launch(workload, entrant.contestant, entrant.program, SERVER_CORE, upstream, started)
+            upstream, upstream_port = self.launch(clear, other, program, GENERATOR_CORE, None, started)
+        contestant, program = entrant.contestant, entrant.program
+        server, port = self.launch(workload, contestant, program, SERVER_CORE, upstream_port, started)
+        return server, port, upstream
 
     def launch(
         self,
@@ -214,11 +218,11 @@ class Bench:
         )
         self.number += 1
         with contextlib.ExitStack() as started:
-            _, port = self.start(workload, entrant, started)
+            _, port, _ = self.start(workload, entrant, started)
             lines = self.fetch(protocol, port).stderr.decode(errors="replace").splitlines()
         return sorted(line[2:].split(":")[0] for line in lines if line.startswith("< ") and ":" in line)
 
-    def measure(self, workload: Workload, generator: str, server: Server, port: int) -> dict:
+    def measure(self, workload: Workload, generator: str, server: Server, port: int, upstream: Server | None) -> dict:
         requests = max(workload.connections, int(workload.requests * self.options.scale))
         if workload.kind != "idle":
             # Heaps have grown to what they need when they have seen as much before.
@@ -227,13 +231,14 @@ class Bench:
             self.generate(workload, generator, port, warm_up)
         pids = server.pids()
         memory = memory_kib(pids)
-        before, cpu, own = Ticks.now(), cpu_seconds(pids), own_seconds()
+        beside = upstream.pids() if upstream is not None else []
+        before, cpu, own = Ticks.now(), cpu_seconds(pids), own_seconds() + cpu_seconds(beside)
         if workload.kind == "idle":
             load, memory_loaded = self.hold(workload, port, server)
         else:
             load = self.generate(workload, generator, port, requests if workload.requests else None)
             memory_loaded = memory_kib(server.pids())
-        cpu, own = cpu_seconds(server.pids()) - cpu, own_seconds() - own
+        cpu, own = cpu_seconds(server.pids()) - cpu, own_seconds() + cpu_seconds(beside) - own
         others = Others.between(before, Ticks.now(), cpu + own)
         if (why := server.ended()) is not None:
             raise RunError(why)
