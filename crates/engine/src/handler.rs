@@ -20,6 +20,9 @@ use crate::meter::Meter;
 use crate::runtime::Handle;
 use crate::{Body, Request, Response, Worker};
 
+/// A future of more bytes has an allocation of its own, in which it stays.
+const MOVED_BYTES: usize = 256;
+
 /// Answers the requests of a worker, on the worker's thread.
 ///
 /// An answer that is at hand is given at once through the [`Responder`] and costs no future. What takes time goes into
@@ -203,7 +206,12 @@ impl Responder {
     }
 
     /// Runs `future` on the worker and sends what it returns. When the peer gives up first, the future is dropped.
-    pub fn respond(mut self, future: impl Future<Output = Response> + 'static) {
+    pub fn respond<F: Future<Output = Response> + 'static>(self, future: F) {
+        // Otherwise it would be moved as a whole once more when it is first polled.
+        if size_of::<F>() > MOVED_BYTES { self.respond_as_it_is(Box::pin(future)) } else { self.respond_as_it_is(future) }
+    }
+
+    fn respond_as_it_is(mut self, future: impl Future<Output = Response> + 'static) {
         let handle = self.context.handle.clone();
         handle.spawn(async move {
             let mut future = pin!(future);
