@@ -51,6 +51,7 @@ test-long: build ## Soak tests, an hour of fuzzing, many simulations, the calibr
 	$(MAKE) fuzz FUZZ_SECONDS=3600
 	CARGO_FLAGS="$(CARGO_FLAGS)" npm run build --workspace packages/pronghorn
 	npm run test:fastify --workspace packages/pronghorn
+	npm run test:memory --workspace packages/pronghorn
 	for profile in $(CALIBRATED_PROFILES); do $(PRONGHORN) link --calibrate $$profile; done
 
 CALIBRATED_PROFILES ?= $(sort $(wildcard profiles/*.toml))
