@@ -7,6 +7,7 @@ mod check;
 mod decode;
 mod either;
 mod format;
+mod health;
 mod layer;
 mod load;
 mod log;
@@ -29,6 +30,7 @@ use serde::Deserialize;
 
 pub use admin::{Admin, AdminListen, Token};
 pub use format::format;
+pub use health::{FailureKind, UpstreamHealth};
 pub use layer::Layer;
 pub use load::Config;
 pub use log::{Log, LogFormat, QlogRule};

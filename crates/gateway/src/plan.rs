@@ -379,7 +379,7 @@ impl Making<'_> {
         // One that stays the same keeps its connections.
         let plan = match self.surroundings.before.and_then(|before| kept(&before.upstreams)) {
             Some(plan) if upstream.tls.trust.is_none() => plan,
-            _ => Arc::new(UpstreamPlan { settings: upstream.clone(), roots: Roots::Config(self.roots(upstream, place)?) }),
+            _ => Arc::new(UpstreamPlan::new(upstream.clone(), Roots::Config(self.roots(upstream, place)?))),
         };
         self.upstreams.push(plan.clone());
         Some(plan)

@@ -3,6 +3,7 @@
 mod balance;
 mod content;
 mod fields;
+mod health;
 mod upgrade;
 
 use std::cell::RefCell;
@@ -22,6 +23,7 @@ use rustc_hash::FxHashMap;
 use self::balance::{Balance, Open};
 use self::content::{Lent, Tracked};
 pub(crate) use self::fields::to_client;
+use self::health::ServerHealth;
 use crate::config::{Upstream, UpstreamHost, UpstreamProtocol};
 use crate::plan::text;
 
@@ -36,6 +38,16 @@ pub(crate) struct ProxyPlan {
 pub(crate) struct UpstreamPlan {
     pub(crate) settings: Upstream,
     pub(crate) roots: Roots,
+    /// Of each server; empty where nothing is counted.
+    health: Vec<Arc<ServerHealth>>,
+}
+
+impl UpstreamPlan {
+    pub(crate) fn new(settings: Upstream, roots: Roots) -> Self {
+        let is_counted = settings.servers.len() > 1 && settings.health.failures > 0;
+        let counted = if is_counted { settings.servers.len() } else { 0 };
+        Self { settings, roots, health: (0..counted).map(|_| Arc::default()).collect() }
+    }
 }
 
 /// The upstreams of one worker, with their connections, made when they are first asked. Cheap to clone.
@@ -110,7 +122,7 @@ impl WorkerUpstream {
             ..Options::default()
         };
         let pool = Pool::with_connector(connector, options)?;
-        let balance = Balance::new(&plan.settings);
+        let balance = Balance::new(&plan.settings, &plan.health);
         Ok(Self { plan, pool, balance })
     }
 
@@ -155,23 +167,35 @@ impl WorkerUpstream {
     {
         let lent = (!body.is_end_stream()).then(|| Lent::new(body));
         let mut tried = Vec::new();
+        let mut failure = None;
         loop {
             let Some(open) = self.balance.choose(peer.remote.ip(), &tried) else {
-                return text(StatusCode::BAD_GATEWAY, "no upstream server can be reached\n");
+                return failure.as_ref().map_or_else(|| self.nobody(), refusal);
             };
             tried.push(open.index());
             let content = lent.as_ref().map_or_else(Body::empty, Lent::lend);
             let request = self.request(&head, open.address(), content);
             match self.pool.send(request).await {
-                Ok(response) => return answer(response, open),
+                Ok(response) => {
+                    open.answered(response.status());
+                    return answer(response, open);
+                }
                 Err(error) => {
+                    open.failed(&error, lent.is_some());
                     let may_repeat = error.is_unprocessed() && lent.as_ref().is_none_or(Lent::is_whole);
                     if tried.len() > self.plan.settings.retries as usize || tried.len() >= self.balance.len() || !may_repeat {
                         return refusal(&error);
                     }
+                    failure = Some(error);
                 }
             }
         }
+    }
+
+    /// What the client gets when all servers are left alone.
+    fn nobody(&self) -> Response {
+        let answer = text(StatusCode::SERVICE_UNAVAILABLE, "no upstream server is up\n");
+        answer.with_header(RETRY_AFTER, self.balance.seconds_to_wait().into())
     }
 
     fn request(&self, head: &Head, server: &crate::config::ServerAddress, content: Body) -> http::Request<Body> {

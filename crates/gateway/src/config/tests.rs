@@ -82,6 +82,7 @@ fn contradictions_are_told() {
         ),
         ("[[sites.routes]]\nmatch = \"/x\"\nproxy = \"ap\"\n[upstreams.app]\nservers = [\"http://a:1\"]\n", "did you mean \"app\"?"),
         ("[[sites.routes]]\nproxy = \"api\"\n", "define it as [upstreams.api]"),
+        ("[[sites.routes]]\nproxy = { servers = [\"http://a:1\"], health = { statuses = [404] } }\n", "404 is no failure of a server"),
         ("[[sites.routes]]\nproxy = { servers = [] }\n", "an upstream needs a server"),
         ("[[sites.routes]]\nproxy = { servers = [\"http://a:1\"], protocol = \"http3\" }\n", "write https://a:1"),
         ("[[sites.routes]]\nredirect = { to = \"/\", status = 200 }\n", "200 is no redirect"),

@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, de};
 
 use super::either::{Short, either};
+use super::health::UpstreamHealth;
 use super::site::FieldValue;
 use super::source::Place;
 use super::values::{Time, choice, written};
@@ -58,6 +59,9 @@ pub struct Upstream {
     #[serde(default = "retries")]
     #[schemars(range(max = 16))]
     pub retries: u32,
+    /// When a server that fails is left alone.
+    #[serde(default)]
+    pub health: UpstreamHealth,
     #[serde(skip)]
     pub(crate) place: Place,
 }
@@ -88,6 +92,7 @@ impl Upstream {
             connections: CONNECTIONS,
             waiting: WAITING,
             retries: RETRIES,
+            health: UpstreamHealth::default(),
             place: Place::default(),
         }
     }

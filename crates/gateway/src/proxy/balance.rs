@@ -4,13 +4,16 @@ use std::cell::Cell;
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 
-use crate::config::{Policy, ServerAddress, Upstream};
+use super::health::{self, ServerHealth};
+use crate::config::{Policy, ServerAddress, Upstream, UpstreamHealth};
 
 /// The servers of an upstream, as one worker sees them.
 pub(crate) struct Balance {
     servers: Vec<Rc<Server>>,
     policy: Policy,
+    rule: Rc<UpstreamHealth>,
 }
 
 struct Server {
@@ -20,18 +23,23 @@ struct Server {
     open: Cell<u32>,
     /// Smooth weighted round robin: grows by the weight at each choice, and falls by all weights when it is chosen.
     credit: Cell<i64>,
+    /// Missing where nothing is counted.
+    health: Option<Arc<ServerHealth>>,
+    rule: Rc<UpstreamHealth>,
 }
 
 /// A request that a server has; counted until it is dropped.
 pub(crate) struct Open {
     server: Rc<Server>,
     index: usize,
+    /// It tries whether the server is there again.
+    is_trial: bool,
 }
 
 impl Open {
-    fn new(server: &Rc<Server>, index: usize) -> Self {
+    fn new(server: &Rc<Server>, index: usize, is_trial: bool) -> Self {
         server.open.set(server.open.get() + 1);
-        Self { server: server.clone(), index }
+        Self { server: server.clone(), index, is_trial }
     }
 
     /// The server's number.
@@ -42,6 +50,25 @@ impl Open {
     pub(crate) fn address(&self) -> &ServerAddress {
         &self.server.address
     }
+
+    /// The server has answered.
+    pub(crate) fn answered(&self, status: http::StatusCode) {
+        let Some(health) = &self.server.health else { return };
+        if health::counts_status(&self.server.rule, status) {
+            health.failed(&self.server.rule, self.is_trial, health::now());
+        } else {
+            health.succeeded();
+        }
+    }
+
+    /// There was no answer.
+    pub(crate) fn failed(&self, error: &pronghorn_client::Error, has_content: bool) {
+        if let Some(health) = &self.server.health
+            && health::counts(&self.server.rule, error, has_content)
+        {
+            health.failed(&self.server.rule, self.is_trial, health::now());
+        }
+    }
 }
 
 impl Drop for Open {
@@ -51,6 +78,11 @@ impl Drop for Open {
 }
 
 impl Server {
+    /// Whether requests may go to it, or one that tries it.
+    fn may_be_asked(&self) -> bool {
+        self.health.as_ref().is_none_or(|health| health.is_in() || health.waits(health::now()) == 0)
+    }
+
     /// How busy it is for its weight: compared crosswise, so that nothing is divided.
     fn is_less_busy_than(&self, other: &Self) -> bool {
         u64::from(self.open.get()) * u64::from(other.weight) < u64::from(other.open.get()) * u64::from(self.weight)
@@ -58,22 +90,50 @@ impl Server {
 }
 
 impl Balance {
-    pub(crate) fn new(upstream: &Upstream) -> Self {
-        let server = |server: &crate::config::UpstreamServer| {
+    /// `health`: of each server, or nothing where nothing is counted.
+    pub(crate) fn new(upstream: &Upstream, health: &[Arc<ServerHealth>]) -> Self {
+        let rule = Rc::new(upstream.health.clone());
+        let server = |(index, server): (usize, &crate::config::UpstreamServer)| {
             let (address, weight) = (server.0.address.clone(), server.0.weight);
-            Rc::new(Server { address, weight, open: Cell::new(0), credit: Cell::new(0) })
+            Rc::new(Server {
+                address,
+                weight,
+                open: Cell::new(0),
+                credit: Cell::new(0),
+                health: health.get(index).cloned(),
+                rule: rule.clone(),
+            })
         };
-        Self { servers: upstream.servers.iter().map(server).collect(), policy: upstream.policy }
+        Self { servers: upstream.servers.iter().enumerate().map(server).collect(), policy: upstream.policy, rule: rule.clone() }
     }
 
     pub(crate) fn len(&self) -> usize {
         self.servers.len()
     }
 
-    /// A server for a request of `client`, none of those in `tried`.
+    /// In how many seconds the first of the servers that are left alone may be tried.
+    pub(crate) fn seconds_to_wait(&self) -> u64 {
+        let now = health::now();
+        let waits = self.servers.iter().filter_map(|server| server.health.as_ref()).map(|health| health.waits(now)).min();
+        waits.unwrap_or(0).div_ceil(1000).max(1)
+    }
+
+    /// A server for a request of `client`, none of those in `tried` and none that is left alone.
     pub(crate) fn choose(&self, client: IpAddr, tried: &[usize]) -> Option<Open> {
-        let candidates = || self.servers.iter().enumerate().filter(|(index, _)| !tried.contains(index));
-        let (index, server) = match self.policy {
+        loop {
+            let (index, server) = self.pick(client, tried)?;
+            match &server.health {
+                // Another worker was faster: now it is left alone again.
+                Some(health) if !health.is_in() && !health.claim(&self.rule, health::now()) => {}
+                Some(health) => return Some(Open::new(server, index, !health.is_in())),
+                None => return Some(Open::new(server, index, false)),
+            }
+        }
+    }
+
+    fn pick(&self, client: IpAddr, tried: &[usize]) -> Option<Candidate<'_>> {
+        let candidates = || self.servers.iter().enumerate().filter(|(index, server)| !tried.contains(index) && server.may_be_asked());
+        match self.policy {
             _ if self.servers.len() == 1 => candidates().next(),
             Policy::First => candidates().next(),
             Policy::RoundRobin => round_robin(candidates()),
@@ -91,8 +151,7 @@ impl Balance {
                 }
             }
             Policy::ClientAddress => candidates().max_by(|(_, one), (_, other)| rank(one, client).total_cmp(&rank(other, client))),
-        }?;
-        Some(Open::new(server, index))
+        }
     }
 }
 
@@ -141,7 +200,11 @@ mod tests {
         let mut upstream = Upstream::of("http://a:1".parse().expect("an address"));
         upstream.servers = weights.iter().enumerate().map(server).collect();
         upstream.policy = policy;
-        Balance::new(&upstream)
+        upstream.health.failures = 1;
+        upstream.health.out = crate::config::Time::seconds(3600);
+        upstream.health.out_max = upstream.health.out;
+        let health: Vec<_> = weights.iter().map(|_| Arc::default()).collect();
+        Balance::new(&upstream, &health)
     }
 
     fn indices(balance: &Balance, count: usize) -> Vec<usize> {
@@ -173,6 +236,25 @@ mod tests {
                 assert_eq!(index, Some(1), "{policy:?}");
                 assert!(balance.choose(CLIENT, &[0, 1, 2]).is_none(), "{policy:?}");
             }
+        }
+    }
+
+    #[test]
+    fn servers_that_fail_are_left_alone_whatever_the_policy() {
+        let failure = pronghorn_client::Error::TimedOut(pronghorn_client::Phase::Connect);
+        for policy in [Policy::RoundRobin, Policy::LeastRequests, Policy::RandomOfTwo, Policy::First, Policy::ClientAddress] {
+            let balance = balance(policy, &[1, 1, 1]);
+            let late = balance.choose(CLIENT, &[1, 2]).expect("a server");
+            for down in [0, 2] {
+                let others: Vec<_> = (0..3).filter(|index| *index != down).collect();
+                balance.choose(CLIENT, &others).expect("a server").failed(&failure, true);
+            }
+            assert_eq!(indices(&balance, 20), [1; 20], "{policy:?}");
+            balance.choose(CLIENT, &[]).expect("a server").failed(&failure, true);
+            assert!(balance.choose(CLIENT, &[]).is_none(), "{policy:?}");
+            assert!((3590..=3600).contains(&balance.seconds_to_wait()));
+            late.answered(http::StatusCode::OK);
+            assert_eq!(indices(&balance, 20), [0; 20], "{policy:?}");
         }
     }
 

@@ -27,7 +27,7 @@ pub(super) async fn run(
 ) {
     let handshake = Handshake::new(&mut head, &upgrade, &peer);
     let Some(open) = upstream.balance.choose(peer.remote.ip(), &[]) else {
-        return responder.send(finish(text(StatusCode::BAD_GATEWAY, "no upstream server can be reached\n")));
+        return responder.send(finish(upstream.nobody()));
     };
     // What the client sends comes only when it is granted, so that nothing of it is lost when it is not.
     let lent = Lent::new(body);
@@ -42,8 +42,14 @@ pub(super) async fn run(
         .await
     };
     let response = match answered {
-        Some(Ok(response)) => response,
-        Some(Err(error)) => return responder.send(finish(refusal(&error))),
+        Some(Ok(response)) => {
+            open.answered(response.status());
+            response
+        }
+        Some(Err(error)) => {
+            open.failed(&error, true);
+            return responder.send(finish(refusal(&error)));
+        }
         None => return responder.abort(),
     };
     let is_http1 = response.version() < http::Version::HTTP_2;
