@@ -1,0 +1,82 @@
+"""Servers of an upstream that fail, as clients of the gateway see it."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from harness.gateway import Gateway, seen, upstream
+from harness.waiting import eventually
+
+SITE = """
+[[sites]]
+hosts = ["localhost", "127.0.0.1"]
+{tls}
+[[sites.routes]]
+proxy = "app"
+"""
+
+
+@pytest.fixture
+def gateway(tmp_path, identity) -> Gateway:
+    return Gateway(tmp_path, identity)
+
+
+@pytest.fixture
+def nobody():
+    """An address at which connections are refused: it is bound, and nobody listens."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound
+
+
+def app(servers: list[str], more: str) -> str:
+    addresses = ", ".join(f'"{server}"' for server in servers)
+    return f"{SITE}\n[upstreams.app]\nservers = [{addresses}]\n{more}\n"
+
+
+def test_server_that_answers_500_is_left_alone_by_all_workers(start, gateway, protocol_fetcher):
+    with upstream("bad") as bad, upstream("good") as good:
+        bad.routes["/"] = lambda handler, _: handler.reply(500, b"broken")
+        health = 'health = { failures = 2, statuses = [500], out = "1h", out_max = "1h" }'
+        gateway.write(app([bad.address, good.address], f'policy = "first"\n{health}'), workers=2)
+        server = start(gateway.command())
+        statuses = [protocol_fetcher.fetch(server.origin + "/").status for _ in range(8)]
+        assert statuses == [500] * 2 + [200] * 6
+        assert (len(bad.requests), len(good.requests)) == (2, 6)
+
+
+def test_all_servers_out_is_one_answer_at_once(start, gateway, protocol_fetcher, nobody):
+    address = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+    with upstream("bad") as bad:
+        bad.routes["/"] = lambda handler, _: handler.reply(500, b"broken")
+        health = 'health = { failures = 1, statuses = [500], out = "1h", out_max = "1h" }'
+        gateway.write(app([address, bad.address], f'policy = "first"\n{health}'))
+        server = start(gateway.command())
+        assert protocol_fetcher.fetch(server.origin + "/").status == 500
+        refused = protocol_fetcher.fetch(server.origin + "/")
+        assert refused.status == 503
+        assert int(refused.header("retry-after")) > 0
+        assert bad.requests == [("GET", "/")]
+
+
+def test_server_that_has_recovered_is_asked_again(start, gateway, protocol_fetcher):
+    with upstream("late") as late, upstream("good") as good:
+        late.routes["/fail"] = lambda handler, _: handler.reply(500, b"broken")
+        health = 'health = { failures = 1, statuses = [500], out = "1s", out_max = "1s" }'
+        gateway.write(app([late.address, good.address], f'policy = "first"\n{health}'))
+        server = start(gateway.command())
+        assert protocol_fetcher.fetch(server.origin + "/fail").status == 500
+
+        def is_asked() -> bool:
+            return seen(protocol_fetcher.fetch(server.origin + "/"))["server"] == "late"
+
+        eventually("the server that has recovered answers", is_asked)
+
+
+def test_only_server_is_asked_each_time(start, gateway, protocol_fetcher, nobody):
+    gateway.write(app([f"http://127.0.0.1:{nobody.getsockname()[1]}"], "health = { failures = 1 }"))
+    server = start(gateway.command())
+    for _ in range(4):
+        assert protocol_fetcher.fetch(server.origin + "/").status == 502
