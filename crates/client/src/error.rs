@@ -7,8 +7,10 @@ use std::sync::Arc;
 /// What took too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Looking up the name, and connecting with TLS; also waiting for a connection to become free, or for a place on one.
+    /// Looking up the name, and connecting with TLS.
     Connect,
+    /// Waiting for a connection to become free, or for a place on one: it is other requests that keep the server busy.
+    Queue,
     /// Until more of the request's content was taken, or the head of the response was there.
     Head,
     /// Between two pieces of the response's content.
@@ -19,6 +21,7 @@ impl fmt::Display for Phase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Connect => "no connection",
+            Self::Queue => "no free connection",
             Self::Head => "no response",
             Self::Body => "no more of the response's content",
         })
@@ -65,7 +68,7 @@ impl Error {
     pub fn is_unprocessed(&self) -> bool {
         use pronghorn_engine::Error as E;
         match self {
-            Self::Uri { .. } | Self::Lookup { .. } | Self::TimedOut(Phase::Connect) | Self::Busy(_) => true,
+            Self::Uri { .. } | Self::Lookup { .. } | Self::TimedOut(Phase::Connect | Phase::Queue) | Self::Busy(_) => true,
             Self::Exchange(error) => {
                 matches!(**error, E::Connect { .. } | E::Handshake { .. } | E::Unsupported(_) | E::Refused(_))
             }

@@ -229,7 +229,11 @@ impl Shared {
         let _waiting = Waiting::new(connections, self.options.waiting_per_origin)?;
         let ticket = Ticket::new(connections);
         connections.serve(self);
-        self.in_time(self.options.connect_timeout, Phase::Connect, ticket.served()).await?
+        let served = self.in_time(self.options.connect_timeout, Phase::Connect, ticket.served()).await;
+        served.unwrap_or_else(|_| {
+            let is_connecting = connections.connecting.get() > 0;
+            Err(Error::TimedOut(if is_connecting { Phase::Connect } else { Phase::Queue }))
+        })
     }
 
     /// Begins to open a connection for those who wait. It goes on when they give up: the next ones have use for it.
@@ -278,7 +282,7 @@ impl Shared {
                 let until = if waiting.is_some() { deadline } else { head_deadline() };
                 if until <= now {
                     if waiting.is_some() {
-                        return Poll::Ready(Err(Error::TimedOut(Phase::Connect)));
+                        return Poll::Ready(Err(Error::TimedOut(Phase::Queue)));
                     }
                     connections.retire_silent(generation, began);
                     return Poll::Ready(Err(Error::TimedOut(Phase::Head)));

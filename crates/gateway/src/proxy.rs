@@ -236,7 +236,7 @@ fn answer(response: http::Response<pronghorn_client::Content>, open: Open) -> Re
 /// What the client gets when there is no response.
 fn refusal(error: &Error) -> Response {
     let (status, message) = match error {
-        Error::Busy(_) => (StatusCode::SERVICE_UNAVAILABLE, "the upstream is busy\n"),
+        Error::Busy(_) | Error::TimedOut(Phase::Queue) => (StatusCode::SERVICE_UNAVAILABLE, "the upstream is busy\n"),
         Error::TimedOut(Phase::Connect) => (StatusCode::GATEWAY_TIMEOUT, "the upstream cannot be reached in time\n"),
         Error::TimedOut(_) => (StatusCode::GATEWAY_TIMEOUT, "the upstream does not answer in time\n"),
         _ => (StatusCode::BAD_GATEWAY, "the upstream cannot be reached, or gives no answer\n"),

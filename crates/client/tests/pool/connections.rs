@@ -93,6 +93,29 @@ fn request_that_a_server_about_to_end_refuses_goes_over_another_connection() {
 }
 
 #[test]
+fn request_that_finds_all_connections_busy_says_so_and_not_that_there_is_none() {
+    let silent: fn(Request, Responder) = silent_at_first;
+    let mut bench = Bench::new(Options { connections_per_origin: 1, ..only(Protocol::Http1) }, &silent);
+    let late: Rc<RefCell<Vec<Error>>> = Rc::default();
+    for _ in 0..2 {
+        let (pool, request, late) = (bench.pool.clone(), bench.request(), late.clone());
+        bench.client.handle().spawn(async move {
+            if let Err(error) = pool.send(request).await {
+                late.borrow_mut().push(error);
+            }
+        });
+    }
+    while bench.requests() == 0 {
+        bench.turn();
+    }
+    bench.skipped += Options::default().connect_timeout + Duration::from_secs(1);
+    while late.borrow().is_empty() {
+        bench.turn();
+    }
+    assert!(matches!(late.borrow()[..], [Error::TimedOut(Phase::Queue)]), "{:?}", late.borrow());
+}
+
+#[test]
 fn dropped_request_frees_its_place() {
     let silent: fn(Request, Responder) = silent_at_first;
     let mut bench = Bench::new(Options { connections_per_origin: 1, ..only(Protocol::Http1) }, &silent);

@@ -76,6 +76,8 @@ pub(crate) fn counts(rule: &UpstreamHealth, error: &Error, has_content: bool) ->
     use pronghorn_engine::Error as E;
     let kind = match error {
         Error::Lookup { .. } | Error::TimedOut(Phase::Connect) => FailureKind::Connect,
+        // Clients that keep all connections busy would take a server out.
+        Error::TimedOut(Phase::Queue) => return false,
         Error::TimedOut(_) => FailureKind::Timeout,
         Error::Exchange(error) => match **error {
             E::Connect { .. } | E::Handshake { .. } => FailureKind::Connect,
@@ -140,6 +142,7 @@ mod tests {
         let refused = Error::from(pronghorn_engine::Error::Refused("full".into()));
         assert!(counts(&rule(), &Error::TimedOut(Phase::Connect), true));
         assert!(!counts(&rule(), &broken, false) && !counts(&rule(), &Error::TimedOut(Phase::Head), false));
+        assert!(!counts(&all, &Error::TimedOut(Phase::Queue), false));
         assert!(counts(&all, &broken, false) && counts(&all, &Error::TimedOut(Phase::Head), false));
         assert!(!counts(&all, &broken, true) && !counts(&all, &Error::TimedOut(Phase::Head), true));
         assert!(!counts(&all, &refused, false) && !counts(&all, &Error::Busy("a".into()), false));
