@@ -13,6 +13,7 @@ import pytest
 
 from harness.certificates import Identity, make_identity
 from harness.clients import FETCHERS, Fetcher
+from harness.gateway import Gateway, Upstream, upstream
 from harness.pairs import LARGE, SMALL
 from harness.process import Process
 from harness.server import Server, echo_command, serve_command
@@ -171,3 +172,16 @@ def protocol_fetcher(request: pytest.FixtureRequest, identity: Identity) -> Fetc
 @pytest.fixture
 def ca(identity: Identity) -> Path:
     return identity.ca
+
+
+@pytest.fixture
+def gateway(tmp_path: Path, identity: Identity) -> Gateway:
+    """A folder for the configuration of a gateway."""
+    return Gateway(tmp_path, identity)
+
+
+@pytest.fixture
+def up() -> Iterator[Upstream]:
+    """A server for a gateway to ask."""
+    with upstream() as server:
+        yield server

@@ -14,26 +14,9 @@ from cryptography import x509
 
 from harness.certificates import make_identity
 from harness.clients.raw_h1 import RawH1
-from harness.gateway import Gateway, seen, upstream
+from harness.gateway import SITE, seen, upstream
 from harness.server import REPOSITORY, pronghorn
 from harness.waiting import eventually
-
-SITE = """
-[[sites]]
-hosts = ["localhost", "127.0.0.1"]
-{tls}
-"""
-
-
-@pytest.fixture
-def gateway(tmp_path, identity) -> Gateway:
-    return Gateway(tmp_path, identity)
-
-
-@pytest.fixture
-def up():
-    with upstream() as server:
-        yield server
 
 
 def ask(fetcher, server, path, **options):

@@ -14,23 +14,12 @@ import pytest
 
 from harness.admin import UnixConnection, ask
 from harness.clients import FETCHERS, curl
-from harness.gateway import Gateway
+from harness.gateway import SITE
 from harness.server import pronghorn
 from harness.waiting import eventually
 
-SITE = """
-[[sites]]
-hosts = ["localhost", "127.0.0.1"]
-{tls}
-[[sites.routes]]
-respond = "ANSWER"
-"""
+ROUTED = SITE + '[[sites.routes]]\nrespond = "ANSWER"\n'
 TOKEN = "0123456789abcdef0123456789abcdef"
-
-
-@pytest.fixture
-def gateway(tmp_path, identity) -> Gateway:
-    return Gateway(tmp_path, identity)
 
 
 @pytest.fixture
@@ -48,7 +37,7 @@ def command(*arguments):
 
 
 def write(gateway, answer="one", more="", server='state_dir = "state"'):
-    gateway.write(SITE.replace("ANSWER", answer) + more, server=server)
+    gateway.write(ROUTED.replace("ANSWER", answer) + more, server=server)
 
 
 def test_socket_in_the_state_folder_is_for_its_owner_and_ends_with_the_server(start, gateway):

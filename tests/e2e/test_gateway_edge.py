@@ -13,7 +13,7 @@ import pytest
 
 from harness.admin import metrics
 from harness.clients import FETCHERS
-from harness.gateway import Gateway, upstream
+from harness.gateway import upstream
 from harness.waiting import eventually
 
 SITE = """
@@ -24,11 +24,6 @@ clear_text = "serve"
 [[sites.routes]]
 """
 BOTH = ("127.0.0.1:0", "http://127.0.0.1:0")
-
-
-@pytest.fixture
-def gateway(tmp_path, identity) -> Gateway:
-    return Gateway(tmp_path, identity)
 
 
 def proxy_header(client: str | None, *, command: int = 1, more: bytes = b"") -> bytes:

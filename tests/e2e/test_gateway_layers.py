@@ -21,32 +21,15 @@ from curl_cffi import requests
 
 from harness.clients.aioquic_h3 import ask_with_aioquic, h3_connection
 from harness.clients.curl import VERSIONS
-from harness.gateway import Gateway, seen, upstream
+from harness.gateway import SITE, Gateway, seen, upstream
 from harness.server import REPOSITORY, custom_layer, pronghorn
 from harness.waiting import eventually
-
-SITE = """
-[[sites]]
-hosts = ["localhost", "127.0.0.1"]
-{tls}
-"""
 
 TEXT = b"the same words over and over, " * 500
 
 # "antler" by libxcrypt, and by the Argon2id of OpenSSL, both as cheap as can be.
 BCRYPT = "$2y$04$abcdefghijklmnopqrstuu9b4SO151qbMABbat2g0cGT65vUfaadq"
 ARGON2 = "$argon2id$v=19$m=8,t=1,p=1$cHJvbmdob3JuLXNhbHQuLg$KP1aRIWuJymeDoUb8dMS3Tf4cFkq+klJiBq4uaolYR0"
-
-
-@pytest.fixture
-def gateway(tmp_path, identity) -> Gateway:
-    return Gateway(tmp_path, identity)
-
-
-@pytest.fixture
-def up():
-    with upstream() as server:
-        yield server
 
 
 def serve(start, gateway, routes: str, **options):

@@ -11,25 +11,14 @@ import pytest
 
 from harness.admin import UnixConnection, ask, metrics
 from harness.clients import FETCHERS
-from harness.gateway import Gateway
+from harness.gateway import SITE
 from harness.waiting import eventually
 
-SITE = """
-[[sites]]
-hosts = ["localhost", "127.0.0.1"]
-{tls}
-[[sites.routes]]
-respond = "four"
-"""
-
-
-@pytest.fixture
-def gateway(tmp_path, identity) -> Gateway:
-    return Gateway(tmp_path, identity)
+ROUTED = SITE + '[[sites.routes]]\nrespond = "four"\n'
 
 
 def write(gateway, log: str) -> None:
-    gateway.write(SITE + f"[log]\n{log}\n", server='state_dir = "state"')
+    gateway.write(ROUTED + f"[log]\n{log}\n", server='state_dir = "state"')
 
 
 def lines(gateway, count: int, name: str = "access.log") -> list[str]:
@@ -139,7 +128,7 @@ def test_reload_changes_the_log_and_loses_no_line(start, gateway, protocol_fetch
 )
 def test_qlog_files_are_of_connections_that_are_meant(start, gateway, identity, rule, files):
     fetcher = next(fetcher for fetcher in FETCHERS if fetcher.name == "aioquic-h3").trusting(identity.ca)
-    gateway.write(SITE + f'[log.qlog]\nfolder = "qlog"\n{rule}\n')
+    gateway.write(ROUTED + f'[log.qlog]\nfolder = "qlog"\n{rule}\n')
     server = start(gateway.command())
     for _ in range(2):
         assert fetcher.fetch(server.origin + "/").status == 200

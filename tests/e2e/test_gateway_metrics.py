@@ -13,20 +13,10 @@ from aioquic.tls import CipherSuite
 from harness.admin import UnixConnection, ask, metrics
 from harness.clients import FETCHERS
 from harness.clients.aioquic_h3 import h3_connection
-from harness.gateway import Gateway, upstream
+from harness.gateway import SITE, upstream
 from harness.waiting import eventually
 
-SITE = """
-[[sites]]
-hosts = ["localhost", "127.0.0.1"]
-{tls}
-"""
 ANSWER = '[[sites.routes]]\nrespond = "x"\n'
-
-
-@pytest.fixture
-def gateway(tmp_path, identity) -> Gateway:
-    return Gateway(tmp_path, identity)
 
 
 @pytest.fixture

@@ -6,28 +6,9 @@ import re
 import signal
 import subprocess
 
-import pytest
-
 from harness.clients.curl import session
-from harness.gateway import Gateway, seen, upstream
+from harness.gateway import SITE, seen
 from harness.server import pronghorn
-
-SITE = """
-[[sites]]
-hosts = ["localhost", "127.0.0.1"]
-{tls}
-"""
-
-
-@pytest.fixture
-def gateway(tmp_path, identity) -> Gateway:
-    return Gateway(tmp_path, identity)
-
-
-@pytest.fixture
-def up():
-    with upstream() as server:
-        yield server
 
 
 def test_target_is_rewritten_and_keeps_its_query(start, gateway, up, fetcher):

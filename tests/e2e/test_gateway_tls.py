@@ -18,25 +18,14 @@ from harness.admin import metrics
 from harness.certificates import make_identity
 from harness.clients import FETCHERS, curl
 from harness.clients.aioquic_h3 import h3_connection
-from harness.gateway import Gateway, seen, upstream
+from harness.gateway import seen
 
 FORGED = [("client-cert", ":Zm9v:"), ("x-client-cert-subject", "CN=root"), ("x-client-cert-fingerprint", "00")]
 
 
 @pytest.fixture
-def gateway(tmp_path, identity) -> Gateway:
-    return Gateway(tmp_path, identity)
-
-
-@pytest.fixture
 def client(tmp_path):
     return make_identity(tmp_path / "client")
-
-
-@pytest.fixture
-def up():
-    with upstream() as server:
-        yield server
 
 
 def write(gateway, client, up, mode="required", more=""):

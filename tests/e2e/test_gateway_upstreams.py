@@ -6,21 +6,10 @@ import socket
 
 import pytest
 
-from harness.gateway import Gateway, seen, upstream
+from harness.gateway import SITE, seen, upstream
 from harness.waiting import eventually
 
-SITE = """
-[[sites]]
-hosts = ["localhost", "127.0.0.1"]
-{tls}
-[[sites.routes]]
-proxy = "app"
-"""
-
-
-@pytest.fixture
-def gateway(tmp_path, identity) -> Gateway:
-    return Gateway(tmp_path, identity)
+ROUTED = SITE + '[[sites.routes]]\nproxy = "app"\n'
 
 
 @pytest.fixture
@@ -33,7 +22,7 @@ def nobody():
 
 def app(servers: list[str], more: str) -> str:
     addresses = ", ".join(f'"{server}"' for server in servers)
-    return f"{SITE}\n[upstreams.app]\nservers = [{addresses}]\n{more}\n"
+    return f"{ROUTED}\n[upstreams.app]\nservers = [{addresses}]\n{more}\n"
 
 
 def test_server_that_answers_500_is_left_alone_by_all_workers(start, gateway, protocol_fetcher):

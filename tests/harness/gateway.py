@@ -12,6 +12,13 @@ from pathlib import Path
 from .certificates import Identity
 from .server import pronghorn
 
+SITE = """
+[[sites]]
+hosts = ["localhost", "127.0.0.1"]
+{tls}
+"""
+"""A site for the clients, to which tests add routes."""
+
 
 class Gateway:
     """The folder of a configuration, and the command that serves it."""

@@ -13,7 +13,7 @@ use http_body_util::BodyExt;
 use pronghorn_engine::{Body, Config, Connection, Error, Limits, Protocol, Request as Asked, Responder, Response};
 
 use crate::raw_server::{self, CANCEL, END_STREAM, INITIAL_WINDOW_SIZE, MAX_CONCURRENT_STREAMS, RawServer, WINDOW_UPDATE, head, settings};
-use crate::support::{Bench, PROTOCOLS, fetch, get, hello};
+use crate::support::{Bench, Failing, PROTOCOLS, fetch, get, hello};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -349,18 +349,6 @@ fn request_that_is_given_up_in_the_queue_leaves_its_content_at_once() {
         assert_eq!(path, "/last", "{protocol}");
         responder.send(Response::new(StatusCode::OK));
         bench.turn_until(|_| first.is_there() && last.is_there());
-    }
-}
-
-/// Content that breaks off.
-struct Failing;
-
-impl http_body::Body for Failing {
-    type Data = Bytes;
-    type Error = std::io::Error;
-
-    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
-        Poll::Ready(Some(Err(std::io::Error::other("as planned"))))
     }
 }
 

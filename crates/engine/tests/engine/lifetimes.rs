@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::support::{Bench, PROTOCOLS, fetch, get, hello, trust};
+use crate::support::{Bench, Failing, PROTOCOLS, fetch, get, hello, trust};
 use bytes::Bytes;
 use http::StatusCode;
 use http_body::Frame;
@@ -239,18 +239,6 @@ fn client_gone_in_mid_body_frees_the_producer() {
         drop(connection);
         bench.turn_until(|_| alive.get() == 0);
         bench.turn_until(|bench| bench.count(open) == 0);
-    }
-}
-
-/// A body that fails at once.
-struct Failing;
-
-impl http_body::Body for Failing {
-    type Data = Bytes;
-    type Error = std::io::Error;
-
-    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
-        Poll::Ready(Some(Err(std::io::Error::other("as planned"))))
     }
 }
 

@@ -3,12 +3,15 @@
 use std::cell::RefCell;
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{Request, StatusCode};
+use http_body::Frame;
 use http_body_util::BodyExt;
 use pronghorn_engine::{
     Body, Config, Connection, Connector, Error, Group, Handler, Identity, Listener, Protocol, Responder, Response, Resumption, Sessions,
@@ -221,3 +224,15 @@ pub(crate) fn hello(_: usize) -> impl Handler {
 }
 
 pub(crate) const PROTOCOLS: [Protocol; 3] = [Protocol::Http1, Protocol::Http2, Protocol::Http3];
+
+/// Content that breaks off at once.
+pub(crate) struct Failing;
+
+impl http_body::Body for Failing {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
+        Poll::Ready(Some(Err(std::io::Error::other("as planned"))))
+    }
+}
