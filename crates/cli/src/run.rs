@@ -99,7 +99,9 @@ pub(crate) fn run(arguments: &RunArgs, layers: &Registry) -> Result<(), Failure>
     };
     // What is wrong has been told.
     let heeds = Heeds { reload: &|| drop(running.reload()), reopen: &|| drop(running.reopen_log()) };
-    serving::serve_until_told(workers, || grace, ready, Some(&heeds), beside)?;
+    let served = serving::serve_until_told(workers, || grace, ready, Some(&heeds), beside);
+    running.gateway.finish_logs();
+    served?;
     if arguments.stats {
         serving::print_stats(&running.stats, running.identity.as_ref());
     }

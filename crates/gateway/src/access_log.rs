@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -31,11 +31,11 @@ impl Format {
 
 /// Writes lines on a thread of its own, so that workers never wait for the output. What is wrong with the output is told on standard error.
 pub struct AccessLog {
-    sender: Option<SyncSender<String>>,
+    sender: SyncSender<String>,
     shared: Arc<Shared>,
     format: Format,
     path: Option<PathBuf>,
-    writer: Option<JoinHandle<()>>,
+    writer: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl AccessLog {
@@ -70,7 +70,7 @@ impl AccessLog {
         let writer = Writer { output, name, shared: shared.clone(), complain };
         let thread = std::thread::Builder::new().name("access-log".to_owned()).spawn(move || writer.run(&receiver));
         // Without its thread the log is full at once, and what is dropped is counted.
-        Self { sender: Some(sender), shared, format, path: None, writer: thread.ok() }
+        Self { sender, shared, format, path: None, writer: Mutex::new(thread.ok()) }
     }
 
     /// Opens the file anew, so that one that was moved away can be packed. Whether it is a file that lines go to.
@@ -82,9 +82,7 @@ impl AccessLog {
         let Some(path) = &self.path else { return Ok(false) };
         *self.shared.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(open(path)?);
         // An empty line wakes the thread; where there is no room for it, it is awake.
-        if let Some(sender) = &self.sender {
-            let _ = sender.try_send(String::new());
-        }
+        let _ = self.sender.try_send(String::new());
         Ok(true)
     }
 
@@ -99,9 +97,19 @@ impl AccessLog {
         }
     }
 
+    /// Waits until all lines are written; there must be no more. For the end of a process, whose workers may have left something that
+    /// still holds the log.
+    pub(crate) fn finish(&self) {
+        self.shared.is_over.store(true, Ordering::Release);
+        let _ = self.sender.try_send(String::new());
+        if let Some(writer) = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            // A panic of the writer has been reported by the thread itself.
+            let _ = writer.join();
+        }
+    }
+
     fn write(&self, line: String) {
-        let sent = self.sender.as_ref().is_some_and(|sender| sender.try_send(line).is_ok());
-        if !sent {
+        if self.sender.try_send(line).is_err() {
             self.shared.counts.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -110,11 +118,7 @@ impl AccessLog {
 impl Drop for AccessLog {
     /// Waits until all lines are written.
     fn drop(&mut self) {
-        self.sender = None;
-        if let Some(writer) = self.writer.take() {
-            // A panic of the writer has been reported by the thread itself.
-            let _ = writer.join();
-        }
+        self.finish();
     }
 }
 

@@ -117,6 +117,12 @@ impl Gateway {
         self.0.plan().log.as_ref().map_or(Ok(false), |log| log.reopen())
     }
 
+    /// Waits until all lines of access logs are written. For the end: no request may run any more.
+    pub fn finish_logs(&self) {
+        self.0.plan().log.iter().for_each(|log| log.finish());
+        self.0.retired_logs.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|log| log.finish());
+    }
+
     /// What became of the lines of access logs.
     pub fn log_counts(&self) -> Arc<LogCounts> {
         self.0.plan().log_counts.clone()

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -44,6 +44,8 @@ pub(super) struct Shared {
     pub(super) counts: Arc<LogCounts>,
     /// The file to go on with, once it was opened again.
     pub(super) next: Mutex<Option<File>>,
+    /// There are no more lines than those that wait.
+    pub(super) is_over: AtomicBool,
 }
 
 pub(super) struct Writer<C> {
@@ -61,13 +63,17 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
 }
 
 impl<C: FnMut(&str)> Writer<C> {
+    fn next(&self, lines: &Receiver<String>) -> Option<String> {
+        if self.shared.is_over.load(Ordering::Acquire) { lines.try_recv().ok() } else { lines.recv().ok() }
+    }
+
     /// Until nobody is left who could have a line.
     pub(super) fn run(mut self, lines: &Receiver<String>) {
         let mut batch = String::new();
         let (mut told_dropped, mut lost) = (self.shared.counts.dropped(), 0);
         // The output ends within a line.
         let mut is_torn = false;
-        while let Ok(line) = lines.recv() {
+        while let Some(line) = self.next(lines) {
             if let Some(file) = self.shared.next.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 self.output = Box::new(file);
                 is_torn = false;
