@@ -195,6 +195,8 @@ async fn send(
         match written {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
+                // Who is told writes no more.
+                pieces.close();
                 told.send_replace(Some(error));
                 return;
             }

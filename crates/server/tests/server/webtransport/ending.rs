@@ -52,6 +52,30 @@ fn codes_of_resets_and_stops_go_both_ways() {
 }
 
 #[test]
+fn stream_that_is_known_to_be_stopped_takes_nothing() {
+    // The application runs beside the worker that tells it: not each of them meets the moment between.
+    const STREAMS: u32 = 2000;
+    let (site, mut accepted) = site(Limits::default());
+    with_connection(to(&site), async move |mut connection| {
+        let (client, server) = sessions(&mut connection, &mut accepted).await;
+        let application = elsewhere(async move {
+            for code in 0..STREAMS {
+                let mut stream = server.open_uni().await.unwrap();
+                let stopped = SessionStreamError::Stopped { code: Some(code) };
+                assert_eq!(stream.stopped().await, stopped);
+                assert_eq!(stream.write("more").await, Err(stopped));
+            }
+        });
+        let stop = async {
+            for code in 0..STREAMS {
+                client.accept_uni().await.unwrap().stop(code);
+            }
+        };
+        tokio::join!(application, stop);
+    });
+}
+
+#[test]
 fn close_brings_code_and_reason_to_the_other_side() {
     for closed_by_client in [true, false] {
         let (site, mut accepted) = site(Limits::default());
