@@ -92,7 +92,7 @@ test('wrong use is told in one line', () => {
   assertOneLine(
     lab(['reproduce', 'kiwee', '--resume', '--out', out, '--blocks', '3']),
     2,
-    /leave --seed and --blocks out/,
+    /leave --seed, --blocks and --profile out/,
   );
   assertOneLine(
     lab(['reproduce', 'kiwee', '--resume', '--out', folder]),

@@ -7,6 +7,7 @@ import { LEAST_CONTROL_BLOCKS } from '../src/compare/campaign.js';
 import { LabError } from '../src/errors.js';
 import { readPageSpec } from '../src/page/spec.js';
 import { readPlan } from '../src/read-plan.js';
+import { withSomeProfiles } from '../src/some-profiles.js';
 import { packageFolder } from './places.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'lab-plan-test-'));
@@ -289,4 +290,22 @@ test('page specification with too few bytes for its resources is malformed', () 
     'name = "p"\nseed = 1\nhtml_bytes = 2000\n[[resources]]\nkind = "image"\ncount = 10\ntotal_bytes = 5000\n',
   );
   assert.throws(() => readPageSpec(path), /`resources\[0\]\.total_bytes`: must be at least 2048 for each resource/);
+});
+
+test('a campaign has the profiles that are asked for, in the order of the plan', () => {
+  const plan = readPlan(join(packageFolder, 'plans', 'reproduce-kiwee.toml'));
+  const choose = (...profiles: string[]): string[] =>
+    withSomeProfiles(plan, { profiles, resume: false, out: folder }).profiles.map(({ name }) => name);
+  assert.deepEqual(choose('lte', 'dc-near'), ['dc-near', 'lte']);
+  assert.deepEqual(
+    choose(),
+    plan.profiles.map(({ name }) => name),
+  );
+  assert.throws(
+    () => choose('lte', 'lte-bat'),
+    (error) =>
+      error instanceof LabError &&
+      error.message.includes('no profile lte-bat') &&
+      (error.hint ?? '').includes('lte-bad'),
+  );
 });

@@ -41,10 +41,11 @@ export function parseWhole(option: string, given: string, low: number, high: num
 }
 
 export function parseThresholds(given: unknown): Threshold[] {
-  return z
-    .array(z.string())
-    .parse(given ?? [])
-    .map((condition) => parseThreshold(condition));
+  return texts(given).map((condition) => parseThreshold(condition));
+}
+
+export function texts(value: unknown): string[] {
+  return z.array(z.string()).parse(value ?? []);
 }
 
 export function text(value: unknown): string | undefined {

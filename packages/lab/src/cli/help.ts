@@ -6,8 +6,8 @@ import { MAX_SEED } from '../seed.js';
 export const HELP = `pronghorn-lab ${ownVersion()}: loads a page in Chromium over HTTP/2 and HTTP/3 through an emulated link.
 
 usage:
-  pronghorn-lab run PLAN.toml [--out DIR] [--resume] [--seed N] [--pronghorn PATH] [--chromium PATH] [--watch-all]
-                     [--fail-if CONDITION]...
+  pronghorn-lab run PLAN.toml [--out DIR] [--resume] [--seed N] [--profile NAME]... [--pronghorn PATH] [--chromium PATH]
+                     [--watch-all] [--fail-if CONDITION]...
   pronghorn-lab page SPEC.toml --out DIR
   pronghorn-lab capture URL --out DIR [--wait-ms N] [--timeout SECONDS] [--resolve HOST=ADDR[:PORT]]... [--spki HASH]
                         [--insecure-certificate] [--keep-cookies] [--chromium PATH]
@@ -28,6 +28,7 @@ conformance  compares each congestion controller over TCP with its namesake over
 
   --out DIR         output folder; it must not exist, or be empty
   --resume          go on with the campaign that is in DIR, after it was interrupted or killed
+  --profile NAME    only this one of the plan's link profiles; may be given several times
   --blocks N        instead of the study's 50 blocks
   --congestion A,B  controllers to check: ${CONGESTION_CONTROLS.join(', ')} (default: all)
   --repeats N       transfers of each (default: 3)

@@ -2,7 +2,7 @@ import { join } from 'node:path';
 import { ExitCode } from '../errors.js';
 import { findStudy, runStudy } from '../reproduce/command.js';
 import { STUDIES } from '../reproduce/studies/all.js';
-import { parse, parseSeed, parseWhole, text, timestamp, usage } from './arguments.js';
+import { parse, parseSeed, parseWhole, text, texts, timestamp, usage } from './arguments.js';
 import { interruption } from './interruption.js';
 import { show } from './show.js';
 
@@ -10,6 +10,7 @@ export async function reproduce(args: readonly string[]): Promise<ExitCode> {
   const { positional, values } = parse(args, `reproduce ${Object.keys(STUDIES).join('|')}`, {
     out: { type: 'string' },
     blocks: { type: 'string' },
+    profile: { type: 'string', multiple: true },
     seed: { type: 'string' },
     pronghorn: { type: 'string' },
     chromium: { type: 'string' },
@@ -18,13 +19,15 @@ export async function reproduce(args: readonly string[]): Promise<ExitCode> {
   });
   const study = findStudy(positional);
   const [blocks, seed, resume] = [text(values.blocks), text(values.seed), values.resume === true];
+  const profiles = texts(values.profile);
   if (resume && text(values.out) === undefined) throw usage('--resume needs the --out DIR of the campaign');
-  if (resume && (seed !== undefined || blocks !== undefined)) {
-    throw usage('--resume goes on with the seed and the blocks of the campaign: leave --seed and --blocks out');
+  if (resume && (seed !== undefined || blocks !== undefined || profiles.length > 0)) {
+    throw usage('--resume goes on with what the campaign began with: leave --seed, --blocks and --profile out');
   }
   const out = text(values.out) ?? join('lab-results', `reproduce-${study.name}-${timestamp()}`);
   const campaign = await runStudy(study, {
     blocks: blocks === undefined ? undefined : parseWhole('--blocks', blocks, 1, 10_000),
+    profiles,
     out,
     seed: seed === undefined ? undefined : parseSeed(seed),
     resume,

@@ -3,7 +3,8 @@ import { runCampaign } from '../campaign.js';
 import { ExitCode } from '../errors.js';
 import { readPlan } from '../read-plan.js';
 import { requireNamed } from '../thresholds/parse.js';
-import { parse, parseSeed, parseThresholds, text, timestamp, usage } from './arguments.js';
+import { withSomeProfiles } from '../some-profiles.js';
+import { parse, parseSeed, parseThresholds, text, texts, timestamp, usage } from './arguments.js';
 import { interruption } from './interruption.js';
 import { show } from './show.js';
 
@@ -11,6 +12,7 @@ export async function run(args: readonly string[]): Promise<ExitCode> {
   const { positional, values } = parse(args, 'run PLAN.toml', {
     out: { type: 'string' },
     seed: { type: 'string' },
+    profile: { type: 'string', multiple: true },
     pronghorn: { type: 'string' },
     chromium: { type: 'string' },
     'watch-all': { type: 'boolean' },
@@ -20,12 +22,15 @@ export async function run(args: readonly string[]): Promise<ExitCode> {
   const thresholds = parseThresholds(values['fail-if']);
   const given = text(values.seed);
   const seed = given === undefined ? undefined : parseSeed(given);
-  const plan = readPlan(positional);
-  const resume = values.resume === true;
+  const whole = readPlan(positional);
+  const [resume, profiles] = [values.resume === true, texts(values.profile)];
   if (resume && text(values.out) === undefined) throw usage('--resume needs the --out DIR of the campaign');
   if (resume && seed !== undefined) throw usage('--resume goes on with the seed of the campaign: leave --seed out');
+  if (resume && profiles.length > 0)
+    throw usage('--resume goes on with the profiles of the campaign: leave --profile out');
+  const out = text(values.out) ?? join('lab-results', `${whole.name}-${timestamp()}`);
+  const plan = withSomeProfiles(whole, { profiles, resume, out });
   for (const threshold of thresholds) requireNamed(threshold, plan);
-  const out = text(values.out) ?? join('lab-results', `${plan.name}-${timestamp()}`);
   const campaign = await runCampaign({
     plan,
     out,

@@ -4,6 +4,7 @@ import { ExitCode, LabError } from '../errors.js';
 import { ownFile } from '../own-file.js';
 import type { Blocks, Plan } from '../plan.js';
 import { readPlan } from '../read-plan.js';
+import { withSomeProfiles } from '../some-profiles.js';
 import { suggestion } from '../toml-file.js';
 import { requireSameCriteria, writeCriteria } from './criteria-file.js';
 import type { Study } from './criterion.js';
@@ -26,12 +27,14 @@ function planPath(study: Study): string {
 export interface StudyOptions extends Omit<CampaignOptions, 'plan' | 'prepare'> {
   /** Instead of the plan's; a campaign that goes on has its own. */
   readonly blocks: number | undefined;
+  /** Names of the plan's profiles; empty for all. A campaign that goes on has its own. */
+  readonly profiles: readonly string[];
 }
 
 /** Runs a study's campaign. Its criteria lie in the output folder before the first load is made. */
-export async function runStudy(study: Study, { blocks, ...options }: StudyOptions): Promise<Campaign> {
-  const plan = readPlan(planPath(study));
+export async function runStudy(study: Study, { blocks, profiles, ...options }: StudyOptions): Promise<Campaign> {
   if (options.resume) requireSameCriteria(options.out, study);
+  const plan = withSomeProfiles(readPlan(planPath(study)), { ...options, profiles });
   return runCampaign({
     ...options,
     plan: { ...plan, blocks: blocksOf(plan, blocks, options) },

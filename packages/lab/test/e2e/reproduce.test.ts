@@ -48,7 +48,7 @@ test('criteria are there before the first load, and an interrupted study goes on
     return lines.map((line) => JSON.parse(line) as Sample);
   };
 
-  const first = await reproduce(['--blocks', '1', '--out', out], 1);
+  const first = await reproduce(['--blocks', '1', '--profile', 'dc-near', '--out', out], 1);
   assert.equal(first.status, 130);
   const criteria = read('criteria.json') as CriteriaFile;
   assert.equal((read('conformance.json') as Conformance).status, 'finished');
@@ -59,7 +59,12 @@ test('criteria are there before the first load, and an interrupted study goes on
   const second = await reproduce(['--resume', '--out', out], 1);
   assert.equal(second.status, 130);
   assert.ok(samples().length > before);
-  assert.equal((read('campaign.json') as Campaign).sittings.length, 2);
+  const campaign = read('campaign.json') as Campaign;
+  assert.equal(campaign.sittings.length, 2);
+  assert.deepEqual(
+    campaign.profiles.map(({ name }) => name),
+    ['dc-near'],
+  );
   assert.equal((read('criteria.json') as CriteriaFile).sha256, criteria.sha256);
   assert.match(readFileSync(join(out, 'reproduction.md'), 'utf8'), /\| Nuremberg +\| dc-near, kiwee-like /);
 });

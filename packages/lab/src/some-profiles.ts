@@ -1,0 +1,27 @@
+import { readCampaign } from './campaign-file.js';
+import { ExitCode, LabError } from './errors.js';
+import type { Plan } from './plan.js';
+import { suggestion } from './toml-file.js';
+
+/** Which of a plan's profiles a campaign has. */
+export interface Chosen {
+  /** Their names; empty for all. */
+  readonly profiles: readonly string[];
+  /** The campaign in `out` goes on, with the profiles that it has. */
+  readonly resume: boolean;
+  readonly out: string;
+}
+
+/** The plan with some of its profiles, in the plan's order. */
+export function withSomeProfiles(plan: Plan, { profiles, resume, out }: Chosen): Plan {
+  const names = resume ? readCampaign(out).profiles.map(({ name }) => name) : profiles;
+  if (names.length === 0) return plan;
+  if (!resume) {
+    const known = plan.profiles.map(({ name }) => name);
+    const unknown = names.find((name) => !known.includes(name));
+    if (unknown !== undefined) {
+      throw new LabError(ExitCode.Usage, `the plan has no profile ${unknown}`, suggestion(unknown, known));
+    }
+  }
+  return { ...plan, profiles: plan.profiles.filter(({ name }) => names.includes(name)) };
+}
