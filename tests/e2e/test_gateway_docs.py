@@ -1,0 +1,65 @@
+"""Each configuration in the docs of the gateway is right: `pronghorn check` has nothing to say of it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness.server import REPOSITORY, pronghorn
+
+PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs" / "gateway").glob("*.md"))]
+BLOCKS = [
+    pytest.param(block, id=f"{page.relative_to(REPOSITORY)}-{number}")
+    for page in PAGES
+    for number, block in enumerate(re.findall(r"^```toml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL), 1)
+]
+SITE = '[[sites]]\nhosts = ["localhost"]\n'
+ROUTE = '[[sites.routes]]\nrespond = "found"\n'
+ABSOLUTE = re.compile(r'"(/(?:var|etc|srv|run)/[^"]*)"')
+
+
+def whole(block: str) -> str:
+    """What the block is a part of: one with keys alone is a route's, and one without a site gets one."""
+    if block.startswith("[[sites.routes]]"):
+        return SITE + block
+    if not re.search(r"^\[", block, re.MULTILINE):
+        return SITE + ROUTE + block
+    if "[[sites]]" not in block:
+        asked = re.search(r"^\[upstreams\.(\w+)\]", block, re.MULTILINE)
+        return f"{block}\n{SITE}" + (f'[[sites.routes]]\nproxy = "{asked[1]}"\n' if asked else ROUTE)
+    return block if "[[sites.routes]]" in block else f"{block}\n{ROUTE}"
+
+
+def test_pages_are_found():
+    assert len(BLOCKS) > 10
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_configuration_in_the_docs_is_right(block, identity, tmp_path):
+    def here(found: re.Match[str]) -> str:
+        path = tmp_path / found[1][1:]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not place(path, identity) and not path.suffix:
+            path.mkdir(exist_ok=True)
+        return f'"{path}"'
+
+    for name in re.findall(r'"([a-z-]+\.pem|admin-token)"', block):
+        place(tmp_path / name, identity)
+    (tmp_path / "admin-token").write_text("6e0a1f1c8d7a4f0b9b1f1a2d3c4b5a69\n")
+    (tmp_path / "dist").mkdir()
+    file = tmp_path / "pronghorn.toml"
+    file.write_text(ABSOLUTE.sub(here, whole(block)))
+    checked = subprocess.run([pronghorn(), "check", file], capture_output=True, text=True, timeout=30)
+    assert (checked.returncode, checked.stderr) == (0, ""), file.read_text()
+
+
+def place(path: Path, identity) -> bool:
+    """Puts a certificate or key where a configuration has one."""
+    if path.suffix != ".pem":
+        return False
+    shutil.copy(identity.key if "key" in path.stem else identity.cert, path)
+    return True
