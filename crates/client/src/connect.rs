@@ -103,8 +103,8 @@ fn beside(shared: &Rc<Shared>, connections: &Rc<Connections>, http3: Attempt) {
 
 async fn over_tcp(shared: Rc<Shared>, connections: Rc<Connections>) -> Result<Connection, Error> {
     let origin = &connections.origin;
-    // In clear text there is no way to agree on HTTP/2.
-    let protocol = if origin.secure { shared.options.tcp } else { Some(Protocol::Http1) };
+    // In clear text there is no way to agree on HTTP/2: the server is known to speak it, or it is not tried.
+    let protocol = if origin.secure { shared.options.tcp } else { shared.options.tcp.or(Some(Protocol::Http1)) };
     let remotes = lookup(&shared, &origin.host, origin.port).await?;
     connect(&shared, &connections, remotes, protocol).await
 }

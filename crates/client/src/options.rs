@@ -111,7 +111,8 @@ pub struct Options {
     pub roots: Roots,
     /// When HTTP/3 is tried. Default: where a server has said that it speaks it.
     pub http3: Http3,
-    /// What is spoken over TCP: HTTP/1.1 or 2 alone. Default: what the server prefers of both; HTTP/1.1 in clear text.
+    /// What is spoken over TCP: HTTP/1.1 or 2 alone, in clear text too, where servers have to be known to speak HTTP/2. Default: what the
+    /// server prefers of both; HTTP/1.1 in clear text.
     pub tcp: Option<Protocol>,
     /// What is done with the session of an earlier connection. Default: it is resumed, and nothing is sent before the handshake is done.
     pub resumption: Resumption,

@@ -1,0 +1,151 @@
+"""Servers behind `pronghorn run` that lie, break off or take their time: no client is told more than was said."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from harness.gateway import SITE
+
+OK = b"HTTP/1.1 200 OK\r\n"
+AFTER = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nafter"
+"""What the next connection gets."""
+
+
+class Script:
+    """Answers the first request with bytes of the test's own, and those on later connections as they should be."""
+
+    def __init__(self, answer: Callable[[socket.socket], None]):
+        self.answer = answer
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+
+    def run(self) -> None:
+        answers = [self.answer]
+        with suppress(OSError):
+            while True:
+                connection, _ = self.listener.accept()
+                with connection, suppress(ConnectionError):
+                    head = b""
+                    while b"\r\n\r\n" not in head:
+                        head += connection.recv(65536)
+                    (answers.pop() if answers else lambda connection: connection.sendall(AFTER))(connection)
+
+
+@contextmanager
+def upstream(answer: Callable[[socket.socket], None]) -> Iterator[str]:
+    script = Script(answer)
+    thread = threading.Thread(target=script.run, daemon=True)
+    thread.start()
+    try:
+        yield script.address
+    finally:
+        # Wakes `accept`.
+        script.listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+        script.listener.close()
+
+
+def sent(answer: bytes) -> Callable[[socket.socket], None]:
+    return lambda connection: connection.sendall(answer)
+
+
+def reset(answer: bytes) -> Callable[[socket.socket], None]:
+    def run(connection: socket.socket) -> None:
+        connection.sendall(answer)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+
+    return run
+
+
+BROKEN_OFF = {
+    "length": sent(OK + b"content-length: 1000\r\n\r\n" + b"x" * 500),
+    "chunk": sent(OK + b"transfer-encoding: chunked\r\n\r\n100\r\n" + b"x" * 16),
+    "last chunk": sent(OK + b"transfer-encoding: chunked\r\n\r\n10\r\n" + b"x" * 16 + b"\r\n"),
+    "no chunk": sent(OK + b"transfer-encoding: chunked\r\n\r\nxyz\r\n"),
+    "reset": reset(OK + b"content-length: 1000\r\n\r\n" + b"x" * 500),
+}
+
+
+@pytest.mark.parametrize("answer", BROKEN_OFF.values(), ids=BROKEN_OFF.keys())
+def test_answer_that_breaks_off_is_never_taken_for_whole(start, gateway, fetcher, answer):
+    with upstream(answer) as address:
+        gateway.write(SITE + f'[[sites.routes]]\nproxy = "{address}"\n')
+        server = start(gateway.command())
+        try:
+            # Where nothing of the content was passed on yet, the client may hear of it by a status.
+            assert fetcher.fetch(server.origin + "/").status == 502
+        except AssertionError:
+            raise
+        except Exception as told:
+            assert not isinstance(told, TimeoutError), told
+        after = fetcher.fetch(server.origin + "/")
+        assert (after.status, after.body) == (200, b"after")
+
+
+WRONG = {
+    "nothing": b"",
+    "half a head": b"HTTP/1.1 200 OK\r\nx-half: ",
+    "no HTTP": b"220 mail.example.org ESMTP\r\n",
+    "two lengths": OK + b"content-length: 5\r\ncontent-length: 6\r\n\r\nhello!",
+    "length of words": OK + b"content-length: five\r\n\r\nhello",
+    "no name": OK + b": x\r\ncontent-length: 0\r\n\r\n",
+    "folded line": OK + b"x-a: 1\r\n 2\r\ncontent-length: 0\r\n\r\n",
+    "endless head": OK + b"x-long: " + b"x" * 300_000 + b"\r\ncontent-length: 0\r\n\r\n",
+    "switches unasked": b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("answer", WRONG.values(), ids=WRONG.keys())
+def test_answer_that_is_none_is_a_bad_gateway(start, gateway, protocol_fetcher, answer):
+    with upstream(sent(answer)) as address:
+        gateway.write(SITE + f'[[sites.routes]]\nproxy = {{ servers = ["{address}"], retries = 0 }}\n')
+        server = start(gateway.command())
+        assert protocol_fetcher.fetch(server.origin + "/").status == 502
+        assert protocol_fetcher.fetch(server.origin + "/").body == b"after"
+
+
+def test_more_than_was_announced_is_nobodys(start, gateway, fetcher):
+    with upstream(sent(OK + b"content-length: 5\r\n\r\nhello" + OK + b"content-length: 5\r\n\r\nother")) as address:
+        gateway.write(SITE + f'[[sites.routes]]\nproxy = "{address}"\n')
+        server = start(gateway.command())
+        first = fetcher.fetch(server.origin + "/")
+        assert (first.status, first.body) == (200, b"hello")
+        assert fetcher.fetch(server.origin + "/").body == b"after"
+
+
+def test_slow_answer_goes_on_as_long_as_something_comes(start, gateway, fetcher):
+    def drip(connection: socket.socket) -> None:
+        connection.sendall(OK + b"content-length: 8\r\n\r\n")
+        for _ in range(8):
+            # In all more than `body_timeout`.
+            pause.wait(0.1)
+            connection.sendall(b"x")
+
+    pause = threading.Event()
+    with upstream(drip) as address:
+        gateway.write(SITE + f'[[sites.routes]]\nproxy = {{ servers = ["{address}"], body_timeout = "600ms" }}\n')
+        server = start(gateway.command())
+        assert fetcher.fetch(server.origin + "/").body == b"x" * 8
+
+
+def test_answer_that_stops_is_given_up(start, gateway, protocol_fetcher):
+    def stop(connection: socket.socket) -> None:
+        connection.sendall(OK + b"content-length: 8\r\n\r\nhalf")
+        over.wait(60)
+
+    over = threading.Event()
+    with upstream(stop) as address:
+        gateway.write(SITE + f'[[sites.routes]]\nproxy = {{ servers = ["{address}"], body_timeout = "300ms" }}\n')
+        server = start(gateway.command())
+        try:
+            with pytest.raises(Exception) as told:  # noqa: PT011
+                protocol_fetcher.fetch(server.origin + "/")
+            assert not isinstance(told.value, TimeoutError)
+        finally:
+            over.set()
+        assert protocol_fetcher.fetch(server.origin + "/").body == b"after"
