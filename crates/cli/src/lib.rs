@@ -19,6 +19,7 @@ mod answers;
 mod client_tls;
 mod configuration;
 mod control;
+mod descriptors;
 mod failure;
 mod get;
 mod key_log;
@@ -78,7 +79,11 @@ enum Command {
 
 /// Does what the command line says, and tells of errors on standard error. Configurations may name the `layers`.
 pub fn main(layers: &Registry) -> ExitCode {
-    let result = match Arguments::parse().command {
+    let command = Arguments::parse().command;
+    if matches!(command, Command::Run(_) | Command::Serve(_) | Command::Replay(_) | Command::Load(_)) {
+        descriptors::raise_limit();
+    }
+    let result = match command {
         Command::Run(arguments) => run::run(&arguments, layers).map(|()| ExitCode::SUCCESS),
         Command::Reload(arguments) => control::reload(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Status(arguments) => control::status(&arguments).map(|()| ExitCode::SUCCESS),

@@ -10,6 +10,7 @@ use pronghorn_engine::{BindError, Congestion, CongestionError, Identity, Listene
 use pronghorn_gateway::{CertificateError, Loaded, SecretError, kept_secret};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::descriptors;
 use crate::failure::{Failure, Kind};
 
 /// How a user says what hints speak of: on the command line, or in a file.
@@ -62,8 +63,9 @@ pub(crate) fn serve_until_told(
         let mut hang_up = heeds.map(|_| signal(SignalKind::hangup()).map_err(internal)).transpose()?;
         let mut user = heeds.map(|_| signal(SignalKind::user_defined1()).map_err(internal)).transpose()?;
         ready();
+        let lacks = descriptors::watch(workers.stats().cloned().collect());
+        let beside = async { tokio::join!(beside, lacks) };
         tokio::pin!(beside);
-        let mut is_beside = true;
         let mut told = false;
         loop {
             tokio::select! {
@@ -81,10 +83,7 @@ pub(crate) fn serve_until_told(
                     }
                     continue;
                 }
-                () = &mut beside, if is_beside => {
-                    is_beside = false;
-                    continue;
-                }
+                _ = &mut beside => unreachable!("invariant: lacks are watched for until the server has ended"),
                 () = workers.finished() => break,
             }
             if told {

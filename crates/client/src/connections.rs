@@ -216,6 +216,12 @@ impl Connections {
         }
     }
 
+    /// Closes the HTTP/1.1 connections that nobody uses: when one turns out to be closed, others may be that have not been heard of yet.
+    pub(crate) fn retire_idle(&self) {
+        let idle = self.idle.take();
+        self.open_http1.set(self.open_http1.get() - idle.len());
+    }
+
     pub(crate) fn set_trying_http3(&self, trying: bool) {
         self.trying_http3.set(trying);
     }

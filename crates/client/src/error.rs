@@ -76,6 +76,11 @@ impl Error {
         }
     }
 
+    /// Whether the connection ended without the response's head, so that an idempotent request (RFC 9110, section 9.2.2) can be sent again.
+    pub fn is_broken_off(&self) -> bool {
+        matches!(self, Self::Exchange(error) if matches!(**error, pronghorn_engine::Error::Closed(_)))
+    }
+
     /// Whether something took longer than it may.
     pub fn is_timeout(&self) -> bool {
         matches!(self, Self::TimedOut(_))

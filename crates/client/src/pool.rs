@@ -166,7 +166,10 @@ impl Pool {
                     connections.retire(lease.generation());
                     true
                 }
-                Failure::Closed(_) => is_idempotent && lease.is_reused(),
+                Failure::Closed(_) if lease.is_reused() => {
+                    connections.retire_idle();
+                    is_idempotent
+                }
                 _ => false,
             };
             drop(lease);

@@ -68,6 +68,8 @@ counters! {
     tcp_accepted,
     /// TCP connections open now.
     tcp_open,
+    /// Times that waiting TCP connections could not be accepted, mostly for want of descriptors; each is tried again after 100 ms.
+    accepts_failed,
     /// TCP connections whose TLS handshake failed, clear text on a TLS port included.
     tls_failed,
     /// TCP connections of balancers closed because they did not begin with a PROXY protocol header that can be read.

@@ -182,7 +182,8 @@ impl WorkerUpstream {
                 }
                 Err(error) => {
                     open.failed(&error, lent.is_some());
-                    let may_repeat = error.is_unprocessed() && lent.as_ref().is_none_or(Lent::is_whole);
+                    let may_repeat = (error.is_unprocessed() || head.method.is_idempotent() && error.is_broken_off())
+                        && lent.as_ref().is_none_or(Lent::is_whole);
                     if tried.len() > self.plan.settings.retries as usize || tried.len() >= self.balance.len() || !may_repeat {
                         return refusal(&error);
                     }

@@ -47,8 +47,18 @@ class Round:
 class GoClient:
     """A running client; its connections stay open between rounds."""
 
-    def __init__(self, version: str, ca: Path, *, idle_timeout: str = "30s", prefix: list[str] = (), flags=()):
+    def __init__(
+        self,
+        version: str,
+        ca: Path,
+        *,
+        idle_timeout: str = "30s",
+        prefix: list[str] = (),
+        flags=(),
+        timeout_seconds: int = TIMEOUT_SECONDS,
+    ):
         self.version = version
+        self._timeout_seconds = timeout_seconds
         self._folder = tempfile.TemporaryDirectory()
         command = [*prefix, quic_go_client(), "-http", version, "-ca", ca, "-idle-timeout", idle_timeout, *flags]
         self.popen = subprocess.Popen(
@@ -88,9 +98,11 @@ class GoClient:
         headers=(),
         trailers=(),
         body: bytes | None = None,
+        body_file: Path | None = None,
         body_length_unknown: bool = False,
         count: int = 1,
         print_head: bool = False,
+        hold: bool = False,
         reconnect: bool = False,
         migrate: bool = False,
     ) -> None:
@@ -99,11 +111,12 @@ class GoClient:
             "method": method,
             "headers": list(headers),
             "trailers": list(trailers),
-            "body_file": "",
+            "body_file": str(body_file or ""),
             "body_length_unknown": body_length_unknown,
             "count": count,
-            "timeout_seconds": TIMEOUT_SECONDS,
+            "timeout_seconds": self._timeout_seconds,
             "print_head": print_head,
+            "hold": hold,
             "reconnect": reconnect,
             "migrate": migrate,
         }
@@ -112,6 +125,11 @@ class GoClient:
             file.write_bytes(body)
             asked["body_file"] = str(file)
         self.popen.stdin.write(json.dumps(asked) + "\n")
+        self.popen.stdin.flush()
+
+    def go_on(self) -> None:
+        """Lets a round with `hold` read its answer's content."""
+        self.popen.stdin.write("\n")
         self.popen.stdin.flush()
 
     def receive_head(self) -> int:

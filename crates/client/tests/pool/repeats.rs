@@ -2,6 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -125,4 +127,47 @@ fn interim_responses_are_handed_over() {
         let hint = (StatusCode::EARLY_HINTS, Some(HeaderValue::from_static("</a>")));
         assert_eq!((status, interim), (StatusCode::OK, vec![hint]), "{protocol}");
     }
+}
+
+#[test]
+fn kept_connection_that_turns_out_to_be_closed_is_no_reason_to_try_another_such() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let uri = format!("http://localhost:{}/", listener.local_addr().unwrap().port());
+    let mut bench = Bench::new(Options { retries: 1, ..only(Protocol::Http1) }, &(silent_at_first as fn(Request, Responder)));
+    let accept = || {
+        let (socket, _) = listener.accept().ok()?;
+        socket.set_nonblocking(true).unwrap();
+        Some(socket)
+    };
+    let is_asked = |mut socket: &TcpStream| socket.read(&mut [0; 4096]).is_ok_and(|count| count > 0);
+    let say = |mut socket: &TcpStream, response: &str| socket.write_all(response.as_bytes()).unwrap();
+    let get = || http::Request::get(&uri).body(Body::empty()).unwrap();
+    let (mut kept, mut asked) = (Vec::new(), 0);
+    let outcomes = [bench.begin(get()), bench.begin(get())];
+    bench.turn_until(|_| {
+        kept.extend(accept());
+        asked += kept.iter().filter(|socket| is_asked(socket)).count();
+        // Both are asked before one is answered, so that there are two.
+        if asked == 2 {
+            for socket in &kept {
+                say(socket, "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello");
+            }
+            asked = 0;
+        }
+        outcomes.iter().all(|outcome| outcome.borrow().is_some())
+    });
+    assert_eq!(kept.len(), 2);
+    // The server restarts: it closes a connection only as it is asked on it.
+    let mut anew = None;
+    let outcome = bench.begin(get());
+    bench.turn_until(|_| {
+        kept.retain(|socket| !is_asked(socket));
+        anew = anew.take().or_else(accept);
+        if let Some(socket) = anew.as_ref().filter(|socket| is_asked(socket)) {
+            say(socket, "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nanew");
+        }
+        outcome.borrow().is_some()
+    });
+    assert_eq!(outcome.take().unwrap().unwrap(), "anew");
 }

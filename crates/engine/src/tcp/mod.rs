@@ -95,6 +95,7 @@ impl TcpListener {
                 // The peer has gone while it waited in the queue; others wait behind it.
                 Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => accepted += 1,
                 Err(_) => {
+                    context.stats.accepts_failed.add(1);
                     self.pause = Some(Box::pin(context.handle.sleep(ACCEPT_PAUSE)));
                     break;
                 }

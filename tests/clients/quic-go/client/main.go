@@ -41,6 +41,8 @@ type round struct {
 	TimeoutSeconds    int    `json:"timeout_seconds"`
 	// PrintHead prints {"status": …} once the head is there and before the body is read. Only for a count of one.
 	PrintHead bool `json:"print_head"`
+	// Hold waits for another line of input before the body is read. Only for a count of one.
+	Hold bool `json:"hold"`
 	// Reconnect closes the connection of HTTP/3 first; the TLS session is kept for the next one.
 	Reconnect bool `json:"reconnect"`
 	// Migrate goes on over another port of this machine once the head is there. Only for a count of one, with -can-migrate.
@@ -124,7 +126,7 @@ func run() error {
 				return err
 			}
 		}
-		responses := asked.run(client, output)
+		responses := asked.run(client, output, lines)
 		if err := output.Encode(result{client.connections.Load(), responses, client.state()}); err != nil {
 			return err
 		}
@@ -133,14 +135,14 @@ func run() error {
 	return errors.Join(lines.Err(), client.close())
 }
 
-func (asked round) run(client *client, heads *json.Encoder) []response {
+func (asked round) run(client *client, heads *json.Encoder, lines *bufio.Scanner) []response {
 	responses := make([]response, max(asked.Count, 1))
 	start := make(chan struct{})
 	var running sync.WaitGroup
 	for i := range responses {
 		running.Go(func() {
 			<-start
-			responses[i] = asked.one(client, heads)
+			responses[i] = asked.one(client, heads, lines)
 		})
 	}
 	close(start)
@@ -148,17 +150,17 @@ func (asked round) run(client *client, heads *json.Encoder) []response {
 	return responses
 }
 
-func (asked round) one(client *client, heads *json.Encoder) response {
+func (asked round) one(client *client, heads *json.Encoder, lines *bufio.Scanner) response {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(max(asked.TimeoutSeconds, 1))*time.Second)
 	defer cancel()
-	got, err := asked.send(ctx, client, heads)
+	got, err := asked.send(ctx, client, heads, lines)
 	if err != nil {
 		got.Error = err.Error()
 	}
 	return got
 }
 
-func (asked round) send(ctx context.Context, client *client, heads *json.Encoder) (response, error) {
+func (asked round) send(ctx context.Context, client *client, heads *json.Encoder, lines *bufio.Scanner) (response, error) {
 	var got response
 	request, err := asked.request(ctx)
 	if err != nil {
@@ -176,6 +178,9 @@ func (asked round) send(ctx context.Context, client *client, heads *json.Encoder
 		if err := heads.Encode(map[string]int{"status": got.Status}); err != nil {
 			return got, err
 		}
+	}
+	if asked.Hold && !lines.Scan() {
+		return got, errors.New("the input ended before the round went on")
 	}
 	if asked.Migrate {
 		if err := client.migrate(ctx); err != nil {
@@ -197,11 +202,15 @@ func (asked round) request(ctx context.Context) (*http.Request, error) {
 	var body io.Reader
 	var length int64
 	if asked.BodyFile != "" {
-		contents, err := os.ReadFile(asked.BodyFile)
+		file, err := os.Open(asked.BodyFile)
 		if err != nil {
 			return nil, err
 		}
-		body, length = bytes.NewReader(contents), int64(len(contents))
+		facts, err := file.Stat()
+		if err != nil {
+			return nil, err
+		}
+		body, length = file, facts.Size()
 	}
 	request, err := http.NewRequestWithContext(ctx, asked.Method, asked.URL, body)
 	if err != nil {
@@ -209,6 +218,8 @@ func (asked round) request(ctx context.Context) (*http.Request, error) {
 	}
 	if body != nil {
 		request.ContentLength = length
+		// For a connection that closes before anything was sent.
+		request.GetBody = func() (io.ReadCloser, error) { return os.Open(asked.BodyFile) }
 		if asked.BodyLengthUnknown {
 			request.ContentLength = -1
 		}
