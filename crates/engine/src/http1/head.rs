@@ -23,25 +23,20 @@ pub(super) fn end_of_head(bytes: &[u8], from: usize) -> Result<Option<usize>, Ma
     }
     let mut at = from;
     // Bytes that say nothing here are passed over in a loop that does nothing else.
-    while let Some(offset) = first_control(&bytes[at..]) {
+    while let Some(offset) = first(&bytes[at..], |word| below(word, b'\r' + 1)) {
         at += offset;
-        match bytes[at] {
-            b'\n' if at == 0 || bytes[at - 1] != b'\r' => return Err(Malformed("a line ends without CR")),
-            b'\n' if bytes[..at].ends_with(b"\r\n\r") => return Ok(Some(at + 1)),
-            b'\r' if bytes.get(at + 1).is_some_and(|next| *next != b'\n') => return Err(LONE_CR),
-            0 => return Err(Malformed("there is a NUL")),
+        match bytes[at..] {
+            [b'\r', b'\n', ..] if bytes[..at].ends_with(b"\r\n") => return Ok(Some(at + 2)),
+            [b'\r', b'\n', ..] => at += 2,
+            [b'\r', _, ..] => return Err(LONE_CR),
+            [b'\n', ..] if at == 0 || bytes[at - 1] != b'\r' => return Err(Malformed("a line ends without CR")),
+            // The bytes were cut between CR and LF.
+            [b'\n', ..] if bytes[..at].ends_with(b"\r\n\r") => return Ok(Some(at + 1)),
+            [0, ..] => return Err(Malformed("there is a NUL")),
             _ => at += 1,
         }
     }
     Ok(None)
-}
-
-/// Where the first byte is that is a CR or below. Sixteen bytes are looked at together.
-fn first_control(bytes: &[u8]) -> Option<usize> {
-    let (blocks, _) = bytes.as_chunks::<16>();
-    let is_clean = |block: &&[u8; 16]| block.iter().fold(0, |found, byte| found | u8::from(*byte <= b'\r')) == 0;
-    let clean = blocks.iter().take_while(is_clean).count() * 16;
-    bytes[clean..].iter().position(|byte| *byte <= b'\r').map(|offset| clean + offset)
 }
 
 /// What is wrong with a message.
@@ -105,7 +100,7 @@ fn read_request_line(text: &[u8]) -> Result<(RequestLine<'_>, &[u8]), Malformed>
         return Err(Malformed("the method is not a token with one space behind it"));
     };
     // No part of the request target is a fragment (RFC 9110, section 7.1).
-    let target = count_while(rest, |byte| byte.is_ascii_graphic() && byte != b'#');
+    let target = count_until(rest, |word| below(word, b'!') | above_ascii_graphic(word) | equal(word, b'#'));
     let Some((b' ', rest)) = rest[target..].split_first().filter(|_| target > 0) else {
         return Err(Malformed("the target has invalid characters, or not one space behind it"));
     };
@@ -155,12 +150,60 @@ fn count_while(bytes: &[u8], is_of_class: impl Fn(u8) -> bool) -> usize {
     bytes.iter().position(|byte| !is_of_class(*byte)).unwrap_or(bytes.len())
 }
 
-/// The same for a field's value. Sixteen bytes are looked at together.
+/// How many bytes at the beginning may stand in a field's value.
 fn value_bytes(bytes: &[u8]) -> usize {
-    let (blocks, _) = bytes.as_chunks::<16>();
-    let is_valid = |block: &&[u8; 16]| block.iter().fold(true, |valid, byte| valid & is_value(*byte));
-    let valid = blocks.iter().take_while(is_valid).count() * 16;
-    valid + count_while(&bytes[valid..], is_value)
+    let mut valid = 0;
+    loop {
+        valid += count_until(&bytes[valid..], |word| below(word, b' ') | equal(word, 0x7f));
+        if bytes.get(valid) != Some(&b'\t') {
+            return valid;
+        }
+        valid += 1;
+    }
+}
+
+/// How many bytes there are before the first that is flagged: see [`first`].
+fn count_until(bytes: &[u8], flags: impl Fn(u64) -> u64) -> usize {
+    first(bytes, flags).unwrap_or(bytes.len())
+}
+
+/// Where the first byte is that is flagged. `flags` looks at eight bytes together and sets the highest bit of those; above the first it may
+/// err.
+fn first(bytes: &[u8], flags: impl Fn(u64) -> u64) -> Option<usize> {
+    let place = |flagged: u64| flagged.trailing_zeros() as usize / 8;
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (index, word) in words.iter().enumerate() {
+        let flagged = flags(u64::from_le_bytes(*word));
+        if flagged != 0 {
+            return Some(index * 8 + place(flagged));
+        }
+    }
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    let offset = place(flags(u64::from_le_bytes(last)));
+    (offset < rest.len()).then(|| words.len() * 8 + offset)
+}
+
+/// A word of eight such bytes.
+const fn repeated(byte: u8) -> u64 {
+    u64::from_le_bytes([byte; 8])
+}
+
+const HIGHEST: u64 = repeated(0x80);
+
+/// Flags bytes below `limit`, which is at most 128. What is subtracted from a byte below it is borrowed from the next one, which may then be
+/// flagged too.
+const fn below(word: u64, limit: u8) -> u64 {
+    word.wrapping_sub(repeated(limit)) & !word & HIGHEST
+}
+
+const fn equal(word: u64, byte: u8) -> u64 {
+    below(word ^ repeated(byte), 1)
+}
+
+/// Flags DEL and what is not ASCII.
+const fn above_ascii_graphic(word: u64) -> u64 {
+    (word & HIGHEST) | equal(word, 0x7f)
 }
 
 /// The value without the white space around it: spaces and tabs, since it has no other.
@@ -286,6 +329,29 @@ mod tests {
             for cut in 0..head.len() {
                 let first = end_of_head(&head.as_bytes()[..cut], 0);
                 assert!(first.is_err() || end_of_head(head.as_bytes(), cut).is_err(), "{head:?} at {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_byte_is_of_its_class_wherever_it_stands() {
+        for at in 0..20 {
+            for byte in 0..=u8::MAX {
+                let mut bytes = [b'a'; 20];
+                bytes[at] = byte;
+                // What follows may not be flagged because of it.
+                for neighbour in [b'a', b' ', b'\t', b'\r', 0, 0x7f, 0x80, 0xff] {
+                    if let Some(next) = bytes.get_mut(at + 1) {
+                        *next = neighbour;
+                    }
+                    let wanted = bytes.iter().position(|byte| !is_value(*byte)).unwrap_or(bytes.len());
+                    assert_eq!(value_bytes(&bytes), wanted, "{bytes:?}");
+                    let wanted = bytes.iter().position(|byte| *byte <= b'\r');
+                    assert_eq!(first(&bytes, |word| below(word, b'\r' + 1)), wanted, "{bytes:?}");
+                    let is_target = |byte: u8| byte.is_ascii_graphic() && byte != b'#';
+                    let head = [b"GET ", &bytes[..], b" HTTP/1.1\r\n\r\n"].concat();
+                    assert_eq!(check(&head).is_ok(), bytes.iter().all(|byte| is_target(*byte)), "{bytes:?}");
+                }
             }
         }
     }
