@@ -292,6 +292,8 @@ pub(crate) struct Watchdog {
     sleep: Pin<Box<Sleep>>,
     /// When the sleep ends.
     armed: Instant,
+    /// The sleep knows whom to wake: a connection's task is the same all its life.
+    is_set: bool,
     /// Not before this time, whatever was missed until then.
     from: Instant,
     context: Rc<Context>,
@@ -309,7 +311,14 @@ impl Watchdog {
     pub(crate) fn new(activity: Rc<Activity>, context: &Rc<Context>) -> Self {
         let now = context.handle.now();
         let armed = now + context.config.limits.idle_timeout();
-        Self { activity, sleep: Box::pin(context.handle.timers().sleep_until(armed)), armed, from: now, context: context.clone() }
+        Self {
+            activity,
+            sleep: Box::pin(context.handle.timers().sleep_until(armed)),
+            armed,
+            is_set: false,
+            from: now,
+            context: context.clone(),
+        }
     }
 
     /// Ready when the peer's time is up, which has then been counted.
@@ -325,6 +334,10 @@ impl Watchdog {
             if deadline < self.armed {
                 self.rearm(deadline);
             }
+            if self.is_set && now < self.armed {
+                return Poll::Pending;
+            }
+            self.is_set = true;
             std::task::ready!(self.sleep.as_mut().poll(cx));
             self.rearm(deadline);
         }
@@ -352,6 +365,7 @@ impl Watchdog {
 
     fn rearm(&mut self, deadline: Instant) {
         self.armed = deadline;
+        self.is_set = false;
         self.sleep.reset(deadline);
     }
 
