@@ -18,6 +18,8 @@ pub(crate) struct Tower<S> {
     pub(crate) service: S,
     /// Sessions are offered.
     pub(crate) webtransport: bool,
+    /// See [`introduce`].
+    pub(crate) room: http::Extensions,
 }
 
 impl<S, B> Handler for Tower<S>
@@ -31,7 +33,7 @@ where
     fn handle(&self, request: Request, responder: Responder) {
         let service = self.service.clone();
         if self.webtransport && WebTransport::is_requested(&request) {
-            return begin_session(service, request, responder);
+            return begin_session(service, request, responder, &self.room);
         }
         let Request { method, uri, headers, peer, upgrade, body: incoming } = request;
         let protocol = peer.protocol;
@@ -41,7 +43,7 @@ where
         *request.method_mut() = method;
         *request.uri_mut() = uri;
         *request.headers_mut() = headers;
-        introduce(&mut request, Peer::from(peer));
+        introduce(&mut request, Peer::from(peer), &self.room);
         let Some(upgrade) = upgrade else {
             *request.body_mut() = Body::carry(incoming, length, responder.handle());
             return responder.respond_eagerly(Answer::new(service, request));
@@ -56,7 +58,7 @@ where
 }
 
 /// Asks the service for a session. The request is needed whole to begin one.
-fn begin_session<S, B>(service: S, request: Request, responder: Responder)
+fn begin_session<S, B>(service: S, request: Request, responder: Responder, room: &http::Extensions)
 where
     S: Service<http::Request<Body>, Response = http::Response<B>> + 'static,
     S::Error: Into<BodyError>,
@@ -68,7 +70,7 @@ where
     asked.method_mut().clone_from(&request.method);
     asked.uri_mut().clone_from(&request.uri);
     asked.headers_mut().clone_from(&request.headers);
-    introduce(&mut asked, Peer::from(request.peer.clone()));
+    introduce(&mut asked, Peer::from(request.peer.clone()), room);
     let handle = responder.handle().clone();
     handle.spawn(webtransport::run(request, responder, |upgrade| {
         asked.extensions_mut().insert(upgrade);

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use http::{Request, StatusCode, Version};
+use http::{Extensions, Request, StatusCode, Version};
 use pronghorn_engine::Protocol;
 
 use crate::Body;
@@ -80,9 +80,23 @@ impl From<pronghorn_engine::Peer> for Peer {
     }
 }
 
-/// Tells the application who asks.
-pub(crate) fn introduce<B>(request: &mut Request<B>, peer: Peer) {
+/// Extensions with room for what [`introduce`] adds and what a router does: a map that grows for each request costs more than a larger one.
+pub(crate) fn roomy() -> Extensions {
+    #[derive(Clone)]
+    struct Place<const NUMBER: u8>;
+    let mut extensions = Extensions::new();
+    extensions.insert(Place::<0>);
+    extensions.insert(Place::<1>);
+    extensions.insert(Place::<2>);
+    extensions.insert(Place::<3>);
+    extensions.clear();
+    extensions
+}
+
+/// Tells the application who asks. A copy of `room` becomes the request's extensions.
+pub(crate) fn introduce<B>(request: &mut Request<B>, peer: Peer, room: &Extensions) {
     *request.version_mut() = peer.version();
+    request.extensions_mut().clone_from(room);
     let extensions = request.extensions_mut();
     #[cfg(feature = "axum")]
     extensions.insert(axum::extract::ConnectInfo(peer.remote));

@@ -13,6 +13,7 @@ use tower_service::Service;
 
 use crate::handler::Tower;
 use crate::parts::{Certificate, Listen, bind, load};
+use crate::peer::roomy;
 use crate::running::{At, LocalAddress, Running, Signal};
 use crate::{Body, Error};
 
@@ -419,7 +420,10 @@ impl Server {
         // Cloned by one worker at a time, so that it need not be `Sync`.
         let service = Mutex::new(service);
         let webtransport = config.webtransport;
-        let handler = move |_| Tower { service: service.lock().unwrap_or_else(PoisonError::into_inner).clone(), webtransport };
+        let handler = move |_| {
+            let service = service.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            Tower { service, webtransport, room: roomy() }
+        };
         let workers = Workers::start(group, listeners, identity.as_ref(), &config, handler).map_err(Error::Start)?;
         Ok(Running::new(workers, config.qlog, At { addresses, spki_sha256 }, grace, signal))
     }
