@@ -1,10 +1,9 @@
 //! Fields that change on the way.
 
-use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use http::header::{
-    ALT_SVC, CONNECTION, EXPECT, FORWARDED, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE, VIA,
+    ALT_SVC, CONNECTION, EXPECT, Entry, FORWARDED, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Uri, Version};
 use pronghorn_engine::{Peer, Protocol};
@@ -30,34 +29,77 @@ const SAID_BY_PROXIES: [HeaderName; 8] =
 const OF_ONE_CONNECTION: [HeaderName; 7] =
     [CONNECTION, KEEP_ALIVE, PROXY_CONNECTION, TRANSFER_ENCODING, UPGRADE, HTTP2_SETTINGS, PROXY_AUTHENTICATE];
 
+/// What a request is given at most.
+const ADDED_LINES: usize = 9;
+
+/// Which of the fields that have to change a message has: found in one pass, since most have none of them.
+#[derive(Clone, Copy, Default)]
+struct Present {
+    connection: bool,
+    of_one_connection: bool,
+    te: bool,
+    for_this_proxy: bool,
+    said_by_proxies: bool,
+    alike: bool,
+    alt_svc: bool,
+}
+
+impl Present {
+    fn of(headers: &HeaderMap) -> Self {
+        let mut present = Self::default();
+        for name in headers.keys() {
+            match name.as_str() {
+                "connection" => present.connection = true,
+                "keep-alive" | "proxy-connection" | "transfer-encoding" | "upgrade" | "http2-settings" | "proxy-authenticate" => {
+                    present.of_one_connection = true;
+                }
+                "te" => present.te = true,
+                "expect" | "proxy-authorization" => present.for_this_proxy = true,
+                "forwarded" | "x-real-ip" | "early-data" => present.said_by_proxies = true,
+                "alt-svc" => present.alt_svc = true,
+                name => {
+                    present.said_by_proxies |= name.starts_with("x-forwarded-");
+                    // Rare, and said by no proxy. Those that there are begin like that.
+                    present.alike |= name.starts_with(['e', 'f', 'x']) && name.contains('_');
+                }
+            }
+        }
+        present
+    }
+}
+
 /// Makes the fields of a request those that a server behind this one gets.
 ///
 /// `is_trusted`: the peer is a proxy that is believed. `prefix`: what was taken away from the path.
 pub(crate) fn to_upstream(headers: &mut HeaderMap, peer: &Peer, uri: &Uri, prefix: Option<&HeaderValue>, is_trusted: bool) {
-    let takes_trailers = headers.get_all(TE).iter().any(|line| has_token(line, "trailers"));
-    remove_of_connection(headers);
-    for name in [TE, EXPECT, PROXY_AUTHORIZATION] {
-        headers.remove(name);
+    let present = Present::of(headers);
+    headers.reserve(ADDED_LINES);
+    let takes_trailers = present.te && headers.get_all(TE).iter().any(|line| has_token(line, "trailers"));
+    remove_of_connection(headers, present);
+    if present.te || present.for_this_proxy {
+        for name in [TE, EXPECT, PROXY_AUTHORIZATION] {
+            headers.remove(name);
+        }
     }
     if takes_trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
-    if !is_trusted {
+    if !is_trusted && present.said_by_proxies {
         for name in &SAID_BY_PROXIES {
             headers.remove(name);
         }
     }
-    // Rare, and said by no proxy.
-    if headers.keys().any(|name| name.as_str().contains('_')) {
+    if present.alike {
         for name in &SAID_BY_PROXIES {
             take_away_alike(headers, name);
         }
     }
     let address = peer.remote.ip().to_canonical();
+    let address_text = text_of(address);
     let host = headers.get(HOST).cloned().or_else(|| HeaderValue::try_from(uri.authority()?.as_str()).ok());
     let scheme = if peer.secure { "https" } else { "http" };
-    append(headers, &FORWARDED, &forwarded(address, host.as_ref(), scheme));
-    append(headers, &X_FORWARDED_FOR, &address.to_string());
+    append(headers, &FORWARDED, HeaderValue::try_from(forwarded(address, &address_text, host.as_ref(), scheme)));
+    append(headers, &X_FORWARDED_FOR, HeaderValue::try_from(address_text));
     headers.entry(X_FORWARDED_PROTO).or_insert(HeaderValue::from_static(scheme));
     let port = uri.port_u16().unwrap_or(if peer.secure { 443 } else { 80 });
     headers.entry(X_FORWARDED_PORT).or_insert_with(|| port.into());
@@ -74,50 +116,51 @@ pub(crate) fn to_upstream(headers: &mut HeaderMap, peer: &Peer, uri: &Uri, prefi
     if peer.early_data {
         headers.insert(EARLY_DATA, HeaderValue::from_static("1"));
     }
-    append(
-        headers,
-        &VIA,
-        match peer.protocol {
-            Protocol::Http1 => "1.1 pronghorn",
-            Protocol::Http2 => "2.0 pronghorn",
-            Protocol::Http3 => "3.0 pronghorn",
-        },
-    );
+    let via = match peer.protocol {
+        Protocol::Http1 => "1.1 pronghorn",
+        Protocol::Http2 => "2.0 pronghorn",
+        Protocol::Http3 => "3.0 pronghorn",
+    };
+    append(headers, &VIA, Ok(HeaderValue::from_static(via)));
 }
 
 /// Makes the fields of a server's response those that the client gets. `version`: what the server spoke.
 pub(crate) fn to_client(headers: &mut HeaderMap, version: Version) {
-    remove_of_connection(headers);
+    let present = Present::of(headers);
+    remove_of_connection(headers, present);
     // It speaks of the server's own ports.
-    headers.remove(ALT_SVC);
-    append(
-        headers,
-        &VIA,
-        match version {
-            Version::HTTP_2 => "2.0 pronghorn",
-            Version::HTTP_3 => "3.0 pronghorn",
-            _ => "1.1 pronghorn",
-        },
-    );
+    if present.alt_svc {
+        headers.remove(ALT_SVC);
+    }
+    let via = match version {
+        Version::HTTP_2 => "2.0 pronghorn",
+        Version::HTTP_3 => "3.0 pronghorn",
+        _ => "1.1 pronghorn",
+    };
+    append(headers, &VIA, Ok(HeaderValue::from_static(via)));
 }
 
 //= RFC 9110 section 7.6.1
 //# Intermediaries MUST parse a received Connection header field before a message is forwarded and, for each connection-option in
 //# this field, remove any header or trailer field(s) from the message with the same name as the connection-option, and then remove
 //# the Connection header field itself
-fn remove_of_connection(headers: &mut HeaderMap) {
-    if headers.contains_key(CONNECTION) {
-        let lines: Vec<_> = headers.get_all(CONNECTION).iter().cloned().collect();
-        for option in lines.iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b',')) {
-            // What frames the message and names its host is not a connection's, whatever is said of it.
-            match HeaderName::from_bytes(option.trim_ascii()) {
-                Ok(name) if name != HOST && name != http::header::CONTENT_LENGTH => drop(headers.remove(name)),
-                _ => {}
-            }
+fn remove_of_connection(headers: &mut HeaderMap, present: Present) {
+    if present.connection {
+        let options = headers.get_all(CONNECTION).iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+        // Most say `keep-alive`, which goes in any case.
+        let options = options.map(<[u8]>::trim_ascii).filter(|option| !option.eq_ignore_ascii_case(b"keep-alive"));
+        let named: Vec<_> = options.filter_map(|option| HeaderName::from_bytes(option).ok()).collect();
+        // What frames the message and names its host is not a connection's, whatever is said of it.
+        for name in named.iter().filter(|name| **name != HOST && **name != http::header::CONTENT_LENGTH) {
+            headers.remove(name);
         }
     }
-    for name in &OF_ONE_CONNECTION {
-        headers.remove(name);
+    if present.connection && !present.of_one_connection {
+        headers.remove(CONNECTION);
+    } else if present.of_one_connection {
+        for name in &OF_ONE_CONNECTION {
+            headers.remove(name);
+        }
     }
 }
 
@@ -129,30 +172,56 @@ fn has_token(line: &HeaderValue, token: &str) -> bool {
 }
 
 /// Adds to the end of a list, in one line: not all servers read several.
-fn append(headers: &mut HeaderMap, name: &HeaderName, value: &str) {
-    let mut line: Vec<u8> = Vec::new();
-    for earlier in headers.get_all(name) {
-        line.extend_from_slice(earlier.as_bytes());
-        line.extend_from_slice(b", ");
-    }
-    line.extend_from_slice(value.as_bytes());
-    if let Ok(line) = HeaderValue::from_bytes(&line) {
-        headers.insert(name, line);
+fn append(headers: &mut HeaderMap, name: &HeaderName, value: Result<HeaderValue, http::header::InvalidHeaderValue>) {
+    let Ok(value) = value else { return };
+    match headers.entry(name) {
+        Entry::Vacant(place) => {
+            place.insert(value);
+        }
+        Entry::Occupied(mut there) => {
+            let mut line = Vec::new();
+            for earlier in there.iter() {
+                line.extend_from_slice(earlier.as_bytes());
+                line.extend_from_slice(b", ");
+            }
+            line.extend_from_slice(value.as_bytes());
+            if let Ok(line) = HeaderValue::try_from(line) {
+                there.insert(line);
+            }
+        }
     }
 }
 
-/// RFC 7239: an IPv6 address stands in brackets and quotes, and so does a host with a port.
-fn forwarded(address: IpAddr, host: Option<&HeaderValue>, scheme: &str) -> String {
-    let mut element = match address {
-        IpAddr::V4(address) => format!("for={address}"),
-        IpAddr::V6(address) => format!("for=\"[{address}]\""),
-    };
-    // Writing to a string cannot fail. A host that was admitted has neither quotes nor backslashes.
+/// The address as text. That of each request is written, and the formatting of the standard library takes ten times as long.
+fn text_of(address: IpAddr) -> String {
+    let IpAddr::V4(address) = address else { return address.to_string() };
+    let mut text = String::with_capacity(15);
+    for octet in address.octets() {
+        if !text.is_empty() {
+            text.push('.');
+        }
+        text.push_str(itoa::Buffer::new().format(octet));
+    }
+    text
+}
+
+/// RFC 7239: an IPv6 address stands in brackets and quotes, and so does a host with a port. `text`: the address.
+fn forwarded(address: IpAddr, text: &str, host: Option<&HeaderValue>, scheme: &str) -> String {
+    let mut element = String::with_capacity(96);
+    let (before, after) = if address.is_ipv4() { ("for=", "") } else { ("for=\"[", "]\"") };
+    for part in [before, text, after] {
+        element.push_str(part);
+    }
+    // A host that was admitted has neither quotes nor backslashes.
     if let Some(host) = host.and_then(|host| host.to_str().ok()).filter(|host| !host.contains(['"', '\\'])) {
         let is_token = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
-        let _ = if is_token { write!(element, ";host={host}") } else { write!(element, ";host=\"{host}\"") };
+        let (before, after) = if is_token { (";host=", "") } else { (";host=\"", "\"") };
+        for part in [before, host, after] {
+            element.push_str(part);
+        }
     }
-    let _ = write!(element, ";proto={scheme}");
+    element.push_str(";proto=");
+    element.push_str(scheme);
     element
 }
 
@@ -224,7 +293,7 @@ mod tests {
     fn fields_of_the_connection_stay_behind() {
         let headers = passed(
             &[
-                ("connection", "close, X-Secret , host, content-length"),
+                ("connection", "close, X-Secret , host,Keep-Alive, content-length"),
                 ("x-secret", "1"),
                 ("keep-alive", "timeout=5"),
                 ("te", "gzip, trailers;q=0.5"),
@@ -253,10 +322,31 @@ mod tests {
     }
 
     #[test]
+    fn addresses_are_written_as_usual() {
+        for text in ["0.0.0.0", "192.0.2.7", "255.10.99.100", "2001:db8::1"] {
+            assert_eq!(text_of(text.parse().expect("an address")), text);
+        }
+    }
+
+    #[test]
+    fn each_field_that_changes_is_noticed_alone() {
+        let hop = ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade", "http2-settings", "proxy-authenticate"];
+        for name in hop.into_iter().chain(["te", "expect", "proxy-authorization", "x-real-ip", "early-data", "x-forwarded-prefix"]) {
+            let headers = passed(&[("host", "example.org"), (name, "x")], false);
+            assert!(!headers.contains_key(name), "{name}");
+        }
+        for name in hop.into_iter().chain(["alt-svc"]) {
+            let mut headers = map(&[("etag", "x"), (name, "x")]);
+            to_client(&mut headers, Version::HTTP_2);
+            assert_eq!(headers, map(&[("etag", "x"), ("via", "2.0 pronghorn")]), "{name}");
+        }
+    }
+
+    #[test]
     fn ipv6_client_is_quoted() {
         let address = "2001:db8::1".parse().expect("an address");
         assert_eq!(
-            forwarded(address, Some(&HeaderValue::from_static("a.example")), "http"),
+            forwarded(address, &text_of(address), Some(&HeaderValue::from_static("a.example")), "http"),
             "for=\"[2001:db8::1]\";host=a.example;proto=http"
         );
     }
