@@ -49,9 +49,9 @@ struct Multiplexed {
     answered: Cell<Option<Instant>>,
 }
 
-/// An HTTP/1.1 connection that nobody uses.
+/// An HTTP/1.1 connection that nobody uses. It has a place of its own, since it goes from hand to hand with each request.
 struct Idle {
-    connection: Connection,
+    connection: Box<Connection>,
     since: Instant,
     /// Whether a request was sent on it.
     used: bool,
@@ -84,7 +84,7 @@ impl Connections {
         let mut shared = self.shared.borrow_mut();
         if let Some(Multiplexed { connection, answered }) = shared.as_ref().filter(|shared| shared.connection.is_usable()) {
             let is_proven = answered.get().is_some();
-            return Some(Lease::shared(connection.share()?, self.generation.get(), is_proven, self, pool));
+            return Some(Lease::shared(Box::new(connection.share()?), self.generation.get(), is_proven, self, pool));
         }
         *shared = None;
         let mut idle = self.idle.borrow_mut();
@@ -127,7 +127,7 @@ impl Connections {
         }
         if protocol == Protocol::Http1 {
             self.open_http1.set(self.open_http1.get() + 1);
-            self.idle.borrow_mut().push(Idle { connection, since: pool.handle.now(), used: false });
+            self.idle.borrow_mut().push(Idle { connection: Box::new(connection), since: pool.handle.now(), used: false });
         } else {
             *self.shared.borrow_mut() = Some(Multiplexed { connection, answered: Cell::default() });
             self.generation.set(self.generation.get() + 1);
@@ -136,9 +136,9 @@ impl Connections {
     }
 
     /// Takes back an HTTP/1.1 connection whose exchange is over, or counts that it has ended.
-    pub(crate) fn give_back(self: &Rc<Self>, connection: Option<Connection>, used: bool, pool: &Rc<Shared>) {
+    pub(crate) fn give_back(self: &Rc<Self>, connection: Option<Box<Connection>>, used: bool, pool: &Rc<Shared>) {
         let now = pool.handle.now();
-        match connection.filter(Connection::is_usable) {
+        match connection.filter(|connection| connection.is_usable()) {
             Some(connection) => self.idle.borrow_mut().push(Idle { connection, since: now, used }),
             None => self.open_http1.set(self.open_http1.get() - 1),
         }

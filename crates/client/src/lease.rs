@@ -18,7 +18,7 @@ use crate::{Error, Phase};
 
 /// The use of a connection for one request. Dropped before the response's end, it takes an HTTP/1.1 connection with it.
 pub(crate) struct Lease {
-    connection: Option<Connection>,
+    connection: Option<Box<Connection>>,
     connections: Rc<Connections>,
     pool: Rc<Shared>,
     reused: bool,
@@ -74,7 +74,13 @@ impl Upload {
 
 impl Lease {
     /// The use of the shared connection of this number. `reused`: whether it has brought a response.
-    pub(crate) fn shared(connection: Connection, generation: u64, reused: bool, connections: &Rc<Connections>, pool: &Rc<Shared>) -> Self {
+    pub(crate) fn shared(
+        connection: Box<Connection>,
+        generation: u64,
+        reused: bool,
+        connections: &Rc<Connections>,
+        pool: &Rc<Shared>,
+    ) -> Self {
         connections.shared_uses.set(connections.shared_uses.get() + 1);
         let (connections, pool) = (connections.clone(), pool.clone());
         let (generation, upload) = (Some(generation), Upload::Unused);
@@ -82,7 +88,7 @@ impl Lease {
     }
 
     /// The use of an HTTP/1.1 connection, which was used before or not.
-    pub(crate) fn exclusive(connection: Connection, reused: bool, connections: &Rc<Connections>, pool: &Rc<Shared>) -> Self {
+    pub(crate) fn exclusive(connection: Box<Connection>, reused: bool, connections: &Rc<Connections>, pool: &Rc<Shared>) -> Self {
         let (connections, pool) = (connections.clone(), pool.clone());
         Self { connection: Some(connection), connections, pool, reused, generation: None, upload: Upload::Unused }
     }

@@ -38,17 +38,18 @@ enum Stage {
 }
 
 impl Loan {
-    /// The content for a connection, and what is known of it. Content that is as good as sent has none.
-    pub(crate) fn of(body: Body, handle: &Handle) -> (Body, Option<Self>) {
+    /// Makes the content that of a connection, and returns what is known of it. Of content that is as good as sent there is nothing to know.
+    pub(crate) fn of(body: &mut Body, handle: &Handle) -> Option<Self> {
         use http_body::Body as _;
         let is_small = body.size_hint().exact().is_some_and(|size| size <= PIECE_BYTES as u64) && body.try_clone().is_some();
         if is_small {
-            return (body, None);
+            return None;
         }
         let (stage, returned, waiting) = (Cell::new(Stage::Whole), RefCell::default(), Cell::default());
         let shared = Rc::new(Shared { handle: handle.clone(), stage, returned, waiting });
-        let lent = Lent { body: Some(body), rest: Bytes::new(), shared: shared.clone() };
-        (Body::stream(lent), Some(Self(shared)))
+        let lent = Lent { body: Some(std::mem::take(body)), rest: Bytes::new(), shared: shared.clone() };
+        *body = Body::stream(lent);
+        Some(Self(shared))
     }
 
     /// Since when the server is waited for, `began` at the earliest; `None` while whoever produces the content is.

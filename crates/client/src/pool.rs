@@ -116,8 +116,8 @@ impl Pool {
     /// # Cancel safety
     ///
     /// Dropping the future cancels the request.
-    pub async fn send(&self, request: Request<Body>) -> Result<Response<Content>, Error> {
-        self.deliver(request, None).await
+    pub fn send(&self, request: Request<Body>) -> impl Future<Output = Result<Response<Content>, Error>> {
+        self.deliver(Box::new(request), None)
     }
 
     /// Sends a request as [`Pool::send`] does, and hands over each interim response (1xx but 101) that comes before the final one. Those to
@@ -135,27 +135,24 @@ impl Pool {
         request: Request<Body>,
         mut on_interim: impl FnMut(StatusCode, HeaderMap),
     ) -> Result<Response<Content>, Error> {
-        self.deliver(request, Some(&mut on_interim)).await
+        self.deliver(Box::new(request), Some(&mut on_interim)).await
     }
 
-    async fn deliver(&self, request: Request<Body>, mut on_interim: Option<OnInterim<'_>>) -> Result<Response<Content>, Error> {
+    /// The request has a place of its own: a future that hands it on to another one has room for it more than once.
+    async fn deliver(&self, mut request: Box<Request<Body>>, mut on_interim: Option<OnInterim<'_>>) -> Result<Response<Content>, Error> {
         let shared = &self.0;
         let connections = shared.connections(Origin::of(request.uri())?);
         let is_idempotent = request.method().is_idempotent();
-        let mut request = request;
         announce_length(&mut request);
         let asks_upgrade = request.extensions().get::<Upgrade>().is_some();
         let has_content = asks_upgrade || request.body().size_hint().exact() != Some(0);
-        let (mut head, mut body) = request.into_parts();
         let mut retries = shared.options.retries;
         loop {
             let deadline = shared.handle.now() + shared.options.connect_timeout;
             let mut lease = shared.acquire(&connections).await?;
-            let spare_head = if retries > 0 { Some(head.clone()) } else { None };
-            let spare_body = if retries > 0 { body.try_clone() } else { None };
-            let (content, loan) = Loan::of(body, &shared.handle);
+            let spare = (retries > 0).then(|| copy(&request));
+            let loan = Loan::of(request.body_mut(), &shared.handle);
             lease.begin(has_content, loan.clone());
-            let request = Request::from_parts(head, content);
             let error = match shared.exchange(&mut lease, request, deadline, &mut on_interim).await? {
                 Ok(response) => return Ok(shared.received(response, lease, asks_upgrade)),
                 Err(error) => error,
@@ -173,27 +170,39 @@ impl Pool {
                 _ => false,
             };
             drop(lease);
-            let Some(again) = spare_head.filter(|_| may_repeat) else { return Err(error.into()) };
-            let whole = match (spare_body, loan) {
-                (Some(body), _) => Some(body),
-                (None, Some(loan)) => loan.take_back().await,
-                (None, None) => None,
-            };
-            let Some(whole) = whole else { return Err(error.into()) };
-            (head, body) = (again, whole);
+            let Some((mut again, is_whole)) = spare.filter(|_| may_repeat) else { return Err(error.into()) };
+            if !is_whole {
+                let Some(loan) = loan else { return Err(error.into()) };
+                let Some(whole) = loan.take_back().await else { return Err(error.into()) };
+                *again.body_mut() = whole;
+            }
+            request = again;
             retries -= 1;
         }
     }
+}
+
+/// The same request once more, and whether with its content, which has to be in memory for that.
+fn copy(request: &Request<Body>) -> (Box<Request<Body>>, bool) {
+    let content = request.body().try_clone();
+    let is_whole = content.is_some();
+    let mut again = Request::new(content.unwrap_or_default());
+    again.method_mut().clone_from(request.method());
+    again.uri_mut().clone_from(request.uri());
+    *again.version_mut() = request.version();
+    again.headers_mut().clone_from(request.headers());
+    again.extensions_mut().clone_from(request.extensions());
+    (Box::new(again), is_whole)
 }
 
 /// Says how long the content is, where that is known: over HTTP/2 and HTTP/3 too, so that what is too large is refused at once.
 fn announce_length(request: &mut Request<Body>) {
     let may_have_content = matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH);
     // Over HTTP/1.1 trailers need content that ends otherwise.
-    let says_otherwise = [CONTENT_LENGTH, TRAILER].iter().any(|name| request.headers().contains_key(name));
+    let says_otherwise = || [CONTENT_LENGTH, TRAILER].iter().any(|name| request.headers().contains_key(name));
     if let Some(length) = request.body().size_hint().exact()
         && (length > 0 || may_have_content)
-        && !says_otherwise
+        && !says_otherwise()
         && request.extensions().get::<Upgrade>().is_none()
     {
         request.headers_mut().insert(CONTENT_LENGTH, length.into());
@@ -259,7 +268,7 @@ impl Shared {
     async fn exchange(
         &self,
         lease: &mut Lease,
-        request: Request<Body>,
+        request: Box<Request<Body>>,
         deadline: Instant,
         on_interim: &mut Option<OnInterim<'_>>,
     ) -> Result<Result<Response<pronghorn_engine::Incoming>, Failure>, Error> {

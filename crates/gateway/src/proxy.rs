@@ -8,6 +8,7 @@ mod upgrade;
 
 use std::cell::RefCell;
 use std::io;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -86,6 +87,7 @@ pub(crate) struct WorkerUpstream {
 }
 
 /// The head of a request on its way to an upstream.
+#[derive(Clone)]
 struct Head {
     method: Method,
     path: PathAndQuery,
@@ -142,7 +144,8 @@ impl WorkerUpstream {
             handle.spawn(upgrade::run(self, head, upgrade, peer, body, responder, finish));
             return;
         }
-        responder.respond(async move { finish(self.exchange(head, body, &peer).await) });
+        let (content, client) = (lend(body), peer.remote.ip());
+        responder.respond(async move { finish(self.exchange(head, content, client).await) });
     }
 
     /// The same for a request without an upgrade that came through layers.
@@ -157,24 +160,26 @@ impl WorkerUpstream {
         body: Body,
         is_trusted: bool,
     ) -> Response {
-        self.exchange(Head::new(proxy, method, uri, headers, &peer, is_trusted), body, &peer).await
+        self.exchange(Head::new(proxy, method, uri, headers, &peer, is_trusted), lend(body), peer.remote.ip()).await
     }
 
     /// Asks one server after the other, as long as nothing can have happened for the request.
-    async fn exchange<B>(&self, head: Head, body: B, peer: &Peer) -> Response
+    async fn exchange<B>(&self, mut head: Head, lent: Option<Lent<B>>, client: IpAddr) -> Response
     where
         B: http_body::Body<Data = Bytes, Error = BodyError> + Unpin + 'static,
     {
-        let lent = (!body.is_end_stream()).then(|| Lent::new(body));
+        let is_idempotent = head.method.is_idempotent();
         let mut tried = Vec::new();
         let mut failure = None;
         loop {
-            let Some(open) = self.balance.choose(peer.remote.ip(), &tried) else {
+            let Some(open) = self.balance.choose(client, &tried) else {
                 return failure.as_ref().map_or_else(|| self.nobody(), refusal);
             };
-            tried.push(open.index());
             let content = lent.as_ref().map_or_else(Body::empty, Lent::lend);
-            let request = self.request(&head, open.address(), content);
+            let attempts = tried.len() + 1;
+            let is_last = attempts > self.plan.settings.retries as usize || attempts >= self.balance.len();
+            let spare = if is_last { None } else { Some(head.clone()) };
+            let request = self.request(head, open.address(), content);
             match self.pool.send(request).await {
                 Ok(response) => {
                     open.answered(response.status());
@@ -182,12 +187,11 @@ impl WorkerUpstream {
                 }
                 Err(error) => {
                     open.failed(&error, lent.is_some());
-                    let may_repeat = (error.is_unprocessed() || head.method.is_idempotent() && error.is_broken_off())
-                        && lent.as_ref().is_none_or(Lent::is_whole);
-                    if tried.len() > self.plan.settings.retries as usize || tried.len() >= self.balance.len() || !may_repeat {
-                        return refusal(&error);
-                    }
-                    failure = Some(error);
+                    let may_repeat =
+                        (error.is_unprocessed() || is_idempotent && error.is_broken_off()) && lent.as_ref().is_none_or(Lent::is_whole);
+                    let Some(again) = spare.filter(|_| may_repeat) else { return refusal(&error) };
+                    tried.push(open.index());
+                    (head, failure) = (again, Some(error));
                 }
             }
         }
@@ -199,11 +203,11 @@ impl WorkerUpstream {
         answer.with_header(RETRY_AFTER, self.balance.seconds_to_wait().into())
     }
 
-    fn request(&self, head: &Head, server: &crate::config::ServerAddress, content: Body) -> http::Request<Body> {
+    fn request(&self, head: Head, server: &crate::config::ServerAddress, content: Body) -> http::Request<Body> {
         let mut request = http::Request::new(content);
-        *request.method_mut() = head.method.clone();
+        *request.method_mut() = head.method;
         *request.uri_mut() = target(server.secure, &server.authority, &head.path);
-        *request.headers_mut() = head.headers.clone();
+        *request.headers_mut() = head.headers;
         let host = match &self.plan.settings.host {
             UpstreamHost::Client => return request,
             UpstreamHost::Server => HeaderValue::try_from(server.authority.as_str()),
@@ -212,6 +216,14 @@ impl WorkerUpstream {
         request.headers_mut().insert(http::header::HOST, host.expect("invariant: an authority is visible ASCII"));
         request
     }
+}
+
+/// The content for one attempt after the other, if there is any.
+fn lend<B>(body: B) -> Option<Lent<B>>
+where
+    B: http_body::Body<Data = Bytes, Error = BodyError> + Unpin + 'static,
+{
+    (!body.is_end_stream()).then(|| Lent::new(body))
 }
 
 pub(crate) fn target(secure: bool, authority: &Authority, path: &PathAndQuery) -> Uri {

@@ -217,7 +217,7 @@ impl Connection {
     ///
     /// Dropping the future cancels the request.
     pub async fn send(&mut self, request: Request<Body>) -> Result<Response<Incoming>, Error> {
-        self.deliver(request, &mut Observer::default()).await
+        self.deliver(Box::new(request), &mut Observer::default()).await
     }
 
     /// Sends a request as [`Connection::send`] does, and hands over each interim response (1xx) that comes before the final one.
@@ -234,7 +234,7 @@ impl Connection {
         request: Request<Body>,
         mut on_interim: impl FnMut(StatusCode, HeaderMap),
     ) -> Result<Response<Incoming>, Error> {
-        self.deliver(request, &mut Observer { on_interim: Some(&mut on_interim), on_queue: None }).await
+        self.deliver(Box::new(request), &mut Observer { on_interim: Some(&mut on_interim), on_queue: None }).await
     }
 
     /// Sends a request as [`Connection::send`] does, and says when it begins (`true`) and ends (`false`) to wait for the server to allow
@@ -249,11 +249,11 @@ impl Connection {
     ///
     /// Dropping the future cancels the request.
     pub async fn send_watched(&mut self, request: Request<Body>, mut on_queue: impl FnMut(bool)) -> Result<Response<Incoming>, Error> {
-        self.deliver(request, &mut Observer { on_interim: None, on_queue: Some(&mut on_queue) }).await
+        self.deliver(Box::new(request), &mut Observer { on_interim: None, on_queue: Some(&mut on_queue) }).await
     }
 
     /// Sends a request as [`Connection::send`] does, and tells of interim responses as [`Connection::send_informed`] and of the queue as
-    /// [`Connection::send_watched`], where that is asked for.
+    /// [`Connection::send_watched`], where that is asked for. The request has a place of its own, since it is handed on often.
     ///
     /// # Errors
     ///
@@ -264,7 +264,7 @@ impl Connection {
     /// Dropping the future cancels the request.
     pub async fn send_observed<'a>(
         &mut self,
-        request: Request<Body>,
+        request: Box<Request<Body>>,
         on_interim: Option<&'a mut dyn FnMut(StatusCode, HeaderMap)>,
         on_queue: Option<&'a mut dyn FnMut(bool)>,
     ) -> Result<Response<Incoming>, Error> {

@@ -12,7 +12,12 @@ use crate::message::Protocol;
 use crate::{Body, Incoming, Upgrade};
 
 impl Connection {
-    pub(super) async fn deliver(&mut self, mut request: Request<Body>, observer: &mut Observer<'_>) -> Result<Response<Incoming>, Error> {
+    /// The request has a place of its own: a future that hands it on to another one has room for it more than once.
+    pub(super) async fn deliver(
+        &mut self,
+        mut request: Box<Request<Body>>,
+        observer: &mut Observer<'_>,
+    ) -> Result<Response<Incoming>, Error> {
         frame(&mut request)?;
         let (request, again) = if self.is_early() { self.early(request).await? } else { (request, None) };
         let response = self.exchange(request, observer).await;
@@ -29,7 +34,7 @@ impl Connection {
     }
 
     /// A request that may be sent early, and a copy of it; or, after the handshake, any request.
-    async fn early(&self, request: Request<Body>) -> Result<(Request<Body>, Option<Request<Body>>), Error> {
+    async fn early(&self, request: Box<Request<Body>>) -> Result<(Box<Request<Body>>, Option<Box<Request<Body>>>), Error> {
         let (head, mut body) = request.into_parts();
         //= RFC 8470 section 4
         //# MUST NOT send unsafe methods (or methods whose safety is not known) in early data.
@@ -38,13 +43,13 @@ impl Connection {
             && let Some(content) = body.take_full()
         {
             let copy = Request::from_parts(head.clone(), Body::from(content.clone()));
-            return Ok((Request::from_parts(head, Body::from(content)), Some(copy)));
+            return Ok((Box::new(Request::from_parts(head, Body::from(content))), Some(Box::new(copy))));
         }
         self.handshake().await?;
-        Ok((Request::from_parts(head, body), None))
+        Ok((Box::new(Request::from_parts(head, body)), None))
     }
 
-    async fn exchange(&mut self, mut request: Request<Body>, observer: &mut Observer<'_>) -> Result<Response<Incoming>, Error> {
+    async fn exchange(&mut self, mut request: Box<Request<Body>>, observer: &mut Observer<'_>) -> Result<Response<Incoming>, Error> {
         let upgrade = request.extensions_mut().remove::<Upgrade>();
         if self.protocol != Protocol::Http1 {
             request::for_streams(&mut request, self.secure)?;
@@ -55,10 +60,10 @@ impl Connection {
                 let (mut request, tunnel) = match &upgrade {
                     None => {
                         link.begin(request.body_mut());
-                        (for_http1(request), None)
+                        (for_http1(*request), None)
                     }
                     Some(upgrade) => {
-                        let (request, outgoing) = upgrade::for_http1(request, upgrade)?;
+                        let (request, outgoing) = upgrade::for_http1(*request, upgrade)?;
                         (request, Some((upgrade, asked.ask(), outgoing)))
                     }
                 };
@@ -91,8 +96,8 @@ impl Connection {
                     Some(upgrade) if !offer.wait(|| sender.is_extended_connect_protocol_enabled()).await => {
                         return Err(Error::NoUpgrade(upgrade.to_string()));
                     }
-                    Some(upgrade) => upgrade::for_http2(request, upgrade),
-                    None => request,
+                    Some(upgrade) => upgrade::for_http2(*request, upgrade),
+                    None => *request,
                 };
                 let refused = || Error::Refused("it takes no more requests".to_owned());
                 let mut slot = slots.take(sender, &mut observer.on_queue).await.ok_or_else(refused)?;

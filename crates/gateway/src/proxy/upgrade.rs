@@ -31,7 +31,7 @@ pub(super) async fn run(
     };
     // What the client sends comes only when it is granted, so that nothing of it is lost when it is not.
     let lent = Lent::new(body);
-    let mut request = upstream.request(&head, open.address(), lent.lend());
+    let mut request = upstream.request(head, open.address(), lent.lend());
     request.extensions_mut().insert(upgrade);
     let answered = {
         let mut asked = pin!(upstream.pool.send(request));
