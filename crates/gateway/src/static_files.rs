@@ -460,7 +460,7 @@ mod tests {
         // Being asked makes the kernel read ahead, so that a quick disk is done before the answer to most of them.
         let waits = (0..FORGOTTEN_FILES).find_map(|number| {
             let name = format!("/{number}.txt");
-            let file = site.write(&name[1..], &[7; 60_000]);
+            let file = site.write(&name[1..], &vec![7; 60_000]);
             file.sync_all().expect("written");
             rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).expect("advice");
             match site.ask(1, &name) {
