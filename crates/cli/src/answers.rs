@@ -7,7 +7,7 @@ use http::{HeaderValue, Method, Response, StatusCode};
 use http_body_util::Full;
 use percent_encoding::percent_decode_str;
 use pronghorn_gateway::config::Problem;
-use pronghorn_gateway::{SiteState, Switch};
+use pronghorn_gateway::{ServerCondition, ServerState, SiteState, Switch};
 use serde_json::{Value, json};
 
 use crate::metrics;
@@ -88,6 +88,15 @@ pub(crate) fn site(site: &SiteState) -> Value {
         "http3_configured": site.configured_http3,
         "alt_svc_clear": site.alt_svc_clear,
     })
+}
+
+pub(crate) fn upstream_server(server: &ServerState) -> Value {
+    let state = match server.condition {
+        ServerCondition::Up => "up",
+        ServerCondition::LeftAlone => "left alone",
+        ServerCondition::Down => "down",
+    };
+    json!({ "upstream": server.upstream, "server": server.server, "state": state })
 }
 
 pub(crate) fn problem(problem: &Problem) -> Value {

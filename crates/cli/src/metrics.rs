@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use pronghorn_engine::{Closer, Histogram, Stats};
+use pronghorn_gateway::{ServerCondition, ServerState};
 
 use crate::running::Running;
 use crate::serving;
@@ -204,6 +205,7 @@ fn own(running: &Running) -> Vec<Family> {
             ("result=\"dropped\"".to_owned(), lines.dropped()),
             ("result=\"failed\"".to_owned(), lines.failed()),
         ],
+        servers_up(&running.gateway.upstream_servers()),
     ];
     let family = |((name, kind, help), series): (&(&str, &'static str, &str), _)| Family {
         name: (*name).to_owned(),
@@ -215,7 +217,7 @@ fn own(running: &Running) -> Vec<Family> {
 }
 
 /// Name, type, meaning; in the order of their values above.
-const OWN: [(&str, &str, &str); 9] = [
+const OWN: [(&str, &str, &str); 10] = [
     ("build_info", "gauge", "1, with the version as its label."),
     ("start_time_seconds", "gauge", "When the server was started, in seconds since 1970."),
     ("workers", "gauge", "Threads that serve."),
@@ -234,7 +236,29 @@ const OWN: [(&str, &str, &str); 9] = [
         "counter",
         "Lines of the access log: written, dropped because the output was too slow, or lost because it refused them, as a full disk does.",
     ),
+    (
+        "upstream_server_up",
+        "gauge",
+        "Whether requests go to this server of an upstream: 0 while checks say that it is down, or it is left alone because requests to it \
+         failed.",
+    ),
 ];
+
+/// One series for each server, also where an upstream names it twice.
+fn servers_up(servers: &[ServerState]) -> Vec<(String, u64)> {
+    let mut series: BTreeMap<String, u64> = BTreeMap::new();
+    for ServerState { upstream, server, condition } in servers {
+        let labels = format!("upstream=\"{}\",server=\"{}\"", escaped(upstream), escaped(server));
+        let up = series.entry(labels).or_insert(1);
+        *up = (*up).min(u64::from(*condition == ServerCondition::Up));
+    }
+    series.into_iter().collect()
+}
+
+/// A label's value as the format wants it.
+fn escaped(value: &str) -> String {
+    value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n")
+}
 
 fn kernel_drops(listeners: &[(SocketAddr, bool)]) -> Vec<(String, u64)> {
     let tables: Vec<_> =
@@ -283,6 +307,7 @@ mod tests {
             "",
             "`port`",
             "`result`: `written`, `dropped`, `failed`",
+            "`upstream`, `server`",
         ]) {
             writeln!(wanted, "| `pronghorn_{name}` | {kind} | {labels} | {help} |").expect("a string takes all");
         }
@@ -301,6 +326,15 @@ mod tests {
             assert!(known.contains(counter), "{counter}");
         }
         assert!(known.len() > 50);
+    }
+
+    #[test]
+    fn server_is_one_series_and_up_only_where_all_say_so() {
+        let server = |upstream: &str, condition| ServerState { upstream: upstream.into(), server: "http://a:1".into(), condition };
+        let found =
+            servers_up(&[server("b", ServerCondition::Up), server("a\"\\\n", ServerCondition::Up), server("b", ServerCondition::Down)]);
+        let wanted = [("upstream=\"a\\\"\\\\\\n\",server=\"http://a:1\"", 1), ("upstream=\"b\",server=\"http://a:1\"", 0)];
+        assert_eq!(found, wanted.map(|(labels, value)| (labels.to_owned(), value)));
     }
 
     #[test]

@@ -12,6 +12,8 @@ use pronghorn_engine::{AltSvc, Balancers, Config as EngineConfig, Group, Listene
 use pronghorn_gateway::Gateway;
 use pronghorn_gateway::config::{Config, Server};
 use pronghorn_gateway::layers::Registry;
+use pronghorn_gateway::{ServerCondition, ServerState};
+use tokio::sync::mpsc;
 
 use crate::admin::Admin;
 use crate::answers;
@@ -30,6 +32,9 @@ const WORDS: Words = Words {
     udp_buffer: "`udp_buffer` in [server]",
     certificate: "the site a certificate of its own",
 };
+
+/// Changes of servers that may wait to be told.
+const CHANGES: usize = 256;
 
 #[derive(Args)]
 pub(crate) struct RunArgs {
@@ -58,6 +63,9 @@ pub(crate) fn run(arguments: &RunArgs, layers: &Registry) -> Result<(), Failure>
     let addresses: Vec<_> = listeners.iter().map(|listener| (listener.address(), listener.is_secure())).collect();
     let admin = Admin::bind(&config.admin_address(), config.admin.token.as_ref())?;
     let engine = engine_config(file, &config)?;
+    let (tell_change, changes) = mpsc::channel(CHANGES);
+    // A worker does not wait for whoever reads standard error; what is then not told can be asked for.
+    gateway.on_upstream_server_change(move |server| drop(tell_change.try_send(server)));
     let handlers = gateway.clone();
     let workers = Workers::start(group, listeners, identity.as_ref(), &engine, move |_| handlers.handler())
         .map_err(|error| Failure::new(Kind::Internal, format_args!("cannot start: {error}")))?;
@@ -94,7 +102,7 @@ pub(crate) fn run(arguments: &RunArgs, layers: &Registry) -> Result<(), Failure>
             }
         };
         async move {
-            tokio::join!(serve, watch::watch(watched));
+            tokio::join!(serve, watch::watch(watched), tell_changes(changes));
         }
     };
     // What is wrong has been told.
@@ -106,6 +114,17 @@ pub(crate) fn run(arguments: &RunArgs, layers: &Registry) -> Result<(), Failure>
         serving::print_stats(&running.stats, running.identity.as_ref());
     }
     Ok(())
+}
+
+/// Says which servers of upstreams go out and come back.
+async fn tell_changes(mut changes: mpsc::Receiver<ServerState>) {
+    while let Some(ServerState { upstream, server, condition }) = changes.recv().await {
+        match condition {
+            ServerCondition::Up => tell!("upstream {upstream}: {server} is asked again"),
+            ServerCondition::LeftAlone => tell!("warning: upstream {upstream}: {server} is left alone: requests to it failed"),
+            ServerCondition::Down => tell!("warning: upstream {upstream}: {server} is down: its checks failed"),
+        }
+    }
 }
 
 fn bind(server: &Server, workers: usize) -> Result<Vec<Listener>, Failure> {

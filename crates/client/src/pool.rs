@@ -138,6 +138,15 @@ impl Pool {
         self.deliver(Box::new(request), Some(&mut on_interim)).await
     }
 
+    /// Closes the connections that nobody uses, so that the next request is sent on a new one.
+    pub fn close_unused(&self) {
+        let now = self.0.handle.now();
+        let all: Vec<_> = self.0.origins.borrow().values().cloned().collect();
+        for connections in all {
+            connections.sweep(now, Duration::ZERO);
+        }
+    }
+
     /// The request has a place of its own: a future that hands it on to another one has room for it more than once.
     async fn deliver(&self, mut request: Box<Request<Body>>, mut on_interim: Option<OnInterim<'_>>) -> Result<Response<Content>, Error> {
         let shared = &self.0;

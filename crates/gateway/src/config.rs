@@ -30,7 +30,7 @@ use serde::Deserialize;
 
 pub use admin::{Admin, AdminListen, Token};
 pub use format::format;
-pub use health::{FailureKind, UpstreamHealth};
+pub use health::{CheckPath, FailureKind, UpstreamCheck, UpstreamCheckTable, UpstreamHealth};
 pub use layer::Layer;
 pub use load::Config;
 pub use log::{Log, LogFormat, QlogRule};

@@ -21,7 +21,7 @@ use crate::extras::with_page;
 use crate::layered::{self, Centre, Head, LayeredRoutes, Means, Outcome, Passed};
 use crate::layers::{OnWorker, Registry, TOO_EARLY, is_unproved};
 use crate::plan::{ActionPlan, Plan, RoutePlan, SitePlan, Surroundings, text};
-use crate::proxy::Upstreams;
+use crate::proxy::{Checks, Observer, ServerState, Upstreams};
 use crate::ramp::Climb;
 use crate::site_certificates::SiteCertificates;
 use crate::static_files::FileHandler;
@@ -44,6 +44,8 @@ struct Shared {
     only_tls13: bool,
     development: Box<dyn Fn() -> Result<Loaded, CertificateError> + Send + Sync>,
     layers: Registry,
+    observer: Arc<Observer>,
+    checks: Checks,
 }
 
 impl Gateway {
@@ -59,7 +61,8 @@ impl Gateway {
         https_port: Option<u16>,
         development: impl Fn() -> Result<Loaded, CertificateError> + Send + Sync + 'static,
     ) -> Result<Self, Vec<Problem>> {
-        let surroundings = Surroundings { https_port, development: &development, before: None, layers };
+        let observer = Arc::default();
+        let surroundings = Surroundings { https_port, development: &development, before: None, layers, observer: &observer };
         let (plan, names) = Plan::new(config, &surroundings)?;
         Ok(Self(Arc::new(Shared {
             plan: Mutex::new(Arc::new(plan)),
@@ -71,6 +74,8 @@ impl Gateway {
             only_tls13: config.server.min_tls == MinTls::Tls13,
             development: Box::new(development),
             layers: layers.clone(),
+            observer,
+            checks: Checks::default(),
         })))
     }
 
@@ -83,8 +88,13 @@ impl Gateway {
     pub fn reload(&self, config: &Config) -> Result<(), Vec<Problem>> {
         let shared = &self.0;
         let before = shared.plan();
-        let surroundings =
-            Surroundings { https_port: shared.https_port, development: &shared.development, before: Some(&before), layers: &shared.layers };
+        let surroundings = Surroundings {
+            https_port: shared.https_port,
+            development: &shared.development,
+            before: Some(&before),
+            layers: &shared.layers,
+            observer: &shared.observer,
+        };
         let (plan, names) = Plan::new(config, &surroundings)?;
         // Held until the plan is there, so that nobody switches the one before meanwhile.
         let by_hand = shared.by_hand.lock().unwrap_or_else(PoisonError::into_inner);
@@ -95,6 +105,7 @@ impl Gateway {
         retired.extend(before.log.clone().filter(|log| plan.log.as_ref().is_none_or(|now| !Arc::ptr_eq(log, now))));
         *shared.plan.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(plan);
         shared.changes.fetch_add(1, Ordering::Release);
+        shared.checks.wake();
         Ok(())
     }
 
@@ -126,6 +137,17 @@ impl Gateway {
     /// What became of the lines of access logs.
     pub fn log_counts(&self) -> Arc<LogCounts> {
         self.0.plan().log_counts.clone()
+    }
+
+    /// The servers of all upstreams that routes ask.
+    pub fn upstream_servers(&self) -> Vec<ServerState> {
+        self.plan().upstreams.iter().flat_map(|upstream| upstream.servers()).collect()
+    }
+
+    /// Calls `tell` each time that a server of an upstream goes out or comes back, from now on and over reloads. It is called on workers,
+    /// so it must not wait for anything. The first one that is set stays.
+    pub fn on_upstream_server_change(&self, tell: impl Fn(ServerState) + Send + Sync + 'static) {
+        self.0.observer.set(Box::new(tell));
     }
 
     pub(crate) fn by_hand(&self) -> &Mutex<ByHand> {
@@ -332,7 +354,16 @@ impl Handler for GatewayHandler {
             .with_root_certificates(rustls::RootCertStore::empty())
             .with_no_client_auth();
         // Upstreams bring whom they trust themselves.
-        let _ = self.connector.set(worker.connector(&nobody)?);
+        let connector = worker.connector(&nobody)?;
+        if self.shared.checks.begin() {
+            let (shared, handle) = (self.shared.clone(), connector.handle().clone());
+            let plans = move |seen: Option<u64>| {
+                let change = shared.changes.load(Ordering::Acquire);
+                (seen != Some(change)).then(|| (change, shared.plan()))
+            };
+            handle.spawn(self.shared.checks.run(connector.clone(), plans));
+        }
+        let _ = self.connector.set(connector);
         Ok(())
     }
 

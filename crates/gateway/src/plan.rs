@@ -23,7 +23,7 @@ use crate::extras::{Extras, Pages};
 use crate::hosts::Hosts;
 use crate::layered::LayerPlan;
 use crate::layers::Registry;
-use crate::proxy::{ProxyPlan, UpstreamPlan};
+use crate::proxy::{Observer, ProxyPlan, UpstreamPlan};
 use crate::ramp::Ramp;
 use crate::rules::Rules;
 use crate::site_certificates::{Names, SiteCertificate};
@@ -94,6 +94,8 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) before: Option<&'a Plan>,
     /// What layers there are.
     pub(crate) layers: &'a Registry,
+    /// Who is told when servers of upstreams go out and come back.
+    pub(crate) observer: &'a Arc<Observer>,
 }
 
 impl Plan {
@@ -163,6 +165,9 @@ struct Making<'a> {
     system_roots: Option<Arc<rustls::ClientConfig>>,
     remembering: Vec<Arc<LayerPlan>>,
 }
+
+/// What is wrong is among the problems already.
+struct Told;
 
 impl Making<'_> {
     fn problem(&mut self, place: &Place, message: impl std::fmt::Display, hint: &str) {
@@ -338,12 +343,14 @@ impl Making<'_> {
                 body: respond.body.clone().into(),
             });
         }
-        let (upstream, prefix) = match route.proxy.as_ref()? {
-            Proxy::Named(name) => (self.config.upstreams.get(name)?, route),
-            Proxy::Own(upstream) => (&**upstream, route),
+        let (name, upstream) = match route.proxy.as_ref()? {
+            Proxy::Named(name) => (name.clone(), self.config.upstreams.get(name)?),
+            Proxy::Own(upstream) => {
+                (upstream.servers.iter().map(|server| server.0.address.to_string()).collect::<Vec<_>>().join(","), &**upstream)
+            }
         };
-        let upstream = self.upstream(upstream, &route.place.key("proxy"))?;
-        let prefix = if prefix.strip_prefix { prefix.matches.0.path.first().map(|path| path.prefix().to_owned()) } else { None };
+        let upstream = self.upstream(&name, upstream, &route.place.key("proxy"))?;
+        let prefix = if route.strip_prefix { route.matches.0.path.first().map(|path| path.prefix().to_owned()) } else { None };
         Some(ActionPlan::Proxy(Arc::new(ProxyPlan { upstream, prefix: prefix.and_then(|prefix| HeaderValue::try_from(prefix).ok()) })))
     }
 
@@ -371,44 +378,55 @@ impl Making<'_> {
         }
     }
 
-    fn upstream(&mut self, upstream: &Upstream, place: &Place) -> Option<Arc<UpstreamPlan>> {
-        let kept = |plans: &[Arc<UpstreamPlan>]| plans.iter().find(|plan| plan.settings.is_same(upstream)).cloned();
+    fn upstream(&mut self, name: &str, upstream: &Upstream, place: &Place) -> Option<Arc<UpstreamPlan>> {
+        let Ok(trust) = self.trust(upstream, place) else { return None };
+        let kept = |plans: &[Arc<UpstreamPlan>]| plans.iter().find(|plan| plan.is_of(name, upstream, trust.as_ref())).cloned();
         if let Some(plan) = kept(&self.upstreams) {
             return Some(plan);
         }
+        let before = self.surroundings.before.map(|before| &before.upstreams[..]).unwrap_or_default();
         // One that stays the same keeps its connections.
-        let plan = match self.surroundings.before.and_then(|before| kept(&before.upstreams)) {
-            Some(plan) if upstream.tls.trust.is_none() => plan,
-            _ => Arc::new(UpstreamPlan::new(upstream.clone(), Roots::Config(self.roots(upstream, place)?))),
+        let plan = if let Some(plan) = kept(before) {
+            plan
+        } else {
+            let roots = Roots::Config(self.roots(upstream, trust.as_ref(), place)?);
+            Arc::new(UpstreamPlan::new(name, upstream.clone(), (roots, trust), before, self.surroundings.observer))
         };
         self.upstreams.push(plan.clone());
         Some(plan)
     }
 
-    fn roots(&mut self, upstream: &Upstream, place: &Place) -> Option<Arc<rustls::ClientConfig>> {
-        let made = match &upstream.tls.trust {
-            Some(path) => {
-                let path = self.config.path(&upstream.place, path);
-                match std::fs::read(&path) {
-                    Ok(pem) => Roots::Pem(pem.into()).to_config().map_err(|error| format!("{}: {error}", path.display())),
-                    Err(error) => Err(format!("{}: {error}", path.display())),
-                }
+    /// What the file in `tls.trust` says, if there is one.
+    fn trust(&mut self, upstream: &Upstream, place: &Place) -> Result<Option<Arc<[u8]>>, Told> {
+        let Some(path) = &upstream.tls.trust else { return Ok(None) };
+        let path = self.config.path(&upstream.place, path);
+        match std::fs::read(&path) {
+            Ok(pem) => Ok(Some(pem.into())),
+            Err(error) => {
+                self.problem(place, format_args!("{}: {error}", path.display()), "name a file with certificates in PEM form as tls.trust");
+                Err(Told)
             }
-            None => match &self.system_roots {
-                Some(roots) => return Some(roots.clone()),
-                None => Roots::System.to_config().map_err(|error| error.to_string()),
-            },
+        }
+    }
+
+    fn roots(&mut self, upstream: &Upstream, trust: Option<&Arc<[u8]>>, place: &Place) -> Option<Arc<rustls::ClientConfig>> {
+        let made = match (trust, &self.system_roots) {
+            (Some(pem), _) => Roots::Pem(pem.clone()).to_config(),
+            (None, Some(roots)) => return Some(roots.clone()),
+            (None, None) => Roots::System.to_config(),
         };
         match made {
             Ok(config) => {
                 let config = Arc::new(config);
-                if upstream.tls.trust.is_none() {
+                if trust.is_none() {
                     self.system_roots = Some(config.clone());
                 }
                 Some(config)
             }
             Err(error) => {
-                self.problem(place, error, "name a file with certificates in PEM form as tls.trust");
+                let file = upstream.tls.trust.as_ref().map(|path| format!("{}: ", self.config.path(&upstream.place, path).display()));
+                let message = format!("{}{error}", file.unwrap_or_default());
+                self.problem(place, message, "name a file with certificates in PEM form as tls.trust");
                 None
             }
         }

@@ -1,6 +1,7 @@
 //! Requests passed on to other servers.
 
 mod balance;
+mod check;
 mod content;
 mod fields;
 mod health;
@@ -22,9 +23,12 @@ use pronghorn_engine::{Body, BodyError, Connector, Peer, Protocol, Request, Resp
 use rustc_hash::FxHashMap;
 
 use self::balance::{Balance, Open};
+pub(crate) use self::check::Checks;
 use self::content::{Lent, Tracked};
 pub(crate) use self::fields::to_client;
+pub(crate) use self::health::Observer;
 use self::health::ServerHealth;
+pub use self::health::{ServerCondition, ServerState};
 use crate::config::{Upstream, UpstreamHost, UpstreamProtocol};
 use crate::plan::text;
 
@@ -37,17 +41,77 @@ pub(crate) struct ProxyPlan {
 
 /// An upstream, as all workers share it.
 pub(crate) struct UpstreamPlan {
+    name: Arc<str>,
     pub(crate) settings: Upstream,
-    pub(crate) roots: Roots,
-    /// Of each server; empty where nothing is counted.
+    roots: Roots,
+    /// What the file in `tls.trust` said.
+    trust: Option<Arc<[u8]>>,
+    /// Of each server.
     health: Vec<Arc<ServerHealth>>,
 }
 
 impl UpstreamPlan {
-    pub(crate) fn new(settings: Upstream, roots: Roots) -> Self {
-        let is_counted = settings.servers.len() > 1 && settings.health.failures > 0;
-        let counted = if is_counted { settings.servers.len() } else { 0 };
-        Self { settings, roots, health: (0..counted).map(|_| Arc::default()).collect() }
+    /// `before`: plans from which what is known of the same servers is taken.
+    pub(crate) fn new(
+        name: &str,
+        settings: Upstream,
+        (roots, trust): (Roots, Option<Arc<[u8]>>),
+        before: &[Arc<Self>],
+        observer: &Arc<Observer>,
+    ) -> Self {
+        let name: Arc<str> = name.into();
+        let asked_alike = |before: &&Arc<Self>| {
+            let Upstream { health, check, protocol, host, .. } = &before.settings;
+            before.name == name
+                && (health, check, protocol, host) == (&settings.health, &settings.check, &settings.protocol, &settings.host)
+                && (before.settings.servers.len() == 1) == (settings.servers.len() == 1)
+        };
+        let before = before.iter().find(asked_alike);
+        let health_of = |server: &crate::config::UpstreamServer| {
+            let address = server.0.address.to_string();
+            let known = before.and_then(|before| before.health.iter().find(|health| health.server() == address)).cloned();
+            known.unwrap_or_else(|| Arc::new(ServerHealth::new(&name, address, observer)))
+        };
+        let health = settings.servers.iter().map(health_of).collect();
+        Self { name, settings, roots, trust, health }
+    }
+
+    /// Whether it is this one, wherever that stands, with this text in `tls.trust`.
+    pub(crate) fn is_of(&self, name: &str, settings: &Upstream, trust: Option<&Arc<[u8]>>) -> bool {
+        *self.name == *name && self.settings.is_same(settings) && self.trust.as_ref() == trust
+    }
+
+    pub(crate) fn servers(&self) -> impl Iterator<Item = ServerState> {
+        self.health.iter().map(|health| health.state())
+    }
+
+    fn balance(&self) -> Balance {
+        let is_counted = self.settings.servers.len() > 1 && self.settings.health.failures > 0;
+        let is_watched = is_counted || self.settings.check.is_some();
+        Balance::new(&self.settings, if is_watched { &self.health } else { &[] })
+    }
+
+    /// How its servers are asked.
+    fn options(&self) -> Options {
+        let Upstream { protocol, connect_timeout, head_timeout, body_timeout, idle_timeout, connections, waiting, .. } = &self.settings;
+        Options {
+            roots: self.roots.clone(),
+            http3: if *protocol == UpstreamProtocol::Http3 { Http3::Only } else { Http3::Off },
+            tcp: match protocol {
+                UpstreamProtocol::Http1 => Some(Protocol::Http1),
+                UpstreamProtocol::Http2 => Some(Protocol::Http2),
+                UpstreamProtocol::Auto | UpstreamProtocol::Http3 => None,
+            },
+            connect_timeout: connect_timeout.0,
+            head_timeout: head_timeout.0,
+            body_timeout: body_timeout.0,
+            idle_timeout: idle_timeout.0,
+            connections_per_origin: *connections,
+            waiting_per_origin: *waiting,
+            // Once on another connection to the same server; after that another server is asked.
+            retries: self.settings.retries.min(1),
+            ..Options::default()
+        }
     }
 }
 
@@ -104,27 +168,8 @@ impl Head {
 
 impl WorkerUpstream {
     fn new(plan: Arc<UpstreamPlan>, connector: &Connector) -> io::Result<Self> {
-        let Upstream { protocol, connect_timeout, head_timeout, body_timeout, idle_timeout, connections, waiting, .. } = &plan.settings;
-        let options = Options {
-            roots: plan.roots.clone(),
-            http3: if *protocol == UpstreamProtocol::Http3 { Http3::Only } else { Http3::Off },
-            tcp: match protocol {
-                UpstreamProtocol::Http1 => Some(Protocol::Http1),
-                UpstreamProtocol::Http2 => Some(Protocol::Http2),
-                UpstreamProtocol::Auto | UpstreamProtocol::Http3 => None,
-            },
-            connect_timeout: connect_timeout.0,
-            head_timeout: head_timeout.0,
-            body_timeout: body_timeout.0,
-            idle_timeout: idle_timeout.0,
-            connections_per_origin: *connections,
-            waiting_per_origin: *waiting,
-            // Once on another connection to the same server; after that another server is asked.
-            retries: plan.settings.retries.min(1),
-            ..Options::default()
-        };
-        let pool = Pool::with_connector(connector, options)?;
-        let balance = Balance::new(&plan.settings, &plan.health);
+        let pool = Pool::with_connector(connector, plan.options())?;
+        let balance = plan.balance();
         Ok(Self { plan, pool, balance })
     }
 

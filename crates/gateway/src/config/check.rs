@@ -170,11 +170,7 @@ fn check_index(config: &Config, route: &Route, problems: &mut Vec<Problem>) {
 }
 
 fn check_upstream(config: &Config, upstream: &Upstream, place: &Place, problems: &mut Vec<Problem>) {
-    for (index, status) in upstream.health.statuses.iter().enumerate().filter(|(_, status)| !(500..600).contains(*status)) {
-        let place = place.of(["health".into(), "statuses".into(), index.into()]);
-        let problem = config.problem(&place, format_args!("{status} is no failure of a server"));
-        problems.push(problem.with_hint("name statuses of 500 to 599; the others are answers to what a client asked"));
-    }
+    super::health::check(config, upstream, place, problems);
     if upstream.servers.is_empty() {
         problems.push(
             config.problem(&place.key("servers"), "an upstream needs a server").with_hint("add one, such as \"http://127.0.0.1:3000\""),

@@ -83,6 +83,20 @@ fn contradictions_are_told() {
         ("[[sites.routes]]\nmatch = \"/x\"\nproxy = \"ap\"\n[upstreams.app]\nservers = [\"http://a:1\"]\n", "did you mean \"app\"?"),
         ("[[sites.routes]]\nproxy = \"api\"\n", "define it as [upstreams.api]"),
         ("[[sites.routes]]\nproxy = { servers = [\"http://a:1\"], health = { statuses = [404] } }\n", "404 is no failure of a server"),
+        ("[[sites.routes]]\nproxy = { servers = [\"http://a:1\"], check = \"health\" }\n", "\"health\" is no path: write it as /health"),
+        (
+            "[[sites.routes]]\nproxy = { servers = [\"http://a:1\"], check = { path = \"/\", every = \"1ms\" } }\n",
+            "leave 100ms or more between two checks",
+        ),
+        (
+            "[[sites.routes]]\nproxy = { servers = [\"http://a:1\"], check = { path = \"/\", timeout = \"0s\" } }\n",
+            "no check could succeed",
+        ),
+        (
+            "[[sites.routes]]\nproxy = { servers = [\"http://a:1\"], check = { path = \"/\", successes = 0 } }\n",
+            "name a number of 1 or more",
+        ),
+        ("[[sites.routes]]\nproxy = { servers = [\"http://a:1\"], check = { path = \"/\", statuses = [20] } }\n", "20 is no status"),
         ("[[sites.routes]]\nproxy = { servers = [] }\n", "an upstream needs a server"),
         ("[[sites.routes]]\nproxy = { servers = [\"http://a:1\"], protocol = \"http3\" }\n", "write https://a:1"),
         ("[[sites.routes]]\nredirect = { to = \"/\", status = 200 }\n", "200 is no redirect"),

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, de};
 
 use super::either::{Short, either};
-use super::health::UpstreamHealth;
+use super::health::{UpstreamCheck, UpstreamHealth};
 use super::site::FieldValue;
 use super::source::Place;
 use super::values::{Time, choice, written};
@@ -62,6 +62,8 @@ pub struct Upstream {
     /// When a server that fails is left alone.
     #[serde(default)]
     pub health: UpstreamHealth,
+    /// How the servers are asked how they are; without it only requests of clients tell.
+    pub check: Option<UpstreamCheck>,
     #[serde(skip)]
     pub(crate) place: Place,
 }
@@ -93,6 +95,7 @@ impl Upstream {
             waiting: WAITING,
             retries: RETRIES,
             health: UpstreamHealth::default(),
+            check: None,
             place: Place::default(),
         }
     }

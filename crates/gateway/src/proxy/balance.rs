@@ -14,6 +14,8 @@ pub(crate) struct Balance {
     servers: Vec<Rc<Server>>,
     policy: Policy,
     rule: Rc<UpstreamHealth>,
+    /// In how many milliseconds a server that is down may be up again.
+    check_wait: u64,
 }
 
 struct Server {
@@ -23,7 +25,7 @@ struct Server {
     open: Cell<u32>,
     /// Smooth weighted round robin: grows by the weight at each choice, and falls by all weights when it is chosen.
     credit: Cell<i64>,
-    /// Missing where nothing is counted.
+    /// Missing where nothing is counted or checked.
     health: Option<Arc<ServerHealth>>,
     rule: Rc<UpstreamHealth>,
 }
@@ -90,9 +92,15 @@ impl Server {
 }
 
 impl Balance {
-    /// `health`: of each server, or nothing where nothing is counted.
+    /// `health`: of each server, or nothing where nothing is counted or checked.
     pub(crate) fn new(upstream: &Upstream, health: &[Arc<ServerHealth>]) -> Self {
-        let rule = Rc::new(upstream.health.clone());
+        let mut rule = upstream.health.clone();
+        // Nobody else could be asked.
+        if upstream.servers.len() == 1 {
+            rule.failures = 0;
+        }
+        let rule = Rc::new(rule);
+        let check_wait = upstream.check.as_ref().map_or(0, |check| check.0.every.0.as_millis().saturating_mul(check.0.successes.into()));
         let server = |(index, server): (usize, &crate::config::UpstreamServer)| {
             let (address, weight) = (server.0.address.clone(), server.0.weight);
             Rc::new(Server {
@@ -104,7 +112,12 @@ impl Balance {
                 rule: rule.clone(),
             })
         };
-        Self { servers: upstream.servers.iter().enumerate().map(server).collect(), policy: upstream.policy, rule: rule.clone() }
+        Self {
+            servers: upstream.servers.iter().enumerate().map(server).collect(),
+            policy: upstream.policy,
+            rule: rule.clone(),
+            check_wait: u64::try_from(check_wait).unwrap_or(u64::MAX),
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -114,7 +127,8 @@ impl Balance {
     /// In how many seconds the first of the servers that are left alone may be tried.
     pub(crate) fn seconds_to_wait(&self) -> u64 {
         let now = health::now();
-        let waits = self.servers.iter().filter_map(|server| server.health.as_ref()).map(|health| health.waits(now)).min();
+        let wait = |health: &Arc<ServerHealth>| if health.is_down() { self.check_wait } else { health.waits(now) };
+        let waits = self.servers.iter().filter_map(|server| server.health.as_ref()).map(wait).min();
         waits.unwrap_or(0).div_ceil(1000).max(1)
     }
 

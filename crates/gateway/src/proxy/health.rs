@@ -1,7 +1,7 @@
 //! Which servers of an upstream are left alone, over all workers.
 
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Instant;
 
 use http::StatusCode;
@@ -9,17 +9,58 @@ use pronghorn_client::{Error, Phase};
 
 use crate::config::{FailureKind, UpstreamHealth};
 
+/// Set in `until` while checks say that the server is down.
+const DOWN: u64 = 1 << 63;
+
 /// How one server did. Times are milliseconds of [`now`].
 ///
 /// Whoever reads it may be a moment late: at worst a request more goes to a server that fails.
 #[derive(Default)]
 pub(crate) struct ServerHealth {
+    upstream: Arc<str>,
+    server: String,
+    observer: Arc<Observer>,
     /// In a row, while the server is asked.
     failures: AtomicU32,
-    /// When the server may be tried again; 0 while it is asked as usual.
+    /// When the server may be tried again, and whether checks say that it is down; 0 while it is asked as usual.
     until: AtomicU64,
     /// How often in a row it was tried in vain.
     trials: AtomicU32,
+}
+
+/// Whether requests go to a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerCondition {
+    /// It is asked as usual.
+    Up,
+    /// It is left alone for a while, because requests to it failed.
+    LeftAlone,
+    /// It is down, as checks say.
+    Down,
+}
+
+/// A server of an upstream as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerState {
+    /// The upstream's name; of one that a route has of its own, its servers.
+    pub upstream: String,
+    /// The server's address, as the configuration writes it.
+    pub server: String,
+    /// Whether requests go to it.
+    pub condition: ServerCondition,
+}
+
+type OnChange = Box<dyn Fn(ServerState) + Send + Sync>;
+
+/// Who is told when servers go out and come back.
+#[derive(Default)]
+pub(crate) struct Observer(OnceLock<OnChange>);
+
+impl Observer {
+    /// `tell` is called on workers, which it must not hold up. The first one stays.
+    pub(crate) fn set(&self, tell: OnChange) {
+        let _ = self.0.set(tell);
+    }
 }
 
 /// Milliseconds on a clock of the process, never 0.
@@ -29,12 +70,33 @@ pub(crate) fn now() -> u64 {
 }
 
 impl ServerHealth {
+    pub(crate) fn new(upstream: &Arc<str>, server: String, observer: &Arc<Observer>) -> Self {
+        Self { upstream: upstream.clone(), server, observer: observer.clone(), ..Self::default() }
+    }
+
+    pub(crate) fn server(&self) -> &str {
+        &self.server
+    }
+
+    pub(crate) fn state(&self) -> ServerState {
+        self.state_of(condition(self.until.load(Ordering::Relaxed)))
+    }
+
+    fn state_of(&self, condition: ServerCondition) -> ServerState {
+        ServerState { upstream: (*self.upstream).to_owned(), server: self.server.clone(), condition }
+    }
+
     /// Whether it is asked as usual: one load, for the hot path.
     pub(crate) fn is_in(&self) -> bool {
         self.until.load(Ordering::Relaxed) == 0
     }
 
-    /// In how many milliseconds it may be tried.
+    /// Whether checks say that it is down.
+    pub(crate) fn is_down(&self) -> bool {
+        self.until.load(Ordering::Relaxed) & DOWN != 0
+    }
+
+    /// In how many milliseconds it may be tried; of one that is down that is not known.
     pub(crate) fn waits(&self, now: u64) -> u64 {
         self.until.load(Ordering::Relaxed).saturating_sub(now)
     }
@@ -50,24 +112,49 @@ impl ServerHealth {
         if !self.is_in() || self.failures.load(Ordering::Relaxed) != 0 {
             self.failures.store(0, Ordering::Relaxed);
             self.trials.store(0, Ordering::Relaxed);
-            self.until.store(0, Ordering::Relaxed);
+            self.change(|until| until & DOWN);
         }
     }
 
     pub(crate) fn failed(&self, rule: &UpstreamHealth, is_trial: bool, now: u64) {
         if is_trial {
             self.trials.fetch_add(1, Ordering::Relaxed);
-            self.until.store(now.saturating_add(self.out(rule)), Ordering::Relaxed);
-        } else if self.is_in() && self.failures.fetch_add(1, Ordering::Relaxed) + 1 >= rule.failures {
-            self.until.store(now.saturating_add(self.out(rule)), Ordering::Relaxed);
+        } else if !self.is_in() || self.failures.fetch_add(1, Ordering::Relaxed) + 1 < rule.failures {
+            // What began before the server was left alone says nothing new of it.
+            return;
         }
-        // What began before the server was left alone says nothing new of it.
+        let next = now.saturating_add(self.out(rule)) & !DOWN;
+        self.change(|until| (until & DOWN) | next);
+    }
+
+    /// What checks say of it. Whether requests fail is another question, which they do not answer.
+    pub(crate) fn checked(&self, is_up: bool) {
+        self.change(|until| if is_up { until & !DOWN } else { until | DOWN });
+    }
+
+    fn change(&self, to: impl Fn(u64) -> u64) {
+        let updated = self.until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |until| Some(to(until)));
+        let before = updated.expect("invariant: each value has a next one");
+        let (before, after) = (condition(before), condition(to(before)));
+        if before != after
+            && let Some(tell) = self.observer.0.get()
+        {
+            tell(self.state_of(after));
+        }
     }
 
     fn out(&self, rule: &UpstreamHealth) -> u64 {
         let of = |time: crate::config::Time| u64::try_from(time.0.as_millis()).unwrap_or(u64::MAX);
         let doubled = 1_u64 << self.trials.load(Ordering::Relaxed).min(32);
         of(rule.out).saturating_mul(doubled).min(of(rule.out_max))
+    }
+}
+
+fn condition(until: u64) -> ServerCondition {
+    match until {
+        0 => ServerCondition::Up,
+        down if down & DOWN != 0 => ServerCondition::Down,
+        _ => ServerCondition::LeftAlone,
     }
 }
 
@@ -86,12 +173,12 @@ pub(crate) fn counts(rule: &UpstreamHealth, error: &Error, has_content: bool) ->
         },
         _ => return false,
     };
-    (kind == FailureKind::Connect || !has_content) && rule.count.contains(&kind)
+    rule.failures > 0 && (kind == FailureKind::Connect || !has_content) && rule.count.contains(&kind)
 }
 
 /// Whether a response counts against the server.
 pub(crate) fn counts_status(rule: &UpstreamHealth, status: StatusCode) -> bool {
-    !rule.statuses.is_empty() && rule.statuses.contains(&status.as_u16())
+    !rule.statuses.is_empty() && rule.failures > 0 && rule.statuses.contains(&status.as_u16())
 }
 
 #[cfg(test)]
@@ -148,5 +235,38 @@ mod tests {
         assert!(!counts(&all, &refused, false) && !counts(&all, &Error::Busy("a".into()), false));
         let statuses = UpstreamHealth { statuses: vec![503], ..rule() };
         assert!(counts_status(&statuses, StatusCode::SERVICE_UNAVAILABLE) && !counts_status(&statuses, StatusCode::BAD_GATEWAY));
+    }
+
+    #[test]
+    fn checks_and_requests_each_take_a_server_out_and_bring_back_only_that() {
+        use ServerCondition::{Down, LeftAlone, Up};
+        let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let (observer, seen) = (Arc::new(Observer::default()), told.clone());
+        observer.set(Box::new(move |state| seen.lock().unwrap().push(state.condition)));
+        let (health, rule) = (ServerHealth::new(&"app".into(), "http://a:1".to_owned(), &observer), rule());
+        health.checked(false);
+        health.checked(false);
+        assert!(health.is_down() && !health.is_in() && health.waits(1) > 1000 && !health.claim(&rule, u64::MAX >> 2));
+        health.succeeded();
+        assert!(health.is_down(), "a request that began before says nothing of it");
+        health.checked(true);
+        (0..2).for_each(|_| health.failed(&rule, false, 1));
+        assert_eq!((health.is_in(), health.is_down()), (false, false));
+        health.checked(true);
+        assert_eq!(health.waits(1), 1000, "a good check does not say that requests succeed");
+        health.checked(false);
+        health.failed(&rule, true, 1001);
+        assert!(health.is_down());
+        health.checked(true);
+        assert_eq!(health.waits(1001), 2000);
+        health.succeeded();
+        assert_eq!(health.state().condition, ServerCondition::Up);
+        assert_eq!(*told.lock().unwrap(), [Down, Up, LeftAlone, Down, LeftAlone, Up], "each change once");
+    }
+
+    #[test]
+    fn nothing_counts_where_no_failures_are_allowed_for() {
+        let off = UpstreamHealth { failures: 0, statuses: vec![503], ..rule() };
+        assert!(!counts(&off, &Error::TimedOut(Phase::Connect), false) && !counts_status(&off, StatusCode::SERVICE_UNAVAILABLE));
     }
 }

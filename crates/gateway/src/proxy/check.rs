@@ -1,0 +1,256 @@
+//! Servers that are asked how they are, whether clients ask or not.
+//!
+//! One worker does it for all of them: a check is a request a few times a minute, and what it finds is read by all.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use http::header::{HOST, USER_AGENT};
+use http::{HeaderValue, Request};
+use http_body::Body as _;
+use pronghorn_client::{Options, Pool};
+use pronghorn_engine::{Body, Connector, Handle};
+
+use super::{UpstreamPlan, target};
+use crate::config::{UpstreamCheckTable, UpstreamHost};
+use crate::plan::Plan;
+
+/// Servers of one upstream that are asked at the same time.
+const AT_ONCE: usize = 16;
+
+/// Of a response's content, more than this is not read.
+const MAX_CONTENT_BYTES: usize = 64 << 10;
+
+/// How servers of their owner recognise checks in their logs.
+const NAME: HeaderValue = HeaderValue::from_static("pronghorn-check");
+
+type Running = (Arc<UpstreamPlan>, Option<Pin<Box<dyn Future<Output = ()>>>>);
+
+/// The checks of a gateway: who does them, and how to tell them of another plan.
+#[derive(Clone, Default)]
+pub(crate) struct Checks(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    has_begun: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Checks {
+    /// Whether the caller is the one who shall run them.
+    pub(crate) fn begin(&self) -> bool {
+        !self.0.has_begun.swap(true, Ordering::Relaxed)
+    }
+
+    /// There is another plan.
+    pub(crate) fn wake(&self) {
+        let waker = self.0.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    /// Checks the servers of the plan that is there, until it is dropped. `plans` gives the plan and its number, if that is another than
+    /// the one that was seen.
+    pub(crate) fn run(
+        &self,
+        connector: Connector,
+        plans: impl Fn(Option<u64>) -> Option<(u64, Arc<Plan>)> + 'static,
+    ) -> impl Future<Output = ()> + 'static {
+        let shared = self.0.clone();
+        let (mut seen, mut running): (_, Vec<Running>) = (None, Vec::new());
+        poll_fn(move |cx| {
+            // Before the plan is looked at, so that no change is missed.
+            *shared.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.waker().clone());
+            if let Some((number, plan)) = plans(seen) {
+                seen = Some(number);
+                running.retain(|(one, _)| plan.upstreams.iter().any(|other| Arc::ptr_eq(one, other)));
+                for upstream in &plan.upstreams {
+                    if let Some(check) = &upstream.settings.check
+                        && !running.iter().any(|(one, _)| Arc::ptr_eq(one, upstream))
+                    {
+                        let asking = check_servers(upstream.clone(), check.0.clone(), connector.clone());
+                        running.push((upstream.clone(), Some(Box::pin(asking))));
+                    }
+                }
+            }
+            for (_, asking) in &mut running {
+                if asking.as_mut().is_some_and(|asking| asking.as_mut().poll(cx).is_ready()) {
+                    *asking = None;
+                }
+            }
+            Poll::Pending
+        })
+    }
+}
+
+/// How often in a row the checks of a server said the same.
+#[derive(Clone, Copy, Default)]
+struct Run {
+    is_up: bool,
+    length: u32,
+}
+
+impl Run {
+    /// What is known now of the server, if that is enough.
+    fn add(&mut self, check: &UpstreamCheckTable, is_up: bool) -> Option<bool> {
+        let length = if self.is_up == is_up { self.length.saturating_add(1) } else { 1 };
+        *self = Self { is_up, length };
+        let needed = if is_up { check.successes } else { check.failures };
+        (length >= needed).then_some(is_up)
+    }
+}
+
+async fn check_servers(upstream: Arc<UpstreamPlan>, check: UpstreamCheckTable, connector: Connector) {
+    let options = Options {
+        connect_timeout: check.timeout.0,
+        head_timeout: check.timeout.0,
+        body_timeout: check.timeout.0,
+        connections_per_origin: AT_ONCE,
+        retries: 0,
+        ..upstream.options()
+    };
+    // Nobody who is trusted: requests of clients are told so.
+    let Ok(pool) = Pool::with_connector(&connector, options) else { return };
+    let handle = connector.handle();
+    let mut runs = vec![Run::default(); upstream.health.len()];
+    loop {
+        let began = handle.now();
+        // A check shows whether the server takes connections.
+        pool.close_unused();
+        let asked = (0..runs.len()).map(|index| {
+            let request = request(&upstream, &check, index);
+            let (pool, check) = (&pool, &check);
+            async move { (index, in_time(handle, check.timeout.0, answers(pool, check, request)).await.unwrap_or(false)) }
+        });
+        let said = |(index, is_up): (usize, bool)| {
+            if let Some(is_up) = runs[index].add(&check, is_up) {
+                upstream.health[index].checked(is_up);
+            }
+        };
+        some_at_once(asked, said).await;
+        let spent = handle.now().saturating_duration_since(began);
+        handle.sleep(check.every.0.saturating_sub(spent)).await;
+    }
+}
+
+fn request(upstream: &UpstreamPlan, check: &UpstreamCheckTable, index: usize) -> Request<Body> {
+    let server = &upstream.settings.servers[index].0.address;
+    let host = match (&check.host, &upstream.settings.host) {
+        (Some(host), _) | (None, UpstreamHost::Fixed(host)) => host.0.clone(),
+        (None, UpstreamHost::Client | UpstreamHost::Server) => {
+            HeaderValue::try_from(server.authority.as_str()).expect("invariant: an authority is visible ASCII")
+        }
+    };
+    let mut request = Request::new(Body::empty());
+    *request.uri_mut() = target(server.secure, &server.authority, &check.path.0);
+    request.headers_mut().insert(HOST, host);
+    request.headers_mut().insert(USER_AGENT, NAME);
+    request
+}
+
+/// Whether a server answers as it should, with the whole of its content.
+async fn answers(pool: &Pool, check: &UpstreamCheckTable, request: Request<Body>) -> bool {
+    let Ok(response) = pool.send(request).await else { return false };
+    if !check.is_good(response.status().as_u16()) {
+        return false;
+    }
+    let mut content = response.into_body();
+    let mut read = 0;
+    while let Some(frame) = poll_fn(|cx| Pin::new(&mut content).poll_frame(cx)).await {
+        let Ok(frame) = frame else { return false };
+        read += frame.data_ref().map_or(0, bytes::Bytes::len);
+        if read > MAX_CONTENT_BYTES {
+            break;
+        }
+    }
+    true
+}
+
+/// What `future` returns, unless it takes longer.
+async fn in_time<T>(handle: &Handle, timeout: Duration, future: impl Future<Output = T>) -> Option<T> {
+    let (mut future, mut sleep) = (pin!(future), pin!(handle.sleep(timeout)));
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(value) => Poll::Ready(Some(value)),
+        Poll::Pending => sleep.as_mut().poll(cx).map(|()| None),
+    })
+    .await
+}
+
+/// Runs all of them, a few at the same time, and hands over what each returns.
+async fn some_at_once<F: Future>(futures: impl Iterator<Item = F>, mut on_ready: impl FnMut(F::Output)) {
+    let mut waiting: VecDeque<_> = futures.collect();
+    let mut running: Vec<Pin<Box<F>>> = Vec::new();
+    poll_fn(|cx| {
+        loop {
+            while running.len() < AT_ONCE
+                && let Some(next) = waiting.pop_front()
+            {
+                running.push(Box::pin(next));
+            }
+            let before = running.len();
+            running.retain_mut(|future| match future.as_mut().poll(cx) {
+                Poll::Ready(value) => {
+                    on_ready(value);
+                    false
+                }
+                Poll::Pending => true,
+            });
+            if running.is_empty() && waiting.is_empty() {
+                return Poll::Ready(());
+            }
+            // Those that are new have to be polled.
+            if running.len() == before || waiting.is_empty() {
+                return Poll::Pending;
+            }
+        }
+    })
+    .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Time;
+    use crate::config::UpstreamCheck;
+
+    fn table() -> UpstreamCheckTable {
+        UpstreamCheckTable {
+            path: "/health".parse().expect("a path"),
+            every: Time::seconds(5),
+            timeout: Time::seconds(2),
+            statuses: Vec::new(),
+            failures: 3,
+            successes: 2,
+            host: None,
+        }
+    }
+
+    #[test]
+    fn only_so_many_in_a_row_say_something_new() {
+        let (mut run, check) = (Run::default(), table());
+        let mut said = |is_up| run.add(&check, is_up);
+        assert_eq!([false, false, true, false, false, false].map(&mut said), [None, None, None, None, None, Some(false)]);
+        assert_eq!([true, false, true, true, true].map(&mut said), [None, None, None, Some(true), Some(true)]);
+    }
+
+    #[test]
+    fn check_asks_for_the_host_that_is_named() {
+        let host = |of_check: Option<&str>, of_upstream: &str| {
+            let mut upstream = crate::config::Upstream::of("http://10.0.0.1:3000".parse().expect("an address"));
+            upstream.host = of_upstream.parse().expect("a host");
+            let check = UpstreamCheckTable { host: of_check.map(|host| host.parse().expect("a value")), ..table() };
+            upstream.check = Some(UpstreamCheck(check.clone()));
+            let plan = UpstreamPlan::new("app", upstream, (pronghorn_client::Roots::System, None), &[], &Arc::default());
+            let request = request(&plan, &check, 0);
+            assert_eq!(request.uri().to_string(), "http://10.0.0.1:3000/health");
+            request.headers()[HOST].to_str().expect("text").to_owned()
+        };
+        assert_eq!(host(None, "client"), "10.0.0.1:3000");
+        assert_eq!(host(None, "app.internal"), "app.internal");
+        assert_eq!(host(Some("health.internal"), "app.internal"), "health.internal");
+    }
+}
