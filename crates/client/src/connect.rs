@@ -11,6 +11,7 @@ use std::time::Duration;
 use pronghorn_engine::{Connection, Protocol, Sleep, Target};
 
 use crate::connections::Connections;
+use crate::origin::Origin;
 use crate::pool::Shared;
 use crate::race::race;
 use crate::{Error, Http3, Phase};
@@ -105,13 +106,13 @@ async fn over_tcp(shared: Rc<Shared>, connections: Rc<Connections>) -> Result<Co
     let origin = &connections.origin;
     // In clear text there is no way to agree on HTTP/2: the server is known to speak it, or it is not tried.
     let protocol = if origin.secure { shared.options.tcp } else { shared.options.tcp.or(Some(Protocol::Http1)) };
-    let remotes = lookup(&shared, &origin.host, origin.port).await?;
+    let remotes = lookup(&shared, &connections, &origin.host, origin.port).await?;
     connect(&shared, &connections, remotes, protocol).await
 }
 
 /// `host`, `port`: where the origin's HTTP/3 is. The certificate has to be the origin's.
 async fn over_quic(shared: Rc<Shared>, connections: Rc<Connections>, host: String, port: u16) -> Result<Connection, Error> {
-    let remotes = lookup(&shared, &host, port).await?;
+    let remotes = lookup(&shared, &connections, &host, port).await?;
     connect(&shared, &connections, remotes, Some(Protocol::Http3)).await
 }
 
@@ -133,12 +134,32 @@ async fn connect(
     }
 }
 
-async fn lookup(shared: &Shared, host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
+async fn lookup(shared: &Shared, connections: &Connections, host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
     }
     let found = shared.options.resolve.lookup(host, port).await;
+    if shared.options.resolve_every.is_some() && connections.is_at(host, port) {
+        if let Ok(found) = &found {
+            connections.learn_addresses(found, &shared.options, shared.handle.now());
+        }
+        let known = connections.addresses.in_turn();
+        if !known.is_empty() {
+            return Ok(known);
+        }
+    }
     found.map_err(|source| Error::Lookup { host: host.to_owned(), source: Arc::new(source) })
+}
+
+/// Looks up the addresses of an origin again, for connections that are there. An answer that does not come in time is none.
+pub(crate) async fn look_up_again(shared: Rc<Shared>, connections: Rc<Connections>) {
+    let Origin { host, port, .. } = &connections.origin;
+    connections.addresses.is_being_looked_up.set(true);
+    let answer = shared.in_time(shared.options.connect_timeout, Phase::Connect, shared.options.resolve.lookup(host, *port)).await;
+    connections.addresses.is_being_looked_up.set(false);
+    if let Ok(Ok(found)) = answer {
+        connections.learn_addresses(&found, &shared.options, shared.handle.now());
+    }
 }
 
 fn no_address(host: &str) -> Error {

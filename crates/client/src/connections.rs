@@ -1,11 +1,13 @@
 //! The connections of one origin, and what is known of it.
 
 use std::cell::{Cell, RefCell};
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use pronghorn_engine::{Connection, Protocol};
 
+use crate::addresses::Addresses;
 use crate::alt_svc::{AltSvc, Alternative};
 use crate::lease::Lease;
 use crate::origin::Origin;
@@ -39,6 +41,7 @@ pub(crate) struct Connections {
     trying_http3: Cell<bool>,
     /// HTTP/3 is not tried before.
     http3_paused: Cell<Option<Instant>>,
+    pub(crate) addresses: Addresses,
     pub(crate) last_used: Cell<Instant>,
 }
 
@@ -73,6 +76,7 @@ impl Connections {
             alternative: RefCell::default(),
             trying_http3: Cell::default(),
             http3_paused: Cell::default(),
+            addresses: Addresses::new(),
             last_used: Cell::new(now),
         }
     }
@@ -138,7 +142,7 @@ impl Connections {
     /// Takes back an HTTP/1.1 connection whose exchange is over, or counts that it has ended.
     pub(crate) fn give_back(self: &Rc<Self>, connection: Option<Box<Connection>>, used: bool, pool: &Rc<Shared>) {
         let now = pool.handle.now();
-        match connection.filter(|connection| connection.is_usable()) {
+        match connection.filter(|connection| connection.is_usable() && self.addresses.has(connection.remote())) {
             Some(connection) => self.idle.borrow_mut().push(Idle { connection, since: now, used }),
             None => self.open_http1.set(self.open_http1.get() - 1),
         }
@@ -152,6 +156,34 @@ impl Connections {
         let others = self.connecting.get() > 0 || self.open_http1.get() > 0;
         self.queue.fail(error, before, others);
         self.serve(pool);
+    }
+
+    /// Whether this is where the origin is, and not an alternative to it.
+    pub(crate) fn is_at(&self, host: &str, port: u16) -> bool {
+        self.origin.host == host && self.origin.port == port
+    }
+
+    /// Whether there are connections to a name, and nobody asks for its addresses.
+    pub(crate) fn may_have_moved(&self) -> bool {
+        let is_open = self.open_http1.get() > 0 || self.shared.borrow().is_some();
+        is_open && self.origin.host.parse::<IpAddr>().is_err() && !self.addresses.is_being_looked_up.get()
+    }
+
+    /// Takes in what a lookup has found, and gives connections to nobody any more whose addresses are forgotten. Those in use end with
+    /// their last request.
+    pub(crate) fn learn_addresses(&self, found: &[SocketAddr], options: &Options, now: Instant) {
+        let Some(lifetime) = options.resolve_every.filter(|_| !found.is_empty()) else { return };
+        self.addresses.learn(found.to_vec(), now, lifetime);
+        let before = self.idle.borrow().len();
+        self.idle.borrow_mut().retain(|idle| self.addresses.has(idle.connection.remote()));
+        self.open_http1.set(self.open_http1.get() - (before - self.idle.borrow().len()));
+        // An alternative of another name has addresses of its own.
+        let host = self.alternative.borrow().as_ref().and_then(|(alternative, _)| alternative.host.clone());
+        let is_elsewhere = options.http3 == crate::Http3::AltSvc && host.is_some_and(|host| host != self.origin.host);
+        self.shared.borrow_mut().take_if(|shared| {
+            let is_alternative = is_elsewhere && shared.connection.protocol() == Protocol::Http3;
+            !is_alternative && !self.addresses.has(shared.connection.remote())
+        });
     }
 
     pub(crate) fn learn(&self, said: AltSvc, now: Instant) {

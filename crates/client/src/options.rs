@@ -144,6 +144,10 @@ pub struct Options {
     pub retries: u32,
     /// Looks up names.
     pub resolve: Resolve,
+    /// How often the addresses of a name are looked up again while there are connections to it. One whose address has not been in an
+    /// answer for as long gets no more requests, after twice this time at the latest, and is closed when it has none. While a name cannot be looked up its latest addresses
+    /// stay, and each of those is the first to be tried in its turn. Default: never; then only new connections look up.
+    pub resolve_every: Option<Duration>,
     /// Settings of the engine's worker, such as congestion control and qlog. For [`Client`](crate::Client), which has its own.
     pub engine: Config,
 }
@@ -167,6 +171,7 @@ impl Default for Options {
             origins: 1_024,
             retries: 2,
             resolve: Resolve::default(),
+            resolve_every: None,
             engine: Config::default(),
         }
     }

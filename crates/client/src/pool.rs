@@ -97,6 +97,9 @@ impl Pool {
         let handle = connector.handle().clone();
         let shared = Rc::new(Shared { connector, handle, options, origins: RefCell::default() });
         shared.handle.spawn(sweep(Rc::downgrade(&shared), shared.handle.clone()));
+        if let Some(every) = shared.options.resolve_every {
+            shared.handle.spawn(follow(Rc::downgrade(&shared), shared.handle.clone(), every));
+        }
         Self(shared)
     }
 
@@ -373,6 +376,17 @@ async fn sweep(pool: Weak<Shared>, handle: Handle) {
         let all: Vec<_> = pool.origins.borrow().values().cloned().collect();
         for connections in all {
             connections.sweep(handle.now(), idle_timeout);
+        }
+    }
+}
+
+/// Looks up again where connections lead, as long as there is a pool.
+async fn follow(pool: Weak<Shared>, handle: Handle, every: Duration) {
+    loop {
+        handle.sleep(every.max(Duration::from_millis(100))).await;
+        let Some(pool) = pool.upgrade() else { return };
+        for connections in pool.origins.borrow().values().filter(|connections| connections.may_have_moved()) {
+            handle.spawn(connect::look_up_again(pool.clone(), connections.clone()));
         }
     }
 }

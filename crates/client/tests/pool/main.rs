@@ -2,6 +2,8 @@
 
 // Marked as tests so that lints take their helpers for what they are.
 #[cfg(test)]
+mod addresses;
+#[cfg(test)]
 mod connections;
 #[cfg(test)]
 mod repeats;

@@ -49,23 +49,31 @@ impl Bench {
 
     /// Names are looked up by what `options` have for that.
     pub(crate) fn with_config<H: Handler + Clone>(count: usize, config: &Config, options: Options, handler: &H) -> Self {
+        Self::at(&[Ipv4Addr::LOCALHOST], count, config, options, handler)
+    }
+
+    /// Servers on the same port of each of these addresses; the counters of each in their order.
+    pub(crate) fn at<H: Handler + Clone>(ips: &[Ipv4Addr], count: usize, config: &Config, options: Options, handler: &H) -> Self {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         let roots = Roots::pem(made.cert.pem());
         let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
         let identity = Identity::new(vec![CertificateDer::from(made.cert)], key).unwrap();
-        let listener = Listener::secure((Ipv4Addr::LOCALHOST, 0).into(), count, None).unwrap();
-        let address = listener.address();
-        let group = Group::new(count);
-        let start = |(number, sockets)| {
-            let mut server = Worker::new(number, &group, config.clone(), handler.clone()).unwrap();
-            server.listen(sockets, Some(&identity)).unwrap();
-            server
-        };
-        let servers = listener.into_sockets().into_iter().enumerate().map(start).collect();
+        let mut address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let (mut servers, mut stats) = (Vec::new(), Vec::new());
+        for ip in ips {
+            let listener = Listener::secure((*ip, address.port()).into(), count, None).unwrap();
+            address.set_port(listener.address().port());
+            let group = Group::new(count);
+            for (number, sockets) in listener.into_sockets().into_iter().enumerate() {
+                let mut server = Worker::new(number, &group, config.clone(), handler.clone()).unwrap();
+                server.listen(sockets, Some(&identity)).unwrap();
+                servers.push(server);
+            }
+            stats.extend(group.stats().cloned());
+        }
         let refuse = |_, responder: Responder| drop(responder);
         let mut client = Worker::new(0, &Group::new(1), Config::default(), refuse).unwrap();
         let pool = Pool::new(&mut client, Options { roots, ..options }).unwrap();
-        let stats = group.stats().cloned().collect();
         Self { servers, client, pool, address, stats, began: Instant::now(), skipped: Duration::ZERO }
     }
 

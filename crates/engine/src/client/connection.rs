@@ -71,6 +71,11 @@ impl Connection {
         self.protocol
     }
 
+    /// The address that it was made to.
+    pub fn remote(&self) -> SocketAddr {
+        self.remote
+    }
+
     /// How long opening it took, as far as it is done.
     pub fn timings(&self) -> ConnectTimings {
         let tls = match &self.sender {
