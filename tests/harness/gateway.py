@@ -52,15 +52,15 @@ class Upstream(http.server.ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, name: str = "up"):
-        super().__init__(("127.0.0.1", 0), Handler)
+    def __init__(self, name: str = "up", address: tuple[str, int] = ("127.0.0.1", 0)):
+        super().__init__(address, Handler)
         self.name = name
         self.requests: list[tuple[str, str]] = []
         self.routes: dict[str, Callable[[Handler, bytes], None]] = {}
 
     @property
     def address(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
+        return f"http://{self.server_address[0]}:{self.server_port}"
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -113,8 +113,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 @contextmanager
-def upstream(name: str = "up") -> Iterator[Upstream]:
-    server = Upstream(name)
+def upstream(name: str = "up", address: tuple[str, int] = ("127.0.0.1", 0)) -> Iterator[Upstream]:
+    server = Upstream(name, address)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:

@@ -110,6 +110,7 @@ impl UpstreamPlan {
             waiting_per_origin: *waiting,
             // Once on another connection to the same server; after that another server is asked.
             retries: self.settings.retries.min(1),
+            resolve_every: Some(self.settings.resolve.0).filter(|every| !every.is_zero()),
             ..Options::default()
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::collections::HashSet;
+use std::time::Duration;
 
 use super::Place;
 use super::load::Config;
@@ -178,6 +179,10 @@ fn check_upstream(config: &Config, upstream: &Upstream, place: &Place, problems:
     }
     if upstream.connections == 0 {
         problems.push(config.problem(&place.key("connections"), "without connections nothing can be asked").with_hint("allow at least 1"));
+    }
+    if upstream.resolve.0 > Duration::ZERO && upstream.resolve.0 < Duration::from_secs(1) {
+        let problem = config.problem(&place.key("resolve"), "name servers would be asked all the time");
+        problems.push(problem.with_hint("look names up again each second or less often, or not (0s)"));
     }
     for (index, server) in upstream.servers.iter().enumerate() {
         if upstream.protocol == UpstreamProtocol::Http3 && !server.0.address.secure {

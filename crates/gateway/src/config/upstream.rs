@@ -44,6 +44,11 @@ pub struct Upstream {
     #[serde(default = "a_minute")]
     #[schemars(default = "written_minute")]
     pub body_timeout: Time,
+    /// How often names of servers are looked up again, while there are connections to them. A connection whose address is not in the
+    /// answers any more gets no new requests, after twice this time at the latest; `0s`: only new connections look up.
+    #[serde(default = "half_a_minute")]
+    #[schemars(default = "written_half_a_minute")]
+    pub resolve: Time,
     /// How long a connection that nobody uses is kept.
     #[serde(default = "a_minute")]
     #[schemars(default = "written_minute")]
@@ -90,6 +95,7 @@ impl Upstream {
             connect_timeout: ten_seconds(),
             head_timeout: a_minute(),
             body_timeout: a_minute(),
+            resolve: half_a_minute(),
             idle_timeout: a_minute(),
             connections: CONNECTIONS,
             waiting: WAITING,
@@ -115,6 +121,14 @@ fn a_minute() -> Time {
 
 fn written_minute() -> &'static str {
     "1m"
+}
+
+fn half_a_minute() -> Time {
+    Time::seconds(30)
+}
+
+fn written_half_a_minute() -> &'static str {
+    "30s"
 }
 
 fn connections() -> usize {

@@ -111,6 +111,8 @@ async fn check_servers(upstream: Arc<UpstreamPlan>, check: UpstreamCheckTable, c
         body_timeout: check.timeout.0,
         connections_per_origin: AT_ONCE,
         retries: 0,
+        // Each check looks up.
+        resolve_every: None,
         ..upstream.options()
     };
     // Nobody who is trusted: requests of clients are told so.
