@@ -18,6 +18,7 @@ mod schema;
 mod server;
 mod site;
 mod source;
+mod sticky;
 #[cfg(test)]
 mod tests;
 mod upstream;
@@ -45,6 +46,7 @@ pub use site::{
     Method, Proxy, Redirect, RedirectTable, Respond, RespondTable, Route, Site, Tls,
 };
 pub(crate) use source::Place;
+pub use sticky::{CookieName, SameSite, Sticky};
 pub use upstream::{Policy, ServerAddress, Upstream, UpstreamHost, UpstreamProtocol, UpstreamServer, UpstreamServerTable, UpstreamTls};
 pub use values::{Listen, Moment, Network, Size, Time};
 

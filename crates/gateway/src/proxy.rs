@@ -5,6 +5,7 @@ mod check;
 mod content;
 mod fields;
 mod health;
+mod sticky;
 mod upgrade;
 
 use std::cell::RefCell;
@@ -14,7 +15,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::RETRY_AFTER;
+use http::header::{RETRY_AFTER, SET_COOKIE};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use http_body::Body as _;
@@ -29,6 +30,7 @@ pub(crate) use self::fields::to_client;
 pub(crate) use self::health::Observer;
 use self::health::ServerHealth;
 pub use self::health::{ServerCondition, ServerState};
+use self::sticky::Cookies;
 use crate::config::{Upstream, UpstreamHost, UpstreamProtocol};
 use crate::plan::text;
 
@@ -149,6 +151,7 @@ pub(crate) struct WorkerUpstream {
     plan: Arc<UpstreamPlan>,
     pool: Pool,
     balance: Balance,
+    cookies: Option<Cookies>,
 }
 
 /// The head of a request on its way to an upstream.
@@ -167,11 +170,26 @@ impl Head {
     }
 }
 
+/// What counts of the client when a server is chosen for it.
+#[derive(Clone, Copy)]
+struct Asker {
+    address: IpAddr,
+    /// Whether it came over TLS.
+    secure: bool,
+}
+
+impl Asker {
+    fn of(peer: &Peer) -> Self {
+        Self { address: peer.remote.ip(), secure: peer.secure }
+    }
+}
+
 impl WorkerUpstream {
     fn new(plan: Arc<UpstreamPlan>, connector: &Connector) -> io::Result<Self> {
         let pool = Pool::with_connector(connector, plan.options())?;
         let balance = plan.balance();
-        Ok(Self { plan, pool, balance })
+        let cookies = Cookies::new(&plan.settings);
+        Ok(Self { plan, pool, balance, cookies })
     }
 
     /// Answers a request with what a server says; `finish` is given each response before it is sent.
@@ -190,7 +208,7 @@ impl WorkerUpstream {
             handle.spawn(upgrade::run(self, head, upgrade, peer, body, responder, finish));
             return;
         }
-        let (content, client) = (lend(body), peer.remote.ip());
+        let (content, client) = (lend(body), Asker::of(&peer));
         responder.respond(async move { finish(self.exchange(head, content, client).await) });
     }
 
@@ -206,19 +224,20 @@ impl WorkerUpstream {
         body: Body,
         is_trusted: bool,
     ) -> Response {
-        self.exchange(Head::new(proxy, method, uri, headers, &peer, is_trusted), lend(body), peer.remote.ip()).await
+        self.exchange(Head::new(proxy, method, uri, headers, &peer, is_trusted), lend(body), Asker::of(&peer)).await
     }
 
     /// Asks one server after the other, as long as nothing can have happened for the request.
-    async fn exchange<B>(&self, mut head: Head, lent: Option<Lent<B>>, client: IpAddr) -> Response
+    async fn exchange<B>(&self, mut head: Head, lent: Option<Lent<B>>, client: Asker) -> Response
     where
         B: http_body::Body<Data = Bytes, Error = BodyError> + Unpin + 'static,
     {
         let is_idempotent = head.method.is_idempotent();
+        let brought = self.brought(&head.headers);
         let mut tried = Vec::new();
         let mut failure = None;
         loop {
-            let Some(open) = self.balance.choose(client, &tried) else {
+            let Some(open) = self.balance.choose(client.address, brought, &tried) else {
                 return failure.as_ref().map_or_else(|| self.nobody(), refusal);
             };
             let content = lent.as_ref().map_or_else(Body::empty, Lent::lend);
@@ -227,8 +246,9 @@ impl WorkerUpstream {
             let spare = if is_last { None } else { Some(head.clone()) };
             let request = self.request(head, open.address(), content);
             match self.pool.send(request).await {
-                Ok(response) => {
+                Ok(mut response) => {
                     open.answered(response.status());
+                    self.keep_client(&open, brought, client, response.headers_mut());
                     return answer(response, open);
                 }
                 Err(error) => {
@@ -240,6 +260,20 @@ impl WorkerUpstream {
                     (head, failure) = (again, Some(error));
                 }
             }
+        }
+    }
+
+    /// The server that the client was with before, where that is asked for.
+    fn brought(&self, headers: &HeaderMap) -> Option<usize> {
+        self.cookies.as_ref()?.brought(headers)
+    }
+
+    /// Tells a client to come back, if it does not know.
+    fn keep_client(&self, open: &Open, brought: Option<usize>, client: Asker, headers: &mut HeaderMap) {
+        if let Some(cookies) = &self.cookies
+            && brought != Some(open.index())
+        {
+            headers.append(SET_COOKIE, cookies.of(open.index(), client.secure));
         }
     }
 

@@ -172,6 +172,7 @@ fn check_index(config: &Config, route: &Route, problems: &mut Vec<Problem>) {
 
 fn check_upstream(config: &Config, upstream: &Upstream, place: &Place, problems: &mut Vec<Problem>) {
     super::health::check(config, upstream, place, problems);
+    super::sticky::check(config, upstream.sticky.as_ref(), place, problems);
     if upstream.servers.is_empty() {
         problems.push(
             config.problem(&place.key("servers"), "an upstream needs a server").with_hint("add one, such as \"http://127.0.0.1:3000\""),

@@ -98,6 +98,14 @@ fn contradictions_are_told() {
         ),
         ("[[sites.routes]]\nproxy = { servers = [\"http://a:1\"], check = { path = \"/\", statuses = [20] } }\n", "20 is no status"),
         ("[[sites.routes]]\nproxy = { servers = [\"http://a:1\"], resolve = \"10ms\" }\n", "look names up again each second or less often"),
+        (
+            "[[sites.routes]]\nproxy = { servers = [\"http://a:1\"], sticky = { cookie = \"a b\", secret = \"x\" } }\n",
+            "\"a b\" is no name of a cookie",
+        ),
+        (
+            "[[sites.routes]]\nproxy = { servers = [\"http://a:1\"], sticky = { cookie = \"a\", secret = \"short\" } }\n",
+            "the secret could be guessed",
+        ),
         ("[[sites.routes]]\nproxy = { servers = [] }\n", "an upstream needs a server"),
         ("[[sites.routes]]\nproxy = { servers = [\"http://a:1\"], protocol = \"http3\" }\n", "write https://a:1"),
         ("[[sites.routes]]\nredirect = { to = \"/\", status = 200 }\n", "200 is no redirect"),

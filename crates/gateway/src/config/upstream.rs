@@ -12,6 +12,7 @@ use super::either::{Short, either};
 use super::health::{UpstreamCheck, UpstreamHealth};
 use super::site::FieldValue;
 use super::source::Place;
+use super::sticky::Sticky;
 use super::values::{Time, choice, written};
 
 /// One of `[upstreams]`: servers that answer the same.
@@ -69,6 +70,8 @@ pub struct Upstream {
     pub health: UpstreamHealth,
     /// How the servers are asked how they are; without it only requests of clients tell.
     pub check: Option<UpstreamCheck>,
+    /// Has clients stay with a server.
+    pub sticky: Option<Sticky>,
     #[serde(skip)]
     pub(crate) place: Place,
 }
@@ -102,6 +105,7 @@ impl Upstream {
             retries: RETRIES,
             health: UpstreamHealth::default(),
             check: None,
+            sticky: None,
             place: Place::default(),
         }
     }

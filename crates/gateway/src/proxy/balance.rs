@@ -132,8 +132,15 @@ impl Balance {
         waits.unwrap_or(0).div_ceil(1000).max(1)
     }
 
-    /// A server for a request of `client`, none of those in `tried` and none that is left alone.
-    pub(crate) fn choose(&self, client: IpAddr, tried: &[usize]) -> Option<Open> {
+    /// A server for a request of `client`, none of those in `tried` and none that is left alone; `wanted`, if that is asked as usual.
+    pub(crate) fn choose(&self, client: IpAddr, wanted: Option<usize>, tried: &[usize]) -> Option<Open> {
+        if let Some(index) = wanted
+            && let Some(server) = self.servers.get(index)
+            && !tried.contains(&index)
+            && server.health.as_ref().is_none_or(|health| health.is_in())
+        {
+            return Some(Open::new(server, index, false));
+        }
         loop {
             let (index, server) = self.pick(client, tried)?;
             match &server.health {
@@ -222,7 +229,7 @@ mod tests {
     }
 
     fn indices(balance: &Balance, count: usize) -> Vec<usize> {
-        (0..count).map(|_| balance.choose(CLIENT, &[]).expect("a server").index()).collect()
+        (0..count).map(|_| balance.choose(CLIENT, None, &[]).expect("a server").index()).collect()
     }
 
     #[test]
@@ -234,7 +241,7 @@ mod tests {
     #[test]
     fn least_requests_counts_what_is_open() {
         let balance = balance(Policy::LeastRequests, &[1, 1, 2]);
-        let open: Vec<_> = (0..8).map(|_| balance.choose(CLIENT, &[]).expect("a server")).collect();
+        let open: Vec<_> = (0..8).map(|_| balance.choose(CLIENT, None, &[]).expect("a server")).collect();
         let of = |index| open.iter().filter(|open| open.index() == index).count();
         assert_eq!((of(0), of(1), of(2)), (2, 2, 4));
         drop(open);
@@ -246,9 +253,9 @@ mod tests {
         for policy in [Policy::RoundRobin, Policy::LeastRequests, Policy::RandomOfTwo, Policy::First, Policy::ClientAddress] {
             let balance = balance(policy, &[1, 1, 1]);
             for _ in 0..20 {
-                let index = balance.choose(CLIENT, &[0, 2]).map(|open| open.index());
+                let index = balance.choose(CLIENT, None, &[0, 2]).map(|open| open.index());
                 assert_eq!(index, Some(1), "{policy:?}");
-                assert!(balance.choose(CLIENT, &[0, 1, 2]).is_none(), "{policy:?}");
+                assert!(balance.choose(CLIENT, None, &[0, 1, 2]).is_none(), "{policy:?}");
             }
         }
     }
@@ -258,14 +265,14 @@ mod tests {
         let failure = pronghorn_client::Error::TimedOut(pronghorn_client::Phase::Connect);
         for policy in [Policy::RoundRobin, Policy::LeastRequests, Policy::RandomOfTwo, Policy::First, Policy::ClientAddress] {
             let balance = balance(policy, &[1, 1, 1]);
-            let late = balance.choose(CLIENT, &[1, 2]).expect("a server");
+            let late = balance.choose(CLIENT, None, &[1, 2]).expect("a server");
             for down in [0, 2] {
                 let others: Vec<_> = (0..3).filter(|index| *index != down).collect();
-                balance.choose(CLIENT, &others).expect("a server").failed(&failure, true);
+                balance.choose(CLIENT, None, &others).expect("a server").failed(&failure, true);
             }
             assert_eq!(indices(&balance, 20), [1; 20], "{policy:?}");
-            balance.choose(CLIENT, &[]).expect("a server").failed(&failure, true);
-            assert!(balance.choose(CLIENT, &[]).is_none(), "{policy:?}");
+            balance.choose(CLIENT, None, &[]).expect("a server").failed(&failure, true);
+            assert!(balance.choose(CLIENT, None, &[]).is_none(), "{policy:?}");
             assert!((3590..=3600).contains(&balance.seconds_to_wait()));
             late.answered(http::StatusCode::OK);
             assert_eq!(indices(&balance, 20), [0; 20], "{policy:?}");
@@ -278,8 +285,8 @@ mod tests {
         let mut moved = 0;
         for number in 0..1000_u16 {
             let client = IpAddr::from([10, 1, number.to_be_bytes()[0], number.to_be_bytes()[1]]);
-            let before = all.choose(client, &[]).expect("a server").index();
-            let after = fewer.choose(client, &[]).expect("a server").index();
+            let before = all.choose(client, None, &[]).expect("a server").index();
+            let after = fewer.choose(client, None, &[]).expect("a server").index();
             assert!(before == 4 || before == after, "only clients of the one that left may move");
             moved += usize::from(before != after);
         }
@@ -289,8 +296,19 @@ mod tests {
     #[test]
     fn random_of_two_avoids_the_busiest() {
         let balance = balance(Policy::RandomOfTwo, &[1, 1]);
-        let busy = balance.choose(CLIENT, &[1]).expect("a server");
+        let busy = balance.choose(CLIENT, None, &[1]).expect("a server");
         assert!(indices(&balance, 50).iter().all(|index| *index == 1));
         drop(busy);
+    }
+
+    #[test]
+    fn wanted_server_is_asked_unless_it_was_tried_or_is_left_alone() {
+        let failure = pronghorn_client::Error::TimedOut(pronghorn_client::Phase::Connect);
+        let balance = balance(Policy::First, &[1, 1, 1]);
+        let asked = |tried: &[usize]| balance.choose(CLIENT, Some(2), tried).expect("a server");
+        assert_eq!((asked(&[]).index(), asked(&[2]).index()), (2, 0));
+        asked(&[]).failed(&failure, true);
+        assert_eq!(asked(&[]).index(), 0);
+        assert_eq!(balance.choose(CLIENT, Some(7), &[]).expect("a server").index(), 0, "there is no such server");
     }
 }

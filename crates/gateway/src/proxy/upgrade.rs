@@ -12,7 +12,7 @@ use http::{HeaderValue, StatusCode};
 use pronghorn_engine::{Body, Incoming, Peer, Protocol, Responder, Response, Upgrade, websocket};
 
 use super::content::{Lent, Tracked};
-use super::{Head, WorkerUpstream, fields, refusal};
+use super::{Asker, Head, WorkerUpstream, fields, refusal};
 use crate::plan::text;
 
 /// Asks a server for what the client asks for, and joins the two if it is granted.
@@ -26,7 +26,8 @@ pub(super) async fn run(
     finish: impl FnOnce(Response) -> Response + 'static,
 ) {
     let handshake = Handshake::new(&mut head, &upgrade, &peer);
-    let Some(open) = upstream.balance.choose(peer.remote.ip(), &[]) else {
+    let brought = upstream.brought(&head.headers);
+    let Some(open) = upstream.balance.choose(peer.remote.ip(), brought, &[]) else {
         return responder.send(finish(upstream.nobody()));
     };
     // What the client sends comes only when it is granted, so that nothing of it is lost when it is not.
@@ -42,8 +43,9 @@ pub(super) async fn run(
         .await
     };
     let response = match answered {
-        Some(Ok(response)) => {
+        Some(Ok(mut response)) => {
             open.answered(response.status());
+            upstream.keep_client(&open, brought, Asker::of(&peer), response.headers_mut());
             response
         }
         Some(Err(error)) => {
