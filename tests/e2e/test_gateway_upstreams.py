@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import socket
+import threading
 
 import pytest
 
+from harness.admin import metrics
 from harness.gateway import SITE, seen, upstream
 from harness.waiting import eventually
 
@@ -69,3 +71,48 @@ def test_only_server_is_asked_each_time(start, gateway, protocol_fetcher, nobody
     server = start(gateway.command())
     for _ in range(4):
         assert protocol_fetcher.fetch(server.origin + "/").status == 502
+
+
+def test_server_with_as_many_requests_as_it_may_have_gets_no_more(start, gateway, protocol_fetcher):
+    entered, leave = threading.Event(), threading.Event()
+
+    def wait(handler, _):
+        entered.set()
+        leave.wait(60)
+        handler.reply(200, b"slow")
+
+    with upstream() as only:
+        only.routes["/slow"] = wait
+        gateway.write(app([only.address], "requests = 1"), server='state_dir = "state"', workers=2)
+        server = start(gateway.command())
+        slow = []
+        asking = threading.Thread(target=lambda: slow.append(protocol_fetcher.fetch(server.origin + "/slow").status))
+        asking.start()
+        try:
+            assert entered.wait(30)
+            for _ in range(4):
+                refused = protocol_fetcher.fetch(server.origin + "/")
+                assert (refused.status, refused.header("retry-after")) == (503, "1")
+        finally:
+            leave.set()
+            asking.join(60)
+        assert slow == [200]
+        eventually("there is room again", lambda: protocol_fetcher.fetch(server.origin + "/").status == 200)
+        counts = metrics(gateway.folder / "state" / "admin.sock")
+        assert counts['pronghorn_upstream_unavailable_total{reason="busy"}'] >= 4
+        assert counts['pronghorn_upstream_unavailable_total{reason="out"}'] == 0
+
+
+@pytest.mark.parametrize(("budget", "status"), [("", 200), ("retry_budget = { percent = 0, per_second = 0 }", 502)])
+def test_request_is_tried_again_as_long_as_not_too_many_are(start, gateway, protocol_fetcher, nobody, budget, status):
+    with upstream() as good:
+        servers = [f"http://127.0.0.1:{nobody.getsockname()[1]}", good.address]
+        more = f'policy = "first"\nhealth = {{ failures = 0 }}\n{budget}'
+        gateway.write(app(servers, more), server='state_dir = "state"')
+        server = start(gateway.command())
+        for _ in range(3):
+            assert protocol_fetcher.fetch(server.origin + "/").status == status
+        counts = metrics(gateway.folder / "state" / "admin.sock")
+        found = [counts[f'pronghorn_upstream_retries_total{{result="{result}"}}'] for result in ("sent", "refused")]
+        assert found == ([3, 0] if status == 200 else [0, 3])
+        assert len(good.requests) == (3 if status == 200 else 0)

@@ -191,6 +191,7 @@ fn own(running: &Running) -> Vec<Family> {
     let http3 = |site: &pronghorn_gateway::SiteState| {
         (format!("site=\"{}\"", site.hosts.first().map(String::as_str).unwrap_or_default()), u64::from(site.http3))
     };
+    let upstreams = running.gateway.upstream_counts();
     let values = [
         vec![(format!("version=\"{}\"", env!("CARGO_PKG_VERSION")), 1)],
         vec![(String::new(), started)],
@@ -206,6 +207,8 @@ fn own(running: &Running) -> Vec<Family> {
             ("result=\"failed\"".to_owned(), lines.failed()),
         ],
         servers_up(&running.gateway.upstream_servers()),
+        vec![("result=\"sent\"".to_owned(), upstreams.sent_again), ("result=\"refused\"".to_owned(), upstreams.not_sent_again)],
+        vec![("reason=\"out\"".to_owned(), upstreams.no_server), ("reason=\"busy\"".to_owned(), upstreams.all_busy)],
     ];
     let family = |((name, kind, help), series): (&(&str, &'static str, &str), _)| Family {
         name: (*name).to_owned(),
@@ -217,7 +220,7 @@ fn own(running: &Running) -> Vec<Family> {
 }
 
 /// Name, type, meaning; in the order of their values above.
-const OWN: [(&str, &str, &str); 10] = [
+const OWN: [(&str, &str, &str); 12] = [
     ("build_info", "gauge", "1, with the version as its label."),
     ("start_time_seconds", "gauge", "When the server was started, in seconds since 1970."),
     ("workers", "gauge", "Threads that serve."),
@@ -241,6 +244,17 @@ const OWN: [(&str, &str, &str); 10] = [
         "gauge",
         "Whether requests go to this server of an upstream: 0 while checks say that it is down, or it is left alone because requests to it \
          failed.",
+    ),
+    (
+        "upstream_retries_total",
+        "counter",
+        "Requests that another server of their upstream was to be asked for after one had failed: sent, or refused because too many others were \
+         sent (`retry_budget`).",
+    ),
+    (
+        "upstream_unavailable_total",
+        "counter",
+        "Requests answered 503 because all servers of their upstream were out, or had as many requests open as they may (`requests`).",
     ),
 ];
 
@@ -308,6 +322,8 @@ mod tests {
             "`port`",
             "`result`: `written`, `dropped`, `failed`",
             "`upstream`, `server`",
+            "`result`: `sent`, `refused`",
+            "`reason`: `out`, `busy`",
         ]) {
             writeln!(wanted, "| `pronghorn_{name}` | {kind} | {labels} | {help} |").expect("a string takes all");
         }

@@ -14,6 +14,7 @@ mod log;
 mod patterns;
 mod problem;
 mod response;
+mod retry;
 mod schema;
 mod server;
 mod site;
@@ -39,6 +40,7 @@ pub use patterns::{HostPattern, PathPattern};
 pub use problem::Problem;
 pub(crate) use problem::nearest;
 pub use response::{ErrorPages, ErrorStatus, Rewrite};
+pub use retry::RetryBudget;
 pub use schema::schema;
 pub use server::{AltSvc, Congestion, EarlyData, LimitValue, MinTls, RampUp, Server};
 pub use site::{

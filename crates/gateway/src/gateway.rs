@@ -21,7 +21,7 @@ use crate::extras::with_page;
 use crate::layered::{self, Centre, Head, LayeredRoutes, Means, Outcome, Passed};
 use crate::layers::{OnWorker, Registry, TOO_EARLY, is_unproved};
 use crate::plan::{ActionPlan, Plan, RoutePlan, SitePlan, Surroundings, text};
-use crate::proxy::{Checks, Observer, ServerState, Upstreams};
+use crate::proxy::{Checks, Observer, ServerState, UpstreamCounts, Upstreams};
 use crate::ramp::Climb;
 use crate::site_certificates::SiteCertificates;
 use crate::static_files::FileHandler;
@@ -142,6 +142,11 @@ impl Gateway {
     /// The servers of all upstreams that routes ask.
     pub fn upstream_servers(&self) -> Vec<ServerState> {
         self.plan().upstreams.iter().flat_map(|upstream| upstream.servers()).collect()
+    }
+
+    /// What was counted of upstreams over all workers since the start, over reloads.
+    pub fn upstream_counts(&self) -> UpstreamCounts {
+        UpstreamCounts::of(&self.0.observer)
     }
 
     /// Calls `tell` each time that a server of an upstream goes out or comes back, from now on and over reloads. It is called on workers,

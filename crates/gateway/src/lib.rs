@@ -40,7 +40,7 @@ mod wanted;
 pub use access_log::{AccessLog, LogCounts, Logged};
 pub use gateway::{Gateway, GatewayHandler};
 pub use pronghorn_certificates::{CertificateError, Loaded};
-pub use proxy::{ServerCondition, ServerState};
+pub use proxy::{ServerCondition, ServerState, UpstreamCounts};
 pub use recording::{Recording, RecordingError, RecordingHandler};
 pub use secret::{SecretError, kept_secret};
 pub use static_files::{FileHandler, StaticFiles};

@@ -1,6 +1,7 @@
 //! Requests passed on to other servers.
 
 mod balance;
+mod budget;
 mod check;
 mod content;
 mod fields;
@@ -13,6 +14,7 @@ use std::io;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use http::header::{RETRY_AFTER, SET_COOKIE};
@@ -24,12 +26,13 @@ use pronghorn_engine::{Body, BodyError, Connector, Peer, Protocol, Request, Resp
 use rustc_hash::FxHashMap;
 
 use self::balance::{Balance, Open};
+use self::budget::{Budget, WorkerBudget};
 pub(crate) use self::check::Checks;
 use self::content::{Lent, Tracked};
 pub(crate) use self::fields::to_client;
 pub(crate) use self::health::Observer;
 use self::health::ServerHealth;
-pub use self::health::{ServerCondition, ServerState};
+pub use self::health::{ServerCondition, ServerState, UpstreamCounts};
 use self::sticky::Cookies;
 use crate::config::{Upstream, UpstreamHost, UpstreamProtocol};
 use crate::plan::text;
@@ -50,6 +53,8 @@ pub(crate) struct UpstreamPlan {
     trust: Option<Arc<[u8]>>,
     /// Of each server.
     health: Vec<Arc<ServerHealth>>,
+    budget: Arc<Budget>,
+    observer: Arc<Observer>,
 }
 
 impl UpstreamPlan {
@@ -75,7 +80,8 @@ impl UpstreamPlan {
             known.unwrap_or_else(|| Arc::new(ServerHealth::new(&name, address, observer)))
         };
         let health = settings.servers.iter().map(health_of).collect();
-        Self { name, settings, roots, trust, health }
+        let budget = Arc::new(Budget::new(&settings.retry_budget, health::now()));
+        Self { name, settings, roots, trust, health, budget, observer: observer.clone() }
     }
 
     /// Whether it is this one, wherever that stands, with this text in `tls.trust`.
@@ -89,7 +95,7 @@ impl UpstreamPlan {
 
     fn balance(&self) -> Balance {
         let is_counted = self.settings.servers.len() > 1 && self.settings.health.failures > 0;
-        let is_watched = is_counted || self.settings.check.is_some();
+        let is_watched = is_counted || self.settings.check.is_some() || self.settings.requests.is_some();
         Balance::new(&self.settings, if is_watched { &self.health } else { &[] })
     }
 
@@ -152,6 +158,7 @@ pub(crate) struct WorkerUpstream {
     pool: Pool,
     balance: Balance,
     cookies: Option<Cookies>,
+    budget: WorkerBudget,
 }
 
 /// The head of a request on its way to an upstream.
@@ -189,7 +196,8 @@ impl WorkerUpstream {
         let pool = Pool::with_connector(connector, plan.options())?;
         let balance = plan.balance();
         let cookies = Cookies::new(&plan.settings);
-        Ok(Self { plan, pool, balance, cookies })
+        let budget = WorkerBudget::new(&plan.budget);
+        Ok(Self { plan, pool, balance, cookies, budget })
     }
 
     /// Answers a request with what a server says; `finish` is given each response before it is sent.
@@ -234,6 +242,7 @@ impl WorkerUpstream {
     {
         let is_idempotent = head.method.is_idempotent();
         let brought = self.brought(&head.headers);
+        self.budget.count();
         let mut tried = Vec::new();
         let mut failure = None;
         loop {
@@ -255,7 +264,7 @@ impl WorkerUpstream {
                     open.failed(&error, lent.is_some());
                     let may_repeat =
                         (error.is_unprocessed() || is_idempotent && error.is_broken_off()) && lent.as_ref().is_none_or(Lent::is_whole);
-                    let Some(again) = spare.filter(|_| may_repeat) else { return refusal(&error) };
+                    let Some(again) = spare.filter(|_| may_repeat && self.may_send_again()) else { return refusal(&error) };
                     tried.push(open.index());
                     (head, failure) = (again, Some(error));
                 }
@@ -277,8 +286,22 @@ impl WorkerUpstream {
         }
     }
 
-    /// What the client gets when all servers are left alone.
+    fn may_send_again(&self) -> bool {
+        let counts = &self.plan.observer.counts;
+        let may = self.budget.allows(health::now());
+        let count = if may { &counts.sent_again } else { &counts.not_sent_again };
+        count.fetch_add(1, Ordering::Relaxed);
+        may
+    }
+
+    /// What the client gets when there is no server for a request.
     fn nobody(&self) -> Response {
+        let counts = &self.plan.observer.counts;
+        if self.balance.is_busy() {
+            counts.all_busy.fetch_add(1, Ordering::Relaxed);
+            return refusal(&Error::Busy(self.plan.name.to_string()));
+        }
+        counts.no_server.fetch_add(1, Ordering::Relaxed);
         let answer = text(StatusCode::SERVICE_UNAVAILABLE, "no upstream server is up\n");
         answer.with_header(RETRY_AFTER, self.balance.seconds_to_wait().into())
     }

@@ -181,6 +181,10 @@ fn check_upstream(config: &Config, upstream: &Upstream, place: &Place, problems:
     if upstream.connections == 0 {
         problems.push(config.problem(&place.key("connections"), "without connections nothing can be asked").with_hint("allow at least 1"));
     }
+    if upstream.requests == Some(0) {
+        let problem = config.problem(&place.key("requests"), "servers that may have no request open can be asked nothing");
+        problems.push(problem.with_hint("allow at least 1, or leave `requests` out"));
+    }
     if upstream.resolve.0 > Duration::ZERO && upstream.resolve.0 < Duration::from_secs(1) {
         let problem = config.problem(&place.key("resolve"), "name servers would be asked all the time");
         problems.push(problem.with_hint("look names up again each second or less often, or not (0s)"));

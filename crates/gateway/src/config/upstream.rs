@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer, de};
 
 use super::either::{Short, either};
 use super::health::{UpstreamCheck, UpstreamHealth};
+use super::retry::RetryBudget;
 use super::site::FieldValue;
 use super::source::Place;
 use super::sticky::Sticky;
@@ -65,6 +66,13 @@ pub struct Upstream {
     #[serde(default = "retries")]
     #[schemars(range(max = 16))]
     pub retries: u32,
+    /// Which share of all requests may be tried again.
+    #[serde(default)]
+    pub retry_budget: RetryBudget,
+    /// Requests that each server may have open, over all workers; the next one goes to another server, or is answered 503. If it is left
+    /// out, any number.
+    #[schemars(range(min = 1))]
+    pub requests: Option<u32>,
     /// When a server that fails is left alone.
     #[serde(default)]
     pub health: UpstreamHealth,
@@ -103,6 +111,8 @@ impl Upstream {
             connections: CONNECTIONS,
             waiting: WAITING,
             retries: RETRIES,
+            retry_budget: RetryBudget::default(),
+            requests: None,
             health: UpstreamHealth::default(),
             check: None,
             sticky: None,

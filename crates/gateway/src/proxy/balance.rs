@@ -25,8 +25,10 @@ struct Server {
     open: Cell<u32>,
     /// Smooth weighted round robin: grows by the weight at each choice, and falls by all weights when it is chosen.
     credit: Cell<i64>,
-    /// Missing where nothing is counted or checked.
+    /// Missing where nothing is counted, checked or limited.
     health: Option<Arc<ServerHealth>>,
+    /// Requests of all workers that it may have open.
+    limit: Option<u32>,
     rule: Rc<UpstreamHealth>,
 }
 
@@ -39,9 +41,15 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    fn new(server: &Rc<Server>, index: usize, is_trial: bool) -> Self {
+    /// `None` if the server has as many as it may.
+    fn new(server: &Rc<Server>, index: usize, is_trial: bool) -> Option<Self> {
+        if let (Some(limit), Some(health)) = (server.limit, &server.health)
+            && !health.enter(limit)
+        {
+            return None;
+        }
         server.open.set(server.open.get() + 1);
-        Self { server: server.clone(), index, is_trial }
+        Some(Self { server: server.clone(), index, is_trial })
     }
 
     /// The server's number.
@@ -76,6 +84,9 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         self.server.open.set(self.server.open.get() - 1);
+        if let (Some(_), Some(health)) = (self.server.limit, &self.server.health) {
+            health.leave();
+        }
     }
 }
 
@@ -83,6 +94,10 @@ impl Server {
     /// Whether requests may go to it, or one that tries it.
     fn may_be_asked(&self) -> bool {
         self.health.as_ref().is_none_or(|health| health.is_in() || health.waits(health::now()) == 0)
+    }
+
+    fn has_room(&self) -> bool {
+        self.limit.is_none_or(|limit| self.health.as_ref().is_none_or(|health| health.has_room(limit)))
     }
 
     /// How busy it is for its weight: compared crosswise, so that nothing is divided.
@@ -109,6 +124,7 @@ impl Balance {
                 open: Cell::new(0),
                 credit: Cell::new(0),
                 health: health.get(index).cloned(),
+                limit: upstream.requests,
                 rule: rule.clone(),
             })
         };
@@ -132,28 +148,40 @@ impl Balance {
         waits.unwrap_or(0).div_ceil(1000).max(1)
     }
 
+    /// Whether a server could be asked if it had fewer requests open.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.servers.iter().any(|server| server.may_be_asked() && !server.has_room())
+    }
+
     /// A server for a request of `client`, none of those in `tried` and none that is left alone; `wanted`, if that is asked as usual.
     pub(crate) fn choose(&self, client: IpAddr, wanted: Option<usize>, tried: &[usize]) -> Option<Open> {
         if let Some(index) = wanted
             && let Some(server) = self.servers.get(index)
             && !tried.contains(&index)
             && server.health.as_ref().is_none_or(|health| health.is_in())
+            && let Some(open) = Open::new(server, index, false)
         {
-            return Some(Open::new(server, index, false));
+            return Some(open);
         }
         loop {
             let (index, server) = self.pick(client, tried)?;
-            match &server.health {
+            let chosen = match &server.health {
                 // Another worker was faster: now it is left alone again.
-                Some(health) if !health.is_in() && !health.claim(&self.rule, health::now()) => {}
-                Some(health) => return Some(Open::new(server, index, !health.is_in())),
-                None => return Some(Open::new(server, index, false)),
+                Some(health) if !health.is_in() && !health.claim(&self.rule, health::now()) => None,
+                Some(health) => Open::new(server, index, !health.is_in()),
+                None => Open::new(server, index, false),
+            };
+            // Where another worker took the last place, there is none any more when it is looked at again.
+            if chosen.is_some() {
+                return chosen;
             }
         }
     }
 
     fn pick(&self, client: IpAddr, tried: &[usize]) -> Option<Candidate<'_>> {
-        let candidates = || self.servers.iter().enumerate().filter(|(index, server)| !tried.contains(index) && server.may_be_asked());
+        let candidates = || {
+            self.servers.iter().enumerate().filter(|(index, server)| !tried.contains(index) && server.may_be_asked() && server.has_room())
+        };
         match self.policy {
             _ if self.servers.len() == 1 => candidates().next(),
             Policy::First => candidates().next(),
@@ -310,5 +338,23 @@ mod tests {
         asked(&[]).failed(&failure, true);
         assert_eq!(asked(&[]).index(), 0);
         assert_eq!(balance.choose(CLIENT, Some(7), &[]).expect("a server").index(), 0, "there is no such server");
+    }
+
+    #[test]
+    fn server_has_no_more_requests_open_than_it_may_over_all_workers() {
+        for policy in [Policy::RoundRobin, Policy::LeastRequests, Policy::RandomOfTwo, Policy::First, Policy::ClientAddress] {
+            let mut upstream = Upstream::of("http://a:1".parse().expect("an address"));
+            upstream.servers = [upstream.servers.clone(), upstream.servers].concat();
+            (upstream.policy, upstream.requests) = (policy, Some(3));
+            let health: Vec<_> = (0..2).map(|_| Arc::default()).collect();
+            let workers = [(); 2].map(|()| Balance::new(&upstream, &health));
+            let mut open: Vec<_> = (0..6).map(|number| workers[number % 2].choose(CLIENT, Some(0), &[]).expect("a place")).collect();
+            assert_eq!(open.iter().filter(|open| open.index() == 0).count(), 3, "{policy:?}");
+            assert!(workers.iter().all(|worker| worker.choose(CLIENT, None, &[]).is_none() && worker.is_busy()), "{policy:?}");
+            let freed = open.swap_remove(2).index();
+            assert_eq!(workers[0].choose(CLIENT, Some(1 - freed), &[]).map(|open| open.index()), Some(freed), "{policy:?}");
+            drop(open);
+            assert!(!workers[1].is_busy());
+        }
     }
 }

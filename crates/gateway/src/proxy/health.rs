@@ -26,6 +26,8 @@ pub(crate) struct ServerHealth {
     until: AtomicU64,
     /// How often in a row it was tried in vain.
     trials: AtomicU32,
+    /// Requests of all workers, where they are limited.
+    open: AtomicU32,
 }
 
 /// Whether requests go to a server.
@@ -52,14 +54,49 @@ pub struct ServerState {
 
 type OnChange = Box<dyn Fn(ServerState) + Send + Sync>;
 
-/// Who is told when servers go out and come back.
+/// What upstreams tell: who hears of servers that go out and come back, and what is counted.
 #[derive(Default)]
-pub(crate) struct Observer(OnceLock<OnChange>);
+pub(crate) struct Observer {
+    on_change: OnceLock<OnChange>,
+    pub(crate) counts: Counters,
+}
+
+/// Counted over all upstreams, workers and reloads.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) sent_again: AtomicU64,
+    pub(crate) not_sent_again: AtomicU64,
+    pub(crate) no_server: AtomicU64,
+    pub(crate) all_busy: AtomicU64,
+}
+
+/// What was counted of upstreams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UpstreamCounts {
+    /// Requests sent to another server after one failed.
+    pub sent_again: u64,
+    /// Requests that were not, because too many others were.
+    pub not_sent_again: u64,
+    /// Requests answered 503 because all servers were down or left alone.
+    pub no_server: u64,
+    /// Requests answered 503 because all servers had as many open as they may.
+    pub all_busy: u64,
+}
+
+impl UpstreamCounts {
+    pub(crate) fn of(observer: &Observer) -> Self {
+        let Counters { sent_again, not_sent_again, no_server, all_busy } = &observer.counts;
+        let [sent_again, not_sent_again, no_server, all_busy] =
+            [sent_again, not_sent_again, no_server, all_busy].map(|count| count.load(Ordering::Relaxed));
+        Self { sent_again, not_sent_again, no_server, all_busy }
+    }
+}
 
 impl Observer {
     /// `tell` is called on workers, which it must not hold up. The first one stays.
     pub(crate) fn set(&self, tell: OnChange) {
-        let _ = self.0.set(tell);
+        let _ = self.on_change.set(tell);
     }
 }
 
@@ -94,6 +131,21 @@ impl ServerHealth {
     /// Whether checks say that it is down.
     pub(crate) fn is_down(&self) -> bool {
         self.until.load(Ordering::Relaxed) & DOWN != 0
+    }
+
+    /// Whether it may have another request beside those that are open.
+    pub(crate) fn has_room(&self, limit: u32) -> bool {
+        self.open.load(Ordering::Relaxed) < limit
+    }
+
+    /// Takes a place for a request. `false` if there is none.
+    pub(crate) fn enter(&self, limit: u32) -> bool {
+        let next = |open: u32| (open < limit).then_some(open + 1);
+        self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
+    }
+
+    pub(crate) fn leave(&self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// In how many milliseconds it may be tried; of one that is down that is not known.
@@ -137,7 +189,7 @@ impl ServerHealth {
         let before = updated.expect("invariant: each value has a next one");
         let (before, after) = (condition(before), condition(to(before)));
         if before != after
-            && let Some(tell) = self.observer.0.get()
+            && let Some(tell) = self.observer.on_change.get()
         {
             tell(self.state_of(after));
         }
