@@ -215,6 +215,9 @@ async fn some_at_once<F: Future>(futures: impl Iterator<Item = F>, mut on_ready:
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::task::Context;
+
     use super::*;
     use crate::config::Time;
     use crate::config::UpstreamCheck;
@@ -237,6 +240,39 @@ mod tests {
         let mut said = |is_up| run.add(&check, is_up);
         assert_eq!([false, false, true, false, false, false].map(&mut said), [None, None, None, None, None, Some(false)]);
         assert_eq!([true, false, true, true, true].map(&mut said), [None, None, None, Some(true), Some(true)]);
+    }
+
+    /// Ready when it is polled for the third time.
+    async fn third(running: &Cell<usize>, most: &Cell<usize>, number: usize) -> usize {
+        running.set(running.get() + 1);
+        most.set(most.get().max(running.get()));
+        let mut polls = 0;
+        poll_fn(|cx| {
+            polls += 1;
+            cx.waker().wake_by_ref();
+            if polls < 3 { Poll::Pending } else { Poll::Ready(()) }
+        })
+        .await;
+        running.set(running.get() - 1);
+        number
+    }
+
+    #[test]
+    fn all_are_asked_and_only_a_few_at_the_same_time() {
+        let (running, most) = (Cell::new(0), Cell::new(0));
+        for count in [0, 1, AT_ONCE, 3 * AT_ONCE + 1] {
+            most.set(0);
+            let mut done = Vec::new();
+            {
+                let asked = (0..count).map(|number| third(&running, &most, number));
+                let mut all = pin!(some_at_once(asked, |number| done.push(number)));
+                let polls = (0..100).take_while(|_| all.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending()).count();
+                assert!(polls < 100, "{count} never end");
+            }
+            done.sort_unstable();
+            assert_eq!(done, (0..count).collect::<Vec<_>>());
+            assert_eq!((running.get(), most.get()), (0, count.min(AT_ONCE)));
+        }
     }
 
     #[test]
