@@ -116,3 +116,24 @@ def test_request_is_tried_again_as_long_as_not_too_many_are(start, gateway, prot
         found = [counts[f'pronghorn_upstream_retries_total{{result="{result}"}}'] for result in ("sent", "refused")]
         assert found == ([3, 0] if status == 200 else [0, 3])
         assert len(good.requests) == (3 if status == 200 else 0)
+
+
+def test_same_path_or_value_of_a_field_goes_to_the_same_server_on_all_workers(start, gateway, protocol_fetcher):
+    with upstream("a") as a, upstream("b") as b:
+        for policy, target in [
+            ('policy = "path"', lambda number: (f"/{number % 8}?x", ())),
+            (
+                'policy = "header"\npolicy_header = "x-user"',
+                lambda number: (f"/{number}", [("x-user", str(number % 8))]),
+            ),
+        ]:
+            gateway.write(app([a.address, b.address], policy), workers=2)
+            server = start(gateway.command())
+            answered = {}
+            for number in range(24):
+                path, headers = target(number)
+                name = seen(protocol_fetcher.fetch(server.origin + path, headers=headers))["server"]
+                assert answered.setdefault(number % 8, name) == name
+            assert len(a.requests) + len(b.requests) == 24
+            a.requests.clear()
+            b.requests.clear()

@@ -25,7 +25,7 @@ use pronghorn_client::{Error, Http3, Options, Phase, Pool, Roots};
 use pronghorn_engine::{Body, BodyError, Connector, Peer, Protocol, Request, Responder, Response};
 use rustc_hash::FxHashMap;
 
-use self::balance::{Balance, Open};
+use self::balance::{Balance, Key, Open};
 use self::budget::{Budget, WorkerBudget};
 pub(crate) use self::check::Checks;
 use self::content::{Lent, Tracked};
@@ -34,7 +34,7 @@ pub(crate) use self::health::Observer;
 use self::health::ServerHealth;
 pub use self::health::{ServerCondition, ServerState, UpstreamCounts};
 use self::sticky::Cookies;
-use crate::config::{Upstream, UpstreamHost, UpstreamProtocol};
+use crate::config::{Policy, Upstream, UpstreamHost, UpstreamProtocol};
 use crate::plan::text;
 
 /// What a route asks.
@@ -246,7 +246,7 @@ impl WorkerUpstream {
         let mut tried = Vec::new();
         let mut failure = None;
         loop {
-            let Some(open) = self.balance.choose(client.address, brought, &tried) else {
+            let Some(open) = self.balance.choose(self.key(&head, client.address), brought, &tried) else {
                 return failure.as_ref().map_or_else(|| self.nobody(), refusal);
             };
             let content = lent.as_ref().map_or_else(Body::empty, Lent::lend);
@@ -269,6 +269,17 @@ impl WorkerUpstream {
                     (head, failure) = (again, Some(error));
                 }
             }
+        }
+    }
+
+    /// What decides about a request's server.
+    fn key<'a>(&self, head: &'a Head, client: IpAddr) -> Key<'a> {
+        let Upstream { policy, policy_header, .. } = &self.plan.settings;
+        let field = || head.headers.get(policy_header.as_ref()?.name());
+        match policy {
+            Policy::Path => Key::Text(head.path.as_str().as_bytes()),
+            Policy::Header => field().map_or(Key::Client(client), |value| Key::Text(value.as_bytes())),
+            _ => Key::Client(client),
         }
     }
 

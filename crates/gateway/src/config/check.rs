@@ -9,7 +9,7 @@ use super::load::Config;
 use super::patterns::HostPattern;
 use super::problem::{Problem, nearest};
 use super::site::{MatchTable, Proxy, Route, Site};
-use super::upstream::{Upstream, UpstreamProtocol};
+use super::upstream::{Policy, Upstream, UpstreamProtocol};
 
 /// Adds what is wrong to `problems`, and returns what is probably not meant.
 pub(crate) fn check(config: &Config, problems: &mut Vec<Problem>) -> Vec<Problem> {
@@ -180,6 +180,10 @@ fn check_upstream(config: &Config, upstream: &Upstream, place: &Place, problems:
     }
     if upstream.connections == 0 {
         problems.push(config.problem(&place.key("connections"), "without connections nothing can be asked").with_hint("allow at least 1"));
+    }
+    if (upstream.policy == Policy::Header) != upstream.policy_header.is_some() {
+        let problem = config.problem(&place.key("policy"), "the policy \"header\" and `policy_header` go together");
+        problems.push(problem.with_hint("name the field, as in policy = \"header\", policy_header = \"x-user\""));
     }
     if upstream.requests == Some(0) {
         let problem = config.problem(&place.key("requests"), "servers that may have no request open can be asked nothing");

@@ -108,6 +108,8 @@ fn contradictions_are_told() {
         ),
         ("[[sites.routes]]\nproxy = { servers = [\"http://a:1\"], requests = 0 }\n", "allow at least 1, or leave `requests` out"),
         ("[[sites.routes]]\nproxy = { servers = [\"http://a:1\"], retry_budget = { percent = 2000 } }\n", "2000 is too much: 0 to 1600"),
+        ("[[sites.routes]]\nproxy = { servers = [\"http://a:1\"], policy = \"header\" }\n", "policy_header = \"x-user\""),
+        ("[[sites.routes]]\nproxy = { servers = [\"http://a:1\"], policy_header = \"a\" }\n", "policy_header = \"x-user\""),
         ("[[sites.routes]]\nproxy = { servers = [] }\n", "an upstream needs a server"),
         ("[[sites.routes]]\nproxy = { servers = [\"http://a:1\"], protocol = \"http3\" }\n", "write https://a:1"),
         ("[[sites.routes]]\nredirect = { to = \"/\", status = 200 }\n", "200 is no redirect"),

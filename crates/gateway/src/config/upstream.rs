@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, de};
 use super::either::{Short, either};
 use super::health::{UpstreamCheck, UpstreamHealth};
 use super::retry::RetryBudget;
-use super::site::FieldValue;
+use super::site::{FieldName, FieldValue};
 use super::source::Place;
 use super::sticky::Sticky;
 use super::values::{Time, choice, written};
@@ -25,6 +25,8 @@ pub struct Upstream {
     /// Which of them a request goes to.
     #[serde(default)]
     pub policy: Policy,
+    /// The field of requests that the policy `header` goes by.
+    pub policy_header: Option<FieldName>,
     /// What is spoken with them.
     #[serde(default)]
     pub protocol: UpstreamProtocol,
@@ -100,6 +102,7 @@ impl Upstream {
         Self {
             servers: vec![UpstreamServer(UpstreamServerTable { address: server, weight: 1 })],
             policy: Policy::default(),
+            policy_header: None,
             protocol: UpstreamProtocol::default(),
             host: UpstreamHost::default(),
             tls: UpstreamTls::default(),
@@ -172,6 +175,10 @@ choice! {
         First = "first",
         /// The same one for the same client address, as long as the servers stay.
         ClientAddress = "client-address",
+        /// The same one for the same path and query, as long as the servers stay: for servers that keep what they have answered.
+        Path = "path",
+        /// The same one for the same value of the field `policy_header`, as long as the servers stay; without it by the client's address.
+        Header = "header",
     }
 }
 

@@ -32,6 +32,13 @@ struct Server {
     rule: Rc<UpstreamHealth>,
 }
 
+/// What a request's server depends on, where that is no matter of turns.
+#[derive(Clone, Copy, Hash)]
+pub(crate) enum Key<'a> {
+    Client(IpAddr),
+    Text(&'a [u8]),
+}
+
 /// A request that a server has; counted until it is dropped.
 pub(crate) struct Open {
     server: Rc<Server>,
@@ -153,8 +160,8 @@ impl Balance {
         self.servers.iter().any(|server| server.may_be_asked() && !server.has_room())
     }
 
-    /// A server for a request of `client`, none of those in `tried` and none that is left alone; `wanted`, if that is asked as usual.
-    pub(crate) fn choose(&self, client: IpAddr, wanted: Option<usize>, tried: &[usize]) -> Option<Open> {
+    /// A server for a request with this `key`, none of those in `tried` and none that is left alone; `wanted`, if that is asked as usual.
+    pub(crate) fn choose(&self, key: Key<'_>, wanted: Option<usize>, tried: &[usize]) -> Option<Open> {
         if let Some(index) = wanted
             && let Some(server) = self.servers.get(index)
             && !tried.contains(&index)
@@ -164,7 +171,7 @@ impl Balance {
             return Some(open);
         }
         loop {
-            let (index, server) = self.pick(client, tried)?;
+            let (index, server) = self.pick(key, tried)?;
             let chosen = match &server.health {
                 // Another worker was faster: now it is left alone again.
                 Some(health) if !health.is_in() && !health.claim(&self.rule, health::now()) => None,
@@ -178,7 +185,7 @@ impl Balance {
         }
     }
 
-    fn pick(&self, client: IpAddr, tried: &[usize]) -> Option<Candidate<'_>> {
+    fn pick(&self, key: Key<'_>, tried: &[usize]) -> Option<Candidate<'_>> {
         let candidates = || {
             self.servers.iter().enumerate().filter(|(index, server)| !tried.contains(index) && server.may_be_asked() && server.has_room())
         };
@@ -199,7 +206,9 @@ impl Balance {
                     }
                 }
             }
-            Policy::ClientAddress => candidates().max_by(|(_, one), (_, other)| rank(one, client).total_cmp(&rank(other, client))),
+            Policy::ClientAddress | Policy::Path | Policy::Header => {
+                candidates().max_by(|(_, one), (_, other)| rank(one, key).total_cmp(&rank(other, key)))
+            }
         }
     }
 }
@@ -226,9 +235,9 @@ fn round_robin<'a>(candidates: impl Iterator<Item = Candidate<'a>>) -> Option<Ca
 }
 
 /// Rendezvous hashing, by weight: a client keeps its server when others come and go.
-fn rank(server: &Server, client: IpAddr) -> f64 {
+fn rank(server: &Server, key: Key<'_>) -> f64 {
     let mut hasher = siphasher::sip::SipHasher13::new();
-    (server.address.secure, server.address.authority.as_str(), client).hash(&mut hasher);
+    (server.address.secure, server.address.authority.as_str(), key).hash(&mut hasher);
     // In the open interval from 0 to 1, of which the logarithm is finite.
     let uniform = ((hasher.finish() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
     f64::from(server.weight) / -uniform.ln()
@@ -239,7 +248,7 @@ mod tests {
     use super::*;
     use crate::config::UpstreamServer;
 
-    const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+    const CLIENT: Key<'static> = Key::Client(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
 
     fn balance(policy: Policy, weights: &[u32]) -> Balance {
         let server = |(number, weight): (usize, &u32)| {
@@ -313,8 +322,8 @@ mod tests {
         let mut moved = 0;
         for number in 0..1000_u16 {
             let client = IpAddr::from([10, 1, number.to_be_bytes()[0], number.to_be_bytes()[1]]);
-            let before = all.choose(client, None, &[]).expect("a server").index();
-            let after = fewer.choose(client, None, &[]).expect("a server").index();
+            let before = all.choose(Key::Client(client), None, &[]).expect("a server").index();
+            let after = fewer.choose(Key::Client(client), None, &[]).expect("a server").index();
             assert!(before == 4 || before == after, "only clients of the one that left may move");
             moved += usize::from(before != after);
         }
@@ -355,6 +364,21 @@ mod tests {
             assert_eq!(workers[0].choose(CLIENT, Some(1 - freed), &[]).map(|open| open.index()), Some(freed), "{policy:?}");
             drop(open);
             assert!(!workers[1].is_busy());
+        }
+    }
+
+    #[test]
+    fn same_text_is_asked_of_the_same_server_and_texts_are_spread() {
+        for policy in [Policy::Path, Policy::Header] {
+            let balance = balance(policy, &[1, 1, 2]);
+            let of = |text: &str| balance.choose(Key::Text(text.as_bytes()), None, &[]).expect("a server").index();
+            let mut counts = [0; 3];
+            for number in 0..1000 {
+                let text = format!("/path/{number}");
+                assert_eq!(of(&text), of(&text), "{policy:?}");
+                counts[of(&text)] += 1;
+            }
+            assert!((200..300).contains(&counts[0]) && (200..300).contains(&counts[1]), "{policy:?}: {counts:?}");
         }
     }
 }

@@ -27,7 +27,7 @@ pub(super) async fn run(
 ) {
     let handshake = Handshake::new(&mut head, &upgrade, &peer);
     let brought = upstream.brought(&head.headers);
-    let Some(open) = upstream.balance.choose(peer.remote.ip(), brought, &[]) else {
+    let Some(open) = upstream.balance.choose(upstream.key(&head, peer.remote.ip()), brought, &[]) else {
         return responder.send(finish(upstream.nobody()));
     };
     // What the client sends comes only when it is granted, so that nothing of it is lost when it is not.
