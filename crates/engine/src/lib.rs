@@ -60,7 +60,7 @@ pub use runtime::{Handle, Sleep};
 pub use shared_fields::SharedFields;
 pub use stats::{Closer, Closes, Counter, Histogram, Stats};
 pub use tcp_congestion::CongestionError;
-pub use tls::{AsksClients, ClientCertificate, Identity, Policy, Sessions, TlsSummary, provider};
+pub use tls::{ACME_TLS, AsksClients, ClientCertificate, Identity, Policy, Sessions, TlsSummary, provider};
 pub use transport::Secret;
 pub use udp_buffers::UdpBuffers;
 pub use upgrade::Upgrade;

@@ -19,11 +19,13 @@ use std::time::{Duration, Instant};
 use http::HeaderValue;
 use mio::Interest;
 use rustls::ServerConfig;
+use tokio::io::AsyncWrite;
 
 use crate::context::Context;
 use crate::message::{Peer, Protocol};
 use crate::runtime::{ReactorHandle, Registration, Sleep};
 use crate::seats::Ticket;
+use crate::tls::ACME_TLS;
 use crate::udp::canonical;
 use crate::{http1, http2};
 
@@ -235,6 +237,13 @@ async fn serve_tls(stream: TcpStream, tls: Arc<ServerConfig>, peer: Peer, alt_sv
         Ok(io) => io,
         Err(outcome) => return outcome,
     };
+    if io.alpn_protocol() == Some(ACME_TLS) {
+        // The certificate was all that was asked for. RFC 8737, section 3: no data is exchanged.
+        let mut io = io;
+        let mut closed = pin!(poll_fn(|cx| Pin::new(&mut io).poll_shutdown(cx)));
+        poll_fn(|cx| if closed.as_mut().poll(cx).is_ready() { Poll::Ready(()) } else { timeout.as_mut().poll(cx) }).await;
+        return Outcome::Done;
+    }
     let handshake = io.progress().clone();
     let is_http2 = io.alpn_protocol() == Some(b"h2");
     let protocol = if is_http2 { Protocol::Http2 } else { Protocol::Http1 };

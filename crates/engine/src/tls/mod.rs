@@ -96,6 +96,9 @@ impl Identity {
             .with_client_cert_verifier(verifier)
             .with_cert_resolver(resolver);
         configure(&mut tcp, &mut quic);
+        if policy.acme_challenges {
+            tcp.alpn_protocols.push(ACME_TLS.to_vec());
+        }
         // In place of the one certificate, something that no other identity has.
         Ok(Self { tcp: Arc::new(tcp), quic: Arc::new(quic), certificate: rand::random::<[u8; 32]>().to_vec(), sessions: Arc::default() })
     }
@@ -176,7 +179,13 @@ pub struct Policy {
     pub only_tls13: bool,
     /// Who is asked for a certificate; what comes is in [`Peer::client_certificate`](crate::Peer::client_certificate). `None`: nobody.
     pub client_certificates: Option<Arc<dyn AsksClients>>,
+    /// Whether a handshake is made with who asks for [`ACME_TLS`] alone, over TCP. The resolver then has to choose the certificate of a
+    /// challenge, or none; a connection ends with its handshake.
+    pub acme_challenges: bool,
 }
+
+/// The protocol of handshakes by which a certificate authority looks who answers for a name: the only one that it offers (RFC 8737).
+pub const ACME_TLS: &[u8] = b"acme-tls/1";
 
 fn configure(tcp: &mut rustls::ServerConfig, quic: &mut rustls::ServerConfig) {
     tcp.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
