@@ -28,15 +28,15 @@ class Identity:
     """Base64 of the SHA-256 of the leaf's public key: what Chromium is told to accept."""
 
 
-def make_identity(folder: Path, *, more_names: int = 0) -> Identity:
+def make_identity(folder: Path, *, more_names: int = 0, addresses: tuple[str, ...] = ()) -> Identity:
     """An authority and a P-256 leaf for localhost, 127.0.0.1 and ::1, valid for ten days.
 
-    Each more name makes the leaf 26 bytes larger.
+    Each more name makes the leaf 26 bytes larger; `addresses` are more that it is for.
     """
     ca_key = ec.generate_private_key(ec.SECP256R1())
     ca = sign("Pronghorn tests", ca_key, "Pronghorn tests", ca_key, is_ca=True)
     key = ec.generate_private_key(ec.SECP256R1())
-    leaf = sign("localhost", key, "Pronghorn tests", ca_key, is_ca=False, more_names=more_names)
+    leaf = sign("localhost", key, "Pronghorn tests", ca_key, is_ca=False, more_names=more_names, addresses=addresses)
 
     folder.mkdir(parents=True, exist_ok=True)
     identity = Identity(folder / "ca.pem", folder / "cert.pem", folder / "key.pem", spki_hash(key.public_key()))
@@ -46,12 +46,15 @@ def make_identity(folder: Path, *, more_names: int = 0) -> Identity:
     return identity
 
 
-def sign(subject: str, key, issuer: str, issuer_key, *, is_ca: bool, more_names: int = 0) -> x509.Certificate:
+def sign(
+    subject: str, key, issuer: str, issuer_key, *, is_ca: bool, more_names: int = 0, addresses: tuple[str, ...] = ()
+) -> x509.Certificate:
     now = datetime.datetime.now(datetime.UTC)
     names = [
         x509.DNSName("localhost"),
         x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
         x509.IPAddress(ipaddress.ip_address("::1")),
+        *(x509.IPAddress(ipaddress.ip_address(address)) for address in addresses),
         *(x509.DNSName(f"host-{number:06}.example.test") for number in range(more_names)),
     ]
     builder = (
