@@ -1,5 +1,7 @@
 //! What the admin API answers.
 
+use std::time::SystemTime;
+
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::request::Parts;
@@ -7,7 +9,7 @@ use http::{HeaderValue, Method, Response, StatusCode};
 use http_body_util::Full;
 use percent_encoding::percent_decode_str;
 use pronghorn_gateway::config::Problem;
-use pronghorn_gateway::{ServerCondition, ServerState, SiteState, Switch};
+use pronghorn_gateway::{CertificateState, ServerCondition, ServerState, SiteState, Switch};
 use serde_json::{Value, json};
 
 use crate::metrics;
@@ -97,6 +99,20 @@ pub(crate) fn upstream_server(server: &ServerState) -> Value {
         ServerCondition::Down => "down",
     };
     json!({ "upstream": server.upstream, "server": server.server, "state": state })
+}
+
+pub(crate) fn certificate(certificate: &CertificateState) -> Value {
+    let time = |time: SystemTime| humantime::format_rfc3339_seconds(time).to_string();
+    let mut value = json!({ "hosts": certificate.hosts, "valid_until": certificate.until.map(time) });
+    if let Some(order) = &certificate.order {
+        value["order"] = json!({
+            "running": order.is_running,
+            "next": order.next.map(time),
+            "failures": order.failures,
+            "error": order.error,
+        });
+    }
+    value
 }
 
 pub(crate) fn problem(problem: &Problem) -> Value {

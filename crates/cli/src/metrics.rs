@@ -188,6 +188,16 @@ fn own(running: &Running) -> Vec<Family> {
     let started = running.started.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let sites = running.gateway.sites();
     let lines = running.gateway.log_counts();
+    let certificates = running.gateway.certificates();
+    let first = |certificate: &pronghorn_gateway::CertificateState| {
+        format!("host=\"{}\"", certificate.hosts.first().map(String::as_str).unwrap_or_default())
+    };
+    let expiry = |certificate: &pronghorn_gateway::CertificateState| {
+        let until = certificate.until?.duration_since(UNIX_EPOCH).ok()?;
+        Some((first(certificate), until.as_secs()))
+    };
+    let failures =
+        |certificate: &pronghorn_gateway::CertificateState| Some((first(certificate), u64::from(certificate.order.as_ref()?.failures)));
     let http3 = |site: &pronghorn_gateway::SiteState| {
         (format!("site=\"{}\"", site.hosts.first().map(String::as_str).unwrap_or_default()), u64::from(site.http3))
     };
@@ -209,6 +219,8 @@ fn own(running: &Running) -> Vec<Family> {
         servers_up(&running.gateway.upstream_servers()),
         vec![("result=\"sent\"".to_owned(), upstreams.sent_again), ("result=\"refused\"".to_owned(), upstreams.not_sent_again)],
         vec![("reason=\"out\"".to_owned(), upstreams.no_server), ("reason=\"busy\"".to_owned(), upstreams.all_busy)],
+        certificates.iter().filter_map(expiry).collect(),
+        certificates.iter().filter_map(failures).collect(),
     ];
     let family = |((name, kind, help), series): (&(&str, &'static str, &str), _)| Family {
         name: (*name).to_owned(),
@@ -220,7 +232,7 @@ fn own(running: &Running) -> Vec<Family> {
 }
 
 /// Name, type, meaning; in the order of their values above.
-const OWN: [(&str, &str, &str); 12] = [
+const OWN: [(&str, &str, &str); 14] = [
     ("build_info", "gauge", "1, with the version as its label."),
     ("start_time_seconds", "gauge", "When the server was started, in seconds since 1970."),
     ("workers", "gauge", "Threads that serve."),
@@ -256,6 +268,12 @@ const OWN: [(&str, &str, &str); 12] = [
         "counter",
         "Requests answered 503 because all servers of their upstream were out, or had as many requests open as they may (`requests`).",
     ),
+    (
+        "certificate_expiry_time_seconds",
+        "gauge",
+        "When the certificate of a site, named by its first host, or of a host where they are ordered, runs out, in seconds since 1970.",
+    ),
+    ("certificate_order_failures", "gauge", "Failures in a row to order the certificate of a host."),
 ];
 
 /// One series for each server, also where an upstream names it twice.
@@ -324,6 +342,8 @@ mod tests {
             "`upstream`, `server`",
             "`result`: `sent`, `refused`",
             "`reason`: `out`, `busy`",
+            "`host`",
+            "`host`",
         ]) {
             writeln!(wanted, "| `pronghorn_{name}` | {kind} | {labels} | {help} |").expect("a string takes all");
         }

@@ -83,6 +83,10 @@ pub(crate) fn run(arguments: &RunArgs, layers: &Registry) -> Result<(), Failure>
         reloads: Cell::new(0),
         failed_reloads: Cell::new(0),
     });
+    running.gateway.order_certificates(|line| tell!("{line}")).map_err(|error| {
+        Failure::new(Kind::Output, format_args!("certificates cannot be ordered: {error}"))
+            .with_hint(format!("name a folder that this user may write with {}", WORDS.state_dir))
+    })?;
     let admin_address = admin.as_ref().map(Admin::address);
     let ready = || {
         for (address, is_secure) in &running.listeners {

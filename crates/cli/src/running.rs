@@ -117,6 +117,7 @@ impl Running {
             "failed_reloads": self.failed_reloads.get(),
             "sites": self.gateway.sites().iter().map(answers::site).collect::<Vec<_>>(),
             "upstream_servers": self.gateway.upstream_servers().iter().map(answers::upstream_server).collect::<Vec<_>>(),
+            "certificates": self.gateway.certificates().iter().map(answers::certificate).collect::<Vec<_>>(),
             "counters": serving::totals(&self.stats, self.identity.as_ref()),
         })
     }

@@ -2,6 +2,7 @@
 //!
 //! [`Config::load`] reads it and says all that is wrong with it; [`schema`] describes it; [`format()`] writes it in one style.
 
+mod acme;
 mod admin;
 mod check;
 mod decode;
@@ -30,6 +31,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+pub(crate) use acme::has_clear;
+pub use acme::{Acme, AcmeChallenge, ExternalAccount};
 pub use admin::{Admin, AdminListen, Token};
 pub use format::format;
 pub use health::{CheckPath, FailureKind, UpstreamCheck, UpstreamCheckTable, UpstreamHealth};
@@ -72,6 +75,9 @@ pub(crate) struct File {
     /// How the running server can be asked and told things.
     #[serde(default)]
     admin: Admin,
+    /// Where sites with `tls = "acme"` get their certificates from.
+    #[serde(default)]
+    acme: Acme,
     /// Servers behind this one, by name.
     #[serde(default)]
     upstreams: BTreeMap<String, Upstream>,

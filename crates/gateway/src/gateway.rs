@@ -14,6 +14,7 @@ use pronghorn_certificates::{CertificateError, Loaded};
 use pronghorn_engine::{Connector, Handler, Identity, Peer, Policy, Protocol, Request, Responder, Response, Worker};
 
 use crate::access_log::{AccessLog, LogCounts, Logged};
+use crate::acme::Acme;
 use crate::client_address::client_address;
 use crate::client_auth;
 use crate::config::{ClearText, Config, MinTls, Problem};
@@ -40,6 +41,7 @@ struct Shared {
     /// Logs that were replaced and that requests still have lines for. Their last user waits for the disk, so it must not be a worker.
     retired_logs: Mutex<Vec<Arc<AccessLog>>>,
     certificates: Arc<SiteCertificates>,
+    acme: Acme,
     https_port: Option<u16>,
     only_tls13: bool,
     development: Box<dyn Fn() -> Result<Loaded, CertificateError> + Send + Sync>,
@@ -64,12 +66,14 @@ impl Gateway {
         let observer = Arc::default();
         let surroundings = Surroundings { https_port, development: &development, before: None, layers, observer: &observer };
         let (plan, names) = Plan::new(config, &surroundings)?;
+        let acme = Acme::default();
         Ok(Self(Arc::new(Shared {
             plan: Mutex::new(Arc::new(plan)),
             changes: AtomicU64::new(0),
             by_hand: Mutex::default(),
             retired_logs: Mutex::default(),
-            certificates: Arc::new(SiteCertificates::new(names)),
+            certificates: Arc::new(SiteCertificates::new(names, acme.challenges.clone())),
+            acme,
             https_port,
             only_tls13: config.server.min_tls == MinTls::Tls13,
             development: Box::new(development),
@@ -103,6 +107,7 @@ impl Gateway {
         let mut retired = shared.retired_logs.lock().unwrap_or_else(PoisonError::into_inner);
         retired.retain(|log| Arc::strong_count(log) > 1);
         retired.extend(before.log.clone().filter(|log| plan.log.as_ref().is_none_or(|now| !Arc::ptr_eq(log, now))));
+        shared.acme.change(plan.ordered.as_ref());
         *shared.plan.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(plan);
         shared.changes.fetch_add(1, Ordering::Release);
         shared.checks.wake();
@@ -115,8 +120,19 @@ impl Gateway {
     ///
     /// Never with the cryptography that is built in.
     pub fn identity(&self) -> Result<Identity, rustls::Error> {
-        let policy = Policy { only_tls13: self.0.only_tls13, client_certificates: Some(self.0.certificates.clone()) };
+        let policy =
+            Policy { only_tls13: self.0.only_tls13, client_certificates: Some(self.0.certificates.clone()), acme_challenges: true };
         Identity::with_policy(self.0.certificates.clone(), &policy)
+    }
+
+    /// Orders the certificates that the configuration wants to be ordered, and renews them, as long as the gateway is there. Lines for the
+    /// operator go to `tell`.
+    ///
+    /// # Errors
+    ///
+    /// When there is no thread for it, or the folder for certificates cannot be written.
+    pub fn order_certificates(&self, tell: impl Fn(&str) + Send + Sync + 'static) -> io::Result<()> {
+        self.0.acme.start(self.0.plan().ordered.as_ref(), tell)
     }
 
     /// Opens the file of the access log anew, after it was moved away. Whether lines go to a file.
@@ -375,6 +391,15 @@ impl Handler for GatewayHandler {
     fn handle(&self, mut request: Request, responder: Responder) {
         let local = self.local();
         let mut logged = local.plan.log.as_ref().map(|log| log.begin(&request));
+        if !request.peer.secure
+            && let Some(proof) = self.shared.acme.challenges.answer(request.uri.host().unwrap_or_default(), request.uri.path())
+        {
+            let answer = Response::new(StatusCode::OK).with_body(proof);
+            return responder.send(match logged {
+                Some(logged) => logged.finish(answer),
+                None => answer,
+            });
+        }
         let site = local.plan.sites.find(request.uri.host().unwrap_or_default()).cloned();
         let Some(site) = site else {
             let answer = text(StatusCode::MISDIRECTED_REQUEST, "there is no such site here\n");

@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 
 mod access_log;
+mod acme;
+mod certificate_state;
 mod chunk;
 mod client_address;
 mod client_auth;
@@ -38,6 +40,8 @@ mod target;
 mod wanted;
 
 pub use access_log::{AccessLog, LogCounts, Logged};
+pub use acme::OrderState;
+pub use certificate_state::CertificateState;
 pub use gateway::{Gateway, GatewayHandler};
 pub use pronghorn_certificates::{CertificateError, Loaded};
 pub use proxy::{ServerCondition, ServerState, UpstreamCounts};

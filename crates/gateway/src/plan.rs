@@ -14,10 +14,11 @@ use pronghorn_engine::Response;
 
 use crate::StaticFiles;
 use crate::access_log::{AccessLog, LogCounts};
+use crate::acme;
 use crate::client_auth::ClientAuthPlan;
 use crate::config::{
-    AltSvc, CertificateFiles, ClearText, Config, ErrorPages, Files, HostPattern, Log, MatchTable, Place, Problem, Proxy, Respond, Route,
-    Server, Site, Tls, Upstream,
+    AcmeChallenge, AltSvc, CertificateFiles, ClearText, Config, ErrorPages, Files, HostPattern, Log, MatchTable, Place, Problem, Proxy,
+    Respond, Route, Server, Site, Tls, Upstream, has_clear,
 };
 use crate::extras::{Extras, Pages};
 use crate::hosts::Hosts;
@@ -26,7 +27,7 @@ use crate::layers::Registry;
 use crate::proxy::{Observer, ProxyPlan, UpstreamPlan};
 use crate::ramp::Ramp;
 use crate::rules::Rules;
-use crate::site_certificates::{Names, SiteCertificate};
+use crate::site_certificates::{Certificate, Names, SiteCertificate};
 use crate::switches::{Listed, SiteSwitches};
 
 /// A page for errors has no more.
@@ -46,6 +47,8 @@ pub(crate) struct Plan {
     /// All sites, in the order of the configuration.
     pub(crate) listed: Vec<Listed>,
     pub(crate) upstreams: Vec<Arc<UpstreamPlan>>,
+    /// The certificates that are ordered.
+    pub(crate) ordered: Option<acme::Wanted>,
     /// Layers with a memory, to be kept over a reload.
     remembering: Vec<Arc<LayerPlan>>,
 }
@@ -113,6 +116,7 @@ impl Plan {
             routes: 0,
             system_roots: None,
             remembering: Vec::new(),
+            ordered: None,
         };
         let log_counts = surroundings.before.map_or_else(Arc::default, |before| before.log_counts.clone());
         let log = making.log(&log_counts);
@@ -122,16 +126,15 @@ impl Plan {
         for site in &config.sites {
             let http3 = site.tls.is_some() && site.http3.unwrap_or(config.server.http3);
             let switches = Arc::new(SiteSwitches::new(http3));
-            if let Some(tls) = &site.tls
-                && let Some(key) = making.certificate(site, tls)
-            {
-                let asks_clients = matches!(tls, Tls::Files(files) if files.client.is_some());
-                names.asks_any |= asks_clients;
-                let certificate = SiteCertificate { key, switches: switches.clone(), asks_clients };
-                site.hosts.iter().for_each(|host| names.sites.insert(host, certificate.clone()));
-                names.first.get_or_insert(certificate);
+            let certificates = site.tls.as_ref().map(|tls| making.certificates(site, tls)).unwrap_or_default();
+            let asks_clients = matches!(&site.tls, Some(Tls::Files(files)) if files.client.is_some());
+            names.asks_any |= asks_clients;
+            for (host, certificate) in site.hosts.iter().zip(&certificates) {
+                let shown = SiteCertificate { certificate: certificate.clone(), switches: switches.clone(), asks_clients };
+                names.sites.insert(host, shown.clone());
+                names.first.get_or_insert(shown);
             }
-            listed.push(Listed { hosts: site.hosts.clone(), is_secure: site.tls.is_some(), switches: switches.clone() });
+            listed.push(Listed { hosts: site.hosts.clone(), is_secure: site.tls.is_some(), switches: switches.clone(), certificates });
             let plan = Arc::new(making.site(site, switches.clone()));
             site.hosts.iter().for_each(|host: &HostPattern| sites.insert(host, plan.clone()));
         }
@@ -149,6 +152,7 @@ impl Plan {
             log_settings: config.log.clone(),
             listed,
             upstreams: making.upstreams,
+            ordered: making.ordered,
             remembering: making.remembering,
         };
         Ok((plan, names))
@@ -164,6 +168,7 @@ struct Making<'a> {
     /// Whom the system trusts, read once.
     system_roots: Option<Arc<rustls::ClientConfig>>,
     remembering: Vec<Arc<LayerPlan>>,
+    ordered: Option<acme::Wanted>,
 }
 
 /// What is wrong is among the problems already.
@@ -199,8 +204,56 @@ impl Making<'_> {
         Some(Arc::new(log))
     }
 
+    /// One for each host; none if there is anything wrong.
+    fn certificates(&mut self, site: &Site, tls: &Tls) -> Vec<Certificate> {
+        if *tls == Tls::Acme {
+            return site.hosts.iter().filter_map(|host| self.ordered(site, host)).collect();
+        }
+        let read = self.certificate(site, tls).map(Certificate::Read);
+        site.hosts.iter().zip(std::iter::repeat(read)).filter_map(|(_, certificate)| certificate).collect()
+    }
+
+    fn ordered(&mut self, site: &Site, host: &HostPattern) -> Option<Certificate> {
+        let (state_dir, HostPattern::Exact(host)) = (self.config.state_dir()?, host) else { return None };
+        if self.ordered.is_none() {
+            let acme = self.config.acme.clone();
+            let trust = match &acme.trust {
+                Some(path) => {
+                    let place = Place { file: 0, path: vec!["acme".into(), "trust".into()] };
+                    let path = self.config.path(&place, path);
+                    let read = std::fs::read(&path).map_err(|error| error.to_string());
+                    match read.and_then(|pem| Roots::pem(&pem).to_config().map(|_| pem).map_err(|error| error.to_string())) {
+                        Ok(pem) => Some(Arc::from(pem)),
+                        Err(error) => {
+                            let message = format_args!("{}: {error}", path.display());
+                            self.problem(&place, message, "name a file with certificates in PEM form as `trust` in [acme]");
+                            return None;
+                        }
+                    }
+                }
+                None => None,
+            };
+            let can_be_tried = |one: &AcmeChallenge| *one != AcmeChallenge::Http01 || has_clear(&self.config.server);
+            let challenges = acme.challenges.iter().copied().filter(can_be_tried).collect();
+            self.ordered = Some(acme::Wanted::new(acme::Settings { acme, trust, challenges }, &state_dir));
+        }
+        let before = self.surroundings.before.and_then(|before| before.ordered.as_ref());
+        match self.ordered.as_mut()?.slot(host, before) {
+            Ok(slot) => Some(Certificate::Ordered(slot)),
+            Err(error) => {
+                self.problem(
+                    &site.place.key("tls"),
+                    error,
+                    "make it readable for this user, or name another folder as `state_dir` in [server]",
+                );
+                None
+            }
+        }
+    }
+
     fn certificate(&mut self, site: &Site, tls: &Tls) -> Option<Arc<rustls::sign::CertifiedKey>> {
         let loaded = match tls {
+            Tls::Acme => return None,
             Tls::Development => (self.surroundings.development)(),
             Tls::Files(files) => {
                 Loaded::from_files(&self.config.path(&site.place, &files.cert), &self.config.path(&site.place, &files.key))

@@ -3,25 +3,48 @@
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use pronghorn_engine::AsksClients;
+use pronghorn_engine::{ACME_TLS, AsksClients};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
+use crate::acme::{Challenges, Slot};
 use crate::hosts::Hosts;
 use crate::switches::SiteSwitches;
 
 /// What a site shows to those who ask for its name.
 #[derive(Clone, Debug)]
 pub(crate) struct SiteCertificate {
-    pub(crate) key: Arc<CertifiedKey>,
+    pub(crate) certificate: Certificate,
     /// Whether it may be spoken to over HTTP/3.
     pub(crate) switches: Arc<SiteSwitches>,
     /// Whether clients are asked for one of their own.
     pub(crate) asks_clients: bool,
 }
 
+/// A certificate with its key.
+#[derive(Clone, Debug)]
+pub(crate) enum Certificate {
+    /// As it was read.
+    Read(Arc<CertifiedKey>),
+    /// As it comes and is renewed.
+    Ordered(Arc<Slot>),
+}
+
+impl Certificate {
+    /// What is shown now; `None` before the first one has come.
+    pub(crate) fn key(&self) -> Option<Arc<CertifiedKey>> {
+        match self {
+            Self::Read(key) => Some(key.clone()),
+            Self::Ordered(slot) => slot.key(),
+        }
+    }
+}
+
 /// The certificates of all sites. Read at each handshake, written at each reload.
-pub(crate) struct SiteCertificates(RwLock<Arc<Names>>);
+pub(crate) struct SiteCertificates {
+    names: RwLock<Arc<Names>>,
+    challenges: Arc<Challenges>,
+}
 
 pub(crate) struct Names {
     pub(crate) sites: Hosts<SiteCertificate>,
@@ -38,17 +61,17 @@ impl Names {
 }
 
 impl SiteCertificates {
-    pub(crate) fn new(names: Names) -> Self {
-        Self(RwLock::new(Arc::new(names)))
+    pub(crate) fn new(names: Names, challenges: Arc<Challenges>) -> Self {
+        Self { names: RwLock::new(Arc::new(names)), challenges }
     }
 
     fn names(&self) -> Arc<Names> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.names.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn replace(&self, names: Names) {
         // It is written as a whole, so that a panic leaves it whole.
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(names);
+        *self.names.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(names);
     }
 }
 
@@ -64,11 +87,14 @@ impl AsksClients for SiteCertificates {
 
 impl ResolvesServerCert for SiteCertificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        if hello.alpn().is_some_and(|protocols| protocols.eq([ACME_TLS])) {
+            return self.challenges.certificate(hello.server_name()?);
+        }
         let names = self.names();
         let found = names.find(hello.server_name())?;
         let wants_http3 = hello.alpn().is_some_and(|mut protocols| protocols.any(|protocol| protocol == b"h3"));
         // Without a certificate the handshake fails, and the client goes back to TCP.
-        (found.switches.http3() || !wants_http3).then(|| found.key.clone())
+        if found.switches.http3() || !wants_http3 { found.certificate.key() } else { None }
     }
 }
 

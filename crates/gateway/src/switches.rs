@@ -8,6 +8,7 @@ use http::HeaderValue;
 
 use crate::config::HostPattern;
 use crate::gateway::Gateway;
+use crate::site_certificates::Certificate;
 
 /// What responses over TLS and TCP say of HTTP/3.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -118,6 +119,8 @@ pub(crate) struct Listed {
     pub(crate) hosts: Vec<HostPattern>,
     pub(crate) is_secure: bool,
     pub(crate) switches: Arc<SiteSwitches>,
+    /// Of each host; none without TLS.
+    pub(crate) certificates: Vec<Certificate>,
 }
 
 /// What was switched, by host. It holds until the process ends, over reloads, so that one of them does not undo in silence what somebody

@@ -16,6 +16,7 @@ pub(crate) fn check(config: &Config, problems: &mut Vec<Problem>) -> Vec<Problem
     let mut warnings = Vec::new();
     check_listeners(config, problems);
     super::admin::check(config, problems);
+    super::acme::check(config, problems);
     super::log::check(config, problems);
     for upstream in config.upstreams.values() {
         check_upstream(config, upstream, &upstream.place, problems);

@@ -8,6 +8,7 @@ use pronghorn_engine::Limits;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
+use super::acme::Acme;
 use super::admin::Admin;
 use super::check;
 use super::layer::Layer;
@@ -29,6 +30,8 @@ pub struct Config {
     pub log: Log,
     /// The table `[admin]`.
     pub admin: Admin,
+    /// The table `[acme]`.
+    pub acme: Acme,
     /// The table `[upstreams]`.
     pub upstreams: BTreeMap<String, Upstream>,
     /// The tables `[[sites]]`, of all files.
@@ -78,7 +81,9 @@ impl Config {
         let mut sources = Sources::default();
         let Some((source, main)) = Source::read::<File>(file, environment, &mut problems) else { return Err(problems) };
         sources.0.push(source);
-        let Some(File { include, server, limits, log, admin, mut upstreams, mut sites }) = main else { return Err(in_order(problems)) };
+        let Some(File { include, server, limits, log, admin, acme, mut upstreams, mut sites }) = main else {
+            return Err(in_order(problems));
+        };
         settle(0, &mut upstreams, &mut sites);
         for (index, pattern) in include.iter().enumerate() {
             let place = Place { file: 0, path: vec!["include".into(), index.into()] };
@@ -99,7 +104,7 @@ impl Config {
             }
         }
         let limits = read_limits(&limits, &sources, &mut problems);
-        let mut config = Self { server, limits, log, admin, upstreams, sites, warnings: Vec::new(), sources };
+        let mut config = Self { server, limits, log, admin, acme, upstreams, sites, warnings: Vec::new(), sources };
         // References to what could not be read would be called wrong.
         if problems.is_empty() {
             config.warnings = check::check(&config, &mut problems);

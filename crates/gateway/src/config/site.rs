@@ -67,6 +67,8 @@ pub enum Tls {
     Files(CertificateFiles),
     /// One for development, which the server makes itself.
     Development,
+    /// One for each host, which the server orders as `[acme]` says.
+    Acme,
 }
 
 /// Chain and key in PEM form.
@@ -105,11 +107,12 @@ choice! {
 impl Short for Tls {
     type Table = CertificateFiles;
 
-    const EXPECTED: &'static str = "{ cert = \"chain.pem\", key = \"key.pem\" }, or \"development\"";
+    const EXPECTED: &'static str = "{ cert = \"chain.pem\", key = \"key.pem\" }, \"acme\", or \"development\"";
 
     fn from_text(text: &str) -> Result<Self, String> {
         match text {
             "development" => Ok(Self::Development),
+            "acme" => Ok(Self::Acme),
             _ => Err(format!("{text:?} is no kind of certificate: write {}", Self::EXPECTED)),
         }
     }

@@ -199,3 +199,42 @@ fn token_is_compared_whole_and_never_shown() {
     assert!(token.is(b"0123456789abcdef") && !token.is(b"0123456789abcdeF") && !token.is(b"0123456789abcde") && !token.is(b""));
     assert!(!format!("{token:?}").contains("0123"));
 }
+
+#[test]
+fn certificates_are_ordered_only_for_what_an_authority_can_prove() {
+    let with = |acme: &str, hosts: &str| {
+        let server = "[server]\nlisten = [\"127.0.0.1:0\"]\nstate_dir = \"state\"\n";
+        problems(&format!("{server}{acme}\n[[sites]]\nhosts = [{hosts}]\ntls = \"acme\"\n[[sites.routes]]\nrespond = \"x\"\n"))
+    };
+    let agreed = "[acme]\nterms_agreed = true";
+    assert_eq!(with(agreed, "\"a.example\", \"b.example\""), [] as [&str; 0]);
+    let hint = "name each host, or give the site a certificate with `tls = { cert = …, key = … }`";
+    let star = "a certificate cannot be ordered for a host with a star by these challenges";
+    for (host, message) in [
+        ("\"*.a.example\"", star),
+        ("\"*\"", star),
+        ("\"127.0.0.1\"", "certificates are ordered for names, not for addresses"),
+        ("\"[::1]\"", "certificates are ordered for names, not for addresses"),
+        ("\"localhost\"", "a public authority has no certificates for this name"),
+        ("\"a_b.example\"", "no authority has certificates for this name"),
+    ] {
+        assert_eq!(with(agreed, host), [format!("pronghorn.toml:7:10: {message}; {hint}")], "{host}");
+    }
+    let private = "[acme]\nterms_agreed = true\ndirectory = \"https://ca/dir\"";
+    assert_eq!(with(private, "\"localhost\""), [] as [&str; 0]);
+    let one = |acme: &str| with(acme, "\"a.example\"").pop().unwrap_or_default();
+    assert!(one("").ends_with("set `terms_agreed = true` in [acme] when you have read them"), "{}", one(""));
+    for (more, message) in [
+        ("directory = \"http://ca/dir\"", "\"http://ca/dir\" is no directory of an authority"),
+        ("email = \"admin\"", "this is no address for mail"),
+        ("challenges = []", "without a challenge no certificate can be had"),
+        ("challenges = [\"http-01\"]", "no address speaks clear text, which \"http-01\" needs"),
+        ("challenges = [\"dns-01\"]", "unknown variant `dns-01`"),
+        ("external_account = { id = \"a\", key = \"+/\" }", "the key is not in base64url"),
+    ] {
+        let found = one(&format!("{agreed}\n{more}"));
+        assert!(found.contains(message), "{found}");
+    }
+    let stateless = "[acme]\nterms_agreed = true\n[[sites]]\nhosts = [\"a.example\"]\ntls = \"acme\"\n[[sites.routes]]\nrespond = \"x\"\n";
+    assert!(problems(stateless).concat().contains("there is no folder to keep certificates in"));
+}

@@ -1,0 +1,250 @@
+//! When a certificate is ordered. Time and chance come as arguments.
+
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+
+/// The first wait when an authority could not be asked; doubled each time.
+const UNREACHABLE: Duration = Duration::from_secs(5);
+/// The longest one.
+const UNREACHABLE_MOST: Duration = Duration::from_hours(1);
+/// The wait after a refusal while there is another challenge to try.
+const NEXT_CHALLENGE: Duration = Duration::from_secs(10);
+/// The first wait after refusals by all challenges; doubled each time. Let's Encrypt allows five failures for a name within an hour.
+const REFUSED: Duration = Duration::from_mins(5);
+/// The longest one.
+const REFUSED_MOST: Duration = Duration::from_hours(12);
+/// The longest that an authority can make us wait. What it says is for now.
+const ASKED_MOST: Duration = Duration::from_hours(24);
+/// How soon after its beginning a certificate may be renewed because the authority says so, or a quarter of its life.
+const SOONEST: Duration = Duration::from_hours(1);
+
+/// From when until when a certificate is valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lifetime {
+    pub(crate) from: SystemTime,
+    pub(crate) until: SystemTime,
+}
+
+impl Lifetime {
+    fn length(self) -> Duration {
+        self.until.duration_since(self.from).unwrap_or_default()
+    }
+}
+
+/// Refusals in a row, which outlive a restart: whoever starts again and again has to be as patient as whoever does not.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+pub(super) struct Refusals {
+    pub(super) count: u32,
+    /// Seconds since 1970 before which nothing is ordered.
+    pub(super) not_before: u64,
+}
+
+/// Why there is no certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// The authority could not be asked, or this machine was at fault.
+    Unreachable,
+    /// The authority said no.
+    Refused,
+}
+
+/// The times of one name.
+#[derive(Debug)]
+pub(super) struct Schedule {
+    /// Of 1, so that not all names come at once.
+    jitter: f64,
+    /// Kinds of challenge that can be tried.
+    challenges: u32,
+    refusals: Refusals,
+    unreachable: u32,
+    not_before: Option<SystemTime>,
+    /// When the authority wants the certificate to be renewed (RFC 9773).
+    window: Option<(SystemTime, SystemTime)>,
+}
+
+impl Schedule {
+    pub(super) fn new(jitter: f64, challenges: usize, refusals: Refusals) -> Self {
+        let not_before = (refusals.count > 0).then(|| SystemTime::UNIX_EPOCH + Duration::from_secs(refusals.not_before));
+        let challenges = u32::try_from(challenges).unwrap_or(u32::MAX);
+        Self { jitter, challenges, refusals, unreachable: 0, not_before, window: None }
+    }
+
+    /// When a certificate is to be ordered. `lifetime`: of the one that is there.
+    pub(super) fn due(&self, now: SystemTime, lifetime: Option<Lifetime>) -> SystemTime {
+        let wanted = lifetime.map_or(now, |lifetime| self.renewal(lifetime));
+        // A clock that was set back must not make for years of waiting.
+        let patience = self.not_before.filter(|time| *time <= now + ASKED_MOST);
+        patience.map_or(wanted, |time| time.max(wanted))
+    }
+
+    /// At two thirds of its life, or a bit before; or when the authority says, which may be neither at once again and again, nor too late.
+    fn renewal(&self, lifetime: Lifetime) -> SystemTime {
+        let length = lifetime.length();
+        let Some((start, end)) = self.window else {
+            return lifetime.from + length.mul_f64(2.0 / 3.0 - self.jitter / 20.0);
+        };
+        let wanted = start + end.duration_since(start).unwrap_or_default().mul_f64(self.jitter);
+        wanted.max(lifetime.from + SOONEST.min(length / 4)).min(lifetime.until - length / 6)
+    }
+
+    pub(super) fn set_window(&mut self, window: Option<(SystemTime, SystemTime)>) {
+        self.window = window;
+    }
+
+    /// Which of the challenges is to be tried: another one after each refusal.
+    pub(super) fn challenge(&self) -> usize {
+        (self.refusals.count % self.challenges.max(1)) as usize
+    }
+
+    pub(super) fn on_success(&mut self) {
+        *self = Self { jitter: self.jitter, challenges: self.challenges, ..Self::new(0.0, 0, Refusals::default()) };
+    }
+
+    /// How long to wait. `asked`: how long the authority wants that.
+    pub(super) fn on_failure(&mut self, now: SystemTime, cause: Cause, asked: Option<Duration>) -> Duration {
+        let doubled = |first: Duration, times: u32, most: Duration| first.saturating_mul(2_u32.saturating_pow(times)).min(most);
+        let wait = match cause {
+            Cause::Unreachable => {
+                self.unreachable = self.unreachable.saturating_add(1);
+                doubled(UNREACHABLE, self.unreachable - 1, UNREACHABLE_MOST)
+            }
+            Cause::Refused => {
+                self.unreachable = 0;
+                self.refusals.count = self.refusals.count.saturating_add(1);
+                match self.refusals.count.checked_sub(self.challenges.max(1)) {
+                    None => NEXT_CHALLENGE,
+                    Some(times) => doubled(REFUSED, times, REFUSED_MOST),
+                }
+            }
+        };
+        let wait = wait.mul_f64(1.0 + self.jitter / 5.0).max(asked.unwrap_or_default().min(ASKED_MOST));
+        let until = now + wait;
+        self.not_before = Some(until);
+        self.refusals.not_before = until.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        wait
+    }
+
+    /// What has to outlive a restart.
+    pub(super) fn refusals(&self) -> Refusals {
+        self.refusals
+    }
+
+    /// Failures in a row.
+    pub(super) fn failures(&self) -> u32 {
+        self.refusals.count.saturating_add(self.unreachable)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: Duration = Duration::from_hours(24);
+
+    fn now() -> SystemTime {
+        SystemTime::UNIX_EPOCH + 20_000 * DAY
+    }
+
+    fn schedule(jitter: f64) -> Schedule {
+        Schedule::new(jitter, 2, Refusals::default())
+    }
+
+    /// Valid for 90 days.
+    fn lifetime() -> Lifetime {
+        Lifetime { from: now(), until: now() + 90 * DAY }
+    }
+
+    #[test]
+    fn first_certificate_is_ordered_at_once_and_renewed_at_two_thirds_of_its_life() {
+        assert_eq!(schedule(0.0).due(now(), None), now());
+        let renewals: Vec<_> = [0.0, 0.5, 1.0].map(|jitter| schedule(jitter).due(now(), Some(lifetime()))).into();
+        let days = |time: SystemTime| time.duration_since(now()).unwrap().as_secs_f64() / 86_400.0;
+        assert!(renewals.iter().all(|time| (55.0..=60.0).contains(&days(*time))), "{renewals:?}");
+        assert!(renewals.is_sorted_by(|one, next| one > next), "not all at once");
+    }
+
+    #[test]
+    fn window_of_the_authority_is_kept_to_within_reason() {
+        let due = |start: SystemTime, end: SystemTime| {
+            let mut schedule = schedule(0.5);
+            schedule.set_window(Some((start, end)));
+            schedule.due(now(), Some(lifetime()))
+        };
+        assert_eq!(due(now() + 10 * DAY, now() + 12 * DAY), now() + 11 * DAY);
+        // Now, but not again as soon as the next one is there.
+        assert_eq!(due(now() - 2 * DAY, now() - DAY), now() + SOONEST);
+        assert_eq!(due(now() + 90 * DAY, now() + 200 * DAY), now() + 75 * DAY);
+        assert_eq!(due(now() + 9 * DAY, now() + 8 * DAY), now() + 9 * DAY, "a window that ends before it starts");
+    }
+
+    #[test]
+    fn waits_grow_to_their_bound_and_end_with_success() {
+        let mut schedule = schedule(0.0);
+        let mut time = now();
+        let waits: Vec<_> = (0..14)
+            .map(|_| {
+                let wait = schedule.on_failure(time, Cause::Refused, None);
+                assert_eq!(schedule.due(time, None), time + wait);
+                time += wait;
+                wait.as_secs()
+            })
+            .collect();
+        assert_eq!(waits[..5], [10, 300, 600, 1_200, 2_400]);
+        assert_eq!(waits[11..], [43_200; 3]);
+        assert!(
+            waits
+                .iter()
+                .scan(0, |sum, wait| {
+                    *sum += wait;
+                    Some(*sum)
+                })
+                .filter(|at| *at < 3_600)
+                .count()
+                < 5,
+            "five failures an hour"
+        );
+        schedule.on_success();
+        assert_eq!((schedule.due(time, None), schedule.failures(), schedule.refusals()), (time, 0, Refusals::default()));
+    }
+
+    #[test]
+    fn authority_that_is_away_is_asked_more_and_more_seldom() {
+        let mut schedule = schedule(0.0);
+        let waits: Vec<_> = (0..12).map(|_| schedule.on_failure(now(), Cause::Unreachable, None).as_secs()).collect();
+        assert_eq!(waits[..4], [5, 10, 20, 40]);
+        assert_eq!(waits[10..], [3_600; 2]);
+        assert_eq!(schedule.refusals().count, 0, "nobody refused anything");
+    }
+
+    #[test]
+    fn challenges_take_turns() {
+        let mut schedule = schedule(0.0);
+        assert_eq!(schedule.challenge(), 0);
+        schedule.on_failure(now(), Cause::Unreachable, None);
+        assert_eq!(schedule.challenge(), 0);
+        schedule.on_failure(now(), Cause::Refused, None);
+        assert_eq!(schedule.challenge(), 1);
+        schedule.on_failure(now(), Cause::Refused, None);
+        assert_eq!(schedule.challenge(), 0);
+    }
+
+    #[test]
+    fn authority_that_asks_for_patience_gets_it_up_to_a_day() {
+        let hours = |asked| schedule(0.0).on_failure(now(), Cause::Refused, Some(Duration::from_hours(asked))).as_secs() / 3_600;
+        assert_eq!((hours(3), hours(1_000)), (3, 24));
+    }
+
+    #[test]
+    fn refusals_are_remembered_over_a_restart() {
+        let mut before = schedule(0.0);
+        for _ in 0..4 {
+            before.on_failure(now(), Cause::Refused, None);
+        }
+        let after = Schedule::new(0.0, 2, before.refusals());
+        assert_eq!(after.due(now(), None), before.due(now(), None));
+        assert_eq!(after.challenge(), before.challenge());
+        // The clock was wrong then.
+        assert_eq!(after.due(now() - 1_000 * DAY, None), now() - 1_000 * DAY);
+    }
+}

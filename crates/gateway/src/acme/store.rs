@@ -1,0 +1,230 @@
+//! What outlives a restart: the account, certificates with their keys, and refusals.
+//!
+//! Each is one file, which is replaced as a whole, so that a process that is killed at any moment leaves what was there or what is new.
+
+use std::fs::{DirBuilder, File, Permissions, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use aws_lc_rs::digest;
+use instant_acme::AccountCredentials;
+use pronghorn_certificates::{CertificateError, Loaded};
+use rustls::sign::CertifiedKey;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::schedule::{Lifetime, Refusals};
+
+/// The folder of one authority, below `state_dir`.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Store {
+    folder: PathBuf,
+}
+
+/// A certificate with its key.
+#[derive(Clone, Debug)]
+pub(super) struct Kept {
+    pub(super) key: Arc<CertifiedKey>,
+    pub(super) lifetime: Lifetime,
+}
+
+impl Kept {
+    /// Takes the key and the chain as PEM text.
+    pub(super) fn from_pem(pem: &[u8]) -> Result<Self, CertificateError> {
+        let key = Loaded::from_pem(pem, pem)?.key;
+        let lifetime = lifetime(&key).ok_or_else(|| CertificateError::Generation("its dates cannot be read".to_owned()))?;
+        Ok(Self { key, lifetime })
+    }
+}
+
+/// From when until when a certificate is valid; `None` if it cannot be read.
+pub(crate) fn lifetime(key: &CertifiedKey) -> Option<Lifetime> {
+    let (_, certificate) = x509_parser::parse_x509_certificate(key.end_entity_cert().ok()?).ok()?;
+    let validity = certificate.validity();
+    let time = |time: x509_parser::time::ASN1Time| {
+        let seconds = u64::try_from(time.timestamp()).unwrap_or_default();
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    };
+    Some(Lifetime { from: time(validity.not_before), until: time(validity.not_after) })
+}
+
+impl Store {
+    /// The folder has the authority's name, and what tells its directories apart, as those for trial and for use.
+    pub(super) fn new(state_dir: &Path, directory: &str) -> Self {
+        let uri = directory.parse::<http::Uri>().unwrap_or_default();
+        let hash = digest::digest(&digest::SHA256, directory.as_bytes());
+        let hash = hash.as_ref().first_chunk().map(|first| u32::from_be_bytes(*first)).unwrap_or_default();
+        Self { folder: state_dir.join("acme").join(format!("{}-{hash:08x}", uri.host().unwrap_or("authority"))) }
+    }
+
+    /// Makes the folder, and finds out whether it can be written.
+    pub(super) fn make(&self) -> io::Result<()> {
+        let certificates = self.folder.join("certificates");
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&certificates);
+        let tried = made.and_then(|()| tempfile::tempfile_in(&certificates).map(drop));
+        tried.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", certificates.display())))
+    }
+
+    /// What is kept for a host; `None` too for what is damaged, which is replaced.
+    pub(super) fn certificate(&self, host: &str) -> io::Result<Option<Kept>> {
+        let path = self.of(host, "pem");
+        match read(&path) {
+            Ok(content) => Ok(content.and_then(|pem| Kept::from_pem(&pem).ok())),
+            Err(error) => Err(io::Error::new(error.kind(), format!("{}: {error}", path.display()))),
+        }
+    }
+
+    pub(super) fn keep_certificate(&self, host: &str, pem: &str) -> io::Result<()> {
+        write(&self.of(host, "pem"), pem.as_bytes())
+    }
+
+    pub(super) fn account(&self) -> Option<AccountCredentials> {
+        read_json(&self.account_path())
+    }
+
+    pub(super) fn keep_account(&self, account: &AccountCredentials) -> io::Result<()> {
+        write_json(&self.account_path(), account)
+    }
+
+    pub(super) fn forget_account(&self) {
+        remove(&self.account_path());
+    }
+
+    pub(super) fn refusals(&self, host: &str) -> Refusals {
+        read_json(&self.of(host, "refused")).unwrap_or_default()
+    }
+
+    pub(super) fn keep_refusals(&self, host: &str, refusals: Refusals) {
+        let path = self.of(host, "refused");
+        if refusals.count == 0 {
+            return remove(&path);
+        }
+        // Not kept, they are forgotten at a restart.
+        drop(write_json(&path, &refusals));
+    }
+
+    /// Of all processes that share the folder, lets one order for a host. `None`: another one does.
+    pub(super) fn lock(&self, host: &str) -> io::Result<Option<File>> {
+        lock(&self.of(host, "lock"))
+    }
+
+    /// The same for the account.
+    pub(super) fn lock_account(&self) -> io::Result<Option<File>> {
+        lock(&self.folder.join("account.lock"))
+    }
+
+    fn account_path(&self) -> PathBuf {
+        self.folder.join("account.json")
+    }
+
+    /// Hosts have letters, digits, dots and dashes only.
+    fn of(&self, host: &str, kind: &str) -> PathBuf {
+        self.folder.join("certificates").join(format!("{host}.{kind}"))
+    }
+}
+
+fn lock(path: &Path) -> io::Result<Option<File>> {
+    let file = File::options().create(true).truncate(false).write(true).open(path)?;
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => Ok(None),
+        // Not every file system has locks: it is no worse there than without.
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(Some(file)),
+    }
+}
+
+fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    match std::fs::read(path) {
+        Ok(content) => Ok(Some(content)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
+    serde_json::from_slice(&read(path).ok()??).ok()
+}
+
+fn write_json(path: &Path, value: &impl Serialize) -> io::Result<()> {
+    write(path, &serde_json::to_vec(value)?)
+}
+
+/// Writes a file beside its place and moves it there; then both it and its name are on the disk.
+fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let mut file = tempfile::Builder::new().permissions(Permissions::from_mode(0o600)).tempfile_in(folder)?;
+    file.write_all(content)?;
+    file.as_file().sync_all()?;
+    file.persist(path).map_err(|error| error.error)?;
+    File::open(folder)?.sync_all()
+}
+
+fn remove(path: &Path) {
+    // What is not there needs no removing, and what cannot be removed is replaced later.
+    let _ = std::fs::remove_file(path);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pem(host: &str) -> String {
+        let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+        let certificate = rcgen::CertificateParams::new([host.to_owned()]).unwrap().self_signed(&key).unwrap();
+        key.serialize_pem() + &certificate.pem()
+    }
+
+    #[test]
+    fn certificate_is_kept_for_its_owner_only_and_a_damaged_one_is_none() {
+        let state = tempfile::tempdir().unwrap();
+        let store = Store::new(state.path(), "https://authority.example/directory");
+        store.make().unwrap();
+        assert!(store.certificate("a.example").unwrap().is_none());
+        store.keep_certificate("a.example", &pem("a.example")).unwrap();
+        assert!(store.certificate("a.example").unwrap().is_some());
+        let path = store.of("a.example", "pem");
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
+        let content = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &content[..content.len() / 2]).unwrap();
+        assert!(store.certificate("a.example").unwrap().is_none());
+        // The key of another one.
+        let (one, other) = (pem("a.example"), pem("a.example"));
+        let at = |text: &str| text.find("-----BEGIN CERTIFICATE").unwrap();
+        std::fs::write(&path, one[..at(&one)].to_owned() + &other[at(&other)..]).unwrap();
+        assert!(store.certificate("a.example").unwrap().is_none());
+    }
+
+    #[test]
+    fn authorities_have_folders_of_their_own() {
+        let of = |directory| Store::new(Path::new("/state"), directory).folder;
+        let [one, other] = ["https://a.example/directory", "https://a.example/staging"].map(of);
+        assert_ne!(one, other);
+        assert!(one.starts_with("/state/acme") && one.to_string_lossy().contains("a.example"));
+    }
+
+    #[test]
+    fn one_process_at_a_time_orders_for_a_host() {
+        let state = tempfile::tempdir().unwrap();
+        let store = Store::new(state.path(), "https://authority.example/directory");
+        store.make().unwrap();
+        let held = store.lock("a.example").unwrap().unwrap();
+        assert!(store.lock("a.example").unwrap().is_none());
+        assert!(store.lock("b.example").unwrap().is_some());
+        drop(held);
+        assert!(store.lock("a.example").unwrap().is_some());
+    }
+
+    #[test]
+    fn refusals_are_kept_and_forgotten() {
+        let state = tempfile::tempdir().unwrap();
+        let store = Store::new(state.path(), "https://authority.example/directory");
+        store.make().unwrap();
+        let refusals = Refusals { count: 3, not_before: 17 };
+        store.keep_refusals("a.example", refusals);
+        assert_eq!((store.refusals("a.example"), store.refusals("b.example")), (refusals, Refusals::default()));
+        store.keep_refusals("a.example", Refusals::default());
+        assert!(!store.of("a.example", "refused").exists());
+    }
+}

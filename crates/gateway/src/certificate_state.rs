@@ -1,0 +1,44 @@
+//! What is known of the certificates of sites.
+
+use std::time::SystemTime;
+
+use crate::acme::{OrderState, lifetime};
+use crate::gateway::Gateway;
+use crate::site_certificates::Certificate;
+
+/// A certificate as it is shown now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateState {
+    /// The hosts that it is shown for, as the configuration writes them.
+    pub hosts: Vec<String>,
+    /// When it runs out; `None` where there is none yet.
+    pub until: Option<SystemTime>,
+    /// Of one that the server orders itself.
+    pub order: Option<OrderState>,
+}
+
+impl Gateway {
+    /// The certificates of all sites, in the order of the configuration: of each site one, or one for each host where they are ordered.
+    pub fn certificates(&self) -> Vec<CertificateState> {
+        let mut states: Vec<CertificateState> = Vec::new();
+        for site in &self.plan().listed {
+            let mut is_first = true;
+            for (host, certificate) in site.hosts.iter().zip(&site.certificates) {
+                match (certificate, states.last_mut()) {
+                    (Certificate::Read(_), Some(state)) if !is_first => state.hosts.push(host.to_string()),
+                    (Certificate::Read(key), _) => {
+                        let until = lifetime(key).map(|lifetime| lifetime.until);
+                        states.push(CertificateState { hosts: vec![host.to_string()], until, order: None });
+                    }
+                    (Certificate::Ordered(slot), _) => states.push(CertificateState {
+                        hosts: vec![host.to_string()],
+                        until: slot.lifetime().map(|lifetime| lifetime.until),
+                        order: Some(slot.state()),
+                    }),
+                }
+                is_first = false;
+            }
+        }
+        states
+    }
+}

@@ -1,0 +1,261 @@
+"""Certificates that `pronghorn run` orders itself, from Pebble."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+import stat
+import urllib.error
+import urllib.request
+
+import pytest
+from aioquic.asyncio import connect
+from aioquic.quic.configuration import QuicConfiguration
+from cryptography import x509
+from curl_cffi import CurlOpt
+
+from harness.admin import UnixConnection, ask, metrics
+from harness.clients import curl
+from harness.pebble import CLEAR_PORT, TLS_PORT, Pebble, certificates_of, is_whole
+from harness.process import Process
+from harness.waiting import eventually
+
+NAME = "one.pronghorn.test"
+
+
+@pytest.fixture
+def pebble(tmp_path):
+    authority = Pebble(tmp_path)
+    yield authority
+    authority.stop()
+
+
+@pytest.fixture
+def serve(start, gateway, pebble):
+    """Starts a server whose sites have these names, with certificates that it orders."""
+
+    def run(*names: str, challenges: tuple[str, ...] = (), more: str = ""):
+        write(gateway, pebble, names, challenges, more)
+        return start(gateway.command(), listeners=2)
+
+    return run
+
+
+def write(gateway, pebble, names, challenges=(), more="") -> None:
+    sites = "".join(
+        f'[[sites]]\nhosts = ["{name}"]\ntls = "acme"\n[[sites.routes]]\nrespond = "{name}"\n' for name in names
+    )
+    gateway.write(
+        pebble.settings(*challenges) + sites + more, server='state_dir = "state"', listen=pebble.listen, workers=2
+    )
+
+
+def fetch(pebble, protocol: str, name: str = NAME):
+    with curl.session(pebble.root()) as session:
+        session.curl_options[CurlOpt.RESOLVE] = [f"{name}:{TLS_PORT}:{pebble.address}"]
+        return curl.ask(session, protocol, f"https://{name}:{TLS_PORT}/")
+
+
+def shown(pebble, name: str = NAME) -> x509.Certificate:
+    """The certificate of the name, whoever it is from."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with (
+        socket.create_connection((pebble.address, TLS_PORT), timeout=20) as tcp,
+        context.wrap_socket(tcp, server_hostname=name) as tls,
+    ):
+        return x509.load_der_x509_certificate(tls.getpeercert(binary_form=True))
+
+
+def status_of(gateway, name: str = NAME) -> dict:
+    _, status = ask(UnixConnection(gateway.folder / "state/admin.sock"), "GET", "/status")
+    return next(one for one in status["certificates"] if one["hosts"] == [name])
+
+
+@pytest.mark.parametrize("challenge", ["tls-alpn-01", "http-01"])
+def test_ordered_certificate_is_shown_over_each_protocol(serve, gateway, pebble, challenge):
+    pebble.start()
+    server = serve(NAME, "two.pronghorn.test", challenges=(challenge,))
+    server.wait_for_lines("has a certificate, valid until", 2)
+    for protocol in curl.VERSIONS:
+        response = fetch(pebble, protocol)
+        assert (response.status, response.body, response.protocol) == (200, NAME.encode(), protocol)
+        assert fetch(pebble, protocol, "two.pronghorn.test").body == b"two.pronghorn.test"
+    assert pebble.orders == 2
+    # What is kept is for its owner only, folders too.
+    kept = certificates_of(gateway.folder / "state")
+    assert kept.keys() == {NAME, "two.pronghorn.test"}
+    for path, _, files in os.walk(gateway.folder / "state/acme"):
+        modes = [
+            stat.S_IMODE(os.stat(os.path.join(path, file)).st_mode) for file in files if not file.endswith(".lock")
+        ]
+        assert set(modes) <= {0o600}, files
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o700
+    expiry = shown(pebble).not_valid_after_utc.timestamp()
+    series = metrics(gateway.folder / "state/admin.sock")
+    assert series[f'pronghorn_certificate_expiry_time_seconds{{host="{NAME}"}}'] == expiry
+    assert series[f'pronghorn_certificate_order_failures{{host="{NAME}"}}'] == 0
+    # Other requests in clear text are redirected as ever, those for proofs that nobody waits for too.
+    for path in ("/", "/.well-known/acme-challenge/none"):
+        request = urllib.request.Request(f"http://{pebble.address}:{CLEAR_PORT}{path}", headers={"host": NAME})
+        opener = urllib.request.build_opener(NoRedirect)
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            opener.open(request, timeout=20)
+        assert (refused.value.code, refused.value.headers["location"]) == (308, f"https://{NAME}:{TLS_PORT}{path}")
+
+
+class NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_):
+        return None
+
+
+def test_restart_needs_no_order_and_no_authority(serve, start, gateway, pebble):
+    pebble.start()
+    server = serve(NAME)
+    server.wait_for_lines("has a certificate, valid until")
+    before, root = shown(pebble), pebble.root()
+    server.kill()
+    pebble.process.kill()
+    again = start(gateway.command(), listeners=2)
+    assert shown(pebble) == before
+    again.terminate()
+    assert again.wait() == 0
+    pebble.start()
+    again = start(gateway.command(), listeners=2)
+    assert shown(pebble) == before
+    # The authority has been asked whether it wants a renewal, if at all, and nothing else.
+    assert eventually("the next renewal is known", lambda: status_of(gateway)["order"]["next"])
+    assert (pebble.orders, root.exists()) == (0, True)
+
+
+def test_server_that_is_killed_while_it_orders_gets_there_after_its_restart(serve, start, gateway, pebble):
+    # The authority takes its time, so that there is a while to be killed in.
+    pebble.start(PEBBLE_VA_NOSLEEP="0", PEBBLE_VA_SLEEPTIME="3")
+    server = serve(NAME)
+    pebble.process.wait_for_lines("Added order")
+    server.kill()
+    assert certificates_of(gateway.folder / "state") == {}
+    for line in ("Pulled a task from the Tasks queue", "Issued certificate serial"):
+        server = start(gateway.command(), listeners=2)
+        pebble.process.wait_for_lines(line)
+        server.kill()
+        assert all(is_whole(file) for file in certificates_of(gateway.folder / "state").values())
+    server = start(gateway.command(), listeners=2)
+    eventually("there is a certificate", lambda: status_of(gateway)["valid_until"], seconds=60)
+    assert fetch(pebble, "HTTP/2").status == 200
+
+
+def test_certificate_is_renewed_while_clients_are_served(serve, gateway, pebble):
+    pebble.start(validity=30)
+    server = serve(NAME)
+    server.wait_for_lines("has a certificate, valid until")
+    first = shown(pebble).serial_number
+    root = pebble.root()
+
+    def is_renewed() -> bool:
+        with curl.session(root) as session:
+            session.curl_options[CurlOpt.RESOLVE] = [f"{NAME}:{TLS_PORT}:{pebble.address}"]
+            assert curl.ask(session, "HTTP/3", f"https://{NAME}:{TLS_PORT}/").status == 200
+        return shown(pebble).serial_number != first
+
+    eventually("another certificate is shown", is_renewed, seconds=60)
+    server.wait_for_lines("has a certificate, valid until", 2)
+    assert not [line for line in server.lines if "error" in line]
+
+
+def test_authority_that_is_away_does_not_keep_others_from_being_served(serve, gateway, pebble, identity):
+    other = f'[[sites]]\nhosts = ["localhost", "127.0.0.1"]\n{gateway.tls}\n[[sites.routes]]\nrespond = "other"\n'
+    server = serve(NAME, more=other)
+    line = rf"error: there is no certificate for {NAME}: the authority cannot be asked: .*; the next try is in \d+s"
+    server.wait_for_lines(line)
+    with pytest.raises(ssl.SSLError, match="access denied"):
+        shown(pebble)
+    assert shown(pebble, "localhost").serial_number > 0
+    assert status_of(gateway)["valid_until"] is None
+    assert status_of(gateway)["order"]["failures"] >= 1
+    pebble.start()
+    server.wait_for_lines("has a certificate, valid until", seconds=90)
+    assert fetch(pebble, "HTTP/3").status == 200
+    eventually("nothing failed since", lambda: status_of(gateway)["order"]["failures"] == 0)
+
+
+def test_challenge_that_is_rejected_is_told_and_the_other_one_is_tried(serve, gateway, pebble):
+    # Nobody is where the authority looks first.
+    pebble.start(tls_port=1)
+    server = serve(NAME)
+    line = rf"error: there is no certificate for {NAME}: tls-alpn-01: the authority says: .*; the next try is in 1\ds"
+    server.wait_for_lines(line)
+    assert pebble.orders == 1
+    # Impatience does not help: what was refused is remembered.
+    server.kill()
+    again = serve(NAME)
+    eventually("the next try is known", lambda: status_of(gateway)["order"]["next"])
+    assert status_of(gateway)["order"]["failures"] == 1
+    again.wait_for_lines("has a certificate, valid until", seconds=90)
+    assert pebble.orders == 2
+    assert not list((gateway.folder / "state").glob("acme/*/certificates/*.refused"))
+
+
+def test_nonce_that_is_refused_again_and_again_leads_to_patience(serve, gateway, pebble):
+    pebble.start(PEBBLE_WFE_NONCEREJECT="100")
+    server = serve(NAME)
+    server.wait_for_lines(
+        rf"error: there is no certificate for {NAME}: the authority says: .*\(badNonce\); the next try is in [56]s"
+    )
+    server.wait_for_lines(r"\(badNonce\); the next try is in 1\ds")
+    assert pebble.orders == 0
+
+
+def test_some_refused_nonces_do_no_harm(serve, pebble):
+    pebble.start(PEBBLE_WFE_NONCEREJECT="15")
+    server = serve(NAME)
+    server.wait_for_lines("has a certificate, valid until", seconds=90)
+
+
+def test_reload_orders_for_new_names_and_keeps_what_is_there(serve, gateway, pebble):
+    pebble.start()
+    server = serve(NAME)
+    server.wait_for_lines("has a certificate, valid until")
+    before = shown(pebble)
+    write(gateway, pebble, [NAME, "new.pronghorn.test"])
+    server.popen.send_signal(1)
+    server.wait_for_lines("new.pronghorn.test has a certificate")
+    assert (shown(pebble), pebble.orders) == (before, 2)
+    write(gateway, pebble, ["new.pronghorn.test"])
+    server.popen.send_signal(1)
+    server.wait_for_lines("serving 1 sites", 2)
+    assert fetch(pebble, "HTTP/2", "new.pronghorn.test").status == 200
+    assert pebble.orders == 2
+
+
+def test_handshake_for_proofs_is_for_tcp_and_for_names_that_are_proved(serve, pebble):
+    pebble.start()
+    server = serve(NAME)
+    server.wait_for_lines("has a certificate, valid until")
+    context = ssl.create_default_context(cafile=pebble.root())
+    context.set_alpn_protocols(["acme-tls/1"])
+    with (
+        socket.create_connection((pebble.address, TLS_PORT), timeout=20) as tcp,
+        pytest.raises(ssl.SSLError, match="access denied"),
+    ):
+        context.wrap_socket(tcp, server_hostname=NAME)
+
+    async def over_quic() -> None:
+        configuration = QuicConfiguration(is_client=True, alpn_protocols=["acme-tls/1"], server_name=NAME)
+        configuration.load_verify_locations(cafile=str(pebble.root()))
+        async with connect(pebble.address, TLS_PORT, configuration=configuration):
+            pass
+
+    with pytest.raises(ConnectionError):
+        asyncio.run(over_quic())
+
+
+def test_folder_that_cannot_be_written_is_told_at_the_start(gateway, pebble, tmp_path):
+    (tmp_path / "state").write_text("no folder")
+    write(gateway, pebble, [NAME])
+    process = Process(gateway.command())
+    assert process.wait() != 0
+    assert "state_dir" in process.lines[-1] or "state_dir" in process.lines[-2], process.lines
+    process.stop()
