@@ -3,6 +3,7 @@
 mod client_certificates;
 mod client_hello;
 mod client_sessions;
+mod compression;
 mod sessions;
 
 use std::sync::{Arc, OnceLock};
@@ -192,6 +193,7 @@ fn configure(tcp: &mut rustls::ServerConfig, quic: &mut rustls::ServerConfig) {
     // The answer to early data goes out before the client's next flight is there; without that it would be no faster.
     tcp.send_half_rtt_data = true;
     quic.alpn_protocols = vec![b"h3".to_vec()];
+    compression::compress(tcp, quic);
 }
 
 /// What a server made of a ClientHello.
