@@ -8,6 +8,7 @@ import hashlib
 import json
 import socket
 import ssl
+import subprocess
 
 import pytest
 from aioquic.tls import CipherSuite
@@ -18,6 +19,7 @@ from harness.admin import metrics
 from harness.certificates import make_identity
 from harness.clients import FETCHERS, curl
 from harness.clients.aioquic_h3 import h3_connection
+from harness.clients.chromium import NAME, common_flags, protocol_flags, visit
 from harness.gateway import seen
 
 FORGED = [("client-cert", ":Zm9v:"), ("x-client-cert-subject", "CN=root"), ("x-client-cert-fingerprint", "00")]
@@ -171,6 +173,37 @@ def test_preference_of_the_client_and_post_quantum_keys_are_taken(start, gateway
         fetcher = next(fetcher for fetcher in FETCHERS if fetcher.name == name).trusting(identity.ca)
         assert fetcher.fetch(server.origin + "/").status == 200
     assert count('pronghorn_tls_groups_total{group="X25519MLKEM768"}') == 2
+
+
+@pytest.mark.parametrize("protocol", ["h2", "h3"])
+def test_chromium_agrees_on_post_quantum_keys(start, gateway, identity, protocol):
+    sites = f'[[sites]]\nhosts = ["{NAME}"]\n{gateway.tls}\n[[sites.routes]]\nrespond = "x"\n'
+    gateway.write(sites, server='state_dir = "state"')
+    server = start(gateway.command())
+    flags = common_flags(identity.spki_hash) + protocol_flags(protocol, NAME, server.port)
+    (visited,) = visit(f"https://{NAME}:{server.port}/", flags)["visits"]
+    assert {request["protocol"] for request in visited["requests"]} == {protocol}
+    counted = metrics(gateway.folder / "state/admin.sock")
+    groups = {series: count for series, count in counted.items() if "tls_groups_total" in series and count > 0}
+    assert groups.keys() == {'pronghorn_tls_groups_total{group="X25519MLKEM768"}'}
+
+
+@pytest.mark.parametrize(
+    ("version", "ciphers"),
+    [
+        ("-tls1_3", ("-ciphersuites", ["TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256"])),
+        ("-tls1_2", ("-cipher", ["ECDHE-ECDSA-CHACHA20-POLY1305", "ECDHE-ECDSA-AES128-GCM-SHA256"])),
+    ],
+)
+def test_cipher_over_tcp_is_the_first_of_the_client(start, gateway, version, ciphers):
+    sites = f'[[sites]]\nhosts = ["localhost"]\n{gateway.tls}\n[[sites.routes]]\nrespond = "x"\n'
+    gateway.write(sites)
+    server = start(gateway.command())
+    option, names = ciphers
+    for order in (names, names[::-1]):
+        command = ["openssl", "s_client", "-connect", f"127.0.0.1:{server.port}", version, option, ":".join(order)]
+        done = subprocess.run(command, input=b"", capture_output=True, timeout=60)
+        assert f"Cipher is {order[0]}" in done.stdout.decode()
 
 
 def test_certificate_whose_files_change_is_shown_without_a_reload(start, gateway, identity, tmp_path):
