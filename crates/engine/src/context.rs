@@ -286,10 +286,9 @@ impl ShutdownSignal {
             self.key = None;
             return Poll::Ready(());
         }
-        let mut waiting = self.shutdown.waiting.borrow_mut();
-        match self.key {
-            Some(key) => waiting[key].clone_from(cx.waker()),
-            None => self.key = Some(waiting.insert(cx.waker().clone())),
+        // A connection is one task all its life, which is then known already.
+        if self.key.is_none() {
+            self.key = Some(self.shutdown.waiting.borrow_mut().insert(cx.waker().clone()));
         }
         Poll::Pending
     }
