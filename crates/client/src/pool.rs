@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
 use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
@@ -311,8 +311,8 @@ impl Shared {
                     connections.retire_silent(generation, began);
                     return Poll::Ready(Err(Error::TimedOut(Phase::Head)));
                 }
-                let patience = sleep.get_or_insert_with(|| Box::pin(self.handle.sleep(until - now)));
-                ready!(patience.as_mut().poll(cx));
+                let patience = sleep.get_or_insert_with(|| self.handle.sleep(until - now));
+                ready!(Pin::new(patience).poll(cx));
                 sleep = None;
             }
         })
