@@ -5,6 +5,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use pronghorn_engine::Remote;
+
 /// Of an answer no more addresses are used.
 const MAX_ADDRESSES: usize = 256;
 
@@ -36,7 +38,8 @@ impl Addresses {
     }
 
     /// Whether connections there are used on. Where nothing is known they are.
-    pub(crate) fn has(&self, address: SocketAddr) -> bool {
+    pub(crate) fn has(&self, remote: &Remote) -> bool {
+        let Remote::Address(address) = remote else { return true };
         let seen = self.seen.borrow();
         seen.is_empty() || seen.iter().any(|(ip, _)| *ip == address.ip())
     }
@@ -69,14 +72,14 @@ mod tests {
     fn address_is_forgotten_when_no_answer_had_it_for_its_time() {
         let (addresses, began) = (Addresses::new(), Instant::now());
         let [first, second] = [answer(&["10.0.0.1"]), answer(&["10.0.0.2"])];
-        assert!(addresses.has(first[0]), "nothing is known");
+        assert!(addresses.has(&first[0].into()), "nothing is known");
         addresses.learn(first.clone(), began, LIFETIME);
-        assert!(addresses.has(first[0]) && !addresses.has(second[0]));
+        assert!(addresses.has(&first[0].into()) && !addresses.has(&second[0].into()));
         addresses.learn(second.clone(), began + LIFETIME / 2, LIFETIME);
-        assert!(addresses.has(first[0]) && addresses.has(second[0]));
+        assert!(addresses.has(&first[0].into()) && addresses.has(&second[0].into()));
         assert_eq!(addresses.in_turn(), second, "new connections go by the latest answer");
         addresses.learn(second.clone(), began + LIFETIME, LIFETIME);
-        assert!(!addresses.has(first[0]) && addresses.has(second[0]));
+        assert!(!addresses.has(&first[0].into()) && addresses.has(&second[0].into()));
     }
 
     #[test]

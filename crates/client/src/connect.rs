@@ -25,6 +25,10 @@ type Attempt = Pin<Box<dyn Future<Output = Result<Connection, Error>>>>;
 /// of it is for later requests.
 pub(crate) async fn establish(shared: &Rc<Shared>, connections: &Rc<Connections>) -> Result<Connection, Error> {
     let options = &shared.options;
+    if let Some(path) = &connections.origin.socket {
+        let protocol = options.tcp.unwrap_or(Protocol::Http1);
+        return Ok(shared.connector.connect_unix(path, protocol).await?);
+    }
     let Some((host, port)) = connections.http3(options, shared.handle.now()) else {
         return over_tcp(shared.clone(), connections.clone()).await;
     };
@@ -79,7 +83,7 @@ enum Tcp {
 
 /// Opens a connection over HTTP/3 for later requests, where there is reason to and nobody is at it.
 pub(crate) fn improve(shared: &Rc<Shared>, connections: &Rc<Connections>) {
-    if connections.has_http3() {
+    if connections.has_http3() || connections.origin.socket.is_some() {
         return;
     }
     if let Some((host, port)) = connections.http3(&shared.options, shared.handle.now()) {

@@ -166,7 +166,7 @@ impl Connections {
     /// Whether there are connections to a name, and nobody asks for its addresses.
     pub(crate) fn may_have_moved(&self) -> bool {
         let is_open = self.open_http1.get() > 0 || self.shared.borrow().is_some();
-        is_open && self.origin.host.parse::<IpAddr>().is_err() && !self.addresses.is_being_looked_up.get()
+        is_open && self.origin.socket.is_none() && self.origin.host.parse::<IpAddr>().is_err() && !self.addresses.is_being_looked_up.get()
     }
 
     /// Takes in what a lookup has found, and gives connections to nobody any more whose addresses are forgotten. Those in use end with

@@ -27,5 +27,6 @@ pub use client::Client;
 pub use error::{Error, Phase};
 pub use lease::Content;
 pub use options::{Http3, Options, Resolve};
+pub use origin::UnixSocket;
 pub use pool::Pool;
 pub use tls::{Roots, RootsError};

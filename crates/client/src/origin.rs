@@ -1,11 +1,26 @@
 //! Whom a request is for.
 
 use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
 
-use http::Uri;
 use http::uri::Scheme;
+use http::{Request, Uri};
 
 use crate::Error;
+
+/// Among the extensions of a request: it goes to this Unix socket, in clear text. The URI still says which host is asked for.
+///
+/// ```
+/// use std::path::Path;
+///
+/// use pronghorn_client::UnixSocket;
+///
+/// let mut request = http::Request::get("http://localhost/version").body(()).expect("a request");
+/// request.extensions_mut().insert(UnixSocket(Path::new("/run/app.sock").into()));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct UnixSocket(pub Arc<Path>);
 
 /// Scheme, host and port (RFC 6454): what connections are pooled for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -14,10 +29,22 @@ pub(crate) struct Origin {
     /// In lower case; an IPv6 address without brackets.
     pub(crate) host: String,
     pub(crate) port: u16,
+    /// Where its server listens, if not at host and port.
+    pub(crate) socket: Option<Arc<Path>>,
 }
 
 impl Origin {
-    pub(crate) fn of(uri: &Uri) -> Result<Self, Error> {
+    /// Of a request with this URI and these extensions.
+    pub(crate) fn of_request<B>(request: &Request<B>) -> Result<Self, Error> {
+        let origin = Self::of(request.uri())?;
+        let Some(UnixSocket(path)) = request.extensions().get() else { return Ok(origin) };
+        if origin.secure {
+            return Err(Error::Uri { uri: request.uri().to_string(), reason: "TLS is not spoken over Unix sockets: its scheme is http" });
+        }
+        Ok(Self { socket: Some(path.clone()), ..origin })
+    }
+
+    fn of(uri: &Uri) -> Result<Self, Error> {
         let fail = |reason| Error::Uri { uri: uri.to_string(), reason };
         let secure = match uri.scheme() {
             Some(scheme) if *scheme == Scheme::HTTPS => true,
@@ -32,12 +59,15 @@ impl Origin {
             return Err(fail("it names a user; send that in the field authorization"));
         }
         let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
-        Ok(Self { secure, host: host.to_ascii_lowercase(), port })
+        Ok(Self { secure, host: host.to_ascii_lowercase(), port, socket: None })
     }
 }
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(path) = &self.socket {
+            return write!(f, "unix:{}", path.display());
+        }
         let scheme = if self.secure { "https" } else { "http" };
         let (open, close) = if self.host.contains(':') { ("[", "]") } else { ("", "") };
         write!(f, "{scheme}://{open}{}{close}:{}", self.host, self.port)
@@ -57,6 +87,20 @@ mod tests {
         assert_eq!(origin("https://Example.ORG/path").unwrap(), "https://example.org:443");
         assert_eq!(origin("http://example.org").unwrap(), "http://example.org:80");
         assert_eq!(origin("https://[::1]:8443/").unwrap(), "https://[::1]:8443");
+    }
+
+    #[test]
+    fn unix_socket_has_connections_of_its_own_and_no_tls() {
+        let request = |uri: &str, path: &str| {
+            let mut request = Request::get(uri).body(()).unwrap();
+            request.extensions_mut().insert(UnixSocket(Path::new(path).into()));
+            Origin::of_request(&request)
+        };
+        let origin = request("http://localhost/", "/run/a.sock").unwrap();
+        assert_eq!(origin.to_string(), "unix:/run/a.sock");
+        assert_ne!(origin, request("http://localhost/", "/run/b.sock").unwrap());
+        assert_ne!(origin, Origin::of(&"http://localhost/".parse().unwrap()).unwrap());
+        assert!(matches!(request("https://localhost/", "/run/a.sock"), Err(Error::Uri { .. })));
     }
 
     #[test]

@@ -110,7 +110,7 @@ impl Pool {
     /// whatever its method, and an idempotent one (RFC 9110, section 9.2.2) whose connection had brought responses before and was closed
     /// without this one. One that a server was silent to until its connection timed out is not.
     ///
-    /// With an [`Upgrade`] among its extensions it asks to go on in another protocol, as [`Connection::send`](pronghorn_engine::Connection::send) says.
+    /// With a [`UnixSocket`](crate::UnixSocket) among its extensions it goes there. With an [`Upgrade`] it asks to go on in another protocol, as [`Connection::send`](pronghorn_engine::Connection::send) says.
     ///
     /// # Errors
     ///
@@ -153,7 +153,7 @@ impl Pool {
     /// The request has a place of its own: a future that hands it on to another one has room for it more than once.
     async fn deliver(&self, mut request: Box<Request<Body>>, mut on_interim: Option<OnInterim<'_>>) -> Result<Response<Content>, Error> {
         let shared = &self.0;
-        let connections = shared.connections(Origin::of(request.uri())?);
+        let connections = shared.connections(Origin::of_request(&request)?);
         let is_idempotent = request.method().is_idempotent();
         announce_length(&mut request);
         let asks_upgrade = request.extensions().get::<Upgrade>().is_some();

@@ -46,7 +46,7 @@ mod worker;
 mod workers;
 
 pub use body::{Body, BodyEnd, BodyError};
-pub use client::{ConnectTimings, Connection, Connector, Error, Resumption, StatsProbe, Target, TransportStats};
+pub use client::{ConnectTimings, Connection, Connector, Error, Remote, Resumption, StatsProbe, Target, TransportStats};
 pub use config::{AltSvc, Balancers, Budget, Config, Congestion, EarlyData};
 pub use handler::{Handler, Responder};
 pub use http3::{DatagramError, DatagramSender, SessionEnd, SessionStreamError, StreamError};

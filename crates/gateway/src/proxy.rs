@@ -322,6 +322,7 @@ impl WorkerUpstream {
         *request.method_mut() = head.method;
         *request.uri_mut() = target(server.secure, &server.authority, &head.path);
         *request.headers_mut() = head.headers;
+        server.direct(&mut request);
         let host = match &self.plan.settings.host {
             UpstreamHost::Client => return request,
             UpstreamHost::Server => HeaderValue::try_from(server.authority.as_str()),

@@ -233,7 +233,7 @@ impl Generator {
             Ok(Err(error)) => error,
             Err(Cut::TimedOut | Cut::Interrupted) => {
                 let remote = self.plan().remotes[self.address.get()];
-                Error::Handshake { remote, reason: "no connection in time".to_owned() }
+                Error::Handshake { remote: remote.into(), reason: "no connection in time".to_owned() }
             }
         };
         self.keep_failure(failure);

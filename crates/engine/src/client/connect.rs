@@ -18,14 +18,14 @@ use super::connection::{Connection, Ended, Sender};
 use super::http1::{self, Link};
 use super::slots::Slots;
 use super::tls::ClientTlsConfigs;
-use super::{Error, Resumption, StatsProbe, upgrade};
+use super::{Error, Remote, Resumption, StatsProbe, upgrade};
 use crate::config::Congestion;
 use crate::http2::{Held, Outbox};
 use crate::http3;
 use crate::limits::{HTTP2_SEND_BYTES, Limits};
 use crate::message::Protocol;
 use crate::runtime::{Handle, Sleep};
-use crate::tcp::{Progress, TcpProbe, TcpStream, TlsStream};
+use crate::tcp::{Progress, TcpStream, TlsStream};
 use crate::tcp_congestion;
 
 /// HTTP/2 begins with 64 KiB, which a path of 100 ms turns into 5 Mbit/s. What a response may hold is bounded by these.
@@ -38,7 +38,7 @@ const FIRST_STREAMS: usize = 1;
 /// Opens connections from a worker. Made by [`Worker::connector`](crate::Worker::connector).
 #[derive(Clone)]
 pub struct Connector {
-    handle: Handle,
+    pub(super) handle: Handle,
     tls: Arc<ClientTlsConfigs>,
     http3: http3::Client,
     congestion: Option<Congestion>,
@@ -124,19 +124,20 @@ impl Connector {
             notice_lost_peer(&SockRef::from(&socket), limits.idle_timeout())?;
             TcpStream::new(socket, &self.handle, &limits)
         });
-        let stream = socket.map_err(|source| Error::Connect { remote, source })?;
+        let stream = socket.map_err(|source| Error::Connect { remote: remote.into(), source })?;
         let mut stream = stream;
-        stream.connected().await.map_err(|source| Error::Connect { remote, source })?;
-        let probe = stream.probe();
+        stream.connected().await.map_err(|source| Error::Connect { remote: remote.into(), source })?;
+        let probe = StatsProbe::tcp(stream.probe());
+        let to = Remote::from(remote);
         let timings = ConnectTimings { tcp: Some(began.elapsed()), tls: None };
         if !target.secure {
-            return self.speak(stream, probe, target, target.protocol.unwrap_or(Protocol::Http1), timings, None).await;
+            return self.speak(stream, probe, to, target.protocol.unwrap_or(Protocol::Http1), timings, None).await;
         }
         let began = Instant::now();
         let tls = self.tls.tcp(target.protocol, target.resumption);
         // What is sent early is in the words of the protocol, which has to be known for that.
         let early_data = target.resumption == Resumption::EarlyData && target.protocol.is_some();
-        let failed = |reason: String| Error::Handshake { remote, reason };
+        let failed = |reason: String| Error::Handshake { remote: remote.into(), reason };
         let name = ServerName::try_from(target.server_name.clone()).map_err(|error| failed(error.to_string()))?;
         let stream = match TlsStream::connect(stream, tls, name, early_data).await {
             Ok(stream) => stream,
@@ -159,19 +160,19 @@ impl Connector {
         if target.protocol.is_some_and(|wanted| wanted != negotiated) {
             return Err(Error::Unsupported(Protocol::Http2));
         }
-        self.speak(stream, probe, target, negotiated, timings, Some((began, progress))).await
+        self.speak(stream, probe, to, negotiated, timings, Some((began, progress))).await
     }
 
     async fn connect_http3(&self, target: &Target) -> Result<Connection, Error> {
         let tls = &self.tls.quic[target.resumption as usize];
         let connection = self.http3.connect(target.remote, &target.server_name, tls).await;
-        let connection = connection.map_err(|reason| Error::Handshake { remote: target.remote, reason })?;
+        let connection = connection.map_err(|reason| Error::Handshake { remote: target.remote.into(), reason })?;
         let probe = StatsProbe::quic(connection.probe());
         Ok(Connection {
             sender: Sender::Http3(Rc::new(connection)),
             handle: self.handle.clone(),
             protocol: Protocol::Http3,
-            remote: target.remote,
+            remote: target.remote.into(),
             secure: true,
             timings: ConnectTimings::default(),
             tls: None,
@@ -181,11 +182,12 @@ impl Connector {
         })
     }
 
-    async fn speak<T>(
+    /// Over TLS where `tls` says when it began.
+    pub(super) async fn speak<T>(
         &self,
         stream: T,
-        probe: Rc<TcpProbe>,
-        target: &Target,
+        probe: StatsProbe,
+        remote: Remote,
         protocol: Protocol,
         timings: ConnectTimings,
         tls: Option<(Instant, Rc<Progress>)>,
@@ -193,7 +195,7 @@ impl Connector {
     where
         T: AsyncRead + AsyncWrite + Unpin + 'static,
     {
-        let failed = |reason: String| Error::Handshake { remote: target.remote, reason };
+        let failed = |reason: String| Error::Handshake { remote: remote.clone(), reason };
         let ended = Ended::default();
         let on_end = ended.clone();
         let sender = if protocol == Protocol::Http2 {
@@ -247,8 +249,7 @@ impl Connector {
             });
             Sender::Http1(sender, upgrade, link)
         };
-        let probe = StatsProbe::tcp(probe);
-        let Target { remote, secure, .. } = *target;
+        let secure = tls.is_some();
         let (handle, limits) = (self.handle.clone(), self.limits.clone());
         Ok(Connection { sender, handle, protocol, remote, secure, timings, tls, probe, ended, limits })
     }

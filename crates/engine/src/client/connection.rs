@@ -3,7 +3,6 @@
 use std::cell::Cell;
 use std::fmt;
 use std::future::poll_fn;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
@@ -13,7 +12,7 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use super::http1::Link;
 use super::interim::OnInterim;
 use super::slots::Slots;
-use super::{ConnectTimings, Error, StatsProbe, failure, upgrade};
+use super::{ConnectTimings, Error, Remote, StatsProbe, failure, upgrade};
 use crate::http2::{Held, Outbox};
 use crate::http3;
 use crate::limits::Limits;
@@ -28,7 +27,7 @@ pub struct Connection {
     pub(super) sender: Sender,
     pub(super) handle: Handle,
     pub(super) protocol: Protocol,
-    pub(super) remote: SocketAddr,
+    pub(super) remote: Remote,
     pub(super) secure: bool,
     pub(super) timings: ConnectTimings,
     /// Over TCP: when TLS began, and how far it is.
@@ -71,9 +70,9 @@ impl Connection {
         self.protocol
     }
 
-    /// The address that it was made to.
-    pub fn remote(&self) -> SocketAddr {
-        self.remote
+    /// Where it was made to.
+    pub fn remote(&self) -> &Remote {
+        &self.remote
     }
 
     /// How long opening it took, as far as it is done.
@@ -117,7 +116,7 @@ impl Connection {
             Sender::Http3(connection) => connection.handshake_failure(),
             _ => self.tls.as_ref().and_then(|(_, progress)| progress.failure()),
         }?;
-        Some(Error::Handshake { remote: self.remote, reason })
+        Some(Error::Handshake { remote: self.remote.clone(), reason })
     }
 
     /// Whether what is sent now is early data.
@@ -196,7 +195,7 @@ impl Connection {
             sender,
             handle: self.handle.clone(),
             protocol: self.protocol,
-            remote: self.remote,
+            remote: self.remote.clone(),
             secure: self.secure,
             timings: self.timings,
             tls: self.tls.clone(),

@@ -1,9 +1,36 @@
 //! Why a request got no response.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
 
 use crate::message::Protocol;
+
+/// The other end of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Remote {
+    /// Over TCP or QUIC.
+    Address(SocketAddr),
+    /// A Unix socket.
+    Unix(Arc<Path>),
+}
+
+impl From<SocketAddr> for Remote {
+    fn from(address: SocketAddr) -> Self {
+        Self::Address(address)
+    }
+}
+
+impl fmt::Display for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
 
 /// Why a request got no response.
 #[derive(Debug, thiserror::Error)]
@@ -12,7 +39,7 @@ pub enum Error {
     #[error("cannot connect to {remote}: {source}")]
     Connect {
         /// Where to.
-        remote: SocketAddr,
+        remote: Remote,
         /// What the system said.
         #[source]
         source: io::Error,
@@ -21,7 +48,7 @@ pub enum Error {
     #[error("handshake with {remote} failed: {reason}")]
     Handshake {
         /// With whom.
-        remote: SocketAddr,
+        remote: Remote,
         /// What was wrong.
         reason: String,
     },

@@ -12,13 +12,14 @@ mod response;
 mod slots;
 mod stats;
 mod tls;
+mod unix;
 mod upgrade;
 mod upload;
 
 pub use connect::{ConnectTimings, Connector, Target};
 pub use connection::Connection;
 pub(crate) use connection::{Observer, OnQueue};
-pub use error::Error;
+pub use error::{Error, Remote};
 pub(crate) use http1::Link;
 pub(crate) use request::{for_http1, frame};
 pub(crate) use slots::Slot;

@@ -63,6 +63,8 @@ pub struct StatsProbe(Source);
 
 #[derive(Clone)]
 enum Source {
+    /// Of a Unix socket the system counts nothing.
+    Uncounted,
     Tcp(Rc<TcpProbe>),
     Quic(http3::StatsProbe),
 }
@@ -70,6 +72,10 @@ enum Source {
 impl StatsProbe {
     pub(super) fn tcp(probe: Rc<TcpProbe>) -> Self {
         Self(Source::Tcp(probe))
+    }
+
+    pub(super) fn uncounted() -> Self {
+        Self(Source::Uncounted)
     }
 
     pub(super) fn quic(probe: http3::StatsProbe) -> Self {
@@ -83,6 +89,7 @@ impl StatsProbe {
     /// Dropping the future changes nothing.
     pub fn read(&self) -> impl Future<Output = TransportStats> + use<> {
         let read: Pin<Box<dyn Future<Output = TransportStats>>> = match &self.0 {
+            Source::Uncounted => Box::pin(ready(TransportStats::default())),
             Source::Tcp(probe) => Box::pin(ready(probe.read())),
             Source::Quic(probe) => Box::pin(probe.clone().read()),
         };

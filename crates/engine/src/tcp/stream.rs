@@ -1,13 +1,15 @@
-//! A TCP connection as the libraries above want it.
+//! A connection over TCP or a Unix socket as the libraries above want it.
 
 use std::cell::Cell;
 use std::io::{self, IoSlice, Write};
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use mio::Interest;
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{TcpPath, TcpProbe};
@@ -127,11 +129,51 @@ impl Drop for ExchangeGuard {
     }
 }
 
+/// A socket that streams run over.
+pub(crate) trait Socket: mio::event::Source + AsFd + 'static {
+    fn write(&self, data: &[u8]) -> io::Result<usize>;
+
+    fn write_vectored(&self, data: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    /// The counts of a connection whose probe was asked for are now those of its end.
+    fn on_closed(&self, _: &TcpProbe) {}
+}
+
+impl Socket for mio::net::TcpStream {
+    fn write(&self, data: &[u8]) -> io::Result<usize> {
+        Write::write(&mut &*self, data)
+    }
+
+    fn write_vectored(&self, data: &[IoSlice<'_>]) -> io::Result<usize> {
+        Write::write_vectored(&mut &*self, data)
+    }
+
+    fn on_closed(&self, probe: &TcpProbe) {
+        probe.refresh(self);
+    }
+}
+
+impl Socket for mio::net::UnixStream {
+    fn write(&self, data: &[u8]) -> io::Result<usize> {
+        Write::write(&mut &*self, data)
+    }
+
+    fn write_vectored(&self, data: &[IoSlice<'_>]) -> io::Result<usize> {
+        Write::write_vectored(&mut &*self, data)
+    }
+}
+
 /// A TCP stream on the worker's reactor.
-pub(crate) struct TcpStream {
+pub(crate) type TcpStream = Stream<mio::net::TcpStream>;
+
+/// A stream over a Unix socket on the worker's reactor.
+pub(crate) type UnixStream = Stream<mio::net::UnixStream>;
+
+/// A stream of bytes on the worker's reactor.
+pub(crate) struct Stream<S: Socket> {
     // Before the socket, so that it leaves the reactor's table before the descriptor can be used again.
     registration: Registration,
-    socket: Rc<mio::net::TcpStream>,
+    socket: Rc<S>,
     /// Told of the end, where somebody asked.
     probe: Option<Rc<TcpProbe>>,
     handle: Handle,
@@ -140,8 +182,8 @@ pub(crate) struct TcpStream {
     moved: Cell<(u64, usize)>,
 }
 
-impl TcpStream {
-    pub(crate) fn new(mut socket: mio::net::TcpStream, handle: &Handle, limits: &Limits) -> io::Result<Self> {
+impl<S: Socket> Stream<S> {
+    pub(crate) fn new(mut socket: S, handle: &Handle, limits: &Limits) -> io::Result<Self> {
         let registration = handle.reactor().register(&mut socket, Interest::READABLE | Interest::WRITABLE)?;
         Ok(Self {
             registration,
@@ -153,26 +195,8 @@ impl TcpStream {
         })
     }
 
-    /// Lets the connection's counts be read as long as it is open, and those of its end afterwards.
-    pub(crate) fn probe(&mut self) -> Rc<TcpProbe> {
-        self.probe.get_or_insert_with(|| TcpProbe::new(&self.socket)).clone()
-    }
-
-    pub(crate) fn path(&self) -> TcpPath {
-        TcpPath::new(&self.socket)
-    }
-
     pub(crate) fn activity(&self) -> &Rc<Activity> {
         &self.activity
-    }
-
-    /// Waits until a connection that was begun is there or has failed.
-    pub(crate) async fn connected(&self) -> io::Result<()> {
-        std::future::poll_fn(|cx| self.registration.readiness().poll_writable(cx)).await;
-        match self.socket.take_error()? {
-            Some(error) => Err(error),
-            None => self.socket.peer_addr().map(drop),
-        }
     }
 
     /// Pending, until the next turn, once this one has moved its share.
@@ -192,11 +216,7 @@ impl TcpStream {
         self.activity.last.set(self.handle.now());
     }
 
-    fn poll_write_with(
-        &self,
-        cx: &mut Context<'_>,
-        mut write: impl FnMut(&mio::net::TcpStream) -> io::Result<usize>,
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write_with(&self, cx: &mut Context<'_>, mut write: impl FnMut(&S) -> io::Result<usize>) -> Poll<io::Result<usize>> {
         ready!(self.poll_share(cx));
         loop {
             if self.registration.readiness().poll_writable(cx).is_pending() {
@@ -219,20 +239,40 @@ impl TcpStream {
     }
 }
 
-impl Drop for TcpStream {
-    fn drop(&mut self) {
-        if let Some(probe) = &self.probe {
-            probe.refresh(&self.socket);
+impl TcpStream {
+    /// Lets the connection's counts be read as long as it is open, and those of its end afterwards.
+    pub(crate) fn probe(&mut self) -> Rc<TcpProbe> {
+        self.probe.get_or_insert_with(|| TcpProbe::new(&self.socket)).clone()
+    }
+
+    pub(crate) fn path(&self) -> TcpPath {
+        TcpPath::new(&self.socket)
+    }
+
+    /// Waits until a connection that was begun is there or has failed.
+    pub(crate) async fn connected(&self) -> io::Result<()> {
+        std::future::poll_fn(|cx| self.registration.readiness().poll_writable(cx)).await;
+        match self.socket.take_error()? {
+            Some(error) => Err(error),
+            None => self.socket.peer_addr().map(drop),
         }
     }
 }
 
-impl AsyncRead for TcpStream {
+impl<S: Socket> Drop for Stream<S> {
+    fn drop(&mut self) {
+        if let Some(probe) = &self.probe {
+            self.socket.on_closed(probe);
+        }
+    }
+}
+
+impl<S: Socket> AsyncRead for Stream<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_share(cx));
         loop {
             ready!(self.registration.readiness().poll_readable(cx));
-            match receive(&self.socket, buffer) {
+            match receive(&*self.socket, buffer) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.registration.readiness().clear_readable(),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Poll::Ready(Err(error)),
@@ -251,7 +291,7 @@ impl AsyncRead for TcpStream {
 
 /// Reads into `buffer`, without writing to it what nobody reads.
 #[expect(unsafe_code, reason = "the buffer says which of its bytes are initialized in no other way")]
-fn receive(socket: &mio::net::TcpStream, buffer: &mut ReadBuf<'_>) -> io::Result<usize> {
+fn receive(socket: &impl AsFd, buffer: &mut ReadBuf<'_>) -> io::Result<usize> {
     // SAFETY: the system call writes bytes and takes none back that were initialized.
     let (read, _) = rustix::io::read(socket, unsafe { buffer.unfilled_mut() })?;
     let count = read.len();
@@ -261,13 +301,13 @@ fn receive(socket: &mio::net::TcpStream, buffer: &mut ReadBuf<'_>) -> io::Result
     Ok(count)
 }
 
-impl AsyncWrite for TcpStream {
+impl<S: Socket> AsyncWrite for Stream<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_write_with(cx, |mut socket| socket.write(data))
+        self.poll_write_with(cx, |socket| socket.write(data))
     }
 
     fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        self.poll_write_with(cx, |mut socket| socket.write_vectored(data))
+        self.poll_write_with(cx, |socket| socket.write_vectored(data))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -283,7 +323,7 @@ impl AsyncWrite for TcpStream {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.socket.shutdown(std::net::Shutdown::Write) {
+        match SockRef::from(&*self.socket).shutdown(std::net::Shutdown::Write) {
             // The peer has closed already; there is nobody left to tell.
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
             result => Poll::Ready(result),

@@ -195,7 +195,10 @@ fn check_upstream(config: &Config, upstream: &Upstream, place: &Place, problems:
         problems.push(problem.with_hint("look names up again each second or less often, or not (0s)"));
     }
     for (index, server) in upstream.servers.iter().enumerate() {
-        if upstream.protocol == UpstreamProtocol::Http3 && !server.0.address.secure {
+        if upstream.protocol == UpstreamProtocol::Http3 && server.0.address.socket.is_some() {
+            let problem = config.problem(&place.of(["servers".into(), index.into()]), "there is no HTTP/3 over a Unix socket");
+            problems.push(problem.with_hint("leave `protocol` out for HTTP/1.1, or write http2"));
+        } else if upstream.protocol == UpstreamProtocol::Http3 && !server.0.address.secure {
             let problem = config.problem(&place.of(["servers".into(), index.into()]), "there is no HTTP/3 in clear text");
             problems.push(problem.with_hint(format_args!("write https://{}", server.0.address.authority)));
         }

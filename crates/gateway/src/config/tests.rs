@@ -51,7 +51,7 @@ fn each_error_is_told_with_its_line() {
         "pronghorn.toml:13:1: unknown key \"respnd\"; did you mean \"respond\"?",
         "pronghorn.toml:14:12: missing field `to`",
         "pronghorn.toml:16:22: 99 is no status of a final response: 200 to 599",
-        "pronghorn.toml:19:12: \"127.0.0.1:80\" is no address of a server: it begins with http:// or https://",
+        "pronghorn.toml:19:12: \"127.0.0.1:80\" is no address of a server: it begins with http://, https:// or unix:",
     ];
     assert_eq!(found, expected, "{found:#?}");
 }
@@ -237,4 +237,37 @@ fn certificates_are_ordered_only_for_what_an_authority_can_prove() {
     }
     let stateless = "[acme]\nterms_agreed = true\n[[sites]]\nhosts = [\"a.example\"]\ntls = \"acme\"\n[[sites.routes]]\nrespond = \"x\"\n";
     assert!(problems(stateless).concat().contains("there is no folder to keep certificates in"));
+}
+
+#[test]
+fn unix_socket_is_an_absolute_path() {
+    let server = |address: &str| address.parse::<super::ServerAddress>();
+    for (text, path) in [("unix:/run/app.sock", "unix:/run/app.sock"), ("unix:///run/app.sock", "unix:/run/app.sock")] {
+        let address = server(text).expect(text);
+        assert_eq!((address.to_string().as_str(), address.authority.as_str(), address.secure), (path, "localhost", false));
+    }
+    let long = |bytes: usize| format!("unix:/{}", "x".repeat(bytes - 1));
+    assert!(server(&long(107)).is_ok());
+    for (text, reason) in [
+        ("unix:run/app.sock", "with the whole path"),
+        ("unix:/run/", "with the whole path"),
+        ("unix://run/app.sock", "with the whole path"),
+        ("unix:", "with the whole path"),
+        ("unix:@app", "abstract sockets"),
+        ("unix:/run/app.sock:/path", "it ends with the socket"),
+        ("unix//run/app.sock", "write it as unix:/run/app.sock"),
+        ("http://unix:/run/app.sock", "write it as unix:/run/app.sock"),
+        ("https://unix:/run/app.sock", "in clear text"),
+        (&long(108), "longer than 107 bytes"),
+    ] {
+        let error = server(text).expect_err(text);
+        assert!(error.contains(reason), "{text}: {error}");
+    }
+}
+
+#[test]
+fn http3_over_a_unix_socket_is_told() {
+    let text = format!("{SITE}[[sites.routes]]\nproxy = {{ servers = [\"unix:/run/app.sock\"], protocol = \"http3\" }}\n");
+    let found = problems(&text);
+    assert!(found.len() == 1 && found[0].contains("there is no HTTP/3 over a Unix socket"), "{found:#?}");
 }

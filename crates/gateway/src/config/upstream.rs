@@ -1,10 +1,12 @@
 //! Servers behind this one.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 
 use http::uri::{Authority, Scheme};
+use pronghorn_client::UnixSocket;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, de};
 
@@ -237,17 +239,54 @@ pub struct UpstreamTls {
     pub trust: Option<PathBuf>,
 }
 
-/// The address of a server: `http://127.0.0.1:3000`.
+/// The address of a server: `http://127.0.0.1:3000`, or `unix:/run/app.sock`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServerAddress {
     /// Whether TLS is spoken.
     pub secure: bool,
-    /// Host and port.
+    /// Host and port; `localhost` for one that is reached over a Unix socket.
     pub authority: Authority,
+    /// The Unix socket that it listens on.
+    pub socket: Option<Arc<Path>>,
+}
+
+impl ServerAddress {
+    /// The system takes no more, with a zero byte at the end.
+    const MAX_SOCKET_PATH_BYTES: usize = 107;
+
+    /// `path`: what stood after `unix:`.
+    fn unix(path: &str) -> Result<Self, &'static str> {
+        const SHAPE: &str = "write it as unix:/run/app.sock, with the whole path from / on";
+        // Many write it like a URL.
+        let path = path.strip_prefix("//").filter(|path| path.starts_with('/')).unwrap_or(path);
+        if path.starts_with('@') {
+            return Err("abstract sockets, which any user may take, are not used: name one in a folder, as unix:/run/app.sock");
+        }
+        if !path.starts_with('/') || path.starts_with("//") || path.ends_with('/') || path.contains(|c: char| c.is_control()) {
+            return Err(SHAPE);
+        }
+        if path.ends_with(':') || path.contains(":/") {
+            return Err("it ends with the socket; the path that was asked for is passed on");
+        }
+        if path.len() > Self::MAX_SOCKET_PATH_BYTES {
+            return Err("the system takes no path of a socket longer than 107 bytes: put it into another folder");
+        }
+        Ok(Self { secure: false, authority: Authority::from_static("localhost"), socket: Some(Path::new(path).into()) })
+    }
+
+    /// Has a request, whose URI names the authority, go there.
+    pub(crate) fn direct<B>(&self, request: &mut http::Request<B>) {
+        if let Some(path) = &self.socket {
+            request.extensions_mut().insert(UnixSocket(path.clone()));
+        }
+    }
 }
 
 impl fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(path) = &self.socket {
+            return write!(f, "unix:{}", path.display());
+        }
         write!(f, "{}://{}", if self.secure { "https" } else { "http" }, self.authority)
     }
 }
@@ -257,11 +296,17 @@ impl FromStr for ServerAddress {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = |reason: &str| format!("{text:?} is no address of a server: {reason}");
+        if let Some(path) = text.strip_prefix("unix:") {
+            return Self::unix(path).map_err(wrong);
+        }
+        if text.starts_with("unix") || text.starts_with("http://unix:") || text.starts_with("https://unix:") {
+            return Err(wrong("write it as unix:/run/app.sock; HTTP is spoken there in clear text"));
+        }
         let uri: http::Uri = text.parse().map_err(|_| wrong("write it as http://127.0.0.1:3000"))?;
         let secure = match uri.scheme() {
             Some(scheme) if *scheme == Scheme::HTTP => false,
             Some(scheme) if *scheme == Scheme::HTTPS => true,
-            _ => return Err(wrong("it begins with http:// or https://")),
+            _ => return Err(wrong("it begins with http://, https:// or unix:")),
         };
         if uri.path_and_query().is_some_and(|path| path.as_str() != "/") {
             return Err(wrong("it has no path; the path that was asked for is passed on"));
@@ -270,10 +315,15 @@ impl FromStr for ServerAddress {
         if authority.as_str().contains('@') {
             return Err(wrong("a name and password do not belong there"));
         }
-        Ok(Self { secure, authority })
+        Ok(Self { secure, authority, socket: None })
     }
 }
-written!(ServerAddress, "server_address", "Scheme, host and port of a server.", "http://127.0.0.1:3000");
+written!(
+    ServerAddress,
+    "server_address",
+    "Scheme, host and port of a server, or unix: and the path of its socket.",
+    "http://127.0.0.1:3000"
+);
 
 /// A server of an upstream: its address, or a table.
 #[derive(Clone, Debug, PartialEq, Eq)]

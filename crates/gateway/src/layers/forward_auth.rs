@@ -144,6 +144,7 @@ impl OfWorker {
         let mut question = http::Request::new(Body::empty());
         *question.method_mut() = Method::GET;
         *question.uri_mut() = self.settings.target.clone();
+        self.settings.options.address.direct(&mut question);
         let mut headers = request.headers().clone();
         for name in &NOT_ASKED_WITH {
             headers.remove(name);

@@ -237,7 +237,10 @@ fn round_robin<'a>(candidates: impl Iterator<Item = Candidate<'a>>) -> Option<Ca
 /// Rendezvous hashing, by weight: a client keeps its server when others come and go.
 fn rank(server: &Server, key: Key<'_>) -> f64 {
     let mut hasher = siphasher::sip::SipHasher13::new();
-    (server.address.secure, server.address.authority.as_str(), key).hash(&mut hasher);
+    match &server.address.socket {
+        Some(path) => (path, key).hash(&mut hasher),
+        None => (server.address.secure, server.address.authority.as_str(), key).hash(&mut hasher),
+    }
     // In the open interval from 0 to 1, of which the logarithm is finite.
     let uniform = ((hasher.finish() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
     f64::from(server.weight) / -uniform.ln()
@@ -328,6 +331,16 @@ mod tests {
             moved += usize::from(before != after);
         }
         assert!((100..300).contains(&moved), "a fifth was expected to move: {moved}");
+    }
+
+    #[test]
+    fn clients_spread_over_unix_sockets() {
+        let mut upstream = Upstream::of("unix:/run/a.sock".parse().expect("an address"));
+        upstream.policy = Policy::ClientAddress;
+        upstream.servers.extend(Upstream::of("unix:/run/b.sock".parse().expect("an address")).servers);
+        let balance = Balance::new(&upstream, &[]);
+        let of = |last: u8| balance.choose(Key::Client(IpAddr::from([10, 0, 0, last])), None, &[]).expect("a server").index();
+        assert_eq!((0..=255).map(of).collect::<std::collections::BTreeSet<_>>().len(), 2);
     }
 
     #[test]

@@ -149,6 +149,7 @@ fn request(upstream: &UpstreamPlan, check: &UpstreamCheckTable, index: usize) ->
     };
     let mut request = Request::new(Body::empty());
     *request.uri_mut() = target(server.secure, &server.authority, &check.path.0);
+    server.direct(&mut request);
     request.headers_mut().insert(HOST, host);
     request.headers_mut().insert(USER_AGENT, NAME);
     request

@@ -1,0 +1,143 @@
+"""Servers behind the gateway that listen on Unix sockets."""
+
+from __future__ import annotations
+
+import os
+import socket
+import socketserver
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from harness.gateway import SITE, Handler, seen, upstream
+from harness.waiting import eventually
+
+ROUTED = SITE + '[[sites.routes]]\nproxy = "app"\n'
+
+
+class UnixHandler(Handler):
+    # Of TCP alone.
+    disable_nagle_algorithm = False
+
+    def address_string(self) -> str:
+        return "unix"
+
+
+class UnixUpstream(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    """Answers as `Upstream` does."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, path: Path, name: str):
+        super().__init__(str(path), UnixHandler)
+        self.name = name
+        self.requests: list[tuple[str, str]] = []
+        self.routes: dict = {}
+        self.open: set[socket.socket] = set()
+
+    def process_request(self, request, client_address) -> None:
+        self.open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request) -> None:
+        self.open.discard(request)
+        super().shutdown_request(request)
+
+    def stop(self) -> None:
+        """As a process that ends: its connections end with it."""
+        self.shutdown()
+        self.server_close_listener()
+        for one in list(self.open):
+            one.shutdown(socket.SHUT_RDWR)
+
+    def server_close_listener(self) -> None:
+        self.socket.close()
+        os.unlink(self.server_address)
+
+
+@contextmanager
+def unix_upstream(path: Path, name: str = "up") -> Iterator[UnixUpstream]:
+    server = UnixUpstream(path, name)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+        thread.join()
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A short path: that of a socket has 107 bytes at the most."""
+    with tempfile.TemporaryDirectory(prefix="sock") as path:
+        yield Path(path)
+
+
+def app(servers: list[object], more: str = "") -> str:
+    addresses = ", ".join(f'"{server}"' for server in servers)
+    return f"{ROUTED}\n[upstreams.app]\nservers = [{addresses}]\n{more}\n"
+
+
+def test_request_over_unix_socket_is_as_over_tcp(start, gateway, protocol_fetcher, folder):
+    path = folder / "app.sock"
+    with unix_upstream(path) as unix, upstream() as tcp:
+        routes = f'[[sites.routes]]\nmatch = "/tcp/*"\nproxy = "{tcp.address}"\n'
+        gateway.write(f'{SITE}{routes}[[sites.routes]]\nproxy = "unix:{path}"\n')
+        server = start(gateway.command())
+        over_unix = seen(protocol_fetcher.fetch(server.origin + "/a?b=c"))
+        over_tcp = seen(protocol_fetcher.fetch(server.origin + "/tcp/"))
+        assert over_unix["path"] == "/a?b=c"
+        assert over_unix["headers"] == over_tcp["headers"]
+        assert over_unix["headers"]["host"] == server.origin.removeprefix("https://")
+        assert unix.requests == [("GET", "/a?b=c")]
+
+
+def test_server_own_host_is_localhost(start, gateway, protocol_fetcher, folder):
+    path = folder / "app.sock"
+    with unix_upstream(path):
+        gateway.write(app([f"unix:{path}"], 'host = "server"'))
+        server = start(gateway.command())
+        assert seen(protocol_fetcher.fetch(server.origin + "/"))["headers"]["host"] == "localhost"
+
+
+def test_large_response_comes_whole(start, gateway, protocol_fetcher, folder):
+    content = os.urandom(3 << 20)
+    path = folder / "app.sock"
+    with unix_upstream(path) as unix:
+        unix.routes["/large"] = lambda handler, _: handler.reply(200, content)
+        gateway.write(app([f"unix:{path}"]))
+        server = start(gateway.command())
+        assert protocol_fetcher.fetch(server.origin + "/large").body == content
+
+
+def test_missing_socket_is_502_and_restarted_server_is_asked(start, gateway, protocol_fetcher, folder):
+    path = folder / "app.sock"
+    gateway.write(app([f"unix:{path}"]))
+    server = start(gateway.command())
+    assert protocol_fetcher.fetch(server.origin + "/").status == 502
+    for name in ("first", "second"):
+        with unix_upstream(path, name):
+            for _ in range(2):
+                assert seen(protocol_fetcher.fetch(server.origin + "/"))["server"] == name
+        assert protocol_fetcher.fetch(server.origin + "/").status == 502
+
+
+def test_socket_that_fails_is_left_alone(start, gateway, protocol_fetcher, folder):
+    late, good = folder / "late.sock", folder / "good.sock"
+    with unix_upstream(good, "good"):
+        health = 'health = { failures = 1, out = "1s", out_max = "1s" }'
+        gateway.write(app([f"unix:{late}", f"unix:{good}"], f'policy = "first"\n{health}'))
+        server = start(gateway.command())
+        assert seen(protocol_fetcher.fetch(server.origin + "/"))["server"] == "good"
+        with unix_upstream(late, "late"):
+
+            def is_asked() -> bool:
+                return seen(protocol_fetcher.fetch(server.origin + "/"))["server"] == "late"
+
+            eventually("the server that came late answers", is_asked)
