@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import socketserver
+import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -141,3 +142,26 @@ def test_socket_that_fails_is_left_alone(start, gateway, protocol_fetcher, folde
                 return seen(protocol_fetcher.fetch(server.origin + "/"))["server"] == "late"
 
             eventually("the server that came late answers", is_asked)
+
+
+NODE_SERVER = """
+const server = require(`node:${process.argv[1]}`).createServer((request, response) => {
+  response.end(`${request.httpVersion} ${request.headers.host ?? request.authority} ${request.url}`);
+});
+server.listen(process.argv[2], () => console.log("ready"));
+"""
+
+
+@pytest.mark.parametrize(("module", "protocol", "version"), [("http", "auto", "1.1"), ("http2", "http2", "2.0")])
+def test_node_answers_over_unix_socket(start, gateway, protocol_fetcher, folder, module, protocol, version):
+    path = folder / "node.sock"
+    command = ["node", "-e", NODE_SERVER, "--", module, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as node:
+        try:
+            assert node.stdout.readline() == "ready\n"
+            gateway.write(app([f"unix:{path}"], f'protocol = "{protocol}"'))
+            server = start(gateway.command())
+            host = server.origin.removeprefix("https://")
+            assert protocol_fetcher.fetch(server.origin + "/a?b").body.decode() == f"{version} {host} /a?b"
+        finally:
+            node.kill()
