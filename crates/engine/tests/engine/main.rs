@@ -42,6 +42,7 @@ mod steering;
 mod support;
 #[cfg(test)]
 mod tunnels;
+mod unix_sockets;
 #[cfg(test)]
 mod websockets;
 #[cfg(test)]
