@@ -45,7 +45,7 @@ lint: setup ## Formatting and lints of every language
 	for peer in rust tokio-quiche; do cargo fmt --manifest-path bench/peers/$$peer/Cargo.toml --check; done
 
 .PHONY: test-long
-test-long: build ## Soak tests, an hour of fuzzing, many simulations, the calibration of the emulated link; wants a quiet machine
+test-long: build static ## Soak tests, the static program, an hour of fuzzing, many simulations, the calibration of the emulated link; wants a quiet machine
 	$(PYTEST) -m long --timeout 1800
 	PRONGHORN_SIM_SEEDS=50000 cargo test $(CARGO_FLAGS) -p pronghorn-engine --lib simulation
 	$(MAKE) fuzz FUZZ_SECONDS=3600
@@ -138,6 +138,17 @@ build-tests:
 	cargo build $(CARGO_FLAGS) -p pronghorn-server --examples
 	cargo build $(CARGO_FLAGS) -p custom-layer
 	cargo build $(CARGO_FLAGS) --release -p h3-crate-client
+
+# What cargo calls this machine.
+HOST_TARGET = $(shell rustc --version --verbose | sed -n 's/^host: //p')
+
+# A target of its own, so that what runs while it is built (macros, build scripts) is linked as ever.
+.PHONY: static
+static: ## The program as one file that needs no shared library, in target/static (docs/gateway/operations.md)
+	RUSTFLAGS="$(RUSTFLAGS) -C target-feature=+crt-static" \
+	    cargo build $(CARGO_FLAGS) --release --target $(HOST_TARGET) -p pronghorn-cli
+	mkdir -p $(TARGET_DIR)/static
+	cp $(TARGET_DIR)/$(HOST_TARGET)/release/pronghorn $(TARGET_DIR)/static/pronghorn
 
 .PHONY: setup
 setup: ## Install what is missing (Debian, npm, Python packages; test clients)
