@@ -148,18 +148,21 @@ NODE_SERVER = """
 const server = require(`node:${process.argv[1]}`).createServer((request, response) => {
   response.end(`${request.httpVersion} ${request.headers.host ?? request.authority} ${request.url}`);
 });
-server.listen(process.argv[2], () => console.log("ready"));
+const where = process.argv[2] || { host: "127.0.0.1", port: 0 };
+server.listen(where, () => console.log(server.address().port ?? "ready"));
 """
 
 
+@pytest.mark.parametrize("over", ["tcp", "unix"])
 @pytest.mark.parametrize(("module", "protocol", "version"), [("http", "auto", "1.1"), ("http2", "http2", "2.0")])
-def test_node_answers_over_unix_socket(start, gateway, protocol_fetcher, folder, module, protocol, version):
+def test_node_answers_in_clear_text(start, gateway, protocol_fetcher, folder, module, protocol, version, over):
     path = folder / "node.sock"
-    command = ["node", "-e", NODE_SERVER, "--", module, str(path)]
+    command = ["node", "-e", NODE_SERVER, "--", module, str(path) if over == "unix" else ""]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as node:
         try:
-            assert node.stdout.readline() == "ready\n"
-            gateway.write(app([f"unix:{path}"], f'protocol = "{protocol}"'))
+            port = node.stdout.readline().strip()
+            address = f"unix:{path}" if over == "unix" else f"http://127.0.0.1:{port}"
+            gateway.write(app([address], f'protocol = "{protocol}"'))
             server = start(gateway.command())
             host = server.origin.removeprefix("https://")
             assert protocol_fetcher.fetch(server.origin + "/a?b").body.decode() == f"{version} {host} /a?b"
