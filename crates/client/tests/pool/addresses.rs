@@ -55,11 +55,12 @@ fn requests_follow_a_name_that_has_moved() {
         let mut bench = name.bench(protocol);
         bench.fetch();
         name.set(&[SECOND]);
-        bench.pass(9, Duration::from_secs(1));
+        // What passes by itself on a busy machine comes to it.
+        bench.pass(4, Duration::from_secs(1));
         bench.fetch();
         assert_eq!(requests(&bench), [2, 0], "{protocol}: it is not looked up yet");
         // Used on, so that it is not closed because nobody does.
-        bench.pass(13, Duration::from_secs(1));
+        bench.pass(18, Duration::from_secs(1));
         bench.fetch();
         assert_eq!(requests(&bench), [2, 1], "{protocol}");
         bench.turn_until(|bench| bench.open() == 1);
