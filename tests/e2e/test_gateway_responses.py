@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 
-from harness.clients.curl import session
+from harness.clients import curl
 from harness.gateway import SITE, seen
 from harness.server import pronghorn
 
@@ -87,11 +87,12 @@ def test_cache_control_is_said_where_nobody_says_it(start, gateway, up, protocol
         assert protocol_fetcher.fetch(server.origin + path).header("cache-control") == value, path
 
 
+def linked(heads: list[str]) -> list[tuple[int, list[str]]]:
+    """Status and links of each head."""
+    return [(int(head.split()[1]), re.findall(r"(?im)^link: (\S+);", head)) for head in heads]
+
+
 def test_links_of_a_page_are_sent_before_it(start, gateway, ca):
-    from curl_cffi import Curl, CurlInfo, CurlOpt
-
-    from harness.clients.curl import VERSIONS
-
     gateway.write(
         SITE
         + '[[sites.routes]]\nrespond = "a page"\n'
@@ -100,23 +101,7 @@ def test_links_of_a_page_are_sent_before_it(start, gateway, ca):
     server = start(gateway.command())
 
     def heads(protocol, *fields):
-        """The heads of all responses to a request, as libcurl gives them line by line."""
-        curl, lines = Curl(), []
-        try:
-            curl.setopt(CurlOpt.URL, server.origin.encode())
-            curl.setopt(CurlOpt.CAINFO, str(ca).encode())
-            curl.setopt(CurlOpt.HTTP_VERSION, VERSIONS[protocol])
-            curl.setopt(CurlOpt.HTTPHEADER, [field.encode() for field in fields])
-            curl.setopt(CurlOpt.HEADERFUNCTION, lambda line: lines.append(line) or len(line))
-            curl.setopt(CurlOpt.WRITEFUNCTION, len)
-            curl.perform()
-            assert curl.getinfo(CurlInfo.RESPONSE_CODE) == 200
-        finally:
-            curl.close()
-        text = b"".join(lines).decode()
-        return [
-            (int(head.split()[1]), re.findall(r"(?im)^link: (\S+);", head)) for head in text.strip().split("\r\n\r\n")
-        ]
+        return linked(curl.heads(server.origin, ca, protocol, fields))
 
     links = ["</style.css>", "</app.js>"]
     for protocol in ("HTTP/2", "HTTP/3"):
@@ -124,5 +109,25 @@ def test_links_of_a_page_are_sent_before_it(start, gateway, ca):
         assert heads(protocol) == [(103, links), (200, links)]
         assert heads(protocol, "sec-fetch-mode: cors") == [(200, links)]
     assert heads("HTTP/1.1") == [(200, links)]
-    with session(ca) as curl:
-        assert curl.post(server.origin + "/").status_code == 200
+    with curl.session(ca) as client:
+        assert client.post(server.origin + "/").status_code == 200
+
+
+def test_interim_responses_of_an_upstream_are_passed_on(start, gateway, up, ca):
+    def hint(handler, _content) -> None:
+        handler.wfile.write(b"HTTP/1.1 102 Processing\r\n\r\n")
+        handler.wfile.write(
+            b"HTTP/1.1 103 Early Hints\r\nlink: </style.css>; rel=preload\r\nconnection: x-hop\r\nx-hop: 1\r\n\r\n"
+        )
+        handler.reply(200, b"a page", [("link", "</style.css>; rel=preload")])
+
+    up.routes["/"] = hint
+    gateway.write(SITE + f'[[sites.routes]]\nproxy = "{up.address}"\n')
+    server = start(gateway.command())
+    final = (200, ["</style.css>"])
+    for protocol in ("HTTP/2", "HTTP/3"):
+        heads = curl.heads(server.origin + "/", ca, protocol)
+        assert linked(heads) == [(102, []), (103, ["</style.css>"]), final]
+        assert not any("x-hop" in head.lower() for head in heads)
+    # Some clients would take it for the answer.
+    assert linked(curl.heads(server.origin + "/", ca, "HTTP/1.1")) == [final]

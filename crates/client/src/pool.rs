@@ -138,7 +138,24 @@ impl Pool {
         request: Request<Body>,
         mut on_interim: impl FnMut(StatusCode, HeaderMap),
     ) -> Result<Response<Content>, Error> {
-        self.deliver(Box::new(request), Some(&mut on_interim)).await
+        self.send_observed(request, Some(&mut on_interim)).await
+    }
+
+    /// Sends a request as one of these two does: it costs a little to listen for interim responses.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Pool::send`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future cancels the request.
+    pub fn send_observed<'a>(
+        &'a self,
+        request: Request<Body>,
+        on_interim: Option<&'a mut dyn FnMut(StatusCode, HeaderMap)>,
+    ) -> impl Future<Output = Result<Response<Content>, Error>> + 'a {
+        self.deliver(Box::new(request), on_interim)
     }
 
     /// Closes the connections that nobody uses, so that the next request is sent on a new one.

@@ -10,11 +10,14 @@ mod sticky;
 mod upgrade;
 
 use std::cell::RefCell;
+use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 
 use bytes::Bytes;
 use http::header::{RETRY_AFTER, SET_COOKIE};
@@ -217,7 +220,41 @@ impl WorkerUpstream {
             return;
         }
         let (content, client) = (lend(body), Asker::of(&peer));
-        responder.respond(async move { finish(self.exchange(head, content, client).await) });
+        if peer.protocol == Protocol::Http1 {
+            // Some clients take an interim response for the answer there.
+            responder.respond(async move { finish(self.exchange(head, content, client, None).await) });
+        } else {
+            let handle = responder.handle().clone();
+            handle.spawn(Box::pin(async move { self.forward_informing(head, content, client, responder, finish).await }));
+        }
+    }
+
+    /// Passes on interim responses too.
+    async fn forward_informing<B>(
+        &self,
+        head: Head,
+        content: Option<Lent<B>>,
+        client: Asker,
+        responder: Responder,
+        finish: impl FnOnce(Response) -> Response,
+    ) where
+        B: http_body::Body<Data = Bytes, Error = BodyError> + Unpin + 'static,
+    {
+        let responder = RefCell::new(responder);
+        let answered = {
+            let inform = |status, headers| fields::interim(status, headers, |headers| responder.borrow_mut().inform(status, headers));
+            let mut asked = pin!(self.exchange(head, content, client, Some(&inform)));
+            poll_fn(|cx| match asked.as_mut().poll(cx) {
+                Poll::Ready(answer) => Poll::Ready(Some(answer)),
+                Poll::Pending => responder.borrow_mut().poll_closed(cx).map(|()| None),
+            })
+            .await
+        };
+        let responder = responder.into_inner();
+        match answered {
+            Some(answer) => responder.send(finish(answer)),
+            None => responder.abort(),
+        }
     }
 
     /// The same for a request without an upgrade that came through layers.
@@ -232,11 +269,17 @@ impl WorkerUpstream {
         body: Body,
         is_trusted: bool,
     ) -> Response {
-        self.exchange(Head::new(proxy, method, uri, headers, &peer, is_trusted), lend(body), Asker::of(&peer)).await
+        self.exchange(Head::new(proxy, method, uri, headers, &peer, is_trusted), lend(body), Asker::of(&peer), None).await
     }
 
     /// Asks one server after the other, as long as nothing can have happened for the request.
-    async fn exchange<B>(&self, mut head: Head, lent: Option<Lent<B>>, client: Asker) -> Response
+    async fn exchange<B>(
+        &self,
+        mut head: Head,
+        lent: Option<Lent<B>>,
+        client: Asker,
+        inform: Option<&dyn Fn(StatusCode, HeaderMap)>,
+    ) -> Response
     where
         B: http_body::Body<Data = Bytes, Error = BodyError> + Unpin + 'static,
     {
@@ -254,7 +297,9 @@ impl WorkerUpstream {
             let is_last = attempts > self.plan.settings.retries as usize || attempts >= self.balance.len();
             let spare = if is_last { None } else { Some(head.clone()) };
             let request = self.request(head, open.address(), content);
-            match self.pool.send(request).await {
+            let mut on_interim = inform.map(|inform| move |status, headers| inform(status, headers));
+            let on_interim = on_interim.as_mut().map(|on_interim| on_interim as &mut dyn FnMut(StatusCode, HeaderMap));
+            match self.pool.send_observed(request, on_interim).await {
                 Ok(mut response) => {
                     open.answered(response.status());
                     self.keep_client(&open, brought, client, response.headers_mut());

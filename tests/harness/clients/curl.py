@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from curl_cffi import CurlHttpVersion, CurlOpt, requests
+from curl_cffi import Curl, CurlHttpVersion, CurlInfo, CurlOpt, requests
 
 from ..response import Response
 from ..waiting import DEADLINE_SECONDS
@@ -58,3 +58,20 @@ def ask(curl: requests.Session, protocol: str, url: str, *, method="GET", header
     )
     response.local_port = answer.local_port
     return response
+
+
+def heads(url: str, ca: Path, protocol: str, fields=()) -> list[str]:
+    """The heads of all responses to a request that is answered 200, interim ones first, as libcurl writes them."""
+    curl, lines = Curl(), []
+    try:
+        curl.setopt(CurlOpt.URL, url.encode())
+        curl.setopt(CurlOpt.CAINFO, str(ca).encode())
+        curl.setopt(CurlOpt.HTTP_VERSION, VERSIONS[protocol])
+        curl.setopt(CurlOpt.HTTPHEADER, [field.encode() for field in fields])
+        curl.setopt(CurlOpt.HEADERFUNCTION, lambda line: lines.append(line) or len(line))
+        curl.setopt(CurlOpt.WRITEFUNCTION, len)
+        curl.perform()
+        assert curl.getinfo(CurlInfo.RESPONSE_CODE) == 200
+    finally:
+        curl.close()
+    return b"".join(lines).decode().strip().split("\r\n\r\n")

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use http::header::{
     ALT_SVC, CONNECTION, EXPECT, Entry, FORWARDED, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE, VIA,
 };
-use http::{HeaderMap, HeaderName, HeaderValue, Uri, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, Version};
 use pronghorn_engine::{Peer, Protocol};
 
 use crate::layers::take_away_alike;
@@ -138,6 +138,16 @@ pub(crate) fn to_client(headers: &mut HeaderMap, version: Version) {
         _ => "1.1 pronghorn",
     };
     append(headers, &VIA, Ok(HeaderValue::from_static(via)));
+}
+
+/// Has an interim response passed on, without what is not the client's. 100 (Continue) is not: whether the client goes on is said here.
+pub(super) fn interim(status: StatusCode, mut headers: HeaderMap, pass_on: impl FnOnce(&HeaderMap)) {
+    if status != StatusCode::CONTINUE {
+        let present = Present::of(&headers);
+        remove_of_connection(&mut headers, present);
+        headers.remove(ALT_SVC);
+        pass_on(&headers);
+    }
 }
 
 //= RFC 9110 section 7.6.1
