@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
-import queue
 import resource
 import socket
 import subprocess
@@ -179,44 +177,17 @@ def test_slow_upstream_holds_its_client_back(start, gateway, depot, ca, tmp_path
 AT_ONCE = 10_000
 
 
-class Gathering:
-    """Answers nobody until so many requests are there."""
-
-    def __init__(self, awaited: int):
-        self.awaited, self.there, self.all_there = awaited, 0, asyncio.Event()
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                await reader.readuntil(b"\r\n\r\n")
-                self.there += 1
-                if self.there == self.awaited:
-                    self.all_there.set()
-                await self.all_there.wait()
-                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nthere")
-        writer.close()
+APPLICATIONS = REPOSITORY / "tests" / "applications"
 
 
 @contextmanager
 def gathering(awaited: int) -> Iterator[str]:
-    # This process holds as many connections as the gateway does to it.
-    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    ready: queue.Queue[tuple[int, Callable[[], object]]] = queue.Queue()
-
-    async def serve() -> None:
-        over, loop = asyncio.Event(), asyncio.get_running_loop()
-        server = await asyncio.start_server(Gathering(awaited).serve, "127.0.0.1", 0, backlog=AT_ONCE)
-        ready.put((server.sockets[0].getsockname()[1], lambda: loop.call_soon_threadsafe(over.set)))
-        await over.wait()
-
-    thread = threading.Thread(target=asyncio.run, args=[serve()], daemon=True)
-    thread.start()
-    port, end = ready.get(timeout=30)
+    """A server that answers nobody until so many requests are there, in a process that has room for them."""
+    process = Process([sys.executable, APPLICATIONS / "gathering.py", str(awaited)])
     try:
-        yield f"http://127.0.0.1:{port}"
+        yield process.wait_for_lines(r"listening on (http://\S+)")[0][1]
     finally:
-        end()
-        thread.join()
+        process.stop()
 
 
 @pytest.mark.parametrize("version", ["1.1", "2", "3"])
@@ -248,8 +219,7 @@ class Recorder:
         self.start()
 
     def start(self) -> None:
-        script = REPOSITORY / "tests" / "applications" / "recorder.py"
-        self.process = Process([sys.executable, script, self.record, str(self.port)])
+        self.process = Process([sys.executable, APPLICATIONS / "recorder.py", self.record, str(self.port)])
         self.port = int(self.process.wait_for_lines(r"listening on http://127.0.0.1:(\d+)")[0][1])
 
     def is_asked(self) -> bool:
