@@ -7,7 +7,7 @@ import signal
 import socket
 import ssl
 import subprocess
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import pytest
 from cryptography import x509
@@ -24,7 +24,7 @@ def ask(fetcher, server, path, **options):
 
 
 def test_first_route_that_matches_answers(start, gateway, fetcher):
-    (gateway.folder / "www").mkdir()
+    (gateway.folder / "www" / "folder").mkdir(parents=True)
     (gateway.folder / "www" / "page.txt").write_text("a page")
     gateway.write(
         SITE
@@ -58,6 +58,8 @@ response_headers = { set = { cache-control = "no-store" }, remove = ["etag"] }
     assert (fixed.status, fixed.body, fixed.header("content-type")) == (203, b"fixed", "text/x-fixed")
     assert ask(fetcher, server, "/fixed", method="DELETE").status == 405
     assert ask(fetcher, server, "/by-field", headers=[("x-beta", "1")]).body == b"beta"
+    redirect = ask(fetcher, server, "/files/folder?q").header("location")
+    assert urljoin("/files/folder?q", redirect) == "/files/folder/?q"
     assert ask(fetcher, server, "/by-field", headers=[("x-beta", "2")]).status == 404
     moved = ask(fetcher, server, "/moved/a?b=c")
     assert (moved.status, moved.header("location")) == (301, "https://example.org/new/a?b=c")

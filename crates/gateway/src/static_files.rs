@@ -340,7 +340,7 @@ pub(crate) fn is_missing(error: Errno) -> bool {
     matches!(error, Errno::NOENT | Errno::NOTDIR)
 }
 
-fn answer_without_file(error: Errno, uri: &Uri) -> Response {
+pub(crate) fn answer_without_file(error: Errno, uri: &Uri) -> Response {
     match error {
         Errno::ISDIR if uri.path().ends_with('/') => not_found(),
         Errno::ISDIR => redirect_to_folder(uri),
@@ -352,10 +352,11 @@ fn answer_without_file(error: Errno, uri: &Uri) -> Response {
     }
 }
 
+/// Relative to the address as the client has it, of which a part may have been taken away on the way here.
 pub(crate) fn redirect_to_folder(uri: &Uri) -> Response {
-    // Two slashes at the start would name another host.
-    let path = format!("/{}/", uri.path().trim_matches('/'));
-    let target = uri.query().map_or(path.clone(), |query| format!("{path}?{query}"));
+    let name = uri.path().rsplit('/').next().unwrap_or_default();
+    // Without the dot, what stands before a colon would be a scheme, and what two slashes of any kind stand before a host.
+    let target = uri.query().map_or_else(|| format!("./{name}/"), |query| format!("./{name}/?{query}"));
     let target = HeaderValue::from_str(&target).expect("invariant: a target is visible ASCII");
     text(StatusCode::MOVED_PERMANENTLY, "moved\n").with_header(LOCATION, target)
 }

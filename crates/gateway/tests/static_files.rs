@@ -183,7 +183,7 @@ fn deleted_file_is_gone_and_comes_back() {
     fs::remove_file(&path).expect("delete");
     fs::create_dir(&path).expect("a folder in its place");
     let redirect = client.get("/page.txt");
-    assert_eq!((redirect.status, redirect.field("location")), (301, Some("/page.txt/")));
+    assert_eq!((redirect.status, redirect.field("location")), (301, Some("./page.txt/")));
 }
 
 #[test]
