@@ -115,18 +115,7 @@ impl Connector {
         }
         let remote = target.remote;
         let began = Instant::now();
-        let socket = mio::net::TcpStream::connect(remote).and_then(|socket| {
-            socket.set_nodelay(true)?;
-            if let Some(congestion) = self.congestion {
-                tcp_congestion::choose(&SockRef::from(&socket), congestion).map_err(io::Error::other)?;
-            }
-            let limits = Limits::default();
-            notice_lost_peer(&SockRef::from(&socket), limits.idle_timeout())?;
-            TcpStream::new(socket, &self.handle, &limits)
-        });
-        let stream = socket.map_err(|source| Error::Connect { remote: remote.into(), source })?;
-        let mut stream = stream;
-        stream.connected().await.map_err(|source| Error::Connect { remote: remote.into(), source })?;
+        let mut stream = self.tcp_stream(remote).await?;
         let probe = StatsProbe::tcp(stream.probe());
         let to = Remote::from(remote);
         let timings = ConnectTimings { tcp: Some(began.elapsed()), tls: None };
@@ -161,6 +150,35 @@ impl Connector {
             return Err(Error::Unsupported(Protocol::Http2));
         }
         self.speak(stream, probe, to, negotiated, timings, Some((began, progress))).await
+    }
+
+    /// Opens a connection over TCP, for a protocol that the engine does not speak. It is bound to the worker.
+    ///
+    /// # Errors
+    ///
+    /// When the server cannot be reached.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes what was opened.
+    pub async fn open_tcp(&self, remote: SocketAddr) -> Result<impl AsyncRead + AsyncWrite + Unpin + use<>, Error> {
+        self.tcp_stream(remote).await
+    }
+
+    async fn tcp_stream(&self, remote: SocketAddr) -> Result<TcpStream, Error> {
+        let failed = |source| Error::Connect { remote: remote.into(), source };
+        let socket = mio::net::TcpStream::connect(remote).and_then(|socket| {
+            socket.set_nodelay(true)?;
+            if let Some(congestion) = self.congestion {
+                tcp_congestion::choose(&SockRef::from(&socket), congestion).map_err(io::Error::other)?;
+            }
+            let limits = Limits::default();
+            notice_lost_peer(&SockRef::from(&socket), limits.idle_timeout())?;
+            TcpStream::new(socket, &self.handle, &limits)
+        });
+        let stream = socket.map_err(failed)?;
+        stream.connected().await.map_err(failed)?;
+        Ok(stream)
     }
 
     async fn connect_http3(&self, target: &Target) -> Result<Connection, Error> {
