@@ -15,6 +15,7 @@ use pronghorn_engine::{Connector, Handler, Identity, Peer, Policy, Protocol, Req
 
 use crate::access_log::{AccessLog, LogCounts, Logged};
 use crate::acme::Acme;
+use crate::application::{ApplicationHandler, ApplicationPlan};
 use crate::client_address::client_address;
 use crate::client_auth;
 use crate::config::{ClearText, Config, MinTls, Problem};
@@ -204,6 +205,7 @@ struct Local {
     change: u64,
     /// By number of the route, made when it is first asked.
     files: RefCell<Vec<Option<Rc<FileHandler>>>>,
+    applications: RefCell<Vec<Option<Rc<ApplicationHandler>>>>,
     upstreams: Upstreams,
     layered: LayeredRoutes,
     clients: client_auth::Known,
@@ -216,6 +218,7 @@ impl Local {
             plan,
             change,
             files: RefCell::default(),
+            applications: RefCell::default(),
             upstreams: Upstreams::default(),
             layered: LayeredRoutes::default(),
             clients: client_auth::Known::default(),
@@ -239,6 +242,10 @@ impl Local {
         match &route.action {
             ActionPlan::Respond { .. } | ActionPlan::Redirect { .. } => Means::Nothing,
             ActionPlan::Files(files) => Means::Files(self.file_handler(route.number, files)),
+            ActionPlan::Application(plan) => match self.application(route.number, plan, connector) {
+                Ok(application) => Means::Application(application),
+                Err(_) => Means::Unusable,
+            },
             ActionPlan::Proxy(proxy) => match self.upstreams.of(&proxy.upstream, connector) {
                 Ok(upstream) => Means::Upstream { upstream, trusted_proxies: self.plan.trusted_proxies.clone() },
                 Err(_) => Means::Unusable,
@@ -248,11 +255,28 @@ impl Local {
 
     fn file_handler(&self, number: usize, files: &crate::StaticFiles) -> Rc<FileHandler> {
         let mut handlers = self.files.borrow_mut();
-        if handlers.len() <= number {
-            handlers.resize_with(number + 1, || None);
-        }
-        handlers[number].get_or_insert_with(|| Rc::new(files.handler())).clone()
+        numbered(&mut handlers, number).get_or_insert_with(|| Rc::new(files.handler())).clone()
     }
+
+    fn application(&self, number: usize, plan: &Arc<ApplicationPlan>, connector: &Connector) -> io::Result<Rc<ApplicationHandler>> {
+        let mut applications = self.applications.borrow_mut();
+        let known = numbered(&mut applications, number);
+        if let Some(application) = known {
+            return Ok(application.clone());
+        }
+        let upstream = self.upstreams.of(&plan.upstream, connector)?;
+        let made = Rc::new(ApplicationHandler::new(plan, upstream, self.plan.trusted_proxies.clone()));
+        *known = Some(made.clone());
+        Ok(made)
+    }
+}
+
+/// What is kept under a number.
+fn numbered<T>(all: &mut Vec<Option<T>>, number: usize) -> &mut Option<T> {
+    if all.len() <= number {
+        all.resize_with(number + 1, || None);
+    }
+    &mut all[number]
 }
 
 impl GatewayHandler {
@@ -278,6 +302,7 @@ impl GatewayHandler {
         };
         let end = End { route: Some(route.number), ..end };
         let before = (!route.layers.is_empty()).then(|| local.before_layers(&request));
+        let target = matches!(route.action, ActionPlan::Application(_)).then(|| request.uri.clone());
         let wanted = if route.strip_prefix { route.stripped(&path) } else { &path };
         if wanted != request.uri.path() {
             match with_path(&request.uri, wanted) {
@@ -301,6 +326,18 @@ impl GatewayHandler {
             ActionPlan::Files(files) => {
                 let handler = local.file_handler(route.number, files);
                 handler.serve_as(request, responder, move |response| end.finish(response));
+            }
+            ActionPlan::Application(plan) => {
+                let Some(connector) = self.connector.get() else {
+                    return responder.send(end.finish(text(StatusCode::INTERNAL_SERVER_ERROR, "not started\n")));
+                };
+                match local.application(route.number, plan, connector) {
+                    Ok(application) => {
+                        let target = target.unwrap_or_else(|| request.uri.clone());
+                        application.serve(request, target, responder, move |response| end.finish(response));
+                    }
+                    Err(_) => responder.send(end.finish(text(StatusCode::BAD_GATEWAY, "the upstream cannot be used\n"))),
+                }
             }
             ActionPlan::Proxy(proxy) => {
                 let Some(connector) = self.connector.get() else {
@@ -333,6 +370,7 @@ impl GatewayHandler {
         let peer = request.peer.clone();
         let Request { method, uri, headers, upgrade, body, .. } = request;
         let head = Head { method, uri, headers, peer: peer.clone(), upgrade: upgrade.clone(), client, asked };
+        let upgrade = upgrade.filter(|_| !end.asks_application());
         let Some(upgrade) = upgrade else {
             let has_to_wait = end.asks_upstream();
             let answer = async move { end.finish(layered::answer(service, head, body).await) };
@@ -481,7 +519,12 @@ struct End {
 impl End {
     /// Whether what answers is another server.
     fn asks_upstream(&self) -> bool {
-        self.route().is_some_and(|route| matches!(route.action, ActionPlan::Proxy(_)))
+        self.route().is_some_and(|route| matches!(route.action, ActionPlan::Proxy(_) | ActionPlan::Application(_)))
+    }
+
+    /// Whether that is one that speaks nothing but FastCGI.
+    fn asks_application(&self) -> bool {
+        self.route().is_some_and(|route| matches!(route.action, ActionPlan::Application(_)))
     }
 
     fn route(&self) -> Option<&RoutePlan> {

@@ -12,6 +12,7 @@ use http_body::Body as _;
 use pronghorn_engine::{Body, BodyError, Handle, Incoming, Peer, Responder, Upgrade};
 use tower_service::Service;
 
+use crate::application::{self, ApplicationHandler};
 use crate::layers::{Asked, Client, Layer, LocalFuture, LocalService, OnWorker, Request, Response};
 use crate::plan::{ActionPlan, SitePlan, text};
 use crate::proxy::WorkerUpstream;
@@ -59,6 +60,7 @@ pub(crate) struct Centre {
 pub(crate) enum Means {
     Nothing,
     Files(Rc<FileHandler>),
+    Application(Rc<ApplicationHandler>),
     Upstream {
         upstream: Rc<WorkerUpstream>,
         trusted_proxies: Arc<[ipnet::IpNet]>,
@@ -107,6 +109,15 @@ impl Centre {
             (_, Means::Files(files)) => {
                 let (head, _) = request.into_parts();
                 files.answer(self.handle.turn(), head.method, head.uri, head.headers).await
+            }
+            (_, Means::Application(application)) => {
+                let (mut head, body) = request.into_parts();
+                let (Some(peer), target) = (head.extensions.get::<Peer>().cloned(), head.extensions.remove::<Asked>()) else {
+                    return crate::layers::from_engine(text(StatusCode::INTERNAL_SERVER_ERROR, "a layer lost the peer\n"));
+                };
+                let target = target.map_or_else(|| head.uri.clone(), |asked| asked.0);
+                let head = application::Head { method: head.method, uri: head.uri, headers: head.headers, peer, target };
+                application.answer(self.handle.turn(), head, body).await
             }
             (ActionPlan::Proxy(proxy), Means::Upstream { upstream, trusted_proxies }) => {
                 let (head, body) = request.into_parts();

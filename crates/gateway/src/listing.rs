@@ -37,7 +37,7 @@ pub(crate) fn page(root: &Root, folder: &[u8], shows_hidden: bool) -> Result<Byt
             FileType::Directory => true,
             FileType::RegularFile => false,
             // What leads out of the root, or is neither, cannot be had and is not there.
-            FileType::Symlink | FileType::Unknown => match root.type_of(&[folder, b"/", name.as_bytes()].concat()) {
+            FileType::Symlink | FileType::Unknown => match root.type_of(&[folder, b"/", name.as_bytes()].concat(), Effort::Disk) {
                 Ok(FileType::Directory) => true,
                 Ok(FileType::RegularFile) => false,
                 _ => continue,

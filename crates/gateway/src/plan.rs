@@ -1,6 +1,7 @@
 //! A configuration put to use: what all workers share of it.
 
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,10 +16,11 @@ use pronghorn_engine::Response;
 use crate::StaticFiles;
 use crate::access_log::{AccessLog, LogCounts};
 use crate::acme;
+use crate::application::ApplicationPlan;
 use crate::client_auth::ClientAuthPlan;
 use crate::config::{
-    AcmeChallenge, AltSvc, CertificateFiles, ClearText, Config, ErrorPages, Files, HostPattern, Log, MatchTable, Place, Problem, Proxy,
-    Respond, Route, Server, Site, Tls, Upstream, has_clear,
+    AcmeChallenge, AltSvc, COLLECT, CertificateFiles, ClearText, Config, ErrorPages, Files, HostPattern, Log, MatchTable, Php, Place,
+    Problem, Proxy, Respond, Route, Server, Site, Tls, Upstream, has_clear,
 };
 use crate::extras::{Extras, Pages};
 use crate::hosts::Hosts;
@@ -27,6 +29,7 @@ use crate::layers::Registry;
 use crate::proxy::{Observer, ProxyPlan, UpstreamPlan};
 use crate::ramp::Ramp;
 use crate::rules::Rules;
+use crate::scripts::Scripts;
 use crate::site_certificates::{Certificate, Names, SiteCertificate};
 use crate::switches::{Listed, SiteSwitches};
 
@@ -83,6 +86,7 @@ pub(crate) struct RoutePlan {
 pub(crate) enum ActionPlan {
     Files(StaticFiles),
     Proxy(Arc<ProxyPlan>),
+    Application(Arc<ApplicationPlan>),
     Redirect { to: String, status: StatusCode },
     Respond { status: StatusCode, content_type: HeaderValue, body: bytes::Bytes },
 }
@@ -396,15 +400,51 @@ impl Making<'_> {
                 body: respond.body.clone().into(),
             });
         }
-        let (name, upstream) = match route.proxy.as_ref()? {
-            Proxy::Named(name) => (name.clone(), self.config.upstreams.get(name)?),
-            Proxy::Own(upstream) => {
-                (upstream.servers.iter().map(|server| server.0.address.to_string()).collect::<Vec<_>>().join(","), &**upstream)
+        let prefix = if route.strip_prefix { route.matches.0.path.first().map(|path| path.prefix().to_owned()) } else { None };
+        let prefix = prefix.and_then(|prefix| HeaderValue::try_from(prefix).ok());
+        if let Some(php) = &route.php {
+            return self.php(route, php, prefix);
+        }
+        let proxy = route.proxy.as_ref()?;
+        let upstream = match proxy {
+            Proxy::Named(name) => self.config.upstreams.get(name)?,
+            Proxy::Own(upstream) => upstream,
+        };
+        let is_fastcgi = upstream.speaks_fastcgi();
+        let upstream = self.upstream(&name_of(proxy), upstream, &route.place.key("proxy"))?;
+        if !is_fastcgi {
+            return Some(ActionPlan::Proxy(Arc::new(ProxyPlan { upstream, prefix })));
+        }
+        let plan = ApplicationPlan { upstream, scripts: None, prefix, variables: [].into(), collect_bytes: COLLECT().0 };
+        Some(ActionPlan::Application(Arc::new(plan)))
+    }
+
+    fn php(&mut self, route: &Route, php: &Php, prefix: Option<HeaderValue>) -> Option<ActionPlan> {
+        let place = route.place.key("php");
+        let upstream = php.upstream(self.config)?;
+        let upstream = self.upstream(&name_of(&php.server), &upstream, &place.key("server"))?;
+        let root = self.config.path(&route.place, &php.root);
+        // The folder that is open here is the one that scripts run in, also when a link to it is changed, until the next reload.
+        let opened = StaticFiles::new(&root).and_then(|opened| Ok((opened, std::fs::canonicalize(&root)?)));
+        let (files, folder) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                let message = format_args!("{}: {error}", root.display());
+                self.problem(&place.key("root"), message, "name a folder that this user may read");
+                return None;
             }
         };
-        let upstream = self.upstream(&name, upstream, &route.place.key("proxy"))?;
-        let prefix = if route.strip_prefix { route.matches.0.path.first().map(|path| path.prefix().to_owned()) } else { None };
-        Some(ActionPlan::Proxy(Arc::new(ProxyPlan { upstream, prefix: prefix.and_then(|prefix| HeaderValue::try_from(prefix).ok()) })))
+        let files = if php.precompressed { files.with_precompressed() } else { files };
+        let folder = php.script_root.clone().unwrap_or(folder);
+        let fallback = Some(php.fallback.clone()).filter(|name| !name.is_empty());
+        let scripts = Scripts::new(files, &php.index, fallback, folder.as_os_str().as_bytes());
+        Some(ActionPlan::Application(Arc::new(ApplicationPlan {
+            upstream,
+            scripts: Some(Arc::new(scripts)),
+            prefix,
+            variables: php.variables.iter().map(|(name, value)| (name.0.clone(), value.clone())).collect(),
+            collect_bytes: php.collect.0,
+        })))
     }
 
     fn files(&mut self, route: &Route, Files(files): &Files) -> Option<ActionPlan> {
@@ -486,6 +526,17 @@ impl Making<'_> {
     }
 }
 
+/// Under which name an upstream is told of.
+fn name_of(proxy: &Proxy) -> String {
+    match proxy {
+        Proxy::Named(name) => name.clone(),
+        Proxy::Own(upstream) => {
+            let addresses: Vec<_> = upstream.servers.iter().map(|server| server.0.address.to_string()).collect();
+            addresses.join(",")
+        }
+    }
+}
+
 fn status(status: u16) -> StatusCode {
     StatusCode::from_u16(status).expect("invariant: the configuration was checked")
 }
@@ -513,7 +564,7 @@ impl ActionPlan {
                 Response::new(*status).with_header(CONTENT_TYPE, content_type.clone()).with_body(body.clone())
             }
             Self::Redirect { to, status } => redirect(to, *status, uri),
-            Self::Files(_) | Self::Proxy(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "not started\n"),
+            Self::Files(_) | Self::Proxy(_) | Self::Application(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "not started\n"),
         }
     }
 }

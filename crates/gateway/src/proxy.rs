@@ -31,13 +31,14 @@ use rustc_hash::FxHashMap;
 use self::balance::{Balance, Key, Open};
 use self::budget::{Budget, WorkerBudget};
 pub(crate) use self::check::Checks;
-use self::content::{Lent, Tracked};
+use self::content::{Content, Lent, Tracked};
 pub(crate) use self::fields::to_client;
 pub(crate) use self::health::Observer;
 use self::health::ServerHealth;
 pub use self::health::{ServerCondition, ServerState, UpstreamCounts};
 use self::sticky::Cookies;
 use crate::config::{Policy, Upstream, UpstreamHost, UpstreamProtocol};
+use crate::fastcgi;
 use crate::plan::text;
 
 /// What a route asks.
@@ -111,7 +112,7 @@ impl UpstreamPlan {
             tcp: match protocol {
                 UpstreamProtocol::Http1 => Some(Protocol::Http1),
                 UpstreamProtocol::Http2 => Some(Protocol::Http2),
-                UpstreamProtocol::Auto | UpstreamProtocol::Http3 => None,
+                UpstreamProtocol::Auto | UpstreamProtocol::Http3 | UpstreamProtocol::FastCgi => None,
             },
             connect_timeout: connect_timeout.0,
             head_timeout: head_timeout.0,
@@ -159,6 +160,8 @@ impl Upstreams {
 pub(crate) struct WorkerUpstream {
     plan: Arc<UpstreamPlan>,
     pool: Pool,
+    /// In place of the pool, where that is spoken.
+    fastcgi: Option<fastcgi::Client>,
     balance: Balance,
     cookies: Option<Cookies>,
     budget: WorkerBudget,
@@ -173,8 +176,8 @@ struct Head {
 }
 
 impl Head {
-    fn new(proxy: &ProxyPlan, method: Method, uri: &Uri, mut headers: HeaderMap, peer: &Peer, is_trusted: bool) -> Self {
-        fields::to_upstream(&mut headers, peer, uri, proxy.prefix.as_ref(), is_trusted);
+    fn new(prefix: Option<&HeaderValue>, method: Method, uri: &Uri, mut headers: HeaderMap, peer: &Peer, is_trusted: bool) -> Self {
+        fields::to_upstream(&mut headers, peer, uri, prefix, is_trusted);
         let path = uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
         Self { method, path, headers }
     }
@@ -200,7 +203,9 @@ impl WorkerUpstream {
         let balance = plan.balance();
         let cookies = Cookies::new(&plan.settings);
         let budget = WorkerBudget::new(&plan.budget);
-        Ok(Self { plan, pool, balance, cookies, budget })
+        let is_fastcgi = plan.settings.speaks_fastcgi();
+        let fastcgi = is_fastcgi.then(|| fastcgi::Client::new(connector, &plan.settings, Rc::new(|_: &[u8]| ())));
+        Ok(Self { plan, pool, fastcgi, balance, cookies, budget })
     }
 
     /// Answers a request with what a server says; `finish` is given each response before it is sent.
@@ -213,7 +218,7 @@ impl WorkerUpstream {
         finish: impl FnOnce(Response) -> Response + 'static,
     ) {
         let Request { method, uri, headers, peer, upgrade, body } = request;
-        let head = Head::new(proxy, method, &uri, headers, &peer, is_trusted);
+        let head = Head::new(proxy.prefix.as_ref(), method, &uri, headers, &peer, is_trusted);
         if let Some(upgrade) = upgrade {
             let handle = responder.handle().clone();
             handle.spawn(upgrade::run(self, head, upgrade, peer, body, responder, finish));
@@ -222,7 +227,7 @@ impl WorkerUpstream {
         let (content, client) = (lend(body), Asker::of(&peer));
         if peer.protocol == Protocol::Http1 {
             // Some clients take an interim response for the answer there.
-            responder.respond(async move { finish(self.exchange(head, content, client, None).await) });
+            responder.respond(async move { finish(self.exchange(head, content, client, None, None).await) });
         } else {
             let handle = responder.handle().clone();
             handle.spawn(Box::pin(async move { self.forward_informing(head, content, client, responder, finish).await }));
@@ -243,7 +248,7 @@ impl WorkerUpstream {
         let responder = RefCell::new(responder);
         let answered = {
             let inform = |status, headers| fields::interim(status, headers, |headers| responder.borrow_mut().inform(status, headers));
-            let mut asked = pin!(self.exchange(head, content, client, Some(&inform)));
+            let mut asked = pin!(self.exchange(head, content, client, Some(&inform), None));
             poll_fn(|cx| match asked.as_mut().poll(cx) {
                 Poll::Ready(answer) => Poll::Ready(Some(answer)),
                 Poll::Pending => responder.borrow_mut().poll_closed(cx).map(|()| None),
@@ -269,7 +274,21 @@ impl WorkerUpstream {
         body: Body,
         is_trusted: bool,
     ) -> Response {
-        self.exchange(Head::new(proxy, method, uri, headers, &peer, is_trusted), lend(body), Asker::of(&peer), None).await
+        let head = Head::new(proxy.prefix.as_ref(), method, uri, headers, &peer, is_trusted);
+        self.exchange(head, lend(body), Asker::of(&peer), None, None).await
+    }
+
+    /// Has an application answer a request. `prefix`: what was taken away from the path. The length of `content` is known.
+    pub(crate) async fn run(
+        &self,
+        asked: &fastcgi::Asked,
+        prefix: Option<&HeaderValue>,
+        (method, uri, headers): (Method, &Uri, HeaderMap),
+        peer: &Peer,
+        content: Body,
+    ) -> Response {
+        let head = Head::new(prefix, method, uri, headers, peer, asked.is_trusted);
+        self.exchange(head, lend(content), Asker::of(peer), None, Some(asked)).await
     }
 
     /// Asks one server after the other, as long as nothing can have happened for the request.
@@ -279,6 +298,7 @@ impl WorkerUpstream {
         lent: Option<Lent<B>>,
         client: Asker,
         inform: Option<&dyn Fn(StatusCode, HeaderMap)>,
+        asked: Option<&fastcgi::Asked>,
     ) -> Response
     where
         B: http_body::Body<Data = Bytes, Error = BodyError> + Unpin + 'static,
@@ -296,10 +316,15 @@ impl WorkerUpstream {
             let attempts = tried.len() + 1;
             let is_last = attempts > self.plan.settings.retries as usize || attempts >= self.balance.len();
             let spare = if is_last { None } else { Some(head.clone()) };
-            let request = self.request(head, open.address(), content);
-            let mut on_interim = inform.map(|inform| move |status, headers| inform(status, headers));
-            let on_interim = on_interim.as_mut().map(|on_interim| on_interim as &mut dyn FnMut(StatusCode, HeaderMap));
-            match self.pool.send_observed(request, on_interim).await {
+            let answered = if let (Some(fastcgi), Some(asked)) = (&self.fastcgi, asked) {
+                self.ask_application(fastcgi, asked, head, &open, content).await
+            } else {
+                let request = self.request(head, open.address(), content);
+                let mut on_interim = inform.map(|inform| move |status, headers| inform(status, headers));
+                let on_interim = on_interim.as_mut().map(|on_interim| on_interim as &mut dyn FnMut(StatusCode, HeaderMap));
+                self.pool.send_observed(request, on_interim).await.map(|response| response.map(Content::Http))
+            };
+            match answered {
                 Ok(mut response) => {
                     open.answered(response.status());
                     self.keep_client(&open, brought, client, response.headers_mut());
@@ -315,6 +340,23 @@ impl WorkerUpstream {
                 }
             }
         }
+    }
+
+    async fn ask_application(
+        &self,
+        fastcgi: &fastcgi::Client,
+        asked: &fastcgi::Asked,
+        head: Head,
+        open: &Open,
+        content: Body,
+    ) -> Result<http::Response<Content>, Error> {
+        let Head { method, path, mut headers } = head;
+        if let Some(host) = self.host(open.address()) {
+            headers.insert(http::header::HOST, host);
+        }
+        let (uri, server) = (Uri::from(path), open.address());
+        let request = fastcgi::Request { asked, method: &method, uri: &uri, headers: &headers, content };
+        Ok(fastcgi.ask(open.index(), server, request).await?.map(Content::FastCgi))
     }
 
     /// What decides about a request's server.
@@ -368,13 +410,20 @@ impl WorkerUpstream {
         *request.uri_mut() = target(server.secure, &server.authority, &head.path);
         *request.headers_mut() = head.headers;
         server.direct(&mut request);
+        if let Some(host) = self.host(server) {
+            request.headers_mut().insert(http::header::HOST, host);
+        }
+        request
+    }
+
+    /// The host that a server is asked for, where it is another than the client's.
+    fn host(&self, server: &crate::config::ServerAddress) -> Option<HeaderValue> {
         let host = match &self.plan.settings.host {
-            UpstreamHost::Client => return request,
+            UpstreamHost::Client => return None,
             UpstreamHost::Server => HeaderValue::try_from(server.authority.as_str()),
             UpstreamHost::Fixed(host) => Ok(host.0.clone()),
         };
-        request.headers_mut().insert(http::header::HOST, host.expect("invariant: an authority is visible ASCII"));
-        request
+        Some(host.expect("invariant: an authority is visible ASCII"))
     }
 }
 
@@ -393,9 +442,12 @@ pub(crate) fn target(secure: bool, authority: &Authority, path: &PathAndQuery) -
 }
 
 /// The response of a server as the client gets it.
-fn answer(response: http::Response<pronghorn_client::Content>, open: Open) -> Response {
+fn answer(response: http::Response<Content>, open: Open) -> Response {
     let (mut head, content) = response.into_parts();
-    fields::to_client(&mut head.headers, head.version);
+    match &content {
+        Content::Http(_) => fields::to_client(&mut head.headers, head.version),
+        Content::FastCgi(_) => fields::from_application(&mut head.headers),
+    }
     let mut answer = Response::new(head.status);
     // The engine checks that the content is as long as it says.
     if content.is_end_stream() {

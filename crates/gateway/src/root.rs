@@ -160,10 +160,10 @@ impl Root {
         stat(&file, Effort::Memory).map(|stat| Identity::new(&stat))
     }
 
-    /// What kind of file `path` names, links followed. Takes as long as the disk does.
-    pub(crate) fn type_of(&self, path: &[u8]) -> Result<FileType, Errno> {
-        let file = self.open(path, OFlags::PATH, Effort::Disk)?;
-        stat(&file, Effort::Disk).map(|stat| FileType::from_raw_mode(stat.stx_mode.into()))
+    /// What kind of file `path` names, links followed.
+    pub(crate) fn type_of(&self, path: &[u8], effort: Effort) -> Result<FileType, Errno> {
+        let file = self.open(path, OFlags::PATH, effort)?;
+        stat(&file, effort).map(|stat| FileType::from_raw_mode(stat.stx_mode.into()))
     }
 
     pub(crate) fn open(&self, path: &[u8], flags: OFlags, effort: Effort) -> Result<OwnedFd, Errno> {

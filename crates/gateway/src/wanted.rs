@@ -57,6 +57,11 @@ impl StaticFiles {
             let answer = text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n");
             return ControlFlow::Break(answer.with_header(ALLOW, HeaderValue::from_static("GET, HEAD")));
         }
+        self.named(uri)
+    }
+
+    /// The same for any method.
+    pub(crate) fn named<'a>(&self, uri: &'a Uri) -> ControlFlow<Response, Wanted<'a>> {
         let Ok(path) = path::below(uri.path()) else {
             return ControlFlow::Break(text(StatusCode::BAD_REQUEST, "bad path\n"));
         };

@@ -37,7 +37,7 @@ pub(crate) fn check(config: &Config, problems: &mut Vec<Problem>) -> Vec<Problem
         .sites
         .iter()
         .flat_map(|site| &site.routes)
-        .filter_map(|route| match &route.proxy {
+        .filter_map(|route| match route.proxy.as_ref().or(route.php.as_ref().map(|php| &php.server)) {
             Some(Proxy::Named(name)) => Some(name.as_str()),
             _ => None,
         })
@@ -97,7 +97,9 @@ fn check_site(config: &Config, site: &Site, problems: &mut Vec<Problem>) {
     }
     if site.routes.is_empty() {
         problems.push(
-            config.problem(&site.place, "the site has no routes").with_hint("add [[sites.routes]] with files, proxy, redirect or respond"),
+            config
+                .problem(&site.place, "the site has no routes")
+                .with_hint("add [[sites.routes]] with files, proxy, php, redirect or respond"),
         );
     }
     for route in &site.routes {
@@ -109,6 +111,7 @@ fn check_route(config: &Config, route: &Route, problems: &mut Vec<Problem>) {
     let actions: Vec<_> = [
         ("files", route.files.is_some()),
         ("proxy", route.proxy.is_some()),
+        ("php", route.php.is_some()),
         ("redirect", route.redirect.is_some()),
         ("respond", route.respond.is_some()),
     ]
@@ -119,7 +122,7 @@ fn check_route(config: &Config, route: &Route, problems: &mut Vec<Problem>) {
         [_] => {}
         [] => {
             let problem = config.problem(&route.place, "the route does nothing");
-            problems.push(problem.with_hint("add one of files, proxy, redirect and respond"));
+            problems.push(problem.with_hint("add one of files, proxy, php, redirect and respond"));
         }
         [first, second, ..] => {
             let problem = config.problem(&route.place.key(second), format_args!("the route has {first} and {second}"));
@@ -127,16 +130,12 @@ fn check_route(config: &Config, route: &Route, problems: &mut Vec<Problem>) {
         }
     }
     match &route.proxy {
-        Some(Proxy::Named(name)) if !config.upstreams.contains_key(name) => {
-            let problem = config.problem(&route.place.key("proxy"), format_args!("there is no upstream {name:?}"));
-            let hint = match nearest(name, config.upstreams.keys().map(String::as_str)) {
-                Some(near) => format!("did you mean {near:?}?"),
-                None => format!("define it as [upstreams.{name}], or write an address such as \"http://127.0.0.1:3000\""),
-            };
-            problems.push(problem.with_hint(hint));
-        }
+        Some(Proxy::Named(name)) => check_name(config, name, &route.place.key("proxy"), "http://127.0.0.1:3000", problems),
         Some(Proxy::Own(upstream)) => check_upstream(config, upstream, &route.place.key("proxy"), problems),
-        _ => {}
+        None => {}
+    }
+    if let Some(php) = &route.php {
+        super::php::check(config, php, &route.place.key("php"), problems);
     }
     if let Some(redirect) = &route.redirect
         && !matches!(redirect.0.status, 301 | 302 | 303 | 307 | 308)
@@ -171,7 +170,19 @@ fn check_index(config: &Config, route: &Route, problems: &mut Vec<Problem>) {
     }
 }
 
-fn check_upstream(config: &Config, upstream: &Upstream, place: &Place, problems: &mut Vec<Problem>) {
+/// `example`: an address that could stand there.
+pub(super) fn check_name(config: &Config, name: &str, place: &Place, example: &str, problems: &mut Vec<Problem>) {
+    if config.upstreams.contains_key(name) {
+        return;
+    }
+    let hint = match nearest(name, config.upstreams.keys().map(String::as_str)) {
+        Some(near) => format!("did you mean {near:?}?"),
+        None => format!("define it as [upstreams.{name}], or write an address such as {example:?}"),
+    };
+    problems.push(config.problem(place, format_args!("there is no upstream {name:?}")).with_hint(hint));
+}
+
+pub(super) fn check_upstream(config: &Config, upstream: &Upstream, place: &Place, problems: &mut Vec<Problem>) {
     super::health::check(config, upstream, place, problems);
     super::sticky::check(config, upstream.sticky.as_ref(), place, problems);
     if upstream.servers.is_empty() {
@@ -193,6 +204,21 @@ fn check_upstream(config: &Config, upstream: &Upstream, place: &Place, problems:
     if upstream.resolve.0 > Duration::ZERO && upstream.resolve.0 < Duration::from_secs(1) {
         let problem = config.problem(&place.key("resolve"), "name servers would be asked all the time");
         problems.push(problem.with_hint("look names up again each second or less often, or not (0s)"));
+    }
+    let is_fastcgi = upstream.speaks_fastcgi();
+    if is_fastcgi && upstream.check.is_some() {
+        let problem = config.problem(&place.key("check"), "checks ask over HTTP, which these servers do not speak");
+        problems.push(problem.with_hint("leave it out: servers that fail are noticed by requests, as `health` says"));
+    }
+    for (index, server) in upstream.servers.iter().enumerate() {
+        let (place, address) = (place.of(["servers".into(), index.into()]), &server.0.address);
+        if is_fastcgi && !address.fastcgi && address.socket.is_none() {
+            let problem = config.problem(&place, format_args!("{address} speaks HTTP, and FastCGI is asked for"));
+            problems.push(problem.with_hint(format_args!("write fastcgi://{}", address.authority)));
+        } else if !is_fastcgi && address.fastcgi {
+            let problem = config.problem(&place, format_args!("{address} speaks FastCGI, and another protocol is asked for"));
+            problems.push(problem.with_hint("leave `protocol` out, or write fastcgi"));
+        }
     }
     for (index, server) in upstream.servers.iter().enumerate() {
         if upstream.protocol == UpstreamProtocol::Http3 && server.0.address.socket.is_some() {

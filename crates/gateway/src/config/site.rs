@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer};
 use super::either::{Short, either};
 use super::layer::Layer;
 use super::patterns::{HostPattern, PathPattern};
+use super::php::Php;
 use super::response::{ErrorPages, Rewrite};
 use super::source::Place;
 use super::upstream::Upstream;
@@ -125,7 +126,7 @@ either!(Tls, "tls", "development");
 
 /// One of `[[sites.routes]]`: which requests, and what is done with them.
 ///
-/// Exactly one of `files`, `proxy`, `redirect` and `respond` says what answers.
+/// Exactly one of `files`, `proxy`, `php`, `redirect` and `respond` says what answers.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct Route {
     /// Which requests are meant; all, if it is left out.
@@ -135,6 +136,8 @@ pub struct Route {
     pub files: Option<Files>,
     /// Asks another server.
     pub proxy: Option<Proxy>,
+    /// Has PHP-FPM run scripts of a folder, and serves its other files.
+    pub php: Option<Php>,
     /// Sends the client elsewhere.
     pub redirect: Option<Redirect>,
     /// Answers at once.
@@ -327,7 +330,8 @@ impl Short for Proxy {
     const EXPECTED: &'static str = "the name of an upstream, an address such as \"http://127.0.0.1:3000\", or { servers = […] }";
 
     fn from_text(text: &str) -> Result<Self, String> {
-        if text.contains("://") || text.starts_with("unix:") {
+        // `127.0.0.1:9000`, as others write it, is told how to be written here.
+        if text.contains(':') {
             return Ok(Self::Own(Box::new(Upstream::of(text.parse()?))));
         }
         Ok(Self::Named(text.to_owned()))

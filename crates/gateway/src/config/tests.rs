@@ -51,7 +51,7 @@ fn each_error_is_told_with_its_line() {
         "pronghorn.toml:13:1: unknown key \"respnd\"; did you mean \"respond\"?",
         "pronghorn.toml:14:12: missing field `to`",
         "pronghorn.toml:16:22: 99 is no status of a final response: 200 to 599",
-        "pronghorn.toml:19:12: \"127.0.0.1:80\" is no address of a server: it begins with http://, https:// or unix:",
+        "pronghorn.toml:19:12: \"127.0.0.1:80\" is no address of a server: it begins with http://, https://, unix: or fastcgi://",
     ];
     assert_eq!(found, expected, "{found:#?}");
 }
@@ -125,6 +125,24 @@ fn contradictions_are_told() {
         ("[log.qlog]\nfolder = \"q\"\nfiles = 0\n", "9:1: no file could be written"),
         ("[server.alt_svc]\nramp_up = { since = \"soon\", takes = \"1h\" }\n", "\"soon\" is no moment: write it as"),
         ("[admin]\nlisten = \"sock\"\n", "8:10: \"sock\" is no address of an admin API"),
+        ("[[sites.routes]]\nphp = { root = \".\", server = \"unix:/a\", fallback = \"a.html\" }\n", "\"a.html\" is no name of a script"),
+        ("[[sites.routes]]\nphp = { root = \".\", server = \"unix:/a\", index = [\"../a.php\"] }\n", "\"../a.php\" is no name of a file"),
+        ("[[sites.routes]]\nphp = { root = \".\", server = \"unix:/a\", script_root = \"www\" }\n", "write the whole path from / on"),
+        (
+            "[[sites.routes]]\nphp = { root = \".\", server = \"unix:/a\", variables = { A-B = \"\" } }\n",
+            "\"A-B\" is no name of a variable",
+        ),
+        ("[[sites.routes]]\nphp = { root = \".\", server = \"http://a:1\" }\n", "write fastcgi://a:1"),
+        ("[[sites.routes]]\nphp = { root = \".\", server = \"127.0.0.1:9000\" }\n", "unix: or fastcgi://"),
+        ("[[sites.routes]]\nphp = { root = \".\", server = \"fpm\" }\n", "an address such as \"unix:/run/php/php-fpm.sock\""),
+        (
+            "[[sites.routes]]\nphp = { root = \".\", server = \"fpm\" }\n[upstreams.fpm]\nservers = [\"unix:/a\"]\n",
+            "write protocol = \"fastcgi\" into [upstreams.fpm]",
+        ),
+        ("[[sites.routes]]\nphp = { root = \".\", server = { servers = [\"unix:/a\"], protocol = \"http2\" } }\n", "leave `protocol` out"),
+        ("[[sites.routes]]\nproxy = { servers = [\"fastcgi://a:1\"], protocol = \"http1\" }\n", "fastcgi://a:1 speaks FastCGI"),
+        ("[[sites.routes]]\nproxy = { servers = [\"fastcgi://a:1\", \"http://a:2\"] }\n", "write fastcgi://a:2"),
+        ("[[sites.routes]]\nproxy = { servers = [\"fastcgi://a:1\"], check = \"/\" }\n", "checks ask over HTTP"),
         ("[limits]\nidle_timout = \"3s\"\n", "idle_timeout"),
         ("[limits]\nidle_timeout = \"never\"\n", "8:1: "),
     ] {

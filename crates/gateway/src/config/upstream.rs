@@ -93,6 +93,12 @@ const WAITING: usize = 1024;
 const RETRIES: u32 = 2;
 
 impl Upstream {
+    /// Whether FastCGI is spoken with its servers.
+    pub(crate) fn speaks_fastcgi(&self) -> bool {
+        let is_named = || self.servers.iter().any(|server| server.0.address.fastcgi);
+        self.protocol == UpstreamProtocol::FastCgi || (self.protocol == UpstreamProtocol::Auto && is_named())
+    }
+
     /// Whether it says the same, wherever it stands.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let at = |one: &Self| Self { place: Place::default(), ..one.clone() };
@@ -197,6 +203,8 @@ choice! {
         Http2 = "http2",
         /// HTTP/3.
         Http3 = "http3",
+        /// FastCGI, as PHP-FPM does.
+        FastCgi = "fastcgi",
     }
 }
 
@@ -239,11 +247,13 @@ pub struct UpstreamTls {
     pub trust: Option<PathBuf>,
 }
 
-/// The address of a server: `http://127.0.0.1:3000`, or `unix:/run/app.sock`.
+/// The address of a server: `http://127.0.0.1:3000`, `unix:/run/app.sock`, or `fastcgi://127.0.0.1:9000`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServerAddress {
     /// Whether TLS is spoken.
     pub secure: bool,
+    /// Whether it was written as one that speaks FastCGI. One on a Unix socket may.
+    pub fastcgi: bool,
     /// Host and port; `localhost` for one that is reached over a Unix socket.
     pub authority: Authority,
     /// The Unix socket that it listens on.
@@ -271,7 +281,7 @@ impl ServerAddress {
         if path.len() > Self::MAX_SOCKET_PATH_BYTES {
             return Err("the system takes no path of a socket longer than 107 bytes: put it into another folder");
         }
-        Ok(Self { secure: false, authority: Authority::from_static("localhost"), socket: Some(Path::new(path).into()) })
+        Ok(Self { secure: false, fastcgi: false, authority: Authority::from_static("localhost"), socket: Some(Path::new(path).into()) })
     }
 
     /// Has a request, whose URI names the authority, go there.
@@ -287,7 +297,12 @@ impl fmt::Display for ServerAddress {
         if let Some(path) = &self.socket {
             return write!(f, "unix:{}", path.display());
         }
-        write!(f, "{}://{}", if self.secure { "https" } else { "http" }, self.authority)
+        let scheme = match self {
+            Self { fastcgi: true, .. } => "fastcgi",
+            Self { secure: true, .. } => "https",
+            _ => "http",
+        };
+        write!(f, "{scheme}://{}", self.authority)
     }
 }
 
@@ -303,10 +318,11 @@ impl FromStr for ServerAddress {
             return Err(wrong("write it as unix:/run/app.sock; HTTP is spoken there in clear text"));
         }
         let uri: http::Uri = text.parse().map_err(|_| wrong("write it as http://127.0.0.1:3000"))?;
-        let secure = match uri.scheme() {
-            Some(scheme) if *scheme == Scheme::HTTP => false,
-            Some(scheme) if *scheme == Scheme::HTTPS => true,
-            _ => return Err(wrong("it begins with http://, https:// or unix:")),
+        let (secure, fastcgi) = match uri.scheme() {
+            Some(scheme) if *scheme == Scheme::HTTP => (false, false),
+            Some(scheme) if *scheme == Scheme::HTTPS => (true, false),
+            Some(scheme) if scheme.as_str() == "fastcgi" => (false, true),
+            _ => return Err(wrong("it begins with http://, https://, unix: or fastcgi://")),
         };
         if uri.path_and_query().is_some_and(|path| path.as_str() != "/") {
             return Err(wrong("it has no path; the path that was asked for is passed on"));
@@ -315,7 +331,7 @@ impl FromStr for ServerAddress {
         if authority.as_str().contains('@') {
             return Err(wrong("a name and password do not belong there"));
         }
-        Ok(Self { secure, authority, socket: None })
+        Ok(Self { secure, fastcgi, authority, socket: None })
     }
 }
 written!(

@@ -17,9 +17,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tower_service::Service;
 
-use super::timeout::within;
 use super::{Around, Asked, Client, Layer, LocalService, OnWorker, Request, Response, Surroundings, from_engine, take_away, too_early};
 use crate::config::{FieldName, ServerAddress, Time};
+use crate::in_time::in_time;
 use crate::plan::text;
 
 /// What belongs to the request's connection or content, which the other server does not get.
@@ -184,7 +184,7 @@ impl Around for OfWorker {
         let unreachable = || from_engine(text(StatusCode::BAD_GATEWAY, "whether this may be cannot be asked\n"));
         let Some(pool) = self.pool() else { return Ok(unreachable()) };
         let asked = pool.send(self.question(&request));
-        let asked = within(self.worker.handle(), self.settings.options.timeout.0, asked).await;
+        let asked = in_time(self.worker.handle(), self.settings.options.timeout.0, asked).await;
         let Some(Ok(answer)) = asked else { return Ok(unreachable()) };
         if !answer.status().is_success() {
             let (mut head, content) = answer.into_parts();

@@ -1,9 +1,6 @@
 //! `timeout`: an answer in time, or none.
 
-use std::future::poll_fn;
-use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -14,6 +11,7 @@ use tower_service::Service;
 
 use super::{Around, Layer, LocalService, OnWorker, Request, Response, from_engine};
 use crate::config::Time;
+use crate::in_time::in_time;
 use crate::plan::text;
 
 /// Options of `timeout`.
@@ -47,18 +45,8 @@ struct OfWorker {
 
 impl Around for OfWorker {
     async fn call(self: Rc<Self>, request: Request, mut inner: LocalService) -> Result<Response, BodyError> {
-        within(&self.handle, self.after, inner.call(request))
+        in_time(&self.handle, self.after, inner.call(request))
             .await
             .unwrap_or_else(|| Ok(from_engine(text(StatusCode::GATEWAY_TIMEOUT, "there was no answer in time\n"))))
     }
-}
-
-/// What `future` gives, unless time is over before.
-pub(super) async fn within<T>(handle: &Handle, limit: Duration, future: impl Future<Output = T>) -> Option<T> {
-    let (mut future, mut sleep) = (pin!(future), pin!(handle.sleep(limit)));
-    poll_fn(|cx| match future.as_mut().poll(cx) {
-        Poll::Ready(value) => Poll::Ready(Some(value)),
-        Poll::Pending => sleep.as_mut().poll(cx).map(|()| None),
-    })
-    .await
 }

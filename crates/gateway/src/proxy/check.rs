@@ -4,20 +4,20 @@
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
-use std::time::Duration;
 
 use http::header::{HOST, USER_AGENT};
 use http::{HeaderValue, Request};
 use http_body::Body as _;
 use pronghorn_client::{Options, Pool};
-use pronghorn_engine::{Body, Connector, Handle};
+use pronghorn_engine::{Body, Connector};
 
 use super::{UpstreamPlan, target};
 use crate::config::{UpstreamCheckTable, UpstreamHost};
+use crate::in_time::in_time;
 use crate::plan::Plan;
 
 /// Servers of one upstream that are asked at the same time.
@@ -173,16 +173,6 @@ async fn answers(pool: &Pool, check: &UpstreamCheckTable, request: Request<Body>
     true
 }
 
-/// What `future` returns, unless it takes longer.
-async fn in_time<T>(handle: &Handle, timeout: Duration, future: impl Future<Output = T>) -> Option<T> {
-    let (mut future, mut sleep) = (pin!(future), pin!(handle.sleep(timeout)));
-    poll_fn(|cx| match future.as_mut().poll(cx) {
-        Poll::Ready(value) => Poll::Ready(Some(value)),
-        Poll::Pending => sleep.as_mut().poll(cx).map(|()| None),
-    })
-    .await
-}
-
 /// Runs all of them, a few at the same time, and hands over what each returns.
 async fn some_at_once<F: Future>(futures: impl Iterator<Item = F>, mut on_ready: impl FnMut(F::Output)) {
     let mut waiting: VecDeque<_> = futures.collect();
@@ -218,6 +208,8 @@ async fn some_at_once<F: Future>(futures: impl Iterator<Item = F>, mut on_ready:
 mod tests {
     use std::cell::Cell;
     use std::task::Context;
+
+    use std::pin::pin;
 
     use super::*;
     use crate::config::Time;

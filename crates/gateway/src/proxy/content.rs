@@ -7,10 +7,10 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
-use pronghorn_client::Content;
 use pronghorn_engine::{Body, BodyError};
 
 use super::balance::Open;
+use crate::fastcgi;
 
 /// A request's content, which is lent to one attempt after the other until one has begun to read it.
 pub(crate) struct Lent<B>(Rc<Shared<B>>);
@@ -62,6 +62,39 @@ where
 
     fn size_hint(&self) -> SizeHint {
         self.0.content.borrow().size_hint()
+    }
+}
+
+/// A response's content, by what it came over.
+pub(crate) enum Content {
+    Http(pronghorn_client::Content),
+    FastCgi(Option<Box<fastcgi::Content>>),
+}
+
+impl http_body::Body for Content {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match self.get_mut() {
+            Self::Http(content) => Pin::new(content).poll_frame(cx),
+            Self::FastCgi(Some(content)) => Pin::new(content).poll_frame(cx),
+            Self::FastCgi(None) => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Http(content) => content.is_end_stream(),
+            Self::FastCgi(content) => content.as_ref().is_none_or(http_body::Body::is_end_stream),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Http(content) => content.size_hint(),
+            Self::FastCgi(_) => SizeHint::default(),
+        }
     }
 }
 

@@ -140,6 +140,12 @@ pub(crate) fn to_client(headers: &mut HeaderMap, version: Version) {
     append(headers, &VIA, Ok(HeaderValue::from_static(via)));
 }
 
+/// The same for an application that does not speak HTTP.
+pub(super) fn from_application(headers: &mut HeaderMap) {
+    headers.remove(ALT_SVC);
+    append(headers, &VIA, Ok(HeaderValue::from_static("FastCGI/1.0 pronghorn")));
+}
+
 /// Has an interim response passed on, without what is not the client's. 100 (Continue) is not: whether the client goes on is said here.
 pub(super) fn interim(status: StatusCode, mut headers: HeaderMap, pass_on: impl FnOnce(&HeaderMap)) {
     if status != StatusCode::CONTINUE {

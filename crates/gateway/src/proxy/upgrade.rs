@@ -11,7 +11,7 @@ use http::header::{SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSIO
 use http::{HeaderValue, StatusCode};
 use pronghorn_engine::{Body, Incoming, Peer, Protocol, Responder, Response, Upgrade, websocket};
 
-use super::content::{Lent, Tracked};
+use super::content::{Content, Lent, Tracked};
 use super::{Asker, Head, WorkerUpstream, fields, refusal};
 use crate::plan::text;
 
@@ -57,7 +57,7 @@ pub(super) async fn run(
     let is_http1 = response.version() < http::Version::HTTP_2;
     let is_granted = if is_http1 { response.status() == StatusCode::SWITCHING_PROTOCOLS } else { response.status().is_success() };
     if !is_granted {
-        return responder.send(finish(super::answer(response, open)));
+        return responder.send(finish(super::answer(response.map(Content::Http), open)));
     }
     let (mut granted, content) = response.into_parts();
     fields::to_client(&mut granted.headers, granted.version);
@@ -66,7 +66,7 @@ pub(super) async fn run(
     }
     // As a response, so that it is logged as one and its fields are changed as the route says.
     let status = if peer.protocol == Protocol::Http1 { StatusCode::SWITCHING_PROTOCOLS } else { StatusCode::OK };
-    let mut response = Response::new(status).with_body(Body::stream(Tracked::new(content, open)));
+    let mut response = Response::new(status).with_body(Body::stream(Tracked::new(Content::Http(content), open)));
     response.headers = granted.headers;
     let mut response = finish(response);
     let headers = std::mem::take(response.fields_mut());

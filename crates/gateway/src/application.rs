@@ -1,0 +1,168 @@
+//! Routes that are answered by an application over FastCGI.
+
+use std::ops::ControlFlow;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use blocking::unblock;
+use bytes::{Bytes, BytesMut};
+use http::header::ALLOW;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
+use http_body_util::BodyExt as _;
+use ipnet::IpNet;
+use pronghorn_engine::{Body, BodyError, Peer, Request, Responder, Response};
+use rustix::io::Errno;
+
+use crate::client_address::client_address;
+use crate::fastcgi::{Asked, Script};
+use crate::plan::text;
+use crate::proxy::{UpstreamPlan, WorkerUpstream};
+use crate::root::Effort;
+use crate::scripts::{Found, Scripts};
+use crate::static_files::{FileHandler, answer_without_file, not_found, redirect_to_folder};
+use crate::wanted::Wanted;
+
+/// What a route asks.
+pub(crate) struct ApplicationPlan {
+    pub(crate) upstream: Arc<UpstreamPlan>,
+    /// The folder of scripts; without one the application answers for all paths.
+    pub(crate) scripts: Option<Arc<Scripts>>,
+    /// What was taken away from the path.
+    pub(crate) prefix: Option<HeaderValue>,
+    /// What the application is told besides.
+    pub(crate) variables: Arc<[(String, String)]>,
+    /// Of content whose length is not known before, so many bytes are collected at the most.
+    pub(crate) collect_bytes: u64,
+}
+
+/// A route of this kind on one worker.
+pub(crate) struct ApplicationHandler {
+    plan: Arc<ApplicationPlan>,
+    upstream: Rc<WorkerUpstream>,
+    files: Option<Rc<FileHandler>>,
+    trusted_proxies: Arc<[IpNet]>,
+}
+
+/// The head of a request.
+pub(crate) struct Head {
+    pub(crate) method: Method,
+    pub(crate) uri: Uri,
+    pub(crate) headers: HeaderMap,
+    pub(crate) peer: Peer,
+    /// The target as the client wrote it.
+    pub(crate) target: Uri,
+}
+
+impl ApplicationHandler {
+    pub(crate) fn new(plan: &Arc<ApplicationPlan>, upstream: Rc<WorkerUpstream>, trusted_proxies: Arc<[IpNet]>) -> Self {
+        let files = plan.scripts.as_ref().map(|scripts| Rc::new(scripts.files().handler()));
+        Self { plan: plan.clone(), upstream, files, trusted_proxies }
+    }
+
+    /// Answers a request with what `finish` makes of the response. `target`: as the client wrote it.
+    pub(crate) fn serve(
+        self: Rc<Self>,
+        request: Request,
+        target: Uri,
+        responder: Responder,
+        finish: impl FnOnce(Response) -> Response + 'static,
+    ) {
+        if let (Some(scripts), Some(files)) = (&self.plan.scripts, &self.files)
+            && let ControlFlow::Continue(wanted) = scripts.wanted(&request.uri)
+            && let Ok(Found::File) = scripts.find(&wanted, Effort::Memory)
+        {
+            // As quick as where there are only files.
+            return files.serve_as(request, responder, finish);
+        }
+        let turn = responder.handle().turn();
+        responder.respond(async move {
+            let Request { method, uri, headers, peer, body, .. } = request;
+            finish(self.answer(turn, Head { method, uri, headers, peer, target }, body).await)
+        });
+    }
+
+    /// The answer to a request.
+    pub(crate) async fn answer<B>(&self, turn: u64, head: Head, body: B) -> Response
+    where
+        B: http_body::Body<Data = Bytes, Error = BodyError> + Unpin + 'static,
+    {
+        // It has no other protocol to go on in, and nobody is shown what proxies add.
+        if matches!(head.method, Method::CONNECT | Method::TRACE) {
+            let answer = text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n");
+            return answer.with_header(ALLOW, HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"));
+        }
+        let script = if let (Some(scripts), Some(files)) = (&self.plan.scripts, &self.files) {
+            match find(scripts, &head.uri).await {
+                Ok(Found::Script(script)) => script,
+                Ok(Found::File) => return files.answer(turn, head.method, head.uri, head.headers).await,
+                Ok(Found::Folder) => return redirect_to_folder(&head.target),
+                Ok(Found::Nothing) => return not_found(),
+                Err(answer) => return *answer,
+            }
+        } else {
+            let path_info = percent_encoding::percent_decode_str(head.uri.path()).collect();
+            Script { path_info, ..Script::default() }
+        };
+        let content = match self.with_length(body).await {
+            Ok(content) => content,
+            Err(answer) => return *answer,
+        };
+        let asked = self.asked(script, &head);
+        let Head { method, uri, headers, peer, .. } = head;
+        self.upstream.run(&asked, self.plan.prefix.as_ref(), (method, &uri, headers), &peer, content).await
+    }
+
+    fn asked(&self, script: Script, head: &Head) -> Asked {
+        let prefix = self.plan.prefix.as_ref().map_or(&b""[..], HeaderValue::as_bytes);
+        let script = Script { name: [prefix, &script.name].concat(), ..script };
+        let peer = &head.peer;
+        Asked {
+            script,
+            target: head.target.clone(),
+            client: client_address(peer.remote, &head.headers, &self.trusted_proxies),
+            peer: peer.remote,
+            protocol: peer.protocol,
+            secure: peer.secure,
+            is_trusted: self.trusted_proxies.iter().any(|network| network.contains(&peer.remote.ip().to_canonical())),
+            variables: self.plan.variables.clone(),
+        }
+    }
+
+    /// Content whose length is known, which applications have to be told before.
+    async fn with_length<B>(&self, mut body: B) -> Result<Body, Box<Response>>
+    where
+        B: http_body::Body<Data = Bytes, Error = BodyError> + Unpin + 'static,
+    {
+        if body.is_end_stream() {
+            return Ok(Body::empty());
+        }
+        if body.size_hint().exact().is_some() {
+            return Ok(Body::stream(body));
+        }
+        let mut collected = BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            let broken_off = |_| Box::new(text(StatusCode::BAD_REQUEST, "the content broke off\n"));
+            let piece = frame.map_err(broken_off)?.into_data().unwrap_or_default();
+            if (collected.len() + piece.len()) as u64 > self.plan.collect_bytes {
+                let why = "so much content has to be sent with its length, as content-length\n";
+                return Err(Box::new(text(StatusCode::LENGTH_REQUIRED, why)));
+            }
+            collected.extend_from_slice(&piece);
+        }
+        Ok(collected.freeze().into())
+    }
+}
+
+/// What a target is for, waiting for the disk if need be; or the answer where that cannot be told.
+async fn find(scripts: &Arc<Scripts>, uri: &Uri) -> Result<Found, Box<Response>> {
+    let wanted = match scripts.wanted(uri) {
+        ControlFlow::Continue(wanted) => wanted,
+        ControlFlow::Break(answer) => return Err(Box::new(answer)),
+    };
+    if let Ok(found) = scripts.find(&wanted, Effort::Memory) {
+        return Ok(found);
+    }
+    let (scripts, wanted) = (scripts.clone(), Wanted::into_owned(wanted));
+    let found: Result<Found, Errno> = unblock(move || scripts.find(&wanted, Effort::Disk)).await;
+    found.map_err(|error| Box::new(answer_without_file(error, uri)))
+}

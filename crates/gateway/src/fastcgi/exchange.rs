@@ -1,0 +1,215 @@
+//! One request and its response on a connection.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use http_body::{Body as _, Frame};
+use pronghorn_client::{Error, Phase};
+use pronghorn_engine::{Body, BodyError, Error as Broken, Handle, Sleep};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::complaints::Complaints;
+use super::places::Place;
+use super::record::{self, Decoder, Ended, Event};
+use super::response;
+
+/// Bytes that are read at a time.
+const READ_BYTES: usize = 16 << 10;
+
+/// What a connection has to be able to do.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
+
+/// A request on its way, and what comes back. The application may answer before it has read everything.
+pub(super) struct Exchange {
+    stream: Box<dyn Stream>,
+    handle: Handle,
+    /// Records that are not written yet.
+    outgoing: BytesMut,
+    content: Upload,
+    decoder: Decoder,
+    complaints: Complaints,
+    /// Until when the application is waited for, while it is.
+    patience: Option<Pin<Box<Sleep>>>,
+}
+
+/// The request's content.
+enum Upload {
+    /// What is to come, and what came and stands in no record yet.
+    Running(Body, Bytes),
+    Over,
+    /// The application takes no more.
+    Unwanted,
+}
+
+impl Exchange {
+    /// `parameters`: encoded.
+    pub(super) fn new(stream: Box<dyn Stream>, handle: Handle, parameters: &[u8], content: Body, complaints: Complaints) -> Self {
+        let mut outgoing = BytesMut::with_capacity(parameters.len() + 64);
+        record::begin(&mut outgoing);
+        record::parameters(&mut outgoing, parameters);
+        let content = Upload::Running(content, Bytes::new());
+        Self { stream, handle, outgoing, content, decoder: Decoder::default(), complaints, patience: None }
+    }
+
+    /// The head of the response, with what has come of its content.
+    ///
+    /// `timeout`: for the application to take more of the request, or to say something.
+    pub(super) async fn head(&mut self, timeout: Duration) -> Result<http::Response<Bytes>, Error> {
+        let mut head = response::Head::default();
+        loop {
+            match poll_fn(|cx| self.poll_event(cx, timeout, Phase::Head)).await? {
+                Event::Output(piece) => {
+                    if let Some(response) = head.push(&piece).map_err(|wrong| broken(Broken::Exchange(wrong.to_string())))? {
+                        return Ok(response);
+                    }
+                }
+                Event::End(Ended::Overloaded) => return Err(Error::Busy("the application".to_owned())),
+                Event::End(Ended::Refused) => return Err(broken(Broken::Refused("it is no responder of FastCGI".to_owned()))),
+                Event::End(Ended::Complete) => return Err(broken(Broken::Exchange("it ended without a response".to_owned()))),
+                Event::Complaint(_) => {}
+            }
+        }
+    }
+
+    /// The next piece of the response's content; `None` at its end.
+    pub(super) fn poll_content(&mut self, cx: &mut Context<'_>, timeout: Duration) -> Poll<Option<Result<Bytes, Error>>> {
+        loop {
+            return Poll::Ready(match ready!(self.poll_event(cx, timeout, Phase::Body)) {
+                Ok(Event::Output(piece)) => Some(Ok(piece)),
+                Ok(Event::Complaint(_)) => continue,
+                Ok(Event::End(Ended::Complete)) => None,
+                Ok(Event::End(_)) => Some(Err(broken(Broken::Reset("it gave the request up".to_owned())))),
+                Err(error) => Some(Err(error)),
+            });
+        }
+    }
+
+    fn poll_event(&mut self, cx: &mut Context<'_>, timeout: Duration, phase: Phase) -> Poll<Result<Event, Error>> {
+        let has_moved = match self.poll_write(cx) {
+            Ok(has_moved) => has_moved,
+            Err(error) => return Poll::Ready(Err(broken(Broken::Exchange(format!("the request's content broke off: {error}"))))),
+        };
+        if let Poll::Ready(event) = self.poll_read(cx) {
+            self.patience = None;
+            if let Ok(Event::Complaint(text)) = &event {
+                self.complaints.add(text);
+            }
+            return Poll::Ready(event);
+        }
+        // As long as the client sends no more of what it announced, nobody waits for the application.
+        let waits_for_client = matches!(self.content, Upload::Running(..)) && self.outgoing.is_empty();
+        if has_moved || waits_for_client {
+            self.patience = None;
+        }
+        if waits_for_client {
+            return Poll::Pending;
+        }
+        let patience = self.patience.get_or_insert_with(|| Box::pin(self.handle.sleep(timeout)));
+        patience.as_mut().poll(cx).map(|()| Err(Error::TimedOut(phase)))
+    }
+
+    /// Writes what there is. Whether some of it has gone; an error where the content breaks off.
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Result<bool, BodyError> {
+        let mut has_moved = false;
+        loop {
+            while !self.outgoing.is_empty() {
+                match Pin::new(&mut self.stream).poll_write(cx, &self.outgoing) {
+                    Poll::Ready(Ok(count)) if count > 0 => {
+                        self.outgoing.advance(count);
+                        has_moved = true;
+                    }
+                    // It may have answered all the same: what can be read decides.
+                    Poll::Ready(_) => {
+                        self.outgoing.clear();
+                        self.content = Upload::Unwanted;
+                    }
+                    Poll::Pending => return Ok(has_moved),
+                }
+            }
+            let Upload::Running(content, rest) = &mut self.content else { return Ok(has_moved) };
+            if rest.is_empty() {
+                match Pin::new(content).poll_frame(cx) {
+                    Poll::Ready(Some(Ok(frame))) => *rest = frame.into_data().unwrap_or_default(),
+                    Poll::Ready(Some(Err(error))) => return Err(error),
+                    Poll::Ready(None) => {
+                        record::content(&mut self.outgoing, b"");
+                        self.content = Upload::Over;
+                    }
+                    Poll::Pending => return Ok(has_moved),
+                }
+            } else {
+                let piece = rest.split_to(rest.len().min(record::MAX_CONTENT_BYTES));
+                record::content(&mut self.outgoing, &piece);
+            }
+        }
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, Error>> {
+        loop {
+            match self.decoder.next() {
+                Ok(Some(event)) => return Poll::Ready(Ok(event)),
+                Ok(None) => {}
+                Err(wrong) => return Poll::Ready(Err(broken(Broken::Exchange(wrong.to_string())))),
+            }
+            let buffer = self.decoder.buffer();
+            let filled = buffer.len();
+            buffer.resize(filled + READ_BYTES, 0);
+            let mut room = ReadBuf::new(&mut buffer[filled..]);
+            let read = Pin::new(&mut self.stream).poll_read(cx, &mut room);
+            let count = room.filled().len();
+            buffer.truncate(filled + count);
+            match ready!(read) {
+                Ok(()) if count > 0 => {}
+                Ok(()) => return Poll::Ready(Err(broken(Broken::Closed("the application closed it".to_owned())))),
+                Err(error) => return Poll::Ready(Err(broken(Broken::Closed(error.to_string())))),
+            }
+        }
+    }
+}
+
+pub(super) fn broken(error: Broken) -> Error {
+    error.into()
+}
+
+/// A response's content.
+pub(crate) struct Content {
+    /// With its place among the connections to the server; let go at the end.
+    running: Option<(Exchange, Place)>,
+    timeout: Duration,
+    /// What came with the head.
+    first: Bytes,
+}
+
+impl Content {
+    pub(super) fn new(exchange: Exchange, timeout: Duration, first: Bytes, place: Place) -> Self {
+        Self { running: Some((exchange, place)), timeout, first }
+    }
+}
+
+impl http_body::Body for Content {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let timeout = self.timeout;
+        let first = std::mem::take(&mut self.first);
+        if !first.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(first))));
+        }
+        let Some((exchange, _)) = &mut self.running else { return Poll::Ready(None) };
+        let piece = ready!(exchange.poll_content(cx, timeout));
+        if !matches!(piece, Some(Ok(_))) {
+            self.running = None;
+        }
+        Poll::Ready(piece.map(|piece| piece.map(Frame::data).map_err(Into::into)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.running.is_none() && self.first.is_empty()
+    }
+}

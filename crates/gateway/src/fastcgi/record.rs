@@ -1,0 +1,287 @@
+//! Records of FastCGI (FastCGI Specification 1.0, section 3.3): how a request is written, and how what comes back is read.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+
+const VERSION: u8 = 1;
+const HEADER_BYTES: usize = 8;
+/// There is one request on a connection, and this is its number.
+const REQUEST: u16 = 1;
+/// What is not of any request.
+const MANAGEMENT: u16 = 0;
+
+const BEGIN_REQUEST: u8 = 1;
+const END_REQUEST: u8 = 3;
+const PARAMS: u8 = 4;
+const STDIN: u8 = 5;
+const STDOUT: u8 = 6;
+const STDERR: u8 = 7;
+
+/// What the application is asked to be.
+const RESPONDER: u16 = 1;
+const END_REQUEST_BYTES: usize = 8;
+
+/// Content of one record; a multiple of eight, as the specification recommends.
+pub(super) const MAX_CONTENT_BYTES: usize = 0xFFF8;
+
+/// Writes the beginning of a request, after which the application closes the connection.
+pub(super) fn begin(out: &mut BytesMut) {
+    header(out, BEGIN_REQUEST, 8);
+    out.put_u16(RESPONDER);
+    out.put_bytes(0, 6);
+}
+
+/// Writes all parameters, encoded, and their end.
+pub(super) fn parameters(out: &mut BytesMut, encoded: &[u8]) {
+    for part in encoded.chunks(MAX_CONTENT_BYTES) {
+        header(out, PARAMS, part.len());
+        out.extend_from_slice(part);
+    }
+    header(out, PARAMS, 0);
+}
+
+/// Writes a piece of the request's content, of [`MAX_CONTENT_BYTES`] at the most; an empty one is the end.
+pub(super) fn content(out: &mut BytesMut, piece: &[u8]) {
+    header(out, STDIN, piece.len());
+    out.extend_from_slice(piece);
+}
+
+fn header(out: &mut BytesMut, kind: u8, length: usize) {
+    debug_assert!(length <= MAX_CONTENT_BYTES, "a record's length has 16 bits");
+    out.put_u8(VERSION);
+    out.put_u8(kind);
+    out.put_u16(REQUEST);
+    out.put_u16(length as u16);
+    out.put_u16(0);
+}
+
+/// What an application sends.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// A piece of the response, head and content.
+    Output(Bytes),
+    /// A piece of what it has to complain of.
+    Complaint(Bytes),
+    /// The end of the request.
+    End(Ended),
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    Complete,
+    /// The application has no resources for it.
+    Overloaded,
+    /// It does not do what it was asked for.
+    Refused,
+}
+
+/// What is no FastCGI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Wrong {
+    #[error("it does not speak FastCGI: its first byte is {0}")]
+    Version(u8),
+    #[error("it answers a request {0} that was not asked")]
+    Request(u16),
+    #[error("it sends a record of type {0}, which no application sends")]
+    Kind(u8),
+    #[error("it ends the request with {0} bytes in place of 8")]
+    End(usize),
+}
+
+/// Reads records. What has come of one is handed on before the rest is there.
+#[derive(Default)]
+pub(super) struct Decoder {
+    buffer: BytesMut,
+    record: Option<Record>,
+}
+
+/// What is still to come of a record.
+struct Record {
+    kind: u8,
+    is_of_request: bool,
+    content: usize,
+    padding: usize,
+}
+
+impl Decoder {
+    /// Where bytes that come are put, at the end.
+    pub(super) fn buffer(&mut self) -> &mut BytesMut {
+        &mut self.buffer
+    }
+
+    /// The next event, if enough has come for one.
+    pub(super) fn next(&mut self) -> Result<Option<Event>, Wrong> {
+        loop {
+            if self.record.is_none() {
+                self.record = self.header()?;
+            }
+            let Some(record) = &mut self.record else { return Ok(None) };
+            if record.content == 0 {
+                let padding = record.padding.min(self.buffer.len());
+                self.buffer.advance(padding);
+                record.padding -= padding;
+                if record.padding > 0 {
+                    return Ok(None);
+                }
+                self.record = None;
+                continue;
+            }
+            if record.is_of_request && record.kind == END_REQUEST {
+                if self.buffer.len() < END_REQUEST_BYTES {
+                    return Ok(None);
+                }
+                record.content = 0;
+                let content = self.buffer.split_to(END_REQUEST_BYTES);
+                // Four bytes of the application's own, then the protocol's.
+                return Ok(Some(Event::End(match content[4] {
+                    0 => Ended::Complete,
+                    2 => Ended::Overloaded,
+                    _ => Ended::Refused,
+                })));
+            }
+            if self.buffer.is_empty() {
+                return Ok(None);
+            }
+            let piece = self.buffer.split_to(record.content.min(self.buffer.len())).freeze();
+            record.content -= piece.len();
+            match record.kind {
+                STDOUT if record.is_of_request => return Ok(Some(Event::Output(piece))),
+                STDERR if record.is_of_request => return Ok(Some(Event::Complaint(piece))),
+                _ => {}
+            }
+        }
+    }
+
+    fn header(&mut self) -> Result<Option<Record>, Wrong> {
+        if let Some(&version) = self.buffer.first()
+            && version != VERSION
+        {
+            return Err(Wrong::Version(version));
+        }
+        if self.buffer.len() < HEADER_BYTES {
+            return Ok(None);
+        }
+        let mut header = self.buffer.split_to(HEADER_BYTES);
+        header.advance(1);
+        let (kind, request, content, padding) = (header.get_u8(), header.get_u16(), header.get_u16().into(), header.get_u8().into());
+        let is_of_request = match (request, kind) {
+            // Nothing was asked about the application itself; what it says of that is passed over.
+            (MANAGEMENT, _) => false,
+            (REQUEST, STDOUT | STDERR) => true,
+            (REQUEST, END_REQUEST) if content == END_REQUEST_BYTES => true,
+            (REQUEST, END_REQUEST) => return Err(Wrong::End(content)),
+            (REQUEST, _) => return Err(Wrong::Kind(kind)),
+            _ => return Err(Wrong::Request(request)),
+        };
+        Ok(Some(Record { kind, is_of_request, content, padding }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn record(kind: u8, request: u16, content: &[u8], padding: u8) -> Vec<u8> {
+        let mut record = vec![VERSION, kind];
+        record.extend(request.to_be_bytes());
+        record.extend((content.len() as u16).to_be_bytes());
+        record.extend([padding, 0]);
+        record.extend(content);
+        record.resize(record.len() + usize::from(padding), 7);
+        record
+    }
+
+    fn end(protocol_status: u8) -> Vec<u8> {
+        record(END_REQUEST, 1, &[0, 0, 0, 1, protocol_status, 0, 0, 0], 0)
+    }
+
+    type Read = (Vec<u8>, Vec<u8>, Option<Ended>);
+
+    /// What is read of bytes that come in pieces of this size: output and complaints as wholes.
+    fn read(bytes: &[u8], size: usize) -> Result<Read, Wrong> {
+        let (mut decoder, mut output, mut complaints, mut ended) = (Decoder::default(), Vec::new(), Vec::new(), None);
+        for piece in bytes.chunks(size) {
+            decoder.buffer().extend_from_slice(piece);
+            while let Some(event) = decoder.next()? {
+                match event {
+                    Event::Output(piece) => output.extend_from_slice(&piece),
+                    Event::Complaint(piece) => complaints.extend_from_slice(&piece),
+                    Event::End(how) => ended = Some(how),
+                }
+            }
+        }
+        Ok((output, complaints, ended))
+    }
+
+    #[test]
+    fn request_is_written_as_the_specification_has_it() {
+        let mut out = BytesMut::new();
+        begin(&mut out);
+        parameters(&mut out, b"\x01\x01ab");
+        content(&mut out, b"xyz");
+        content(&mut out, b"");
+        let wanted: &[&[u8]] = &[
+            &[1, 1, 0, 1, 0, 8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0],
+            &[1, 4, 0, 1, 0, 4, 0, 0, 1, 1, b'a', b'b'],
+            &[1, 4, 0, 1, 0, 0, 0, 0],
+            &[1, 5, 0, 1, 0, 3, 0, 0, b'x', b'y', b'z'],
+            &[1, 5, 0, 1, 0, 0, 0, 0],
+        ];
+        assert_eq!(out, wanted.concat());
+    }
+
+    #[test]
+    fn parameters_that_no_record_holds_stand_in_several() {
+        let mut out = BytesMut::new();
+        parameters(&mut out, &vec![7; MAX_CONTENT_BYTES + 1]);
+        assert_eq!(out.len(), MAX_CONTENT_BYTES + 1 + 3 * HEADER_BYTES);
+        assert_eq!(out[4..6], (MAX_CONTENT_BYTES as u16).to_be_bytes());
+        assert_eq!(out[MAX_CONTENT_BYTES + 12..MAX_CONTENT_BYTES + 14], [0, 1]);
+    }
+
+    #[test]
+    fn end_says_how() {
+        for (status, how) in [(0, Ended::Complete), (1, Ended::Refused), (2, Ended::Overloaded), (3, Ended::Refused)] {
+            assert_eq!(read(&end(status), 100), Ok((vec![], vec![], Some(how))));
+        }
+    }
+
+    #[test]
+    fn what_is_no_answer_is_told() {
+        assert_eq!(read(b"HTTP/1.1 400 Bad Request", 1), Err(Wrong::Version(b'H')));
+        assert_eq!(read(&record(STDOUT, 2, b"x", 0), 100), Err(Wrong::Request(2)));
+        assert_eq!(read(&record(PARAMS, 1, b"x", 0), 100), Err(Wrong::Kind(PARAMS)));
+        assert_eq!(read(&record(END_REQUEST, 1, b"x", 0), 100), Err(Wrong::End(1)));
+    }
+
+    #[test]
+    fn what_is_said_of_the_application_itself_is_passed_over() {
+        let bytes = [record(11, 0, &[9; 8], 3), record(STDOUT, 1, b"a", 0), end(0)].concat();
+        assert_eq!(read(&bytes, 3), Ok((b"a".to_vec(), vec![], Some(Ended::Complete))));
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_of_any_size_say_the_same(
+            records in prop::collection::vec((prop::bool::ANY, prop::collection::vec(any::<u8>(), 0..40), 0u8..9), 0..8),
+            size in 1usize..30,
+        ) {
+            let (mut bytes, mut output, mut complaints) = (Vec::new(), Vec::new(), Vec::new());
+            for (is_output, content, padding) in &records {
+                bytes.extend(record(if *is_output { STDOUT } else { STDERR }, 1, content, *padding));
+                if *is_output { &mut output } else { &mut complaints }.extend_from_slice(content);
+            }
+            bytes.extend(end(0));
+            prop_assert_eq!(read(&bytes, size), Ok((output, complaints, Some(Ended::Complete))));
+        }
+
+        #[test]
+        fn nothing_makes_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), size in 1usize..30) {
+            let _ = read(&bytes, size);
+            // Most else ends at the first byte.
+            let _ = read(&[&[VERSION, STDOUT, 0, 1][..], &bytes].concat(), size);
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The head of a response as CGI has it (RFC 3875, section 6).
+
+use bytes::{Bytes, BytesMut};
+use http::header::{CONNECTION, CONTENT_LENGTH, LOCATION, TRAILER, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+
+/// Bytes of a head.
+pub(super) const MAX_HEAD_BYTES: usize = 64 << 10;
+/// Lines of a head.
+const MAX_LINES: usize = 256;
+
+/// What says something of a connection that there is not.
+const OF_NO_CONNECTION: [HeaderName; 6] =
+    [CONNECTION, HeaderName::from_static("keep-alive"), HeaderName::from_static("proxy-connection"), TRAILER, TRANSFER_ENCODING, UPGRADE];
+
+/// What is wrong with a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Wrong {
+    #[error("the head of its response has more than {MAX_HEAD_BYTES} bytes or {MAX_LINES} lines")]
+    Long,
+    #[error("the head of its response is not one of CGI")]
+    Malformed,
+    #[error("its status is not one of a final response")]
+    Status,
+    #[error("it is not clear how long its response is")]
+    Length,
+}
+
+/// Collects the head.
+#[derive(Default)]
+pub(super) struct Head {
+    bytes: BytesMut,
+    /// Up to where no end was found.
+    searched: usize,
+}
+
+impl Head {
+    /// Takes the next piece in. The response, with what came of its content, as soon as its head is there.
+    pub(super) fn push(&mut self, piece: &[u8]) -> Result<Option<Response<Bytes>>, Wrong> {
+        self.bytes.extend_from_slice(piece);
+        let Some(end) = self.end() else {
+            return if self.bytes.len() > MAX_HEAD_BYTES { Err(Wrong::Long) } else { Ok(None) };
+        };
+        if end > MAX_HEAD_BYTES {
+            return Err(Wrong::Long);
+        }
+        let head = self.bytes.split_to(end);
+        let response = parse(&head)?;
+        Ok(Some(response.map(|()| std::mem::take(&mut self.bytes).freeze())))
+    }
+
+    /// Where the content begins: after an empty line.
+    fn end(&mut self) -> Option<usize> {
+        let start = self.searched;
+        for (at, _) in self.bytes.iter().enumerate().skip(start).filter(|(_, byte)| **byte == b'\n') {
+            self.searched = at;
+            let is_first = at == 0 || (at == 1 && self.bytes[0] == b'\r');
+            match &self.bytes[at + 1..] {
+                _ if is_first => return Some(at + 1),
+                [b'\n', ..] => return Some(at + 2),
+                [b'\r', b'\n', ..] => return Some(at + 3),
+                // The rest of the empty line may be on its way.
+                [] | [b'\r'] => return None,
+                _ => {}
+            }
+        }
+        self.searched = self.searched.max(self.bytes.len().saturating_sub(2));
+        None
+    }
+}
+
+fn parse(head: &[u8]) -> Result<Response<()>, Wrong> {
+    let mut lines = [httparse::EMPTY_HEADER; MAX_LINES];
+    let lines = match httparse::parse_headers(head, &mut lines) {
+        Ok(httparse::Status::Complete((_, lines))) => lines,
+        Err(httparse::Error::TooManyHeaders) => return Err(Wrong::Long),
+        Ok(httparse::Status::Partial) | Err(_) => return Err(Wrong::Malformed),
+    };
+    // RFC 3875, section 6.3: there is at least one field.
+    if lines.is_empty() {
+        return Err(Wrong::Malformed);
+    }
+    let mut headers = HeaderMap::with_capacity(lines.len());
+    let mut status = None;
+    for line in lines {
+        if line.name.eq_ignore_ascii_case("status") {
+            status.get_or_insert(read_status(line.value)?);
+            continue;
+        }
+        let name = HeaderName::from_bytes(line.name.as_bytes()).map_err(|_| Wrong::Malformed)?;
+        let value = HeaderValue::from_bytes(line.value).map_err(|_| Wrong::Malformed)?;
+        headers.append(name, value);
+    }
+    for name in &OF_NO_CONNECTION {
+        headers.remove(name);
+    }
+    let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
+    if let Some(first) = lengths.next() {
+        let is_length = !first.is_empty() && first.as_bytes().iter().all(u8::is_ascii_digit);
+        if !is_length || lengths.any(|other| other != first) {
+            return Err(Wrong::Length);
+        }
+        let first = first.clone();
+        headers.insert(CONTENT_LENGTH, first);
+    }
+    // RFC 3875, section 6.2.3: what is elsewhere is so without a status, too.
+    let otherwise = if headers.contains_key(LOCATION) { StatusCode::FOUND } else { StatusCode::OK };
+    let mut response = Response::new(());
+    *response.status_mut() = status.unwrap_or(otherwise);
+    *response.headers_mut() = headers;
+    Ok(response)
+}
+
+/// Of `404 Not Found` the number.
+fn read_status(value: &[u8]) -> Result<StatusCode, Wrong> {
+    let digits = value.split(|byte| *byte == b' ').next().unwrap_or_default();
+    let status = StatusCode::from_bytes(digits).map_err(|_| Wrong::Status)?;
+    if (200..600).contains(&status.as_u16()) { Ok(status) } else { Err(Wrong::Status) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    type Read = (u16, Vec<(String, String)>, Vec<u8>);
+
+    /// Status, fields and content of a response that comes in pieces of this size.
+    fn read(bytes: &[u8], size: usize) -> Result<Option<Read>, Wrong> {
+        let mut head = Head::default();
+        let mut pieces = bytes.chunks(size);
+        for piece in pieces.by_ref() {
+            if let Some(response) = head.push(piece)? {
+                let text = |value: &HeaderValue| value.to_str().unwrap_or("?").to_owned();
+                let fields = response.headers().iter().map(|(name, value)| (name.to_string(), text(value))).collect();
+                let rest = pieces.flatten();
+                let content = response.body().iter().chain(rest).copied().collect();
+                return Ok(Some((response.status().as_u16(), fields, content)));
+            }
+        }
+        Ok(None)
+    }
+
+    #[test]
+    fn head_ends_at_the_empty_line_whatever_ends_lines() {
+        for (end, size) in [("\n", 1), ("\r\n", 1), ("\n", 100), ("\r\n", 3)] {
+            let bytes = format!("Status: 404 Not Found{end}Content-Type: text/html{end}X-A: b: c{end}{end}\n\nno");
+            let (status, fields, content) = read(bytes.as_bytes(), size).expect("a head").expect("whole");
+            assert_eq!((status, content.as_slice()), (404, &b"\n\nno"[..]));
+            assert_eq!(fields, [("content-type".into(), "text/html".into()), ("x-a".into(), "b: c".into())]);
+        }
+    }
+
+    #[test]
+    fn status_is_what_fits_where_none_is_given() {
+        let status = |head: &str| read(head.as_bytes(), 100).map(|read| read.map(|(status, ..)| status));
+        assert_eq!(status("content-type: a/b\n\n"), Ok(Some(200)));
+        assert_eq!(status("location: /x\n\n"), Ok(Some(302)));
+        assert_eq!(status("location: /x\nstatus: 201\n\n"), Ok(Some(201)));
+        for wrong in ["status: 100 Continue\n\n", "status: 999\n\n", "status: ok\n\n", "status:\n\n"] {
+            assert_eq!(status(wrong), Err(Wrong::Status), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_of_a_connection_stays_behind() {
+        let (_, fields, _) = read(b"connection: close\ntransfer-encoding: chunked\nkeep-alive: 5\nx-a: b\n\n", 100).unwrap().unwrap();
+        assert_eq!(fields, [("x-a".into(), "b".into())]);
+    }
+
+    #[test]
+    fn length_is_one_or_none() {
+        let fields = |head: &str| read(head.as_bytes(), 100).map(|read| read.unwrap().1.len());
+        assert_eq!(fields("content-length: 5\ncontent-length: 5\n\n"), Ok(1));
+        for wrong in ["content-length: 5\ncontent-length: 6\n\n", "content-length: 5, 5\n\n", "content-length: +5\n\n"] {
+            assert_eq!(fields(wrong), Err(Wrong::Length), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_head_is_told() {
+        for wrong in ["\n", "\r\n\r\n", "<html>\n\n", "a b: c\n\n", "a: b\n folded\n\n", ": x\n\n", "a: \u{1}\n\n"] {
+            assert_eq!(read(wrong.as_bytes(), 100), Err(Wrong::Malformed), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn head_has_an_end() {
+        let long = "a: b\n".repeat(MAX_HEAD_BYTES / 5 + 1);
+        assert_eq!(read(long.as_bytes(), 1000), Err(Wrong::Long));
+        assert_eq!(read(format!("{}\n", "a: b\n".repeat(MAX_LINES + 1)).as_bytes(), 1000), Err(Wrong::Long));
+        assert_eq!(read(format!("a: {}\n\n", "b".repeat(MAX_HEAD_BYTES)).as_bytes(), 100_000), Err(Wrong::Long));
+        assert!(matches!(read(format!("{}\n", "a: b\n".repeat(MAX_LINES)).as_bytes(), 1000), Ok(Some(_))));
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_of_any_size_say_the_same(bytes in "([a-c:\r\n ]|status: 2|\n\n){0,60}", size in 1usize..20) {
+            prop_assert_eq!(read(bytes.as_bytes(), size), read(bytes.as_bytes(), bytes.len().max(1)));
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! Which script or file of a PHP application a path is for.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use http::Uri;
+use pronghorn_engine::Response;
+use rustix::fs::FileType;
+use rustix::io::Errno;
+
+use crate::fastcgi::Script;
+use crate::root::Effort;
+use crate::static_files::StaticFiles;
+use crate::wanted::Wanted;
+
+/// How the names of scripts that are run end.
+const SCRIPT: &[u8] = b".php";
+
+/// A folder with scripts among other files.
+pub(crate) struct Scripts {
+    files: StaticFiles,
+    /// Names that are looked for in a folder, scripts and others.
+    index: Arc<[String]>,
+    /// The script that is run where there is nothing of the name.
+    fallback: Option<String>,
+    /// The folder as the application sees it.
+    folder: Arc<[u8]>,
+}
+
+/// What a path is for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    Script(Script),
+    /// A file that is served as it is.
+    File,
+    /// A folder without the slash at its end.
+    Folder,
+    Nothing,
+}
+
+impl Scripts {
+    pub(crate) fn new(files: StaticFiles, index: &[String], fallback: Option<String>, folder: &[u8]) -> Self {
+        let served: Vec<_> = index.iter().filter(|name| !is_code(name.as_bytes())).cloned().collect();
+        let folder = folder.strip_suffix(b"/").unwrap_or(folder);
+        Self { files: files.with_index(&served), index: index.into(), fallback, folder: folder.into() }
+    }
+
+    /// What is served as it is.
+    pub(crate) fn files(&self) -> &StaticFiles {
+        &self.files
+    }
+
+    /// What is asked for, or the answer when there can be nothing of that name.
+    pub(crate) fn wanted<'a>(&self, uri: &'a Uri) -> ControlFlow<Response, Wanted<'a>> {
+        self.files.named(uri)
+    }
+
+    /// Looks it up. An error of [`Effort::Memory`] means that the disk has to be waited for.
+    pub(crate) fn find(&self, wanted: &Wanted<'_>, effort: Effort) -> Result<Found, Errno> {
+        let path = &*wanted.path;
+        if let Some(script) = self.script_on_the_way(path, wanted.is_folder, effort)? {
+            return Ok(Found::Script(script));
+        }
+        let kind = if path.is_empty() { Some(FileType::Directory) } else { self.type_of(path, effort)? };
+        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        match kind {
+            Some(FileType::RegularFile) if !wanted.is_folder && !is_code(name) => return Ok(Found::File),
+            Some(FileType::Directory) => {
+                let slash: &[u8] = if path.is_empty() { b"" } else { b"/" };
+                for name in &*self.index {
+                    let candidate = [path, slash, name.as_bytes()].concat();
+                    if self.type_of(&candidate, effort)? == Some(FileType::RegularFile) {
+                        return Ok(match name.as_bytes() {
+                            _ if !wanted.is_folder => Found::Folder,
+                            name if is_script(name) => Found::Script(self.script(&candidate, Vec::new())),
+                            _ => Found::File,
+                        });
+                    }
+                }
+            }
+            _ => {}
+        }
+        if let Some(fallback) = &self.fallback
+            && self.type_of(fallback.as_bytes(), effort)? == Some(FileType::RegularFile)
+        {
+            return Ok(Found::Script(self.script(fallback.as_bytes(), Vec::new())));
+        }
+        Ok(Found::Nothing)
+    }
+
+    /// The first script that the path goes through. What merely ends in `.php` is none: it may be a name below a picture that somebody sent.
+    fn script_on_the_way(&self, path: &[u8], is_folder: bool, effort: Effort) -> Result<Option<Script>, Errno> {
+        let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at).chain([path.len()]);
+        for end in ends {
+            let name = &path[..end];
+            if is_script(name) && self.type_of(name, effort)? == Some(FileType::RegularFile) {
+                let mut path_info = path[end..].to_vec();
+                if is_folder {
+                    path_info.push(b'/');
+                }
+                return Ok(Some(self.script(name, path_info)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn script(&self, below: &[u8], path_info: Vec<u8>) -> Script {
+        let name = [b"/", below].concat();
+        let file = [&*self.folder, &name].concat();
+        let root = if self.folder.is_empty() { b"/".to_vec() } else { self.folder.to_vec() };
+        Script { file: Some(file), root: Some(root), name, path_info }
+    }
+
+    /// `None` where there is nothing that can be reached.
+    fn type_of(&self, path: &[u8], effort: Effort) -> Result<Option<FileType>, Errno> {
+        match self.files.root.type_of(path, effort) {
+            Ok(kind) => Ok(Some(kind)),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NAMETOOLONG | Errno::INVAL) => Ok(None),
+            // From memory that may be another file system that is mounted there.
+            Err(Errno::XDEV) if effort == Effort::Disk => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Whether a path is one of a script that is run.
+pub(crate) fn is_script(path: &[u8]) -> bool {
+    path.strip_suffix(SCRIPT).is_some_and(|stem| !stem.is_empty() && !stem.ends_with(b"/"))
+}
+
+/// Whether a file of this name has code in it, which nobody is to read: also under the names that editors and tools give to copies
+/// (`config.php~`, `config.php.bak`, `config.php.gz`).
+fn is_code(name: &[u8]) -> bool {
+    name.split(|byte| *byte == b'.').skip(1).any(|part| {
+        let part = part.strip_suffix(b"~").unwrap_or(part).to_ascii_lowercase();
+        match &*part {
+            b"phtml" | b"phar" | b"pht" | b"phps" | b"inc" => true,
+            part => part.strip_prefix(b"php").is_some_and(|version| version.iter().all(u8::is_ascii_digit)),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    struct Application {
+        _folder: tempfile::TempDir,
+        scripts: Scripts,
+    }
+
+    /// With these files; a name that ends in a slash is a folder.
+    fn application(names: &[&str], fallback: Option<&str>) -> Application {
+        let folder = tempfile::tempdir().expect("a folder");
+        for name in names {
+            let path = folder.path().join(name);
+            fs::create_dir_all(if name.ends_with('/') { &path } else { path.parent().expect("one") }).expect("a folder");
+            if !name.ends_with('/') {
+                fs::write(path, "<?php").expect("a file");
+            }
+        }
+        symlink("/etc/passwd", folder.path().join("out.php")).expect("a link");
+        let files = StaticFiles::new(folder.path()).expect("a folder");
+        let index = ["index.php".to_owned(), "index.html".to_owned()];
+        let scripts = Scripts::new(files, &index, fallback.map(str::to_owned), b"/srv/www/");
+        Application { _folder: folder, scripts }
+    }
+
+    impl Application {
+        /// `NAME + PATH_INFO` of a script, or what else there is.
+        fn find(&self, target: &str) -> String {
+            let uri: Uri = target.parse().expect("a target");
+            let wanted = match self.scripts.wanted(&uri) {
+                ControlFlow::Continue(wanted) => wanted,
+                ControlFlow::Break(answer) => return answer.status.as_u16().to_string(),
+            };
+            let found = self.scripts.find(&wanted, Effort::Disk).expect("it can be looked up");
+            if let Ok(from_memory) = self.scripts.find(&wanted, Effort::Memory) {
+                assert_eq!(from_memory, found, "{target}");
+            }
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            match found {
+                Found::Script(script) => {
+                    assert_eq!(script.file, Some([b"/srv/www", &*script.name].concat()));
+                    assert_eq!(script.root.as_deref(), Some(&b"/srv/www"[..]));
+                    format!("{}+{}", text(&script.name), text(&script.path_info))
+                }
+                other => format!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn path_goes_to_the_first_script_on_its_way() {
+        let application = application(&["index.php", "a/b.php", "x.php/y.php", "logo.png"], None);
+        for (target, wanted) in [
+            ("/", "/index.php+"),
+            ("/index.php", "/index.php+"),
+            ("/index.php/", "/index.php+/"),
+            ("/index.php/a/b.php/c", "/index.php+/a/b.php/c"),
+            ("/a/b.php/%41%20b/?q", "/a/b.php+/A b/"),
+            ("/x.php/y.php/z", "/x.php/y.php+/z"),
+            ("/logo.png", "File"),
+            // The hole of many configurations: a picture that would be run.
+            ("/logo.png/x.php", "Nothing"),
+            ("/missing.php", "Nothing"),
+            ("/out.php", "Nothing"),
+            ("/.php", "404"),
+            ("/a/.php", "404"),
+        ] {
+            assert_eq!(application.find(target), wanted, "{target}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_is_for_the_application() {
+        let application = application(&["index.php", "style.css", "empty/", "admin/index.php", "docs/index.html"], Some("index.php"));
+        for (target, wanted) in [
+            ("/users/5", "/index.php+"),
+            ("/missing.php", "/index.php+"),
+            ("/style.css", "File"),
+            ("/style.css/", "/index.php+"),
+            ("/empty/", "/index.php+"),
+            ("/empty", "/index.php+"),
+            ("/admin", "Folder"),
+            ("/admin/", "/admin/index.php+"),
+            ("/docs/", "File"),
+            ("/.well-known/x", "/index.php+"),
+            ("/.git/config", "404"),
+            ("/%2e%2e/x", "400"),
+        ] {
+            assert_eq!(application.find(target), wanted, "{target}");
+        }
+    }
+
+    #[test]
+    fn code_is_never_served_as_a_file() {
+        let names = ["a.PHP", "a.phtml", "a.php~", "a.php.bak", "a.php.gz", "a.inc", "a.phar", "a.php7", "a.phps", "a.php.", "a.html~"];
+        let application = application(&names, None);
+        for name in &names[..names.len() - 1] {
+            assert_eq!(application.find(&format!("/{name}")), "Nothing", "{name}");
+        }
+        assert_eq!(application.find("/a.html~"), "File");
+    }
+
+    #[test]
+    fn fallback_that_is_gone_is_nothing() {
+        assert_eq!(application(&[], Some("index.php")).find("/x"), "Nothing");
+    }
+}

@@ -1,0 +1,3 @@
+module pronghorn/tests/applications/fastcgi
+
+go 1.24

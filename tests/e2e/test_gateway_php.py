@@ -1,0 +1,292 @@
+"""PHP applications, and others over FastCGI, behind `pronghorn run`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urljoin
+
+import pytest
+
+from harness.clients import aioquic_h3, curl
+from harness.clients.raw_h1 import RawH1
+from harness.gateway import SITE
+from harness.php import application, php_fpm
+from harness.process import Process
+from harness.response import sha256
+from harness.server import TARGET
+
+BOUNDARY = "----a-boundary"
+
+
+@pytest.fixture
+def fpm(tmp_path: Path):
+    with php_fpm(tmp_path / "fpm") as socket:
+        yield socket
+
+
+@pytest.fixture
+def www(tmp_path: Path) -> Path:
+    return application(tmp_path)
+
+
+def served(start, gateway, www: Path, server: str, more: str = "", route: str = ""):
+    """`more` is of the table `php`, `route` of its route."""
+    php = f'php = {{ root = "{www}", server = {server if server.startswith("{") else repr(server)}{more} }}'
+    gateway.write(SITE + f"[[sites.routes]]\n{route}\n{php}\n")
+    return start(gateway.command())
+
+
+def test_script_is_told_of_the_request(start, gateway, fpm, www, fetcher):
+    server = served(start, gateway, www, f"unix:{fpm}", ', variables = { APP_ENV = "prod" }')
+    target = "/index.php/a%20b/c?x=%41&y[]=1"
+    headers = [("cookie", "a=1"), ("proxy", "http://evil"), ("x-forwarded-for", "1.2.3.4"), ("user-agent", "me")]
+    answer = fetcher.fetch(server.origin + target, headers=headers)
+    assert (answer.status, answer.header("content-type")) == (200, "application/json")
+    seen = json.loads(answer.body)
+    told = seen["server"]
+    host = server.origin.removeprefix("https://")
+    protocol = {"HTTP/1.1": "HTTP/1.1", "HTTP/2": "HTTP/2.0", "HTTP/3": "HTTP/3.0"}[fetcher.protocol]
+    wanted = {
+        "REQUEST_METHOD": "GET",
+        "REQUEST_URI": target,
+        "SCRIPT_NAME": "/index.php",
+        "SCRIPT_FILENAME": f"{www}/index.php",
+        "PATH_INFO": "/a b/c",
+        "QUERY_STRING": "x=%41&y[]=1",
+        "DOCUMENT_ROOT": str(www),
+        "PHP_SELF": "/index.php/a b/c",
+        "SERVER_PROTOCOL": protocol,
+        "SERVER_NAME": host.rsplit(":", 1)[0],
+        "SERVER_PORT": host.rsplit(":", 1)[1],
+        "HTTPS": "on",
+        "REMOTE_ADDR": "127.0.0.1",
+        "HTTP_HOST": host,
+        "HTTP_USER_AGENT": "me",
+        "HTTP_X_FORWARDED_FOR": "127.0.0.1",
+        "APP_ENV": "prod",
+    }
+    assert {name: told.get(name) for name in wanted} == wanted
+    assert seen["get"] == {"x": "A", "y": ["1"]}
+    assert seen["cookies"] == {"a": "1"}
+    assert seen["proxy"] is False
+    assert "HTTP_PROXY" not in told
+
+
+def test_uploads_arrive_whole(start, gateway, fpm, www, fetcher):
+    server = served(
+        start, gateway, www, f"unix:{fpm}", ', variables = { PHP_VALUE = "upload_max_filesize=8M" }, collect = "4MiB"'
+    )
+    content = bytes(range(256)) * 8_000
+    raw = fetcher.fetch(server.origin + "/", method="PUT", headers=[("content-type", "x/y")], body=content)
+    seen = json.loads(raw.body)
+    assert (seen["input"], seen["server"]["CONTENT_LENGTH"]) == (sha256(content), str(len(content)))
+    head = f'--{BOUNDARY}\r\ncontent-disposition: form-data; name="up"; filename="a.bin"\r\n\r\n'
+    form = head.encode() + content + f"\r\n--{BOUNDARY}--\r\n".encode()
+    kind = ("content-type", f"multipart/form-data; boundary={BOUNDARY}")
+    upload = fetcher.fetch(server.origin + "/index.php", method="POST", headers=[kind], body=form)
+    assert json.loads(upload.body)["files"] == {"up": ["a.bin", sha256(content)]}
+    kind = ("content-type", "application/x-www-form-urlencoded")
+    posted = fetcher.fetch(server.origin + "/?q=1", method="POST", headers=[kind], body=b"name=J%C3%BCrgen&b=2")
+    seen = json.loads(posted.body)
+    assert (seen["post"], seen["get"]) == ({"name": "Jürgen", "b": "2"}, {"q": "1"})
+
+
+def test_responses_come_as_the_script_gives_them(start, gateway, fpm, www, fetcher):
+    server = served(start, gateway, www, f"unix:{fpm}")
+
+    def ask(query, **asked):
+        return fetcher.fetch(f"{server.origin}/?do={query}", **asked)
+
+    fields = ask("fields")
+    assert (fields.status, fields.body) == (418, b"short and stout")
+    assert fields.header_values("x-own") == ["one", "two"]
+    assert fields.header_values("set-cookie") == ["a=1", "b=2"]
+    assert fields.header("via") == "FastCGI/1.0 pronghorn"
+    redirect = ask("redirect")
+    assert (redirect.status, redirect.header("location"), redirect.size) == (302, "/elsewhere", 0)
+    assert (ask("nothing").status, ask("nothing").size) == (204, 0)
+    big = ask("big&bytes=20000000")
+    assert (big.status, big.sha256) == (200, sha256(b"x" * 20_000_000))
+    head = ask("fields", method="HEAD")
+    assert (head.status, head.size) == (418, 0)
+    whole = ask("length&announced=5000&bytes=5000")
+    assert (whole.status, whole.size, whole.header("content-length")) == (200, 5000, "5000")
+    assert ask("long-head").status == 502
+    cookie = ask("session").header("set-cookie").split(";")[0]
+    assert ask("session", headers=[("cookie", cookie)]).body == b"2"
+
+
+def test_paths_find_scripts_files_and_the_front_controller(start, gateway, fpm, www, protocol_fetcher):
+    server = served(start, gateway, www, f"unix:{fpm}")
+
+    def ask(path, **asked):
+        return protocol_fetcher.fetch(server.origin + path, **asked)
+
+    def script(path):
+        return json.loads(ask(path).body)["server"]["SCRIPT_NAME"]
+
+    assert [script(path) for path in ("/", "/users/5?a", "/missing.php", "/admin/")] == ["/index.php"] * 3 + [
+        "/admin/index.php"
+    ]
+    style = ask("/style.css")
+    assert (style.body, style.header("content-type")) == (b"p { color: red }\n", "text/css; charset=utf-8")
+    assert ask("/style.css", headers=[("if-none-match", style.header("etag"))]).status == 304
+    assert ask("/style.css", method="POST", body=b"x").status == 405
+    assert urljoin("/admin?q", ask("/admin?q").header("location")) == "/admin/?q"
+    # Neither code nor what only looks like a script.
+    for path in ("/secret.php.bak", "/picture.jpg/x.php"):
+        answer = ask(path)
+        assert json.loads(answer.body)["server"]["SCRIPT_NAME"] == "/index.php", path
+        assert b"password" not in answer.body
+    assert ask("/picture.jpg").body == (www / "picture.jpg").read_bytes()
+    (www / ".env").write_text("SECRET=x")
+    assert [ask(path).status for path in ("/.env", "/%2e%2e/x", "/a%2fb")] == [404, 400, 400]
+    (www / "index.php").unlink()
+    assert ask("/users/5").status == 404
+
+
+def test_application_below_a_prefix(start, gateway, fpm, www, protocol_fetcher):
+    server = served(start, gateway, www, f"unix:{fpm}", route='match = "/shop/*"\nstrip_prefix = true')
+    answer = protocol_fetcher.fetch(server.origin + "/shop/admin/index.php/x?q=1")
+    told = json.loads(answer.body)["server"]
+    wanted = {
+        "REQUEST_URI": "/shop/admin/index.php/x?q=1",
+        "SCRIPT_NAME": "/shop/admin/index.php",
+        "SCRIPT_FILENAME": f"{www}/admin/index.php",
+        "PATH_INFO": "/x",
+        "HTTP_X_FORWARDED_PREFIX": "/shop",
+    }
+    assert {name: told.get(name) for name in wanted} == wanted
+    moved = protocol_fetcher.fetch(server.origin + "/shop/admin")
+    assert urljoin("/shop/admin", moved.header("location")) == "/shop/admin/"
+
+
+def test_layers_are_around_the_application(start, gateway, fpm, www, protocol_fetcher):
+    layers = 'layers = [{ name = "compress" }, { name = "body-limit", size = "10KiB" }]'
+    server = served(start, gateway, www, f"unix:{fpm}", route=layers)
+
+    def ask(path, **asked):
+        return protocol_fetcher.fetch(server.origin + path, **asked)
+
+    answer = ask("/users/5?do=", headers=[("accept-encoding", "gzip")])
+    assert (answer.status, answer.header("content-encoding")) == (200, "gzip")
+    assert ask("/?do=", method="POST", body=b"x" * 11_000).status == 413
+    assert ask("/style.css").body == b"p { color: red }\n"
+    assert json.loads(ask("/a/b?c").body)["server"]["REQUEST_URI"] == "/a/b?c"
+
+
+def test_pages_for_errors_leave_those_of_the_application(start, gateway, fpm, www, protocol_fetcher):
+    (gateway.folder / "teapot.html").write_text("ours")
+    for of_upstreams, body in (("false", b"short and stout"), ("true", b"ours")):
+        errors = f'errors = {{ 418 = "teapot.html" }}\nerrors_of_upstreams = {of_upstreams}'
+        server = served(start, gateway, www, f"unix:{fpm}", route=errors)
+        assert protocol_fetcher.fetch(server.origin + "/?do=fields").body == body
+
+
+def test_first_piece_comes_before_the_script_is_over(start, gateway, fpm, www, ca):
+    server, signal = served(start, gateway, www, f"unix:{fpm}"), gateway.folder / "go-on"
+    with curl.session(ca) as session:
+        answer = session.get(f"{server.origin}/?do=wait&for={signal}", stream=True, timeout=30)
+        pieces = answer.iter_content()
+        assert next(pieces) == b"begun\n"
+        signal.touch()
+        assert b"".join(pieces) == b"over\n"
+
+
+def test_script_may_answer_without_reading(start, gateway, fpm, www, fetcher):
+    server = served(start, gateway, www, f"unix:{fpm}", ', collect = "8MiB"')
+    off = [("content-type", "x/y")]
+    answer = fetcher.fetch(server.origin + "/?do=unread", method="POST", headers=off, body=b"x" * 5_000_000)
+    assert (answer.status, answer.body) == (200, b"enough")
+
+
+def test_content_of_unknown_length_is_collected_up_to_a_bound(start, gateway, fpm, www, ca):
+    server = served(start, gateway, www, f"unix:{fpm}", ', collect = "10KiB"')
+    origin = server.origin.removeprefix("https://")
+
+    async def ask(size: int):
+        async with aioquic_h3.h3_connection(server.origin, ca) as client:
+            return await client.fetch("/", method="POST", body=b"x" * size)
+
+    within = json.loads(asyncio.run(ask(10_240)).body)
+    assert (within["server"]["CONTENT_LENGTH"], within["input"]) == ("10240", sha256(b"x" * 10_240))
+    assert asyncio.run(ask(10_241)).status == 411
+    with RawH1(server.origin, ca) as client:
+        client.socket.sendall(
+            f"POST / HTTP/1.1\r\nhost: {origin}\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n".encode()
+        )
+        seen = json.loads(client.receive().body)
+        assert (seen["server"]["CONTENT_LENGTH"], seen["input"]) == ("5", sha256(b"hello"))
+
+
+def test_script_that_dies_gives_no_whole_response(start, gateway, fpm, www, protocol_fetcher):
+    server = served(start, gateway, www, f"unix:{fpm}")
+    assert protocol_fetcher.fetch(server.origin + "/?do=die").status == 502
+    with pytest.raises(Exception, match=r"."):
+        protocol_fetcher.fetch(server.origin + "/?do=die&after=100000")
+    with pytest.raises(Exception, match=r"."):
+        protocol_fetcher.fetch(server.origin + "/?do=length&announced=5000&bytes=4000")
+    assert protocol_fetcher.fetch(server.origin + "/?do=unread").body == b"enough"
+
+
+def test_slow_application_is_given_up(start, gateway, fpm, www, protocol_fetcher):
+    server = served(start, gateway, www, f'{{ servers = ["unix:{fpm}"], head_timeout = "300ms" }}')
+    assert protocol_fetcher.fetch(server.origin + "/?do=sleep&seconds=2").status == 504
+
+
+def test_busy_application_is_not_waited_for_by_everybody(start, gateway, fpm, www, protocol_fetcher, ca):
+    server = served(start, gateway, www, f'{{ servers = ["unix:{fpm}"], connections = 1, waiting = 0 }}')
+    signal = gateway.folder / "go-on"
+    with curl.session(ca) as session:
+        pieces = session.get(f"{server.origin}/?do=wait&for={signal}", stream=True, timeout=30).iter_content()
+        assert next(pieces) == b"begun\n"
+        refused = protocol_fetcher.fetch(server.origin + "/?do=unread")
+        assert (refused.status, refused.header("retry-after")) == (503, "1")
+        signal.touch()
+        assert b"".join(pieces) == b"over\n"
+    assert protocol_fetcher.fetch(server.origin + "/?do=unread").status == 200
+
+
+def test_another_server_is_asked_when_one_is_away(start, gateway, fpm, www, protocol_fetcher):
+    away = f"unix:{gateway.folder}/nobody.sock"
+    server = served(start, gateway, www, f'{{ servers = ["{away}", "unix:{fpm}"], policy = "first" }}')
+    answer = protocol_fetcher.fetch(server.origin + "/", method="POST", headers=[("content-length", "2")], body=b"ab")
+    assert json.loads(answer.body)["input"] == sha256(b"ab")
+    server = served(start, gateway, www, away)
+    assert protocol_fetcher.fetch(server.origin + "/").status == 502
+    assert protocol_fetcher.fetch(server.origin + "/style.css").status == 200
+
+
+def test_server_that_speaks_http_is_no_application(start, gateway, up, www, protocol_fetcher):
+    server = served(start, gateway, www, up.address.replace("http", "fastcgi"))
+    assert protocol_fetcher.fetch(server.origin + "/").status == 502
+
+
+@contextmanager
+def go_application():
+    process = Process([TARGET / "test-clients" / "fastcgi-application"])
+    try:
+        yield process.wait_for_lines(r"listening on (fastcgi://\S+)")[0][1]
+    finally:
+        process.stop()
+
+
+def test_application_of_go_over_tcp(start, gateway, fetcher):
+    with go_application() as address:
+        gateway.write(SITE + f'[[sites.routes]]\nmatch = "/api/*"\nstrip_prefix = true\nproxy = "{address}"\n')
+        server = start(gateway.command())
+        content = bytes(range(256)) * 3_000
+        headers = [("content-type", "x/y"), ("x-own", "1")]
+        answer = fetcher.fetch(server.origin + "/api/users/5?x=%41", method="POST", headers=headers, body=content)
+        seen = json.loads(answer.body)
+        assert (seen["method"], seen["length"], seen["sha256"]) == ("POST", len(content), sha256(content))
+        assert seen["url"].endswith("/api/users/5?x=%41")
+        assert (seen["host"], seen["secure"]) == (server.origin.removeprefix("https://"), True)
+        assert seen["remote"].startswith("127.0.0.1:")
+        assert seen["headers"]["X-Own"] == ["1"]
+        named = f'[upstreams.go]\nservers = ["{address}"]\nprotocol = "fastcgi"\n'
+        gateway.write(SITE + f'[[sites.routes]]\nproxy = "go"\n{named}')
+        assert json.loads(fetcher.fetch(start(gateway.command()).origin + "/a").body)["method"] == "GET"
