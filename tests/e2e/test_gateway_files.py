@@ -9,7 +9,7 @@ import pytest
 from curl_cffi import requests
 
 from harness.clients.curl import VERSIONS
-from harness.gateway import Gateway
+from harness.gateway import SITE, Gateway
 from harness.response import sha256
 
 TEXT = b"the same words over and over, " * 500
@@ -199,3 +199,22 @@ def test_first_index_file_that_is_there_stands_for_its_folder(serve, www, protoc
     assert protocol_fetcher.fetch(server.origin + "/").body == b"main"
     (www / "alone.txt").write_bytes(b"fallback")
     assert protocol_fetcher.fetch(server.origin + "/nowhere/").body == b"fallback"
+
+
+def test_links_that_lead_outside_are_followed_where_it_is_said(start, gateway, protocol_fetcher):
+    www, elsewhere = gateway.folder / "www", gateway.folder / "elsewhere"
+    www.mkdir()
+    elsewhere.mkdir()
+    (elsewhere / "page.txt").write_text("from elsewhere")
+    (www / "out").symlink_to(elsewhere)
+    (www / "page.txt").symlink_to("../elsewhere/page.txt")
+    for said, status in (("", 404), (", links_outside = true", 200)):
+        gateway.write(SITE + f'[[sites.routes]]\nfiles = {{ root = "www"{said}, listing = true }}\n')
+        server = start(gateway.command())
+        answers = [protocol_fetcher.fetch(server.origin + path) for path in ("/out/page.txt", "/page.txt")]
+        assert [answer.status for answer in answers] == [status] * 2
+        assert [b"elsewhere" in answer.body for answer in answers] == [status == 200] * 2
+        # A request leads out by no other way.
+        paths = ("/../elsewhere/page.txt", "/out/../../elsewhere/page.txt", "/%2e%2e/elsewhere/page.txt")
+        assert {protocol_fetcher.fetch(server.origin + path).status for path in paths} <= {400, 404}
+        assert (b"page.txt" in protocol_fetcher.fetch(server.origin + "/").body) is (status == 200)

@@ -425,7 +425,7 @@ impl Making<'_> {
         let upstream = self.upstream(&name_of(&php.server), &upstream, &place.key("server"))?;
         let root = self.config.path(&route.place, &php.root);
         // The folder that is open here is the one that scripts run in, also when a link to it is changed, until the next reload.
-        let opened = StaticFiles::new(&root).and_then(|opened| Ok((opened, std::fs::canonicalize(&root)?)));
+        let opened = open_folder(&root, php.links_outside).and_then(|opened| Ok((opened, std::fs::canonicalize(&root)?)));
         let (files, folder) = match opened {
             Ok(opened) => opened,
             Err(error) => {
@@ -449,7 +449,7 @@ impl Making<'_> {
 
     fn files(&mut self, route: &Route, Files(files): &Files) -> Option<ActionPlan> {
         let root = self.config.path(&route.place, &files.root);
-        match StaticFiles::new(&root) {
+        match open_folder(&root, files.links_outside) {
             Ok(opened) => {
                 let opened = opened.with_index(&files.index);
                 let opened = if files.precompressed { opened.with_precompressed() } else { opened };
@@ -524,6 +524,11 @@ impl Making<'_> {
             }
         }
     }
+}
+
+fn open_folder(folder: &Path, links_outside: bool) -> io::Result<StaticFiles> {
+    let opened = StaticFiles::new(folder)?;
+    if links_outside { opened.with_links_outside() } else { Ok(opened) }
 }
 
 /// Under which name an upstream is told of.

@@ -42,11 +42,12 @@ const LOCAL: [u32; 16] = [
     0xf2f5_2010, // F2FS
 ];
 
-/// A folder. No path leads out of it, whatever its spelling and whatever symbolic links there are: the kernel resolves each path
-/// with the folder as its root.
+/// A folder. No path leads out of it, whatever its spelling: the kernel resolves each path below the folder, and so it does symbolic
+/// links, unless they may lead anywhere.
 pub(crate) struct Root {
     folder: OwnedFd,
     is_local: bool,
+    resolve: ResolveFlags,
 }
 
 /// Whether to wait for the disk.
@@ -117,7 +118,14 @@ impl Root {
         // Opened for search only: without the right to search, every request would fail.
         rustix::fs::statat(&folder, ".", AtFlags::empty())?;
         let is_local = rustix::fs::fstatfs(&folder).is_ok_and(|system| LOCAL.contains(&(system.f_type as u32)));
-        Ok(Self { folder, is_local })
+        Ok(Self { folder, is_local, resolve: ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS })
+    }
+
+    /// The same folder, whose links may lead out of it.
+    pub(crate) fn with_links_outside(&self) -> io::Result<Self> {
+        let (folder, is_local) = (self.folder.try_clone()?, self.is_local);
+        // What comes here has no `..` and is no path from the root on: of its own it stays inside.
+        Ok(Self { folder, is_local, resolve: ResolveFlags::NO_MAGICLINKS })
     }
 
     /// Opens the file that `path` names, and reads it if it is small; [`Errno::ISDIR`] when it is a folder.
@@ -167,7 +175,7 @@ impl Root {
     }
 
     pub(crate) fn open(&self, path: &[u8], flags: OFlags, effort: Effort) -> Result<OwnedFd, Errno> {
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let resolve = self.resolve;
         let open = |resolve| rustix::fs::openat2(&self.folder, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve);
         match effort {
             // What is mounted below may be of another type.

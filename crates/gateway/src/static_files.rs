@@ -28,7 +28,7 @@ const INDEX: &str = "index.html";
 /// a dot is not there, but for `.well-known` at the top.
 ///
 /// No request reaches a file outside of the folder: paths are resolved by the kernel with the folder as their root, so that no
-/// spelling and no symbolic link leads out of it. Links that stay inside are followed.
+/// spelling and no symbolic link leads out of it. Links that stay inside are followed; others with [`StaticFiles::with_links_outside`].
 ///
 /// Each worker serves through a [`FileHandler`] of its own.
 #[derive(Clone)]
@@ -117,6 +117,16 @@ impl StaticFiles {
     pub fn with_hidden(mut self) -> Self {
         self.hidden = true;
         self
+    }
+
+    /// The same with symbolic links that lead out of the folder: whoever may make links in it decides what is served.
+    ///
+    /// # Errors
+    ///
+    /// When there are no more file descriptors.
+    pub fn with_links_outside(mut self) -> io::Result<Self> {
+        self.root = Arc::new(self.root.with_links_outside()?);
+        Ok(self)
     }
 
     /// A handler for one worker.

@@ -45,6 +45,9 @@ pub struct Php {
     /// Whether files with `.br`, `.zst` and `.gz` at the end of their names are served for those without it, to clients that take them.
     #[serde(default)]
     pub precompressed: bool,
+    /// Whether symbolic links are followed that lead out of the folder; others always are.
+    #[serde(default)]
+    pub links_outside: bool,
 }
 
 /// What is collected where nothing is said of it.

@@ -294,6 +294,9 @@ pub struct FilesTable {
     /// Whether files and folders are served whose names begin with a dot. `.well-known` at the top always is.
     #[serde(default)]
     pub hidden: bool,
+    /// Whether symbolic links are followed that lead out of the folder; others always are.
+    #[serde(default)]
+    pub links_outside: bool,
 }
 
 fn index() -> Vec<String> {
@@ -306,7 +309,9 @@ impl Short for Files {
     const EXPECTED: &'static str = "a folder such as \"/var/www/site\", or { root = \"/var/www/site\" }";
 
     fn from_text(text: &str) -> Result<Self, String> {
-        Ok(Self(FilesTable { root: text.into(), fallback: None, index: index(), precompressed: false, listing: false, hidden: false }))
+        let root = text.into();
+        let (fallback, index) = (None, index());
+        Ok(Self(FilesTable { root, fallback, index, precompressed: false, listing: false, hidden: false, links_outside: false }))
     }
 
     fn from_table(table: FilesTable) -> Self {
