@@ -76,20 +76,22 @@ def test_script_is_told_of_the_request(start, gateway, fpm, www, fetcher):
 
 
 def test_uploads_arrive_whole(start, gateway, fpm, www, fetcher):
-    server = served(
-        start, gateway, www, f"unix:{fpm}", ', variables = { PHP_VALUE = "upload_max_filesize=8M" }, collect = "4MiB"'
-    )
+    server = served(start, gateway, www, f"unix:{fpm}", ', variables = { PHP_VALUE = "upload_max_filesize=8M" }')
     content = bytes(range(256)) * 8_000
-    raw = fetcher.fetch(server.origin + "/", method="PUT", headers=[("content-type", "x/y")], body=content)
+
+    def send(path, method, kind, body):
+        # The others say it themselves.
+        length = [("content-length", str(len(body)))] if fetcher.name == "aioquic-h3" else []
+        return fetcher.fetch(server.origin + path, method=method, headers=[("content-type", kind), *length], body=body)
+
+    raw = send("/", "PUT", "x/y", content)
     seen = json.loads(raw.body)
     assert (seen["input"], seen["server"]["CONTENT_LENGTH"]) == (sha256(content), str(len(content)))
     head = f'--{BOUNDARY}\r\ncontent-disposition: form-data; name="up"; filename="a.bin"\r\n\r\n'
     form = head.encode() + content + f"\r\n--{BOUNDARY}--\r\n".encode()
-    kind = ("content-type", f"multipart/form-data; boundary={BOUNDARY}")
-    upload = fetcher.fetch(server.origin + "/index.php", method="POST", headers=[kind], body=form)
+    upload = send("/index.php", "POST", f"multipart/form-data; boundary={BOUNDARY}", form)
     assert json.loads(upload.body)["files"] == {"up": ["a.bin", sha256(content)]}
-    kind = ("content-type", "application/x-www-form-urlencoded")
-    posted = fetcher.fetch(server.origin + "/?q=1", method="POST", headers=[kind], body=b"name=J%C3%BCrgen&b=2")
+    posted = send("/?q=1", "POST", "application/x-www-form-urlencoded", b"name=J%C3%BCrgen&b=2")
     seen = json.loads(posted.body)
     assert (seen["post"], seen["get"]) == ({"name": "Jürgen", "b": "2"}, {"q": "1"})
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use blocking::unblock;
 use bytes::{Bytes, BytesMut};
-use http::header::ALLOW;
+use http::header::{ALLOW, CONTENT_LENGTH};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use http_body_util::BodyExt as _;
 use ipnet::IpNet;
@@ -103,16 +103,17 @@ impl ApplicationHandler {
             let path_info = percent_encoding::percent_decode_str(head.uri.path()).collect();
             Script { path_info, ..Script::default() }
         };
-        let content = match self.with_length(body).await {
+        let announced = head.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+        let (content, length) = match self.with_length(body, announced).await {
             Ok(content) => content,
             Err(answer) => return *answer,
         };
-        let asked = self.asked(script, &head);
+        let asked = self.asked(script, &head, length);
         let Head { method, uri, headers, peer, .. } = head;
         self.upstream.run(&asked, self.plan.prefix.as_ref(), (method, &uri, headers), &peer, content).await
     }
 
-    fn asked(&self, script: Script, head: &Head) -> Asked {
+    fn asked(&self, script: Script, head: &Head, length: u64) -> Asked {
         let prefix = self.plan.prefix.as_ref().map_or(&b""[..], HeaderValue::as_bytes);
         let script = Script { name: [prefix, &script.name].concat(), ..script };
         let peer = &head.peer;
@@ -124,20 +125,22 @@ impl ApplicationHandler {
             protocol: peer.protocol,
             secure: peer.secure,
             is_trusted: self.trusted_proxies.iter().any(|network| network.contains(&peer.remote.ip().to_canonical())),
+            length,
             variables: self.plan.variables.clone(),
         }
     }
 
-    /// Content whose length is known, which applications have to be told before.
-    async fn with_length<B>(&self, mut body: B) -> Result<Body, Box<Response>>
+    /// The content, and its length, which applications have to be told before. `announced`: what the request says of it, which the engine
+    /// holds it to.
+    async fn with_length<B>(&self, mut body: B, announced: Option<u64>) -> Result<(Body, u64), Box<Response>>
     where
         B: http_body::Body<Data = Bytes, Error = BodyError> + Unpin + 'static,
     {
         if body.is_end_stream() {
-            return Ok(Body::empty());
+            return Ok((Body::empty(), 0));
         }
-        if body.size_hint().exact().is_some() {
-            return Ok(Body::stream(body));
+        if let Some(length) = announced {
+            return Ok((Body::stream(body), length));
         }
         let mut collected = BytesMut::new();
         while let Some(frame) = body.frame().await {
@@ -149,7 +152,8 @@ impl ApplicationHandler {
             }
             collected.extend_from_slice(&piece);
         }
-        Ok(collected.freeze().into())
+        let length = collected.len() as u64;
+        Ok((collected.freeze().into(), length))
     }
 }
 

@@ -17,7 +17,6 @@ use std::time::Duration;
 use blocking::unblock;
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, Method, StatusCode, Uri};
-use http_body::Body as _;
 use pronghorn_client::{Error, Phase};
 use pronghorn_engine::{Body, Connector, Error as Broken};
 
@@ -50,7 +49,6 @@ pub(crate) struct Request<'a> {
     pub(crate) method: &'a Method,
     pub(crate) uri: &'a Uri,
     pub(crate) headers: &'a HeaderMap,
-    /// Its length is known.
     pub(crate) content: Body,
 }
 
@@ -79,8 +77,7 @@ impl Client {
         let place = self.places[number].take(handle, self.connect_timeout, server.authority.as_str()).await?;
         let connected = in_time(handle, self.connect_timeout, self.connect(server)).await;
         let stream = connected.unwrap_or(Err(Error::TimedOut(Phase::Connect)))?;
-        let length = content.size_hint().exact().unwrap_or_default();
-        let parameters = parameters::encode(asked, method, uri, headers, length);
+        let parameters = parameters::encode(asked, method, uri, headers);
         let mut exchange = Exchange::new(stream, handle.clone(), &parameters, content, Complaints::new(self.listener.clone()));
         let mut response = exchange.head(self.head_timeout).await?;
         if response.status() == StatusCode::NO_CONTENT {

@@ -278,7 +278,7 @@ impl WorkerUpstream {
         self.exchange(head, lend(body), Asker::of(&peer), None, None).await
     }
 
-    /// Has an application answer a request. `prefix`: what was taken away from the path. The length of `content` is known.
+    /// Has an application answer a request. `prefix`: what was taken away from the path.
     pub(crate) async fn run(
         &self,
         asked: &fastcgi::Asked,

@@ -40,14 +40,16 @@ pub(crate) struct Asked {
     pub(crate) secure: bool,
     /// Whether the peer is a proxy that is trusted.
     pub(crate) is_trusted: bool,
+    /// Bytes of the request's content.
+    pub(crate) length: u64,
     /// What the configuration adds, or says in place of what stands here.
     pub(crate) variables: std::sync::Arc<[(String, String)]>,
 }
 
-/// Encodes them (FastCGI Specification, section 3.4). `length`: bytes of the request's content.
-pub(super) fn encode(asked: &Asked, method: &Method, uri: &Uri, headers: &HeaderMap, length: u64) -> BytesMut {
+/// Encodes them (FastCGI Specification, section 3.4).
+pub(super) fn encode(asked: &Asked, method: &Method, uri: &Uri, headers: &HeaderMap) -> BytesMut {
     let mut out = Out { bytes: BytesMut::with_capacity(2048), own: &asked.variables };
-    let Asked { script, target, client, peer, protocol, .. } = asked;
+    let Asked { script, target, client, peer, protocol, length, .. } = asked;
     let said = |name: &HeaderName| headers.get(name).filter(|_| asked.is_trusted).and_then(|value| value.to_str().ok());
     let secure = said(&X_FORWARDED_PROTO).map_or(asked.secure, |scheme| scheme.eq_ignore_ascii_case("https"));
     out.put("GATEWAY_INTERFACE", "CGI/1.1");
@@ -92,7 +94,7 @@ pub(super) fn encode(asked: &Asked, method: &Method, uri: &Uri, headers: &Header
     // PHP takes none from strangers without it, where it was built to.
     out.put("REDIRECT_STATUS", "200");
     out.put("CONTENT_TYPE", headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes));
-    out.put("CONTENT_LENGTH", if length == 0 && !headers.contains_key(CONTENT_LENGTH) { String::new() } else { length.to_string() });
+    out.put("CONTENT_LENGTH", if *length == 0 && !headers.contains_key(CONTENT_LENGTH) { String::new() } else { length.to_string() });
     out.put_fields(headers);
     for (name, value) in &*asked.variables {
         write(&mut out.bytes, name.as_bytes(), value.as_bytes());
@@ -172,6 +174,7 @@ mod tests {
             protocol: Protocol::Http3,
             secure: true,
             is_trusted: false,
+            length: 0,
             variables: [].into(),
         }
     }
@@ -192,18 +195,18 @@ mod tests {
         found
     }
 
-    fn told(asked: &Asked, lines: &[(&'static str, &'static str)], length: u64) -> BTreeMap<String, String> {
+    fn told(asked: &Asked, lines: &[(&'static str, &'static str)]) -> BTreeMap<String, String> {
         let mut headers = HeaderMap::new();
         for (name, value) in lines {
             headers.append(*name, HeaderValue::from_static(value));
         }
-        decode(&encode(asked, &Method::POST, &Uri::from_static("/index.php/a%20b?x=%41"), &headers, length))
+        decode(&encode(asked, &Method::POST, &Uri::from_static("/index.php/a%20b?x=%41"), &headers))
     }
 
     #[test]
     fn request_is_told_as_cgi_has_it() {
         let lines = [("host", "example.org:8443"), ("content-type", "text/x"), ("content-length", "5"), ("user-agent", "u")];
-        let told = told(&asked(), &lines, 5);
+        let told = told(&Asked { length: 5, ..asked() }, &lines);
         for (name, value) in [
             ("SERVER_PROTOCOL", "HTTP/3.0"),
             ("SERVER_NAME", "example.org"),
@@ -233,7 +236,7 @@ mod tests {
     #[test]
     fn client_sets_no_variable_of_the_machine() {
         let lines = [("proxy", "http://evil"), ("x_forwarded_for", "1.2.3.4"), ("a.b", "x"), ("host", "a"), ("host", "b")];
-        let told = told(&asked(), &lines, 0);
+        let told = told(&asked(), &lines);
         let fields: Vec<_> = told.iter().filter(|(name, _)| name.starts_with("HTTP_")).collect();
         assert_eq!(fields, [(&"HTTP_HOST".to_owned(), &"a".to_owned())]);
         assert_eq!(told["CONTENT_LENGTH"], "");
@@ -241,7 +244,7 @@ mod tests {
 
     #[test]
     fn lines_of_one_name_are_one_variable() {
-        let told = told(&asked(), &[("cookie", "a=b"), ("cookie", "c=d"), ("accept", "x"), ("accept", "y")], 0);
+        let told = told(&asked(), &[("cookie", "a=b"), ("cookie", "c=d"), ("accept", "x"), ("accept", "y")]);
         assert_eq!((told["HTTP_COOKIE"].as_str(), told["HTTP_ACCEPT"].as_str()), ("a=b; c=d", "x, y"));
     }
 
@@ -249,23 +252,23 @@ mod tests {
     fn proxy_that_is_trusted_says_how_the_client_came() {
         let lines = [("x-forwarded-proto", "http"), ("x-forwarded-port", "8080")];
         let trusting = Asked { is_trusted: true, client: [203, 0, 113, 9].into(), ..asked() };
-        let told_to = told(&trusting, &lines, 0);
+        let told_to = told(&trusting, &lines);
         assert_eq!((told_to["REQUEST_SCHEME"].as_str(), told_to["SERVER_PORT"].as_str()), ("http", "8080"));
         assert!(!told_to.contains_key("HTTPS") && !told_to.contains_key("REMOTE_PORT"));
-        assert_eq!(told(&asked(), &lines, 0)["REQUEST_SCHEME"], "https");
+        assert_eq!(told(&asked(), &lines)["REQUEST_SCHEME"], "https");
     }
 
     #[test]
     fn configuration_has_the_last_word() {
         let variables = [("APP_ENV".to_owned(), "prod".to_owned()), ("HTTPS".to_owned(), "off".to_owned())];
-        let told = told(&Asked { variables: variables.into(), ..asked() }, &[], 0);
+        let told = told(&Asked { variables: variables.into(), ..asked() }, &[]);
         assert_eq!((told["APP_ENV"].as_str(), told["HTTPS"].as_str()), ("prod", "off"));
     }
 
     #[test]
     fn long_names_and_values_have_long_lengths() {
         let variables = [("N".repeat(128), "v".repeat(70_000)), ("M".repeat(127), "w".repeat(127))];
-        let told = told(&Asked { variables: variables.clone().into(), ..asked() }, &[], 0);
+        let told = told(&Asked { variables: variables.clone().into(), ..asked() }, &[]);
         for (name, value) in &variables {
             assert_eq!(told.get(name), Some(value));
         }
