@@ -171,6 +171,19 @@ impl Gateway {
         self.0.observer.set(Box::new(tell));
     }
 
+    /// Calls `tell` with a line each time that a request to an upstream fails, which says why, and with what servers of applications say
+    /// of themselves: ten lines at once and then one a second for each upstream, which says how many were left out. It is called on
+    /// workers, so it must not wait for anything; a line that it does not take (`false`) counts as left out. The first one that is set stays.
+    pub fn on_upstream_trouble(&self, tell: impl Fn(String) -> bool + Send + Sync + 'static) {
+        self.0.observer.troubles.set(Box::new(tell));
+    }
+
+    /// Tells of upstreams without new trouble how many lines were left out. Whether some have to wait for that still. For a second
+    /// after each line, and again as long as some wait.
+    pub fn tell_left_out(&self) -> bool {
+        self.0.observer.troubles.tell_left_out()
+    }
+
     pub(crate) fn by_hand(&self) -> &Mutex<ByHand> {
         &self.0.by_hand
     }

@@ -121,7 +121,7 @@ impl Centre {
                     return passed;
                 }
                 let is_trusted = trusted_proxies.iter().any(|network| network.contains(&peer.remote.ip().to_canonical()));
-                upstream.answer(proxy, head.method, &head.uri, head.headers, peer, body, is_trusted).await
+                upstream.answer(proxy, head.method, head.uri, head.headers, peer, body, is_trusted).await
             }
             (_, Means::Unusable) => text(StatusCode::BAD_GATEWAY, "the upstream cannot be used\n"),
             _ => text(StatusCode::INTERNAL_SERVER_ERROR, "not started\n"),

@@ -4,9 +4,11 @@ mod balance;
 mod budget;
 mod check;
 mod content;
+mod failure;
 mod fields;
 mod health;
 mod sticky;
+mod trouble;
 mod upgrade;
 
 use std::cell::RefCell;
@@ -24,7 +26,7 @@ use http::header::{RETRY_AFTER, SET_COOKIE};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use http_body::Body as _;
-use pronghorn_client::{Error, Http3, Options, Phase, Pool, Roots};
+use pronghorn_client::{Error, Http3, Options, Pool, Roots};
 use pronghorn_engine::{Body, BodyError, Connector, Peer, Protocol, Request, Responder, Response};
 use rustc_hash::FxHashMap;
 
@@ -32,11 +34,13 @@ use self::balance::{Balance, Key, Open};
 use self::budget::{Budget, WorkerBudget};
 pub(crate) use self::check::Checks;
 use self::content::{Lent, Tracked};
+use self::failure::{Reason, refusal};
 pub(crate) use self::fields::to_client;
 pub(crate) use self::health::Observer;
 use self::health::ServerHealth;
 pub use self::health::{ServerCondition, ServerState, UpstreamCounts};
 use self::sticky::Cookies;
+pub(crate) use self::trouble::{Asked, Cause, Failure, Then, Trouble};
 use crate::config::{Policy, Upstream, UpstreamHost, UpstreamProtocol};
 use crate::plan::text;
 
@@ -58,6 +62,7 @@ pub(crate) struct UpstreamPlan {
     health: Vec<Arc<ServerHealth>>,
     budget: Arc<Budget>,
     observer: Arc<Observer>,
+    trouble: Arc<Trouble>,
 }
 
 impl UpstreamPlan {
@@ -84,7 +89,8 @@ impl UpstreamPlan {
         };
         let health = settings.servers.iter().map(health_of).collect();
         let budget = Arc::new(Budget::new(&settings.retry_budget, health::now()));
-        Self { name, settings, roots, trust, health, budget, observer: observer.clone() }
+        let trouble = observer.troubles.of(&name);
+        Self { name, settings, roots, trust, health, budget, observer: observer.clone(), trouble }
     }
 
     /// Whether it is this one, wherever that stands, with this text in `tls.trust`.
@@ -144,7 +150,8 @@ impl Upstreams {
         if let Some(upstream) = upstreams.get(&key) {
             return Ok(upstream.clone());
         }
-        let upstream = Rc::new(WorkerUpstream::new(plan.clone(), connector)?);
+        let made = WorkerUpstream::new(plan.clone(), connector);
+        let upstream = Rc::new(made.inspect_err(|error| plan.trouble.said(&"this worker", error.to_string().as_bytes()))?);
         upstreams.insert(key, upstream.clone());
         Ok(upstream)
     }
@@ -213,26 +220,28 @@ impl WorkerUpstream {
         finish: impl FnOnce(Response) -> Response + 'static,
     ) {
         let Request { method, uri, headers, peer, upgrade, body } = request;
-        let head = Head::new(proxy, method, &uri, headers, &peer, is_trusted);
+        let head = Head::new(proxy, method.clone(), &uri, headers, &peer, is_trusted);
+        let asked = Asked { method, uri };
         if let Some(upgrade) = upgrade {
             let handle = responder.handle().clone();
-            handle.spawn(upgrade::run(self, head, upgrade, peer, body, responder, finish));
+            handle.spawn(upgrade::run(self, head, asked, upgrade, peer, body, responder, finish));
             return;
         }
         let (content, client) = (lend(body), Asker::of(&peer));
         if peer.protocol == Protocol::Http1 {
             // Some clients take an interim response for the answer there.
-            responder.respond(async move { finish(self.exchange(head, content, client, None).await) });
+            responder.respond(async move { finish(self.exchange(head, asked, content, client, None).await) });
         } else {
             let handle = responder.handle().clone();
-            handle.spawn(Box::pin(async move { self.forward_informing(head, content, client, responder, finish).await }));
+            handle.spawn(Box::pin(async move { self.forward_informing(head, asked, content, client, responder, finish).await }));
         }
     }
 
     /// Passes on interim responses too.
     async fn forward_informing<B>(
-        &self,
+        self: &Rc<Self>,
         head: Head,
+        asked: Asked,
         content: Option<Lent<B>>,
         client: Asker,
         responder: Responder,
@@ -243,8 +252,8 @@ impl WorkerUpstream {
         let responder = RefCell::new(responder);
         let answered = {
             let inform = |status, headers| fields::interim(status, headers, |headers| responder.borrow_mut().inform(status, headers));
-            let mut asked = pin!(self.exchange(head, content, client, Some(&inform)));
-            poll_fn(|cx| match asked.as_mut().poll(cx) {
+            let mut exchange = pin!(self.exchange(head, asked, content, client, Some(&inform)));
+            poll_fn(|cx| match exchange.as_mut().poll(cx) {
                 Poll::Ready(answer) => Poll::Ready(Some(answer)),
                 Poll::Pending => responder.borrow_mut().poll_closed(cx).map(|()| None),
             })
@@ -260,22 +269,24 @@ impl WorkerUpstream {
     /// The same for a request without an upgrade that came through layers.
     #[expect(clippy::too_many_arguments, reason = "the parts of a request")]
     pub(crate) async fn answer(
-        &self,
+        self: &Rc<Self>,
         proxy: &ProxyPlan,
         method: Method,
-        uri: &Uri,
+        uri: Uri,
         headers: HeaderMap,
         peer: Peer,
         body: Body,
         is_trusted: bool,
     ) -> Response {
-        self.exchange(Head::new(proxy, method, uri, headers, &peer, is_trusted), lend(body), Asker::of(&peer), None).await
+        let head = Head::new(proxy, method.clone(), &uri, headers, &peer, is_trusted);
+        self.exchange(head, Asked { method, uri }, lend(body), Asker::of(&peer), None).await
     }
 
     /// Asks one server after the other, as long as nothing can have happened for the request.
     async fn exchange<B>(
-        &self,
+        self: &Rc<Self>,
         mut head: Head,
+        asked: Asked,
         lent: Option<Lent<B>>,
         client: Asker,
         inform: Option<&dyn Fn(StatusCode, HeaderMap)>,
@@ -290,7 +301,7 @@ impl WorkerUpstream {
         let mut failure = None;
         loop {
             let Some(open) = self.balance.choose(self.key(&head, client.address), brought, &tried) else {
-                return failure.as_ref().map_or_else(|| self.nobody(), refusal);
+                return failure.as_ref().map_or_else(|| self.nobody(&asked), |error| self.nobody_else(&asked, error));
             };
             let content = lent.as_ref().map_or_else(Body::empty, Lent::lend);
             let attempts = tried.len() + 1;
@@ -303,13 +314,15 @@ impl WorkerUpstream {
                 Ok(mut response) => {
                     open.answered(response.status());
                     self.keep_client(&open, brought, client, response.headers_mut());
-                    return answer(response, open);
+                    return answer(response, open, Some((self, asked)));
                 }
                 Err(error) => {
-                    open.failed(&error, lent.is_some());
                     let may_repeat =
                         (error.is_unprocessed() || is_idempotent && error.is_broken_off()) && lent.as_ref().is_none_or(Lent::is_whole);
-                    let Some(again) = spare.filter(|_| may_repeat && self.may_send_again()) else { return refusal(&error) };
+                    let again = spare.filter(|_| may_repeat && self.may_send_again());
+                    let then = if again.is_some() { Then::SentAgain } else { Then::Answered(failure::status(&error)) };
+                    self.failed(&open, &asked, &error, lent.is_some(), then);
+                    let Some(again) = again else { return refusal(&error) };
                     tried.push(open.index());
                     (head, failure) = (again, Some(error));
                 }
@@ -351,15 +364,41 @@ impl WorkerUpstream {
     }
 
     /// What the client gets when there is no server for a request.
-    fn nobody(&self) -> Response {
+    fn nobody(&self, asked: &Asked) -> Response {
         let counts = &self.plan.observer.counts;
-        if self.balance.is_busy() {
+        let (answer, reason) = if self.balance.is_busy() {
             counts.all_busy.fetch_add(1, Ordering::Relaxed);
-            return refusal(&Error::Busy(self.plan.name.to_string()));
-        }
-        counts.no_server.fetch_add(1, Ordering::Relaxed);
-        let answer = text(StatusCode::SERVICE_UNAVAILABLE, "no upstream server is up\n");
-        answer.with_header(RETRY_AFTER, self.balance.seconds_to_wait().into())
+            (refusal(&Error::Busy(self.plan.name.to_string())), "each server has as many requests open as it may")
+        } else {
+            counts.no_server.fetch_add(1, Ordering::Relaxed);
+            let answer = text(StatusCode::SERVICE_UNAVAILABLE, "no upstream server is up\n");
+            (answer.with_header(RETRY_AFTER, self.balance.seconds_to_wait().into()), "no server is up")
+        };
+        self.tell_unasked(asked, reason, &answer);
+        answer
+    }
+
+    /// The same after one has failed.
+    fn nobody_else(&self, asked: &Asked, error: &Error) -> Response {
+        let answer = refusal(error);
+        self.tell_unasked(asked, "there is no other server to ask", &answer);
+        answer
+    }
+
+    fn tell_unasked(&self, asked: &Asked, reason: &str, answer: &Response) {
+        let then = Then::Answered(answer.status);
+        self.plan.trouble.failed(Failure { cause: None, server: None, asked, reason: &reason, then });
+    }
+
+    /// A server gave no response. Why is told before what becomes of the server.
+    fn failed(&self, open: &Open, asked: &Asked, error: &Error, has_content: bool, then: Then) {
+        self.tell(open, asked, error, then);
+        open.failed(error, has_content);
+    }
+
+    fn tell(&self, open: &Open, asked: &Asked, error: &Error, then: Then) {
+        let (cause, reason) = (Some(Cause::of(error)), Reason(error, &self.plan.settings));
+        self.plan.trouble.failed(Failure { cause, server: Some(open.address()), asked, reason: &reason, then });
     }
 
     fn request(&self, head: Head, server: &crate::config::ServerAddress, content: Body) -> http::Request<Body> {
@@ -392,8 +431,8 @@ pub(crate) fn target(secure: bool, authority: &Authority, path: &PathAndQuery) -
     uri.expect("invariant: all parts are there")
 }
 
-/// The response of a server as the client gets it.
-fn answer(response: http::Response<pronghorn_client::Content>, open: Open) -> Response {
+/// The response of a server as the client gets it. `told`: who tells if it breaks off, and of what.
+fn answer(response: http::Response<pronghorn_client::Content>, open: Open, told: Option<(&Rc<WorkerUpstream>, Asked)>) -> Response {
     let (mut head, content) = response.into_parts();
     fields::to_client(&mut head.headers, head.version);
     let mut answer = Response::new(head.status);
@@ -403,20 +442,6 @@ fn answer(response: http::Response<pronghorn_client::Content>, open: Open) -> Re
         return answer;
     }
     answer.headers = head.headers;
-    answer.with_body(Body::stream(Tracked::new(content, open)))
-}
-
-/// What the client gets when there is no response.
-fn refusal(error: &Error) -> Response {
-    let (status, message) = match error {
-        Error::Busy(_) | Error::TimedOut(Phase::Queue) => (StatusCode::SERVICE_UNAVAILABLE, "the upstream is busy\n"),
-        Error::TimedOut(Phase::Connect) => (StatusCode::GATEWAY_TIMEOUT, "the upstream cannot be reached in time\n"),
-        Error::TimedOut(_) => (StatusCode::GATEWAY_TIMEOUT, "the upstream does not answer in time\n"),
-        _ => (StatusCode::BAD_GATEWAY, "the upstream cannot be reached, or gives no answer\n"),
-    };
-    let response = text(status, message);
-    match status {
-        StatusCode::SERVICE_UNAVAILABLE => response.with_header(RETRY_AFTER, HeaderValue::from_static("1")),
-        _ => response,
-    }
+    let told = told.map(|(upstream, asked)| (upstream.clone(), asked));
+    answer.with_body(Body::stream(Tracked::new(content, open, told)))
 }

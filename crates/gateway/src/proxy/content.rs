@@ -11,6 +11,8 @@ use pronghorn_client::Content;
 use pronghorn_engine::{Body, BodyError};
 
 use super::balance::Open;
+use super::failure::of_content;
+use super::{Asked, Then, WorkerUpstream};
 
 /// A request's content, which is lent to one attempt after the other until one has begun to read it.
 pub(crate) struct Lent<B>(Rc<Shared<B>>);
@@ -69,11 +71,19 @@ where
 pub(crate) struct Tracked {
     content: Content,
     open: Option<Open>,
+    /// Who tells if it breaks off, and of what.
+    told: Option<(Rc<WorkerUpstream>, Asked)>,
 }
 
 impl Tracked {
-    pub(crate) fn new(content: Content, open: Open) -> Self {
-        Self { content, open: Some(open) }
+    pub(super) fn new(content: Content, open: Open, told: Option<(Rc<WorkerUpstream>, Asked)>) -> Self {
+        Self { content, open: Some(open), told }
+    }
+
+    fn broke_off(&mut self, error: &BodyError) {
+        if let (Some((upstream, asked)), Some(open)) = (self.told.take(), &self.open) {
+            upstream.tell(open, &asked, &of_content(error), Then::BrokenOff);
+        }
     }
 }
 
@@ -83,8 +93,13 @@ impl http_body::Body for Tracked {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let frame = Pin::new(&mut self.content).poll_frame(cx);
-        if matches!(frame, Poll::Ready(None | Some(Err(_)))) {
-            self.open = None;
+        match &frame {
+            Poll::Ready(Some(Err(error))) => {
+                self.broke_off(error);
+                self.open = None;
+            }
+            Poll::Ready(None) => self.open = None,
+            _ => {}
         }
         frame
     }
