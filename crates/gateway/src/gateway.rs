@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use http::header::{ALT_SVC, LOCATION};
 use http::uri::PathAndQuery;
-use http::{HeaderValue, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use pronghorn_certificates::{CertificateError, Loaded};
 use pronghorn_engine::{Connector, Handler, Identity, Peer, Policy, Protocol, Request, Responder, Response, Worker};
 
@@ -19,6 +19,7 @@ use crate::client_address::client_address;
 use crate::client_auth;
 use crate::config::{ClearText, Config, MinTls, Problem};
 use crate::extras::with_page;
+use crate::informing::Informer;
 use crate::layered::{self, Centre, Head, LayeredRoutes, Means, Outcome, Passed};
 use crate::layers::{OnWorker, Registry, TOO_EARLY, is_unproved};
 use crate::plan::{ActionPlan, Plan, RoutePlan, SitePlan, Surroundings, text};
@@ -242,9 +243,9 @@ impl Local {
     }
 
     /// What layers are told of a request as it came: whose it is, if that is proved, and its target.
-    fn before_layers(&self, request: &Request) -> (Option<IpAddr>, Uri) {
+    fn before_layers(&self, request: &Request) -> Before {
         let client = client_address(request.peer.remote, &request.headers, &self.plan.trusted_proxies);
-        (Some(client).filter(|_| !is_unproved(&request.peer)), request.uri.clone())
+        Before { client: Some(client).filter(|_| !is_unproved(&request.peer)), asked: request.uri.clone(), hints: None }
     }
 
     /// What the action of a route needs of this worker.
@@ -266,6 +267,14 @@ impl Local {
         }
         handlers[number].get_or_insert_with(|| Rc::new(files.handler())).clone()
     }
+}
+
+/// What is known of a request for layers before the route has changed it.
+struct Before {
+    client: Option<IpAddr>,
+    asked: Uri,
+    /// What its client is told once they let it through.
+    hints: Option<HeaderMap>,
 }
 
 impl GatewayHandler {
@@ -290,7 +299,7 @@ impl GatewayHandler {
             return responder.send(end.finish(text(StatusCode::NOT_FOUND, "not found\n")));
         };
         let end = End { route: Some(route.number), ..end };
-        let before = (!route.layers.is_empty()).then(|| local.before_layers(&request));
+        let mut before = (!route.layers.is_empty()).then(|| local.before_layers(&request));
         let wanted = if route.strip_prefix { route.stripped(&path) } else { &path };
         if wanted != request.uri.path() {
             match with_path(&request.uri, wanted) {
@@ -303,11 +312,16 @@ impl GatewayHandler {
             if !extras.rewrite(&mut request) {
                 return responder.send(end.finish(text(StatusCode::BAD_REQUEST, "bad path\n")));
             }
-            extras.hint(&request, &mut responder);
+            match (extras.hints(&request), &mut before) {
+                // Whoever the layers refuse does not learn of them.
+                (Some(hints), Some(before)) => before.hints = Some(hints.clone()),
+                (Some(hints), None) => responder.inform(StatusCode::EARLY_HINTS, hints),
+                (None, _) => {}
+            }
         }
         route.request_headers.apply(&mut request.headers);
-        if let Some((client, asked)) = before {
-            return self.serve_layered(request, client, asked, responder, end);
+        if let Some(before) = before {
+            return self.serve_layered(request, before, responder, end);
         }
         match &route.action {
             ActionPlan::Respond { .. } | ActionPlan::Redirect { .. } => responder.send(end.finish(route.action.at_once(&request.uri))),
@@ -333,7 +347,7 @@ impl GatewayHandler {
 
 /// Routes with layers.
 impl GatewayHandler {
-    fn serve_layered(&self, request: Request, client: Option<IpAddr>, asked: Uri, mut responder: Responder, end: End) {
+    fn serve_layered(&self, request: Request, before: Before, mut responder: Responder, end: End) {
         let (Some(connector), Some(number)) = (self.connector.get(), end.route) else {
             return responder.send(end.finish(text(StatusCode::INTERNAL_SERVER_ERROR, "not started\n")));
         };
@@ -345,9 +359,23 @@ impl GatewayHandler {
         });
         let peer = request.peer.clone();
         let Request { method, uri, headers, upgrade, body, .. } = request;
-        let head = Head { method, uri, headers, peer: peer.clone(), upgrade: upgrade.clone(), client, asked };
+        let Before { client, asked, hints } = before;
+        let has_to_wait = end.asks_upstream();
+        // Some clients take an interim response for the answer over HTTP/1.1; there are no hints for them either.
+        let is_informed = upgrade.is_none() && peer.protocol != Protocol::Http1 && (has_to_wait || hints.is_some());
+        let informer = is_informed.then(|| Informer::new(hints));
+        let head = Head { method, uri, headers, peer: peer.clone(), upgrade: upgrade.clone(), client, asked, informer: informer.clone() };
+        if let Some(informer) = informer {
+            let handle = responder.handle().clone();
+            handle.spawn(async move {
+                match layered::answer_informing(service, head, body, &informer, &mut responder).await {
+                    Some(answer) => responder.send(end.finish(answer)),
+                    None => responder.abort(),
+                }
+            });
+            return;
+        }
         let Some(upgrade) = upgrade else {
-            let has_to_wait = end.asks_upstream();
             let answer = async move { end.finish(layered::answer(service, head, body).await) };
             return if has_to_wait { responder.respond(answer) } else { responder.respond_eagerly(Box::pin(answer)) };
         };

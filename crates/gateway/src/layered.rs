@@ -12,6 +12,7 @@ use http_body::Body as _;
 use pronghorn_engine::{Body, BodyError, Handle, Incoming, Peer, Responder, Upgrade};
 use tower_service::Service;
 
+use crate::informing::Informer;
 use crate::layers::{Asked, Client, Layer, LocalFuture, LocalService, OnWorker, Request, Response};
 use crate::plan::{ActionPlan, SitePlan, text};
 use crate::proxy::WorkerUpstream;
@@ -100,7 +101,11 @@ impl Service<Request> for Centre {
 }
 
 impl Centre {
-    async fn answer(self, request: Request) -> Response {
+    async fn answer(self, mut request: Request) -> Response {
+        let informer = request.extensions_mut().remove::<Informer>();
+        if let Some(informer) = &informer {
+            informer.let_through();
+        }
         let action = &self.site.routes[self.index].action;
         let answer = match (action, self.means) {
             (ActionPlan::Respond { .. } | ActionPlan::Redirect { .. }, _) => action.at_once(request.uri()),
@@ -121,7 +126,7 @@ impl Centre {
                     return passed;
                 }
                 let is_trusted = trusted_proxies.iter().any(|network| network.contains(&peer.remote.ip().to_canonical()));
-                upstream.answer(proxy, head.method, head.uri, head.headers, peer, body, is_trusted).await
+                upstream.answer(proxy, head.method, head.uri, head.headers, peer, body, is_trusted, informer.as_ref()).await
             }
             (_, Means::Unusable) => text(StatusCode::BAD_GATEWAY, "the upstream cannot be used\n"),
             _ => text(StatusCode::INTERNAL_SERVER_ERROR, "not started\n"),
@@ -153,6 +158,8 @@ pub(crate) struct Head {
     /// `None` while its address is not proved.
     pub(crate) client: Option<IpAddr>,
     pub(crate) asked: Uri,
+    /// If the client takes interim responses.
+    pub(crate) informer: Option<Informer>,
 }
 
 impl Head {
@@ -167,6 +174,9 @@ impl Head {
             extensions.insert(Client(client));
         }
         extensions.insert(Asked(self.asked));
+        if let Some(informer) = self.informer {
+            extensions.insert(informer);
+        }
         if let Some(upgrade) = self.upgrade {
             extensions.insert(upgrade);
         }
@@ -178,6 +188,26 @@ impl Head {
 pub(crate) async fn answer(mut service: LocalService, head: Head, body: Incoming) -> pronghorn_engine::Response {
     let body = if body.is_end_stream() { Body::empty() } else { Body::stream(body) };
     final_response(service.answer(head.into_request(body)).await)
+}
+
+/// The same, and passes on what comes before the answer. `None`: the client has given up.
+pub(crate) async fn answer_informing(
+    service: LocalService,
+    head: Head,
+    body: Incoming,
+    informer: &Informer,
+    responder: &mut Responder,
+) -> Option<pronghorn_engine::Response> {
+    let mut answered = Box::pin(answer(service, head, body));
+    poll_fn(|cx| {
+        let polled = answered.as_mut().poll(cx);
+        informer.pass_on(responder, cx.waker());
+        match polled {
+            Poll::Ready(answer) => Poll::Ready(Some(answer)),
+            Poll::Pending => responder.poll_closed(cx).map(|()| None),
+        }
+    })
+    .await
 }
 
 /// Asks for another protocol. Nothing of `body` is read, since it is of that protocol.

@@ -20,6 +20,7 @@ mod file_cache;
 mod file_state;
 mod gateway;
 mod hosts;
+mod informing;
 mod layered;
 pub mod layers;
 mod listing;

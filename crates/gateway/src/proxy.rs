@@ -42,6 +42,7 @@ pub use self::health::{ServerCondition, ServerState, UpstreamCounts};
 use self::sticky::Cookies;
 pub(crate) use self::trouble::{Asked, Cause, Failure, Then, Trouble};
 use crate::config::{Policy, Upstream, UpstreamHost, UpstreamProtocol};
+use crate::informing::Informer;
 use crate::plan::text;
 
 /// What a route asks.
@@ -277,9 +278,13 @@ impl WorkerUpstream {
         peer: Peer,
         body: Body,
         is_trusted: bool,
+        informer: Option<&Informer>,
     ) -> Response {
         let head = Head::new(proxy, method.clone(), &uri, headers, &peer, is_trusted);
-        self.exchange(head, Asked { method, uri }, lend(body), Asker::of(&peer), None).await
+        let inform = informer
+            .map(|informer| move |status, headers| fields::interim(status, headers, |headers| informer.inform(status, headers.clone())));
+        let inform = inform.as_ref().map(|inform| inform as &dyn Fn(StatusCode, HeaderMap));
+        self.exchange(head, Asked { method, uri }, lend(body), Asker::of(&peer), inform).await
     }
 
     /// Asks one server after the other, as long as nothing can have happened for the request.

@@ -156,7 +156,8 @@ pub struct Route {
     pub errors_of_upstreams: bool,
     /// Another target for the request, after `strip_prefix`: `{path}` stands for the path. The query stays if none stands here.
     pub rewrite: Option<Rewrite>,
-    /// Values of `link` that are sent at once as 103 (Early Hints) to who asks for a page over HTTP/2 and 3, and with its response.
+    /// Values of `link` that are sent as 103 (Early Hints) to who asks for a page over HTTP/2 and 3, at once or when the layers have let the
+    /// request through, and with its response.
     #[serde(default)]
     pub early_hints: Vec<FieldValue>,
     /// The `cache-control` of responses that have none, and are no errors.
