@@ -245,7 +245,7 @@ impl Local {
     /// What layers are told of a request as it came: whose it is, if that is proved, and its target.
     fn before_layers(&self, request: &Request) -> Before {
         let client = client_address(request.peer.remote, &request.headers, &self.plan.trusted_proxies);
-        Before { client: Some(client).filter(|_| !is_unproved(&request.peer)), asked: request.uri.clone(), hints: None }
+        Before { client: Some(client).filter(|_| !is_unproved(&request.peer)), asked: request.uri.clone(), hints: None, prefix: None }
     }
 
     /// What the action of a route needs of this worker.
@@ -253,7 +253,7 @@ impl Local {
         match &route.action {
             ActionPlan::Respond { .. } | ActionPlan::Redirect { .. } => Means::Nothing,
             ActionPlan::Files(files) => Means::Files(self.file_handler(route.number, files)),
-            ActionPlan::Proxy(proxy) => match self.upstreams.of(&proxy.upstream, connector) {
+            ActionPlan::Proxy(upstream) => match self.upstreams.of(upstream, connector) {
                 Ok(upstream) => Means::Upstream { upstream, trusted_proxies: self.plan.trusted_proxies.clone() },
                 Err(_) => Means::Unusable,
             },
@@ -275,6 +275,8 @@ struct Before {
     asked: Uri,
     /// What its client is told once they let it through.
     hints: Option<HeaderMap>,
+    /// What was taken away from the path.
+    prefix: Option<HeaderValue>,
 }
 
 impl GatewayHandler {
@@ -300,7 +302,9 @@ impl GatewayHandler {
         };
         let end = End { route: Some(route.number), ..end };
         let mut before = (!route.layers.is_empty()).then(|| local.before_layers(&request));
-        let wanted = if route.strip_prefix { route.stripped(&path) } else { &path };
+        let stripped = if route.strip_prefix { route.prefix(&request.method, host, &path, &request.headers) } else { "" };
+        let wanted = path.strip_prefix(stripped).unwrap_or(&path);
+        let prefix = if stripped.is_empty() { None } else { HeaderValue::from_str(stripped).ok() };
         if wanted != request.uri.path() {
             match with_path(&request.uri, wanted) {
                 Some(uri) => request.uri = uri,
@@ -320,7 +324,8 @@ impl GatewayHandler {
             }
         }
         route.request_headers.apply(&mut request.headers);
-        if let Some(before) = before {
+        if let Some(mut before) = before {
+            before.prefix = prefix;
             return self.serve_layered(request, before, responder, end);
         }
         match &route.action {
@@ -329,14 +334,14 @@ impl GatewayHandler {
                 let handler = local.file_handler(route.number, files);
                 handler.serve_as(request, responder, move |response| end.finish(response));
             }
-            ActionPlan::Proxy(proxy) => {
+            ActionPlan::Proxy(upstream) => {
                 let Some(connector) = self.connector.get() else {
                     return responder.send(end.finish(text(StatusCode::INTERNAL_SERVER_ERROR, "not started\n")));
                 };
-                match local.upstreams.of(&proxy.upstream, connector) {
+                match local.upstreams.of(upstream, connector) {
                     Ok(upstream) => {
                         let is_trusted = local.trusts(&request.peer);
-                        upstream.forward(proxy, request, responder, is_trusted, move |response| end.finish(response));
+                        upstream.forward(prefix.as_ref(), request, responder, is_trusted, move |response| end.finish(response));
                     }
                     Err(_) => responder.send(end.finish(text(StatusCode::BAD_GATEWAY, "the upstream cannot be used\n"))),
                 }
@@ -359,12 +364,22 @@ impl GatewayHandler {
         });
         let peer = request.peer.clone();
         let Request { method, uri, headers, upgrade, body, .. } = request;
-        let Before { client, asked, hints } = before;
+        let Before { client, asked, hints, prefix } = before;
         let has_to_wait = end.asks_upstream();
         // Some clients take an interim response for the answer over HTTP/1.1; there are no hints for them either.
         let is_informed = upgrade.is_none() && peer.protocol != Protocol::Http1 && (has_to_wait || hints.is_some());
         let informer = is_informed.then(|| Informer::new(hints));
-        let head = Head { method, uri, headers, peer: peer.clone(), upgrade: upgrade.clone(), client, asked, informer: informer.clone() };
+        let head = Head {
+            method,
+            uri,
+            headers,
+            peer: peer.clone(),
+            upgrade: upgrade.clone(),
+            client,
+            asked,
+            prefix: prefix.clone(),
+            informer: informer.clone(),
+        };
         if let Some(informer) = informer {
             let handle = responder.handle().clone();
             handle.spawn(async move {
@@ -390,15 +405,14 @@ impl GatewayHandler {
                     let is_trusted = end.local.trusts(&peer);
                     let request = Request { method, uri, headers, peer, upgrade: Some(upgrade), body };
                     let (local, site) = (end.local.clone(), end.site.clone());
-                    let proxy = site.routes.iter().find(|route| route.number == number).and_then(|route| match &route.action {
-                        ActionPlan::Proxy(proxy) => Some(proxy),
+                    let upstream = site.routes.iter().find(|route| route.number == number).and_then(|route| match &route.action {
+                        ActionPlan::Proxy(upstream) => local.upstreams.of(upstream, &connector).ok(),
                         _ => None,
                     });
-                    let upstream = proxy.and_then(|proxy| Some((proxy, local.upstreams.of(&proxy.upstream, &connector).ok()?)));
-                    let Some((proxy, upstream)) = upstream else {
+                    let Some(upstream) = upstream else {
                         return responder.send(end.finish(text(StatusCode::BAD_GATEWAY, "the upstream cannot be used\n")));
                     };
-                    upstream.forward(proxy, request, responder, is_trusted, move |mut response| {
+                    upstream.forward(prefix.as_ref(), request, responder, is_trusted, move |mut response| {
                         response.fields_mut().extend(added);
                         end.finish(response)
                     });

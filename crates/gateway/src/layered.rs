@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use http::{HeaderMap, Method, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use http_body::Body as _;
 use pronghorn_engine::{Body, BodyError, Handle, Incoming, Peer, Responder, Upgrade};
 use tower_service::Service;
@@ -77,6 +77,10 @@ impl Centre {
     }
 }
 
+/// What the route has taken away from the path, among the extensions of a request.
+#[derive(Clone)]
+struct Prefix(HeaderValue);
+
 /// A request for another protocol that has come through to the centre: what is to be asked then.
 #[derive(Clone)]
 pub(crate) struct Passed {
@@ -113,7 +117,7 @@ impl Centre {
                 let (head, _) = request.into_parts();
                 files.answer(self.handle.turn(), head.method, head.uri, head.headers).await
             }
-            (ActionPlan::Proxy(proxy), Means::Upstream { upstream, trusted_proxies }) => {
+            (ActionPlan::Proxy(_), Means::Upstream { upstream, trusted_proxies }) => {
                 let (head, body) = request.into_parts();
                 let Some(peer) = head.extensions.get::<Peer>().cloned() else {
                     return crate::layers::from_engine(text(StatusCode::INTERNAL_SERVER_ERROR, "a layer lost the peer\n"));
@@ -126,7 +130,8 @@ impl Centre {
                     return passed;
                 }
                 let is_trusted = trusted_proxies.iter().any(|network| network.contains(&peer.remote.ip().to_canonical()));
-                upstream.answer(proxy, head.method, head.uri, head.headers, peer, body, is_trusted, informer.as_ref()).await
+                let prefix = head.extensions.get::<Prefix>().map(|prefix| &prefix.0);
+                upstream.answer(prefix, head.method, head.uri, head.headers, peer, body, is_trusted, informer.as_ref()).await
             }
             (_, Means::Unusable) => text(StatusCode::BAD_GATEWAY, "the upstream cannot be used\n"),
             _ => text(StatusCode::INTERNAL_SERVER_ERROR, "not started\n"),
@@ -158,6 +163,8 @@ pub(crate) struct Head {
     /// `None` while its address is not proved.
     pub(crate) client: Option<IpAddr>,
     pub(crate) asked: Uri,
+    /// What was taken away from the path.
+    pub(crate) prefix: Option<HeaderValue>,
     /// If the client takes interim responses.
     pub(crate) informer: Option<Informer>,
 }
@@ -174,6 +181,9 @@ impl Head {
             extensions.insert(Client(client));
         }
         extensions.insert(Asked(self.asked));
+        if let Some(prefix) = self.prefix {
+            extensions.insert(Prefix(prefix));
+        }
         if let Some(informer) = self.informer {
             extensions.insert(informer);
         }

@@ -17,14 +17,14 @@ use crate::access_log::{AccessLog, LogCounts};
 use crate::acme;
 use crate::client_auth::ClientAuthPlan;
 use crate::config::{
-    AcmeChallenge, AltSvc, CertificateFiles, ClearText, Config, ErrorPages, Files, HostPattern, Log, MatchTable, Place, Problem, Proxy,
-    Respond, Route, Server, Site, Tls, Upstream, has_clear,
+    AcmeChallenge, AltSvc, CertificateFiles, ClearText, Config, ErrorPages, Files, HostPattern, Log, MatchTable, PathPattern, Place,
+    Problem, Proxy, Respond, Route, Server, Site, Tls, Upstream, has_clear,
 };
 use crate::extras::{Extras, Pages};
 use crate::hosts::Hosts;
 use crate::layered::LayerPlan;
 use crate::layers::Registry;
-use crate::proxy::{Observer, ProxyPlan, UpstreamPlan};
+use crate::proxy::{Observer, UpstreamPlan};
 use crate::ramp::Ramp;
 use crate::rules::Rules;
 use crate::site_certificates::{Certificate, Names, SiteCertificate};
@@ -70,7 +70,8 @@ pub(crate) struct SitePlan {
 /// A route. Its number among all of its plan is what workers keep their own part of it under.
 pub(crate) struct RoutePlan {
     pub(crate) number: usize,
-    pub(crate) matches: MatchTable,
+    /// Of which one has to be true.
+    pub(crate) matches: Vec<MatchTable>,
     pub(crate) strip_prefix: bool,
     pub(crate) request_headers: Rules,
     pub(crate) response_headers: [Rules; 2],
@@ -82,7 +83,7 @@ pub(crate) struct RoutePlan {
 /// What answers.
 pub(crate) enum ActionPlan {
     Files(StaticFiles),
-    Proxy(Arc<ProxyPlan>),
+    Proxy(Arc<UpstreamPlan>),
     Redirect { to: String, status: StatusCode },
     Respond { status: StatusCode, content_type: HeaderValue, body: bytes::Bytes },
 }
@@ -403,8 +404,7 @@ impl Making<'_> {
             }
         };
         let upstream = self.upstream(&name, upstream, &route.place.key("proxy"))?;
-        let prefix = if route.strip_prefix { route.matches.0.path.first().map(|path| path.prefix().to_owned()) } else { None };
-        Some(ActionPlan::Proxy(Arc::new(ProxyPlan { upstream, prefix: prefix.and_then(|prefix| HeaderValue::try_from(prefix).ok()) })))
+        Some(ActionPlan::Proxy(upstream))
     }
 
     fn files(&mut self, route: &Route, Files(files): &Files) -> Option<ActionPlan> {
@@ -532,18 +532,18 @@ fn redirect(to: &str, status: StatusCode, uri: &Uri) -> Response {
 impl RoutePlan {
     /// Whether a request is meant. `path` is its path in normal form.
     pub(crate) fn is_for(&self, method: &Method, host: &str, path: &str, headers: &HeaderMap) -> bool {
-        let MatchTable { path: paths, method: methods, host: hosts, header } = &self.matches;
-        (paths.is_empty() || paths.iter().any(|pattern| pattern.matches(path)))
-            && (methods.is_empty() || methods.iter().any(|one| one.0 == *method || (one.0 == Method::GET && *method == Method::HEAD)))
-            && (hosts.is_empty() || hosts.iter().any(|pattern| pattern.matches(host)))
-            && header.iter().all(|(name, value)| headers.get_all(name.name()).iter().any(|line| value == "*" || line == value.as_str()))
+        self.matches.iter().any(|one| one.is_for(method, host, path, headers))
     }
 
-    /// The path without what stands before the first star of the pattern that it matched.
-    pub(crate) fn stripped<'a>(&self, path: &'a str) -> &'a str {
-        let pattern = self.matches.path.iter().find(|pattern| pattern.matches(path));
-        // A pattern without segments before its star takes nothing away.
-        pattern.and_then(|pattern| path.strip_prefix(pattern.prefix())).filter(|rest| rest.starts_with('/')).unwrap_or(path)
+    /// What stands before the first star of the pattern that a request's path matched; of the first one, where there are more.
+    pub(crate) fn prefix(&self, method: &Method, host: &str, path: &str, headers: &HeaderMap) -> &str {
+        let table = self.matches.iter().find(|one| one.is_for(method, host, path, headers));
+        let pattern = table.and_then(|table| table.path.iter().find(|pattern| pattern.matches(path)));
+        // Of a path without a star nothing would be left.
+        pattern
+            .map(PathPattern::prefix)
+            .filter(|prefix| path.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/')))
+            .unwrap_or_default()
     }
 }
 

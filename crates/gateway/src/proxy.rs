@@ -45,13 +45,6 @@ use crate::config::{Policy, Upstream, UpstreamHost, UpstreamProtocol};
 use crate::informing::Informer;
 use crate::plan::text;
 
-/// What a route asks.
-pub(crate) struct ProxyPlan {
-    pub(crate) upstream: Arc<UpstreamPlan>,
-    /// What was taken away from the path.
-    pub(crate) prefix: Option<HeaderValue>,
-}
-
 /// An upstream, as all workers share it.
 pub(crate) struct UpstreamPlan {
     name: Arc<str>,
@@ -181,8 +174,9 @@ struct Head {
 }
 
 impl Head {
-    fn new(proxy: &ProxyPlan, method: Method, uri: &Uri, mut headers: HeaderMap, peer: &Peer, is_trusted: bool) -> Self {
-        fields::to_upstream(&mut headers, peer, uri, proxy.prefix.as_ref(), is_trusted);
+    /// `prefix`: what was taken away from the path.
+    fn new(prefix: Option<&HeaderValue>, method: Method, uri: &Uri, mut headers: HeaderMap, peer: &Peer, is_trusted: bool) -> Self {
+        fields::to_upstream(&mut headers, peer, uri, prefix, is_trusted);
         let path = uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
         Self { method, path, headers }
     }
@@ -214,14 +208,14 @@ impl WorkerUpstream {
     /// Answers a request with what a server says; `finish` is given each response before it is sent.
     pub(crate) fn forward(
         self: Rc<Self>,
-        proxy: &Arc<ProxyPlan>,
+        prefix: Option<&HeaderValue>,
         request: Request,
         responder: Responder,
         is_trusted: bool,
         finish: impl FnOnce(Response) -> Response + 'static,
     ) {
         let Request { method, uri, headers, peer, upgrade, body } = request;
-        let head = Head::new(proxy, method.clone(), &uri, headers, &peer, is_trusted);
+        let head = Head::new(prefix, method.clone(), &uri, headers, &peer, is_trusted);
         let asked = Asked { method, uri };
         if let Some(upgrade) = upgrade {
             let handle = responder.handle().clone();
@@ -271,7 +265,7 @@ impl WorkerUpstream {
     #[expect(clippy::too_many_arguments, reason = "the parts of a request")]
     pub(crate) async fn answer(
         self: &Rc<Self>,
-        proxy: &ProxyPlan,
+        prefix: Option<&HeaderValue>,
         method: Method,
         uri: Uri,
         headers: HeaderMap,
@@ -280,7 +274,7 @@ impl WorkerUpstream {
         is_trusted: bool,
         informer: Option<&Informer>,
     ) -> Response {
-        let head = Head::new(proxy, method.clone(), &uri, headers, &peer, is_trusted);
+        let head = Head::new(prefix, method.clone(), &uri, headers, &peer, is_trusted);
         let inform = informer
             .map(|informer| move |status, headers| fields::interim(status, headers, |headers| informer.inform(status, headers.clone())));
         let inform = inform.as_ref().map(|inform| inform as &dyn Fn(StatusCode, HeaderMap));
