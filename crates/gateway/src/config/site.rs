@@ -134,7 +134,7 @@ pub struct Route {
     pub matches: Match,
     /// Serves the files of a folder.
     pub files: Option<Files>,
-    /// Asks another server.
+    /// Asks other servers: the name of one of `[upstreams]`, the address of a server, or a table as there.
     pub proxy: Option<Proxy>,
     /// Sends the client elsewhere.
     pub redirect: Option<Redirect>,
@@ -300,7 +300,7 @@ impl Short for Proxy {
         Self::Own(Box::new(table))
     }
 }
-either!(Proxy, "proxy", "http://127.0.0.1:3000");
+either!(Proxy, "proxy", "app", "http://127.0.0.1:3000", "https://app.internal", "unix:/run/app.sock");
 
 /// Sends the client elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
