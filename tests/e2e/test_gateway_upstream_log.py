@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import ssl
@@ -320,6 +321,47 @@ def test_upgrade_that_fails(proxied, ca):
         connect(server.origin.replace("https", "wss") + PATH, ssl=context, proxy=None)
     assert refused.value.response.status_code == 502
     told(server, f"http://{address}", "cannot connect to .+")
+
+
+@pytest.mark.parametrize("layers", ["", 'layers = ["compress"]\n'], ids=["alone", "layers"])
+def test_access_log_has_the_server_and_its_failure(start, gateway, up, fetcher, layers):
+    dead = f"http://{nobody()}"
+
+    def route(path: str, servers: list[str], more: str = "") -> str:
+        proxy = f"proxy = {{ servers = {json.dumps(servers)}, {more} }}"
+        return f'[[sites.routes]]\nmatch = "{path}"\n{layers}{proxy}\n'
+
+    with sockets(after_head(OK + b"content-length: 1000\r\n\r\nhalf")) as liar:
+        routes = [
+            route("/good", [up.address]),
+            route("/dead", [dead]),
+            route("/again", [dead, up.address], 'policy = "first"'),
+            route("/broken", [f"http://{liar}"]),
+            '[[sites.routes]]\nrespond = "own"\n',
+        ]
+        gateway.write(SITE + "".join(routes) + '[log]\naccess = "access.log"\nformat = "json"\n')
+        server = start(gateway.command())
+        paths = ["/good", "/dead", "/again", "/broken", "/own"]
+        for path in paths:
+            with suppress(Exception):
+                fetcher.fetch(server.origin + path)
+
+        def lines() -> list[dict] | None:
+            found = (gateway.folder / "access.log").read_text().splitlines()
+            return [json.loads(line) for line in found] if len(found) >= len(paths) else None
+
+        entries = {line["target"]: line for line in eventually("a line each", lines)}
+
+    def told(path: str) -> tuple[str | None, str | None]:
+        return entries[path].get("upstream"), entries[path].get("upstream_error")
+
+    assert told("/good") == (up.address, None)
+    assert told("/again") == (up.address, None)
+    assert told("/own") == (None, None)
+    reason = f"cannot connect to {dead.removeprefix('http://')}: Connection refused (os error 111)"
+    assert (told("/dead"), entries["/dead"]["status"]) == ((dead, reason), 502)
+    assert told("/broken")[0] == f"http://{liar}"
+    assert "the connection ended before the exchange" in told("/broken")[1]
 
 
 def test_failures_without_end_are_few_lines_that_count_all(proxied, failures, ca):

@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use pronghorn_certificates::{CertificateError, Loaded};
 use pronghorn_engine::{Connector, Handler, Identity, Peer, Policy, Protocol, Request, Responder, Response, Worker};
 
-use crate::access_log::{AccessLog, LogCounts, Logged};
+use crate::access_log::{AccessLog, LogCounts, Logged, Note};
 use crate::acme::Acme;
 use crate::client_address::client_address;
 use crate::client_auth;
@@ -300,7 +300,7 @@ impl GatewayHandler {
         let Some(route) = site.routes.iter().find(|route| route.is_for(&request.method, host, &path, &request.headers)) else {
             return responder.send(end.finish(text(StatusCode::NOT_FOUND, "not found\n")));
         };
-        let end = End { route: Some(route.number), ..end };
+        let mut end = End { route: Some(route.number), ..end };
         let mut before = (!route.layers.is_empty()).then(|| local.before_layers(&request));
         let stripped = if route.strip_prefix { route.prefix(&request.method, host, &path, &request.headers) } else { "" };
         let wanted = path.strip_prefix(stripped).unwrap_or(&path);
@@ -341,7 +341,8 @@ impl GatewayHandler {
                 match local.upstreams.of(upstream, connector) {
                     Ok(upstream) => {
                         let is_trusted = local.trusts(&request.peer);
-                        upstream.forward(prefix.as_ref(), request, responder, is_trusted, move |response| end.finish(response));
+                        let note = end.note();
+                        upstream.forward(prefix.as_ref(), request, responder, is_trusted, note, move |response| end.finish(response));
                     }
                     Err(_) => responder.send(end.finish(text(StatusCode::BAD_GATEWAY, "the upstream cannot be used\n"))),
                 }
@@ -352,7 +353,7 @@ impl GatewayHandler {
 
 /// Routes with layers.
 impl GatewayHandler {
-    fn serve_layered(&self, request: Request, before: Before, mut responder: Responder, end: End) {
+    fn serve_layered(&self, request: Request, before: Before, mut responder: Responder, mut end: End) {
         let (Some(connector), Some(number)) = (self.connector.get(), end.route) else {
             return responder.send(end.finish(text(StatusCode::INTERNAL_SERVER_ERROR, "not started\n")));
         };
@@ -369,6 +370,7 @@ impl GatewayHandler {
         // Some clients take an interim response for the answer over HTTP/1.1; there are no hints for them either.
         let is_informed = upgrade.is_none() && peer.protocol != Protocol::Http1 && (has_to_wait || hints.is_some());
         let informer = is_informed.then(|| Informer::new(hints));
+        let note = if has_to_wait { end.note() } else { None };
         let head = Head {
             method,
             uri,
@@ -378,6 +380,7 @@ impl GatewayHandler {
             client,
             asked,
             prefix: prefix.clone(),
+            note: note.clone(),
             informer: informer.clone(),
         };
         if let Some(informer) = informer {
@@ -412,7 +415,7 @@ impl GatewayHandler {
                     let Some(upstream) = upstream else {
                         return responder.send(end.finish(text(StatusCode::BAD_GATEWAY, "the upstream cannot be used\n")));
                     };
-                    upstream.forward(prefix.as_ref(), request, responder, is_trusted, move |mut response| {
+                    upstream.forward(prefix.as_ref(), request, responder, is_trusted, note, move |mut response| {
                         response.fields_mut().extend(added);
                         end.finish(response)
                     });
@@ -537,6 +540,11 @@ impl End {
     /// Whether what answers is another server.
     fn asks_upstream(&self) -> bool {
         self.route().is_some_and(|route| matches!(route.action, ActionPlan::Proxy(_)))
+    }
+
+    /// Where the access log learns of the upstream that is asked, if it wants to.
+    fn note(&mut self) -> Option<Note> {
+        self.logged.as_mut().and_then(Logged::note)
     }
 
     fn route(&self) -> Option<&RoutePlan> {

@@ -12,10 +12,11 @@ use http_body::Body as _;
 use pronghorn_engine::{Body, BodyError, Handle, Incoming, Peer, Responder, Upgrade};
 use tower_service::Service;
 
+use crate::access_log::Note;
 use crate::informing::Informer;
 use crate::layers::{Asked, Client, Layer, LocalFuture, LocalService, OnWorker, Request, Response};
 use crate::plan::{ActionPlan, SitePlan, text};
-use crate::proxy::WorkerUpstream;
+use crate::proxy::{RequestLine, WorkerUpstream};
 use crate::static_files::FileHandler;
 
 /// A layer of a route, and by what it is found again at a reload: where it stands, and what it says.
@@ -118,7 +119,8 @@ impl Centre {
                 files.answer(self.handle.turn(), head.method, head.uri, head.headers).await
             }
             (ActionPlan::Proxy(_), Means::Upstream { upstream, trusted_proxies }) => {
-                let (head, body) = request.into_parts();
+                let (mut head, body) = request.into_parts();
+                let note = head.extensions.remove::<Note>();
                 let Some(peer) = head.extensions.get::<Peer>().cloned() else {
                     return crate::layers::from_engine(text(StatusCode::INTERNAL_SERVER_ERROR, "a layer lost the peer\n"));
                 };
@@ -131,7 +133,8 @@ impl Centre {
                 }
                 let is_trusted = trusted_proxies.iter().any(|network| network.contains(&peer.remote.ip().to_canonical()));
                 let prefix = head.extensions.get::<Prefix>().map(|prefix| &prefix.0);
-                upstream.answer(prefix, head.method, head.uri, head.headers, peer, body, is_trusted, informer.as_ref()).await
+                let asked = RequestLine { method: head.method, uri: head.uri, note };
+                upstream.answer(prefix, asked, head.headers, peer, body, is_trusted, informer.as_ref()).await
             }
             (_, Means::Unusable) => text(StatusCode::BAD_GATEWAY, "the upstream cannot be used\n"),
             _ => text(StatusCode::INTERNAL_SERVER_ERROR, "not started\n"),
@@ -165,6 +168,8 @@ pub(crate) struct Head {
     pub(crate) asked: Uri,
     /// What was taken away from the path.
     pub(crate) prefix: Option<HeaderValue>,
+    /// What the access log wants to know.
+    pub(crate) note: Option<Note>,
     /// If the client takes interim responses.
     pub(crate) informer: Option<Informer>,
 }
@@ -183,6 +188,9 @@ impl Head {
         extensions.insert(Asked(self.asked));
         if let Some(prefix) = self.prefix {
             extensions.insert(Prefix(prefix));
+        }
+        if let Some(note) = self.note {
+            extensions.insert(note);
         }
         if let Some(informer) = self.informer {
             extensions.insert(informer);

@@ -40,7 +40,8 @@ pub(crate) use self::health::Observer;
 use self::health::ServerHealth;
 pub use self::health::{ServerCondition, ServerState, UpstreamCounts};
 use self::sticky::Cookies;
-pub(crate) use self::trouble::{Asked, Cause, Failure, Then, Trouble};
+pub(crate) use self::trouble::{Cause, Failure, RequestLine, Then, Trouble};
+use crate::access_log::Note;
 use crate::config::{Policy, Upstream, UpstreamHost, UpstreamProtocol};
 use crate::informing::Informer;
 use crate::plan::text;
@@ -212,11 +213,12 @@ impl WorkerUpstream {
         request: Request,
         responder: Responder,
         is_trusted: bool,
+        note: Option<Note>,
         finish: impl FnOnce(Response) -> Response + 'static,
     ) {
         let Request { method, uri, headers, peer, upgrade, body } = request;
         let head = Head::new(prefix, method.clone(), &uri, headers, &peer, is_trusted);
-        let asked = Asked { method, uri };
+        let asked = RequestLine { method, uri, note };
         if let Some(upgrade) = upgrade {
             let handle = responder.handle().clone();
             handle.spawn(upgrade::run(self, head, asked, upgrade, peer, body, responder, finish));
@@ -236,7 +238,7 @@ impl WorkerUpstream {
     async fn forward_informing<B>(
         self: &Rc<Self>,
         head: Head,
-        asked: Asked,
+        asked: RequestLine,
         content: Option<Lent<B>>,
         client: Asker,
         responder: Responder,
@@ -266,26 +268,25 @@ impl WorkerUpstream {
     pub(crate) async fn answer(
         self: &Rc<Self>,
         prefix: Option<&HeaderValue>,
-        method: Method,
-        uri: Uri,
+        asked: RequestLine,
         headers: HeaderMap,
         peer: Peer,
         body: Body,
         is_trusted: bool,
         informer: Option<&Informer>,
     ) -> Response {
-        let head = Head::new(prefix, method.clone(), &uri, headers, &peer, is_trusted);
+        let head = Head::new(prefix, asked.method.clone(), &asked.uri, headers, &peer, is_trusted);
         let inform = informer
             .map(|informer| move |status, headers| fields::interim(status, headers, |headers| informer.inform(status, headers.clone())));
         let inform = inform.as_ref().map(|inform| inform as &dyn Fn(StatusCode, HeaderMap));
-        self.exchange(head, Asked { method, uri }, lend(body), Asker::of(&peer), inform).await
+        self.exchange(head, asked, lend(body), Asker::of(&peer), inform).await
     }
 
     /// Asks one server after the other, as long as nothing can have happened for the request.
     async fn exchange<B>(
         self: &Rc<Self>,
         mut head: Head,
-        asked: Asked,
+        asked: RequestLine,
         lent: Option<Lent<B>>,
         client: Asker,
         inform: Option<&dyn Fn(StatusCode, HeaderMap)>,
@@ -302,6 +303,9 @@ impl WorkerUpstream {
             let Some(open) = self.balance.choose(self.key(&head, client.address), brought, &tried) else {
                 return failure.as_ref().map_or_else(|| self.nobody(&asked), |error| self.nobody_else(&asked, error));
             };
+            if let Some(note) = &asked.note {
+                note.asks(open.address());
+            }
             let content = lent.as_ref().map_or_else(Body::empty, Lent::lend);
             let attempts = tried.len() + 1;
             let is_last = attempts > self.plan.settings.retries as usize || attempts >= self.balance.len();
@@ -363,7 +367,7 @@ impl WorkerUpstream {
     }
 
     /// What the client gets when there is no server for a request.
-    fn nobody(&self, asked: &Asked) -> Response {
+    fn nobody(&self, asked: &RequestLine) -> Response {
         let counts = &self.plan.observer.counts;
         let (answer, reason) = if self.balance.is_busy() {
             counts.all_busy.fetch_add(1, Ordering::Relaxed);
@@ -378,24 +382,24 @@ impl WorkerUpstream {
     }
 
     /// The same after one has failed.
-    fn nobody_else(&self, asked: &Asked, error: &Error) -> Response {
+    fn nobody_else(&self, asked: &RequestLine, error: &Error) -> Response {
         let answer = refusal(error);
         self.tell_unasked(asked, "there is no other server to ask", &answer);
         answer
     }
 
-    fn tell_unasked(&self, asked: &Asked, reason: &str, answer: &Response) {
+    fn tell_unasked(&self, asked: &RequestLine, reason: &str, answer: &Response) {
         let then = Then::Answered(answer.status);
         self.plan.trouble.failed(Failure { cause: None, server: None, asked, reason: &reason, then });
     }
 
     /// A server gave no response. Why is told before what becomes of the server.
-    fn failed(&self, open: &Open, asked: &Asked, error: &Error, has_content: bool, then: Then) {
+    fn failed(&self, open: &Open, asked: &RequestLine, error: &Error, has_content: bool, then: Then) {
         self.tell(open, asked, error, then);
         open.failed(error, has_content);
     }
 
-    fn tell(&self, open: &Open, asked: &Asked, error: &Error, then: Then) {
+    fn tell(&self, open: &Open, asked: &RequestLine, error: &Error, then: Then) {
         let (cause, reason) = (Some(Cause::of(error)), Reason(error, &self.plan.settings));
         self.plan.trouble.failed(Failure { cause, server: Some(open.address()), asked, reason: &reason, then });
     }
@@ -431,7 +435,7 @@ pub(crate) fn target(secure: bool, authority: &Authority, path: &PathAndQuery) -
 }
 
 /// The response of a server as the client gets it. `told`: who tells if it breaks off, and of what.
-fn answer(response: http::Response<pronghorn_client::Content>, open: Open, told: Option<(&Rc<WorkerUpstream>, Asked)>) -> Response {
+fn answer(response: http::Response<pronghorn_client::Content>, open: Open, told: Option<(&Rc<WorkerUpstream>, RequestLine)>) -> Response {
     let (mut head, content) = response.into_parts();
     fields::to_client(&mut head.headers, head.version);
     let mut answer = Response::new(head.status);

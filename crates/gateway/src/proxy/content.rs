@@ -12,7 +12,7 @@ use pronghorn_engine::{Body, BodyError};
 
 use super::balance::Open;
 use super::failure::of_content;
-use super::{Asked, Then, WorkerUpstream};
+use super::{RequestLine, Then, WorkerUpstream};
 
 /// A request's content, which is lent to one attempt after the other until one has begun to read it.
 pub(crate) struct Lent<B>(Rc<Shared<B>>);
@@ -72,11 +72,11 @@ pub(crate) struct Tracked {
     content: Content,
     open: Option<Open>,
     /// Who tells if it breaks off, and of what.
-    told: Option<(Rc<WorkerUpstream>, Asked)>,
+    told: Option<(Rc<WorkerUpstream>, RequestLine)>,
 }
 
 impl Tracked {
-    pub(super) fn new(content: Content, open: Open, told: Option<(Rc<WorkerUpstream>, Asked)>) -> Self {
+    pub(super) fn new(content: Content, open: Open, told: Option<(Rc<WorkerUpstream>, RequestLine)>) -> Self {
         Self { content, open: Some(open), told }
     }
 

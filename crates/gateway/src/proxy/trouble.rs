@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use http::{Method, StatusCode, Uri};
 
 use super::health;
+use crate::access_log::Note;
 
 /// Lines of one kind that an upstream may have at once.
 const BURST: u64 = 10;
@@ -63,11 +64,13 @@ impl Cause {
     ];
 }
 
-/// What was asked, as lines show it.
+/// A request as lines show it.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct RequestLine {
     pub(crate) method: Method,
     pub(crate) uri: Uri,
+    /// What the access log wants to know of it.
+    pub(crate) note: Option<Note>,
 }
 
 /// What becomes of a request that failed.
@@ -85,7 +88,7 @@ pub(crate) struct Failure<'a> {
     pub(crate) cause: Option<Cause>,
     /// The one that was asked, if any was.
     pub(crate) server: Option<&'a dyn Display>,
-    pub(crate) asked: &'a Asked,
+    pub(crate) asked: &'a RequestLine,
     pub(crate) reason: &'a dyn Display,
     pub(crate) then: Then,
 }
@@ -147,9 +150,14 @@ impl Troubles {
 impl Trouble {
     /// Counts a failure, and tells why.
     pub(crate) fn failed(&self, failure: Failure<'_>) {
-        let Failure { cause, server, asked: Asked { method, uri }, reason, then } = failure;
+        let Failure { cause, server, asked: RequestLine { method, uri, note }, reason, then } = failure;
         if let Some(cause) = cause {
             self.shared.failures[cause as usize].fetch_add(1, Ordering::Relaxed);
+        }
+        if let Some(note) = note {
+            let mut error = String::new();
+            quote(&mut error, MAX_TEXT_BYTES, reason);
+            note.failed(error);
         }
         self.tell(&self.failures, health::now(), |line| {
             if let Some(server) = server {
@@ -301,11 +309,11 @@ mod tests {
         (troubles, lines)
     }
 
-    fn asked(uri: &str) -> Asked {
-        Asked { method: Method::GET, uri: uri.parse().unwrap() }
+    fn asked(uri: &str) -> RequestLine {
+        RequestLine { method: Method::GET, uri: uri.parse().unwrap(), note: None }
     }
 
-    fn failure<'a>(asked: &'a Asked, reason: &'a dyn Display) -> Failure<'a> {
+    fn failure<'a>(asked: &'a RequestLine, reason: &'a dyn Display) -> Failure<'a> {
         let then = Then::Answered(StatusCode::BAD_GATEWAY);
         Failure { cause: Some(Cause::Connect), server: Some(&"http://10.0.0.1:80"), asked, reason, then }
     }

@@ -12,7 +12,7 @@ use http::{HeaderValue, StatusCode};
 use pronghorn_engine::{Body, Incoming, Peer, Protocol, Responder, Response, Upgrade, websocket};
 
 use super::content::{Lent, Tracked};
-use super::{Asked, Asker, Cause, Failure, Head, Then, WorkerUpstream, fields, refusal};
+use super::{Asker, Cause, Failure, Head, RequestLine, Then, WorkerUpstream, fields, refusal};
 use crate::plan::text;
 
 /// Asks a server for what the client asks for, and joins the two if it is granted.
@@ -20,7 +20,7 @@ use crate::plan::text;
 pub(super) async fn run(
     upstream: Rc<WorkerUpstream>,
     mut head: Head,
-    asked: Asked,
+    asked: RequestLine,
     upgrade: Upgrade,
     peer: Peer,
     body: Incoming,
@@ -32,6 +32,9 @@ pub(super) async fn run(
     let Some(open) = upstream.balance.choose(upstream.key(&head, peer.remote.ip()), brought, &[]) else {
         return responder.send(finish(upstream.nobody(&asked)));
     };
+    if let Some(note) = &asked.note {
+        note.asks(open.address());
+    }
     // What the client sends comes only when it is granted, so that nothing of it is lost when it is not.
     let lent = Lent::new(body);
     let mut request = upstream.request(head, open.address(), lent.lend());
