@@ -52,8 +52,8 @@ def failures(gateway):
 
 
 @contextmanager
-def sockets(answer: Callable[[socket.socket], None]) -> Iterator[str]:
-    """The address, without scheme, of a server that does `answer` with each connection."""
+def sockets(answer: Callable[[socket.socket], None], over: threading.Event | None = None) -> Iterator[str]:
+    """The address, without scheme, of a server that does `answer` with each connection; `over` is set at the end."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def run() -> None:
@@ -68,6 +68,8 @@ def sockets(answer: Callable[[socket.socket], None]) -> Iterator[str]:
     try:
         yield f"127.0.0.1:{listener.getsockname()[1]}"
     finally:
+        if over is not None:
+            over.set()
         # Wakes `accept`.
         listener.shutdown(socket.SHUT_RDWR)
         thread.join()
@@ -169,12 +171,41 @@ def test_nginx_without_tls_and_without_an_answer(proxied, gateway, failures, pro
         assert failures() == {"closed": 1}
 
 
-def test_certificate_that_nobody_trusts(proxied, start_serve, failures, protocol_fetcher):
+@pytest.mark.parametrize("protocol", ["auto", "http3"])
+def test_certificate_that_nobody_trusts(proxied, start_serve, failures, protocol_fetcher, protocol):
     behind = start_serve().origin
-    server = proxied(behind)
+    server = proxied(behind, more=f'protocol = "{protocol}"')
     assert protocol_fetcher.fetch(server.origin + PATH).status == 502
     told(server, behind, f"handshake with {behind.removeprefix('https://')} failed: .*(?i:certificate|issuer).*")
     assert failures() == {"handshake": 1}
+
+
+def test_server_of_another_protocol(proxied, failures, up, protocol_fetcher):
+    server = proxied(up.address, more='protocol = "http2"')
+    assert protocol_fetcher.fetch(server.origin + PATH).status == 502
+    told(server, up.address, "the connection ended before the exchange: .+")
+    assert failures() == {"closed": 1}
+
+
+def test_server_that_says_who_may(start, gateway, failures, protocol_fetcher):
+    dead = nobody()
+    over = threading.Event()
+    with sockets(after_head(b"", hold=over), over) as silent:
+        layers = [(dead, ""), (silent, ', timeout = "200ms"')]
+        routes = "".join(
+            f'[[sites.routes]]\nmatch = "/{at}/*"\nstrip_prefix = true\nrespond = "x"\n'
+            + f'layers = [{{ name = "forward-auth", address = "http://{address}"{more} }}]\n'
+            for at, (address, more) in enumerate(layers)
+        )
+        gateway.write(SITE + routes, server='state_dir = "state"')
+        server = start(gateway.command())
+        for at in (0, 1):
+            assert protocol_fetcher.fetch(f"{server.origin}/{at}/a?token=secret").status == 502
+        line = "^warning: upstream forward-auth: http://{}: GET 127.0.0.1/{}/a\\?…: {}; answered 502$"
+        refused = rf"cannot connect to {dead}: Connection refused \(os error 111\)"
+        server.wait_for_lines(line.format(dead, 0, refused))
+        server.wait_for_lines(line.format(silent, 1, r"no answer in time \(timeout = 200ms\)"))
+        assert failures() == {"connect": 1, "head_timeout": 1}
 
 
 BAD = {
@@ -199,12 +230,11 @@ def test_answer_that_is_none(proxied, failures, protocol_fetcher, answer, reason
 
 def test_no_answer_in_time(proxied, failures, protocol_fetcher):
     over = threading.Event()
-    with sockets(after_head(b"", hold=over)) as address:
+    with sockets(after_head(b"", hold=over), over) as address:
         server = proxied(f"http://{address}", more='head_timeout = "200ms"')
         assert protocol_fetcher.fetch(server.origin + PATH).status == 504
         told(server, f"http://{address}", r"no response in time \(head_timeout = 200ms\)", "answered 504")
         assert failures() == {"head_timeout": 1}
-        over.set()
 
 
 def test_no_connection_in_time(proxied, failures, protocol_fetcher):
@@ -273,14 +303,13 @@ def test_response_that_breaks_off(proxied, failures, fetcher, answer, reason):
 
 def test_content_that_stops(proxied, failures, protocol_fetcher):
     over = threading.Event()
-    with sockets(after_head(OK + b"content-length: 1000\r\n\r\nhalf", hold=over)) as address:
+    with sockets(after_head(OK + b"content-length: 1000\r\n\r\nhalf", hold=over), over) as address:
         server = proxied(f"http://{address}", more='body_timeout = "200ms"')
         with suppress(Exception):
             protocol_fetcher.fetch(server.origin + PATH)
         reason = r"no more of the response's content in time \(body_timeout = 200ms\)"
         told(server, f"http://{address}", reason, "the response breaks off")
         assert failures() == {"body_timeout": 1}
-        over.set()
 
 
 def test_request_that_goes_to_another_server(proxied, failures, up, protocol_fetcher):

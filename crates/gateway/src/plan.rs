@@ -363,7 +363,7 @@ impl Making<'_> {
             let before = self.surroundings.before.map(|before| &before.remembering[..]).unwrap_or_default();
             let plan = match before.iter().find(|plan| plan.settings == *settings) {
                 Some(plan) => plan.clone(),
-                None => match self.surroundings.layers.make(self.config, settings) {
+                None => match self.surroundings.layers.make(self.config, settings, &self.surroundings.observer.troubles) {
                     Ok(layer) => Arc::new(LayerPlan { settings: settings.clone(), layer }),
                     Err(mut problems) => {
                         // A site's are told once, not for each route.

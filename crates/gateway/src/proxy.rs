@@ -40,7 +40,7 @@ pub(crate) use self::health::Observer;
 use self::health::ServerHealth;
 pub use self::health::{ServerCondition, ServerState, UpstreamCounts};
 use self::sticky::Cookies;
-pub(crate) use self::trouble::{Cause, Failure, RequestLine, Then, Trouble};
+pub(crate) use self::trouble::{Cause, Failure, RequestLine, Then, Trouble, Troubles};
 use crate::access_log::Note;
 use crate::config::{Policy, Upstream, UpstreamHost, UpstreamProtocol};
 use crate::informing::Informer;

@@ -34,7 +34,7 @@ pub(super) fn status(error: &Error) -> StatusCode {
 }
 
 impl Cause {
-    pub(super) fn of(error: &Error) -> Self {
+    pub(crate) fn of(error: &Error) -> Self {
         match error {
             Error::Lookup { .. } => Self::Lookup,
             Error::TimedOut(Phase::Connect) => Self::ConnectTimeout,

@@ -161,8 +161,7 @@ impl Trouble {
         }
         self.tell(&self.failures, health::now(), |line| {
             if let Some(server) = server {
-                quote(line, MAX_NAME_BYTES, server);
-                line.push_str(": ");
+                self.name(line, server);
             }
             let query = if uri.query().is_some() { "?…" } else { "" };
             quote(line, MAX_NAME_BYTES, method);
@@ -185,8 +184,7 @@ impl Trouble {
     pub(crate) fn said(&self, server: &dyn Display, text: &[u8]) {
         for one in text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii_end).filter(|one| !one.is_empty()) {
             self.tell(&self.said, health::now(), |line| {
-                quote(line, MAX_NAME_BYTES, server);
-                line.push_str(": ");
+                self.name(line, server);
                 // More than is told, and no more than it takes to find that out.
                 quote(line, MAX_TEXT_BYTES, &String::from_utf8_lossy(&one[..one.len().min(MAX_TEXT_BYTES + 4)]));
             });
@@ -222,6 +220,15 @@ impl Trouble {
             waits |= pace.left_out > 0;
         }
         waits
+    }
+
+    /// Adds a server, unless its upstream is named by it, as one is that a route has for itself.
+    fn name(&self, line: &mut String, server: &dyn Display) {
+        let server = server.to_string();
+        if *server != *self.upstream {
+            quote(line, MAX_NAME_BYTES, &server);
+            line.push_str(": ");
+        }
     }
 
     fn beginning(&self) -> String {
@@ -372,6 +379,14 @@ mod tests {
         drop((one, other));
         let _ = troubles.of("third");
         assert_eq!(troubles.0.known.lock().unwrap().len(), 1, "those that are gone are forgotten");
+    }
+
+    #[test]
+    fn server_that_names_its_upstream_is_named_once() {
+        let (troubles, lines) = told();
+        let asked = asked("/path");
+        troubles.of("http://10.0.0.1:80").failed(failure(&asked, &"x"));
+        assert_eq!(*lines.lock().unwrap(), ["upstream http://10.0.0.1:80: GET /path: x; answered 502"]);
     }
 
     #[test]
