@@ -17,6 +17,7 @@ from websockets.sync.client import connect
 
 from harness.admin import metrics
 from harness.clients.raw_h1 import RawH1
+from harness.clients.raw_h3 import RawH3, data
 from harness.gateway import SITE, upstream
 from harness.process import Process
 from harness.waiting import eventually
@@ -350,6 +351,39 @@ def test_upgrade_that_fails(proxied, ca):
         connect(server.origin.replace("https", "wss") + PATH, ssl=context, proxy=None)
     assert refused.value.response.status_code == 502
     told(server, f"http://{address}", "cannot connect to .+")
+
+
+@pytest.mark.parametrize("layers", ["", 'layers = ["compress"]\n'], ids=["alone", "layers"])
+def test_content_that_its_client_breaks_off_is_no_failure_of_a_server(start, gateway, failures, ca, layers):
+    reads = threading.Event()
+
+    def read(connection: socket.socket) -> None:
+        while connection.recv(65536):
+            reads.set()
+
+    with sockets(read) as address:
+        route = f'[[sites.routes]]\nproxy = "http://{address}"\n{layers}'
+        gateway.write(SITE + route, server='state_dir = "state"')
+        server = start(gateway.command())
+        with RawH1(server.origin, ca) as client:
+            head = f"POST /chunk HTTP/1.1\r\nhost: {client.authority}\r\ntransfer-encoding: chunked\r\n\r\n"
+            client.socket.sendall(f"{head}5\r\nhello\r\nxyz\r\n".encode())
+            assert client.receive("POST").status == 400
+        reads.clear()
+        with RawH1(server.origin, ca) as client:
+            head = f"POST /closed HTTP/1.1\r\nhost: {client.authority}\r\ncontent-length: 10\r\n\r\n"
+            client.socket.sendall(f"{head}hello".encode())
+            assert reads.wait(60)
+        reads.clear()
+        with RawH3(server.origin, ca) as h3:
+            h3.open()
+            stream = h3.request(h3.get("/lost", method="POST"), fin=False)
+            h3.write(stream, data(b"hello"))
+            h3.wait("the server has it", reads.is_set)
+        for path in ("/chunk", "/closed", "/lost"):
+            server.wait_for_lines(f" POST {path} ")
+        assert failures() == {}
+        assert not [line for line in server.lines if line.startswith("warning")]
 
 
 @pytest.mark.parametrize("layers", ["", 'layers = ["compress"]\n'], ids=["alone", "layers"])

@@ -33,7 +33,7 @@ use rustc_hash::FxHashMap;
 use self::balance::{Balance, Key, Open};
 use self::budget::{Budget, WorkerBudget};
 pub(crate) use self::check::Checks;
-use self::content::{Lent, Tracked};
+use self::content::{Lent, Tracked, Watch};
 use self::failure::{Reason, refusal};
 pub(crate) use self::fields::to_client;
 pub(crate) use self::health::Observer;
@@ -317,7 +317,12 @@ impl WorkerUpstream {
                 Ok(mut response) => {
                     open.answered(response.status());
                     self.keep_client(&open, brought, client, response.headers_mut());
-                    return answer(response, open, Some((self, asked)));
+                    let upload = lent.as_ref().map(Lent::upload);
+                    return answer(response, open, Some(Watch { upstream: self.clone(), asked, upload }));
+                }
+                // It is its client's doing, whatever became of the server.
+                Err(_) if lent.as_ref().is_some_and(|lent| lent.upload().is_broken()) => {
+                    return text(StatusCode::BAD_REQUEST, "the request's content broke off\n");
                 }
                 Err(error) => {
                     let may_repeat =
@@ -434,8 +439,8 @@ pub(crate) fn target(secure: bool, authority: &Authority, path: &PathAndQuery) -
     uri.expect("invariant: all parts are there")
 }
 
-/// The response of a server as the client gets it. `told`: who tells if it breaks off, and of what.
-fn answer(response: http::Response<pronghorn_client::Content>, open: Open, told: Option<(&Rc<WorkerUpstream>, RequestLine)>) -> Response {
+/// The response of a server as the client gets it.
+fn answer(response: http::Response<pronghorn_client::Content>, open: Open, watch: Option<Watch>) -> Response {
     let (mut head, content) = response.into_parts();
     fields::to_client(&mut head.headers, head.version);
     let mut answer = Response::new(head.status);
@@ -445,6 +450,5 @@ fn answer(response: http::Response<pronghorn_client::Content>, open: Open, told:
         return answer;
     }
     answer.headers = head.headers;
-    let told = told.map(|(upstream, asked)| (upstream.clone(), asked));
-    answer.with_body(Body::stream(Tracked::new(content, open, told)))
+    answer.with_body(Body::stream(Tracked::new(content, open, watch)))
 }

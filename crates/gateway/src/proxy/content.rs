@@ -20,6 +20,19 @@ pub(crate) struct Lent<B>(Rc<Shared<B>>);
 struct Shared<B> {
     content: RefCell<B>,
     is_begun: Cell<bool>,
+    is_broken: Cell<bool>,
+}
+
+/// A request's content, of whatever type.
+pub(super) trait Upload {
+    /// Whether it ended before its end, which is its client's doing.
+    fn is_broken(&self) -> bool;
+}
+
+impl<B> Upload for Shared<B> {
+    fn is_broken(&self) -> bool {
+        self.is_broken.get()
+    }
 }
 
 struct Loan<B>(Rc<Shared<B>>);
@@ -29,7 +42,7 @@ where
     B: http_body::Body<Data = Bytes, Error = BodyError> + Unpin + 'static,
 {
     pub(crate) fn new(content: B) -> Self {
-        Self(Rc::new(Shared { content: RefCell::new(content), is_begun: Cell::new(false) }))
+        Self(Rc::new(Shared { content: RefCell::new(content), is_begun: Cell::new(false), is_broken: Cell::new(false) }))
     }
 
     /// The content for an attempt.
@@ -40,6 +53,11 @@ where
     /// Whether nothing of it has been read.
     pub(crate) fn is_whole(&self) -> bool {
         !self.0.is_begun.get()
+    }
+
+    /// Whether it broke off.
+    pub(super) fn upload(&self) -> Rc<dyn Upload> {
+        self.0.clone()
     }
 }
 
@@ -52,8 +70,11 @@ where
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let frame = Pin::new(&mut *self.0.content.borrow_mut()).poll_frame(cx);
-        if frame.is_ready() {
+        if let Poll::Ready(frame) = &frame {
             self.0.is_begun.set(true);
+            if matches!(frame, Some(Err(_))) {
+                self.0.is_broken.set(true);
+            }
         }
         frame
     }
@@ -71,17 +92,25 @@ where
 pub(crate) struct Tracked {
     content: Content,
     open: Option<Open>,
-    /// Who tells if it breaks off, and of what.
-    told: Option<(Rc<WorkerUpstream>, RequestLine)>,
+    watch: Option<Watch>,
+}
+
+/// Who tells if a response breaks off, and of what.
+pub(super) struct Watch {
+    pub(super) upstream: Rc<WorkerUpstream>,
+    pub(super) asked: RequestLine,
+    pub(super) upload: Option<Rc<dyn Upload>>,
 }
 
 impl Tracked {
-    pub(super) fn new(content: Content, open: Open, told: Option<(Rc<WorkerUpstream>, RequestLine)>) -> Self {
-        Self { content, open: Some(open), told }
+    pub(super) fn new(content: Content, open: Open, watch: Option<Watch>) -> Self {
+        Self { content, open: Some(open), watch }
     }
 
     fn broke_off(&mut self, error: &BodyError) {
-        if let (Some((upstream, asked)), Some(open)) = (self.told.take(), &self.open) {
+        if let (Some(Watch { upstream, asked, upload }), Some(open)) = (self.watch.take(), &self.open)
+            && upload.is_none_or(|upload| !upload.is_broken())
+        {
             upstream.tell(open, &asked, &of_content(error), Then::BrokenOff);
         }
     }

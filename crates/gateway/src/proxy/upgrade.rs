@@ -11,7 +11,7 @@ use http::header::{SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSIO
 use http::{HeaderValue, StatusCode};
 use pronghorn_engine::{Body, Incoming, Peer, Protocol, Responder, Response, Upgrade, websocket};
 
-use super::content::{Lent, Tracked};
+use super::content::{Lent, Tracked, Watch};
 use super::{Asker, Cause, Failure, Head, RequestLine, Then, WorkerUpstream, fields, refusal};
 use crate::plan::text;
 
@@ -63,7 +63,7 @@ pub(super) async fn run(
     let is_http1 = response.version() < http::Version::HTTP_2;
     let is_granted = if is_http1 { response.status() == StatusCode::SWITCHING_PROTOCOLS } else { response.status().is_success() };
     if !is_granted {
-        return responder.send(finish(super::answer(response, open, Some((&upstream, asked)))));
+        return responder.send(finish(super::answer(response, open, Some(Watch { upstream: upstream.clone(), asked, upload: None }))));
     }
     let (mut granted, content) = response.into_parts();
     fields::to_client(&mut granted.headers, granted.version);
