@@ -69,6 +69,44 @@ response_headers = { set = { cache-control = "no-store" }, remove = ["etag"] }
     assert ask(fetcher, server, "/elsewhere").status == 404
 
 
+def test_route_is_for_what_any_of_its_matches_means(start, gateway, up, fetcher):
+    gateway.write(
+        SITE
+        + f"""
+[[sites.routes]]
+match = ["/api/*", "/v2/*", "/exact"]
+strip_prefix = true
+proxy = "{up.address}"
+
+[[sites.routes]]
+match = [{{ path = "/old/*", method = "GET" }}, {{ path = "/*", header = {{ x-beta = "1" }} }}]
+strip_prefix = true
+proxy = "{up.address}"
+layers = ["compress"]
+
+[[sites.routes]]
+respond = "another"
+"""
+    )
+    server = start(gateway.command())
+
+    def asked(path, method="GET", headers=()):
+        answer = ask(fetcher, server, path, method=method, headers=list(headers))
+        if answer.body == b"another":
+            return None
+        return seen(answer)["path"], seen(answer)["headers"].get("x-forwarded-prefix")
+
+    beta = [("x-beta", "1")]
+    assert asked("/api/a?b") == ("/a?b", "/api")
+    assert asked("/v2/a") == ("/a", "/v2")
+    assert asked("/exact") == ("/exact", None)
+    assert asked("/old/a") == ("/a", "/old")
+    assert asked("/old/a", method="POST") is None
+    assert asked("/old/a", method="POST", headers=beta) == ("/old/a", None), "the path is taken from what matched"
+    assert asked("/new/a", headers=beta) == ("/new/a", None)
+    assert asked("/api") is None
+
+
 def test_page_of_an_application_stands_for_all_its_addresses(start, gateway, protocol_fetcher):
     www = gateway.folder / "www"
     www.mkdir()

@@ -142,9 +142,16 @@ def test_server_that_is_killed_while_it_orders_gets_there_after_its_restart(serv
         pebble.process.wait_for_lines(line)
         server.kill()
         assert all(is_whole(file) for file in certificates_of(gateway.folder / "state").values())
+    (folder,) = (gateway.folder / "state").glob("acme/*/certificates")
+    # As one is left that is killed before it is in its place, and one of somebody else's.
+    left, other = folder / ".writing-AbCdEf.tmp", folder / "notes.tmp"
+    left.write_text("half")
+    other.write_text("whole")
     server = start(gateway.command(), listeners=2)
     eventually("there is a certificate", lambda: status_of(gateway)["valid_until"], seconds=60)
     assert fetch(pebble, "HTTP/2").status == 200
+    assert (left.exists(), other.exists()) == (False, True)
+    assert not list(folder.parent.glob("**/.writing-*"))
 
 
 def test_certificate_is_renewed_while_clients_are_served(serve, gateway, pebble):

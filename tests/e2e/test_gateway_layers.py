@@ -500,3 +500,12 @@ def test_schema_knows_layers_and_their_options():
     ]:
         routes = [{"respond": "", "layers": [layer]}]
         assert validator.is_valid({"sites": [{"hosts": ["a"], "routes": routes}]}) == is_right, layer
+    for match, is_right in [
+        ("/a", True),
+        (["/a", {"path": ["/b"], "method": "GET"}], True),
+        ([], False),
+        ([["/a"]], False),
+        ([{"pth": "/a"}], False),
+    ]:
+        routes = [{"respond": "", "match": match}]
+        assert validator.is_valid({"sites": [{"hosts": ["a"], "routes": routes}]}) == is_right, match

@@ -262,6 +262,15 @@ def test_another_server_is_asked_when_one_is_away(start, gateway, fpm, www, prot
     assert protocol_fetcher.fetch(server.origin + "/style.css").status == 200
 
 
+def test_what_applications_complain_of_is_told(start, gateway, fpm, www, protocol_fetcher):
+    server = served(start, gateway, www, f"unix:{fpm}")
+    assert protocol_fetcher.fetch(server.origin + "/a/b?do=complain").body == b"said"
+    server.wait_for_lines(rf"unix:{fpm}: PHP message: this is wrong$")
+    server.wait_for_lines(rf"unix:{fpm}: and so is that$")
+    assert protocol_fetcher.fetch(server.origin + "/a/b?do=die").status == 502
+    server.wait_for_lines(rf"unix:{fpm}: GET \S*/a/b\?…: the connection ended .*; answered 502")
+
+
 def test_server_that_speaks_http_is_no_application(start, gateway, up, www, protocol_fetcher):
     server = served(start, gateway, www, up.address.replace("http", "fastcgi"))
     assert protocol_fetcher.fetch(server.origin + "/").status == 502

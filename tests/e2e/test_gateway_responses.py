@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import signal
 import subprocess
+import threading
+
+import pytest
 
 from harness.clients import curl
-from harness.gateway import SITE, seen
+from harness.clients.h2_frames import H2Client
+from harness.clients.raw_h3 import RawH3
+from harness.gateway import SITE, seen, upstream
 from harness.server import pronghorn
+
+# "antler"
+BCRYPT = "$2y$04$abcdefghijklmnopqrstuu9b4SO151qbMABbat2g0cGT65vUfaadq"
 
 
 def test_target_is_rewritten_and_keeps_its_query(start, gateway, up, fetcher):
@@ -113,7 +122,47 @@ def test_links_of_a_page_are_sent_before_it(start, gateway, ca):
         assert client.post(server.origin + "/").status_code == 200
 
 
-def test_interim_responses_of_an_upstream_are_passed_on(start, gateway, up, ca):
+PASSWORD = f'{{ name = "basic-auth", users = {{ deer = "{BCRYPT}" }} }}'
+
+
+@pytest.mark.parametrize("action", ['respond = "a page"', 'files = "www"', 'proxy = "{up}"'])
+def test_links_are_for_those_whom_layers_let_through(start, gateway, up, ca, action):
+    (gateway.folder / "www").mkdir()
+    (gateway.folder / "www" / "index.html").write_text("a page")
+    with upstream("auth") as auth:
+        auth.routes["/"] = lambda h, _: h.reply(200 if h.headers.get("x-key") == "right" else 403, b"")
+        layers = f'{PASSWORD}, {{ name = "forward-auth", address = "{auth.address}" }}, "compress"'
+        gateway.write(
+            SITE
+            + f"[[sites.routes]]\n{action.replace('{up}', up.address)}\nlayers = [{layers}]\n"
+            + 'early_hints = ["</style.css>; rel=preload; as=style"]\n'
+        )
+        server = start(gateway.command())
+        password = "authorization: Basic " + base64.b64encode(b"deer:antler").decode()
+        links = ["</style.css>"]
+        for protocol in ("HTTP/2", "HTTP/3"):
+
+            def heads(*fields, status=200, protocol=protocol):
+                return linked(curl.heads(server.origin + "/", ca, protocol, fields, status))
+
+            assert heads(status=401) == [(401, [])]
+            assert heads(password, status=403) == [(403, [])]
+            assert heads(password, "x-key: right") == [(103, links), (200, links)]
+            assert heads(password, "x-key: right", "sec-fetch-mode: cors") == [(200, links)]
+        assert linked(curl.heads(server.origin + "/", ca, "HTTP/1.1", (password, "x-key: right"))) == [(200, links)]
+
+
+LAYERS = [
+    "",
+    'layers = ["compress", { name = "timeout", after = "30s" }, { name = "rate-limit", requests = 100 }]\n',
+    f"layers = [{PASSWORD}]\n",
+]
+
+
+@pytest.mark.parametrize("layers", LAYERS, ids=["alone", "layers", "password"])
+def test_interim_responses_of_an_upstream_are_passed_on(start, gateway, up, ca, layers):
+    fields = ["authorization: Basic " + base64.b64encode(b"deer:antler").decode()]
+
     def hint(handler, _content) -> None:
         handler.wfile.write(b"HTTP/1.1 102 Processing\r\n\r\n")
         handler.wfile.write(
@@ -122,12 +171,40 @@ def test_interim_responses_of_an_upstream_are_passed_on(start, gateway, up, ca):
         handler.reply(200, b"a page", [("link", "</style.css>; rel=preload")])
 
     up.routes["/"] = hint
-    gateway.write(SITE + f'[[sites.routes]]\nproxy = "{up.address}"\n')
+    gateway.write(SITE + f'[[sites.routes]]\nproxy = "{up.address}"\n{layers}')
     server = start(gateway.command())
     final = (200, ["</style.css>"])
     for protocol in ("HTTP/2", "HTTP/3"):
-        heads = curl.heads(server.origin + "/", ca, protocol)
+        heads = curl.heads(server.origin + "/", ca, protocol, fields)
         assert linked(heads) == [(102, []), (103, ["</style.css>"]), final]
         assert not any("x-hop" in head.lower() for head in heads)
     # Some clients would take it for the answer.
-    assert linked(curl.heads(server.origin + "/", ca, "HTTP/1.1")) == [final]
+    assert linked(curl.heads(server.origin + "/", ca, "HTTP/1.1", fields)) == [final]
+
+
+def test_interim_responses_come_before_the_upstream_goes_on(start, gateway, up, ca):
+    """What waits for a layer to answer would come too late to be of use."""
+    seen_by_client = threading.Event()
+
+    def hint(handler, _content) -> None:
+        handler.wfile.write(b"HTTP/1.1 103 Early Hints\r\nlink: </style.css>; rel=preload\r\n\r\n")
+        assert seen_by_client.wait(60)
+        handler.reply(200, b"a page")
+
+    up.routes["/"] = hint
+    gateway.write(SITE + f'[[sites.routes]]\nproxy = "{up.address}"\n{LAYERS[1]}')
+    server = start(gateway.command())
+    with H2Client(server.origin, ca) as client:
+        stream = client.start("/")
+        while not client.exchanges[stream].interim:
+            assert client.read()
+        seen_by_client.set()
+        assert client.finish(stream).status == 200
+    seen_by_client.clear()
+    with RawH3(server.origin, ca) as h3:
+        h3.open()
+        stream = h3.request(h3.get("/"))
+        h3.wait("an interim response", lambda: stream in h3.streams and h3.streams[stream].data)
+        seen_by_client.set()
+        answer = h3.answer(stream)
+    assert (answer.interim, answer.status) == ([103], 200)

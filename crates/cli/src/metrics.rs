@@ -219,6 +219,7 @@ fn own(running: &Running) -> Vec<Family> {
         servers_up(&running.gateway.upstream_servers()),
         vec![("result=\"sent\"".to_owned(), upstreams.sent_again), ("result=\"refused\"".to_owned(), upstreams.not_sent_again)],
         vec![("reason=\"out\"".to_owned(), upstreams.no_server), ("reason=\"busy\"".to_owned(), upstreams.all_busy)],
+        upstreams.failures().map(|(reason, count)| (format!("reason=\"{reason}\""), count)).collect(),
         certificates.iter().filter_map(expiry).collect(),
         certificates.iter().filter_map(failures).collect(),
     ];
@@ -232,7 +233,7 @@ fn own(running: &Running) -> Vec<Family> {
 }
 
 /// Name, type, meaning; in the order of their values above.
-const OWN: [(&str, &str, &str); 14] = [
+const OWN: [(&str, &str, &str); 15] = [
     ("build_info", "gauge", "1, with the version as its label."),
     ("start_time_seconds", "gauge", "When the server was started, in seconds since 1970."),
     ("workers", "gauge", "Threads that serve."),
@@ -267,6 +268,11 @@ const OWN: [(&str, &str, &str); 14] = [
         "upstream_unavailable_total",
         "counter",
         "Requests answered 503 because all servers of their upstream were out, or had as many requests open as they may (`requests`).",
+    ),
+    (
+        "upstream_failures_total",
+        "counter",
+        "Requests to servers of upstreams that got no response, or not all of it, each attempt, by the reason (logging.md).",
     ),
     (
         "certificate_expiry_time_seconds",
@@ -342,6 +348,8 @@ mod tests {
             "`upstream`, `server`",
             "`result`: `sent`, `refused`",
             "`reason`: `out`, `busy`",
+            "`reason`: `lookup`, `connect`, `handshake`, `connect_timeout`, `queue_timeout`, `head_timeout`, `body_timeout`, `busy`, \
+             `refused`, `unsupported`, `closed`, `reset`, `lost`, `malformed`",
             "`host`",
             "`host`",
         ]) {

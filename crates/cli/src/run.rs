@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use http::HeaderValue;
@@ -14,6 +14,7 @@ use pronghorn_gateway::config::{Config, Server};
 use pronghorn_gateway::layers::Registry;
 use pronghorn_gateway::{ServerCondition, ServerState};
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use crate::admin::Admin;
 use crate::answers;
@@ -33,8 +34,10 @@ const WORDS: Words = Words {
     certificate: "the site a certificate of its own",
 };
 
-/// Changes of servers that may wait to be told.
+/// Changes of servers that may wait to be told, and as many troubles of upstreams.
 const CHANGES: usize = 256;
+/// After a line of an upstream's trouble, until it is said how many came after it.
+const LEFT_OUT_AFTER: Duration = Duration::from_secs(1);
 
 #[derive(Args)]
 pub(crate) struct RunArgs {
@@ -66,6 +69,8 @@ pub(crate) fn run(arguments: &RunArgs, layers: &Registry) -> Result<(), Failure>
     let (tell_change, changes) = mpsc::channel(CHANGES);
     // A worker does not wait for whoever reads standard error; what is then not told can be asked for.
     gateway.on_upstream_server_change(move |server| drop(tell_change.try_send(server)));
+    let (tell_trouble, troubles) = mpsc::channel(CHANGES);
+    gateway.on_upstream_trouble(move |line| tell_trouble.try_send(line).is_ok());
     let handlers = gateway.clone();
     let workers = Workers::start(group, listeners, identity.as_ref(), &engine, move |_| handlers.handler())
         .map_err(|error| Failure::new(Kind::Internal, format_args!("cannot start: {error}")))?;
@@ -99,14 +104,14 @@ pub(crate) fn run(arguments: &RunArgs, layers: &Registry) -> Result<(), Failure>
         tell!("serving {} sites of {}", running.config.sites.len(), file.display());
     };
     let beside = {
-        let (running, watched) = (running.clone(), running.clone());
+        let (running, watched, telling) = (running.clone(), running.clone(), running.gateway.clone());
         let serve = async move {
             if let Some(admin) = admin {
                 admin.serve(move |parts, content| answers::answer(&running, parts, content)).await;
             }
         };
         async move {
-            tokio::join!(serve, watch::watch(watched), tell_changes(changes));
+            tokio::join!(serve, watch::watch(watched), tell_troubles(&telling, troubles), tell_changes(changes));
         }
     };
     // What is wrong has been told.
@@ -127,6 +132,22 @@ async fn tell_changes(mut changes: mpsc::Receiver<ServerState>) {
             ServerCondition::Up => tell!("upstream {upstream}: {server} is asked again"),
             ServerCondition::LeftAlone => tell!("warning: upstream {upstream}: {server} is left alone: requests to it failed"),
             ServerCondition::Down => tell!("warning: upstream {upstream}: {server} is down: its checks failed"),
+        }
+    }
+}
+
+/// Says what goes wrong with upstreams, and a while after the last line how many were left out.
+async fn tell_troubles(gateway: &Gateway, mut troubles: mpsc::Receiver<String>) {
+    let mut has_more = false;
+    loop {
+        let line = if has_more { timeout(LEFT_OUT_AFTER, troubles.recv()).await } else { Ok(troubles.recv().await) };
+        match line {
+            Ok(Some(line)) => {
+                tell!("warning: {line}");
+                has_more = true;
+            }
+            Ok(None) => return,
+            Err(_) => has_more = gateway.tell_left_out(),
         }
     }
 }

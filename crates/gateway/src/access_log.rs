@@ -1,6 +1,7 @@
 //! One line for each request.
 
 mod format;
+mod note;
 mod writer;
 
 use std::io::{self, Write};
@@ -16,6 +17,7 @@ use pronghorn_engine::{BodyEnd, Request, Response};
 
 use crate::config::LogFormat as Format;
 use format::{Ended, Noted};
+pub(crate) use note::Note;
 pub use writer::LogCounts;
 use writer::{Shared, Writer, open};
 
@@ -135,6 +137,11 @@ impl Logged {
     /// The client has shown a certificate: whom it is for, and its SHA-256.
     pub(crate) fn shown_by(&mut self, names: [HeaderValue; 2]) {
         self.noted.client = Some(names);
+    }
+
+    /// Where the line learns of the upstream that is asked, if it has room for that.
+    pub(crate) fn note(&mut self) -> Option<Note> {
+        (self.log.format == Format::Json).then(|| self.noted.upstream.get_or_insert_default().clone())
     }
 
     /// The same response, whose end writes the line.

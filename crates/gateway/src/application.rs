@@ -10,13 +10,14 @@ use http::header::{ALLOW, CONTENT_LENGTH};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use http_body_util::BodyExt as _;
 use ipnet::IpNet;
-use pronghorn_engine::{Body, BodyError, Peer, Request, Responder, Response};
+use pronghorn_engine::{Body, BodyError, Incoming, Peer, Request, Responder, Response};
 use rustix::io::Errno;
 
+use crate::access_log::Note;
 use crate::client_address::client_address;
 use crate::fastcgi::{Asked, Script};
 use crate::plan::text;
-use crate::proxy::{UpstreamPlan, WorkerUpstream};
+use crate::proxy::{RequestLine, UpstreamPlan, WorkerUpstream};
 use crate::root::Effort;
 use crate::scripts::{Found, Scripts};
 use crate::static_files::{FileHandler, answer_without_file, not_found, redirect_to_folder};
@@ -27,8 +28,6 @@ pub(crate) struct ApplicationPlan {
     pub(crate) upstream: Arc<UpstreamPlan>,
     /// The folder of scripts; without one the application answers for all paths.
     pub(crate) scripts: Option<Arc<Scripts>>,
-    /// What was taken away from the path.
-    pub(crate) prefix: Option<HeaderValue>,
     /// What the application is told besides.
     pub(crate) variables: Arc<[(String, String)]>,
     /// Of content whose length is not known before, so many bytes are collected at the most.
@@ -51,6 +50,10 @@ pub(crate) struct Head {
     pub(crate) peer: Peer,
     /// The target as the client wrote it.
     pub(crate) target: Uri,
+    /// What was taken away from the path.
+    pub(crate) prefix: Option<HeaderValue>,
+    /// What the access log wants to know.
+    pub(crate) note: Option<Note>,
 }
 
 impl ApplicationHandler {
@@ -59,26 +62,25 @@ impl ApplicationHandler {
         Self { plan: plan.clone(), upstream, files, trusted_proxies }
     }
 
-    /// Answers a request with what `finish` makes of the response. `target`: as the client wrote it.
+    /// Answers a request with what `finish` makes of the response.
     pub(crate) fn serve(
         self: Rc<Self>,
-        request: Request,
-        target: Uri,
+        head: Head,
+        body: Incoming,
         responder: Responder,
         finish: impl FnOnce(Response) -> Response + 'static,
     ) {
+        let turn = responder.handle().turn();
         if let (Some(scripts), Some(files)) = (&self.plan.scripts, &self.files)
-            && let ControlFlow::Continue(wanted) = scripts.wanted(&request.uri)
+            && let ControlFlow::Continue(wanted) = scripts.wanted(&head.uri)
             && let Ok(Found::File) = scripts.find(&wanted, Effort::Memory)
         {
             // As quick as where there are only files.
+            let Head { method, uri, headers, peer, .. } = head;
+            let request = Request { method, uri, headers, peer, upgrade: None, body };
             return files.serve_as(request, responder, finish);
         }
-        let turn = responder.handle().turn();
-        responder.respond(async move {
-            let Request { method, uri, headers, peer, body, .. } = request;
-            finish(self.answer(turn, Head { method, uri, headers, peer, target }, body).await)
-        });
+        responder.respond(async move { finish(self.answer(turn, head, body).await) });
     }
 
     /// The answer to a request.
@@ -109,12 +111,13 @@ impl ApplicationHandler {
             Err(answer) => return *answer,
         };
         let asked = self.asked(script, &head, length);
-        let Head { method, uri, headers, peer, .. } = head;
-        self.upstream.run(&asked, self.plan.prefix.as_ref(), (method, &uri, headers), &peer, content).await
+        let Head { method, uri, headers, peer, prefix, note, .. } = head;
+        let line = RequestLine { method, uri, note };
+        self.upstream.run(prefix.as_ref(), line, headers, &peer, content, &asked).await
     }
 
     fn asked(&self, script: Script, head: &Head, length: u64) -> Asked {
-        let prefix = self.plan.prefix.as_ref().map_or(&b""[..], HeaderValue::as_bytes);
+        let prefix = head.prefix.as_ref().map_or(&b""[..], HeaderValue::as_bytes);
         let script = Script { name: [prefix, &script.name].concat(), ..script };
         let peer = &head.peer;
         Asked {

@@ -12,6 +12,7 @@ mod health;
 mod layer;
 mod load;
 mod log;
+mod matches;
 mod patterns;
 mod php;
 mod problem;
@@ -40,6 +41,7 @@ pub use health::{CheckPath, FailureKind, UpstreamCheck, UpstreamCheckTable, Upst
 pub use layer::Layer;
 pub use load::Config;
 pub use log::{Log, LogFormat, QlogRule};
+pub use matches::{Match, MatchTable};
 pub use patterns::{HostPattern, PathPattern};
 pub(crate) use php::COLLECT;
 pub use php::{Php, VariableName};
@@ -50,8 +52,8 @@ pub use retry::RetryBudget;
 pub use schema::schema;
 pub use server::{AltSvc, Congestion, EarlyData, LimitValue, MinTls, RampUp, Server};
 pub use site::{
-    CertificateFiles, ClearText, ClientAuth, ClientAuthMode, FieldName, FieldValue, Files, FilesTable, HeaderRules, Match, MatchTable,
-    Method, Proxy, Redirect, RedirectTable, Respond, RespondTable, Route, Site, Tls,
+    CertificateFiles, ClearText, ClientAuth, ClientAuthMode, FieldName, FieldValue, Files, FilesTable, HeaderRules, Method, Proxy,
+    Redirect, RedirectTable, Respond, RespondTable, Route, Site, Tls,
 };
 pub(crate) use source::Place;
 pub use sticky::{CookieName, SameSite, Sticky};

@@ -9,7 +9,7 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
-use pronghorn_engine::{Protocol, Request, Responder, Response};
+use pronghorn_engine::{Protocol, Request, Response};
 
 use crate::config::ErrorStatus;
 
@@ -87,17 +87,15 @@ impl Extras {
         true
     }
 
-    /// Tells the client what it will need, where it is a page that is asked for.
-    pub(crate) fn hint(&self, request: &Request, responder: &mut Responder) {
+    /// What tells the client what it will need, where it is a page that is asked for.
+    pub(crate) fn hints(&self, request: &Request) -> Option<&HeaderMap> {
         if self.hints.is_empty() || request.method != Method::GET {
-            return;
+            return None;
         }
         // Over HTTP/1.1 there are clients that take it for the answer (RFC 8297, section 3).
         let understands = request.peer.protocol != Protocol::Http1;
         let is_page = request.headers.get(SEC_FETCH_MODE).is_none_or(|mode| mode == "navigate");
-        if understands && is_page {
-            responder.inform(StatusCode::EARLY_HINTS, &self.hints);
-        }
+        Some(&self.hints).filter(|_| understands && is_page)
     }
 
     /// Makes the response that of the route.

@@ -78,7 +78,8 @@ impl Client {
         let connected = in_time(handle, self.connect_timeout, self.connect(server)).await;
         let stream = connected.unwrap_or(Err(Error::TimedOut(Phase::Connect)))?;
         let parameters = parameters::encode(asked, method, uri, headers);
-        let mut exchange = Exchange::new(stream, handle.clone(), &parameters, content, Complaints::new(self.listener.clone()));
+        let mut exchange =
+            Exchange::new(stream, handle.clone(), &parameters, content, Complaints::new(self.listener.clone(), server.clone()));
         let mut response = exchange.head(self.head_timeout).await?;
         if response.status() == StatusCode::NO_CONTENT {
             response.headers_mut().remove(CONTENT_LENGTH);

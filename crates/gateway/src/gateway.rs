@@ -9,17 +9,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use http::header::{ALT_SVC, LOCATION};
 use http::uri::PathAndQuery;
-use http::{HeaderValue, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use pronghorn_certificates::{CertificateError, Loaded};
 use pronghorn_engine::{Connector, Handler, Identity, Peer, Policy, Protocol, Request, Responder, Response, Worker};
 
-use crate::access_log::{AccessLog, LogCounts, Logged};
+use crate::access_log::{AccessLog, LogCounts, Logged, Note};
 use crate::acme::Acme;
-use crate::application::{ApplicationHandler, ApplicationPlan};
+use crate::application::{self, ApplicationHandler, ApplicationPlan};
 use crate::client_address::client_address;
 use crate::client_auth;
 use crate::config::{ClearText, Config, MinTls, Problem};
 use crate::extras::with_page;
+use crate::informing::Informer;
 use crate::layered::{self, Centre, Head, LayeredRoutes, Means, Outcome, Passed};
 use crate::layers::{OnWorker, Registry, TOO_EARLY, is_unproved};
 use crate::plan::{ActionPlan, Plan, RoutePlan, SitePlan, Surroundings, text};
@@ -172,6 +173,19 @@ impl Gateway {
         self.0.observer.set(Box::new(tell));
     }
 
+    /// Calls `tell` with a line each time that a request to an upstream fails, which says why, and with what servers of applications say
+    /// of themselves: ten lines at once and then one a second for each upstream, which says how many were left out. It is called on
+    /// workers, so it must not wait for anything; a line that it does not take (`false`) counts as left out. The first one that is set stays.
+    pub fn on_upstream_trouble(&self, tell: impl Fn(String) -> bool + Send + Sync + 'static) {
+        self.0.observer.troubles.set(Box::new(tell));
+    }
+
+    /// Tells of upstreams without new trouble how many lines were left out. Whether some have to wait for that still. For a second
+    /// after each line, and again as long as some wait.
+    pub fn tell_left_out(&self) -> bool {
+        self.0.observer.troubles.tell_left_out()
+    }
+
     pub(crate) fn by_hand(&self) -> &Mutex<ByHand> {
         &self.0.by_hand
     }
@@ -232,9 +246,9 @@ impl Local {
     }
 
     /// What layers are told of a request as it came: whose it is, if that is proved, and its target.
-    fn before_layers(&self, request: &Request) -> (Option<IpAddr>, Uri) {
+    fn before_layers(&self, request: &Request) -> Before {
         let client = client_address(request.peer.remote, &request.headers, &self.plan.trusted_proxies);
-        (Some(client).filter(|_| !is_unproved(&request.peer)), request.uri.clone())
+        Before { client: Some(client).filter(|_| !is_unproved(&request.peer)), asked: request.uri.clone(), hints: None, prefix: None }
     }
 
     /// What the action of a route needs of this worker.
@@ -246,7 +260,7 @@ impl Local {
                 Ok(application) => Means::Application(application),
                 Err(_) => Means::Unusable,
             },
-            ActionPlan::Proxy(proxy) => match self.upstreams.of(&proxy.upstream, connector) {
+            ActionPlan::Proxy(upstream) => match self.upstreams.of(upstream, connector) {
                 Ok(upstream) => Means::Upstream { upstream, trusted_proxies: self.plan.trusted_proxies.clone() },
                 Err(_) => Means::Unusable,
             },
@@ -279,6 +293,16 @@ fn numbered<T>(all: &mut Vec<Option<T>>, number: usize) -> &mut Option<T> {
     &mut all[number]
 }
 
+/// What is known of a request for layers before the route has changed it.
+struct Before {
+    client: Option<IpAddr>,
+    asked: Uri,
+    /// What its client is told once they let it through.
+    hints: Option<HeaderMap>,
+    /// What was taken away from the path.
+    prefix: Option<HeaderValue>,
+}
+
 impl GatewayHandler {
     fn local(&self) -> Rc<Local> {
         let change = self.shared.changes.load(Ordering::Acquire);
@@ -300,10 +324,12 @@ impl GatewayHandler {
         let Some(route) = site.routes.iter().find(|route| route.is_for(&request.method, host, &path, &request.headers)) else {
             return responder.send(end.finish(text(StatusCode::NOT_FOUND, "not found\n")));
         };
-        let end = End { route: Some(route.number), ..end };
-        let before = (!route.layers.is_empty()).then(|| local.before_layers(&request));
+        let mut end = End { route: Some(route.number), ..end };
+        let mut before = (!route.layers.is_empty()).then(|| local.before_layers(&request));
         let target = matches!(route.action, ActionPlan::Application(_)).then(|| request.uri.clone());
-        let wanted = if route.strip_prefix { route.stripped(&path) } else { &path };
+        let stripped = if route.strip_prefix { route.prefix(&request.method, host, &path, &request.headers) } else { "" };
+        let wanted = path.strip_prefix(stripped).unwrap_or(&path);
+        let prefix = if stripped.is_empty() { None } else { HeaderValue::from_str(stripped).ok() };
         if wanted != request.uri.path() {
             match with_path(&request.uri, wanted) {
                 Some(uri) => request.uri = uri,
@@ -315,11 +341,17 @@ impl GatewayHandler {
             if !extras.rewrite(&mut request) {
                 return responder.send(end.finish(text(StatusCode::BAD_REQUEST, "bad path\n")));
             }
-            extras.hint(&request, &mut responder);
+            match (extras.hints(&request), &mut before) {
+                // Whoever the layers refuse does not learn of them.
+                (Some(hints), Some(before)) => before.hints = Some(hints.clone()),
+                (Some(hints), None) => responder.inform(StatusCode::EARLY_HINTS, hints),
+                (None, _) => {}
+            }
         }
         route.request_headers.apply(&mut request.headers);
-        if let Some((client, asked)) = before {
-            return self.serve_layered(request, client, asked, responder, end);
+        if let Some(mut before) = before {
+            before.prefix = prefix;
+            return self.serve_layered(request, before, responder, end);
         }
         match &route.action {
             ActionPlan::Respond { .. } | ActionPlan::Redirect { .. } => responder.send(end.finish(route.action.at_once(&request.uri))),
@@ -334,19 +366,23 @@ impl GatewayHandler {
                 match local.application(route.number, plan, connector) {
                     Ok(application) => {
                         let target = target.unwrap_or_else(|| request.uri.clone());
-                        application.serve(request, target, responder, move |response| end.finish(response));
+                        let note = end.note();
+                        let Request { method, uri, headers, peer, body, .. } = request;
+                        let head = application::Head { method, uri, headers, peer, target, prefix, note };
+                        application.serve(head, body, responder, move |response| end.finish(response));
                     }
                     Err(_) => responder.send(end.finish(text(StatusCode::BAD_GATEWAY, "the upstream cannot be used\n"))),
                 }
             }
-            ActionPlan::Proxy(proxy) => {
+            ActionPlan::Proxy(upstream) => {
                 let Some(connector) = self.connector.get() else {
                     return responder.send(end.finish(text(StatusCode::INTERNAL_SERVER_ERROR, "not started\n")));
                 };
-                match local.upstreams.of(&proxy.upstream, connector) {
+                match local.upstreams.of(upstream, connector) {
                     Ok(upstream) => {
                         let is_trusted = local.trusts(&request.peer);
-                        upstream.forward(proxy, request, responder, is_trusted, move |response| end.finish(response));
+                        let note = end.note();
+                        upstream.forward(prefix.as_ref(), request, responder, is_trusted, note, move |response| end.finish(response));
                     }
                     Err(_) => responder.send(end.finish(text(StatusCode::BAD_GATEWAY, "the upstream cannot be used\n"))),
                 }
@@ -357,7 +393,7 @@ impl GatewayHandler {
 
 /// Routes with layers.
 impl GatewayHandler {
-    fn serve_layered(&self, request: Request, client: Option<IpAddr>, asked: Uri, mut responder: Responder, end: End) {
+    fn serve_layered(&self, request: Request, before: Before, mut responder: Responder, mut end: End) {
         let (Some(connector), Some(number)) = (self.connector.get(), end.route) else {
             return responder.send(end.finish(text(StatusCode::INTERNAL_SERVER_ERROR, "not started\n")));
         };
@@ -369,10 +405,36 @@ impl GatewayHandler {
         });
         let peer = request.peer.clone();
         let Request { method, uri, headers, upgrade, body, .. } = request;
-        let head = Head { method, uri, headers, peer: peer.clone(), upgrade: upgrade.clone(), client, asked };
         let upgrade = upgrade.filter(|_| !end.asks_application());
+        let Before { client, asked, hints, prefix } = before;
+        let has_to_wait = end.asks_upstream();
+        // Some clients take an interim response for the answer over HTTP/1.1; there are no hints for them either.
+        let is_informed = upgrade.is_none() && peer.protocol != Protocol::Http1 && (has_to_wait || hints.is_some());
+        let informer = is_informed.then(|| Informer::new(hints));
+        let note = if has_to_wait { end.note() } else { None };
+        let head = Head {
+            method,
+            uri,
+            headers,
+            peer: peer.clone(),
+            upgrade: upgrade.clone(),
+            client,
+            asked,
+            prefix: prefix.clone(),
+            note: note.clone(),
+            informer: informer.clone(),
+        };
+        if let Some(informer) = informer {
+            let handle = responder.handle().clone();
+            handle.spawn(async move {
+                match layered::answer_informing(service, head, body, &informer, &mut responder).await {
+                    Some(answer) => responder.send(end.finish(answer)),
+                    None => responder.abort(),
+                }
+            });
+            return;
+        }
         let Some(upgrade) = upgrade else {
-            let has_to_wait = end.asks_upstream();
             let answer = async move { end.finish(layered::answer(service, head, body).await) };
             return if has_to_wait { responder.respond(answer) } else { responder.respond_eagerly(Box::pin(answer)) };
         };
@@ -387,15 +449,14 @@ impl GatewayHandler {
                     let is_trusted = end.local.trusts(&peer);
                     let request = Request { method, uri, headers, peer, upgrade: Some(upgrade), body };
                     let (local, site) = (end.local.clone(), end.site.clone());
-                    let proxy = site.routes.iter().find(|route| route.number == number).and_then(|route| match &route.action {
-                        ActionPlan::Proxy(proxy) => Some(proxy),
+                    let upstream = site.routes.iter().find(|route| route.number == number).and_then(|route| match &route.action {
+                        ActionPlan::Proxy(upstream) => local.upstreams.of(upstream, &connector).ok(),
                         _ => None,
                     });
-                    let upstream = proxy.and_then(|proxy| Some((proxy, local.upstreams.of(&proxy.upstream, &connector).ok()?)));
-                    let Some((proxy, upstream)) = upstream else {
+                    let Some(upstream) = upstream else {
                         return responder.send(end.finish(text(StatusCode::BAD_GATEWAY, "the upstream cannot be used\n")));
                     };
-                    upstream.forward(proxy, request, responder, is_trusted, move |mut response| {
+                    upstream.forward(prefix.as_ref(), request, responder, is_trusted, note, move |mut response| {
                         response.fields_mut().extend(added);
                         end.finish(response)
                     });
@@ -525,6 +586,11 @@ impl End {
     /// Whether that is one that speaks nothing but FastCGI.
     fn asks_application(&self) -> bool {
         self.route().is_some_and(|route| matches!(route.action, ActionPlan::Application(_)))
+    }
+
+    /// Where the access log learns of the upstream that is asked, if it wants to.
+    fn note(&mut self) -> Option<Note> {
+        self.logged.as_mut().and_then(Logged::note)
     }
 
     fn route(&self) -> Option<&RoutePlan> {

@@ -7,15 +7,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use http::{HeaderMap, Method, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use http_body::Body as _;
 use pronghorn_engine::{Body, BodyError, Handle, Incoming, Peer, Responder, Upgrade};
 use tower_service::Service;
 
+use crate::access_log::Note;
 use crate::application::{self, ApplicationHandler};
+use crate::informing::Informer;
 use crate::layers::{Asked, Client, Layer, LocalFuture, LocalService, OnWorker, Request, Response};
 use crate::plan::{ActionPlan, SitePlan, text};
-use crate::proxy::WorkerUpstream;
+use crate::proxy::{RequestLine, WorkerUpstream};
 use crate::static_files::FileHandler;
 
 /// A layer of a route, and by what it is found again at a reload: where it stands, and what it says.
@@ -78,6 +80,10 @@ impl Centre {
     }
 }
 
+/// What the route has taken away from the path, among the extensions of a request.
+#[derive(Clone)]
+struct Prefix(HeaderValue);
+
 /// A request for another protocol that has come through to the centre: what is to be asked then.
 #[derive(Clone)]
 pub(crate) struct Passed {
@@ -102,7 +108,11 @@ impl Service<Request> for Centre {
 }
 
 impl Centre {
-    async fn answer(self, request: Request) -> Response {
+    async fn answer(self, mut request: Request) -> Response {
+        let informer = request.extensions_mut().remove::<Informer>();
+        if let Some(informer) = &informer {
+            informer.let_through();
+        }
         let action = &self.site.routes[self.index].action;
         let answer = match (action, self.means) {
             (ActionPlan::Respond { .. } | ActionPlan::Redirect { .. }, _) => action.at_once(request.uri()),
@@ -112,15 +122,18 @@ impl Centre {
             }
             (_, Means::Application(application)) => {
                 let (mut head, body) = request.into_parts();
-                let (Some(peer), target) = (head.extensions.get::<Peer>().cloned(), head.extensions.remove::<Asked>()) else {
+                let (note, asked) = (head.extensions.remove::<Note>(), head.extensions.remove::<Asked>());
+                let prefix = head.extensions.remove::<Prefix>().map(|prefix| prefix.0);
+                let Some(peer) = head.extensions.get::<Peer>().cloned() else {
                     return crate::layers::from_engine(text(StatusCode::INTERNAL_SERVER_ERROR, "a layer lost the peer\n"));
                 };
-                let target = target.map_or_else(|| head.uri.clone(), |asked| asked.0);
-                let head = application::Head { method: head.method, uri: head.uri, headers: head.headers, peer, target };
+                let target = asked.map_or_else(|| head.uri.clone(), |asked| asked.0);
+                let head = application::Head { method: head.method, uri: head.uri, headers: head.headers, peer, target, prefix, note };
                 application.answer(self.handle.turn(), head, body).await
             }
-            (ActionPlan::Proxy(proxy), Means::Upstream { upstream, trusted_proxies }) => {
-                let (head, body) = request.into_parts();
+            (ActionPlan::Proxy(_), Means::Upstream { upstream, trusted_proxies }) => {
+                let (mut head, body) = request.into_parts();
+                let note = head.extensions.remove::<Note>();
                 let Some(peer) = head.extensions.get::<Peer>().cloned() else {
                     return crate::layers::from_engine(text(StatusCode::INTERNAL_SERVER_ERROR, "a layer lost the peer\n"));
                 };
@@ -132,7 +145,9 @@ impl Centre {
                     return passed;
                 }
                 let is_trusted = trusted_proxies.iter().any(|network| network.contains(&peer.remote.ip().to_canonical()));
-                upstream.answer(proxy, head.method, &head.uri, head.headers, peer, body, is_trusted).await
+                let prefix = head.extensions.get::<Prefix>().map(|prefix| &prefix.0);
+                let asked = RequestLine { method: head.method, uri: head.uri, note };
+                upstream.answer(prefix, asked, head.headers, peer, body, is_trusted, informer.as_ref()).await
             }
             (_, Means::Unusable) => text(StatusCode::BAD_GATEWAY, "the upstream cannot be used\n"),
             _ => text(StatusCode::INTERNAL_SERVER_ERROR, "not started\n"),
@@ -164,6 +179,12 @@ pub(crate) struct Head {
     /// `None` while its address is not proved.
     pub(crate) client: Option<IpAddr>,
     pub(crate) asked: Uri,
+    /// What was taken away from the path.
+    pub(crate) prefix: Option<HeaderValue>,
+    /// What the access log wants to know.
+    pub(crate) note: Option<Note>,
+    /// If the client takes interim responses.
+    pub(crate) informer: Option<Informer>,
 }
 
 impl Head {
@@ -178,6 +199,15 @@ impl Head {
             extensions.insert(Client(client));
         }
         extensions.insert(Asked(self.asked));
+        if let Some(prefix) = self.prefix {
+            extensions.insert(Prefix(prefix));
+        }
+        if let Some(note) = self.note {
+            extensions.insert(note);
+        }
+        if let Some(informer) = self.informer {
+            extensions.insert(informer);
+        }
         if let Some(upgrade) = self.upgrade {
             extensions.insert(upgrade);
         }
@@ -189,6 +219,26 @@ impl Head {
 pub(crate) async fn answer(mut service: LocalService, head: Head, body: Incoming) -> pronghorn_engine::Response {
     let body = if body.is_end_stream() { Body::empty() } else { Body::stream(body) };
     final_response(service.answer(head.into_request(body)).await)
+}
+
+/// The same, and passes on what comes before the answer. `None`: the client has given up.
+pub(crate) async fn answer_informing(
+    service: LocalService,
+    head: Head,
+    body: Incoming,
+    informer: &Informer,
+    responder: &mut Responder,
+) -> Option<pronghorn_engine::Response> {
+    let mut answered = Box::pin(answer(service, head, body));
+    poll_fn(|cx| {
+        let polled = answered.as_mut().poll(cx);
+        informer.pass_on(responder, cx.waker());
+        match polled {
+            Poll::Ready(answer) => Poll::Ready(Some(answer)),
+            Poll::Pending => responder.poll_closed(cx).map(|()| None),
+        }
+    })
+    .await
 }
 
 /// Asks for another protocol. Nothing of `body` is read, since it is of that protocol.

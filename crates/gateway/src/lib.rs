@@ -23,6 +23,7 @@ mod file_state;
 mod gateway;
 mod hosts;
 mod in_time;
+mod informing;
 mod layered;
 pub mod layers;
 mod listing;

@@ -19,14 +19,14 @@ use crate::acme;
 use crate::application::ApplicationPlan;
 use crate::client_auth::ClientAuthPlan;
 use crate::config::{
-    AcmeChallenge, AltSvc, COLLECT, CertificateFiles, ClearText, Config, ErrorPages, Files, HostPattern, Log, MatchTable, Php, Place,
-    Problem, Proxy, Respond, Route, Server, Site, Tls, Upstream, has_clear,
+    AcmeChallenge, AltSvc, COLLECT, CertificateFiles, ClearText, Config, ErrorPages, Files, HostPattern, Log, MatchTable, PathPattern, Php,
+    Place, Problem, Proxy, Respond, Route, Server, Site, Tls, Upstream, has_clear,
 };
 use crate::extras::{Extras, Pages};
 use crate::hosts::Hosts;
 use crate::layered::LayerPlan;
 use crate::layers::Registry;
-use crate::proxy::{Observer, ProxyPlan, UpstreamPlan};
+use crate::proxy::{Observer, UpstreamPlan};
 use crate::ramp::Ramp;
 use crate::rules::Rules;
 use crate::scripts::Scripts;
@@ -73,7 +73,8 @@ pub(crate) struct SitePlan {
 /// A route. Its number among all of its plan is what workers keep their own part of it under.
 pub(crate) struct RoutePlan {
     pub(crate) number: usize,
-    pub(crate) matches: MatchTable,
+    /// Of which one has to be true.
+    pub(crate) matches: Vec<MatchTable>,
     pub(crate) strip_prefix: bool,
     pub(crate) request_headers: Rules,
     pub(crate) response_headers: [Rules; 2],
@@ -85,7 +86,7 @@ pub(crate) struct RoutePlan {
 /// What answers.
 pub(crate) enum ActionPlan {
     Files(StaticFiles),
-    Proxy(Arc<ProxyPlan>),
+    Proxy(Arc<UpstreamPlan>),
     Application(Arc<ApplicationPlan>),
     Redirect { to: String, status: StatusCode },
     Respond { status: StatusCode, content_type: HeaderValue, body: bytes::Bytes },
@@ -366,7 +367,7 @@ impl Making<'_> {
             let before = self.surroundings.before.map(|before| &before.remembering[..]).unwrap_or_default();
             let plan = match before.iter().find(|plan| plan.settings == *settings) {
                 Some(plan) => plan.clone(),
-                None => match self.surroundings.layers.make(self.config, settings) {
+                None => match self.surroundings.layers.make(self.config, settings, &self.surroundings.observer.troubles) {
                     Ok(layer) => Arc::new(LayerPlan { settings: settings.clone(), layer }),
                     Err(mut problems) => {
                         // A site's are told once, not for each route.
@@ -400,10 +401,8 @@ impl Making<'_> {
                 body: respond.body.clone().into(),
             });
         }
-        let prefix = if route.strip_prefix { route.matches.0.path.first().map(|path| path.prefix().to_owned()) } else { None };
-        let prefix = prefix.and_then(|prefix| HeaderValue::try_from(prefix).ok());
         if let Some(php) = &route.php {
-            return self.php(route, php, prefix);
+            return self.php(route, php);
         }
         let proxy = route.proxy.as_ref()?;
         let upstream = match proxy {
@@ -413,13 +412,13 @@ impl Making<'_> {
         let is_fastcgi = upstream.speaks_fastcgi();
         let upstream = self.upstream(&name_of(proxy), upstream, &route.place.key("proxy"))?;
         if !is_fastcgi {
-            return Some(ActionPlan::Proxy(Arc::new(ProxyPlan { upstream, prefix })));
+            return Some(ActionPlan::Proxy(upstream));
         }
-        let plan = ApplicationPlan { upstream, scripts: None, prefix, variables: [].into(), collect_bytes: COLLECT().0 };
+        let plan = ApplicationPlan { upstream, scripts: None, variables: [].into(), collect_bytes: COLLECT().0 };
         Some(ActionPlan::Application(Arc::new(plan)))
     }
 
-    fn php(&mut self, route: &Route, php: &Php, prefix: Option<HeaderValue>) -> Option<ActionPlan> {
+    fn php(&mut self, route: &Route, php: &Php) -> Option<ActionPlan> {
         let place = route.place.key("php");
         let upstream = php.upstream(self.config)?;
         let upstream = self.upstream(&name_of(&php.server), &upstream, &place.key("server"))?;
@@ -441,7 +440,6 @@ impl Making<'_> {
         Some(ActionPlan::Application(Arc::new(ApplicationPlan {
             upstream,
             scripts: Some(Arc::new(scripts)),
-            prefix,
             variables: php.variables.iter().map(|(name, value)| (name.0.clone(), value.clone())).collect(),
             collect_bytes: php.collect.0,
         })))
@@ -588,18 +586,18 @@ fn redirect(to: &str, status: StatusCode, uri: &Uri) -> Response {
 impl RoutePlan {
     /// Whether a request is meant. `path` is its path in normal form.
     pub(crate) fn is_for(&self, method: &Method, host: &str, path: &str, headers: &HeaderMap) -> bool {
-        let MatchTable { path: paths, method: methods, host: hosts, header } = &self.matches;
-        (paths.is_empty() || paths.iter().any(|pattern| pattern.matches(path)))
-            && (methods.is_empty() || methods.iter().any(|one| one.0 == *method || (one.0 == Method::GET && *method == Method::HEAD)))
-            && (hosts.is_empty() || hosts.iter().any(|pattern| pattern.matches(host)))
-            && header.iter().all(|(name, value)| headers.get_all(name.name()).iter().any(|line| value == "*" || line == value.as_str()))
+        self.matches.iter().any(|one| one.is_for(method, host, path, headers))
     }
 
-    /// The path without what stands before the first star of the pattern that it matched.
-    pub(crate) fn stripped<'a>(&self, path: &'a str) -> &'a str {
-        let pattern = self.matches.path.iter().find(|pattern| pattern.matches(path));
-        // A pattern without segments before its star takes nothing away.
-        pattern.and_then(|pattern| path.strip_prefix(pattern.prefix())).filter(|rest| rest.starts_with('/')).unwrap_or(path)
+    /// What stands before the first star of the pattern that a request's path matched; of the first one, where there are more.
+    pub(crate) fn prefix(&self, method: &Method, host: &str, path: &str, headers: &HeaderMap) -> &str {
+        let table = self.matches.iter().find(|one| one.is_for(method, host, path, headers));
+        let pattern = table.and_then(|table| table.path.iter().find(|pattern| pattern.matches(path)));
+        // Of a path without a star nothing would be left.
+        pattern
+            .map(PathPattern::prefix)
+            .filter(|prefix| path.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/')))
+            .unwrap_or_default()
     }
 }
 

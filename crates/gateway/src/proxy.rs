@@ -4,9 +4,11 @@ mod balance;
 mod budget;
 mod check;
 mod content;
+mod failure;
 mod fields;
 mod health;
 mod sticky;
+mod trouble;
 mod upgrade;
 
 use std::cell::RefCell;
@@ -24,29 +26,26 @@ use http::header::{RETRY_AFTER, SET_COOKIE};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use http_body::Body as _;
-use pronghorn_client::{Error, Http3, Options, Phase, Pool, Roots};
+use pronghorn_client::{Error, Http3, Options, Pool, Roots};
 use pronghorn_engine::{Body, BodyError, Connector, Peer, Protocol, Request, Responder, Response};
 use rustc_hash::FxHashMap;
 
 use self::balance::{Balance, Key, Open};
 use self::budget::{Budget, WorkerBudget};
 pub(crate) use self::check::Checks;
-use self::content::{Content, Lent, Tracked};
+use self::content::{Content, Lent, Tracked, Watch};
+use self::failure::{Reason, refusal};
 pub(crate) use self::fields::to_client;
 pub(crate) use self::health::Observer;
 use self::health::ServerHealth;
 pub use self::health::{ServerCondition, ServerState, UpstreamCounts};
 use self::sticky::Cookies;
-use crate::config::{Policy, Upstream, UpstreamHost, UpstreamProtocol};
+pub(crate) use self::trouble::{Cause, Failure, RequestLine, Then, Trouble, Troubles};
+use crate::access_log::Note;
+use crate::config::{Policy, ServerAddress, Upstream, UpstreamHost, UpstreamProtocol};
 use crate::fastcgi;
+use crate::informing::Informer;
 use crate::plan::text;
-
-/// What a route asks.
-pub(crate) struct ProxyPlan {
-    pub(crate) upstream: Arc<UpstreamPlan>,
-    /// What was taken away from the path.
-    pub(crate) prefix: Option<HeaderValue>,
-}
 
 /// An upstream, as all workers share it.
 pub(crate) struct UpstreamPlan {
@@ -59,6 +58,7 @@ pub(crate) struct UpstreamPlan {
     health: Vec<Arc<ServerHealth>>,
     budget: Arc<Budget>,
     observer: Arc<Observer>,
+    trouble: Arc<Trouble>,
 }
 
 impl UpstreamPlan {
@@ -85,7 +85,8 @@ impl UpstreamPlan {
         };
         let health = settings.servers.iter().map(health_of).collect();
         let budget = Arc::new(Budget::new(&settings.retry_budget, health::now()));
-        Self { name, settings, roots, trust, health, budget, observer: observer.clone() }
+        let trouble = observer.troubles.of(&name);
+        Self { name, settings, roots, trust, health, budget, observer: observer.clone(), trouble }
     }
 
     /// Whether it is this one, wherever that stands, with this text in `tls.trust`.
@@ -145,7 +146,8 @@ impl Upstreams {
         if let Some(upstream) = upstreams.get(&key) {
             return Ok(upstream.clone());
         }
-        let upstream = Rc::new(WorkerUpstream::new(plan.clone(), connector)?);
+        let made = WorkerUpstream::new(plan.clone(), connector);
+        let upstream = Rc::new(made.inspect_err(|error| plan.trouble.said(&"this worker", error.to_string().as_bytes()))?);
         upstreams.insert(key, upstream.clone());
         Ok(upstream)
     }
@@ -176,6 +178,7 @@ struct Head {
 }
 
 impl Head {
+    /// `prefix`: what was taken away from the path.
     fn new(prefix: Option<&HeaderValue>, method: Method, uri: &Uri, mut headers: HeaderMap, peer: &Peer, is_trusted: bool) -> Self {
         fields::to_upstream(&mut headers, peer, uri, prefix, is_trusted);
         let path = uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
@@ -204,40 +207,45 @@ impl WorkerUpstream {
         let cookies = Cookies::new(&plan.settings);
         let budget = WorkerBudget::new(&plan.budget);
         let is_fastcgi = plan.settings.speaks_fastcgi();
-        let fastcgi = is_fastcgi.then(|| fastcgi::Client::new(connector, &plan.settings, Rc::new(|_: &[u8]| ())));
+        let trouble = plan.trouble.clone();
+        let listener = Rc::new(move |server: &ServerAddress, text: &[u8]| trouble.said(server, text));
+        let fastcgi = is_fastcgi.then(|| fastcgi::Client::new(connector, &plan.settings, listener));
         Ok(Self { plan, pool, fastcgi, balance, cookies, budget })
     }
 
     /// Answers a request with what a server says; `finish` is given each response before it is sent.
     pub(crate) fn forward(
         self: Rc<Self>,
-        proxy: &Arc<ProxyPlan>,
+        prefix: Option<&HeaderValue>,
         request: Request,
         responder: Responder,
         is_trusted: bool,
+        note: Option<Note>,
         finish: impl FnOnce(Response) -> Response + 'static,
     ) {
         let Request { method, uri, headers, peer, upgrade, body } = request;
-        let head = Head::new(proxy.prefix.as_ref(), method, &uri, headers, &peer, is_trusted);
+        let head = Head::new(prefix, method.clone(), &uri, headers, &peer, is_trusted);
+        let asked = RequestLine { method, uri, note };
         if let Some(upgrade) = upgrade {
             let handle = responder.handle().clone();
-            handle.spawn(upgrade::run(self, head, upgrade, peer, body, responder, finish));
+            handle.spawn(upgrade::run(self, head, asked, upgrade, peer, body, responder, finish));
             return;
         }
         let (content, client) = (lend(body), Asker::of(&peer));
         if peer.protocol == Protocol::Http1 {
             // Some clients take an interim response for the answer there.
-            responder.respond(async move { finish(self.exchange(head, content, client, None, None).await) });
+            responder.respond(async move { finish(self.exchange(head, asked, content, client, None, None).await) });
         } else {
             let handle = responder.handle().clone();
-            handle.spawn(Box::pin(async move { self.forward_informing(head, content, client, responder, finish).await }));
+            handle.spawn(Box::pin(async move { self.forward_informing(head, asked, content, client, responder, finish).await }));
         }
     }
 
     /// Passes on interim responses too.
     async fn forward_informing<B>(
-        &self,
+        self: &Rc<Self>,
         head: Head,
+        asked: RequestLine,
         content: Option<Lent<B>>,
         client: Asker,
         responder: Responder,
@@ -248,8 +256,8 @@ impl WorkerUpstream {
         let responder = RefCell::new(responder);
         let answered = {
             let inform = |status, headers| fields::interim(status, headers, |headers| responder.borrow_mut().inform(status, headers));
-            let mut asked = pin!(self.exchange(head, content, client, Some(&inform), None));
-            poll_fn(|cx| match asked.as_mut().poll(cx) {
+            let mut exchange = pin!(self.exchange(head, asked, content, client, Some(&inform), None));
+            poll_fn(|cx| match exchange.as_mut().poll(cx) {
                 Poll::Ready(answer) => Poll::Ready(Some(answer)),
                 Poll::Pending => responder.borrow_mut().poll_closed(cx).map(|()| None),
             })
@@ -265,40 +273,45 @@ impl WorkerUpstream {
     /// The same for a request without an upgrade that came through layers.
     #[expect(clippy::too_many_arguments, reason = "the parts of a request")]
     pub(crate) async fn answer(
-        &self,
-        proxy: &ProxyPlan,
-        method: Method,
-        uri: &Uri,
+        self: &Rc<Self>,
+        prefix: Option<&HeaderValue>,
+        asked: RequestLine,
         headers: HeaderMap,
         peer: Peer,
         body: Body,
         is_trusted: bool,
+        informer: Option<&Informer>,
     ) -> Response {
-        let head = Head::new(proxy.prefix.as_ref(), method, uri, headers, &peer, is_trusted);
-        self.exchange(head, lend(body), Asker::of(&peer), None, None).await
+        let head = Head::new(prefix, asked.method.clone(), &asked.uri, headers, &peer, is_trusted);
+        let inform = informer
+            .map(|informer| move |status, headers| fields::interim(status, headers, |headers| informer.inform(status, headers.clone())));
+        let inform = inform.as_ref().map(|inform| inform as &dyn Fn(StatusCode, HeaderMap));
+        self.exchange(head, asked, lend(body), Asker::of(&peer), inform, None).await
     }
 
     /// Has an application answer a request. `prefix`: what was taken away from the path.
     pub(crate) async fn run(
-        &self,
-        asked: &fastcgi::Asked,
+        self: &Rc<Self>,
         prefix: Option<&HeaderValue>,
-        (method, uri, headers): (Method, &Uri, HeaderMap),
+        asked: RequestLine,
+        headers: HeaderMap,
         peer: &Peer,
         content: Body,
+        application: &fastcgi::Asked,
     ) -> Response {
-        let head = Head::new(prefix, method, uri, headers, peer, asked.is_trusted);
-        self.exchange(head, lend(content), Asker::of(peer), None, Some(asked)).await
+        let head = Head::new(prefix, asked.method.clone(), &asked.uri, headers, peer, application.is_trusted);
+        self.exchange(head, asked, lend(content), Asker::of(peer), None, Some(application)).await
     }
 
     /// Asks one server after the other, as long as nothing can have happened for the request.
     async fn exchange<B>(
-        &self,
+        self: &Rc<Self>,
         mut head: Head,
+        asked: RequestLine,
         lent: Option<Lent<B>>,
         client: Asker,
         inform: Option<&dyn Fn(StatusCode, HeaderMap)>,
-        asked: Option<&fastcgi::Asked>,
+        application: Option<&fastcgi::Asked>,
     ) -> Response
     where
         B: http_body::Body<Data = Bytes, Error = BodyError> + Unpin + 'static,
@@ -310,14 +323,17 @@ impl WorkerUpstream {
         let mut failure = None;
         loop {
             let Some(open) = self.balance.choose(self.key(&head, client.address), brought, &tried) else {
-                return failure.as_ref().map_or_else(|| self.nobody(), refusal);
+                return failure.as_ref().map_or_else(|| self.nobody(&asked), |error| self.nobody_else(&asked, error));
             };
+            if let Some(note) = &asked.note {
+                note.asks(open.address());
+            }
             let content = lent.as_ref().map_or_else(Body::empty, Lent::lend);
             let attempts = tried.len() + 1;
             let is_last = attempts > self.plan.settings.retries as usize || attempts >= self.balance.len();
             let spare = if is_last { None } else { Some(head.clone()) };
-            let answered = if let (Some(fastcgi), Some(asked)) = (&self.fastcgi, asked) {
-                self.ask_application(fastcgi, asked, head, &open, content).await
+            let answered = if let (Some(fastcgi), Some(application)) = (&self.fastcgi, application) {
+                self.ask_application(fastcgi, application, head, &open, content).await
             } else {
                 let request = self.request(head, open.address(), content);
                 let mut on_interim = inform.map(|inform| move |status, headers| inform(status, headers));
@@ -328,13 +344,20 @@ impl WorkerUpstream {
                 Ok(mut response) => {
                     open.answered(response.status());
                     self.keep_client(&open, brought, client, response.headers_mut());
-                    return answer(response, open);
+                    let upload = lent.as_ref().map(Lent::upload);
+                    return answer(response, open, Some(Watch { upstream: self.clone(), asked, upload }));
+                }
+                // It is its client's doing, whatever became of the server.
+                Err(_) if lent.as_ref().is_some_and(|lent| lent.upload().is_broken()) => {
+                    return text(StatusCode::BAD_REQUEST, "the request's content broke off\n");
                 }
                 Err(error) => {
-                    open.failed(&error, lent.is_some());
                     let may_repeat =
                         (error.is_unprocessed() || is_idempotent && error.is_broken_off()) && lent.as_ref().is_none_or(Lent::is_whole);
-                    let Some(again) = spare.filter(|_| may_repeat && self.may_send_again()) else { return refusal(&error) };
+                    let again = spare.filter(|_| may_repeat && self.may_send_again());
+                    let then = if again.is_some() { Then::SentAgain } else { Then::Answered(failure::status(&error)) };
+                    self.failed(&open, &asked, &error, lent.is_some(), then);
+                    let Some(again) = again else { return refusal(&error) };
                     tried.push(open.index());
                     (head, failure) = (again, Some(error));
                 }
@@ -393,18 +416,44 @@ impl WorkerUpstream {
     }
 
     /// What the client gets when there is no server for a request.
-    fn nobody(&self) -> Response {
+    fn nobody(&self, asked: &RequestLine) -> Response {
         let counts = &self.plan.observer.counts;
-        if self.balance.is_busy() {
+        let (answer, reason) = if self.balance.is_busy() {
             counts.all_busy.fetch_add(1, Ordering::Relaxed);
-            return refusal(&Error::Busy(self.plan.name.to_string()));
-        }
-        counts.no_server.fetch_add(1, Ordering::Relaxed);
-        let answer = text(StatusCode::SERVICE_UNAVAILABLE, "no upstream server is up\n");
-        answer.with_header(RETRY_AFTER, self.balance.seconds_to_wait().into())
+            (refusal(&Error::Busy(self.plan.name.to_string())), "each server has as many requests open as it may")
+        } else {
+            counts.no_server.fetch_add(1, Ordering::Relaxed);
+            let answer = text(StatusCode::SERVICE_UNAVAILABLE, "no upstream server is up\n");
+            (answer.with_header(RETRY_AFTER, self.balance.seconds_to_wait().into()), "no server is up")
+        };
+        self.tell_unasked(asked, reason, &answer);
+        answer
     }
 
-    fn request(&self, head: Head, server: &crate::config::ServerAddress, content: Body) -> http::Request<Body> {
+    /// The same after one has failed.
+    fn nobody_else(&self, asked: &RequestLine, error: &Error) -> Response {
+        let answer = refusal(error);
+        self.tell_unasked(asked, "there is no other server to ask", &answer);
+        answer
+    }
+
+    fn tell_unasked(&self, asked: &RequestLine, reason: &str, answer: &Response) {
+        let then = Then::Answered(answer.status);
+        self.plan.trouble.failed(Failure { cause: None, server: None, asked, reason: &reason, then });
+    }
+
+    /// A server gave no response. Why is told before what becomes of the server.
+    fn failed(&self, open: &Open, asked: &RequestLine, error: &Error, has_content: bool, then: Then) {
+        self.tell(open, asked, error, then);
+        open.failed(error, has_content);
+    }
+
+    fn tell(&self, open: &Open, asked: &RequestLine, error: &Error, then: Then) {
+        let (cause, reason) = (Some(Cause::of(error)), Reason(error, &self.plan.settings));
+        self.plan.trouble.failed(Failure { cause, server: Some(open.address()), asked, reason: &reason, then });
+    }
+
+    fn request(&self, head: Head, server: &ServerAddress, content: Body) -> http::Request<Body> {
         let mut request = http::Request::new(content);
         *request.method_mut() = head.method;
         *request.uri_mut() = target(server.secure, &server.authority, &head.path);
@@ -417,7 +466,7 @@ impl WorkerUpstream {
     }
 
     /// The host that a server is asked for, where it is another than the client's.
-    fn host(&self, server: &crate::config::ServerAddress) -> Option<HeaderValue> {
+    fn host(&self, server: &ServerAddress) -> Option<HeaderValue> {
         let host = match &self.plan.settings.host {
             UpstreamHost::Client => return None,
             UpstreamHost::Server => HeaderValue::try_from(server.authority.as_str()),
@@ -442,7 +491,7 @@ pub(crate) fn target(secure: bool, authority: &Authority, path: &PathAndQuery) -
 }
 
 /// The response of a server as the client gets it.
-fn answer(response: http::Response<Content>, open: Open) -> Response {
+fn answer(response: http::Response<Content>, open: Open, watch: Option<Watch>) -> Response {
     let (mut head, content) = response.into_parts();
     match &content {
         Content::Http(_) => fields::to_client(&mut head.headers, head.version),
@@ -455,20 +504,5 @@ fn answer(response: http::Response<Content>, open: Open) -> Response {
         return answer;
     }
     answer.headers = head.headers;
-    answer.with_body(Body::stream(Tracked::new(content, open)))
-}
-
-/// What the client gets when there is no response.
-fn refusal(error: &Error) -> Response {
-    let (status, message) = match error {
-        Error::Busy(_) | Error::TimedOut(Phase::Queue) => (StatusCode::SERVICE_UNAVAILABLE, "the upstream is busy\n"),
-        Error::TimedOut(Phase::Connect) => (StatusCode::GATEWAY_TIMEOUT, "the upstream cannot be reached in time\n"),
-        Error::TimedOut(_) => (StatusCode::GATEWAY_TIMEOUT, "the upstream does not answer in time\n"),
-        _ => (StatusCode::BAD_GATEWAY, "the upstream cannot be reached, or gives no answer\n"),
-    };
-    let response = text(status, message);
-    match status {
-        StatusCode::SERVICE_UNAVAILABLE => response.with_header(RETRY_AFTER, HeaderValue::from_static("1")),
-        _ => response,
-    }
+    answer.with_body(Body::stream(Tracked::new(content, open, watch)))
 }

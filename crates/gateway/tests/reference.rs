@@ -140,7 +140,11 @@ impl<'a> Writer<'a> {
             Some(kind) => kind.as_str().unwrap_or_default(),
             None => "",
         };
-        let example = form.get("examples").and_then(|examples| examples.get(0)).map(|example| format!(", as `{example}`"));
+        let examples = form.get("examples").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let example = examples.split_last().map(|(last, others)| match others {
+            [] => format!(", as `{last}`"),
+            _ => format!(", as {} or `{last}`", others.iter().map(|one| format!("`{one}`")).collect::<Vec<_>>().join(", ")),
+        });
         match kind {
             "string" => format!("text{}", example.unwrap_or_default()),
             "boolean" => "`true` or `false`".to_owned(),

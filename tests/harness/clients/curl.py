@@ -60,8 +60,8 @@ def ask(curl: requests.Session, protocol: str, url: str, *, method="GET", header
     return response
 
 
-def heads(url: str, ca: Path, protocol: str, fields=()) -> list[str]:
-    """The heads of all responses to a request that is answered 200, interim ones first, as libcurl writes them."""
+def heads(url: str, ca: Path, protocol: str, fields=(), status: int = 200) -> list[str]:
+    """The heads of all responses to a request that is answered so, interim ones first, as libcurl writes them."""
     curl, lines = Curl(), []
     try:
         curl.setopt(CurlOpt.URL, url.encode())
@@ -71,7 +71,7 @@ def heads(url: str, ca: Path, protocol: str, fields=()) -> list[str]:
         curl.setopt(CurlOpt.HEADERFUNCTION, lambda line: lines.append(line) or len(line))
         curl.setopt(CurlOpt.WRITEFUNCTION, len)
         curl.perform()
-        assert curl.getinfo(CurlInfo.RESPONSE_CODE) == 200
+        assert curl.getinfo(CurlInfo.RESPONSE_CODE) == status
     finally:
         curl.close()
     return b"".join(lines).decode().strip().split("\r\n\r\n")

@@ -10,7 +10,11 @@ use crate::{BodyError, StreamError};
 
 /// `sent`: whether the request was on its way.
 pub(super) fn http1(error: &hyper::Error, sent: bool) -> Error {
-    let text = error.to_string();
+    // What the system said, the library does not say itself.
+    let text = match io_error(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    };
     // The library says that it was cancelled of a request that waited when the connection ended.
     if !sent || error.is_canceled() {
         Error::Refused(text)

@@ -9,6 +9,7 @@ use pronghorn_engine::{BodyEnd, Peer, Request};
 use serde::Serialize;
 use time::OffsetDateTime;
 
+use super::note::Note;
 use crate::config::LogFormat as Format;
 
 /// What is known of a request when it comes.
@@ -20,6 +21,7 @@ pub(super) struct Noted {
     referer: Option<HeaderValue>,
     /// Whom its certificate is for, and the SHA-256 of that.
     pub(super) client: Option<[HeaderValue; 2]>,
+    pub(super) upstream: Option<Note>,
 }
 
 /// How it ended.
@@ -55,6 +57,10 @@ struct JsonLine<'a> {
     client_subject: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     client_fingerprint: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    upstream: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    upstream_error: Option<String>,
 }
 
 impl Noted {
@@ -67,6 +73,7 @@ impl Noted {
             user_agent: field(&request.headers, USER_AGENT),
             referer: field(&request.headers, REFERER),
             client: None,
+            upstream: None,
         }
     }
 
@@ -103,6 +110,7 @@ impl Noted {
     }
 
     fn json(&self, Ended { status, end, took }: &Ended) -> String {
+        let (upstream, upstream_error) = self.upstream.as_ref().map(Note::take).unwrap_or_default();
         let lossy = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
         let line = JsonLine {
             time: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
@@ -124,6 +132,8 @@ impl Noted {
             referer: self.referer.as_ref().map(lossy),
             client_subject: self.client.as_ref().map(|[subject, _]| lossy(subject)),
             client_fingerprint: self.client.as_ref().map(|[_, fingerprint]| lossy(fingerprint)),
+            upstream,
+            upstream_error,
         };
         serde_json::to_string(&line).expect("invariant: text and numbers have a form in JSON") + "\n"
     }
@@ -174,7 +184,15 @@ mod tests {
             client_certificate: None,
         };
         let uri = "https://example.org/a?b".parse().unwrap();
-        Noted { method: Method::GET, uri, peer, user_agent: HeaderValue::from_bytes(user_agent).ok(), referer: None, client: None }
+        Noted {
+            method: Method::GET,
+            uri,
+            peer,
+            user_agent: HeaderValue::from_bytes(user_agent).ok(),
+            referer: None,
+            client: None,
+            upstream: None,
+        }
     }
 
     fn ended() -> Ended {
@@ -186,6 +204,24 @@ mod tests {
         let now = OffsetDateTime::from_unix_timestamp(971_186_136).unwrap();
         let line = noted(b"x").common(&ended(), now);
         assert_eq!(line, r#"192.0.2.1 - - [10/Oct/2000:13:55:36 +0000] "GET /a?b HTTP/2" 200 12"#);
+    }
+
+    #[test]
+    fn line_has_the_last_server_and_why_that_failed() {
+        let (mut noted, note) = (noted(b"x"), Note::default());
+        noted.upstream = Some(note.clone());
+        let fields = |noted: &Noted| {
+            let json: serde_json::Value = serde_json::from_str(&noted.line(&ended(), Format::Json)).unwrap();
+            (json["upstream"].as_str().map(str::to_owned), json["upstream_error"].as_str().map(str::to_owned))
+        };
+        assert_eq!(fields(&noted), (None, None));
+        note.asks(&"http://10.0.0.1:80");
+        note.failed("it is gone".to_owned());
+        note.asks(&"http://10.0.0.2:80");
+        assert_eq!(fields(&noted), (Some("http://10.0.0.2:80".to_owned()), None));
+        note.asks(&"http://10.0.0.2:80");
+        note.failed("so is it".to_owned());
+        assert_eq!(fields(&noted), (Some("http://10.0.0.2:80".to_owned()), Some("so is it".to_owned())));
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! What outlives a restart: the account, certificates with their keys, and refusals.
 //!
 //! Each is one file, which is replaced as a whole, so that a process that is killed at any moment leaves what was there or what is new.
+//! What it had not moved to its place yet is taken away by the next one: whoever writes holds a lock that all writers share, which the
+//! system takes back from a process that dies, so that whoever has it alone knows that nobody writes.
 
 use std::fs::{DirBuilder, File, Permissions, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -15,6 +17,7 @@ use pronghorn_certificates::{CertificateError, Loaded};
 use rustls::sign::CertifiedKey;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tempfile::NamedTempFile;
 
 use super::schedule::{Lifetime, Refusals};
 
@@ -60,12 +63,54 @@ impl Store {
         Self { folder: state_dir.join("acme").join(format!("{}-{hash:08x}", uri.host().unwrap_or("authority"))) }
     }
 
-    /// Makes the folder, and finds out whether it can be written.
+    /// Makes the folder, finds out whether it can be written, and takes away what was left in it half written.
     pub(super) fn make(&self) -> io::Result<()> {
         let certificates = self.folder.join("certificates");
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&certificates);
         let tried = made.and_then(|()| tempfile::tempfile_in(&certificates).map(drop));
-        tried.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", certificates.display())))
+        tried.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", certificates.display())))?;
+        self.tidy();
+        Ok(())
+    }
+
+    /// Takes away what processes that were killed left half written, unless somebody writes now: then it stays until the next start.
+    fn tidy(&self) {
+        // Where there are no locks, nobody can know.
+        let Ok(alone) = open_lock(&self.writing_lock()) else { return };
+        if alone.try_lock().is_err() {
+            return;
+        }
+        for folder in [self.folder.clone(), self.folder.join("certificates")] {
+            let Ok(entries) = std::fs::read_dir(folder) else { continue };
+            for entry in entries.flatten() {
+                let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+                if is_file && entry.file_name().to_str().is_some_and(is_temporary) {
+                    remove(&entry.path());
+                }
+            }
+        }
+    }
+
+    /// Shared by all who write, in whatever process.
+    fn writing_lock(&self) -> PathBuf {
+        self.folder.join("writing.lock")
+    }
+
+    /// Writes a file beside its place and moves it there; then both it and its name are on the disk.
+    fn write(&self, path: &Path, content: &[u8]) -> io::Result<()> {
+        let folder = path.parent().unwrap_or(Path::new("."));
+        let writing = open_lock(&self.writing_lock())?;
+        // Where there are no locks, nothing is taken away either.
+        let _ = writing.lock_shared();
+        let mut file = temporary(folder)?;
+        file.write_all(content)?;
+        file.as_file().sync_all()?;
+        file.persist(path).map_err(|error| error.error)?;
+        File::open(folder)?.sync_all()
+    }
+
+    fn write_json(&self, path: &Path, value: &impl Serialize) -> io::Result<()> {
+        self.write(path, &serde_json::to_vec(value)?)
     }
 
     /// What is kept for a host; `None` too for what is damaged, which is replaced.
@@ -78,7 +123,7 @@ impl Store {
     }
 
     pub(super) fn keep_certificate(&self, host: &str, pem: &str) -> io::Result<()> {
-        write(&self.of(host, "pem"), pem.as_bytes())
+        self.write(&self.of(host, "pem"), pem.as_bytes())
     }
 
     pub(super) fn account(&self) -> Option<AccountCredentials> {
@@ -86,7 +131,7 @@ impl Store {
     }
 
     pub(super) fn keep_account(&self, account: &AccountCredentials) -> io::Result<()> {
-        write_json(&self.account_path(), account)
+        self.write_json(&self.account_path(), account)
     }
 
     pub(super) fn forget_account(&self) {
@@ -103,7 +148,7 @@ impl Store {
             return remove(&path);
         }
         // Not kept, they are forgotten at a restart.
-        drop(write_json(&path, &refusals));
+        drop(self.write_json(&path, &refusals));
     }
 
     /// Of all processes that share the folder, lets one order for a host. `None`: another one does.
@@ -126,8 +171,26 @@ impl Store {
     }
 }
 
+/// What stands before and behind six letters and digits in the names of files that are not in their place yet.
+const TEMPORARY: (&str, &str) = (".writing-", ".tmp");
+
+fn temporary(folder: &Path) -> io::Result<NamedTempFile> {
+    let (prefix, suffix) = TEMPORARY;
+    tempfile::Builder::new().prefix(prefix).suffix(suffix).rand_bytes(6).permissions(Permissions::from_mode(0o600)).tempfile_in(folder)
+}
+
+/// Whether a file of this name is one of [`temporary`].
+fn is_temporary(name: &str) -> bool {
+    let between = name.strip_prefix(TEMPORARY.0).and_then(|name| name.strip_suffix(TEMPORARY.1));
+    between.is_some_and(|random| random.len() == 6 && random.bytes().all(|byte| byte.is_ascii_alphanumeric()))
+}
+
+fn open_lock(path: &Path) -> io::Result<File> {
+    File::options().create(true).truncate(false).write(true).mode(0o600).open(path)
+}
+
 fn lock(path: &Path) -> io::Result<Option<File>> {
-    let file = File::options().create(true).truncate(false).write(true).open(path)?;
+    let file = open_lock(path)?;
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => Ok(None),
         // Not every file system has locks: it is no worse there than without.
@@ -145,20 +208,6 @@ fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
 
 fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
     serde_json::from_slice(&read(path).ok()??).ok()
-}
-
-fn write_json(path: &Path, value: &impl Serialize) -> io::Result<()> {
-    write(path, &serde_json::to_vec(value)?)
-}
-
-/// Writes a file beside its place and moves it there; then both it and its name are on the disk.
-fn write(path: &Path, content: &[u8]) -> io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new().permissions(Permissions::from_mode(0o600)).tempfile_in(folder)?;
-    file.write_all(content)?;
-    file.as_file().sync_all()?;
-    file.persist(path).map_err(|error| error.error)?;
-    File::open(folder)?.sync_all()
 }
 
 fn remove(path: &Path) {
@@ -194,6 +243,59 @@ mod tests {
         let at = |text: &str| text.find("-----BEGIN CERTIFICATE").unwrap();
         std::fs::write(&path, one[..at(&one)].to_owned() + &other[at(&other)..]).unwrap();
         assert!(store.certificate("a.example").unwrap().is_none());
+    }
+
+    #[test]
+    fn only_what_nobody_writes_any_more_is_taken_away() {
+        let state = tempfile::tempdir().unwrap();
+        let store = Store::new(state.path(), "https://authority.example/directory");
+        store.make().unwrap();
+        store.keep_certificate("a.example", &pem("a.example")).unwrap();
+        store.keep_refusals("a.example", Refusals { count: 1, not_before: 1 });
+        let certificates = store.folder.join("certificates");
+        // As a process leaves it that is killed before the file is in its place.
+        let leave = || [&store.folder, &certificates].map(|folder| temporary(folder).unwrap().keep().unwrap().1);
+        let left = leave();
+        let others = [".tmpAbCdEf", ".writing-AbCdE.tmp", ".writing-AbCd!f.tmp", "writing-AbCdEf.tmp", ".writing-AbCdEf.tmp.pem"];
+        let others = others.map(|name| certificates.join(name));
+        for other in &others {
+            std::fs::write(other, "").unwrap();
+        }
+        let folder = certificates.join(".writing-folder.tmp");
+        std::fs::create_dir(&folder).unwrap();
+
+        // Another process writes.
+        let other = open_lock(&store.writing_lock()).unwrap();
+        other.lock_shared().unwrap();
+        store.make().unwrap();
+        assert!(left.iter().all(|path| path.exists()));
+        store.keep_certificate("b.example", &pem("b.example")).unwrap();
+        drop(other);
+
+        store.make().unwrap();
+        assert!(left.iter().all(|path| !path.exists()));
+        assert!(others.iter().chain([&folder]).all(|path| path.exists()), "what has another name is somebody else's");
+        assert!(store.certificate("a.example").unwrap().is_some() && store.certificate("b.example").unwrap().is_some());
+        assert_eq!(store.refusals("a.example").count, 1);
+    }
+
+    #[test]
+    fn nothing_is_written_while_it_is_tidied_up() {
+        let state = tempfile::tempdir().unwrap();
+        let store = Store::new(state.path(), "https://authority.example/directory");
+        store.make().unwrap();
+        let alone = open_lock(&store.writing_lock()).unwrap();
+        alone.try_lock().unwrap();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| store.keep_certificate("a.example", &pem("a.example")).unwrap());
+            // Whether it has come to wait or not: it has written nothing.
+            assert!(store.certificate("a.example").unwrap().is_none());
+            let names = || std::fs::read_dir(store.folder.join("certificates")).unwrap().map(|entry| entry.unwrap().file_name());
+            assert_eq!(names().count(), 0);
+            drop(alone);
+            writer.join().unwrap();
+        });
+        assert!(store.certificate("a.example").unwrap().is_some());
     }
 
     #[test]

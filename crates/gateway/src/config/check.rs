@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use super::Place;
 use super::load::Config;
+use super::matches::MatchTable;
 use super::patterns::HostPattern;
 use super::problem::{Problem, nearest};
-use super::site::{MatchTable, Proxy, Route, Site};
+use super::site::{Proxy, Route, Site};
 use super::upstream::{Policy, Upstream, UpstreamProtocol};
 
 /// Adds what is wrong to `problems`, and returns what is probably not meant.
@@ -144,7 +145,11 @@ fn check_route(config: &Config, route: &Route, problems: &mut Vec<Problem>) {
             config.problem(&route.place.of(["redirect".into(), "status".into()]), format_args!("{} is no redirect", redirect.0.status));
         problems.push(problem.with_hint("301 and 308 are for good, 302, 303 and 307 for now"));
     }
-    if route.strip_prefix && !route.matches.0.path.iter().any(|path| !path.prefix().is_empty()) {
+    if route.matches.0.is_empty() {
+        let problem = config.problem(&route.place.key("match"), "no request is meant: the list is empty");
+        problems.push(problem.with_hint("name a path such as \"/api/*\", or leave `match` out for all requests"));
+    }
+    if route.strip_prefix && !route.matches.paths().any(|path| !path.prefix().is_empty()) {
         let problem = config.problem(&route.place.key("strip_prefix"), "there is no prefix to take away");
         problems.push(problem.with_hint("match a path such as \"/app/*\""));
     }
@@ -234,7 +239,9 @@ pub(super) fn check_upstream(config: &Config, upstream: &Upstream, place: &Place
 /// Warns of routes that no request reaches.
 fn check_reach(config: &Config, site: &Site, warnings: &mut Vec<Problem>) {
     for (index, route) in site.routes.iter().enumerate() {
-        let before = site.routes[..index].iter().position(|earlier| covers(&earlier.matches.0, &route.matches.0));
+        let covered = |one: &MatchTable, earlier: &Route| earlier.matches.0.iter().any(|wide| covers(wide, one));
+        let takes_all = |earlier: &Route| route.matches.0.iter().all(|one| covered(one, earlier));
+        let before = site.routes[..index].iter().position(takes_all);
         if let Some(earlier) = before {
             let problem =
                 config.problem(&route.place, format_args!("no request gets here: route {} of the site takes them all", earlier + 1));

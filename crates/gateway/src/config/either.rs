@@ -43,9 +43,9 @@ pub(crate) fn deserialize<'de, T: Short, D: Deserializer<'de>>(deserializer: D) 
     deserializer.deserialize_any(Either(PhantomData))
 }
 
-/// Implements reading and schema of a [`Short`] type.
+/// Implements reading and schema of a [`Short`] type, with examples of the short form.
 macro_rules! either {
-    ($type:ty, $name:literal, $example:literal) => {
+    ($type:ty, $name:literal, $($example:literal),+) => {
         impl<'de> serde::Deserialize<'de> for $type {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 super::either::deserialize(deserializer)
@@ -59,7 +59,7 @@ macro_rules! either {
 
             fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
                 let table = generator.subschema_for::<<$type as super::either::Short>::Table>();
-                schemars::json_schema!({ "anyOf": [{ "type": "string", "examples": [$example] }, table] })
+                schemars::json_schema!({ "anyOf": [{ "type": "string", "examples": [$($example),+] }, table] })
             }
         }
     };

@@ -141,6 +141,14 @@ mod tests {
     }
 
     #[test]
+    fn list_of_tables_is_on_one_line_or_on_one_each() {
+        let given = "match=[{path=\"/a\",method=\"GET\"},{path=\"/b\"}]\n[[m]]\nmatch=[\n\"/a\" , {path=\"/b\"}]\n";
+        let wanted = "match = [{ path = \"/a\", method = \"GET\" }, { path = \"/b\" }]\n\n[[m]]\nmatch = [\n    \"/a\",\n    { path = \"/b\" },\n]\n";
+        assert_eq!(format(given).expect("TOML"), wanted);
+        assert_eq!(format(wanted).expect("TOML"), wanted);
+    }
+
+    #[test]
     fn formatting_changes_no_value() {
         for text in ["a = 1_000\nb.c = \"x\"\n", "[a.b]\nc = [[1,2],[3]]\n[a.d]\n", "x = { y = { z = [ ] } }\n"] {
             let before: toml::Table = text.parse().expect("TOML");

@@ -8,7 +8,8 @@ use serde::{Deserialize, Deserializer};
 
 use super::either::{Short, either};
 use super::layer::Layer;
-use super::patterns::{HostPattern, PathPattern};
+use super::matches::Match;
+use super::patterns::HostPattern;
 use super::php::Php;
 use super::response::{ErrorPages, Rewrite};
 use super::source::Place;
@@ -129,12 +130,12 @@ either!(Tls, "tls", "development");
 /// Exactly one of `files`, `proxy`, `php`, `redirect` and `respond` says what answers.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct Route {
-    /// Which requests are meant; all, if it is left out.
+    /// Which requests are meant: a path, a table, or a list of these, of which one has to be true; all, if it is left out.
     #[serde(default, rename = "match")]
     pub matches: Match,
     /// Serves the files of a folder.
     pub files: Option<Files>,
-    /// Asks another server.
+    /// Asks other servers: the name of one of `[upstreams]`, the address of a server, or a table as there.
     pub proxy: Option<Proxy>,
     /// Has PHP-FPM run scripts of a folder, and serves its other files.
     pub php: Option<Php>,
@@ -142,7 +143,7 @@ pub struct Route {
     pub redirect: Option<Redirect>,
     /// Answers at once.
     pub respond: Option<Respond>,
-    /// Takes away what stands before the first star of the path that matched.
+    /// Takes away what stands before the first star of the path that matched. Servers are told of it in `x-forwarded-prefix`.
     #[serde(default)]
     pub strip_prefix: bool,
     /// Fields of the request as whatever answers gets it.
@@ -159,7 +160,8 @@ pub struct Route {
     pub errors_of_upstreams: bool,
     /// Another target for the request, after `strip_prefix`: `{path}` stands for the path. The query stays if none stands here.
     pub rewrite: Option<Rewrite>,
-    /// Values of `link` that are sent at once as 103 (Early Hints) to who asks for a page over HTTP/2 and 3, and with its response.
+    /// Values of `link` that are sent as 103 (Early Hints) to who asks for a page over HTTP/2 and 3, at once or when the layers have let the
+    /// request through, and with its response.
     #[serde(default)]
     pub early_hints: Vec<FieldValue>,
     /// The `cache-control` of responses that have none, and are no errors.
@@ -170,45 +172,6 @@ pub struct Route {
     #[serde(skip)]
     pub(crate) place: Place,
 }
-
-/// Which requests are meant: all that is named has to be true. Text alone is a path.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Match(pub MatchTable);
-
-/// Conditions of a route.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq)]
-#[serde(default)]
-pub struct MatchTable {
-    /// Paths, of which one has to match.
-    #[serde(deserialize_with = "super::either::one_or_more")]
-    #[schemars(with = "super::either::OneOrMore<PathPattern>")]
-    pub path: Vec<PathPattern>,
-    /// Methods, of which it has to be one. HEAD is meant with GET.
-    #[serde(deserialize_with = "super::either::one_or_more")]
-    #[schemars(with = "super::either::OneOrMore<Method>")]
-    pub method: Vec<Method>,
-    /// Host names, of which one has to match.
-    #[serde(deserialize_with = "super::either::one_or_more")]
-    #[schemars(with = "super::either::OneOrMore<HostPattern>")]
-    pub host: Vec<HostPattern>,
-    /// Fields of the request with their values; `*` for any.
-    pub header: BTreeMap<FieldName, String>,
-}
-
-impl Short for Match {
-    type Table = MatchTable;
-
-    const EXPECTED: &'static str = "a path such as \"/api/*\", or { path = \"/api/*\", method = \"GET\" }";
-
-    fn from_text(text: &str) -> Result<Self, String> {
-        Ok(Self(MatchTable { path: vec![text.parse()?], ..MatchTable::default() }))
-    }
-
-    fn from_table(table: MatchTable) -> Self {
-        Self(table)
-    }
-}
-either!(Match, "match", "/api/*");
 
 /// A method of HTTP.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -346,7 +309,7 @@ impl Short for Proxy {
         Self::Own(Box::new(table))
     }
 }
-either!(Proxy, "proxy", "http://127.0.0.1:3000");
+either!(Proxy, "proxy", "app", "http://127.0.0.1:3000", "https://app.internal", "unix:/run/app.sock");
 
 /// Sends the client elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -57,6 +57,33 @@ fn each_error_is_told_with_its_line() {
 }
 
 #[test]
+fn each_error_in_a_list_of_matches_is_told_with_its_line() {
+    let with = |matches: &str| {
+        let text = SITE.replace("respond", &format!("match = {matches}\nrespond"));
+        problems(&text)
+    };
+    let expected = "a path such as \"/api/*\", or { path = \"/api/*\", method = \"GET\" }";
+    assert_eq!(with("[\"/a/*\", { path = [\"/b\"], method = \"GET\" }, { host = \"a\" }]"), [] as [&str; 0]);
+    assert_eq!(
+        with("[\n\"/a\",\n\"b\",\n{ pth = \"/c\" },\n{ path = \"/d\", method = \"get\" },\n7,\n]"),
+        [
+            "pronghorn.toml:8:1: \"b\" is no path: it begins with a slash, as in /api/*",
+            "pronghorn.toml:9:3: unknown key \"pth\"; did you mean \"path\"?",
+            "pronghorn.toml:10:25: \"get\" is no method: methods are written in capitals, such as GET",
+            &format!("pronghorn.toml:11:1: invalid type: integer `7`, expected {expected}"),
+        ]
+    );
+    assert_eq!(with("[\"b\"]"), ["pronghorn.toml:6:10: \"b\" is no path: it begins with a slash, as in /api/*"], "an error is told once");
+    assert_eq!(with("7"), [format!("pronghorn.toml:6:9: invalid type: integer `7`, expected {expected}, or a list of these")]);
+    let hint = "name a path such as \"/api/*\", or leave `match` out for all requests";
+    assert_eq!(with("[]"), [format!("pronghorn.toml:6:1: no request is meant: the list is empty; {hint}")]);
+    assert!(
+        problems(&format!("{SITE}[[sites.routes.match]]\npath = \"/a\"\n[[sites.routes.match]]\npaht = \"/b\"\n"))[0]
+            .starts_with("pronghorn.toml:10:1: unknown key \"paht\"; did you mean \"path\"?")
+    );
+}
+
+#[test]
 fn missing_table_entry_is_told_at_its_table() {
     let text = "[[sites]]\ntls = \"development\"\n[[sites.routes]]\nproxy = { policy = \"first\" }\n";
     let found = problems(text);
@@ -162,6 +189,19 @@ fn route_that_nothing_reaches_is_warned_of() {
           before it"
         ]
     );
+}
+
+#[test]
+fn list_of_matches_is_reached_where_one_of_them_is() {
+    let warnings = |first: &str, second: &str| {
+        let routes = [first, second].map(|matches| format!("[[sites.routes]]\nmatch = {matches}\nrespond = \"x\"\n")).concat();
+        let head = SITE.split("[[sites.routes]]").next().expect("a head");
+        load(&format!("{head}{routes}")).expect("it is right").warnings.len()
+    };
+    assert_eq!(warnings("[\"/a/*\", \"/b\"]", "[\"/b\", \"/a/c\"]"), 1);
+    assert_eq!(warnings("[\"/a/*\", { path = \"/b\", method = \"GET\" }]", "[{ path = \"/b\", method = \"GET\" }, \"/a/c\"]"), 1);
+    assert_eq!(warnings("[\"/a/*\", { path = \"/b\", method = \"GET\" }]", "\"/b\""), 0);
+    assert_eq!(warnings("\"/a/*\"", "[\"/a/b\", \"/b\"]"), 0);
 }
 
 #[test]

@@ -21,7 +21,7 @@ use super::values::{Time, choice, written};
 /// One of `[upstreams]`: servers that answer the same.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 pub struct Upstream {
-    /// The servers.
+    /// The servers: in clear text (`http://`), over TLS (`https://`), or on a Unix socket of this machine (`unix:`).
     #[schemars(length(min = 1))]
     pub servers: Vec<UpstreamServer>,
     /// Which of them a request goes to.
@@ -338,7 +338,9 @@ written!(
     ServerAddress,
     "server_address",
     "Scheme, host and port of a server, or unix: and the path of its socket.",
-    "http://127.0.0.1:3000"
+    "http://127.0.0.1:3000",
+    "https://app.internal",
+    "unix:/run/app.sock"
 );
 
 /// A server of an upstream: its address, or a table.
@@ -380,4 +382,4 @@ impl Short for UpstreamServer {
         Self(table)
     }
 }
-either!(UpstreamServer, "upstream_server", "http://127.0.0.1:3000");
+either!(UpstreamServer, "upstream_server", "http://127.0.0.1:3000", "https://app.internal", "unix:/run/app.sock");

@@ -11,7 +11,7 @@ use serde::Deserializer;
 use serde::de::{self, Visitor};
 /// Reads a type from text by its `FromStr`, and describes it as text in the schema.
 macro_rules! written {
-    ($type:ty, $name:literal, $description:literal, $example:literal) => {
+    ($type:ty, $name:literal, $description:literal, $($example:literal),+) => {
         impl<'de> serde::Deserialize<'de> for $type {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 super::values::deserialize(deserializer, $description)
@@ -24,7 +24,7 @@ macro_rules! written {
             }
 
             fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-                schemars::json_schema!({ "type": "string", "description": $description, "examples": [$example] })
+                schemars::json_schema!({ "type": "string", "description": $description, "examples": [$($example),+] })
             }
         }
     };

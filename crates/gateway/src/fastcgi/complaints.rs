@@ -2,21 +2,24 @@
 
 use std::rc::Rc;
 
+use crate::config::ServerAddress;
+
 /// Bytes that are kept of what is said during one request.
 const MAX_BYTES: usize = 8 << 10;
 
-/// Told of what an application said, when its request is over.
-pub(crate) type Listener = Rc<dyn Fn(&[u8])>;
+/// Told of what the application at a server said, when its request is over.
+pub(crate) type Listener = Rc<dyn Fn(&ServerAddress, &[u8])>;
 
 /// What was said during one request.
 pub(super) struct Complaints {
     listener: Listener,
+    server: ServerAddress,
     text: Vec<u8>,
 }
 
 impl Complaints {
-    pub(super) fn new(listener: Listener) -> Self {
-        Self { listener, text: Vec::new() }
+    pub(super) fn new(listener: Listener, server: ServerAddress) -> Self {
+        Self { listener, server, text: Vec::new() }
     }
 
     /// Keeps the first of it.
@@ -29,7 +32,7 @@ impl Complaints {
 impl Drop for Complaints {
     fn drop(&mut self) {
         if !self.text.is_empty() {
-            (self.listener)(&self.text);
+            (self.listener)(&self.server, &self.text);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `forward-auth`: another server says who may.
 
 use std::cell::OnceCell;
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use super::{Around, Asked, Client, Layer, LocalService, OnWorker, Request, Respo
 use crate::config::{FieldName, ServerAddress, Time};
 use crate::in_time::in_time;
 use crate::plan::text;
+use crate::proxy::{Cause, Failure, RequestLine, Then, Trouble};
 
 /// What belongs to the request's connection or content, which the other server does not get.
 const NOT_ASKED_WITH: [HeaderName; 13] = [
@@ -72,6 +74,7 @@ struct Settings {
     copy: Vec<HeaderName>,
     options: Options,
     roots: Roots,
+    trouble: Arc<Trouble>,
 }
 
 impl ForwardAuth {
@@ -98,6 +101,7 @@ impl ForwardAuth {
             target,
             copy: options.copy.iter().map(FieldName::name).collect(),
             roots: Roots::Config(roots.into()),
+            trouble: surroundings.trouble(),
             options,
         })))
     }
@@ -173,6 +177,22 @@ impl OfWorker {
     }
 }
 
+impl OfWorker {
+    /// Whoever looks after the server learns why it was not asked.
+    fn failed(&self, request: &Request, cause: Cause, reason: &dyn Display) -> Response {
+        let asked = request.extensions().get::<Asked>().map_or_else(|| request.uri(), |asked| &asked.0);
+        let note = request.extensions().get().cloned();
+        let line = RequestLine { method: request.method().clone(), uri: asked.clone(), note };
+        let (server, then) = (&self.settings.options.address, Then::Answered(StatusCode::BAD_GATEWAY));
+        self.settings.trouble.failed(Failure { cause: Some(cause), server: Some(server), asked: &line, reason, then });
+        unreachable()
+    }
+}
+
+fn unreachable() -> Response {
+    from_engine(text(StatusCode::BAD_GATEWAY, "whether this may be cannot be asked\n"))
+}
+
 impl Around for OfWorker {
     async fn call(self: Rc<Self>, mut request: Request, mut inner: LocalService) -> Result<Response, BodyError> {
         for name in &self.settings.copy {
@@ -181,11 +201,18 @@ impl Around for OfWorker {
         if request.extensions().get::<Client>().is_none() {
             return Ok(too_early());
         }
-        let unreachable = || from_engine(text(StatusCode::BAD_GATEWAY, "whether this may be cannot be asked\n"));
         let Some(pool) = self.pool() else { return Ok(unreachable()) };
         let asked = pool.send(self.question(&request));
         let asked = in_time(self.worker.handle(), self.settings.options.timeout.0, asked).await;
-        let Some(Ok(answer)) = asked else { return Ok(unreachable()) };
+        let answer = match asked {
+            Some(Ok(answer)) => answer,
+            Some(Err(error)) if !error.is_timeout() => return Ok(self.failed(&request, Cause::of(&error), &error)),
+            late => {
+                let cause = late.and_then(Result::err).map_or(Cause::HeadTimeout, |error| Cause::of(&error));
+                let time = humantime::format_duration(self.settings.options.timeout.0);
+                return Ok(self.failed(&request, cause, &format_args!("no answer in time (timeout = {time})")));
+            }
+        };
         if !answer.status().is_success() {
             let (mut head, content) = answer.into_parts();
             crate::proxy::to_client(&mut head.headers, head.version);

@@ -15,9 +15,10 @@ use tower_service::Service;
 
 use super::{Layer, LocalService, OnWorker, Request};
 use crate::config::{self, Config, Problem, nearest};
+use crate::proxy::{Trouble, Troubles};
 
 type Made = Result<Arc<dyn Layer>, Vec<Problem>>;
-type Factory = Arc<dyn Fn(&Config, &config::Layer) -> Made + Send + Sync>;
+type Factory = Arc<dyn Fn(&Config, &config::Layer, &Troubles) -> Made + Send + Sync>;
 
 /// What layers there are, by the names that configurations call them. Cheap to clone.
 #[derive(Clone, Default)]
@@ -33,12 +34,18 @@ struct Registered {
 pub struct Surroundings<'a> {
     config: &'a Config,
     layer: &'a config::Layer,
+    troubles: &'a Troubles,
 }
 
 impl Surroundings<'_> {
     /// A path as seen from the folder of the file that names it.
     pub fn path(&self, path: &Path) -> PathBuf {
         self.config.path(&self.layer.place, path)
+    }
+
+    /// For what goes wrong with a server that the layer asks.
+    pub(super) fn trouble(&self) -> Arc<Trouble> {
+        self.troubles.of(&self.layer.name)
     }
 }
 
@@ -58,11 +65,11 @@ impl Registry {
         O: DeserializeOwned + JsonSchema,
         L: Layer,
     {
-        let factory = move |config: &Config, layer: &config::Layer| -> Made {
+        let factory = move |config: &Config, layer: &config::Layer, troubles: &Troubles| -> Made {
             let mut problems = Vec::new();
             let options = config.options::<O>(layer, &mut problems);
             let Some(options) = options.filter(|_| problems.is_empty()) else { return Err(problems) };
-            let made = make(options, &Surroundings { config, layer });
+            let made = make(options, &Surroundings { config, layer, troubles });
             made.map(|made| Arc::new(made) as Arc<dyn Layer>).map_err(|error| vec![config.problem(&layer.place, error)])
         };
         self.0.insert(name.to_owned(), Registered { factory: Arc::new(factory), schema: schema_of::<O> });
@@ -94,9 +101,9 @@ impl Registry {
     }
 
     /// Makes a layer of a configuration.
-    pub(crate) fn make(&self, config: &Config, layer: &config::Layer) -> Made {
+    pub(crate) fn make(&self, config: &Config, layer: &config::Layer, troubles: &Troubles) -> Made {
         if let Some(registered) = self.0.get(&layer.name) {
-            return (registered.factory)(config, layer);
+            return (registered.factory)(config, layer, troubles);
         }
         let problem = config.problem(&layer.place.key("name"), format_args!("there is no layer {:?}", layer.name));
         Err(vec![problem.with_hint(match nearest(&layer.name, self.names()) {
@@ -150,7 +157,7 @@ mod tests {
         let environment = |name: &str| (name == "LIMIT").then(|| "5s".to_owned());
         let config = Config::load_with(&file, &environment).expect("it is right");
         let layers = config.sites.iter().flat_map(|site| &site.routes).flat_map(|route| &route.layers);
-        let told = layers.filter_map(|layer| Registry::standard().make(&config, layer).err()).flatten();
+        let told = layers.filter_map(|layer| Registry::standard().make(&config, layer, &Troubles::default()).err()).flatten();
         // Without the folder.
         let line = |text: String| text.rsplit_once("pronghorn.toml:").map_or(text.clone(), |(_, rest)| rest.to_owned());
         told.map(|problem| line(problem.to_string())).collect()

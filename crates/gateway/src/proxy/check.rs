@@ -15,6 +15,7 @@ use http_body::Body as _;
 use pronghorn_client::{Options, Pool};
 use pronghorn_engine::{Body, Connector};
 
+use super::failure::of_content;
 use super::{UpstreamPlan, target};
 use crate::config::{UpstreamCheckTable, UpstreamHost};
 use crate::in_time::in_time;
@@ -126,10 +127,13 @@ async fn check_servers(upstream: Arc<UpstreamPlan>, check: UpstreamCheckTable, c
         let asked = (0..runs.len()).map(|index| {
             let request = request(&upstream, &check, index);
             let (pool, check) = (&pool, &check);
-            async move { (index, in_time(handle, check.timeout.0, answers(pool, check, request)).await.unwrap_or(false)) }
+            async move { (index, in_time(handle, check.timeout.0, answers(pool, check, request)).await) }
         });
-        let said = |(index, is_up): (usize, bool)| {
-            if let Some(is_up) = runs[index].add(&check, is_up) {
+        let said = |(index, answered): (usize, Option<Result<(), String>>)| {
+            if let Some(is_up) = runs[index].add(&check, matches!(answered, Some(Ok(())))) {
+                if let (false, false, Some(reason)) = (is_up, upstream.health[index].is_down(), why(&check, answered)) {
+                    upstream.trouble.said(&upstream.settings.servers[index].0.address, reason.as_bytes());
+                }
                 upstream.health[index].checked(is_up);
             }
         };
@@ -155,22 +159,32 @@ fn request(upstream: &UpstreamPlan, check: &UpstreamCheckTable, index: usize) ->
     request
 }
 
+/// Why a check failed; `answered` is `None` if it took too long.
+fn why(check: &UpstreamCheckTable, answered: Option<Result<(), String>>) -> Option<String> {
+    let reason = match answered {
+        Some(Ok(())) => return None,
+        Some(Err(reason)) => reason,
+        None => format!("not answered in time (timeout = {})", humantime::format_duration(check.timeout.0)),
+    };
+    Some(format!("check of {}: {reason}", check.path.0.path()))
+}
+
 /// Whether a server answers as it should, with the whole of its content.
-async fn answers(pool: &Pool, check: &UpstreamCheckTable, request: Request<Body>) -> bool {
-    let Ok(response) = pool.send(request).await else { return false };
+async fn answers(pool: &Pool, check: &UpstreamCheckTable, request: Request<Body>) -> Result<(), String> {
+    let response = pool.send(request).await.map_err(|error| error.to_string())?;
     if !check.is_good(response.status().as_u16()) {
-        return false;
+        return Err(format!("answered {}", response.status().as_u16()));
     }
     let mut content = response.into_body();
     let mut read = 0;
     while let Some(frame) = poll_fn(|cx| Pin::new(&mut content).poll_frame(cx)).await {
-        let Ok(frame) = frame else { return false };
+        let frame = frame.map_err(|error| of_content(&error).to_string())?;
         read += frame.data_ref().map_or(0, bytes::Bytes::len);
         if read > MAX_CONTENT_BYTES {
             break;
         }
     }
-    true
+    Ok(())
 }
 
 /// Runs all of them, a few at the same time, and hands over what each returns.

@@ -10,6 +10,8 @@ use http_body::{Frame, SizeHint};
 use pronghorn_engine::{Body, BodyError};
 
 use super::balance::Open;
+use super::failure::of_content;
+use super::{RequestLine, Then, WorkerUpstream};
 use crate::fastcgi;
 
 /// A request's content, which is lent to one attempt after the other until one has begun to read it.
@@ -18,6 +20,19 @@ pub(crate) struct Lent<B>(Rc<Shared<B>>);
 struct Shared<B> {
     content: RefCell<B>,
     is_begun: Cell<bool>,
+    is_broken: Cell<bool>,
+}
+
+/// A request's content, of whatever type.
+pub(super) trait Upload {
+    /// Whether it ended before its end, which is its client's doing.
+    fn is_broken(&self) -> bool;
+}
+
+impl<B> Upload for Shared<B> {
+    fn is_broken(&self) -> bool {
+        self.is_broken.get()
+    }
 }
 
 struct Loan<B>(Rc<Shared<B>>);
@@ -27,7 +42,7 @@ where
     B: http_body::Body<Data = Bytes, Error = BodyError> + Unpin + 'static,
 {
     pub(crate) fn new(content: B) -> Self {
-        Self(Rc::new(Shared { content: RefCell::new(content), is_begun: Cell::new(false) }))
+        Self(Rc::new(Shared { content: RefCell::new(content), is_begun: Cell::new(false), is_broken: Cell::new(false) }))
     }
 
     /// The content for an attempt.
@@ -38,6 +53,11 @@ where
     /// Whether nothing of it has been read.
     pub(crate) fn is_whole(&self) -> bool {
         !self.0.is_begun.get()
+    }
+
+    /// Whether it broke off.
+    pub(super) fn upload(&self) -> Rc<dyn Upload> {
+        self.0.clone()
     }
 }
 
@@ -50,8 +70,11 @@ where
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let frame = Pin::new(&mut *self.0.content.borrow_mut()).poll_frame(cx);
-        if frame.is_ready() {
+        if let Poll::Ready(frame) = &frame {
             self.0.is_begun.set(true);
+            if matches!(frame, Some(Err(_))) {
+                self.0.is_broken.set(true);
+            }
         }
         frame
     }
@@ -102,11 +125,27 @@ impl http_body::Body for Content {
 pub(crate) struct Tracked {
     content: Content,
     open: Option<Open>,
+    watch: Option<Watch>,
+}
+
+/// Who tells if a response breaks off, and of what.
+pub(super) struct Watch {
+    pub(super) upstream: Rc<WorkerUpstream>,
+    pub(super) asked: RequestLine,
+    pub(super) upload: Option<Rc<dyn Upload>>,
 }
 
 impl Tracked {
-    pub(crate) fn new(content: Content, open: Open) -> Self {
-        Self { content, open: Some(open) }
+    pub(super) fn new(content: Content, open: Open, watch: Option<Watch>) -> Self {
+        Self { content, open: Some(open), watch }
+    }
+
+    fn broke_off(&mut self, error: &BodyError) {
+        if let (Some(Watch { upstream, asked, upload }), Some(open)) = (self.watch.take(), &self.open)
+            && upload.is_none_or(|upload| !upload.is_broken())
+        {
+            upstream.tell(open, &asked, &of_content(error), Then::BrokenOff);
+        }
     }
 }
 
@@ -116,8 +155,13 @@ impl http_body::Body for Tracked {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let frame = Pin::new(&mut self.content).poll_frame(cx);
-        if matches!(frame, Poll::Ready(None | Some(Err(_)))) {
-            self.open = None;
+        match &frame {
+            Poll::Ready(Some(Err(error))) => {
+                self.broke_off(error);
+                self.open = None;
+            }
+            Poll::Ready(None) => self.open = None,
+            _ => {}
         }
         frame
     }

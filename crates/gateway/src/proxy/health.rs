@@ -7,6 +7,7 @@ use std::time::Instant;
 use http::StatusCode;
 use pronghorn_client::{Error, Phase};
 
+use super::trouble::{Cause, Troubles};
 use crate::config::{FailureKind, UpstreamHealth};
 
 /// Set in `until` while checks say that the server is down.
@@ -54,11 +55,12 @@ pub struct ServerState {
 
 type OnChange = Box<dyn Fn(ServerState) + Send + Sync>;
 
-/// What upstreams tell: who hears of servers that go out and come back, and what is counted.
+/// What upstreams tell: who hears of servers that go out and come back and of what goes wrong, and what is counted.
 #[derive(Default)]
 pub(crate) struct Observer {
     on_change: OnceLock<OnChange>,
     pub(crate) counts: Counters,
+    pub(crate) troubles: Troubles,
 }
 
 /// Counted over all upstreams, workers and reloads.
@@ -82,14 +84,20 @@ pub struct UpstreamCounts {
     pub no_server: u64,
     /// Requests answered 503 because all servers had as many open as they may.
     pub all_busy: u64,
+    failures: [u64; Cause::NAMES.len()],
 }
 
 impl UpstreamCounts {
+    /// Requests to servers that got no response or not all of it, each attempt, by the reason.
+    pub fn failures(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        Cause::NAMES.into_iter().zip(self.failures)
+    }
+
     pub(crate) fn of(observer: &Observer) -> Self {
         let Counters { sent_again, not_sent_again, no_server, all_busy } = &observer.counts;
         let [sent_again, not_sent_again, no_server, all_busy] =
             [sent_again, not_sent_again, no_server, all_busy].map(|count| count.load(Ordering::Relaxed));
-        Self { sent_again, not_sent_again, no_server, all_busy }
+        Self { sent_again, not_sent_again, no_server, all_busy, failures: observer.troubles.failures() }
     }
 }
 

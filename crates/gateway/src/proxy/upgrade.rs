@@ -11,14 +11,16 @@ use http::header::{SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSIO
 use http::{HeaderValue, StatusCode};
 use pronghorn_engine::{Body, Incoming, Peer, Protocol, Responder, Response, Upgrade, websocket};
 
-use super::content::{Content, Lent, Tracked};
-use super::{Asker, Head, WorkerUpstream, fields, refusal};
+use super::content::{Content, Lent, Tracked, Watch};
+use super::{Asker, Cause, Failure, Head, RequestLine, Then, WorkerUpstream, fields, refusal};
 use crate::plan::text;
 
 /// Asks a server for what the client asks for, and joins the two if it is granted.
+#[expect(clippy::too_many_arguments, reason = "the parts of a request")]
 pub(super) async fn run(
     upstream: Rc<WorkerUpstream>,
     mut head: Head,
+    asked: RequestLine,
     upgrade: Upgrade,
     peer: Peer,
     body: Incoming,
@@ -28,15 +30,18 @@ pub(super) async fn run(
     let handshake = Handshake::new(&mut head, &upgrade, &peer);
     let brought = upstream.brought(&head.headers);
     let Some(open) = upstream.balance.choose(upstream.key(&head, peer.remote.ip()), brought, &[]) else {
-        return responder.send(finish(upstream.nobody()));
+        return responder.send(finish(upstream.nobody(&asked)));
     };
+    if let Some(note) = &asked.note {
+        note.asks(open.address());
+    }
     // What the client sends comes only when it is granted, so that nothing of it is lost when it is not.
     let lent = Lent::new(body);
     let mut request = upstream.request(head, open.address(), lent.lend());
     request.extensions_mut().insert(upgrade);
     let answered = {
-        let mut asked = pin!(upstream.pool.send(request));
-        poll_fn(|cx| match asked.as_mut().poll(cx) {
+        let mut sent = pin!(upstream.pool.send(request));
+        poll_fn(|cx| match sent.as_mut().poll(cx) {
             Poll::Ready(answer) => Poll::Ready(Some(answer)),
             Poll::Pending => responder.poll_closed(cx).map(|()| None),
         })
@@ -49,24 +54,30 @@ pub(super) async fn run(
             response
         }
         Some(Err(error)) => {
-            open.failed(&error, true);
-            return responder.send(finish(refusal(&error)));
+            let answer = refusal(&error);
+            upstream.failed(&open, &asked, &error, true, Then::Answered(answer.status));
+            return responder.send(finish(answer));
         }
         None => return responder.abort(),
     };
     let is_http1 = response.version() < http::Version::HTTP_2;
     let is_granted = if is_http1 { response.status() == StatusCode::SWITCHING_PROTOCOLS } else { response.status().is_success() };
     if !is_granted {
-        return responder.send(finish(super::answer(response.map(Content::Http), open)));
+        let watch = Watch { upstream: upstream.clone(), asked, upload: None };
+        return responder.send(finish(super::answer(response.map(Content::Http), open, Some(watch))));
     }
     let (mut granted, content) = response.into_parts();
     fields::to_client(&mut granted.headers, granted.version);
     if !handshake.conclude(&mut granted.headers, is_http1) {
-        return responder.send(finish(text(StatusCode::BAD_GATEWAY, "the upstream's WebSocket handshake is wrong\n")));
+        let answer = text(StatusCode::BAD_GATEWAY, "the upstream's WebSocket handshake is wrong\n");
+        let (then, server) = (Then::Answered(answer.status), open.address());
+        let reason = &"sec-websocket-accept is not what belongs to the key";
+        upstream.plan.trouble.failed(Failure { cause: Some(Cause::Malformed), server: Some(server), asked: &asked, reason, then });
+        return responder.send(finish(answer));
     }
     // As a response, so that it is logged as one and its fields are changed as the route says.
     let status = if peer.protocol == Protocol::Http1 { StatusCode::SWITCHING_PROTOCOLS } else { StatusCode::OK };
-    let mut response = Response::new(status).with_body(Body::stream(Tracked::new(Content::Http(content), open)));
+    let mut response = Response::new(status).with_body(Body::stream(Tracked::new(Content::Http(content), open, None)));
     response.headers = granted.headers;
     let mut response = finish(response);
     let headers = std::mem::take(response.fields_mut());

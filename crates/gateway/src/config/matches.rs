@@ -1,0 +1,168 @@
+//! Which requests a route is for.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use http::{HeaderMap, Method as HttpMethod};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{Error, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use super::either::{Short, either};
+use super::patterns::{HostPattern, PathPattern};
+use super::site::{FieldName, Method};
+
+/// Which requests are meant: a path, a table in which all that is named has to be true, or a list of these, of which one has to be.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Match(pub Vec<MatchTable>);
+
+impl Default for Match {
+    /// All requests.
+    fn default() -> Self {
+        Self(vec![MatchTable::default()])
+    }
+}
+
+/// Conditions of a route.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq)]
+#[serde(default)]
+pub struct MatchTable {
+    /// Paths, of which one has to match.
+    #[serde(deserialize_with = "super::either::one_or_more")]
+    #[schemars(with = "super::either::OneOrMore<PathPattern>")]
+    pub path: Vec<PathPattern>,
+    /// Methods, of which it has to be one. HEAD is meant with GET.
+    #[serde(deserialize_with = "super::either::one_or_more")]
+    #[schemars(with = "super::either::OneOrMore<Method>")]
+    pub method: Vec<Method>,
+    /// Host names, of which one has to match.
+    #[serde(deserialize_with = "super::either::one_or_more")]
+    #[schemars(with = "super::either::OneOrMore<HostPattern>")]
+    pub host: Vec<HostPattern>,
+    /// Fields of the request with their values; `*` for any.
+    pub header: BTreeMap<FieldName, String>,
+}
+
+impl MatchTable {
+    /// Whether a request is meant. `path` is its path in normal form.
+    pub(crate) fn is_for(&self, method: &HttpMethod, host: &str, path: &str, headers: &HeaderMap) -> bool {
+        let Self { path: paths, method: methods, host: hosts, header } = self;
+        let is_method = |one: &Method| one.0 == *method || (one.0 == HttpMethod::GET && *method == HttpMethod::HEAD);
+        (paths.is_empty() || paths.iter().any(|pattern| pattern.matches(path)))
+            && (methods.is_empty() || methods.iter().any(is_method))
+            && (hosts.is_empty() || hosts.iter().any(|pattern| pattern.matches(host)))
+            && header.iter().all(|(name, value)| headers.get_all(name.name()).iter().any(|line| value == "*" || line == value.as_str()))
+    }
+
+    fn has_only_paths(&self) -> bool {
+        !self.path.is_empty() && self.method.is_empty() && self.host.is_empty() && self.header.is_empty()
+    }
+}
+
+impl Match {
+    /// The paths of all conditions.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &PathPattern> {
+        self.0.iter().flat_map(|one| &one.path)
+    }
+
+    /// Paths one after the other are one condition.
+    fn of(list: Vec<One>) -> Self {
+        let mut joined: Vec<MatchTable> = Vec::new();
+        for One(mut table) in list {
+            match joined.last_mut() {
+                Some(last) if last.has_only_paths() && table.has_only_paths() => last.path.append(&mut table.path),
+                _ => joined.push(table),
+            }
+        }
+        Self(joined)
+    }
+}
+
+impl<'de> Deserialize<'de> for Match {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Conditions;
+
+        impl<'de> Visitor<'de> for Conditions {
+            type Value = Match;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}, or a list of these", One::EXPECTED)
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Match, E> {
+                One::from_text(text).map(|one| Match::of(vec![one])).map_err(E::custom)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Match, A::Error> {
+                MatchTable::deserialize(MapAccessDeserializer::new(map)).map(|table| Match(vec![table]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Match, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(list)).map(Match::of)
+            }
+        }
+
+        deserializer.deserialize_any(Conditions)
+    }
+}
+
+impl JsonSchema for Match {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "match".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let one = One::json_schema(generator);
+        let [text, table] = [0, 1].map(|index| one.as_value()["anyOf"][index].clone());
+        json_schema!({ "anyOf": [text, table, { "type": "array", "minItems": 1, "items": one }] })
+    }
+}
+
+/// One of a list.
+struct One(MatchTable);
+
+impl Short for One {
+    type Table = MatchTable;
+
+    const EXPECTED: &'static str = "a path such as \"/api/*\", or { path = \"/api/*\", method = \"GET\" }";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        Ok(Self(MatchTable { path: vec![text.parse()?], ..MatchTable::default() }))
+    }
+
+    fn from_table(table: MatchTable) -> Self {
+        Self(table)
+    }
+}
+either!(One, "one_match", "/api/*");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Deserialize)]
+    struct Route {
+        r#match: Match,
+    }
+
+    fn read(text: &str) -> Match {
+        toml::from_str::<Route>(text).expect(text).r#match
+    }
+
+    #[test]
+    fn list_of_paths_is_one_condition_and_tables_are_each_their_own() {
+        let paths = read("match = [\"/a/*\", \"/b\"]");
+        assert_eq!(paths, read("match = { path = [\"/a/*\", \"/b\"] }"));
+        assert_eq!(paths.paths().count(), 2);
+        let mixed = read("match = [\"/a\", { path = \"/b\", method = \"GET\" }, \"/c\", \"/d\", { path = \"/e\" }]");
+        assert_eq!(mixed.0.iter().map(|one| one.path.len()).collect::<Vec<_>>(), [1, 1, 3]);
+        assert_eq!(read("[[match]]\npath = \"/a\"\nmethod = \"GET\"\n[[match]]\nhost = \"b\"\n").0.len(), 2);
+    }
+
+    #[test]
+    fn condition_without_paths_takes_none_from_its_neighbour() {
+        let matches = read("match = [{}, \"/a\"]");
+        assert!(matches.0[0].is_for(&HttpMethod::GET, "", "/other", &HeaderMap::new()));
+    }
+}
