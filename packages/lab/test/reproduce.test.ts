@@ -11,6 +11,7 @@ import { CRITERIA, readCriteria, requireSameCriteria, writeCriteria } from '../s
 import type { Criterion, Study, Term } from '../src/reproduce/criterion.js';
 import { articlePercentile, evaluate, Loads, metricOf, verdictOf } from '../src/reproduce/evaluate.js';
 import { reproductionSection } from '../src/reproduce/section.js';
+import { summaryInWords } from '../src/reproduce/text.js';
 import { STUDIES } from '../src/reproduce/studies/all.js';
 import { readReproduction, writeReproduction } from '../src/reproduce/write.js';
 import { madeCampaign, madeSample, type MadeLoad } from './made-campaign.js';
@@ -170,6 +171,31 @@ test('each verdict is reached by loads that deserve it', () => {
   assert.equal(verdictFor(0.75, 0.02, 5), 'undecided');
   assert.equal(judge(studyOf(criterionOf(claim)), []).criteria[0]?.verdict, 'undecided');
   assert.equal(judge(studyOf(criterionOf(undefined)), loadsOf(30, 2, 0.01)).criteria[0]?.verdict, 'reported');
+});
+
+test('criteria of links that a campaign leaves out are counted and not judged', () => {
+  const claim = { high: 0.9 };
+  const elsewhere: Criterion['effect'] = {
+    kind: 'ratio',
+    over: [{ ...cell('h3'), profile: 'lte' }],
+    under: [{ ...cell('h2'), profile: 'lte' }],
+  };
+  const study = studyOf(criterionOf(claim), { ...criterionOf(claim, elsewhere), id: 'elsewhere' });
+  const loads = new Loads();
+  loadsOf(30, 0.75, 0.02).forEach((load, at) => {
+    loads.add(madeSample(load, at + 1));
+  });
+  const whole = madeCampaign(study);
+  const [profile] = whole.profiles;
+  assert.ok(profile);
+  const reproduction = evaluate(
+    { ...study, published: kiwee.published },
+    { ...whole, profiles: [{ ...profile, name: 'dc-far' }] },
+    loads,
+  );
+  assert.deepEqual([reproduction.criteria.map(({ verdict }) => verdict), reproduction.leftOut], [['reproduced'], 1]);
+  assert.ok(reproduction.rows.every(({ row }) => row.profile === 'dc-far'));
+  assert.match(summaryInWords(reproduction), /of 1 criteria 1 reproduced\. 1 more are of links/);
 });
 
 test('the ends of a claim belong to it, and an open end is open', () => {

@@ -35,6 +35,8 @@ export interface Reproduction {
   readonly study: Study;
   readonly rows: readonly MeasuredRow[];
   readonly criteria: readonly Evaluated[];
+  /** Criteria of links that the campaign leaves out. */
+  readonly leftOut: number;
   /** Of the arms that were loaded twice: whether the bench sees differences where there are none. */
   readonly control: Control;
 }
@@ -84,10 +86,13 @@ export class Loads {
 
 /** Judges a study by the loads of a campaign. `study` is the one of the criteria file, not of this program. */
 export function evaluate(study: Study, campaign: Campaign, loads: Loads): Reproduction {
+  const profiles = new Set(campaign.profiles.map(({ name }) => name));
+  const criteria = study.criteria.filter(({ effect }) => termsOf(effect).every(({ profile }) => profiles.has(profile)));
   return {
     study,
-    rows: study.published.map((row) => measuredRow(row, loads)),
-    criteria: study.criteria.map((criterion) => evaluateOne(criterion, loads, campaign.seed)),
+    rows: study.published.filter(({ profile }) => profiles.has(profile)).map((row) => measuredRow(row, loads)),
+    criteria: criteria.map((criterion) => evaluateOne(criterion, loads, campaign.seed)),
+    leftOut: study.criteria.length - criteria.length,
     control: controlOf(campaign, loads),
   };
 }

@@ -46,10 +46,11 @@ export function reproductionMarkdown(told: Told): string {
 }
 
 /** What a reader who stops after one line should know. */
-export function summaryInWords({ study, criteria }: Reproduction): string {
+export function summaryInWords({ study, criteria, leftOut }: Reproduction): string {
   const count = (verdict: Verdict): number => criteria.filter((each) => each.verdict === verdict).length;
   const counts = VERDICTS.map((verdict) => `${count(verdict)} ${verdict}`).filter((text) => !text.startsWith('0 '));
-  return `${study.name}: of ${criteria.length} criteria ${counts.join(', ')}.`;
+  const rest = leftOut === 0 ? '' : ` ${leftOut} more are of links that this campaign leaves out.`;
+  return `${study.name}: of ${criteria.length} criteria ${counts.join(', ')}.${rest}`;
 }
 
 /** How far the campaign came, and that the criteria were there first. */
