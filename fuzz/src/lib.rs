@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod fastcgi;
 mod huffman;
 mod input;
 mod message;
@@ -22,7 +23,8 @@ mod websocket;
 pub type Target = fn(&[u8]);
 
 /// All targets, by the names of their folders in `corpus/`.
-pub const TARGETS: [(&str, Target); 11] = [
+pub const TARGETS: [(&str, Target); 12] = [
+    ("fastcgi", fastcgi::run),
     ("huffman", huffman::run),
     ("message", message::run),
     ("operations", operations::run),

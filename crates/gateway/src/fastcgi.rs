@@ -1,4 +1,4 @@
-//! Asking applications over FastCGI (FastCGI Specification 1.0), as PHP-FPM is one.
+//! Asking applications over FastCGI, as PHP-FPM is one.
 //!
 //! Each request has a connection of its own: an application's process serves one connection at a time, and would be kept by one that
 //! stays open.
@@ -7,8 +7,6 @@ mod complaints;
 mod exchange;
 mod parameters;
 mod places;
-mod record;
-mod response;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -77,7 +75,7 @@ impl Client {
         let place = self.places[number].take(handle, self.connect_timeout, server.authority.as_str()).await?;
         let connected = in_time(handle, self.connect_timeout, self.connect(server)).await;
         let stream = connected.unwrap_or(Err(Error::TimedOut(Phase::Connect)))?;
-        let parameters = parameters::encode(asked, method, uri, headers);
+        let parameters = parameters::of(asked, method, uri, headers);
         let mut exchange =
             Exchange::new(stream, handle.clone(), &parameters, content, Complaints::new(self.listener.clone(), server.clone()));
         let mut response = exchange.head(self.head_timeout).await?;

@@ -9,12 +9,11 @@ use bytes::{Buf, Bytes, BytesMut};
 use http_body::{Body as _, Frame};
 use pronghorn_client::{Error, Phase};
 use pronghorn_engine::{Body, BodyError, Error as Broken, Handle, Sleep};
+use pronghorn_fastcgi::{Decoder, Ended, Event, Head, Parameters, request};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::complaints::Complaints;
 use super::places::Place;
-use super::record::{self, Decoder, Ended, Event};
-use super::response;
 
 /// Bytes that are read at a time.
 const READ_BYTES: usize = 16 << 10;
@@ -47,11 +46,10 @@ enum Upload {
 }
 
 impl Exchange {
-    /// `parameters`: encoded.
-    pub(super) fn new(stream: Box<dyn Stream>, handle: Handle, parameters: &[u8], content: Body, complaints: Complaints) -> Self {
-        let mut outgoing = BytesMut::with_capacity(parameters.len() + 64);
-        record::begin(&mut outgoing);
-        record::parameters(&mut outgoing, parameters);
+    pub(super) fn new(stream: Box<dyn Stream>, handle: Handle, parameters: &Parameters, content: Body, complaints: Complaints) -> Self {
+        let mut outgoing = BytesMut::with_capacity(parameters.encoded().len() + 64);
+        request::begin(&mut outgoing);
+        request::parameters(&mut outgoing, parameters);
         let content = Upload::Running(content, Bytes::new());
         Self { stream, handle, outgoing, content, decoder: Decoder::default(), complaints, patience: None }
     }
@@ -60,7 +58,7 @@ impl Exchange {
     ///
     /// `timeout`: for the application to take more of the request, or to say something.
     pub(super) async fn head(&mut self, timeout: Duration) -> Result<http::Response<Bytes>, Error> {
-        let mut head = response::Head::default();
+        let mut head = Head::default();
         loop {
             match poll_fn(|cx| self.poll_event(cx, timeout, Phase::Head)).await? {
                 Event::Output(piece) => {
@@ -137,21 +135,21 @@ impl Exchange {
                     Poll::Ready(Some(Ok(frame))) => *rest = frame.into_data().unwrap_or_default(),
                     Poll::Ready(Some(Err(error))) => return Err(error),
                     Poll::Ready(None) => {
-                        record::content(&mut self.outgoing, b"");
+                        request::content(&mut self.outgoing, b"");
                         self.content = Upload::Over;
                     }
                     Poll::Pending => return Ok(has_moved),
                 }
             } else {
-                let piece = rest.split_to(rest.len().min(record::MAX_CONTENT_BYTES));
-                record::content(&mut self.outgoing, &piece);
+                let piece = rest.split_to(rest.len().min(request::MAX_CONTENT_BYTES));
+                request::content(&mut self.outgoing, &piece);
             }
         }
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, Error>> {
         loop {
-            match self.decoder.next() {
+            match self.decoder.read() {
                 Ok(Some(event)) => return Poll::Ready(Ok(event)),
                 Ok(None) => {}
                 Err(wrong) => return Poll::Ready(Err(broken(Broken::Exchange(wrong.to_string())))),

@@ -2,10 +2,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use bytes::{BufMut, BytesMut};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use pronghorn_engine::Protocol;
+use pronghorn_fastcgi::Parameters;
 
 /// Lines with this name would set the proxy that programs go through (`HTTP_PROXY`).
 const PROXY: HeaderName = HeaderName::from_static("proxy");
@@ -46,9 +46,9 @@ pub(crate) struct Asked {
     pub(crate) variables: std::sync::Arc<[(String, String)]>,
 }
 
-/// Encodes them (FastCGI Specification, section 3.4).
-pub(super) fn encode(asked: &Asked, method: &Method, uri: &Uri, headers: &HeaderMap) -> BytesMut {
-    let mut out = Out { bytes: BytesMut::with_capacity(2048), own: &asked.variables };
+/// What `asked` is told as.
+pub(super) fn of(asked: &Asked, method: &Method, uri: &Uri, headers: &HeaderMap) -> Parameters {
+    let mut out = Out { parameters: Parameters::default(), own: &asked.variables };
     let Asked { script, target, client, peer, protocol, length, .. } = asked;
     let said = |name: &HeaderName| headers.get(name).filter(|_| asked.is_trusted).and_then(|value| value.to_str().ok());
     let secure = said(&X_FORWARDED_PROTO).map_or(asked.secure, |scheme| scheme.eq_ignore_ascii_case("https"));
@@ -97,13 +97,13 @@ pub(super) fn encode(asked: &Asked, method: &Method, uri: &Uri, headers: &Header
     out.put("CONTENT_LENGTH", if *length == 0 && !headers.contains_key(CONTENT_LENGTH) { String::new() } else { length.to_string() });
     out.put_fields(headers);
     for (name, value) in &*asked.variables {
-        write(&mut out.bytes, name.as_bytes(), value.as_bytes());
+        out.parameters.put(name, value);
     }
-    out.bytes
+    out.parameters
 }
 
 struct Out<'a> {
-    bytes: BytesMut,
+    parameters: Parameters,
     /// What the configuration says itself.
     own: &'a [(String, String)],
 }
@@ -111,7 +111,7 @@ struct Out<'a> {
 impl Out<'_> {
     fn put(&mut self, name: &str, value: impl AsRef<[u8]>) {
         if !self.own.iter().any(|(own, _)| own == name) {
-            write(&mut self.bytes, name.as_bytes(), value.as_ref());
+            self.parameters.put(name, value);
         }
     }
 
@@ -140,18 +140,6 @@ impl Out<'_> {
             }
         }
     }
-}
-
-fn write(out: &mut BytesMut, name: &[u8], value: &[u8]) {
-    for length in [name.len(), value.len()] {
-        match u8::try_from(length) {
-            Ok(short @ ..=0x7F) => out.put_u8(short),
-            // Four bytes are marked by their first bit.
-            _ => out.put_u32(length as u32 | 1 << 31),
-        }
-    }
-    out.extend_from_slice(name);
-    out.extend_from_slice(value);
 }
 
 #[cfg(test)]
@@ -200,7 +188,7 @@ mod tests {
         for (name, value) in lines {
             headers.append(*name, HeaderValue::from_static(value));
         }
-        decode(&encode(asked, &Method::POST, &Uri::from_static("/index.php/a%20b?x=%41"), &headers))
+        decode(of(asked, &Method::POST, &Uri::from_static("/index.php/a%20b?x=%41"), &headers).encoded())
     }
 
     #[test]

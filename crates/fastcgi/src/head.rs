@@ -5,9 +5,9 @@ use http::header::{CONNECTION, CONTENT_LENGTH, LOCATION, TRAILER, TRANSFER_ENCOD
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
 /// Bytes of a head.
-pub(super) const MAX_HEAD_BYTES: usize = 64 << 10;
+pub const MAX_HEAD_BYTES: usize = 64 << 10;
 /// Lines of a head.
-const MAX_LINES: usize = 256;
+pub const MAX_HEAD_LINES: usize = 256;
 
 /// What says something of a connection that there is not.
 const OF_NO_CONNECTION: [HeaderName; 6] =
@@ -15,34 +15,44 @@ const OF_NO_CONNECTION: [HeaderName; 6] =
 
 /// What is wrong with a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Wrong {
-    #[error("the head of its response has more than {MAX_HEAD_BYTES} bytes or {MAX_LINES} lines")]
+#[non_exhaustive]
+pub enum HeadError {
+    /// It does not end.
+    #[error("the head of its response has more than {MAX_HEAD_BYTES} bytes or {MAX_HEAD_LINES} lines")]
     Long,
+    /// It has no field, or what is none.
     #[error("the head of its response is not one of CGI")]
     Malformed,
+    /// `status` is no number of 200 to 599.
     #[error("its status is not one of a final response")]
     Status,
+    /// `content-length` is no number, or several.
     #[error("it is not clear how long its response is")]
     Length,
 }
 
-/// Collects the head.
+/// Collects the head of a response.
 #[derive(Default)]
-pub(super) struct Head {
+pub struct Head {
     bytes: BytesMut,
     /// Up to where no end was found.
     searched: usize,
 }
 
 impl Head {
-    /// Takes the next piece in. The response, with what came of its content, as soon as its head is there.
-    pub(super) fn push(&mut self, piece: &[u8]) -> Result<Option<Response<Bytes>>, Wrong> {
+    /// Takes the next piece in. The response, with what came of its content, as soon as its head is there. What speaks of the
+    /// connection (`transfer-encoding`, `connection` and the like) is taken away.
+    ///
+    /// # Errors
+    ///
+    /// When that is no head, or one without an end.
+    pub fn push(&mut self, piece: &[u8]) -> Result<Option<Response<Bytes>>, HeadError> {
         self.bytes.extend_from_slice(piece);
         let Some(end) = self.end() else {
-            return if self.bytes.len() > MAX_HEAD_BYTES { Err(Wrong::Long) } else { Ok(None) };
+            return if self.bytes.len() > MAX_HEAD_BYTES { Err(HeadError::Long) } else { Ok(None) };
         };
         if end > MAX_HEAD_BYTES {
-            return Err(Wrong::Long);
+            return Err(HeadError::Long);
         }
         let head = self.bytes.split_to(end);
         let response = parse(&head)?;
@@ -69,16 +79,16 @@ impl Head {
     }
 }
 
-fn parse(head: &[u8]) -> Result<Response<()>, Wrong> {
-    let mut lines = [httparse::EMPTY_HEADER; MAX_LINES];
+fn parse(head: &[u8]) -> Result<Response<()>, HeadError> {
+    let mut lines = [httparse::EMPTY_HEADER; MAX_HEAD_LINES];
     let lines = match httparse::parse_headers(head, &mut lines) {
         Ok(httparse::Status::Complete((_, lines))) => lines,
-        Err(httparse::Error::TooManyHeaders) => return Err(Wrong::Long),
-        Ok(httparse::Status::Partial) | Err(_) => return Err(Wrong::Malformed),
+        Err(httparse::Error::TooManyHeaders) => return Err(HeadError::Long),
+        Ok(httparse::Status::Partial) | Err(_) => return Err(HeadError::Malformed),
     };
     // RFC 3875, section 6.3: there is at least one field.
     if lines.is_empty() {
-        return Err(Wrong::Malformed);
+        return Err(HeadError::Malformed);
     }
     let mut headers = HeaderMap::with_capacity(lines.len());
     let mut status = None;
@@ -87,8 +97,8 @@ fn parse(head: &[u8]) -> Result<Response<()>, Wrong> {
             status.get_or_insert(read_status(line.value)?);
             continue;
         }
-        let name = HeaderName::from_bytes(line.name.as_bytes()).map_err(|_| Wrong::Malformed)?;
-        let value = HeaderValue::from_bytes(line.value).map_err(|_| Wrong::Malformed)?;
+        let name = HeaderName::from_bytes(line.name.as_bytes()).map_err(|_| HeadError::Malformed)?;
+        let value = HeaderValue::from_bytes(line.value).map_err(|_| HeadError::Malformed)?;
         headers.append(name, value);
     }
     for name in &OF_NO_CONNECTION {
@@ -98,7 +108,7 @@ fn parse(head: &[u8]) -> Result<Response<()>, Wrong> {
     if let Some(first) = lengths.next() {
         let is_length = !first.is_empty() && first.as_bytes().iter().all(u8::is_ascii_digit);
         if !is_length || lengths.any(|other| other != first) {
-            return Err(Wrong::Length);
+            return Err(HeadError::Length);
         }
         let first = first.clone();
         headers.insert(CONTENT_LENGTH, first);
@@ -112,10 +122,10 @@ fn parse(head: &[u8]) -> Result<Response<()>, Wrong> {
 }
 
 /// Of `404 Not Found` the number.
-fn read_status(value: &[u8]) -> Result<StatusCode, Wrong> {
+fn read_status(value: &[u8]) -> Result<StatusCode, HeadError> {
     let digits = value.split(|byte| *byte == b' ').next().unwrap_or_default();
-    let status = StatusCode::from_bytes(digits).map_err(|_| Wrong::Status)?;
-    if (200..600).contains(&status.as_u16()) { Ok(status) } else { Err(Wrong::Status) }
+    let status = StatusCode::from_bytes(digits).map_err(|_| HeadError::Status)?;
+    if (200..600).contains(&status.as_u16()) { Ok(status) } else { Err(HeadError::Status) }
 }
 
 #[cfg(test)]
@@ -127,7 +137,7 @@ mod tests {
     type Read = (u16, Vec<(String, String)>, Vec<u8>);
 
     /// Status, fields and content of a response that comes in pieces of this size.
-    fn read(bytes: &[u8], size: usize) -> Result<Option<Read>, Wrong> {
+    fn read(bytes: &[u8], size: usize) -> Result<Option<Read>, HeadError> {
         let mut head = Head::default();
         let mut pieces = bytes.chunks(size);
         for piece in pieces.by_ref() {
@@ -159,7 +169,7 @@ mod tests {
         assert_eq!(status("location: /x\n\n"), Ok(Some(302)));
         assert_eq!(status("location: /x\nstatus: 201\n\n"), Ok(Some(201)));
         for wrong in ["status: 100 Continue\n\n", "status: 999\n\n", "status: ok\n\n", "status:\n\n"] {
-            assert_eq!(status(wrong), Err(Wrong::Status), "{wrong}");
+            assert_eq!(status(wrong), Err(HeadError::Status), "{wrong}");
         }
     }
 
@@ -174,24 +184,24 @@ mod tests {
         let fields = |head: &str| read(head.as_bytes(), 100).map(|read| read.unwrap().1.len());
         assert_eq!(fields("content-length: 5\ncontent-length: 5\n\n"), Ok(1));
         for wrong in ["content-length: 5\ncontent-length: 6\n\n", "content-length: 5, 5\n\n", "content-length: +5\n\n"] {
-            assert_eq!(fields(wrong), Err(Wrong::Length), "{wrong}");
+            assert_eq!(fields(wrong), Err(HeadError::Length), "{wrong}");
         }
     }
 
     #[test]
     fn what_is_no_head_is_told() {
         for wrong in ["\n", "\r\n\r\n", "<html>\n\n", "a b: c\n\n", "a: b\n folded\n\n", ": x\n\n", "a: \u{1}\n\n"] {
-            assert_eq!(read(wrong.as_bytes(), 100), Err(Wrong::Malformed), "{wrong:?}");
+            assert_eq!(read(wrong.as_bytes(), 100), Err(HeadError::Malformed), "{wrong:?}");
         }
     }
 
     #[test]
     fn head_has_an_end() {
         let long = "a: b\n".repeat(MAX_HEAD_BYTES / 5 + 1);
-        assert_eq!(read(long.as_bytes(), 1000), Err(Wrong::Long));
-        assert_eq!(read(format!("{}\n", "a: b\n".repeat(MAX_LINES + 1)).as_bytes(), 1000), Err(Wrong::Long));
-        assert_eq!(read(format!("a: {}\n\n", "b".repeat(MAX_HEAD_BYTES)).as_bytes(), 100_000), Err(Wrong::Long));
-        assert!(matches!(read(format!("{}\n", "a: b\n".repeat(MAX_LINES)).as_bytes(), 1000), Ok(Some(_))));
+        assert_eq!(read(long.as_bytes(), 1000), Err(HeadError::Long));
+        assert_eq!(read(format!("{}\n", "a: b\n".repeat(MAX_HEAD_LINES + 1)).as_bytes(), 1000), Err(HeadError::Long));
+        assert_eq!(read(format!("a: {}\n\n", "b".repeat(MAX_HEAD_BYTES)).as_bytes(), 100_000), Err(HeadError::Long));
+        assert!(matches!(read(format!("{}\n", "a: b\n".repeat(MAX_HEAD_LINES)).as_bytes(), 1000), Ok(Some(_))));
     }
 
     proptest! {

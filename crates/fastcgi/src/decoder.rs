@@ -1,62 +1,18 @@
-//! Records of FastCGI (FastCGI Specification 1.0, section 3.3): how a request is written, and how what comes back is read.
+//! What an application sends, as records (section 3.3).
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 
-const VERSION: u8 = 1;
+use crate::kind::{END_REQUEST, STDERR, STDOUT};
+use crate::{REQUEST, VERSION};
+
 const HEADER_BYTES: usize = 8;
-/// There is one request on a connection, and this is its number.
-const REQUEST: u16 = 1;
 /// What is not of any request.
 const MANAGEMENT: u16 = 0;
-
-const BEGIN_REQUEST: u8 = 1;
-const END_REQUEST: u8 = 3;
-const PARAMS: u8 = 4;
-const STDIN: u8 = 5;
-const STDOUT: u8 = 6;
-const STDERR: u8 = 7;
-
-/// What the application is asked to be.
-const RESPONDER: u16 = 1;
 const END_REQUEST_BYTES: usize = 8;
-
-/// Content of one record; a multiple of eight, as the specification recommends.
-pub(super) const MAX_CONTENT_BYTES: usize = 0xFFF8;
-
-/// Writes the beginning of a request, after which the application closes the connection.
-pub(super) fn begin(out: &mut BytesMut) {
-    header(out, BEGIN_REQUEST, 8);
-    out.put_u16(RESPONDER);
-    out.put_bytes(0, 6);
-}
-
-/// Writes all parameters, encoded, and their end.
-pub(super) fn parameters(out: &mut BytesMut, encoded: &[u8]) {
-    for part in encoded.chunks(MAX_CONTENT_BYTES) {
-        header(out, PARAMS, part.len());
-        out.extend_from_slice(part);
-    }
-    header(out, PARAMS, 0);
-}
-
-/// Writes a piece of the request's content, of [`MAX_CONTENT_BYTES`] at the most; an empty one is the end.
-pub(super) fn content(out: &mut BytesMut, piece: &[u8]) {
-    header(out, STDIN, piece.len());
-    out.extend_from_slice(piece);
-}
-
-fn header(out: &mut BytesMut, kind: u8, length: usize) {
-    debug_assert!(length <= MAX_CONTENT_BYTES, "a record's length has 16 bits");
-    out.put_u8(VERSION);
-    out.put_u8(kind);
-    out.put_u16(REQUEST);
-    out.put_u16(length as u16);
-    out.put_u16(0);
-}
 
 /// What an application sends.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Event {
+pub enum Event {
     /// A piece of the response, head and content.
     Output(Bytes),
     /// A piece of what it has to complain of.
@@ -67,7 +23,8 @@ pub(super) enum Event {
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
+pub enum Ended {
+    /// All of the response is there.
     Complete,
     /// The application has no resources for it.
     Overloaded,
@@ -77,20 +34,25 @@ pub(super) enum Ended {
 
 /// What is no FastCGI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Wrong {
+#[non_exhaustive]
+pub enum RecordError {
+    /// The first byte of a record is another.
     #[error("it does not speak FastCGI: its first byte is {0}")]
     Version(u8),
+    /// There is one request, with the number 1.
     #[error("it answers a request {0} that was not asked")]
     Request(u16),
+    /// Only whoever asks sends such.
     #[error("it sends a record of type {0}, which no application sends")]
     Kind(u8),
+    /// The record at the end of a request has another length.
     #[error("it ends the request with {0} bytes in place of 8")]
     End(usize),
 }
 
 /// Reads records. What has come of one is handed on before the rest is there.
 #[derive(Default)]
-pub(super) struct Decoder {
+pub struct Decoder {
     buffer: BytesMut,
     record: Option<Record>,
 }
@@ -105,12 +67,16 @@ struct Record {
 
 impl Decoder {
     /// Where bytes that come are put, at the end.
-    pub(super) fn buffer(&mut self) -> &mut BytesMut {
+    pub fn buffer(&mut self) -> &mut BytesMut {
         &mut self.buffer
     }
 
     /// The next event, if enough has come for one.
-    pub(super) fn next(&mut self) -> Result<Option<Event>, Wrong> {
+    ///
+    /// # Errors
+    ///
+    /// When that is no FastCGI, or not for this request. What comes after it cannot be read.
+    pub fn read(&mut self) -> Result<Option<Event>, RecordError> {
         loop {
             if self.record.is_none() {
                 self.record = self.header()?;
@@ -152,11 +118,11 @@ impl Decoder {
         }
     }
 
-    fn header(&mut self) -> Result<Option<Record>, Wrong> {
+    fn header(&mut self) -> Result<Option<Record>, RecordError> {
         if let Some(&version) = self.buffer.first()
             && version != VERSION
         {
-            return Err(Wrong::Version(version));
+            return Err(RecordError::Version(version));
         }
         if self.buffer.len() < HEADER_BYTES {
             return Ok(None);
@@ -169,9 +135,9 @@ impl Decoder {
             (MANAGEMENT, _) => false,
             (REQUEST, STDOUT | STDERR) => true,
             (REQUEST, END_REQUEST) if content == END_REQUEST_BYTES => true,
-            (REQUEST, END_REQUEST) => return Err(Wrong::End(content)),
-            (REQUEST, _) => return Err(Wrong::Kind(kind)),
-            _ => return Err(Wrong::Request(request)),
+            (REQUEST, END_REQUEST) => return Err(RecordError::End(content)),
+            (REQUEST, _) => return Err(RecordError::Kind(kind)),
+            _ => return Err(RecordError::Request(request)),
         };
         Ok(Some(Record { kind, is_of_request, content, padding }))
     }
@@ -200,11 +166,11 @@ mod tests {
     type Read = (Vec<u8>, Vec<u8>, Option<Ended>);
 
     /// What is read of bytes that come in pieces of this size: output and complaints as wholes.
-    fn read(bytes: &[u8], size: usize) -> Result<Read, Wrong> {
+    fn read(bytes: &[u8], size: usize) -> Result<Read, RecordError> {
         let (mut decoder, mut output, mut complaints, mut ended) = (Decoder::default(), Vec::new(), Vec::new(), None);
         for piece in bytes.chunks(size) {
             decoder.buffer().extend_from_slice(piece);
-            while let Some(event) = decoder.next()? {
+            while let Some(event) = decoder.read()? {
                 match event {
                     Event::Output(piece) => output.extend_from_slice(&piece),
                     Event::Complaint(piece) => complaints.extend_from_slice(&piece),
@@ -216,32 +182,6 @@ mod tests {
     }
 
     #[test]
-    fn request_is_written_as_the_specification_has_it() {
-        let mut out = BytesMut::new();
-        begin(&mut out);
-        parameters(&mut out, b"\x01\x01ab");
-        content(&mut out, b"xyz");
-        content(&mut out, b"");
-        let wanted: &[&[u8]] = &[
-            &[1, 1, 0, 1, 0, 8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0],
-            &[1, 4, 0, 1, 0, 4, 0, 0, 1, 1, b'a', b'b'],
-            &[1, 4, 0, 1, 0, 0, 0, 0],
-            &[1, 5, 0, 1, 0, 3, 0, 0, b'x', b'y', b'z'],
-            &[1, 5, 0, 1, 0, 0, 0, 0],
-        ];
-        assert_eq!(out, wanted.concat());
-    }
-
-    #[test]
-    fn parameters_that_no_record_holds_stand_in_several() {
-        let mut out = BytesMut::new();
-        parameters(&mut out, &vec![7; MAX_CONTENT_BYTES + 1]);
-        assert_eq!(out.len(), MAX_CONTENT_BYTES + 1 + 3 * HEADER_BYTES);
-        assert_eq!(out[4..6], (MAX_CONTENT_BYTES as u16).to_be_bytes());
-        assert_eq!(out[MAX_CONTENT_BYTES + 12..MAX_CONTENT_BYTES + 14], [0, 1]);
-    }
-
-    #[test]
     fn end_says_how() {
         for (status, how) in [(0, Ended::Complete), (1, Ended::Refused), (2, Ended::Overloaded), (3, Ended::Refused)] {
             assert_eq!(read(&end(status), 100), Ok((vec![], vec![], Some(how))));
@@ -250,10 +190,10 @@ mod tests {
 
     #[test]
     fn what_is_no_answer_is_told() {
-        assert_eq!(read(b"HTTP/1.1 400 Bad Request", 1), Err(Wrong::Version(b'H')));
-        assert_eq!(read(&record(STDOUT, 2, b"x", 0), 100), Err(Wrong::Request(2)));
-        assert_eq!(read(&record(PARAMS, 1, b"x", 0), 100), Err(Wrong::Kind(PARAMS)));
-        assert_eq!(read(&record(END_REQUEST, 1, b"x", 0), 100), Err(Wrong::End(1)));
+        assert_eq!(read(b"HTTP/1.1 400 Bad Request", 1), Err(RecordError::Version(b'H')));
+        assert_eq!(read(&record(STDOUT, 2, b"x", 0), 100), Err(RecordError::Request(2)));
+        assert_eq!(read(&record(4, 1, b"x", 0), 100), Err(RecordError::Kind(4)));
+        assert_eq!(read(&record(END_REQUEST, 1, b"x", 0), 100), Err(RecordError::End(1)));
     }
 
     #[test]

@@ -1,0 +1,85 @@
+//! A request as bytes.
+
+use bytes::{BufMut, BytesMut};
+
+use crate::kind::{BEGIN_REQUEST, PARAMS, STDIN};
+use crate::{Parameters, REQUEST, VERSION};
+
+/// What the application is asked to be.
+const RESPONDER: u16 = 1;
+
+/// Content of one record; a multiple of eight, as the specification recommends.
+pub const MAX_CONTENT_BYTES: usize = 0xFFF8;
+
+/// Writes the beginning of a request, after which the application closes the connection.
+pub fn begin(out: &mut BytesMut) {
+    header(out, BEGIN_REQUEST, 8);
+    out.put_u16(RESPONDER);
+    out.put_bytes(0, 6);
+}
+
+/// Writes all parameters, and their end.
+pub fn parameters(out: &mut BytesMut, parameters: &Parameters) {
+    for part in parameters.encoded().chunks(MAX_CONTENT_BYTES) {
+        header(out, PARAMS, part.len());
+        out.extend_from_slice(part);
+    }
+    header(out, PARAMS, 0);
+}
+
+/// Writes a piece of the request's content; an empty one is the end.
+///
+/// # Panics
+///
+/// When it has more than [`MAX_CONTENT_BYTES`].
+pub fn content(out: &mut BytesMut, piece: &[u8]) {
+    header(out, STDIN, piece.len());
+    out.extend_from_slice(piece);
+}
+
+fn header(out: &mut BytesMut, kind: u8, length: usize) {
+    assert!(length <= MAX_CONTENT_BYTES, "a record's length has 16 bits");
+    out.put_u8(VERSION);
+    out.put_u8(kind);
+    out.put_u16(REQUEST);
+    out.put_u16(length as u16);
+    out.put_u16(0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(name: &str, value: &str) -> Parameters {
+        let mut parameters = Parameters::default();
+        parameters.put(name, value);
+        parameters
+    }
+
+    #[test]
+    fn request_is_written_as_the_specification_has_it() {
+        let mut out = BytesMut::new();
+        begin(&mut out);
+        parameters(&mut out, &of("a", "b"));
+        content(&mut out, b"xyz");
+        content(&mut out, b"");
+        let wanted: &[&[u8]] = &[
+            &[1, 1, 0, 1, 0, 8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0],
+            &[1, 4, 0, 1, 0, 4, 0, 0, 1, 1, b'a', b'b'],
+            &[1, 4, 0, 1, 0, 0, 0, 0],
+            &[1, 5, 0, 1, 0, 3, 0, 0, b'x', b'y', b'z'],
+            &[1, 5, 0, 1, 0, 0, 0, 0],
+        ];
+        assert_eq!(out, wanted.concat());
+    }
+
+    #[test]
+    fn parameters_that_no_record_holds_stand_in_several() {
+        let mut out = BytesMut::new();
+        // Five bytes of lengths, and the name.
+        parameters(&mut out, &of("a", &"v".repeat(MAX_CONTENT_BYTES - 5)));
+        assert_eq!(out.len(), MAX_CONTENT_BYTES + 1 + 3 * 8);
+        assert_eq!(out[4..6], (MAX_CONTENT_BYTES as u16).to_be_bytes());
+        assert_eq!(out[MAX_CONTENT_BYTES + 12..MAX_CONTENT_BYTES + 14], [0, 1]);
+    }
+}
