@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urljoin
 
@@ -232,6 +232,42 @@ def test_script_that_dies_gives_no_whole_response(start, gateway, fpm, www, prot
     with pytest.raises(Exception, match=r"."):
         protocol_fetcher.fetch(server.origin + "/?do=length&announced=5000&bytes=4000")
     assert protocol_fetcher.fetch(server.origin + "/?do=unread").body == b"enough"
+
+
+@pytest.mark.parametrize("layers", ["", 'layers = ["compress"]'], ids=["alone", "layers"])
+def test_operator_hears_what_scripts_complain_of_and_why_they_fail(start, gateway, fpm, www, protocol_fetcher, layers):
+    (www / "complain.php").write_text(
+        """<?php error_log("first\\n second \\e[31m"); error_log(str_repeat("x", 5000)); echo "said";"""
+    )
+    table = f'{{ servers = ["unix:{fpm}"], head_timeout = "2s" }}'
+    server = served(start, gateway, www, table, route=layers)
+    said = f"^warning: upstream unix:{fpm}: "
+    assert protocol_fetcher.fetch(server.origin + "/complain.php").body == b"said"
+    server.wait_for_lines(said + "PHP message: first$")
+    server.wait_for_lines(said + r" second \\u\{1b\}\[31m.*$")
+    long = server.wait_for_lines(said + ".*x{500,}…$")[0][0]
+    assert len(long) < 1_500
+    assert protocol_fetcher.fetch(server.origin + "/index.php?do=die&token=secret").status == 502
+    server.wait_for_lines(
+        said + r"GET 127.0.0.1/index.php\?…: the connection ended before the exchange: .+; answered 502$"
+    )
+    assert protocol_fetcher.fetch(server.origin + "/index.php?do=sleep&seconds=10").status == 504
+    late = r"GET 127.0.0.1/index.php\?…: no response in time \(head_timeout = 2s\); answered 504$"
+    server.wait_for_lines(said + late)
+    with suppress(Exception):
+        protocol_fetcher.fetch(server.origin + "/index.php?do=die&after=100000")
+    server.wait_for_lines(said + r"GET 127.0.0.1/index.php\?…: .+; the response breaks off$")
+
+
+def test_path_is_taken_from_what_matched(start, gateway, fpm, www, protocol_fetcher):
+    php = f'php = {{ root = "{www}", server = "unix:{fpm}" }}'
+    for layers in ("", 'layers = ["compress"]'):
+        gateway.write(SITE + f'[[sites.routes]]\nmatch = ["/one/*", "/two/*"]\nstrip_prefix = true\n{layers}\n{php}\n')
+        server = start(gateway.command())
+        for prefix in ("/one", "/two"):
+            told = json.loads(protocol_fetcher.fetch(f"{server.origin}{prefix}/index.php/a").body)["server"]
+            assert (told["SCRIPT_NAME"], told["PATH_INFO"]) == (f"{prefix}/index.php", "/a")
+            assert told["HTTP_X_FORWARDED_PREFIX"] == prefix
 
 
 def test_slow_application_is_given_up(start, gateway, fpm, www, protocol_fetcher):

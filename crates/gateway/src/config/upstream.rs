@@ -21,7 +21,8 @@ use super::values::{Time, choice, written};
 /// One of `[upstreams]`: servers that answer the same.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 pub struct Upstream {
-    /// The servers: in clear text (`http://`), over TLS (`https://`), or on a Unix socket of this machine (`unix:`).
+    /// The servers: in clear text (`http://`), over TLS (`https://`), on a Unix socket of this machine (`unix:`), or
+    /// applications (`fastcgi://`).
     #[schemars(length(min = 1))]
     pub servers: Vec<UpstreamServer>,
     /// Which of them a request goes to.
@@ -382,4 +383,11 @@ impl Short for UpstreamServer {
         Self(table)
     }
 }
-either!(UpstreamServer, "upstream_server", "http://127.0.0.1:3000", "https://app.internal", "unix:/run/app.sock");
+either!(
+    UpstreamServer,
+    "upstream_server",
+    "http://127.0.0.1:3000",
+    "https://app.internal",
+    "unix:/run/app.sock",
+    "fastcgi://127.0.0.1:9000"
+);
