@@ -45,6 +45,12 @@ enum Upload {
     Unwanted,
 }
 
+/// What the client is to get.
+enum Answer {
+    Output(Bytes),
+    End(Ended),
+}
+
 impl Exchange {
     pub(super) fn new(stream: Box<dyn Stream>, handle: Handle, parameters: &Parameters, content: Body, complaints: Complaints) -> Self {
         let mut outgoing = BytesMut::with_capacity(parameters.encoded().len() + 64);
@@ -60,44 +66,46 @@ impl Exchange {
     pub(super) async fn head(&mut self, timeout: Duration) -> Result<http::Response<Bytes>, Error> {
         let mut head = Head::default();
         loop {
-            match poll_fn(|cx| self.poll_event(cx, timeout, Phase::Head)).await? {
-                Event::Output(piece) => {
+            match poll_fn(|cx| self.poll_answer(cx, timeout, Phase::Head)).await? {
+                Answer::Output(piece) => {
                     if let Some(response) = head.push(&piece).map_err(|wrong| broken(Broken::Exchange(wrong.to_string())))? {
                         return Ok(response);
                     }
                 }
-                Event::End(Ended::Overloaded) => return Err(Error::Busy("the application".to_owned())),
-                Event::End(Ended::Refused) => return Err(broken(Broken::Refused("it is no responder of FastCGI".to_owned()))),
-                Event::End(Ended::Complete) => return Err(broken(Broken::Exchange("it ended without a response".to_owned()))),
-                Event::Complaint(_) => {}
+                Answer::End(Ended::Overloaded) => return Err(broken(Broken::Refused("it has no room for another".to_owned()))),
+                Answer::End(Ended::Refused) => return Err(broken(Broken::Refused("it is no responder of FastCGI".to_owned()))),
+                Answer::End(Ended::Complete) => return Err(broken(Broken::Exchange("it ended without a response".to_owned()))),
             }
         }
     }
 
     /// The next piece of the response's content; `None` at its end.
     pub(super) fn poll_content(&mut self, cx: &mut Context<'_>, timeout: Duration) -> Poll<Option<Result<Bytes, Error>>> {
-        loop {
-            return Poll::Ready(match ready!(self.poll_event(cx, timeout, Phase::Body)) {
-                Ok(Event::Output(piece)) => Some(Ok(piece)),
-                Ok(Event::Complaint(_)) => continue,
-                Ok(Event::End(Ended::Complete)) => None,
-                Ok(Event::End(_)) => Some(Err(broken(Broken::Reset("it gave the request up".to_owned())))),
-                Err(error) => Some(Err(error)),
-            });
-        }
+        Poll::Ready(match ready!(self.poll_answer(cx, timeout, Phase::Body)) {
+            Ok(Answer::Output(piece)) => Some(Ok(piece)),
+            Ok(Answer::End(Ended::Complete)) => None,
+            Ok(Answer::End(_)) => Some(Err(broken(Broken::Reset("it gave the request up".to_owned())))),
+            Err(error) => Some(Err(error)),
+        })
     }
 
-    fn poll_event(&mut self, cx: &mut Context<'_>, timeout: Duration, phase: Phase) -> Poll<Result<Event, Error>> {
+    fn poll_answer(&mut self, cx: &mut Context<'_>, timeout: Duration, phase: Phase) -> Poll<Result<Answer, Error>> {
         let has_moved = match self.poll_write(cx) {
             Ok(has_moved) => has_moved,
             Err(error) => return Poll::Ready(Err(broken(Broken::Exchange(format!("the request's content broke off: {error}"))))),
         };
-        if let Poll::Ready(event) = self.poll_read(cx) {
+        while let Poll::Ready(event) = self.poll_read(cx) {
+            let answer = match event? {
+                // It is no answer: who complains without an end is given up.
+                Event::Complaint(text) => {
+                    self.complaints.add(&text);
+                    continue;
+                }
+                Event::Output(piece) => Answer::Output(piece),
+                Event::End(ended) => Answer::End(ended),
+            };
             self.patience = None;
-            if let Ok(Event::Complaint(text)) = &event {
-                self.complaints.add(text);
-            }
-            return Poll::Ready(event);
+            return Poll::Ready(Ok(answer));
         }
         // As long as the client sends no more of what it announced, nobody waits for the application.
         let waits_for_client = matches!(self.content, Upload::Running(..)) && self.outgoing.is_empty();

@@ -1,0 +1,157 @@
+"""Applications over FastCGI behind `pronghorn run` that lie, break off or never stop."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from harness.gateway import SITE
+
+END_REQUEST, STDIN, STDOUT, STDERR = 3, 5, 6, 7
+COMPLETE, OVERLOADED, UNKNOWN_ROLE = 0, 2, 3
+HEAD = b"Content-Type: text/plain\r\n\r\n"
+
+
+def record(kind: int, content: bytes, *, request: int = 1, padding: int = 0) -> bytes:
+    return struct.pack("!BBHHBx", 1, kind, request, len(content), padding) + content + bytes(padding)
+
+
+def end(status: int = COMPLETE) -> bytes:
+    return record(END_REQUEST, struct.pack("!IB3x", 0, status))
+
+
+def output(*pieces: bytes) -> bytes:
+    return b"".join(record(STDOUT, piece) for piece in pieces)
+
+
+def read_request(connection: socket.socket) -> None:
+    """Reads to the end of the request's content."""
+    stream = connection.makefile("rb")
+    while True:
+        _, kind, _, length, padding = struct.unpack("!BBHHBx", stream.read(8))
+        stream.read(length + padding)
+        if kind == STDIN and length == 0:
+            return
+
+
+@contextmanager
+def application(answer: Callable[[socket.socket], None]) -> Iterator[str]:
+    """Answers each request by `answer`, and closes the connection then."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def run() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                with connection, suppress(ConnectionError, struct.error):
+                    read_request(connection)
+                    answer(connection)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield f"fastcgi://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        # Wakes `accept`.
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+        listener.close()
+
+
+def sent(answer: bytes) -> Callable[[socket.socket], None]:
+    return lambda connection: connection.sendall(answer)
+
+
+def fetch(start, gateway, fetcher, address: str, **asked):
+    gateway.write(SITE + f'[[sites.routes]]\nproxy = "{address}"\n')
+    server = start(gateway.command())
+    return server, lambda: fetcher.fetch(server.origin + "/", **asked)
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "reason"),
+    [
+        (b"", 502, "the connection ended"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", 502, "does not speak FastCGI: its first byte is 72"),
+        (output(HEAD[:5]), 502, "the connection ended"),
+        (end(), 502, "ended without a response"),
+        (end(OVERLOADED), 502, "no room"),
+        (end(UNKNOWN_ROLE), 502, "no responder"),
+        (record(STDOUT, HEAD, request=2) + end(), 502, "a request 2 that was not asked"),
+        (record(STDIN, HEAD) + end(), 502, "a record of type 5"),
+        (record(END_REQUEST, b"short"), 502, "with 5 bytes in place of 8"),
+        (output(b"<html>no head at all</html>\n\n") + end(), 502, "not one of CGI"),
+        (output(b"status: 100 Continue\n\n") + end(), 502, "not one of a final response"),
+        (output(b"content-length: 5\ncontent-length: 6\n\nhello") + end(), 502, "not clear how long"),
+        (output(*([b"a: " + b"b" * 1000 + b"\n"] * 70)) + output(b"\n") + end(), 502, "more than 65536 bytes"),
+        (output(b"a: b\n" * 300 + b"\n") + end(), 502, "256 lines"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_what_is_no_response_is_a_bad_gateway(start, gateway, protocol_fetcher, answer, status, reason):
+    with application(sent(answer)) as address:
+        server, ask = fetch(start, gateway, protocol_fetcher, address)
+        assert ask().status == status
+        server.wait_for_lines(rf"{address}: GET .*{reason}")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        output(HEAD + b"half a page"),
+        output(HEAD + b"half a page") + record(STDOUT, b"x" * 100)[:50],
+        output(HEAD + b"half a page") + b"garbage!",
+        output(HEAD + b"half a page") + end(OVERLOADED),
+        output(b"content-length: 100\n\nhalf a page") + end(),
+        output(b"content-length: 5\n\nmore than that") + end(),
+    ],
+    ids=["closed", "in a record", "garbage", "given up", "short", "long"],
+)
+def test_half_a_response_is_no_whole_one(start, gateway, protocol_fetcher, answer):
+    with application(sent(answer)) as address:
+        _, ask = fetch(start, gateway, protocol_fetcher, address)
+        with pytest.raises(Exception, match=r"."):
+            ask()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"".join(record(STDOUT, bytes([byte]), padding=255) for byte in HEAD + b"page") + end(),
+        output(b"", HEAD, b"", b"page", b"") + end(),
+        record(11, b"\xff" * 8, request=0) + output(HEAD + b"page") + record(10, b"", request=0) + end(),
+        b"".join(record(STDERR, b"oh no\n" * 1000) for _ in range(200)) + output(HEAD + b"page") + end(),
+        output(HEAD + b"page") + end() + b"what comes after the end",
+        output(b"transfer-encoding: chunked\nconnection: close, x-a\nkeep-alive: 5\n" + HEAD + b"page") + end(),
+    ],
+    ids=["byte by byte", "empty records", "about itself", "complaints", "after the end", "fields of connections"],
+)
+def test_odd_but_right_responses_come_whole(start, gateway, protocol_fetcher, answer):
+    with application(sent(answer)) as address:
+        _, ask = fetch(start, gateway, protocol_fetcher, address)
+        page = ask()
+        assert (page.status, page.body) == (200, b"page")
+        assert page.header("keep-alive") is None
+
+
+def test_endless_complaints_end_with_the_time_for_the_head(start, gateway, protocol_fetcher):
+    stop = threading.Event()
+
+    def complain(connection: socket.socket) -> None:
+        while not stop.is_set():
+            connection.sendall(record(STDERR, b"oh no\n" * 100))
+
+    try:
+        with application(complain) as address:
+            gateway.write(SITE + f'[[sites.routes]]\nproxy = {{ servers = ["{address}"], head_timeout = "500ms" }}\n')
+            server = start(gateway.command())
+            assert protocol_fetcher.fetch(server.origin + "/").status == 504
+            assert server.resident_bytes() < 100 << 20
+            stop.set()
+    finally:
+        stop.set()
