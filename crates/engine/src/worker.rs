@@ -254,6 +254,8 @@ impl Worker {
     pub fn turn(&mut self, now: Instant) -> io::Result<()> {
         let wakeup = self.wakeup.clone();
         let _in_turn = TurnGuard::enter(&wakeup);
+        let executor = self.executor.clone();
+        let _runs_here = executor.enter();
         self.context.handle.begin_turn(now);
         self.first = self.first.wrapping_add(1);
         let mut left = self.context.config.budget;

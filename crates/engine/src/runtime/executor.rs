@@ -1,13 +1,16 @@
 //! The run queue.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
 use std::rc::{Rc, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_task::{Runnable, Task};
+use slab::Slab;
 
 use super::Wakeup;
 
@@ -27,17 +30,37 @@ pub(crate) struct Executor {
 
 #[derive(Default)]
 struct Tasks {
-    /// Never used twice, so that a task that ends takes out itself alone.
-    next_key: Cell<u64>,
-    running: RefCell<HashMap<u64, Task<()>, rustc_hash::FxBuildHasher>>,
+    running: RefCell<Slab<Task<()>>>,
+    /// Counts how often all were cancelled: a task that ends after that must not take out another one that has its key.
+    generation: Cell<u64>,
     panics: Cell<u64>,
     /// How many futures may still be polled in this turn before they become tasks.
     eager: Cell<usize>,
 }
 
 struct Queue {
+    /// What was scheduled outside of the worker's turn, by any thread.
     ready: Mutex<Ready>,
+    /// Whether that may be any.
+    has_ready: AtomicBool,
     wakeup: Arc<Wakeup>,
+}
+
+thread_local! {
+    /// The run queue of the worker whose turn runs on this thread: nearly all tasks are scheduled there, and need no lock.
+    static TURN: Turn = const { Turn { of: Cell::new(ptr::null()), ready: RefCell::new(Ready::new()) } };
+}
+
+struct Turn {
+    of: Cell<*const Queue>,
+    ready: RefCell<Ready>,
+}
+
+/// Marks that a turn runs on this thread.
+pub(crate) struct InTurn<'a> {
+    queue: &'a Queue,
+    outer: *const Queue,
+    outer_ready: Ready,
 }
 
 #[derive(Default)]
@@ -50,6 +73,24 @@ struct Ready {
 }
 
 impl Ready {
+    const fn new() -> Self {
+        Self { first: VecDeque::new(), last: VecDeque::new(), overtaken: 0 }
+    }
+
+    fn push(&mut self, runnable: Runnable, last: bool) {
+        let of_its_kind = if last { &mut self.last } else { &mut self.first };
+        of_its_kind.push_back(runnable);
+    }
+
+    fn append(&mut self, mut others: Self) {
+        self.first.append(&mut others.first);
+        self.last.append(&mut others.last);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.first.is_empty() && self.last.is_empty()
+    }
+
     fn next(&mut self) -> Option<Runnable> {
         if self.overtaken < PATIENCE
             && let Some(runnable) = self.first.pop_front()
@@ -64,7 +105,14 @@ impl Ready {
 
 impl Executor {
     pub(crate) fn new(wakeup: Arc<Wakeup>) -> Self {
-        Self { queue: Arc::new(Queue { ready: Mutex::default(), wakeup }), tasks: Rc::default() }
+        Self { queue: Arc::new(Queue { ready: Mutex::default(), has_ready: AtomicBool::default(), wakeup }), tasks: Rc::default() }
+    }
+
+    /// Begins a turn of the worker, which lasts until the guard is dropped.
+    pub(crate) fn enter(&self) -> InTurn<'_> {
+        let ready = self.queue.take();
+        let (outer, outer_ready) = TURN.with(|turn| (turn.of.replace(Arc::as_ptr(&self.queue)), turn.ready.replace(ready)));
+        InTurn { queue: &self.queue, outer, outer_ready }
     }
 
     pub(crate) fn spawn<F: Future<Output = ()> + 'static>(&self, future: F) {
@@ -85,26 +133,24 @@ impl Executor {
         // Weak: tasks hold their schedule function, and a queue that holds tasks must not keep itself alive.
         let queue = Arc::downgrade(&self.queue);
         let schedule = move |runnable: Runnable| {
+            let Some(runnable) = Queue::schedule_in_turn(queue.as_ptr(), runnable, last) else { return };
             if let Some(queue) = queue.upgrade() {
-                let mut ready = queue.lock();
-                let of_its_kind = if last { &mut ready.last } else { &mut ready.first };
-                of_its_kind.push_back(runnable);
-                drop(ready);
-                queue.wakeup.notify();
+                queue.schedule(runnable, last);
             } else {
                 // The worker is gone. Dropping the task here would drop its future on a foreign thread.
                 std::mem::forget(runnable);
             }
         };
-        let key = self.tasks.next_key.get();
-        self.tasks.next_key.set(key + 1);
-        let end = End { tasks: Rc::downgrade(&self.tasks), key };
+        let mut running = self.tasks.running.borrow_mut();
+        let place = running.vacant_entry();
+        let end = End { tasks: Rc::downgrade(&self.tasks), key: place.key(), generation: self.tasks.generation.get() };
         let future = async move {
             let _end = end;
             future.await;
         };
         let (runnable, task) = async_task::spawn_local(future, schedule);
-        self.tasks.running.borrow_mut().insert(key, task);
+        place.insert(task);
+        drop(running);
         runnable.schedule();
     }
 
@@ -129,6 +175,7 @@ impl Executor {
     pub(crate) fn cancel_all(&self) {
         // A cancelled task is scheduled once more, and run to drop its future; that may cancel or spawn others.
         loop {
+            self.tasks.generation.set(self.tasks.generation.get() + 1);
             let tasks = std::mem::take(&mut *self.tasks.running.borrow_mut());
             drop(tasks);
             if self.run(usize::MAX) == 0 && self.tasks.running.borrow().is_empty() {
@@ -140,7 +187,7 @@ impl Executor {
     /// Polls at most `budget` tasks and returns how many were polled.
     pub(crate) fn run(&self, budget: usize) -> usize {
         for polled in 0..budget {
-            let Some(runnable) = self.queue.lock().next() else { return polled };
+            let Some(runnable) = self.queue.next() else { return polled };
             // A future that panics is dropped, and with it what it was at work for; the others have nothing to do with that.
             if catch_unwind(AssertUnwindSafe(|| runnable.run())).is_err() {
                 self.tasks.panics.set(self.tasks.panics.get() + 1);
@@ -155,8 +202,7 @@ impl Executor {
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        let ready = self.queue.lock();
-        ready.first.is_empty() && ready.last.is_empty()
+        self.queue.is_empty()
     }
 
     /// The number of futures that have not ended.
@@ -169,12 +215,14 @@ impl Executor {
 /// Takes its task out of the table when the future has ended.
 struct End {
     tasks: Weak<Tasks>,
-    key: u64,
+    key: usize,
+    generation: u64,
 }
 
 impl Drop for End {
     fn drop(&mut self) {
-        let task = self.tasks.upgrade().and_then(|tasks| tasks.running.borrow_mut().remove(&self.key));
+        let tasks = self.tasks.upgrade().filter(|tasks| tasks.generation.get() == self.generation);
+        let task = tasks.and_then(|tasks| tasks.running.borrow_mut().try_remove(self.key));
         if let Some(task) = task {
             // Dropped instead, it would cancel itself.
             task.detach();
@@ -183,9 +231,73 @@ impl Drop for End {
 }
 
 impl Queue {
+    /// Where it is this queue's worker that has its turn on this thread. Otherwise the task is given back.
+    fn schedule_in_turn(queue: *const Self, runnable: Runnable, last: bool) -> Option<Runnable> {
+        let mut given = Some(runnable);
+        // Without the thread's memory, which goes with the thread, there is no turn either.
+        let _ = TURN.try_with(|turn| {
+            if ptr::eq(turn.of.get(), queue)
+                && let Some(runnable) = given.take()
+            {
+                turn.ready.borrow_mut().push(runnable, last);
+            }
+        });
+        given
+    }
+
+    fn schedule(&self, runnable: Runnable, last: bool) {
+        let mut ready = self.lock();
+        ready.push(runnable, last);
+        self.has_ready.store(true, Ordering::Release);
+        drop(ready);
+        self.wakeup.notify();
+    }
+
+    /// What was scheduled outside of a turn.
+    fn take(&self) -> Ready {
+        let mut ready = self.lock();
+        self.has_ready.store(false, Ordering::Release);
+        std::mem::take(&mut *ready)
+    }
+
+    fn next(&self) -> Option<Runnable> {
+        TURN.with(|turn| {
+            if !ptr::eq(turn.of.get(), self) {
+                return self.lock().next();
+            }
+            let mut ready = turn.ready.borrow_mut();
+            if self.has_ready.load(Ordering::Acquire) {
+                ready.append(self.take());
+            }
+            ready.next()
+        })
+    }
+
+    fn is_empty(&self) -> bool {
+        let has_none = TURN.with(|turn| !ptr::eq(turn.of.get(), self) || turn.ready.borrow().is_empty());
+        has_none && self.lock().is_empty()
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Ready> {
         // The lock is only held around a push or a pop, which leave the queue whole even if they panic.
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for InTurn<'_> {
+    fn drop(&mut self) {
+        let outer_ready = std::mem::take(&mut self.outer_ready);
+        let mut left = TURN.with(|turn| {
+            turn.of.set(self.outer);
+            turn.ready.replace(outer_ready)
+        });
+        if left.is_empty() {
+            return;
+        }
+        let mut ready = self.queue.lock();
+        left.append(std::mem::take(&mut *ready));
+        *ready = left;
+        self.queue.has_ready.store(true, Ordering::Release);
     }
 }
 
@@ -219,6 +331,86 @@ mod tests {
         executor.run(usize::MAX);
         assert_eq!(*polled.borrow(), ["first", "second", "last"]);
         assert!(executor.is_idle());
+    }
+
+    #[test]
+    fn what_a_turn_leaves_is_there_in_the_next_one_in_its_order() {
+        let (executor, polled) = noted();
+        let spawn = |name| {
+            let polled = polled.clone();
+            executor.spawn(async move { polled.borrow_mut().push(name) });
+        };
+        spawn("first");
+        {
+            let _in_turn = executor.enter();
+            spawn("second");
+            spawn("third");
+            assert_eq!(executor.run(1), 1);
+            assert!(!executor.is_idle());
+        }
+        spawn("fourth");
+        assert!(!executor.is_idle());
+        let _in_turn = executor.enter();
+        executor.run(usize::MAX);
+        assert_eq!(*polled.borrow(), ["first", "second", "third", "fourth"]);
+        assert!(executor.is_idle());
+    }
+
+    #[test]
+    fn turn_within_a_turn_runs_its_own_tasks_alone() {
+        let ((outer, of_outer), (inner, of_inner)) = (noted(), noted());
+        let _in_turn = outer.enter();
+        let polled = of_outer.clone();
+        outer.spawn(async move { polled.borrow_mut().push("outer") });
+        {
+            let _in_turn = inner.enter();
+            let polled = of_inner.clone();
+            inner.spawn(async move { polled.borrow_mut().push("inner") });
+            // Woken from where another worker has its turn.
+            let polled = of_outer.clone();
+            outer.spawn(async move { polled.borrow_mut().push("from within") });
+            inner.run(usize::MAX);
+        }
+        assert!(of_outer.borrow().is_empty() && *of_inner.borrow() == ["inner"]);
+        outer.run(usize::MAX);
+        assert_eq!(*of_outer.borrow(), ["outer", "from within"]);
+    }
+
+    /// Spawns another one when it is dropped, which may get the key of the task that it was in.
+    struct Respawn {
+        executor: Executor,
+        times: usize,
+        there: Rc<Cell<usize>>,
+    }
+
+    impl Respawn {
+        fn spawn(executor: &Executor, times: usize, there: &Rc<Cell<usize>>) {
+            there.set(there.get() + 1);
+            let respawn = Self { executor: executor.clone(), times, there: there.clone() };
+            executor.spawn(async move {
+                let _respawn = respawn;
+                std::future::pending::<()>().await;
+            });
+        }
+    }
+
+    impl Drop for Respawn {
+        fn drop(&mut self) {
+            self.there.set(self.there.get() - 1);
+            if self.times > 0 {
+                Self::spawn(&self.executor, self.times - 1, &self.there);
+            }
+        }
+    }
+
+    #[test]
+    fn task_that_is_spawned_while_all_are_cancelled_is_cancelled_too() {
+        let (executor, _) = noted();
+        let there = Rc::default();
+        Respawn::spawn(&executor, 2, &there);
+        executor.run(usize::MAX);
+        executor.cancel_all();
+        assert_eq!((there.get(), executor.tasks()), (0, 0));
     }
 
     #[test]
