@@ -55,13 +55,18 @@ impl Handle {
         self.executor.take_eager()
     }
 
+    /// Whether it has none left.
+    pub(crate) fn has_spent_eager_polls(&self) -> bool {
+        self.executor.eager() == 0
+    }
+
     /// A future that is ready once the worker's time has passed `duration` from the current turn.
     ///
     /// # Cancel safety
     ///
     /// Dropping it removes the timer.
     pub fn sleep(&self, duration: Duration) -> Sleep {
-        self.timers.sleep_until(self.now() + duration)
+        self.timers.sleep(self.now(), duration)
     }
 
     /// The time that the host passed to the current turn.
