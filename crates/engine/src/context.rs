@@ -119,8 +119,19 @@ impl Context {
     ///
     /// Returns whether content may follow.
     pub(crate) fn prepare(&self, method: &Method, alt_svc: Option<&HeaderValue>, response: &mut Response) -> bool {
+        self.prepare_with(method, alt_svc, response, false)
+    }
+
+    /// The same for HTTP/1.1, whose library writes the date, and the length of content that there is, straight into its buffer.
+    pub(crate) fn prepare_for_http1(&self, method: &Method, alt_svc: Option<&HeaderValue>, response: &mut Response) {
+        self.prepare_with(method, alt_svc, response, true);
+    }
+
+    fn prepare_with(&self, method: &Method, alt_svc: Option<&HeaderValue>, response: &mut Response, for_http1: bool) -> bool {
         response.fields_mut();
         let Added { alt_svc, server, date, content_length, has_content, .. } = self.complete(method, alt_svc, response);
+        let date = date.filter(|_| !for_http1);
+        let content_length = content_length.filter(|_| !(for_http1 && has_content));
         let mut digits = itoa::Buffer::new();
         let length =
             content_length.map(|length| HeaderValue::from_str(digits.format(length)).expect("invariant: digits are visible ASCII"));

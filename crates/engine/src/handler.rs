@@ -207,6 +207,10 @@ impl Responder {
 
     /// Runs `future` on the worker and sends what it returns. When the peer gives up first, the future is dropped.
     pub fn respond<F: Future<Output = Response> + 'static>(self, future: F) {
+        if let Some(Exchange::Http1(exchange)) = &self.exchange {
+            let exchange = exchange.clone();
+            return exchange.work(self, Box::pin(future));
+        }
         // Otherwise it would be moved as a whole once more when it is first polled.
         if size_of::<F>() > MOVED_BYTES { self.respond_as_it_is(Box::pin(future)) } else { self.respond_as_it_is(future) }
     }

@@ -8,6 +8,7 @@ mod wire;
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::mem::MaybeUninit;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll, Waker, ready};
@@ -285,9 +286,18 @@ pub(crate) struct Http1Exchange {
     closed: Cell<bool>,
     aborted: Cell<bool>,
     handler: RefCell<Option<Waker>>,
+    /// What makes the response, if that takes time.
+    work: RefCell<Option<Work>>,
     /// Where the request asks for an upgrade, until it is answered.
     offered: RefCell<Option<Box<Offered>>>,
     granted: RefCell<Option<Box<(Offered, Body)>>>,
+}
+
+/// A future of the handler. The connection polls it, so that it takes no task of its own, and none has to wake the other.
+struct Work {
+    /// It holds the exchange; the connection's side takes the work out when it goes.
+    responder: Responder,
+    response: Pin<Box<dyn Future<Output = Response>>>,
 }
 
 /// An upgrade that may be granted.
@@ -298,8 +308,33 @@ struct Offered {
 
 impl Http1Exchange {
     fn new(version: Version, wire: Rc<Shared>, awaited: bool) -> Self {
-        let (response, connection, closed, aborted, handler, offered, granted) = Default::default();
-        Self { version, wire, awaited, response, connection, closed, aborted, handler, offered, granted }
+        let (response, connection, closed, aborted, handler, work, offered, granted) = Default::default();
+        Self { version, wire, awaited, response, connection, closed, aborted, handler, work, offered, granted }
+    }
+
+    /// Sends what `response` comes to, unless the connection ends first.
+    pub(crate) fn work(&self, responder: Responder, response: Pin<Box<dyn Future<Output = Response>>>) {
+        if self.closed.get() {
+            return;
+        }
+        *self.work.borrow_mut() = Some(Work { responder, response });
+        wake(&self.connection);
+    }
+
+    fn poll_work(&self, cx: &mut TaskContext<'_>, context: &Context) {
+        let mut place = self.work.borrow_mut();
+        let Some(Work { response, .. }) = &mut *place else { return };
+        let polled = catch_unwind(AssertUnwindSafe(|| response.as_mut().poll(cx)));
+        if matches!(polled, Ok(Poll::Pending)) {
+            return;
+        }
+        let done = place.take();
+        drop(place);
+        match (polled, done) {
+            (Ok(Poll::Ready(response)), Some(Work { responder, .. })) => responder.send(response),
+            // It is dropped, which answers; other exchanges have nothing to do with that.
+            _ => context.stats.handler_panics.add(1),
+        }
     }
 
     pub(crate) fn inform(&self, status: StatusCode, headers: &HeaderMap) {
@@ -396,12 +431,14 @@ impl Future for Answer {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        *this.exchange.connection.borrow_mut() = Some(cx.waker().clone());
-        ready!(this.exchange.wire.poll_informed(cx));
-        if this.exchange.aborted.get() {
+        this.exchange.poll_work(cx, &this.context);
+        let may_begin = this.exchange.wire.poll_informed(cx).is_ready();
+        if may_begin && this.exchange.aborted.get() {
             return Poll::Ready(Err(Aborted));
         }
-        let Some(mut response) = this.exchange.response.borrow_mut().take() else {
+        let response = if may_begin { this.exchange.response.borrow_mut().take() } else { None };
+        let Some(mut response) = response else {
+            *this.exchange.connection.borrow_mut() = Some(cx.waker().clone());
             return Poll::Pending;
         };
         if let Some(guard) = &this.guard {
@@ -411,7 +448,7 @@ impl Future for Answer {
             let (Offered { tunnel, .. }, outgoing) = *granted;
             *this.granted.borrow_mut() = Some(Granted { tunnel, outgoing, guard: this.guard.take() });
         } else {
-            this.context.prepare(&this.method, this.alt_svc.as_ref(), &mut response);
+            this.context.prepare_for_http1(&this.method, this.alt_svc.as_ref(), &mut response);
         }
         let body = GuardedBody {
             body: response.body,
@@ -429,6 +466,9 @@ impl Future for Answer {
 impl Drop for Answer {
     fn drop(&mut self) {
         self.exchange.closed.set(true);
+        // Dropped where nothing is borrowed, since it holds the exchange.
+        let work = self.exchange.work.take();
+        drop(work);
         self.exchange.offered.take();
         if self.guard.is_some() {
             self.context.stats.requests_aborted.add(1);

@@ -259,6 +259,12 @@ fn too_large(limit: usize) -> Vec<u8> {
     head
 }
 
+/// Whether that is one whole request that the library may have, and no more is to come of it. A head with another one behind it is none:
+/// there is no line without a name.
+fn is_request_without_content(bytes: &[u8], limit: usize, room: usize) -> bool {
+    bytes.len() <= limit && matches!(head::check(bytes), Ok((Framing::Length(0), lines)) if lines <= room)
+}
+
 impl<T: AsyncRead + Unpin> AsyncRead for Wire<T> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut TaskContext<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
@@ -289,6 +295,22 @@ impl<T: AsyncRead + Unpin> AsyncRead for Wire<T> {
                         this.awaiting = Awaiting::Head { searched: 0 };
                     }
                     return Poll::Ready(Ok(()));
+                }
+                Awaiting::Head { searched: 0 } if this.buffer.is_empty() => {
+                    let before = out.filled().len();
+                    ready!(Pin::new(&mut this.io).poll_read(cx, out))?;
+                    let read = &out.filled()[before..];
+                    if read.is_empty() {
+                        this.awaiting = Awaiting::Nothing;
+                        return Poll::Ready(Ok(()));
+                    }
+                    // Mostly it is a request and nothing else, which is where it belongs already.
+                    if is_request_without_content(read, this.head_bytes.min(READ_BYTES), this.shared.room.get()) {
+                        this.shared.heads.set(this.shared.heads.get() + 1);
+                        return Poll::Ready(Ok(()));
+                    }
+                    this.buffer.extend_from_slice(read);
+                    out.set_filled(before);
                 }
                 _ => {
                     let mut storage = [MaybeUninit::uninit(); READ_BYTES];

@@ -333,6 +333,10 @@ impl Watchdog {
     /// Ready when the peer's time is up, which has then been counted.
     pub(crate) fn poll(&mut self, cx: &mut TaskContext<'_>) -> Poll<()> {
         let now = self.context.handle.now();
+        // Between requests only the time for idling runs, and that only moves back.
+        if self.is_set && now < self.armed && !self.activity.has_exchanges() && !self.activity.is_pressed() {
+            return Poll::Pending;
+        }
         loop {
             let (deadline, missed) = self.next();
             if now >= deadline {

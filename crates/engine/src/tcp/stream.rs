@@ -69,6 +69,11 @@ impl Activity {
         self.head.get()
     }
 
+    /// Whether the peer has less time than for idling.
+    pub(super) fn is_pressed(&self) -> bool {
+        self.head.get().is_some() || self.sending.deadline().is_some()
+    }
+
     pub(crate) fn has_exchanges(&self) -> bool {
         self.exchanges.get() > 0
     }
