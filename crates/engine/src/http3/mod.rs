@@ -116,17 +116,27 @@ impl<T: Transport> Http3<T> {
                 self.wakeful.watch(now, key);
             }
         }
+        // Answers that are framed before anything else is read: their memory, which is still in the caches, then serves the next requests.
+        let mut answers = 0;
+        let may_poll = !self.context.handle.has_spent_eager_polls();
         loop {
             if self.client.has_work() {
                 self.serve_client(now);
             }
-            if self.deferred.len() < MAX_DEFERRED
+            if answers == 0 && self.dirty.len() >= MAX_DEFERRED {
+                answers = self.dirty.len();
+            }
+            // What is there when the turn has done its share is read in the next one: now each request would have to become a task.
+            let may_read = answers == 0 && !(may_poll && self.context.handle.has_spent_eager_polls());
+            if may_read
+                && self.deferred.len() < MAX_DEFERRED
                 && let Some((key, event)) = self.transport.poll_event()
             {
                 self.on_event(now, key, event);
-            } else if !self.deferred.is_empty() {
+            } else if answers == 0 && !self.deferred.is_empty() {
                 self.hand_on(now);
             } else if let Some(stream) = self.dirty.pop() {
+                answers = answers.saturating_sub(1);
                 stream.unqueue();
                 let key = stream.connection;
                 if !self.connections.contains(key) {

@@ -11,8 +11,9 @@ use pronghorn_h3::StreamId;
 use super::stream::{Dirty, Stream};
 use crate::transport::ConnectionKey;
 
-/// How many pieces of each kind a worker keeps: as many as there are requests in a turn when a connection has a hundred streams.
-const MAX_SPARES: usize = 128;
+/// How many pieces of each kind a worker keeps: as many as there are requests in a turn when ten connections have a hundred streams. All of
+/// them together are some 2 MB.
+const MAX_SPARES: usize = 1 << 10;
 /// Queues and maps that have grown beyond this are not kept.
 const MAX_PIECES: usize = 8;
 const MAX_LINES: usize = 24;

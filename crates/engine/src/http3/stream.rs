@@ -81,6 +81,11 @@ impl Dirty {
         self.streams.borrow_mut().pop_front()
     }
 
+    /// How many streams there are.
+    pub(super) fn len(&self) -> usize {
+        self.streams.borrow().len()
+    }
+
     pub(super) fn push_work(&self, work: Work) {
         self.work.borrow_mut().push_back(work);
         self.wakeup.notify();
