@@ -19,6 +19,7 @@ mod options;
 mod origin;
 mod pool;
 mod race;
+mod spare;
 mod tls;
 mod waiting;
 

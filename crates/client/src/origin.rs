@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use http::uri::Scheme;
+use http::uri::{Authority, Scheme};
 use http::{Request, Uri};
 
 use crate::Error;
@@ -63,6 +63,28 @@ impl Origin {
     }
 }
 
+/// The part of a request that says its origin, as it was given.
+pub(crate) struct Target {
+    scheme: Scheme,
+    authority: Authority,
+    socket: Option<UnixSocket>,
+}
+
+impl Target {
+    pub(crate) fn of<B>(request: &Request<B>) -> Option<Self> {
+        let (uri, socket) = (request.uri(), request.extensions().get().cloned());
+        Some(Self { scheme: uri.scheme()?.clone(), authority: uri.authority()?.clone(), socket })
+    }
+
+    /// Whether a request says the same.
+    pub(crate) fn is_of<B>(&self, request: &Request<B>) -> bool {
+        let uri = request.uri();
+        uri.scheme() == Some(&self.scheme)
+            && uri.authority().is_some_and(|authority| authority.as_str() == self.authority.as_str())
+            && request.extensions().get() == self.socket.as_ref()
+    }
+}
+
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(path) = &self.socket {
@@ -101,6 +123,29 @@ mod tests {
         assert_ne!(origin, request("http://localhost/", "/run/b.sock").unwrap());
         assert_ne!(origin, Origin::of(&"http://localhost/".parse().unwrap()).unwrap());
         assert!(matches!(request("https://localhost/", "/run/a.sock"), Err(Error::Uri { .. })));
+    }
+
+    #[test]
+    fn target_is_of_requests_that_say_the_same() {
+        let request = |uri: &str, path: Option<&str>| {
+            let mut request = Request::get(uri).body(()).unwrap();
+            if let Some(path) = path {
+                request.extensions_mut().insert(UnixSocket(Path::new(path).into()));
+            }
+            request
+        };
+        let asked = request("http://localhost:80/a", Some("/run/a.sock"));
+        let target = Target::of(&asked).unwrap();
+        assert!(target.is_of(&asked) && target.is_of(&request("http://localhost:80/b", Some("/run/a.sock"))));
+        for (uri, path) in [
+            ("https://localhost:80/a", Some("/run/a.sock")),
+            ("http://localhost:81/a", Some("/run/a.sock")),
+            ("http://localhost/a", Some("/run/a.sock")),
+            ("http://localhost:80/a", Some("/run/b.sock")),
+            ("http://localhost:80/a", None),
+        ] {
+            assert!(!target.is_of(&request(uri, path)), "{uri} {path:?}");
+        }
     }
 
     #[test]

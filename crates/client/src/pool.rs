@@ -19,7 +19,8 @@ use crate::alt_svc::AltSvc;
 use crate::connections::Connections;
 use crate::lease::{Content, Lease};
 use crate::loan::Loan;
-use crate::origin::Origin;
+use crate::origin::{Origin, Target};
+use crate::spare::Spare;
 use crate::waiting::{Ticket, Waiting};
 use crate::{Error, Options, Phase, connect};
 
@@ -69,6 +70,8 @@ pub(crate) struct Shared {
     pub(crate) handle: Handle,
     pub(crate) options: Options,
     origins: RefCell<HashMap<Origin, Rc<Connections>>>,
+    /// Where the latest request went. The next one mostly goes there too.
+    latest: RefCell<Option<(Target, Rc<Connections>)>>,
 }
 
 impl Pool {
@@ -95,7 +98,7 @@ impl Pool {
 
     fn on(connector: Connector, options: Options) -> Self {
         let handle = connector.handle().clone();
-        let shared = Rc::new(Shared { connector, handle, options, origins: RefCell::default() });
+        let shared = Rc::new(Shared { connector, handle, options, origins: RefCell::default(), latest: RefCell::default() });
         shared.handle.spawn(sweep(Rc::downgrade(&shared), shared.handle.clone()));
         if let Some(every) = shared.options.resolve_every {
             shared.handle.spawn(follow(Rc::downgrade(&shared), shared.handle.clone(), every));
@@ -152,10 +155,10 @@ impl Pool {
     /// Dropping the future cancels the request.
     pub fn send_observed<'a>(
         &'a self,
-        request: Request<Body>,
+        request: impl Into<Box<Request<Body>>>,
         on_interim: Option<&'a mut dyn FnMut(StatusCode, HeaderMap)>,
     ) -> impl Future<Output = Result<Response<Content>, Error>> + 'a {
-        self.deliver(Box::new(request), on_interim)
+        self.deliver(request.into(), on_interim)
     }
 
     /// Closes the connections that nobody uses, so that the next request is sent on a new one.
@@ -170,7 +173,7 @@ impl Pool {
     /// The request has a place of its own: a future that hands it on to another one has room for it more than once.
     async fn deliver(&self, mut request: Box<Request<Body>>, mut on_interim: Option<OnInterim<'_>>) -> Result<Response<Content>, Error> {
         let shared = &self.0;
-        let connections = shared.connections(Origin::of_request(&request)?);
+        let connections = shared.connections_for(&request)?;
         let is_idempotent = request.method().is_idempotent();
         announce_length(&mut request);
         let asks_upgrade = request.extensions().get::<Upgrade>().is_some();
@@ -179,10 +182,12 @@ impl Pool {
         loop {
             let deadline = shared.handle.now() + shared.options.connect_timeout;
             let mut lease = shared.acquire(&connections).await?;
-            let spare = (retries > 0).then(|| copy(&request));
+            let spare = (retries > 0).then(|| Spare::of(&request));
             let loan = Loan::of(request.body_mut(), &shared.handle);
             lease.begin(has_content, loan.clone());
-            let error = match shared.exchange(&mut lease, request, deadline, &mut on_interim).await? {
+            // Waited for where it is: handed on as it is, all of a future is moved.
+            let exchanged = pin!(shared.exchange(&mut lease, request, deadline, &mut on_interim)).await;
+            let error = match exchanged? {
                 Ok(response) => return Ok(shared.received(response, lease, asks_upgrade)),
                 Err(error) => error,
             };
@@ -199,7 +204,8 @@ impl Pool {
                 _ => false,
             };
             drop(lease);
-            let Some((mut again, is_whole)) = spare.filter(|_| may_repeat) else { return Err(error.into()) };
+            let Some(spare) = spare.filter(|_| may_repeat) else { return Err(error.into()) };
+            let (mut again, is_whole) = spare.into_request();
             if !is_whole {
                 let Some(loan) = loan else { return Err(error.into()) };
                 let Some(whole) = loan.take_back().await else { return Err(error.into()) };
@@ -209,19 +215,6 @@ impl Pool {
             retries -= 1;
         }
     }
-}
-
-/// The same request once more, and whether with its content, which has to be in memory for that.
-fn copy(request: &Request<Body>) -> (Box<Request<Body>>, bool) {
-    let content = request.body().try_clone();
-    let is_whole = content.is_some();
-    let mut again = Request::new(content.unwrap_or_default());
-    again.method_mut().clone_from(request.method());
-    again.uri_mut().clone_from(request.uri());
-    *again.version_mut() = request.version();
-    again.headers_mut().clone_from(request.headers());
-    again.extensions_mut().clone_from(request.extensions());
-    (Box::new(again), is_whole)
 }
 
 /// Says how long the content is, where that is known: over HTTP/2 and HTTP/3 too, so that what is too large is refused at once.
@@ -245,6 +238,18 @@ impl fmt::Debug for Pool {
 }
 
 impl Shared {
+    /// The connections of a request's origin.
+    fn connections_for(&self, request: &Request<Body>) -> Result<Rc<Connections>, Error> {
+        if let Some((target, connections)) = &*self.latest.borrow()
+            && target.is_of(request)
+        {
+            return Ok(connections.clone());
+        }
+        let connections = self.connections(Origin::of_request(request)?);
+        *self.latest.borrow_mut() = Target::of(request).map(|target| (target, connections.clone()));
+        Ok(connections)
+    }
+
     fn connections(&self, origin: Origin) -> Rc<Connections> {
         let mut origins = self.origins.borrow_mut();
         if let Some(connections) = origins.get(&origin) {

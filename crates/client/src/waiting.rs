@@ -43,6 +43,17 @@ impl Queue {
         }
     }
 
+    /// Takes out somebody who does not wait any more. Who was served is not there, and need not be searched for.
+    fn leave(&self, place: &Place) {
+        let mut waiting = self.waiting.borrow_mut();
+        // The numbers grow from the first to the last.
+        if waiting.front().is_some_and(|first| first.number <= place.number)
+            && let Ok(index) = waiting.binary_search_by_key(&place.number, |place| place.number)
+        {
+            waiting.remove(index);
+        }
+    }
+
     /// Tells those with a number below `before` that there will be no connection, or the first of them alone.
     pub(crate) fn fail(&self, error: &Error, before: u64, first_alone: bool) {
         let next = || self.waiting.borrow_mut().pop_front_if(|place| place.number < before);
@@ -95,7 +106,7 @@ impl<'a> Ticket<'a> {
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
-        self.connections.queue.waiting.borrow_mut().retain(|place| !Rc::ptr_eq(place, &self.place));
+        self.connections.queue.leave(&self.place);
         let unused = self.place.result.take();
         if let Some(Ok(lease)) = unused {
             lease.complete();

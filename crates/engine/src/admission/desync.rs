@@ -134,7 +134,7 @@ fn through_http1(admitted: &Admitted, content: &[Bytes]) -> Vec<u8> {
     *request.headers_mut() = admitted.headers.clone();
     // A length that was said is kept, as HTTP/3 has seen to; see the test of lengths that are not.
     crate::client::frame(&mut request).expect("an admitted request can be sent");
-    let request = crate::client::for_http1(request);
+    crate::client::for_http1(&mut request);
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let (near, mut far) = duplex(1 << 20);

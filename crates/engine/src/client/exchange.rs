@@ -57,21 +57,23 @@ impl Connection {
         match &mut self.sender {
             Sender::Http1(sender, asked, link) => {
                 sender.ready().await.map_err(|error| failure::http1(&error, false))?;
-                let (mut request, tunnel) = match &upgrade {
+                let tunnel = match &upgrade {
                     None => {
                         link.begin(request.body_mut());
-                        (for_http1(*request), None)
+                        for_http1(&mut request);
+                        None
                     }
                     Some(upgrade) => {
-                        let (request, outgoing) = upgrade::for_http1(*request, upgrade)?;
-                        (request, Some((upgrade, asked.ask(), outgoing)))
+                        let (asking, outgoing) = upgrade::for_http1(*request, upgrade)?;
+                        *request = asking;
+                        Some((upgrade, asked.ask(), outgoing))
                     }
                 };
                 let informed = observer.on_interim.is_some().then(interim::Waiting::default);
                 if let Some(informed) = &informed {
                     informed.watch(&mut request);
                 }
-                let mut response = pin!(sender.send_request(request));
+                let mut response = pin!(sender.send_request(*request));
                 let response = poll_fn(|cx| {
                     let response = response.as_mut().poll(cx);
                     if let (Some(informed), Some(on_interim)) = (&informed, observer.on_interim.as_mut()) {

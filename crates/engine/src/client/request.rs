@@ -29,7 +29,7 @@ pub(crate) fn frame(request: &mut Request<Body>) -> Result<(), Error> {
 }
 
 /// RFC 9112, section 3.2.1: the target is the path alone, and the host stands in its field.
-pub(crate) fn for_http1(mut request: Request<Body>) -> Request<Body> {
+pub(crate) fn for_http1(request: &mut Request<Body>) {
     if let Some(authority) = request.uri().authority()
         && !request.headers().contains_key(HOST)
         && let Ok(host) = HeaderValue::from_str(authority.as_str())
@@ -45,7 +45,6 @@ pub(crate) fn for_http1(mut request: Request<Body>) -> Request<Body> {
     *request.version_mut() = Version::HTTP_11;
     let path = request.uri().path_and_query().cloned();
     *request.uri_mut() = path.map_or_else(|| Uri::from_static("/"), Uri::from);
-    request
 }
 
 /// The request for HTTP/2 and HTTP/3: without what concerns a connection of HTTP/1.1, and with its host in the target alone. A host that is

@@ -63,6 +63,8 @@ pub(super) struct UploadSlot(Rc<Both>);
 /// A request in the queue.
 #[derive(Default)]
 struct Waiting {
+    /// It has been taken out of the queue.
+    is_out: Cell<bool>,
     permit: RefCell<Option<Permit>>,
     waker: Cell<Option<Waker>>,
 }
@@ -115,7 +117,7 @@ impl Slots {
             let first = self.queue.borrow_mut().pop_front();
             let Some(first) = first else { return };
             first.permit.replace(Some(permit));
-            first.wake();
+            first.serve();
         }
     }
 
@@ -136,7 +138,7 @@ impl Slots {
     pub(super) fn close(&self) {
         self.is_closed.set(true);
         for waiting in self.queue.take() {
-            waiting.wake();
+            waiting.serve();
         }
     }
 
@@ -155,7 +157,9 @@ impl Drop for Permit {
 }
 
 impl Waiting {
-    fn wake(&self) {
+    /// Taken out of the queue, it has what there is for it.
+    fn serve(&self) {
+        self.is_out.set(true);
         if let Some(waker) = self.waker.take() {
             waker.wake();
         }
@@ -190,7 +194,9 @@ impl Drop for Queued<'_> {
     fn drop(&mut self) {
         let Self { slots, waiting } = self;
         let mut queue = slots.queue.borrow_mut();
-        queue.retain(|other| !Rc::ptr_eq(other, waiting));
+        if !waiting.is_out.get() {
+            queue.retain(|other| !Rc::ptr_eq(other, waiting));
+        }
         if queue.is_empty() {
             slots.watch.take();
         }

@@ -89,7 +89,9 @@ pub(super) fn for_http1(request: Request<Body>, upgrade: &Upgrade) -> Result<(Re
     head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     let protocol = HeaderValue::from_str(upgrade.protocol()).map_err(|error| Error::Exchange(error.to_string()))?;
     head.headers.insert(UPGRADE, protocol);
-    Ok((super::for_http1(Request::from_parts(head, Body::empty())), body))
+    let mut asking = Request::from_parts(head, Body::empty());
+    super::for_http1(&mut asking);
+    Ok((asking, body))
 }
 
 /// Whether the server goes on in what was asked for.
