@@ -315,16 +315,16 @@ impl GatewayHandler {
         local.clone()
     }
 
-    fn serve(&self, mut request: Request, responder: Responder, end: End) {
+    fn serve(&self, mut request: Request, responder: Responder, mut end: End) {
         let (local, site) = (end.local.clone(), end.site.clone());
-        let host = request.uri.host().unwrap_or_default();
+        let host = target::host(&request.uri);
         let Ok(path) = target::normal(request.uri.path()) else {
             return responder.send(end.finish(text(StatusCode::BAD_REQUEST, "bad path\n")));
         };
         let Some(route) = site.routes.iter().find(|route| route.is_for(&request.method, host, &path, &request.headers)) else {
             return responder.send(end.finish(text(StatusCode::NOT_FOUND, "not found\n")));
         };
-        let mut end = End { route: Some(route.number), ..end };
+        end.route = Some(route.number);
         let mut before = (!route.layers.is_empty()).then(|| local.before_layers(&request));
         let target = matches!(route.action, ActionPlan::Application(_)).then(|| request.uri.clone());
         let stripped = if route.strip_prefix { route.prefix(&request.method, host, &path, &request.headers) } else { "" };
@@ -499,7 +499,7 @@ impl Handler for GatewayHandler {
                 None => answer,
             });
         }
-        let site = local.plan.sites.find(request.uri.host().unwrap_or_default()).cloned();
+        let site = local.plan.sites.find(target::host(&request.uri)).cloned();
         let Some(site) = site else {
             let answer = text(StatusCode::MISDIRECTED_REQUEST, "there is no such site here\n");
             return responder.send(match logged {

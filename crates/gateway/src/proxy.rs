@@ -23,7 +23,7 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use http::header::{RETRY_AFTER, SET_COOKIE};
-use http::uri::{Authority, PathAndQuery, Scheme};
+use http::uri::{Authority, Parts, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use http_body::Body as _;
 use pronghorn_client::{Error, Http3, Options, Pool, Roots};
@@ -234,16 +234,16 @@ impl WorkerUpstream {
         let (content, client) = (lend(body), Asker::of(&peer));
         if peer.protocol == Protocol::Http1 {
             // Some clients take an interim response for the answer there.
-            responder.respond(async move { finish(self.exchange(head, asked, content, client, None, None).await) });
+            responder.respond(async move { finish(pin!(self.exchange(head, asked, content, client, None, None)).await) });
         } else {
             let handle = responder.handle().clone();
-            handle.spawn(Box::pin(async move { self.forward_informing(head, asked, content, client, responder, finish).await }));
+            handle.spawn(Box::pin(self.forward_informing(head, asked, content, client, responder, finish)));
         }
     }
 
     /// Passes on interim responses too.
     async fn forward_informing<B>(
-        self: &Rc<Self>,
+        self: Rc<Self>,
         head: Head,
         asked: RequestLine,
         content: Option<Lent<B>>,
@@ -332,13 +332,14 @@ impl WorkerUpstream {
             let attempts = tried.len() + 1;
             let is_last = attempts > self.plan.settings.retries as usize || attempts >= self.balance.len();
             let spare = if is_last { None } else { Some(head.clone()) };
+            // Waited for where it is: handed on as it is, all of a future is moved. And the rarer one has a place of its own.
             let answered = if let (Some(fastcgi), Some(application)) = (&self.fastcgi, application) {
-                self.ask_application(fastcgi, application, head, &open, content).await
+                Box::pin(self.ask_application(fastcgi, application, head, &open, content)).await
             } else {
                 let request = self.request(head, open.address(), content);
                 let mut on_interim = inform.map(|inform| move |status, headers| inform(status, headers));
                 let on_interim = on_interim.as_mut().map(|on_interim| on_interim as &mut dyn FnMut(StatusCode, HeaderMap));
-                self.pool.send_observed(request, on_interim).await.map(|response| response.map(Content::Http))
+                pin!(self.pool.send_observed(request, on_interim)).await.map(|response| response.map(Content::Http))
             };
             match answered {
                 Ok(mut response) => {
@@ -453,8 +454,8 @@ impl WorkerUpstream {
         self.plan.trouble.failed(Failure { cause, server: Some(open.address()), asked, reason: &reason, then });
     }
 
-    fn request(&self, head: Head, server: &ServerAddress, content: Body) -> http::Request<Body> {
-        let mut request = http::Request::new(content);
+    fn request(&self, head: Head, server: &ServerAddress, content: Body) -> Box<http::Request<Body>> {
+        let mut request = Box::new(http::Request::new(content));
         *request.method_mut() = head.method;
         *request.uri_mut() = target(server.secure, &server.authority, &head.path);
         *request.headers_mut() = head.headers;
@@ -486,8 +487,9 @@ where
 
 pub(crate) fn target(secure: bool, authority: &Authority, path: &PathAndQuery) -> Uri {
     let scheme = if secure { Scheme::HTTPS } else { Scheme::HTTP };
-    let uri = Uri::builder().scheme(scheme).authority(authority.clone()).path_and_query(path.clone()).build();
-    uri.expect("invariant: all parts are there")
+    let mut parts = Parts::default();
+    (parts.scheme, parts.authority, parts.path_and_query) = (Some(scheme), Some(authority.clone()), Some(path.clone()));
+    Uri::from_parts(parts).expect("invariant: all parts are there")
 }
 
 /// The response of a server as the client gets it.
@@ -499,10 +501,9 @@ fn answer(response: http::Response<Content>, open: Open, watch: Option<Watch>) -
     }
     let mut answer = Response::new(head.status);
     // The engine checks that the content is as long as it says.
-    if content.is_end_stream() {
-        answer.headers = head.headers;
-        return answer;
-    }
     answer.headers = head.headers;
-    answer.with_body(Body::stream(Tracked::new(content, open, watch)))
+    if !content.is_end_stream() {
+        answer.body = Tracked::new(content, open, watch).into_body();
+    }
+    answer
 }

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use http::Uri;
+
 /// Why a path cannot be routed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadPath;
@@ -36,6 +38,25 @@ pub(crate) fn normal(path: &str) -> Result<Cow<'_, str>, BadPath> {
         }
     }
     Ok(Cow::Owned(format!("/{}", segments.join("/"))))
+}
+
+/// The host that an admitted request is for, empty if there is none. The library looks at the whole authority for a user, which no such
+/// request has.
+pub(crate) fn host(uri: &Uri) -> &str {
+    split_authority(uri).0
+}
+
+/// The port that its target names.
+pub(crate) fn port(uri: &Uri) -> Option<u16> {
+    split_authority(uri).1.parse().ok()
+}
+
+/// Host and port; the latter has no more than five digits.
+fn split_authority(uri: &Uri) -> (&str, &str) {
+    let authority = uri.authority().map_or("", http::uri::Authority::as_str);
+    let digits = authority.bytes().rev().take_while(u8::is_ascii_digit).count();
+    let (host, port) = authority.split_at(authority.len() - digits);
+    host.strip_suffix(':').map_or((authority, ""), |host| (host, port))
 }
 
 fn is_normal(path: &str) -> bool {
@@ -102,6 +123,23 @@ mod tests {
     fn what_is_above_the_root_or_broken_is_refused() {
         for path in ["/..", "/a/../..", "/%2e%2e/etc", "/%", "/%4", "/%zz", "/%00", "", "*", "a"] {
             assert_eq!(normal(path), Err(BadPath), "{path}");
+        }
+    }
+
+    #[test]
+    fn host_and_port_are_what_the_library_says() {
+        for uri in [
+            "/",
+            "http://a",
+            "http://a:1/",
+            "http://a1/",
+            "http://10.0.0.1:8080/x",
+            "http://10.0.0.1/",
+            "http://[::1]/",
+            "http://[::1]:443/",
+        ] {
+            let uri: Uri = uri.parse().expect("a URI");
+            assert_eq!((host(&uri), port(&uri)), (uri.host().unwrap_or_default(), uri.port_u16()), "{uri}");
         }
     }
 

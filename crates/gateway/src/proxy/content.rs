@@ -3,10 +3,10 @@
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use http_body::{Frame, SizeHint};
+use http_body::{Body as _, Frame, SizeHint};
 use pronghorn_engine::{Body, BodyError};
 
 use super::balance::Open;
@@ -121,11 +121,16 @@ impl http_body::Body for Content {
     }
 }
 
+/// Content of no more bytes than these is looked at at once: mostly it has come with its head, and then takes no future to be sent.
+const SMALL_BYTES: u64 = 16 << 10;
+
 /// A response's content, at whose end the server counts as free.
 pub(crate) struct Tracked {
     content: Content,
     open: Option<Open>,
     watch: Option<Watch>,
+    /// What was found when it was looked at.
+    first: Option<Result<Frame<Bytes>, BodyError>>,
 }
 
 /// Who tells if a response breaks off, and of what.
@@ -137,7 +142,23 @@ pub(super) struct Watch {
 
 impl Tracked {
     pub(super) fn new(content: Content, open: Open, watch: Option<Watch>) -> Self {
-        Self { content, open: Some(open), watch }
+        Self { content, open: Some(open), watch, first: None }
+    }
+
+    /// The content for the client.
+    pub(crate) fn into_body(mut self) -> Body {
+        let Some(size) = self.content.size_hint().exact().filter(|size| *size <= SMALL_BYTES) else { return Body::stream(self) };
+        // Nobody is to be woken: who sends it asks again.
+        match Pin::new(&mut self).poll_frame(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                Ok(data) if data.len() as u64 == size && self.content.is_end_stream() => return Body::from(data),
+                Ok(data) => self.first = Some(Ok(Frame::data(data))),
+                Err(frame) => self.first = Some(Ok(frame)),
+            },
+            Poll::Ready(Some(Err(error))) => self.first = Some(Err(error)),
+            Poll::Ready(None) | Poll::Pending => {}
+        }
+        Body::stream(self)
     }
 
     fn broke_off(&mut self, error: &BodyError) {
@@ -154,6 +175,9 @@ impl http_body::Body for Tracked {
     type Error = BodyError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(first));
+        }
         let frame = Pin::new(&mut self.content).poll_frame(cx);
         match &frame {
             Poll::Ready(Some(Err(error))) => {
@@ -167,10 +191,14 @@ impl http_body::Body for Tracked {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.content.is_end_stream()
+        self.first.is_none() && self.content.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.content.size_hint()
+        let first = self.first.as_ref().and_then(|first| first.as_ref().ok()?.data_ref()).map_or(0, Bytes::len) as u64;
+        match self.content.size_hint().exact() {
+            Some(rest) => SizeHint::with_exact(rest + first),
+            None => SizeHint::default(),
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use bytes::Bytes;
 use http::header::{
     ALT_SVC, CONNECTION, EXPECT, Entry, FORWARDED, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE, VIA,
 };
@@ -9,6 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, Version};
 use pronghorn_engine::{Peer, Protocol};
 
 use crate::layers::take_away_alike;
+use crate::target;
 
 const EARLY_DATA: HeaderName = HeaderName::from_static("early-data");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
@@ -31,6 +33,9 @@ const OF_ONE_CONNECTION: [HeaderName; 7] =
 
 /// What a request is given at most.
 const ADDED_LINES: usize = 9;
+
+/// The longest element of `forwarded`, without a host.
+const ELEMENT_BYTES: usize = "for=\"[]\";host=\"\";proto=https".len() + 39;
 
 /// Which of the fields that have to change a message has: found in one pass, since most have none of them.
 #[derive(Clone, Copy, Default)]
@@ -60,7 +65,7 @@ impl Present {
                 name => {
                     present.said_by_proxies |= name.starts_with("x-forwarded-");
                     // Rare, and said by no proxy. Those that there are begin like that.
-                    present.alike |= name.starts_with(['e', 'f', 'x']) && name.contains('_');
+                    present.alike |= name.starts_with(['e', 'f', 'x']) && name.bytes().any(|byte| byte == b'_');
                 }
             }
         }
@@ -94,15 +99,16 @@ pub(crate) fn to_upstream(headers: &mut HeaderMap, peer: &Peer, uri: &Uri, prefi
             take_away_alike(headers, name);
         }
     }
-    let address = peer.remote.ip().to_canonical();
-    let address_text = text_of(address);
     let host = headers.get(HOST).cloned().or_else(|| HeaderValue::try_from(uri.authority()?.as_str()).ok());
     let scheme = if peer.secure { "https" } else { "http" };
-    append(headers, &FORWARDED, HeaderValue::try_from(forwarded(address, &address_text, host.as_ref(), scheme)));
-    append(headers, &X_FORWARDED_FOR, HeaderValue::try_from(address_text));
+    let (element, address) = forwarded(peer.remote.ip().to_canonical(), host.as_ref(), scheme);
+    append(headers, &FORWARDED, HeaderValue::from_maybe_shared(element));
+    append(headers, &X_FORWARDED_FOR, HeaderValue::from_maybe_shared(address));
     headers.entry(X_FORWARDED_PROTO).or_insert(HeaderValue::from_static(scheme));
-    let port = uri.port_u16().unwrap_or(if peer.secure { 443 } else { 80 });
-    headers.entry(X_FORWARDED_PORT).or_insert_with(|| port.into());
+    headers.entry(X_FORWARDED_PORT).or_insert_with(|| match target::port(uri) {
+        Some(port) => port.into(),
+        None => HeaderValue::from_static(if peer.secure { "443" } else { "80" }),
+    });
     if let Some(host) = host {
         headers.entry(X_FORWARDED_HOST).or_insert_with(|| host.clone());
         headers.entry(HOST).or_insert(host);
@@ -161,9 +167,9 @@ pub(super) fn interim(status: StatusCode, mut headers: HeaderMap, pass_on: impl 
 //# this field, remove any header or trailer field(s) from the message with the same name as the connection-option, and then remove
 //# the Connection header field itself
 fn remove_of_connection(headers: &mut HeaderMap, present: Present) {
-    if present.connection {
+    if present.connection && !is_keep_alive(headers) {
         let options = headers.get_all(CONNECTION).iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
-        // Most say `keep-alive`, which goes in any case.
+        // Others say it too, beside what they name.
         let options = options.map(<[u8]>::trim_ascii).filter(|option| !option.eq_ignore_ascii_case(b"keep-alive"));
         let named: Vec<_> = options.filter_map(|option| HeaderName::from_bytes(option).ok()).collect();
         // What frames the message and names its host is not a connection's, whatever is said of it.
@@ -178,6 +184,12 @@ fn remove_of_connection(headers: &mut HeaderMap, present: Present) {
             headers.remove(name);
         }
     }
+}
+
+/// Whether that is all that `connection` says, as it mostly is.
+fn is_keep_alive(headers: &HeaderMap) -> bool {
+    let mut lines = headers.get_all(CONNECTION).iter();
+    lines.next().is_some_and(|line| line.as_bytes().eq_ignore_ascii_case(b"keep-alive")) && lines.next().is_none()
 }
 
 fn has_token(line: &HeaderValue, token: &str) -> bool {
@@ -208,37 +220,42 @@ fn append(headers: &mut HeaderMap, name: &HeaderName, value: Result<HeaderValue,
     }
 }
 
-/// The address as text. That of each request is written, and the formatting of the standard library takes ten times as long.
-fn text_of(address: IpAddr) -> String {
-    let IpAddr::V4(address) = address else { return address.to_string() };
-    let mut text = String::with_capacity(15);
-    for octet in address.octets() {
-        if !text.is_empty() {
-            text.push('.');
-        }
-        text.push_str(itoa::Buffer::new().format(octet));
-    }
-    text
-}
-
-/// RFC 7239: an IPv6 address stands in brackets and quotes, and so does a host with a port. `text`: the address.
-fn forwarded(address: IpAddr, text: &str, host: Option<&HeaderValue>, scheme: &str) -> String {
-    let mut element = String::with_capacity(96);
-    let (before, after) = if address.is_ipv4() { ("for=", "") } else { ("for=\"[", "]\"") };
-    for part in [before, text, after] {
-        element.push_str(part);
-    }
+/// RFC 7239: an IPv6 address stands in brackets and quotes, and so does a host with a port. Returns the address in it, too: both are
+/// written for each request, into one piece of memory.
+fn forwarded(address: IpAddr, host: Option<&HeaderValue>, scheme: &str) -> (Bytes, Bytes) {
     // A host that was admitted has neither quotes nor backslashes.
-    if let Some(host) = host.and_then(|host| host.to_str().ok()).filter(|host| !host.contains(['"', '\\'])) {
+    let host = host.and_then(|host| host.to_str().ok()).filter(|host| !host.contains(['"', '\\']));
+    let mut element = Vec::with_capacity(ELEMENT_BYTES + host.map_or(0, str::len));
+    let (before, after) = if address.is_ipv4() { ("for=", "") } else { ("for=\"[", "]\"") };
+    element.extend_from_slice(before.as_bytes());
+    write_address(&mut element, address);
+    let end = element.len();
+    element.extend_from_slice(after.as_bytes());
+    if let Some(host) = host {
         let is_token = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
         let (before, after) = if is_token { (";host=", "") } else { (";host=\"", "\"") };
         for part in [before, host, after] {
-            element.push_str(part);
+            element.extend_from_slice(part.as_bytes());
         }
     }
-    element.push_str(";proto=");
-    element.push_str(scheme);
-    element
+    element.extend_from_slice(b";proto=");
+    element.extend_from_slice(scheme.as_bytes());
+    let element = Bytes::from(element);
+    let address = element.slice(before.len()..end);
+    (element, address)
+}
+
+/// What is formatted for each request: the formatting of the standard library takes ten times as long.
+fn write_address(text: &mut Vec<u8>, address: IpAddr) {
+    let IpAddr::V4(address) = address else {
+        return text.extend_from_slice(address.to_string().as_bytes());
+    };
+    for (index, octet) in address.octets().into_iter().enumerate() {
+        if index > 0 {
+            text.push(b'.');
+        }
+        text.extend_from_slice(itoa::Buffer::new().format(octet).as_bytes());
+    }
 }
 
 #[cfg(test)]
@@ -340,7 +357,9 @@ mod tests {
     #[test]
     fn addresses_are_written_as_usual() {
         for text in ["0.0.0.0", "192.0.2.7", "255.10.99.100", "2001:db8::1"] {
-            assert_eq!(text_of(text.parse().expect("an address")), text);
+            let (element, address) = forwarded(text.parse().expect("an address"), None, "https");
+            assert_eq!(address, text);
+            assert!(element.len() <= ELEMENT_BYTES);
         }
     }
 
@@ -361,10 +380,19 @@ mod tests {
     #[test]
     fn ipv6_client_is_quoted() {
         let address = "2001:db8::1".parse().expect("an address");
-        assert_eq!(
-            forwarded(address, &text_of(address), Some(&HeaderValue::from_static("a.example")), "http"),
-            "for=\"[2001:db8::1]\";host=a.example;proto=http"
-        );
+        let (element, address) = forwarded(address, Some(&HeaderValue::from_static("a.example")), "http");
+        assert_eq!(element, "for=\"[2001:db8::1]\";host=a.example;proto=http");
+        assert_eq!(address, "2001:db8::1");
+    }
+
+    #[test]
+    fn what_connection_names_beside_keep_alive_goes_too() {
+        for lines in [&[("connection", "keep-alive, x-hop")][..], &[("connection", "keep-alive"), ("connection", "x-hop")]] {
+            let mut headers = map(lines);
+            headers.insert("x-hop", HeaderValue::from_static("1"));
+            to_client(&mut headers, Version::HTTP_11);
+            assert_eq!(headers, map(&[("via", "1.1 pronghorn")]), "{lines:?}");
+        }
     }
 
     #[test]

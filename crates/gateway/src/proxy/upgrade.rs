@@ -40,7 +40,7 @@ pub(super) async fn run(
     let mut request = upstream.request(head, open.address(), lent.lend());
     request.extensions_mut().insert(upgrade);
     let answered = {
-        let mut sent = pin!(upstream.pool.send(request));
+        let mut sent = pin!(upstream.pool.send_observed(request, None));
         poll_fn(|cx| match sent.as_mut().poll(cx) {
             Poll::Ready(answer) => Poll::Ready(Some(answer)),
             Poll::Pending => responder.poll_closed(cx).map(|()| None),
