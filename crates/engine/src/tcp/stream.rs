@@ -298,7 +298,7 @@ impl<S: Socket> AsyncRead for Stream<S> {
 #[expect(unsafe_code, reason = "the buffer says which of its bytes are initialized in no other way")]
 fn receive(socket: &impl AsFd, buffer: &mut ReadBuf<'_>) -> io::Result<usize> {
     // SAFETY: the system call writes bytes and takes none back that were initialized.
-    let (read, _) = rustix::io::read(socket, unsafe { buffer.unfilled_mut() })?;
+    let ((read, _), _) = rustix::net::recv(socket, unsafe { buffer.unfilled_mut() }, rustix::net::RecvFlags::empty())?;
     let count = read.len();
     // SAFETY: these are the bytes that were just read.
     unsafe { buffer.assume_init(count) };
@@ -312,6 +312,10 @@ impl<S: Socket> AsyncWrite for Stream<S> {
     }
 
     fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        // The system has less to look at.
+        if let [only] = data {
+            return self.poll_write(cx, only);
+        }
         self.poll_write_with(cx, |socket| socket.write_vectored(data))
     }
 
