@@ -57,6 +57,9 @@ const CLOSE_DELAY: Duration = Duration::from_millis(20);
 /// it would be loaded anew for each.
 const MAX_DEFERRED: usize = 16;
 
+/// How many answers wait at the most until they are framed: that is other code again, and until then they hold memory.
+const MAX_UNFRAMED: usize = 64;
+
 /// The HTTP/3 side of one UDP socket.
 pub(crate) struct Http3<T> {
     pub(crate) transport: T,
@@ -123,7 +126,7 @@ impl<T: Transport> Http3<T> {
             if self.client.has_work() {
                 self.serve_client(now);
             }
-            if answers == 0 && self.dirty.len() >= MAX_DEFERRED {
+            if answers == 0 && self.dirty.len() >= MAX_UNFRAMED {
                 answers = self.dirty.len();
             }
             // What is there when the turn has done its share is read in the next one: now each request would have to become a task.

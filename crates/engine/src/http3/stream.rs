@@ -169,7 +169,7 @@ struct State {
     /// The driver has stopped reading because the application does not.
     paused: bool,
 
-    outbound: Queue<Outbound>,
+    outbound: Queue,
     outbound_bytes: usize,
     writer: Option<Waker>,
     /// The peer takes nothing more, or the connection is gone.
@@ -182,30 +182,32 @@ struct State {
     response_waker: Option<Waker>,
 }
 
-/// A queue that allocates nothing for its first item: most have no other.
-struct Queue<T> {
-    first: Option<T>,
-    rest: VecDeque<T>,
+/// A queue that allocates nothing for its first item and the end behind it: most have no other.
+#[derive(Default)]
+struct Queue {
+    first: Option<Outbound>,
+    rest: VecDeque<Outbound>,
+    /// [`Outbound::End`] is last.
+    ends: bool,
 }
 
-impl<T> Default for Queue<T> {
-    fn default() -> Self {
-        Self { first: None, rest: VecDeque::new() }
-    }
-}
-
-impl<T> Queue<T> {
-    fn push_back(&mut self, item: T) {
+impl Queue {
+    fn push_back(&mut self, item: Outbound) {
+        if self.ends {
+            self.ends = false;
+            self.rest.push_back(Outbound::End);
+        }
         // What is in `first` is before the rest.
-        if self.first.is_none() && self.rest.is_empty() {
-            self.first = Some(item);
-        } else {
-            self.rest.push_back(item);
+        match item {
+            Outbound::End => self.ends = true,
+            item if self.first.is_none() && self.rest.is_empty() => self.first = Some(item),
+            item => self.rest.push_back(item),
         }
     }
 
-    fn pop_front(&mut self) -> Option<T> {
-        self.first.take().or_else(|| self.rest.pop_front())
+    fn pop_front(&mut self) -> Option<Outbound> {
+        let item = self.first.take().or_else(|| self.rest.pop_front());
+        item.or_else(|| std::mem::take(&mut self.ends).then_some(Outbound::End))
     }
 
     fn clear(&mut self) {
@@ -573,5 +575,32 @@ impl fmt::Debug for Stream {
 fn wake(waker: Option<Waker>) {
     if let Some(waker) = waker {
         waker.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queue_keeps_its_order_around_ends() {
+        let name = |item: Outbound| match item {
+            Outbound::Data(data) => String::from_utf8_lossy(&data).into_owned(),
+            Outbound::End => "end".to_owned(),
+            Outbound::Abort(_) => "abort".to_owned(),
+            _ => "else".to_owned(),
+        };
+        let data = |text: &'static str| Outbound::Data(Bytes::from_static(text.as_bytes()));
+        let mut queue = Queue::default();
+        let mut popped = Vec::new();
+        queue.push_back(data("a"));
+        queue.push_back(Outbound::End);
+        popped.extend(queue.pop_front().map(name));
+        queue.push_back(Outbound::Abort(ErrorCode::H3_INTERNAL_ERROR));
+        queue.push_back(data("b"));
+        queue.push_back(Outbound::End);
+        popped.extend(std::iter::from_fn(|| queue.pop_front()).map(name));
+        assert_eq!(popped, ["a", "end", "abort", "b", "end"]);
+        assert!(queue.rest.is_empty() && queue.pop_front().is_none());
     }
 }
