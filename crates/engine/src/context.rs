@@ -61,6 +61,22 @@ pub(crate) struct Added<'a> {
     pub(crate) has_content: bool,
     /// The handler gave a line with a priority (RFC 9218).
     pub(crate) has_priority: bool,
+    /// It announced trailers.
+    has_trailer: bool,
+}
+
+impl Added<'_> {
+    fn insert_into(self, headers: &mut HeaderMap) {
+        let Added { alt_svc, server, date, content_length, .. } = self;
+        let mut digits = itoa::Buffer::new();
+        let length =
+            content_length.map(|length| HeaderValue::from_str(digits.format(length)).expect("invariant: digits are visible ASCII"));
+        for (name, value) in [(SERVER, server.cloned()), (ALT_SVC, alt_svc.cloned()), (DATE, date), (CONTENT_LENGTH, length)] {
+            if let Some(value) = value {
+                headers.insert(name, value);
+            }
+        }
+    }
 }
 
 impl Context {
@@ -119,29 +135,24 @@ impl Context {
     ///
     /// Returns whether content may follow.
     pub(crate) fn prepare(&self, method: &Method, alt_svc: Option<&HeaderValue>, response: &mut Response) -> bool {
-        self.prepare_with(method, alt_svc, response, false)
+        response.fields_mut();
+        let added = self.complete(method, alt_svc, response);
+        let has_content = added.has_content;
+        added.insert_into(&mut response.headers);
+        has_content
     }
 
     /// The same for HTTP/1.1, whose library writes the date, and the length of content that there is, straight into its buffer.
-    pub(crate) fn prepare_for_http1(&self, method: &Method, alt_svc: Option<&HeaderValue>, response: &mut Response) {
-        self.prepare_with(method, alt_svc, response, true);
-    }
-
-    fn prepare_with(&self, method: &Method, alt_svc: Option<&HeaderValue>, response: &mut Response, for_http1: bool) -> bool {
+    ///
+    /// Returns whether trailers are announced.
+    pub(crate) fn prepare_for_http1(&self, method: &Method, alt_svc: Option<&HeaderValue>, response: &mut Response) -> bool {
         response.fields_mut();
-        let Added { alt_svc, server, date, content_length, has_content, .. } = self.complete(method, alt_svc, response);
-        let date = date.filter(|_| !for_http1);
-        let content_length = content_length.filter(|_| !(for_http1 && has_content));
-        let mut digits = itoa::Buffer::new();
-        let length =
-            content_length.map(|length| HeaderValue::from_str(digits.format(length)).expect("invariant: digits are visible ASCII"));
-        let lines = [(SERVER, server.cloned()), (ALT_SVC, alt_svc.cloned()), (DATE, date), (CONTENT_LENGTH, length)];
-        for (name, value) in lines {
-            if let Some(value) = value {
-                response.headers.insert(name, value);
-            }
-        }
-        has_content
+        let mut added = self.complete(method, alt_svc, response);
+        added.date = None;
+        added.content_length = added.content_length.filter(|_| !added.has_content);
+        let has_trailer = added.has_trailer;
+        added.insert_into(&mut response.headers);
+        has_trailer
     }
 
     /// The same, with the missing lines in what it returns. Shared lines stay shared if they are all there is and none of them has to go.
@@ -187,6 +198,7 @@ impl Context {
             // No bytes of content may still be followed by trailers, or by a failure.
             has_content: !without_content && !response.body.is_end_stream(),
             has_priority: present.priority,
+            has_trailer: present.trailer,
         }
     }
 

@@ -15,7 +15,7 @@ use std::task::{Context as TaskContext, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, TRAILER, UPGRADE};
+use http::header::{CONNECTION, UPGRADE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::server::conn::http1;
@@ -444,18 +444,14 @@ impl Future for Answer {
         if let Some(guard) = &this.guard {
             guard.set_answered();
         }
-        if let Some(granted) = this.exchange.granted.take() {
+        let has_trailer = if let Some(granted) = this.exchange.granted.take() {
             let (Offered { tunnel, .. }, outgoing) = *granted;
             *this.granted.borrow_mut() = Some(Granted { tunnel, outgoing, guard: this.guard.take() });
+            false
         } else {
-            this.context.prepare_for_http1(&this.method, this.alt_svc.as_ref(), &mut response);
-        }
-        let body = GuardedBody {
-            body: response.body,
-            is_chunked: response.headers.contains_key(TRAILER),
-            context: this.context.clone(),
-            _guard: this.guard.take(),
+            this.context.prepare_for_http1(&this.method, this.alt_svc.as_ref(), &mut response)
         };
+        let body = GuardedBody { body: response.body, is_chunked: has_trailer, context: this.context.clone(), _guard: this.guard.take() };
         let mut answer = hyper::Response::new(body);
         *answer.status_mut() = response.status;
         *answer.headers_mut() = response.headers;
