@@ -12,9 +12,21 @@ use crate::context::remove_connection_fields;
 /// Makes `content-length` and the content agree, as is done for responses: whoever gets the request must
 /// not take a part of it for the next one.
 pub(crate) fn frame(request: &mut Request<Body>) -> Result<(), Error> {
-    request.headers_mut().remove(TRANSFER_ENCODING);
-    if request.headers().get_all(HOST).iter().nth(1).is_some() {
+    // One look at each name, instead of a search for each of these in the map.
+    let (mut has_coding, mut has_length) = (false, false);
+    for name in request.headers().keys() {
+        has_coding |= *name == TRANSFER_ENCODING;
+        has_length |= *name == CONTENT_LENGTH;
+    }
+    if has_coding {
+        request.headers_mut().remove(TRANSFER_ENCODING);
+    }
+    let repeats_names = request.headers().len() > request.headers().keys_len();
+    if repeats_names && request.headers().get_all(HOST).iter().nth(1).is_some() {
         return Err(Error::Exchange("there are two fields host".to_owned()));
+    }
+    if !has_length {
+        return Ok(());
     }
     let mut lines = request.headers().get_all(CONTENT_LENGTH).iter();
     let Some(first) = lines.next() else { return Ok(()) };
