@@ -89,14 +89,14 @@ impl AccessLog {
     }
 
     /// Notes a request; the line is written when the response that goes through [`Logged::finish`] has ended.
-    pub fn begin(self: &Arc<Self>, request: &Request) -> Logged {
-        Logged {
+    pub fn begin(self: &Arc<Self>, request: &Request) -> Box<Logged> {
+        Box::new(Logged {
             log: self.clone(),
             noted: Noted::new(request, self.format),
             began: Instant::now(),
             status: None,
             end: BodyEnd { bytes: 0, complete: false },
-        }
+        })
     }
 
     /// Waits until all lines are written; there must be no more. For the end of a process, whose workers may have left something that
@@ -146,7 +146,7 @@ impl Logged {
 
     /// The same response, whose end writes the line.
     #[must_use]
-    pub fn finish(mut self, mut response: Response) -> Response {
+    pub fn finish(mut self: Box<Self>, mut response: Response) -> Response {
         self.status = Some(response.status);
         response.body = std::mem::take(&mut response.body).on_end(move |end| {
             // As a whole, so that dropping it here writes the line.

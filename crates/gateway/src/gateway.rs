@@ -573,7 +573,7 @@ struct End {
     local: Rc<Local>,
     site: Arc<SitePlan>,
     route: Option<usize>,
-    logged: Option<Logged>,
+    logged: Option<Box<Logged>>,
     alt_svc: Option<HeaderValue>,
 }
 
@@ -590,7 +590,7 @@ impl End {
 
     /// Where the access log learns of the upstream that is asked, if it wants to.
     fn note(&mut self) -> Option<Note> {
-        self.logged.as_mut().and_then(Logged::note)
+        self.logged.as_mut().and_then(|logged| logged.note())
     }
 
     fn route(&self) -> Option<&RoutePlan> {

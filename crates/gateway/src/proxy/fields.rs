@@ -224,18 +224,19 @@ fn append(headers: &mut HeaderMap, name: &HeaderName, value: Result<HeaderValue,
 /// written for each request, into one piece of memory.
 fn forwarded(address: IpAddr, host: Option<&HeaderValue>, scheme: &str) -> (Bytes, Bytes) {
     // A host that was admitted has neither quotes nor backslashes.
-    let host = host.and_then(|host| host.to_str().ok()).filter(|host| !host.contains(['"', '\\']));
-    let mut element = Vec::with_capacity(ELEMENT_BYTES + host.map_or(0, str::len));
+    let is_plain = |byte: &u8| byte.is_ascii_graphic() && *byte != b'"' && *byte != b'\\';
+    let host = host.map(HeaderValue::as_bytes).filter(|host| host.iter().all(is_plain));
+    let mut element = Vec::with_capacity(ELEMENT_BYTES + host.map_or(0, <[u8]>::len));
     let (before, after) = if address.is_ipv4() { ("for=", "") } else { ("for=\"[", "]\"") };
     element.extend_from_slice(before.as_bytes());
     write_address(&mut element, address);
     let end = element.len();
     element.extend_from_slice(after.as_bytes());
     if let Some(host) = host {
-        let is_token = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
-        let (before, after) = if is_token { (";host=", "") } else { (";host=\"", "\"") };
+        let is_token = host.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_'));
+        let (before, after): (&[u8], &[u8]) = if is_token { (b";host=", b"") } else { (b";host=\"", b"\"") };
         for part in [before, host, after] {
-            element.extend_from_slice(part.as_bytes());
+            element.extend_from_slice(part);
         }
     }
     element.extend_from_slice(b";proto=");
