@@ -357,6 +357,20 @@ mod tests {
     }
 
     #[test]
+    fn what_passes_the_check_is_one_head_and_nothing_else() {
+        let head = b"GET /a HTTP/1.1\r\nhost: a\r\nx: y\r\n\r\n";
+        let additions: [&[u8]; 9] = [b"\r", b"\n", b"\0", b"\r\n", b"\n\n", b"\r\n\r\n", b" ", b"a: b\r\n", head];
+        for at in 0..=head.len() {
+            for addition in additions {
+                let bytes = [&head[..at], addition, &head[at..]].concat();
+                if check(&bytes).is_ok() {
+                    assert_eq!(end_of_head(&bytes, 0), Ok(Some(bytes.len())), "{:?}", String::from_utf8_lossy(&bytes));
+                }
+            }
+        }
+    }
+
+    #[test]
     fn end_is_found_wherever_the_bytes_are_cut() {
         let head = b"GET / HTTP/1.1\r\nx: y\r\n\r\n";
         for cut in 0..head.len() {
