@@ -70,11 +70,13 @@ struct Ready {
     last: VecDeque<Runnable>,
     /// How many of the others went before what waits here.
     overtaken: usize,
+    /// How many of those have their turn now, one after the other.
+    round: usize,
 }
 
 impl Ready {
     const fn new() -> Self {
-        Self { first: VecDeque::new(), last: VecDeque::new(), overtaken: 0 }
+        Self { first: VecDeque::new(), last: VecDeque::new(), overtaken: 0, round: 0 }
     }
 
     fn push(&mut self, runnable: Runnable, last: bool) {
@@ -91,7 +93,15 @@ impl Ready {
         self.first.is_empty() && self.last.is_empty()
     }
 
+    /// All that waits for the others goes when there is none of them, before the others that it wakes: each kind takes more code than a
+    /// processor's first cache holds, and would load it anew for each task.
     fn next(&mut self) -> Option<Runnable> {
+        if self.round > 0
+            && let Some(runnable) = self.last.pop_front()
+        {
+            self.round -= 1;
+            return Some(runnable);
+        }
         if self.overtaken < PATIENCE
             && let Some(runnable) = self.first.pop_front()
         {
@@ -99,6 +109,7 @@ impl Ready {
             return Some(runnable);
         }
         self.overtaken = 0;
+        self.round = self.last.len().saturating_sub(1);
         self.last.pop_front().or_else(|| self.first.pop_front())
     }
 }
@@ -331,6 +342,23 @@ mod tests {
         executor.run(usize::MAX);
         assert_eq!(*polled.borrow(), ["first", "second", "last"]);
         assert!(executor.is_idle());
+    }
+
+    #[test]
+    fn what_comes_last_goes_in_rounds() {
+        let (executor, polled) = noted();
+        for name in ["last 1", "last 2"] {
+            let (polled, again) = (polled.clone(), executor.clone());
+            executor.spawn_last(async move {
+                polled.borrow_mut().push(name);
+                again.clone().spawn(async move {
+                    polled.borrow_mut().push("first");
+                    again.spawn_last(async move { polled.borrow_mut().push("next round") });
+                });
+            });
+        }
+        executor.run(usize::MAX);
+        assert_eq!(*polled.borrow(), ["last 1", "last 2", "first", "first", "next round", "next round"]);
     }
 
     #[test]
