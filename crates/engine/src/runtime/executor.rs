@@ -121,7 +121,7 @@ impl Executor {
 
     /// Begins a turn of the worker, which lasts until the guard is dropped.
     pub(crate) fn enter(&self) -> InTurn<'_> {
-        let ready = self.queue.take();
+        let ready = if self.queue.has_ready.load(Ordering::Acquire) { self.queue.take() } else { Ready::new() };
         let (outer, outer_ready) = TURN.with(|turn| (turn.of.replace(Arc::as_ptr(&self.queue)), turn.ready.replace(ready)));
         InTurn { queue: &self.queue, outer, outer_ready }
     }
