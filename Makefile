@@ -39,8 +39,9 @@ lint: setup ## Formatting and lints of every language
 	.venv/bin/ruff check tests bench
 	.venv/bin/ruff format --config tests/ruff.toml --check notebooks profiles
 	.venv/bin/ruff check --config tests/ruff.toml notebooks profiles
-	test -z "$$(gofmt -l tests/clients bench/peers)" || { gofmt -d tests/clients bench/peers; exit 1; }
+	test -z "$$(gofmt -l tests/clients tests/applications bench/peers)" || { gofmt -d tests/clients tests/applications bench/peers; exit 1; }
 	cd tests/clients/quic-go && go vet ./...
+	cd tests/applications/fastcgi && go vet ./...
 	cd bench/peers/quic-go && go vet ./...
 	for peer in rust tokio-quiche; do cargo fmt --manifest-path bench/peers/$$peer/Cargo.toml --check; done
 
