@@ -1,7 +1,8 @@
 //! A configuration put to use: what all workers share of it.
 
+mod actions;
+
 use std::io;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -19,8 +20,8 @@ use crate::acme;
 use crate::application::ApplicationPlan;
 use crate::client_auth::ClientAuthPlan;
 use crate::config::{
-    AcmeChallenge, AltSvc, COLLECT, CertificateFiles, ClearText, Config, ErrorPages, Files, HostPattern, Log, MatchTable, PathPattern, Php,
-    Place, Problem, Proxy, Respond, Route, Server, Site, Tls, Upstream, has_clear,
+    AcmeChallenge, AltSvc, CertificateFiles, ClearText, Config, ErrorPages, HostPattern, Log, MatchTable, PathPattern, Place, Problem,
+    Route, Server, Site, Tls, has_clear,
 };
 use crate::extras::{Extras, Pages};
 use crate::hosts::Hosts;
@@ -29,7 +30,6 @@ use crate::layers::Registry;
 use crate::proxy::{Observer, UpstreamPlan};
 use crate::ramp::Ramp;
 use crate::rules::Rules;
-use crate::scripts::Scripts;
 use crate::site_certificates::{Certificate, Names, SiteCertificate};
 use crate::switches::{Listed, SiteSwitches};
 
@@ -383,160 +383,6 @@ impl Making<'_> {
             layers.push(plan);
         }
         layers
-    }
-
-    fn action(&mut self, route: &Route) -> Option<ActionPlan> {
-        if let Some(files) = &route.files {
-            return self.files(route, files);
-        }
-        if let Some(redirect) = &route.redirect {
-            let to = redirect.0.to.0.to_str().unwrap_or_default().to_owned();
-            return Some(ActionPlan::Redirect { to, status: status(redirect.0.status) });
-        }
-        if let Some(Respond(respond)) = &route.respond {
-            let content_type = respond.content_type.as_ref().map(|value| value.0.clone());
-            return Some(ActionPlan::Respond {
-                status: status(respond.status.unwrap_or(200)),
-                content_type: content_type.unwrap_or(HeaderValue::from_static("text/plain; charset=utf-8")),
-                body: respond.body.clone().into(),
-            });
-        }
-        if let Some(php) = &route.php {
-            return self.php(route, php);
-        }
-        let proxy = route.proxy.as_ref()?;
-        let upstream = match proxy {
-            Proxy::Named(name) => self.config.upstreams.get(name)?,
-            Proxy::Own(upstream) => upstream,
-        };
-        let is_fastcgi = upstream.speaks_fastcgi();
-        let upstream = self.upstream(&name_of(proxy), upstream, &route.place.key("proxy"))?;
-        if !is_fastcgi {
-            return Some(ActionPlan::Proxy(upstream));
-        }
-        let plan = ApplicationPlan { upstream, scripts: None, variables: [].into(), collect_bytes: COLLECT().0 };
-        Some(ActionPlan::Application(Arc::new(plan)))
-    }
-
-    fn php(&mut self, route: &Route, php: &Php) -> Option<ActionPlan> {
-        let place = route.place.key("php");
-        let upstream = php.upstream(self.config)?;
-        let upstream = self.upstream(&name_of(&php.server), &upstream, &place.key("server"))?;
-        let root = self.config.path(&route.place, &php.root);
-        // The folder that is open here is the one that scripts run in, also when a link to it is changed, until the next reload.
-        let opened = open_folder(&root, php.links_outside).and_then(|opened| Ok((opened, std::fs::canonicalize(&root)?)));
-        let (files, folder) = match opened {
-            Ok(opened) => opened,
-            Err(error) => {
-                let message = format_args!("{}: {error}", root.display());
-                self.problem(&place.key("root"), message, "name a folder that this user may read");
-                return None;
-            }
-        };
-        let files = if php.precompressed { files.with_precompressed() } else { files };
-        let folder = php.script_root.clone().unwrap_or(folder);
-        let fallback = Some(php.fallback.clone()).filter(|name| !name.is_empty());
-        let scripts = Scripts::new(files, &php.index, fallback, folder.as_os_str().as_bytes());
-        Some(ActionPlan::Application(Arc::new(ApplicationPlan {
-            upstream,
-            scripts: Some(Arc::new(scripts)),
-            variables: php.variables.iter().map(|(name, value)| (name.0.clone(), value.clone())).collect(),
-            collect_bytes: php.collect.0,
-        })))
-    }
-
-    fn files(&mut self, route: &Route, Files(files): &Files) -> Option<ActionPlan> {
-        let root = self.config.path(&route.place, &files.root);
-        match open_folder(&root, files.links_outside) {
-            Ok(opened) => {
-                let opened = opened.with_index(&files.index);
-                let opened = if files.precompressed { opened.with_precompressed() } else { opened };
-                let opened = if files.listing { opened.with_listing() } else { opened };
-                let opened = if files.hidden { opened.with_hidden() } else { opened };
-                Some(ActionPlan::Files(match &files.fallback {
-                    Some(fallback) => opened.with_fallback(fallback),
-                    None => opened,
-                }))
-            }
-            Err(error) => {
-                self.problem(
-                    &route.place.key("files"),
-                    format_args!("{}: {error}", root.display()),
-                    "name a folder that this user may read",
-                );
-                None
-            }
-        }
-    }
-
-    fn upstream(&mut self, name: &str, upstream: &Upstream, place: &Place) -> Option<Arc<UpstreamPlan>> {
-        let Ok(trust) = self.trust(upstream, place) else { return None };
-        let kept = |plans: &[Arc<UpstreamPlan>]| plans.iter().find(|plan| plan.is_of(name, upstream, trust.as_ref())).cloned();
-        if let Some(plan) = kept(&self.upstreams) {
-            return Some(plan);
-        }
-        let before = self.surroundings.before.map(|before| &before.upstreams[..]).unwrap_or_default();
-        // One that stays the same keeps its connections.
-        let plan = if let Some(plan) = kept(before) {
-            plan
-        } else {
-            let roots = Roots::Config(self.roots(upstream, trust.as_ref(), place)?);
-            Arc::new(UpstreamPlan::new(name, upstream.clone(), (roots, trust), before, self.surroundings.observer))
-        };
-        self.upstreams.push(plan.clone());
-        Some(plan)
-    }
-
-    /// What the file in `tls.trust` says, if there is one.
-    fn trust(&mut self, upstream: &Upstream, place: &Place) -> Result<Option<Arc<[u8]>>, Told> {
-        let Some(path) = &upstream.tls.trust else { return Ok(None) };
-        let path = self.config.path(&upstream.place, path);
-        match std::fs::read(&path) {
-            Ok(pem) => Ok(Some(pem.into())),
-            Err(error) => {
-                self.problem(place, format_args!("{}: {error}", path.display()), "name a file with certificates in PEM form as tls.trust");
-                Err(Told)
-            }
-        }
-    }
-
-    fn roots(&mut self, upstream: &Upstream, trust: Option<&Arc<[u8]>>, place: &Place) -> Option<Arc<rustls::ClientConfig>> {
-        let made = match (trust, &self.system_roots) {
-            (Some(pem), _) => Roots::Pem(pem.clone()).to_config(),
-            (None, Some(roots)) => return Some(roots.clone()),
-            (None, None) => Roots::System.to_config(),
-        };
-        match made {
-            Ok(config) => {
-                let config = Arc::new(config);
-                if trust.is_none() {
-                    self.system_roots = Some(config.clone());
-                }
-                Some(config)
-            }
-            Err(error) => {
-                let file = upstream.tls.trust.as_ref().map(|path| format!("{}: ", self.config.path(&upstream.place, path).display()));
-                let message = format!("{}{error}", file.unwrap_or_default());
-                self.problem(place, message, "name a file with certificates in PEM form as tls.trust");
-                None
-            }
-        }
-    }
-}
-
-fn open_folder(folder: &Path, links_outside: bool) -> io::Result<StaticFiles> {
-    let opened = StaticFiles::new(folder)?;
-    if links_outside { opened.with_links_outside() } else { Ok(opened) }
-}
-
-/// Under which name an upstream is told of.
-fn name_of(proxy: &Proxy) -> String {
-    match proxy {
-        Proxy::Named(name) => name.clone(),
-        Proxy::Own(upstream) => {
-            let addresses: Vec<_> = upstream.servers.iter().map(|server| server.0.address.to_string()).collect();
-            addresses.join(",")
-        }
     }
 }
 
