@@ -202,7 +202,8 @@ def test_challenge_that_is_rejected_is_told_and_the_other_one_is_tried(serve, ga
     assert status_of(gateway)["order"]["failures"] == 1
     again.wait_for_lines("has a certificate, valid until", seconds=90)
     assert pebble.orders == 2
-    assert not list((gateway.folder / "state").glob("acme/*/certificates/*.refused"))
+    refused = (gateway.folder / "state").glob
+    eventually("what was refused is forgotten", lambda: not list(refused("acme/*/certificates/*.refused")))
 
 
 def test_nonce_that_is_refused_again_and_again_leads_to_patience(serve, gateway, pebble):
