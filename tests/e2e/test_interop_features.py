@@ -50,16 +50,19 @@ def counters(server: Server) -> dict[str, int]:
 
 def test_quic_go_gets_an_answer_to_early_data(serve, identity, files):
     server = serve()
+    attempts = 4
     with GoClient("3", identity.ca) as client:
         first = client.round(f"{server.origin}/{SMALL}.bin")
         assert (first.quic["resumed"], first.quic["early_data"]) == (False, False)
-        for connections in (2, 3):
+        for connections in range(2, 2 + attempts):
             early = client.round(f"{server.origin}/{SMALL}.bin", method="GET_0RTT", reconnect=True)
             assert (early.errors, early.connections) == ([], connections)
             assert got(early.responses[0]) == whole(files, SMALL)
             assert (early.quic["resumed"], early.quic["early_data"]) == (True, True)
     seen = counters(server)
-    assert (seen["early_data_accepted"], seen["requests_early"], seen["quic_resumed"]) == (2, 2, 2)
+    assert (seen["early_data_accepted"], seen["quic_resumed"]) == (attempts, attempts)
+    # A client that does not come to send its request before the handshake is done sends it afterwards.
+    assert 1 <= seen["requests_early"] <= attempts
 
 
 def test_quic_go_resumes_without_early_data(serve, identity, files):
@@ -75,7 +78,6 @@ def test_quic_go_resumes_without_early_data(serve, identity, files):
 
 def test_h3_crate_gets_an_answer_to_early_data(serve, identity, files):
     server = serve()
-    # A client that does not come to send its request before the handshake is done sends it afterwards.
     attempts = 3
     for _ in range(attempts):
         said = h3_crate_says(f"{server.origin}/{SMALL}.bin", identity.ca, "--early-data")
@@ -83,7 +85,7 @@ def test_h3_crate_gets_an_answer_to_early_data(serve, identity, files):
         assert said["early_data"]
     seen = counters(server)
     assert (seen["early_data_accepted"], seen["quic_resumed"]) == (attempts, attempts)
-    assert seen["requests_early"] >= 1
+    assert 1 <= seen["requests_early"] <= attempts  # as above
 
 
 def ask(server: Server, identity, *flags: str) -> dict:
