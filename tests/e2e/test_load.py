@@ -186,8 +186,13 @@ def test_sessions_are_resumed_as_asked(load, start, identity, site, version, mod
     report = load("--http", version, "--reconnect", *flags, "-c", "3", "-n", "30", f"{server.origin}/small.txt")
     assert report["requests"]["status"]["2xx"] == report["connections"]["opened"] == 30
     assert report["plan"]["resumption"] == mode
-    assert report["connections"]["resumed"] == (0 if mode == "off" else 30)
-    assert report["connections"]["early_data_accepted"] == (30 if mode == "early_data" else 0)
+    if mode == "early_data":
+        # An answer to early data comes before its connection's sessions, which may be late for the next one.
+        assert 15 < report["connections"]["resumed"] <= 30
+        assert report["connections"]["early_data_accepted"] == report["connections"]["resumed"]
+    else:
+        assert report["connections"]["resumed"] == {"off": 0, "session": 30}[mode]
+        assert report["connections"]["early_data_accepted"] == 0
     counters = stopped(server)
     assert counters["early_data_accepted"] == report["connections"]["early_data_accepted"]
     resumed = report["connections"]["resumed"]

@@ -81,7 +81,8 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "PER_SECOND", conflicts_with_all = ["streams", "rate"])]
     connections_per_second: Option<f64>,
 
-    /// New connections resume the TLS session of an earlier one; with --reconnect all of the measured ones
+    /// New connections resume the TLS session of an earlier one; with --reconnect all of the measured ones, as far
+    /// as the server has given sessions by then
     #[arg(long)]
     resume: bool,
 
