@@ -37,7 +37,16 @@ class Pebble:
         self.processes: list[Process] = []
         self.process: Process | None = None
 
-    def start(self, *, validity: int = 7_776_000, tls_port: int = TLS_PORT, **environment: str) -> None:
+    def start(
+        self,
+        *,
+        validity: int = 7_776_000,
+        tls_port: int = TLS_PORT,
+        profiles: dict[str, int] | None = None,
+        external: dict[str, str] | None = None,
+        **environment: str,
+    ) -> None:
+        """`profiles`: for how many seconds each makes certificates. `external`: accounts made elsewhere, with keys."""
         names = program("PEBBLE_CHALLTESTSRV", TARGET / "test-clients" / "pebble-challtestsrv", "scripts/setup")
         nowhere = ["-http01", "", "-https01", "", "-tlsalpn01", "", "-doh", "", "-defaultIPv6", ""]
         dns, management = f"{self.address}:{DNS_PORT}", f"{self.address}:{DNS_MANAGEMENT_PORT}"
@@ -50,10 +59,14 @@ class Pebble:
             "httpPort": CLEAR_PORT,
             "tlsPort": tls_port,
             "ocspResponderURL": "",
-            "externalAccountBindingRequired": False,
+            "externalAccountBindingRequired": external is not None,
+            "externalAccountMACKeys": external or {},
             "retryAfter": {"authz": 1, "order": 1},
             "keyAlgorithm": "ecdsa",
-            "profiles": {"default": {"description": "for tests", "validityPeriod": validity}},
+            "profiles": {
+                name: {"description": "for tests", "validityPeriod": seconds}
+                for name, seconds in (profiles or {"default": validity}).items()
+            },
         }
         file = self.folder / "pebble.json"
         file.write_text(json.dumps({"pebble": config}))
@@ -76,6 +89,11 @@ class Pebble:
     def orders(self) -> int:
         """How many orders were made."""
         return sum("Added order" in line for line in self.process.lines)
+
+    @property
+    def accounts(self) -> int:
+        """How many accounts were made."""
+        return sum("accounts in memory" in line for line in self.process.lines)
 
     def root(self) -> Path:
         """The file with the certificate of the authority that it signs with."""

@@ -9,7 +9,7 @@ use instant_acme::{
 use rcgen::{CertificateParams, DistinguishedName, KeyPair, PKCS_ECDSA_P256_SHA256};
 
 use super::Settings;
-use super::authority::{Authority, Failure, words};
+use super::authority::{Answer, Authority, Failure, words};
 use super::challenges::{Challenges, Proof, Shown};
 use super::slot::Slot;
 use crate::config::AcmeChallenge;
@@ -29,11 +29,15 @@ pub(super) async fn order(
     let mut order = begin(authority, settings, slot).await?;
     let proofs = prove(&mut order, settings, challenges, host, turn).await?;
     if !matches!(order.state().status, OrderStatus::Ready) {
-        let ready = order.poll_ready(&PATIENCE).await;
-        if !matches!(ready, Ok(OrderStatus::Ready)) {
-            let reason = objection(&mut order).await;
-            let default = || Failure::refused("the authority calls the order invalid");
-            return Err(reason.map(Failure::refused).or_else(|| ready.err().map(Failure::from)).unwrap_or_else(default));
+        match order.poll_ready(&PATIENCE).await {
+            Ok(OrderStatus::Ready) => {}
+            // It is not about the proofs, and nothing more is asked of an authority that wants to be left alone.
+            Err(error) if authority.asked().is_some() || matches!(error, Error::Other(_)) => return Err(error.into()),
+            ready => {
+                let reason = objection(&mut order).await;
+                let default = || Failure::refused("the authority calls the order invalid");
+                return Err(reason.map(Failure::refused).or_else(|| ready.err().map(Failure::from)).unwrap_or_else(default));
+            }
         }
     }
     drop(proofs);
@@ -58,7 +62,7 @@ async fn begin(authority: &Authority, settings: &Settings, slot: &Slot) -> Resul
         match authority.account.new_order(&new().replaces(before)).await {
             Ok(order) => return Ok(order),
             Err(Error::Api(problem)) if is_final(&problem) => return Err(Error::Api(problem).into()),
-            Err(error @ Error::Other(_)) if error.source_is_network() => return Err(error.into()),
+            Err(error @ Error::Other(_)) if error.is_not_of_the_order() => return Err(error.into()),
             Err(_) => {}
         }
     }
@@ -68,16 +72,16 @@ async fn begin(authority: &Authority, settings: &Settings, slot: &Slot) -> Resul
 /// Whether it would be the same without what it is to replace.
 fn is_final(problem: &instant_acme::Problem) -> bool {
     let kind = problem.r#type.as_deref().unwrap_or_default();
-    ["rateLimited", "accountDoesNotExist", "badNonce", "unauthorized"].iter().any(|end| kind.ends_with(end))
+    ["rateLimited", "serverInternal", "accountDoesNotExist", "badNonce", "unauthorized"].iter().any(|end| kind.ends_with(end))
 }
 
 trait Source {
-    fn source_is_network(&self) -> bool;
+    fn is_not_of_the_order(&self) -> bool;
 }
 
 impl Source for Error {
-    fn source_is_network(&self) -> bool {
-        matches!(self, Error::Other(source) if source.is::<pronghorn_client::Error>())
+    fn is_not_of_the_order(&self) -> bool {
+        matches!(self, Error::Other(source) if source.is::<pronghorn_client::Error>() || source.is::<Answer>())
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::task::{JoinHandle, LocalSet, spawn_local};
 
 use super::authority::{Authority, Failure};
 use super::challenges::Challenges;
-use super::schedule::Schedule;
+use super::schedule::{Asked, Patience, Schedule};
 use super::slot::{OrderState, Slot};
 use super::store::{Kept, Store};
 use super::{Settings, Tell, Wanted, order};
@@ -43,6 +43,7 @@ struct Shared {
     store: Arc<Store>,
     challenges: Arc<Challenges>,
     at_once: Arc<Semaphore>,
+    patience: Rc<Patience>,
     tell: Arc<Tell>,
 }
 
@@ -61,14 +62,19 @@ impl Drop for Task {
 async fn serve(mut wished: UnboundedReceiver<Wanted>, challenges: Arc<Challenges>, tell: Arc<Tell>) {
     let at_once = Arc::new(Semaphore::new(AT_ONCE));
     let mut tasks: HashMap<String, Task> = HashMap::new();
+    let mut patience: (String, Rc<Patience>) = Default::default();
     while let Some(Wanted { settings, store, slots }) = wished.recv().await {
         let stays = |task: &Task| task.settings == settings && slots.iter().any(|slot| Arc::ptr_eq(slot, &task.slot));
         tasks.retain(|_, task| stays(task));
+        if patience.0 != settings.acme.directory {
+            patience = (settings.acme.directory.clone(), Rc::default());
+        }
         let shared = Rc::new(Shared {
             settings: settings.clone(),
             store,
             challenges: challenges.clone(),
             at_once: at_once.clone(),
+            patience: patience.1.clone(),
             tell: tell.clone(),
         });
         for slot in slots {
@@ -89,12 +95,13 @@ async fn look_after(slot: Arc<Slot>, shared: Rc<Shared>) {
     let mut ask_window = SystemTime::UNIX_EPOCH;
     loop {
         let now = SystemTime::now();
-        if slot.lifetime().is_some() && ask_window <= now {
+        let patience = shared.patience.until(now);
+        if slot.lifetime().is_some() && ask_window <= now && patience.is_none() {
             let (window, again) = shared.window(&slot).await;
             schedule.set_window(window);
             ask_window = now + again.clamp(ASK_AGAIN.0, ASK_AGAIN.1);
         }
-        let due = schedule.due(now, slot.lifetime());
+        let due = schedule.due(now, slot.lifetime()).max(patience.unwrap_or(SystemTime::UNIX_EPOCH));
         slot.set_state(|state| (state.next, state.failures, state.is_running) = (Some(due), schedule.failures(), false));
         if let Ok(wait) = due.duration_since(now)
             && !wait.is_zero()
@@ -102,24 +109,32 @@ async fn look_after(slot: Arc<Slot>, shared: Rc<Shared>) {
             tokio::time::sleep(wait.min(PIECE)).await;
             continue;
         }
-        let Ok(_place) = shared.at_once.acquire().await else { return };
-        let ordered = match shared.store.lock(host) {
+        let Ok(place) = shared.at_once.acquire().await else { return };
+        let now = SystemTime::now();
+        if shared.patience.until(now).is_some() {
+            continue;
+        }
+        // It is kept until what came of the order is written: whoever has it next looks at that first.
+        let lock = match shared.store.lock(host) {
             Ok(None) => {
+                drop(place);
                 tokio::time::sleep(OTHERS).await;
                 continue;
             }
-            Ok(Some(lock)) => {
+            lock => lock,
+        };
+        let ordered = match &lock {
+            Ok(_) if schedule.on_others(now, shared.store.refusals(host)) => continue,
+            Ok(_) => {
                 slot.set_state(|state| state.is_running = true);
-                let ordered = shared.renew(&slot, &schedule).await;
-                drop(lock);
-                ordered
+                shared.renew(&slot, &schedule).await
             }
             Err(error) => Err(Failure::unreachable(format!("certificates cannot be kept: {error}"))),
         };
         match ordered {
             Ok(()) => {
                 schedule.on_success();
-                shared.store.keep_refusals(host, schedule.refusals());
+                drop(shared.store.keep_refusals(host, schedule.refusals()));
                 slot.set_state(|state| *state = OrderState::default());
                 ask_window = SystemTime::UNIX_EPOCH;
             }
@@ -161,7 +176,7 @@ impl Shared {
             if failure.reason.ends_with("(accountDoesNotExist)") {
                 self.store.forget_account();
             }
-            Failure { wait: authority.asked_to_wait(), ..failure }
+            Failure { asked: authority.asked().or(failure.asked), ..failure }
         })
     }
 
@@ -171,20 +186,34 @@ impl Shared {
             let _place = self.at_once.acquire().await.ok()?;
             // Nobody needs an account for this alone.
             drop(self.store.account()?);
-            let authority = Authority::connect(&self.settings, &self.store).await.ok()?;
-            order::window(&authority, slot).await
+            let asked = match Authority::connect(&self.settings, &self.store).await {
+                Ok(authority) => match order::window(&authority, slot).await {
+                    Some((window, again)) => return Some((Some(window), again)),
+                    None => authority.asked(),
+                },
+                Err(failure) => failure.asked,
+            };
+            self.be_patient(asked);
+            Some((None, asked?.wait()))
         };
-        match tokio::time::timeout(ORDER_TIME, ask).await {
-            Ok(Some((window, again))) => (Some(window), again),
-            _ => (None, ASK_AGAIN.0),
+        tokio::time::timeout(ORDER_TIME, ask).await.ok().flatten().unwrap_or((None, ASK_AGAIN.0))
+    }
+
+    /// Leaves the authority alone for all names, if that is what it asks for.
+    fn be_patient(&self, asked: Option<Asked>) {
+        if let Some(asked) = asked.filter(|asked| asked.by_all) {
+            self.patience.extend(SystemTime::now() + asked.wait());
         }
     }
 
     fn on_failure(&self, slot: &Slot, schedule: &mut Schedule, failure: Failure) {
-        let Failure { cause, reason, wait } = failure;
+        let Failure { cause, reason, asked } = failure;
         let now = SystemTime::now();
-        let wait = Duration::from_secs(schedule.on_failure(now, cause, wait).as_secs());
-        self.store.keep_refusals(slot.host(), schedule.refusals());
+        // What is asked of all names is told once.
+        let is_told = asked.is_some_and(|asked| asked.by_all) && self.patience.until(now).is_some();
+        self.be_patient(asked);
+        let wait = Duration::from_secs(schedule.on_failure(now, cause, asked).as_secs());
+        let is_kept = self.store.keep_refusals(slot.host(), schedule.refusals());
         let what = match slot.lifetime() {
             Some(lifetime) if lifetime.until > now => {
                 format!(
@@ -195,7 +224,16 @@ impl Shared {
             }
             _ => format!("there is no certificate for {}", slot.host()),
         };
-        (self.tell)(&format!("error: {what}: {reason}; the next try is in {}", humantime::format_duration(wait)));
+        let asks = match asked {
+            Some(Asked { by_all: true, .. }) => ", as the authority asks, for other names too",
+            Some(_) => ", as the authority asks",
+            None => "",
+        };
+        let forgotten = is_kept.err().map(|error| format!(", or after a restart, because that cannot be kept: {error}"));
+        let (next, forgotten) = (humantime::format_duration(wait), forgotten.unwrap_or_default());
+        if !is_told {
+            (self.tell)(&format!("error: {what}: {reason}; the next try is in {next}{asks}{forgotten}"));
+        }
         slot.set_state(|state| state.error = Some(reason));
     }
 }

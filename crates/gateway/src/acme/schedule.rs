@@ -1,5 +1,6 @@
 //! When a certificate is ordered. Time and chance come as arguments.
 
+use std::cell::Cell;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
@@ -34,10 +35,48 @@ impl Lifetime {
 
 /// Refusals in a row, which outlive a restart: whoever starts again and again has to be as patient as whoever does not.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(default)]
 pub(super) struct Refusals {
     pub(super) count: u32,
+    /// Of these, none is about a challenge.
+    pub(super) limits: u32,
     /// Seconds since 1970 before which nothing is ordered.
     pub(super) not_before: u64,
+}
+
+/// That an authority wants to be left alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub(super) wait: Duration,
+    /// Whatever the name is.
+    pub(super) by_all: bool,
+}
+
+impl Asked {
+    /// How long that is obeyed.
+    pub(super) fn wait(self) -> Duration {
+        self.wait.min(ASKED_MOST)
+    }
+}
+
+/// Until when nobody orders, because the authority asked for it whatever the name is.
+#[derive(Debug, Default)]
+pub(super) struct Patience(Cell<Option<SystemTime>>);
+
+impl Patience {
+    pub(super) fn extend(&self, until: SystemTime) {
+        self.0.set(self.0.get().max(Some(until)));
+    }
+
+    /// `None`: now it may be asked.
+    pub(super) fn until(&self, now: SystemTime) -> Option<SystemTime> {
+        self.0.get().filter(|until| *until > now && is_believed(*until, now))
+    }
+}
+
+/// A clock that was set back must not make for years of waiting.
+fn is_believed(not_before: SystemTime, now: SystemTime) -> bool {
+    not_before <= now + ASKED_MOST
 }
 
 /// Why there is no certificate.
@@ -45,6 +84,8 @@ pub(super) struct Refusals {
 pub(super) enum Cause {
     /// The authority could not be asked, or this machine was at fault.
     Unreachable,
+    /// The authority was asked too often.
+    Limited,
     /// The authority said no.
     Refused,
 }
@@ -63,9 +104,15 @@ pub(super) struct Schedule {
     window: Option<(SystemTime, SystemTime)>,
 }
 
+impl Refusals {
+    fn not_before(self) -> Option<SystemTime> {
+        (self.not_before > 0).then(|| SystemTime::UNIX_EPOCH + Duration::from_secs(self.not_before))
+    }
+}
+
 impl Schedule {
     pub(super) fn new(jitter: f64, challenges: usize, refusals: Refusals) -> Self {
-        let not_before = (refusals.count > 0).then(|| SystemTime::UNIX_EPOCH + Duration::from_secs(refusals.not_before));
+        let not_before = refusals.not_before();
         let challenges = u32::try_from(challenges).unwrap_or(u32::MAX);
         Self { jitter, challenges, refusals, unreachable: 0, not_before, window: None }
     }
@@ -73,8 +120,7 @@ impl Schedule {
     /// When a certificate is to be ordered. `lifetime`: of the one that is there.
     pub(super) fn due(&self, now: SystemTime, lifetime: Option<Lifetime>) -> SystemTime {
         let wanted = lifetime.map_or(now, |lifetime| self.renewal(lifetime));
-        // A clock that was set back must not make for years of waiting.
-        let patience = self.not_before.filter(|time| *time <= now + ASKED_MOST);
+        let patience = self.not_before.filter(|time| is_believed(*time, now));
         patience.map_or(wanted, |time| time.max(wanted))
     }
 
@@ -101,13 +147,28 @@ impl Schedule {
         *self = Self { jitter: self.jitter, challenges: self.challenges, ..Self::new(0.0, 0, Refusals::default()) };
     }
 
+    /// Takes in what another process was refused meanwhile: patience is for all of them. Whether there is to be some.
+    pub(super) fn on_others(&mut self, now: SystemTime, theirs: Refusals) -> bool {
+        if theirs.not_before > self.refusals.not_before {
+            (self.refusals, self.not_before) = (theirs, self.not_before.max(theirs.not_before()));
+        }
+        self.not_before.is_some_and(|time| time > now && is_believed(time, now))
+    }
+
     /// How long to wait. `asked`: how long the authority wants that.
-    pub(super) fn on_failure(&mut self, now: SystemTime, cause: Cause, asked: Option<Duration>) -> Duration {
+    pub(super) fn on_failure(&mut self, now: SystemTime, cause: Cause, asked: Option<Asked>) -> Duration {
         let doubled = |first: Duration, times: u32, most: Duration| first.saturating_mul(2_u32.saturating_pow(times)).min(most);
         let wait = match cause {
             Cause::Unreachable => {
                 self.unreachable = self.unreachable.saturating_add(1);
                 doubled(UNREACHABLE, self.unreachable - 1, UNREACHABLE_MOST)
+            }
+            Cause::Limited => {
+                self.unreachable = 0;
+                self.refusals.limits = self.refusals.limits.saturating_add(1);
+                // Who says how long knows better than we do, unless it is said again and again.
+                let (first, most) = if asked.is_some() { (UNREACHABLE, UNREACHABLE_MOST) } else { (REFUSED, REFUSED_MOST) };
+                doubled(first, self.refusals.limits - 1, most)
             }
             Cause::Refused => {
                 self.unreachable = 0;
@@ -118,10 +179,13 @@ impl Schedule {
                 }
             }
         };
-        let wait = wait.mul_f64(1.0 + self.jitter / 5.0).max(asked.unwrap_or_default().min(ASKED_MOST));
+        let wait = wait.mul_f64(1.0 + self.jitter / 5.0).max(asked.map(Asked::wait).unwrap_or_default());
         let until = now + wait;
         self.not_before = Some(until);
-        self.refusals.not_before = until.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        if cause != Cause::Unreachable || asked.is_some() {
+            // To the next whole second: it is not to be less than was asked for.
+            self.refusals.not_before = until.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis().div_ceil(1_000) as u64;
+        }
         wait
     }
 
@@ -132,7 +196,7 @@ impl Schedule {
 
     /// Failures in a row.
     pub(super) fn failures(&self) -> u32 {
-        self.refusals.count.saturating_add(self.unreachable)
+        self.refusals.count.saturating_add(self.refusals.limits).saturating_add(self.unreachable)
     }
 }
 
@@ -231,8 +295,53 @@ mod tests {
 
     #[test]
     fn authority_that_asks_for_patience_gets_it_up_to_a_day() {
-        let hours = |asked| schedule(0.0).on_failure(now(), Cause::Refused, Some(Duration::from_hours(asked))).as_secs() / 3_600;
-        assert_eq!((hours(3), hours(1_000)), (3, 24));
+        for cause in [Cause::Refused, Cause::Limited, Cause::Unreachable] {
+            let asked = |hours| Some(Asked { wait: Duration::from_hours(hours), by_all: false });
+            let hours = |hours| schedule(0.0).on_failure(now(), cause, asked(hours)).as_secs() / 3_600;
+            assert_eq!((hours(3), hours(1_000)), (3, 24));
+            let mut before = schedule(0.0);
+            before.on_failure(now(), cause, asked(3));
+            let after = Schedule::new(0.0, 2, before.refusals());
+            assert_eq!(after.due(now(), None), now() + Duration::from_hours(3), "a restart makes it no sooner");
+        }
+    }
+
+    #[test]
+    fn limit_of_the_authority_is_not_held_against_a_challenge() {
+        let mut schedule = schedule(0.0);
+        let waits: Vec<_> = (0..3).map(|_| schedule.on_failure(now(), Cause::Limited, None).as_secs()).collect();
+        assert_eq!((waits, schedule.challenge(), schedule.failures()), (vec![300, 600, 1_200], 0, 3));
+        // Even if it says how long, it is not asked every second.
+        let second = Some(Asked { wait: Duration::from_secs(1), by_all: false });
+        let mut schedule = self::schedule(0.0);
+        let waits: Vec<_> = (0..3).map(|_| schedule.on_failure(now(), Cause::Limited, second).as_secs()).collect();
+        assert_eq!(waits, [5, 10, 20]);
+    }
+
+    #[test]
+    fn what_another_process_was_refused_is_taken_in() {
+        let [mut one, mut other] = [schedule(0.0), schedule(0.0)];
+        assert!(!other.on_others(now(), one.refusals()));
+        one.on_failure(now(), Cause::Refused, None);
+        assert!(other.on_others(now(), one.refusals()));
+        assert_eq!((other.due(now(), None), other.challenge()), (one.due(now(), None), 1));
+        // When the time has come, it is no reason to wait for ever.
+        assert!(!other.on_others(now() + Duration::from_secs(10), one.refusals()));
+        // One's own are not made less.
+        let theirs = other.refusals();
+        other.on_failure(now(), Cause::Refused, None);
+        assert!(other.on_others(now(), theirs));
+        assert_eq!(other.failures(), 2);
+    }
+
+    #[test]
+    fn patience_is_the_longest_that_was_asked_for_and_ends() {
+        let patience = Patience::default();
+        assert_eq!(patience.until(now()), None);
+        patience.extend(now() + DAY / 2);
+        patience.extend(now() + DAY / 4);
+        assert_eq!(patience.until(now()), Some(now() + DAY / 2));
+        assert_eq!((patience.until(now() + DAY / 2), patience.until(now() - 100 * DAY)), (None, None));
     }
 
     #[test]

@@ -68,7 +68,7 @@ impl Store {
         let certificates = self.folder.join("certificates");
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&certificates);
         let tried = made.and_then(|()| tempfile::tempfile_in(&certificates).map(drop));
-        tried.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", certificates.display())))?;
+        tried.map_err(|error| at(&certificates, &error))?;
         self.tidy();
         Ok(())
     }
@@ -98,6 +98,10 @@ impl Store {
 
     /// Writes a file beside its place and moves it there; then both it and its name are on the disk.
     fn write(&self, path: &Path, content: &[u8]) -> io::Result<()> {
+        self.try_write(path, content).map_err(|error| at(path, &error))
+    }
+
+    fn try_write(&self, path: &Path, content: &[u8]) -> io::Result<()> {
         let folder = path.parent().unwrap_or(Path::new("."));
         let writing = open_lock(&self.writing_lock())?;
         // Where there are no locks, nothing is taken away either.
@@ -109,6 +113,12 @@ impl Store {
         File::open(folder)?.sync_all()
     }
 
+    /// Finds out whether there is room for an account.
+    pub(super) fn try_account(&self) -> io::Result<()> {
+        let tried = temporary(&self.folder).and_then(|mut file| file.write_all(&[b' '; 4_096]).and_then(|()| file.as_file().sync_all()));
+        tried.map_err(|error| at(&self.folder, &error))
+    }
+
     fn write_json(&self, path: &Path, value: &impl Serialize) -> io::Result<()> {
         self.write(path, &serde_json::to_vec(value)?)
     }
@@ -118,7 +128,7 @@ impl Store {
         let path = self.of(host, "pem");
         match read(&path) {
             Ok(content) => Ok(content.and_then(|pem| Kept::from_pem(&pem).ok())),
-            Err(error) => Err(io::Error::new(error.kind(), format!("{}: {error}", path.display()))),
+            Err(error) => Err(at(&path, &error)),
         }
     }
 
@@ -142,13 +152,13 @@ impl Store {
         read_json(&self.of(host, "refused")).unwrap_or_default()
     }
 
-    pub(super) fn keep_refusals(&self, host: &str, refusals: Refusals) {
+    pub(super) fn keep_refusals(&self, host: &str, refusals: Refusals) -> io::Result<()> {
         let path = self.of(host, "refused");
-        if refusals.count == 0 {
-            return remove(&path);
+        if refusals == Refusals::default() {
+            remove(&path);
+            return Ok(());
         }
-        // Not kept, they are forgotten at a restart.
-        drop(self.write_json(&path, &refusals));
+        self.write_json(&path, &refusals)
     }
 
     /// Of all processes that share the folder, lets one order for a host. `None`: another one does.
@@ -190,12 +200,17 @@ fn open_lock(path: &Path) -> io::Result<File> {
 }
 
 fn lock(path: &Path) -> io::Result<Option<File>> {
-    let file = open_lock(path)?;
+    let file = open_lock(path).map_err(|error| at(path, &error))?;
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => Ok(None),
         // Not every file system has locks: it is no worse there than without.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(Some(file)),
     }
+}
+
+/// The error with its place.
+fn at(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
@@ -251,7 +266,7 @@ mod tests {
         let store = Store::new(state.path(), "https://authority.example/directory");
         store.make().unwrap();
         store.keep_certificate("a.example", &pem("a.example")).unwrap();
-        store.keep_refusals("a.example", Refusals { count: 1, not_before: 1 });
+        store.keep_refusals("a.example", Refusals { count: 1, limits: 0, not_before: 1 }).unwrap();
         let certificates = store.folder.join("certificates");
         // As a process leaves it that is killed before the file is in its place.
         let leave = || [&store.folder, &certificates].map(|folder| temporary(folder).unwrap().keep().unwrap().1);
@@ -323,10 +338,10 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let store = Store::new(state.path(), "https://authority.example/directory");
         store.make().unwrap();
-        let refusals = Refusals { count: 3, not_before: 17 };
-        store.keep_refusals("a.example", refusals);
+        let refusals = Refusals { count: 3, limits: 1, not_before: 17 };
+        store.keep_refusals("a.example", refusals).unwrap();
         assert_eq!((store.refusals("a.example"), store.refusals("b.example")), (refusals, Refusals::default()));
-        store.keep_refusals("a.example", Refusals::default());
+        store.keep_refusals("a.example", Refusals::default()).unwrap();
         assert!(!store.of("a.example", "refused").exists());
     }
 }

@@ -1,0 +1,209 @@
+"""Certificates that are ordered: an authority that wants patience, and processes that share a folder."""
+
+from __future__ import annotations
+
+import email.utils
+import fcntl
+import json
+import threading
+import time
+from datetime import datetime
+
+import pytest
+
+from harness.acme_proxy import PROBLEM, Answer, proxied
+from harness.admin import UnixConnection, ask
+from harness.gateway import Gateway
+from harness.pebble import Pebble, certificates_of, own_address
+from harness.waiting import eventually
+
+NAME = "one.pronghorn.test"
+HOUR = 3_600
+
+
+@pytest.fixture
+def pebble(tmp_path):
+    authority = Pebble(tmp_path)
+    yield authority
+    authority.stop()
+
+
+@pytest.fixture
+def proxy(pebble):
+    with proxied(pebble) as server:
+        yield server
+
+
+def write(gateway, pebble, names=(NAME,), *, listen=None, admin="", state="state") -> None:
+    sites = "".join(
+        f'[[sites]]\nhosts = ["{name}"]\ntls = "acme"\n[[sites.routes]]\nrespond = "hi"\n' for name in names
+    )
+    server = f'state_dir = "{state}"\n{admin}'
+    gateway.write(pebble.settings() + sites, server=server, listen=listen or pebble.listen)
+
+
+def certificates(socket) -> list[dict]:
+    _, status = ask(UnixConnection(socket), "GET", "/status")
+    return status["certificates"]
+
+
+def order_of(socket, name: str = NAME) -> dict:
+    return next(one for one in certificates(socket) if one["hosts"] == [name])["order"]
+
+
+def seconds_until(moment: str | None) -> float:
+    return datetime.fromisoformat(moment).timestamp() - time.time() if moment else 0
+
+
+def errors_of(server) -> list[str]:
+    return [line for line in server.lines if "error" in line]
+
+
+def limited(retry_after: str | None) -> Answer:
+    problem = {"type": "urn:ietf:params:acme:error:rateLimited", "detail": "too many orders"}
+    headers = [PROBLEM, *([("retry-after", retry_after)] if retry_after else [])]
+    return Answer(429, headers, json.dumps(problem).encode())
+
+
+def test_limit_is_waited_out_as_long_as_the_authority_asks_and_told_once(start, gateway, pebble, proxy):
+    pebble.start()
+    refusals = iter([limited("7")])
+    proxy.answer = lambda _, path: next(refusals, None) if path == "/order-plz" else None
+    write(gateway, pebble)
+    server = start(gateway.command(), listeners=2)
+    server.wait_for_lines("has a certificate, valid until", seconds=90)
+    (line,) = errors_of(server)
+    said = "the authority says: too many orders (rateLimited); the next try is in 7s, as the authority asks"
+    assert line.endswith(f"there is no certificate for {NAME}: {said}")
+    refused, ordered = proxy.asked("/order-plz")
+    assert ordered - refused >= 7
+    # Nothing else was asked for meanwhile, and the same challenge was tried.
+    assert not [when for when, _, _ in proxy.requests if refused < when < refused + 7]
+
+
+def test_limit_is_remembered_over_a_restart(start, gateway, pebble, proxy):
+    pebble.start()
+    proxy.answer = lambda _, path: limited(str(5 * HOUR)) if path == "/order-plz" else None
+    write(gateway, pebble)
+    server = start(gateway.command(), listeners=2)
+    server.wait_for_lines("the next try is in 5h, as the authority asks$")
+    server.kill()
+    asked = len(proxy.requests)
+    again = start(gateway.command(), listeners=2)
+    admin = gateway.folder / "state/admin.sock"
+    left = eventually("the next try is known", lambda: seconds_until(order_of(admin)["next"]))
+    assert 4 * HOUR < left <= 5 * HOUR + 1
+    assert (len(proxy.requests), errors_of(again), order_of(admin)["failures"]) == (asked, [], 1)
+
+
+def test_limit_without_a_time_is_no_matter_of_seconds(start, gateway, pebble, proxy):
+    pebble.start()
+    proxy.answer = lambda _, path: limited(None) if path == "/order-plz" else None
+    write(gateway, pebble)
+    server = start(gateway.command(), listeners=2)
+    server.wait_for_lines(r"too many orders \(rateLimited\); the next try is in [56]m( \d+s)?$")
+    assert len(errors_of(server)) == 1
+
+
+NAMES = [f"site-{number}.pronghorn.test" for number in range(6)]
+
+
+@pytest.mark.parametrize("path", ["/dir", "/nonce-plz", "/sign-me-up", "/order-plz"])
+def test_authority_that_is_not_available_is_left_alone_by_all_names(start, gateway, pebble, proxy, path):
+    pebble.start()
+    # As something before an authority answers that knows nothing of ACME.
+    later = email.utils.formatdate(time.time() + 2 * HOUR, usegmt=True)
+    busy = Answer(503, [("content-type", "text/html"), ("retry-after", later)], b"<h1>busy</h1>")
+    proxy.answer = lambda _, asked: busy if asked == path else None
+    write(gateway, pebble, NAMES)
+    server = start(gateway.command(), listeners=2)
+    admin = gateway.folder / "state/admin.sock"
+
+    def all_wait() -> bool:
+        return all(seconds_until(one["order"]["next"]) > HOUR for one in certificates(admin))
+
+    eventually("all of them wait", all_wait)
+    (line,) = errors_of(server)
+    assert "the authority answers 503 Service Unavailable; the next try is in 1h 59m" in line
+    assert line.endswith("as the authority asks, for other names too")
+    # Those that run at the same time could not know.
+    assert 1 <= len(proxy.asked(path)) <= 4
+    assert pebble.orders == 0
+
+
+@pytest.fixture
+def other(tmp_path, identity, gateway) -> Gateway:
+    """The configuration of another process with the same folder for state."""
+    (tmp_path / "other").mkdir()
+    return Gateway(tmp_path / "other", identity)
+
+
+def write_other(other, gateway, pebble) -> None:
+    address = own_address()
+    admin = '[admin]\nlisten = "unix:other.sock"\n'
+    state = gateway.folder / "state"
+    write(other, pebble, listen=(f"{address}:4443", f"http://{address}:8080"), admin=admin, state=state)
+
+
+def test_processes_that_share_a_folder_order_one_certificate(start, gateway, other, pebble):
+    # The name leads to one of them only, and either may be the first.
+    pebble.start(PEBBLE_VA_ALWAYS_VALID="1")
+    write(gateway, pebble)
+    write_other(other, gateway, pebble)
+    servers = [start(one.command(), listeners=2) for one in (gateway, other)]
+    for server in servers:
+        server.wait_for_lines(f"{NAME} (has a certificate|was renewed by another process)")
+    assert (pebble.orders, pebble.accounts, [errors_of(server) for server in servers]) == (1, 1, [[], []])
+    lines = [line for server in servers for line in server.lines if "has a certificate" in line]
+    assert len(lines) == 1
+    admins = gateway.folder / "state/admin.sock", other.folder / "other.sock"
+    one, two = [certificates(admin)[0]["valid_until"] for admin in admins]
+    assert one == two is not None
+
+
+def test_lock_of_a_process_that_is_killed_while_it_orders_is_taken_over(start, gateway, other, pebble, proxy):
+    pebble.start(PEBBLE_VA_ALWAYS_VALID="1")
+    reached, go_on = threading.Event(), threading.Event()
+
+    def hold(_, path) -> None:
+        if path.startswith("/finalize-order"):
+            reached.set()
+            go_on.wait(60)
+
+    proxy.answer = hold
+    write(gateway, pebble)
+    write_other(other, gateway, pebble)
+    first = start(gateway.command(), listeners=2)
+    assert reached.wait(30)
+    second = start(other.command(), listeners=2)
+    eventually("it waits", lambda: order_of(other.folder / "other.sock")["next"])
+    assert pebble.orders == 1
+    first.kill()
+    proxy.answer = lambda *_: None
+    second.wait_for_lines(f"{NAME} has a certificate")
+    go_on.set()
+    assert (pebble.orders, pebble.accounts, errors_of(second)) == (2, 1, [])
+    again = start(gateway.command(), listeners=2)
+    assert certificates(gateway.folder / "state/admin.sock")[0]["valid_until"]
+    assert (pebble.orders, errors_of(again)) == (2, [])
+
+
+def test_what_one_process_was_refused_makes_the_other_one_wait(start, gateway, pebble):
+    pebble.start()
+    write(gateway, pebble)
+    # So that the folders are there.
+    server = start(gateway.command(), listeners=2)
+    server.wait_for_lines("has a certificate")
+    server.kill()
+    certificates_of(gateway.folder / "state")[NAME].unlink()
+    (lock,) = (gateway.folder / "state").glob(f"acme/*/certificates/{NAME}.lock")
+    with lock.open("r+b") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        server = start(gateway.command(), listeners=2)
+        admin = gateway.folder / "state/admin.sock"
+        eventually("it waits for the lock", lambda: order_of(admin)["next"])
+        # As another process does that orders.
+        refused = {"count": 2, "limits": 0, "not_before": int(time.time()) + HOUR}
+        lock.with_suffix(".refused").write_text(json.dumps(refused))
+    eventually("it is patient", lambda: seconds_until(order_of(admin)["next"]) > HOUR / 2)
+    assert (pebble.orders, order_of(admin)["failures"], errors_of(server)) == (1, 2, [])
