@@ -267,3 +267,65 @@ def test_folder_that_cannot_be_written_is_told_at_the_start(gateway, pebble, tmp
     assert process.wait() != 0
     assert "state_dir" in process.lines[-1] or "state_dir" in process.lines[-2], process.lines
     process.stop()
+
+
+KEYS = {
+    "kid-1": "bm9ib2R5LWtub3dzLXRoaXMta2V5LWFuZC1pdC1pcy1sb25n",
+    "kid-2": "YW5vdGhlci1rZXktdGhhdC1pcy1hcy1sb25nLWFzLXRoYXQ_-w",
+}
+"""Of accounts that were made elsewhere, in base64url with and without what it has of its own."""
+
+
+def with_external(gateway, pebble, name: str, external: str) -> None:
+    """A configuration whose orders are for an account that was made elsewhere."""
+    site = f'[[sites]]\nhosts = ["{name}"]\ntls = "acme"\n[[sites.routes]]\nrespond = "hi"\n'
+    settings = pebble.settings(more=external)
+    gateway.write(settings + site, server='state_dir = "state"', listen=pebble.listen)
+
+
+def test_account_that_was_made_elsewhere_is_bound_once(start, gateway, pebble):
+    pebble.start(external=KEYS)
+    # As some authorities show it: with padding.
+    key = KEYS["kid-1"] + "=" * (-len(KEYS["kid-1"]) % 4)
+    (gateway.folder / "eab-key").write_text(f"{key}\n")
+    by_file = 'external_account = { id = "kid-1", key = "${file:eab-key}" }'
+    with_external(gateway, pebble, NAME, by_file)
+    server = start(gateway.command(), listeners=2)
+    server.wait_for_lines("has a certificate, valid until")
+    pebble.process.wait_for_lines('newAccount Binding with CA using kid "kid-1"')
+    assert fetch(pebble, "HTTP/3").status == 200
+    # A new order is for the account that is there, by whatever key it is named.
+    (gateway.folder / "eab-key").write_text(KEYS["kid-2"])
+    with_external(gateway, pebble, "two.pronghorn.test", by_file)
+    server.popen.send_signal(1)
+    server.wait_for_lines("two.pronghorn.test has a certificate")
+    assert pebble.accounts == 1
+    # Another account is another one.
+    with_external(gateway, pebble, "three.pronghorn.test", by_file.replace("kid-1", "kid-2"))
+    server.popen.send_signal(1)
+    server.wait_for_lines("three.pronghorn.test has a certificate")
+    pebble.process.wait_for_lines('newAccount Binding with CA using kid "kid-2"')
+    assert pebble.accounts == 2
+    assert not [line for line in server.lines if "error" in line or any(key in line for key in KEYS.values())]
+    for file in (gateway.folder / "state").glob("acme/*/account*.json"):
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    ("external", "says"),
+    [
+        ("", r"externalAccountBinding.*\(externalAccountRequired\)"),
+        ('external_account = { id = "kid-1", key = "KEY-2" }', r"verification error.*\(unauthorized\)"),
+        ('external_account = { id = "kid-3", key = "KEY-2" }', r"not known.*\(unauthorized\)"),
+    ],
+    ids=["none", "another-key", "unknown"],
+)
+def test_account_that_is_refused_is_told_and_nothing_is_ordered(start, gateway, pebble, external, says):
+    pebble.start(external=KEYS)
+    with_external(gateway, pebble, NAME, external.replace("KEY-2", KEYS["kid-2"]))
+    server = start(gateway.command(), listeners=2)
+    server.wait_for_lines(
+        rf"error: there is no certificate for {NAME}: the authority says: .*{says}; the next try is in 1\ds$"
+    )
+    assert (pebble.orders, pebble.accounts, list((gateway.folder / "state").glob("acme/*/account*.json"))) == (0, 0, [])
+    assert not [line for line in server.lines if any(key in line for key in KEYS.values())]

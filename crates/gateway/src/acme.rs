@@ -42,7 +42,11 @@ pub(crate) struct Wanted {
 
 impl Wanted {
     pub(crate) fn new(settings: Settings, state_dir: &Path) -> Self {
-        let store = Arc::new(Store::new(state_dir, &settings.acme.directory));
+        let store = Arc::new(Store::new(
+            state_dir,
+            &settings.acme.directory,
+            settings.acme.external_account.as_ref().map(|account| account.id.as_str()),
+        ));
         Self { settings: Arc::new(settings), store, slots: Vec::new() }
     }
 

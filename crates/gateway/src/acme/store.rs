@@ -25,6 +25,8 @@ use super::schedule::{Lifetime, Refusals};
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Store {
     folder: PathBuf,
+    /// The file of the account.
+    account: PathBuf,
 }
 
 /// A certificate with its key.
@@ -55,12 +57,14 @@ pub(crate) fn lifetime(key: &CertifiedKey) -> Option<Lifetime> {
 }
 
 impl Store {
-    /// The folder has the authority's name, and what tells its directories apart, as those for trial and for use.
-    pub(super) fn new(state_dir: &Path, directory: &str) -> Self {
+    /// The folder has the authority's name, and what tells its directories apart, as those for trial and for use. `external`: the
+    /// identifier of the account that was made elsewhere; whoever names another one wants another account.
+    pub(super) fn new(state_dir: &Path, directory: &str, external: Option<&str>) -> Self {
         let uri = directory.parse::<http::Uri>().unwrap_or_default();
-        let hash = digest::digest(&digest::SHA256, directory.as_bytes());
-        let hash = hash.as_ref().first_chunk().map(|first| u32::from_be_bytes(*first)).unwrap_or_default();
-        Self { folder: state_dir.join("acme").join(format!("{}-{hash:08x}", uri.host().unwrap_or("authority"))) }
+        let name = format!("{}-{:08x}", uri.host().unwrap_or("authority"), short_hash(directory));
+        let folder = state_dir.join("acme").join(name);
+        let account = external.map_or_else(|| "account.json".to_owned(), |id| format!("account-{:08x}.json", short_hash(id)));
+        Self { account: folder.join(account), folder }
     }
 
     /// Makes the folder, finds out whether it can be written, and takes away what was left in it half written.
@@ -137,15 +141,15 @@ impl Store {
     }
 
     pub(super) fn account(&self) -> Option<AccountCredentials> {
-        read_json(&self.account_path())
+        read_json(&self.account)
     }
 
     pub(super) fn keep_account(&self, account: &AccountCredentials) -> io::Result<()> {
-        self.write_json(&self.account_path(), account)
+        self.write_json(&self.account, account)
     }
 
     pub(super) fn forget_account(&self) {
-        remove(&self.account_path());
+        remove(&self.account);
     }
 
     pub(super) fn refusals(&self, host: &str) -> Refusals {
@@ -169,10 +173,6 @@ impl Store {
     /// The same for the account.
     pub(super) fn lock_account(&self) -> io::Result<Option<File>> {
         lock(&self.folder.join("account.lock"))
-    }
-
-    fn account_path(&self) -> PathBuf {
-        self.folder.join("account.json")
     }
 
     /// Hosts have letters, digits, dots and dashes only.
@@ -213,6 +213,12 @@ fn at(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
+/// Tells names apart where the name itself could not be that of a file.
+fn short_hash(text: &str) -> u32 {
+    let hash = digest::digest(&digest::SHA256, text.as_bytes());
+    hash.as_ref().first_chunk().map(|first| u32::from_be_bytes(*first)).unwrap_or_default()
+}
+
 fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     match std::fs::read(path) {
         Ok(content) => Ok(Some(content)),
@@ -243,7 +249,7 @@ mod tests {
     #[test]
     fn certificate_is_kept_for_its_owner_only_and_a_damaged_one_is_none() {
         let state = tempfile::tempdir().unwrap();
-        let store = Store::new(state.path(), "https://authority.example/directory");
+        let store = Store::new(state.path(), "https://authority.example/directory", None);
         store.make().unwrap();
         assert!(store.certificate("a.example").unwrap().is_none());
         store.keep_certificate("a.example", &pem("a.example")).unwrap();
@@ -263,7 +269,7 @@ mod tests {
     #[test]
     fn only_what_nobody_writes_any_more_is_taken_away() {
         let state = tempfile::tempdir().unwrap();
-        let store = Store::new(state.path(), "https://authority.example/directory");
+        let store = Store::new(state.path(), "https://authority.example/directory", None);
         store.make().unwrap();
         store.keep_certificate("a.example", &pem("a.example")).unwrap();
         store.keep_refusals("a.example", Refusals { count: 1, limits: 0, not_before: 1 }).unwrap();
@@ -297,7 +303,7 @@ mod tests {
     #[test]
     fn nothing_is_written_while_it_is_tidied_up() {
         let state = tempfile::tempdir().unwrap();
-        let store = Store::new(state.path(), "https://authority.example/directory");
+        let store = Store::new(state.path(), "https://authority.example/directory", None);
         store.make().unwrap();
         let alone = open_lock(&store.writing_lock()).unwrap();
         alone.try_lock().unwrap();
@@ -315,16 +321,19 @@ mod tests {
 
     #[test]
     fn authorities_have_folders_of_their_own() {
-        let of = |directory| Store::new(Path::new("/state"), directory).folder;
+        let of = |directory| Store::new(Path::new("/state"), directory, None).folder;
         let [one, other] = ["https://a.example/directory", "https://a.example/staging"].map(of);
         assert_ne!(one, other);
+        let account = |id| Store::new(Path::new("/state"), "https://a.example/directory", id).account;
+        assert_eq!(account(None), one.join("account.json"));
+        assert!(account(Some("one")) != account(Some("other")) && account(Some("../../one")).parent() == Some(&one));
         assert!(one.starts_with("/state/acme") && one.to_string_lossy().contains("a.example"));
     }
 
     #[test]
     fn one_process_at_a_time_orders_for_a_host() {
         let state = tempfile::tempdir().unwrap();
-        let store = Store::new(state.path(), "https://authority.example/directory");
+        let store = Store::new(state.path(), "https://authority.example/directory", None);
         store.make().unwrap();
         let held = store.lock("a.example").unwrap().unwrap();
         assert!(store.lock("a.example").unwrap().is_none());
@@ -336,7 +345,7 @@ mod tests {
     #[test]
     fn refusals_are_kept_and_forgotten() {
         let state = tempfile::tempdir().unwrap();
-        let store = Store::new(state.path(), "https://authority.example/directory");
+        let store = Store::new(state.path(), "https://authority.example/directory", None);
         store.make().unwrap();
         let refusals = Refusals { count: 3, limits: 1, not_before: 17 };
         store.keep_refusals("a.example", refusals).unwrap();
