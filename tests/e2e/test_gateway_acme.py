@@ -329,3 +329,28 @@ def test_account_that_is_refused_is_told_and_nothing_is_ordered(start, gateway, 
     )
     assert (pebble.orders, pebble.accounts, list((gateway.folder / "state").glob("acme/*/account*.json"))) == (0, 0, [])
     assert not [line for line in server.lines if any(key in line for key in KEYS.values())]
+
+
+PROFILES = {"classic": 7_776_000, "shortlived": 576_000}
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_certificate_is_of_the_profile_that_is_named(start, gateway, pebble, profile):
+    # Who names none gets one at random from this authority.
+    pebble.start(profiles=PROFILES)
+    with_external(gateway, pebble, NAME, f'profile = "{profile}"')
+    server = start(gateway.command(), listeners=2)
+    server.wait_for_lines("has a certificate, valid until")
+    certificate = shown(pebble)
+    valid = certificate.not_valid_after_utc - certificate.not_valid_before_utc
+    assert abs(valid.total_seconds() - PROFILES[profile]) <= 1
+    assert fetch(pebble, "HTTP/2").status == 200
+
+
+def test_profile_that_the_authority_does_not_have_is_told_with_those_it_has(start, gateway, pebble):
+    pebble.start(profiles=PROFILES)
+    with_external(gateway, pebble, NAME, 'profile = "short"')
+    server = start(gateway.command(), listeners=2)
+    said = 'the authority has no profile "short": it has classic, shortlived'
+    server.wait_for_lines(rf"error: there is no certificate for {NAME}: {said}; the next try is in 1\ds$")
+    assert pebble.orders == 0

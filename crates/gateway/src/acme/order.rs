@@ -9,7 +9,7 @@ use instant_acme::{
 use rcgen::{CertificateParams, DistinguishedName, KeyPair, PKCS_ECDSA_P256_SHA256};
 
 use super::Settings;
-use super::authority::{Answer, Authority, Failure, words};
+use super::authority::{Answer, Authority, Failure, line, words};
 use super::challenges::{Challenges, Proof, Shown};
 use super::slot::Slot;
 use crate::config::AcmeChallenge;
@@ -26,6 +26,7 @@ pub(super) async fn order(
     turn: usize,
 ) -> Result<String, Failure> {
     let host = slot.host();
+    has_profile(authority, settings)?;
     let mut order = begin(authority, settings, slot).await?;
     let proofs = prove(&mut order, settings, challenges, host, turn).await?;
     if !matches!(order.state().status, OrderStatus::Ready) {
@@ -83,6 +84,18 @@ impl Source for Error {
     fn is_not_of_the_order(&self) -> bool {
         matches!(self, Error::Other(source) if source.is::<pronghorn_client::Error>() || source.is::<Answer>())
     }
+}
+
+/// Who asks for a profile that the authority does not list is only refused.
+fn has_profile(authority: &Authority, settings: &Settings) -> Result<(), Failure> {
+    let Some(wanted) = settings.acme.profile.as_deref() else { return Ok(()) };
+    let mut listed: Vec<_> = authority.account.profiles().map(|profile| profile.name).collect();
+    if listed.contains(&wanted) {
+        return Ok(());
+    }
+    listed.sort_unstable();
+    let has = if listed.is_empty() { "no profiles".to_owned() } else { line(&listed.join(", ")) };
+    Err(Failure::refused(format!("the authority has no profile {wanted:?}: it has {has}")))
 }
 
 /// The certificate that is there, as an authority knows it; `None` for one that has run out.
