@@ -9,24 +9,33 @@ use pronghorn_gateway::config::QlogRule;
 use crate::failure::{Failure, Kind};
 
 pub(crate) fn to_folder(folder: &Path) -> Result<Qlog, Failure> {
-    Qlog::to_folder(folder).map_err(|error| failure(folder, &error))
+    Qlog::to_folder(folder).map(telling).map_err(|error| failure(folder, &error))
 }
 
 /// The same for the connections that a configuration means.
 pub(crate) fn by_rule(folder: &Path, rule: &QlogRule) -> Result<Qlog, Failure> {
     let qlog = Qlog::to_folder_of(folder, rule.files as usize).map_err(|error| failure(folder, &error))?;
     let rule = rule.clone();
-    Ok(qlog.for_clients(move |client| rule.chooses(client)))
+    Ok(telling(qlog).for_clients(move |client| rule.chooses(client)))
+}
+
+fn telling(qlog: Qlog) -> Qlog {
+    qlog.on_trouble(|line| tell!("{line}"));
+    qlog
 }
 
 fn failure(folder: &Path, error: &io::Error) -> Failure {
-    Failure::new(Kind::Missing, format_args!("cannot write qlog files to {}: {error}", folder.display()))
+    let kind = if error.kind() == io::ErrorKind::PermissionDenied { Kind::Permission } else { Kind::Missing };
+    Failure::new(kind, format_args!("cannot write qlog files to {}: {error}", folder.display()))
         .with_hint("name a folder that this user may write to")
 }
 
 /// Says what is missing.
 pub(crate) fn conclude(qlog: &Qlog) {
-    let (records, connections) = (qlog.dropped_records(), qlog.skipped_connections());
+    let (records, connections, refused) = (qlog.dropped_records(), qlog.skipped_connections(), qlog.refused_connections());
+    if refused > 0 {
+        tell!("qlog: {refused} connections have no file, or part of one, because the disk refused it");
+    }
     if records > 0 {
         tell!("qlog: {records} events are missing, because the disk did not follow");
     }

@@ -119,6 +119,9 @@ pub(crate) fn run(arguments: &RunArgs, layers: &Registry) -> Result<(), Failure>
     let served = serving::serve_until_told(workers, || grace, ready, Some(&heeds), beside);
     running.gateway.finish_logs();
     served?;
+    if let Some(qlog) = &engine.qlog {
+        qlog::conclude(qlog);
+    }
     if arguments.stats {
         serving::print_stats(&running.stats, running.identity.as_ref());
     }

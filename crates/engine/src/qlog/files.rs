@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, PoisonError};
 
-use super::{Ended, Message, Vantage};
+use super::{Ended, Message, Refused, Vantage};
 
 /// How many connections may have chosen the same ID before a trace is given up.
 const NAMES: usize = 100;
@@ -20,20 +20,26 @@ pub(super) struct Files {
     kept: VecDeque<PathBuf>,
     open: Arc<AtomicUsize>,
     ended: Arc<Ended>,
+    refused: Arc<Refused>,
+    /// Connections that the disk has refused since it took one.
+    lost: u64,
     traces: HashMap<u64, Trace>,
 }
 
 struct Trace {
     vantage: Vantage,
     is_first: bool,
+    /// It began while the disk refused: once it is whole, the disk takes files again.
+    is_proof: bool,
+    path: PathBuf,
     /// `None` when the disk refused: what still comes is not written.
     file: Option<BufWriter<File>>,
 }
 
 impl Files {
-    pub(super) fn new(folder: PathBuf, most: usize, open: Arc<AtomicUsize>, ended: Arc<Ended>) -> io::Result<Self> {
+    pub(super) fn new(folder: PathBuf, most: usize, open: Arc<AtomicUsize>, ended: Arc<Ended>, refused: Arc<Refused>) -> io::Result<Self> {
         let kept = if most == usize::MAX { VecDeque::new() } else { present(&folder)? };
-        Ok(Self { folder, most, kept, open, ended, traces: HashMap::new() })
+        Ok(Self { folder, most, kept, open, ended, refused, lost: 0, traces: HashMap::new() })
     }
 
     /// Until nobody is left who could send.
@@ -48,7 +54,8 @@ impl Files {
                         self.end(trace);
                     }
                     // With nothing to do, whoever looks at a file now finds all that has happened.
-                    self.traces.values_mut().for_each(|trace| trace.write(io::Write::flush));
+                    let flushed = self.traces.values_mut().filter_map(|trace| trace.write(io::Write::flush).err()).collect();
+                    self.on_refused(flushed);
                     match messages.recv() {
                         Ok(message) => message,
                         Err(_) => return,
@@ -57,13 +64,20 @@ impl Files {
             };
             match message {
                 Message::Begin { trace, name, vantage } => {
-                    let file = self.create(&name).ok().map(BufWriter::new);
-                    self.traces.insert(trace, Trace { vantage, is_first: true, file });
+                    let is_proof = self.lost > 0;
+                    let begun = match self.create(&name) {
+                        Ok((path, file)) => Trace { vantage, is_first: true, is_proof, path, file: Some(BufWriter::new(file)) },
+                        Err(error) => {
+                            let path = self.folder.clone();
+                            self.on_refused(vec![(path.clone(), error)]);
+                            Trace { vantage, is_first: true, is_proof, path, file: None }
+                        }
+                    };
+                    self.traces.insert(trace, begun);
                 }
                 Message::Record { trace, bytes } => {
-                    if let Some(trace) = self.traces.get_mut(&trace) {
-                        trace.record(&bytes);
-                    }
+                    let recorded = self.traces.get_mut(&trace).map_or(Ok(()), |trace| trace.record(&bytes));
+                    self.on_refused(recorded.err().into_iter().collect());
                 }
                 Message::End { trace } => self.end(trace),
             }
@@ -72,13 +86,48 @@ impl Files {
 
     fn end(&mut self, trace: u64) {
         if let Some(mut trace) = self.traces.remove(&trace) {
-            trace.write(io::Write::flush);
+            match trace.write(io::Write::flush) {
+                Ok(()) if trace.is_proof && trace.file.is_some() => self.on_taken(),
+                Ok(()) => {}
+                Err(refused) => self.on_refused(vec![refused]),
+            }
             self.open.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
+    /// Says so of the first one, and counts the others.
+    fn on_refused(&mut self, refused: Vec<(PathBuf, io::Error)>) {
+        for (path, error) in refused {
+            if self.lost == 0 {
+                self.tell(&format!(
+                    "warning: qlog: cannot write to {}: {error}; connections have no file, or part of one, until it can",
+                    path.display()
+                ));
+            }
+            self.lost += 1;
+            self.refused.connections.fetch_add(1, Ordering::Relaxed);
+            // One that has nothing in it is of no use, and must not make others go.
+            if std::fs::metadata(&path).is_ok_and(|file| file.is_file() && file.len() == 0) && std::fs::remove_file(&path).is_ok() {
+                self.kept.retain(|kept| *kept != path);
+            }
+        }
+    }
+
+    fn on_taken(&mut self) {
+        let lost = std::mem::take(&mut self.lost);
+        if lost > 0 {
+            self.tell(&format!("qlog: files can be written again; {lost} connections have none, or part of one"));
+        }
+    }
+
+    fn tell(&self, line: &str) {
+        if let Some(tell) = self.refused.tell.get() {
+            tell(line);
+        }
+    }
+
     /// The ID is the client's choice, so another connection may have had it: no file is written over.
-    fn create(&mut self, name: &str) -> io::Result<File> {
+    fn create(&mut self, name: &str) -> io::Result<(PathBuf, File)> {
         while self.kept.len() >= self.most.max(1) {
             // Somebody else may have taken it away already.
             let _ = self.kept.pop_front().map(std::fs::remove_file);
@@ -87,7 +136,7 @@ impl Files {
         for number in 0..NAMES {
             let suffix = if number == 0 { String::new() } else { format!("-{number}") };
             let path = self.folder.join(format!("{name}{suffix}.sqlog"));
-            result = OpenOptions::new().write(true).create_new(true).open(&path);
+            result = OpenOptions::new().write(true).create_new(true).open(&path).map(|file| (path.clone(), file));
             if result.is_ok() && self.most < usize::MAX {
                 self.kept.push_back(path);
             }
@@ -114,21 +163,23 @@ fn present(folder: &Path) -> io::Result<VecDeque<PathBuf>> {
 }
 
 impl Trace {
-    fn record(&mut self, bytes: &[u8]) {
+    fn record(&mut self, bytes: &[u8]) -> Result<(), (PathBuf, io::Error)> {
         if std::mem::replace(&mut self.is_first, false)
             && let Some(header) = with_vantage(bytes, self.vantage)
         {
             return self.write(|file| file.write_all(&header));
         }
-        self.write(|file| file.write_all(bytes));
+        self.write(|file| file.write_all(bytes))
     }
 
-    fn write(&mut self, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) {
-        if let Some(file) = &mut self.file
-            && write(file).is_err()
-        {
-            self.file = None;
-        }
+    /// What the disk refused, and why; said once.
+    fn write(&mut self, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<(), (PathBuf, io::Error)> {
+        let Some(file) = &mut self.file else { return Ok(()) };
+        write(file).map_err(|error| {
+            // What waits in memory is not tried again.
+            drop(self.file.take().map(BufWriter::into_parts));
+            (self.path.clone(), error)
+        })
     }
 }
 
@@ -151,7 +202,7 @@ mod tests {
     fn oldest_files_go_when_there_are_too_many() {
         let folder = std::env::temp_dir().join(format!("pronghorn-qlog-{}-{:x}", std::process::id(), rand::random::<u64>()));
         std::fs::create_dir_all(&folder).unwrap();
-        let files = |most| Files::new(folder.clone(), most, Arc::default(), Arc::default()).unwrap();
+        let files = |most| Files::new(folder.clone(), most, Arc::default(), Arc::default(), Arc::default()).unwrap();
         let mut first = files(3);
         for name in ["a", "b", "c", "d"] {
             first.create(name).unwrap();

@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -42,10 +42,21 @@ struct Shared {
     thread: Option<JoinHandle<()>>,
     open: Arc<AtomicUsize>,
     ended: Arc<Ended>,
+    refused: Arc<Refused>,
     next: AtomicU64,
     dropped: AtomicU64,
     skipped: AtomicU64,
 }
+
+/// What the disk did not take.
+#[derive(Default)]
+struct Refused {
+    connections: AtomicU64,
+    tell: OnceLock<Box<Tell>>,
+}
+
+/// Where lines about the disk go.
+type Tell = dyn Fn(&str) + Send + Sync;
 
 /// Traces whose end found no room among the records: a worker does not wait, and an end must not be lost.
 type Ended = Mutex<Vec<u64>>;
@@ -93,11 +104,12 @@ impl Qlog {
         let (records, waiting) = sync_channel(WAITING_RECORDS);
         let open = Arc::<AtomicUsize>::default();
         let ended = Arc::<Ended>::default();
-        let files = files::Files::new(folder.to_owned(), most_files, open.clone(), ended.clone())?;
+        let refused = Arc::<Refused>::default();
+        let files = files::Files::new(folder.to_owned(), most_files, open.clone(), ended.clone(), refused.clone())?;
         let thread = std::thread::Builder::new().name("qlog".to_owned()).spawn(move || files.run(&waiting))?;
         let (records, thread) = (Some(records), Some(thread));
-        let shared =
-            Shared { records, thread, open, ended, next: AtomicU64::new(0), dropped: AtomicU64::new(0), skipped: AtomicU64::new(0) };
+        let [next, dropped, skipped] = [const { AtomicU64::new(0) }; 3];
+        let shared = Shared { records, thread, open, ended, refused, next, dropped, skipped };
         Ok(Self { shared: Arc::new(shared), rule: None })
     }
 
@@ -107,6 +119,18 @@ impl Qlog {
     pub fn for_clients(mut self, rule: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
         self.rule = Some(Arc::new(rule));
         self
+    }
+
+    /// Hears, in a line each, when files cannot be written and when they can again, on the thread that writes them. The first to ask
+    /// hears, and nobody else.
+    pub fn on_trouble(&self, tell: impl Fn(&str) + Send + Sync + 'static) {
+        // A second one is dropped, as is said above.
+        let _ = self.shared.refused.tell.set(Box::new(tell));
+    }
+
+    /// Connections that have no file, or part of one, because the disk refused it, as a full one does.
+    pub fn refused_connections(&self) -> u64 {
+        self.shared.refused.connections.load(Ordering::Relaxed)
     }
 
     /// Records that were dropped because the disk did not follow.
