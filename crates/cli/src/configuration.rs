@@ -1,6 +1,7 @@
 //! `pronghorn check`, `fmt` and `schema`: configuration files, without serving them.
 
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -82,8 +83,7 @@ pub(crate) fn format(arguments: &FmtArgs) -> Result<ExitCode, Failure> {
     for file in &arguments.files {
         let is_standard = file.as_os_str() == "-";
         let text = if is_standard { io::read_to_string(io::stdin()) } else { std::fs::read_to_string(file) };
-        let text =
-            text.map_err(|error| Failure::new(Kind::Missing, format_args!("{}: {error}", file.display())).with_hint("check the path"))?;
+        let text = text.map_err(|error| unreadable(file, &error))?;
         let formatted = config::format(&text).map_err(|error| {
             let line = error.span().map_or(0, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
             Failure::new(Kind::Malformed, format_args!("{}:{line}: {}", file.display(), error.message()))
@@ -103,19 +103,39 @@ pub(crate) fn format(arguments: &FmtArgs) -> Result<ExitCode, Failure> {
     Ok(if is_in_style { ExitCode::SUCCESS } else { ExitCode::from(Kind::Malformed as u8) })
 }
 
-/// The file is the old or the new one at any moment.
+fn unreadable(file: &Path, error: &io::Error) -> Failure {
+    let (kind, hint) = match error.kind() {
+        io::ErrorKind::PermissionDenied => (Kind::Permission, "make it readable for this user"),
+        io::ErrorKind::InvalidData => (Kind::Malformed, "write it as UTF-8"),
+        _ => (Kind::Missing, "check the path"),
+    };
+    Failure::new(kind, format_args!("{}: {error}", file.display())).with_hint(hint)
+}
+
+/// The file is the old or the new one at any moment, with the same owner. Of a link, it is the file that it leads to.
 fn replace(file: &Path, text: &str) -> Result<(), Failure> {
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let write = || -> io::Result<()> {
+        let place = std::fs::canonicalize(file)?;
+        let folder = place.parent().unwrap_or(Path::new("."));
         let mut new = tempfile::NamedTempFile::new_in(folder)?;
         new.write_all(text.as_bytes())?;
-        new.as_file().set_permissions(std::fs::metadata(file)?.permissions())?;
+        let old = std::fs::metadata(&place)?;
+        let made = new.as_file().metadata()?;
+        if (made.uid(), made.gid()) != (old.uid(), old.gid()) {
+            std::os::unix::fs::fchown(new.as_file(), Some(old.uid()), Some(old.gid()))?;
+        }
+        new.as_file().set_permissions(old.permissions())?;
         new.as_file().sync_all()?;
-        new.persist(file).map_err(|error| error.error)?;
+        new.persist(&place).map_err(|error| error.error)?;
         Ok(())
     };
     write().map_err(|error| {
-        Failure::new(Kind::Output, format_args!("{}: {error}", file.display())).with_hint("make its folder writable for this user")
+        let (kind, hint) = match error.kind() {
+            io::ErrorKind::PermissionDenied => (Kind::Permission, "make its folder writable for this user, or let its owner do it"),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => (Kind::Output, "make room beside it: it is written anew"),
+            _ => (Kind::Output, "format it where it can be written"),
+        };
+        Failure::new(kind, format_args!("{} stays as it was: {error}", file.display())).with_hint(hint)
     })
 }
 
