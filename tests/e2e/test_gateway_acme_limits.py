@@ -11,13 +11,12 @@ from datetime import datetime
 
 import pytest
 
-from harness.acme_proxy import PROBLEM, Answer, proxied
-from harness.admin import UnixConnection, ask
+from harness.acme_proxy import Answer, proxied
 from harness.gateway import Gateway
+from harness.ordering import NAME, certificates, errors_of, limited, write
 from harness.pebble import Pebble, certificates_of, own_address
 from harness.waiting import eventually
 
-NAME = "one.pronghorn.test"
 HOUR = 3_600
 
 
@@ -34,35 +33,12 @@ def proxy(pebble):
         yield server
 
 
-def write(gateway, pebble, names=(NAME,), *, listen=None, admin="", state="state") -> None:
-    sites = "".join(
-        f'[[sites]]\nhosts = ["{name}"]\ntls = "acme"\n[[sites.routes]]\nrespond = "hi"\n' for name in names
-    )
-    server = f'state_dir = "{state}"\n{admin}'
-    gateway.write(pebble.settings() + sites, server=server, listen=listen or pebble.listen)
-
-
-def certificates(socket) -> list[dict]:
-    _, status = ask(UnixConnection(socket), "GET", "/status")
-    return status["certificates"]
-
-
 def order_of(socket, name: str = NAME) -> dict:
     return next(one for one in certificates(socket) if one["hosts"] == [name])["order"]
 
 
 def seconds_until(moment: str | None) -> float:
     return datetime.fromisoformat(moment).timestamp() - time.time() if moment else 0
-
-
-def errors_of(server) -> list[str]:
-    return [line for line in server.lines if "error" in line]
-
-
-def limited(retry_after: str | None) -> Answer:
-    problem = {"type": "urn:ietf:params:acme:error:rateLimited", "detail": "too many orders"}
-    headers = [PROBLEM, *([("retry-after", retry_after)] if retry_after else [])]
-    return Answer(429, headers, json.dumps(problem).encode())
 
 
 def test_limit_is_waited_out_as_long_as_the_authority_asks_and_told_once(start, gateway, pebble, proxy):

@@ -69,9 +69,15 @@ impl Admin {
     pub(crate) fn bind(address: &AdminListen, token: Option<&Token>) -> Result<Option<Self>, Failure> {
         let socket = match address {
             AdminListen::Off => return Ok(None),
-            AdminListen::Unix(path) => {
-                bind_unix(path).map(|(listener, file)| Socket::Unix(listener, file)).map_err(|error| unix_failure(path, &error))?
-            }
+            AdminListen::Unix(path) => match bind_unix(path) {
+                Ok((listener, file)) => Socket::Unix(listener, file),
+                // It is nobody's mistake, and no reason not to serve.
+                Err(error) if is_full(&error) => {
+                    tell!("warning: there is no admin API until the next start: {}: {error}", path.display());
+                    return Ok(None);
+                }
+                Err(error) => return Err(unix_failure(path, &error)),
+            },
             AdminListen::Tcp(address) => Socket::Tcp(bind_tcp(*address).map_err(|error| {
                 Failure::new(Kind::Unavailable, format_args!("cannot listen on {address} for the admin API: {error}"))
                     .with_hint("stop what uses the port, or choose another with `listen` in [admin]")
@@ -190,6 +196,11 @@ fn bind_unix(path: &Path) -> io::Result<(std::os::unix::net::UnixListener, Socke
     let made = identity(&std::fs::symlink_metadata(&new)?);
     std::fs::rename(&new, path)?;
     Ok((listener, SocketFile { path: path.to_owned(), made }))
+}
+
+/// Whether the disk takes nothing new from anybody.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::ReadOnlyFilesystem)
 }
 
 fn unix_failure(path: &Path, error: &io::Error) -> Failure {

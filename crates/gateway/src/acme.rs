@@ -107,8 +107,14 @@ impl Acme {
     }
 
     fn wish(&self, orders: &mut Orders, wanted: Option<&Wanted>) -> io::Result<()> {
-        if let Some(wanted) = wanted {
-            wanted.store.make()?;
+        if let Some(wanted) = wanted
+            && let Err(error) = wanted.store.make()
+        {
+            // Whoever has all that is wanted can serve with a full disk too.
+            if wanted.slots.iter().any(|slot| slot.lifetime().is_none()) {
+                return Err(error);
+            }
+            (orders.tell)(&format!("warning: certificates cannot be renewed: {error}"));
         }
         let wishes = match (&orders.wishes, wanted) {
             (Some(wishes), _) => wishes,

@@ -23,6 +23,8 @@ const AT_ONCE: usize = 4;
 const PIECE: Duration = Duration::from_mins(10);
 /// Between two looks at whether another process has ordered what we want.
 const OTHERS: Duration = Duration::from_secs(1);
+/// Between two tries to keep a certificate that the disk refused.
+const KEEP_AGAIN: Duration = Duration::from_secs(10);
 /// How often an authority is asked when it wants a renewal, whatever it says itself.
 const ASK_AGAIN: (Duration, Duration) = (Duration::from_hours(1), Duration::from_hours(24));
 /// One order, with all of its waits.
@@ -93,7 +95,10 @@ async fn look_after(slot: Arc<Slot>, shared: Rc<Shared>) {
     let refusals = shared.store.refusals(host);
     let mut schedule = Schedule::new(rand::random(), shared.settings.challenges.len(), refusals);
     let mut ask_window = SystemTime::UNIX_EPOCH;
+    // What is shown, but not on the disk.
+    let mut unkept = None;
     loop {
+        unkept = unkept.filter(|pem: &String| !shared.is_kept_now(&slot, pem));
         let now = SystemTime::now();
         let patience = shared.patience.until(now);
         if slot.lifetime().is_some() && ask_window <= now && patience.is_none() {
@@ -106,7 +111,7 @@ async fn look_after(slot: Arc<Slot>, shared: Rc<Shared>) {
         if let Ok(wait) = due.duration_since(now)
             && !wait.is_zero()
         {
-            tokio::time::sleep(wait.min(PIECE)).await;
+            tokio::time::sleep(wait.min(if unkept.is_some() { KEEP_AGAIN } else { PIECE })).await;
             continue;
         }
         let Ok(place) = shared.at_once.acquire().await else { return };
@@ -132,7 +137,8 @@ async fn look_after(slot: Arc<Slot>, shared: Rc<Shared>) {
             Err(error) => Err(Failure::unreachable(format!("certificates cannot be kept: {error}"))),
         };
         match ordered {
-            Ok(()) => {
+            Ok(not_kept) => {
+                unkept = not_kept;
                 schedule.on_success();
                 drop(shared.store.keep_refusals(host, schedule.refusals()));
                 slot.set_state(|state| *state = OrderState::default());
@@ -144,8 +150,8 @@ async fn look_after(slot: Arc<Slot>, shared: Rc<Shared>) {
 }
 
 impl Shared {
-    /// Orders a certificate and shows it, unless another process has got one meanwhile.
-    async fn renew(&self, slot: &Slot, schedule: &Schedule) -> Result<(), Failure> {
+    /// Orders a certificate and shows it, unless another process has got one meanwhile. What could not be kept comes back.
+    async fn renew(&self, slot: &Slot, schedule: &Schedule) -> Result<Option<String>, Failure> {
         let host = slot.host();
         if let Ok(Some(kept)) = self.store.certificate(host)
             && slot.lifetime().is_none_or(|shown| shown.until < kept.lifetime.until)
@@ -153,7 +159,7 @@ impl Shared {
         {
             slot.show(kept);
             (self.tell)(&format!("the certificate of {host} was renewed by another process"));
-            return Ok(());
+            return Ok(None);
         }
         let late = |_| Failure::refused("the order did not come to an end in time");
         let pem = tokio::time::timeout(ORDER_TIME, self.order(slot, schedule)).await.map_err(late)??;
@@ -163,10 +169,23 @@ impl Shared {
         let until = humantime::format_rfc3339_seconds(kept.lifetime.until);
         slot.show(kept);
         (self.tell)(&format!("{host} has a certificate, valid until {until}"));
-        if let Err(error) = is_kept {
-            (self.tell)(&format!("error: the certificate of {host} cannot be kept for the next start: {error}"));
+        let Err(error) = is_kept else { return Ok(None) };
+        (self.tell)(&format!("error: the certificate of {host} cannot be kept for the next start: {error}"));
+        Ok(Some(pem))
+    }
+
+    /// Whether what could not be kept before is, or need not be any more.
+    fn is_kept_now(&self, slot: &Slot, pem: &str) -> bool {
+        let host = slot.host();
+        let of_others = self.store.certificate(host).ok().flatten().map(|kept| kept.lifetime.until);
+        if of_others >= slot.lifetime().map(|shown| shown.until) {
+            return true;
         }
-        Ok(())
+        let is_kept = self.store.keep_certificate(host, pem).is_ok();
+        if is_kept {
+            (self.tell)(&format!("the certificate of {host} is kept for the next start now"));
+        }
+        is_kept
     }
 
     async fn order(&self, slot: &Slot, schedule: &Schedule) -> Result<String, Failure> {

@@ -111,7 +111,8 @@ impl Store {
         // Where there are no locks, nothing is taken away either.
         let _ = writing.lock_shared();
         let mut file = temporary(folder)?;
-        file.write_all(content)?;
+        // Its own errors would name it, which is of no use to anybody.
+        file.as_file_mut().write_all(content)?;
         file.as_file().sync_all()?;
         file.persist(path).map_err(|error| error.error)?;
         File::open(folder)?.sync_all()
@@ -119,7 +120,8 @@ impl Store {
 
     /// Finds out whether there is room for an account.
     pub(super) fn try_account(&self) -> io::Result<()> {
-        let tried = temporary(&self.folder).and_then(|mut file| file.write_all(&[b' '; 4_096]).and_then(|()| file.as_file().sync_all()));
+        let tried = temporary(&self.folder)
+            .and_then(|mut file| file.as_file_mut().write_all(&[b' '; 4_096]).and_then(|()| file.as_file().sync_all()));
         tried.map_err(|error| at(&self.folder, &error))
     }
 
