@@ -17,7 +17,8 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,6 +44,8 @@ class Count:
     more: int
     growth: float
     instructions: int
+    proxied: bool = False
+    """Counts a gateway that passes requests on, instead of the handler: what its upstream spends is not in it."""
 
     def verdict(self, measured: float) -> str:
         if measured > self.instructions * (1 + self.growth):
@@ -52,8 +55,9 @@ class Count:
 
 @dataclass(frozen=True)
 class Programs:
-    server: Path
-    generator: Path
+    handler: Path
+    program: Path
+    """The generator, the gateway, and what is behind it."""
 
 
 def read_table(text: str) -> tuple[str, list[Count]]:
@@ -100,30 +104,66 @@ def collected(path: Path) -> int:
 
 def count_run(programs: Programs, entry: Count, units: int, work: Path) -> int:
     """Instructions of a server from its start to its end, with so many units of work between."""
-    output, log = work / OUTPUT, work / "log"
+    output = work / OUTPUT
     output.unlink(missing_ok=True)
-    command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={output}", str(programs.server)]
-    command += ["--listen", "127.0.0.1:0", "--cert", str(work / "cert.pem"), "--key", str(work / "key.pem")]
-    with log.open("wb") as stream:
-        server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT)
-    try:
-        port = wait_for_port(server, log)
-        generate(programs.generator, entry, units, port)
-        server.send_signal(signal.SIGTERM)
-        server.wait(SECONDS)
-    finally:
-        if server.poll() is None:
-            server.kill()
-            server.wait()
-    if server.returncode != 0:
-        raise CountError(f"the server ended with {server.returncode}: {log.read_text(errors='replace')[-500:]}")
+    counted = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={output}"]
+    if entry.proxied:
+        with running(gateway(programs, work / "upstream", "http://127.0.0.1:0", UPSTREAM), work) as upstream:
+            site = GATEWAY.format(work=work, port=upstream)
+            with running(counted + gateway(programs, work / "gateway", "127.0.0.1:0", site), work) as port:
+                generate(programs.program, entry, units, port)
+    else:
+        command = [str(programs.handler), "--listen", "127.0.0.1:0"]
+        command += ["--cert", str(work / "cert.pem"), "--key", str(work / "key.pem")]
+        with running(counted + command, work) as port:
+            generate(programs.program, entry, units, port)
     return collected(output)
+
+
+UPSTREAM = """
+hosts = ["127.0.0.1"]
+[[sites.routes]]
+match = { path = "/bytes/13" }
+respond = "thirteen byte"
+"""
+GATEWAY = """
+hosts = ["127.0.0.1"]
+tls = {{ cert = "{work}/cert.pem", key = "{work}/key.pem" }}
+[[sites.routes]]
+proxy = {{ servers = ["http://127.0.0.1:{port}"] }}
+"""
+
+
+def gateway(programs: Programs, folder: Path, listen: str, site: str) -> list[str]:
+    """The command that serves a site, on one worker, without a log."""
+    folder.mkdir(exist_ok=True)
+    config = folder / "pronghorn.toml"
+    config.write_text(f'[server]\nlisten = ["{listen}"]\nworkers = 1\n[log]\naccess = "off"\n[[sites]]\n{site}')
+    return [str(programs.program), "run", "-c", str(config)]
+
+
+@contextmanager
+def running(command: Sequence[str], work: Path) -> Iterator[int]:
+    """A server that is told to end and has to end well, by its port."""
+    with tempfile.NamedTemporaryFile(dir=work) as stream:
+        server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT)
+        log = Path(stream.name)
+        try:
+            yield wait_for_port(server, log)
+            server.send_signal(signal.SIGTERM)
+            server.wait(SECONDS)
+        finally:
+            if server.poll() is None:
+                server.kill()
+                server.wait()
+        if server.returncode != 0:
+            raise CountError(f"the server ended with {server.returncode}: {log.read_text(errors='replace')[-500:]}")
 
 
 def wait_for_port(server: subprocess.Popen[bytes], log: Path) -> int:
     deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline and server.poll() is None:
-        if match := re.search(r"listening on https://\S+?:(\d+)", log.read_text(errors="replace")):
+        if match := re.search(r"listening on https?://\S+?:(\d+)", log.read_text(errors="replace")):
             return int(match[1])
         time.sleep(0.05)
     raise CountError(f"the server did not start: {log.read_text(errors='replace')[-500:]}")
