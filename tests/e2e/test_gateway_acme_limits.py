@@ -107,6 +107,25 @@ def test_authority_that_is_not_available_is_left_alone_by_all_names(start, gatew
     assert pebble.orders == 0
 
 
+def test_authority_that_is_not_available_for_renewals_is_told_once(start, gateway, pebble, proxy):
+    pebble.start()
+    write(gateway, pebble, NAMES)
+    server = start(gateway.command(), listeners=2)
+    server.wait_for_lines("has a certificate", len(NAMES))
+    server.kill()
+    busy = Answer(503, [("retry-after", str(2 * HOUR))])
+    proxy.answer = lambda _, asked: busy if "renewalInfo" in asked else None
+    before = len(proxy.requests)
+    server = start(gateway.command(), listeners=2)
+    line = "warning: renewals are not asked about: the authority answers 503 Service Unavailable; the next try is in 2h"
+    server.wait_for_lines(f"{line}, as the authority asks, for other names too$")
+    admin = gateway.folder / "state/admin.sock"
+    eventually("all know when", lambda: all(one["order"]["next"] for one in certificates(admin)))
+    assert sum("renewals" in line for line in server.lines) == 1
+    # The directory and the question, of those that could not know.
+    assert len(proxy.requests) - before <= 2 * 4
+
+
 @pytest.fixture
 def other(tmp_path, identity, gateway) -> Gateway:
     """The configuration of another process with the same folder for state."""

@@ -105,11 +105,12 @@ fn identifier(slot: &Slot) -> Option<CertificateIdentifier<'static>> {
     (lifetime.until > SystemTime::now()).then(|| identifier.into_owned())
 }
 
-/// When the authority wants the certificate to be renewed, and when to ask again. `None`: it does not say.
-pub(super) async fn window(authority: &Authority, slot: &Slot) -> Option<((SystemTime, SystemTime), Duration)> {
-    let (renewal, again) = authority.account.renewal_info(&identifier(slot)?).await.ok()?;
+/// When the authority wants the certificate to be renewed, and when to ask again.
+pub(super) async fn window(authority: &Authority, slot: &Slot) -> Result<((SystemTime, SystemTime), Duration), Failure> {
+    let identifier = identifier(slot).ok_or_else(|| Failure::refused("there is no certificate to be renewed"))?;
+    let (renewal, again) = authority.account.renewal_info(&identifier).await?;
     let window = renewal.suggested_window;
-    Some(((window.start.into(), window.end.into()), again))
+    Ok(((window.start.into(), window.end.into()), again))
 }
 
 /// Shows what the authority looks for, as long as what is returned is kept.

@@ -25,6 +25,8 @@ const PIECE: Duration = Duration::from_mins(10);
 const OTHERS: Duration = Duration::from_secs(1);
 /// Between two tries to keep a certificate that the disk refused.
 const KEEP_AGAIN: Duration = Duration::from_secs(10);
+/// Behind when the next try is.
+const ASKED_OF_ALL: &str = ", as the authority asks, for other names too";
 /// How often an authority is asked when it wants a renewal, whatever it says itself.
 const ASK_AGAIN: (Duration, Duration) = (Duration::from_hours(1), Duration::from_hours(24));
 /// One order, with all of its waits.
@@ -203,34 +205,45 @@ impl Shared {
     async fn window(&self, slot: &Slot) -> (Option<(SystemTime, SystemTime)>, Duration) {
         let ask = async {
             let _place = self.at_once.acquire().await.ok()?;
+            let now = SystemTime::now();
+            if let Some(until) = self.patience.until(now) {
+                return Some((None, until.duration_since(now).unwrap_or_default()));
+            }
             // Nobody needs an account for this alone.
             drop(self.store.account()?);
-            let asked = match Authority::connect(&self.settings, &self.store).await {
+            let Failure { reason, asked, .. } = match Authority::connect(&self.settings, &self.store).await {
                 Ok(authority) => match order::window(&authority, slot).await {
-                    Some((window, again)) => return Some((Some(window), again)),
-                    None => authority.asked(),
+                    Ok((window, again)) => return Some((Some(window), again)),
+                    Err(failure) => Failure { asked: authority.asked().or(failure.asked), ..failure },
                 },
-                Err(failure) => failure.asked,
+                Err(failure) => failure,
             };
-            self.be_patient(asked);
-            Some((None, asked?.wait()))
+            let asked = asked?;
+            // Nobody else says why orders wait.
+            if self.be_patient(asked) {
+                let wait = humantime::format_duration(Duration::from_secs(asked.wait().as_secs()));
+                (self.tell)(&format!("warning: renewals are not asked about: {reason}; the next try is in {wait}{ASKED_OF_ALL}"));
+            }
+            Some((None, asked.wait()))
         };
         tokio::time::timeout(ORDER_TIME, ask).await.ok().flatten().unwrap_or((None, ASK_AGAIN.0))
     }
 
-    /// Leaves the authority alone for all names, if that is what it asks for.
-    fn be_patient(&self, asked: Option<Asked>) {
-        if let Some(asked) = asked.filter(|asked| asked.by_all) {
-            self.patience.extend(SystemTime::now() + asked.wait());
+    /// Leaves the authority alone for all names, if that is what it asks for. Whether that is news.
+    fn be_patient(&self, asked: Asked) -> bool {
+        let now = SystemTime::now();
+        let is_news = asked.by_all && self.patience.until(now).is_none();
+        if asked.by_all {
+            self.patience.extend(now + asked.wait());
         }
+        is_news
     }
 
     fn on_failure(&self, slot: &Slot, schedule: &mut Schedule, failure: Failure) {
         let Failure { cause, reason, asked } = failure;
         let now = SystemTime::now();
         // What is asked of all names is told once.
-        let is_told = asked.is_some_and(|asked| asked.by_all) && self.patience.until(now).is_some();
-        self.be_patient(asked);
+        let is_told = asked.is_some_and(|asked| !self.be_patient(asked) && asked.by_all);
         let wait = Duration::from_secs(schedule.on_failure(now, cause, asked).as_secs());
         let is_kept = self.store.keep_refusals(slot.host(), schedule.refusals());
         let what = match slot.lifetime() {
@@ -244,7 +257,7 @@ impl Shared {
             _ => format!("there is no certificate for {}", slot.host()),
         };
         let asks = match asked {
-            Some(Asked { by_all: true, .. }) => ", as the authority asks, for other names too",
+            Some(Asked { by_all: true, .. }) => ASKED_OF_ALL,
             Some(_) => ", as the authority asks",
             None => "",
         };
