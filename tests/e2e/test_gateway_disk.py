@@ -53,6 +53,27 @@ def test_first_start_without_room_or_right_is_one_line(gateway, tmp_path):
     assert (code, "Permission denied" in line, "this user may write" in line) == (PERMISSION, True, True)
 
 
+def test_certificate_for_development_that_cannot_be_kept_is_one_line(gateway, tmp_path):
+    gateway.write(HERE.replace("{tls}", 'tls = "development"'))
+    folder = f"cannot keep a certificate in {tmp_path}/data/pronghorn: "
+    at = ["env", f"XDG_DATA_HOME={tmp_path}/data"]
+    serve = [*at, pronghorn(), "serve", tmp_path, "--listen", "127.0.0.1:0"]
+    with small_disk(tmp_path / "data") as disk:
+        disk.fill()
+        code, line = failed(disk.command(serve))
+        assert (code, line) == (OUTPUT, f"error: {folder}No space left on device (os error 28); give --cert and --key")
+        run = [str(part) for part in disk.command([*at, *gateway.command()])]
+        done = subprocess.run(run, capture_output=True, text=True, timeout=60)
+        said, _ = done.stderr.splitlines()
+        assert said.endswith(
+            f"{folder}No space left on device (os error 28); name files with a certificate and its key"
+        )
+        assert not list(disk.inside.glob("pronghorn/*"))
+    (tmp_path / "data").chmod(0o500)
+    code, line = failed(without_override(serve))
+    assert (code, folder in line, "give --cert and --key" in line) == (PERMISSION, True, True)
+
+
 @pytest.fixture
 def pebble(tmp_path):
     authority = Pebble(tmp_path)

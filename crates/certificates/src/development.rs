@@ -39,7 +39,7 @@ impl Loaded {
             return Ok(loaded);
         }
         // Several processes or threads that start at once have to end up with one pair, and not with the key of another's certificate.
-        let file = |source| CertificateError::File { path: folder.to_owned(), source };
+        let file = |source| CertificateError::Keeping { folder: folder.to_owned(), source };
         std::fs::create_dir_all(folder).map_err(file)?;
         let lock = std::fs::File::open(folder).map_err(file)?;
         // Not every file system has locks of folders: it is no worse there than without.
@@ -93,11 +93,12 @@ fn generate() -> Result<(String, String), rcgen::Error> {
 fn write_whole(folder: &Path, path: &Path, content: &str, mode: u32) -> Result<(), CertificateError> {
     let write = || {
         let mut file = tempfile::Builder::new().permissions(std::fs::Permissions::from_mode(mode)).tempfile_in(folder)?;
-        file.write_all(content.as_bytes())?;
+        // Its own errors would name it, which is of no use to anybody.
+        file.as_file_mut().write_all(content.as_bytes())?;
         file.as_file().sync_all()?;
         file.persist(path).map_err(|error| error.error)
     };
-    write().map(drop).map_err(|source| CertificateError::File { path: path.to_owned(), source })
+    write().map(drop).map_err(|source| CertificateError::Keeping { folder: folder.to_owned(), source })
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub use development::user_folder;
 /// Why there is no usable certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    /// A file cannot be read or written.
+    /// A file cannot be read.
     #[error("{}: {source}", path.display())]
     File {
         /// Which file.
@@ -51,6 +51,15 @@ pub enum CertificateError {
         key: PathBuf,
         /// Why not.
         reason: String,
+    },
+    /// The certificate for development cannot be kept where it is to be.
+    #[error("cannot keep a certificate in {}: {source}", folder.display())]
+    Keeping {
+        /// The folder.
+        folder: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
     },
     /// The key or the certificate for development could not be made.
     #[error("cannot make a certificate: {0}")]

@@ -146,6 +146,10 @@ pub(crate) fn certificate_failure(error: &CertificateError, words: &Words) -> Fa
             (Kind::Malformed, "give the certificate chain with --cert and its key with --key, both in PEM form".to_owned())
         }
         CertificateError::Unusable { .. } => (Kind::Malformed, "give the key that the certificate was made for".to_owned()),
+        CertificateError::Keeping { source, .. } => {
+            let kind = if source.kind() == io::ErrorKind::PermissionDenied { Kind::Permission } else { Kind::Output };
+            (kind, format!("give {}", words.certificate))
+        }
         CertificateError::Generation(_) => (Kind::Internal, format!("give {}", words.certificate)),
     };
     Failure::new(kind, error).with_hint(hint)

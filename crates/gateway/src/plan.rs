@@ -274,7 +274,7 @@ impl Making<'_> {
                     CertificateError::File { .. } => "check the path",
                     CertificateError::Malformed { .. } => "name the certificate chain as cert and its key as key, both in PEM form",
                     CertificateError::Unusable { .. } => "name the key that the certificate was made for",
-                    CertificateError::Generation(_) => "name files with a certificate and its key",
+                    CertificateError::Keeping { .. } | CertificateError::Generation(_) => "name files with a certificate and its key",
                 };
                 self.problem(&site.place.key("tls"), error, hint);
                 None

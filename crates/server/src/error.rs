@@ -82,6 +82,6 @@ fn certificate_hint(error: &CertificateError) -> &'static str {
         CertificateError::File { .. } => "; check the path",
         CertificateError::Malformed { .. } => "; give the chain first and its key second, both in PEM form",
         CertificateError::Unusable { .. } => "; give the key that the certificate was made for",
-        CertificateError::Generation(_) => "; give a certificate with Server::certificate_files",
+        CertificateError::Keeping { .. } | CertificateError::Generation(_) => "; give a certificate with Server::certificate_files",
     }
 }
