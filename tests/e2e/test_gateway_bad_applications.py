@@ -3,68 +3,25 @@
 from __future__ import annotations
 
 import socket
-import struct
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 
 import pytest
 
+from harness.fastcgi import (
+    END_REQUEST,
+    HEAD,
+    OVERLOADED,
+    STDERR,
+    STDIN,
+    STDOUT,
+    UNKNOWN_ROLE,
+    application,
+    end,
+    output,
+    record,
+    sent,
+)
 from harness.gateway import SITE
-
-END_REQUEST, STDIN, STDOUT, STDERR = 3, 5, 6, 7
-COMPLETE, OVERLOADED, UNKNOWN_ROLE = 0, 2, 3
-HEAD = b"Content-Type: text/plain\r\n\r\n"
-
-
-def record(kind: int, content: bytes, *, request: int = 1, padding: int = 0) -> bytes:
-    return struct.pack("!BBHHBx", 1, kind, request, len(content), padding) + content + bytes(padding)
-
-
-def end(status: int = COMPLETE) -> bytes:
-    return record(END_REQUEST, struct.pack("!IB3x", 0, status))
-
-
-def output(*pieces: bytes) -> bytes:
-    return b"".join(record(STDOUT, piece) for piece in pieces)
-
-
-def read_request(connection: socket.socket) -> None:
-    """Reads to the end of the request's content."""
-    stream = connection.makefile("rb")
-    while True:
-        _, kind, _, length, padding = struct.unpack("!BBHHBx", stream.read(8))
-        stream.read(length + padding)
-        if kind == STDIN and length == 0:
-            return
-
-
-@contextmanager
-def application(answer: Callable[[socket.socket], None]) -> Iterator[str]:
-    """Answers each request by `answer`, and closes the connection then."""
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def run() -> None:
-        with suppress(OSError):
-            while True:
-                connection, _ = listener.accept()
-                with connection, suppress(ConnectionError, struct.error):
-                    read_request(connection)
-                    answer(connection)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        yield f"fastcgi://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        # Wakes `accept`.
-        listener.shutdown(socket.SHUT_RDWR)
-        thread.join()
-        listener.close()
-
-
-def sent(answer: bytes) -> Callable[[socket.socket], None]:
-    return lambda connection: connection.sendall(answer)
 
 
 def fetch(start, gateway, fetcher, address: str, **asked):
