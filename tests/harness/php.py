@@ -23,6 +23,7 @@ group = root
 pm = static
 pm.max_children = {children}
 security.limit_extensions = .php
+ping.path = /ping
 """
 
 

@@ -72,9 +72,10 @@ impl UpstreamPlan {
     ) -> Self {
         let name: Arc<str> = name.into();
         let asked_alike = |before: &&Arc<Self>| {
-            let Upstream { health, check, protocol, host, .. } = &before.settings;
+            let Upstream { health, check, protocol, host, runs_scripts, .. } = &before.settings;
             before.name == name
                 && (health, check, protocol, host) == (&settings.health, &settings.check, &settings.protocol, &settings.host)
+                && *runs_scripts == settings.runs_scripts
                 && (before.settings.servers.len() == 1) == (settings.servers.len() == 1)
         };
         let before = before.iter().find(asked_alike);

@@ -211,10 +211,6 @@ pub(super) fn check_upstream(config: &Config, upstream: &Upstream, place: &Place
         problems.push(problem.with_hint("look names up again each second or less often, or not (0s)"));
     }
     let is_fastcgi = upstream.speaks_fastcgi();
-    if is_fastcgi && upstream.check.is_some() {
-        let problem = config.problem(&place.key("check"), "checks ask over HTTP, which these servers do not speak");
-        problems.push(problem.with_hint("leave it out: servers that fail are noticed by requests, as `health` says"));
-    }
     for (index, server) in upstream.servers.iter().enumerate() {
         let (place, address) = (place.of(["servers".into(), index.into()]), &server.0.address);
         if is_fastcgi && !address.fastcgi && address.socket.is_none() {

@@ -1,5 +1,6 @@
 //! When a server of an upstream is left alone for a while, and how it is asked how it is.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -116,6 +117,9 @@ pub struct UpstreamCheckTable {
     pub successes: u32,
     /// The host that is asked for; if it is left out, the one that the upstream names as `host`, or else the server's own.
     pub host: Option<FieldValue>,
+    /// For FastCGI: the script that is run, as the servers see it, such as `/var/www/site/health.php`. If it is left out, PHP-FPM is asked
+    /// for `path` itself, which is what its `ping.path` and `pm.status_path` answer to.
+    pub script: Option<PathBuf>,
 }
 
 const EVERY: Duration = Duration::from_secs(5);
@@ -165,6 +169,7 @@ impl Short for UpstreamCheck {
             failures: two(),
             successes: two(),
             host: None,
+            script: None,
         }))
     }
 
@@ -212,5 +217,14 @@ pub(crate) fn check(config: &Config, upstream: &Upstream, place: &Place, problem
     for status in check.statuses.iter().filter(|status| !(200..600).contains(*status)) {
         let problem = config.problem(&place("statuses"), format_args!("{status} is no status of a response"));
         problems.push(problem.with_hint("name statuses of 200 to 599"));
+    }
+    if let Some(script) = &check.script {
+        if !upstream.speaks_fastcgi() {
+            let problem = config.problem(&place("script"), "scripts are named over FastCGI, which these servers do not speak");
+            problems.push(problem.with_hint("leave it out: the servers are asked for `path`"));
+        } else if !script.is_absolute() {
+            let problem = config.problem(&place("script"), "it is not clear where PHP-FPM finds this script");
+            problems.push(problem.with_hint("write the whole path from / on, as PHP-FPM sees it"));
+        }
     }
 }

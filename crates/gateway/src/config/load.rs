@@ -15,7 +15,7 @@ use super::layer::Layer;
 use super::log::Log;
 use super::problem::Problem;
 use super::server::{LimitTable, Server};
-use super::site::{Site, Tls};
+use super::site::{Proxy, Site, Tls};
 use super::source::{Place, Source, Step};
 use super::upstream::Upstream;
 use super::{File, Included};
@@ -104,6 +104,7 @@ impl Config {
             }
         }
         let limits = read_limits(&limits, &sources, &mut problems);
+        tell_of_scripts(&mut upstreams, &mut sites);
         let mut config = Self { server, limits, log, admin, acme, upstreams, sites, warnings: Vec::new(), sources };
         // References to what could not be read would be called wrong.
         if problems.is_empty() {
@@ -147,6 +148,19 @@ fn settle(file: usize, upstreams: &mut BTreeMap<String, Upstream>, sites: &mut [
         for (index, route) in site.routes.iter_mut().enumerate() {
             route.place = site.place.of(["routes".into(), index.into()]);
             settle_layers(&mut route.layers, &route.place);
+        }
+    }
+}
+
+/// Tells upstreams whether routes have them run scripts.
+fn tell_of_scripts(upstreams: &mut BTreeMap<String, Upstream>, sites: &mut [Site]) {
+    for php in sites.iter_mut().flat_map(|site| &mut site.routes).filter_map(|route| route.php.as_mut()) {
+        let upstream = match &mut php.server {
+            Proxy::Named(name) => upstreams.get_mut(name),
+            Proxy::Own(own) => Some(&mut **own),
+        };
+        if let Some(upstream) = upstream {
+            upstream.runs_scripts = true;
         }
     }
 }

@@ -169,7 +169,14 @@ fn contradictions_are_told() {
         ("[[sites.routes]]\nphp = { root = \".\", server = { servers = [\"unix:/a\"], protocol = \"http2\" } }\n", "leave `protocol` out"),
         ("[[sites.routes]]\nproxy = { servers = [\"fastcgi://a:1\"], protocol = \"http1\" }\n", "fastcgi://a:1 speaks FastCGI"),
         ("[[sites.routes]]\nproxy = { servers = [\"fastcgi://a:1\", \"http://a:2\"] }\n", "write fastcgi://a:2"),
-        ("[[sites.routes]]\nproxy = { servers = [\"fastcgi://a:1\"], check = \"/\" }\n", "checks ask over HTTP"),
+        (
+            "[[sites.routes]]\nproxy = { servers = [\"fastcgi://a:1\"], check = { path = \"/\", script = \"a.php\" } }\n",
+            "write the whole path from / on, as PHP-FPM sees it",
+        ),
+        (
+            "[[sites.routes]]\nproxy = { servers = [\"http://a:1\"], check = { path = \"/\", script = \"/a.php\" } }\n",
+            "leave it out: the servers are asked for `path`",
+        ),
         ("[limits]\nidle_timout = \"3s\"\n", "idle_timeout"),
         ("[limits]\nidle_timeout = \"never\"\n", "8:1: "),
     ] {

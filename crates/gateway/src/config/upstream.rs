@@ -85,6 +85,9 @@ pub struct Upstream {
     pub check: Option<UpstreamCheck>,
     /// Has clients stay with a server.
     pub sticky: Option<Sticky>,
+    /// Whether a route has them run scripts: such are asked for a file, others for a path.
+    #[serde(skip)]
+    pub(crate) runs_scripts: bool,
     #[serde(skip)]
     pub(crate) place: Place,
 }
@@ -128,6 +131,7 @@ impl Upstream {
             health: UpstreamHealth::default(),
             check: None,
             sticky: None,
+            runs_scripts: false,
             place: Place::default(),
         }
     }

@@ -2,6 +2,8 @@
 //!
 //! One worker does it for all of them: a check is a request a few times a minute, and what it finds is read by all.
 
+mod asker;
+
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -9,26 +11,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
-use http::header::{HOST, USER_AGENT};
-use http::{HeaderValue, Request};
-use http_body::Body as _;
-use pronghorn_client::{Options, Pool};
-use pronghorn_engine::{Body, Connector};
+use pronghorn_engine::Connector;
 
-use super::failure::of_content;
-use super::{UpstreamPlan, target};
-use crate::config::{UpstreamCheckTable, UpstreamHost};
+use self::asker::Asker;
+use super::UpstreamPlan;
+use crate::config::UpstreamCheckTable;
 use crate::in_time::in_time;
 use crate::plan::Plan;
 
 /// Servers of one upstream that are asked at the same time.
 const AT_ONCE: usize = 16;
-
-/// Of a response's content, more than this is not read.
-const MAX_CONTENT_BYTES: usize = 64 << 10;
-
-/// How servers of their owner recognise checks in their logs.
-const NAME: HeaderValue = HeaderValue::from_static("pronghorn-check");
 
 type Running = (Arc<UpstreamPlan>, Option<Pin<Box<dyn Future<Output = ()>>>>);
 
@@ -106,28 +98,16 @@ impl Run {
 }
 
 async fn check_servers(upstream: Arc<UpstreamPlan>, check: UpstreamCheckTable, connector: Connector) {
-    let options = Options {
-        connect_timeout: check.timeout.0,
-        head_timeout: check.timeout.0,
-        body_timeout: check.timeout.0,
-        connections_per_origin: AT_ONCE,
-        retries: 0,
-        // Each check looks up.
-        resolve_every: None,
-        ..upstream.options()
-    };
     // Nobody who is trusted: requests of clients are told so.
-    let Ok(pool) = Pool::with_connector(&connector, options) else { return };
+    let Ok(asker) = Asker::new(&upstream, &check, &connector) else { return };
     let handle = connector.handle();
     let mut runs = vec![Run::default(); upstream.health.len()];
     loop {
         let began = handle.now();
-        // A check shows whether the server takes connections.
-        pool.close_unused();
+        asker.begin();
         let asked = (0..runs.len()).map(|index| {
-            let request = request(&upstream, &check, index);
-            let (pool, check) = (&pool, &check);
-            async move { (index, in_time(handle, check.timeout.0, answers(pool, check, request)).await) }
+            let (asker, upstream, check) = (&asker, &upstream, &check);
+            async move { (index, in_time(handle, check.timeout.0, asker.answers(upstream, check, index)).await) }
         });
         let said = |(index, answered): (usize, Option<Result<(), String>>)| {
             if let Some(is_up) = runs[index].add(&check, matches!(answered, Some(Ok(())))) {
@@ -143,22 +123,6 @@ async fn check_servers(upstream: Arc<UpstreamPlan>, check: UpstreamCheckTable, c
     }
 }
 
-fn request(upstream: &UpstreamPlan, check: &UpstreamCheckTable, index: usize) -> Request<Body> {
-    let server = &upstream.settings.servers[index].0.address;
-    let host = match (&check.host, &upstream.settings.host) {
-        (Some(host), _) | (None, UpstreamHost::Fixed(host)) => host.0.clone(),
-        (None, UpstreamHost::Client | UpstreamHost::Server) => {
-            HeaderValue::try_from(server.authority.as_str()).expect("invariant: an authority is visible ASCII")
-        }
-    };
-    let mut request = Request::new(Body::empty());
-    *request.uri_mut() = target(server.secure, &server.authority, &check.path.0);
-    server.direct(&mut request);
-    request.headers_mut().insert(HOST, host);
-    request.headers_mut().insert(USER_AGENT, NAME);
-    request
-}
-
 /// Why a check failed; `answered` is `None` if it took too long.
 fn why(check: &UpstreamCheckTable, answered: Option<Result<(), String>>) -> Option<String> {
     let reason = match answered {
@@ -167,24 +131,6 @@ fn why(check: &UpstreamCheckTable, answered: Option<Result<(), String>>) -> Opti
         None => format!("not answered in time (timeout = {})", humantime::format_duration(check.timeout.0)),
     };
     Some(format!("check of {}: {reason}", check.path.0.path()))
-}
-
-/// Whether a server answers as it should, with the whole of its content.
-async fn answers(pool: &Pool, check: &UpstreamCheckTable, request: Request<Body>) -> Result<(), String> {
-    let response = pool.send(request).await.map_err(|error| error.to_string())?;
-    if !check.is_good(response.status().as_u16()) {
-        return Err(format!("answered {}", response.status().as_u16()));
-    }
-    let mut content = response.into_body();
-    let mut read = 0;
-    while let Some(frame) = poll_fn(|cx| Pin::new(&mut content).poll_frame(cx)).await {
-        let frame = frame.map_err(|error| of_content(&error).to_string())?;
-        read += frame.data_ref().map_or(0, bytes::Bytes::len);
-        if read > MAX_CONTENT_BYTES {
-            break;
-        }
-    }
-    Ok(())
 }
 
 /// Runs all of them, a few at the same time, and hands over what each returns.
@@ -226,24 +172,10 @@ mod tests {
     use std::pin::pin;
 
     use super::*;
-    use crate::config::Time;
-    use crate::config::UpstreamCheck;
-
-    fn table() -> UpstreamCheckTable {
-        UpstreamCheckTable {
-            path: "/health".parse().expect("a path"),
-            every: Time::seconds(5),
-            timeout: Time::seconds(2),
-            statuses: Vec::new(),
-            failures: 3,
-            successes: 2,
-            host: None,
-        }
-    }
 
     #[test]
     fn only_so_many_in_a_row_say_something_new() {
-        let (mut run, check) = (Run::default(), table());
+        let (mut run, check) = (Run::default(), asker::tests::table());
         let mut said = |is_up| run.add(&check, is_up);
         assert_eq!([false, false, true, false, false, false].map(&mut said), [None, None, None, None, None, Some(false)]);
         assert_eq!([true, false, true, true, true].map(&mut said), [None, None, None, Some(true), Some(true)]);
@@ -280,22 +212,5 @@ mod tests {
             assert_eq!(done, (0..count).collect::<Vec<_>>());
             assert_eq!((running.get(), most.get()), (0, count.min(AT_ONCE)));
         }
-    }
-
-    #[test]
-    fn check_asks_for_the_host_that_is_named() {
-        let host = |of_check: Option<&str>, of_upstream: &str| {
-            let mut upstream = crate::config::Upstream::of("http://10.0.0.1:3000".parse().expect("an address"));
-            upstream.host = of_upstream.parse().expect("a host");
-            let check = UpstreamCheckTable { host: of_check.map(|host| host.parse().expect("a value")), ..table() };
-            upstream.check = Some(UpstreamCheck(check.clone()));
-            let plan = UpstreamPlan::new("app", upstream, (pronghorn_client::Roots::System, None), &[], &Arc::default());
-            let request = request(&plan, &check, 0);
-            assert_eq!(request.uri().to_string(), "http://10.0.0.1:3000/health");
-            request.headers()[HOST].to_str().expect("text").to_owned()
-        };
-        assert_eq!(host(None, "client"), "10.0.0.1:3000");
-        assert_eq!(host(None, "app.internal"), "app.internal");
-        assert_eq!(host(Some("health.internal"), "app.internal"), "health.internal");
     }
 }

@@ -1,0 +1,149 @@
+"""PHP-FPM and other applications over FastCGI that the gateway asks how they are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.admin import UnixConnection, ask, metrics
+from harness.fastcgi import HEAD, Asked, application, end, output, sent
+from harness.gateway import SITE
+from harness.php import application as php_application
+from harness.php import php_fpm
+from harness.waiting import eventually
+
+OFTEN = 'every = "100ms", failures = 2, successes = 2'
+UP = 'pronghorn_upstream_server_up{upstream="app",server="%s"}'
+
+
+@pytest.fixture
+def www(tmp_path: Path) -> Path:
+    return php_application(tmp_path)
+
+
+def served(start, gateway, www: Path, servers: list[str], check: str):
+    addresses = ", ".join(f'"{server}"' for server in servers)
+    upstream = f'[upstreams.app]\nservers = [{addresses}]\nprotocol = "fastcgi"\npolicy = "first"\ncheck = {check}\n'
+    route = f'[[sites.routes]]\nphp = {{ root = "{www}", server = "app" }}\n'
+    gateway.write(SITE + route + upstream, server='state_dir = "state"', workers=2)
+    return start(gateway.command())
+
+
+def states(gateway) -> list[str]:
+    _, answer = ask(UnixConnection(gateway.folder / "state" / "admin.sock"), "GET", "/status")
+    return [server["state"] for server in answer["upstream_servers"]]
+
+
+def test_php_fpm_that_dies_gets_nothing_until_it_is_back(start, gateway, tmp_path, www, protocol_fetcher):
+    first, second = tmp_path / "first", tmp_path / "second"
+    with php_fpm(second) as other:
+        with php_fpm(first) as one:
+            server = served(start, gateway, www, [f"unix:{one}", f"unix:{other}"], f'{{ path = "/ping", {OFTEN} }}')
+            assert protocol_fetcher.fetch(server.origin + "/").status == 200
+            eventually("both are up", lambda: states(gateway) == ["up", "up"])
+        server.wait_for_lines(f"^warning: upstream app: unix:{one}: check of /ping: .*connect")
+        server.wait_for_lines(f"^warning: upstream app: unix:{one} is down: its checks failed$")
+        found = metrics(gateway.folder / "state" / "admin.sock")
+        assert (found[UP % f"unix:{one}"], found[UP % f"unix:{other}"]) == (0, 1)
+        # Nobody has to find out by a request of a client that one is away.
+        assert protocol_fetcher.fetch(server.origin + "/").status == 200
+        assert not [line for line in server.lines if "sent to another server" in line]
+        with php_fpm(first) as again:
+            assert again == one
+            server.wait_for_lines(f"^upstream app: unix:{one} is asked again$")
+            assert states(gateway) == ["up", "up"]
+            assert protocol_fetcher.fetch(server.origin + "/").status == 200
+
+
+def test_only_php_fpm_that_is_away_is_not_asked(start, gateway, tmp_path, www, protocol_fetcher):
+    with php_fpm(tmp_path / "fpm") as socket:
+        server = served(start, gateway, www, [f"unix:{socket}"], f'{{ path = "/ping", {OFTEN} }}')
+        assert protocol_fetcher.fetch(server.origin + "/").status == 200
+    server.wait_for_lines("is down: its checks failed$")
+    refused = protocol_fetcher.fetch(server.origin + "/")
+    assert (refused.status, refused.header("retry-after")) == (503, "1")
+    # Files need no application.
+    assert protocol_fetcher.fetch(server.origin + "/style.css").status == 200
+    with php_fpm(tmp_path / "fpm"):
+        server.wait_for_lines("is asked again$")
+        assert protocol_fetcher.fetch(server.origin + "/").status == 200
+
+
+def test_path_that_php_fpm_does_not_answer_is_a_failed_check(start, gateway, tmp_path, www):
+    with php_fpm(tmp_path / "fpm") as socket:
+        server = served(start, gateway, www, [f"unix:{socket}"], f'{{ path = "/pong", {OFTEN} }}')
+        server.wait_for_lines(f"unix:{socket}: check of /pong: answered 404$")
+        server.wait_for_lines("Primary script unknown")
+        server.wait_for_lines("is down: its checks failed$")
+        assert states(gateway) == ["down"]
+
+
+def test_script_says_how_the_application_is(start, gateway, tmp_path, www):
+    sick, seen = tmp_path / "sick", tmp_path / "seen"
+    (www / "health.php").write_text(
+        f"""<?php
+        file_put_contents('{seen}.new', json_encode($_SERVER));
+        rename('{seen}.new', '{seen}');
+        http_response_code(file_exists('{sick}') ? 503 : 200);
+        error_log('a complaint');
+        """
+    )
+    check = f'{{ path = "/health?full", script = "{www}/health.php", host = "shop.example:8443", {OFTEN} }}'
+    with php_fpm(tmp_path / "fpm") as socket:
+        server = served(start, gateway, www, [f"unix:{socket}"], check)
+        eventually("it is asked", seen.exists)
+        told = json.loads(seen.read_text())
+        wanted = {
+            "REQUEST_METHOD": "GET",
+            "REQUEST_URI": "/health?full",
+            "QUERY_STRING": "full",
+            "SCRIPT_NAME": "/health",
+            "SCRIPT_FILENAME": f"{www}/health.php",
+            "SERVER_NAME": "shop.example",
+            "SERVER_PORT": "8443",
+            "HTTP_HOST": "shop.example:8443",
+            "HTTP_USER_AGENT": "pronghorn-check",
+            "REMOTE_ADDR": "127.0.0.1",
+        }
+        assert {name: told.get(name) for name in wanted} == wanted
+        assert states(gateway) == ["up"]
+        sick.touch()
+        server.wait_for_lines("check of /health: answered 503$")
+        server.wait_for_lines("is down: its checks failed$")
+        before = len(server.lines)
+        asked = seen.stat().st_mtime_ns
+        eventually("it is asked on", lambda: seen.stat().st_mtime_ns > asked)
+        assert len(server.lines) == before, "one that is known to be down says nothing new"
+        sick.unlink()
+        server.wait_for_lines("is asked again$")
+
+
+def test_other_application_is_asked_for_the_path(start, gateway, tmp_path, www):
+    asked: list[Asked] = []
+    with application(sent(output(b"Status: 204\r\n\r\n") + end()), asked) as address:
+        check = f'{{ path = "/health", {OFTEN} }}'
+        route = f'[[sites.routes]]\nproxy = {{ servers = ["{address}"], check = {check} }}\n'
+        gateway.write(SITE + route, server='state_dir = "state"')
+        start(gateway.command())
+        eventually("it is asked more than once", lambda: len(asked) > 2)
+        told = asked[0]
+        assert (told.parameter("SCRIPT_NAME"), told.parameter("PATH_INFO")) == ("", "/health")
+        assert (told.parameter("REQUEST_URI"), told.parameter("SCRIPT_FILENAME")) == ("/health", None)
+        assert states(gateway) == ["up"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        output(HEAD + b"half a page"),
+        output(b"Status: 500\r\n\r\n") + end(),
+    ],
+    ids=["breaks off", "status"],
+)
+def test_answer_that_is_not_whole_or_not_good_is_a_failed_check(start, gateway, answer):
+    with application(sent(answer)) as address:
+        check = f'{{ path = "/health", {OFTEN} }}'
+        gateway.write(SITE + f'[[sites.routes]]\nproxy = {{ servers = ["{address}"], check = {check} }}\n')
+        start(gateway.command()).wait_for_lines("is down: its checks failed$")
