@@ -337,3 +337,36 @@ def test_application_of_go_over_tcp(start, gateway, fetcher):
         named = f'[upstreams.go]\nservers = ["{address}"]\nprotocol = "fastcgi"\n'
         gateway.write(SITE + f'[[sites.routes]]\nproxy = "go"\n{named}')
         assert json.loads(fetcher.fetch(start(gateway.command()).origin + "/a").body)["method"] == "GET"
+
+
+def test_no_spelling_of_a_path_gets_by_the_route_before(start, gateway, fpm, www, up, ca):
+    (www / "uploads").mkdir()
+    (www / "uploads" / "x.php").write_text("<?php echo 'it ran';")
+    (www / "uploads" / "x.txt").write_text("a file")
+    uploads = '[[sites.routes]]\nmatch = "/uploads/*"\nrespond = { status = 403, body = "no" }\n'
+    proxy = f'[[sites.routes]]\nmatch = "/proxy/*"\nproxy = "{up.address}"\n'
+    stripped = f'[[sites.routes]]\nmatch = "/app/*"\nstrip_prefix = true\nproxy = "{up.address}"\n'
+    php = f'[[sites.routes]]\nphp = {{ root = "{www}", server = "unix:{fpm}" }}\n'
+    gateway.write(SITE + uploads + proxy + stripped + php)
+    server = start(gateway.command())
+    host = server.origin.removeprefix("https://")
+
+    def ask(path: str):
+        # Clients that write paths as they are told.
+        with RawH1(server.origin, ca) as client:
+            client.socket.sendall(f"GET {path} HTTP/1.1\r\nhost: {host}\r\n\r\n".encode())
+            return client.receive()
+
+    for name in ("x.php", "x.txt"):
+        for folder in ("/uploads/", "//uploads/", "///uploads//", "/./uploads/", "//%75ploads/", "/a/..//uploads/"):
+            answer = ask(folder + name)
+            assert (answer.status, answer.body) == (403, b"no"), folder + name
+    assert ask("/uploads%2fx.php").status == 400
+    # What is passed on keeps what may mean something.
+    for path, passed in [
+        ("/proxy/http://a.example//b", "/proxy/http://a.example//b"),
+        ("/proxy//a/", "/proxy//a/"),
+        ("/app/http://a.example", "/http://a.example"),
+        ("//app//x", "/x"),
+    ]:
+        assert json.loads(ask(path).body)["path"] == passed, path

@@ -8,16 +8,37 @@ use http::Uri;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadPath;
 
-/// The path in its normal form (RFC 3986, section 6.2.2): characters that need no percent-encoding decoded, the hexadecimal digits of
-/// others in capitals, and dot segments resolved. Routes match this, and it is what is passed on, so that no spelling of a path gets by a
-/// route that it belongs to. Empty segments and encoded slashes stay what they are.
+/// A path in its normal form (RFC 3986, section 6.2.2): characters that need no percent-encoding decoded, the hexadecimal digits of
+/// others in capitals, and dot segments resolved. Encoded slashes stay what they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Normal<'a> {
+    /// What is passed on. Empty segments stay, since they mean something to some: there may be a whole URL in a path.
+    pub(crate) path: Cow<'a, str>,
+    /// Without empty segments, where there are any.
+    merged: Option<String>,
+}
+
+impl Normal<'_> {
+    /// What routes match, so that no spelling of a path gets by a route that it belongs to: folders and most applications take `//a` for
+    /// `/a`.
+    pub(crate) fn matched(&self) -> &str {
+        self.merged.as_deref().unwrap_or(&self.path)
+    }
+
+    /// The path without a prefix of what is matched.
+    pub(crate) fn without(&self, prefix: &str) -> &str {
+        self.path.strip_prefix(prefix).or_else(|| self.matched().strip_prefix(prefix)).unwrap_or(&self.path)
+    }
+}
+
+/// The normal form of a path.
 ///
 /// # Errors
 ///
 /// When it climbs above the root, or an escape is broken or stands for a zero byte.
-pub(crate) fn normal(path: &str) -> Result<Cow<'_, str>, BadPath> {
+pub(crate) fn normal(path: &str) -> Result<Normal<'_>, BadPath> {
     if is_normal(path) {
-        return Ok(Cow::Borrowed(path));
+        return Ok(Normal { path: Cow::Borrowed(path), merged: None });
     }
     let decoded = decode(path)?;
     let mut segments: Vec<&str> = Vec::new();
@@ -37,7 +58,16 @@ pub(crate) fn normal(path: &str) -> Result<Cow<'_, str>, BadPath> {
             _ => segments.push(segment),
         }
     }
-    Ok(Cow::Owned(format!("/{}", segments.join("/"))))
+    let path = format!("/{}", segments.join("/"));
+    let merged = path.contains("//").then(|| merge(&segments));
+    Ok(Normal { path: Cow::Owned(path), merged })
+}
+
+/// An empty segment at the end is what makes it a folder.
+fn merge(segments: &[&str]) -> String {
+    let last = segments.len().saturating_sub(1);
+    let kept = segments.iter().enumerate().filter(|(index, segment)| !segment.is_empty() || *index == last);
+    kept.fold(String::new(), |path, (_, segment)| path + "/" + segment)
 }
 
 /// The host that an admitted request is for, empty if there is none. The library looks at the whole authority for a user, which no such
@@ -62,8 +92,8 @@ fn split_authority(uri: &Uri) -> (&str, &str) {
 fn is_normal(path: &str) -> bool {
     let mut last = 0;
     for (index, byte) in path.bytes().enumerate() {
-        // A segment that begins with a dot is looked at closely.
-        if byte == b'%' || (byte == b'.' && last == b'/') || (index == 0 && byte != b'/') {
+        // A segment that begins with a dot is looked at closely, and so is an empty one.
+        if byte == b'%' || (last == b'/' && (byte == b'.' || byte == b'/')) || (index == 0 && byte != b'/') {
             return false;
         }
         last = byte;
@@ -115,7 +145,36 @@ mod tests {
             ("//a", "//a"),
             ("/a//../b", "/a/b"),
         ] {
-            assert_eq!(normal(path).as_deref(), Ok(wanted), "{path}");
+            assert_eq!(normal(path).as_ref().map(|normal| &*normal.path), Ok(wanted), "{path}");
+        }
+    }
+
+    #[test]
+    fn routes_see_no_empty_segments() {
+        for (path, wanted) in [
+            ("/a/b", "/a/b"),
+            ("/a/", "/a/"),
+            ("//a", "/a"),
+            ("//", "/"),
+            ("/a///b//", "/a/b/"),
+            ("/%2e//./a/%2e%2E//b", "/b"),
+            ("/a%2f/b", "/a%2F/b"),
+        ] {
+            assert_eq!(normal(path).as_ref().map(Normal::matched), Ok(wanted), "{path}");
+        }
+    }
+
+    #[test]
+    fn prefix_is_taken_away_and_what_comes_after_stays() {
+        for (path, prefix, wanted) in [
+            ("/a/b", "/a", "/b"),
+            ("/a//b", "/a", "//b"),
+            ("//a//b", "/a", "/b"),
+            ("/a//b/c", "/a/b", "/c"),
+            ("/a/b", "", "/a/b"),
+            ("//a", "", "//a"),
+        ] {
+            assert_eq!(normal(path).as_ref().map(|normal| normal.without(prefix)), Ok(wanted), "{path}");
         }
     }
 
@@ -147,9 +206,12 @@ mod tests {
         #[test]
         fn normal_form_is_its_own(path in "/[/.%a2eEfF0]{0,20}") {
             if let Ok(once) = normal(&path) {
-                prop_assert!(!once.split('/').any(|segment| segment == "." || segment == ".."));
-                let again = normal(&once).map(Cow::into_owned);
-                prop_assert_eq!(again, Ok(once.into_owned()));
+                prop_assert!(!once.path.split('/').any(|segment| segment == "." || segment == ".."));
+                prop_assert!(!once.matched().contains("//"));
+                for form in [&*once.path, once.matched()] {
+                    let again = normal(form);
+                    prop_assert_eq!(again.as_ref().map(|again| &*again.path), Ok(form));
+                }
             }
         }
     }

@@ -50,14 +50,14 @@ impl GatewayHandler {
         let Ok(path) = target::normal(request.uri.path()) else {
             return responder.send(end.finish(text(StatusCode::BAD_REQUEST, "bad path\n")));
         };
-        let Some(route) = site.routes.iter().find(|route| route.is_for(&request.method, host, &path, &request.headers)) else {
+        let Some(route) = site.routes.iter().find(|route| route.is_for(&request.method, host, path.matched(), &request.headers)) else {
             return responder.send(end.finish(text(StatusCode::NOT_FOUND, "not found\n")));
         };
         end.route = Some(route.number);
         let mut before = (!route.layers.is_empty()).then(|| local.before_layers(&request));
         let target = matches!(route.action, ActionPlan::Application(_)).then(|| request.uri.clone());
-        let stripped = if route.strip_prefix { route.prefix(&request.method, host, &path, &request.headers) } else { "" };
-        let wanted = path.strip_prefix(stripped).unwrap_or(&path);
+        let stripped = if route.strip_prefix { route.prefix(&request.method, host, path.matched(), &request.headers) } else { "" };
+        let wanted = path.without(stripped);
         let prefix = if stripped.is_empty() { None } else { HeaderValue::from_str(stripped).ok() };
         if wanted != request.uri.path() {
             match with_path(&request.uri, wanted) {
