@@ -90,18 +90,12 @@ impl Scripts {
 
     /// The first script that the path goes through. What merely ends in `.php` is none: it may be a name below a picture that somebody sent.
     fn script_on_the_way(&self, path: &[u8], is_folder: bool, effort: Effort) -> Result<Option<Script>, Errno> {
-        let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at).chain([path.len()]);
-        for end in ends {
-            let name = &path[..end];
-            if is_script(name) && self.type_of(name, effort)? == Some(FileType::RegularFile) {
-                let mut path_info = path[end..].to_vec();
-                if is_folder {
-                    path_info.push(b'/');
-                }
-                return Ok(Some(self.script(name, path_info)));
-            }
+        let Some(end) = end_of_script(path, |name| self.type_of(name, effort))? else { return Ok(None) };
+        let mut path_info = path[end..].to_vec();
+        if is_folder {
+            path_info.push(b'/');
         }
-        Ok(None)
+        Ok(Some(self.script(&path[..end], path_info)))
     }
 
     fn script(&self, below: &[u8], path_info: Vec<u8>) -> Script {
@@ -121,6 +115,20 @@ impl Scripts {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Where the name of the first script ends that a path goes through.
+fn end_of_script(path: &[u8], mut type_of: impl FnMut(&[u8]) -> Result<Option<FileType>, Errno>) -> Result<Option<usize>, Errno> {
+    let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at).chain([path.len()]);
+    for end in ends.filter(|end| is_script(&path[..*end])) {
+        match type_of(&path[..end])? {
+            Some(FileType::RegularFile) => return Ok(Some(end)),
+            Some(FileType::Directory) => {}
+            // Below it there is nothing either: a path of many such names takes one look.
+            _ => break,
+        }
+    }
+    Ok(None)
 }
 
 /// Whether a path is one of a script that is run.
@@ -234,6 +242,17 @@ mod tests {
         ] {
             assert_eq!(application.find(target), wanted, "{target}");
         }
+    }
+
+    #[test]
+    fn path_of_many_names_takes_one_look() {
+        let path = b"a.php/".repeat(1000);
+        let mut looks = 0;
+        let found = end_of_script(&path, |_| {
+            looks += 1;
+            Ok(None)
+        });
+        assert_eq!((found, looks), (Ok(None), 1));
     }
 
     #[test]
