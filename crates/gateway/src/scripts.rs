@@ -136,15 +136,14 @@ pub(crate) fn is_script(path: &[u8]) -> bool {
     path.strip_suffix(SCRIPT).is_some_and(|stem| !stem.is_empty() && !stem.ends_with(b"/"))
 }
 
-/// Whether a file of this name has code in it, which nobody is to read: also under the names that editors and tools give to copies
-/// (`config.php~`, `config.php.bak`, `config.php.gz`).
+/// Whether a file of this name has code in it, which nobody is to read: also under the names that editors, tools and people give to copies
+/// (`config.php~`, `config.php.bak`, `config.php_old`, `config.phpbak`, `#config.php#`).
 fn is_code(name: &[u8]) -> bool {
     name.split(|byte| *byte == b'.').skip(1).any(|part| {
-        let part = part.strip_suffix(b"~").unwrap_or(part).to_ascii_lowercase();
-        match &*part {
-            b"phtml" | b"phar" | b"pht" | b"phps" | b"inc" => true,
-            part => part.strip_prefix(b"php").is_some_and(|version| version.iter().all(u8::is_ascii_digit)),
-        }
+        let end = part.iter().position(|byte| !byte.is_ascii_alphanumeric()).unwrap_or(part.len());
+        let word = &part[..end];
+        let is_php = word.get(..3).is_some_and(|start| start.eq_ignore_ascii_case(b"php"));
+        is_php || [&b"phtml"[..], b"phar", b"pht", b"inc"].iter().any(|code| word.eq_ignore_ascii_case(code))
     })
 }
 
@@ -257,12 +256,17 @@ mod tests {
 
     #[test]
     fn code_is_never_served_as_a_file() {
-        let names = ["a.PHP", "a.phtml", "a.php~", "a.php.bak", "a.php.gz", "a.inc", "a.phar", "a.php7", "a.phps", "a.php.", "a.html~"];
-        let application = application(&names, None);
-        for name in &names[..names.len() - 1] {
-            assert_eq!(application.find(&format!("/{name}")), "Nothing", "{name}");
+        let names = ["a.PHP", "a.phtml", "a.php~", "a.php.bak", "a.php.gz", "a.inc", "a.phar", "a.php7", "a.phps", "a.php."];
+        let copies = ["a.php_bak", "a.php-old", "a.phpbak", "a.PHP_", "#a.php#", "a.php (1)", "a.php,v", "a.inc_", "a.phtml-1", "a.b.php="];
+        let others = ["a.html~", "php", "php.txt", "a.increment.js", "a.ph"];
+        let application = application(&[&names[..], &copies, &others].concat(), None);
+        let find = |name: &str| application.find(&format!("/{}", name.replace('#', "%23").replace(' ', "%20")));
+        for name in names.iter().chain(&copies) {
+            assert_eq!(find(name), "Nothing", "{name}");
         }
-        assert_eq!(application.find("/a.html~"), "File");
+        for name in others {
+            assert_eq!(find(name), "File", "{name}");
+        }
     }
 
     #[test]
