@@ -58,22 +58,24 @@ def test_what_is_no_response_is_a_bad_gateway(start, gateway, protocol_fetcher, 
 
 
 @pytest.mark.parametrize(
-    "answer",
+    ("answer", "reason"),
     [
-        output(HEAD + b"half a page"),
-        output(HEAD + b"half a page") + record(STDOUT, b"x" * 100)[:50],
-        output(HEAD + b"half a page") + b"garbage!",
-        output(HEAD + b"half a page") + end(OVERLOADED),
-        output(b"content-length: 100\n\nhalf a page") + end(),
-        output(b"content-length: 5\n\nmore than that") + end(),
+        (output(HEAD + b"half a page"), "the connection ended"),
+        (output(HEAD + b"half a page") + record(STDOUT, b"x" * 100)[:50], "the connection ended"),
+        (output(HEAD + b"half a page") + b"garbage!", "does not speak FastCGI"),
+        (output(HEAD + b"half a page") + end(OVERLOADED), "gave the request up"),
+        (output(b"content-length: 100\n\nhalf a page") + end(), "shorter than its content-length"),
+        (output(b"content-length: 5\n\nmore than that") + end(), "longer than its content-length"),
+        (output(b"content-length: 5\n\nmore", b" than that") + end(), "longer than its content-length"),
     ],
-    ids=["closed", "in a record", "garbage", "given up", "short", "long"],
+    ids=["closed", "in a record", "garbage", "given up", "short", "long", "long in pieces"],
 )
-def test_half_a_response_is_no_whole_one(start, gateway, protocol_fetcher, answer):
+def test_half_a_response_is_no_whole_one(start, gateway, protocol_fetcher, answer, reason):
     with application(sent(answer)) as address:
-        _, ask = fetch(start, gateway, protocol_fetcher, address)
+        server, ask = fetch(start, gateway, protocol_fetcher, address)
         with pytest.raises(Exception, match=r"."):
             ask()
+        server.wait_for_lines(rf"{address}: GET .*{reason}.*; the response breaks off$")
 
 
 @pytest.mark.parametrize(

@@ -138,9 +138,10 @@ def test_other_application_is_asked_for_the_path(start, gateway, tmp_path, www):
     "answer",
     [
         output(HEAD + b"half a page"),
+        output(b"Content-Length: 100\r\n\r\nhalf a page") + end(),
         output(b"Status: 500\r\n\r\n") + end(),
     ],
-    ids=["breaks off", "status"],
+    ids=["breaks off", "short", "status"],
 )
 def test_answer_that_is_not_whole_or_not_good_is_a_failed_check(start, gateway, answer):
     with application(sent(answer)) as address:

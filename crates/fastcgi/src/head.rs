@@ -106,8 +106,9 @@ fn parse(head: &[u8]) -> Result<Response<()>, HeadError> {
     }
     let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
     if let Some(first) = lengths.next() {
-        let is_length = !first.is_empty() && first.as_bytes().iter().all(u8::is_ascii_digit);
-        if !is_length || lengths.any(|other| other != first) {
+        // A sign would be parsed, too.
+        let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u64>().is_ok();
+        if !first.to_str().is_ok_and(is_number) || lengths.any(|other| other != first) {
             return Err(HeadError::Length);
         }
         let first = first.clone();
@@ -183,7 +184,13 @@ mod tests {
     fn length_is_one_or_none() {
         let fields = |head: &str| read(head.as_bytes(), 100).map(|read| read.unwrap().1.len());
         assert_eq!(fields("content-length: 5\ncontent-length: 5\n\n"), Ok(1));
-        for wrong in ["content-length: 5\ncontent-length: 6\n\n", "content-length: 5, 5\n\n", "content-length: +5\n\n"] {
+        for wrong in [
+            "content-length: 5\ncontent-length: 6\n\n",
+            "content-length: 5, 5\n\n",
+            "content-length: +5\n\n",
+            "content-length: 18446744073709551616\n\n",
+            "content-length:\n\n",
+        ] {
             assert_eq!(fields(wrong), Err(HeadError::Length), "{wrong}");
         }
     }

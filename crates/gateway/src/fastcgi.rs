@@ -83,7 +83,9 @@ impl Client {
             response.headers_mut().remove(CONTENT_LENGTH);
         }
         let has_content = *method != Method::HEAD && !matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-        Ok(response.map(|first| has_content.then(|| Box::new(Content::new(exchange, self.body_timeout, first, place)))))
+        // Its head was looked at.
+        let length = response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+        Ok(response.map(|first| has_content.then(|| Box::new(Content::new(exchange, self.body_timeout, first, length, place)))))
     }
 
     async fn connect(&self, server: &ServerAddress) -> Result<Box<dyn Stream>, Error> {

@@ -189,11 +189,30 @@ pub(crate) struct Content {
     timeout: Duration,
     /// What came with the head.
     first: Bytes,
+    /// Of the length that the head says, if it does, what is still to come.
+    left: Option<u64>,
 }
 
 impl Content {
-    pub(super) fn new(exchange: Exchange, timeout: Duration, first: Bytes, place: Place) -> Self {
-        Self { running: Some((exchange, place)), timeout, first }
+    pub(super) fn new(exchange: Exchange, timeout: Duration, first: Bytes, length: Option<u64>, place: Place) -> Self {
+        Self { running: Some((exchange, place)), timeout, first, left: length }
+    }
+
+    /// Holds it to its length.
+    fn measured(&mut self, piece: Option<Result<Bytes, Error>>) -> Option<Result<Bytes, Error>> {
+        let Some(left) = &mut self.left else { return piece };
+        let wrong = |how: &str| Some(Err(broken(Broken::Exchange(format!("the response is {how} than its content-length")))));
+        match piece {
+            Some(Ok(piece)) => match left.checked_sub(piece.len() as u64) {
+                Some(rest) => {
+                    *left = rest;
+                    Some(Ok(piece))
+                }
+                None => wrong("longer"),
+            },
+            None if *left > 0 => wrong("shorter"),
+            other => other,
+        }
     }
 }
 
@@ -204,11 +223,13 @@ impl http_body::Body for Content {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let timeout = self.timeout;
         let first = std::mem::take(&mut self.first);
-        if !first.is_empty() {
-            return Poll::Ready(Some(Ok(Frame::data(first))));
-        }
-        let Some((exchange, _)) = &mut self.running else { return Poll::Ready(None) };
-        let piece = ready!(exchange.poll_content(cx, timeout));
+        let piece = if first.is_empty() {
+            let Some((exchange, _)) = &mut self.running else { return Poll::Ready(None) };
+            ready!(exchange.poll_content(cx, timeout))
+        } else {
+            Some(Ok(first))
+        };
+        let piece = self.measured(piece);
         if !matches!(piece, Some(Ok(_))) {
             self.running = None;
         }
