@@ -30,6 +30,9 @@ use crate::in_time::in_time;
 /// The port of FastCGI where none is named; that of PHP-FPM.
 const PORT: u16 = 9000;
 
+/// By such fields applications have some servers send a file in place of their content. Clients would get the path, and nothing else.
+const LEAVING: [&str; 3] = ["x-accel-redirect", "x-sendfile", "x-lighttpd-send-file"];
+
 /// Asks the servers of one upstream, on one worker.
 pub(crate) struct Client {
     connector: Connector,
@@ -79,6 +82,10 @@ impl Client {
         let mut exchange =
             Exchange::new(stream, handle.clone(), &parameters, content, Complaints::new(self.listener.clone(), server.clone()));
         let mut response = exchange.head(self.head_timeout).await?;
+        if let Some(name) = LEAVING.iter().find(|name| response.headers().contains_key(**name)) {
+            let why = format!("it leaves the content to the server ({name}), which is not done here: have it send that itself");
+            return Err(broken(Broken::Exchange(why)));
+        }
         if response.status() == StatusCode::NO_CONTENT {
             response.headers_mut().remove(CONTENT_LENGTH);
         }
