@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urljoin
 
@@ -17,6 +17,7 @@ from harness.php import application, php_fpm
 from harness.process import Process
 from harness.response import sha256
 from harness.server import TARGET
+from harness.waiting import eventually
 
 BOUNDARY = "----a-boundary"
 
@@ -370,3 +371,28 @@ def test_no_spelling_of_a_path_gets_by_the_route_before(start, gateway, fpm, www
         ("//app//x", "/x"),
     ]:
         assert json.loads(ask(path).body)["path"] == passed, path
+
+
+def test_only_so_much_content_is_collected_at_one_time(start, gateway, fpm, www, ca):
+    server = served(start, gateway, www, f"unix:{fpm}", ', collect = "10KiB"')
+    host = server.origin.removeprefix("https://")
+    head = f"POST / HTTP/1.1\r\nhost: {host}\r\n"
+    chunked = f"{head}transfer-encoding: chunked\r\n\r\n".encode()
+
+    def ask(request: bytes):
+        with RawH1(server.origin, ca) as client:
+            client.socket.sendall(request)
+            return client.receive()
+
+    def ask_with_a_little() -> int:
+        return ask(chunked + b"400\r\n" + b"x" * 1024 + b"\r\n0\r\n\r\n").status
+
+    with ExitStack() as waiting:
+        for _ in range(64):
+            client = waiting.enter_context(RawH1(server.origin, ca))
+            client.socket.sendall(chunked + b"2800\r\n" + b"x" * 10_240 + b"\r\n")
+        eventually("there is room for no more", lambda: ask_with_a_little() == 503)
+        # What has a length is not collected.
+        known = ask(f"{head}content-type: x/y\r\ncontent-length: 20000\r\n\r\n".encode() + b"x" * 20_000)
+        assert json.loads(known.body)["input"] == sha256(b"x" * 20_000)
+    eventually("there is room again", lambda: ask_with_a_little() == 200)

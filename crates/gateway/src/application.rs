@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use blocking::unblock;
-use bytes::{Bytes, BytesMut};
-use http::header::{ALLOW, CONTENT_LENGTH};
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_LENGTH, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use http_body_util::BodyExt as _;
 use ipnet::IpNet;
@@ -15,6 +15,7 @@ use rustix::io::Errno;
 
 use crate::access_log::Note;
 use crate::client_address::client_address;
+use crate::collecting::{Collecting, Full};
 use crate::fastcgi::{Asked, Script};
 use crate::plan::text;
 use crate::proxy::{RequestLine, UpstreamPlan, WorkerUpstream};
@@ -30,8 +31,8 @@ pub(crate) struct ApplicationPlan {
     pub(crate) scripts: Option<Arc<Scripts>>,
     /// What the application is told besides.
     pub(crate) variables: Arc<[(String, String)]>,
-    /// Of content whose length is not known before, so many bytes are collected at the most.
-    pub(crate) collect_bytes: u64,
+    /// Content whose length is not known before.
+    pub(crate) collecting: Collecting,
 }
 
 /// A route of this kind on one worker.
@@ -145,18 +146,26 @@ impl ApplicationHandler {
         if let Some(length) = announced {
             return Ok((Body::stream(body), length));
         }
-        let mut collected = BytesMut::new();
+        let collecting = &self.plan.collecting;
+        let mut collected = collecting.begin();
         while let Some(frame) = body.frame().await {
             let broken_off = |_| Box::new(text(StatusCode::BAD_REQUEST, "the content broke off\n"));
             let piece = frame.map_err(broken_off)?.into_data().unwrap_or_default();
-            if (collected.len() + piece.len()) as u64 > self.plan.collect_bytes {
-                let why = "so much content has to be sent with its length, as content-length\n";
-                return Err(Box::new(text(StatusCode::LENGTH_REQUIRED, why)));
-            }
-            collected.extend_from_slice(&piece);
+            collecting.add(&mut collected, &piece).map_err(|full| Box::new(refusal(full)))?;
         }
-        let length = collected.len() as u64;
-        Ok((collected.freeze().into(), length))
+        let content = collected.into_bytes();
+        let length = content.len() as u64;
+        Ok((content.into(), length))
+    }
+}
+
+fn refusal(full: Full) -> Response {
+    match full {
+        Full::Request => text(StatusCode::LENGTH_REQUIRED, "so much content has to be sent with its length, as content-length\n"),
+        Full::All => {
+            let answer = text(StatusCode::SERVICE_UNAVAILABLE, "too much content without a length is under way\n");
+            answer.with_header(RETRY_AFTER, HeaderValue::from_static("1"))
+        }
     }
 }
 

@@ -13,6 +13,7 @@ mod chunk;
 mod client_address;
 mod client_auth;
 mod coding;
+mod collecting;
 mod conditional;
 pub mod config;
 mod extras;

@@ -38,7 +38,7 @@ pub struct Php {
     #[serde(default)]
     pub variables: BTreeMap<VariableName, String>,
     /// Content of requests whose length is not known before is collected up to this size, since scripts are told the length first; more is
-    /// answered 411.
+    /// answered 411. All requests of the route together have 64 times as much at one time; more is answered 503.
     #[serde(default = "COLLECT")]
     #[schemars(default = "written_collect")]
     pub collect: Size,

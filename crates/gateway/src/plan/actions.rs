@@ -11,6 +11,7 @@ use pronghorn_client::Roots;
 use super::{ActionPlan, Making, Told, status};
 use crate::StaticFiles;
 use crate::application::ApplicationPlan;
+use crate::collecting::Collecting;
 use crate::config::{COLLECT, Files, Php, Place, Proxy, Respond, Route, Upstream};
 use crate::proxy::UpstreamPlan;
 use crate::scripts::Scripts;
@@ -45,7 +46,7 @@ impl Making<'_> {
         if !is_fastcgi {
             return Some(ActionPlan::Proxy(upstream));
         }
-        let plan = ApplicationPlan { upstream, scripts: None, variables: [].into(), collect_bytes: COLLECT().0 };
+        let plan = ApplicationPlan { upstream, scripts: None, variables: [].into(), collecting: Collecting::new(COLLECT().0) };
         Some(ActionPlan::Application(Arc::new(plan)))
     }
 
@@ -72,7 +73,7 @@ impl Making<'_> {
             upstream,
             scripts: Some(Arc::new(scripts)),
             variables: php.variables.iter().map(|(name, value)| (name.0.clone(), value.clone())).collect(),
-            collect_bytes: php.collect.0,
+            collecting: Collecting::new(php.collect.0),
         })))
     }
 

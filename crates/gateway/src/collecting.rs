@@ -1,0 +1,101 @@
+//! Content that is held until all of it is there.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::{Bytes, BytesMut};
+
+/// So many times what one request may have is held of all requests, over all workers.
+const AT_ONE_TIME: u64 = 64;
+
+/// What is collected for the requests of a route.
+pub(crate) struct Collecting {
+    /// Of one request.
+    most: u64,
+    held: Arc<AtomicU64>,
+}
+
+/// What was collected for one request, until it is dropped.
+pub(crate) struct Collected {
+    content: BytesMut,
+    held: Arc<AtomicU64>,
+}
+
+/// Why no more is collected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Full {
+    /// That would be more than one request may have.
+    Request,
+    /// All of them have too much.
+    All,
+}
+
+impl Collecting {
+    /// `most`: bytes of one request.
+    pub(crate) fn new(most: u64) -> Self {
+        Self { most, held: Arc::default() }
+    }
+
+    pub(crate) fn begin(&self) -> Collected {
+        Collected { content: BytesMut::new(), held: self.held.clone() }
+    }
+
+    /// Adds to what was collected, if there is room.
+    pub(crate) fn add(&self, collected: &mut Collected, piece: &[u8]) -> Result<(), Full> {
+        let (length, before) = (piece.len() as u64, collected.content.len() as u64);
+        if before + length > self.most {
+            return Err(Full::Request);
+        }
+        let most = self.most.saturating_mul(AT_ONE_TIME);
+        let with_it = |held: u64| Some(held + length).filter(|held| *held <= most);
+        self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with_it).map_err(|_| Full::All)?;
+        collected.content.extend_from_slice(piece);
+        Ok(())
+    }
+}
+
+impl Collected {
+    pub(crate) fn into_bytes(self) -> Bytes {
+        Bytes::from_owner(self)
+    }
+}
+
+impl AsRef<[u8]> for Collected {
+    fn as_ref(&self) -> &[u8] {
+        &self.content
+    }
+}
+
+impl Drop for Collected {
+    fn drop(&mut self) {
+        self.held.fetch_sub(self.content.len() as u64, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn request_has_a_bound_and_all_together_have_one() {
+        let collecting = Collecting::new(10);
+        let mut one = collecting.begin();
+        assert_eq!(collecting.add(&mut one, &[1; 10]), Ok(()));
+        assert_eq!(collecting.add(&mut one, &[1]), Err(Full::Request));
+        let full = || {
+            let mut full = collecting.begin();
+            collecting.add(&mut full, &[2; 10]).map(|()| full)
+        };
+        let others: Vec<_> = (1..AT_ONE_TIME).filter_map(|_| full().ok()).collect();
+        assert_eq!((others.len() as u64, full().err()), (AT_ONE_TIME - 1, Some(Full::All)));
+        let bytes = one.into_bytes();
+        assert_eq!((&bytes[..], full().err()), (&[1; 10][..], Some(Full::All)));
+        let part = bytes.slice(9..);
+        drop(bytes);
+        assert_eq!(full().err(), Some(Full::All), "a part of it is held");
+        drop(part);
+        assert!(full().is_ok() && full().is_ok(), "what is dropped leaves room");
+        drop(others);
+        assert_eq!(collecting.held.load(Ordering::Relaxed), 0);
+    }
+}
