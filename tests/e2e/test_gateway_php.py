@@ -12,6 +12,8 @@ import pytest
 
 from harness.clients import aioquic_h3, curl
 from harness.clients.raw_h1 import RawH1
+from harness.fastcgi import HEAD, Asked, end, output, sent
+from harness.fastcgi import application as fake
 from harness.gateway import SITE
 from harness.php import application, php_fpm
 from harness.process import Process
@@ -396,3 +398,16 @@ def test_only_so_much_content_is_collected_at_one_time(start, gateway, fpm, www,
         known = ask(f"{head}content-type: x/y\r\ncontent-length: 20000\r\n\r\n".encode() + b"x" * 20_000)
         assert json.loads(known.body)["input"] == sha256(b"x" * 20_000)
     eventually("there is room again", lambda: ask_with_a_little() == 200)
+
+
+def test_encoded_slash_is_no_slash_of_path_info(start, gateway, ca):
+    asked: list[Asked] = []
+    with fake(sent(output(HEAD + b"page") + end()), asked) as address:
+        gateway.write(SITE + f'[[sites.routes]]\nproxy = "{address}"\n')
+        server = start(gateway.command())
+        host = server.origin.removeprefix("https://")
+        for path, status in [("/a%20b/%41", 200), ("/admin%2fx", 400), ("/admin%2Fx", 400), ("/a%00", 400)]:
+            with RawH1(server.origin, ca) as client:
+                client.socket.sendall(f"GET {path} HTTP/1.1\r\nhost: {host}\r\n\r\n".encode())
+                assert client.receive().status == status, path
+        assert [one.parameter("PATH_INFO") for one in asked] == ["/a b/A"]
