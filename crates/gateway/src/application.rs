@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use crate::access_log::Note;
 use crate::client_address::client_address;
-use crate::collecting::{Collecting, Full};
+use crate::collecting::{Begun, Collecting, Full};
 use crate::fastcgi::{Asked, Script};
 use crate::plan::text;
 use crate::proxy::{RequestLine, UpstreamPlan, WorkerUpstream};
@@ -31,7 +31,7 @@ pub(crate) struct ApplicationPlan {
     pub(crate) scripts: Option<Arc<Scripts>>,
     /// What the application is told besides.
     pub(crate) variables: Arc<[(String, String)]>,
-    /// Content whose length is not known before.
+    /// Content that is collected before the application is asked.
     pub(crate) collecting: Collecting,
 }
 
@@ -136,6 +136,9 @@ impl ApplicationHandler {
 
     /// The content, and its length, which applications have to be told before. `announced`: what the request says of it, which the engine
     /// holds it to.
+    ///
+    /// It is collected first, so that clients that send slowly take none of the application's processes, and nothing runs for content that
+    /// breaks off. What is too large for that goes through as it comes.
     async fn with_length<B>(&self, mut body: B, announced: Option<u64>) -> Result<(Body, u64), Box<Response>>
     where
         B: http_body::Body<Data = Bytes, Error = BodyError> + Unpin + 'static,
@@ -143,15 +146,19 @@ impl ApplicationHandler {
         if body.is_end_stream() {
             return Ok((Body::empty(), 0));
         }
-        if let Some(length) = announced {
+        let collecting = &self.plan.collecting;
+        if let Some(length) = announced.filter(|length| *length > collecting.most()) {
             return Ok((Body::stream(body), length));
         }
-        let collecting = &self.plan.collecting;
         let mut collected = collecting.begin();
         while let Some(frame) = body.frame().await {
-            let broken_off = |_| Box::new(text(StatusCode::BAD_REQUEST, "the content broke off\n"));
+            let broken_off = |_| Box::new(text(StatusCode::BAD_REQUEST, "the request's content broke off\n"));
             let piece = frame.map_err(broken_off)?.into_data().unwrap_or_default();
-            collecting.add(&mut collected, &piece).map_err(|full| Box::new(refusal(full)))?;
+            match (collecting.add(&mut collected, &piece), announced) {
+                (Ok(()), _) => {}
+                (Err(_), Some(length)) => return Ok((Body::stream(Begun::new(collected, piece, body)), length)),
+                (Err(full), None) => return Err(Box::new(refusal(full))),
+            }
         }
         let content = collected.into_bytes();
         let length = content.len() as u64;

@@ -1,9 +1,13 @@
 //! Content that is held until all of it is there.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
+use http_body::Frame;
+use pronghorn_engine::BodyError;
 
 /// So many times what one request may have is held of all requests, over all workers.
 const AT_ONE_TIME: u64 = 64;
@@ -34,6 +38,11 @@ impl Collecting {
     /// `most`: bytes of one request.
     pub(crate) fn new(most: u64) -> Self {
         Self { most, held: Arc::default() }
+    }
+
+    /// Bytes of one request.
+    pub(crate) fn most(&self) -> u64 {
+        self.most
     }
 
     pub(crate) fn begin(&self) -> Collected {
@@ -72,9 +81,59 @@ impl Drop for Collected {
     }
 }
 
+/// Content of which only the beginning was collected.
+pub(crate) struct Begun<B> {
+    /// The last one first.
+    pieces: Vec<Bytes>,
+    rest: B,
+}
+
+impl<B> Begun<B> {
+    /// `piece`: what there was no room for.
+    pub(crate) fn new(collected: Collected, piece: Bytes, rest: B) -> Self {
+        Self { pieces: vec![piece, collected.into_bytes()], rest }
+    }
+}
+
+impl<B> http_body::Body for Begun<B>
+where
+    B: http_body::Body<Data = Bytes, Error = BodyError> + Unpin,
+{
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        while let Some(piece) = self.pieces.pop() {
+            if !piece.is_empty() {
+                return Poll::Ready(Some(Ok(Frame::data(piece))));
+            }
+        }
+        Pin::new(&mut self.rest).poll_frame(cx)
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::task::Waker;
+
+    use pronghorn_engine::Body;
+
     use super::*;
+
+    #[test]
+    fn what_was_begun_comes_whole_and_in_order() {
+        let collecting = Collecting::new(10);
+        let mut collected = collecting.begin();
+        assert_eq!(collecting.add(&mut collected, b"one "), Ok(()));
+        let mut begun = Begun::new(collected, Bytes::from_static(b"two "), Body::from(Bytes::from_static(b"three")));
+        let mut whole = Vec::new();
+        let mut cx = Context::from_waker(Waker::noop());
+        while let Poll::Ready(Some(frame)) = http_body::Body::poll_frame(Pin::new(&mut begun), &mut cx) {
+            whole.extend_from_slice(&frame.expect("it does not break off").into_data().expect("data"));
+        }
+        assert_eq!(whole, b"one two three");
+        assert_eq!(collecting.held.load(Ordering::Relaxed), 0, "what was sent leaves room");
+    }
 
     #[test]
     fn request_has_a_bound_and_all_together_have_one() {

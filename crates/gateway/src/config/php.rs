@@ -37,8 +37,9 @@ pub struct Php {
     /// `PHP_ADMIN_VALUE` set what `php.ini` does.
     #[serde(default)]
     pub variables: BTreeMap<VariableName, String>,
-    /// Content of requests whose length is not known before is collected up to this size, since scripts are told the length first; more is
-    /// answered 411. All requests of the route together have 64 times as much at one time; more is answered 503.
+    /// Content of requests is collected up to this size before PHP-FPM is asked, so that slow senders take none of its processes. More goes
+    /// through as it comes, or is answered 411 if its length is not known before, since scripts are told that first. All requests of the
+    /// route together have 64 times as much at one time; beyond that content goes through as it comes, or is answered 503.
     #[serde(default = "COLLECT")]
     #[schemars(default = "written_collect")]
     pub collect: Size,
