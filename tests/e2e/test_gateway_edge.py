@@ -13,6 +13,7 @@ import pytest
 
 from harness.admin import metrics
 from harness.clients import FETCHERS
+from harness.fastcgi import Asked, application, end, output, sent
 from harness.gateway import upstream
 from harness.waiting import eventually
 
@@ -169,3 +170,15 @@ def test_announcement_grows_from_none_to_all(start, gateway, identity):
         server = start(gateway.command())
         announced.append(fetcher.fetch(server.origin + "/").header("alt-svc"))
     assert announced == [None, None, 'h3=":443"; ma=3600']
+
+
+def test_application_is_told_who_the_client_of_a_balancer_is(start, gateway, identity):
+    asked: list[Asked] = []
+    with application(sent(output(b"content-length: 2\n\nok") + end()), asked) as address:
+        gateway.write(SITE + f'proxy = "{address}"\n', server='proxy_protocol = ["127.0.0.1"]', listen=BOTH)
+        server = start(gateway.command(), listeners=2)
+        secure = next(listener for listener in server.listeners if listener.scheme == "https")
+        with connect(secure, proxy_header("192.0.2.7"), identity) as connection:
+            assert ask(connection).startswith(b"HTTP/1.1 200 ")
+        told = {name: asked[0].parameter(name) for name in ("REMOTE_ADDR", "REMOTE_PORT", "HTTPS")}
+        assert told == {"REMOTE_ADDR": "192.0.2.7", "REMOTE_PORT": "4000", "HTTPS": "on"}

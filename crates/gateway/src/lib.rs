@@ -22,6 +22,7 @@ mod file_body;
 mod file_cache;
 mod file_state;
 mod gateway;
+mod hop;
 mod hosts;
 mod in_time;
 mod informing;

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use http::header::CONNECTION;
 use http::{HeaderValue, StatusCode, Uri};
 use pronghorn_engine::{Connector, Handler, Protocol, Request, Responder, Response, Worker};
 
@@ -14,6 +15,7 @@ use super::end::End;
 use super::local::{Before, Local};
 use crate::application;
 use crate::client_auth;
+use crate::hop;
 use crate::informing::Informer;
 use crate::layered::{self, Centre, Head, Outcome, Passed};
 use crate::layers::{OnWorker, TOO_EARLY, is_unproved};
@@ -217,6 +219,9 @@ impl Handler for GatewayHandler {
     }
 
     fn handle(&self, mut request: Request, responder: Responder) {
+        if request.peer.protocol == Protocol::Http1 && request.headers.contains_key(CONNECTION) {
+            hop::forget_named(&mut request.headers);
+        }
         let local = self.local();
         let mut logged = local.plan.log.as_ref().map(|log| log.begin(&request));
         if !request.peer.secure

@@ -1,0 +1,38 @@
+"""Fields that belong to one connection only."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from harness.clients.raw_h1 import RawH1
+from harness.fastcgi import HEAD, Asked, application, end, output, sent
+from harness.gateway import SITE, upstream
+
+
+@pytest.mark.parametrize("layers", ["", 'layers = ["compress"]'], ids=["alone", "layers"])
+def test_client_cannot_have_fields_of_the_gateway_taken_away(start, gateway, ca, layers):
+    asked: list[Asked] = []
+    with upstream() as up, application(sent(output(HEAD) + end()), asked) as address:
+        rules = 'request_headers = { set = { x-tenant = "a" } }'
+        routes = "".join(
+            f'[[sites.routes]]\nmatch = "{path}"\nproxy = "{server}"\n{layers}\n{rules}\n'
+            for path, server in (("/http", up.address), ("/fastcgi", address))
+        )
+        gateway.write(SITE + routes)
+        server = start(gateway.command())
+        host = server.origin.removeprefix("https://")
+
+        def send(path: str):
+            fields = "connection: keep-alive, X-Tenant , x-own,x-forwarded-for\r\nx-own: 1\r\nx-other: 2\r\n"
+            with RawH1(server.origin, ca) as client:
+                client.socket.sendall(f"GET {path} HTTP/1.1\r\nhost: {host}\r\n{fields}\r\n".encode())
+                return client.receive()
+
+        told = dict(json.loads(send("/http").body)["headers"])
+        wanted = {"x-tenant": "a", "x-own": None, "x-other": "2", "x-forwarded-for": "127.0.0.1", "connection": None}
+        assert {name: told.get(name) for name in wanted} == wanted
+        assert send("/fastcgi").status == 200
+        names = {name: "HTTP_" + name.upper().replace("-", "_") for name in wanted}
+        assert {name: asked[0].parameter(names[name]) for name in wanted} == wanted
