@@ -50,7 +50,11 @@ pub(crate) struct Asked {
 pub(super) fn of(asked: &Asked, method: &Method, uri: &Uri, headers: &HeaderMap) -> Parameters {
     let mut out = Out { parameters: Parameters::default(), own: &asked.variables };
     let Asked { script, target, client, peer, protocol, length, .. } = asked;
-    let said = |name: &HeaderName| headers.get(name).filter(|_| asked.is_trusted).and_then(|value| value.to_str().ok());
+    // Where each proxy added its own, the first one saw the client.
+    let said = |name: &HeaderName| {
+        let line = headers.get(name).filter(|_| asked.is_trusted)?.to_str().ok()?;
+        line.split(',').next().map(str::trim).filter(|first| !first.is_empty())
+    };
     let secure = said(&X_FORWARDED_PROTO).map_or(asked.secure, |scheme| scheme.eq_ignore_ascii_case("https"));
     out.put("GATEWAY_INTERFACE", "CGI/1.1");
     out.put("SERVER_SOFTWARE", "pronghorn");
@@ -244,6 +248,11 @@ mod tests {
         assert_eq!((told_to["REQUEST_SCHEME"].as_str(), told_to["SERVER_PORT"].as_str()), ("http", "8080"));
         assert!(!told_to.contains_key("HTTPS") && !told_to.contains_key("REMOTE_PORT"));
         assert_eq!(told(&asked(), &lines)["REQUEST_SCHEME"], "https");
+        // Several proxies may each have added theirs: the first one saw the client.
+        for (line, scheme) in [("https, http", "https"), ("HTTPS ,http", "https"), ("http, https", "http"), ("", "https")] {
+            assert_eq!(told(&trusting, &[("x-forwarded-proto", line)])["REQUEST_SCHEME"], scheme, "{line}");
+        }
+        assert_eq!(told(&trusting, &[("x-forwarded-port", "8443, 80")])["SERVER_PORT"], "8443");
     }
 
     #[test]
