@@ -46,6 +46,7 @@ def test_script_is_told_of_the_request(start, gateway, fpm, www, fetcher):
     server = served(start, gateway, www, f"unix:{fpm}", ', variables = { APP_ENV = "prod" }')
     target = "/index.php/a%20b/c?x=%41&y[]=1"
     headers = [("cookie", "a=1"), ("proxy", "http://evil"), ("x-forwarded-for", "1.2.3.4"), ("user-agent", "me")]
+    headers.append(("authorization", "Basic dTpw"))
     answer = fetcher.fetch(server.origin + target, headers=headers)
     assert (answer.status, answer.header("content-type")) == (200, "application/json")
     seen = json.loads(answer.body)
@@ -70,6 +71,7 @@ def test_script_is_told_of_the_request(start, gateway, fpm, www, fetcher):
         "HTTP_USER_AGENT": "me",
         "HTTP_X_FORWARDED_FOR": "127.0.0.1",
         "APP_ENV": "prod",
+        "PHP_AUTH_USER": "u",
     }
     assert {name: told.get(name) for name in wanted} == wanted
     assert seen["get"] == {"x": "A", "y": ["1"]}
@@ -465,3 +467,24 @@ def test_content_for_which_there_is_no_room_goes_through_as_it_comes(start, gate
                 return json.loads(client.receive().body)["input"] == sha256(b"a" * 500 + b"b" * 500)
 
             assert all(ask_in_pieces() for _ in range(20))
+
+
+def test_folder_with_a_route_of_its_own_runs_nothing(start, gateway, fpm, www, ca):
+    (www / "uploads").mkdir()
+    for name in ("x.php", "index.php"):
+        (www / "uploads" / name).write_text("<?php echo 'it ran';")
+    uploads = f'[[sites.routes]]\nmatch = "/uploads/*"\nfiles = "{www}"\n'
+    gateway.write(SITE + uploads + f'[[sites.routes]]\nphp = {{ root = "{www}", server = "unix:{fpm}" }}\n')
+    server = start(gateway.command())
+    host = server.origin.removeprefix("https://")
+    for path, status in [
+        ("/uploads/x.php", 200),
+        ("//uploads//x.php", 200),
+        ("/uploads/x.php/y", 404),
+        ("/uploads/", 404),
+        ("/uploads//", 404),
+    ]:
+        with RawH1(server.origin, ca) as client:
+            client.socket.sendall(f"GET {path} HTTP/1.1\r\nhost: {host}\r\n\r\n".encode())
+            answer = client.receive()
+            assert (answer.status, answer.body == b"it ran") == (status, False), path
