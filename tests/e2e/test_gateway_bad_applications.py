@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -101,18 +102,31 @@ def test_odd_but_right_responses_come_whole(start, gateway, protocol_fetcher, an
         assert page.header("keep-alive") is None
 
 
-def test_endless_complaints_end_with_the_time_for_the_head(start, gateway, protocol_fetcher):
-    stop = threading.Event()
+@pytest.mark.parametrize(
+    "piece",
+    [record(STDERR, b"oh no\n" * 10_000) * 10, record(11, b"x" * 60_000, request=0) * 10, output(b"") * 10_000],
+    ids=["complaints", "about itself", "empty records"],
+)
+def test_endless_talk_ends_with_the_time_for_the_head(start, gateway, protocol_fetcher, piece):
+    stop, began = threading.Event(), threading.Event()
 
-    def complain(connection: socket.socket) -> None:
+    def talk(connection: socket.socket) -> None:
+        began.set()
         while not stop.is_set():
-            connection.sendall(record(STDERR, b"oh no\n" * 100))
+            connection.sendall(piece)
 
     try:
-        with application(complain) as address:
-            gateway.write(SITE + f'[[sites.routes]]\nproxy = {{ servers = ["{address}"], head_timeout = "500ms" }}\n')
+        with application(talk) as address:
+            other = '[[sites.routes]]\nmatch = "/other"\nrespond = "x"\n'
+            slow = f'[[sites.routes]]\nproxy = {{ servers = ["{address}"], head_timeout = "1s" }}\n'
+            gateway.write(SITE + other + slow)
             server = start(gateway.command())
-            assert protocol_fetcher.fetch(server.origin + "/").status == 504
+            with ThreadPoolExecutor(1) as pool:
+                waits = pool.submit(protocol_fetcher.fetch, server.origin + "/")
+                assert began.wait(30)
+                # The one worker has time for others.
+                assert protocol_fetcher.fetch(server.origin + "/other").body == b"x"
+                assert waits.result().status == 504
             assert server.resident_bytes() < 100 << 20
             stop.set()
     finally:
