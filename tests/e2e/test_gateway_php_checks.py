@@ -57,9 +57,10 @@ def test_php_fpm_that_dies_gets_nothing_until_it_is_back(start, gateway, tmp_pat
             assert protocol_fetcher.fetch(server.origin + "/").status == 200
 
 
-def test_only_php_fpm_that_is_away_is_not_asked(start, gateway, tmp_path, www, protocol_fetcher):
+@pytest.mark.parametrize("path", ["/ping", "/status?json"])
+def test_only_php_fpm_that_is_away_is_not_asked(start, gateway, tmp_path, www, protocol_fetcher, path):
     with php_fpm(tmp_path / "fpm") as socket:
-        server = served(start, gateway, www, [f"unix:{socket}"], f'{{ path = "/ping", {OFTEN} }}')
+        server = served(start, gateway, www, [f"unix:{socket}"], f'{{ path = "{path}", {OFTEN} }}')
         assert protocol_fetcher.fetch(server.origin + "/").status == 200
     server.wait_for_lines("is down: its checks failed$")
     refused = protocol_fetcher.fetch(server.origin + "/")

@@ -24,6 +24,7 @@ pm = static
 pm.max_children = {children}
 security.limit_extensions = .php
 ping.path = /ping
+pm.status_path = /status
 """
 
 
