@@ -488,3 +488,21 @@ def test_folder_with_a_route_of_its_own_runs_nothing(start, gateway, fpm, www, c
             client.socket.sendall(f"GET {path} HTTP/1.1\r\nhost: {host}\r\n\r\n".encode())
             answer = client.receive()
             assert (answer.status, answer.body == b"it ran") == (status, False), path
+
+
+def test_part_of_an_application_is_one_route_under_all_its_addresses(start, gateway, fpm, www, ca):
+    match = 'match = ["/admin", "/admin/*", "/index.php/admin", "/index.php/admin/*"]'
+    password = f"[[sites.routes]]\n{match}\nrespond = {{ status = 403 }}\n"
+    gateway.write(SITE + password + f'[[sites.routes]]\nphp = {{ root = "{www}", server = "unix:{fpm}" }}\n')
+    server = start(gateway.command())
+    host = server.origin.removeprefix("https://")
+
+    def ask(path: str) -> int:
+        with RawH1(server.origin, ca) as client:
+            client.socket.sendall(f"GET {path} HTTP/1.1\r\nhost: {host}\r\n\r\n".encode())
+            return client.receive().status
+
+    for prefix in ("", "/index.php", "//index.php/", "/./index.php", "/%69ndex.php"):
+        for path in ("/admin", "/admin/", "//admin//x", "/%61dmin", "/x/../admin", "/admin/.", "/admin?x"):
+            assert ask(prefix + path) == 403, prefix + path
+    assert ask("/administrator") == 200
