@@ -15,6 +15,7 @@ from harness.certificates import Identity, make_identity
 from harness.clients import FETCHERS, Fetcher
 from harness.gateway import Gateway, Upstream, upstream
 from harness.pairs import LARGE, SMALL
+from harness.php import application, php_fpm
 from harness.process import Process
 from harness.server import Server, echo_command, serve_command
 
@@ -185,3 +186,16 @@ def up() -> Iterator[Upstream]:
     """A server for a gateway to ask."""
     with upstream() as server:
         yield server
+
+
+@pytest.fixture
+def fpm(tmp_path: Path) -> Iterator[Path]:
+    """The socket of a PHP-FPM."""
+    with php_fpm(tmp_path / "fpm") as socket:
+        yield socket
+
+
+@pytest.fixture
+def www(tmp_path: Path) -> Path:
+    """The folder of a PHP application."""
+    return application(tmp_path)

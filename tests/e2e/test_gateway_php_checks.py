@@ -10,17 +10,11 @@ import pytest
 from harness.admin import UnixConnection, ask, metrics
 from harness.fastcgi import HEAD, Asked, application, end, output, sent
 from harness.gateway import SITE
-from harness.php import application as php_application
 from harness.php import php_fpm
 from harness.waiting import eventually
 
 OFTEN = 'every = "100ms", failures = 2, successes = 2'
 UP = 'pronghorn_upstream_server_up{upstream="app",server="%s"}'
-
-
-@pytest.fixture
-def www(tmp_path: Path) -> Path:
-    return php_application(tmp_path)
 
 
 def served(start, gateway, www: Path, servers: list[str], check: str):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from .gateway import SITE
 from .process import Process
 from .server import REPOSITORY
 from .waiting import eventually
@@ -67,3 +68,10 @@ def application(folder: Path) -> Path:
     (www / "secret.php.bak").write_text("<?php $password = 'x';")
     (www / "picture.jpg").write_text("<?php echo 'a picture that was run';")
     return www
+
+
+def served(start, gateway, www: Path, server: str, more: str = "", route: str = ""):
+    """A gateway whose only route is for the folder. `more` is of the table `php`, `route` of its route."""
+    php = f'php = {{ root = "{www}", server = {server if server.startswith("{") else repr(server)}{more} }}'
+    gateway.write(SITE + f"[[sites.routes]]\n{route}\n{php}\n")
+    return start(gateway.command())

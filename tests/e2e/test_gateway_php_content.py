@@ -1,0 +1,141 @@
+"""Content on its way to PHP behind `pronghorn run`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import ExitStack
+
+from harness.clients import aioquic_h3
+from harness.clients.raw_h1 import RawH1
+from harness.php import php_fpm, served
+from harness.response import sha256
+from harness.waiting import eventually
+
+BOUNDARY = "----a-boundary"
+
+
+def test_uploads_arrive_whole(start, gateway, fpm, www, fetcher):
+    server = served(start, gateway, www, f"unix:{fpm}", ', variables = { PHP_VALUE = "upload_max_filesize=8M" }')
+    content = bytes(range(256)) * 8_000
+
+    def send(path, method, kind, body):
+        # The others say it themselves.
+        length = [("content-length", str(len(body)))] if fetcher.name == "aioquic-h3" else []
+        return fetcher.fetch(server.origin + path, method=method, headers=[("content-type", kind), *length], body=body)
+
+    raw = send("/", "PUT", "x/y", content)
+    seen = json.loads(raw.body)
+    assert (seen["input"], seen["server"]["CONTENT_LENGTH"]) == (sha256(content), str(len(content)))
+    head = f'--{BOUNDARY}\r\ncontent-disposition: form-data; name="up"; filename="a.bin"\r\n\r\n'
+    form = head.encode() + content + f"\r\n--{BOUNDARY}--\r\n".encode()
+    upload = send("/index.php", "POST", f"multipart/form-data; boundary={BOUNDARY}", form)
+    assert json.loads(upload.body)["files"] == {"up": ["a.bin", sha256(content)]}
+    posted = send("/?q=1", "POST", "application/x-www-form-urlencoded", b"name=J%C3%BCrgen&b=2")
+    seen = json.loads(posted.body)
+    assert (seen["post"], seen["get"]) == ({"name": "Jürgen", "b": "2"}, {"q": "1"})
+
+
+def test_script_may_answer_without_reading(start, gateway, fpm, www, fetcher):
+    server = served(start, gateway, www, f"unix:{fpm}")
+    # Too much to be collected.
+    content = b"x" * 5_000_000
+    # The others say it themselves.
+    length = [("content-length", str(len(content)))] if fetcher.name == "aioquic-h3" else []
+    headers = [("content-type", "x/y"), *length]
+    answer = fetcher.fetch(server.origin + "/?do=unread", method="POST", headers=headers, body=content)
+    assert (answer.status, answer.body) == (200, b"enough")
+
+
+def test_content_of_unknown_length_is_collected_up_to_a_bound(start, gateway, fpm, www, ca):
+    server = served(start, gateway, www, f"unix:{fpm}", ', collect = "10KiB"')
+    origin = server.origin.removeprefix("https://")
+
+    async def ask(size: int):
+        async with aioquic_h3.h3_connection(server.origin, ca) as client:
+            return await client.fetch("/", method="POST", body=b"x" * size)
+
+    within = json.loads(asyncio.run(ask(10_240)).body)
+    assert (within["server"]["CONTENT_LENGTH"], within["input"]) == ("10240", sha256(b"x" * 10_240))
+    assert asyncio.run(ask(10_241)).status == 411
+    with RawH1(server.origin, ca) as client:
+        client.socket.sendall(
+            f"POST / HTTP/1.1\r\nhost: {origin}\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n".encode()
+        )
+        seen = json.loads(client.receive().body)
+        assert (seen["server"]["CONTENT_LENGTH"], seen["input"]) == ("5", sha256(b"hello"))
+
+
+def test_only_so_much_content_is_collected_at_one_time(start, gateway, fpm, www, ca):
+    server = served(start, gateway, www, f"unix:{fpm}", ', collect = "10KiB"')
+    host = server.origin.removeprefix("https://")
+    head = f"POST / HTTP/1.1\r\nhost: {host}\r\n"
+    chunked = f"{head}transfer-encoding: chunked\r\n\r\n".encode()
+
+    def ask(request: bytes):
+        with RawH1(server.origin, ca) as client:
+            client.socket.sendall(request)
+            return client.receive()
+
+    def ask_with_a_little() -> int:
+        return ask(chunked + b"400\r\n" + b"x" * 1024 + b"\r\n0\r\n\r\n").status
+
+    with ExitStack() as waiting:
+        for _ in range(64):
+            client = waiting.enter_context(RawH1(server.origin, ca))
+            client.socket.sendall(chunked + b"2800\r\n" + b"x" * 10_240 + b"\r\n")
+        eventually("there is room for no more", lambda: ask_with_a_little() == 503)
+        # What has a length is not collected.
+        known = ask(f"{head}content-type: x/y\r\ncontent-length: 20000\r\n\r\n".encode() + b"x" * 20_000)
+        assert json.loads(known.body)["input"] == sha256(b"x" * 20_000)
+    eventually("there is room again", lambda: ask_with_a_little() == 200)
+
+
+def test_slow_senders_take_no_process(start, gateway, tmp_path, www, ca):
+    with php_fpm(tmp_path / "one", children=1) as only:
+        server = served(start, gateway, www, f"unix:{only}")
+        head = f"POST / HTTP/1.1\r\nhost: {server.origin.removeprefix('https://')}\r\ncontent-type: x/y\r\n"
+        with ExitStack() as senders:
+            slow = [senders.enter_context(RawH1(server.origin, ca)) for _ in range(4)]
+            for client in slow:
+                client.socket.sendall(f"{head}content-length: 10\r\n\r\nhello".encode())
+            with RawH1(server.origin, ca) as quick:
+                quick.socket.sendall(f"{head}content-length: 5\r\n\r\nquick".encode())
+                assert json.loads(quick.receive().body)["input"] == sha256(b"quick")
+            for client in slow:
+                client.socket.sendall(b"world")
+                seen = json.loads(client.receive().body)
+                assert (seen["input"], seen["server"]["CONTENT_LENGTH"]) == (sha256(b"helloworld"), "10")
+
+
+def test_script_does_not_run_for_a_small_upload_that_breaks_off(start, gateway, fpm, www, ca):
+    ran = gateway.folder / "ran"
+    (www / "run.php").write_text(
+        f"<?php file_put_contents('{ran}', file_get_contents('php://input') . \"\\n\", FILE_APPEND);"
+    )
+    server = served(start, gateway, www, f"unix:{fpm}")
+    head = f"POST /run.php HTTP/1.1\r\nhost: {server.origin.removeprefix('https://')}\r\n"
+    with RawH1(server.origin, ca) as client:
+        client.socket.sendall(f"{head}content-length: 10\r\n\r\nhalf".encode())
+    server.wait_for_lines(r"POST /run.php (400|-)")
+    with RawH1(server.origin, ca) as client:
+        client.socket.sendall(f"{head}content-length: 5\r\n\r\nwhole".encode())
+        assert client.receive().status == 200
+    assert ran.read_text() == "whole\n"
+
+
+def test_content_for_which_there_is_no_room_goes_through_as_it_comes(start, gateway, fpm, www, ca):
+    server = served(start, gateway, www, f"unix:{fpm}", ', collect = "1KiB"')
+    head = f"POST / HTTP/1.1\r\nhost: {server.origin.removeprefix('https://')}\r\ncontent-type: x/y\r\n"
+    with ExitStack() as waiting:
+        for _ in range(64):
+            client = waiting.enter_context(RawH1(server.origin, ca))
+            client.socket.sendall(f"{head}content-length: 1024\r\n\r\n".encode() + b"x" * 1023)
+        with RawH1(server.origin, ca) as client:
+
+            def ask_in_pieces() -> bool:
+                client.socket.sendall(f"{head}content-length: 1000\r\n\r\n".encode() + b"a" * 500)
+                client.socket.sendall(b"b" * 500)
+                return json.loads(client.receive().body)["input"] == sha256(b"a" * 500 + b"b" * 500)
+
+            assert all(ask_in_pieces() for _ in range(20))
