@@ -75,6 +75,10 @@ pub(crate) struct Http3<T> {
     shutdown: Shutdown,
     /// When connections asked to be looked at. An entry whose connection has asked anew since, or is gone, means nothing.
     checks: BinaryHeap<Reverse<(Instant, ConnectionKey)>>,
+    /// How many events have been read.
+    read: u64,
+    /// What has to be read before deadlines up to this time are looked at.
+    catching_up: Option<(Instant, u64)>,
     wakeful: Wakeful,
 }
 
@@ -103,6 +107,8 @@ impl<T: Transport> Http3<T> {
             alt_svc,
             shutdown: Shutdown::No,
             checks: BinaryHeap::new(),
+            read: 0,
+            catching_up: None,
             wakeful: Wakeful::default(),
         }
     }
@@ -135,6 +141,7 @@ impl<T: Transport> Http3<T> {
                 && self.deferred.len() < MAX_DEFERRED
                 && let Some((key, event)) = self.transport.poll_event()
             {
+                self.read += 1;
                 self.on_event(now, key, event);
             } else if answers == 0 && !self.deferred.is_empty() {
                 self.hand_on(now);
@@ -154,9 +161,7 @@ impl<T: Transport> Http3<T> {
                 if let Some(connection) = self.connections.get_mut(key) {
                     connection.write(&mut self.transport);
                 }
-            } else if let Some(Reverse((_, key))) = self.checks.peek().copied().filter(|Reverse((time, _))| *time <= now) {
-                // After all that has come: nobody is late with what is here.
-                self.checks.pop();
+            } else if let Some(key) = self.take_check(now) {
                 self.with_connection(now, key, |connection, transport| {
                     connection.check_patience(transport, now);
                     Ok(())
@@ -166,6 +171,25 @@ impl<T: Transport> Http3<T> {
             }
         }
         self.proceed_with_shutdown(now);
+    }
+
+    /// A connection whose deadline has passed. Nobody is late with what is here: what had come when that was seen is read before.
+    fn take_check(&mut self, now: Instant) -> Option<ConnectionKey> {
+        let Reverse((time, _)) = *self.checks.peek().filter(|Reverse((time, _))| *time <= now)?;
+        let unread = self.transport.events() as u64;
+        if unread == 0 {
+            self.catching_up = None;
+        } else {
+            let anew = (now, self.read + unread);
+            let (until, read) = *self.catching_up.get_or_insert(anew);
+            if self.read >= read && time > until {
+                self.catching_up = Some(anew);
+            }
+            if self.read < read || time > until {
+                return None;
+            }
+        }
+        self.checks.pop().map(|Reverse((_, key))| key)
     }
 
     /// Carries out what a session's handle asks for.

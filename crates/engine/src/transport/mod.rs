@@ -161,7 +161,13 @@ pub(crate) trait Transport {
     fn handle_timeout(&mut self, now: Instant);
     fn poll_timeout(&mut self) -> Option<Instant>;
     fn poll_event(&mut self) -> Option<(ConnectionKey, Event)>;
-    fn has_events(&self) -> bool;
+    /// How many events [`Transport::poll_event`] has.
+    fn events(&self) -> usize;
+
+    fn has_events(&self) -> bool {
+        self.events() > 0
+    }
+
     /// Fills `buffer` with at most `max_segments` datagrams for one peer.
     fn poll_transmit(&mut self, now: Instant, max_segments: usize, buffer: &mut Vec<u8>) -> Option<Transmit>;
 

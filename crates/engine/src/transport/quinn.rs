@@ -436,8 +436,8 @@ impl Transport for Quinn {
         self.events.pop_front()
     }
 
-    fn has_events(&self) -> bool {
-        !self.events.is_empty()
+    fn events(&self) -> usize {
+        self.events.len()
     }
 
     fn poll_transmit(&mut self, now: Instant, max_segments: usize, buffer: &mut Vec<u8>) -> Option<Transmit> {
