@@ -66,6 +66,7 @@ where
     let mut finishing = false;
     let outcome = loop {
         let outcome = poll_fn(|cx| {
+            shared.begin_poll();
             if !finishing && shutdown.poll(cx).is_ready() {
                 finishing = true;
                 Pin::new(&mut connection).graceful_shutdown();
@@ -324,6 +325,10 @@ impl Http1Exchange {
     fn poll_work(&self, cx: &mut TaskContext<'_>, context: &Context) {
         let mut place = self.work.borrow_mut();
         let Some(Work { response, .. }) = &mut *place else { return };
+        // The library goes from one request that has come to the next within one poll of the connection, which is one of the turn's.
+        if !self.wire.begin_work() && !context.handle.take_eager_poll() {
+            return context.handle.defer(cx.waker());
+        }
         let polled = catch_unwind(AssertUnwindSafe(|| response.as_mut().poll(cx)));
         if matches!(polled, Ok(Poll::Pending)) {
             return;

@@ -72,6 +72,8 @@ pub(super) struct Shared {
     wants_room: Cell<bool>,
     /// The library could not write all that it has.
     blocked: Cell<bool>,
+    /// A handler's future was polled in this poll of the connection.
+    has_worked: Cell<bool>,
 }
 
 #[derive(Default)]
@@ -91,6 +93,16 @@ impl Shared {
     /// has, and no request is open.
     pub(super) fn wants_room(&self) -> bool {
         self.wants_room.get() && !self.blocked.get()
+    }
+
+    /// The connection is polled anew.
+    pub(super) fn begin_poll(&self) {
+        self.has_worked.set(false);
+    }
+
+    /// Whether nothing was made yet in this poll of the connection, as the next piece of work is from here on.
+    pub(super) fn begin_work(&self) -> bool {
+        !self.has_worked.replace(true)
     }
 
     /// The library has room for so many lines from here on.
@@ -296,7 +308,8 @@ impl<T: AsyncRead + Unpin> AsyncRead for Wire<T> {
                     }
                     return Poll::Ready(Ok(()));
                 }
-                Awaiting::Head { searched: 0 } if this.buffer.is_empty() => {
+                // Where the library has room for an upload, what is more than a request would be too much to hold here.
+                Awaiting::Head { searched: 0 } if this.buffer.is_empty() && out.remaining() <= READ_BYTES => {
                     let before = out.filled().len();
                     ready!(Pin::new(&mut this.io).poll_read(cx, out))?;
                     let read = &out.filled()[before..];
@@ -305,7 +318,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Wire<T> {
                         return Poll::Ready(Ok(()));
                     }
                     // Mostly it is a request and nothing else, which is where it belongs already.
-                    if is_request_without_content(read, this.head_bytes.min(READ_BYTES), this.shared.room.get()) {
+                    if is_request_without_content(read, this.head_bytes, this.shared.room.get()) {
                         this.shared.heads.set(this.shared.heads.get() + 1);
                         return Poll::Ready(Ok(()));
                     }

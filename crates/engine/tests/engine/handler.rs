@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use http::StatusCode;
 use pronghorn_engine::{Bind, Config, Handler, Identity, Listener, Protocol, Request, Responder, Response, Transports};
@@ -14,6 +15,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
+use crate::raw_tls::RawTls;
 use crate::support::{Bench, PROTOCOLS, Trust, fetch, get, hello};
 
 /// Answers in `settle` what it has got, with how many there were.
@@ -198,6 +200,86 @@ fn turn_that_has_done_its_share_leaves_first_polls_to_the_next() {
         let largest = turns.chunk_by(|one, next| one == next).map(<[u64]>::len).max();
         assert!(largest.is_some_and(|largest| largest <= 2 * most), "{protocol}: {turns:?}");
     }
+}
+
+#[test]
+fn requests_of_one_packet_are_no_more_than_a_turn_has_polls_for() {
+    let (turns, most) = (Rc::<RefCell<Vec<u64>>>::default(), 4);
+    let polled = turns.clone();
+    let mut config = Config::default();
+    config.budget.polls = most;
+    let trust = crate::support::trust();
+    let mut bench = Bench::with_group(&pronghorn_engine::Group::new(1), &trust, &config, |_| {
+        let polled = polled.clone();
+        move |_, responder: Responder| {
+            let (polled, handle) = (polled.clone(), responder.handle().clone());
+            responder.respond(async move {
+                polled.borrow_mut().push(handle.turn());
+                Response::new(StatusCode::OK)
+            });
+        }
+    });
+    let mut clients: Vec<_> = (0..8).map(|_| RawTls::connect(&mut bench, &trust, b"http/1.1")).collect();
+    for client in &mut clients {
+        client.send(&b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(100));
+    }
+    bench.turn_until(|_| turns.borrow().len() == 8 * 100);
+    let turns = turns.borrow();
+    // One more for each of the turn's tasks.
+    let largest = turns.chunk_by(|one, next| one == next).map(<[u64]>::len).max();
+    assert!(largest.is_some_and(|largest| largest <= 2 * most), "{largest:?}");
+}
+
+#[test]
+fn what_has_come_is_not_late_though_a_turn_leaves_it_to_the_next() {
+    let mut config = Config::default();
+    config.budget.polls = 1;
+    config.limits = config.limits.with_response_timeout(Duration::from_secs(8)).unwrap();
+    let timeout = config.limits.response_timeout();
+    let mut bench = Bench::new(1, &config, |_| {
+        |request: Request, responder: Responder| {
+            let size = if request.uri.path() == "/large" { 40 << 20 } else { 0 };
+            responder.respond_eagerly(std::future::ready(Response::new(StatusCode::OK).with_body(vec![b'x'; size])));
+        }
+    });
+    let late = |bench: &Bench| bench.count(|stats| stats.response_timeouts.value() + stats.responses_too_slow.value());
+    let mut slow = bench.connect(Protocol::Http3);
+    let (slow, response) = bench.run(async move {
+        let response = slow.send(get("/large")).await.unwrap();
+        (slow, response)
+    });
+    let others: Vec<_> = (0..4).map(|_| bench.connect(Protocol::Http3)).collect();
+    // Until the peer's window is full.
+    for _ in 0..300 {
+        bench.turn();
+    }
+    bench.skip(timeout - Duration::from_secs(2));
+    bench.turn();
+    let answered = Rc::<Cell<usize>>::default();
+    for index in 0..400 {
+        let (mut connection, answered) = (others[index % others.len()].share().unwrap(), answered.clone());
+        bench.client.handle().spawn(async move {
+            fetch(&mut connection, get("/")).await.unwrap();
+            answered.set(answered.get() + 1);
+        });
+    }
+    let now = bench.now();
+    bench.client.turn(now).unwrap();
+    let whole = Rc::<Cell<Option<bool>>>::default();
+    let mark = whole.clone();
+    bench.client.handle().spawn(async move {
+        let _slow = slow;
+        mark.set(Some(http_body_util::BodyExt::collect(response.into_body()).await.is_ok()));
+    });
+    for _ in 0..3 {
+        let now = bench.now();
+        bench.client.turn(now).unwrap();
+    }
+    // The peer has taken what there was in time. The worker hears of it behind all those requests, and later than it should.
+    assert_eq!(late(&bench), 0);
+    bench.skip(Duration::from_secs(3));
+    bench.turn_until(|_| whole.get().is_some() && answered.get() == 400);
+    assert_eq!((whole.get(), late(&bench)), (Some(true), 0));
 }
 
 #[test]
