@@ -17,6 +17,9 @@ use super::Wakeup;
 /// After so many polls in a row one that comes last has its turn too.
 const PATIENCE: usize = 32;
 
+/// Of those that come last, so many have their turn one after the other at the most.
+const ROUND: usize = 128;
+
 /// A future of more bytes is worth an allocation of its own.
 const LARGE_BYTES: usize = 1 << 10;
 
@@ -93,8 +96,8 @@ impl Ready {
         self.first.is_empty() && self.last.is_empty()
     }
 
-    /// All that waits for the others goes when there is none of them, before the others that it wakes: each kind takes more code than a
-    /// processor's first cache holds, and would load it anew for each task.
+    /// What waits for the others goes when there is none of them, up to [`ROUND`] before the others that it wakes: each kind takes more code
+    /// than a processor's first cache holds, and would load it anew for each task.
     fn next(&mut self) -> Option<Runnable> {
         if self.round > 0
             && let Some(runnable) = self.last.pop_front()
@@ -109,7 +112,7 @@ impl Ready {
             return Some(runnable);
         }
         self.overtaken = 0;
-        self.round = self.last.len().saturating_sub(1);
+        self.round = self.last.len().min(ROUND).saturating_sub(1);
         self.last.pop_front().or_else(|| self.first.pop_front())
     }
 }
@@ -359,6 +362,25 @@ mod tests {
         }
         executor.run(usize::MAX);
         assert_eq!(*polled.borrow(), ["last 1", "last 2", "first", "first", "next round", "next round"]);
+    }
+
+    #[test]
+    fn others_have_their_turn_however_many_come_last() {
+        let (executor, polled) = noted();
+        let ready = |name| {
+            let polled = polled.clone();
+            std::future::poll_fn(move |cx| {
+                polled.borrow_mut().push(name);
+                cx.waker().wake_by_ref();
+                Poll::<()>::Pending
+            })
+        };
+        executor.spawn(ready("first"));
+        (0..10 * ROUND).for_each(|_| executor.spawn_last(ready("last")));
+        executor.run(4 * (PATIENCE + ROUND));
+        let first = polled.borrow().iter().filter(|name| **name == "first").count();
+        assert_eq!(first, 4 * PATIENCE);
+        executor.cancel_all();
     }
 
     #[test]
