@@ -234,7 +234,8 @@ impl Responder {
     /// The same for a future that is mostly ready when it is first polled. That is done before this returns, so that only one that has to
     /// wait becomes a task, which polls it anew.
     ///
-    /// A turn that has done its share ([`Budget::polls`](crate::Budget::polls)) leaves the first poll to the next one.
+    /// A turn that has done its share ([`Budget::polls`](crate::Budget::polls)) leaves the first poll to the next one. Over HTTP/1.1 what
+    /// has to wait rests while a client that has sent several requests has not taken the response before.
     pub fn respond_eagerly(mut self, mut future: impl Future<Output = Response> + Unpin + 'static) {
         if self.context.handle.take_eager_poll() {
             // Nobody is to be woken: one that waits is polled again.

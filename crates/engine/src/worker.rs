@@ -270,7 +270,10 @@ impl Worker {
             self.executor.allow_eager(left.polls);
             let mut polled = self.executor.run(left.polls);
             self.context.stats.handler_panics.add(self.executor.take_panics());
-            self.quic.iter_mut().for_each(|quic| quic.http3.process(now));
+            // Whoever is first may take all that is left of the turn's polls.
+            for index in rotated(self.first, self.quic.len()) {
+                self.quic[index].http3.process(now);
+            }
             self.context.handler.settle();
             polled += left.polls - self.executor.eager();
             left.polls = left.polls.saturating_sub(polled);

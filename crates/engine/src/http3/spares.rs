@@ -12,7 +12,7 @@ use super::stream::{Dirty, Stream};
 use crate::transport::ConnectionKey;
 
 /// How many pieces of each kind a worker keeps: as many as there are requests in a turn when ten connections have a hundred streams. All of
-/// them together are some 2 MB.
+/// them together are some 4 MB at the most.
 const MAX_SPARES: usize = 1 << 10;
 /// Queues and maps that have grown beyond this are not kept.
 const MAX_PIECES: usize = 8;

@@ -13,7 +13,7 @@ use slab::Slab;
 /// Durations that have a line of their own at once.
 const LINES: usize = 16;
 
-/// Empty places that are kept for the next timers.
+/// Empty places that are kept for the next timers when there is none. Until then there are as many as there were timers at one time.
 const KEPT_PLACES: usize = 1 << 10;
 
 /// Who waits for what time.
