@@ -412,3 +412,21 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Wire<T> {
         Pin::new(&mut self.get_mut().io).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_held_where_the_library_has_room_for_an_upload() {
+        let requests = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n".repeat(20_000);
+        let (mut wire, shared) = Wire::new(&requests[..], 64 << 10);
+        shared.set_room(usize::MAX);
+        let mut room = vec![0; 400 << 10];
+        let mut out = ReadBuf::new(&mut room);
+        let read = Pin::new(&mut wire).poll_read(&mut TaskContext::from_waker(Waker::noop()), &mut out);
+        assert!(matches!(read, Poll::Ready(Ok(()))));
+        let held = out.filled().len() + wire.buffer.len();
+        assert!(!out.filled().is_empty() && held <= READ_BYTES, "{held}");
+    }
+}
