@@ -90,6 +90,9 @@ describe('developmentCertificate', () => {
     assert.throws(() => uWS.developmentCertificate(null), /takes \{ folder \}, or nothing/);
     const file = path.join(scratch, 'file');
     fs.writeFileSync(file, '');
-    assert.throws(() => uWS.developmentCertificate({ folder: file }), new RegExp(`^Error: cannot keep a certificate in ${file}: `));
+    assert.throws(
+      () => uWS.developmentCertificate({ folder: file }),
+      new RegExp(`^Error: cannot keep a certificate in ${file}: `),
+    );
   });
 });
