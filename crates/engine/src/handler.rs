@@ -42,8 +42,8 @@ pub trait Handler: 'static {
     /// Called for each request once its head is there.
     fn handle(&self, request: Request, responder: Responder);
 
-    /// Called when the requests that are there have been given, and before anything is sent. A handler for which it is dear to begin
-    /// collects them until then; what is answered here leaves with the same turn.
+    /// Called when the requests that are there have been given, or some of many, and before anything is sent. A handler for which it is
+    /// dear to begin collects them until then; what is answered here leaves with the same turn.
     fn settle(&self) {}
 
     /// Called when a client has opened a connection, before its handshake.

@@ -282,7 +282,8 @@ impl<T: Transport> Http3<T> {
         !unused.is_empty()
     }
 
-    /// Hands on the requests that have been read.
+    /// Hands on the requests that have been read. A handler that collects them answers these before others are read, while all that
+    /// belongs to them is still in the caches.
     fn hand_on(&mut self, now: Instant) {
         let mut deferred = std::mem::take(&mut self.deferred);
         for key in deferred.drain(..) {
@@ -293,6 +294,7 @@ impl<T: Transport> Http3<T> {
         }
         // Its memory serves again.
         self.deferred = deferred;
+        self.context.handler.settle();
     }
 
     fn on_event(&mut self, now: Instant, key: ConnectionKey, event: Event) {

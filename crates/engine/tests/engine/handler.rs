@@ -57,6 +57,24 @@ fn request_that_was_collected_is_answered_in_the_same_turn() {
     }
 }
 
+#[test]
+fn handler_that_collects_is_asked_to_answer_some_of_many_requests() {
+    let mut bench = Bench::new(1, &Config::default(), |_| Collecting::default());
+    let connection = bench.connect(Protocol::Http3);
+    let counts = Rc::<RefCell<Vec<usize>>>::default();
+    for _ in 0..100 {
+        let (mut connection, counts) = (connection.share().unwrap(), counts.clone());
+        bench.client.handle().spawn(async move {
+            let (_, collected) = fetch(&mut connection, get("/")).await.unwrap();
+            counts.borrow_mut().push(std::str::from_utf8(&collected).unwrap().parse().unwrap());
+        });
+    }
+    bench.turn_until(|_| counts.borrow().len() == 100);
+    let most = counts.borrow().iter().copied().max();
+    // All would take more memory than is in the caches, and one after the other is what collecting is to avoid.
+    assert!(most.is_some_and(|most| (8..=32).contains(&most)), "{counts:?}");
+}
+
 /// Ready at its poll of this number. Counts its polls in `polls`, and in `dropped` that it is gone.
 struct Ready {
     at: i32,
