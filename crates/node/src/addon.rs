@@ -91,7 +91,9 @@ pub(crate) struct Addon {
     /// JavaScript's function for server names that have no certificate.
     pub(crate) missing_name: OnceCell<Kept>,
     /// Those that JavaScript has not ended, by slots that are not given again soon: what it says too late of one reaches no other.
-    exchanges: RefCell<FxHashMap<u32, Exchange>>,
+    ///
+    /// Boxed: they are large, and each would be moved into the map, out of it, and when the map grows.
+    exchanges: RefCell<FxHashMap<u32, Box<Exchange>>>,
     last_slot: Cell<u32>,
     /// The one that was ended while its handler ran.
     pub(crate) lingering: Cell<Option<u32>>,
@@ -206,7 +208,7 @@ impl Addon {
         }
         let exchange = Exchange::new(request, responder, app.number(), listening, parameters);
         let has_content = exchange.has_content();
-        let slot = add(&self.exchanges, &self.last_slot, exchange);
+        let slot = add(&self.exchanges, &self.last_slot, Box::new(exchange));
         self.push(Event::Request { slot, handler, has_content });
     }
 
@@ -217,10 +219,10 @@ impl Addon {
 
     /// Runs `action` on an exchange that JavaScript has not ended.
     pub(crate) fn with_exchange<T>(&self, slot: u32, action: impl FnOnce(&mut Exchange) -> T) -> Option<T> {
-        self.exchanges.borrow_mut().get_mut(&slot).map(action)
+        self.exchanges.borrow_mut().get_mut(&slot).map(|exchange| action(exchange))
     }
 
-    pub(crate) fn take(&self, slot: u32) -> Option<Exchange> {
+    pub(crate) fn take(&self, slot: u32) -> Option<Box<Exchange>> {
         self.exchanges.borrow_mut().remove(&slot)
     }
 

@@ -115,7 +115,7 @@ impl Exchange {
     }
 
     /// All of it, for somebody else to answer, if that has not begun: the request, and what was written of the response.
-    pub(crate) fn hand_over(mut self) -> Option<(Request, Responder, Parameters, Response)> {
+    pub(crate) fn hand_over(&mut self) -> Option<(Request, Responder, Parameters, Response)> {
         let begun = self.head();
         let responder = self.responder.take()?;
         let request = Request {

@@ -132,7 +132,7 @@ fn next_handler(call: &Call<'_>) -> Result<Value, Failure> {
             "a response that has begun cannot be left to a DeclarativeResponse: yield before write(), tryEnd() and beginWrite()".into()
         );
     }
-    if let Some((request, responder, parameters, begun)) = call.addon.take(slot).and_then(Exchange::hand_over) {
+    if let Some((request, responder, parameters, begun)) = call.addon.take(slot).and_then(|mut exchange| exchange.hand_over()) {
         call.addon.program(handler).answer(request, responder, &parameters, begun);
     }
     Ok(call.env.number(-1.0))
