@@ -86,6 +86,8 @@ const LEAST_IDLE_TIMEOUT: Duration = Duration::from_millis(100);
 struct Exchange {
     stream: Rc<Stream>,
     priority: Priority,
+    /// The transport is told of it with the first bytes: only then it has to keep something for this direction of the stream.
+    untold: bool,
     /// It is in the schedule, under its priority.
     scheduled: bool,
     /// Framed bytes that wait for the transport.
@@ -542,6 +544,7 @@ impl Exchange {
         Self {
             stream,
             priority,
+            untold: false,
             scheduled: false,
             wire,
             fin: false,

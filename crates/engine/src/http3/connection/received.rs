@@ -215,8 +215,8 @@ impl Connection {
         } else {
             Incoming::http3(stream.clone())
         };
+        exchange.untold = true;
         self.requests.insert(id, exchange);
-        transport.set_priority(self.key, id, priority);
         let (early_data, server_name, client_certificate) = (self.handshaking, self.server_name.clone(), self.client_certificate.clone());
         let peer = Peer { protocol: Protocol::Http3, remote: self.remote, secure: true, early_data, server_name, client_certificate };
         let request = Request { method: parts.method, uri: parts.uri, headers: parts.headers, peer, upgrade: parts.upgrade, body };

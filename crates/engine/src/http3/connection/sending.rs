@@ -89,7 +89,9 @@ impl Connection {
             self.schedule.insert(id, priority);
         }
         exchange.priority = priority;
-        transport.set_priority(self.key, id, priority);
+        if !exchange.untold {
+            transport.set_priority(self.key, id, priority);
+        }
     }
 
     /// Whether [`Connection::write`] has to be called. Asking again gives false until there is more.
@@ -108,6 +110,9 @@ impl Connection {
             let Some(exchange) = self.requests.get_mut(&id) else { continue };
             exchange.scheduled = false;
             let before = exchange.waiting();
+            if std::mem::take(&mut exchange.untold) {
+                transport.set_priority(self.key, id, exchange.priority);
+            }
             let written = transport.write(self.key, id, &mut exchange.wire, turn.bytes);
             let waiting = exchange.waiting();
             if self.client.is_none() {
