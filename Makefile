@@ -46,8 +46,10 @@ lint: setup ## Formatting and lints of every language
 	for peer in rust tokio-quiche; do cargo fmt --manifest-path bench/peers/$$peer/Cargo.toml --check; done
 
 .PHONY: test-long
-test-long: build static ## Soak tests, the static program, an hour of fuzzing, many simulations, the calibration of the emulated link; wants a quiet machine
+test-long: build static optimized ## Soak tests, the static and the optimized program, an hour of fuzzing, many simulations, the calibration of the emulated link; wants a quiet machine
 	$(PYTEST) -m long --timeout 1800
+	PRONGHORN=$(TARGET_DIR)/optimized/pronghorn $(PYTEST) -n auto -m "not serial and not long" tests/e2e
+	npm test --workspace packages/pronghorn
 	PRONGHORN_SIM_SEEDS=50000 cargo test $(CARGO_FLAGS) -p pronghorn-engine --lib simulation
 	$(MAKE) fuzz FUZZ_SECONDS=3600
 	CARGO_FLAGS="$(CARGO_FLAGS)" npm run build --workspace packages/pronghorn
@@ -70,9 +72,8 @@ bench-quick: build-program ## The same in a minute: one small round of what is t
 	bench/.venv/bin/python -m bench --quick --out $$(mktemp -d)/quick $(BENCH_ARGS)
 
 .PHONY: bench-node
-bench-node: setup-lab build-program ## Measure the npm package beside Bun, uWebSockets.js, node:http and others (BENCHMARKING.md); wants a quiet machine
+bench-node: build-program optimized ## Measure the npm package beside Bun, uWebSockets.js, node:http and others (BENCHMARKING.md); wants a quiet machine
 	bench/setup node
-	CARGO_FLAGS="$(CARGO_FLAGS)" npm run build --workspace packages/pronghorn
 	bench/.venv/bin/python -m bench --suite node --name node $(BENCH_ARGS)
 
 .PHONY: bench-proxy
@@ -151,6 +152,10 @@ static: ## The program as one file that needs no shared library, in target/stati
 	mkdir -p $(TARGET_DIR)/static
 	cp $(TARGET_DIR)/$(HOST_TARGET)/release/pronghorn $(TARGET_DIR)/static/pronghorn
 
+.PHONY: optimized
+optimized: setup-optimized ## The program and the addon as published: laid out by what runs in them, in target/optimized (docs/gateway/operations.md)
+	CARGO_FLAGS="$(CARGO_FLAGS)" scripts/optimized
+
 .PHONY: setup
 setup: ## Install what is missing (Debian, npm, Python packages; test clients)
 	scripts/setup all
@@ -158,5 +163,9 @@ setup: ## Install what is missing (Debian, npm, Python packages; test clients)
 .PHONY: setup-lab
 setup-lab:
 	scripts/setup lab
+
+.PHONY: setup-optimized
+setup-optimized:
+	scripts/setup optimized
 
 lab := node packages/lab/dist/cli.js

@@ -6,33 +6,25 @@ Counts repeat on a busy machine, where times do not. Needs valgrind, and nothing
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from .ours import OursError, gateway, generate, make_certificate, running
+
 HERE = Path(__file__).resolve().parent
 TABLE = HERE / "instructions.toml"
-SECONDS = 60
-"""How long a server may take to start, or a generator for its requests."""
 OUTPUT = "callgrind.out"
 TRIES = 3
 """How often a count that is too high is taken: what disturbs a run makes it longer, so the lowest is the truest."""
-
-
-class CountError(Exception):
-    """What kept instructions from being counted."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +64,7 @@ def with_counts(text: str, machine: str, measured: dict[str, float]) -> str:
         entry = rf'(^name = "{re.escape(name)}"$.*?^instructions = )[\d_]+$'
         text, replaced = re.subn(entry, rf"\g<1>{round(value):_}", text, count=1, flags=re.MULTILINE | re.DOTALL)
         if not replaced:
-            raise CountError(f"no entry '{name}' with `instructions` after its name")
+            raise OursError(f"no entry '{name}' with `instructions` after its name")
     return text
 
 
@@ -99,7 +91,7 @@ def collected(path: Path) -> int:
     for line in reversed(path.read_text(errors="replace").splitlines()):
         if match := re.match(r"(?:totals|summary): (\d+)", line):
             return int(match[1])
-    raise CountError(f"{path.name} has no sum")
+    raise OursError(f"{path.name} has no sum")
 
 
 def count_run(programs: Programs, entry: Count, units: int, work: Path) -> int:
@@ -108,83 +100,32 @@ def count_run(programs: Programs, entry: Count, units: int, work: Path) -> int:
     output.unlink(missing_ok=True)
     counted = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={output}"]
     if entry.proxied:
-        with running(gateway(programs, work / "upstream", "http://127.0.0.1:0", UPSTREAM), work) as upstream:
+        with running(gateway(programs.program, work / "upstream", "http://127.0.0.1:0", UPSTREAM), work) as upstream:
             site = GATEWAY.format(work=work, port=upstream)
-            with running(counted + gateway(programs, work / "gateway", "127.0.0.1:0", site), work) as port:
-                generate(programs.program, entry, units, port)
+            with running(counted + gateway(programs.program, work / "gateway", "127.0.0.1:0", site), work) as port:
+                generate(programs.program, entry.load, units, f"https://127.0.0.1:{port}{entry.path}")
     else:
         command = [str(programs.handler), "--listen", "127.0.0.1:0"]
         command += ["--cert", str(work / "cert.pem"), "--key", str(work / "key.pem")]
         with running(counted + command, work) as port:
-            generate(programs.program, entry, units, port)
+            generate(programs.program, entry.load, units, f"https://127.0.0.1:{port}{entry.path}")
     return collected(output)
 
 
 UPSTREAM = """
+[[sites]]
 hosts = ["127.0.0.1"]
 [[sites.routes]]
 match = { path = "/bytes/13" }
 respond = "thirteen byte"
 """
 GATEWAY = """
+[[sites]]
 hosts = ["127.0.0.1"]
 tls = {{ cert = "{work}/cert.pem", key = "{work}/key.pem" }}
 [[sites.routes]]
 proxy = {{ servers = ["http://127.0.0.1:{port}"] }}
 """
-
-
-def gateway(programs: Programs, folder: Path, listen: str, site: str) -> list[str]:
-    """The command that serves a site, on one worker, without a log."""
-    folder.mkdir(exist_ok=True)
-    config = folder / "pronghorn.toml"
-    config.write_text(f'[server]\nlisten = ["{listen}"]\nworkers = 1\n[log]\naccess = "off"\n[[sites]]\n{site}')
-    return [str(programs.program), "run", "-c", str(config)]
-
-
-@contextmanager
-def running(command: Sequence[str], work: Path) -> Iterator[int]:
-    """A server that is told to end and has to end well, by its port."""
-    with tempfile.NamedTemporaryFile(dir=work) as stream:
-        server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT)
-        log = Path(stream.name)
-        try:
-            yield wait_for_port(server, log)
-            server.send_signal(signal.SIGTERM)
-            server.wait(SECONDS)
-        finally:
-            if server.poll() is None:
-                server.kill()
-                server.wait()
-        if server.returncode != 0:
-            raise CountError(f"the server ended with {server.returncode}: {log.read_text(errors='replace')[-500:]}")
-
-
-def wait_for_port(server: subprocess.Popen[bytes], log: Path) -> int:
-    deadline = time.monotonic() + SECONDS
-    while time.monotonic() < deadline and server.poll() is None:
-        if match := re.search(r"listening on https?://\S+?:(\d+)", log.read_text(errors="replace")):
-            return int(match[1])
-        time.sleep(0.05)
-    raise CountError(f"the server did not start: {log.read_text(errors='replace')[-500:]}")
-
-
-def generate(generator: Path, entry: Count, units: int, port: int) -> None:
-    command = [str(generator), "load", "--json", "--no-verify", *entry.load, "-n", str(units)]
-    command += [f"https://127.0.0.1:{port}{entry.path}"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-    if ended.returncode != 0:
-        raise CountError(f"the generator ended with {ended.returncode}: {ended.stderr[-300:]}")
-    report = json.loads(ended.stdout)
-    if report["requests"]["status"]["2xx"] != units:
-        raise CountError(f"{report['requests']['status']} instead of {units} answers")
-
-
-def make_certificate(work: Path) -> None:
-    command = ["openssl", "req", "-x509", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    command += ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-    command += ["-keyout", str(work / "key.pem"), "-out", str(work / "cert.pem")]
-    subprocess.run(command, check=True, capture_output=True)
 
 
 def main() -> int:
@@ -249,6 +190,6 @@ def line(entry: Count, taken: Sequence[float], judged: bool) -> str:
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except (CountError, OSError, subprocess.SubprocessError) as error:
+    except (OursError, OSError, subprocess.SubprocessError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

@@ -44,7 +44,7 @@ const binaries = fs.readdirSync(path.join(home, 'lib')).flatMap((file) => {
   const platform = /^pronghorn\.(.+)\.node$/.exec(file)?.[1];
   return platform in TARGETS ? [{ file, platform, name: `pronghorn-${platform}` }] : [];
 });
-if (binaries.length === 0) fail('there is no binary in lib/: run npm run build first');
+if (binaries.length === 0) fail('there is no binary in lib/: run make optimized first, or npm run build');
 
 fs.rmSync(folder, { recursive: true, force: true });
 fs.mkdirSync(folder, { recursive: true });

@@ -1,0 +1,73 @@
+"""Our own servers on loopback, each with a free port, and the load that is put on them."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+SECONDS = 60
+"""How long a server may take to start or to end, or a generator for its requests."""
+
+
+class OursError(Exception):
+    """A server or a generator that did not do its work."""
+
+
+def gateway(program: Path, folder: Path, listen: str, sites: str) -> list[str]:
+    """The command that serves sites, on one worker, without a log."""
+    folder.mkdir(exist_ok=True)
+    config = folder / "pronghorn.toml"
+    config.write_text(f'[server]\nlisten = ["{listen}"]\nworkers = 1\n[log]\naccess = "off"\n{sites}')
+    return [str(program), "run", "-c", str(config)]
+
+
+@contextmanager
+def running(command: Sequence[str], work: Path) -> Iterator[int]:
+    """A server that is told to end and has to end well, by its port."""
+    with tempfile.NamedTemporaryFile(dir=work) as stream:
+        server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT)
+        log = Path(stream.name)
+        try:
+            yield wait_for_port(server, log)
+            server.send_signal(signal.SIGTERM)
+            server.wait(SECONDS)
+        finally:
+            if server.poll() is None:
+                server.kill()
+                server.wait()
+        if server.returncode != 0:
+            raise OursError(f"the server ended with {server.returncode}: {log.read_text(errors='replace')[-500:]}")
+
+
+def wait_for_port(server: subprocess.Popen[bytes], log: Path) -> int:
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline and server.poll() is None:
+        if match := re.search(r"listening on https?://\S+?:(\d+)", log.read_text(errors="replace")):
+            return int(match[1])
+        time.sleep(0.05)
+    raise OursError(f"the server did not start: {log.read_text(errors='replace')[-500:]}")
+
+
+def generate(generator: Path, load: Sequence[str], units: int, *urls: str) -> None:
+    """So many requests, all of which have to be answered well."""
+    command = [str(generator), "load", "--json", "--no-verify", *load, "-n", str(units), *urls]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    if ended.returncode != 0:
+        raise OursError(f"the generator ended with {ended.returncode}: {ended.stderr[-300:]}")
+    report = json.loads(ended.stdout)
+    if report["requests"]["status"]["2xx"] != units:
+        raise OursError(f"{report['requests']['status']} instead of {units} answers")
+
+
+def make_certificate(work: Path) -> None:
+    command = ["openssl", "req", "-x509", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    command += ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    command += ["-keyout", str(work / "key.pem"), "-out", str(work / "cert.pem")]
+    subprocess.run(command, check=True, capture_output=True)
