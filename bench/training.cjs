@@ -12,7 +12,11 @@ const app = cert ? Server({ cert_file_name: cert, key_file_name: key }) : App();
 app
   .get('/hello', (res) => res.end('hello, world!'))
   .get('/users/:id', (res, req) => {
-    const user = { id: req.getParameter('id'), agent: req.getHeader('user-agent'), wants: req.getQuery('wants') };
+    const user = {
+      id: req.getParameter('id'),
+      agent: req.getHeader('user-agent'),
+      wants: req.getQuery('wants'),
+    };
     res.writeStatus('200 OK').writeHeader('content-type', 'application/json').end(JSON.stringify(user));
   })
   .get('/later', (res) => {
@@ -34,7 +38,9 @@ app
       if (isLast) res.end(pieces);
     });
   })
-  .ws('/socket', { message: (ws, message, isBinary) => ws.send(message, isBinary) })
+  .ws('/socket', {
+    message: (ws, message, isBinary) => ws.send(message, isBinary),
+  })
   .listen('127.0.0.1', 0, (socket, error) => {
     if (error) throw error;
     console.log(`listening on http://127.0.0.1:${us_socket_local_port(socket)}`);
