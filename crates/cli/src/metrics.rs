@@ -220,6 +220,7 @@ fn own(running: &Running) -> Vec<Family> {
         vec![("result=\"sent\"".to_owned(), upstreams.sent_again), ("result=\"refused\"".to_owned(), upstreams.not_sent_again)],
         vec![("reason=\"out\"".to_owned(), upstreams.no_server), ("reason=\"busy\"".to_owned(), upstreams.all_busy)],
         upstreams.failures().map(|(reason, count)| (format!("reason=\"{reason}\""), count)).collect(),
+        vec![("place=\"memory\"".to_owned(), upstreams.held_in_memory), ("place=\"disk\"".to_owned(), upstreams.held_on_disk)],
         certificates.iter().filter_map(expiry).collect(),
         certificates.iter().filter_map(failures).collect(),
     ];
@@ -233,7 +234,7 @@ fn own(running: &Running) -> Vec<Family> {
 }
 
 /// Name, type, meaning; in the order of their values above.
-const OWN: [(&str, &str, &str); 15] = [
+const OWN: [(&str, &str, &str); 16] = [
     ("build_info", "gauge", "1, with the version as its label."),
     ("start_time_seconds", "gauge", "When the server was started, in seconds since 1970."),
     ("workers", "gauge", "Threads that serve."),
@@ -273,6 +274,11 @@ const OWN: [(&str, &str, &str); 15] = [
         "upstream_failures_total",
         "counter",
         "Requests to servers of upstreams that got no response, or not all of it, each attempt, by the reason (logging.md).",
+    ),
+    (
+        "upstream_buffered_bytes",
+        "gauge",
+        "Bytes of responses of upstreams that are held now for clients that read slowly (`buffering`), in memory and on the disk.",
     ),
     (
         "certificate_expiry_time_seconds",
@@ -350,6 +356,7 @@ mod tests {
             "`reason`: `out`, `busy`",
             "`reason`: `lookup`, `connect`, `handshake`, `connect_timeout`, `queue_timeout`, `head_timeout`, `body_timeout`, `busy`, \
              `refused`, `unsupported`, `closed`, `reset`, `lost`, `malformed`",
+            "`place`: `memory`, `disk`",
             "`host`",
             "`host`",
         ]) {

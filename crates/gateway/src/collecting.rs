@@ -2,12 +2,13 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
 use http_body::Frame;
 use pronghorn_engine::BodyError;
+
+use crate::room::{Bound, Room};
 
 /// So many times what one request may have is held of all requests, over all workers.
 const AT_ONE_TIME: u64 = 64;
@@ -16,13 +17,13 @@ const AT_ONE_TIME: u64 = 64;
 pub(crate) struct Collecting {
     /// Of one request.
     most: u64,
-    held: Arc<AtomicU64>,
+    of_all: Arc<Bound>,
 }
 
 /// What was collected for one request, until it is dropped.
 pub(crate) struct Collected {
     content: BytesMut,
-    held: Arc<AtomicU64>,
+    room: Room,
 }
 
 /// Why no more is collected.
@@ -37,7 +38,7 @@ pub(crate) enum Full {
 impl Collecting {
     /// `most`: bytes of one request.
     pub(crate) fn new(most: u64) -> Self {
-        Self { most, held: Arc::default() }
+        Self { most, of_all: Arc::new(Bound::new(most.saturating_mul(AT_ONE_TIME))) }
     }
 
     /// Bytes of one request.
@@ -46,7 +47,7 @@ impl Collecting {
     }
 
     pub(crate) fn begin(&self) -> Collected {
-        Collected { content: BytesMut::new(), held: self.held.clone() }
+        Collected { content: BytesMut::new(), room: self.of_all.begin() }
     }
 
     /// Adds to what was collected, if there is room.
@@ -55,9 +56,9 @@ impl Collecting {
         if before + length > self.most {
             return Err(Full::Request);
         }
-        let most = self.most.saturating_mul(AT_ONE_TIME);
-        let with_it = |held: u64| Some(held + length).filter(|held| *held <= most);
-        self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with_it).map_err(|_| Full::All)?;
+        if !collected.room.grow(length) {
+            return Err(Full::All);
+        }
         collected.content.extend_from_slice(piece);
         Ok(())
     }
@@ -72,12 +73,6 @@ impl Collected {
 impl AsRef<[u8]> for Collected {
     fn as_ref(&self) -> &[u8] {
         &self.content
-    }
-}
-
-impl Drop for Collected {
-    fn drop(&mut self) {
-        self.held.fetch_sub(self.content.len() as u64, Ordering::Relaxed);
     }
 }
 
@@ -132,7 +127,7 @@ mod tests {
             whole.extend_from_slice(&frame.expect("it does not break off").into_data().expect("data"));
         }
         assert_eq!(whole, b"one two three");
-        assert_eq!(collecting.held.load(Ordering::Relaxed), 0, "what was sent leaves room");
+        assert_eq!(collecting.of_all.held(), 0, "what was sent leaves room");
     }
 
     #[test]
@@ -155,6 +150,6 @@ mod tests {
         drop(part);
         assert!(full().is_ok() && full().is_ok(), "what is dropped leaves room");
         drop(others);
-        assert_eq!(collecting.held.load(Ordering::Relaxed), 0);
+        assert_eq!(collecting.of_all.held(), 0);
     }
 }

@@ -4,6 +4,7 @@
 
 mod acme;
 mod admin;
+mod buffering;
 mod check;
 mod decode;
 mod either;
@@ -36,6 +37,7 @@ use serde::Deserialize;
 pub(crate) use acme::has_clear;
 pub use acme::{Acme, AcmeChallenge, ExternalAccount};
 pub use admin::{Admin, AdminListen, Token};
+pub use buffering::{Buffering, BufferingTable, ServerBuffering};
 pub use format::format;
 pub use health::{CheckPath, FailureKind, UpstreamCheck, UpstreamCheckTable, UpstreamHealth};
 pub use layer::Layer;

@@ -31,6 +31,11 @@ impl FileBody {
         Self { file, left: part, asks_memory: true, reading: None }
     }
 
+    /// The part ends later: more was written.
+    pub(crate) fn extend(&mut self, bytes: u64) {
+        self.left.end += bytes;
+    }
+
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
         let next = self.left.start..self.left.end.min(self.left.start + CHUNK_BYTES as u64);
         if self.reading.is_none() && self.asks_memory {

@@ -56,9 +56,10 @@ impl Gateway {
         https_port: Option<u16>,
         development: impl Fn() -> Result<Loaded, CertificateError> + Send + Sync + 'static,
     ) -> Result<Self, Vec<Problem>> {
-        let observer = Arc::default();
+        let observer = Arc::<Observer>::default();
         let surroundings = Surroundings { https_port, development: &development, before: None, layers, observer: &observer };
         let (plan, names) = Plan::new(config, &surroundings)?;
+        observer.buffers.set(&config.server.buffering, config.buffering_folder().into());
         let acme = Acme::default();
         Ok(Self(Arc::new(Shared {
             plan: Mutex::new(Arc::new(plan)),
@@ -93,6 +94,7 @@ impl Gateway {
             observer: &shared.observer,
         };
         let (plan, names) = Plan::new(config, &surroundings)?;
+        shared.observer.buffers.set(&config.server.buffering, config.buffering_folder().into());
         // Held until the plan is there, so that nobody switches the one before meanwhile.
         let by_hand = shared.by_hand.lock().unwrap_or_else(PoisonError::into_inner);
         by_hand.apply(&plan.listed);

@@ -8,6 +8,7 @@
 mod access_log;
 mod acme;
 mod application;
+mod buffering;
 mod certificate_state;
 mod chunk;
 mod client_address;
@@ -36,6 +37,7 @@ mod proxy;
 mod ramp;
 mod range;
 mod recording;
+mod room;
 mod root;
 mod rules;
 mod scripts;

@@ -123,6 +123,7 @@ impl Plan {
             remembering: Vec::new(),
             ordered: None,
         };
+        making.buffering_folder();
         let log_counts = surroundings.before.map_or_else(Arc::default, |before| before.log_counts.clone());
         let log = making.log(&log_counts);
         let mut sites = Hosts::new();
@@ -182,6 +183,15 @@ struct Told;
 impl Making<'_> {
     fn problem(&mut self, place: &Place, message: impl std::fmt::Display, hint: &str) {
         self.problems.push(self.config.problem(place, message).with_hint(hint));
+    }
+
+    /// Looks for the folder of responses that are held, if one is named.
+    fn buffering_folder(&mut self) {
+        let folder = self.config.buffering_folder();
+        if self.config.server.buffering.folder.is_some() && !folder.is_dir() {
+            let place = Place { file: 0, path: ["server", "buffering", "folder"].map(Into::into).into() };
+            self.problem(&place, format_args!("there is no folder {}", folder.display()), "name one that this user may write");
+        }
     }
 
     fn log(&mut self, counts: &Arc<LogCounts>) -> Option<Arc<AccessLog>> {

@@ -38,10 +38,12 @@ use self::failure::{Reason, refusal};
 pub(crate) use self::fields::to_client;
 pub(crate) use self::health::Observer;
 use self::health::ServerHealth;
+pub(crate) use self::health::now;
 pub use self::health::{ServerCondition, ServerState, UpstreamCounts};
 use self::sticky::Cookies;
 pub(crate) use self::trouble::{Cause, Failure, RequestLine, Then, Trouble, Troubles};
 use crate::access_log::Note;
+use crate::buffering::Buffering;
 use crate::config::{Policy, ServerAddress, Upstream, UpstreamHost, UpstreamProtocol};
 use crate::fastcgi;
 use crate::informing::Informer;
@@ -168,6 +170,7 @@ pub(crate) struct WorkerUpstream {
     balance: Balance,
     cookies: Option<Cookies>,
     budget: WorkerBudget,
+    buffering: Option<Buffering>,
 }
 
 /// The head of a request on its way to an upstream.
@@ -211,7 +214,12 @@ impl WorkerUpstream {
         let trouble = plan.trouble.clone();
         let listener = Rc::new(move |server: &ServerAddress, text: &[u8]| trouble.said(server, text));
         let fastcgi = is_fastcgi.then(|| fastcgi::Client::new(connector, &plan.settings, listener));
-        Ok(Self { plan, pool, fastcgi, balance, cookies, budget })
+        let buffering = plan.settings.buffers().map(|most| {
+            let (trouble, buffers) = (plan.trouble.clone(), plan.observer.buffers.clone());
+            let tell = Box::new(move |line| trouble.once(line));
+            Buffering::new(connector.handle().clone(), most, buffers, tell)
+        });
+        Ok(Self { plan, pool, fastcgi, balance, cookies, budget, buffering })
     }
 
     /// Answers a request with what a server says; `finish` is given each response before it is sent.
@@ -347,7 +355,8 @@ impl WorkerUpstream {
                     open.answered(response.status());
                     self.keep_client(&open, brought, client, response.headers_mut());
                     let upload = lent.as_ref().map(Lent::upload);
-                    return answer(response, open, Some(Watch { upstream: self.clone(), asked, upload }));
+                    let watch = Watch { upstream: self.clone(), asked, upload };
+                    return answer(response, open, Some(watch), self.buffering.as_ref());
                 }
                 // It is its client's doing, whatever became of the server.
                 Err(_) if lent.as_ref().is_some_and(|lent| lent.upload().is_broken()) => {
@@ -493,9 +502,10 @@ pub(crate) fn target(secure: bool, authority: &Authority, path: &PathAndQuery) -
     Uri::from_parts(parts).expect("invariant: all parts are there")
 }
 
-/// The response of a server as the client gets it.
-fn answer(response: http::Response<Content>, open: Open, watch: Option<Watch>) -> Response {
+/// The response of a server as the client gets it. `buffering`: its content is held if the client is slow, unless it says otherwise.
+fn answer(response: http::Response<Content>, open: Open, watch: Option<Watch>, buffering: Option<&Buffering>) -> Response {
     let (mut head, content) = response.into_parts();
+    let buffering = buffering.filter(|_| fields::may_be_held(&mut head.headers));
     match &content {
         Content::Http(_) => fields::to_client(&mut head.headers, head.version),
         Content::FastCgi(_) => fields::from_application(&mut head.headers),
@@ -504,7 +514,7 @@ fn answer(response: http::Response<Content>, open: Open, watch: Option<Watch>) -
     // The engine checks that the content is as long as it says.
     answer.headers = head.headers;
     if !content.is_end_stream() {
-        answer.body = Tracked::new(content, open, watch).into_body();
+        answer.body = Tracked::new(content, open, watch).into_body(buffering);
     }
     answer
 }

@@ -189,6 +189,7 @@ pub(super) fn check_name(config: &Config, name: &str, place: &Place, example: &s
 
 pub(super) fn check_upstream(config: &Config, upstream: &Upstream, place: &Place, problems: &mut Vec<Problem>) {
     super::health::check(config, upstream, place, problems);
+    super::buffering::check(config, upstream, place, problems);
     super::sticky::check(config, upstream.sticky.as_ref(), place, problems);
     if upstream.servers.is_empty() {
         problems.push(

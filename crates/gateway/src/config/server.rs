@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 
+use super::buffering::ServerBuffering;
 use super::values::{Listen, Moment, Network, Size, Time, choice};
 
 /// The table `[server]`.
@@ -45,6 +46,8 @@ pub struct Server {
     pub proxy_protocol: Vec<Network>,
     /// Proxies in front of this server, whose `Forwarded` and `X-Forwarded-*` fields are believed.
     pub trusted_proxies: Vec<Network>,
+    /// What is held at most of responses that clients read slowly, over all upstreams that say `buffering`.
+    pub buffering: ServerBuffering,
 }
 
 impl Default for Server {
@@ -65,6 +68,7 @@ impl Default for Server {
             grace: Time::seconds(10),
             proxy_protocol: Vec::new(),
             trusted_proxies: Vec::new(),
+            buffering: ServerBuffering::default(),
         }
     }
 }

@@ -336,3 +336,32 @@ fn http3_over_a_unix_socket_is_told() {
     let found = problems(&text);
     assert!(found.len() == 1 && found[0].contains("there is no HTTP/3 over a Unix socket"), "{found:#?}");
 }
+
+#[test]
+fn only_what_speaks_fastcgi_is_buffered_unless_it_is_said() {
+    let buffers = |upstream: &str| {
+        let text = format!("{SITE}[[sites.routes]]\nproxy = \"app\"\n[upstreams.app]\n{upstream}\n");
+        load(&text).expect(upstream).upstreams["app"].buffers().map(|table| (table.memory.0, table.disk.0))
+    };
+    let default = Some((256 << 10, 1 << 30));
+    assert_eq!(buffers("servers = [\"http://a:80\"]"), None);
+    assert_eq!(buffers("servers = [\"http://a:80\"]\nbuffering = \"on\""), default);
+    assert_eq!(buffers("servers = [\"fastcgi://a\"]"), default);
+    assert_eq!(buffers("servers = [\"unix:/a\"]\nprotocol = \"fastcgi\""), default);
+    assert_eq!(buffers("servers = [\"fastcgi://a\"]\nbuffering = \"off\""), None);
+    assert_eq!(buffers("servers = [\"fastcgi://a\"]\nbuffering = { disk = \"0\" }"), Some((256 << 10, 0)));
+}
+
+#[test]
+fn buffering_that_cannot_be_is_told() {
+    let with = |server: &str, upstream: &str| {
+        let server = SITE.replace("[[sites]]", &format!("{server}\n[[sites]]"));
+        problems(&format!("{server}[[sites.routes]]\nproxy = {{ servers = [\"http://a:80\"], buffering = {upstream} }}\n"))
+    };
+    let found = with("", "\"yes\"");
+    assert!(found.len() == 1 && found[0].contains("\"yes\" says nothing of buffering: write \"on\", \"off\", or {"), "{found:#?}");
+    let found = with("buffering = { memory = \"1MiB\" }", "{ memory = \"2MiB\" }");
+    let told = "one response could hold more than all of them may; write less, or allow more as `buffering.memory` in [server]";
+    assert!(found.len() == 1 && found[0].contains(told), "{found:#?}");
+    assert_eq!(with("buffering = { memory = \"64KiB\", disk = \"1MiB\" }", "\"on\""), [] as [&str; 0], "what is not said follows");
+}

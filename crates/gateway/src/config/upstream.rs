@@ -10,6 +10,7 @@ use pronghorn_client::UnixSocket;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, de};
 
+use super::buffering::Buffering;
 use super::either::{Short, either};
 use super::health::{UpstreamCheck, UpstreamHealth};
 use super::retry::RetryBudget;
@@ -85,6 +86,10 @@ pub struct Upstream {
     pub check: Option<UpstreamCheck>,
     /// Has clients stay with a server.
     pub sticky: Option<Sticky>,
+    /// Whether responses are taken in ahead of clients that read slowly, so that servers are free again; if it is left out, those of servers
+    /// that speak FastCGI are. What has come is never kept back. Not for responses of the types `text/event-stream` and `application/grpc`, nor
+    /// those with the field `x-accel-buffering: no`, which clients are not shown then.
+    pub buffering: Option<Buffering>,
     /// Whether a route has them run scripts: such are asked for a file, others for a path.
     #[serde(skip)]
     pub(crate) runs_scripts: bool,
@@ -131,6 +136,7 @@ impl Upstream {
             health: UpstreamHealth::default(),
             check: None,
             sticky: None,
+            buffering: None,
             runs_scripts: false,
             place: Place::default(),
         }

@@ -12,6 +12,7 @@ use pronghorn_engine::{Body, BodyError};
 use super::balance::Open;
 use super::failure::of_content;
 use super::{RequestLine, Then, WorkerUpstream};
+use crate::buffering::Buffering;
 use crate::fastcgi;
 
 /// A request's content, which is lent to one attempt after the other until one has begun to read it.
@@ -145,20 +146,29 @@ impl Tracked {
         Self { content, open: Some(open), watch, first: None }
     }
 
-    /// The content for the client.
-    pub(crate) fn into_body(mut self) -> Body {
-        let Some(size) = self.content.size_hint().exact().filter(|size| *size <= SMALL_BYTES) else { return Body::stream(self) };
+    /// The content for the client. `buffering`: it is held if the client is slow.
+    pub(super) fn into_body(mut self, buffering: Option<&Buffering>) -> Body {
+        match (self.whole(), buffering) {
+            (Some(whole), _) => Body::from(whole),
+            (None, Some(buffering)) => buffering.body(self),
+            (None, None) => Body::stream(self),
+        }
+    }
+
+    /// All of it, if it is small and there.
+    fn whole(&mut self) -> Option<Bytes> {
+        let size = self.content.size_hint().exact().filter(|size| *size <= SMALL_BYTES)?;
         // Nobody is to be woken: who sends it asks again.
-        match Pin::new(&mut self).poll_frame(&mut Context::from_waker(Waker::noop())) {
+        match Pin::new(&mut *self).poll_frame(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
-                Ok(data) if data.len() as u64 == size && self.content.is_end_stream() => return Body::from(data),
+                Ok(data) if data.len() as u64 == size && self.content.is_end_stream() => return Some(data),
                 Ok(data) => self.first = Some(Ok(Frame::data(data))),
                 Err(frame) => self.first = Some(Ok(frame)),
             },
             Poll::Ready(Some(Err(error))) => self.first = Some(Err(error)),
             Poll::Ready(None) | Poll::Pending => {}
         }
-        Body::stream(self)
+        None
     }
 
     fn broke_off(&mut self, error: &BodyError) {

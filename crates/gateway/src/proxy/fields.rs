@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use bytes::Bytes;
 use http::header::{
-    ALT_SVC, CONNECTION, EXPECT, Entry, FORWARDED, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE, VIA,
+    ALT_SVC, CONNECTION, CONTENT_TYPE, EXPECT, Entry, FORWARDED, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING,
+    UPGRADE, VIA,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, Version};
 use pronghorn_engine::{Peer, Protocol};
@@ -16,6 +17,7 @@ const EARLY_DATA: HeaderName = HeaderName::from_static("early-data");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
+const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
@@ -151,6 +153,17 @@ pub(crate) fn to_client(headers: &mut HeaderMap, version: Version) {
 pub(super) fn from_application(headers: &mut HeaderMap) {
     headers.remove(ALT_SVC);
     append(headers, &VIA, Ok(HeaderValue::from_static("FastCGI/1.0 pronghorn")));
+}
+
+/// Whether content may be held for a client that reads slowly, which nobody wants of a stream whose end is open: what is sent late is no
+/// news, and over gRPC who sends goes by how fast it is read. Takes away what was said of it to this server.
+pub(super) fn may_be_held(headers: &mut HeaderMap) -> bool {
+    let is_refused = headers.remove(X_ACCEL_BUFFERING).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"no"));
+    let content_type = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    let is_stream = [&b"text/event-stream"[..], b"application/grpc"]
+        .iter()
+        .any(|kind| content_type.get(..kind.len()).is_some_and(|start| start.eq_ignore_ascii_case(kind)));
+    !is_refused && !is_stream
 }
 
 /// Has an interim response passed on, without what is not the client's. 100 (Continue) is not: whether the client goes on is said here.
@@ -302,6 +315,23 @@ mod tests {
             assert_eq!(headers.get(name).map(HeaderValue::as_bytes), Some(value.as_bytes()), "{name}");
         }
         assert!(!headers.contains_key("x-real-ip") && !headers.contains_key("early-data"));
+    }
+
+    #[test]
+    fn stream_is_not_held_nor_what_asks_not_to_be() {
+        for (name, value, may) in [
+            ("content-type", "text/html", true),
+            ("content-type", "text/event-stream; charset=utf-8", false),
+            ("content-type", "Text/Event-Stream", false),
+            ("content-type", "application/grpc+proto", false),
+            ("x-accel-buffering", "no", false),
+            ("x-accel-buffering", "No", false),
+            ("x-accel-buffering", "yes", true),
+        ] {
+            let mut headers = map(&[(name, value)]);
+            assert_eq!(may_be_held(&mut headers), may, "{name}: {value}");
+            assert_eq!(headers.contains_key(name), name == "content-type", "{name}: {value}");
+        }
     }
 
     #[test]

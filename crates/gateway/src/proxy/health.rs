@@ -8,6 +8,7 @@ use http::StatusCode;
 use pronghorn_client::{Error, Phase};
 
 use super::trouble::{Cause, Troubles};
+use crate::buffering::Buffers;
 use crate::config::{FailureKind, UpstreamHealth};
 
 /// Set in `until` while checks say that the server is down.
@@ -61,6 +62,7 @@ pub(crate) struct Observer {
     on_change: OnceLock<OnChange>,
     pub(crate) counts: Counters,
     pub(crate) troubles: Troubles,
+    pub(crate) buffers: Arc<Buffers>,
 }
 
 /// Counted over all upstreams, workers and reloads.
@@ -84,6 +86,10 @@ pub struct UpstreamCounts {
     pub no_server: u64,
     /// Requests answered 503 because all servers had as many open as they may.
     pub all_busy: u64,
+    /// Bytes of responses held in memory now, for clients that read slowly.
+    pub held_in_memory: u64,
+    /// The same on the disk.
+    pub held_on_disk: u64,
     failures: [u64; Cause::NAMES.len()],
 }
 
@@ -97,7 +103,9 @@ impl UpstreamCounts {
         let Counters { sent_again, not_sent_again, no_server, all_busy } = &observer.counts;
         let [sent_again, not_sent_again, no_server, all_busy] =
             [sent_again, not_sent_again, no_server, all_busy].map(|count| count.load(Ordering::Relaxed));
-        Self { sent_again, not_sent_again, no_server, all_busy, failures: observer.troubles.failures() }
+        let [held_in_memory, held_on_disk] = observer.buffers.held();
+        let failures = observer.troubles.failures();
+        Self { sent_again, not_sent_again, no_server, all_busy, held_in_memory, held_on_disk, failures }
     }
 }
 

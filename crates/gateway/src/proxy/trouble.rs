@@ -191,6 +191,11 @@ impl Trouble {
         }
     }
 
+    /// Tells a line of which there is no other until what it says is over. Whether it was taken.
+    pub(crate) fn once(&self, line: String) -> bool {
+        self.shared.on_line.get().is_some_and(|on_line| on_line(line))
+    }
+
     /// `now` in milliseconds. Nothing is written of a line that is left out.
     fn tell(&self, pace: &Mutex<Pace>, now: u64, write: impl FnOnce(&mut String)) {
         let Some(on_line) = self.shared.on_line.get() else { return };

@@ -64,7 +64,7 @@ pub(super) async fn run(
     let is_granted = if is_http1 { response.status() == StatusCode::SWITCHING_PROTOCOLS } else { response.status().is_success() };
     if !is_granted {
         let watch = Watch { upstream: upstream.clone(), asked, upload: None };
-        return responder.send(finish(super::answer(response.map(Content::Http), open, Some(watch))));
+        return responder.send(finish(super::answer(response.map(Content::Http), open, Some(watch), None)));
     }
     let (mut granted, content) = response.into_parts();
     fields::to_client(&mut granted.headers, granted.version);
