@@ -5,49 +5,31 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import pytest
 
 from harness.gateway import SITE
+from harness.serving import listening
 
 OK = b"HTTP/1.1 200 OK\r\n"
 AFTER = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nafter"
 """What the next connection gets."""
 
 
-class Script:
-    """Answers the first request with bytes of the test's own, and those on later connections as they should be."""
-
-    def __init__(self, answer: Callable[[socket.socket], None]):
-        self.answer = answer
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
-
-    def run(self) -> None:
-        answers = [self.answer]
-        with suppress(OSError):
-            while True:
-                connection, _ = self.listener.accept()
-                with connection, suppress(ConnectionError):
-                    head = b""
-                    while b"\r\n\r\n" not in head:
-                        head += connection.recv(65536)
-                    (answers.pop() if answers else lambda connection: connection.sendall(AFTER))(connection)
-
-
 @contextmanager
 def upstream(answer: Callable[[socket.socket], None]) -> Iterator[str]:
-    script = Script(answer)
-    thread = threading.Thread(target=script.run, daemon=True)
-    thread.start()
-    try:
-        yield script.address
-    finally:
-        # Wakes `accept`.
-        script.listener.shutdown(socket.SHUT_RDWR)
-        thread.join()
-        script.listener.close()
+    """Answers the first request with bytes of the test's own, and those on later connections as they should be."""
+    answers = [answer]
+
+    def read_and_answer(connection: socket.socket) -> None:
+        head = b""
+        while b"\r\n\r\n" not in head:
+            head += connection.recv(65536)
+        (answers.pop() if answers else sent(AFTER))(connection)
+
+    with listening(read_and_answer) as address:
+        yield f"http://{address}"
 
 
 def sent(answer: bytes) -> Callable[[socket.socket], None]:

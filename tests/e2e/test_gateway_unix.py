@@ -7,7 +7,6 @@ import socket
 import socketserver
 import subprocess
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from harness.gateway import SITE, Handler, seen, upstream
+from harness.serving import serving
 from harness.waiting import eventually
 
 ROUTED = SITE + '[[sites.routes]]\nproxy = "app"\n'
@@ -64,13 +64,8 @@ class UnixUpstream(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 @contextmanager
 def unix_upstream(path: Path, name: str = "up") -> Iterator[UnixUpstream]:
     server = UnixUpstream(path, name)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
+    with serving(server, server.stop):
         yield server
-    finally:
-        server.stop()
-        thread.join()
 
 
 @pytest.fixture

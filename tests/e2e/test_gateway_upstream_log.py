@@ -20,6 +20,7 @@ from harness.clients.raw_h1 import RawH1
 from harness.clients.raw_h3 import RawH3, data
 from harness.gateway import SITE, upstream
 from harness.process import Process
+from harness.serving import listening
 from harness.waiting import eventually
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -55,26 +56,12 @@ def failures(gateway):
 @contextmanager
 def sockets(answer: Callable[[socket.socket], None], over: threading.Event | None = None) -> Iterator[str]:
     """The address, without scheme, of a server that does `answer` with each connection; `over` is set at the end."""
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def run() -> None:
-        with suppress(OSError):
-            while True:
-                connection, _ = listener.accept()
-                with connection, suppress(ConnectionError):
-                    answer(connection)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        yield f"127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        if over is not None:
-            over.set()
-        # Wakes `accept`.
-        listener.shutdown(socket.SHUT_RDWR)
-        thread.join()
-        listener.close()
+    with listening(answer) as address:
+        try:
+            yield address
+        finally:
+            if over is not None:
+                over.set()
 
 
 def after_head(answer: bytes, *, reset: bool = False, hold: threading.Event | None = None):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import http.client
 import http.server
 import ssl
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from .pebble import API_PORT, Pebble
+from .serving import serving
 
 PROXY_PORT = 14443
 """Beside Pebble's own, at its address."""
@@ -91,11 +91,5 @@ class Handler(http.server.BaseHTTPRequestHandler):
 def proxied(pebble: Pebble) -> Iterator[AuthorityProxy]:
     """The proxy, which settings of `pebble` name from now on."""
     proxy = AuthorityProxy(pebble)
-    thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
+    with serving(proxy):
         yield proxy
-    finally:
-        proxy.shutdown()
-        proxy.server_close()
-        thread.join()

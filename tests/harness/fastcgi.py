@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import socket
 import struct
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+
+from .serving import listening
 
 PARAMS, END_REQUEST, STDIN, STDOUT, STDERR = 4, 3, 5, 6, 7
 COMPLETE, OVERLOADED, UNKNOWN_ROLE = 0, 2, 3
@@ -78,27 +79,16 @@ def read_request(connection: socket.socket) -> Asked:
 @contextmanager
 def application(answer: Callable[[socket.socket], None], asked: list[Asked] | None = None) -> Iterator[str]:
     """Answers each request by `answer`, and closes the connection then. What is asked is added to `asked`."""
-    listener = socket.create_server(("127.0.0.1", 0))
 
-    def run() -> None:
-        with suppress(OSError):
-            while True:
-                connection, _ = listener.accept()
-                with connection, suppress(ConnectionError, struct.error):
-                    request = read_request(connection)
-                    if asked is not None:
-                        asked.append(request)
-                    answer(connection)
+    def read_and_answer(connection: socket.socket) -> None:
+        with suppress(struct.error):
+            request = read_request(connection)
+            if asked is not None:
+                asked.append(request)
+            answer(connection)
 
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        yield f"fastcgi://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        # Wakes `accept`.
-        listener.shutdown(socket.SHUT_RDWR)
-        thread.join()
-        listener.close()
+    with listening(read_and_answer) as address:
+        yield f"fastcgi://{address}"
 
 
 def sent(answer: bytes) -> Callable[[socket.socket], None]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import http.server
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from .certificates import Identity
 from .server import pronghorn
+from .serving import serving
 
 SITE = """
 [[sites]]
@@ -115,14 +115,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 @contextmanager
 def upstream(name: str = "up", address: tuple[str, int] = ("127.0.0.1", 0)) -> Iterator[Upstream]:
     server = Upstream(name, address)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
+    with serving(server):
         yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def seen(response) -> dict:

@@ -1,0 +1,50 @@
+"""Servers of the test's own process, each on a thread of its own until the test has done with it."""
+
+from __future__ import annotations
+
+import socket
+import socketserver
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+
+@contextmanager
+def running(run: Callable[[], None], stop: Callable[[], None]) -> Iterator[None]:
+    """`run` returns when `stop` was called."""
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop()
+        thread.join()
+
+
+@contextmanager
+def serving(server: socketserver.BaseServer, stop: Callable[[], None] | None = None) -> Iterator[None]:
+    """A server of the standard library, which is closed at the end, or by `stop`."""
+
+    def close() -> None:
+        server.shutdown()
+        server.server_close()
+
+    with running(lambda: server.serve_forever(poll_interval=0.02), stop or close):
+        yield
+
+
+@contextmanager
+def listening(answer: Callable[[socket.socket], None]) -> Iterator[str]:
+    """The host and port where `answer` has one connection after the other, which is closed when it returns."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def run() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                with connection, suppress(ConnectionError):
+                    answer(connection)
+
+    # Wakes `accept`.
+    with listener, running(run, lambda: listener.shutdown(socket.SHUT_RDWR)):
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
