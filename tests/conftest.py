@@ -15,6 +15,7 @@ from harness.certificates import Identity, make_identity
 from harness.clients import FETCHERS, Fetcher
 from harness.gateway import Gateway, Upstream, upstream
 from harness.pairs import LARGE, SMALL
+from harness.pebble import Pebble
 from harness.php import application, php_fpm
 from harness.process import Process
 from harness.server import Server, echo_command, serve_command
@@ -186,6 +187,14 @@ def up() -> Iterator[Upstream]:
     """A server for a gateway to ask."""
     with upstream() as server:
         yield server
+
+
+@pytest.fixture
+def pebble(tmp_path: Path) -> Iterator[Pebble]:
+    """An authority that orders certificates, for the test to start."""
+    authority = Pebble(tmp_path)
+    yield authority
+    authority.stop()
 
 
 @pytest.fixture

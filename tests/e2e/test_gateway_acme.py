@@ -18,18 +18,11 @@ from curl_cffi import CurlOpt
 
 from harness.admin import UnixConnection, ask, metrics
 from harness.clients import curl
-from harness.pebble import CLEAR_PORT, TLS_PORT, Pebble, certificates_of, is_whole
+from harness.pebble import CLEAR_PORT, TLS_PORT, certificates_of, is_whole
 from harness.process import Process
 from harness.waiting import eventually
 
 NAME = "one.pronghorn.test"
-
-
-@pytest.fixture
-def pebble(tmp_path):
-    authority = Pebble(tmp_path)
-    yield authority
-    authority.stop()
 
 
 @pytest.fixture

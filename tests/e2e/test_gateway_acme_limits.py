@@ -14,17 +14,10 @@ import pytest
 from harness.acme_proxy import Answer, proxied
 from harness.gateway import Gateway
 from harness.ordering import NAME, certificates, errors_of, limited, write
-from harness.pebble import Pebble, certificates_of, own_address
+from harness.pebble import certificates_of, own_address
 from harness.waiting import eventually
 
 HOUR = 3_600
-
-
-@pytest.fixture
-def pebble(tmp_path):
-    authority = Pebble(tmp_path)
-    yield authority
-    authority.stop()
 
 
 @pytest.fixture

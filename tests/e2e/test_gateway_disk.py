@@ -15,7 +15,7 @@ from harness.admin import UnixConnection, ask
 from harness.clients import FETCHERS
 from harness.gateway import SITE
 from harness.ordering import NAME, certificates, errors_of, limited, write
-from harness.pebble import Pebble, certificates_of
+from harness.pebble import certificates_of
 from harness.server import pronghorn
 from harness.small_disk import small_disk, without_override
 from harness.waiting import eventually
@@ -72,13 +72,6 @@ def test_certificate_for_development_that_cannot_be_kept_is_one_line(gateway, tm
     (tmp_path / "data").chmod(0o500)
     code, line = failed(without_override(serve))
     assert (code, folder in line, "give --cert and --key" in line) == (PERMISSION, True, True)
-
-
-@pytest.fixture
-def pebble(tmp_path):
-    authority = Pebble(tmp_path)
-    yield authority
-    authority.stop()
 
 
 @pytest.mark.parametrize("fault", ["full", "read-only"])
