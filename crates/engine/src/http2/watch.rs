@@ -45,6 +45,8 @@ pub(crate) struct Watch {
     drained: Cell<bool>,
     /// More is about to be written.
     held_back: Cell<bool>,
+    /// The library had something to write meanwhile.
+    has_more: Cell<bool>,
     /// Sending has failed.
     broken: Cell<Option<io::ErrorKind>>,
     /// Bytes that came since somebody asked.
@@ -69,6 +71,7 @@ impl Watch {
             flooded: Cell::default(),
             drained: Cell::default(),
             held_back: Cell::default(),
+            has_more: Cell::default(),
             broken: Cell::default(),
             received: Cell::default(),
             context,
@@ -90,9 +93,19 @@ impl Watch {
         self.held_back.set(true);
     }
 
-    /// Ends that. Returns whether something may now be written that was not before.
+    /// Ends that. Returns whether something waits to be written: of requests that are answered later there is nothing yet.
     pub(super) fn let_out(&self) -> bool {
-        self.held_back.take()
+        self.held_back.set(false);
+        self.has_more.take()
+    }
+
+    /// Whether the library has to wait with what it writes.
+    fn holds_back(&self) -> bool {
+        let holds_back = self.held_back.get();
+        if holds_back {
+            self.has_more.set(true);
+        }
+        holds_back
     }
 
     /// The request on this stream was handed over.
@@ -266,7 +279,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut TaskContext<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
-        if self.watch.held_back.get() {
+        if self.watch.holds_back() {
             // Who polls the library polls it again.
             return Poll::Pending;
         }
@@ -276,7 +289,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
     }
 
     fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut TaskContext<'_>, data: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        if self.watch.held_back.get() {
+        if self.watch.holds_back() {
             return Poll::Pending;
         }
         let written = ready!(Pin::new(&mut *self.io.borrow_mut()).poll_write_vectored(cx, data))?;
