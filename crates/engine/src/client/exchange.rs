@@ -6,7 +6,7 @@ use std::pin::pin;
 use http::{Request, Response, StatusCode};
 
 use super::connection::{Connection, Observer, Sender};
-use super::{Error, failure, for_http1, frame, interim, request, response, upgrade, upload};
+use super::{Error, failure, for_http1, frame, request, response, upgrade, upload};
 use crate::http3::{self, RequestHead};
 use crate::message::Protocol;
 use crate::{Body, Incoming, Upgrade};
@@ -19,17 +19,27 @@ impl Connection {
         observer: &mut Observer<'_>,
     ) -> Result<Response<Incoming>, Error> {
         frame(&mut request)?;
-        let (request, again) = if self.is_early() { self.early(request).await? } else { (request, None) };
-        let response = self.exchange(request, observer).await;
-        match (response, again) {
-            (Ok(response), Some(again)) if response.status() == StatusCode::TOO_EARLY => {
+        let response = if self.is_early() {
+            // Boxed, since it would make the future of each request larger.
+            Box::pin(self.deliver_early(request, observer)).await
+        } else {
+            self.exchange(request, observer).await
+        };
+        response.map_err(|error| self.handshake_failure().unwrap_or(error))
+    }
+
+    /// The same before the handshake is done.
+    async fn deliver_early(&mut self, request: Box<Request<Body>>, observer: &mut Observer<'_>) -> Result<Response<Incoming>, Error> {
+        let (request, again) = self.early(request).await?;
+        let response = self.exchange(request, observer).await?;
+        match again {
+            Some(again) if response.status() == StatusCode::TOO_EARLY => {
                 //= RFC 8470 section 5.2
                 //# A user agent SHOULD retry automatically, but any retries MUST NOT be sent in early data.
                 self.handshake().await?;
                 self.exchange(again, observer).await
             }
-            (Err(error), _) => Err(self.handshake_failure().unwrap_or(error)),
-            (response, _) => response,
+            _ => Ok(response),
         }
     }
 
@@ -66,26 +76,24 @@ impl Connection {
                     Some(upgrade) => {
                         let (asking, outgoing) = upgrade::for_http1(*request, upgrade)?;
                         *request = asking;
-                        Some((upgrade, asked.ask(), outgoing))
+                        Some(Box::new((upgrade, asked.ask(), outgoing)))
                     }
                 };
-                let informed = observer.on_interim.is_some().then(interim::Waiting::default);
-                if let Some(informed) = &informed {
-                    informed.watch(&mut request);
-                }
+                let listening = observer.on_interim.is_some().then(|| link.ear().listen(&mut request));
                 let mut response = pin!(sender.send_request(*request));
                 let response = poll_fn(|cx| {
                     let response = response.as_mut().poll(cx);
-                    if let (Some(informed), Some(on_interim)) = (&informed, observer.on_interim.as_mut()) {
-                        informed.poll(cx, on_interim);
+                    if let (Some(listening), Some(on_interim)) = (&listening, observer.on_interim.as_mut()) {
+                        if response.is_ready() { listening.hand_on(on_interim) } else { listening.poll(cx, on_interim) }
                     }
                     response
                 });
                 let mut response = response.await.map_err(|error| failure::http1(&error, true))?;
                 response::check(response.status(), response.headers_mut(), upgrade.is_some())?;
-                if let Some((upgrade, asking, outgoing)) = tunnel
+                if let Some(tunnel) = tunnel
                     && response.status() == StatusCode::SWITCHING_PROTOCOLS
                 {
+                    let (upgrade, asking, outgoing) = *tunnel;
                     if !upgrade::is_granted(&response, upgrade) {
                         return Err(Error::NoUpgrade(upgrade.to_string()));
                     }

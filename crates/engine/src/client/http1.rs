@@ -1,6 +1,6 @@
 //! An HTTP/1.1 connection to a server, between those who use it and the task that drives it.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -11,6 +11,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use super::interim::Ear;
 use super::upgrade::Http1Upgrade;
 use crate::Body;
 use crate::http1::{Ended, run_tunnel};
@@ -26,9 +27,15 @@ pub(crate) struct Link {
     /// Content of the request is there that was not handed over.
     is_uploading: Rc<Cell<bool>>,
     driver: RefCell<Option<Waker>>,
+    /// Where interim responses come in, once somebody has listened.
+    ear: OnceCell<Ear>,
 }
 
 impl Link {
+    pub(super) fn ear(&self) -> &Ear {
+        self.ear.get_or_init(Ear::new)
+    }
+
     /// A request begins, with this content.
     pub(super) fn begin(&self, body: &mut Body) {
         self.is_dropped.set(false);

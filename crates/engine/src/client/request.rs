@@ -42,15 +42,22 @@ pub(crate) fn frame(request: &mut Request<Body>) -> Result<(), Error> {
 
 /// RFC 9112, section 3.2.1: the target is the path alone, and the host stands in its field.
 pub(crate) fn for_http1(request: &mut Request<Body>) {
+    // One look at each name, as above.
+    let (mut has_host, mut has_length, mut has_trailer) = (false, false, false);
+    for name in request.headers().keys() {
+        has_host |= *name == HOST;
+        has_length |= *name == CONTENT_LENGTH;
+        has_trailer |= *name == TRAILER;
+    }
     if let Some(authority) = request.uri().authority()
-        && !request.headers().contains_key(HOST)
+        && !has_host
         && let Ok(host) = HeaderValue::from_str(authority.as_str())
     {
         request.headers_mut().insert(HOST, host);
     }
     // The library sends no content with GET and some others unless it is told how, and no trailers behind a known length.
-    let is_open_ended = request.body().size_hint().exact().is_none() || request.headers().contains_key(TRAILER);
-    if is_open_ended && !request.headers().contains_key(CONTENT_LENGTH) {
+    let is_open_ended = request.body().size_hint().exact().is_none() || has_trailer;
+    if is_open_ended && !has_length {
         request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
     // The library fails on others, such as that of a request that came over HTTP/3 and is passed on.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
-use http::{Method, Request, StatusCode};
+use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use pronghorn_engine::{Body, Config, Error, Protocol};
 
@@ -250,5 +250,38 @@ fn interim_responses_are_handed_over_but_no_change_of_protocol() {
         bench.turn_until(|_| last.borrow().is_some());
         assert_eq!(last.take().unwrap().unwrap(), StatusCode::NO_CONTENT, "{protocol}");
         assert_eq!(*interim.borrow(), [100, 103], "{protocol}");
+    }
+}
+
+#[test]
+fn each_request_of_a_connection_is_told_its_own_interim_responses_and_when_they_come() {
+    let (mut bench, mut server) = (Bench::new(1, &Config::default(), hello), RawServer::new());
+    let mut connection = server.connect(&mut bench, Protocol::Http1);
+    let (seen, answered) = (Rc::<RefCell<Vec<String>>>::default(), Rc::<RefCell<Vec<u16>>>::default());
+    let (notes, answers) = (seen.clone(), answered.clone());
+    bench.client.handle().spawn(async move {
+        for number in 0..3 {
+            let on_interim = |_, headers: HeaderMap| notes.borrow_mut().push(format!("{number} {:?}", headers["link"]));
+            let sent = if number == 1 {
+                connection.send(ask("/")).await
+            } else {
+                connection.send_informed(ask("/"), on_interim).await
+            };
+            answers.borrow_mut().push(sent.unwrap().status().as_u16());
+        }
+    });
+    for (number, told) in [vec!["0 \"0\""], vec!["0 \"0\""], vec!["0 \"0\"", "2 \"2\""]].into_iter().enumerate() {
+        bench.turn_until(|_| {
+            server.step();
+            server.received.ends_with(b"\r\n\r\n")
+        });
+        server.received.clear();
+        server.send(format!("HTTP/1.1 103 Early Hints\r\nlink: {number}\r\n\r\n").as_bytes());
+        // Of the one that does not listen, nothing is to be seen before its answer.
+        bench.turn_until(|_| number == 1 || seen.borrow().len() == told.len());
+        assert_eq!(answered.borrow().len(), number);
+        server.send(b"HTTP/1.1 204 No Content\r\n\r\n");
+        bench.turn_until(|_| answered.borrow().len() == number + 1);
+        assert_eq!(*seen.borrow(), told);
     }
 }
