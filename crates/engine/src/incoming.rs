@@ -170,7 +170,7 @@ impl Incoming {
                 server.guard.set_inbound_waiting(frame.is_pending());
                 ready!(frame).map(|frame| frame.map_err(Into::into))
             }
-            Content::Http1Response { body, .. } => ready!(Pin::new(body).poll_frame(cx)).map(|frame| frame.map_err(Into::into)),
+            Content::Http1Response { body, link } => ready!(link.poll_frame(body, cx)).map(|frame| frame.map_err(Into::into)),
             Content::Http2 { body, server } => {
                 let frame = poll_http2(body, cx);
                 if let Some(answer) = server.expectation.take()

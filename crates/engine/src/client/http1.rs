@@ -4,13 +4,17 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use bytes::Bytes;
+use http_body::{Body as _, Frame};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use super::bell::Bell;
 use super::interim::Ear;
 use super::upgrade::Http1Upgrade;
 use crate::Body;
@@ -26,7 +30,8 @@ pub(crate) struct Link {
     is_dropped: Cell<bool>,
     /// Content of the request is there that was not handed over.
     is_uploading: Rc<Cell<bool>>,
-    driver: RefCell<Option<Waker>>,
+    /// Wakes the connection's task, once that runs.
+    bell: RefCell<Option<Arc<Bell>>>,
     /// Where interim responses come in, once somebody has listened.
     ear: OnceCell<Ear>,
 }
@@ -59,17 +64,36 @@ impl Link {
     }
 
     fn wake(&self) {
-        let driver = self.driver.take();
-        if let Some(driver) = driver {
-            driver.wake();
+        if let Some(bell) = &*self.bell.borrow() {
+            bell.ring();
         }
     }
 
-    fn register(&self, cx: &Context<'_>) {
-        let mut driver = self.driver.borrow_mut();
-        if driver.as_ref().is_none_or(|driver| !driver.will_wake(cx.waker())) {
-            *driver = Some(cx.waker().clone());
+    /// What the library is to wake, if it is not `known` already.
+    fn waker(&self, known: &mut Option<Waker>, cx: &Context<'_>) {
+        let is_known = self.bell.borrow().as_ref().is_some_and(|bell| bell.is_of(cx.waker()));
+        if !is_known || known.is_none() {
+            let bell = Bell::new(cx.waker());
+            *known = Some(Waker::from(bell.clone()));
+            *self.bell.borrow_mut() = Some(bell);
         }
+    }
+
+    /// Fetches a piece of a response. The library wakes the connection's task for the next one then, which after the last there is none of.
+    pub(crate) fn poll_frame(
+        &self,
+        body: &mut hyper::body::Incoming,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let bell = self.bell.borrow();
+        let held = bell.as_ref().map(|bell| bell.hold());
+        let frame = Pin::new(&mut *body).poll_frame(cx);
+        if let Some(held) = held
+            && !body.is_end_stream()
+        {
+            held.let_ring();
+        }
+        frame
     }
 
     /// Whether what is on its way is for nobody. When no more is sent, the rest of a response that is there already may be thrown away
@@ -90,10 +114,11 @@ pub(super) async fn drive<T>(
     T: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     let mut driven = pin!(drive_to_end(connection, upgrade, link, handle, patience));
+    let mut waker = None;
     poll_fn(|cx| {
-        link.register(cx);
+        link.waker(&mut waker, cx);
         // First: it may find that there is no more to do.
-        let ended = driven.as_mut().poll(cx);
+        let ended = driven.as_mut().poll(&mut Context::from_waker(waker.as_ref().unwrap_or(cx.waker())));
         if ended.is_pending() && link.is_given_up() { Poll::Ready(()) } else { ended }
     })
     .await;

@@ -1,5 +1,6 @@
 //! Connections to servers, over the three protocols.
 
+mod bell;
 mod connect;
 mod connection;
 mod error;

@@ -262,11 +262,7 @@ fn each_request_of_a_connection_is_told_its_own_interim_responses_and_when_they_
     bench.client.handle().spawn(async move {
         for number in 0..3 {
             let on_interim = |_, headers: HeaderMap| notes.borrow_mut().push(format!("{number} {:?}", headers["link"]));
-            let sent = if number == 1 {
-                connection.send(ask("/")).await
-            } else {
-                connection.send_informed(ask("/"), on_interim).await
-            };
+            let sent = if number == 1 { connection.send(ask("/")).await } else { connection.send_informed(ask("/"), on_interim).await };
             answers.borrow_mut().push(sent.unwrap().status().as_u16());
         }
     });
