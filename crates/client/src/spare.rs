@@ -1,6 +1,7 @@
 //! A copy of a request, for when it has to be sent again.
 
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
+use http_body::Body as _;
 use pronghorn_engine::Body;
 
 /// A request once more. Most are never needed, so that its field lines are text in one piece of memory.
@@ -10,8 +11,15 @@ pub(crate) struct Spare {
     version: Version,
     lines: Lines,
     extensions: Extensions,
-    /// Missing where it is not in memory.
-    content: Option<Body>,
+    content: Content,
+}
+
+/// A spare is held as long as its request takes, so that it has no place for content, which most have none of.
+enum Content {
+    Empty,
+    Full(Box<Body>),
+    /// It is not in memory.
+    Missing,
 }
 
 impl Spare {
@@ -22,14 +30,22 @@ impl Spare {
             version: request.version(),
             lines: Lines::of(request.headers()),
             extensions: request.extensions().clone(),
-            content: request.body().try_clone(),
+            content: match request.body().try_clone() {
+                Some(body) if body.is_end_stream() => Content::Empty,
+                Some(body) => Content::Full(Box::new(body)),
+                None => Content::Missing,
+            },
         }
     }
 
     /// The request, and whether with its content.
     pub(crate) fn into_request(self) -> (Box<Request<Body>>, bool) {
-        let is_whole = self.content.is_some();
-        let mut request = Box::new(Request::new(self.content.unwrap_or_default()));
+        let (is_whole, content) = match self.content {
+            Content::Empty => (true, Body::empty()),
+            Content::Full(body) => (true, *body),
+            Content::Missing => (false, Body::empty()),
+        };
+        let mut request = Box::new(Request::new(content));
         *request.method_mut() = self.method;
         *request.uri_mut() = self.uri;
         *request.version_mut() = self.version;
@@ -100,7 +116,7 @@ mod tests {
         assert_eq!(again.headers(), request.headers());
         assert!(again.headers()["cookie"].is_sensitive() && !again.headers()["accept"].is_sensitive());
         assert_eq!(again.extensions().get(), Some(&7_u8));
-        assert_eq!(http_body::Body::size_hint(again.body()).exact(), Some(7));
+        assert_eq!(again.body().size_hint().exact(), Some(7));
     }
 
     #[test]
@@ -108,6 +124,6 @@ mod tests {
         let content = http_body_util::BodyExt::map_err(Body::from("content"), |error| error);
         let request = Request::post("https://example.org/").body(Body::stream(content)).unwrap();
         let (again, is_whole) = Spare::of(&request).into_request();
-        assert!(!is_whole && http_body::Body::is_end_stream(again.body()));
+        assert!(!is_whole && again.body().is_end_stream());
     }
 }

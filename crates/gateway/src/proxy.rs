@@ -190,6 +190,14 @@ impl Head {
     }
 }
 
+/// What servers are asked, one after the other. It stays in one place as long as the request takes.
+struct Asking<B> {
+    head: Head,
+    line: RequestLine,
+    content: Option<Lent<B>>,
+    client: Asker,
+}
+
 /// What counts of the client when a server is chosen for it.
 #[derive(Clone, Copy)]
 struct Asker {
@@ -240,42 +248,42 @@ impl WorkerUpstream {
             handle.spawn(upgrade::run(self, head, asked, upgrade, peer, body, responder, finish));
             return;
         }
-        let (content, client) = (lend(body), Asker::of(&peer));
+        let mut asking = Asking { head, line: asked, content: lend(body), client: Asker::of(&peer) };
         if peer.protocol == Protocol::Http1 {
             // Some clients take an interim response for the answer there.
-            responder.respond(async move { finish(pin!(self.exchange(head, asked, content, client, None, None)).await) });
+            responder.respond(async move { finish(pin!(self.exchange(&mut asking, None, None)).await) });
         } else {
             let handle = responder.handle().clone();
-            handle.spawn(Box::pin(self.forward_informing(head, asked, content, client, responder, finish)));
+            handle.spawn(Box::pin(self.forward_informing(asking, responder, finish)));
         }
     }
 
-    /// Passes on interim responses too.
-    async fn forward_informing<B>(
+    /// Passes on interim responses too. No `async fn`, which has room twice for what it is given.
+    fn forward_informing<B>(
         self: Rc<Self>,
-        head: Head,
-        asked: RequestLine,
-        content: Option<Lent<B>>,
-        client: Asker,
+        mut asking: Asking<B>,
         responder: Responder,
         finish: impl FnOnce(Response) -> Response,
-    ) where
+    ) -> impl Future<Output = ()>
+    where
         B: http_body::Body<Data = Bytes, Error = BodyError> + Unpin + 'static,
     {
         let responder = RefCell::new(responder);
-        let answered = {
-            let inform = |status, headers| fields::interim(status, headers, |headers| responder.borrow_mut().inform(status, headers));
-            let mut exchange = pin!(self.exchange(head, asked, content, client, Some(&inform), None));
-            poll_fn(|cx| match exchange.as_mut().poll(cx) {
-                Poll::Ready(answer) => Poll::Ready(Some(answer)),
-                Poll::Pending => responder.borrow_mut().poll_closed(cx).map(|()| None),
-            })
-            .await
-        };
-        let responder = responder.into_inner();
-        match answered {
-            Some(answer) => responder.send(finish(answer)),
-            None => responder.abort(),
+        async move {
+            let answered = {
+                let inform = |status, headers| fields::interim(status, headers, |headers| responder.borrow_mut().inform(status, headers));
+                let mut exchange = pin!(self.exchange(&mut asking, Some(&inform), None));
+                poll_fn(|cx| match exchange.as_mut().poll(cx) {
+                    Poll::Ready(answer) => Poll::Ready(Some(answer)),
+                    Poll::Pending => responder.borrow_mut().poll_closed(cx).map(|()| None),
+                })
+                .await
+            };
+            let responder = responder.into_inner();
+            match answered {
+                Some(answer) => responder.send(finish(answer)),
+                None => responder.abort(),
+            }
         }
     }
 
@@ -295,7 +303,8 @@ impl WorkerUpstream {
         let inform = informer
             .map(|informer| move |status, headers| fields::interim(status, headers, |headers| informer.inform(status, headers.clone())));
         let inform = inform.as_ref().map(|inform| inform as &dyn Fn(StatusCode, HeaderMap));
-        self.exchange(head, asked, lend(body), Asker::of(&peer), inform, None).await
+        let mut asking = Asking { head, line: asked, content: lend(body), client: Asker::of(&peer) };
+        self.exchange(&mut asking, inform, None).await
     }
 
     /// Has an application answer a request. `prefix`: what was taken away from the path.
@@ -309,68 +318,65 @@ impl WorkerUpstream {
         application: &fastcgi::Asked,
     ) -> Response {
         let head = Head::new(prefix, asked.method.clone(), &asked.uri, headers, peer, application.is_trusted);
-        self.exchange(head, asked, lend(content), Asker::of(peer), None, Some(application)).await
+        let mut asking = Asking { head, line: asked, content: lend(content), client: Asker::of(peer) };
+        self.exchange(&mut asking, None, Some(application)).await
     }
 
-    /// Asks one server after the other, as long as nothing can have happened for the request.
+    /// Asks one server after the other, as long as nothing can have happened for the request. What is asked is gone then.
     async fn exchange<B>(
         self: &Rc<Self>,
-        mut head: Head,
-        asked: RequestLine,
-        lent: Option<Lent<B>>,
-        client: Asker,
+        asking: &mut Asking<B>,
         inform: Option<&dyn Fn(StatusCode, HeaderMap)>,
         application: Option<&fastcgi::Asked>,
     ) -> Response
     where
         B: http_body::Body<Data = Bytes, Error = BodyError> + Unpin + 'static,
     {
-        let is_idempotent = head.method.is_idempotent();
-        let brought = self.brought(&head.headers);
+        let is_idempotent = asking.head.method.is_idempotent();
+        let brought = self.brought(&asking.head.headers);
         self.budget.count();
         let mut tried = Vec::new();
         let mut failure = None;
         loop {
-            let Some(open) = self.balance.choose(self.key(&head, client.address), brought, &tried) else {
-                return failure.as_ref().map_or_else(|| self.nobody(&asked), |error| self.nobody_else(&asked, error));
+            let Some(open) = self.balance.choose(self.key(&asking.head, asking.client.address), brought, &tried) else {
+                return failure.as_ref().map_or_else(|| self.nobody(&asking.line), |error| self.nobody_else(&asking.line, error));
             };
-            if let Some(note) = &asked.note {
+            if let Some(note) = &asking.line.note {
                 note.asks(open.address());
             }
-            let content = lent.as_ref().map_or_else(Body::empty, Lent::lend);
+            let content = asking.content.as_ref().map_or_else(Body::empty, Lent::lend);
             let attempts = tried.len() + 1;
             let is_last = attempts > self.plan.settings.retries as usize || attempts >= self.balance.len();
-            let spare = if is_last { None } else { Some(head.clone()) };
+            let spare = if is_last { None } else { Some(Box::new(asking.head.clone())) };
             // Waited for where it is: handed on as it is, all of a future is moved. And the rarer one has a place of its own.
             let answered = if let (Some(fastcgi), Some(application)) = (&self.fastcgi, application) {
-                Box::pin(self.ask_application(fastcgi, application, head, &open, content)).await
+                Box::pin(self.ask_application(fastcgi, application, &mut asking.head, &open, content)).await
             } else {
-                let request = self.request(head, open.address(), content);
+                let request = self.request(&mut asking.head, open.address(), content);
                 let mut on_interim = inform.map(|inform| move |status, headers| inform(status, headers));
                 let on_interim = on_interim.as_mut().map(|on_interim| on_interim as &mut dyn FnMut(StatusCode, HeaderMap));
                 pin!(self.pool.send_observed(request, on_interim)).await.map(|response| response.map(Content::Http))
             };
+            let is_broken = || asking.content.as_ref().is_some_and(|content| content.upload().is_broken());
             match answered {
                 Ok(mut response) => {
                     open.answered(response.status());
-                    self.keep_client(&open, brought, client, response.headers_mut());
-                    let upload = lent.as_ref().map(Lent::upload);
-                    let watch = Watch { upstream: self.clone(), asked, upload };
+                    self.keep_client(&open, brought, asking.client, response.headers_mut());
+                    let upload = asking.content.as_ref().map(Lent::upload);
+                    let watch = Watch { upstream: self.clone(), asked: std::mem::take(&mut asking.line), upload };
                     return answer(response, open, Some(watch), self.buffering.as_ref());
                 }
                 // It is its client's doing, whatever became of the server.
-                Err(_) if lent.as_ref().is_some_and(|lent| lent.upload().is_broken()) => {
-                    return text(StatusCode::BAD_REQUEST, "the request's content broke off\n");
-                }
+                Err(_) if is_broken() => return text(StatusCode::BAD_REQUEST, "the request's content broke off\n"),
                 Err(error) => {
-                    let may_repeat =
-                        (error.is_unprocessed() || is_idempotent && error.is_broken_off()) && lent.as_ref().is_none_or(Lent::is_whole);
+                    let is_whole = asking.content.as_ref().is_none_or(Lent::is_whole);
+                    let may_repeat = (error.is_unprocessed() || is_idempotent && error.is_broken_off()) && is_whole;
                     let again = spare.filter(|_| may_repeat && self.may_send_again());
                     let then = if again.is_some() { Then::SentAgain } else { Then::Answered(failure::status(&error)) };
-                    self.failed(&open, &asked, &error, lent.is_some(), then);
+                    self.failed(&open, &asking.line, &error, asking.content.is_some(), then);
                     let Some(again) = again else { return refusal(&error) };
                     tried.push(open.index());
-                    (head, failure) = (again, Some(error));
+                    (asking.head, failure) = (*again, Some(error));
                 }
             }
         }
@@ -380,15 +386,15 @@ impl WorkerUpstream {
         &self,
         fastcgi: &fastcgi::Client,
         asked: &fastcgi::Asked,
-        head: Head,
+        head: &mut Head,
         open: &Open,
         content: Body,
     ) -> Result<http::Response<Content>, Error> {
-        let Head { method, path, mut headers } = head;
+        let (method, mut headers) = (std::mem::take(&mut head.method), std::mem::take(&mut head.headers));
         if let Some(host) = self.host(open.address()) {
             headers.insert(http::header::HOST, host);
         }
-        let (uri, server) = (Uri::from(path), open.address());
+        let (uri, server) = (Uri::from(head.path.clone()), open.address());
         let request = fastcgi::Request { asked, method: &method, uri: &uri, headers: &headers, content };
         Ok(fastcgi.ask(open.index(), server, request).await?.map(Content::FastCgi))
     }
@@ -464,11 +470,12 @@ impl WorkerUpstream {
         self.plan.trouble.failed(Failure { cause, server: Some(open.address()), asked, reason: &reason, then });
     }
 
-    fn request(&self, head: Head, server: &ServerAddress, content: Body) -> Box<http::Request<Body>> {
+    /// Takes what it needs of `head`.
+    fn request(&self, head: &mut Head, server: &ServerAddress, content: Body) -> Box<http::Request<Body>> {
         let mut request = Box::new(http::Request::new(content));
-        *request.method_mut() = head.method;
+        *request.method_mut() = std::mem::take(&mut head.method);
         *request.uri_mut() = target(server.secure, &server.authority, &head.path);
-        *request.headers_mut() = head.headers;
+        *request.headers_mut() = std::mem::take(&mut head.headers);
         server.direct(&mut request);
         if let Some(host) = self.host(server) {
             request.headers_mut().insert(http::header::HOST, host);

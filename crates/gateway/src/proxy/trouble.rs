@@ -65,7 +65,7 @@ impl Cause {
 }
 
 /// A request as lines show it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct RequestLine {
     pub(crate) method: Method,
     pub(crate) uri: Uri,

@@ -37,7 +37,7 @@ pub(super) async fn run(
     }
     // What the client sends comes only when it is granted, so that nothing of it is lost when it is not.
     let lent = Lent::new(body);
-    let mut request = upstream.request(head, open.address(), lent.lend());
+    let mut request = upstream.request(&mut head, open.address(), lent.lend());
     request.extensions_mut().insert(upgrade);
     let answered = {
         let mut sent = pin!(upstream.pool.send_observed(request, None));
