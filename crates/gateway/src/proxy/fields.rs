@@ -36,8 +36,8 @@ const OF_ONE_CONNECTION: [HeaderName; 7] =
 /// What each request is given: [`FORWARDED`], four lines that say the same, and [`VIA`].
 const ADDED_LINES: usize = 6;
 
-/// The longest element of `forwarded`, without a host.
-const ELEMENT_BYTES: usize = "for=\"[]\";host=\"\";proto=https".len() + 39;
+/// The longest element of `forwarded`, without a host, and a port.
+const ELEMENT_BYTES: usize = "for=\"[]\";host=\"\";proto=https".len() + 39 + "65535".len();
 
 /// Which of the fields that have to change a message has: found in one pass, since most have none of them.
 #[derive(Clone, Copy, Default)]
@@ -49,6 +49,7 @@ struct Present {
     said_by_proxies: bool,
     alike: bool,
     alt_svc: bool,
+    via: bool,
 }
 
 impl Present {
@@ -64,6 +65,7 @@ impl Present {
                 "expect" | "proxy-authorization" => present.for_this_proxy = true,
                 "forwarded" | "x-real-ip" | "early-data" => present.said_by_proxies = true,
                 "alt-svc" => present.alt_svc = true,
+                "via" => present.via = true,
                 name => {
                     present.said_by_proxies |= name.starts_with("x-forwarded-");
                     // Rare, and said by no proxy. Those that there are begin like that.
@@ -102,19 +104,23 @@ pub(crate) fn to_upstream(headers: &mut HeaderMap, peer: &Peer, uri: &Uri, prefi
             take_away_alike(headers, name);
         }
     }
-    let host = headers.get(HOST).cloned().or_else(|| HeaderValue::try_from(uri.authority()?.as_str()).ok());
-    let scheme = if peer.secure { "https" } else { "http" };
-    let (element, address) = forwarded(peer.remote.ip().to_canonical(), host.as_ref(), scheme);
-    append(headers, &FORWARDED, HeaderValue::from_maybe_shared(element));
-    append(headers, &X_FORWARDED_FOR, HeaderValue::from_maybe_shared(address));
-    headers.entry(X_FORWARDED_PROTO).or_insert(HeaderValue::from_static(scheme));
-    headers.entry(X_FORWARDED_PORT).or_insert_with(|| match target::port(uri) {
-        Some(port) => port.into(),
-        None => HeaderValue::from_static(if peer.secure { "443" } else { "80" }),
-    });
+    let own_host = headers.get(HOST).cloned();
+    let has_host = own_host.is_some();
+    let host = own_host.or_else(|| HeaderValue::try_from(uri.authority()?.as_str()).ok());
+    let (scheme, usual_port) = if peer.secure { ("https", 443) } else { ("http", 80) };
+    let port = target::port(uri).unwrap_or(usual_port);
+    let Forwarded { element, address, port } = Forwarded::new(peer.remote.ip().to_canonical(), host.as_ref(), scheme, port);
+    // Where none is there, as mostly, none is searched for.
+    let is_said = is_trusted && present.said_by_proxies;
+    join(headers, is_said, FORWARDED, HeaderValue::from_maybe_shared(element));
+    join(headers, is_said, X_FORWARDED_FOR, HeaderValue::from_maybe_shared(address));
+    keep(headers, is_said, X_FORWARDED_PROTO, Ok(HeaderValue::from_static(scheme)));
+    keep(headers, is_said, X_FORWARDED_PORT, HeaderValue::from_maybe_shared(port));
     if let Some(host) = host {
-        headers.entry(X_FORWARDED_HOST).or_insert_with(|| host.clone());
-        headers.entry(HOST).or_insert(host);
+        keep(headers, is_said, X_FORWARDED_HOST, Ok(host.clone()));
+        if !has_host {
+            headers.append(HOST, host);
+        }
     }
     if let Some(prefix) = prefix {
         headers.insert(X_FORWARDED_PREFIX, prefix.clone());
@@ -130,7 +136,7 @@ pub(crate) fn to_upstream(headers: &mut HeaderMap, peer: &Peer, uri: &Uri, prefi
         Protocol::Http2 => "2.0 pronghorn",
         Protocol::Http3 => "3.0 pronghorn",
     };
-    append(headers, &VIA, Ok(HeaderValue::from_static(via)));
+    join(headers, present.via, VIA, Ok(HeaderValue::from_static(via)));
 }
 
 /// Makes the fields of a server's response those that the client gets. `version`: what the server spoke.
@@ -146,13 +152,13 @@ pub(crate) fn to_client(headers: &mut HeaderMap, version: Version) {
         Version::HTTP_3 => "3.0 pronghorn",
         _ => "1.1 pronghorn",
     };
-    append(headers, &VIA, Ok(HeaderValue::from_static(via)));
+    join(headers, present.via, VIA, Ok(HeaderValue::from_static(via)));
 }
 
 /// The same for an application that does not speak HTTP.
 pub(super) fn from_application(headers: &mut HeaderMap) {
     headers.remove(ALT_SVC);
-    append(headers, &VIA, Ok(HeaderValue::from_static("FastCGI/1.0 pronghorn")));
+    join(headers, true, VIA, Ok(HeaderValue::from_static("FastCGI/1.0 pronghorn")));
 }
 
 /// Whether content may be held for a client that reads slowly, which nobody wants of a stream whose end is open: what is sent late is no
@@ -202,8 +208,9 @@ fn remove_of_connection(headers: &mut HeaderMap, present: Present) {
 
 /// Whether that is all that `connection` says, as it mostly is.
 fn is_keep_alive(headers: &HeaderMap) -> bool {
-    let mut lines = headers.get_all(CONNECTION).iter();
-    lines.next().is_some_and(|line| line.as_bytes().eq_ignore_ascii_case(b"keep-alive")) && lines.next().is_none()
+    let repeats_names = headers.len() > headers.keys_len();
+    headers.get(CONNECTION).is_some_and(|line| line.as_bytes().eq_ignore_ascii_case(b"keep-alive"))
+        && !(repeats_names && headers.get_all(CONNECTION).iter().nth(1).is_some())
 }
 
 fn has_token(line: &HeaderValue, token: &str) -> bool {
@@ -213,9 +220,15 @@ fn has_token(line: &HeaderValue, token: &str) -> bool {
     })
 }
 
-/// Adds to the end of a list, in one line: not all servers read several.
-fn append(headers: &mut HeaderMap, name: &HeaderName, value: Result<HeaderValue, http::header::InvalidHeaderValue>) {
+type Value = Result<HeaderValue, http::header::InvalidHeaderValue>;
+
+/// Adds to the end of a list, in one line: not all servers read several. `may_be_there`: whether there may be such a list.
+fn join(headers: &mut HeaderMap, may_be_there: bool, name: HeaderName, value: Value) {
     let Ok(value) = value else { return };
+    if !may_be_there {
+        headers.append(name, value);
+        return;
+    }
     match headers.entry(name) {
         Entry::Vacant(place) => {
             place.insert(value);
@@ -234,30 +247,52 @@ fn append(headers: &mut HeaderMap, name: &HeaderName, value: Result<HeaderValue,
     }
 }
 
-/// RFC 7239: an IPv6 address stands in brackets and quotes, and so does a host with a port. Returns the address in it, too: both are
-/// written for each request, into one piece of memory.
-fn forwarded(address: IpAddr, host: Option<&HeaderValue>, scheme: &str) -> (Bytes, Bytes) {
-    // A host that was admitted has neither quotes nor backslashes.
-    let is_plain = |byte: &u8| byte.is_ascii_graphic() && *byte != b'"' && *byte != b'\\';
-    let host = host.map(HeaderValue::as_bytes).filter(|host| host.iter().all(is_plain));
-    let mut element = Vec::with_capacity(ELEMENT_BYTES + host.map_or(0, <[u8]>::len));
-    let (before, after) = if address.is_ipv4() { ("for=", "") } else { ("for=\"[", "]\"") };
-    element.extend_from_slice(before.as_bytes());
-    write_address(&mut element, address);
-    let end = element.len();
-    element.extend_from_slice(after.as_bytes());
-    if let Some(host) = host {
-        let is_token = host.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_'));
-        let (before, after): (&[u8], &[u8]) = if is_token { (b";host=", b"") } else { (b";host=\"", b"\"") };
-        for part in [before, host, after] {
-            element.extend_from_slice(part);
-        }
+/// Adds what is not there. `may_be_there`: whether it may be.
+fn keep(headers: &mut HeaderMap, may_be_there: bool, name: HeaderName, value: Value) {
+    let Ok(value) = value else { return };
+    if may_be_there {
+        headers.entry(name).or_insert(value);
+    } else {
+        headers.append(name, value);
     }
-    element.extend_from_slice(b";proto=");
-    element.extend_from_slice(scheme.as_bytes());
-    let element = Bytes::from(element);
-    let address = element.slice(before.len()..end);
-    (element, address)
+}
+
+/// What is written for each request, in one piece of memory.
+struct Forwarded {
+    /// RFC 7239.
+    element: Bytes,
+    /// The one in it.
+    address: Bytes,
+    port: Bytes,
+}
+
+impl Forwarded {
+    /// An IPv6 address stands in brackets and quotes, and so does a host with a port.
+    fn new(address: IpAddr, host: Option<&HeaderValue>, scheme: &str, port: u16) -> Self {
+        // A host that was admitted has neither quotes nor backslashes.
+        let is_plain = |byte: &u8| byte.is_ascii_graphic() && *byte != b'"' && *byte != b'\\';
+        let host = host.map(HeaderValue::as_bytes).filter(|host| host.iter().all(is_plain));
+        let mut text = Vec::with_capacity(ELEMENT_BYTES + host.map_or(0, <[u8]>::len));
+        let (before, after) = if address.is_ipv4() { ("for=", "") } else { ("for=\"[", "]\"") };
+        text.extend_from_slice(before.as_bytes());
+        write_address(&mut text, address);
+        let address_end = text.len();
+        text.extend_from_slice(after.as_bytes());
+        if let Some(host) = host {
+            let is_token = host.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_'));
+            let (before, after): (&[u8], &[u8]) = if is_token { (b";host=", b"") } else { (b";host=\"", b"\"") };
+            for part in [before, host, after] {
+                text.extend_from_slice(part);
+            }
+        }
+        text.extend_from_slice(b";proto=");
+        text.extend_from_slice(scheme.as_bytes());
+        let element_end = text.len();
+        text.extend_from_slice(itoa::Buffer::new().format(port).as_bytes());
+        let text = Bytes::from(text);
+        let address = text.slice(before.len()..address_end);
+        Self { element: text.slice(..element_end), address, port: text.slice(element_end..) }
+    }
 }
 
 /// What is formatted for each request: the formatting of the standard library takes ten times as long.
@@ -355,6 +390,30 @@ mod tests {
     }
 
     #[test]
+    fn whom_no_proxy_has_passed_on_is_named_by_this_one_alone() {
+        for is_trusted in [false, true] {
+            for (lines, via) in [(&[][..], "3.0 pronghorn"), (&[("via", "1.0 a"), ("via", "1.1 b")], "1.0 a, 1.1 b, 3.0 pronghorn")] {
+                let headers = passed(lines, is_trusted);
+                assert_eq!((headers.len(), headers.keys_len()), (7, 7), "{headers:?}");
+                assert_eq!(headers["x-forwarded-for"], "192.0.2.7");
+                assert_eq!(headers["via"], via);
+            }
+        }
+        let mut headers = map(&[("via", "1.1 a")]);
+        to_client(&mut headers, Version::HTTP_11);
+        assert_eq!(headers, map(&[("via", "1.1 a, 1.1 pronghorn")]));
+    }
+
+    #[test]
+    fn proxy_that_says_a_part_is_believed_in_that_alone() {
+        let headers = passed(&[("x-forwarded-port", "80"), ("x-forwarded-host", "a.example"), ("host", "b.example")], true);
+        for (name, value) in [("x-forwarded-port", "80"), ("x-forwarded-host", "a.example"), ("x-forwarded-proto", "https")] {
+            assert_eq!(headers.get_all(name).iter().collect::<Vec<_>>(), [value], "{name}");
+        }
+        assert_eq!(headers.get_all("host").iter().collect::<Vec<_>>(), ["b.example"]);
+    }
+
+    #[test]
     fn fields_of_the_connection_stay_behind() {
         let headers = passed(
             &[
@@ -389,9 +448,9 @@ mod tests {
     #[test]
     fn addresses_are_written_as_usual() {
         for text in ["0.0.0.0", "192.0.2.7", "255.10.99.100", "2001:db8::1"] {
-            let (element, address) = forwarded(text.parse().expect("an address"), None, "https");
-            assert_eq!(address, text);
-            assert!(element.len() <= ELEMENT_BYTES);
+            let Forwarded { element, address, port } = Forwarded::new(text.parse().expect("an address"), None, "https", u16::MAX);
+            assert_eq!((&address[..], &port[..]), (text.as_bytes(), &b"65535"[..]));
+            assert!(element.len() + port.len() <= ELEMENT_BYTES);
         }
     }
 
@@ -412,7 +471,7 @@ mod tests {
     #[test]
     fn ipv6_client_is_quoted() {
         let address = "2001:db8::1".parse().expect("an address");
-        let (element, address) = forwarded(address, Some(&HeaderValue::from_static("a.example")), "http");
+        let Forwarded { element, address, .. } = Forwarded::new(address, Some(&HeaderValue::from_static("a.example")), "http", 80);
         assert_eq!(element, "for=\"[2001:db8::1]\";host=a.example;proto=http");
         assert_eq!(address, "2001:db8::1");
     }
