@@ -77,7 +77,7 @@ pub struct Responder {
 
 enum Exchange {
     Http1(Rc<Http1Exchange>),
-    Http2(Box<Http2Exchange>),
+    Http2(Http2Exchange),
     Http3(Rc<Stream>),
 }
 
@@ -87,7 +87,7 @@ impl Responder {
     }
 
     pub(crate) fn http2(exchange: Http2Exchange, context: &Rc<WorkerContext>) -> Self {
-        Self::new(Exchange::Http2(Box::new(exchange)), context)
+        Self::new(Exchange::Http2(exchange), context)
     }
 
     pub(crate) fn http3(stream: Rc<Stream>, context: &Rc<WorkerContext>) -> Self {

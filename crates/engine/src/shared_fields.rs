@@ -82,7 +82,30 @@ impl Present {
 
 /// The length that the lines announce; `None` where they announce none, several, or what is not a number.
 pub(crate) fn announced(headers: &HeaderMap) -> Option<u64> {
-    let mut lines = headers.get_all(CONTENT_LENGTH).iter();
-    let only = lines.next().filter(|_| lines.next().is_none())?;
-    only.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?.parse().ok()
+    let repeats_names = headers.len() > headers.keys_len();
+    let length = headers.get(CONTENT_LENGTH)?.as_bytes();
+    if length.is_empty() || (repeats_names && headers.get_all(CONTENT_LENGTH).iter().nth(1).is_some()) {
+        return None;
+    }
+    length.iter().try_fold(0_u64, |length, byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        length.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn length_is_announced_once_and_in_digits() {
+        let of = |lines: &[&'static str]| {
+            let lines = lines.iter().map(|line| (CONTENT_LENGTH, HeaderValue::from_static(line)));
+            announced(&lines.collect())
+        };
+        assert_eq!((of(&["0"]), of(&["0013"]), of(&["18446744073709551615"])), (Some(0), Some(13), Some(u64::MAX)));
+        for lines in [&[][..], &[""], &["+1"], &["1 "], &["1a"], &["18446744073709551616"], &["1", "1"], &["x", "1"]] {
+            assert_eq!(of(lines), None, "{lines:?}");
+        }
+    }
 }

@@ -92,14 +92,15 @@ where
                         // Each call writes what there is to write. What is answered now leaves with the answers to all that have come.
                         watch.hold_back();
                         watch.on_accepted(respond.stream_id().as_u32());
-                        let exchange = Http2Exchange {
-                            answer: Rc::new(Answer { respond: RefCell::new(respond), is_final: Cell::default() }),
+                        let exchange = Http2Exchange(Rc::new(Answer {
+                            respond: RefCell::new(respond),
+                            is_final: Cell::default(),
                             outbox: outbox.clone(),
                             method: request.method().clone(),
                             alt_svc: alt_svc.clone(),
                             guard: activity.begin_exchange(),
                             context: context.clone(),
-                        };
+                        }));
                         dispatch(request, exchange, peer.now(), &mut latest);
                     }
                     Poll::Ready(last) => return Poll::Ready(Ended::Closed(last.and_then(Result::err))),
@@ -140,7 +141,7 @@ where
 
 fn dispatch(request: http::Request<h2::RecvStream>, exchange: Http2Exchange, peer: Peer, latest: &mut LatestAuthority) {
     let (mut head, body) = request.into_parts();
-    let context = exchange.context.clone();
+    let context = exchange.0.context.clone();
     context.stats.requests_http2.add(1);
     let upgrade = if head.method == Method::CONNECT { head.extensions.remove::<h2::ext::Protocol>() } else { None };
     let upgrade = upgrade.map(|protocol| Upgrade::new(protocol.as_str()));
@@ -154,11 +155,11 @@ fn dispatch(request: http::Request<h2::RecvStream>, exchange: Http2Exchange, pee
         upgrade,
         latest: latest.named(),
     };
-    let mut server = Http2Server { guard: exchange.guard.clone(), context: context.clone(), expectation: None };
+    let mut server = Http2Server { guard: exchange.0.guard.clone(), context: context.clone(), expectation: None };
     match head.admit() {
         Ok(admitted) => {
             latest.note(&admitted.uri, &admitted.headers);
-            server.expectation = admitted.expects_continue.then(|| exchange.answer.clone());
+            server.expectation = admitted.expects_continue.then(|| exchange.0.clone());
             let body = Incoming::http2(body, server);
             let Admitted { method, uri, headers, upgrade, .. } = admitted;
             let request = Request { method, uri, headers, peer, upgrade, body };
@@ -189,6 +190,11 @@ pub(crate) struct Answer {
     respond: RefCell<SendResponse<Held>>,
     /// The final response has begun: no interim one may follow.
     is_final: Cell<bool>,
+    outbox: Rc<Outbox>,
+    method: Method,
+    alt_svc: Option<HeaderValue>,
+    guard: Rc<ExchangeGuard>,
+    context: Rc<Context>,
 }
 
 impl Answer {
@@ -206,33 +212,27 @@ impl Answer {
 }
 
 /// A request that waits for its response.
-pub(crate) struct Http2Exchange {
-    answer: Rc<Answer>,
-    outbox: Rc<Outbox>,
-    method: Method,
-    alt_svc: Option<HeaderValue>,
-    guard: Rc<ExchangeGuard>,
-    context: Rc<Context>,
-}
+pub(crate) struct Http2Exchange(Rc<Answer>);
 
 impl Http2Exchange {
     pub(crate) fn inform(&self, status: StatusCode, headers: HeaderMap) {
-        self.answer.inform(status, headers);
+        self.0.inform(status, headers);
     }
 
     pub(crate) fn respond(self, mut response: Response) {
-        self.guard.set_answered();
-        self.answer.is_final.set(true);
-        let has_content = self.context.prepare(&self.method, self.alt_svc.as_ref(), &mut response);
+        let Answer { respond, is_final, method, alt_svc, guard, context, .. } = &*self.0;
+        guard.set_answered();
+        is_final.set(true);
+        let has_content = context.prepare(method, alt_svc.as_ref(), &mut response);
         // The library sends no response that has one of them.
         remove_connection_fields(&mut response.headers);
         let mut head = http::Response::new(());
         *head.status_mut() = response.status;
         *head.headers_mut() = response.headers;
-        let sent = self.answer.respond.borrow_mut().send_response(head, !has_content);
+        let sent = respond.borrow_mut().send_response(head, !has_content);
         let Ok(stream) = sent else {
             // The peer has reset the stream, or the connection is gone.
-            self.context.stats.requests_aborted.add(1);
+            context.stats.requests_aborted.add(1);
             return;
         };
         if has_content {
@@ -241,23 +241,24 @@ impl Http2Exchange {
     }
 
     fn send_body(self, mut stream: SendStream<Held>, mut body: Body) {
+        let Answer { outbox, context, .. } = &*self.0;
         // At once if it fits into the windows; otherwise it waits outside of the library, which would hold it as long as it takes.
         if let Some(size) = body.full_size() {
             stream.reserve_capacity(size);
-            if stream.capacity().min(self.outbox.room()) >= size
+            if stream.capacity().min(outbox.room()) >= size
                 && let Some(bytes) = body.take_full()
             {
-                if send_data(&mut stream, &self.outbox, bytes, true).is_err() {
-                    self.context.stats.requests_aborted.add(1);
+                if send_data(&mut stream, outbox, bytes, true).is_err() {
+                    context.stats.requests_aborted.add(1);
                 }
                 return;
             }
         }
-        let context = self.context.clone();
-        context.handle.spawn(async move {
-            let sent = pump(&mut stream, body, &self.outbox, Some((&self.guard, &self.context))).await;
-            if let Err(reason) = sent {
-                self.context.stats.requests_aborted.add(1);
+        let handle = context.handle.clone();
+        handle.spawn(async move {
+            let Answer { outbox, guard, context, .. } = &*self.0;
+            if let Err(reason) = pump(&mut stream, body, outbox, Some((guard, context))).await {
+                context.stats.requests_aborted.add(1);
                 stream.send_reset(reason);
             }
         });
@@ -265,18 +266,18 @@ impl Http2Exchange {
 
     /// Resets the stream instead of an answer.
     pub(crate) fn abort(self) {
-        self.answer.is_final.set(true);
-        self.answer.respond.borrow_mut().send_reset(Reason::INTERNAL_ERROR);
-        self.context.stats.requests_aborted.add(1);
+        self.0.is_final.set(true);
+        self.0.respond.borrow_mut().send_reset(Reason::INTERNAL_ERROR);
+        self.0.context.stats.requests_aborted.add(1);
     }
 
     /// The peer has gone before it was answered.
     pub(crate) fn abandon(self) {
-        self.context.stats.requests_aborted.add(1);
+        self.0.context.stats.requests_aborted.add(1);
     }
 
     pub(crate) fn poll_closed(&mut self, cx: &mut TaskContext<'_>) -> Poll<()> {
-        self.answer.respond.borrow_mut().poll_reset(cx).map(drop)
+        self.0.respond.borrow_mut().poll_reset(cx).map(drop)
     }
 }
 
