@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use http::{HeaderMap, Request, Response, StatusCode};
 
-use super::http1::Link;
+use super::http1::{Content, Link};
 use super::interim::OnInterim;
 use super::slots::Slots;
 use super::{ConnectTimings, Error, Remote, StatsProbe, failure, upgrade};
@@ -38,7 +38,7 @@ pub struct Connection {
 }
 
 pub(super) enum Sender {
-    Http1(hyper::client::conn::http1::SendRequest<Body>, Rc<upgrade::Http1Upgrade>, Rc<Link>),
+    Http1(hyper::client::conn::http1::SendRequest<Content>, Rc<upgrade::Http1Upgrade>, Rc<Link>),
     Http2(h2::client::SendRequest<Held>, Rc<Outbox>, Rc<upgrade::Offer>, Rc<Slots>),
     Http3(Rc<http3::ClientConnection>),
 }

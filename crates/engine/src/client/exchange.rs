@@ -6,6 +6,7 @@ use std::pin::pin;
 use http::{Request, Response, StatusCode};
 
 use super::connection::{Connection, Observer, Sender};
+use super::http1::Content;
 use super::{Error, failure, for_http1, frame, request, response, upgrade, upload};
 use crate::http3::{self, RequestHead};
 use crate::message::Protocol;
@@ -80,7 +81,7 @@ impl Connection {
                     }
                 };
                 let listening = observer.on_interim.is_some().then(|| link.ear().listen(&mut request));
-                let mut response = pin!(sender.send_request(*request));
+                let mut response = pin!(sender.send_request(request.map(Content::from)));
                 let response = poll_fn(|cx| {
                     let response = response.as_mut().poll(cx);
                     if let (Some(listening), Some(on_interim)) = (&listening, observer.on_interim.as_mut()) {

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body::{Body as _, Frame};
+use http_body::{Body as _, Frame, SizeHint};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -17,9 +17,35 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::bell::Bell;
 use super::interim::Ear;
 use super::upgrade::Http1Upgrade;
-use crate::Body;
 use crate::http1::{Ended, run_tunnel};
 use crate::runtime::Handle;
+use crate::{Body, BodyError};
+
+/// The content of a request in the hands of the library, which has room for it in 32 places of each connection and moves it from hand to hand.
+pub(super) struct Content(Option<Box<Body>>);
+
+impl From<Body> for Content {
+    fn from(body: Body) -> Self {
+        Self((body.full_size() != Some(0)).then(|| Box::new(body)))
+    }
+}
+
+impl http_body::Body for Content {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        self.0.as_mut().map_or(Poll::Ready(None), |body| Pin::new(&mut **body).poll_frame(cx))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.as_ref().is_none_or(http_body::Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.as_ref().map_or(SizeHint::with_exact(0), http_body::Body::size_hint)
+    }
+}
 
 /// What the owner of a connection, its response and its task share.
 #[derive(Default)]
@@ -105,7 +131,7 @@ impl Link {
 
 /// Carries a connection to its end, through an upgrade if there is one. `patience`: for how long the server may take no byte of the end.
 pub(super) async fn drive<T>(
-    connection: http1::Connection<TokioIo<T>, Body>,
+    connection: http1::Connection<TokioIo<T>, Content>,
     upgrade: &Http1Upgrade,
     link: &Link,
     handle: &Handle,
@@ -125,7 +151,7 @@ pub(super) async fn drive<T>(
 }
 
 async fn drive_to_end<T>(
-    mut connection: http1::Connection<TokioIo<T>, Body>,
+    mut connection: http1::Connection<TokioIo<T>, Content>,
     upgrade: &Http1Upgrade,
     link: &Link,
     handle: &Handle,
