@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import resource
 import socket
@@ -37,6 +38,8 @@ class Depot:
         self.taken = self.sent = 0
         self.may_take = threading.Event()
         self.may_take.set()
+        self.numbers: Iterator[int] = itertools.repeat(0)
+        """What responses are named by."""
 
     def run(self) -> None:
         with suppress(OSError):
@@ -69,7 +72,8 @@ class Depot:
         return digest.hexdigest()
 
     def send(self, connection: socket.socket, size: int) -> None:
-        connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size)
+        head = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nx-request-id: %08d\r\n\r\n"
+        connection.sendall(head % (size, next(self.numbers)))
         piece = bytes(PIECE)
         for _ in range(size // PIECE):
             connection.sendall(piece)
@@ -123,6 +127,26 @@ def test_large_content_goes_through_in_little_memory(start, gateway, depot, ca, 
         up = client.fetch(f"{server.origin}/", method="PUT", body_file=file)
         assert (up.status, up.text()) == (200, expected)
         assert server.peak_resident_bytes() - idle < MOST_ABOVE_IDLE
+
+
+def test_lines_that_h2_keeps_for_a_client_keep_no_heads(start, gateway, depot, ca):
+    server = proxied(start, gateway, depot.address)
+    connections, each = 40, 80
+
+    def held() -> int:
+        idle = server.forget_peak()
+        command = [pronghorn(), "load", "--cacert", ca, "--json", "--http", 2, "-c", connections]
+        command += ["-n", connections * each, server.origin + "/0"]
+        done = subprocess.run([str(part) for part in command], capture_output=True, timeout=90)
+        assert done.returncode == 0, done.stderr.decode()
+        assert json.loads(done.stdout)["requests"]["status"]["2xx"] == connections * each
+        return server.peak_resident_bytes() - idle
+
+    held()
+    alike = held()
+    depot.numbers = itertools.count()
+    # Of heads that are read into 8 KiB, 50 for each connection would be 16 MiB.
+    assert held() - alike < 4 * MIB
 
 
 def stands_still(count: Callable[[], int]) -> Callable[[], int | None]:

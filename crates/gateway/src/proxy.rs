@@ -10,6 +10,7 @@ mod health;
 mod sticky;
 mod trouble;
 mod upgrade;
+mod values;
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -42,6 +43,7 @@ pub(crate) use self::health::now;
 pub use self::health::{ServerCondition, ServerState, UpstreamCounts};
 use self::sticky::Cookies;
 pub(crate) use self::trouble::{Cause, Failure, RequestLine, Then, Trouble, Troubles};
+use self::values::Latest;
 use crate::access_log::Note;
 use crate::buffering::Buffering;
 use crate::config::{Policy, ServerAddress, Upstream, UpstreamHost, UpstreamProtocol};
@@ -171,6 +173,7 @@ pub(crate) struct WorkerUpstream {
     cookies: Option<Cookies>,
     budget: WorkerBudget,
     buffering: Option<Buffering>,
+    latest: Latest,
 }
 
 /// The head of a request on its way to an upstream.
@@ -204,11 +207,12 @@ struct Asker {
     address: IpAddr,
     /// Whether it came over TLS.
     secure: bool,
+    protocol: Protocol,
 }
 
 impl Asker {
     fn of(peer: &Peer) -> Self {
-        Self { address: peer.remote.ip(), secure: peer.secure }
+        Self { address: peer.remote.ip(), secure: peer.secure, protocol: peer.protocol }
     }
 }
 
@@ -227,7 +231,7 @@ impl WorkerUpstream {
             let tell = Box::new(move |line| trouble.once(line));
             Buffering::new(connector.handle().clone(), most, buffers, tell)
         });
-        Ok(Self { plan, pool, fastcgi, balance, cookies, budget, buffering })
+        Ok(Self { plan, pool, fastcgi, balance, cookies, budget, buffering, latest: Latest::default() })
     }
 
     /// Answers a request with what a server says; `finish` is given each response before it is sent.
@@ -361,6 +365,9 @@ impl WorkerUpstream {
             match answered {
                 Ok(mut response) => {
                     open.answered(response.status());
+                    if asking.client.protocol == Protocol::Http2 {
+                        self.latest.detach(response.headers_mut());
+                    }
                     self.keep_client(&open, brought, asking.client, response.headers_mut());
                     let upload = asking.content.as_ref().map(Lent::upload);
                     let watch = Watch { upstream: self.clone(), asked: std::mem::take(&mut asking.line), upload };
