@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from harness.gateway import SITE
-from harness.serving import listening
+from harness.serving import listening, read_head
 
 OK = b"HTTP/1.1 200 OK\r\n"
 AFTER = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nafter"
@@ -23,9 +23,7 @@ def upstream(answer: Callable[[socket.socket], None]) -> Iterator[str]:
     answers = [answer]
 
     def read_and_answer(connection: socket.socket) -> None:
-        head = b""
-        while b"\r\n\r\n" not in head:
-            head += connection.recv(65536)
+        read_head(connection)
         (answers.pop() if answers else sent(AFTER))(connection)
 
     with listening(read_and_answer) as address:
@@ -105,12 +103,12 @@ def test_slow_answer_goes_on_as_long_as_something_comes(start, gateway, fetcher)
         connection.sendall(OK + b"content-length: 8\r\n\r\n")
         for _ in range(8):
             # In all more than `body_timeout`.
-            pause.wait(0.1)
+            pause.wait(0.2)
             connection.sendall(b"x")
 
     pause = threading.Event()
     with upstream(drip) as address:
-        gateway.write(SITE + f'[[sites.routes]]\nproxy = {{ servers = ["{address}"], body_timeout = "600ms" }}\n')
+        gateway.write(SITE + f'[[sites.routes]]\nproxy = {{ servers = ["{address}"], body_timeout = "1500ms" }}\n')
         server = start(gateway.command())
         assert fetcher.fetch(server.origin + "/").body == b"x" * 8
 

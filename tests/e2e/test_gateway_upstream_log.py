@@ -20,7 +20,7 @@ from harness.clients.raw_h1 import RawH1
 from harness.clients.raw_h3 import RawH3, data
 from harness.gateway import SITE, upstream
 from harness.process import Process
-from harness.serving import listening
+from harness.serving import listening, read_head
 from harness.waiting import eventually
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -66,12 +66,7 @@ def sockets(answer: Callable[[socket.socket], None], over: threading.Event | Non
 
 def after_head(answer: bytes, *, reset: bool = False, hold: threading.Event | None = None):
     def run(connection: socket.socket) -> None:
-        head = b""
-        while b"\r\n\r\n" not in head:
-            piece = connection.recv(65536)
-            if not piece:
-                return
-            head += piece
+        read_head(connection)
         connection.sendall(answer)
         if hold is not None:
             hold.wait(60)

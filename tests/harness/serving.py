@@ -48,3 +48,14 @@ def listening(answer: Callable[[socket.socket], None]) -> Iterator[str]:
     # Wakes `accept`.
     with listener, running(run, lambda: listener.shutdown(socket.SHUT_RDWR)):
         yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def read_head(connection: socket.socket) -> bytes:
+    """A head, with what came behind it. A peer that leaves before its end is an error."""
+    head = b""
+    while b"\r\n\r\n" not in head:
+        piece = connection.recv(65536)
+        if not piece:
+            raise ConnectionResetError("the peer has left before the end of its head")
+        head += piece
+    return head
