@@ -8,8 +8,9 @@ import time
 import pytest
 
 from bench.instructions import TABLE as COUNTS
-from bench.instructions import Count, CountError, machine_class, per_unit, read_table, with_counts
+from bench.instructions import Count, machine_class, per_unit, read_table, with_counts
 from bench.machine import CLOCK_TICKS_PER_SECOND, Others, Ticks
+from bench.ours import OursError
 from bench.processes import cpu_seconds, family
 
 
@@ -62,7 +63,7 @@ def test_new_counts_change_nothing_else_in_the_table():
     assert read_table(raised)[0] == "another class"
     assert read_table(raised)[1][2].instructions == 1234567
     assert read_table(raised)[1][:2] == counts[:2]
-    with pytest.raises(CountError, match="no entry 'other'"):
+    with pytest.raises(OursError, match="no entry 'other'"):
         with_counts(text, machine, {"other": 1.0})
 
 
