@@ -100,9 +100,9 @@ def count_run(programs: Programs, entry: Count, units: int, work: Path) -> int:
     output.unlink(missing_ok=True)
     counted = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={output}"]
     if entry.proxied:
-        with running(gateway(programs.program, work / "upstream", "http://127.0.0.1:0", UPSTREAM), work) as upstream:
-            site = GATEWAY.format(work=work, port=upstream)
-            with running(counted + gateway(programs.program, work / "gateway", "127.0.0.1:0", site), work) as port:
+        with running(gateway(programs.program, work / "upstream", UPSTREAM), work) as upstream:
+            routes = PASS_ON.format(port=upstream)
+            with running(counted + gateway(programs.program, work / "gateway", routes, work), work) as port:
                 generate(programs.program, entry.load, units, f"https://127.0.0.1:{port}{entry.path}")
     else:
         command = [str(programs.handler), "--listen", "127.0.0.1:0"]
@@ -113,16 +113,11 @@ def count_run(programs: Programs, entry: Count, units: int, work: Path) -> int:
 
 
 UPSTREAM = """
-[[sites]]
-hosts = ["127.0.0.1"]
 [[sites.routes]]
 match = { path = "/bytes/13" }
 respond = "thirteen byte"
 """
-GATEWAY = """
-[[sites]]
-hosts = ["127.0.0.1"]
-tls = {{ cert = "{work}/cert.pem", key = "{work}/key.pem" }}
+PASS_ON = """
 [[sites.routes]]
 proxy = {{ servers = ["http://127.0.0.1:{port}"] }}
 """

@@ -20,11 +20,14 @@ class OursError(Exception):
     """A server or a generator that did not do its work."""
 
 
-def gateway(program: Path, folder: Path, listen: str, sites: str) -> list[str]:
-    """The command that serves sites, on one worker, without a log."""
+def gateway(program: Path, folder: Path, routes: str, identity: Path | None = None) -> list[str]:
+    """The command that serves a site, on one worker, without a log. `identity`: a folder with its certificate."""
     folder.mkdir(exist_ok=True)
     config = folder / "pronghorn.toml"
-    config.write_text(f'[server]\nlisten = ["{listen}"]\nworkers = 1\n[log]\naccess = "off"\n{sites}')
+    listen = "127.0.0.1:0" if identity else "http://127.0.0.1:0"
+    tls = f'tls = {{ cert = "{identity}/cert.pem", key = "{identity}/key.pem" }}\n' if identity else ""
+    server = f'[server]\nlisten = ["{listen}"]\nworkers = 1\n[log]\naccess = "off"\n'
+    config.write_text(f'{server}[[sites]]\nhosts = ["127.0.0.1"]\n{tls}{routes}')
     return [str(program), "run", "-c", str(config)]
 
 

@@ -26,8 +26,6 @@ BROWSER = (
 """What comes with the requests of a browser, which are more than half of these."""
 
 UPSTREAM = """
-[[sites]]
-hosts = ["127.0.0.1"]
 [[sites.routes]]
 match = {{ path = "/api/*" }}
 respond = "an answer of the application"
@@ -35,9 +33,6 @@ respond = "an answer of the application"
 files = "{pages}"
 """
 GATEWAY = """
-[[sites]]
-hosts = ["127.0.0.1"]
-tls = {{ cert = "{work}/cert.pem", key = "{work}/key.pem" }}
 [[sites.routes]]
 match = {{ path = "/static/*" }}
 strip_prefix = true
@@ -118,10 +113,10 @@ def main() -> int:
         serve = [str(program), "serve", str(site), "--listen", "127.0.0.1:0", "--workers", "1", "--quiet"]
         serve += ["--cert", identity[0], "--key", identity[1], "--state-dir", str(work / "state")]
         node = ["node", str(Path(__file__).parent / "training.cjs"), str(options.package.resolve())]
-        upstream = start(gateway(program, work / "upstream", "http://127.0.0.1:0", UPSTREAM.format(pages=site)))
-        front = GATEWAY.format(work=work, pages=site, port=upstream)
+        upstream = start(gateway(program, work / "upstream", UPSTREAM.format(pages=site)))
+        front = GATEWAY.format(pages=site, port=upstream)
         files = f"https://127.0.0.1:{start(serve)}"
-        proxy = f"https://127.0.0.1:{start(gateway(program, work / 'gateway', '127.0.0.1:0', front))}"
+        proxy = f"https://127.0.0.1:{start(gateway(program, work / 'gateway', front, work))}"
         secure = f"https://127.0.0.1:{start(node + identity)}"
         clear = f"http://127.0.0.1:{start(node)}"
         for version in VERSIONS:
