@@ -74,10 +74,10 @@ bench-quick: build-program ## The same in a minute: one small round of what is t
 .PHONY: bench-node
 bench-node: build-program optimized ## Measure the npm package beside Bun, uWebSockets.js, node:http and others (BENCHMARKING.md); wants a quiet machine
 	bench/setup node
-	bench/.venv/bin/python -m bench --suite node --name node $(BENCH_ARGS)
+	PRONGHORN=target/optimized/pronghorn bench/.venv/bin/python -m bench --suite node --name node $(BENCH_ARGS)
 
 .PHONY: bench-proxy
-bench-proxy: build-program ## Measure the gateway beside nginx and Caddy as reverse proxies (BENCHMARKING.md); wants a quiet machine
+bench-proxy: build-program optimized ## Measure the gateway beside nginx and Caddy as reverse proxies (BENCHMARKING.md); wants a quiet machine
 	bench/setup caddy
 	bench/.venv/bin/python -m bench --suite proxy --name proxy $(BENCH_ARGS)
 
