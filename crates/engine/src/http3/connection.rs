@@ -82,6 +82,9 @@ pub(super) struct Connection {
 /// The shortest idle time-out of a server that is heeded: as short as the limits here allow one to be.
 const LEAST_IDLE_TIMEOUT: Duration = Duration::from_millis(100);
 
+/// Bytes that are written to their stream as soon as they are framed, where they are all that is left of it.
+const SMALL_BYTES: usize = 4 << 10;
+
 /// The driver's part of a request's stream.
 struct Exchange {
     stream: Rc<Stream>,
@@ -449,26 +452,26 @@ impl Connection {
     }
 
     /// Carries out what a handle did to its stream.
-    pub(super) fn on_dirty(&mut self, transport: &mut impl Transport, stream: &Rc<Stream>) -> Result<(), ConnectionError> {
+    pub(super) fn on_dirty(&mut self, transport: &mut impl Transport, stream: Rc<Stream>) -> Result<(), ConnectionError> {
         if stream.id.get().is_none() && stream.is_discarding() {
-            self.on_given_up(stream);
+            self.on_given_up(&stream);
             return Ok(());
         }
-        if stream.id.get().is_none() && stream.asks.borrow().is_some() && !self.may_upgrade(stream) {
+        if stream.id.get().is_none() && stream.asks.borrow().is_some() && !self.may_upgrade(&stream) {
             return Ok(());
         }
-        if stream.id.get().is_none() && !self.open(transport, stream) {
+        if stream.id.get().is_none() && !self.open(transport, &stream) {
             if !stream.is_waiting.replace(true) {
                 self.waiting.push_back(stream.clone());
                 stream.on_queued();
             }
             return Ok(());
         }
-        self.flush(transport, stream);
-        match stream.id.get() {
-            Some(id) if stream.is_paused() => self.on_readable(transport, id),
-            _ => Ok(()),
-        }
+        self.flush(transport, &stream);
+        let read_on = stream.id.get().filter(|_| stream.is_paused());
+        // The last owner of it, perhaps.
+        self.context.spares.keep_stream(stream);
+        read_on.map_or(Ok(()), |id| self.on_readable(transport, id))
     }
 
     /// Nobody wants what was not begun.
@@ -560,6 +563,12 @@ impl Exchange {
     fn on_blocked(&mut self, now: Instant, acknowledged: u64) {
         self.progress.on_blocked(now);
         self.acknowledged = acknowledged;
+    }
+
+    /// Whether all that is left of it is a few bytes that can go at once. The transport sends by priority too, so that this takes nothing
+    /// from what is more urgent, and the next request finds the memory of this one in the caches.
+    fn is_small_and_whole(&self) -> bool {
+        self.fin && !self.sent && !self.scheduled && self.waiting() <= SMALL_BYTES
     }
 
     /// Framed bytes that the transport has not taken.

@@ -58,7 +58,7 @@ const CLOSE_DELAY: Duration = Duration::from_millis(20);
 const MAX_DEFERRED: usize = 16;
 
 /// How many answers wait at the most until they are framed: that is other code again, and until then they hold memory.
-const MAX_UNFRAMED: usize = 64;
+const MAX_UNFRAMED: usize = 16;
 
 /// The HTTP/3 side of one UDP socket.
 pub(crate) struct Http3<T> {
@@ -147,14 +147,7 @@ impl<T: Transport> Http3<T> {
                 self.hand_on(now);
             } else if let Some(stream) = self.dirty.pop() {
                 answers = answers.saturating_sub(1);
-                stream.unqueue();
-                let key = stream.connection;
-                if !self.connections.contains(key) {
-                    // The connection ended between the request and its turn; nobody else would tell it.
-                    stream.on_inbound_end(Err(StreamError::Refused("the connection has ended".to_owned())));
-                    stream.on_closed();
-                }
-                self.with_connection(now, key, |connection, transport| connection.on_dirty(transport, &stream));
+                self.on_dirty(now, stream);
             } else if let Some(work) = self.dirty.pop_work() {
                 self.on_work(now, &work);
             } else if let Some(key) = self.writing.pop() {
@@ -171,6 +164,18 @@ impl<T: Transport> Http3<T> {
             }
         }
         self.proceed_with_shutdown(now);
+    }
+
+    /// Carries out what a handle did to a stream.
+    fn on_dirty(&mut self, now: Instant, stream: Rc<Stream>) {
+        stream.unqueue();
+        let key = stream.connection;
+        if !self.connections.contains(key) {
+            // The connection ended between the request and its turn; nobody else would tell it.
+            stream.on_inbound_end(Err(StreamError::Refused("the connection has ended".to_owned())));
+            stream.on_closed();
+        }
+        self.with_connection(now, key, |connection, transport| connection.on_dirty(transport, stream));
     }
 
     /// A connection whose deadline has passed. Nobody is late with what is here: what had come when that was seen is read before.

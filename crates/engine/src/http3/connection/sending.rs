@@ -5,8 +5,9 @@ use std::rc::Rc;
 use bytes::Bytes;
 use pronghorn_h3::{ErrorCode, Priority, StreamId, UniStream};
 
-use super::Connection;
+use super::{Connection, Exchange};
 use crate::http3::framing::{Framed, Framer};
+use crate::http3::schedule::Turn;
 use crate::http3::stream::{Stream, StreamError};
 use crate::transport::{Dir, Transport, Write};
 
@@ -62,7 +63,15 @@ impl Connection {
             self.keep_alive();
         }
         self.wants_to_write |= self.h3.wants_uni_write();
-        self.schedule(id);
+        if self.requests.get(&id).is_some_and(Exchange::is_small_and_whole) {
+            // What its head refers to goes first: it must not wait for flow control credit that this uses up.
+            if self.h3.wants_uni_write() {
+                self.write_uni(transport);
+            }
+            self.write_turn(transport, Turn { id, bytes: usize::MAX });
+        } else {
+            self.schedule(id);
+        }
         self.end_reading(transport, id);
     }
 
@@ -106,70 +115,75 @@ impl Connection {
         // First what the heads refer to: it must not wait for flow control credit that they use up.
         self.write_uni(transport);
         while let Some(turn) = self.schedule.next() {
-            let id = turn.id;
-            let Some(exchange) = self.requests.get_mut(&id) else { continue };
-            exchange.scheduled = false;
-            let before = exchange.waiting();
-            if std::mem::take(&mut exchange.untold) {
-                transport.set_priority(self.key, id, exchange.priority);
-            }
-            let written = transport.write(self.key, id, &mut exchange.wire, turn.bytes);
-            let waiting = exchange.waiting();
-            if self.client.is_none() {
-                exchange.progress.on_moved(before - waiting);
-                match written {
-                    Write::Blocked if exchange.progress.deadline().is_none() => {
-                        exchange.on_blocked(self.context.handle.now(), transport.acknowledged(self.key));
-                    }
-                    Write::Done | Write::Stopped => exchange.progress.on_done(),
-                    Write::Blocked | Write::More => {}
-                }
-                if let Some(deadline) = exchange.progress.deadline() {
-                    self.patience.expect(deadline);
-                }
-            } else if exchange.progress.deadline().is_some() {
-                // The response is complete; from there on content has to move.
-                exchange.progress.on_moved(before - waiting);
-                exchange.progress.on_blocked(self.context.handle.now());
-            }
-            if let Some(trace) = &self.trace {
-                trace.wrote(self.context.handle.now(), id, &written, exchange.fin, waiting);
-            }
-            match written {
-                Write::Done if exchange.fin => {
-                    //= RFC 9114 section 4.1
-                    //# After sending a request, a client MUST close the stream for sending.
-                    //= RFC 9114 section 4.1
-                    //# Unless using the CONNECT method (see Section 4.4), clients MUST NOT make stream closure dependent on
-                    //# receiving a response to their request.
-                    //= RFC 9114 section 4.1
-                    //# After sending a final response, the server MUST close the stream for sending.
-                    transport.finish(self.key, id);
-                    exchange.sent = true;
-                    self.unacknowledged += 1;
-                    self.h3.finish_sending(id);
-                }
-                Write::Done | Write::Blocked => {}
-                Write::More => {
-                    exchange.scheduled = true;
-                    self.schedule.insert(id, exchange.priority);
-                }
-                // The peer wants none of it: perhaps it said so before its request was complete, when there was nobody to tell.
-                Write::Stopped => {
-                    // Work was done for nobody. When there is too much of that, the next that comes from the peer is an error.
-                    let _ = self.h3.handle_stop_sending(id, ErrorCode::H3_REQUEST_CANCELLED.0);
-                    self.abort(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
-                    self.end_reading(transport, id);
-                    continue;
-                }
-            }
-            exchange.stream.wrote(waiting);
-            if exchange.sent {
-                self.end_reading(transport, id);
-            }
+            self.write_turn(transport, turn);
         }
         if self.sessions.is_some() {
             self.write_session_streams(transport);
+        }
+    }
+
+    /// Gives the transport what it takes of one stream.
+    fn write_turn(&mut self, transport: &mut impl Transport, turn: Turn) {
+        let id = turn.id;
+        let Some(exchange) = self.requests.get_mut(&id) else { return };
+        exchange.scheduled = false;
+        let before = exchange.waiting();
+        if std::mem::take(&mut exchange.untold) {
+            transport.set_priority(self.key, id, exchange.priority);
+        }
+        let written = transport.write(self.key, id, &mut exchange.wire, turn.bytes);
+        let waiting = exchange.waiting();
+        if self.client.is_none() {
+            exchange.progress.on_moved(before - waiting);
+            match written {
+                Write::Blocked if exchange.progress.deadline().is_none() => {
+                    exchange.on_blocked(self.context.handle.now(), transport.acknowledged(self.key));
+                }
+                Write::Done | Write::Stopped => exchange.progress.on_done(),
+                Write::Blocked | Write::More => {}
+            }
+            if let Some(deadline) = exchange.progress.deadline() {
+                self.patience.expect(deadline);
+            }
+        } else if exchange.progress.deadline().is_some() {
+            // The response is complete; from there on content has to move.
+            exchange.progress.on_moved(before - waiting);
+            exchange.progress.on_blocked(self.context.handle.now());
+        }
+        if let Some(trace) = &self.trace {
+            trace.wrote(self.context.handle.now(), id, &written, exchange.fin, waiting);
+        }
+        match written {
+            Write::Done if exchange.fin => {
+                //= RFC 9114 section 4.1
+                //# After sending a request, a client MUST close the stream for sending.
+                //= RFC 9114 section 4.1
+                //# Unless using the CONNECT method (see Section 4.4), clients MUST NOT make stream closure dependent on
+                //# receiving a response to their request.
+                //= RFC 9114 section 4.1
+                //# After sending a final response, the server MUST close the stream for sending.
+                transport.finish(self.key, id);
+                exchange.sent = true;
+                self.unacknowledged += 1;
+                self.h3.finish_sending(id);
+            }
+            Write::Done | Write::Blocked => {}
+            Write::More => {
+                exchange.scheduled = true;
+                self.schedule.insert(id, exchange.priority);
+            }
+            // The peer wants none of it: perhaps it said so before its request was complete, when there was nobody to tell.
+            Write::Stopped => {
+                // Work was done for nobody. When there is too much of that, the next that comes from the peer is an error.
+                let _ = self.h3.handle_stop_sending(id, ErrorCode::H3_REQUEST_CANCELLED.0);
+                self.abort(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
+                self.end_reading(transport, id);
+                return;
+            }
+        }
+        exchange.stream.wrote(waiting);
+        if exchange.sent {
+            self.end_reading(transport, id);
         }
     }
 
