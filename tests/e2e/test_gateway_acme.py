@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import ssl
@@ -16,6 +17,7 @@ from aioquic.quic.configuration import QuicConfiguration
 from cryptography import x509
 from curl_cffi import CurlOpt
 
+from harness.acme_proxy import PROBLEM, Answer, proxied
 from harness.admin import UnixConnection, ask, metrics
 from harness.clients import curl
 from harness.pebble import CLEAR_PORT, TLS_PORT, certificates_of, is_whole
@@ -36,12 +38,15 @@ def serve(start, gateway, pebble):
     return run
 
 
-def write(gateway, pebble, names, challenges=(), more="") -> None:
+def write(gateway, pebble, names, challenges=(), more="", acme="") -> None:
     sites = "".join(
         f'[[sites]]\nhosts = ["{name}"]\ntls = "acme"\n[[sites.routes]]\nrespond = "{name}"\n' for name in names
     )
     gateway.write(
-        pebble.settings(*challenges) + sites + more, server='state_dir = "state"', listen=pebble.listen, workers=2
+        pebble.settings(*challenges, more=acme) + sites + more,
+        server='state_dir = "state"',
+        listen=pebble.listen,
+        workers=2,
     )
 
 
@@ -322,6 +327,44 @@ def test_account_that_is_refused_is_told_and_nothing_is_ordered(start, gateway, 
     )
     assert (pebble.orders, pebble.accounts, list((gateway.folder / "state").glob("acme/*/account*.json"))) == (0, 0, [])
     assert not [line for line in server.lines if any(key in line for key in KEYS.values())]
+
+
+def test_another_email_is_told_to_the_authority_once(start, gateway, pebble):
+    pebble.start()
+    with proxied(pebble) as proxy:
+
+        def told() -> list[list[str]]:
+            of_account = ("/sign-me-up", "/my-account/")
+            return [content["contact"] for path, content in proxy.contents if path.startswith(of_account)]
+
+        write(gateway, pebble, [NAME], acme='email = "one@pronghorn.test"')
+        server = start(gateway.command(), listeners=2)
+        server.wait_for_lines("has a certificate, valid until")
+        assert told() == [["mailto:one@pronghorn.test"]]
+        # Asked about renewals, which needs the account, at each of these.
+        expected = told()
+        for address in ("two@pronghorn.test", None, "three@pronghorn.test"):
+            write(gateway, pebble, [NAME], acme=f'email = "{address}"' if address else "")
+            server.popen.send_signal(1)
+            expected.append([f"mailto:{address}"] if address else [])
+            assert eventually("the authority is told", lambda: len(told()) == len(expected))
+        assert (told(), pebble.accounts) == (expected, 1)
+        # Nothing is said of an address that it knows: neither after a restart nor for another name.
+        server.terminate()
+        assert server.wait() == 0
+        write(gateway, pebble, [NAME, "two.pronghorn.test"], acme='email = "three@pronghorn.test"')
+        server = start(gateway.command(), listeners=2)
+        server.wait_for_lines("two.pronghorn.test has a certificate, valid until")
+        assert told() == expected
+        # Certificates do not wait for an address that is refused.
+        problem = {"type": "urn:ietf:params:acme:error:invalidContact", "detail": "no such domain"}
+        refusal = Answer(400, [PROBLEM], json.dumps(problem).encode())
+        proxy.answer = lambda _, path: refusal if path.startswith("/my-account/") else None
+        write(gateway, pebble, [NAME, "three.pronghorn.test"], acme='email = "four@pronghorn.test"')
+        server.popen.send_signal(1)
+        server.wait_for_lines("three.pronghorn.test has a certificate, valid until")
+        said = "the authority says: no such domain (invalidContact)"
+        assert f"warning: the authority does not take the new email of [acme]: {said}" in "\n".join(server.lines)
 
 
 PROFILES = {"classic": 7_776_000, "shortlived": 576_000}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import http.server
+import json
 import ssl
 import time
 from collections.abc import Callable, Iterator
@@ -38,6 +40,8 @@ class AuthorityProxy(http.server.ThreadingHTTPServer):
         self.pebble = pebble
         self.requests: list[tuple[float, str, str]] = []
         """When each request came, in seconds of the monotonic clock, with its method and path."""
+        self.contents: list[tuple[str, object]] = []
+        """What was asked for with content, with its path, in order."""
         self.answer: Callable[[str, str], Answer | None] = lambda method, path: None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(pebble.identity.cert, pebble.identity.key)
@@ -57,6 +61,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def pass_on(self) -> None:
         content = self.rfile.read(int(self.headers.get("content-length") or 0))
         self.server.requests.append((time.monotonic(), self.command, self.path))
+        if signed := json.loads(content or b"{}").get("payload"):
+            self.server.contents.append((self.path, json.loads(base64.urlsafe_b64decode(signed + "=="))))
         answer = self.server.answer(self.command, self.path)
         if answer is None:
             answer = self.ask_pebble(content)

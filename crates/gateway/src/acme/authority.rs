@@ -104,16 +104,18 @@ pub(super) struct Answer {
 /// The account, and how long the authority asked to be left alone.
 pub(super) struct Authority {
     pub(super) account: Account,
+    /// What somebody should know who can do something about it.
+    pub(super) warning: Option<String>,
     asked: Arc<Mutex<Option<Asked>>>,
 }
 
 impl Authority {
-    /// Connects, and makes the account if there is none yet.
+    /// Connects, and makes the account if there is none yet. The authority is told of another address to write to.
     pub(super) async fn connect(settings: &Settings, store: &Store) -> Result<Self, Failure> {
         let asked = Arc::default();
         let http = || http(settings, &asked);
         let account = if let Some(credentials) = store.account() {
-            connect(http()?, credentials).await
+            connect(http()?, credentials, settings, store).await
         } else {
             // Another process may be making it, or have made it meanwhile.
             let _lock = loop {
@@ -123,12 +125,12 @@ impl Authority {
                 }
             };
             match store.account() {
-                Some(credentials) => connect(http()?, credentials).await,
-                None => create(http()?, settings, store).await,
+                Some(credentials) => connect(http()?, credentials, settings, store).await,
+                None => create(http()?, settings, store).await.map(|account| (account, None)),
             }
         };
         match account {
-            Ok(account) => Ok(Self { account, asked }),
+            Ok((account, warning)) => Ok(Self { account, warning, asked }),
             // Nothing was said of a name yet.
             Err(failure) => Err(Failure { asked: last(&asked).map(|asked| Asked { by_all: true, ..asked }).or(failure.asked), ..failure }),
         }
@@ -144,14 +146,42 @@ fn last(asked: &Mutex<Option<Asked>>) -> Option<Asked> {
     *asked.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn connect(builder: AccountBuilder, credentials: AccountCredentials) -> Result<Account, Failure> {
-    Ok(builder.from_credentials(credentials).await?)
+async fn connect(
+    builder: AccountBuilder,
+    credentials: AccountCredentials,
+    settings: &Settings,
+    store: &Store,
+) -> Result<(Account, Option<String>), Failure> {
+    let account = builder.from_credentials(credentials).await?;
+    let email = settings.acme.email.as_deref();
+    if store.is_contact(email) {
+        return Ok((account, None));
+    }
+    let contact = contact(email);
+    let contact: Vec<_> = contact.iter().map(String::as_str).collect();
+    match account.update_contacts(&contact).await.map_err(Failure::from) {
+        Ok(()) => {
+            store.keep_contact(email);
+            Ok((account, None))
+        }
+        // Certificates do not depend on it.
+        Err(Failure { cause: Cause::Refused, reason, asked: None }) => {
+            Ok((account, Some(format!("warning: the authority does not take the new email of [acme]: {reason}"))))
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Where an authority writes to, as it wants that said.
+fn contact(email: Option<&str>) -> Vec<String> {
+    email.iter().map(|email| format!("mailto:{email}")).collect()
 }
 
 async fn create(builder: AccountBuilder, settings: &Settings, store: &Store) -> Result<Account, Failure> {
     let acme = &settings.acme;
-    let email = acme.email.as_ref().map(|email| format!("mailto:{email}"));
-    let contact: Vec<_> = email.iter().map(String::as_str).collect();
+    let email = acme.email.as_deref();
+    let contact = contact(email);
+    let contact: Vec<_> = contact.iter().map(String::as_str).collect();
     let new = NewAccount { contact: &contact, terms_of_service_agreed: acme.terms_agreed, only_return_existing: false };
     let external = acme.external_account.as_ref();
     let external = external.and_then(|account| Some(ExternalAccountKey::new(account.id.clone(), &account.key_bytes()?)));
@@ -160,6 +190,7 @@ async fn create(builder: AccountBuilder, settings: &Settings, store: &Store) -> 
     store.try_account().map_err(is_kept)?;
     let (account, credentials) = builder.create(&new, acme.directory.clone(), external.as_ref()).await?;
     store.keep_account(&credentials).map_err(is_kept)?;
+    store.keep_contact(email);
     Ok(account)
 }
 

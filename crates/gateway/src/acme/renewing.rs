@@ -190,8 +190,16 @@ impl Shared {
         is_kept
     }
 
-    async fn order(&self, slot: &Slot, schedule: &Schedule) -> Result<String, Failure> {
+    async fn connect(&self) -> Result<Authority, Failure> {
         let authority = Authority::connect(&self.settings, &self.store).await?;
+        if let Some(warning) = &authority.warning {
+            (self.tell)(warning);
+        }
+        Ok(authority)
+    }
+
+    async fn order(&self, slot: &Slot, schedule: &Schedule) -> Result<String, Failure> {
+        let authority = self.connect().await?;
         let ordered = order::order(&authority, &self.settings, &self.challenges, slot, schedule.challenge()).await;
         ordered.map_err(|failure| {
             if failure.reason.ends_with("(accountDoesNotExist)") {
@@ -211,7 +219,7 @@ impl Shared {
             }
             // Nobody needs an account for this alone.
             drop(self.store.account()?);
-            let Failure { reason, asked, .. } = match Authority::connect(&self.settings, &self.store).await {
+            let Failure { reason, asked, .. } = match self.connect().await {
                 Ok(authority) => match order::window(&authority, slot).await {
                     Ok((window, again)) => return Some((Some(window), again)),
                     Err(failure) => Failure { asked: authority.asked().or(failure.asked), ..failure },

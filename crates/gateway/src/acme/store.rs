@@ -152,6 +152,26 @@ impl Store {
 
     pub(super) fn forget_account(&self) {
         remove(&self.account);
+        remove(&self.contact());
+    }
+
+    /// Whether this is the address that the authority was given last for the account; none was where nothing is known.
+    pub(super) fn is_contact(&self, email: Option<&str>) -> bool {
+        let known = read(&self.contact()).ok().flatten().unwrap_or_default();
+        known == email.unwrap_or_default().as_bytes()
+    }
+
+    /// Keeps the address that the authority was given. Where it cannot be kept, the authority is told again, which does no harm.
+    pub(super) fn keep_contact(&self, email: Option<&str>) {
+        match email {
+            Some(email) => drop(self.write(&self.contact(), email.as_bytes())),
+            None => remove(&self.contact()),
+        }
+    }
+
+    /// The file with the address that the authority writes to: the account's own file has none.
+    fn contact(&self) -> PathBuf {
+        self.account.with_extension("contact")
     }
 
     pub(super) fn refusals(&self, host: &str) -> Refusals {
