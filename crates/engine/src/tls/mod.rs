@@ -194,6 +194,9 @@ fn configure(tcp: &mut rustls::ServerConfig, quic: &mut rustls::ServerConfig) {
     tcp.send_half_rtt_data = true;
     quic.alpn_protocols = vec![b"h3".to_vec()];
     compression::compress(tcp, quic);
+    // The first random number of a process takes some 40 ms, which are spent here and not in the first handshake, where every connection of
+    // the worker would wait for them. What fails now fails there again, and is told.
+    let _ = quic.crypto_provider().secure_random.fill(&mut [0]);
 }
 
 /// What a server made of a ClientHello.
