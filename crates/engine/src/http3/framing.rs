@@ -1,11 +1,15 @@
 //! What the application sends, as HTTP/3 frames.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context as TaskContext, Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderValue, Method};
+use http_body::Body as _;
 use pronghorn_h3::{self as h3, ErrorCode, FieldLine, OutgoingLine, SendError, StreamId};
 
 use super::fields;
@@ -16,6 +20,8 @@ use crate::{Body, Response};
 
 /// Content of less bytes is copied behind its head: a piece of its own costs more, in the transport and until it is acknowledged.
 const COPIED_BELOW: usize = 512;
+/// Content that is taken before its body becomes a task. One that has more at once has it for as long as the client can take it.
+const EAGER_BYTES: usize = 4 << 10;
 
 /// Frames for one stream of a connection.
 pub(super) struct Framer<'a> {
@@ -93,9 +99,9 @@ impl Framer<'_> {
         self.headers(lines.chain(own.map(OutgoingLine::from)))?;
         let said = response.shared.as_ref().map_or(&response.headers, |shared| shared.lines());
         let priority = if added.has_priority { fields::priority(said) } else { None };
-        let last = !added.has_content || self.body(stream, response.body, wire);
+        let begun = if added.has_content { self.body(stream, response.body, wire)? } else { Some(true) };
         self.context.spares.keep_map(response.headers);
-        Ok(Framed::Response { priority, last })
+        Ok(begun.map_or(Framed::Abort(ErrorCode::H3_INTERNAL_ERROR), |last| Framed::Response { priority, last }))
     }
 
     fn headers<'l>(&mut self, lines: impl Iterator<Item = OutgoingLine<'l>>) -> Result<(), SendError> {
@@ -105,14 +111,43 @@ impl Framer<'_> {
         self.h3.encode_headers(self.id, lines, self.encoded)
     }
 
-    /// Returns whether that was all of it.
-    fn body(&mut self, stream: &Rc<Stream>, mut body: Body, wire: &mut VecDeque<Bytes>) -> bool {
+    /// Returns whether that was all of it; `None` if whoever produces it has failed.
+    fn body(&mut self, stream: &Rc<Stream>, mut body: Body, wire: &mut VecDeque<Bytes>) -> Result<Option<bool>, SendError> {
         if let Some(data) = body.take_full() {
             self.data(data, wire);
-            return true;
+            return Ok(Some(true));
+        }
+        let mut taken = 0;
+        // Most bodies have all that they have at once, and a task for that costs more than the rest of the answer.
+        while !body.is_tunnel() && taken < EAGER_BYTES && self.context.handle.take_eager_poll() {
+            // Nobody is to be woken: one that waits is polled again, by the task.
+            let poll = || Pin::new(&mut body).poll_frame(&mut TaskContext::from_waker(Waker::noop()));
+            match catch_unwind(AssertUnwindSafe(poll)) {
+                Ok(Poll::Pending) => break,
+                Ok(Poll::Ready(None)) => return Ok(Some(true)),
+                Ok(Poll::Ready(Some(Ok(frame)))) => match frame.into_data() {
+                    Ok(data) => {
+                        taken += data.len();
+                        self.data(data, wire);
+                    }
+                    Err(frame) => {
+                        if let Ok(trailers) = frame.into_trailers() {
+                            self.headers(fields::lines(&trailers).map(OutgoingLine::from))?;
+                        }
+                    }
+                },
+                Ok(Poll::Ready(Some(Err(_)))) => return Ok(None),
+                Err(_) => {
+                    self.context.stats.handler_panics.add(1);
+                    return Ok(None);
+                }
+            }
+            if body.is_end_stream() {
+                return Ok(Some(true));
+            }
         }
         self.context.handle.spawn(stream.clone().pump(body));
-        false
+        Ok(Some(false))
     }
 
     fn data(&mut self, data: Bytes, wire: &mut VecDeque<Bytes>) {
