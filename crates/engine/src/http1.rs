@@ -1,6 +1,7 @@
 //! HTTP/1.1 towards clients, by hyper.
 
 mod chunked;
+mod corked;
 mod head;
 mod tunnel;
 mod wire;
@@ -66,12 +67,16 @@ where
     let mut finishing = false;
     let outcome = loop {
         let outcome = poll_fn(|cx| {
-            shared.begin_poll();
+            shared.begin_poll(context.handle.phase());
             if !finishing && shutdown.poll(cx).is_ready() {
                 finishing = true;
                 Pin::new(&mut connection).graceful_shutdown();
             }
-            match connection.poll_without_shutdown(cx) {
+            let polled = connection.poll_without_shutdown(cx);
+            if shared.begins_to_hold() {
+                context.handle.wake_at_end(shared.clone(), cx.waker());
+            }
+            match polled {
                 Poll::Ready(Err(error)) if error.is_parse_too_large() => {
                     count_large_head(&activity, &context);
                     Poll::Ready(Some(Outcome::ProtocolError))
@@ -103,7 +108,11 @@ where
         finishing = false;
     };
     let parts = connection.into_parts();
-    let (mut io, rest) = parts.io.into_inner().into_parts();
+    let (mut io, rest, mut corked) = parts.io.into_inner().into_parts();
+    if !corked.is_empty() {
+        // What these answers were held back for does not come any more. A peer that is gone, or takes nothing, misses nothing.
+        poll_fn(|cx| if corked.poll_write(&mut io, cx).is_ready() { Poll::Ready(()) } else { watchdog.poll(cx) }).await;
+    }
     let Some(granted) = granted.take().filter(|_| outcome == Outcome::Done) else {
         close(io, unread.get(), &context).await;
         return outcome;
@@ -446,6 +455,7 @@ impl Future for Answer {
             *this.exchange.connection.borrow_mut() = Some(cx.waker().clone());
             return Poll::Pending;
         };
+        this.exchange.wire.on_answer();
         if let Some(guard) = &this.guard {
             guard.set_answered();
         }

@@ -282,6 +282,12 @@ impl Worker {
                 break;
             }
         }
+        let holding = self.context.handle.end_turn();
+        if left.polls > 0 {
+            // Where none is left it is for the next turn, which begins at once.
+            self.executor.run(holding);
+            self.context.stats.handler_panics.add(self.executor.take_panics());
+        }
         for index in rotated(self.first, self.quic.len()) {
             self.quic[index].send(now, &mut left.sends, &self.context.stats);
         }

@@ -1,5 +1,5 @@
 //! What stands between the library and the connection: a reader that lets through only messages with one meaning, and a writer that
-//! puts interim responses between the library's own.
+//! puts interim responses between the library's own, and has answers to pipelined requests leave together.
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Write as _;
@@ -14,7 +14,9 @@ use http::{HeaderMap, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::chunked::Chunked;
+use super::corked::Corked;
 use super::head::{self, Framing, Malformed};
+use crate::runtime::Holds;
 
 const READ_BYTES: usize = 16 << 10;
 /// Memory that a connection keeps for its next head.
@@ -32,6 +34,8 @@ pub(super) struct Wire<T> {
     /// How many of them are checked.
     checked: usize,
     head_bytes: usize,
+    /// Answers that leave together with those to the requests behind them.
+    corked: Corked,
     shared: Rc<Shared>,
 }
 
@@ -64,9 +68,10 @@ pub(super) struct Shared {
     refused: Cell<bool>,
     /// Where the reader waits for what becomes of an upgrade.
     upgrade: RefCell<Pending>,
-    /// Heads that were handed on, and those that have become requests.
-    heads: Cell<u64>,
-    requests: Cell<u64>,
+    /// Heads that were handed on, those that have become requests, and those of them whose answers have begun.
+    heads: Cell<u32>,
+    requests: Cell<u32>,
+    answers: Cell<u32>,
     /// The most lines of a head that the library has room for.
     room: Cell<usize>,
     wants_room: Cell<bool>,
@@ -74,6 +79,13 @@ pub(super) struct Shared {
     blocked: Cell<bool>,
     /// A handler's future was polled in this poll of the connection.
     has_worked: Cell<bool>,
+    /// Answers are held back for others, to be made soon.
+    holding: Cell<bool>,
+    /// The phase of the worker's turns that runs, and the one in which the holding began.
+    phase: Cell<u32>,
+    held_since: Cell<u32>,
+    /// It has begun since that was asked last.
+    has_begun_to_hold: Cell<bool>,
 }
 
 #[derive(Default)]
@@ -95,9 +107,28 @@ impl Shared {
         self.wants_room.get() && !self.blocked.get()
     }
 
-    /// The connection is polled anew.
-    pub(super) fn begin_poll(&self) {
+    /// The connection is polled anew. `phase`: [`crate::runtime::Handle::phase`].
+    pub(super) fn begin_poll(&self, phase: u32) {
         self.has_worked.set(false);
+        self.phase.set(phase);
+    }
+
+    /// After a poll: whether answers are held back, and that has just begun. The connection has to be polled once more before it waits for
+    /// anything.
+    pub(super) fn begins_to_hold(&self) -> bool {
+        self.has_begun_to_hold.take() && self.holding.get()
+    }
+
+    /// Whether an answer may wait for the next one: a request is there that has none, and may have it in this phase.
+    fn may_hold(&self) -> bool {
+        self.heads != self.answers && (!self.holding.get() || self.held_since == self.phase)
+    }
+
+    fn hold(&self) {
+        if !self.holding.replace(true) {
+            self.held_since.set(self.phase.get());
+            self.has_begun_to_hold.set(true);
+        }
     }
 
     /// Whether nothing was made yet in this poll of the connection, as the next piece of work is from here on.
@@ -113,8 +144,13 @@ impl Shared {
 
     /// A head has become a request. Returns whether it is the one that the reader waits for.
     pub(super) fn on_request(&self) -> bool {
-        self.requests.set(self.requests.get() + 1);
+        self.requests.set(self.requests.get().wrapping_add(1));
         self.requests == self.heads && matches!(*self.upgrade.borrow(), Pending::Held(_))
+    }
+
+    /// The library is about to be given the answer to a request.
+    pub(super) fn on_answer(&self) {
+        self.answers.set(self.answers.get().wrapping_add(1));
     }
 
     /// The request that asks for an upgrade gets none, so what follows it is the next request.
@@ -155,6 +191,13 @@ impl Shared {
         interim.extend_from_slice(b"\r\n");
     }
 
+    fn wake_informed(&self) {
+        let connection = self.connection.borrow_mut().take();
+        if let Some(connection) = connection {
+            connection.wake();
+        }
+    }
+
     /// Ready when no interim response waits, so that the final one may be written.
     pub(super) fn poll_informed(&self, cx: &mut TaskContext<'_>) -> Poll<()> {
         if self.interim.borrow().is_empty() {
@@ -165,17 +208,24 @@ impl Shared {
     }
 }
 
+impl Holds for Shared {
+    fn is_holding(&self) -> bool {
+        self.holding.get()
+    }
+}
+
 impl<T> Wire<T> {
     /// `head_bytes`: the most that a head may have.
     pub(super) fn new(io: T, head_bytes: usize) -> (Self, Rc<Shared>) {
         let shared = Rc::<Shared>::default();
         let awaiting = Awaiting::Head { searched: 0 };
-        (Self { io, awaiting, buffer: BytesMut::new(), checked: 0, head_bytes, shared: shared.clone() }, shared)
+        let (buffer, corked) = (BytesMut::new(), Corked::default());
+        (Self { io, awaiting, buffer, checked: 0, head_bytes, corked, shared: shared.clone() }, shared)
     }
 
-    /// The connection, and what was read of it and not handed on.
-    pub(super) fn into_parts(self) -> (T, Bytes) {
-        (self.io, self.buffer.freeze())
+    /// The connection, what was read of it and not handed on, and what was not written to it.
+    pub(super) fn into_parts(self) -> (T, Bytes, Corked) {
+        (self.io, self.buffer.freeze(), self.corked)
     }
 
     /// Takes back what the library was given and has not looked at.
@@ -235,7 +285,7 @@ impl<T> Wire<T> {
                 }
                 Ok((framing, _)) => {
                     self.checked = end;
-                    self.shared.heads.set(self.shared.heads.get() + 1);
+                    self.shared.heads.set(self.shared.heads.get().wrapping_add(1));
                     self.awaiting = match framing {
                         Framing::Upgrade => {
                             self.shared.hold_for_upgrade();
@@ -319,7 +369,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Wire<T> {
                     }
                     // Mostly it is a request and nothing else, which is where it belongs already.
                     if is_request_without_content(read, this.head_bytes, this.shared.room.get()) {
-                        this.shared.heads.set(this.shared.heads.get() + 1);
+                        this.shared.heads.set(this.shared.heads.get().wrapping_add(1));
                         return Poll::Ready(Ok(()));
                     }
                     this.buffer.extend_from_slice(read);
@@ -357,18 +407,45 @@ impl<T: AsyncWrite + Unpin> Wire<T> {
     fn poll_write_with(
         &mut self,
         cx: &mut TaskContext<'_>,
+        pieces: &[IoSlice<'_>],
         write: impl FnOnce(Pin<&mut T>, &mut TaskContext<'_>) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
         self.shared.blocked.set(true);
         if self.shared.begun.get() {
             ready!(self.poll_interim(cx))?;
         }
+        if !self.corked.is_empty() || self.may_hold() {
+            if let Some(taken) = self.corked.take(pieces) {
+                self.shared.hold();
+                self.shared.blocked.set(false);
+                return Poll::Ready(Ok(taken));
+            }
+            ready!(self.poll_uncork(cx))?;
+        }
         let written = ready!(write(Pin::new(&mut self.io), cx));
         self.shared.blocked.set(false);
         Poll::Ready(written)
     }
 
+    /// Whether the answer to another request, which has come already, follows soon.
+    fn may_hold(&mut self) -> bool {
+        self.check();
+        self.shared.may_hold()
+    }
+
+    /// Writes the answers that were held back.
+    fn poll_uncork(&mut self, cx: &mut TaskContext<'_>) -> Poll<io::Result<()>> {
+        ready!(self.corked.poll_write(&mut self.io, cx))?;
+        self.shared.holding.set(false);
+        Poll::Ready(Ok(()))
+    }
+
     fn poll_interim(&mut self, cx: &mut TaskContext<'_>) -> Poll<io::Result<()>> {
+        if self.shared.interim.borrow().is_empty() {
+            self.shared.wake_informed();
+            return Poll::Ready(Ok(()));
+        }
+        ready!(self.poll_uncork(cx))?;
         let mut interim = self.shared.interim.borrow_mut();
         while !interim.is_empty() {
             let written = ready!(Pin::new(&mut self.io).poll_write(cx, &interim))?;
@@ -379,21 +456,18 @@ impl<T: AsyncWrite + Unpin> Wire<T> {
             self.shared.begun.set(!interim.is_empty());
         }
         drop(interim);
-        let connection = self.shared.connection.borrow_mut().take();
-        if let Some(connection) = connection {
-            connection.wake();
-        }
+        self.shared.wake_informed();
         Poll::Ready(Ok(()))
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Wire<T> {
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<T> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut TaskContext<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.get_mut().poll_write_with(cx, |io, cx| io.poll_write(cx, bytes))
+        self.get_mut().poll_write_with(cx, &[IoSlice::new(bytes)], |io, cx| io.poll_write(cx, bytes))
     }
 
     fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut TaskContext<'_>, bytes: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        self.get_mut().poll_write_with(cx, |io, cx| io.poll_write_vectored(cx, bytes))
+        self.get_mut().poll_write_with(cx, bytes, |io, cx| io.poll_write_vectored(cx, bytes))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -401,15 +475,23 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Wire<T> {
     }
 
     /// The library flushes when it has written all that it has, in every poll of the connection. So this is where an interim response
-    /// is between two others.
+    /// is between two others, and where answers go that were held back for another one that is not made yet.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         ready!(this.poll_interim(cx))?;
+        if !this.corked.is_empty() {
+            if this.may_hold() {
+                return Poll::Ready(Ok(()));
+            }
+            ready!(this.poll_uncork(cx))?;
+        }
         Pin::new(&mut this.io).poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().io).poll_shutdown(cx)
+        let this = self.get_mut();
+        ready!(this.poll_uncork(cx))?;
+        Pin::new(&mut this.io).poll_shutdown(cx)
     }
 }
 

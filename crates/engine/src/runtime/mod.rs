@@ -31,13 +31,26 @@ pub struct Handle {
     wakeup: Arc<Wakeup>,
     now: Rc<Cell<Instant>>,
     turn: Rc<Cell<u64>>,
+    /// Grows at the beginning of each turn, and before its end.
+    phase: Rc<Cell<u32>>,
     /// Whom the next turn wakes.
     deferred: Rc<RefCell<Vec<Waker>>>,
+    /// Whom the end of this one wakes, if it still holds something back.
+    holding: Rc<RefCell<Vec<Holding>>>,
 }
+
+/// Somebody who holds something back for what a turn may still bring.
+pub(crate) trait Holds {
+    fn is_holding(&self) -> bool;
+}
+
+/// Who holds something back, and how to wake them.
+type Holding = (Rc<dyn Holds>, Waker);
 
 impl Handle {
     pub(crate) fn new(executor: Executor, timers: Timers, reactor: ReactorHandle, wakeup: Arc<Wakeup>, now: Instant) -> Self {
-        Self { executor, timers, reactor, wakeup, now: Rc::new(Cell::new(now)), turn: Rc::default(), deferred: Rc::default() }
+        let (now, turn, phase, deferred, holding) = (Rc::new(Cell::new(now)), Rc::default(), Rc::default(), Rc::default(), Rc::default());
+        Self { executor, timers, reactor, wakeup, now, turn, phase, deferred, holding }
     }
 
     /// Runs `future` on this worker until it is ready.
@@ -78,6 +91,7 @@ impl Handle {
     pub(crate) fn begin_turn(&self, now: Instant) {
         self.now.set(now);
         self.turn.set(self.turn.get() + 1);
+        self.phase.set(self.phase.get().wrapping_add(1));
         let deferred = std::mem::take(&mut *self.deferred.borrow_mut());
         deferred.into_iter().for_each(Waker::wake);
     }
@@ -94,6 +108,29 @@ impl Handle {
 
     pub(crate) fn has_deferred(&self) -> bool {
         !self.deferred.borrow().is_empty()
+    }
+
+    /// Which part of the turns runs. What was held back for something that this turn may still bring is held back no more when it has
+    /// changed.
+    pub(crate) fn phase(&self) -> u32 {
+        self.phase.get()
+    }
+
+    /// Wakes `waker` before the turn ends, if `who` still holds something back then.
+    pub(crate) fn wake_at_end(&self, who: Rc<impl Holds + 'static>, waker: &Waker) {
+        self.holding.borrow_mut().push((who, waker.clone()));
+    }
+
+    /// The turn has done what it could: those who hold something back are woken. Returns how many.
+    pub(crate) fn end_turn(&self) -> usize {
+        self.phase.set(self.phase.get().wrapping_add(1));
+        let mut woken = 0;
+        // Its memory serves again.
+        for (_, waker) in self.holding.borrow_mut().drain(..).filter(|(who, _)| who.is_holding()) {
+            waker.wake();
+            woken += 1;
+        }
+        woken
     }
 
     pub(crate) fn reactor(&self) -> &ReactorHandle {

@@ -26,6 +26,8 @@ mod listen;
 #[cfg(test)]
 mod messages;
 #[cfg(test)]
+mod pipelining;
+#[cfg(test)]
 mod priorities;
 #[cfg(test)]
 mod raw_server;

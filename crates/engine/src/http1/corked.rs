@@ -1,0 +1,47 @@
+//! Answers that leave together with the next ones.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context as TaskContext, Poll, ready};
+
+use tokio::io::AsyncWrite;
+
+/// The most bytes of answers that a connection holds back. What is larger gains nothing by it.
+const HELD_BYTES: usize = 16 << 10;
+
+/// Answers to pipelined requests, copied until they are written in one piece: each piece of its own costs a system call, a packet, and
+/// over TLS a record.
+#[derive(Default)]
+pub(super) struct Corked(Vec<u8>);
+
+impl Corked {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Takes all of `pieces`, whose size it returns, or nothing if that would be too much.
+    pub(super) fn take(&mut self, pieces: &[IoSlice<'_>]) -> Option<usize> {
+        let bytes = pieces.iter().map(|piece| piece.len()).sum();
+        if self.0.len() + bytes > HELD_BYTES {
+            return None;
+        }
+        for piece in pieces {
+            self.0.extend_from_slice(piece);
+        }
+        Some(bytes)
+    }
+
+    /// Ready when nothing is left.
+    pub(super) fn poll_write<T: AsyncWrite + Unpin>(&mut self, io: &mut T, cx: &mut TaskContext<'_>) -> Poll<io::Result<()>> {
+        while !self.0.is_empty() {
+            let written = ready!(Pin::new(&mut *io).poll_write(cx, &self.0))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.0.drain(..written);
+        }
+        // An idle connection keeps no memory for it.
+        self.0 = Vec::new();
+        Poll::Ready(Ok(()))
+    }
+}

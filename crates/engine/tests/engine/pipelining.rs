@@ -1,0 +1,116 @@
+//! HTTP/1.1 requests that are sent before the answers to those before them have come.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use http::StatusCode;
+use pronghorn_engine::{Config, Group, Handler, Request, Responder, Response};
+
+use crate::raw_tls::RawTls;
+use crate::support::{Bench, Trust, trust};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Answers in `settle`, with the path: but for `/slow`, which waits, and `/abort`, which is given up. A number is as many bytes.
+#[derive(Default)]
+struct Paths {
+    asked: RefCell<Vec<(String, Responder)>>,
+    slow: RefCell<Vec<Responder>>,
+}
+
+impl Handler for Paths {
+    fn handle(&self, request: Request, responder: Responder) {
+        self.asked.borrow_mut().push((request.uri.path().to_owned(), responder));
+    }
+
+    fn settle(&self) {
+        for (path, responder) in self.asked.take() {
+            match path.as_str() {
+                "/slow" => self.slow.borrow_mut().push(responder),
+                "/abort" => responder.abort(),
+                path => {
+                    let body = path[1..].parse().map_or_else(|_| path.to_owned(), |bytes| "x".repeat(bytes));
+                    responder.send(Response::new(StatusCode::OK).with_body(body));
+                }
+            }
+        }
+    }
+}
+
+fn bench(config: &Config) -> (Bench, Trust) {
+    let trust = trust();
+    (Bench::with_group(&Group::new(1), &trust, config, |_| Paths::default()), trust)
+}
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n")
+}
+
+/// Waits until what came ends with this.
+fn expect(bench: &mut Bench, client: &mut RawTls, end: &str) {
+    bench.turn_until(|_| {
+        client.step();
+        client.received.ends_with(end.as_bytes())
+    });
+}
+
+fn answers(client: &RawTls) -> usize {
+    String::from_utf8_lossy(&client.received).matches("HTTP/1.1 200 OK\r\n").count()
+}
+
+#[test]
+fn answers_to_pipelined_requests_leave_in_one_record() {
+    let (mut bench, trust) = bench(&Config::default());
+    let mut client = RawTls::connect(&mut bench, &trust, b"http/1.1");
+    // Tickets come before it.
+    client.send(get("/first").as_bytes());
+    expect(&mut bench, &mut client, "/first");
+    let before = client.records().len();
+    client.send((0..10).map(|number| get(&format!("/number-{number}"))).collect::<String>().as_bytes());
+    expect(&mut bench, &mut client, "/number-9");
+    assert_eq!((answers(&client), client.records().len() - before), (11, 1));
+}
+
+#[test]
+fn answer_does_not_wait_for_one_that_takes_long() {
+    let mut config = Config::default();
+    // Nothing else is to wake the connection.
+    config.limits = config.limits.with_head_timeout(HOUR).unwrap().with_idle_timeout(HOUR).unwrap();
+    for polls in [config.budget.polls, 1] {
+        config.budget.polls = polls;
+        let (mut bench, trust) = bench(&config);
+        let mut client = RawTls::connect(&mut bench, &trust, b"http/1.1");
+        client.send([get("/quick"), get("/quicker"), get("/slow"), get("/after")].concat().as_bytes());
+        expect(&mut bench, &mut client, "/quicker");
+        assert_eq!(answers(&client), 2);
+    }
+}
+
+#[test]
+fn answers_go_before_the_connection_that_a_later_request_ends() {
+    let (mut bench, trust) = bench(&Config::default());
+    for last in [get("/abort"), "malformed\r\n\r\n".to_owned(), "GET /last HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n".to_owned()] {
+        let mut client = RawTls::connect(&mut bench, &trust, b"http/1.1");
+        client.send([get("/one"), get("/two"), last.clone(), get("/never")].concat().as_bytes());
+        bench.turn_until(|_| {
+            client.step();
+            client.is_closed
+        });
+        let received = String::from_utf8_lossy(&client.received);
+        assert!(received.contains("/one") && received.contains("/two") && !received.contains("/never"), "{last}: {received}");
+    }
+}
+
+#[test]
+fn large_and_small_answers_come_in_order() {
+    let (mut bench, trust) = bench(&Config::default());
+    let mut client = RawTls::connect(&mut bench, &trust, b"http/1.1");
+    let sizes = [10, 9000, 9000, 100_000, 10, 40_000, 10];
+    client.send(sizes.map(|size| get(&format!("/{size}"))).concat().as_bytes());
+    client.send(get("/end").as_bytes());
+    expect(&mut bench, &mut client, "/end");
+    let received = String::from_utf8(client.received).unwrap();
+    let bodies: Vec<_> =
+        received.split("HTTP/1.1 200 OK\r\n").skip(1).map(|answer| answer.split("\r\n\r\n").nth(1).unwrap().len()).collect();
+    assert_eq!(bodies, [&sizes[..], &["/end".len()]].concat());
+}
