@@ -9,7 +9,7 @@ use pronghorn_engine::{Config, Group, Handler, Request, Responder, Response};
 use crate::raw_tls::RawTls;
 use crate::support::{Bench, Trust, trust};
 
-const HOUR: Duration = Duration::from_secs(3600);
+const MINUTES: Duration = Duration::from_secs(300);
 
 /// Answers in `settle`, with the path: but for `/slow`, which waits, and `/abort`, which is given up. A number is as many bytes.
 #[derive(Default)]
@@ -75,7 +75,8 @@ fn answers_to_pipelined_requests_leave_in_one_record() {
 fn answer_does_not_wait_for_one_that_takes_long() {
     let mut config = Config::default();
     // Nothing else is to wake the connection.
-    config.limits = config.limits.with_head_timeout(HOUR).unwrap().with_idle_timeout(HOUR).unwrap();
+    let limits = config.limits.with_handshake_timeout(MINUTES).unwrap().with_head_timeout(MINUTES).unwrap();
+    config.limits = limits.with_idle_timeout(MINUTES).unwrap();
     for polls in [config.budget.polls, 1] {
         config.budget.polls = polls;
         let (mut bench, trust) = bench(&config);
