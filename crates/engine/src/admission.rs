@@ -44,8 +44,6 @@ pub(crate) struct Admitted {
     pub(crate) upgrade: Option<Upgrade>,
     /// The client waits for 100 before it sends content.
     pub(crate) expects_continue: bool,
-    /// There is a `priority` line (RFC 9218).
-    pub(crate) has_priority: bool,
 }
 
 /// Why a request is answered without a handler.
@@ -60,8 +58,24 @@ const fn malformed(reason: &'static str) -> Refusal {
     Refusal { status: StatusCode::BAD_REQUEST, reason }
 }
 
+/// What [`Head::admit_in_place`] found.
+#[derive(Clone, Copy)]
+pub(crate) struct Found {
+    /// See [`Admitted::expects_continue`].
+    pub(crate) expects_continue: bool,
+    /// There is a `priority` line (RFC 9218).
+    pub(crate) has_priority: bool,
+}
+
 impl Head<'_> {
     pub(crate) fn admit(mut self) -> Result<Admitted, Refusal> {
+        let Found { expects_continue, .. } = self.admit_in_place()?;
+        let Self { method, uri, headers, upgrade, .. } = self;
+        Ok(Admitted { method, uri, headers, upgrade, expects_continue })
+    }
+
+    /// The same without moving the head: its method, URI, lines and upgrade are then those of an [`Admitted`].
+    pub(crate) fn admit_in_place(&mut self) -> Result<Found, Refusal> {
         let present = Present::of(&self.headers);
         check_target(&self.method, &self.uri, self.upgrade.is_some())?;
         check_lines(self.protocol, present, &self.headers)?;
@@ -69,22 +83,25 @@ impl Head<'_> {
             check_length(&self.method, &mut self.headers)?;
         }
         let expects_continue = present.expect && expectation(self.version, &self.headers)?;
-        let authority = authority(self.version, &self.uri, present, self.latest, &mut self.headers)?;
-        if self.method == Method::CONNECT && self.upgrade.is_none() && authority.port_u16().is_none() {
-            return Err(malformed("the target of CONNECT names no port"));
+        let from_host = authority(self.version, &self.uri, present, self.latest, &mut self.headers)?;
+        if self.method == Method::CONNECT && self.upgrade.is_none() {
+            let named = from_host.as_ref().or(self.uri.authority());
+            if named.and_then(Authority::port_u16).is_none() {
+                return Err(malformed("the target of CONNECT names no port"));
+            }
         }
-        let uri = complete(self.uri, authority, self.secure)?;
+        if !is_complete(&self.uri) {
+            self.uri = complete(std::mem::take(&mut self.uri), from_host, self.secure)?;
+        }
         if present.cookie && self.protocol != Protocol::Http1 {
             join_cookies(&mut self.headers);
         }
-        let upgrade = if present.upgrade && self.protocol == Protocol::Http1 {
+        if present.upgrade && self.protocol == Protocol::Http1 {
             // Content would be in the way of what follows the head.
             let has_content = present.transfer_encoding || self.headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0");
-            if has_content { None } else { Upgrade::from_http1(self.version, &self.method, &self.headers) }
-        } else {
-            self.upgrade
-        };
-        Ok(Admitted { method: self.method, uri, headers: self.headers, upgrade, expects_continue, has_priority: present.priority })
+            self.upgrade = if has_content { None } else { Upgrade::from_http1(self.version, &self.method, &self.headers) };
+        }
+        Ok(Found { expects_continue, has_priority: present.priority })
     }
 }
 
@@ -197,14 +214,20 @@ fn expectation(version: Version, headers: &HeaderMap) -> Result<bool, Refusal> {
     Ok(true)
 }
 
-/// Whom the request is for, from the target and `host`; afterwards both say it.
-fn authority(version: Version, uri: &Uri, present: Present, latest: Option<&Named>, headers: &mut HeaderMap) -> Result<Authority, Refusal> {
+/// Whom the request is for, if the target does not say it but `host` does. Where the target alone says it, `host` does so too afterwards.
+fn authority(
+    version: Version,
+    uri: &Uri,
+    present: Present,
+    latest: Option<&Named>,
+    headers: &mut HeaderMap,
+) -> Result<Option<Authority>, Refusal> {
     if let (false, Some(target), Some(latest)) = (present.host, uri.authority(), latest)
         && target.as_str() == latest.authority.as_str()
         && version != Version::HTTP_11
     {
         headers.insert(HOST, latest.host.clone());
-        return Ok(latest.authority.clone());
+        return Ok(None);
     }
     let mut lines = headers.get_all(HOST).iter();
     let host = lines.next();
@@ -217,25 +240,26 @@ fn authority(version: Version, uri: &Uri, present: Present, latest: Option<&Name
     if let (None, Some(host), Some(latest)) = (uri.authority(), host, latest)
         && *host == latest.host
     {
-        return Ok(latest.authority.clone());
+        return Ok(Some(latest.authority.clone()));
     }
     if version == Version::HTTP_11 && host.is_none() {
         return Err(malformed("there is no host"));
     }
     let host = host.map(|value| Authority::try_from(value.as_bytes())).transpose().map_err(|_| malformed("host is not valid"))?;
-    let authority = match (uri.authority(), host) {
-        (Some(target), Some(host)) if target.as_str().eq_ignore_ascii_case(host.as_str()) => target.clone(),
+    let from_host = match (uri.authority(), host) {
+        (Some(target), Some(host)) if target.as_str().eq_ignore_ascii_case(host.as_str()) => None,
         // A proxy that reads the one and a server that reads the other would not agree on whom it is for.
         (Some(_), Some(_)) => return Err(malformed("host and the target's authority differ")),
         (Some(target), None) => {
             let value = HeaderValue::from_str(target.as_str()).map_err(|_| malformed("the authority is not valid"))?;
             headers.insert(HOST, value);
-            target.clone()
+            None
         }
-        (None, Some(host)) => host,
+        (None, Some(host)) => Some(host),
         (None, None) => return Err(malformed("the request names no host")),
     };
-    if is_host_and_port(authority.as_str()) { Ok(authority) } else { Err(malformed("the authority is not a host and a port")) }
+    let named = from_host.as_ref().or(uri.authority()).map_or("", Authority::as_str);
+    if is_host_and_port(named) { Ok(from_host) } else { Err(malformed("the authority is not a host and a port")) }
 }
 
 /// RFC 3986, section 3.2, without the user: a name, an IPv4 address or an IPv6 address in brackets, and perhaps a port.
@@ -256,14 +280,16 @@ fn is_host_and_port(authority: &str) -> bool {
     !host.is_empty() && host.bytes().all(is_name) && (rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port))
 }
 
-fn complete(uri: Uri, authority: Authority, secure: bool) -> Result<Uri, Refusal> {
-    if uri.authority().is_some() && (uri.scheme().is_some() || uri.path_and_query().is_none()) {
-        return Ok(uri);
-    }
+fn is_complete(uri: &Uri) -> bool {
+    uri.authority().is_some() && (uri.scheme().is_some() || uri.path_and_query().is_none())
+}
+
+fn complete(uri: Uri, authority: Option<Authority>, secure: bool) -> Result<Uri, Refusal> {
     let mut parts = Parts::default();
     parts.scheme = Some(if secure { Scheme::HTTPS } else { Scheme::HTTP });
-    parts.authority = Some(authority);
-    parts.path_and_query = uri.into_parts().path_and_query;
+    let target = uri.into_parts();
+    parts.authority = authority.or(target.authority);
+    parts.path_and_query = target.path_and_query;
     Uri::from_parts(parts).map_err(|_| malformed("the target is not valid"))
 }
 

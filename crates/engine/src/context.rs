@@ -55,7 +55,7 @@ const ENCODED_BYTES: usize = 4 << 10;
 pub(crate) struct Added<'a> {
     pub(crate) alt_svc: Option<&'a HeaderValue>,
     pub(crate) server: Option<&'a HeaderValue>,
-    pub(crate) date: Option<HeaderValue>,
+    pub(crate) date: Option<Rc<HeaderValue>>,
     pub(crate) content_length: Option<u64>,
     /// Content may follow.
     pub(crate) has_content: bool,
@@ -71,7 +71,9 @@ impl Added<'_> {
         let mut digits = itoa::Buffer::new();
         let length =
             content_length.map(|length| HeaderValue::from_str(digits.format(length)).expect("invariant: digits are visible ASCII"));
-        for (name, value) in [(SERVER, server.cloned()), (ALT_SVC, alt_svc.cloned()), (DATE, date), (CONTENT_LENGTH, length)] {
+        for (name, value) in
+            [(SERVER, server.cloned()), (ALT_SVC, alt_svc.cloned()), (DATE, date.map(Rc::unwrap_or_clone)), (CONTENT_LENGTH, length)]
+        {
             if let Some(value) = value {
                 headers.insert(name, value);
             }
@@ -241,13 +243,14 @@ pub(crate) fn remove_connection_fields(headers: &mut HeaderMap) {
 
 /// The `date` field's value, made once a second.
 pub(crate) struct Date {
-    value: RefCell<HeaderValue>,
+    /// Shared without an atomic count, since each response has it.
+    value: RefCell<Rc<HeaderValue>>,
     stale_at: Cell<Instant>,
 }
 
 impl Date {
     fn new(now: Instant) -> Self {
-        let date = Self { value: RefCell::new(HeaderValue::from_static("")), stale_at: Cell::new(now) };
+        let date = Self { value: RefCell::new(Rc::new(HeaderValue::from_static(""))), stale_at: Cell::new(now) };
         date.refresh(now);
         date
     }
@@ -255,11 +258,11 @@ impl Date {
     /// The same for ever, so that two runs of a simulation send the same bytes.
     #[cfg(test)]
     pub(crate) fn pin(&self, now: Instant) {
-        *self.value.borrow_mut() = HeaderValue::from_static("Sun, 06 Nov 1994 08:49:37 GMT");
+        *self.value.borrow_mut() = Rc::new(HeaderValue::from_static("Sun, 06 Nov 1994 08:49:37 GMT"));
         self.stale_at.set(now + Duration::from_secs(1 << 32));
     }
 
-    fn value(&self, now: Instant) -> HeaderValue {
+    fn value(&self, now: Instant) -> Rc<HeaderValue> {
         if now >= self.stale_at.get() {
             self.refresh(now);
         }
@@ -272,7 +275,7 @@ impl Date {
         let left = Duration::from_secs(1).saturating_sub(Duration::from_nanos(past_second.into()));
         self.stale_at.set(now + left);
         let text = httpdate::fmt_http_date(wall);
-        *self.value.borrow_mut() = HeaderValue::from_str(&text).expect("invariant: a date is visible ASCII");
+        *self.value.borrow_mut() = Rc::new(HeaderValue::from_str(&text).expect("invariant: a date is visible ASCII"));
     }
 }
 

@@ -200,7 +200,7 @@ impl Responder {
         match self.exchange.take() {
             Some(Exchange::Http1(exchange)) => exchange.respond(response),
             Some(Exchange::Http2(exchange)) => exchange.respond(response),
-            Some(Exchange::Http3(stream)) => stream.respond(response),
+            Some(Exchange::Http3(stream)) => stream.respond(self.context.spares.place(&mut response)),
             None => {}
         }
     }

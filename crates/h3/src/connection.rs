@@ -10,7 +10,6 @@ mod receiving;
 mod request_stream;
 mod sending;
 mod sessions;
-mod stream_map;
 mod webtransport;
 
 use std::{collections::VecDeque, fmt};
@@ -26,6 +25,7 @@ use crate::{
     frame::settings::{SettingId, Settings},
     head::Head,
     stream::StreamId,
+    stream_map::StreamMap,
 };
 
 use incoming::IncomingStreams;
@@ -34,7 +34,6 @@ use priorities::EarlyPriorities;
 use receiving::REQUEST_REJECTED;
 use request_stream::{RequestStream, Shared};
 use sessions::Sessions;
-use stream_map::StreamMap;
 
 /// Which side of the connection we are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,12 +162,13 @@ impl Connection {
 
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
+        let said_before = match self.shared.events.front() {
+            Some(&Event::Head { stream, head: Head::Request(_), .. }) => self.early_priorities.remove(stream).zip(Some(stream)),
+            _ => None,
+        };
+        let Some((priority, stream)) = said_before else { return self.shared.events.pop_front() };
         let event = self.shared.events.pop_front();
-        if let Some(Event::Head { stream, head: Head::Request(_), .. }) = event
-            && let Some(priority) = self.early_priorities.remove(stream)
-        {
-            self.shared.events.push_front(Event::PriorityUpdate { stream, priority });
-        }
+        self.shared.events.push_front(Event::PriorityUpdate { stream, priority });
         event
     }
 
@@ -243,9 +243,13 @@ impl Connection {
     }
 
     fn forget_if_done(&mut self, stream: StreamId) {
-        if self.requests.get(&stream).is_some_and(RequestStream::is_done)
-            && let Some(request) = self.requests.remove(&stream)
-        {
+        if self.requests.get(&stream).is_some_and(RequestStream::is_done) {
+            self.forget(stream);
+        }
+    }
+
+    fn forget(&mut self, stream: StreamId) {
+        if let Some(request) = self.requests.remove(&stream) {
             request.on_done(&mut self.shared.ledger);
             // Nothing can wait for it any more.
             self.end_session(stream);

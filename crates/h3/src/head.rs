@@ -54,6 +54,8 @@ pub struct RequestHead {
     /// The place of `host`, counted from the section's start.
     pub(crate) host: Option<u32>,
     pub(crate) content_length: Option<u64>,
+    /// The method is CONNECT, extended or not.
+    pub(crate) is_connect: bool,
 }
 
 impl RequestHead {

@@ -40,6 +40,7 @@ mod limit;
 mod message;
 mod priority;
 mod stream;
+mod stream_map;
 pub mod varint;
 
 pub use config::{Config, ConfigError};
@@ -53,3 +54,4 @@ pub use limit::Limit;
 pub use priority::Priority;
 pub use pronghorn_qpack::{FieldLine, FieldSection, Iter, OutgoingLine, ReadyLine, SectionLine, static_table};
 pub use stream::{StreamId, StreamType};
+pub use stream_map::StreamMap;

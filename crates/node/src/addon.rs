@@ -22,6 +22,9 @@ use crate::session::{self, Stream};
 use crate::shared::{EVENT_NUMBERS, EVENTS, Shared};
 use crate::socket::{Kind, Socket};
 
+/// How many exchanges that are over are kept for those to come: many more than one call to JavaScript is about, and less than 1 MB.
+const MAX_SPARES: usize = 1 << 8;
+
 /// Set in a handler's number where it is a [`Program`] and not JavaScript.
 pub(crate) const DECLARATIVE: u32 = 1 << 30;
 
@@ -94,6 +97,9 @@ pub(crate) struct Addon {
     ///
     /// Boxed: they are large, and each would be moved into the map, out of it, and when the map grows.
     exchanges: RefCell<FxHashMap<u32, Box<Exchange>>>,
+    /// Those that are over.
+    #[expect(clippy::vec_box, reason = "they go back into the map, which has them boxed")]
+    spare_exchanges: RefCell<Vec<Box<Exchange>>>,
     last_slot: Cell<u32>,
     /// The one that was ended while its handler ran.
     pub(crate) lingering: Cell<Option<u32>>,
@@ -136,6 +142,7 @@ impl Addon {
             dispatch: OnceCell::new(),
             missing_name: OnceCell::new(),
             exchanges: RefCell::default(),
+            spare_exchanges: RefCell::default(),
             last_slot: Cell::default(),
             lingering: Cell::default(),
             outlived: RefCell::default(),
@@ -206,9 +213,11 @@ impl Addon {
         if handler & DECLARATIVE != 0 {
             return self.program(handler).answer(request, responder, &parameters, Response::new(StatusCode::OK));
         }
-        let exchange = Exchange::new(request, responder, app.number(), listening, parameters);
+        let spare = self.spare_exchanges.borrow_mut().pop();
+        let mut exchange = spare.unwrap_or_else(|| Box::new(Exchange::idle()));
+        exchange.begin(request, responder, app.number(), listening, parameters);
         let has_content = exchange.has_content();
-        let slot = add(&self.exchanges, &self.last_slot, Box::new(exchange));
+        let slot = add(&self.exchanges, &self.last_slot, exchange);
         self.push(Event::Request { slot, handler, has_content });
     }
 
@@ -224,6 +233,15 @@ impl Addon {
 
     pub(crate) fn take(&self, slot: u32) -> Option<Box<Exchange>> {
         self.exchanges.borrow_mut().remove(&slot)
+    }
+
+    /// Keeps the memory of an exchange that is over.
+    pub(crate) fn keep(&self, mut exchange: Box<Exchange>) {
+        exchange.clear();
+        let mut spares = self.spare_exchanges.borrow_mut();
+        if spares.len() < MAX_SPARES {
+            spares.push(exchange);
+        }
     }
 
     /// How many exchanges JavaScript has not ended.

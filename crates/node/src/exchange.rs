@@ -1,5 +1,6 @@
 //! One request and its answer, as JavaScript and the engine share it.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -8,7 +9,7 @@ use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use http_body::Body as _;
-use pronghorn_engine::{Body, Incoming, Peer, Request, Responder, Response, Upgrade};
+use pronghorn_engine::{Body, Incoming, Peer, Protocol, Request, Responder, Response, Upgrade};
 
 use crate::addon::{Addon, Event};
 use crate::pipe::{Pipe, Reader, pipe};
@@ -16,6 +17,8 @@ use crate::router::Parameters;
 
 /// How many bytes of a request's content go to JavaScript at once.
 const CHUNK_BYTES: usize = 64 << 10;
+/// A map of more lines is not kept for the next response.
+const KEPT_LINES: usize = 24;
 
 pub(crate) struct Exchange {
     pub(crate) app: u32,
@@ -54,6 +57,7 @@ pub(crate) struct Asked {
 }
 
 /// The request's content.
+#[derive(Default)]
 struct Content {
     incoming: Option<Incoming>,
     is_wanted: bool,
@@ -67,37 +71,85 @@ struct Content {
 }
 
 impl Exchange {
-    pub(crate) fn new(request: Request, responder: Responder, app: u32, listening: u32, parameters: Parameters) -> Self {
-        let Request { method, uri, headers, peer, body, upgrade } = request;
-        let content = Content {
-            // What follows the wish for another protocol is no content.
-            has_ended: upgrade.is_some() || body.is_end_stream(),
-            incoming: Some(body),
-            is_wanted: false,
-            is_paused: false,
-            pieces: Vec::new(),
-            trailers: None,
-            announced: false,
+    /// One without a request, for [`Exchange::begin`].
+    pub(crate) fn idle() -> Self {
+        let nobody = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        let peer = Peer {
+            protocol: Protocol::Http1,
+            remote: nobody,
+            secure: false,
+            early_data: false,
+            server_name: None,
+            client_certificate: None,
         };
         Self {
-            app,
-            listening,
-            method,
-            uri,
-            headers,
+            app: 0,
+            listening: 0,
+            method: Method::GET,
+            uri: Uri::default(),
+            headers: HeaderMap::new(),
             peer,
-            upgrade,
-            parameters,
+            upgrade: None,
+            parameters: Parameters::new(),
             tried: 1,
-            responder: Some(responder),
+            responder: None,
             status: StatusCode::OK,
             fields: HeaderMap::new(),
             pipe: None,
             written: 0,
-            content,
+            content: Content::default(),
             watched: false,
             waker: None,
         }
+    }
+
+    /// Takes a request up, in one that is idle.
+    // Inlined, all of the request would be moved once more.
+    #[inline(never)]
+    pub(crate) fn begin(&mut self, request: Request, responder: Responder, app: u32, listening: u32, parameters: Parameters) {
+        self.app = app;
+        self.listening = listening;
+        self.method = request.method;
+        self.uri = request.uri;
+        self.headers = request.headers;
+        self.peer = request.peer;
+        // What follows the wish for another protocol is no content.
+        self.content.has_ended = request.upgrade.is_some() || request.body.is_end_stream();
+        self.content.incoming = Some(request.body);
+        self.upgrade = request.upgrade;
+        self.parameters = parameters;
+        self.responder = Some(responder);
+    }
+
+    /// Lets go of all that it had, and is as [`Exchange::idle`] makes it. Lines of the next response go where those of this request were.
+    pub(crate) fn clear(&mut self) {
+        // The future that looks after it finds it gone, and ends.
+        self.wake();
+        if self.fields.capacity() == 0 {
+            std::mem::swap(&mut self.fields, &mut self.headers);
+        }
+        let Self {
+            method, uri, headers, peer, upgrade, parameters, tried, responder, status, fields, pipe, written, content, watched, ..
+        } = self;
+        // Those with lines of the same name have memory besides.
+        if fields.capacity() > KEPT_LINES || fields.len() > fields.keys_len() {
+            *fields = HeaderMap::new();
+        } else {
+            fields.clear();
+        }
+        *headers = HeaderMap::new();
+        *method = Method::GET;
+        *uri = Uri::default();
+        (peer.server_name, peer.client_certificate) = (None, None);
+        *upgrade = None;
+        *parameters = Parameters::new();
+        *tried = 1;
+        *responder = None;
+        *status = StatusCode::OK;
+        *pipe = None;
+        *written = 0;
+        *content = Content::default();
+        *watched = false;
     }
 
     pub(crate) fn has_content(&self) -> bool {
@@ -141,26 +193,28 @@ impl Exchange {
 
     fn head(&mut self) -> Response {
         let mut response = Response::new(self.status);
-        response.headers = std::mem::take(&mut self.fields);
+        std::mem::swap(&mut response.headers, &mut self.fields);
         response
     }
 
     /// Answers with this content, or ends what was begun with it. The rest of the request's content is not read.
     ///
-    /// What it returns is to be sent when nothing of the addon is borrowed.
-    pub(crate) fn end(&mut self, content: Bytes, close: bool) -> Option<(Responder, Response)> {
+    /// What it returns is to send `response`, which it fills, when nothing of the addon is borrowed.
+    pub(crate) fn end(&mut self, content: Bytes, close: bool, response: &mut Response) -> Option<Responder> {
         if let Some(pipe) = self.pipe.take() {
             pipe.push(content);
             pipe.end();
             return None;
         }
         self.close_connection(close);
-        let response = self.head().with_body(content);
-        Some((self.responder.take()?, response))
+        response.status = self.status;
+        std::mem::swap(&mut response.headers, &mut self.fields);
+        response.body = content.into();
+        self.responder.take()
     }
 
     /// Ends what was begun with this content, and trailers behind it.
-    pub(crate) fn end_with_trailers(self, content: Bytes, trailers: HeaderMap) {
+    pub(crate) fn end_with_trailers(&self, content: Bytes, trailers: HeaderMap) {
         if let Some(pipe) = &self.pipe {
             pipe.push(content);
             pipe.end_with(trailers);
@@ -168,11 +222,11 @@ impl Exchange {
     }
 
     /// Answers without content; `reported`: the length that is announced, as for HEAD.
-    pub(crate) fn end_without_content(&mut self, reported: Option<u64>, close: bool) -> Option<(Responder, Response)> {
+    pub(crate) fn end_without_content(&mut self, reported: Option<u64>, close: bool, response: &mut Response) -> Option<Responder> {
         if let Some(length) = reported.filter(|_| self.pipe.is_none()) {
             self.fields.insert(CONTENT_LENGTH, HeaderValue::from(length));
         }
-        self.end(Bytes::new(), close)
+        self.end(Bytes::new(), close, response)
     }
 
     fn close_connection(&mut self, close: bool) {

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
+use pronghorn_engine::{Responder, Response};
 
 use crate::addon::Addon;
 use crate::exchange::{Asked, Exchange};
@@ -77,9 +78,7 @@ impl Addon {
                         let (flags, low, high) = (argument(), argument(), argument());
                         let reported = (high >= 0).then(|| u64::from(low as u32) | (u64::from(high as u32) << 32));
                         let close = flags & CLOSE != 0;
-                        if let Some((responder, response)) = self.finish(slot, |exchange| exchange.end_without_content(reported, close)) {
-                            responder.send(response);
-                        }
+                        self.answer(slot, |exchange, response| exchange.end_without_content(reported, close, response));
                     }
                     _ => return,
                 }
@@ -89,7 +88,13 @@ impl Addon {
     }
 
     pub(crate) fn end(&self, slot: u32, content: Bytes, close: bool) {
-        if let Some((responder, response)) = self.finish(slot, |exchange| exchange.end(content, close)) {
+        self.answer(slot, |exchange, response| exchange.end(content, close, response));
+    }
+
+    /// Ends an exchange by `end`, which fills the response.
+    fn answer(&self, slot: u32, end: impl FnOnce(&mut Exchange, &mut Response) -> Option<Responder>) {
+        let mut response = Response::new(StatusCode::OK);
+        if let Some(responder) = self.finish(slot, |exchange| end(exchange, &mut response)) {
             responder.send(response);
         }
     }
@@ -97,7 +102,10 @@ impl Addon {
     /// Ends an exchange by `end`. Its request can be read as long as its handler runs.
     pub(crate) fn finish<T>(&self, slot: u32, end: impl FnOnce(&mut Exchange) -> Option<T>) -> Option<T> {
         if self.shared.current() != Some(slot) {
-            return self.take(slot).and_then(|mut exchange| end(&mut exchange));
+            let mut exchange = self.take(slot)?;
+            let ended = end(&mut exchange);
+            self.keep(exchange);
+            return ended;
         }
         self.let_go();
         self.lingering.set(Some(slot));
@@ -116,7 +124,9 @@ impl Addon {
             && self.shared.current() != Some(slot)
         {
             self.lingering.set(None);
-            drop(self.take(slot));
+            if let Some(exchange) = self.take(slot) {
+                self.keep(exchange);
+            }
         }
     }
 }

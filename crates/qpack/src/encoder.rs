@@ -547,7 +547,8 @@ fn encode_value(static_name: u8, line: &FieldLine<'_>, out: &mut BytesMut) {
 
 /// A string literal: the H bit stands above the length's prefix (RFC 9204 section 4.1.2). Plain unless Huffman is shorter.
 fn encode_string(flags: u8, prefix_bits: u32, text: &[u8], out: &mut BytesMut) {
-    let huffman_len = huffman::encoded_len(text);
+    // No code has less than five bits, so that two bytes never become one.
+    let huffman_len = if text.len() <= 2 { text.len() } else { huffman::encoded_len(text) };
     if huffman_len < text.len() {
         integer::encode(flags | 1 << prefix_bits, prefix_bits, huffman_len as u64, out);
         huffman::encode(text, out);

@@ -63,6 +63,11 @@ impl SectionLine<'_> {
         }
     }
 
+    /// Whether the value is one of the static table's.
+    pub const fn has_static_value(&self) -> bool {
+        self.static_value.is_some()
+    }
+
     /// An entry of the static table with the same name, so that a caller can map it to a ready-made constant.
     /// It is always the lowest such index, whatever entry the peer named. `None` says only that the peer spelled the
     /// name out: the static table may hold it nevertheless.

@@ -75,16 +75,14 @@ impl Bits<'_> {
         true
     }
 
-    /// The same for the last bytes: makes at least 56 bits available, or all there are.
+    /// The same where less than eight bytes are left: makes at least 56 bits available, or all there are.
     #[inline]
-    fn refill_slowly(&mut self) {
-        while self.available < 56
-            && let Some((&byte, rest)) = self.rest.split_first()
-        {
-            self.buffer |= u64::from(byte) << (56 - self.available);
-            self.available += 8;
-            self.rest = rest;
-        }
+    fn refill_last(&mut self) {
+        let room = (63 - self.available) as usize / 8;
+        let (bytes, rest) = self.rest.split_at(room.min(self.rest.len()));
+        self.buffer |= top_aligned(bytes) >> self.available;
+        self.available += bytes.len() as u32 * 8;
+        self.rest = rest;
     }
 
     #[inline]
@@ -96,6 +94,22 @@ impl Bits<'_> {
     fn consume(&mut self, bits: u32) {
         self.buffer <<= bits;
         self.available -= bits;
+    }
+}
+
+/// Less than eight bytes at the top of a number, above zeros.
+#[inline]
+fn top_aligned(bytes: &[u8]) -> u64 {
+    match *bytes {
+        [] => 0,
+        [first] => u64::from(first) << 56,
+        [first, second] => u64::from(first) << 56 | u64::from(second) << 48,
+        [first, second, third] => u64::from(first) << 56 | u64::from(second) << 48 | u64::from(third) << 40,
+        _ => {
+            // Two halves without a loop, which may have bytes in common.
+            let half = |half: Option<&[u8; 4]>| u64::from(u32::from_be_bytes(*half.expect("invariant: at least four bytes")));
+            half(bytes.first_chunk()) << 32 | half(bytes.last_chunk()) << (64 - 8 * bytes.len())
+        }
     }
 }
 
@@ -129,7 +143,9 @@ fn decode_into(code: &[u8], out: &mut [u8]) -> Result<usize, DecodeError> {
 /// The last bytes: each symbol is checked against the bits that are there.
 fn finish(mut bits: Bits<'_>, mut written: usize, out: &mut [u8]) -> Result<usize, DecodeError> {
     loop {
-        bits.refill_slowly();
+        if bits.available < MAX_LEN as u32 {
+            bits.refill_last();
+        }
         if bits.available == 0 {
             return Ok(written);
         }
@@ -198,6 +214,16 @@ mod tests {
                 assert_eq!(code.len(), encoded_len(&text));
                 assert_eq!(decoded(&code), Ok(text));
             }
+        }
+    }
+
+    #[test]
+    fn last_bytes_are_taken_whole() {
+        let bytes = [1, 2, 3, 4, 5, 6, 7];
+        for len in 0..=bytes.len() {
+            let mut all = [0; 8];
+            all[..len].copy_from_slice(&bytes[..len]);
+            assert_eq!(top_aligned(&bytes[..len]), u64::from_be_bytes(all), "{len} bytes");
         }
     }
 

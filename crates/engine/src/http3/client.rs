@@ -269,14 +269,14 @@ impl ClientConnection {
         match body.take_full() {
             Some(content) if self.is_early() => stream.send_early(EarlyRequest { head, content }),
             Some(data) => {
-                stream.send(Outbound::Request(head));
+                stream.send(Outbound::Request(Box::new(head)));
                 if !data.is_empty() {
                     stream.send(Outbound::Data(data));
                 }
                 stream.send(Outbound::End);
             }
             None => {
-                stream.send(Outbound::Request(head));
+                stream.send(Outbound::Request(Box::new(head)));
                 spawn(stream.clone(), body);
             }
         }

@@ -4,7 +4,7 @@ mod received;
 mod sending;
 mod sessions;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::HeaderValue;
-use pronghorn_h3::{self as h3, ConnectionError, ErrorCode, Priority, Role, StreamId, UniStream};
+use pronghorn_h3::{self as h3, ConnectionError, ErrorCode, Priority, Role, StreamId, StreamMap, UniStream};
 use rand::Rng;
 
 use self::sessions::Sessions;
@@ -40,7 +40,7 @@ pub(super) struct Connection {
     h3: h3::Connection,
     context: Rc<Context>,
     dirty: Rc<Dirty>,
-    requests: HashMap<StreamId, Exchange, rustc_hash::FxBuildHasher>,
+    requests: StreamMap<Exchange>,
     /// The requests with bytes to write that the transport may take.
     schedule: Schedule,
     /// [`Connection::write`] has something to do.
@@ -145,7 +145,7 @@ impl Connection {
             idle_timeout: context.config.limits.idle_timeout(),
             context,
             dirty,
-            requests: HashMap::default(),
+            requests: StreamMap::default(),
             schedule: Schedule::default(),
             wants_to_write: false,
             deferred: false,
@@ -557,6 +557,10 @@ impl Exchange {
             progress: Progress::new(limits),
             acknowledged: 0,
         }
+    }
+
+    fn is_done(&self) -> bool {
+        self.sent && self.received
     }
 
     /// The transport takes nothing more of it.

@@ -41,13 +41,13 @@ pub(crate) fn request<'a>(head: &mut RequestHead, latest: &'a LatestAuthority, m
         uri.path_and_query = Some(PathAndQuery::from_maybe_shared(memory.value(&path)).ok()?);
         uri.scheme = Some(head.scheme()?.try_into().ok()?);
     }
-    let latest = head.authority().and_then(|text| latest.get(text));
-    if let Some(text) = head.authority() {
-        uri.authority = Some(match latest {
-            Some(named) => named.authority.clone(),
-            None => text.try_into().ok()?,
-        });
-    }
+    let authority = head.authority();
+    let latest = authority.and_then(|text| latest.get(text));
+    uri.authority = match (latest, authority) {
+        (Some(named), _) => Some(named.authority.clone()),
+        (None, Some(text)) => Some(text.try_into().ok()?),
+        (None, None) => None,
+    };
     Some(Head {
         protocol: Protocol::Http3,
         version: Version::HTTP_3,

@@ -53,9 +53,10 @@ impl Framer<'_> {
     pub(super) fn frame(&mut self, stream: &Rc<Stream>, outbound: Outbound, wire: &mut VecDeque<Bytes>) -> Framed {
         let framed = match outbound {
             Outbound::Request(head) => self.request(&head).map(|()| Framed::More),
-            Outbound::Interim { status, headers } => {
+            Outbound::Interim(interim) => {
+                let (status, headers) = &*interim;
                 let line = FieldLine::new(b":status", status.as_str().as_bytes());
-                self.h3.encode_headers(self.id, std::iter::once(line).chain(fields::lines(&headers)), self.encoded).map(|()| Framed::More)
+                self.h3.encode_headers(self.id, std::iter::once(line).chain(fields::lines(headers)), self.encoded).map(|()| Framed::More)
             }
             Outbound::Response(response) => self.response(stream, response, wire),
             Outbound::Data(data) => {
@@ -83,7 +84,7 @@ impl Framer<'_> {
         self.headers(lines.chain(protocol).chain(fields::lines(headers)).map(OutgoingLine::from))
     }
 
-    fn response(&mut self, stream: &Rc<Stream>, mut response: Response, wire: &mut VecDeque<Bytes>) -> Result<Framed, SendError> {
+    fn response(&mut self, stream: &Rc<Stream>, mut response: Box<Response>, wire: &mut VecDeque<Bytes>) -> Result<Framed, SendError> {
         let added = self.context.complete(&stream.method, self.alt_svc, &mut response);
         let status = FieldLine::new(b":status", response.status.as_str().as_bytes());
         let mut digits = itoa::Buffer::new();
@@ -99,8 +100,8 @@ impl Framer<'_> {
         self.headers(lines.chain(own.map(OutgoingLine::from)))?;
         let said = response.shared.as_ref().map_or(&response.headers, |shared| shared.lines());
         let priority = if added.has_priority { fields::priority(said) } else { None };
-        let begun = if added.has_content { self.body(stream, response.body, wire)? } else { Some(true) };
-        self.context.spares.keep_map(response.headers);
+        let begun = if added.has_content { self.body(stream, &mut response.body, wire)? } else { Some(true) };
+        self.context.spares.keep_response(response);
         Ok(begun.map_or(Framed::Abort(ErrorCode::H3_INTERNAL_ERROR), |last| Framed::Response { priority, last }))
     }
 
@@ -112,7 +113,7 @@ impl Framer<'_> {
     }
 
     /// Returns whether that was all of it; `None` if whoever produces it has failed.
-    fn body(&mut self, stream: &Rc<Stream>, mut body: Body, wire: &mut VecDeque<Bytes>) -> Result<Option<bool>, SendError> {
+    fn body(&mut self, stream: &Rc<Stream>, body: &mut Body, wire: &mut VecDeque<Bytes>) -> Result<Option<bool>, SendError> {
         if let Some(data) = body.take_full() {
             self.data(data, wire);
             return Ok(Some(true));
@@ -121,7 +122,7 @@ impl Framer<'_> {
         // Most bodies have all that they have at once, and a task for that costs more than the rest of the answer.
         while !body.is_tunnel() && taken < EAGER_BYTES && self.context.handle.take_eager_poll() {
             // Nobody is to be woken: one that waits is polled again, by the task.
-            let poll = || Pin::new(&mut body).poll_frame(&mut TaskContext::from_waker(Waker::noop()));
+            let poll = || Pin::new(&mut *body).poll_frame(&mut TaskContext::from_waker(Waker::noop()));
             match catch_unwind(AssertUnwindSafe(poll)) {
                 Ok(Poll::Pending) => break,
                 Ok(Poll::Ready(None)) => return Ok(Some(true)),
@@ -146,7 +147,7 @@ impl Framer<'_> {
                 return Ok(Some(true));
             }
         }
-        self.context.handle.spawn(stream.clone().pump(body));
+        self.context.handle.spawn(stream.clone().pump(std::mem::take(body)));
         Ok(Some(false))
     }
 

@@ -5,11 +5,12 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, StatusCode};
 use pronghorn_h3::StreamId;
 
 use super::stream::{Dirty, Stream};
 use crate::transport::ConnectionKey;
+use crate::{Body, Response};
 
 /// How many pieces of each kind a worker keeps: as many as there are requests in a turn when ten connections have a hundred streams. All of
 /// them together are some 4 MB at the most.
@@ -26,6 +27,7 @@ const TEXT_BYTES: usize = 4 << 10;
 pub(crate) struct Spares {
     streams: Pool<Rc<Stream>>,
     wires: Pool<VecDeque<Bytes>>,
+    responses: Pool<Box<Response>>,
     maps: Pool<HeaderMap>,
     texts: RefCell<BytesMut>,
 }
@@ -70,6 +72,21 @@ impl Spares {
             wire.clear();
             self.wires.keep(wire);
         }
+    }
+
+    /// Moves a response to a place where it stays on its way to the driver; what is left is empty.
+    pub(crate) fn place(&self, response: &mut Response) -> Box<Response> {
+        let mut place = self.responses.take().unwrap_or_else(|| Box::new(Response::new(StatusCode::OK)));
+        std::mem::swap(&mut *place, response);
+        place
+    }
+
+    /// Keeps the memory of a response that has been sent.
+    pub(super) fn keep_response(&self, mut response: Box<Response>) {
+        self.keep_map(std::mem::take(&mut response.headers));
+        response.body = Body::empty();
+        response.shared = None;
+        self.responses.keep(response);
     }
 
     pub(super) fn map(&self) -> HeaderMap {

@@ -100,13 +100,13 @@ impl Dirty {
     }
 }
 
-/// What the application wants sent, in order.
+/// What the application wants sent, in order. What is large has a place of its own, since these are moved several times.
 pub(super) enum Outbound {
-    Request(RequestHead),
-    Interim { status: StatusCode, headers: HeaderMap },
-    Response(Response),
+    Request(Box<RequestHead>),
+    Interim(Box<(StatusCode, HeaderMap)>),
+    Response(Box<Response>),
     Data(Bytes),
-    Trailers(HeaderMap),
+    Trailers(Box<HeaderMap>),
     End,
     Abort(ErrorCode),
 }
@@ -309,10 +309,10 @@ impl Stream {
     }
 
     pub(crate) fn inform(self: &Rc<Self>, status: StatusCode, headers: HeaderMap) {
-        self.send(Outbound::Interim { status, headers });
+        self.send(Outbound::Interim(Box::new((status, headers))));
     }
 
-    pub(crate) fn respond(self: &Rc<Self>, response: Response) {
+    pub(crate) fn respond(self: &Rc<Self>, response: Box<Response>) {
         self.expects_continue.set(false);
         self.send(Outbound::Response(response));
     }
@@ -363,7 +363,7 @@ impl Stream {
             return;
         }
         state.outbound.clear();
-        state.outbound.push_back(Outbound::Request(head.clone()));
+        state.outbound.push_back(Outbound::Request(Box::new(head.clone())));
         if !content.is_empty() {
             state.outbound.push_back(Outbound::Data(content.clone()));
         }
@@ -392,7 +392,7 @@ impl Stream {
                     Ok(data) => self.send(Outbound::Data(data)),
                     Err(frame) => {
                         if let Ok(trailers) = frame.into_trailers() {
-                            self.send(Outbound::Trailers(trailers));
+                            self.send(Outbound::Trailers(Box::new(trailers)));
                         }
                     }
                 },

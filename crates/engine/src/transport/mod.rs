@@ -130,11 +130,12 @@ pub(crate) enum Closed {
     Transport(String),
 }
 
-/// What a read found.
-#[derive(Debug)]
+/// Where a read ended.
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Read {
-    Data(Bytes),
-    /// Nothing now; a `Readable` event follows.
+    /// Where the caller wanted no more for now.
+    Left,
+    /// Nothing more now; a `Readable` event follows.
     Blocked,
     Finished,
     Reset(u64),
@@ -193,11 +194,14 @@ pub(crate) trait Transport {
     fn datagram_size(&mut self, key: ConnectionKey) -> Option<usize>;
     /// Sends a datagram, after those sent before and before anything on streams. It is not repeated when it is lost.
     fn send_datagram(&mut self, key: ConnectionKey, data: Bytes) -> DatagramWrite;
-    fn read(&mut self, key: ConnectionKey, stream: StreamId) -> Read;
+    /// Gives `each` what has come on the stream, piece by piece, until it answers that it wants no more for now. The stream's end is not
+    /// read then.
+    fn read(&mut self, key: ConnectionKey, stream: StreamId, each: impl FnMut(Bytes) -> bool) -> Read;
     /// The code of a reset that has arrived, without reading what came before. It is told once, here or by a read.
     fn received_reset(&mut self, key: ConnectionKey, stream: StreamId) -> Option<u64>;
-    /// Writes at most `limit` bytes from the front of `chunks`, which keeps what was not taken.
-    fn write(&mut self, key: ConnectionKey, stream: StreamId, chunks: &mut VecDeque<Bytes>, limit: usize) -> Write;
+    /// Writes at most `limit` bytes from the front of `chunks`, which keeps what was not taken. Once all of them were, the stream is at its
+    /// end if `ends`.
+    fn write(&mut self, key: ConnectionKey, stream: StreamId, chunks: &mut VecDeque<Bytes>, limit: usize, ends: bool) -> Write;
     /// Whether the connection takes nothing more of any stream until the peer acknowledges, or opens the window for all of them. When it
     /// is not, and all `Writable` events were taken, a blocked stream waits for its own window. `other` is a stream of ours that nothing
     /// holds back but the connection.
@@ -207,7 +211,6 @@ pub(crate) trait Transport {
     /// How what is written on a request's stream stands to what is written on others: all bytes of a more urgent level leave before
     /// those of a less urgent one, as far as the transport has both. Streams of [`Dir::Control`] go before all of them.
     fn set_priority(&mut self, key: ConnectionKey, stream: StreamId, priority: Priority);
-    fn finish(&mut self, key: ConnectionKey, stream: StreamId);
     /// Returns whether there was something to reset. If it was finished, it will not be acknowledged any more.
     fn reset(&mut self, key: ConnectionKey, stream: StreamId, code: u64) -> bool;
     fn stop(&mut self, key: ConnectionKey, stream: StreamId, code: u64);

@@ -587,25 +587,29 @@ impl Transport for Quinn {
         }
     }
 
-    fn read(&mut self, key: ConnectionKey, stream: StreamId) -> Read {
+    fn read(&mut self, key: ConnectionKey, stream: StreamId, mut each: impl FnMut(Bytes) -> bool) -> Read {
         let Some(connection) = self.connection(key) else { return Read::Gone };
         let mut stream = connection.inner.recv_stream(to_quinn(stream));
-        let (read, credit) = {
-            let mut chunks = match stream.read(true) {
-                Ok(chunks) => chunks,
-                Err(ReadableError::ClosedStream | ReadableError::IllegalOrderedRead) => return Read::Gone,
-            };
-            let read = match chunks.next(usize::MAX) {
-                Ok(Some(chunk)) => Read::Data(chunk.bytes),
-                Ok(None) => Read::Finished,
-                Err(ReadError::Blocked) => Read::Blocked,
-                Err(ReadError::Reset(code)) => Read::Reset(code.into_inner()),
-            };
-            (read, chunks.finalize())
+        let mut chunks = match stream.read(true) {
+            Ok(chunks) => chunks,
+            Err(ReadableError::ClosedStream | ReadableError::IllegalOrderedRead) => return Read::Gone,
         };
-        if let Read::Data(bytes) = &read {
-            connection.unread = connection.unread.saturating_sub(bytes.len() as u64);
-        }
+        let mut bytes = 0;
+        let read = loop {
+            match chunks.next(usize::MAX) {
+                Ok(Some(chunk)) => {
+                    bytes += chunk.bytes.len() as u64;
+                    if !each(chunk.bytes) {
+                        break Read::Left;
+                    }
+                }
+                Ok(None) => break Read::Finished,
+                Err(ReadError::Blocked) => break Read::Blocked,
+                Err(ReadError::Reset(code)) => break Read::Reset(code.into_inner()),
+            }
+        };
+        let credit = chunks.finalize();
+        connection.unread = connection.unread.saturating_sub(bytes);
         if credit.should_transmit() {
             self.touch(key);
         }
@@ -619,7 +623,7 @@ impl Transport for Quinn {
         Some(code.into_inner())
     }
 
-    fn write(&mut self, key: ConnectionKey, stream: StreamId, chunks: &mut VecDeque<Bytes>, mut limit: usize) -> Write {
+    fn write(&mut self, key: ConnectionKey, stream: StreamId, chunks: &mut VecDeque<Bytes>, mut limit: usize, ends: bool) -> Write {
         let Some(connection) = self.touch(key) else { return Write::Stopped };
         let id = to_quinn(stream);
         let priority = connection.inner.send_stream(id).priority().unwrap_or_default();
@@ -657,6 +661,10 @@ impl Transport for Quinn {
                 Err(WriteError::Stopped(_) | WriteError::ClosedStream) => break Write::Stopped,
             }
         };
+        if ends && written == Write::Done {
+            // An error says that the peer has stopped the stream; then there is nothing to finish.
+            let _ = stream.finish();
+        }
         connection.open_send_window(0);
         if written == Write::Blocked {
             self.stats.send_window_waits.add(1);
@@ -679,13 +687,6 @@ impl Transport for Quinn {
         if let Some(connection) = self.connection(key) {
             // An error says that the stream is gone, and with it what was to be ordered.
             let _ = connection.inner.send_stream(to_quinn(stream)).set_priority(to_quinn_priority(stream, priority));
-        }
-    }
-
-    fn finish(&mut self, key: ConnectionKey, stream: StreamId) {
-        if let Some(connection) = self.touch(key) {
-            // An error says that the peer has stopped the stream; then there is nothing to finish.
-            let _ = connection.inner.send_stream(to_quinn(stream)).finish();
         }
     }
 

@@ -51,6 +51,10 @@ impl EventQueue {
         self.push_back(Event::Data { stream, data: piece });
     }
 
+    pub(super) fn front(&self) -> Option<&Event> {
+        self.events.front()
+    }
+
     pub(super) fn pop_front(&mut self) -> Option<Event> {
         if self.events.len() == 1 {
             self.settle();

@@ -53,7 +53,9 @@ impl Connection {
         }
         if let Some((request, shared)) = self.received_request(stream)? {
             request.on_fin(stream, shared)?;
-            self.forget_if_done(stream);
+            if request.is_done() {
+                self.forget(stream);
+            }
         }
         self.shared.ledger.verdict()
     }

@@ -515,7 +515,7 @@ impl RequestStream {
         let head = match shared.role {
             Role::Server => {
                 let head = message::request_head(section, shared.config.extended_connect, &mut shared.latest_authority)?;
-                self.is_tunnel = head.method() == b"CONNECT";
+                self.is_tunnel = head.is_connect;
                 self.has_no_datagrams = !self.is_tunnel || head.protocol() != Some(b"webtransport");
                 self.content_left = if self.is_tunnel { None } else { head.content_length() };
                 self.awaiting = Awaiting::Content;

@@ -124,7 +124,9 @@ impl Connection {
             if self.shared.role == Role::Server && request.is_blocked() && !request.has_head() {
                 request.abandon(stream, &mut self.shared);
             }
-            self.forget_if_done(stream);
+            if request.is_done() {
+                self.forget(stream);
+            }
         }
     }
 }

@@ -4,13 +4,14 @@ use std::collections::VecDeque;
 
 use bytes::{Buf, Bytes};
 
-use super::{events::EventQueue, stream_map::StreamMap};
+use super::events::EventQueue;
 use crate::{
     error::{ConnectionError, ErrorCode},
     event::{Event, SessionEvent},
     frame::{FrameType, HeaderReader},
     limit::Limit,
     stream::{StreamId, StreamType},
+    stream_map::StreamMap,
     varint,
 };
 

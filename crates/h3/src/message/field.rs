@@ -35,7 +35,12 @@ pub(super) fn classify(line: &SectionLine<'_>) -> Result<Name, StreamFault> {
     };
     //= RFC 9114 section 10.3
     //# Any request or response that contains a character not permitted in a field value MUST be treated as malformed.
-    if is_valid_value(line.value) { Ok(name) } else { Err(StreamFault::malformed("a field value has invalid characters")) }
+    // Those of the static table are valid.
+    if line.has_static_value() || is_valid_value(line.value) {
+        Ok(name)
+    } else {
+        Err(StreamFault::malformed("a field value has invalid characters"))
+    }
 }
 
 /// [`Name`] for each index of the static table.
@@ -165,4 +170,14 @@ fn is_valid_value(value: &[u8]) -> bool {
     let has_controls = has_controls(value) && value.iter().any(|&byte| byte != b'\t' && byte.is_ascii_control());
     let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
     !has_controls && !is_space(value.first()) && !is_space(value.last())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_the_static_table_need_no_check() {
+        assert!((0..static_table::LEN as u8).all(|index| is_valid_value(static_table::value(index))));
+    }
 }

@@ -54,7 +54,8 @@ pub(crate) fn request_head(section: FieldSection, extended_connect: bool, latest
         }
     }
     control.check(extended_connect, latest)?;
-    Ok(RequestHead { section, pseudo, pseudo_len, host, content_length })
+    let is_connect = control.method == Some(b"CONNECT");
+    Ok(RequestHead { section, pseudo, pseudo_len, host, content_length, is_connect })
 }
 
 fn note_pseudo<'a>(
@@ -104,14 +105,15 @@ impl Control<'_> {
         let (Some(scheme), Some(path)) = (self.scheme, self.path) else {
             return Err(StreamFault::malformed("a mandatory pseudo-header field is absent"));
         };
-        if !is_scheme(scheme) {
+        let is_http = is_http(scheme);
+        if !is_http && !is_scheme(scheme) {
             return Err(StreamFault::malformed(":scheme is not a scheme"));
         }
         if path.iter().any(|&byte| byte <= b' ' || byte == b'#') {
             return Err(StreamFault::malformed(":path has invalid characters"));
         }
         self.check_authority(latest)?;
-        if is_http(scheme) { self.check_http_target(method, path) } else { Ok(()) }
+        if is_http { self.check_http_target(method, path) } else { Ok(()) }
     }
 
     /// RFC 9114 section 4.4.

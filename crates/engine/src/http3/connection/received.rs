@@ -1,10 +1,13 @@
 //! What the peer sent.
 
+use std::collections::hash_map::Entry;
+
 use http::{HeaderMap, Method, StatusCode};
-use pronghorn_h3::{self as h3, ConnectionError, ErrorCode, Event, Head, Priority, StreamId};
+use pronghorn_h3::{self as h3, ConnectionError, ErrorCode, Event, Priority, StreamId};
 
 use super::sessions::is_webtransport;
 use super::{Connection, Exchange};
+use crate::admission::Head;
 use crate::http3::stream::StreamError;
 use crate::http3::{fields, limits};
 use crate::message::{Peer, Protocol};
@@ -37,55 +40,55 @@ impl Connection {
                 }
                 return Ok(());
             }
-            let room = self.requests.get(&id).map(|exchange| exchange.stream.inbound_room());
-            let room = room.or_else(|| self.session_stream_room(id)).unwrap_or(READ_BYTES);
+            let request_room = self.requests.get(&id).map(|exchange| exchange.stream.inbound_room());
+            let room = request_room.or_else(|| self.session_stream_room(id)).unwrap_or(READ_BYTES);
             if room == 0 {
                 return Ok(());
             }
-            let mut taken = 0;
-            let mut blocked = false;
-            let mut more = false;
-            let mut finished = false;
-            while taken < room.min(READ_BYTES) {
-                match transport.read(self.key, id) {
-                    Read::Data(data) => {
-                        taken += data.len();
-                        self.h3.handle_data(id, data)?;
-                        if self.h3.is_blocked(id) {
-                            self.context.stats.qpack_streams_blocked.add(u64::from(!self.h3.is_early(id)));
-                            break;
-                        }
-                        if self.is_new_session_stream(id) {
-                            // Its end is not read before somebody accepts it: then the transport lets the peer open no other in its place.
-                            break;
-                        }
-                        continue;
-                    }
-                    Read::Finished => {
-                        self.h3.handle_fin(id)?;
-                        finished = true;
-                    }
-                    Read::Reset(code) => self.h3.handle_reset(id, code)?,
-                    Read::Blocked => more = true,
-                    Read::Gone => {}
-                }
-                blocked = true;
-                break;
+            let read = self.read_up_to(transport, id, room.min(READ_BYTES))?;
+            match read {
+                Read::Finished => self.h3.handle_fin(id)?,
+                Read::Reset(code) => self.h3.handle_reset(id, code)?,
+                Read::Left | Read::Blocked | Read::Gone => {}
             }
             // A whole request, or what a client's control and QPACK streams bring between them.
-            if self.client.is_none() && if id.is_bidi() { finished && !self.requests.contains_key(&id) } else { blocked } {
+            let is_whole = if id.is_bidi() { read == Read::Finished && request_room.is_none() } else { read != Read::Left };
+            if is_whole && self.client.is_none() {
                 (self.deferred, self.deferred_news) = (true, true);
                 return Ok(());
             }
             self.patience.ended = None;
             self.on_events(transport);
-            if more && self.patience.ended != Some(id) {
+            if read == Read::Blocked && self.patience.ended != Some(id) {
                 self.expect_head(transport, id);
             }
-            if blocked {
+            if read != Read::Left {
                 return Ok(());
             }
         }
+    }
+
+    /// Takes `most` bytes of the stream, or a little more, and less if it is not to be read on for now.
+    fn read_up_to(&mut self, transport: &mut impl Transport, id: StreamId, most: usize) -> Result<Read, ConnectionError> {
+        let Self { h3, context, sessions, .. } = self;
+        let mut taken = 0;
+        let mut handled = Ok(());
+        let read = transport.read(self.key, id, |data| {
+            taken += data.len();
+            handled = h3.handle_data(id, data);
+            if handled.is_err() {
+                return false;
+            }
+            if h3.is_blocked(id) {
+                context.stats.qpack_streams_blocked.add(u64::from(!h3.is_early(id)));
+                return false;
+            }
+            // The end of a session's stream is not read before somebody accepts it: then the transport lets the peer open no other in its
+            // place.
+            let is_new = sessions.as_ref().is_some_and(|sessions| h3.is_session_stream(id) && !sessions.has_stream(id));
+            taken < most && !is_new
+        });
+        handled.map(|()| read)
     }
 
     /// Whether something has been read since this was asked last that [`Connection::on_deferred`] hands on.
@@ -105,8 +108,8 @@ impl Connection {
         while let Some(event) = self.h3.poll_event() {
             self.traced(|trace, now| trace.received(now, &event, self.h3.peer_settings()));
             match event {
-                Event::Head { stream, head: Head::Request(head), end } => self.on_request(transport, stream, head, end),
-                Event::Head { stream, head: Head::Response(head), end } => self.on_response(transport, stream, head, end),
+                Event::Head { stream, head: h3::Head::Request(head), end } => self.on_request(transport, stream, head, end),
+                Event::Head { stream, head: h3::Head::Response(head), end } => self.on_response(transport, stream, head, end),
                 Event::Data { stream, data } => {
                     if let Some(exchange) = self.requests.get(&stream) {
                         exchange.stream.on_data(data);
@@ -182,32 +185,34 @@ impl Connection {
         self.wants_to_write |= self.h3.wants_uni_write();
     }
 
-    fn on_request(&mut self, transport: &mut impl Transport, id: StreamId, mut head: h3::RequestHead, end: bool) {
+    fn on_request(&mut self, transport: &mut impl Transport, id: StreamId, mut decoded: h3::RequestHead, end: bool) {
         self.context.stats.requests_http3.add(1);
         self.patience.end_head(id);
-        let parts = fields::request(&mut head, &self.latest_authority, self.context.spares.map(), &mut self.context.spares.text());
-        self.h3.recycle(head.into_section());
-        let Some(parts) = parts else {
+        let context = &self.context;
+        let head = fields::request(&mut decoded, &self.latest_authority, context.spares.map(), &mut context.spares.text());
+        self.h3.recycle(decoded.into_section());
+        let Some(mut head) = head else {
             return self.refuse(transport, id, StatusCode::BAD_REQUEST, ErrorCode::H3_MESSAGE_ERROR);
         };
-        let parts = match parts.admit() {
-            Ok(parts) => parts,
+        let found = match head.admit_in_place() {
+            Ok(found) => found,
             Err(refusal) => {
                 let code = if refusal.status == StatusCode::BAD_REQUEST { ErrorCode::H3_MESSAGE_ERROR } else { ErrorCode::H3_NO_ERROR };
                 return self.refuse(transport, id, refusal.status, code);
             }
         };
-        if parts.upgrade.as_ref().is_some_and(is_webtransport) && !self.expect_session(id) {
+        let Head { method, uri, headers, upgrade, .. } = head;
+        if upgrade.as_ref().is_some_and(is_webtransport) && !self.expect_session(id) {
             self.context.stats.requests_refused.add(1);
             self.stop(transport, id, ErrorCode::H3_REQUEST_REJECTED);
             return self.abort(transport, id, ErrorCode::H3_REQUEST_REJECTED);
         }
-        self.latest_authority.note(&parts.uri, &parts.headers);
-        let stream = self.context.spares.stream(self.key, id, parts.method.clone(), &self.dirty);
-        let asked = if parts.has_priority { fields::priority(&parts.headers) } else { None };
+        self.latest_authority.note(&uri, &headers);
+        let stream = self.context.spares.stream(self.key, id, method.clone(), &self.dirty);
+        let asked = if found.has_priority { fields::priority(&headers) } else { None };
         let priority = asked.map_or(Priority::default(), |value| Priority::from_field(&value));
         let mut exchange = Exchange::new(stream.clone(), priority, &self.context.config.limits, self.context.spares.wire());
-        stream.expects_continue.set(parts.expects_continue && !end);
+        stream.expects_continue.set(found.expects_continue && !end);
         let body = if end {
             exchange.received = true;
             stream.on_inbound_end(Ok(()));
@@ -219,7 +224,7 @@ impl Connection {
         self.requests.insert(id, exchange);
         let (early_data, server_name, client_certificate) = (self.handshaking, self.server_name.clone(), self.client_certificate.clone());
         let peer = Peer { protocol: Protocol::Http3, remote: self.remote, secure: true, early_data, server_name, client_certificate };
-        let request = Request { method: parts.method, uri: parts.uri, headers: parts.headers, peer, upgrade: parts.upgrade, body };
+        let request = Request { method, uri, headers, peer, upgrade, body };
         self.context.dispatch(request, Responder::http3(stream, &self.context));
     }
 
@@ -283,7 +288,7 @@ impl Connection {
         exchange.received = true;
         self.requests.insert(id, exchange);
         stream.on_inbound_end(Ok(()));
-        stream.respond(Response::new(status));
+        stream.respond(self.context.spares.place(&mut Response::new(status)));
     }
 
     pub(super) fn stop(&mut self, transport: &mut impl Transport, id: StreamId, code: ErrorCode) {
@@ -313,9 +318,10 @@ impl Connection {
     }
 
     pub(super) fn forget_if_done(&mut self, id: StreamId) {
-        if self.requests.get(&id).is_some_and(|exchange| exchange.sent && exchange.received)
-            && let Some(Exchange { stream, wire, .. }) = self.requests.remove(&id)
+        if let Entry::Occupied(entry) = self.requests.entry(id)
+            && entry.get().is_done()
         {
+            let Exchange { stream, wire, .. } = entry.remove();
             if let Some(sessions) = &mut self.sessions {
                 sessions.on_request_done(id);
             }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use pronghorn_h3::{ErrorCode, Priority, StreamId, UniStream};
 
-use super::{Connection, Exchange};
+use super::Connection;
 use crate::http3::framing::{Framed, Framer};
 use crate::http3::schedule::Turn;
 use crate::http3::stream::{Stream, StreamError};
@@ -15,12 +15,11 @@ impl Connection {
     /// Frames what the application has queued on the stream, to be written when its turn comes.
     pub(super) fn flush(&mut self, transport: &mut impl Transport, stream: &Rc<Stream>) {
         let Some(id) = stream.id.get() else { return };
-        let context = self.context.clone();
-        let mut encoded = context.encoded.borrow_mut();
+        let Some(exchange) = self.requests.get_mut(&id) else { return };
+        let mut encoded = self.context.encoded.borrow_mut();
+        let mut priority = exchange.priority;
         let mut keep_alive = false;
-        while let Some(exchange) = self.requests.get_mut(&id)
-            && let Some(outbound) = stream.next_outbound()
-        {
+        while let Some(outbound) = stream.next_outbound() {
             if outbound.begins_tunnel() {
                 exchange.tunnel = true;
                 keep_alive = true;
@@ -35,18 +34,18 @@ impl Connection {
             };
             match framer.frame(stream, outbound, &mut exchange.wire) {
                 Framed::More => {}
-                Framed::Response { priority, last } => {
+                Framed::Response { priority: said, last } => {
                     exchange.fin = last;
                     //= RFC 9218 section 8
                     //# The absence of a priority parameter in an HTTP response indicates the server's disinterest in changing the
                     //# client-provided value.
-                    if let Some(said) = priority {
-                        let priority = exchange.priority.overridden_by(&said);
-                        self.set_priority(transport, id, priority);
+                    if let Some(said) = said {
+                        priority = priority.overridden_by(&said);
                     }
                 }
                 Framed::Last => exchange.fin = true,
                 Framed::Abort(code) => {
+                    drop(encoded);
                     // A server may wait for the rest of a request that has broken off as long as it likes.
                     if (exchange.tunnel || self.client.is_some()) && !exchange.received {
                         let error = if exchange.tunnel { StreamError::Reset(code) } else { StreamError::Broken };
@@ -59,16 +58,24 @@ impl Connection {
                 }
             }
         }
+        drop(encoded);
+        let is_small_and_whole = exchange.is_small_and_whole();
+        if priority != exchange.priority {
+            self.set_priority(transport, id, priority);
+        }
         if keep_alive {
             self.keep_alive();
         }
-        self.wants_to_write |= self.h3.wants_uni_write();
-        if self.requests.get(&id).is_some_and(Exchange::is_small_and_whole) {
+        let wants_uni_write = self.h3.wants_uni_write();
+        self.wants_to_write |= wants_uni_write;
+        if is_small_and_whole {
             // What its head refers to goes first: it must not wait for flow control credit that this uses up.
-            if self.h3.wants_uni_write() {
+            if wants_uni_write {
                 self.write_uni(transport);
             }
-            self.write_turn(transport, Turn { id, bytes: usize::MAX });
+            if self.write_turn(transport, Turn { id, bytes: usize::MAX }) {
+                return;
+            }
         } else {
             self.schedule(id);
         }
@@ -122,16 +129,16 @@ impl Connection {
         }
     }
 
-    /// Gives the transport what it takes of one stream.
-    fn write_turn(&mut self, transport: &mut impl Transport, turn: Turn) {
+    /// Gives the transport what it takes of one stream. Whether it has ended, and [`Connection::end_reading`] was called.
+    fn write_turn(&mut self, transport: &mut impl Transport, turn: Turn) -> bool {
         let id = turn.id;
-        let Some(exchange) = self.requests.get_mut(&id) else { return };
+        let Some(exchange) = self.requests.get_mut(&id) else { return true };
         exchange.scheduled = false;
         let before = exchange.waiting();
         if std::mem::take(&mut exchange.untold) {
             transport.set_priority(self.key, id, exchange.priority);
         }
-        let written = transport.write(self.key, id, &mut exchange.wire, turn.bytes);
+        let written = transport.write(self.key, id, &mut exchange.wire, turn.bytes, exchange.fin);
         let waiting = exchange.waiting();
         if self.client.is_none() {
             exchange.progress.on_moved(before - waiting);
@@ -162,7 +169,7 @@ impl Connection {
                 //# receiving a response to their request.
                 //= RFC 9114 section 4.1
                 //# After sending a final response, the server MUST close the stream for sending.
-                transport.finish(self.key, id);
+                // As it was told above.
                 exchange.sent = true;
                 self.unacknowledged += 1;
                 self.h3.finish_sending(id);
@@ -178,18 +185,23 @@ impl Connection {
                 let _ = self.h3.handle_stop_sending(id, ErrorCode::H3_REQUEST_CANCELLED.0);
                 self.abort(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
                 self.end_reading(transport, id);
-                return;
+                return true;
             }
         }
         exchange.stream.wrote(waiting);
-        if exchange.sent {
+        let has_ended = exchange.sent;
+        if has_ended {
             self.end_reading(transport, id);
         }
+        has_ended
     }
 
     /// Stops reading what nobody wants any more, and forgets the exchange when that was the last of it.
     pub(super) fn end_reading(&mut self, transport: &mut impl Transport, id: StreamId) {
         let Some(exchange) = self.requests.get_mut(&id) else { return };
+        if exchange.received && !exchange.sent {
+            return;
+        }
         if !exchange.received && exchange.stream.is_discarding() {
             if self.client.is_some() {
                 // The application has dropped the response, so the request is of no use either.
@@ -217,7 +229,7 @@ impl Connection {
             uni.id = uni.id.or_else(|| transport.open(self.key, Dir::Control));
             if let Some(id) = uni.id {
                 // What is left is written at the next `Writable` event.
-                transport.write(self.key, id, &mut uni.queue, usize::MAX);
+                transport.write(self.key, id, &mut uni.queue, usize::MAX, false);
             }
             self.h3.set_uni_backlog(kind, uni.queue.iter().map(Bytes::len).sum());
         }

@@ -1,10 +1,10 @@
 //! The WebTransport sessions of a connection: between the transport's streams and datagrams and the handles of sessions.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
-use pronghorn_h3::{self as h3, ConnectionError, ErrorCode, Limit, Priority, SessionEvent, StreamId, varint};
+use pronghorn_h3::{self as h3, ConnectionError, ErrorCode, Limit, Priority, SessionEvent, StreamId, StreamMap, varint};
 
 use super::Connection;
 use crate::Upgrade;
@@ -30,8 +30,8 @@ pub(super) fn is_webtransport(upgrade: &Upgrade) -> bool {
 pub(super) struct Sessions {
     /// Requests for a session that are not done, those included that nobody has accepted yet.
     requests: Vec<StreamId>,
-    begun: HashMap<StreamId, Rc<Session>, rustc_hash::FxBuildHasher>,
-    streams: HashMap<StreamId, Driven, rustc_hash::FxBuildHasher>,
+    begun: StreamMap<Rc<Session>>,
+    streams: StreamMap<Driven>,
     /// Streams that wait until the peer allows another one.
     opening: VecDeque<Rc<SessionStream>>,
     /// Streams with bytes to write that the transport may take, each once.
@@ -80,6 +80,11 @@ impl Sessions {
         self.streams.entry(id).insert_entry(driven).into_mut()
     }
 
+    /// Whether the stream is driven already.
+    pub(super) fn has_stream(&self, id: StreamId) -> bool {
+        self.streams.contains_key(&id)
+    }
+
     fn schedule(&mut self, id: StreamId) {
         if let Some(driven) = self.streams.get_mut(&id)
             && !driven.sent
@@ -118,12 +123,7 @@ impl Connection {
     }
 
     pub(super) fn is_session_stream(&self, id: StreamId) -> bool {
-        self.sessions.as_ref().is_some_and(|sessions| sessions.streams.contains_key(&id))
-    }
-
-    /// Whether what has just been read says that the stream is one of a session.
-    pub(super) fn is_new_session_stream(&self, id: StreamId) -> bool {
-        self.sessions.is_some() && self.h3.is_session_stream(id) && !self.is_session_stream(id)
+        self.sessions.as_ref().is_some_and(|sessions| sessions.has_stream(id))
     }
 
     /// How many more bytes the application takes of the stream, if it is one of a session.
@@ -276,10 +276,9 @@ impl Connection {
             if driven.sent {
                 continue;
             }
-            let written = transport.write(self.key, id, &mut driven.wire, QUANTUM_BYTES);
+            let written = transport.write(self.key, id, &mut driven.wire, QUANTUM_BYTES, driven.fin);
             match written {
                 Write::Done if driven.fin => {
-                    transport.finish(self.key, id);
                     driven.sent = true;
                     self.unacknowledged += 1;
                     self.h3.finish_sending(id);

@@ -10,7 +10,7 @@ use pronghorn_h3::StreamId;
 
 use super::pair::server_address;
 use super::subject::{Limits, Subject};
-use crate::transport::{ConnectionKey, Datagram, Dir, Event, Read, Transport};
+use crate::transport::{ConnectionKey, Datagram, Dir, Event, Transport};
 
 /// The way to the server; the way back is as long, and as wide as it takes.
 #[derive(Clone, Copy, Debug)]
@@ -126,7 +126,7 @@ impl<S: Subject> Bottleneck<S> {
             if let (Some(key), Some(stream)) = (client.key, client.stream) {
                 chunks.clear();
                 chunks.push_back(self.content.clone());
-                client.transport.write(key, stream, &mut chunks, usize::MAX);
+                client.transport.write(key, stream, &mut chunks, usize::MAX, false);
             }
             let from = client.address;
             while let Some(transmit) = self.clients[at].transport.poll_transmit(self.now, 10, &mut buffer) {
@@ -191,9 +191,10 @@ impl<S: Subject> Bottleneck<S> {
                 Event::Accepted { remote } => _ = self.remotes.insert(key, remote),
                 Event::Readable(stream) => {
                     let received = self.received.entry(self.remotes[&key]).or_default();
-                    while let Read::Data(data) = self.server.read(key, stream) {
+                    self.server.read(key, stream, |data| {
                         *received += data.len() as u64;
-                    }
+                        true
+                    });
                 }
                 _ => {}
             }

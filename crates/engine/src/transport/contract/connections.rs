@@ -74,9 +74,9 @@ pub(super) fn key_of_a_closed_connection_names_nothing<S: Subject>() {
     pair.client.events.clear();
     let sent = pair.client.sent;
     assert_eq!(pair.client.transport.open(client, Dir::Bidi), None);
-    assert!(matches!(pair.client.transport.read(client, stream), Read::Gone));
+    assert_eq!(pair.client.read(client, stream).1, Read::Gone);
     assert_eq!(pair.client.write_up_to(client, stream, 10), (0, Write::Stopped));
-    pair.client.transport.finish(client, stream);
+    pair.client.finish(client, stream);
     assert!(!pair.client.transport.reset(client, stream, 0));
     pair.client.transport.stop(client, stream, 0);
     pair.client.transport.close(pair.now, client, 0, "");
@@ -244,7 +244,7 @@ pub(super) fn deadline_that_was_put_off_wakes_nobody<S: Subject>() {
     pair.run_for(Duration::from_secs(1));
     let stream = pair.server.open(server, Dir::Uni);
     pair.server.write_up_to(server, stream, 100);
-    pair.server.transport.finish(server, stream);
+    pair.server.finish(server, stream);
     pair.run_until(|pair| pair.server.take(server, |event| matches!(event, Event::Acknowledged).then_some(())).is_some());
     assert_eq!(pair.client.read_count(client, stream), 100);
     let next = pair.server.transport.poll_timeout().map(|deadline| deadline - pair.now);

@@ -77,6 +77,7 @@ macro_rules! contract {
                 acknowledged_bytes_are_counted
                 sides_that_both_send_acknowledge_in_time
                 blocked_read_is_followed_by_an_event
+                read_goes_on_where_it_was_left
                 end_without_data_is_an_event
                 each_finished_stream_is_acknowledged_once
                 reset_reaches_the_reader_and_ends_writing

@@ -184,8 +184,8 @@ impl<S: Subject> Pair<S> {
         let mut received = Vec::new();
         let mut is_finished = false;
         self.run_until(|pair| {
-            if !is_finished && pair.client.transport.write(keys.0, stream, &mut chunks, usize::MAX) == Write::Done {
-                pair.client.transport.finish(keys.0, stream);
+            if !is_finished && pair.client.transport.write(keys.0, stream, &mut chunks, usize::MAX, false) == Write::Done {
+                pair.client.finish(keys.0, stream);
                 is_finished = true;
             }
             pair.server.read_to(keys.1, stream, &mut received)
@@ -221,15 +221,25 @@ impl<T: Transport> End<T> {
         self.take(key, |event| if let Event::Readable(stream) = event { Some(*stream) } else { None })
     }
 
+    /// Reads what is there.
+    pub(super) fn read(&mut self, key: ConnectionKey, stream: StreamId) -> (Vec<u8>, Read) {
+        let mut received = Vec::new();
+        let read = self.transport.read(key, stream, |data| {
+            received.extend_from_slice(&data);
+            true
+        });
+        (received, read)
+    }
+
     /// Reads what is there. Returns whether that was the end.
     pub(super) fn read_to(&mut self, key: ConnectionKey, stream: StreamId, into: &mut Vec<u8>) -> bool {
-        loop {
-            match self.transport.read(key, stream) {
-                Read::Data(data) => into.extend_from_slice(&data),
-                Read::Finished => return true,
-                Read::Blocked | Read::Gone => return false,
-                Read::Reset(code) => panic!("the stream was reset with {code}"),
-            }
+        let (received, read) = self.read(key, stream);
+        into.extend_from_slice(&received);
+        match read {
+            Read::Finished => true,
+            Read::Blocked | Read::Gone => false,
+            Read::Left => panic!("nobody wanted the read to end"),
+            Read::Reset(code) => panic!("the stream was reset with {code}"),
         }
     }
 
@@ -243,8 +253,13 @@ impl<T: Transport> End<T> {
     /// Writes as much as the transport takes, up to so many bytes, and returns how much that was.
     pub(super) fn write_up_to(&mut self, key: ConnectionKey, stream: StreamId, size: usize) -> (usize, Write) {
         let mut chunks = VecDeque::from([content(size).into()]);
-        let written = self.transport.write(key, stream, &mut chunks, usize::MAX);
+        let written = self.transport.write(key, stream, &mut chunks, usize::MAX, false);
         (size - chunks.iter().map(Bytes::len).sum::<usize>(), written)
+    }
+
+    /// Ends a stream behind what was written.
+    pub(super) fn finish(&mut self, key: ConnectionKey, stream: StreamId) {
+        self.transport.write(key, stream, &mut VecDeque::new(), 0, true);
     }
 
     pub(super) fn open(&mut self, key: ConnectionKey, dir: Dir) -> StreamId {

@@ -50,7 +50,7 @@ pub(super) fn unread_stream_holds_the_writer_back<S: Subject>() {
     let mut written = 0;
     // Without a reader it ends at the window.
     pair.client.events.clear();
-    assert_eq!(pair.client.transport.write(client, stream, &mut chunks, usize::MAX), Write::Blocked);
+    assert_eq!(pair.client.transport.write(client, stream, &mut chunks, usize::MAX, false), Write::Blocked);
     pair.run_for(Duration::from_secs(5));
     assert_eq!(
         pair.client.take(client, |event| matches!(event, Event::Writable(_)).then_some(())),
@@ -66,9 +66,9 @@ pub(super) fn unread_stream_holds_the_writer_back<S: Subject>() {
             pair.server.read_to(server, stream, &mut received);
             pair.client.take(client, |event| matches!(event, Event::Writable(id) if *id == stream).then_some(())).is_some()
         });
-        pair.client.transport.write(client, stream, &mut chunks, usize::MAX);
+        pair.client.transport.write(client, stream, &mut chunks, usize::MAX, false);
     }
-    pair.client.transport.finish(client, stream);
+    pair.client.finish(client, stream);
     pair.run_until(|pair| pair.server.read_to(server, stream, &mut received));
     assert!(received == content(100_000));
 }
@@ -126,8 +126,8 @@ fn send_both_ways<S: Subject>(sizes: [usize; 2]) -> Duration {
     let began = pair.now;
     pair.run_until(|pair| {
         for (at, (end, key, stream)) in [(&mut pair.client, client, up), (&mut pair.server, server, down)].into_iter().enumerate() {
-            if !written[at] && end.transport.write(key, stream, &mut chunks[at], usize::MAX) == Write::Done {
-                end.transport.finish(key, stream);
+            if !written[at] && end.transport.write(key, stream, &mut chunks[at], usize::MAX, false) == Write::Done {
+                end.finish(key, stream);
                 written[at] = true;
             }
         }
@@ -152,21 +152,43 @@ pub(super) fn blocked_read_is_followed_by_an_event<S: Subject>() {
     for round in 0..3 {
         pair.client.write_up_to(client, stream, 10);
         pair.run_until(|pair| pair.server.take_readable(server) == Some(stream));
-        assert!(matches!(pair.server.transport.read(server, stream), Read::Data(data) if data.len() == 10), "round {round}");
-        assert!(matches!(pair.server.transport.read(server, stream), Read::Blocked), "round {round}");
+        assert!(matches!(pair.server.read(server, stream), (data, Read::Blocked) if data.len() == 10), "round {round}");
     }
-    pair.client.transport.finish(client, stream);
+    pair.client.finish(client, stream);
     pair.run_until(|pair| pair.server.take_readable(server) == Some(stream));
-    assert!(matches!(pair.server.transport.read(server, stream), Read::Finished));
+    assert_eq!(pair.server.read(server, stream).1, Read::Finished);
+}
+
+pub(super) fn read_goes_on_where_it_was_left<S: Subject>() {
+    let (mut pair, client, server) = Pair::<S>::connected(&Limits::default());
+    let stream = pair.client.open(client, Dir::Bidi);
+    pair.client.write_up_to(client, stream, 5000);
+    pair.client.finish(client, stream);
+    pair.run_for(Duration::from_secs(1));
+    let mut first = 0;
+    let left = pair.server.transport.read(server, stream, |data| {
+        assert_eq!(first, 0, "a piece that nobody wanted");
+        first += data.len();
+        false
+    });
+    assert!(left == Read::Left && first > 0 && first < 5000, "{left:?} after {first} bytes");
+    assert!(matches!(pair.server.read(server, stream), (rest, Read::Finished) if first + rest.len() == 5000));
+    // With the last piece the end is not read.
+    let stream = pair.client.open(client, Dir::Bidi);
+    pair.client.write_up_to(client, stream, 10);
+    pair.client.finish(client, stream);
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!(pair.server.transport.read(server, stream, |_| false), Read::Left);
+    assert_eq!(pair.server.read(server, stream), (Vec::new(), Read::Finished));
 }
 
 pub(super) fn end_without_data_is_an_event<S: Subject>() {
     let (mut pair, client, server) = Pair::<S>::connected(&Limits::default());
     for dir in [Dir::Bidi, Dir::Uni] {
         let stream = pair.client.open(client, dir);
-        pair.client.transport.finish(client, stream);
+        pair.client.finish(client, stream);
         pair.run_until(|pair| pair.server.take_readable(server) == Some(stream));
-        assert!(matches!(pair.server.transport.read(server, stream), Read::Finished));
+        assert_eq!(pair.server.read(server, stream).1, Read::Finished);
     }
 }
 
@@ -183,7 +205,7 @@ pub(super) fn each_finished_stream_is_acknowledged_once<S: Subject>() {
     pair.run_for(Duration::from_secs(1));
     assert_eq!(acknowledgements(&mut pair.client, client), 0, "acknowledged before it was finished");
     for stream in &streams[..3] {
-        pair.client.transport.finish(client, *stream);
+        pair.client.finish(client, *stream);
     }
     pair.exchange();
     assert_eq!(acknowledgements(&mut pair.client, client), 0, "acknowledged before it can have arrived");
@@ -202,14 +224,14 @@ pub(super) fn reset_reaches_the_reader_and_ends_writing<S: Subject>() {
     let stream = pair.client.open(client, Dir::Bidi);
     pair.client.write_up_to(client, stream, 100);
     pair.run_until(|pair| pair.server.take_readable(server) == Some(stream));
-    assert!(matches!(pair.server.transport.read(server, stream), Read::Data(_)));
+    assert_eq!(pair.server.read_count(server, stream), 100);
     assert!(pair.client.transport.reset(client, stream, 0x10c));
     assert!(!pair.client.transport.reset(client, stream, 0x10d), "reset twice");
     assert_eq!(pair.client.write_up_to(client, stream, 10), (0, Write::Stopped));
-    pair.client.transport.finish(client, stream);
+    pair.client.finish(client, stream);
     pair.run_until(|pair| pair.server.take_readable(server) == Some(stream));
-    assert!(matches!(pair.server.transport.read(server, stream), Read::Reset(0x10c)));
-    assert!(matches!(pair.server.transport.read(server, stream), Read::Gone), "a reset is told once");
+    assert_eq!(pair.server.read(server, stream).1, Read::Reset(0x10c));
+    assert_eq!(pair.server.read(server, stream).1, Read::Gone, "a reset is told once");
     pair.run_for(Duration::from_secs(1));
     assert_eq!(acknowledgements(&mut pair.client, client), 0);
     // The other direction is not concerned.
@@ -221,7 +243,7 @@ pub(super) fn reset_after_the_end_prevents_its_acknowledgement<S: Subject>() {
     let [first, second] = [0; 2].map(|_| pair.client.open(client, Dir::Bidi));
     for stream in [first, second] {
         pair.client.write_up_to(client, stream, 50_000);
-        pair.client.transport.finish(client, stream);
+        pair.client.finish(client, stream);
     }
     assert!(pair.client.transport.reset(client, first, 1));
     pair.run_for(Duration::from_secs(1));
@@ -241,7 +263,7 @@ pub(super) fn stop_reaches_the_writer<S: Subject>() {
     assert_eq!(pair.client.write_up_to(client, stream, 10), (0, Write::Stopped));
     assert!(pair.client.transport.reset(client, stream, 0x10c), "RFC 9000, section 3.5: it has to be reset");
     pair.run_for(Duration::from_secs(1));
-    assert!(matches!(pair.server.transport.read(server, stream), Read::Gone));
+    assert_eq!(pair.server.read(server, stream).1, Read::Gone);
     assert_eq!(pair.server.take_readable(server), None, "there is nothing to read of a stream that was stopped");
 }
 
@@ -271,7 +293,7 @@ pub(super) fn stream_limit_holds_until_a_stream_is_done<S: Subject>() {
     pair.upload((client, server), streams[1], b"end");
     pair.run_for(Duration::from_secs(1));
     assert_eq!(pair.client.transport.open(client, Dir::Bidi), None, "one direction is still open");
-    pair.server.transport.finish(server, streams[1]);
+    pair.server.finish(server, streams[1]);
     pair.run_until(|pair| {
         pair.client.read_to(client, streams[1], &mut Vec::new());
         pair.client.take(client, |event| matches!(event, Event::Available).then_some(())).is_some()
@@ -295,7 +317,7 @@ pub(super) fn client_that_uses_its_streams_is_allowed_all_there_may_be<S: Subjec
     pair.run_until(|pair| pair.client.take(client, |event| matches!(event, Event::Available).then_some(())).is_some());
     assert_eq!(first.len() + open_all(&mut pair).len(), 256);
     // No peer has more open than that.
-    pair.server.transport.finish(server, first[0]);
+    pair.server.finish(server, first[0]);
     pair.run_for(Duration::from_secs(5));
     assert_eq!(open_all(&mut pair), []);
 }
@@ -308,7 +330,7 @@ pub(super) fn one_connection_does_not_hold_up_another<S: Subject>() {
         let stream = pair.client.open(first_client, Dir::Bidi);
         pair.upload((first_client, first), stream, b"begin");
         pair.server.write_up_to(first, stream, 90_000);
-        pair.server.transport.finish(first, stream);
+        pair.server.finish(first, stream);
         pair.run_until(|pair| pair.client.read_to(first_client, stream, &mut Vec::new()));
     }
     for key in [first, second] {
@@ -337,12 +359,12 @@ pub(super) fn write_keeps_to_its_limit<S: Subject>() {
     let stream = pair.client.open(client, Dir::Bidi);
     let mut chunks = VecDeque::from([Bytes::from(content(1000)), Bytes::new(), Bytes::from(content(500))]);
     let left = |chunks: &VecDeque<Bytes>| chunks.iter().map(Bytes::len).sum::<usize>();
-    assert_eq!(pair.client.transport.write(client, stream, &mut chunks, 300), Write::More);
+    assert_eq!(pair.client.transport.write(client, stream, &mut chunks, 300, false), Write::More);
     assert_eq!(left(&chunks), 1200);
-    assert_eq!(pair.client.transport.write(client, stream, &mut chunks, 900), Write::More);
+    assert_eq!(pair.client.transport.write(client, stream, &mut chunks, 900, false), Write::More);
     assert_eq!(left(&chunks), 300);
-    assert_eq!(pair.client.transport.write(client, stream, &mut chunks, 300), Write::Done);
-    pair.client.transport.finish(client, stream);
+    assert_eq!(pair.client.transport.write(client, stream, &mut chunks, 300, false), Write::Done);
+    pair.client.finish(client, stream);
     let mut received = Vec::new();
     pair.run_until(|pair| pair.server.read_to(server, stream, &mut received));
     assert_eq!(received, [content(1000), content(500)].concat());
@@ -358,7 +380,7 @@ pub(super) fn reset_is_told_before_what_came_first_is_read<S: Subject>() {
     pair.run_until(|pair| pair.server.take_readable(server) == Some(stream));
     assert_eq!(pair.server.transport.received_reset(server, stream), Some(7));
     assert_eq!(pair.server.transport.received_reset(server, stream), None, "told twice");
-    assert!(matches!(pair.server.transport.read(server, stream), Read::Gone));
+    assert_eq!(pair.server.read(server, stream).1, Read::Gone);
 }
 
 pub(super) fn urgent_stream_leaves_first<S: Subject>() {
@@ -372,7 +394,7 @@ pub(super) fn urgent_stream_leaves_first<S: Subject>() {
     for (stream, urgency) in streams.into_iter().zip([5, 3, 1]) {
         pair.server.transport.set_priority(server, stream, Priority { urgency, ..Priority::default() });
         assert_eq!(pair.server.write_up_to(server, stream, 40_000), (40_000, Write::Done));
-        pair.server.transport.finish(server, stream);
+        pair.server.finish(server, stream);
     }
     let mut order = Vec::new();
     pair.run_until(|pair| {
@@ -407,7 +429,7 @@ pub(super) fn long_path_is_filled<S: Subject>() {
     let mut chunks: VecDeque<_> = std::iter::repeat_n(Bytes::from(vec![7; 1 << 20]), SIZE >> 20).collect();
     let mut received = 0;
     pair.run_until(|pair| {
-        pair.client.transport.write(client, stream, &mut chunks, usize::MAX);
+        pair.client.transport.write(client, stream, &mut chunks, usize::MAX, false);
         pair.client.events.retain(|(_, event)| matches!(event, Event::Closed(_)));
         pair.server.events.retain(|(_, event)| matches!(event, Event::Closed(_)));
         received += pair.server.read_count(server, stream);
@@ -427,7 +449,7 @@ pub(super) fn unread_stream_does_not_hold_up_another_one<S: Subject>() {
     let unread = pair.client.open(client, Dir::Bidi);
     let mut chunks: VecDeque<_> = std::iter::repeat_n(Bytes::from(vec![7; 1 << 20]), 4).collect();
     for _ in 0..100 {
-        pair.client.transport.write(client, unread, &mut chunks, usize::MAX);
+        pair.client.transport.write(client, unread, &mut chunks, usize::MAX, false);
         pair.run_for(Duration::from_millis(20));
     }
     let read = pair.client.open(client, Dir::Bidi);
