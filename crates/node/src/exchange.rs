@@ -121,11 +121,12 @@ impl Exchange {
         self.responder = Some(responder);
     }
 
-    /// Lets go of all that it had, and is as [`Exchange::idle`] makes it. Lines of the next response go where those of this request were.
+    /// Lets go of all that it had, and is as [`Exchange::idle`] makes it. Lines of the next response may go where those of this request were.
     pub(crate) fn clear(&mut self) {
         // The future that looks after it finds it gone, and ends.
         self.wake();
-        if self.fields.capacity() == 0 {
+        // Those over HTTP/3 had room for all lines from the beginning, so that their capacity says how much memory they have.
+        if self.fields.capacity() == 0 && self.peer.protocol == Protocol::Http3 {
             std::mem::swap(&mut self.fields, &mut self.headers);
         }
         let Self {
@@ -364,5 +365,43 @@ impl Content {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderName;
+    use http::header::COOKIE;
+
+    use super::*;
+
+    const VALUE: HeaderValue = HeaderValue::from_static("value");
+
+    fn kept(protocol: Protocol, headers: HeaderMap) -> HeaderMap {
+        let mut exchange = Exchange::idle();
+        exchange.peer.protocol = protocol;
+        exchange.headers = headers;
+        exchange.clear();
+        assert!(exchange.headers.is_empty() && exchange.headers.capacity() == 0);
+        std::mem::take(&mut exchange.fields)
+    }
+
+    #[test]
+    fn lines_of_a_request_leave_an_empty_map() {
+        let fields = kept(Protocol::Http3, HeaderMap::from_iter([(COOKIE, VALUE)]));
+        assert!(fields.is_empty() && fields.capacity() > 0);
+    }
+
+    #[test]
+    fn map_whose_memory_has_grown_is_not_kept() {
+        let name = |number: usize| HeaderName::try_from(format!("name-{number}")).unwrap();
+        let many: HeaderMap = (0..=KEPT_LINES).map(|number| (name(number), VALUE)).collect();
+        assert_eq!(kept(Protocol::Http3, many).capacity(), 0);
+        let mut repeated = HeaderMap::new();
+        repeated.extend(std::iter::repeat_n((COOKIE, VALUE), 1000));
+        assert_eq!(kept(Protocol::Http3, repeated.clone()).capacity(), 0);
+        // As crumbs of a cookie are joined: their memory is still there, and nothing shows it.
+        repeated.insert(COOKIE, VALUE);
+        assert_eq!(kept(Protocol::Http2, repeated).capacity(), 0);
     }
 }

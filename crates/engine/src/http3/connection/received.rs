@@ -1,7 +1,5 @@
 //! What the peer sent.
 
-use std::collections::hash_map::Entry;
-
 use http::{HeaderMap, Method, StatusCode};
 use pronghorn_h3::{self as h3, ConnectionError, ErrorCode, Event, Priority, StreamId};
 
@@ -294,6 +292,8 @@ impl Connection {
     pub(super) fn stop(&mut self, transport: &mut impl Transport, id: StreamId, code: ErrorCode) {
         transport.stop(self.key, id, code.0);
         self.h3.stop_receiving(id);
+        // The peer's encoder is told that a section is not decoded.
+        self.wants_to_write |= self.h3.wants_uni_write();
     }
 
     /// Resets our side of a stream, if it is not done.
@@ -318,10 +318,13 @@ impl Connection {
     }
 
     pub(super) fn forget_if_done(&mut self, id: StreamId) {
-        if let Entry::Occupied(entry) = self.requests.entry(id)
-            && entry.get().is_done()
-        {
-            let Exchange { stream, wire, .. } = entry.remove();
+        if self.requests.get(&id).is_some_and(Exchange::is_done) {
+            self.forget(id);
+        }
+    }
+
+    pub(super) fn forget(&mut self, id: StreamId) {
+        if let Some(Exchange { stream, wire, .. }) = self.requests.remove(&id) {
             if let Some(sessions) = &mut self.sessions {
                 sessions.on_request_done(id);
             }

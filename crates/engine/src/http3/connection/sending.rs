@@ -199,9 +199,6 @@ impl Connection {
     /// Stops reading what nobody wants any more, and forgets the exchange when that was the last of it.
     pub(super) fn end_reading(&mut self, transport: &mut impl Transport, id: StreamId) {
         let Some(exchange) = self.requests.get_mut(&id) else { return };
-        if exchange.received && !exchange.sent {
-            return;
-        }
         if !exchange.received && exchange.stream.is_discarding() {
             if self.client.is_some() {
                 // The application has dropped the response, so the request is of no use either.
@@ -216,8 +213,11 @@ impl Connection {
                 let code = if exchange.fin { ErrorCode::H3_NO_ERROR } else { ErrorCode::H3_REQUEST_CANCELLED };
                 self.stop(transport, id, code);
             }
+            return self.forget_if_done(id);
         }
-        self.forget_if_done(id);
+        if exchange.is_done() {
+            self.forget(id);
+        }
     }
 
     /// Writes our control and QPACK streams, opening each as soon as there are bytes for it and the peer allows.
