@@ -129,8 +129,25 @@ impl Exchange {
         if self.fields.capacity() == 0 && self.peer.protocol == Protocol::Http3 {
             std::mem::swap(&mut self.fields, &mut self.headers);
         }
+        // Every one by its name, so that none that comes later is forgotten here.
         let Self {
-            method, uri, headers, peer, upgrade, parameters, tried, responder, status, fields, pipe, written, content, watched, ..
+            method,
+            uri,
+            headers,
+            peer,
+            upgrade,
+            parameters,
+            tried,
+            responder,
+            status,
+            fields,
+            pipe,
+            written,
+            content,
+            watched,
+            app: _,
+            listening: _,
+            waker: _,
         } = self;
         // Those with lines of the same name have memory besides.
         if fields.capacity() > KEPT_LINES || fields.len() > fields.keys_len() {

@@ -323,6 +323,7 @@ impl Connection {
         }
     }
 
+    /// Lets go of an exchange that is done.
     pub(super) fn forget(&mut self, id: StreamId) {
         if let Some(Exchange { stream, wire, .. }) = self.requests.remove(&id) {
             if let Some(sessions) = &mut self.sessions {
