@@ -50,7 +50,7 @@ impl Work {
     /// The connection is gone: nobody else would say so.
     pub(super) fn on_connection_lost(&self) {
         match self {
-            Self::Session(session) => session.end(SessionEnd::Lost("the connection has ended".to_owned())),
+            Self::Session(session) => session.lose("the connection has ended".to_owned()),
             Self::Stream(stream) => stream.on_session_end(),
         }
     }
@@ -107,6 +107,8 @@ struct State {
     received: Datagrams,
     readers: Waiting,
     end: Option<SessionEnd>,
+    /// The session is lost once what has come of its stream is read: how the peer has ended it may be in that.
+    lost: Option<String>,
     draining: bool,
     /// Those who wait for the end, or for the wish that it comes.
     watchers: Waiting,
@@ -155,7 +157,7 @@ impl Session {
         let is_lost = queued.is_lost;
         drop(queued);
         if is_lost {
-            session.end(SessionEnd::Lost(ErrorCode::H3_REQUEST_CANCELLED.to_string()));
+            session.lose(ErrorCode::H3_REQUEST_CANCELLED.to_string());
         }
         session
     }
@@ -173,6 +175,9 @@ impl Session {
         let mut reader = capsule::Reader::default();
         // To the end of the stream, although the session may be over before: who reads no more would have to reset it.
         let end = loop {
+            if !self.request.has_unread() {
+                self.lose_if_so();
+            }
             let frame = poll_fn(|cx| {
                 if self.outgoing.take_news(cx) {
                     self.mark_dirty();
@@ -359,6 +364,21 @@ impl Session {
         self.capsules.end();
         wake_all(wakers);
         self.mark_dirty();
+    }
+
+    /// The session is over for this `reason`, unless the peer has ended it in what is not read yet.
+    pub(super) fn lose(self: &Rc<Self>, reason: String) {
+        self.state.borrow_mut().lost.get_or_insert(reason);
+        if !self.request.has_unread() {
+            self.lose_if_so();
+        }
+    }
+
+    fn lose_if_so(self: &Rc<Self>) {
+        let lost = self.state.borrow_mut().lost.take();
+        if let Some(reason) = lost {
+            self.end(SessionEnd::Lost(reason));
+        }
     }
 
     pub(super) fn on_drain(&self) {

@@ -296,6 +296,12 @@ impl Stream {
         state.inbound.is_empty() && state.trailers.is_none() && state.inbound_end == Some(Ok(()))
     }
 
+    /// Whether content waits for its reader, or its end does that the peer has given it.
+    pub(super) fn has_unread(&self) -> bool {
+        let state = self.state.borrow();
+        !state.inbound.is_empty() || state.inbound_end == Some(Ok(()))
+    }
+
     pub(crate) fn discard_inbound(self: &Rc<Self>) {
         let mut state = self.state.borrow_mut();
         state.discarding = true;

@@ -426,6 +426,31 @@ fn dropped_session_is_closed_with_zero() {
 }
 
 #[test]
+fn close_is_heard_although_the_connection_ends_at_once() {
+    for reason in ["good bye", ""] {
+        let (mut bench, accepted) = bench();
+        let (client, server, connection) = sessions(&mut bench, &accepted);
+        // The server sleeps until all of it has come.
+        if reason.is_empty() {
+            drop(client);
+        } else {
+            client.close(99, reason);
+        }
+        let now = bench.now();
+        for _ in 0..10 {
+            bench.client.turn(now).unwrap();
+        }
+        drop(connection);
+        for _ in 0..10 {
+            bench.client.turn(now).unwrap();
+        }
+        let code = if reason.is_empty() { 0 } else { 99 };
+        let end = bench.run(async move { server.closed().await });
+        assert_eq!(end, SessionEnd::ByPeer { code, reason: reason.to_owned() });
+    }
+}
+
+#[test]
 fn session_ends_with_its_connection() {
     let (mut bench, accepted) = bench();
     let (client, server, connection) = sessions(&mut bench, &accepted);

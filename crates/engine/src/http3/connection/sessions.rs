@@ -483,7 +483,7 @@ impl Connection {
     pub(super) fn end_sessions(&mut self, reason: &str) {
         let Some(sessions) = self.sessions.take() else { return };
         for session in sessions.begun.into_values() {
-            session.end(SessionEnd::Lost(reason.to_owned()));
+            session.lose(reason.to_owned());
         }
         for stream in sessions.streams.into_values().map(|driven| driven.stream).chain(sessions.opening) {
             stream.on_session_end();

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http_body::Frame;
 use pronghorn_h3::ErrorCode;
 
-use super::{Session, SessionEnd, wake_all};
+use super::{Session, wake_all};
 
 /// What the CONNECT stream has yet to carry.
 #[derive(Clone, Default)]
@@ -81,7 +81,7 @@ impl Drop for Capsules {
         let session = queued.session.upgrade();
         drop(queued);
         if let Some(session) = session {
-            session.end(SessionEnd::Lost(ErrorCode::H3_REQUEST_CANCELLED.to_string()));
+            session.lose(ErrorCode::H3_REQUEST_CANCELLED.to_string());
         }
     }
 }
