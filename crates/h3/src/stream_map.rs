@@ -1,19 +1,123 @@
-//! A map from stream IDs that finds what is next to each other in one place.
+//! A map from stream IDs whose entries stay in one place.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, hash_map},
+    fmt,
     hash::{BuildHasherDefault, Hasher},
 };
 
+use slab::Slab;
+
 use crate::stream::StreamId;
 
-/// A map from the IDs of a connection's streams. IDs come in sequence, and their entries lie so, too: the next one's is in the caches
-/// already. The transport limits how many a peer can have open, so it cannot choose them to collide in a way that matters.
-pub type StreamMap<T> = HashMap<StreamId, T, BuildHasherDefault<StreamIdHasher>>;
+/// A map from the IDs of a connection's streams. What one stream leaves takes in the next, while it is still in the caches: in a plain map
+/// the entries of streams that come and go would wander through all of its memory. The transport limits how many a peer can have open, so
+/// it cannot choose their IDs to collide in a way that matters.
+pub struct StreamMap<T> {
+    places: HashMap<StreamId, usize, BuildHasherDefault<StreamIdHasher>>,
+    entries: Slab<T>,
+}
 
-/// The hash of [`StreamMap`].
+impl<T> StreamMap<T> {
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether there is no entry.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Whether there is an entry of `stream`.
+    pub fn contains_key(&self, stream: &StreamId) -> bool {
+        self.places.contains_key(stream)
+    }
+
+    /// The entry of `stream`.
+    pub fn get(&self, stream: &StreamId) -> Option<&T> {
+        self.places.get(stream).map(|&place| &self.entries[place])
+    }
+
+    /// The entry of `stream`.
+    pub fn get_mut(&mut self, stream: &StreamId) -> Option<&mut T> {
+        self.places.get(stream).map(|&place| &mut self.entries[place])
+    }
+
+    /// The entry of `stream`, which is made if there is none.
+    pub fn get_or_insert_with(&mut self, stream: StreamId, make: impl FnOnce() -> T) -> &mut T {
+        let Self { places, entries } = self;
+        let place = *places.entry(stream).or_insert_with(|| entries.insert(make()));
+        &mut entries[place]
+    }
+
+    /// Sets the entry of `stream`, and returns the one that was there.
+    pub fn insert(&mut self, stream: StreamId, entry: T) -> Option<T> {
+        match self.places.entry(stream) {
+            hash_map::Entry::Occupied(place) => Some(std::mem::replace(&mut self.entries[*place.get()], entry)),
+            hash_map::Entry::Vacant(vacant) => {
+                vacant.insert(self.entries.insert(entry));
+                None
+            }
+        }
+    }
+
+    /// Takes the entry of `stream` out.
+    pub fn remove(&mut self, stream: &StreamId) -> Option<T> {
+        self.places.remove(stream).map(|place| self.entries.remove(place))
+    }
+
+    /// All entries with their streams, in any order.
+    pub fn iter(&self) -> impl Iterator<Item = (&StreamId, &T)> {
+        self.places.iter().map(|(stream, &place)| (stream, &self.entries[place]))
+    }
+
+    /// The streams, in any order.
+    pub fn keys(&self) -> impl Iterator<Item = &StreamId> {
+        self.places.keys()
+    }
+
+    /// All entries, in any order.
+    pub fn values(&self) -> impl Iterator<Item = &T> {
+        self.entries.iter().map(|(_, entry)| entry)
+    }
+
+    /// All entries, in any order.
+    pub fn into_values(self) -> impl Iterator<Item = T> {
+        self.entries.into_iter().map(|(_, entry)| entry)
+    }
+
+    /// Takes all entries out, in any order.
+    pub fn drain(&mut self) -> impl Iterator<Item = (StreamId, T)> {
+        let Self { places, entries } = std::mem::take(self);
+        let mut entries = entries;
+        places.into_iter().map(move |(stream, place)| (stream, entries.remove(place)))
+    }
+
+    /// Gives back memory that is kept for the next entries.
+    pub fn shrink_to_fit(&mut self) {
+        self.places.shrink_to_fit();
+        if self.is_empty() {
+            self.entries = Slab::new();
+        }
+    }
+}
+
+impl<T> Default for StreamMap<T> {
+    fn default() -> Self {
+        Self { places: HashMap::default(), entries: Slab::new() }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for StreamMap<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+/// The hash of [`StreamMap`]. IDs come in sequence, and what is known of them lies so, too.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct StreamIdHasher(u64);
+struct StreamIdHasher(u64);
 
 impl Hasher for StreamIdHasher {
     fn write(&mut self, bytes: &[u8]) {
@@ -32,5 +136,33 @@ impl Hasher for StreamIdHasher {
         // The lowest bits say where the map begins to look: there the streams of one type follow each other. By the seven highest it tells
         // entries apart that lie together.
         (self.0 >> 2) ^ (self.0 << 57)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_found_by_their_streams_while_others_come_and_go() {
+        let mut map = StreamMap::default();
+        for number in 0..1000 {
+            assert_eq!(map.insert(StreamId(4 * number), number), None);
+            assert_eq!(map.insert(StreamId(4 * number), number), Some(number));
+            if number >= 10 {
+                assert_eq!(map.remove(&StreamId(4 * (number - 10))), Some(number - 10));
+            }
+            assert_eq!(map.get(&StreamId(4 * number)).copied(), Some(number));
+        }
+        assert_eq!((map.len(), map.entries.capacity() < 100), (10, true));
+        assert_eq!(map.get(&StreamId(4 * 989)), None);
+        assert_eq!(map.remove(&StreamId(4 * 989)), None);
+        assert_eq!(*map.get_or_insert_with(StreamId(4 * 995), || unreachable!()), 995);
+        assert_eq!(*map.get_or_insert_with(StreamId(1), || 5), 5);
+        let mut streams: Vec<_> = map.drain().map(|(stream, number)| (stream.0 / 4, number)).collect();
+        streams.sort_unstable();
+        assert_eq!(streams[0], (0, 5));
+        assert!(streams[1..].iter().map(|(_, number)| *number).eq(990..1000));
+        assert!(map.is_empty() && map.iter().next().is_none());
     }
 }

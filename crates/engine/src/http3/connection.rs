@@ -224,7 +224,9 @@ impl Connection {
             if self.client.is_none() && self.waits_for_its_turn(transport, id, now) {
                 continue;
             }
-            self.requests[&id].progress.count(stats);
+            if let Some(exchange) = self.requests.get(&id) {
+                exchange.progress.count(stats);
+            }
             self.stop(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
             self.abort(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
             self.on_inbound_end(id, Err(StreamError::Reset(ErrorCode::H3_REQUEST_CANCELLED)));
@@ -363,8 +365,8 @@ impl Connection {
         self.requests.is_empty() && self.h3.open_streams() == 0 && self.unacknowledged == 0
     }
 
-    pub(super) fn on_acknowledged(&mut self) {
-        self.unacknowledged = self.unacknowledged.saturating_sub(1);
+    pub(super) fn on_acknowledged(&mut self, streams: usize) {
+        self.unacknowledged = self.unacknowledged.saturating_sub(streams);
     }
 
     /// More streams may be opened: the peer allows them, or the handshake is done.

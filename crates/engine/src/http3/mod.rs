@@ -341,8 +341,8 @@ impl<T: Transport> Http3<T> {
                 Ok(())
             }),
             Event::Stopped(id, code) => self.with_connection(now, key, |connection, transport| connection.on_stopped(transport, id, code)),
-            Event::Acknowledged => self.with_connection(now, key, |connection, _| {
-                connection.on_acknowledged();
+            Event::Acknowledged(streams) => self.with_connection(now, key, |connection, _| {
+                connection.on_acknowledged(streams);
                 Ok(())
             }),
             Event::Available => self.with_connection(now, key, |connection, transport| {

@@ -173,7 +173,7 @@ limits! {
     concurrent_streams, with_concurrent_streams: Count, 256, 1 => 100_000, Connection;
         memory |limits| limits.concurrent_streams.saturating_mul(STREAM_BYTES);
         counter streams_refused;
-        acts "Over HTTP/2 the stream is reset with REFUSED_STREAM, over HTTP/3 the connection is closed with STREAM_LIMIT_ERROR. An HTTP/3 client is allowed 100 at first, and all when it uses more than half of those. What they hold together is up to `open_requests`; what is kept for the next ones stands here.";
+        acts "Over HTTP/2 the stream is reset with REFUSED_STREAM, over HTTP/3 the connection is closed with STREAM_LIMIT_ERROR. An HTTP/3 client is allowed 100 at first, and half more each time that it uses three quarters of those that it may. What they hold together is up to `open_requests`; what is kept for the next ones stands here.";
 
     /// Requests that a worker has open at once, on all of its connections.
     open_requests, with_open_requests: Count, 10_000, 1 => 10_000_000, Worker;

@@ -103,8 +103,8 @@ pub(crate) enum Event {
     Writable(StreamId),
     /// The peer wants no more of this stream.
     Stopped(StreamId, u64),
-    /// All of a finished stream has arrived, or the peer has stopped it.
-    Acknowledged,
+    /// All of so many finished streams has arrived, or the peer has stopped them.
+    Acknowledged(usize),
     /// More streams may be opened.
     Available,
     /// A datagram of the peer (RFC 9221).

@@ -433,7 +433,12 @@ impl Transport for Quinn {
     }
 
     fn poll_event(&mut self) -> Option<(ConnectionKey, Event)> {
-        self.events.pop_front()
+        let event = self.events.pop_front();
+        if self.events.is_empty() {
+            // The next ones lie where these did, which is in the caches; a ring would go on through all of its memory.
+            self.events.clear();
+        }
+        event
     }
 
     fn events(&self) -> usize {
@@ -642,16 +647,22 @@ impl Transport for Quinn {
                 }
                 result
             } else {
-                let mut bytes = 0_usize;
-                let ends = chunks.iter().map(|chunk| {
-                    bytes = bytes.saturating_add(chunk.len());
-                    bytes
-                });
-                let fits = ends.take_while(|end| *end <= limit).count();
-                let result = stream.write_chunks(&mut chunks.make_contiguous()[..fits]);
+                let result = if chunks.len() == 1 {
+                    stream.write_chunks(std::slice::from_mut(&mut chunks[0]))
+                } else {
+                    let mut bytes = 0_usize;
+                    let ends = chunks.iter().map(|chunk| {
+                        bytes = bytes.saturating_add(chunk.len());
+                        bytes
+                    });
+                    let fits = ends.take_while(|end| *end <= limit).count();
+                    stream.write_chunks(&mut chunks.make_contiguous()[..fits])
+                };
                 // A chunk taken in part has been cut at its front by the library.
-                if let Ok(written) = &result {
-                    chunks.drain(..written.chunks);
+                match &result {
+                    Ok(written) if written.chunks == chunks.len() => chunks.clear(),
+                    Ok(written) => drop(chunks.drain(..written.chunks)),
+                    Err(_) => {}
                 }
                 result
             };

@@ -59,7 +59,12 @@ impl EventQueue {
         if self.events.len() == 1 {
             self.settle();
         }
-        self.events.pop_front()
+        let event = self.events.pop_front();
+        if self.events.is_empty() {
+            // The next ones lie where these did, which is in the caches; a ring would go on through all of its memory.
+            self.events.clear();
+        }
+        event
     }
 
     /// Gives back memory that is kept for the next events.

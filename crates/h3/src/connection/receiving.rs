@@ -133,7 +133,7 @@ impl Connection {
         if shared.role == Role::Client {
             return Ok(self.requests.get_mut(&stream).map(|request| (request, shared)));
         }
-        let request = self.requests.entry(stream).or_insert_with(|| {
+        let request = self.requests.get_or_insert_with(stream, || {
             self.next_request = self.next_request.max(StreamId(stream.0 + 4).min(StreamId::MAX_REQUEST));
             let mut request = RequestStream::new();
             //= RFC 9114 section 4.1.1

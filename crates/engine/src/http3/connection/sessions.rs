@@ -77,7 +77,7 @@ impl Sessions {
     fn insert(&mut self, id: StreamId, stream: Rc<SessionStream>, is_ours: bool) -> &mut Driven {
         let (sent, received) = (!id.is_bidi() && !is_ours, !id.is_bidi() && is_ours);
         let driven = Driven { stream, wire: VecDeque::new(), scheduled: false, fin: false, sent, received };
-        self.streams.entry(id).insert_entry(driven).into_mut()
+        self.streams.get_or_insert_with(id, || driven)
     }
 
     /// Whether the stream is driven already.

@@ -245,7 +245,7 @@ pub(super) fn deadline_that_was_put_off_wakes_nobody<S: Subject>() {
     let stream = pair.server.open(server, Dir::Uni);
     pair.server.write_up_to(server, stream, 100);
     pair.server.finish(server, stream);
-    pair.run_until(|pair| pair.server.take(server, |event| matches!(event, Event::Acknowledged).then_some(())).is_some());
+    pair.run_until(|pair| pair.server.take(server, |event| matches!(event, Event::Acknowledged(_)).then_some(())).is_some());
     assert_eq!(pair.client.read_count(client, stream), 100);
     let next = pair.server.transport.poll_timeout().map(|deadline| deadline - pair.now);
     assert!(next.is_none_or(|wait| wait > Duration::from_secs(1)), "{next:?}");

@@ -16,7 +16,7 @@ use crate::transport::session::{self, ServerTls};
 
 /// Tokens for later connections that a client is given: browsers open a second connection in parallel at times.
 const TOKENS_SENT: u32 = 2;
-/// Requests that a connection may have open to begin with; more when half of them are. The library holds some 50 bytes for each stream
+/// Requests that a connection may have open to begin with; more when most of them are. The library holds some 50 bytes for each stream
 /// that may be opened, and has room for 112 of them, unidirectional ones included, where it would need twice as much for one more.
 //= RFC 9114 section 6.1
 //# So as to not unnecessarily limit parallelism, at least 100 request streams SHOULD be permitted at a time.

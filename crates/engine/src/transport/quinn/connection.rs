@@ -320,16 +320,23 @@ impl Connection {
         }
     }
 
-    /// Allows as many requests as there may ever be when half of those are open that there may be now: a client that uses more has them
-    /// before it needs them.
+    /// Allows half more requests when three quarters of those are open that there may be now: a client that uses more has them before it
+    /// needs them. Not all at once, for the library goes through the memory of all those allowed in turn, and what few are enough for stays
+    /// in the caches.
     fn allow_requests(&mut self, limits: &Limits) {
         let most = limits.concurrent_streams();
-        if self.allowed_requests < most
-            && self.inner.side().is_server()
-            && self.inner.streams().remote_open_streams(quinn_proto::Dir::Bi) > self.allowed_requests / 2
-        {
-            self.allowed_requests = most;
-            self.inner.set_max_concurrent_streams(quinn_proto::Dir::Bi, varint(most));
+        if !self.inner.side().is_server() || self.allowed_requests >= most {
+            return;
+        }
+        let open = self.inner.streams().remote_open_streams(quinn_proto::Dir::Bi);
+        let mut allowed = self.allowed_requests;
+        while allowed < most && open > allowed - allowed / 4 {
+            // A last step that is small would not be told: the library waits until it is worth a frame.
+            allowed = if allowed > most / 2 { most } else { allowed + allowed.div_ceil(2) };
+        }
+        if allowed > self.allowed_requests {
+            self.allowed_requests = allowed;
+            self.inner.set_max_concurrent_streams(quinn_proto::Dir::Bi, varint(allowed));
         }
     }
 
@@ -378,7 +385,11 @@ impl Connection {
                 push(Event::Stopped(from_quinn(id), error_code.into_inner()));
             }
             quinn_proto::Event::Stream(StreamEvent::Available { .. }) => push(Event::Available),
-            quinn_proto::Event::Stream(StreamEvent::Finished { .. }) => push(Event::Acknowledged),
+            // A packet is the end of many small streams.
+            quinn_proto::Event::Stream(StreamEvent::Finished { .. }) => match events.back_mut() {
+                Some((last, Event::Acknowledged(streams))) if *last == key => *streams += 1,
+                _ => events.push_back((key, Event::Acknowledged(1))),
+            },
             quinn_proto::Event::DatagramReceived => {
                 // All at once: what stays would be dropped for what comes later, and nobody would know.
                 while let Some(datagram) = self.inner.datagrams().recv() {
