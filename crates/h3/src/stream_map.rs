@@ -96,10 +96,13 @@ impl<T> StreamMap<T> {
 
     /// Gives back memory that is kept for the next entries.
     pub fn shrink_to_fit(&mut self) {
-        self.places.shrink_to_fit();
-        if self.is_empty() {
-            self.entries = Slab::new();
+        // Together, for one that stays may be the last of many.
+        let mut entries = Slab::with_capacity(self.len());
+        for place in self.places.values_mut() {
+            *place = entries.insert(self.entries.remove(*place));
         }
+        self.entries = entries;
+        self.places.shrink_to_fit();
     }
 }
 
@@ -142,6 +145,21 @@ impl Hasher for StreamIdHasher {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_is_given_back_although_a_late_entry_stays() {
+        let mut map: StreamMap<_> = StreamMap::default();
+        for number in 0..1000 {
+            map.insert(StreamId(4 * number), number);
+        }
+        for number in (0..1000).filter(|number| ![7, 998].contains(number)) {
+            map.remove(&StreamId(4 * number));
+        }
+        map.shrink_to_fit();
+        assert!(map.entries.capacity() < 10 && map.places.capacity() < 10);
+        assert_eq!([7, 998].map(|number| map.get(&StreamId(4 * number)).copied()), [Some(7), Some(998)]);
+        assert_eq!(map.values().sum::<u64>(), 1005);
+    }
 
     #[test]
     fn entries_are_found_by_their_streams_while_others_come_and_go() {

@@ -9,7 +9,7 @@ use pronghorn_h3::{self as h3, ConnectionError, ErrorCode, Limit, Priority, Sess
 use super::Connection;
 use crate::Upgrade;
 use crate::http3::schedule::QUANTUM_BYTES;
-use crate::http3::session::{Session, SessionEnd, Work};
+use crate::http3::session::{Session, Work};
 use crate::http3::session_stream::{End, SessionStream, SessionStreamError};
 use crate::http3::{WEBTRANSPORT, limits};
 use crate::stats::Stats;
@@ -156,7 +156,7 @@ impl Connection {
         let Some(id) = session.id() else { return Ok(()) };
         if session.begin() && !session.is_over() {
             if !self.requests.contains_key(&id) {
-                session.end(SessionEnd::Lost("the peer has taken its request back".to_owned()));
+                session.lose("the peer has taken its request back".to_owned());
                 return Ok(());
             }
             self.begin_session(transport, session, id);
