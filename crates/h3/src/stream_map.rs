@@ -89,8 +89,7 @@ impl<T> StreamMap<T> {
 
     /// Takes all entries out, in any order.
     pub fn drain(&mut self) -> impl Iterator<Item = (StreamId, T)> {
-        let Self { places, entries } = std::mem::take(self);
-        let mut entries = entries;
+        let Self { places, mut entries } = std::mem::take(self);
         places.into_iter().map(move |(stream, place)| (stream, entries.remove(place)))
     }
 

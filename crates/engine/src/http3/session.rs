@@ -175,9 +175,7 @@ impl Session {
         let mut reader = capsule::Reader::default();
         // To the end of the stream, although the session may be over before: who reads no more would have to reset it.
         let end = loop {
-            if !self.request.has_unread() {
-                self.lose_if_so();
-            }
+            self.lose_if_read();
             let frame = poll_fn(|cx| {
                 if self.outgoing.take_news(cx) {
                     self.mark_dirty();
@@ -369,12 +367,13 @@ impl Session {
     /// The session is over for this `reason`, unless the peer has ended it in what is not read yet.
     pub(super) fn lose(self: &Rc<Self>, reason: String) {
         self.state.borrow_mut().lost.get_or_insert(reason);
-        if !self.request.has_unread() {
-            self.lose_if_so();
-        }
+        self.lose_if_read();
     }
 
-    fn lose_if_so(self: &Rc<Self>) {
+    fn lose_if_read(self: &Rc<Self>) {
+        if self.request.has_unread() {
+            return;
+        }
         let lost = self.state.borrow_mut().lost.take();
         if let Some(reason) = lost {
             self.end(SessionEnd::Lost(reason));

@@ -659,10 +659,8 @@ impl Transport for Quinn {
                     stream.write_chunks(&mut chunks.make_contiguous()[..fits])
                 };
                 // A chunk taken in part has been cut at its front by the library.
-                match &result {
-                    Ok(written) if written.chunks == chunks.len() => chunks.clear(),
-                    Ok(written) => drop(chunks.drain(..written.chunks)),
-                    Err(_) => {}
+                if let Ok(written) = &result {
+                    chunks.drain(..written.chunks);
                 }
                 result
             };
