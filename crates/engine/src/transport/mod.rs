@@ -200,8 +200,16 @@ pub(crate) trait Transport {
     /// The code of a reset that has arrived, without reading what came before. It is told once, here or by a read.
     fn received_reset(&mut self, key: ConnectionKey, stream: StreamId) -> Option<u64>;
     /// Writes at most `limit` bytes from the front of `chunks`, which keeps what was not taken. Once all of them were, the stream is at its
-    /// end if `ends`.
-    fn write(&mut self, key: ConnectionKey, stream: StreamId, chunks: &mut VecDeque<Bytes>, limit: usize, ends: bool) -> Write;
+    /// end if `ends`. `priority`: as [`Transport::set_priority`] would set it before.
+    fn write(
+        &mut self,
+        key: ConnectionKey,
+        stream: StreamId,
+        chunks: &mut VecDeque<Bytes>,
+        limit: usize,
+        ends: bool,
+        priority: Option<Priority>,
+    ) -> Write;
     /// Whether the connection takes nothing more of any stream until the peer acknowledges, or opens the window for all of them. When it
     /// is not, and all `Writable` events were taken, a blocked stream waits for its own window. `other` is a stream of ours that nothing
     /// holds back but the connection.

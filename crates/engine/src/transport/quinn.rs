@@ -628,10 +628,26 @@ impl Transport for Quinn {
         Some(code.into_inner())
     }
 
-    fn write(&mut self, key: ConnectionKey, stream: StreamId, chunks: &mut VecDeque<Bytes>, mut limit: usize, ends: bool) -> Write {
+    fn write(
+        &mut self,
+        key: ConnectionKey,
+        stream: StreamId,
+        chunks: &mut VecDeque<Bytes>,
+        mut limit: usize,
+        ends: bool,
+        priority: Option<Priority>,
+    ) -> Write {
         let Some(connection) = self.touch(key) else { return Write::Stopped };
         let id = to_quinn(stream);
-        let priority = connection.inner.send_stream(id).priority().unwrap_or_default();
+        let priority = match priority {
+            Some(priority) => {
+                let priority = to_quinn_priority(stream, priority);
+                // An error says that the stream is gone, as the write will.
+                let _ = connection.inner.send_stream(id).set_priority(priority);
+                priority
+            }
+            None => connection.inner.send_stream(id).priority().unwrap_or_default(),
+        };
         connection.open_send_window(headroom(priority));
         let mut stream = connection.inner.send_stream(id);
         let written = loop {

@@ -135,10 +135,8 @@ impl Connection {
         let Some(exchange) = self.requests.get_mut(&id) else { return true };
         exchange.scheduled = false;
         let before = exchange.waiting();
-        if std::mem::take(&mut exchange.untold) {
-            transport.set_priority(self.key, id, exchange.priority);
-        }
-        let written = transport.write(self.key, id, &mut exchange.wire, turn.bytes, exchange.fin);
+        let news = std::mem::take(&mut exchange.untold).then_some(exchange.priority);
+        let written = transport.write(self.key, id, &mut exchange.wire, turn.bytes, exchange.fin, news);
         let waiting = exchange.waiting();
         if self.client.is_none() {
             exchange.progress.on_moved(before - waiting);
@@ -229,7 +227,7 @@ impl Connection {
             uni.id = uni.id.or_else(|| transport.open(self.key, Dir::Control));
             if let Some(id) = uni.id {
                 // What is left is written at the next `Writable` event.
-                transport.write(self.key, id, &mut uni.queue, usize::MAX, false);
+                transport.write(self.key, id, &mut uni.queue, usize::MAX, false, None);
             }
             self.h3.set_uni_backlog(kind, uni.queue.iter().map(Bytes::len).sum());
         }

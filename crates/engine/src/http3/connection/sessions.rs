@@ -276,7 +276,7 @@ impl Connection {
             if driven.sent {
                 continue;
             }
-            let written = transport.write(self.key, id, &mut driven.wire, QUANTUM_BYTES, driven.fin);
+            let written = transport.write(self.key, id, &mut driven.wire, QUANTUM_BYTES, driven.fin, None);
             match written {
                 Write::Done if driven.fin => {
                     driven.sent = true;

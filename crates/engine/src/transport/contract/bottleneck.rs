@@ -126,7 +126,7 @@ impl<S: Subject> Bottleneck<S> {
             if let (Some(key), Some(stream)) = (client.key, client.stream) {
                 chunks.clear();
                 chunks.push_back(self.content.clone());
-                client.transport.write(key, stream, &mut chunks, usize::MAX, false);
+                client.transport.write(key, stream, &mut chunks, usize::MAX, false, None);
             }
             let from = client.address;
             while let Some(transmit) = self.clients[at].transport.poll_transmit(self.now, 10, &mut buffer) {

@@ -184,7 +184,7 @@ impl<S: Subject> Pair<S> {
         let mut received = Vec::new();
         let mut is_finished = false;
         self.run_until(|pair| {
-            if !is_finished && pair.client.transport.write(keys.0, stream, &mut chunks, usize::MAX, false) == Write::Done {
+            if !is_finished && pair.client.transport.write(keys.0, stream, &mut chunks, usize::MAX, false, None) == Write::Done {
                 pair.client.finish(keys.0, stream);
                 is_finished = true;
             }
@@ -253,13 +253,13 @@ impl<T: Transport> End<T> {
     /// Writes as much as the transport takes, up to so many bytes, and returns how much that was.
     pub(super) fn write_up_to(&mut self, key: ConnectionKey, stream: StreamId, size: usize) -> (usize, Write) {
         let mut chunks = VecDeque::from([content(size).into()]);
-        let written = self.transport.write(key, stream, &mut chunks, usize::MAX, false);
+        let written = self.transport.write(key, stream, &mut chunks, usize::MAX, false, None);
         (size - chunks.iter().map(Bytes::len).sum::<usize>(), written)
     }
 
     /// Ends a stream behind what was written.
     pub(super) fn finish(&mut self, key: ConnectionKey, stream: StreamId) {
-        self.transport.write(key, stream, &mut VecDeque::new(), 0, true);
+        self.transport.write(key, stream, &mut VecDeque::new(), 0, true, None);
     }
 
     pub(super) fn open(&mut self, key: ConnectionKey, dir: Dir) -> StreamId {

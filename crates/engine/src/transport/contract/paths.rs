@@ -51,7 +51,7 @@ fn send<S: Subject>(weather: Weather, limits: &Limits, mebibytes: usize) -> Outc
     let mut received = 0;
     let before = pair.client.sent;
     pair.run_until(|pair| {
-        pair.client.transport.write(client, stream, &mut chunks, usize::MAX, false);
+        pair.client.transport.write(client, stream, &mut chunks, usize::MAX, false, None);
         pair.client.events.clear();
         received += pair.server.read_count(server, stream);
         received == size

@@ -50,7 +50,7 @@ pub(super) fn unread_stream_holds_the_writer_back<S: Subject>() {
     let mut written = 0;
     // Without a reader it ends at the window.
     pair.client.events.clear();
-    assert_eq!(pair.client.transport.write(client, stream, &mut chunks, usize::MAX, false), Write::Blocked);
+    assert_eq!(pair.client.transport.write(client, stream, &mut chunks, usize::MAX, false, None), Write::Blocked);
     pair.run_for(Duration::from_secs(5));
     assert_eq!(
         pair.client.take(client, |event| matches!(event, Event::Writable(_)).then_some(())),
@@ -66,7 +66,7 @@ pub(super) fn unread_stream_holds_the_writer_back<S: Subject>() {
             pair.server.read_to(server, stream, &mut received);
             pair.client.take(client, |event| matches!(event, Event::Writable(id) if *id == stream).then_some(())).is_some()
         });
-        pair.client.transport.write(client, stream, &mut chunks, usize::MAX, false);
+        pair.client.transport.write(client, stream, &mut chunks, usize::MAX, false, None);
     }
     pair.client.finish(client, stream);
     pair.run_until(|pair| pair.server.read_to(server, stream, &mut received));
@@ -126,7 +126,7 @@ fn send_both_ways<S: Subject>(sizes: [usize; 2]) -> Duration {
     let began = pair.now;
     pair.run_until(|pair| {
         for (at, (end, key, stream)) in [(&mut pair.client, client, up), (&mut pair.server, server, down)].into_iter().enumerate() {
-            if !written[at] && end.transport.write(key, stream, &mut chunks[at], usize::MAX, false) == Write::Done {
+            if !written[at] && end.transport.write(key, stream, &mut chunks[at], usize::MAX, false, None) == Write::Done {
                 end.finish(key, stream);
                 written[at] = true;
             }
@@ -364,11 +364,11 @@ pub(super) fn write_keeps_to_its_limit<S: Subject>() {
     let stream = pair.client.open(client, Dir::Bidi);
     let mut chunks = VecDeque::from([Bytes::from(content(1000)), Bytes::new(), Bytes::from(content(500))]);
     let left = |chunks: &VecDeque<Bytes>| chunks.iter().map(Bytes::len).sum::<usize>();
-    assert_eq!(pair.client.transport.write(client, stream, &mut chunks, 300, false), Write::More);
+    assert_eq!(pair.client.transport.write(client, stream, &mut chunks, 300, false, None), Write::More);
     assert_eq!(left(&chunks), 1200);
-    assert_eq!(pair.client.transport.write(client, stream, &mut chunks, 900, false), Write::More);
+    assert_eq!(pair.client.transport.write(client, stream, &mut chunks, 900, false, None), Write::More);
     assert_eq!(left(&chunks), 300);
-    assert_eq!(pair.client.transport.write(client, stream, &mut chunks, 300, false), Write::Done);
+    assert_eq!(pair.client.transport.write(client, stream, &mut chunks, 300, false, None), Write::Done);
     pair.client.finish(client, stream);
     let mut received = Vec::new();
     pair.run_until(|pair| pair.server.read_to(server, stream, &mut received));
@@ -434,7 +434,7 @@ pub(super) fn long_path_is_filled<S: Subject>() {
     let mut chunks: VecDeque<_> = std::iter::repeat_n(Bytes::from(vec![7; 1 << 20]), SIZE >> 20).collect();
     let mut received = 0;
     pair.run_until(|pair| {
-        pair.client.transport.write(client, stream, &mut chunks, usize::MAX, false);
+        pair.client.transport.write(client, stream, &mut chunks, usize::MAX, false, None);
         pair.client.events.retain(|(_, event)| matches!(event, Event::Closed(_)));
         pair.server.events.retain(|(_, event)| matches!(event, Event::Closed(_)));
         received += pair.server.read_count(server, stream);
@@ -454,7 +454,7 @@ pub(super) fn unread_stream_does_not_hold_up_another_one<S: Subject>() {
     let unread = pair.client.open(client, Dir::Bidi);
     let mut chunks: VecDeque<_> = std::iter::repeat_n(Bytes::from(vec![7; 1 << 20]), 4).collect();
     for _ in 0..100 {
-        pair.client.transport.write(client, unread, &mut chunks, usize::MAX, false);
+        pair.client.transport.write(client, unread, &mut chunks, usize::MAX, false, None);
         pair.run_for(Duration::from_millis(20));
     }
     let read = pair.client.open(client, Dir::Bidi);
