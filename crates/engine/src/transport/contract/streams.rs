@@ -389,28 +389,35 @@ pub(super) fn reset_is_told_before_what_came_first_is_read<S: Subject>() {
 }
 
 pub(super) fn urgent_stream_leaves_first<S: Subject>() {
-    let (mut pair, client, server) = Pair::<S>::connected(&Limits::default());
-    let streams = [0; 3].map(|_| pair.client.open(client, Dir::Bidi));
-    for stream in streams {
-        pair.client.write_up_to(client, stream, 1);
-    }
-    pair.run_for(Duration::from_secs(1));
-    // The last one is the most urgent.
-    for (stream, urgency) in streams.into_iter().zip([5, 3, 1]) {
-        pair.server.transport.set_priority(server, stream, Priority { urgency, ..Priority::default() });
-        assert_eq!(pair.server.write_up_to(server, stream, 40_000), (40_000, Write::Done));
-        pair.server.finish(server, stream);
-    }
-    let mut order = Vec::new();
-    pair.run_until(|pair| {
+    // It is set before, or given with the first bytes.
+    for is_set in [true, false] {
+        let (mut pair, client, server) = Pair::<S>::connected(&Limits::default());
+        let streams = [0; 3].map(|_| pair.client.open(client, Dir::Bidi));
         for stream in streams {
-            if !order.contains(&stream) && pair.client.read_to(client, stream, &mut Vec::new()) {
-                order.push(stream);
-            }
+            pair.client.write_up_to(client, stream, 1);
         }
-        order.len() == 3
-    });
-    assert_eq!(order, [streams[2], streams[1], streams[0]]);
+        pair.run_for(Duration::from_secs(1));
+        // The last one is the most urgent.
+        for (stream, urgency) in streams.into_iter().zip([5, 3, 1]) {
+            let priority = Priority { urgency, ..Priority::default() };
+            if is_set {
+                pair.server.transport.set_priority(server, stream, priority);
+            }
+            let mut chunks = VecDeque::from([content(40_000).into()]);
+            let given = (!is_set).then_some(priority);
+            assert_eq!(pair.server.transport.write(server, stream, &mut chunks, usize::MAX, true, given), Write::Done);
+        }
+        let mut order = Vec::new();
+        pair.run_until(|pair| {
+            for stream in streams {
+                if !order.contains(&stream) && pair.client.read_to(client, stream, &mut Vec::new()) {
+                    order.push(stream);
+                }
+            }
+            order.len() == 3
+        });
+        assert_eq!(order, [streams[2], streams[1], streams[0]], "set before: {is_set}");
+    }
 }
 
 /// A path of 100 Mbit/s and 200 ms, which holds 2.5 MB, more than a window that has not grown.
