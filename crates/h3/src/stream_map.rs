@@ -1,6 +1,7 @@
 //! A map from stream IDs whose entries stay in one place.
 
 use std::{
+    cell::Cell,
     collections::{HashMap, hash_map},
     fmt,
     hash::{BuildHasherDefault, Hasher},
@@ -16,7 +17,12 @@ use crate::stream::StreamId;
 pub struct StreamMap<T> {
     places: HashMap<StreamId, usize, BuildHasherDefault<StreamIdHasher>>,
     entries: Slab<T>,
+    /// The stream that was asked for last, and the place of its entry: it is asked for several times in a row.
+    latest: Cell<(StreamId, usize)>,
 }
+
+/// No stream has this ID: those are below 2^62.
+const NO_STREAM: StreamId = StreamId(u64::MAX);
 
 impl<T> StreamMap<T> {
     /// How many entries there are.
@@ -31,24 +37,41 @@ impl<T> StreamMap<T> {
 
     /// Whether there is an entry of `stream`.
     pub fn contains_key(&self, stream: &StreamId) -> bool {
-        self.places.contains_key(stream)
+        self.place(*stream).is_some()
     }
 
     /// The entry of `stream`.
     pub fn get(&self, stream: &StreamId) -> Option<&T> {
-        self.places.get(stream).map(|&place| &self.entries[place])
+        self.place(*stream).map(|place| &self.entries[place])
     }
 
     /// The entry of `stream`.
     pub fn get_mut(&mut self, stream: &StreamId) -> Option<&mut T> {
-        self.places.get(stream).map(|&place| &mut self.entries[place])
+        self.place(*stream).map(|place| &mut self.entries[place])
+    }
+
+    #[inline]
+    fn place(&self, stream: StreamId) -> Option<usize> {
+        let (latest, place) = self.latest.get();
+        if latest == stream { Some(place) } else { self.look_up(stream) }
+    }
+
+    // Once for all callers, which stay small.
+    #[inline(never)]
+    fn look_up(&self, stream: StreamId) -> Option<usize> {
+        let place = *self.places.get(&stream)?;
+        self.latest.set((stream, place));
+        Some(place)
     }
 
     /// The entry of `stream`, which is made if there is none.
     pub fn get_or_insert_with(&mut self, stream: StreamId, make: impl FnOnce() -> T) -> &mut T {
-        let Self { places, entries } = self;
-        let place = *places.entry(stream).or_insert_with(|| entries.insert(make()));
-        &mut entries[place]
+        let Self { places, entries, latest } = self;
+        let known = latest.get_mut();
+        if known.0 != stream {
+            *known = (stream, *places.entry(stream).or_insert_with(|| entries.insert(make())));
+        }
+        &mut entries[known.1]
     }
 
     /// Sets the entry of `stream`, and returns the one that was there.
@@ -64,6 +87,9 @@ impl<T> StreamMap<T> {
 
     /// Takes the entry of `stream` out.
     pub fn remove(&mut self, stream: &StreamId) -> Option<T> {
+        if self.latest.get().0 == *stream {
+            self.latest.set((NO_STREAM, 0));
+        }
         self.places.remove(stream).map(|place| self.entries.remove(place))
     }
 
@@ -89,7 +115,7 @@ impl<T> StreamMap<T> {
 
     /// Takes all entries out, in any order.
     pub fn drain(&mut self) -> impl Iterator<Item = (StreamId, T)> {
-        let Self { places, mut entries } = std::mem::take(self);
+        let Self { places, mut entries, latest: _ } = std::mem::take(self);
         places.into_iter().map(move |(stream, place)| (stream, entries.remove(place)))
     }
 
@@ -101,13 +127,14 @@ impl<T> StreamMap<T> {
             *place = entries.insert(self.entries.remove(*place));
         }
         self.entries = entries;
+        self.latest.set((NO_STREAM, 0));
         self.places.shrink_to_fit();
     }
 }
 
 impl<T> Default for StreamMap<T> {
     fn default() -> Self {
-        Self { places: HashMap::default(), entries: Slab::new() }
+        Self { places: HashMap::default(), entries: Slab::new(), latest: Cell::new((NO_STREAM, 0)) }
     }
 }
 
@@ -170,6 +197,11 @@ mod tests {
                 assert_eq!(map.remove(&StreamId(4 * (number - 10))), Some(number - 10));
             }
             assert_eq!(map.get(&StreamId(4 * number)).copied(), Some(number));
+            // The one that was asked for last goes, and another one comes to its place.
+            assert_eq!(map.get(&StreamId(1)), None);
+            assert_eq!(map.insert(StreamId(1), 0), None);
+            assert_eq!(map.get_mut(&StreamId(1)).copied(), Some(0));
+            assert_eq!((map.remove(&StreamId(1)), map.contains_key(&StreamId(1))), (Some(0), false));
         }
         assert_eq!((map.len(), map.entries.capacity() < 100), (10, true));
         assert_eq!(map.get(&StreamId(4 * 989)), None);

@@ -34,13 +34,26 @@ pub struct OutgoingLine<'a> {
     /// The line.
     pub line: FieldLine<'a>,
     ready: Option<&'a ReadyLine>,
+    is_checked: bool,
 }
 
 impl<'a> OutgoingLine<'a> {
     /// `ready`: what [`ReadyLine::new`] made of the same line.
     pub fn new(line: FieldLine<'a>, ready: Option<&'a ReadyLine>) -> Self {
         debug_assert!(ready.is_none_or(|ready| ReadyLine::new(&line).as_ref() == Some(ready)), "made of another line");
-        Self { line, ready }
+        Self { line, ready, is_checked: ready.is_some() }
+    }
+
+    /// A line whose name its maker knows: it is lower-case, none of a pseudo-header field, and HTTP/3 has a place for it.
+    #[inline]
+    pub const fn checked(line: FieldLine<'a>) -> Self {
+        Self { line, ready: None, is_checked: true }
+    }
+
+    /// Whether it was made by [`OutgoingLine::checked`], or is ready.
+    #[inline]
+    pub const fn is_checked(&self) -> bool {
+        self.is_checked
     }
 
     /// How it was encoded before; then its name is one of the static table, and none of a pseudo-header field.
@@ -53,7 +66,7 @@ impl<'a> OutgoingLine<'a> {
 impl<'a> From<FieldLine<'a>> for OutgoingLine<'a> {
     #[inline]
     fn from(line: FieldLine<'a>) -> Self {
-        Self { line, ready: None }
+        Self { line, ready: None, is_checked: false }
     }
 }
 

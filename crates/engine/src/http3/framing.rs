@@ -97,7 +97,7 @@ impl Framer<'_> {
         let given = fields::lines(&response.headers);
         let shared = response.shared.iter().flat_map(|shared| shared.outgoing());
         let lines = std::iter::once(status).chain(given).map(OutgoingLine::from).chain(shared);
-        self.headers(lines.chain(own.map(OutgoingLine::from)))?;
+        self.headers(lines.chain(own.map(OutgoingLine::checked)))?;
         let said = response.shared.as_ref().map_or(&response.headers, |shared| shared.lines());
         let priority = if added.has_priority { fields::priority(said) } else { None };
         let begun = if added.has_content { self.body(stream, &mut response.body, wire)? } else { Some(true) };

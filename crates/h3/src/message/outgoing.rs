@@ -53,8 +53,8 @@ impl OutgoingSection {
     /// Whether the line belongs into the section: HTTP/3 has no place for some.
     #[inline]
     pub(crate) fn takes(&mut self, outgoing: &OutgoingLine<'_>) -> bool {
-        if outgoing.ready().is_some() {
-            // There is nothing that HTTP/3 forbids among the names of the static table.
+        if outgoing.is_checked() {
+            // There is nothing that HTTP/3 forbids among the names of the static table, which those that are ready have.
             self.has_fields = true;
             return true;
         }
