@@ -40,7 +40,14 @@ function runtime(version) {
 
 /** Runs tests by a Node.js. One that never ends is a failure like another, and leaves nothing behind. */
 function run(program, files, env) {
-  const command = ['--kill-after=10', '900', program, '--test', '--test-force-exit', ...files.map((file) => path.join('test', file))];
+  const command = [
+    '--kill-after=10',
+    '900',
+    program,
+    '--test',
+    '--test-force-exit',
+    ...files.map((file) => path.join('test', file)),
+  ];
   const { status } = spawnSync('timeout', command, { cwd: home, stdio: 'inherit', env: { ...process.env, ...env } });
   return status === 0 ? 'passed' : `failed (${status})`;
 }
