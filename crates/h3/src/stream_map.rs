@@ -21,8 +21,8 @@ pub struct StreamMap<T> {
     latest: Cell<(StreamId, usize)>,
 }
 
-/// No stream has this ID: those are below 2^62.
-const NO_STREAM: StreamId = StreamId(u64::MAX);
+/// Nothing was asked for: no stream has this ID, as those are below 2^62.
+const NOTHING: (StreamId, usize) = (StreamId(u64::MAX), 0);
 
 impl<T> StreamMap<T> {
     /// How many entries there are.
@@ -88,7 +88,7 @@ impl<T> StreamMap<T> {
     /// Takes the entry of `stream` out.
     pub fn remove(&mut self, stream: &StreamId) -> Option<T> {
         if self.latest.get().0 == *stream {
-            self.latest.set((NO_STREAM, 0));
+            self.latest.set(NOTHING);
         }
         self.places.remove(stream).map(|place| self.entries.remove(place))
     }
@@ -127,14 +127,14 @@ impl<T> StreamMap<T> {
             *place = entries.insert(self.entries.remove(*place));
         }
         self.entries = entries;
-        self.latest.set((NO_STREAM, 0));
+        self.latest.set(NOTHING);
         self.places.shrink_to_fit();
     }
 }
 
 impl<T> Default for StreamMap<T> {
     fn default() -> Self {
-        Self { places: HashMap::default(), entries: Slab::new(), latest: Cell::new((NO_STREAM, 0)) }
+        Self { places: HashMap::default(), entries: Slab::new(), latest: Cell::new(NOTHING) }
     }
 }
 

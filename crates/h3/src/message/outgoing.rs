@@ -55,6 +55,7 @@ impl OutgoingSection {
     pub(crate) fn takes(&mut self, outgoing: &OutgoingLine<'_>) -> bool {
         if outgoing.is_checked() {
             // There is nothing that HTTP/3 forbids among the names of the static table, which those that are ready have.
+            debug_assert!(!is_connection_specific(outgoing.line.name) && !has_capitals(outgoing.line.name), "{outgoing:?}");
             self.has_fields = true;
             return true;
         }
