@@ -85,7 +85,7 @@ def passed_on(version: str, origin: str) -> Iterator[tuple[list[str], int, list[
 
 
 def application(version: str, origin: str) -> Iterator[tuple[list[str], int, list[str]]]:
-    asked = [f"{origin}/{path}" for path in ("hello", "users/17?wants=all", "later")]
+    asked = [f"{origin}/{path}" for path in ("hello", "users/17?wants=all", "fetch/17?wants=all", "later")]
     yield [*streams(version, 10), "-c", "10", *fields(BROWSER)], 6000, asked
     yield [*streams(version, 100), "-c", "4"], 10000, [f"{origin}/hello"]
     yield [*streams(version, 1), "-c", "20"], 3000, asked

@@ -9,13 +9,14 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use bytes::Bytes;
-use http::{HeaderName, StatusCode};
+use http::{HeaderName, HeaderValue, StatusCode};
 use pronghorn_engine::{Request, Responder, Response, WebTransport};
 use rustc_hash::FxHashMap;
 use slab::Slab;
 
 use crate::declarative::Program;
 use crate::exchange::Exchange;
+use crate::head::HeadText;
 use crate::js::{Env, Failure, Kept, Value};
 use crate::listening::{App, Listening, Wish};
 use crate::session::{self, Stream};
@@ -121,8 +122,9 @@ pub(crate) struct Addon {
     alive_streams: Rc<()>,
     /// The last number that one of these was given.
     last_number: Cell<u32>,
-    /// Names of fields that JavaScript refers to by number.
-    pub(crate) names: RefCell<Vec<HeaderName>>,
+    /// Names of fields that JavaScript refers to by number, each with the value that it asked to keep.
+    pub(crate) names: RefCell<Vec<(HeaderName, Option<HeaderValue>)>>,
+    pub(crate) head_text: RefCell<HeadText>,
     /// Content that JavaScript refers to by the number of its route.
     pub(crate) kept: RefCell<FxHashMap<u32, Bytes>>,
     pub(crate) programs: RefCell<Vec<Rc<Program>>>,
@@ -157,6 +159,7 @@ impl Addon {
             alive_streams: Rc::default(),
             last_number: Cell::default(),
             names: RefCell::default(),
+            head_text: RefCell::default(),
             kept: RefCell::default(),
             programs: RefCell::default(),
             apps: RefCell::default(),

@@ -12,6 +12,7 @@ mod api;
 mod certificates;
 mod declarative;
 mod exchange;
+mod head;
 mod js;
 mod listening;
 mod ops;

@@ -17,8 +17,9 @@ const WATCH: i32 = 5;
 const RELEASE: i32 = 6;
 const ABORT: i32 = 7;
 const END_WITHOUT_CONTENT: i32 = 8;
+const FIELD_AS_BEFORE: i32 = 9;
 
-/// `END` with this keeps the content for `END_AS_BEFORE`.
+/// `END` with this keeps the content for `END_AS_BEFORE`, and `FIELD` the value for `FIELD_AS_BEFORE`.
 const KEEP: i32 = 2;
 const CLOSE: i32 = 1;
 
@@ -58,11 +59,20 @@ impl Addon {
                         self.with_exchange(slot, |exchange| exchange.status = status);
                     }
                     FIELD => {
-                        let name = self.names.borrow().get(argument() as usize).cloned();
+                        let (number, flags) = (argument() as usize, argument());
                         let value = HeaderValue::from_bytes(take(argument()));
+                        let mut names = self.names.borrow_mut();
                         // JavaScript has checked both.
-                        if let (Some(name), Ok(value)) = (name, value) {
-                            self.with_exchange(slot, |exchange| exchange.fields.append(name, value));
+                        if let (Some((name, kept)), Ok(value)) = (names.get_mut(number), value) {
+                            if flags & KEEP != 0 {
+                                *kept = Some(value.clone());
+                            }
+                            self.with_exchange(slot, |exchange| exchange.fields.append(&*name, value));
+                        }
+                    }
+                    FIELD_AS_BEFORE => {
+                        if let Some((name, Some(value))) = self.names.borrow().get(argument() as usize) {
+                            self.with_exchange(slot, |exchange| exchange.fields.append(name, value.clone()));
                         }
                     }
                     WATCH => {

@@ -13,13 +13,14 @@ const WATCH = 5;
 const RELEASE = 6;
 const ABORT = 7;
 const END_WITHOUT_CONTENT = 8;
+const FIELD_AS_BEFORE = 9;
 
 const CLOSE = 1;
 const KEEP = 2;
 
 const numbers = new Int32Array(native.answers);
 const bytes = Buffer.from(native.bytes);
-/** Content below this many characters may be kept on the other side. */
+/** Content and values of up to so many characters may be kept on the other side. */
 const KEPT_CHARACTERS = 1024;
 /** Up to here a loop is quicker than a call that copies. */
 const SHORT = 48;
@@ -153,16 +154,26 @@ function status(slot, code) {
   numbers[0] = top + 3;
 }
 
+/** The name of a field that the other side knows by a number. */
+class Name {
+  constructor(number) {
+    this.number = number;
+    /** The value that it had last, and the one that the other side keeps. */
+    this.last = undefined;
+    this.kept = undefined;
+  }
+}
+
+/** Few are written, each of them often. */
 const names = new Map();
 
-function nameNumber(name) {
-  let number = names.get(name);
-  if (number === undefined) {
-    // Throws for what is no name.
-    number = native.fieldName(name);
-    if (number !== undefined) names.set(name, number);
-  }
-  return number;
+/** `undefined` where there are too many. Throws for what is no name. */
+function learn(text) {
+  const number = native.fieldName(text);
+  if (number === undefined) return undefined;
+  const name = new Name(number);
+  names.set(text, name);
+  return name;
 }
 
 // All but visible characters, spaces, tabs, and what is not ASCII.
@@ -170,22 +181,35 @@ function nameNumber(name) {
 const forbiddenInValues = /[\0-\x08\x0a-\x1f\x7f]/;
 
 function field(slot, name, value) {
+  const known = names.get(name) ?? learn(name);
+  if (known !== undefined && known.kept === value) {
+    const top = room(3, 0);
+    numbers[top] = FIELD_AS_BEFORE;
+    numbers[top + 1] = slot;
+    numbers[top + 2] = known.number;
+    numbers[0] = top + 3;
+    return;
+  }
   if (forbiddenInValues.test(value)) {
     throw new TypeError(
       `The value of ${name} has characters that no header may have (line breaks, zeros): ${JSON.stringify(value)}`,
     );
   }
-  const number = nameNumber(name);
-  if (number === undefined || value.length * 3 > bytes.length) {
+  if (known === undefined || value.length * 3 > bytes.length) {
     native.writeField(slot, name, value);
     return;
   }
-  const top = room(4, value.length * 3);
+  const top = room(5, value.length * 3);
+  // The second time in a row: worth keeping.
+  const isWorthKeeping = known.last === value && value.length <= KEPT_CHARACTERS;
+  if (isWorthKeeping) known.kept = value;
+  known.last = value;
   numbers[top] = FIELD;
   numbers[top + 1] = slot;
-  numbers[top + 2] = number;
-  numbers[top + 3] = writeText(value);
-  numbers[0] = top + 4;
+  numbers[top + 2] = known.number;
+  numbers[top + 3] = isWorthKeeping ? KEEP : 0;
+  numbers[top + 4] = writeText(value);
+  numbers[0] = top + 5;
 }
 
 function simple(operation, slot) {

@@ -7,24 +7,73 @@ const native = require('./native');
 const answers = require('./answers');
 
 const PROTOCOLS = { 1: 'http/1.1', 2: 'h2', 3: 'h3' };
-/** Method, target, protocol, flags, address, port and server name stand before the field lines; see crates/node/src/api/frameworks.rs. */
-const BEFORE_LINES = 7;
+/** By the digit that the native part writes for them; others stand in full. */
+const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'OPTIONS', 'PATCH'];
+/** Protocol, flags and method: a digit each, at the beginning. */
+const DIGITS = 3;
+const SECURE = 1;
+const EARLY_DATA = 2;
+/** The parts behind the URL; see crates/node/src/api/frameworks.rs. */
+const TARGET = 1;
+const METHOD = 2;
+const ADDRESS = 3;
+const PORT = 4;
+const SERVER_NAME = 5;
+const LINES = 6;
 
-/** The head of a request. Unlike HttpRequest it can be read at any time. */
+const digit = (text, index) => text.charCodeAt(index) - 48;
+
+/** The head of a request. Unlike HttpRequest it can be read at any time. Most is taken apart when somebody asks for it. */
 class Head {
   constructor(slot) {
-    const parts = native.head(slot).split('\0');
-    this.method = parts[0];
-    /** The path and the query; `*` for the whole server. */
-    this.target = parts[1];
-    this.version = Number(parts[2]);
-    this.encrypted = parts[3].includes('s');
-    this.earlyData = parts[3].includes('e');
-    this.address = parts[4];
-    this.port = Number(parts[5]);
-    /** The name that TLS was asked for; '' if it was asked for none. */
-    this.serverName = parts[6];
-    this._parts = parts;
+    const text = native.head(slot);
+    this._text = text;
+    this._urlEnd = text.indexOf('\0', DIGITS);
+    this._parts = undefined;
+    this.version = digit(text, 0);
+    this.method = METHODS[digit(text, 2)] ?? this._part(METHOD);
+  }
+
+  _all() {
+    return (this._parts ??= this._text.split('\0'));
+  }
+
+  _part(index) {
+    return this._all()[index];
+  }
+
+  /** What the request is for as a URL, if that is the same as target and host without their being parsed; otherwise ''. */
+  get plainUrl() {
+    return this._text.slice(DIGITS, this._urlEnd);
+  }
+
+  /** The path and the query; `*` for the whole server. */
+  get target() {
+    if (this._urlEnd === DIGITS) return this._part(TARGET);
+    const path = this._text.indexOf('/', DIGITS + 'https://'.length);
+    return this._text.slice(path, this._urlEnd);
+  }
+
+  get encrypted() {
+    return (digit(this._text, 1) & SECURE) !== 0;
+  }
+
+  get earlyData() {
+    return (digit(this._text, 1) & EARLY_DATA) !== 0;
+  }
+
+  /** The client's. */
+  get address() {
+    return this._part(ADDRESS);
+  }
+
+  get port() {
+    return Number(this._part(PORT));
+  }
+
+  /** The name that TLS was asked for; '' if it was asked for none. */
+  get serverName() {
+    return this._part(SERVER_NAME);
   }
 
   /** `http/1.1`, `h2` or `h3`. */
@@ -38,13 +87,13 @@ class Head {
 
   /** Names and values of all field lines, one after the other. */
   lines() {
-    return this._parts.slice(BEFORE_LINES);
+    return this._all().slice(LINES);
   }
 
   /** The value of the first line of this name. */
   first(name) {
-    const parts = this._parts;
-    for (let index = BEFORE_LINES; index < parts.length; index += 2) {
+    const parts = this._all();
+    for (let index = LINES; index < parts.length; index += 2) {
       if (parts[index] === name) return parts[index + 1];
     }
     return undefined;

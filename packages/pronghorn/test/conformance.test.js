@@ -38,6 +38,11 @@ for (const { name, protocol, make, request } of faces) {
         for (let index = 0; index < 60; index++) res.writeHeader(`x-header-${index}`, `value ${index}`);
         res.end();
       })
+      .get('/repeated', (res, req) => {
+        // A value that comes again is kept on the other side, a long one is not.
+        const value = decodeURIComponent(req.getQuery('value')).repeat(Number(req.getQuery('times')));
+        res.writeHeader('x-repeated', value).writeHeader('x-repeated', value).end(value);
+      })
       .any('/request/:first/*', (res, req) => {
         const headers = {};
         req.forEach((key, value) => (headers[key] = value));
@@ -299,6 +304,23 @@ for (const { name, protocol, make, request } of faces) {
 
     it('answers the same text again and again', async () => {
       for (let round = 0; round < 5; round++) assert.equal(body(await get('/same')), 'always the same');
+    });
+
+    it('sends values of headers again and again, and others between them', async () => {
+      const cases = [...'aaababb']
+        .map((value) => [value, 1])
+        .concat([
+          ['c', 1024],
+          ['c', 1024],
+          ['c', 1024],
+          ['d', 1025],
+        ]);
+      for (const [value, times] of [...cases, ['d', 1025], ['ü', 3], ['ü', 3], ['ü', 3], ['a', 1]]) {
+        const answer = await get(`/repeated?value=${encodeURIComponent(value)}&times=${times}`);
+        const expected = value.repeat(times);
+        assert.equal(body(answer), expected);
+        assert.equal(Buffer.from(answer.fields['x-repeated'], 'latin1').toString(), `${expected}, ${expected}`);
+      }
     });
 
     it('sends status and headers', async () => {

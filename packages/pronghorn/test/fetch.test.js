@@ -368,6 +368,9 @@ describe('the rest', () => {
       ['/', '0x7f.1'],
       ['/', '127.0.0.1:81'],
       ['/', '[::1]:81'],
+      ['/', '1.0x1f'],
+      ['/', 'xn--nxasmq6b'],
+      ['/', 'web1.a1'],
       ['//double//', 'x'],
     ];
     for (const [path, host] of cases) await ways[0].request(server.address().port, { path, host });

@@ -26,7 +26,7 @@ fn field_name(call: &Call<'_>) -> Result<Value, Failure> {
     if names.len() >= MAX_NAMES {
         return Ok(call.env.undefined());
     }
-    names.push(name);
+    names.push((name, None));
     Ok(call.env.number((names.len() - 1) as f64))
 }
 

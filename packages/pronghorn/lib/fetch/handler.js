@@ -1,44 +1,46 @@
 'use strict';
 
-const { Exchange, LazyRequest, state, toNative, Request, NativeRequest } = require('./request');
+const { Exchange, LazyRequest, toNative, Request, NativeRequest } = require('./request');
 const { Response, NativeResponse } = require('./response');
 const { send } = require('./send');
 const { noFunction } = require('../errors');
 
 /** Who asks and how: the second argument of fetch handlers, and `c.env` of Hono. */
 class ConnectionInfo {
+  #exchange;
+
   constructor(exchange) {
-    Object.defineProperty(this, state, { value: exchange });
+    this.#exchange = exchange;
   }
 
   get remote() {
-    const { address, port, family } = this[state].head;
+    const { address, port, family } = this.#exchange.head;
     return { address, port, family };
   }
 
   /** `http/1.1`, `h2` or `h3`. */
   get protocol() {
-    return this[state].head.protocol;
+    return this.#exchange.head.protocol;
   }
 
   get encrypted() {
-    return this[state].head.encrypted;
+    return this.#exchange.head.encrypted;
   }
 
   /** The request came before the handshake was done: the client may send it again. */
   get earlyData() {
-    return this[state].head.earlyData;
+    return this.#exchange.head.earlyData;
   }
 
   /** What programs for @hono/node-server look at. */
   get incoming() {
-    const { head } = this[state];
+    const { head } = this.#exchange;
     const { address, port, family } = head;
     return {
       method: head.method,
       url: head.target,
       httpVersion: { 1: '1.1', 2: '2.0', 3: '3.0' }[head.version],
-      headers: Object.fromEntries(this[state].getHeaders()),
+      headers: Object.fromEntries(this.#exchange.getHeaders()),
       rawHeaders: head.lines(),
       socket: { remoteAddress: address, remotePort: port, remoteFamily: family, encrypted: head.encrypted },
     };

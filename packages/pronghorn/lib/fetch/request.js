@@ -9,12 +9,6 @@ const { Content } = require('./content');
 const NativeRequest = globalThis.Request;
 const state = Symbol('pronghorn.state');
 
-/** A target that a URL has as it is: no dot segments, nothing that is to be encoded. */
-const PLAIN_TARGET = /^\/(?!(?:.*\/)?(?:\.|%2e){1,2}(?:[/?]|$))[\w\-.~!$&()*+,;=:@/?%]*$/i;
-/** A host that a URL has as it is: a name that is no number, or an IPv4 address, and perhaps a port. */
-const PLAIN_HOST =
-  /^(?:[a-z0-9.-]*[a-z](?:[a-z0-9-]*[a-z])?|(?:(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)(?:\.(?!$|:)|(?=$|:))){4})(?::(?:[1-9]\d{0,3}|[1-5]\d{4}))?$/;
-
 const decoder = new TextDecoder();
 
 /** What is between a request that a handler has and the connection. */
@@ -38,12 +32,10 @@ class Exchange {
 
   _url() {
     const { head } = this;
+    const plain = head.plainUrl;
+    if (plain !== '') return plain;
     const scheme = head.encrypted ? 'https' : 'http';
-    const host = head.first('host');
-    const text = `${scheme}://${host}${head.target === '*' ? '/*' : head.target}`;
-    const isPlain =
-      PLAIN_TARGET.test(head.target) && PLAIN_HOST.test(host) && !host.endsWith(head.encrypted ? ':443' : ':80');
-    if (isPlain) return text;
+    const text = `${scheme}://${head.first('host')}${head.target === '*' ? '/*' : head.target}`;
     const url = URL.parse?.(text) ?? (URL.canParse(text) ? new URL(text) : undefined);
     // What no URL can have for a host, such as 1.2.3.999.
     return (url ?? new URL(head.target, `${scheme}://host.invalid`)).href;

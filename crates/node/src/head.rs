@@ -1,0 +1,129 @@
+//! The head of a request as one string, for the doors for frameworks: `packages/pronghorn/lib/head.js` takes it apart.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use http::uri::Authority;
+use http::{HeaderMap, Method};
+use pronghorn_engine::Protocol;
+
+use crate::exchange::Exchange;
+
+/// Methods that JavaScript has by their place here.
+const METHODS: [Method; 7] = [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::DELETE, Method::OPTIONS, Method::PATCH];
+/// Memory that is kept for the next head.
+const KEPT_BYTES: usize = 16 << 10;
+
+/// Writes heads, into memory that it keeps.
+#[derive(Default)]
+pub(crate) struct HeadText {
+    bytes: Vec<u8>,
+    /// The client that the last one came from, and how it is written: many requests in a row have the same.
+    client: Option<(SocketAddr, String)>,
+}
+
+impl HeadText {
+    /// The whole head, a character for each byte: three digits, which are the protocol (1, 2 or 3), flags (1: encrypted, 2: early data) and
+    /// the method's place in [`METHODS`]; then, with zeros between them, the URL if it is plain, the target if it is not, the method if it is
+    /// none of those, the client's address and port, the name that TLS was asked for, and name and value of each field line.
+    pub(crate) fn of(&mut self, exchange: &Exchange) -> &[u8] {
+        let (uri, peer) = (&exchange.uri, &exchange.peer);
+        self.bytes.clear();
+        self.bytes.shrink_to(KEPT_BYTES);
+        let method = METHODS.iter().position(|method| *method == exchange.method);
+        let protocol = match peer.protocol {
+            Protocol::Http1 => b'1',
+            Protocol::Http2 => b'2',
+            Protocol::Http3 => b'3',
+        };
+        let flags = b'0' | u8::from(peer.secure) | (u8::from(peer.early_data) << 1);
+        self.bytes.extend([protocol, flags, b'0' + method.unwrap_or(METHODS.len()) as u8]);
+        let target = uri.path_and_query().map_or("", |target| target.as_str());
+        let host = uri.authority().map(Authority::as_str).filter(|host| is_plain(host, target, peer.secure));
+        match (host, peer.secure) {
+            (Some(host), true) => self.push(["https://", host, target, "\0"]),
+            (Some(host), false) => self.push(["http://", host, target, "\0"]),
+            (None, _) => self.push(["\0", target]),
+        }
+        self.push(["\0", if method.is_none() { exchange.method.as_str() } else { "" }, "\0"]);
+        if self.client.as_ref().is_none_or(|(client, _)| *client != peer.remote) {
+            self.client = Some((peer.remote, format!("{}\0{}\0", peer.remote.ip().to_canonical(), peer.remote.port())));
+        }
+        self.bytes.extend_from_slice(self.client.as_ref().map_or("\0\0", |(_, text)| text).as_bytes());
+        self.push([peer.server_name.as_deref().unwrap_or_default()]);
+        push_lines(&mut self.bytes, &exchange.headers);
+        &self.bytes
+    }
+
+    fn push<const N: usize>(&mut self, parts: [&str; N]) {
+        for part in parts {
+            self.bytes.extend_from_slice(part.as_bytes());
+        }
+    }
+}
+
+/// Adds each line of `fields` as its name and its value, with a zero before each of them.
+pub(crate) fn push_lines(bytes: &mut Vec<u8>, fields: &HeaderMap) {
+    for (name, value) in fields {
+        bytes.push(0);
+        bytes.extend_from_slice(name.as_str().as_bytes());
+        bytes.push(0);
+        bytes.extend_from_slice(value.as_bytes());
+    }
+}
+
+/// Whether a URL (WHATWG) of this host and this target is the same as the two with the scheme before them. What is here said not to be so is
+/// for who knows all of its rules.
+fn is_plain(host: &str, target: &str, is_secure: bool) -> bool {
+    is_plain_host(host, if is_secure { "443" } else { "80" }) && is_plain_target(target)
+}
+
+/// A name that is no number, or an IPv4 address, and perhaps a port that is not the scheme's own.
+fn is_plain_host(host: &str, own_port: &str) -> bool {
+    let (name, port) = host.split_once(':').map_or((host, None), |(name, port)| (name, Some(port)));
+    let is_plain_port = |port: &str| !port.starts_with(['0', '+']) && port.parse::<u16>().is_ok() && port != own_port;
+    // What begins with a digit may be a number, though it ends with a letter: 0x1f.
+    let is_name = name.rsplit('.').next().is_some_and(|label| label.starts_with(|first: char| first.is_ascii_lowercase()))
+        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'.' | b'-'))
+        && !name.contains("xn--");
+    port.is_none_or(is_plain_port) && (is_name || name.parse::<Ipv4Addr>().is_ok())
+}
+
+/// No dot segments, and nothing that is to be encoded.
+fn is_plain_target(target: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.~!$&()*+,;=:@/?%".contains(&byte);
+    let is_dots = |segment: &str| {
+        // No other that is short has only these.
+        segment.len() <= 6 && matches!(segment.to_ascii_lowercase().replace("%2e", ".").as_str(), "." | "..")
+    };
+    target.starts_with('/')
+        && target.bytes().all(is_allowed)
+        && !target.split(['/', '?']).any(|segment| segment.starts_with(['.', '%']) && is_dots(segment))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn host_is_plain_where_a_url_has_it_as_it_is() {
+        for host in ["example.org", "localhost:9400", "a-b.example:8443", "127.0.0.1", "127.0.0.1:65535", "1.example", "web1:80"] {
+            assert!(is_plain_host(host, "443"), "{host}");
+        }
+        let others =
+            ["", "Example.org", "example.org:443", "example.org:0443", "example.org:65536", "example.org:", "1.2.3.999", "127.1", "0x7f.1"];
+        for host in others.into_iter().chain(["127.0.0.01", "[::1]", "a_b", "a.", "xn--a", "a:+80", "user@a", "1.0x1f"]) {
+            assert!(!is_plain_host(host, "443"), "{host}");
+        }
+        assert!(is_plain_host("a:443", "80") && !is_plain_host("a:80", "80"));
+    }
+
+    #[test]
+    fn target_is_plain_where_a_url_has_it_as_it_is() {
+        for target in ["/", "/a/b.html?c=d&e=%20", "/.well-known/x", "/a/.../b", "/%2", "/a?/b/c", "//a", "/%2ea"] {
+            assert!(is_plain_target(target), "{target}");
+        }
+        for target in ["", "*", "a", "/./a", "/a/..", "/%2E%2e/a", "/.%2e", "/a b", "/'", "/ü", "/a?.", "/a/.?b", "/a|", "/a#b", "/a\\b"] {
+            assert!(!is_plain_target(target), "{target}");
+        }
+    }
+}
