@@ -1,4 +1,4 @@
-"use strict";
+'use strict';
 
 // An application with something of everything, for `make optimized` to see what of the addon is used.
 // usage: node training.cjs PACKAGE CERT KEY     or: node training.cjs PACKAGE     (without TLS)
@@ -7,36 +7,31 @@ const [, , name, cert, key] = process.argv;
 const { App, Server, us_socket_local_port } = require(name);
 const { fetchHandler, Response } = require(`${name}/lib/fetch`);
 
-const large = Buffer.alloc(300_000, "x");
+const large = Buffer.alloc(300_000, 'x');
 const app = cert ? Server({ cert_file_name: cert, key_file_name: key }) : App();
 
 app
-  .get("/hello", (res) => res.end("hello, world!"))
-  .get("/users/:id", (res, req) => {
+  .get('/hello', (res) => res.end('hello, world!'))
+  .get('/users/:id', (res, req) => {
     const user = {
-      id: req.getParameter("id"),
-      agent: req.getHeader("user-agent"),
-      wants: req.getQuery("wants"),
+      id: req.getParameter('id'),
+      agent: req.getHeader('user-agent'),
+      wants: req.getQuery('wants'),
     };
-    res
-      .writeStatus("200 OK")
-      .writeHeader("content-type", "application/json")
-      .end(JSON.stringify(user));
+    res.writeStatus('200 OK').writeHeader('content-type', 'application/json').end(JSON.stringify(user));
   })
-  .get("/later", (res) => {
+  .get('/later', (res) => {
     let gone = false;
     res.onAborted(() => (gone = true));
-    setImmediate(() => gone || res.cork(() => res.end("later")));
+    setImmediate(() => gone || res.cork(() => res.end('later')));
   })
-  .get("/large", (res) => {
+  .get('/large', (res) => {
     res.onAborted(() => {});
     const [done, finished] = res.tryEnd(large, large.length);
     if (done || finished) return;
-    res.onWritable(
-      (offset) => res.tryEnd(large.subarray(offset), large.length)[0],
-    );
+    res.onWritable((offset) => res.tryEnd(large.subarray(offset), large.length)[0]);
   })
-  .post("/echo", (res) => {
+  .post('/echo', (res) => {
     let pieces = Buffer.alloc(0);
     res.onAborted(() => {});
     res.onData((piece, isLast) => {
@@ -45,28 +40,20 @@ app
     });
   })
   .any(
-    "/fetch/*",
+    '/fetch/*',
     fetchHandler((request) => {
       const { pathname, searchParams } = new URL(request.url);
-      const user = {
-        at: pathname,
-        wants: searchParams.get("wants"),
-        agent: request.headers.get("user-agent"),
-      };
-      return new Response(JSON.stringify(user), {
-        headers: { "content-type": "application/json" },
-      });
+      const user = { at: pathname, wants: searchParams.get('wants'), agent: request.headers.get('user-agent') };
+      return new Response(JSON.stringify(user), { headers: { 'content-type': 'application/json' } });
     }),
   )
-  .ws("/socket", {
+  .ws('/socket', {
     message: (ws, message, isBinary) => ws.send(message, isBinary),
   })
-  .listen("127.0.0.1", 0, (socket, error) => {
+  .listen('127.0.0.1', 0, (socket, error) => {
     if (error) throw error;
-    console.log(
-      `listening on http://127.0.0.1:${us_socket_local_port(socket)}`,
-    );
+    console.log(`listening on http://127.0.0.1:${us_socket_local_port(socket)}`);
   });
 
 // To its end in order: what was counted is written then.
-process.once("SIGTERM", () => app.close({ timeout: 1000 }));
+process.once('SIGTERM', () => app.close({ timeout: 1000 }));

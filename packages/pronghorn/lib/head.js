@@ -13,7 +13,7 @@ const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'OPTIONS', 'PATCH'];
 const DIGITS = 3;
 const SECURE = 1;
 const EARLY_DATA = 2;
-/** The parts behind the URL; see crates/node/src/api/frameworks.rs. */
+/** The parts behind the URL; see crates/node/src/head.rs. */
 const TARGET = 1;
 const METHOD = 2;
 const ADDRESS = 3;
