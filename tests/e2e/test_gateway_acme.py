@@ -338,6 +338,9 @@ def test_another_email_is_told_to_the_authority_once(start, gateway, pebble):
             of_account = ("/sign-me-up", "/my-account/")
             return [content["contact"] for path, content in proxy.contents if path.startswith(of_account)]
 
+        def known() -> list[str]:
+            return [file.read_text() for file in (gateway.folder / "state").glob("acme/*/account*.contact")]
+
         write(gateway, pebble, [NAME], acme='email = "one@pronghorn.test"')
         server = start(gateway.command(), listeners=2)
         server.wait_for_lines("has a certificate, valid until")
@@ -349,6 +352,8 @@ def test_another_email_is_told_to_the_authority_once(start, gateway, pebble):
             server.popen.send_signal(1)
             expected.append([f"mailto:{address}"] if address else [])
             assert eventually("the authority is told", lambda: len(told()) == len(expected))
+            # Ended before the answer is here, it would say so again.
+            assert eventually("the answer is kept", lambda address=address: known() == ([address] if address else []))
         assert (told(), pebble.accounts) == (expected, 1)
         # Nothing is said of an address that it knows: neither after a restart nor for another name.
         server.terminate()
