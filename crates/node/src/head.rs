@@ -8,7 +8,7 @@ use pronghorn_engine::Protocol;
 
 use crate::exchange::Exchange;
 
-/// Methods that JavaScript has by their place here.
+/// Methods that JavaScript has by their place here, as `packages/pronghorn/lib/head.js` lists them.
 const METHODS: [Method; 7] = [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::DELETE, Method::OPTIONS, Method::PATCH];
 /// Memory that is kept for the next head.
 const KEPT_BYTES: usize = 16 << 10;
@@ -45,10 +45,11 @@ impl HeadText {
             (None, _) => self.push(["\0", target]),
         }
         self.push(["\0", if method.is_none() { exchange.method.as_str() } else { "" }, "\0"]);
-        if self.client.as_ref().is_none_or(|(client, _)| *client != peer.remote) {
-            self.client = Some((peer.remote, format!("{}\0{}\0", peer.remote.ip().to_canonical(), peer.remote.port())));
-        }
-        self.bytes.extend_from_slice(self.client.as_ref().map_or("\0\0", |(_, text)| text).as_bytes());
+        let client = match &self.client {
+            Some((client, text)) if *client == peer.remote => text,
+            _ => &self.client.insert((peer.remote, format!("{}\0{}\0", peer.remote.ip().to_canonical(), peer.remote.port()))).1,
+        };
+        self.bytes.extend_from_slice(client.as_bytes());
         self.push([peer.server_name.as_deref().unwrap_or_default()]);
         push_lines(&mut self.bytes, &exchange.headers);
         &self.bytes
@@ -91,13 +92,8 @@ fn is_plain_host(host: &str, own_port: &str) -> bool {
 /// No dot segments, and nothing that is to be encoded.
 fn is_plain_target(target: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.~!$&()*+,;=:@/?%".contains(&byte);
-    let is_dots = |segment: &str| {
-        // No other that is short has only these.
-        segment.len() <= 6 && matches!(segment.to_ascii_lowercase().replace("%2e", ".").as_str(), "." | "..")
-    };
-    target.starts_with('/')
-        && target.bytes().all(is_allowed)
-        && !target.split(['/', '?']).any(|segment| segment.starts_with(['.', '%']) && is_dots(segment))
+    let is_dots = |segment: &str| [".", "..", "%2e", ".%2e", "%2e.", "%2e%2e"].iter().any(|dots| segment.eq_ignore_ascii_case(dots));
+    target.starts_with('/') && target.bytes().all(is_allowed) && !target.split(['/', '?']).any(is_dots)
 }
 
 #[cfg(test)]

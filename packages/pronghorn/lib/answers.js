@@ -82,6 +82,14 @@ function writeText(text) {
   return size;
 }
 
+/** Whether the other side is to keep short text for `owner`, a route or a name: it comes the second time in a row. */
+function isWorthKeeping(owner, text) {
+  const isAgain = owner.last === text;
+  if (isAgain) owner.kept = text;
+  owner.last = text;
+  return isAgain;
+}
+
 /** `content`: a string or a Uint8Array. */
 function end(slot, route, content, close) {
   if (typeof content === 'string') {
@@ -97,12 +105,7 @@ function end(slot, route, content, close) {
         settle();
         return;
       }
-      // The second time in a row: worth keeping.
-      if (route.last === content) {
-        flags |= KEEP;
-        route.kept = content;
-      }
-      route.last = content;
+      if (isWorthKeeping(route, content)) flags |= KEEP;
     }
     if (length * 3 > bytes.length) {
       native.endWith(slot, content, close);
@@ -200,14 +203,10 @@ function field(slot, name, value) {
     return;
   }
   const top = room(5, value.length * 3);
-  // The second time in a row: worth keeping.
-  const isWorthKeeping = known.last === value && value.length <= KEPT_CHARACTERS;
-  if (isWorthKeeping) known.kept = value;
-  known.last = value;
   numbers[top] = FIELD;
   numbers[top + 1] = slot;
   numbers[top + 2] = known.number;
-  numbers[top + 3] = isWorthKeeping ? KEEP : 0;
+  numbers[top + 3] = value.length <= KEPT_CHARACTERS && isWorthKeeping(known, value) ? KEEP : 0;
   numbers[top + 4] = writeText(value);
   numbers[0] = top + 5;
 }
