@@ -1,24 +1,38 @@
 'use strict';
 // Builds the addon and puts it where lib/native.js looks for it.
-// usage: node scripts/build.js [--debug]     (or PRONGHORN_PROFILE=debug; CARGO_FLAGS go to cargo)
-const { spawnSync } = require('node:child_process');
+// usage: node scripts/build.js [--debug] [--target PLATFORM]
+//   --debug     quick to build, slow to run (or PRONGHORN_PROFILE=debug)
+//   --target    a platform of lib/platform.js, such as linux-arm64-gnu (default: this machine's)
+// CARGO_FLAGS go to cargo.
 const fs = require('node:fs');
 const path = require('node:path');
+const { parseArgs } = require('node:util');
 const { platformName } = require('../lib/platform');
+const { cargo, cargoFor, root } = require('./compilers');
 
-const root = path.join(__dirname, '..', '..', '..');
-const isDebug = process.argv.includes('--debug') || process.env.PRONGHORN_PROFILE === 'debug';
-const flags = (process.env.CARGO_FLAGS ?? '').split(/\s+/).filter(Boolean);
-const profile = isDebug ? [] : ['--release'];
-const cargo = spawnSync('cargo', ['build', '-p', 'pronghorn-node', ...profile, ...flags], {
-  cwd: root,
-  stdio: 'inherit',
-});
-if (cargo.error) throw cargo.error;
-if (cargo.status !== 0) process.exit(cargo.status ?? 1);
+function fail(message) {
+  console.error(`error: ${message}`);
+  process.exit(1);
+}
 
-const target = path.resolve(root, process.env.CARGO_TARGET_DIR ?? 'target', isDebug ? 'debug' : 'release');
-const to = path.join(__dirname, '..', 'lib', `pronghorn.${platformName()}.node`);
+function given() {
+  try {
+    return parseArgs({ options: { debug: { type: 'boolean' }, target: { type: 'string' } } }).values;
+  } catch (error) {
+    return fail(error.message);
+  }
+}
+
+const values = given();
+const isDebug = values.debug || process.env.PRONGHORN_PROFILE === 'debug';
+const platform = values.target ?? platformName();
+const how = cargoFor(platform);
+if (how.missing !== undefined) fail(`cannot build for ${platform}: ${how.missing}`);
+const status = cargo(['build', ...(isDebug ? [] : ['--release'])], how);
+if (status !== 0) process.exit(status);
+
+const target = path.resolve(root, process.env.CARGO_TARGET_DIR ?? 'target', how.folder, isDebug ? 'debug' : 'release');
+const to = path.join(__dirname, '..', 'lib', `pronghorn.${platform}.node`);
 // A new file: a process that has the old one loaded goes on with it.
 const part = `${to}.${process.pid}`;
 fs.copyFileSync(path.join(target, 'libpronghorn_node.so'), part);

@@ -12,11 +12,19 @@ const uWS = require('..');
 const { tls } = require('./support/certificate');
 const { faces, listening } = require('./support/clients');
 
+/** The name of a thread of this process; `undefined` if it has ended since it was listed. */
+function nameOf(task) {
+  try {
+    return fs.readFileSync(path.join('/proc/self/task', task, 'comm'), 'utf8').trim();
+  } catch (error) {
+    if (error.code === 'ENOENT' || error.code === 'ESRCH') return undefined;
+    throw error;
+  }
+}
+
 /** How many threads of this process wait for what listens. */
 function waiting() {
-  const tasks = fs.readdirSync('/proc/self/task');
-  const names = tasks.map((task) => fs.readFileSync(path.join('/proc/self/task', task, 'comm'), 'utf8').trim());
-  return names.filter((name) => name === 'pronghorn-poll').length;
+  return fs.readdirSync('/proc/self/task').filter((task) => nameOf(task) === 'pronghorn-poll').length;
 }
 
 /** Waits until there are as many: a thread gets its name when it first runs. Never ends if there never are. */
