@@ -25,7 +25,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use self::wire::{Shared, Wire};
-use crate::admission::{Admitted, Head, LatestAuthority};
+use crate::admission::{Head, LatestAuthority};
 use crate::context::Context;
 use crate::message::Protocol;
 use crate::tcp::{Activity, Connected, ExchangeGuard, HeadClock, Outcome, Watchdog};
@@ -243,7 +243,7 @@ impl Service<hyper::Request<hyper::body::Incoming>> for Requests {
         };
         let peer = self.peer.now();
         let mut latest = self.latest.borrow_mut();
-        let head = Head {
+        let mut head = Head {
             protocol: Protocol::Http1,
             version: head.version,
             secure: peer.secure,
@@ -253,11 +253,11 @@ impl Service<hyper::Request<hyper::body::Incoming>> for Requests {
             upgrade: None,
             latest: latest.named(),
         };
-        match head.admit() {
-            Ok(admitted) => {
-                latest.note(&admitted.uri, &admitted.headers);
+        match head.admit_in_place() {
+            Ok(_) => {
+                let Head { method, uri, headers, upgrade, .. } = head;
+                latest.note(&uri, &headers);
                 drop(latest);
-                let Admitted { method, uri, headers, upgrade, .. } = admitted;
                 let upgrade = upgrade.filter(|_| awaited);
                 let body = if let Some(upgrade) = &upgrade {
                     Incoming::tunnel(exchange.offer(upgrade.clone()))

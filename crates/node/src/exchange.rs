@@ -125,8 +125,9 @@ impl Exchange {
     pub(crate) fn clear(&mut self) {
         // The future that looks after it finds it gone, and ends.
         self.wake();
-        // Those over HTTP/3 had room for all lines from the beginning, so that their capacity says how much memory they have.
-        if self.fields.capacity() == 0 && self.peer.protocol == Protocol::Http3 {
+        // Over HTTP/3 the map had room for all lines from the beginning, and over HTTP/1.1 none are joined, so that it can be told below how much
+        // memory it has. HTTP/1.1's library in turn puts the lines of a request where those of the response before it were.
+        if self.fields.capacity() == 0 && self.peer.protocol != Protocol::Http2 {
             std::mem::swap(&mut self.fields, &mut self.headers);
         }
         // Every one by its name, so that none that comes later is forgotten here.
@@ -405,8 +406,10 @@ mod tests {
 
     #[test]
     fn lines_of_a_request_leave_an_empty_map() {
-        let fields = kept(Protocol::Http3, HeaderMap::from_iter([(COOKIE, VALUE)]));
-        assert!(fields.is_empty() && fields.capacity() > 0);
+        for protocol in [Protocol::Http1, Protocol::Http3] {
+            let fields = kept(protocol, HeaderMap::from_iter([(COOKIE, VALUE)]));
+            assert!(fields.is_empty() && fields.capacity() > 0);
+        }
     }
 
     #[test]

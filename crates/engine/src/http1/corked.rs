@@ -8,6 +8,8 @@ use tokio::io::AsyncWrite;
 
 /// The most bytes of answers that a connection holds back. What is larger gains nothing by it.
 const HELD_BYTES: usize = 16 << 10;
+/// Room for the first of them and some that are like it.
+const FIRST_BYTES: usize = 2 << 10;
 
 /// Answers to pipelined requests, copied until they are written in one piece: each piece of its own costs a system call, a packet, and
 /// over TLS a record.
@@ -21,9 +23,12 @@ impl Corked {
 
     /// Takes all of `pieces`, whose size it returns, or nothing if that would be too much.
     pub(super) fn take(&mut self, pieces: &[IoSlice<'_>]) -> Option<usize> {
-        let bytes = pieces.iter().map(|piece| piece.len()).sum();
+        let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
         if self.0.len() + bytes > HELD_BYTES {
             return None;
+        }
+        if self.is_empty() {
+            self.0.reserve_exact(bytes.max(FIRST_BYTES));
         }
         for piece in pieces {
             self.0.extend_from_slice(piece);

@@ -45,14 +45,37 @@ pub(super) struct Malformed(pub(super) &'static str);
 
 /// Checks a whole head, its last CRLF included. Returns how many field lines it has, besides.
 pub(super) fn check(head: &[u8]) -> Result<(Framing, usize), Malformed> {
-    let text = head.strip_suffix(b"\r\n\r\n").ok_or(Malformed("the head has no end"))?;
-    let (request, mut rest) = read_request_line(text)?;
+    let (framing, lines, after) = read(head)?;
+    if after.is_empty() { Ok((framing, lines)) } else { Err(Malformed("there is more than the head")) }
+}
+
+/// How many whole requests without content `bytes` begin with, and where they end. Each has `most_bytes` and `most_lines` at the most, and
+/// no upgrade is asked for.
+pub(super) fn whole_requests(bytes: &[u8], most_bytes: usize, most_lines: usize) -> (u32, usize) {
+    let (mut count, mut rest) = (0, bytes);
+    while let Ok((Framing::Length(0), lines, after)) = read(rest)
+        && rest.len() - after.len() <= most_bytes
+        && lines <= most_lines
+    {
+        count += 1;
+        rest = after;
+    }
+    (count, bytes.len() - rest.len())
+}
+
+/// Reads the first head in `bytes`, which are an error if they have none that is whole. Returns its framing, how many field lines it has, and
+/// what follows it.
+fn read(bytes: &[u8]) -> Result<(Framing, usize, &[u8]), Malformed> {
+    let (request, mut rest) = read_request_line(bytes)?;
     let mut lines = 0;
     let mut length = None;
     let (mut is_chunked, mut has_upgrade) = (false, false);
-    while !rest.is_empty() {
-        let (Field { name, value }, after) = read_field(rest)?;
-        rest = after;
+    let after = loop {
+        if let Some(after) = rest.strip_prefix(b"\r\n\r\n") {
+            break after;
+        }
+        let (Field { name, value }, behind) = read_field(rest)?;
+        rest = behind;
         lines += 1;
         if name.eq_ignore_ascii_case(b"content-length") {
             if length.replace(parse_length(trimmed(value))?).is_some() {
@@ -70,7 +93,7 @@ pub(super) fn check(head: &[u8]) -> Result<(Framing, usize), Malformed> {
         } else if name.eq_ignore_ascii_case(b"upgrade") {
             has_upgrade = true;
         }
-    }
+    };
     let framing = match (is_chunked, length) {
         (false, None | Some(0)) if has_upgrade && request.is_http_1_1 && request.method == b"GET" => Framing::Upgrade,
         (false, length) => Framing::Length(length.unwrap_or(0)),
@@ -84,7 +107,7 @@ pub(super) fn check(head: &[u8]) -> Result<(Framing, usize), Malformed> {
         (true, None) if !request.is_http_1_1 => return Err(Malformed("transfer-encoding in HTTP/1.0")),
         (true, None) => Framing::Chunked,
     };
-    Ok((framing, lines))
+    Ok((framing, lines, after))
 }
 
 /// What the first line says, as far as it matters here.
@@ -93,7 +116,7 @@ struct RequestLine<'a> {
     is_http_1_1: bool,
 }
 
-/// RFC 9112, section 3. Returns what follows, too: nothing, or lines with a CRLF in front of each.
+/// RFC 9112, section 3. Returns what follows, too: lines with a CRLF in front of each.
 fn read_request_line(text: &[u8]) -> Result<(RequestLine<'_>, &[u8]), Malformed> {
     let (method, rest) = text.split_at(count_while(text, is_token));
     let Some((b' ', rest)) = rest.split_first().filter(|_| !method.is_empty()) else {
@@ -142,7 +165,7 @@ fn read_field(lines: &[u8]) -> Result<(Field<'_>, &[u8]), Malformed> {
 
 /// A CR without LF ends nothing.
 fn is_end_of_line(rest: &[u8]) -> bool {
-    rest.is_empty() || rest.starts_with(b"\r\n")
+    rest.starts_with(b"\r\n")
 }
 
 /// How many bytes at the beginning are of a class.
@@ -243,7 +266,7 @@ pub(super) const fn is_value(byte: u8) -> bool {
 mod tests {
     use super::*;
 
-    fn read(head: &str) -> Result<Framing, &'static str> {
+    fn checked(head: &str) -> Result<Framing, &'static str> {
         let end = end_of_head(head.as_bytes(), 0).map_err(|malformed| malformed.0)?;
         assert_eq!(end, Some(head.len()), "{head:?}");
         check(head.as_bytes()).map(|(framing, _)| framing).map_err(|malformed| malformed.0)
@@ -251,9 +274,9 @@ mod tests {
 
     #[test]
     fn heads_are_framed_as_they_say() {
-        assert_eq!(read("GET / HTTP/1.1\r\n\r\n"), Ok(Framing::Length(0)));
-        assert_eq!(read("POST /p?q HTTP/1.0\r\nContent-Length:\t 12 \r\nx:\r\n\r\n"), Ok(Framing::Length(12)));
-        assert_eq!(read("POST * HTTP/1.1\r\nx: a\tb\u{e9}\r\nTransfer-Encoding: Chunked\r\n\r\n"), Ok(Framing::Chunked));
+        assert_eq!(checked("GET / HTTP/1.1\r\n\r\n"), Ok(Framing::Length(0)));
+        assert_eq!(checked("POST /p?q HTTP/1.0\r\nContent-Length:\t 12 \r\nx:\r\n\r\n"), Ok(Framing::Length(12)));
+        assert_eq!(checked("POST * HTTP/1.1\r\nx: a\tb\u{e9}\r\nTransfer-Encoding: Chunked\r\n\r\n"), Ok(Framing::Chunked));
     }
 
     #[test]
@@ -296,9 +319,9 @@ mod tests {
             "(x): a",
         ] {
             let head = format!("POST / HTTP/1.1\r\nhost: a\r\n{lines}\r\n\r\n");
-            assert!(read(&head).is_err(), "{lines:?}");
+            assert!(checked(&head).is_err(), "{lines:?}");
         }
-        assert!(read("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n").is_err());
+        assert!(checked("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n").is_err());
     }
 
     #[test]
@@ -319,7 +342,7 @@ mod tests {
             "GET /\u{e9} HTTP/1.1",
             "GET /\u{1} HTTP/1.1",
         ] {
-            assert!(read(&format!("{line}\r\n\r\n")).is_err(), "{line:?}");
+            assert!(checked(&format!("{line}\r\n\r\n")).is_err(), "{line:?}");
         }
     }
 
@@ -368,6 +391,33 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn whole_requests_are_counted_up_to_what_is_none() {
+        let request = "GET /a HTTP/1.1\r\nhost: a\r\n\r\n";
+        let long = "GET /a HTTP/1.1\r\nhost: a\r\nx: y\r\n\r\n";
+        let others = [
+            "",
+            "\r\n",
+            &request[..request.len() - 1],
+            "GET /a HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\n\r\n",
+            "GET /a HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n",
+            "GET /a HTTP/1.1\r\nupgrade: websocket\r\n\r\n",
+            "GET /a HTTP/1.1\nhost: a\n\n",
+            long,
+        ];
+        for other in others {
+            for count in 0..3 {
+                let bytes = [&request.repeat(count), other, request].concat();
+                let found = (count as u32, count * request.len());
+                assert_eq!(whole_requests(&bytes.as_bytes()[..bytes.len() - request.len()], 1000, 1), found, "{other:?}");
+                // Nor is one that comes behind it.
+                let found = if other.is_empty() { (count as u32 + 1, bytes.len()) } else { found };
+                assert_eq!(whole_requests(bytes.as_bytes(), 1000, 1), found, "{other:?}");
+            }
+        }
+        assert_eq!(whole_requests([request, long].concat().as_bytes(), request.len(), 2), (1, request.len()));
     }
 
     #[test]

@@ -142,6 +142,11 @@ impl Shared {
         self.wants_room.set(false);
     }
 
+    /// So many heads are handed on.
+    fn add_heads(&self, count: u32) {
+        self.heads.set(self.heads.get().wrapping_add(count));
+    }
+
     /// A head has become a request. Returns whether it is the one that the reader waits for.
     pub(super) fn on_request(&self) -> bool {
         self.requests.set(self.requests.get().wrapping_add(1));
@@ -285,7 +290,10 @@ impl<T> Wire<T> {
                 }
                 Ok((framing, _)) => {
                     self.checked = end;
-                    self.shared.heads.set(self.shared.heads.get().wrapping_add(1));
+                    self.shared.add_heads(1);
+                    if framing == Framing::Length(0) {
+                        self.check_on();
+                    }
                     self.awaiting = match framing {
                         Framing::Upgrade => {
                             self.shared.hold_for_upgrade();
@@ -300,6 +308,13 @@ impl<T> Wire<T> {
             },
             Err(Malformed(_)) => self.refuse(MALFORMED),
         }
+    }
+
+    /// Checks the whole requests behind those that are checked already. They cost the library less when it has many at once.
+    fn check_on(&mut self) {
+        let (count, end) = head::whole_requests(&self.buffer[self.checked..], self.head_bytes, self.shared.room.get());
+        self.checked += end;
+        self.shared.add_heads(count);
     }
 
     fn refuse(&mut self, instead: &[u8]) {
@@ -319,12 +334,6 @@ fn too_large(limit: usize) -> Vec<u8> {
     head.resize(limit, b'x');
     head.extend_from_slice(b"\r\n\r\n");
     head
-}
-
-/// Whether that is one whole request that the library may have, and no more is to come of it. A head with another one behind it is none:
-/// there is no line without a name.
-fn is_request_without_content(bytes: &[u8], limit: usize, room: usize) -> bool {
-    bytes.len() <= limit && matches!(head::check(bytes), Ok((Framing::Length(0), lines)) if lines <= room)
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for Wire<T> {
@@ -367,13 +376,14 @@ impl<T: AsyncRead + Unpin> AsyncRead for Wire<T> {
                         this.awaiting = Awaiting::Nothing;
                         return Poll::Ready(Ok(()));
                     }
-                    // Mostly it is a request and nothing else, which is where it belongs already.
-                    if is_request_without_content(read, this.head_bytes, this.shared.room.get()) {
-                        this.shared.heads.set(this.shared.heads.get().wrapping_add(1));
+                    // Mostly that is a request, or some, and nothing else: they are where they belong already.
+                    let (count, end) = head::whole_requests(read, this.head_bytes, this.shared.room.get());
+                    this.shared.add_heads(count);
+                    this.buffer.extend_from_slice(&read[end..]);
+                    out.set_filled(before + end);
+                    if count > 0 {
                         return Poll::Ready(Ok(()));
                     }
-                    this.buffer.extend_from_slice(read);
-                    out.set_filled(before);
                 }
                 _ => {
                     let mut storage = [MaybeUninit::uninit(); READ_BYTES];
@@ -497,7 +507,56 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<T> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncReadExt;
+
     use super::*;
+
+    /// What the library is given of a connection's bytes, which come in two pieces, and how many heads.
+    fn given(bytes: &[u8], cut: usize, room: usize) -> (Vec<u8>, u32) {
+        let (first, second) = bytes.split_at(cut);
+        let (mut wire, shared) = Wire::new(AsyncReadExt::chain(first, second), 64 << 10);
+        shared.set_room(usize::MAX);
+        let mut all = Vec::new();
+        loop {
+            let mut room = vec![0; room];
+            let mut out = ReadBuf::new(&mut room);
+            let read = Pin::new(&mut wire).poll_read(&mut TaskContext::from_waker(Waker::noop()), &mut out);
+            assert!(matches!(read, Poll::Ready(Ok(()))));
+            if out.filled().is_empty() {
+                return (all, shared.heads.get());
+            }
+            all.extend_from_slice(out.filled());
+        }
+    }
+
+    #[test]
+    fn requests_that_come_together_are_given_on_as_they_are_up_to_a_malformed_one() {
+        let get = "GET /a HTTP/1.1\r\nhost: a\r\n\r\n";
+        // What looks like requests is content here.
+        let post = format!("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n{get}{get}", 2 * get.len());
+        let chunked = format!("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n{get}\r\n0\r\n\r\n", get.len());
+        let sound = [get, get, &post, get, &chunked, get, get].concat();
+        let all = [&sound, "GET /a HTTP/1.1\nhost: a\n\n", get].concat();
+        for room in [1, 100, 8 << 10, 32 << 10] {
+            for cut in 0..all.len() {
+                let (bytes, heads) = given(all.as_bytes(), cut, room);
+                assert_eq!(String::from_utf8_lossy(&bytes), sound.clone() + "\0\r\n\r\n", "cut at {cut}, {room} bytes at once");
+                assert_eq!(heads, 7);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_whole_is_given_at_once_and_the_rest_is_kept() {
+        let get = "GET /a HTTP/1.1\r\nhost: a\r\n\r\n";
+        let bytes = get.repeat(10) + "GET /b HT";
+        let (mut wire, shared) = Wire::new(bytes.as_bytes(), 64 << 10);
+        shared.set_room(usize::MAX);
+        let mut room = vec![0; 8 << 10];
+        let mut out = ReadBuf::new(&mut room);
+        assert!(Pin::new(&mut wire).poll_read(&mut TaskContext::from_waker(Waker::noop()), &mut out).is_ready());
+        assert_eq!((out.filled(), &wire.buffer[..], shared.heads.get()), (get.repeat(10).as_bytes(), &b"GET /b HT"[..], 10));
+    }
 
     #[test]
     fn no_more_is_held_where_the_library_has_room_for_an_upload() {
