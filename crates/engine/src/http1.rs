@@ -72,7 +72,9 @@ where
                 finishing = true;
                 Pin::new(&mut connection).graceful_shutdown();
             }
-            let polled = connection.poll_without_shutdown(cx);
+            // With its shutdown, which is the wire's to make of what it will: without, the library is done before all that it holds is written,
+            // where it has stopped reading.
+            let polled = Pin::new(&mut connection).poll(cx);
             if shared.begins_to_hold() {
                 context.handle.wake_at_end(shared.clone(), cx.waker());
             }

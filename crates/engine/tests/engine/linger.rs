@@ -1,4 +1,4 @@
-//! Requests over HTTP/2 whose answer comes before their end. On a virtual clock.
+//! Requests whose answer comes before their end. On a virtual clock.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -9,9 +9,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::StatusCode;
 use http_body::Frame;
-use pronghorn_engine::{Body, Config, LimitError, Limits, Protocol, Responder, Response};
+use pronghorn_engine::{Body, Config, Group, LimitError, Limits, Protocol, Responder, Response};
 
-use crate::support::{Bench, fetch, get};
+use crate::raw_tls::RawTls;
+use crate::support::{Bench, fetch, get, trust};
 
 const PIECE: &[u8] = &[0; 4 << 10];
 
@@ -116,4 +117,26 @@ fn upload_that_goes_on_after_its_answer_is_stopped_by_its_bytes() {
     assert_eq!(bench.count(|stats| stats.linger_timeouts.value()), 0);
     let (status, _) = bench.run(async move { fetch(&mut connection, get("/")).await }).unwrap();
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "the connection is of no use any more");
+}
+
+#[test]
+fn answer_over_http1_is_whole_though_the_upload_was_not_read_and_the_client_is_slow() {
+    /// More than a socket holds.
+    const ANSWER_BYTES: usize = 20 << 20;
+    let trust = trust();
+    let answer = |_: pronghorn_engine::Request, responder: Responder| {
+        responder.send(Response::new(StatusCode::OK).with_body(vec![b'x'; ANSWER_BYTES]));
+    };
+    let mut bench = Bench::with_group(&Group::new(1), &trust, &Config::default(), move |_| answer);
+    let mut client = RawTls::connect(&mut bench, &trust, b"http/1.1");
+    client.send(b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10000000\r\n\r\n");
+    for _ in 0..50 {
+        bench.turn();
+    }
+    bench.turn_until(|_| {
+        client.step();
+        client.is_closed
+    });
+    let head = client.received.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
+    assert_eq!(client.received.len() - head - 4, ANSWER_BYTES);
 }
