@@ -2,7 +2,7 @@
 // What compiles for the platforms of lib/platform.js.
 const { spawnSync } = require('node:child_process');
 const path = require('node:path');
-const { TARGETS } = require('../lib/platform');
+const { platformName, TARGETS } = require('../lib/platform');
 
 const root = path.join(__dirname, '..', '..', '..');
 /** What an environment variable of cargo or of the crate `cc` calls a Rust target. */
@@ -22,8 +22,11 @@ function cargoFor(platform) {
   if (!(platform in TARGETS))
     return { missing: `no such platform, these are there: ${Object.keys(TARGETS).join(', ')}` };
   const { rust, libc } = TARGETS[platform];
+  // Rust links musl statically unless it is told otherwise, and a shared library cannot be.
+  const flags = `${process.env.RUSTFLAGS ?? ''} -C target-feature=-crt-static`.trim();
+  const dynamic = libc === 'musl' ? { RUSTFLAGS: flags } : {};
   // For the machine itself, what is built anyway.
-  if (rust === host()) return { args: [], env: {}, folder: '' };
+  if (platform === platformName() || rust === host()) return { args: [], env: dynamic, folder: '' };
   if (!output('rustup', ['target', 'list', '--installed']).split('\n').includes(rust))
     return { missing: `rustup target add ${rust}` };
   const variable = `CC_${snake(rust)}`;
@@ -31,9 +34,7 @@ function cargoFor(platform) {
   if (spawnSync(compiler, ['--version'], { stdio: 'ignore' }).status !== 0)
     return { missing: `no C compiler for it (${variable})` };
   const linker = `CARGO_TARGET_${snake(rust).toUpperCase()}_LINKER`;
-  const env = { [variable]: compiler, [linker]: process.env[linker] ?? compiler };
-  // Rust links musl statically unless it is told otherwise, and a shared library cannot be.
-  if (libc === 'musl') env.RUSTFLAGS = `${process.env.RUSTFLAGS ?? ''} -C target-feature=-crt-static`.trim();
+  const env = { ...dynamic, [variable]: compiler, [linker]: process.env[linker] ?? compiler };
   return { args: ['--target', rust], env, folder: rust };
 }
 
