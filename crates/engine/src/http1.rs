@@ -45,7 +45,6 @@ pub(crate) async fn serve<T>(io: T, peer: Connected, alt_svc: Option<HeaderValue
 where
     T: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let unread = Rc::<Cell<bool>>::default();
     let granted = Rc::<RefCell<Option<Granted>>>::default();
     let head_bytes = context.config.limits.field_section_bytes() as usize;
     let (wire, shared) = Wire::new(HeadClock::new(io, activity.clone(), context.handle.clone()), head_bytes);
@@ -53,7 +52,6 @@ where
         peer,
         alt_svc,
         activity: activity.clone(),
-        unread: unread.clone(),
         wire: shared.clone(),
         granted: granted.clone(),
         latest: RefCell::default(),
@@ -61,7 +59,7 @@ where
     };
     let may_be_long = context.config.limits.field_lines() > FEW_LINES;
     shared.set_room(if may_be_long { FEW_LINES as usize } else { usize::MAX });
-    let mut connection = library(&context, !may_be_long).serve_connection(TokioIo::new(wire), service);
+    let mut connection = library(&context, !may_be_long).serve_connection(TokioIo::new(wire.handle()), service);
     let mut watchdog = Watchdog::new(activity.clone(), &context);
     let mut shutdown = context.shutdown.subscribe();
     let mut finishing = false;
@@ -95,6 +93,7 @@ where
                 // Other errors say that the peer left, in mid-message or between two.
                 Poll::Ready(_) => Poll::Ready(Some(Outcome::Done)),
                 Poll::Pending if shared.wants_room() && !activity.has_exchanges() => Poll::Ready(None),
+                Poll::Pending if activity.has_exchanges() && wire.poll_end(cx).is_ready() => Poll::Ready(Some(Outcome::Done)),
                 Poll::Pending => watchdog.poll(cx).map(|()| Some(Outcome::TimedOut)),
             }
         })
@@ -103,20 +102,21 @@ where
             break outcome;
         }
         // A connection of the library's has the same room for each head, so another one takes over. It serves the rest.
-        let mut parts = connection.into_parts();
-        parts.io.inner_mut().give_back(&parts.read_buf);
+        let parts = connection.into_parts();
+        wire.give_back(&parts.read_buf);
         shared.set_room(usize::MAX);
         connection = library(&context, true).serve_connection(parts.io, parts.service);
         finishing = false;
     };
     let parts = connection.into_parts();
-    let (mut io, rest, mut corked) = parts.io.into_inner().into_parts();
+    drop(parts.io);
+    let (mut io, rest, mut corked) = wire.into_parts();
     if !corked.is_empty() {
         // What these answers were held back for does not come any more. A peer that is gone, or takes nothing, misses nothing.
         poll_fn(|cx| if corked.poll_write(&mut io, cx).is_ready() { Poll::Ready(()) } else { watchdog.poll(cx) }).await;
     }
     let Some(granted) = granted.take().filter(|_| outcome == Outcome::Done) else {
-        close(io, unread.get(), &context).await;
+        close(io, shared.has_unread(), &context).await;
         return outcome;
     };
     // Boxed, so that a connection without one does not take the room for it.
@@ -136,8 +136,9 @@ where
 fn library(context: &Context, has_room: bool) -> http1::Builder {
     let limits = &context.config.limits;
     let mut library = http1::Builder::new();
-    // The watchdog's clocks are the connection's, and cost no timer for each request.
-    library.header_read_timeout(None).max_header_size(limits.field_section_bytes() as usize).half_close(false);
+    // The watchdog's clocks are the connection's, and cost no timer for each request. That a client leaves before it has its answer is seen by
+    // `Wire::poll_end`.
+    library.header_read_timeout(None).max_header_size(limits.field_section_bytes() as usize).half_close(true);
     if has_room && limits.field_lines() != FEW_LINES {
         library.max_headers(limits.field_lines() as usize);
     }
@@ -207,8 +208,6 @@ struct Requests {
     peer: Connected,
     alt_svc: Option<HeaderValue>,
     activity: Rc<Activity>,
-    /// Set when a request's content was given up before its end.
-    unread: Rc<Cell<bool>>,
     wire: Rc<Shared>,
     /// Where an upgrade is left for the connection.
     granted: Rc<RefCell<Option<Granted>>>,
@@ -235,11 +234,12 @@ impl Service<hyper::Request<hyper::body::Incoming>> for Requests {
         let awaited = self.wire.on_request();
         let exchange = Rc::new(Http1Exchange::new(head.version, self.wire.clone(), awaited));
         let guard = self.activity.begin_exchange();
+        let content = if body.is_end_stream() { None } else { Some(Http1Server::new(self.wire.clone(), guard.clone())) };
         let answer = Answer {
             exchange: exchange.clone(),
             method: head.method.clone(),
             alt_svc: self.alt_svc.clone(),
-            guard: Some(guard.clone()),
+            guard: Some(guard),
             granted: self.granted.clone(),
             context: self.context.clone(),
         };
@@ -265,7 +265,7 @@ impl Service<hyper::Request<hyper::body::Incoming>> for Requests {
                     Incoming::tunnel(exchange.offer(upgrade.clone()))
                 } else {
                     exchange.decline();
-                    Incoming::http1(body, Http1Server { unread: self.unread.clone(), guard })
+                    content.map_or_else(Incoming::empty, |content| Incoming::http1(body, content))
                 };
                 let request = Request { method, uri, headers, peer, upgrade, body };
                 self.context.dispatch(request, Responder::http1(exchange, &self.context));
@@ -280,11 +280,34 @@ impl Service<hyper::Request<hyper::body::Incoming>> for Requests {
     }
 }
 
-/// What the content of a request tells its connection.
+/// What the content of a request tells its connection, until its end or as long as somebody reads it.
 pub(crate) struct Http1Server {
-    /// Set when the content is given up before its end.
-    pub(crate) unread: Rc<Cell<bool>>,
-    pub(crate) guard: Rc<ExchangeGuard>,
+    wire: Rc<Shared>,
+    guard: Rc<ExchangeGuard>,
+}
+
+impl Http1Server {
+    fn new(wire: Rc<Shared>, guard: Rc<ExchangeGuard>) -> Self {
+        wire.begin_content();
+        Self { wire, guard }
+    }
+
+    /// Whether the handler waits for more of it.
+    pub(crate) fn set_waiting(&self, waiting: bool) {
+        self.guard.set_inbound_waiting(waiting);
+    }
+
+    /// Nobody reads on, though it goes on.
+    pub(crate) fn give_up(&self) {
+        self.wire.give_up_content();
+    }
+}
+
+impl Drop for Http1Server {
+    fn drop(&mut self) {
+        self.guard.set_inbound_waiting(false);
+        self.wire.end_content();
+    }
 }
 
 /// Where the handler leaves its response for the connection.

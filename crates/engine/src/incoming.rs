@@ -99,12 +99,7 @@ impl Incoming {
     /// Ends the content here; whoever sends it learns that nobody reads.
     fn cut_off(&mut self) {
         match std::mem::replace(&mut self.content, Content::Empty) {
-            Content::Http1 { body, server } => {
-                server.guard.set_inbound_waiting(false);
-                if !body.is_end_stream() {
-                    server.unread.set(true);
-                }
-            }
+            Content::Http1 { body, server } if !body.is_end_stream() => server.give_up(),
             Content::Http2 { body, server } => {
                 server.guard.set_inbound_waiting(false);
                 // A tunnel lasts as long as its other direction. What comes now fills the stream's window and stays there.
@@ -166,9 +161,13 @@ impl Incoming {
         let frame = match &mut self.content {
             Content::Empty => None,
             Content::Http1 { body, server } => {
-                let frame = Pin::new(body).poll_frame(cx);
-                server.guard.set_inbound_waiting(frame.is_pending());
-                ready!(frame).map(|frame| frame.map_err(Into::into))
+                let frame = Pin::new(&mut *body).poll_frame(cx);
+                server.set_waiting(frame.is_pending());
+                let frame = ready!(frame).map(|frame| frame.map_err(Into::into));
+                if body.is_end_stream() {
+                    self.content = Content::Empty;
+                }
+                frame
             }
             Content::Http1Response { body, link } => ready!(link.poll_frame(body, cx)).map(|frame| frame.map_err(Into::into)),
             Content::Http2 { body, server } => {

@@ -28,7 +28,10 @@ const KEPT_BYTES: usize = 2 << 10;
 ///
 /// A head is held until it is whole. One that is malformed is replaced by one that the library refuses as well, so that its answer
 /// comes after those to the requests before it; content that is malformed ends as if the connection had.
-pub(super) struct Wire<T> {
+pub(super) struct Wire<T>(Rc<RefCell<Inner<T>>>);
+
+/// The library reads and writes, and in between the connection looks for its end.
+struct Inner<T> {
     io: T,
     awaiting: Awaiting,
     /// Bytes read and not handed on.
@@ -68,8 +71,12 @@ pub(super) struct Shared {
     /// Woken when all of `interim` was sent.
     connection: RefCell<Option<Waker>>,
     refused: Cell<bool>,
-    /// Where the reader waits for what becomes of an upgrade.
-    upgrade: RefCell<Pending>,
+    /// Contents of requests that somebody reads.
+    contents: Cell<usize>,
+    /// The content of a request was given up before its end.
+    unread: Cell<bool>,
+    /// A request has come that asks for an upgrade; what becomes of that is not known.
+    is_undecided: Cell<bool>,
     /// Heads that were handed on, those that have become requests, and those of them whose answers have begun.
     heads: Cell<u32>,
     requests: Cell<u32>,
@@ -90,13 +97,6 @@ pub(super) struct Shared {
     has_begun_to_hold: Cell<bool>,
 }
 
-#[derive(Default)]
-enum Pending {
-    #[default]
-    No,
-    Held(Option<Waker>),
-}
-
 impl Shared {
     /// Whether the reader has refused a request.
     pub(super) fn has_refused(&self) -> bool {
@@ -107,6 +107,31 @@ impl Shared {
     /// has, and no request is open.
     pub(super) fn wants_room(&self) -> bool {
         self.wants_room.get() && !self.blocked.get()
+    }
+
+    /// Somebody begins to read the content of a request.
+    pub(super) fn begin_content(&self) {
+        self.contents.set(self.contents.get() + 1);
+    }
+
+    /// The content has come to its end, or nobody reads it any more.
+    pub(super) fn end_content(&self) {
+        self.contents.set(self.contents.get() - 1);
+    }
+
+    /// The content of a request is given up before its end.
+    pub(super) fn give_up_content(&self) {
+        self.unread.set(true);
+    }
+
+    /// Whether content was given up before its end, so that the client may still be sending it.
+    pub(super) fn has_unread(&self) -> bool {
+        self.unread.get()
+    }
+
+    /// Whether all that was handed on has become requests, and their contents are read: the library reads nothing until the last one is answered.
+    fn is_read(&self) -> bool {
+        self.heads == self.requests && self.contents.get() == 0
     }
 
     /// The connection is polled anew. `phase`: [`crate::runtime::Handle::phase`].
@@ -152,7 +177,7 @@ impl Shared {
     /// A head has become a request. Returns whether it is the one that the reader waits for.
     pub(super) fn on_request(&self) -> bool {
         self.requests.set(self.requests.get().wrapping_add(1));
-        self.requests == self.heads && matches!(*self.upgrade.borrow(), Pending::Held(_))
+        self.requests == self.heads && self.is_undecided.get()
     }
 
     /// The library is about to be given the answer to a request.
@@ -162,26 +187,7 @@ impl Shared {
 
     /// The request that asks for an upgrade gets none, so what follows it is the next request.
     pub(super) fn decline_upgrade(&self) {
-        if let Pending::Held(reader) = self.upgrade.take()
-            && let Some(reader) = reader
-        {
-            reader.wake();
-        }
-    }
-
-    fn hold_for_upgrade(&self) {
-        *self.upgrade.borrow_mut() = Pending::Held(None);
-    }
-
-    /// Ready when the upgrade that was asked for is declined.
-    fn poll_declined(&self, cx: &mut TaskContext<'_>) -> Poll<()> {
-        match &mut *self.upgrade.borrow_mut() {
-            Pending::No => Poll::Ready(()),
-            Pending::Held(reader) => {
-                *reader = Some(cx.waker().clone());
-                Poll::Pending
-            }
-        }
+        self.is_undecided.set(false);
     }
 
     /// Queues an interim response, sent once the library has written all that came before.
@@ -227,22 +233,32 @@ impl<T> Wire<T> {
         let shared = Rc::<Shared>::default();
         let awaiting = Awaiting::Head { searched: 0 };
         let (buffer, corked) = (BytesMut::new(), Corked::default());
-        (Self { io, awaiting, buffer, checked: 0, head_bytes, corked, shared: shared.clone() }, shared)
+        let inner = Inner { io, awaiting, buffer, checked: 0, head_bytes, corked, shared: shared.clone() };
+        (Self(Rc::new(RefCell::new(inner))), shared)
     }
 
-    /// The connection, what was read of it and not handed on, and what was not written to it.
+    /// For the connection, beside the library's.
+    pub(super) fn handle(&self) -> Self {
+        Self(self.0.clone())
+    }
+
+    /// The connection, what was read of it and not handed on, and what was not written to it. There is no other handle left.
     pub(super) fn into_parts(self) -> (T, Bytes, Corked) {
-        (self.io, self.buffer.freeze(), self.corked)
+        let Inner { io, buffer, corked, .. } = Rc::into_inner(self.0).expect("invariant: the last handle").into_inner();
+        (io, buffer.freeze(), corked)
     }
 
     /// Takes back what the library was given and has not looked at.
-    pub(super) fn give_back(&mut self, given: &[u8]) {
+    pub(super) fn give_back(&self, given: &[u8]) {
         if !given.is_empty() {
-            self.checked += given.len();
-            self.buffer = [given, &self.buffer].concat().as_slice().into();
+            let inner = &mut *self.0.borrow_mut();
+            inner.checked += given.len();
+            inner.buffer = [given, &inner.buffer].concat().as_slice().into();
         }
     }
+}
 
+impl<T> Inner<T> {
     /// Checks what was read as far as it goes.
     fn check(&mut self) {
         if self.checked > 0 || self.buffer.is_empty() {
@@ -300,7 +316,7 @@ impl<T> Wire<T> {
                     }
                     self.awaiting = match framing {
                         Framing::Upgrade => {
-                            self.shared.hold_for_upgrade();
+                            self.shared.is_undecided.set(true);
                             Awaiting::Decision
                         }
                         Framing::Length(0) => Awaiting::Head { searched: 0 },
@@ -341,9 +357,48 @@ fn too_large(limit: usize) -> Vec<u8> {
     head
 }
 
+impl<T: AsyncRead + Unpin> Wire<T> {
+    /// While a request is open: ready when the peer has ended. That is seen when the request has been read, and nothing behind it has come.
+    /// The library could look for that, too, and would ask for the memory of a head each time.
+    pub(super) fn poll_end(&self, cx: &mut TaskContext<'_>) -> Poll<()> {
+        let inner = &mut *self.0.borrow_mut();
+        if !inner.shared.is_read() {
+            return Poll::Pending;
+        }
+        loop {
+            let may_read = match inner.awaiting {
+                Awaiting::Head { .. } => inner.buffer.is_empty(),
+                Awaiting::Decision => inner.buffer.len() < READ_BYTES,
+                Awaiting::Content { .. } | Awaiting::Chunks(_) | Awaiting::Room | Awaiting::Nothing => false,
+            };
+            if !may_read {
+                return Poll::Pending;
+            }
+            match ready!(inner.poll_fill(cx)) {
+                Ok(0) if inner.buffer.is_empty() => return Poll::Ready(()),
+                // It is found again when it is known for whom the rest is.
+                Ok(0) => return Poll::Pending,
+                Ok(_) => {}
+                Err(_) => return Poll::Ready(()),
+            }
+        }
+    }
+}
+
+impl<T: AsyncRead + Unpin> Inner<T> {
+    /// Reads what has come. Returns how much that is.
+    fn poll_fill(&mut self, cx: &mut TaskContext<'_>) -> Poll<io::Result<usize>> {
+        let mut storage = [MaybeUninit::uninit(); READ_BYTES];
+        let mut read = ReadBuf::uninit(&mut storage);
+        ready!(Pin::new(&mut self.io).poll_read(cx, &mut read))?;
+        self.buffer.extend_from_slice(read.filled());
+        Poll::Ready(Ok(read.filled().len()))
+    }
+}
+
 impl<T: AsyncRead + Unpin> AsyncRead for Wire<T> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut TaskContext<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
+        let this = &mut *self.0.borrow_mut();
         loop {
             this.check();
             if this.checked > 0 {
@@ -357,10 +412,10 @@ impl<T: AsyncRead + Unpin> AsyncRead for Wire<T> {
                 return Poll::Ready(Ok(()));
             }
             match &mut this.awaiting {
-                Awaiting::Decision if this.shared.poll_declined(cx).is_ready() => this.awaiting = Awaiting::Head { searched: 0 },
+                Awaiting::Decision if !this.shared.is_undecided.get() => this.awaiting = Awaiting::Head { searched: 0 },
                 Awaiting::Room if !this.shared.wants_room.get() => this.awaiting = Awaiting::Head { searched: 0 },
-                // Read on all the same, so that the end of the connection is seen. What is more waits in the system.
-                Awaiting::Decision | Awaiting::Room if this.buffer.len() >= READ_BYTES => return Poll::Pending,
+                // What is more waits in the system.
+                Awaiting::Decision | Awaiting::Room => return Poll::Pending,
                 Awaiting::Nothing => return Poll::Ready(Ok(())),
                 // Content of a known length goes straight to the library.
                 Awaiting::Content { left } if this.buffer.is_empty() && *left >= out.remaining() as u64 => {
@@ -390,34 +445,22 @@ impl<T: AsyncRead + Unpin> AsyncRead for Wire<T> {
                     }
                 }
                 _ => {
-                    let mut storage = [MaybeUninit::uninit(); READ_BYTES];
-                    let mut read = ReadBuf::uninit(&mut storage);
-                    ready!(Pin::new(&mut this.io).poll_read(cx, &mut read))?;
-                    if read.filled().is_empty() && matches!(this.awaiting, Awaiting::Room) {
-                        return Poll::Pending;
-                    }
-                    if read.filled().is_empty() && matches!(this.awaiting, Awaiting::Decision) && !this.buffer.is_empty() {
-                        // Read again, and found again, when it is known for whom.
-                        let _ = this.shared.poll_declined(cx);
-                        return Poll::Pending;
-                    }
-                    if read.filled().is_empty() {
-                        // The library says what an end in the middle of a message means.
-                        this.checked = this.buffer.len();
-                        this.awaiting = Awaiting::Nothing;
-                        if this.checked == 0 {
-                            return Poll::Ready(Ok(()));
-                        }
+                    if ready!(this.poll_fill(cx))? > 0 {
                         continue;
                     }
-                    this.buffer.extend_from_slice(read.filled());
+                    // The library says what an end in the middle of a message means.
+                    this.checked = this.buffer.len();
+                    this.awaiting = Awaiting::Nothing;
+                    if this.checked == 0 {
+                        return Poll::Ready(Ok(()));
+                    }
                 }
             }
         }
     }
 }
 
-impl<T: AsyncWrite + Unpin> Wire<T> {
+impl<T: AsyncWrite + Unpin> Inner<T> {
     fn poll_write_with(
         &mut self,
         cx: &mut TaskContext<'_>,
@@ -477,21 +520,21 @@ impl<T: AsyncWrite + Unpin> Wire<T> {
 
 impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<T> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut TaskContext<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.get_mut().poll_write_with(cx, &[IoSlice::new(bytes)], |io, cx| io.poll_write(cx, bytes))
+        self.0.borrow_mut().poll_write_with(cx, &[IoSlice::new(bytes)], |io, cx| io.poll_write(cx, bytes))
     }
 
     fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut TaskContext<'_>, bytes: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        self.get_mut().poll_write_with(cx, bytes, |io, cx| io.poll_write_vectored(cx, bytes))
+        self.0.borrow_mut().poll_write_with(cx, bytes, |io, cx| io.poll_write_vectored(cx, bytes))
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
+        self.0.borrow().io.is_write_vectored()
     }
 
     /// The library flushes when it has written all that it has, in every poll of the connection. So this is where an interim response
     /// is between two others, and where answers go that were held back for another one that is not made yet.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
+        let this = &mut *self.0.borrow_mut();
         ready!(this.poll_interim(cx))?;
         if !this.corked.is_empty() {
             if this.may_hold() {
@@ -505,7 +548,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<T> {
     /// The library has written all that it has. The connection itself goes on, as a tunnel or until the peer has taken all, so that nothing but
     /// what was held back for more answers is due.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<io::Result<()>> {
-        self.get_mut().poll_uncork(cx)
+        self.0.borrow_mut().poll_uncork(cx)
     }
 }
 
@@ -560,7 +603,7 @@ mod tests {
         let mut room = vec![0; 8 << 10];
         let mut out = ReadBuf::new(&mut room);
         assert!(Pin::new(&mut wire).poll_read(&mut TaskContext::from_waker(Waker::noop()), &mut out).is_ready());
-        assert_eq!((out.filled(), &wire.buffer[..], shared.heads.get()), (get.repeat(10).as_bytes(), &b"GET /b HT"[..], 10));
+        assert_eq!((out.filled(), &wire.0.borrow().buffer[..], shared.heads.get()), (get.repeat(10).as_bytes(), &b"GET /b HT"[..], 10));
     }
 
     #[test]
@@ -572,7 +615,7 @@ mod tests {
         let mut out = ReadBuf::new(&mut room);
         let read = Pin::new(&mut wire).poll_read(&mut TaskContext::from_waker(Waker::noop()), &mut out);
         assert!(matches!(read, Poll::Ready(Ok(()))));
-        let held = out.filled().len() + wire.buffer.len();
+        let held = out.filled().len() + wire.0.borrow().buffer.len();
         assert!(!out.filled().is_empty() && held <= READ_BYTES, "{held}");
     }
 }

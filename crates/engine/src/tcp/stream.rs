@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use mio::Interest;
+use smallvec::SmallVec;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -20,6 +21,9 @@ use crate::runtime::{Handle, Registration};
 /// Bytes that one connection may move in a turn. The libraries above go on until the socket stops them, and a peer that is fast
 /// enough would keep them from ever returning to the worker.
 const BYTES_PER_TURN: usize = 1 << 20;
+
+/// Pieces that are no more than this together are written as one: to copy them costs less than the system's look at each.
+const GATHERED_BYTES: usize = 1 << 10;
 
 /// What a watchdog needs to know of a connection.
 pub(crate) struct Activity {
@@ -312,9 +316,15 @@ impl<S: Socket> AsyncWrite for Stream<S> {
     }
 
     fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        // The system has less to look at.
         if let [only] = data {
             return self.poll_write(cx, only);
+        }
+        if data.iter().map(|piece| piece.len()).sum::<usize>() <= GATHERED_BYTES {
+            let mut gathered = SmallVec::<[u8; GATHERED_BYTES]>::new();
+            for piece in data {
+                gathered.extend_from_slice(piece);
+            }
+            return self.poll_write(cx, &gathered);
         }
         self.poll_write_with(cx, |socket| socket.write_vectored(data))
     }

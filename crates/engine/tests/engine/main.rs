@@ -14,6 +14,8 @@ mod half_requests;
 #[cfg(test)]
 mod handler;
 #[cfg(test)]
+mod leaving;
+#[cfg(test)]
 mod lifetimes;
 #[cfg(test)]
 mod limits;

@@ -1,7 +1,7 @@
 //! A TLS client that sends what the test wants, byte by byte.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 
 use rustls::ClientConnection;
@@ -39,6 +39,14 @@ impl RawTls {
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         self.tls.writer().write_all(bytes).unwrap();
         self.step();
+    }
+
+    /// Sends no more.
+    pub(crate) fn leave(&mut self) {
+        self.tls.send_close_notify();
+        self.step();
+        assert!(!self.tls.wants_write(), "the socket takes what it is given");
+        self.socket.shutdown(Shutdown::Write).unwrap();
     }
 
     /// Moves what there is, in both directions.

@@ -10,4 +10,6 @@ mod idle;
 #[path = "../engine/support.rs"]
 mod support;
 #[cfg(test)]
+mod waiting;
+#[cfg(test)]
 mod websockets;
