@@ -94,7 +94,12 @@ where
                 Poll::Ready(_) => Poll::Ready(Some(Outcome::Done)),
                 Poll::Pending if shared.wants_room() && !activity.has_exchanges() => Poll::Ready(None),
                 Poll::Pending if activity.has_exchanges() && wire.poll_end(cx).is_ready() => Poll::Ready(Some(Outcome::Done)),
-                Poll::Pending => watchdog.poll(cx).map(|()| Some(Outcome::TimedOut)),
+                Poll::Pending => {
+                    if shared.wants_room() {
+                        shared.wait_for_content(cx);
+                    }
+                    watchdog.poll(cx).map(|()| Some(Outcome::TimedOut))
+                }
             }
         })
         .await;
@@ -234,7 +239,7 @@ impl Service<hyper::Request<hyper::body::Incoming>> for Requests {
         let awaited = self.wire.on_request();
         let exchange = Rc::new(Http1Exchange::new(head.version, self.wire.clone(), awaited));
         let guard = self.activity.begin_exchange();
-        let content = if body.is_end_stream() { None } else { Some(Http1Server::new(self.wire.clone(), guard.clone())) };
+        let content = (!body.is_end_stream()).then(|| Http1Server { wire: self.wire.clone(), guard: guard.clone(), has_begun: false });
         let answer = Answer {
             exchange: exchange.clone(),
             method: head.method.clone(),
@@ -280,21 +285,20 @@ impl Service<hyper::Request<hyper::body::Incoming>> for Requests {
     }
 }
 
-/// What the content of a request tells its connection, until its end or as long as somebody reads it.
+/// What the content of a request tells its connection, until its end or as long as somebody holds it.
 pub(crate) struct Http1Server {
     wire: Rc<Shared>,
     guard: Rc<ExchangeGuard>,
+    has_begun: bool,
 }
 
 impl Http1Server {
-    fn new(wire: Rc<Shared>, guard: Rc<ExchangeGuard>) -> Self {
-        wire.begin_content();
-        Self { wire, guard }
-    }
-
-    /// Whether the handler waits for more of it.
-    pub(crate) fn set_waiting(&self, waiting: bool) {
-        self.guard.set_inbound_waiting(waiting);
+    /// The handler reads, and perhaps waits for more.
+    pub(crate) fn on_read(&mut self, is_waiting: bool) {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            self.wire.begin_content();
+        }
+        self.guard.set_inbound_waiting(is_waiting);
     }
 
     /// Nobody reads on, though it goes on.
@@ -306,7 +310,7 @@ impl Http1Server {
 impl Drop for Http1Server {
     fn drop(&mut self) {
         self.guard.set_inbound_waiting(false);
-        self.wire.end_content();
+        self.wire.end_content(self.has_begun);
     }
 }
 

@@ -162,7 +162,7 @@ impl Incoming {
             Content::Empty => None,
             Content::Http1 { body, server } => {
                 let frame = Pin::new(&mut *body).poll_frame(cx);
-                server.set_waiting(frame.is_pending());
+                server.on_read(frame.is_pending());
                 let frame = ready!(frame).map(|frame| frame.map_err(Into::into));
                 if body.is_end_stream() {
                     self.content = Content::Empty;

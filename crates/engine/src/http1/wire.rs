@@ -71,8 +71,10 @@ pub(super) struct Shared {
     /// Woken when all of `interim` was sent.
     connection: RefCell<Option<Waker>>,
     refused: Cell<bool>,
-    /// Contents of requests that somebody reads.
+    /// Contents of requests that somebody has begun to read and may read on.
     contents: Cell<usize>,
+    /// Woken when there is one less that anybody holds.
+    waits_for_content: RefCell<Option<Waker>>,
     /// The content of a request was given up before its end.
     unread: Cell<bool>,
     /// A request has come that asks for an upgrade; what becomes of that is not known.
@@ -114,9 +116,18 @@ impl Shared {
         self.contents.set(self.contents.get() + 1);
     }
 
-    /// The content has come to its end, or nobody reads it any more.
-    pub(super) fn end_content(&self) {
-        self.contents.set(self.contents.get() - 1);
+    /// Nobody holds the content of a request any more, which somebody has begun to read or not.
+    pub(super) fn end_content(&self, has_begun: bool) {
+        self.contents.set(self.contents.get() - usize::from(has_begun));
+        let waiting = self.waits_for_content.borrow_mut().take();
+        if let Some(waiting) = waiting {
+            waiting.wake();
+        }
+    }
+
+    /// Has the connection polled again when somebody lets go of the content of a request.
+    pub(super) fn wait_for_content(&self, cx: &TaskContext<'_>) {
+        *self.waits_for_content.borrow_mut() = Some(cx.waker().clone());
     }
 
     /// The content of a request is given up before its end.
@@ -127,11 +138,6 @@ impl Shared {
     /// Whether content was given up before its end, so that the client may still be sending it.
     pub(super) fn has_unread(&self) -> bool {
         self.unread.get()
-    }
-
-    /// Whether all that was handed on has become requests, and their contents are read: the library reads nothing until the last one is answered.
-    fn is_read(&self) -> bool {
-        self.heads == self.requests && self.contents.get() == 0
     }
 
     /// The connection is polled anew. `phase`: [`crate::runtime::Handle::phase`].
@@ -358,28 +364,29 @@ fn too_large(limit: usize) -> Vec<u8> {
 }
 
 impl<T: AsyncRead + Unpin> Wire<T> {
-    /// While a request is open: ready when the peer has ended. That is seen when the request has been read, and nothing behind it has come.
-    /// The library could look for that, too, and would ask for the memory of a head each time.
+    /// While a request is open: ready when the peer has ended, and nobody still reads what it had sent. That is seen when the library has all of
+    /// the request, and before the next one is there. The library could look for it, too, and would ask for the memory of a head each time.
     pub(super) fn poll_end(&self, cx: &mut TaskContext<'_>) -> Poll<()> {
         let inner = &mut *self.0.borrow_mut();
-        if !inner.shared.is_read() {
-            return Poll::Pending;
-        }
         loop {
+            inner.check();
             let may_read = match inner.awaiting {
-                Awaiting::Head { .. } => inner.buffer.is_empty(),
+                Awaiting::Head { .. } => true,
                 Awaiting::Decision => inner.buffer.len() < READ_BYTES,
                 Awaiting::Content { .. } | Awaiting::Chunks(_) | Awaiting::Room | Awaiting::Nothing => false,
             };
-            if !may_read {
+            if !may_read || inner.checked > 0 || inner.shared.heads != inner.shared.requests {
                 return Poll::Pending;
             }
             match ready!(inner.poll_fill(cx)) {
-                Ok(0) if inner.buffer.is_empty() => return Poll::Ready(()),
-                // It is found again when it is known for whom the rest is.
-                Ok(0) => return Poll::Pending,
-                Ok(_) => {}
-                Err(_) => return Poll::Ready(()),
+                Ok(1..) => {}
+                // The next request has begun, or it is not known for whom the rest is. The end is found again then.
+                Ok(0) if !inner.buffer.is_empty() => return Poll::Pending,
+                Ok(0) | Err(_) if inner.shared.contents.get() > 0 => {
+                    inner.shared.wait_for_content(cx);
+                    return Poll::Pending;
+                }
+                Ok(0) | Err(_) => return Poll::Ready(()),
             }
         }
     }

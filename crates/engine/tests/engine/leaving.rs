@@ -2,72 +2,170 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http::StatusCode;
 use http_body_util::BodyExt;
-use pronghorn_engine::{Config, Group, Request, Responder, Response};
+use pronghorn_engine::{Config, Group, Handle, Incoming, Request, Responder, Response};
 
 use crate::raw_tls::RawTls;
-use crate::support::{Bench, trust};
+use crate::support::{Bench, Trust, trust};
 
+const MINUTES: Duration = Duration::from_secs(300);
+
+/// What a handler has seen.
 #[derive(Default)]
 struct Seen {
-    may_read: Cell<bool>,
+    may_read_on: Cell<bool>,
     content: Cell<usize>,
-    gone: Cell<bool>,
+    left: Cell<bool>,
+}
+
+/// What a handler does with the content.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Reading {
+    Nothing,
+    /// In the poll of the connection: a piece, and when it may, the rest.
+    Slowly,
+    /// The same on another task.
+    Elsewhere,
 }
 
 impl Seen {
-    /// Reads the content when it may, and never answers.
-    async fn read(self: Rc<Self>, request: Request) -> Response {
-        struct Mark(Rc<Seen>);
-        impl Drop for Mark {
-            fn drop(&mut self) {
-                self.0.gone.set(true);
-            }
-        }
-        let mark = Mark(self);
-        poll_fn(|cx| {
-            cx.waker().wake_by_ref();
-            if mark.0.may_read.get() { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
-        let mut body = request.body;
+    async fn read(self: Rc<Self>, mut body: Incoming) {
         while let Some(Ok(frame)) = body.frame().await {
-            mark.0.content.set(mark.0.content.get() + frame.into_data().unwrap().len());
+            self.content.set(self.content.get() + frame.into_data().unwrap().len());
+            poll_fn(|cx| {
+                cx.waker().wake_by_ref();
+                if self.may_read_on.get() { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
         }
-        std::future::pending().await
     }
+}
+
+/// The future of an answer that is not made. It is dropped when the client has left.
+struct Unmade {
+    seen: Rc<Seen>,
+    _held: Option<Request>,
+    reads: Option<Pin<Box<dyn Future<Output = ()>>>>,
+}
+
+impl Future for Unmade {
+    type Output = Response;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response> {
+        if let Some(reading) = &mut self.reads
+            && reading.as_mut().poll(cx).is_ready()
+        {
+            self.reads = None;
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Unmade {
+    fn drop(&mut self) {
+        self.seen.left.set(true);
+    }
+}
+
+fn bench(seen: &Rc<Seen>, reading: Reading) -> (Bench, Trust) {
+    let (trust, seen) = (trust(), seen.clone());
+    let handle = Rc::<RefCell<Option<Handle>>>::default();
+    let handler_handle = handle.clone();
+    let mut config = Config::default();
+    // Nothing but the client and the handler is to wake the connection.
+    let limits = config.limits.with_handshake_timeout(MINUTES).unwrap().with_head_timeout(MINUTES).unwrap();
+    config.limits = limits.with_idle_timeout(MINUTES).unwrap();
+    let bench = Bench::with_group(&Group::new(1), &trust, &config, move |_| {
+        let (seen, handle) = (seen.clone(), handler_handle.clone());
+        move |request: Request, responder: Responder| {
+            let mut held = None;
+            let mut reads: Option<Pin<Box<dyn Future<Output = ()>>>> = None;
+            match reading {
+                Reading::Nothing => held = Some(request),
+                Reading::Slowly => reads = Some(Box::pin(seen.clone().read(request.body))),
+                Reading::Elsewhere => handle.borrow().as_ref().unwrap().spawn(seen.clone().read(request.body)),
+            }
+            responder.respond_eagerly(Unmade { seen: seen.clone(), _held: held, reads });
+        }
+    });
+    *handle.borrow_mut() = Some(bench.servers[0].handle().clone());
+    (bench, trust)
+}
+
+fn turns(bench: &mut Bench, client: &mut RawTls) {
+    for _ in 0..50 {
+        client.step();
+        bench.turn();
+    }
+}
+
+fn by_length(content: &[u8]) -> Vec<u8> {
+    [format!("POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n", content.len()).as_bytes(), content].concat()
+}
+
+fn in_chunks(content: &[u8]) -> Vec<u8> {
+    let head = format!("POST / HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n", content.len());
+    [head.as_bytes(), content, b"\r\n0\r\n\r\n"].concat()
 }
 
 #[test]
 fn content_of_a_client_that_has_left_is_read_to_its_end() {
-    const CONTENT_BYTES: usize = 60_000;
-    let head = format!("POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: {CONTENT_BYTES}\r\n\r\n");
-    let content = vec![b'x'; CONTENT_BYTES];
-    let by_length = [head.as_bytes(), &content].concat();
-    let head = format!("POST / HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n{CONTENT_BYTES:x}\r\n");
-    let in_chunks = [head.as_bytes(), &content, b"\r\n0\r\n\r\n"].concat();
-    for request in [by_length, in_chunks] {
-        let (trust, seen) = (trust(), Rc::<Seen>::default());
-        let handler_sees = seen.clone();
-        let mut bench = Bench::with_group(&Group::new(1), &trust, &Config::default(), move |_| {
-            let seen = handler_sees.clone();
-            move |request: Request, responder: Responder| responder.respond_eagerly(Box::pin(seen.clone().read(request)))
-        });
+    let content = vec![b'x'; 60_000];
+    for (request, reading) in [by_length(&content), in_chunks(&content)]
+        .iter()
+        .flat_map(|request| [Reading::Slowly, Reading::Elsewhere].map(|reading| (request, reading)))
+    {
+        let seen = Rc::<Seen>::default();
+        let (mut bench, trust) = bench(&seen, reading);
+        let mut client = RawTls::connect(&mut bench, &trust, b"http/1.1");
+        client.send(request);
+        client.leave();
+        turns(&mut bench, &mut client);
+        assert!(!seen.left.get(), "{reading:?}: nobody could have read what it had sent");
+        seen.may_read_on.set(true);
+        bench.turn_until(|_| seen.left.get());
+        assert_eq!(seen.content.get(), content.len(), "{reading:?}");
+    }
+}
+
+#[test]
+fn client_that_leaves_is_noticed_when_its_content_has_been_read() {
+    for request in [by_length(b"content"), in_chunks(b"content")] {
+        for reading in [Reading::Slowly, Reading::Elsewhere] {
+            let seen = Rc::<Seen>::default();
+            let (mut bench, trust) = bench(&seen, reading);
+            seen.may_read_on.set(true);
+            let mut client = RawTls::connect(&mut bench, &trust, b"http/1.1");
+            client.send(&request);
+            turns(&mut bench, &mut client);
+            assert_eq!((seen.content.get(), seen.left.get()), (7, false), "{reading:?}");
+            client.leave();
+            bench.turn_until(|_| seen.left.get());
+        }
+    }
+}
+
+#[test]
+fn client_that_leaves_is_noticed_though_nobody_reads_what_it_has_sent() {
+    let get = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let with_empty_line = |request: &[u8]| [request, b"\r\n"].concat();
+    for request in
+        [get.to_vec(), with_empty_line(get), by_length(b"content"), in_chunks(b"content"), with_empty_line(&by_length(b"content"))]
+    {
+        let seen = Rc::<Seen>::default();
+        let (mut bench, trust) = bench(&seen, Reading::Nothing);
         let mut client = RawTls::connect(&mut bench, &trust, b"http/1.1");
         client.send(&request);
+        turns(&mut bench, &mut client);
+        assert!(!seen.left.get());
         client.leave();
-        for _ in 0..50 {
-            client.step();
-            bench.turn();
-        }
-        assert!(!seen.gone.get(), "nobody could have read what it had sent");
-        seen.may_read.set(true);
-        bench.turn_until(|_| seen.gone.get());
-        assert_eq!(seen.content.get(), CONTENT_BYTES);
+        bench.turn_until(|_| seen.left.get());
     }
 }
 
