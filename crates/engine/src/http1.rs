@@ -3,6 +3,7 @@
 mod chunked;
 mod corked;
 mod head;
+mod shared;
 mod tunnel;
 mod wire;
 
@@ -24,7 +25,8 @@ use hyper::service::Service;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use self::wire::{Shared, Wire};
+use self::shared::Shared;
+use self::wire::Wire;
 use crate::admission::{Head, LatestAuthority};
 use crate::context::Context;
 use crate::message::Protocol;
