@@ -101,6 +101,46 @@ fn mark_ends_with_the_handshake() {
 }
 
 #[test]
+fn handshake_goes_on_while_the_answer_to_an_early_request_is_made() {
+    for (protocol, content) in PROTOCOLS.into_iter().flat_map(|protocol| [(protocol, ""), (protocol, "content")]) {
+        let asked = Rc::<RefCell<Option<(EngineRequest, Responder)>>>::default();
+        let handler_asked = asked.clone();
+        let mut bench = Bench::new(1, &config(EarlyData::SafeMethods), move |number| {
+            let (asked, describe) = (handler_asked.clone(), describe(number));
+            move |request: EngineRequest, responder: Responder| match request.uri.path() {
+                "/waits" => *asked.borrow_mut() = Some((request, responder)),
+                _ => describe.handle(request, responder),
+            }
+        });
+        meet(&mut bench, protocol);
+        let mut request = get("/waits");
+        *request.body_mut() = Body::from(Bytes::from_static(content.as_bytes()));
+        let connecting = bench.connecting(protocol, Resumption::EarlyData);
+        let answer = Rc::<RefCell<Option<_>>>::default();
+        let slot = answer.clone();
+        bench.client.handle().spawn(async move {
+            let mut connection = connecting.await.unwrap();
+            *slot.borrow_mut() = Some(fetch(&mut connection, request).await);
+        });
+        bench.turn_until(|_| asked.borrow().is_some());
+        assert!(asked.borrow().as_ref().unwrap().0.peer.early_data, "{protocol}");
+        for _ in 0..20 {
+            bench.turn();
+        }
+        // The content stays unread.
+        bench.skip(Limits::default().handshake_timeout() + Duration::from_secs(1));
+        for _ in 0..20 {
+            bench.turn();
+        }
+        assert_eq!(bench.count(|stats| stats.handshakes_timed_out.value()), 0, "{protocol}");
+        let (_request, responder) = asked.take().unwrap();
+        responder.send(Response::new(StatusCode::OK).with_body("late"));
+        bench.turn_until(|_| answer.borrow().is_some());
+        assert_eq!(answer.take().unwrap().unwrap(), (StatusCode::OK, "late".into()), "{protocol}");
+    }
+}
+
+#[test]
 fn answer_that_waits_for_the_address_to_be_proved_is_late_and_not_lost() {
     const SIZE: usize = 100_000;
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("answer-that-waits");
