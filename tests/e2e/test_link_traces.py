@@ -286,7 +286,7 @@ import json, os, sys, time
 
 def burn(seconds):
     while time.process_time() < seconds:
-        pass
+        sum(range(10_000))
 
 child = os.fork()
 if child == 0:
@@ -326,7 +326,8 @@ def test_processor_time_of_a_busy_far_command_is_what_it_measured_itself(tmp_pat
     counted = sum(report["commands"]["far"]["cpu_seconds"].values())
     assert counted == pytest.approx(itself, rel=0.1)
     others = [report["commands"]["near"]["cpu_seconds"], *report["cpu_seconds"].values()]
-    assert all(sum(other.values()) < itself / 2 for other in others), others
+    # It works in user mode. What the kernel takes for setting up a link is the machine's to say.
+    assert all(other["user"] < itself / 2 for other in others), others
 
 
 NAME_SERVER = """
