@@ -25,7 +25,7 @@ use hyper::service::Service;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use self::shared::Shared;
+use self::shared::{Shared, wake};
 use self::wire::Wire;
 use crate::admission::{Head, LatestAuthority};
 use crate::context::Context;
@@ -291,6 +291,7 @@ impl Service<hyper::Request<hyper::body::Incoming>> for Requests {
 pub(crate) struct Http1Server {
     wire: Rc<Shared>,
     guard: Rc<ExchangeGuard>,
+    /// The handler has read of it, or has tried to.
     has_begun: bool,
 }
 
@@ -312,7 +313,10 @@ impl Http1Server {
 impl Drop for Http1Server {
     fn drop(&mut self) {
         self.guard.set_inbound_waiting(false);
-        self.wire.end_content(self.has_begun);
+        if self.has_begun {
+            self.wire.end_content();
+        }
+        self.wire.release_content();
     }
 }
 
@@ -446,13 +450,6 @@ impl Http1Exchange {
         }
         *self.handler.borrow_mut() = Some(cx.waker().clone());
         Poll::Pending
-    }
-}
-
-fn wake(waiting: &RefCell<Option<Waker>>) {
-    let waker = waiting.borrow_mut().take();
-    if let Some(waker) = waker {
-        waker.wake();
     }
 }
 

@@ -20,7 +20,7 @@ pub(super) struct Shared {
     pub(super) refused: Cell<bool>,
     /// Contents of requests that somebody has begun to read and may read on.
     pub(super) contents: Cell<usize>,
-    /// Woken when there is one less that anybody holds.
+    /// Woken when somebody lets go of one.
     waits_for_content: RefCell<Option<Waker>>,
     /// The content of a request was given up before its end.
     unread: Cell<bool>,
@@ -63,13 +63,14 @@ impl Shared {
         self.contents.set(self.contents.get() + 1);
     }
 
-    /// Nobody holds the content of a request any more, which somebody has begun to read or not.
-    pub(super) fn end_content(&self, has_begun: bool) {
-        self.contents.set(self.contents.get() - usize::from(has_begun));
-        let waiting = self.waits_for_content.borrow_mut().take();
-        if let Some(waiting) = waiting {
-            waiting.wake();
-        }
+    /// What was begun has come to its end, or is not read any more.
+    pub(super) fn end_content(&self) {
+        self.contents.set(self.contents.get() - 1);
+    }
+
+    /// Somebody lets go of the content of a request, which was begun or not.
+    pub(super) fn release_content(&self) {
+        wake(&self.waits_for_content);
     }
 
     /// Has the connection polled again when somebody lets go of the content of a request.
@@ -158,10 +159,7 @@ impl Shared {
     }
 
     pub(super) fn wake_informed(&self) {
-        let connection = self.connection.borrow_mut().take();
-        if let Some(connection) = connection {
-            connection.wake();
-        }
+        wake(&self.connection);
     }
 
     /// Ready when no interim response waits, so that the final one may be written.
@@ -171,6 +169,13 @@ impl Shared {
         }
         *self.connection.borrow_mut() = Some(cx.waker().clone());
         Poll::Pending
+    }
+}
+
+pub(super) fn wake(waiting: &RefCell<Option<Waker>>) {
+    let waker = waiting.borrow_mut().take();
+    if let Some(waker) = waker {
+        waker.wake();
     }
 }
 

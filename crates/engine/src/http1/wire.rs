@@ -28,7 +28,7 @@ const KEPT_BYTES: usize = 2 << 10;
 /// comes after those to the requests before it; content that is malformed ends as if the connection had.
 pub(super) struct Wire<T>(Rc<RefCell<Inner<T>>>);
 
-/// The library reads and writes, and in between the connection looks for its end.
+/// Shared, since the library reads and writes, and in between the connection looks for its peer's end.
 struct Inner<T> {
     io: T,
     awaiting: Awaiting,
@@ -248,7 +248,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Wire<T> {
             match &mut this.awaiting {
                 Awaiting::Decision if !this.shared.is_undecided.get() => this.awaiting = Awaiting::Head { searched: 0 },
                 Awaiting::Room if !this.shared.wants_room.get() => this.awaiting = Awaiting::Head { searched: 0 },
-                // What is more waits in the system.
+                // The library asks again when the request is answered, or another one takes over.
                 Awaiting::Decision | Awaiting::Room => return Poll::Pending,
                 Awaiting::Nothing => return Poll::Ready(Ok(())),
                 // Content of a known length goes straight to the library.

@@ -169,14 +169,23 @@ fn client_that_leaves_is_noticed_though_nobody_reads_what_it_has_sent() {
     }
 }
 
-#[test]
-fn requests_that_come_while_an_answer_is_made_are_answered_after_it() {
-    let (trust, asked) = (trust(), Rc::<RefCell<Vec<(String, Responder)>>>::default());
+/// The paths of requests and where their answers go.
+type Asked = Rc<RefCell<Vec<(String, Responder)>>>;
+
+/// A server that leaves the answers to the test.
+fn collecting() -> (Bench, Trust, Asked) {
+    let (trust, asked) = (trust(), Asked::default());
     let handler_asked = asked.clone();
-    let mut bench = Bench::with_group(&Group::new(1), &trust, &Config::default(), move |_| {
+    let bench = Bench::with_group(&Group::new(1), &trust, &Config::default(), move |_| {
         let asked = handler_asked.clone();
         move |request: Request, responder: Responder| asked.borrow_mut().push((request.uri.path().to_owned(), responder))
     });
+    (bench, trust, asked)
+}
+
+#[test]
+fn requests_that_come_while_an_answer_is_made_are_answered_after_it() {
+    let (mut bench, trust, asked) = collecting();
     let get = |path: &str| format!("GET /{path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
     let later = [get("second"), get("third")].concat();
     for cut in 0..=later.len() {
@@ -205,12 +214,7 @@ fn requests_that_come_while_an_answer_is_made_are_answered_after_it() {
 
 #[test]
 fn client_that_leaves_a_part_of_a_request_behind_has_the_answer_before_it() {
-    let (trust, asked) = (trust(), Rc::<RefCell<Vec<Responder>>>::default());
-    let handler_asked = asked.clone();
-    let mut bench = Bench::with_group(&Group::new(1), &trust, &Config::default(), move |_| {
-        let asked = handler_asked.clone();
-        move |_: Request, responder: Responder| asked.borrow_mut().push(responder)
-    });
+    let (mut bench, trust, asked) = collecting();
     let mut client = RawTls::connect(&mut bench, &trust, b"http/1.1");
     client.send(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\nGET /ne");
     client.leave();
@@ -218,7 +222,7 @@ fn client_that_leaves_a_part_of_a_request_behind_has_the_answer_before_it() {
     for _ in 0..50 {
         bench.turn();
     }
-    let responder = asked.borrow_mut().pop().unwrap();
+    let (_, responder) = asked.borrow_mut().pop().unwrap();
     responder.send(Response::new(StatusCode::OK).with_body("answer"));
     client.wait_for_close(&mut bench);
     let received = String::from_utf8_lossy(&client.received);
