@@ -20,6 +20,7 @@ use bytes::Bytes;
 use http::header::{CONNECTION, UPGRADE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
 use http_body::{Body as _, Frame, SizeHint};
+use hyper::ext::ReasonPhrase;
 use hyper::server::conn::http1;
 use hyper::service::Service;
 use hyper_util::rt::TokioIo;
@@ -30,7 +31,7 @@ use self::wire::Wire;
 use crate::admission::{Head, LatestAuthority};
 use crate::context::Context;
 use crate::message::Protocol;
-use crate::tcp::{Activity, Connected, ExchangeGuard, HeadClock, Outcome, Watchdog};
+use crate::tcp::{Activity, Connected, Ends, ExchangeGuard, HeadClock, Outcome, Watchdog};
 use crate::{Body, BodyError, Incoming, Request, Responder, Response, Upgrade};
 pub(crate) use tunnel::{Ended, Tunnel, TunnelEnd, run as run_tunnel};
 
@@ -45,7 +46,7 @@ const FEW_LINES: u64 = 100;
 /// Serves one connection until it ends.
 pub(crate) async fn serve<T>(io: T, peer: Connected, alt_svc: Option<HeaderValue>, activity: Rc<Activity>, context: Rc<Context>) -> Outcome
 where
-    T: AsyncRead + AsyncWrite + Unpin + 'static,
+    T: AsyncRead + AsyncWrite + Ends + Unpin + 'static,
 {
     let granted = Rc::<RefCell<Option<Granted>>>::default();
     let head_bytes = context.config.limits.field_section_bytes() as usize;
@@ -95,7 +96,14 @@ where
                 // Other errors say that the peer left, in mid-message or between two.
                 Poll::Ready(_) => Poll::Ready(Some(Outcome::Done)),
                 Poll::Pending if shared.wants_room() && !activity.has_exchanges() => Poll::Ready(None),
-                Poll::Pending if activity.has_exchanges() && wire.poll_end(cx).is_ready() => Poll::Ready(Some(Outcome::Done)),
+                Poll::Pending if activity.has_exchanges() && wire.poll_end(cx).is_ready() => {
+                    if shared.is_asked_in(context.handle.turn()) {
+                        // Handlers that collect are asked at the end of the turn, and a client that ends with its request still hears the answer.
+                        context.handle.defer(cx.waker());
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(Some(Outcome::Done))
+                }
                 Poll::Pending => {
                     if shared.wants_room() {
                         shared.wait_for_content(cx);
@@ -238,7 +246,7 @@ impl Service<hyper::Request<hyper::body::Incoming>> for Requests {
     fn call(&self, request: hyper::Request<hyper::body::Incoming>) -> Answer {
         let (head, body) = request.into_parts();
         self.context.stats.requests_http1.add(1);
-        let awaited = self.wire.on_request();
+        let awaited = self.wire.on_request(self.context.handle.turn());
         let exchange = Rc::new(Http1Exchange::new(head.version, self.wire.clone(), awaited));
         let guard = self.activity.begin_exchange();
         let content = (!body.is_end_stream()).then(|| Http1Server { wire: self.wire.clone(), guard: guard.clone(), has_begun: false });
@@ -497,6 +505,9 @@ impl Future for Answer {
         let body = GuardedBody { body: response.body, is_chunked: has_trailer, context: this.context.clone(), _guard: this.guard.take() };
         let mut answer = hyper::Response::new(body);
         *answer.status_mut() = response.status;
+        if response.status.canonical_reason().is_none() {
+            answer.extensions_mut().insert(ReasonPhrase::from_static(b""));
+        }
         *answer.headers_mut() = response.headers;
         Poll::Ready(Ok(answer))
     }

@@ -102,14 +102,18 @@ pub struct WebSocket {
     last: Instant,
     /// When the peer was asked whether it is there, and has said nothing since.
     asked: Option<Instant>,
-    /// When the close of this side was first seen here.
+    /// When the close of this side was first seen here, or something before it was seen to go.
     closing_since: Option<Instant>,
+    /// How many bytes had gone by then.
+    gone: u64,
     sleep: Pin<Box<Sleep>>,
     armed: Instant,
     /// The turn in which something was read last, and how much in it.
     turn: u64,
     spent: usize,
     reason: Option<CloseReason>,
+    /// The peer has closed, and was not answered.
+    owes_close: bool,
     is_over: bool,
     /// There is nobody to wait for.
     is_failed: bool,
@@ -145,10 +149,12 @@ impl WebSocket {
                 last,
                 asked: None,
                 closing_since: None,
+                gone: 0,
                 armed,
                 turn: 0,
                 spent: 0,
                 reason: None,
+                owes_close: false,
                 is_over: false,
                 is_failed: false,
             }
@@ -187,10 +193,13 @@ impl WebSocket {
 
     /// What comes next, control frames included, which need no answer from the caller. `None` after a close or an error.
     ///
+    /// After [`Event::Close`] all that is pushed still goes to the peer, until the next call answers its close.
+    ///
     /// # Errors
     ///
     /// Those of [`WebSocket::recv`].
     pub fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Event, Error>>> {
+        self.answer_close();
         while !self.is_over {
             if self.sender.shared.borrow().is_aborted() {
                 return Poll::Ready(Some(Err(self.fail(Error::Aborted))));
@@ -269,8 +278,8 @@ impl WebSocket {
         match read {
             Ok(Some(Event::Close(reason))) => {
                 self.reason.clone_from(&reason);
-                self.is_over = true;
-                None
+                self.owes_close = true;
+                Some(Ok(Event::Close(reason)))
             }
             Ok(event) => event.map(Ok),
             Err(error) => {
@@ -283,6 +292,13 @@ impl WebSocket {
                 self.is_over = true;
                 Some(Err(error.into()))
             }
+        }
+    }
+
+    fn answer_close(&mut self) {
+        if std::mem::take(&mut self.owes_close) {
+            self.is_over = true;
+            Shared::change(&self.sender.shared, |shared| shared.close(self.reason.clone()));
         }
     }
 
@@ -307,8 +323,12 @@ impl WebSocket {
     fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             let now = self.handle.now();
-            if self.closing_since.is_none() && self.sender.is_closed() {
-                self.closing_since = Some(now);
+            if self.sender.is_closed() {
+                // What was sent before the close may take its time, as long as it goes.
+                let gone = self.sender.shared.borrow().gone_bytes();
+                if std::mem::replace(&mut self.gone, gone) != gone || self.closing_since.is_none() {
+                    self.closing_since = Some(now);
+                }
             }
             // An answer has time from when it was asked for: nobody may have looked for what came for longer than the peer may be silent.
             let half = self.bounds.timeout / 2;
@@ -361,6 +381,7 @@ impl WebSocket {
 
 impl Drop for WebSocket {
     fn drop(&mut self) {
+        self.answer_close();
         Shared::change(&self.sender.shared, |shared| {
             shared.close(Some(CloseCode::GOING_AWAY.into()));
             shared.end();

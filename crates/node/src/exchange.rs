@@ -188,7 +188,7 @@ impl Exchange {
 
     /// All of it, for somebody else to answer, if that has not begun: the request, and what was written of the response.
     pub(crate) fn hand_over(&mut self) -> Option<(Request, Responder, Parameters, Response)> {
-        let begun = self.head();
+        let begun = self.head(self.status);
         let responder = self.responder.take()?;
         let request = Request {
             method: std::mem::take(&mut self.method),
@@ -211,8 +211,14 @@ impl Exchange {
         Some(Asked { responder, peer: self.peer.clone(), upgrade, body, fields, headers, uri })
     }
 
-    fn head(&mut self) -> Response {
-        let mut response = Response::new(self.status);
+    /// The status to answer with. Success would grant what CONNECT asks for, and there is nobody who speaks it.
+    fn answered(&self) -> StatusCode {
+        let grants = self.method == Method::CONNECT && self.upgrade.is_some() && self.status.is_success();
+        if grants { StatusCode::FORBIDDEN } else { self.status }
+    }
+
+    fn head(&mut self, status: StatusCode) -> Response {
+        let mut response = Response::new(status);
         std::mem::swap(&mut response.headers, &mut self.fields);
         response
     }
@@ -227,7 +233,7 @@ impl Exchange {
             return None;
         }
         self.close_connection(close);
-        response.status = self.status;
+        response.status = self.answered();
         std::mem::swap(&mut response.headers, &mut self.fields);
         response.body = content.into();
         self.responder.take()
@@ -277,7 +283,7 @@ impl Exchange {
         let reader = Reader { addon: addon.clone(), listening, remote, slot, is_head };
         let (pipe, body) = pipe(reader, self.expected_content());
         self.pipe = Some(pipe);
-        Some((responder, self.head().with_body(Body::stream(body))))
+        Some((responder, self.head(self.answered()).with_body(Body::stream(body))))
     }
 
     /// How many bytes of content the client takes, if that is known before: 204 and 304 have none.

@@ -39,7 +39,7 @@ pub(crate) struct Socket {
     driver: RefCell<Option<Waker>>,
 }
 
-/// The most that counts as fresh: a client that takes nothing causes no turn, and what waits for it would be fresh for ever.
+/// With so much that is fresh, what comes on top is not: a client that takes nothing causes no turn, and what waits for it would be fresh for ever.
 const FRESH_BYTES: usize = 1 << 20;
 /// How much more of a message in parts may wait than of whole ones, which are dropped. What goes beyond ends the connection.
 const UNFINISHED_BYTES: usize = 16 << 20;
@@ -58,8 +58,10 @@ pub(crate) enum Outcome {
     /// It waits behind what the client has not taken.
     Waiting = 0,
     Sent = 1,
-    /// The client has too much to take, or is gone.
+    /// The client has too much to take.
     Dropped = 2,
+    /// The connection is closed, though JavaScript may not have been told.
+    Gone = 3,
 }
 
 impl Socket {
@@ -69,11 +71,11 @@ impl Socket {
     }
 
     pub(crate) fn send(&self, message: &Message, compress: bool) -> Outcome {
-        self.push(true, |sender| sender.push_compressed(message, compress)).unwrap_or(Outcome::Dropped)
+        self.push(true, |sender| sender.push_compressed(message, compress)).unwrap_or(Outcome::Gone)
     }
 
     pub(crate) fn send_prepared(&self, prepared: &Prepared) -> Outcome {
-        self.push(true, |sender| sender.push_prepared(prepared)).unwrap_or(Outcome::Dropped)
+        self.push(true, |sender| sender.push_prepared(prepared)).unwrap_or(Outcome::Gone)
     }
 
     /// # Errors
@@ -84,12 +86,12 @@ impl Socket {
         let may_drop = matches!(fragment, Fragment::First { .. });
         match self.push(may_drop, |sender| sender.push_fragment(fragment, data)) {
             Err(error @ websocket::Error::Fragment(_)) => Err(error),
-            other => Ok(other.unwrap_or(Outcome::Dropped)),
+            other => Ok(other.unwrap_or(Outcome::Gone)),
         }
     }
 
-    pub(crate) fn ping(&self, data: &[u8]) {
-        self.sender.ping(data);
+    pub(crate) fn ping(&self, data: &[u8]) -> Outcome {
+        self.push(true, |sender| sender.push_ping(data)).unwrap_or(Outcome::Gone)
     }
 
     pub(crate) fn close(&self, reason: Option<CloseReason>) {
@@ -119,7 +121,7 @@ impl Socket {
         }
         // What was pushed a moment ago leaves with the turn: it says nothing about the client.
         let buffered = self.sender.buffered_amount();
-        let waiting = buffered.saturating_sub((fresh.now + fresh.before).min(FRESH_BYTES));
+        let waiting = buffered.saturating_sub(fresh.now + fresh.before);
         if waiting > self.max_backpressure {
             if may_drop {
                 self.await_drain();
@@ -131,9 +133,13 @@ impl Socket {
             }
         }
         push(&self.sender)?;
-        fresh.now += self.sender.buffered_amount().saturating_sub(buffered);
+        let pushed = self.sender.buffered_amount();
+        if fresh.now + fresh.before < FRESH_BYTES {
+            // As a whole, however large: a client that has taken all so far has had no chance to take this.
+            fresh.now += pushed.saturating_sub(buffered);
+        }
         self.fresh.set(fresh);
-        if waiting == 0 {
+        if pushed <= fresh.now + fresh.before {
             return Ok(Outcome::Sent);
         }
         self.await_drain();
@@ -159,12 +165,14 @@ pub(crate) struct Driver {
     /// How few bytes are to wait before JavaScript is told.
     drained_at: Option<usize>,
     has_ended: bool,
+    /// The peer has closed in this turn.
+    closed_in: Option<u64>,
 }
 
 impl Driver {
     pub(crate) fn new(addon: &Rc<Addon>, number: u32, socket: Rc<Socket>, connection: WebSocket, lifetime: Option<Duration>) -> Self {
         let lifetime = lifetime.map(|lifetime| Box::pin(socket.handle.sleep(lifetime)));
-        Self { addon: addon.clone(), number, socket, connection, lifetime, drained_at: None, has_ended: false }
+        Self { addon: addon.clone(), number, socket, connection, lifetime, drained_at: None, has_ended: false, closed_in: None }
     }
 
     fn tell(&self, what: i32, data: Bytes) {
@@ -192,7 +200,7 @@ impl Driver {
         while self.socket.awaits_drain.get() {
             let waiting = self.socket.sender.buffered_amount();
             let wanted = *self.drained_at.get_or_insert(waiting / 2);
-            match self.socket.sender.poll_drained(wanted, cx) {
+            match self.socket.sender.poll_buffered(wanted, cx) {
                 Poll::Pending => return,
                 Poll::Ready(result) => {
                     self.drained_at = None;
@@ -212,6 +220,9 @@ impl Future for Driver {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
+        if this.closed_in == Some(this.socket.handle.turn()) {
+            return Poll::Pending;
+        }
         for _ in 0..EVENTS_IN_A_ROW {
             match this.connection.poll_event(cx) {
                 Poll::Pending => {
@@ -234,7 +245,12 @@ impl Future for Driver {
                     }
                     websocket::Event::Ping(data) => this.tell(2, data),
                     websocket::Event::Pong(data) => this.tell(3, data),
-                    websocket::Event::Close(_) => {}
+                    websocket::Event::Close(_) => {
+                        // JavaScript hears at the end of this turn of what came before, and may answer. Behind the answer to the close nothing can go.
+                        this.closed_in = Some(this.socket.handle.turn());
+                        this.socket.handle.defer(cx.waker());
+                        return Poll::Pending;
+                    }
                 },
                 Poll::Ready(Some(Err(error))) => {
                     this.fail(error);

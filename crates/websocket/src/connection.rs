@@ -41,8 +41,8 @@ impl Role {
 /// A WebSocket connection after its handshake.
 ///
 /// Call [`Connection::read`] with what has come until it returns `None`; send what [`Connection::encode`] gives for each message, and before
-/// the next one what [`Connection::poll_control`] gives. Close frames and answers to pings come out of the latter by themselves. When
-/// [`Connection::is_over`] says so, nothing is left to say: a server then ends the transport's connection, and a client waits for that.
+/// the next one what [`Connection::poll_control`] gives. Answers to pings come out of the latter by themselves. A close of the peer's is answered
+/// by [`Connection::close`], with its reason, when all has been sent that was still to go. When [`Connection::is_over`] says so, nothing is left to say: a server then ends the transport's connection, and a client waits for that.
 ///
 /// A message whose end is not known yet goes in parts, by [`Connection::encode_fragment`]. Until its last one no other message can be
 /// encoded, which [`Connection::is_in_message`] tells; control frames may go between.
@@ -101,12 +101,7 @@ impl Connection {
                 }
                 self.pongs.push_back(data.clone());
             }
-            Some(Event::Close(reason)) => {
-                self.is_deaf = true;
-                //= RFC 6455 section 5.5.1
-                //# When sending a Close frame in response, the endpoint typically echos the status code it received.
-                self.close(reason.as_ref().map(|reason| reason.code.into()));
-            }
+            Some(Event::Close(_)) => self.is_deaf = true,
             _ => {}
         }
         Ok(event)
@@ -182,12 +177,20 @@ impl Connection {
         self.close == Close::No && self.outbound.is_none()
     }
 
+    /// The frame of a ping that has a place of its own among messages and their parts, with at most 125 bytes. `None` after a close frame.
+    pub fn encode_ping(&self, data: &[u8]) -> Option<Encoded> {
+        let data = Bytes::copy_from_slice(&data[..data.len().min(MAX_CONTROL_BYTES)]);
+        (self.close == Close::No).then(|| frame(Opcode::Ping, (true, false), data, self.role.mask()))
+    }
+
     /// Asks whether the peer is there, with at most 125 bytes that the answer will have.
     pub fn ping(&mut self, data: &[u8]) {
         self.ping = Some(Bytes::copy_from_slice(&data[..data.len().min(MAX_CONTROL_BYTES)]));
     }
 
-    /// Begins to close, or answers the peer's close. Only the first call says why.
+    /// Begins to close, or answers the peer's close.
+    ///
+    /// RFC 6455, section 5.5.1: an answer typically has the code that came. Only the first call says why.
     pub fn close(&mut self, reason: Option<CloseReason>) {
         if self.close == Close::No {
             self.close = Close::Waiting(reason.map_or_else(Vec::new, |reason| reason.write()));

@@ -4,6 +4,7 @@
 // The other side is crates/node/src/ops.rs.
 
 const native = require('./native');
+const { unpadded } = require('./text');
 
 const END = 1;
 const END_AS_BEFORE = 2;
@@ -183,7 +184,10 @@ function learn(text) {
 // eslint-disable-next-line no-control-regex
 const forbiddenInValues = /[\0-\x08\x0a-\x1f\x7f]/;
 
-function field(slot, name, value) {
+const padded = /^[ \t]|[ \t]$/;
+
+function field(slot, name, given) {
+  let value = given;
   const known = names.get(name) ?? learn(name);
   if (known !== undefined && known.kept === value) {
     const top = room(3, 0);
@@ -193,6 +197,7 @@ function field(slot, name, value) {
     numbers[0] = top + 3;
     return;
   }
+  if (padded.test(value)) value = unpadded(value);
   if (forbiddenInValues.test(value)) {
     throw new TypeError(
       `The value of ${name} has characters that no header may have (line breaks, zeros): ${JSON.stringify(value)}`,

@@ -79,8 +79,14 @@ class TemplatedApp {
         `app.${call}() takes a pattern that begins with a slash, such as '/users/:id' or '/*', not ${JSON.stringify(pattern)}.`,
       );
     }
-    const path = pattern === '*' ? '/*' : pattern;
-    if (path.split('/').slice(0, -1).includes('*')) {
+    // The rest of the path may have a name, which nobody asks for.
+    const path = pattern === '*' ? '/*' : pattern.replace(/\/\*[^/]*$/, '/*');
+    if (
+      path
+        .split('/')
+        .slice(0, -1)
+        .some((segment) => segment.startsWith('*'))
+    ) {
       throw new TypeError(
         `app.${call}() takes '*' as the last segment alone, where it stands for the rest of the path, not as in ${JSON.stringify(pattern)}: a segment in the middle is a parameter, such as ':any'.`,
       );
@@ -241,9 +247,11 @@ class TemplatedApp {
   // ---- listening ------------------------------------------------------------------------------------------------------------
 
   listen(...given) {
-    const isHost = typeof given[0] === 'string' && typeof given[1] === 'number';
+    const isHost = typeof given[0] === 'string' && ['number', 'string'].includes(typeof given[1]);
     const host = isHost ? given.shift() : undefined;
-    const [port, ...rest] = given;
+    const [wanted, ...rest] = given;
+    // As the environment has it.
+    const port = typeof wanted === 'string' && /^\d+$/.test(wanted) ? Number(wanted) : wanted;
     const callback = rest.pop();
     const [flags = 0] = rest;
     if (!Number.isInteger(port) || port < 0 || port > 65535) {
@@ -372,13 +380,31 @@ function us_socket_local_port(socket) {
   return socket instanceof ListenSocket && socket._number >= 0 ? native.port(socket._number) : -1;
 }
 
+// Functions, since some call them with `new`.
+
+function App(given) {
+  return new TemplatedApp('App', 0, given);
+}
+
+function SSLApp(given) {
+  return new TemplatedApp('SSLApp', 1, given);
+}
+
+function H3App(given) {
+  return new TemplatedApp('H3App', 2, given);
+}
+
+function Server(given) {
+  return new TemplatedApp('Server', 3, given);
+}
+
 module.exports = {
   TemplatedApp,
   us_listen_socket_close,
   us_socket_local_port,
   LISTEN_EXCLUSIVE_PORT,
-  App: (given) => new TemplatedApp('App', 0, given),
-  SSLApp: (given) => new TemplatedApp('SSLApp', 1, given),
-  H3App: (given) => new TemplatedApp('H3App', 2, given),
-  Server: (given) => new TemplatedApp('Server', 3, given),
+  App,
+  SSLApp,
+  H3App,
+  Server,
 };

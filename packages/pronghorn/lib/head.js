@@ -5,6 +5,7 @@
 const { isIPv6 } = require('node:net');
 const native = require('./native');
 const answers = require('./answers');
+const { unpadded } = require('./text');
 
 const PROTOCOLS = { 1: 'http/1.1', 2: 'h2', 3: 'h3' };
 /** By the digit that the native part writes for them; others stand in full. */
@@ -109,7 +110,7 @@ const NOT_ASCII = /[^\0-\x7f]/;
 
 /** Adds a field line as node:http and fetch mean it: each character is a byte. */
 function writeField(slot, name, value) {
-  if (NOT_ASCII.test(value)) native.writeField(slot, name, Buffer.from(value, 'latin1'));
+  if (NOT_ASCII.test(value)) native.writeField(slot, name, Buffer.from(unpadded(value), 'latin1'));
   else answers.field(slot, name, value);
 }
 

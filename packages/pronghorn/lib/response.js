@@ -2,6 +2,7 @@
 
 const native = require('./native');
 const answers = require('./answers');
+const { writeField } = require('./head');
 const { recognized, recognizedText, textBuffer } = require('./text');
 const { usedAfterEnd, usedAfterBegin, noFunction } = require('./errors');
 
@@ -75,11 +76,9 @@ class HttpResponse {
 
   writeHeader(name, value) {
     const slot = this._head('writeHeader');
-    answers.field(
-      slot,
-      typeof name === 'string' ? name : recognizedText('res.writeHeader()', name),
-      typeof value === 'string' ? value : recognizedText('res.writeHeader()', value),
-    );
+    const known = typeof name === 'string' ? name : recognizedText('res.writeHeader()', name);
+    if (typeof value === 'string') answers.field(slot, known, value);
+    else writeField(slot, known, Buffer.from(recognized('res.writeHeader()', value)).toString('latin1'));
     return this;
   }
 
@@ -105,7 +104,7 @@ class HttpResponse {
     const slot = this._check('end');
     const known = content === undefined || content === null ? '' : recognized('res.end()', content);
     this._finish();
-    answers.end(slot, this._route, known, closeConnection === true);
+    answers.end(slot, this._route, known, Boolean(closeConnection));
     return this;
   }
 
@@ -116,7 +115,7 @@ class HttpResponse {
       throw new TypeError(`res.endWithoutBody() takes the length that is announced, not ${reportedLength}.`);
     }
     this._finish();
-    answers.endWithoutContent(slot, reported, closeConnection === true);
+    answers.endWithoutContent(slot, reported, Boolean(closeConnection));
     return this;
   }
 

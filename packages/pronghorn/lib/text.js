@@ -28,4 +28,14 @@ function textBuffer(text) {
   return new TextEncoder().encode(text).buffer;
 }
 
-module.exports = { recognized, recognizedText, textBuffer };
+const isSpace = (text, index) => text[index] === ' ' || text[index] === '\t';
+
+/** The value of a field without the spaces around it, which are none of it and which HTTP/2 and 3 forbid. */
+function unpadded(value) {
+  let [begin, end] = [0, value.length];
+  while (begin < end && isSpace(value, begin)) begin++;
+  while (end > begin && isSpace(value, end - 1)) end--;
+  return value.slice(begin, end);
+}
+
+module.exports = { recognized, recognizedText, textBuffer, unpadded };

@@ -9,8 +9,9 @@ const { Remote } = require('./remote');
 
 const BINARY = 1;
 const COMPRESS = 2;
-/** What became of a message: it waits behind others, it was sent, it was dropped. */
+/** What became of a message: it waits behind others (0), it was sent (1), it was dropped, the connection is closed and its handler not called yet. */
 const DROPPED = 2;
+const GONE = 3;
 
 const HANDLERS = ['upgrade', 'open', 'message', 'dropped', 'drain', 'ping', 'pong', 'close', 'subscription'];
 const DEFAULTS = {
@@ -43,12 +44,19 @@ class WebSocket extends Remote {
     this._isOpen = true;
     /** It has ended, and its close handler is about to be called. */
     this._isEnding = false;
+    /** Its subscriptions end, and its close handler is called next. */
+    this._isLeaving = false;
     this._topics = new Set();
   }
 
   _check(call) {
     if (!this._isOpen) throw closed(`ws.${call}()`);
     return this._number;
+  }
+
+  _checkStays(call) {
+    if (this._isLeaving) throw closed(`ws.${call}()`);
+    return this._check(call);
   }
 
   // ---- sending --------------------------------------------------------------------------------------------------------------
@@ -58,7 +66,7 @@ class WebSocket extends Remote {
     const number = this._check('send');
     const known = recognized('ws.send()', message);
     const result = native.socketSend(number, known, flagsOf(isBinary, compress));
-    return result === DROPPED ? this._drop(known, isBinary) : result;
+    return this._outcome(result, known, isBinary);
   }
 
   sendFirstFragment(message, isBinary, compress) {
@@ -77,7 +85,13 @@ class WebSocket extends Remote {
     const number = this._check(call);
     const known = recognized(`ws.${call}()`, message);
     const result = native.socketSendFragment(number, known, flagsOf(isBinary, compress), place);
-    return result === DROPPED ? this._drop(known, isBinary) : result;
+    return this._outcome(result, known, isBinary);
+  }
+
+  _outcome(result, message, isBinary) {
+    // Too much waited, and what closed it was that.
+    if (result === GONE && !this._isEnding) return DROPPED;
+    return result === DROPPED || result === GONE ? this._drop(message, isBinary) : result;
   }
 
   _drop(message, isBinary) {
@@ -89,8 +103,8 @@ class WebSocket extends Remote {
 
   ping(message = '') {
     const number = this._check('ping');
-    native.socketPing(number, recognized('ws.ping()', message));
-    return 1;
+    const known = recognized('ws.ping()', message);
+    return this._outcome(native.socketPing(number, known), known, false);
   }
 
   /** Bytes that wait to be sent. The drain handler is called when they have gone. */
@@ -111,7 +125,7 @@ class WebSocket extends Remote {
 
   /** Closes with a code and a reason, after what was sent. Calls the close handler. */
   end(code = 0, reason = '') {
-    const number = this._check('end');
+    const number = this._checkStays('end');
     const known = recognizedText('ws.end()', reason);
     if (!Number.isInteger(code) || code < 0 || code > 65535) {
       throw new RangeError(`ws.end() takes a code such as 1000, not ${String(code)}.`);
@@ -122,14 +136,14 @@ class WebSocket extends Remote {
 
   /** Ends the connection at once. Calls the close handler. */
   close() {
-    native.socketEnd(this._check('close'), undefined);
+    native.socketEnd(this._checkStays('close'), undefined);
     this._closed(1006, new ArrayBuffer(0));
   }
 
   /** Ends the connection at once, and calls the close handler when the handler that runs has returned: what it sends until then is dropped. */
   _closeSoon() {
     // A handler may have closed it.
-    if (!this._isOpen || this._isEnding) return;
+    if (!this._isOpen || this._isEnding || this._isLeaving) return;
     this._isEnding = true;
     native.socketEnd(this._number, undefined);
     queueMicrotask(() => {
@@ -138,22 +152,24 @@ class WebSocket extends Remote {
   }
 
   _closed(code, reason) {
-    this._isOpen = false;
     sockets.delete(this._number);
     const { app, behavior } = this._route;
+    // The subscription handler may look at it and publish, as if it were open.
+    this._isLeaving = true;
     for (const topic of this._topics) {
       const before = app._topics.count(topic);
       app._topics.remove(topic, this);
       run(this, behavior.subscription, textBuffer(topic), before - 1, before);
     }
     this._topics.clear();
+    this._isOpen = false;
     run(this, behavior.close, code, reason);
   }
 
   // ---- publish and subscribe ------------------------------------------------------------------------------------------------
 
   subscribe(topic) {
-    this._check('subscribe');
+    this._checkStays('subscribe');
     const known = recognizedText('ws.subscribe()', topic);
     const { app, behavior } = this._route;
     if (app._topics.add(known, this)) {

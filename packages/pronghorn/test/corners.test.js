@@ -4,6 +4,7 @@
 
 const assert = require('node:assert/strict');
 const { spawnSync } = require('node:child_process');
+const net = require('node:net');
 const path = require('node:path');
 const { describe, it } = require('node:test');
 const uWS = require('..');
@@ -56,6 +57,63 @@ describe('closing', () => {
     assert.equal(text(await clear(port)), 'still');
     await app.close({ timeout: 1000 });
     other.close();
+  });
+});
+
+describe('programs written for uWebSockets.js', () => {
+  it('may make apps with new, give the port as text, and name the rest of a path', async () => {
+    const app = new uWS.App().get('/files/*rest', (res, req) => res.end(req.getUrl()));
+    let port;
+    app.listen('127.0.0.1', '0', (socket) => (port = uWS.us_socket_local_port(socket)));
+    assert.equal(text(await clear(port, { path: '/files/a/b' })), '/files/a/b');
+    app.close();
+    const other = new uWS.SSLApp(tls).listen('0', (socket) => (port = uWS.us_socket_local_port(socket)));
+    assert.ok(port > 0);
+    other.close();
+  });
+
+  it('may write values with spaces around them over all protocols', async () => {
+    for (const { name, make, request } of faces) {
+      const app = make().get('/*', (res) =>
+        res.writeHeader('x-spaces', ' \tin  between ').writeHeader('x-none', ' ').end(),
+      );
+      const { fields } = await request(listening(app));
+      assert.deepEqual([fields['x-spaces'], fields['x-none']], ['in  between', ''], name);
+      app.close();
+    }
+  });
+
+  it('may write bytes that are no UTF-8, and statuses that nobody has registered', async () => {
+    const app = uWS.App().get('/*', (res) => {
+      res
+        .writeStatus('299 Odd')
+        .writeHeader('x-bytes', Buffer.from([0xe9, 0x41]))
+        .end('answer', 1);
+    });
+    const socket = net.connect(listening(app), '127.0.0.1');
+    socket.end('GET / HTTP/1.1\r\nhost: a\r\n\r\n');
+    const chunks = [];
+    for await (const chunk of socket) chunks.push(chunk);
+    const answer = Buffer.concat(chunks).toString('latin1');
+    assert.match(answer, /^HTTP\/1\.1 299 \r\n/);
+    assert.match(answer, /\r\nx-bytes: \xe9A\r\n/i);
+    assert.match(answer, /\r\nconnection: close\r\n/i);
+    app.close();
+  });
+
+  it('hear of a client that leaves what it has sent unread, or sends no more of it', async () => {
+    for (const rest of ['', 'he', 'x'.repeat(100_000)]) {
+      let begun;
+      const hasBegun = new Promise((resolve) => (begun = resolve));
+      const app = uWS.App();
+      const left = new Promise((resolve) => app.any('/*', (res) => void begun(res.onAborted(resolve))));
+      const socket = net.connect(listening(app), '127.0.0.1');
+      socket.write(`POST / HTTP/1.1\r\nhost: a\r\ncontent-length: ${rest.length || 5}\r\n\r\n${rest}`);
+      await hasBegun;
+      socket.destroy();
+      await left;
+      app.close();
+    }
   });
 });
 

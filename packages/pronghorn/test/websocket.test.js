@@ -122,6 +122,8 @@ for (const face of faces) {
       const { app, log, port } = serve((log) => ({
         upgrade(res, req, context) {
           if (req.getUrl() === '/refused') return res.writeStatus('403 Forbidden').end('no');
+          // Over HTTP/2 and 3 success would grant it.
+          if (req.getUrl() === '/refused-with-200') return res.end('no');
           const fields = ['key', 'protocol', 'extensions'].map((field) => req.getHeader(`sec-websocket-${field}`));
           let isAborted = false;
           res.onAborted(() => {
@@ -139,6 +141,8 @@ for (const face of faces) {
       }));
       assert.equal(await (await open(port, client)).text(), 'later true');
       assert.equal((await open(port, client, { path: '/refused' })).status, 403);
+      const refused = await open(port, client, { path: '/refused-with-200' });
+      assert.equal(refused.status, protocol === 'http/1.1' ? 200 : 403);
       open(port, client, { path: '/never' });
       await log.until('asked', () => log.entries.filter(([what]) => what === 'asked').length === 2);
       app.close();
@@ -414,6 +418,97 @@ for (const face of faces) {
       app.close();
     });
 
+    it('goes on while a message waits for the last part of another', async () => {
+      const { app, log, port } = serve((log) => ({
+        message(ws) {
+          ws.sendFirstFragment('a');
+          app.publish('all', 'x');
+          log.add('held', ws.send('y'), ws.getBufferedAmount());
+          setTimeout(() => {
+            log.add('still', ws.getBufferedAmount());
+            ws.sendLastFragment('b');
+          }, 1);
+        },
+        open: (ws) => ws.subscribe('all'),
+        drain: (ws) => log.add('drain', ws.getBufferedAmount()),
+      }));
+      const ws = (await open(port, client)).command({ text: 'go' });
+      assert.deepEqual([await ws.text(), await ws.text(), await ws.text()], ['ab', 'x', 'y']);
+      await log.until('drain', (name, left) => name === 'drain' && left === 0);
+      assert.ok(log.entries[0][2] >= 2 && log.entries[1][1] >= 2, JSON.stringify(log.entries));
+      app.close();
+    });
+
+    it('sends what is answered to messages that come together with a close', async () => {
+      const { app, log, port } = serve((log) => ({
+        closeOnBackpressureLimit: true,
+        message: (ws, message) => log.add('sent', ws.send(message)),
+        dropped: () => log.add('dropped'),
+      }));
+      const frame = (first, content) => [first, 0x80 | content.length, 0, 0, 0, 0, ...content];
+      // More than are read in a turn.
+      const messages = Array.from({ length: 300 }, () => frame(0x81, Buffer.from('a'))).flat();
+      const close = frame(0x88, [0x03, 0xe8, ...Buffer.from('bye')]);
+      const ws = await open(port, client);
+      ws.command({ raw: Buffer.from([...messages, ...close]).toString('base64') });
+      for (let count = 0; count < 300; count++) assert.equal(await ws.text(), 'a', `message ${count}`);
+      assert.deepEqual(await ws.next(), { closed: 1000, reason: 'bye' });
+      assert.deepEqual(await log.until('close'), ['close', 1000, 'bye']);
+      assert.ok(log.entries.slice(0, -1).every(([what, result]) => what === 'sent' && result === 1));
+      app.close();
+    });
+
+    it('sends a message that is larger than what may wait, and the next', async () => {
+      const large = Buffer.alloc(2 << 20, 'l');
+      const { app, log, port } = serve((log) => ({
+        closeOnBackpressureLimit: true,
+        message: (ws) => log.add('sent', ws.send(large, true), ws.send('after')),
+      }));
+      const ws = (await open(port, client)).command({ text: 'go' });
+      assert.ok((await ws.next()).message.equals(large));
+      assert.equal(await ws.text(), 'after');
+      assert.deepEqual(log.entries, [['sent', 1, 0]]);
+      app.close();
+    });
+
+    it('sends pings where they stand among messages', async () => {
+      const { app, log, port } = serve((log) => ({
+        message(ws) {
+          const results = [ws.send('x'), ws.ping('1'), ws.ping('2'), ws.send('y'), ws.ping('3')];
+          log.add('sent', ...results);
+          ws.end(1000);
+        },
+      }));
+      const ws = (await open(port, client)).command({ text: 'go' });
+      const events = [await ws.next(), await ws.next(), await ws.next(), await ws.next(), await ws.next()];
+      const seen = events.map((event) => event.ping ?? event.message.toString());
+      assert.deepEqual(seen, ['x', '1', '2', 'y', '3']);
+      assert.deepEqual(log.entries[0], ['sent', 1, 1, 1, 1, 1]);
+      app.close();
+    });
+
+    it('lets the subscription handler of a connection that ends look at it, and tell the others', async () => {
+      const { app, log, port } = serve((log) => ({
+        open: (ws) => ws.subscribe('all'),
+        subscription(ws, topic, now, before) {
+          if (now > before) return;
+          log.add('left', ws.publish(topic, 'somebody left'), ws.isSubscribed(topic), ws.getTopics());
+          assert.throws(() => ws.subscribe('more'), /closed/);
+          assert.throws(() => ws.end(), /closed/);
+        },
+        message: (ws) => ws.end(1000, 'bye'),
+      }));
+      const [one, two] = [await open(port, client), await open(port, client)];
+      one.command({ text: 'go' });
+      assert.equal(await two.text(), 'somebody left');
+      assert.deepEqual(log.entries, [
+        ['left', true, true, ['all']],
+        ['close', 1000, 'bye'],
+      ]);
+      assert.equal(app.numSubscribers('all'), 1);
+      app.close();
+    });
+
     it('closes a client that does not take what is sent, if that is wanted', async () => {
       const piece = Buffer.alloc(64 << 10, 'p');
       const { app, log, port } = serve((log) => ({
@@ -451,7 +546,8 @@ for (const face of faces) {
         ['dropped', piece.length],
         ['dropped', 4],
         ['dropped', 4],
-        ['over', 2, 2, 0, 1],
+        ['dropped', 0],
+        ['over', 2, 2, 0, 2],
         ['and on', true, true, true],
         ['close', 1006, ''],
       ]);

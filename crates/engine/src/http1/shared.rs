@@ -30,6 +30,8 @@ pub(super) struct Shared {
     pub(super) heads: Cell<u32>,
     pub(super) requests: Cell<u32>,
     answers: Cell<u32>,
+    /// The turn in which the latest request came.
+    asked_in: Cell<u64>,
     /// The most lines of a head that the library has room for.
     pub(super) room: Cell<usize>,
     pub(super) wants_room: Cell<bool>,
@@ -128,8 +130,14 @@ impl Shared {
         self.heads.set(self.heads.get().wrapping_add(count));
     }
 
+    /// Whether a request has come in this turn.
+    pub(super) fn is_asked_in(&self, turn: u64) -> bool {
+        self.asked_in.get() == turn
+    }
+
     /// A head has become a request. Returns whether it is the one that the reader waits for.
-    pub(super) fn on_request(&self) -> bool {
+    pub(super) fn on_request(&self, turn: u64) -> bool {
+        self.asked_in.set(turn);
         self.requests.set(self.requests.get().wrapping_add(1));
         self.requests == self.heads && self.is_undecided.get()
     }

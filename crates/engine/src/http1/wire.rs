@@ -15,6 +15,7 @@ use super::chunked::Chunked;
 use super::corked::Corked;
 use super::head::{self, Framing, Malformed};
 use super::shared::Shared;
+use crate::tcp::Ends;
 
 const READ_BYTES: usize = 16 << 10;
 /// The most bytes of heads that the library is given together. Its buffer grows where it is filled, and stays so.
@@ -190,9 +191,10 @@ fn too_large(limit: usize) -> Vec<u8> {
     head
 }
 
-impl<T: AsyncRead + Unpin> Wire<T> {
-    /// While a request is open: ready when the peer has ended, and nobody still reads what it had sent. That is seen when the library has all of
-    /// the request, and before the next one is there. The library could look for it, too, and would ask for the memory of a head each time.
+impl<T: AsyncRead + Ends + Unpin> Wire<T> {
+    /// While a request is open: ready when the peer has ended, and nobody still reads what it had sent. Where what comes next is the library's,
+    /// which takes it later or never, the end behind it is seen without reading. Elsewhere the library could look for it, too, and would ask for
+    /// the memory of a head each time.
     pub(super) fn poll_end(&self, cx: &mut TaskContext<'_>) -> Poll<()> {
         let inner = &mut *self.0.borrow_mut();
         loop {
@@ -203,19 +205,18 @@ impl<T: AsyncRead + Unpin> Wire<T> {
                 Awaiting::Content { .. } | Awaiting::Chunks(_) | Awaiting::Room | Awaiting::Nothing => false,
             };
             if !may_read || inner.checked > 0 || inner.shared.heads != inner.shared.requests {
-                return Poll::Pending;
+                ready!(inner.io.poll_ended(cx));
+                break;
             }
-            match ready!(inner.poll_fill(cx)) {
-                Ok(1..) => {}
-                // The next request has begun, or it is not known for whom the rest is. The end is found again then.
-                Ok(0) if !inner.buffer.is_empty() => return Poll::Pending,
-                Ok(0) | Err(_) if inner.shared.contents.get() > 0 => {
-                    inner.shared.wait_for_content(cx);
-                    return Poll::Pending;
-                }
-                Ok(0) | Err(_) => return Poll::Ready(()),
+            if !matches!(ready!(inner.poll_fill(cx)), Ok(1..)) {
+                break;
             }
         }
+        if inner.shared.contents.get() > 0 {
+            inner.shared.wait_for_content(cx);
+            return Poll::Pending;
+        }
+        Poll::Ready(())
     }
 }
 

@@ -102,7 +102,7 @@ impl Handle {
     }
 
     /// Wakes `waker` in the next turn, not in this one.
-    pub(crate) fn defer(&self, waker: &Waker) {
+    pub fn defer(&self, waker: &Waker) {
         self.deferred.borrow_mut().push(waker.clone());
     }
 

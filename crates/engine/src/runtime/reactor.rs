@@ -200,6 +200,12 @@ impl Readiness {
         poll_side(&self.readable, &self.reader, cx)
     }
 
+    /// Ready when the peer has ended its side, or the source has failed, whether or not what came before is read. Who waits for it is woken as
+    /// who waits to read is, in whose place it stands.
+    pub(crate) fn poll_ended(&self, cx: &mut Context<'_>) -> Poll<()> {
+        poll_side(&self.ended, &self.reader, cx)
+    }
+
     pub(crate) fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<()> {
         poll_side(&self.writable, &self.writer, cx)
     }

@@ -7,7 +7,7 @@ use std::task::{Context as TaskContext, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::Activity;
+use super::{Activity, Ends};
 use crate::runtime::Handle;
 
 /// A connection on which bytes that come while no request is open are the head of the next one.
@@ -22,6 +22,12 @@ pub(crate) struct HeadClock<T> {
 impl<T> HeadClock<T> {
     pub(crate) fn new(io: T, activity: Rc<Activity>, handle: Handle) -> Self {
         Self { io, activity, handle }
+    }
+}
+
+impl<T: Ends> Ends for HeadClock<T> {
+    fn poll_ended(&self, cx: &mut TaskContext<'_>) -> Poll<()> {
+        self.io.poll_ended(cx)
     }
 }
 

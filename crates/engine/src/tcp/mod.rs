@@ -32,7 +32,7 @@ use crate::{http1, http2};
 pub(crate) use head_clock::HeadClock;
 use info::TcpPath;
 pub(crate) use info::TcpProbe;
-pub(crate) use stream::{Activity, ExchangeGuard, TcpStream, UnixStream};
+pub(crate) use stream::{Activity, Ends, ExchangeGuard, TcpStream, UnixStream};
 pub(crate) use tls::{Progress, TlsStream};
 
 /// How long accepting pauses when the process is out of descriptors: the queue stays, and the error would only repeat.

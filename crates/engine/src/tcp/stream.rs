@@ -172,6 +172,12 @@ impl Socket for mio::net::UnixStream {
     }
 }
 
+/// A connection that can be seen to end without being read.
+pub(crate) trait Ends {
+    /// Ready when the peer has ended its side or is gone, whatever is still to be read.
+    fn poll_ended(&self, cx: &mut Context<'_>) -> Poll<()>;
+}
+
 /// A TCP stream on the worker's reactor.
 pub(crate) type TcpStream = Stream<mio::net::TcpStream>;
 
@@ -265,6 +271,12 @@ impl TcpStream {
             Some(error) => Err(error),
             None => self.socket.peer_addr().map(drop),
         }
+    }
+}
+
+impl<S: Socket> Ends for Stream<S> {
+    fn poll_ended(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.registration.readiness().poll_ended(cx)
     }
 }
 

@@ -17,6 +17,7 @@ use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::polled::{Overheard, PolledRead, PolledWrite};
+use super::stream::Ends;
 use crate::stats::Stats;
 use crate::tls::{Agreed, ClientCertificate, RecordedOffer, ServerHandshake, TlsSummary, forget_asked};
 
@@ -319,6 +320,12 @@ fn write_some(writer: &mut rustls::Writer<'_>, data: &[IoSlice<'_>], mut room: u
         }
     }
     writer.write_vectored(&some[..count])
+}
+
+impl<T: Ends> Ends for TlsStream<T> {
+    fn poll_ended(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.io.poll_ended(cx)
+    }
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for TlsStream<T> {

@@ -30,6 +30,8 @@ pub(super) struct Shared {
     /// Bytes of both, and of these alone.
     queued_bytes: usize,
     held_bytes: usize,
+    /// Bytes that the connection below has taken.
+    gone_bytes: u64,
     backlog_bytes: usize,
     end: End,
     /// This side has ended the connection without a word.
@@ -131,6 +133,7 @@ impl Shared {
             held: Vec::new(),
             queued_bytes: 0,
             held_bytes: 0,
+            gone_bytes: 0,
             backlog_bytes: usize::try_from(backlog_bytes).unwrap_or(usize::MAX).max(1),
             end: End::No,
             is_aborted: false,
@@ -202,6 +205,15 @@ impl Shared {
         Ok(self.queued_bytes)
     }
 
+    /// Queues a ping, which may go in the middle of a message.
+    pub(super) fn push_ping(&mut self, data: &[u8]) -> Result<usize, Error> {
+        if self.is_closed() {
+            return Err(Error::Closed);
+        }
+        let encoded = self.connection.encode_ping(data);
+        self.queue(encoded)
+    }
+
     fn queue(&mut self, encoded: Option<Encoded>) -> Result<usize, Error> {
         let encoded = encoded.ok_or(Error::Closed)?;
         self.queued_bytes += encoded.len();
@@ -244,6 +256,18 @@ impl Shared {
         Poll::Pending
     }
 
+    /// Ready when no more than `bytes` wait, with what is held for the rest of a message.
+    pub(super) fn poll_buffered(&mut self, bytes: usize, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        if matches!(self.end, End::Aborting | End::Gone) {
+            return Poll::Ready(Err(Error::Closed));
+        }
+        if self.queued_bytes <= bytes {
+            return Poll::Ready(Ok(()));
+        }
+        self.wait(bytes, false, None, cx);
+        Poll::Pending
+    }
+
     /// Wakes the task when no more than `bytes` wait. Whether it did not wait for that already.
     fn wait(&mut self, bytes: usize, sendable: bool, number: Option<u64>, cx: &Context<'_>) -> bool {
         let is_it = |waiting: &&mut Waiting| match number {
@@ -269,6 +293,10 @@ impl Shared {
 
     fn sendable_bytes(&self) -> usize {
         self.queued_bytes - self.held_bytes
+    }
+
+    pub(super) fn gone_bytes(&self) -> u64 {
+        self.gone_bytes
     }
 
     pub(super) fn buffered(&self) -> usize {
@@ -376,6 +404,7 @@ impl Shared {
             }
         }
         self.queued_bytes -= piece.len();
+        self.gone_bytes += piece.len() as u64;
         self.wake_drained();
         Some(piece)
     }

@@ -108,6 +108,25 @@ impl Sender {
         self.shared.borrow_mut().poll_drained(bytes, None, cx)
     }
 
+    /// Ready when [`Sender::buffered_amount`] is no more than `bytes`: other than with [`Sender::poll_drained`], messages that wait for the last
+    /// part of another count. The task is remembered until then, also if it gives up.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Sender::drained`].
+    pub fn poll_buffered(&self, bytes: usize, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.shared.borrow_mut().poll_buffered(bytes, cx)
+    }
+
+    /// Sends a ping with at most 125 bytes, which the peer's answer will have, behind what was pushed before it. It counts as a message does.
+    ///
+    /// # Errors
+    ///
+    /// When the connection is closed.
+    pub fn push_ping(&self, data: &[u8]) -> Result<usize, Error> {
+        Shared::change(&self.shared, |shared| shared.push_ping(data))
+    }
+
     /// Asks whether the peer is there, with at most 125 bytes that its answer will have. Of questions that have not left yet only the last
     /// is asked.
     pub fn ping(&self, data: &[u8]) {

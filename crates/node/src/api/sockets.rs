@@ -135,7 +135,7 @@ fn sent(call: &Call<'_>, sent: Outcome) -> Value {
 fn send(call: &Call<'_>) -> Result<Value, Failure> {
     let flags = call.u32(2);
     let message = message(call, 1, flags)?;
-    let result = socket(call).map_or(Outcome::Dropped, |socket| socket.send(&message, flags & COMPRESS != 0));
+    let result = socket(call).map_or(Outcome::Gone, |socket| socket.send(&message, flags & COMPRESS != 0));
     Ok(sent(call, result))
 }
 
@@ -148,7 +148,7 @@ fn send_fragment(call: &Call<'_>) -> Result<Value, Failure> {
         1 => Fragment::Middle,
         _ => Fragment::Last,
     };
-    let result = socket(call).map_or(Ok(Outcome::Dropped), |socket| socket.send_fragment(fragment, data))?;
+    let result = socket(call).map_or(Ok(Outcome::Gone), |socket| socket.send_fragment(fragment, data))?;
     Ok(sent(call, result))
 }
 
@@ -171,16 +171,14 @@ fn publish(call: &Call<'_>) -> Result<Value, Failure> {
     call.env.array_buffer(dropped.len(), [&dropped[..]])
 }
 
-/// `socketPing(number, content)`.
+/// `socketPing(number, content)`: as [`Outcome`] has it.
 fn ping(call: &Call<'_>) -> Result<Value, Failure> {
     let data: Bytes = call.bytes(1)?;
     if data.len() > 125 {
         return Err("a ping has at most 125 bytes".into());
     }
-    if let Some(socket) = socket(call) {
-        socket.ping(&data);
-    }
-    Ok(call.env.undefined())
+    let result = socket(call).map_or(Outcome::Gone, |socket| socket.ping(&data));
+    Ok(sent(call, result))
 }
 
 /// `socketEnd(number, code or undefined, reason)`: closes with this code, 0 for none; without one ends it at once.

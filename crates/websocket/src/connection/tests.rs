@@ -390,7 +390,7 @@ fn nothing_is_held_while_nothing_is_under_way() {
 // ---- closing ----------------------------------------------------------------------------------------------------------------
 
 #[test]
-fn close_is_answered_with_its_code_and_nothing_follows() {
+fn close_is_answered_and_nothing_follows() {
     let (mut server, mut client) = (server(None), client(None));
     let reason = CloseReason { code: CloseCode::new(4000).unwrap(), text: "gone ".repeat(40) };
     client.ping(b"late");
@@ -402,6 +402,11 @@ fn close_is_answered_with_its_code_and_nothing_follows() {
     let events = read(&mut server, &sent).unwrap();
     let [Event::Close(Some(read_reason))] = &events[..] else { panic!("{events:?}") };
     assert!(read_reason.code == reason.code && reason.text.starts_with(&read_reason.text) && read_reason.text.len() == 123);
+    // What was still to be said goes before the answer.
+    assert_eq!((server.poll_control(), server.is_closing()), (None, false));
+    assert!(server.encode(&Message::text("last")).is_some());
+    server.close(Some(reason.code.into()));
+    assert_eq!(server.encode(&Message::text("late")), None);
     let answer = server.poll_control().unwrap();
     assert_eq!(&answer[..], [0x88, 0x02, 0x0f, 0xa0]);
     assert!(server.is_over());
@@ -410,6 +415,7 @@ fn close_is_answered_with_its_code_and_nothing_follows() {
     // Without a code.
     let mut server = self::server(None);
     assert_eq!(read(&mut server, &masked(&[0x88, 0x00])).unwrap(), [Event::Close(None)]);
+    server.close(None);
     assert_eq!(server.poll_control().unwrap(), &[0x88, 0x00][..]);
 }
 
