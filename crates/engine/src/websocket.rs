@@ -309,6 +309,12 @@ impl WebSocket {
             let counter = if closing { &stats.websocket_closes_timed_out } else { &stats.websockets_timed_out };
             counter.add(1);
         }
+        if self.sender.shared.borrow().has_said_all() {
+            // It may be on its way still, and the connection below has limits of its own for that.
+            self.is_over = true;
+            Shared::change(&self.sender.shared, Shared::end);
+            return Error::TimedOut;
+        }
         self.fail(Error::TimedOut)
     }
 

@@ -307,6 +307,11 @@ impl Shared {
         self.end != End::No || self.connection.is_closing()
     }
 
+    /// Whether the connection below has taken all, the close frame too.
+    pub(super) fn has_said_all(&self) -> bool {
+        self.connection.is_closing() && !self.connection.wants_control() && self.queue.is_empty()
+    }
+
     /// Whether this side has ended the connection without a word.
     pub(super) fn is_aborted(&self) -> bool {
         self.is_aborted

@@ -148,6 +148,39 @@ fn peer_that_does_not_answer_a_close_is_given_up() {
 }
 
 #[test]
+fn what_was_sent_before_a_close_may_take_longer_than_the_close() {
+    // More than the connections below take at once.
+    const MESSAGES: usize = 40;
+    for protocol in PROTOCOLS {
+        let ends = Ends::default();
+        let serve = |mut socket: WebSocket, ends: Ends| async move {
+            for _ in 0..MESSAGES {
+                socket.sender().push(&Message::binary(vec![0; 1 << 20])).unwrap();
+            }
+            socket.close(None);
+            let end = socket.recv().await.map_or(Ok(()), |message| message.map(drop));
+            ends.borrow_mut().push((end, None));
+        };
+        let mut bench = Bench::new(1, &Config::default(), serving(&Options::default(), &ends, serve));
+        let (mut socket, _connection) = open(&mut bench, protocol, &Options::default());
+        for message in 0..MESSAGES {
+            bench.skip(Duration::from_secs(3));
+            let came;
+            (socket, came) = bench.run(async move {
+                let came = socket.recv().await;
+                (socket, came)
+            });
+            assert!(matches!(came, Some(Ok(_))), "{protocol}: {came:?} instead of message {message}");
+        }
+        let came = bench.run(async move { socket.recv().await });
+        assert!(came.is_none(), "{protocol}: {came:?}");
+        // What the connection below had taken at last was on its way for longer than an answer may take.
+        bench.turn_until(|_| !ends.borrow().is_empty());
+        assert!(matches!(ends.borrow()[..], [(Ok(()) | Err(Error::TimedOut), None)]), "{protocol}: {ends:?}");
+    }
+}
+
+#[test]
 fn close_from_elsewhere_is_given_its_time_and_no_more() {
     for protocol in PROTOCOLS {
         let ends = Ends::default();
