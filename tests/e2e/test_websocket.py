@@ -71,7 +71,7 @@ def test_chromium_uses_everything(handler, identity, browser_protocol):
         assert echoed["protocol"] == "echo"
         assert echoed["extensions"].startswith("permessage-deflate") == bool(query)
         assert ("no_context_takeover" in echoed["extensions"]) == (query == "?deflate")
-        assert echoed["end"] == {"code": 4001, "reason": "", "wasClean": True}
+        assert echoed["end"] == {"code": 4001, "reason": "from the page", "wasClean": True}
     assert seen["told"] == {"code": 4321, "reason": "grüße vom Server", "wasClean": True}
     assert seen["refused"] == {"code": 1009, "reason": "", "wasClean": True}
     assert seen["silent"] == {"code": 1005, "reason": "", "wasClean": True}

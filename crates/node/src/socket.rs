@@ -36,6 +36,8 @@ pub(crate) struct Socket {
     fresh: Cell<Fresh>,
     /// JavaScript knows that bytes wait, and is told when they have gone.
     awaits_drain: Cell<bool>,
+    /// The same of what waits for the last part of a message.
+    awaits_last: Cell<bool>,
     driver: RefCell<Option<Waker>>,
 }
 
@@ -66,16 +68,16 @@ pub(crate) enum Outcome {
 
 impl Socket {
     pub(crate) fn new(sender: Sender, handle: Handle, max_backpressure: usize) -> Rc<Self> {
-        let (fresh, awaits_drain, driver) = Default::default();
-        Rc::new(Self { sender, handle, max_backpressure, fresh, awaits_drain, driver })
+        let (fresh, awaits_drain, awaits_last, driver) = Default::default();
+        Rc::new(Self { sender, handle, max_backpressure, fresh, awaits_drain, awaits_last, driver })
     }
 
     pub(crate) fn send(&self, message: &Message, compress: bool) -> Outcome {
-        self.push(true, |sender| sender.push_compressed(message, compress)).unwrap_or(Outcome::Gone)
+        self.push(true, Sender::buffered_amount, |sender| sender.push_compressed(message, compress)).unwrap_or(Outcome::Gone)
     }
 
     pub(crate) fn send_prepared(&self, prepared: &Prepared) -> Outcome {
-        self.push(true, |sender| sender.push_prepared(prepared)).unwrap_or(Outcome::Gone)
+        self.push(true, Sender::buffered_amount, |sender| sender.push_prepared(prepared)).unwrap_or(Outcome::Gone)
     }
 
     /// # Errors
@@ -84,14 +86,18 @@ impl Socket {
     pub(crate) fn send_fragment(&self, fragment: Fragment, data: Bytes) -> Result<Outcome, websocket::Error> {
         // Of a message that is under way nothing may be missing, and what waits for its last part is let go by that part alone.
         let may_drop = matches!(fragment, Fragment::First { .. });
-        match self.push(may_drop, |sender| sender.push_fragment(fragment, data)) {
-            Err(error @ websocket::Error::Fragment(_)) => Err(error),
-            other => Ok(other.unwrap_or(Outcome::Gone)),
+        let outcome = match self.push(may_drop, Sender::sendable_amount, |sender| sender.push_fragment(fragment, data)) {
+            Err(error @ websocket::Error::Fragment(_)) => return Err(error),
+            other => other.unwrap_or(Outcome::Gone),
+        };
+        if fragment == Fragment::Last && self.awaits_last.take() {
+            self.await_drain();
         }
+        Ok(outcome)
     }
 
     pub(crate) fn ping(&self, data: &[u8]) -> Outcome {
-        self.push(true, |sender| sender.push_ping(data)).unwrap_or(Outcome::Gone)
+        self.push(true, Sender::buffered_amount, |sender| sender.push_ping(data)).unwrap_or(Outcome::Gone)
     }
 
     pub(crate) fn close(&self, reason: Option<CloseReason>) {
@@ -105,14 +111,21 @@ impl Socket {
     /// How many bytes wait; if any do, an event tells when they have gone.
     pub(crate) fn buffered(&self) -> usize {
         let buffered = self.sender.buffered_amount();
-        if buffered > 0 {
+        if self.sender.sendable_amount() > 0 {
             self.await_drain();
+        } else if buffered > 0 {
+            self.awaits_last.set(true);
         }
         buffered
     }
 
-    /// `may_drop`: while too much waits.
-    fn push(&self, may_drop: bool, push: impl FnOnce(&Sender) -> Result<usize, websocket::Error>) -> Result<Outcome, websocket::Error> {
+    /// `may_drop`: while too much waits. `waits`: what counts as waiting.
+    fn push(
+        &self,
+        may_drop: bool,
+        waits: impl Fn(&Sender) -> usize,
+        push: impl FnOnce(&Sender) -> Result<usize, websocket::Error>,
+    ) -> Result<Outcome, websocket::Error> {
         let turn = self.handle.turn();
         let mut fresh = self.fresh.get();
         if fresh.turn != turn {
@@ -121,7 +134,10 @@ impl Socket {
         }
         // What was pushed a moment ago leaves with the turn: it says nothing about the client.
         let buffered = self.sender.buffered_amount();
-        let waiting = buffered.saturating_sub(fresh.now + fresh.before);
+        // What of it has gone is fresh no more.
+        fresh.before = fresh.before.min(buffered);
+        fresh.now = fresh.now.min(buffered - fresh.before);
+        let waiting = waits(&self.sender).saturating_sub(fresh.now + fresh.before);
         if waiting > self.max_backpressure {
             if may_drop {
                 self.await_drain();
@@ -133,13 +149,12 @@ impl Socket {
             }
         }
         push(&self.sender)?;
-        let pushed = self.sender.buffered_amount();
         if fresh.now + fresh.before < FRESH_BYTES {
             // As a whole, however large: a client that has taken all so far has had no chance to take this.
-            fresh.now += pushed.saturating_sub(buffered);
+            fresh.now += self.sender.buffered_amount().saturating_sub(buffered);
         }
         self.fresh.set(fresh);
-        if pushed <= fresh.now + fresh.before {
+        if waits(&self.sender) <= fresh.now + fresh.before {
             return Ok(Outcome::Sent);
         }
         self.await_drain();
@@ -198,14 +213,15 @@ impl Driver {
 
     fn poll_drained(&mut self, cx: &mut Context<'_>) {
         while self.socket.awaits_drain.get() {
-            let waiting = self.socket.sender.buffered_amount();
+            // Without what is held for the last part of a message: who sends the parts may wait for this before the next.
+            let waiting = self.socket.sender.sendable_amount();
             let wanted = *self.drained_at.get_or_insert(waiting / 2);
-            match self.socket.sender.poll_buffered(wanted, cx) {
+            match self.socket.sender.poll_drained(wanted, cx) {
                 Poll::Pending => return,
                 Poll::Ready(result) => {
                     self.drained_at = None;
                     // It is told again for each half, and the last time when nothing waits.
-                    self.socket.awaits_drain.set(result.is_ok() && self.socket.sender.buffered_amount() > 0);
+                    self.socket.awaits_drain.set(result.is_ok() && self.socket.sender.sendable_amount() > 0);
                     if result.is_ok() {
                         self.addon.push(Event::Drain { socket: self.number });
                     }

@@ -247,7 +247,8 @@ class TemplatedApp {
   // ---- listening ------------------------------------------------------------------------------------------------------------
 
   listen(...given) {
-    const isHost = typeof given[0] === 'string' && ['number', 'string'].includes(typeof given[1]);
+    const isHost =
+      typeof given[0] === 'string' && !/^\d+$/.test(given[0]) && ['number', 'string'].includes(typeof given[1]);
     const host = isHost ? given.shift() : undefined;
     const [wanted, ...rest] = given;
     // As the environment has it.

@@ -315,6 +315,7 @@ describe('wrong use', () => {
       [() => app.get('users', () => {}), /a pattern that begins with a slash.*not "users"/],
       [() => app.get('/users'), /app\.get\('\/users'\) takes a function, not undefined/],
       [() => app.listen('soon', () => {}), /takes a port from 0 to 65535, not "soon"/],
+      [() => app.listen('70000', uWS.LIBUS_LISTEN_EXCLUSIVE_PORT, () => {}), /takes a port from 0 to 65535, not 70000/],
       [() => app.listen('::1', 'soon', () => {}), /takes a port from 0 to 65535, not "soon"/],
       [() => app.listen(70000, () => {}), /takes a port from 0 to 65535, not 70000/],
       [() => app.close({ timeout: 'soon' }), /takes \{ timeout \}, a number of milliseconds/],

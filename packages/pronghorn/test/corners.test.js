@@ -101,6 +101,26 @@ describe('programs written for uWebSockets.js', () => {
     app.close();
   });
 
+  it('answer a client that ends its side with the content of its request', async () => {
+    for (const content of ['hello', 'x'.repeat(1 << 20)]) {
+      let begun;
+      const hasBegun = new Promise((resolve) => (begun = resolve));
+      const app = uWS.App().post('/*', (res) => {
+        res.onAborted(() => {});
+        res.collectBody(1 << 20, (body) => res.end(`had ${body.byteLength}`));
+        begun();
+      });
+      const socket = net.connect(listening(app), '127.0.0.1');
+      socket.write(`POST / HTTP/1.1\r\nhost: a\r\ncontent-length: ${content.length}\r\n\r\n`);
+      await hasBegun;
+      socket.end(content);
+      const chunks = [];
+      for await (const chunk of socket) chunks.push(chunk);
+      assert.ok(Buffer.concat(chunks).toString().endsWith(`had ${content.length}`), Buffer.concat(chunks).toString());
+      app.close();
+    }
+  });
+
   it('hear of a client that leaves what it has sent unread, or sends no more of it', async () => {
     for (const rest of ['', 'he', 'x'.repeat(100_000)]) {
       let begun;

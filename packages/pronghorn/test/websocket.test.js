@@ -439,6 +439,35 @@ for (const face of faces) {
       app.close();
     });
 
+    it('tells when the parts of a message have gone, whatever waits for the last one', async () => {
+      const part = Buffer.alloc(256 << 10, 'p');
+      const { app, log, port } = serve((log) => ({
+        message(ws) {
+          ws.parts = 0;
+          ws.sendFirstFragment('first');
+          ws.send('held');
+          let result;
+          do {
+            result = ws.sendFragment(part);
+            ws.parts++;
+          } while (result === 1);
+          log.add('waits', result);
+        },
+        drain(ws) {
+          if (ws.parts === 0) return;
+          log.add('parts', ws.parts);
+          ws.parts = 0;
+          ws.sendLastFragment('last');
+        },
+      }));
+      const ws = (await open(port, client)).command({ text: 'go' });
+      const whole = await ws.next();
+      assert.equal(await ws.text(), 'held');
+      assert.deepEqual(log.entries[0], ['waits', 0]);
+      assert.equal(whole.message.length, 'first'.length + log.entries[1][1] * part.length + 'last'.length);
+      app.close();
+    });
+
     it('sends what is answered to messages that come together with a close', async () => {
       const { app, log, port } = serve((log) => ({
         closeOnBackpressureLimit: true,

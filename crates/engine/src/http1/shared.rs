@@ -30,8 +30,10 @@ pub(super) struct Shared {
     pub(super) heads: Cell<u32>,
     pub(super) requests: Cell<u32>,
     answers: Cell<u32>,
-    /// The turn in which the latest request came.
+    /// The turn in which the latest request came, or its content was let go of.
     asked_in: Cell<u64>,
+    /// Content was let go of since this was looked at.
+    is_released: Cell<bool>,
     /// The most lines of a head that the library has room for.
     pub(super) room: Cell<usize>,
     pub(super) wants_room: Cell<bool>,
@@ -72,6 +74,7 @@ impl Shared {
 
     /// Somebody lets go of the content of a request, which was begun or not.
     pub(super) fn release_content(&self) {
+        self.is_released.set(true);
         wake(&self.waits_for_content);
     }
 
@@ -130,8 +133,11 @@ impl Shared {
         self.heads.set(self.heads.get().wrapping_add(count));
     }
 
-    /// Whether a request has come in this turn.
+    /// Whether a request has come in this turn, or somebody was given the end of its content.
     pub(super) fn is_asked_in(&self, turn: u64) -> bool {
+        if self.is_released.take() {
+            self.asked_in.set(turn);
+        }
         self.asked_in.get() == turn
     }
 

@@ -99,10 +99,12 @@ enum Held {
 
 impl Held {
     fn len(&self) -> usize {
-        match self {
-            Self::Message(message, _) => message.data().len(),
-            Self::Prepared(prepared) => prepared.message().data().len(),
-        }
+        let message = match self {
+            Self::Message(message, _) => message,
+            Self::Prepared(prepared) => prepared.message(),
+        };
+        // With the head that it will have at least: empty messages are not held without end either.
+        message.data().len() + 2
     }
 
     fn encode(&self, connection: &mut Connection) -> Option<Encoded> {
@@ -256,18 +258,6 @@ impl Shared {
         Poll::Pending
     }
 
-    /// Ready when no more than `bytes` wait, with what is held for the rest of a message.
-    pub(super) fn poll_buffered(&mut self, bytes: usize, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        if matches!(self.end, End::Aborting | End::Gone) {
-            return Poll::Ready(Err(Error::Closed));
-        }
-        if self.queued_bytes <= bytes {
-            return Poll::Ready(Ok(()));
-        }
-        self.wait(bytes, false, None, cx);
-        Poll::Pending
-    }
-
     /// Wakes the task when no more than `bytes` wait. Whether it did not wait for that already.
     fn wait(&mut self, bytes: usize, sendable: bool, number: Option<u64>, cx: &Context<'_>) -> bool {
         let is_it = |waiting: &&mut Waiting| match number {
@@ -291,7 +281,7 @@ impl Shared {
         }
     }
 
-    fn sendable_bytes(&self) -> usize {
+    pub(super) fn sendable_bytes(&self) -> usize {
         self.queued_bytes - self.held_bytes
     }
 

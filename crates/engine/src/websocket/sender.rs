@@ -108,16 +108,6 @@ impl Sender {
         self.shared.borrow_mut().poll_drained(bytes, None, cx)
     }
 
-    /// Ready when [`Sender::buffered_amount`] is no more than `bytes`: other than with [`Sender::poll_drained`], messages that wait for the last
-    /// part of another count. The task is remembered until then, also if it gives up.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Sender::drained`].
-    pub fn poll_buffered(&self, bytes: usize, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        self.shared.borrow_mut().poll_buffered(bytes, cx)
-    }
-
     /// Sends a ping with at most 125 bytes, which the peer's answer will have, behind what was pushed before it. It counts as a message does.
     ///
     /// # Errors
@@ -147,6 +137,11 @@ impl Sender {
     /// Bytes of messages that wait to be taken by the connection below.
     pub fn buffered_amount(&self) -> usize {
         self.shared.borrow().buffered()
+    }
+
+    /// The same without messages that wait for the last part of another.
+    pub fn sendable_amount(&self) -> usize {
+        self.shared.borrow().sendable_bytes()
     }
 
     /// Whether nothing can be sent any more.
