@@ -298,6 +298,8 @@ impl WebSocket {
     fn answer_close(&mut self) {
         if std::mem::take(&mut self.owes_close) {
             self.is_over = true;
+            //= RFC 6455 section 5.5.1
+            //# When sending a Close frame in response, the endpoint typically echos the status code it received.
             Shared::change(&self.sender.shared, |shared| shared.close(self.reason.clone()));
         }
     }

@@ -42,7 +42,8 @@ impl Role {
 ///
 /// Call [`Connection::read`] with what has come until it returns `None`; send what [`Connection::encode`] gives for each message, and before
 /// the next one what [`Connection::poll_control`] gives. Answers to pings come out of the latter by themselves. A close of the peer's is answered
-/// by [`Connection::close`], with its reason, when all has been sent that was still to go. When [`Connection::is_over`] says so, nothing is left to say: a server then ends the transport's connection, and a client waits for that.
+/// by [`Connection::close`], with its reason, when all has been sent that was still to go. When [`Connection::is_over`] says so, nothing is
+/// left to say: a server then ends the transport's connection, and a client waits for that.
 ///
 /// A message whose end is not known yet goes in parts, by [`Connection::encode_fragment`]. Until its last one no other message can be
 /// encoded, which [`Connection::is_in_message`] tells; control frames may go between.
@@ -188,9 +189,7 @@ impl Connection {
         self.ping = Some(Bytes::copy_from_slice(&data[..data.len().min(MAX_CONTROL_BYTES)]));
     }
 
-    /// Begins to close, or answers the peer's close.
-    ///
-    /// RFC 6455, section 5.5.1: an answer typically has the code that came. Only the first call says why.
+    /// Begins to close, or answers the peer's close. Only the first call says why.
     pub fn close(&mut self, reason: Option<CloseReason>) {
         if self.close == Close::No {
             self.close = Close::Waiting(reason.map_or_else(Vec::new, |reason| reason.write()));

@@ -81,12 +81,7 @@ class TemplatedApp {
     }
     // The rest of the path may have a name, which nobody asks for.
     const path = pattern === '*' ? '/*' : pattern.replace(/\/\*[^/]*$/, '/*');
-    if (
-      path
-        .split('/')
-        .slice(0, -1)
-        .some((segment) => segment.startsWith('*'))
-    ) {
+    if (/\/\*[^/]*\//.test(path)) {
       throw new TypeError(
         `app.${call}() takes '*' as the last segment alone, where it stands for the rest of the path, not as in ${JSON.stringify(pattern)}: a segment in the middle is a parameter, such as ':any'.`,
       );

@@ -9,7 +9,7 @@ const { Remote } = require('./remote');
 
 const BINARY = 1;
 const COMPRESS = 2;
-/** What became of a message: it waits behind others (0), it was sent (1), it was dropped, the connection is closed and its handler not called yet. */
+/** What became of a message: it waits behind others (0), it was sent (1), it was dropped, or the connection is closed, though JavaScript is not told yet. */
 const DROPPED = 2;
 const GONE = 3;
 
@@ -89,7 +89,7 @@ class WebSocket extends Remote {
   }
 
   _outcome(result, message, isBinary) {
-    // Too much waited, and what closed it was that.
+    // Dropped as well where too much waited and that has closed it.
     if (result === GONE && !this._isEnding) return DROPPED;
     return result === DROPPED || result === GONE ? this._drop(message, isBinary) : result;
   }

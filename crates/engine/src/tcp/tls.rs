@@ -16,8 +16,8 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::Ends;
 use super::polled::{Overheard, PolledRead, PolledWrite};
-use super::stream::Ends;
 use crate::stats::Stats;
 use crate::tls::{Agreed, ClientCertificate, RecordedOffer, ServerHandshake, TlsSummary, forget_asked};
 
