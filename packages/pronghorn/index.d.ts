@@ -93,7 +93,7 @@ export interface HttpResponse {
   onWritable(handler: (offset: number) => boolean | undefined | void): this;
   /** Called when the client has left. Needed wherever the response is not complete when the handler returns. */
   onAborted(handler: () => void): this;
-  /** Content as it comes. */
+  /** Content as it comes, also what comes after `end`. */
   onData(handler: (chunk: ArrayBuffer, isLast: boolean) => void): this;
   /** The same, with how many bytes may still come: 0n with the last. */
   onDataV2(handler: (chunk: ArrayBuffer, maxRemainingBodyLength: bigint) => void): this;

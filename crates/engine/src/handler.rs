@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 
 use crate::context::Context as WorkerContext;
 use crate::dispatch::Counted;
-use crate::http1::Http1Exchange;
+use crate::http1::{Http1Exchange, Persistence};
 use crate::http2::Http2Exchange;
 use crate::http3::Stream;
 use crate::meter::Meter;
@@ -60,6 +60,25 @@ pub trait Handler: 'static {
 impl<F: Fn(Request, Responder) + 'static> Handler for F {
     fn handle(&self, request: Request, responder: Responder) {
         self(request, responder);
+    }
+}
+
+/// Whether a connection over HTTP/1.1 goes on after a response.
+#[derive(Clone)]
+pub struct KeepAlive(Option<Rc<Persistence>>);
+
+impl KeepAlive {
+    /// Closes the connection when the response is complete, as `connection: close` does in a head. HTTP/2 and HTTP/3 have no such thing.
+    pub fn disable(&self) {
+        if let Some(persistence) = &self.0 {
+            persistence.end();
+        }
+    }
+}
+
+impl fmt::Debug for KeepAlive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeepAlive").finish_non_exhaustive()
     }
 }
 
@@ -140,6 +159,14 @@ impl Responder {
         }
     }
 
+    /// What ends the connection with this response also when its head has gone.
+    pub fn keep_alive(&self) -> KeepAlive {
+        match &self.exchange {
+            Some(Exchange::Http1(exchange)) => KeepAlive(Some(exchange.persistence())),
+            _ => KeepAlive(None),
+        }
+    }
+
     /// Sends the response.
     pub fn send(mut self, response: Response) {
         self.send_now(response);
@@ -189,9 +216,12 @@ impl Responder {
 
     fn send_now(&mut self, mut response: Response) {
         if let Some(meter) = self.meter.take() {
-            meter.set_answered();
+            meter.set_answering();
             if let Some(limit) = meter.reached() {
                 response = Response::new(limit.status());
+            } else if Rc::strong_count(&meter) > 1 {
+                // Somebody has the request's content, and may read on.
+                response.body.when_over(move || meter.set_answered());
             }
         }
         if let Some(open) = self.open.take() {

@@ -26,6 +26,7 @@ use hyper::service::Service;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+pub(crate) use self::shared::Persistence;
 use self::shared::{Shared, wake};
 use self::wire::Wire;
 use crate::admission::{Head, LatestAuthority};
@@ -69,7 +70,7 @@ where
     let outcome = loop {
         let outcome = poll_fn(|cx| {
             shared.begin_poll(context.handle.phase());
-            if !finishing && shutdown.poll(cx).is_ready() {
+            if !finishing && (shutdown.poll(cx).is_ready() || shared.poll_last(cx).is_ready()) {
                 finishing = true;
                 Pin::new(&mut connection).graceful_shutdown();
             }
@@ -402,6 +403,10 @@ impl Http1Exchange {
         }
         self.wire.inform(status, headers);
         wake(&self.connection);
+    }
+
+    pub(crate) fn persistence(&self) -> Rc<Persistence> {
+        self.wire.persistence()
     }
 
     fn offer(&self, upgrade: Upgrade) -> Rc<Tunnel> {

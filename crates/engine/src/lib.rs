@@ -48,7 +48,7 @@ mod workers;
 pub use body::{Body, BodyEnd, BodyError};
 pub use client::{ConnectTimings, Connection, Connector, Error, Remote, Resumption, StatsProbe, Target, TransportStats};
 pub use config::{AltSvc, Balancers, Budget, Config, Congestion, EarlyData};
-pub use handler::{Handler, Responder};
+pub use handler::{Handler, KeepAlive, Responder};
 pub use http3::{DatagramError, DatagramSender, SessionEnd, SessionStreamError, StreamError};
 pub use incoming::Incoming;
 pub use limits::{Limit, LimitError, Limits, Scope, Unit};

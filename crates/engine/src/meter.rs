@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context as TaskContext, Poll};
+use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use http::StatusCode;
@@ -45,8 +45,10 @@ pub(crate) struct Meter {
     waits_since: Cell<Option<Instant>>,
     /// Runs while the handler waits.
     timeout: RefCell<Option<Pin<Box<Sleep>>>>,
-    /// The response has begun: from here on content may rest, since perhaps the two sides talk to each other.
-    answered: Cell<bool>,
+    /// The response has begun and is not complete: content may rest, since perhaps the two sides talk to each other.
+    answering: Cell<bool>,
+    /// Woken when that is over.
+    rests: RefCell<Option<Waker>>,
     /// It is not content but another protocol, of which there may be any amount at any time.
     tunnel: Cell<bool>,
     reached: Cell<Option<ContentLimit>>,
@@ -60,20 +62,33 @@ impl Meter {
             waited: Cell::default(),
             waits_since: Cell::default(),
             timeout: RefCell::default(),
-            answered: Cell::default(),
+            answering: Cell::default(),
+            rests: RefCell::default(),
             tunnel: Cell::default(),
             reached: Cell::default(),
         })
     }
 
-    pub(crate) fn set_answered(&self) {
-        self.answered.set(true);
+    /// The response begins.
+    pub(crate) fn set_answering(&self) {
+        self.answering.set(true);
         self.timeout.take();
+    }
+
+    /// It has ended. Whoever still reads waits for the client alone.
+    pub(crate) fn set_answered(&self) {
+        self.answering.set(false);
+        self.waited.take();
+        self.waits_since.take();
+        let waker = self.rests.take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
     }
 
     /// What comes from here on is another protocol.
     pub(crate) fn set_tunnel(&self) {
-        self.set_answered();
+        self.set_answering();
         self.tunnel.set(true);
     }
 
@@ -105,7 +120,8 @@ impl Meter {
 
     /// The handler waits for more. Ready when it need not any longer.
     pub(crate) fn poll_patience(&self, cx: &mut TaskContext<'_>) -> Poll<ContentLimit> {
-        if self.answered.get() {
+        if self.answering.get() {
+            *self.rests.borrow_mut() = Some(cx.waker().clone());
             return Poll::Pending;
         }
         let now = self.context.handle.now();

@@ -259,10 +259,10 @@ impl Addon {
             exchange.begin_watch().then_some(handle)
         });
         let Some(handle) = spawn.flatten() else { return };
-        let addon = self.clone();
+        let (addon, own) = (self.clone(), handle.clone());
         handle.spawn(poll_fn(move |cx| {
             let mut exchanges = addon.exchanges.borrow_mut();
-            exchanges.get_mut(&slot).map_or(Poll::Ready(()), |exchange| exchange.poll(slot, &addon, cx))
+            exchanges.get_mut(&slot).map_or(Poll::Ready(()), |exchange| exchange.poll(slot, &addon, &own, cx))
         }));
     }
 
@@ -302,10 +302,13 @@ impl Addon {
             *of != listening
         });
         for slot in abandoned {
-            let responder = self.with_exchange(slot, |exchange| exchange.responder.take()).flatten();
+            let taken = self.with_exchange(slot, |exchange| (exchange.responder.take(), exchange.reads_on));
+            let Some((responder, reads_on)) = taken else { continue };
+            if responder.is_some() || reads_on {
+                self.push(Event::Aborted { slot });
+            }
             if let Some(responder) = responder {
                 responder.abort();
-                self.push(Event::Aborted { slot });
             }
         }
     }

@@ -1,15 +1,17 @@
 //! One request and its answer, as JavaScript and the engine share it.
 
+use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use http_body::Body as _;
-use pronghorn_engine::{Body, Incoming, Peer, Protocol, Request, Responder, Response, Upgrade};
+use pronghorn_engine::{Body, Handle, Incoming, KeepAlive, Peer, Protocol, Request, Responder, Response, Sleep, Upgrade};
 
 use crate::addon::{Addon, Event};
 use crate::pipe::{Pipe, Reader, pipe};
@@ -17,6 +19,8 @@ use crate::router::Parameters;
 
 /// How many bytes of a request's content go to JavaScript at once.
 const CHUNK_BYTES: usize = 64 << 10;
+/// How long content may rest in `pause` when the response is complete, before it is given up.
+const REST: Duration = Duration::from_secs(60);
 /// A map of more lines is not kept for the next response.
 const KEPT_LINES: usize = 24;
 
@@ -36,9 +40,15 @@ pub(crate) struct Exchange {
     pub(crate) status: StatusCode,
     pub(crate) fields: HeaderMap,
     pub(crate) pipe: Option<Pipe>,
+    /// Where the response was begun.
+    keep_alive: Option<KeepAlive>,
     /// Bytes of content given to the pipe.
     pub(crate) written: u64,
     content: Content,
+    /// Its content goes on being read when it is answered.
+    pub(crate) reads_on: bool,
+    /// Runs while it rests and is answered.
+    rest: Option<Pin<Box<Sleep>>>,
     /// A future looks after it.
     watched: bool,
     waker: Option<Waker>,
@@ -96,8 +106,11 @@ impl Exchange {
             status: StatusCode::OK,
             fields: HeaderMap::new(),
             pipe: None,
+            keep_alive: None,
             written: 0,
             content: Content::default(),
+            reads_on: false,
+            rest: None,
             watched: false,
             waker: None,
         }
@@ -144,8 +157,11 @@ impl Exchange {
             status,
             fields,
             pipe,
+            keep_alive,
             written,
             content,
+            reads_on,
+            rest,
             watched,
             app: _,
             listening: _,
@@ -167,9 +183,11 @@ impl Exchange {
         *responder = None;
         *status = StatusCode::OK;
         *pipe = None;
+        *keep_alive = None;
         *written = 0;
         *content = Content::default();
-        *watched = false;
+        *rest = None;
+        (*reads_on, *watched) = (false, false);
     }
 
     pub(crate) fn has_content(&self) -> bool {
@@ -223,11 +241,14 @@ impl Exchange {
         response
     }
 
-    /// Answers with this content, or ends what was begun with it. The rest of the request's content is not read.
+    /// Answers with this content, or ends what was begun with it.
     ///
     /// What it returns is to send `response`, which it fills, when nothing of the addon is borrowed.
     pub(crate) fn end(&mut self, content: Bytes, close: bool, response: &mut Response) -> Option<Responder> {
         if let Some(pipe) = self.pipe.take() {
+            if let Some(keep_alive) = self.keep_alive.take().filter(|_| close) {
+                keep_alive.disable();
+            }
             pipe.push(content);
             pipe.end();
             return None;
@@ -283,6 +304,7 @@ impl Exchange {
         let reader = Reader { addon: addon.clone(), listening, remote, slot, is_head };
         let (pipe, body) = pipe(reader, self.expected_content());
         self.pipe = Some(pipe);
+        self.keep_alive = Some(responder.keep_alive());
         Some((responder, self.head(self.answered()).with_body(Body::stream(body))))
     }
 
@@ -327,7 +349,7 @@ impl Exchange {
     }
 
     /// Ready when there is nothing more to look after.
-    pub(crate) fn poll(&mut self, slot: u32, addon: &Addon, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll(&mut self, slot: u32, addon: &Addon, handle: &Handle, cx: &mut Context<'_>) -> Poll<()> {
         if let Some(responder) = &mut self.responder
             && responder.poll_closed(cx).is_ready()
         {
@@ -335,6 +357,15 @@ impl Exchange {
             return Poll::Ready(());
         }
         self.waker = Some(cx.waker().clone());
+        if self.reads_on && self.content.is_paused {
+            let rest = self.rest.get_or_insert_with(|| Box::pin(handle.sleep(REST)));
+            if rest.as_mut().poll(cx).is_ready() {
+                addon.push(Event::Aborted { slot });
+                return Poll::Ready(());
+            }
+        } else {
+            self.rest = None;
+        }
         let content = &mut self.content;
         if content.announced || content.is_paused || !content.is_wanted || content.has_ended {
             return Poll::Pending;

@@ -18,6 +18,7 @@ const RELEASE: i32 = 6;
 const ABORT: i32 = 7;
 const END_WITHOUT_CONTENT: i32 = 8;
 const FIELD_AS_BEFORE: i32 = 9;
+const READ_ON: i32 = 10;
 
 /// `END` with this keeps the content for `END_AS_BEFORE`, and `FIELD` the value for `FIELD_AS_BEFORE`.
 const KEEP: i32 = 2;
@@ -79,7 +80,13 @@ impl Addon {
                         self.with_exchange(slot, Exchange::forget_request);
                         self.watch(slot);
                     }
+                    READ_ON => {
+                        // While the responder is there to spawn the future.
+                        self.watch(slot);
+                        self.with_exchange(slot, |exchange| exchange.reads_on = true);
+                    }
                     RELEASE | ABORT => {
+                        self.with_exchange(slot, |exchange| exchange.reads_on = false);
                         if let Some(responder) = self.finish(slot, Exchange::abort) {
                             responder.abort();
                         }
@@ -109,17 +116,22 @@ impl Addon {
         }
     }
 
-    /// Ends an exchange by `end`. Its request can be read as long as its handler runs.
+    /// Ends an exchange by `end`. Its request can be read as long as its handler runs, and its content perhaps longer.
     pub(crate) fn finish<T>(&self, slot: u32, end: impl FnOnce(&mut Exchange) -> Option<T>) -> Option<T> {
-        if self.shared.current() != Some(slot) {
+        if self.shared.current() == Some(slot) {
+            self.let_go();
+            self.lingering.set(Some(slot));
+        } else if !self.reads_on(slot)? {
             let mut exchange = self.take(slot)?;
             let ended = end(&mut exchange);
             self.keep(exchange);
             return ended;
         }
-        self.let_go();
-        self.lingering.set(Some(slot));
         self.with_exchange(slot, end)?
+    }
+
+    fn reads_on(&self, slot: u32) -> Option<bool> {
+        self.with_exchange(slot, |exchange| exchange.reads_on)
     }
 
     /// Ends an exchange for what is to be spoken instead. One that asks for nothing else, or was answered, stays as it is.
@@ -134,7 +146,9 @@ impl Addon {
             && self.shared.current() != Some(slot)
         {
             self.lingering.set(None);
-            if let Some(exchange) = self.take(slot) {
+            if self.reads_on(slot) != Some(true)
+                && let Some(exchange) = self.take(slot)
+            {
                 self.keep(exchange);
             }
         }

@@ -15,6 +15,7 @@ const RELEASE = 6;
 const ABORT = 7;
 const END_WITHOUT_CONTENT = 8;
 const FIELD_AS_BEFORE = 9;
+const READ_ON = 10;
 
 const CLOSE = 1;
 const KEEP = 2;
@@ -237,4 +238,6 @@ module.exports = {
   /** The client has left, and everybody knows. */
   forget: (slot) => simple(RELEASE, slot),
   abort: (slot) => simple(ABORT, slot),
+  /** The response will be complete, and the request's content still read. */
+  readOn: (slot) => simple(READ_ON, slot),
 };

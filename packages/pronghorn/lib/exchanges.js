@@ -39,13 +39,13 @@ function request(slot, route, hasContent) {
     fail(res, error);
   }
   req._slot = -1;
-  if (!res._done) keep(res);
+  if (!res._done || res._readsOn) keep(res);
 }
 
-/** The answer comes later. */
+/** The answer comes later, or the request's content does. */
 function keep(res) {
   const later = res._later;
-  if (later === undefined || later.onAborted.length === 0) {
+  if (!res._done && (later === undefined || later.onAborted.length === 0)) {
     fail(res, unanswered(`${res._route.method} ${res._route.pattern}`));
     return;
   }
@@ -67,9 +67,11 @@ function data(slot, isLast) {
 function aborted(slot) {
   const res = live.get(slot);
   if (res === undefined) return;
-  res._finish();
-  answers.forget(slot);
-  runAll(res, res._later.onAborted);
+  const { onAborted, onLost } = res._later;
+  // Whose response is complete has not been aborted.
+  const callbacks = res._readsOn ? onLost : onAborted;
+  res._stopReading();
+  runAll(res, callbacks);
 }
 
 function writable(slot) {

@@ -18,8 +18,12 @@ class Later {
   constructor() {
     this.onAborted = [];
     this.onData = undefined;
+    /** What is read after the response will not come any more: the client has left. */
+    this.onLost = [];
     this.onWritable = undefined;
     this.paused = false;
+    /** Content that rests in `pause` when the response is complete goes on all the same. */
+    this.outlastsPause = false;
     this.readable = false;
     this.last = false;
     /** Bytes of content that may still come; `undefined` where nothing says. */
@@ -37,6 +41,8 @@ class HttpResponse {
     this._hasContent = hasContent;
     this._done = false;
     this._begun = false;
+    /** The response is complete, and the request's content still read. */
+    this._readsOn = false;
     this._later = undefined;
   }
 
@@ -51,9 +57,33 @@ class HttpResponse {
     return this._slot;
   }
 
+  _reading(call) {
+    if (this._done && !this._readsOn) throw usedAfterEnd(`res.${call}()`);
+    return this._slot;
+  }
+
+  /** Nothing more is said or heard of it. */
   _finish() {
     this._done = true;
+    this._readsOn = false;
     if (this._later !== undefined && this._later.returned) live.delete(this._slot);
+  }
+
+  /** The response is complete; to be called before the other side is told. What somebody reads of the request's content goes on coming. */
+  _complete(closeConnection) {
+    const later = this._later;
+    if (later === undefined || later.onData === undefined || !this._hasContent) return this._finish();
+    if (later.last && !later.readable) return this._finish();
+    // Nobody goes on with what rests, and a connection that is to be closed brings nothing.
+    if (closeConnection || (later.paused && !later.outlastsPause)) return this._finish();
+    this._done = this._readsOn = true;
+    answers.readOn(this._slot);
+  }
+
+  /** Of content that goes on coming after the response. */
+  _stopReading() {
+    this._finish();
+    answers.forget(this._slot);
   }
 
   // ---- the head -------------------------------------------------------------------------------------------------------------
@@ -103,7 +133,7 @@ class HttpResponse {
   end(content, closeConnection) {
     const slot = this._check('end');
     const known = content === undefined || content === null ? '' : recognized('res.end()', content);
-    this._finish();
+    this._complete(closeConnection);
     answers.end(slot, this._route, known, Boolean(closeConnection));
     return this;
   }
@@ -114,7 +144,7 @@ class HttpResponse {
     if (reported !== undefined && (!Number.isSafeInteger(reported) || reported < 0)) {
       throw new TypeError(`res.endWithoutBody() takes the length that is announced, not ${reportedLength}.`);
     }
-    this._finish();
+    this._complete(closeConnection);
     answers.endWithoutContent(slot, reported, Boolean(closeConnection));
     return this;
   }
@@ -149,8 +179,9 @@ class HttpResponse {
     }
     this._begun = true;
     const result = native.tryEnd(slot, known, total);
-    if ((result & 2) !== 0) this._finish();
-    return [(result & 1) !== 0, (result & 2) !== 0];
+    const isComplete = (result & 2) !== 0;
+    if (isComplete) this.end();
+    return [(result & 1) !== 0, isComplete];
   }
 
   /** How many bytes of content were taken so far. */
@@ -237,7 +268,9 @@ class HttpResponse {
   /** `callback(res or null, chunk, maxRemaining)`: `null` when the client has left. */
   onDataOrAborted(callback) {
     if (typeof callback !== 'function') throw noFunction('res.onDataOrAborted()', callback);
-    this.onAborted(() => callback(null, new ArrayBuffer(0), 0n));
+    const onLost = () => callback(null, new ArrayBuffer(0), 0n);
+    this.onAborted(onLost);
+    this._getLater().onLost.push(onLost);
     return this.onDataV2((chunk, remaining) => callback(this, chunk, remaining));
   }
 
@@ -256,7 +289,8 @@ class HttpResponse {
       size += chunk.byteLength;
       if (size > maxSize) {
         chunks = undefined;
-        this.pause();
+        if (this._readsOn) this._stopReading();
+        else this.pause();
         callback(null);
       } else if (isLast) {
         const whole = chunks.length === 0 ? chunk : join([...chunks, chunk], size);
@@ -294,7 +328,7 @@ class HttpResponse {
 
   /** Holds the client back; what has come already may still be given. */
   pause() {
-    const slot = this._check('pause');
+    const slot = this._reading('pause');
     const later = this._getLater();
     later.paused = true;
     if (this._hasContent && later.onData !== undefined) native.read(slot, true);
@@ -302,13 +336,13 @@ class HttpResponse {
   }
 
   resume() {
-    const slot = this._check('resume');
+    const slot = this._reading('resume');
     const later = this._getLater();
     if (!later.paused) return this;
     later.paused = false;
     if (later.readable) {
       queueMicrotask(() => {
-        if (!this._done && !later.paused && later.readable) guard(this, give);
+        if ((!this._done || this._readsOn) && !later.paused && later.readable) guard(this, give);
       });
     }
     if (this._hasContent && later.onData !== undefined) native.read(slot, false);
@@ -396,6 +430,7 @@ function report(res, error) {
 /** The handler has failed: the client gets 500, or an end that it cannot take for a complete response. */
 function fail(res, error) {
   report(res, error);
+  if (res._readsOn) res._stopReading();
   if (res._done) return;
   const slot = res._slot;
   res._finish();
@@ -416,6 +451,7 @@ function give(res) {
   const later = res._later;
   later.readable = false;
   later.onData(native.takeContent(res._slot), later.last);
+  if (later.last && res._readsOn) res._stopReading();
 }
 
 module.exports = { HttpResponse, live, fail, runAll, guard, give, giveEmpty };

@@ -3,7 +3,9 @@
 // The same handlers over all protocols: what clients see has to be the same.
 
 const assert = require('node:assert/strict');
+const net = require('node:net');
 const { after, describe, it } = require('node:test');
+const nodeTls = require('node:tls');
 const { DeclarativeResponse } = require('..');
 const native = require('../lib/native');
 const { faces, listening } = require('./support/clients');
@@ -90,6 +92,45 @@ for (const { name, protocol, make, request } of faces) {
         });
       })
       .post('/unread', (res) => res.end('not read'))
+      .post('/reads-on', (res, req) => {
+        const how = req.getQuery('how');
+        let size = 0;
+        let ended = false;
+        res.onAborted(() => assert.fail('the response was complete'));
+        const answer = () => {
+          ended = true;
+          if (how === 'write') res.write('so');
+          if (how === 'try') res.write('') && res.tryEnd('soon', 4);
+          else res.end(how === 'write' ? 'on' : 'soon');
+        };
+        res.onData((chunk, isLast) => {
+          size += chunk.byteLength;
+          if (!ended && how === 'piece') answer();
+          if (isLast) on.read.happen(size);
+          else if (ended && how === 'pause') {
+            res.pause();
+            setImmediate(() => res.resume());
+          }
+        });
+        if (how === 'later') setImmediate(answer);
+        else if (how !== 'piece') answer();
+      })
+      .post('/reads-no-more', (res) => {
+        res.onAborted(() => {});
+        res.onData(() => assert.fail('nobody wants it'));
+        res.pause();
+        res.end('no');
+      })
+      .post('/reads-until', (res) => {
+        res.onDataOrAborted((still) => still === null && on.lost.happen('lost'));
+        res.end('soon');
+      })
+      .post('/reads-and-fails', (res) => {
+        res.onData(() => {
+          throw new Error('cannot read that');
+        });
+        res.end('soon');
+      })
       .post('/paused', (res) => {
         let size = 0;
         res.onAborted(() => {});
@@ -117,6 +158,11 @@ for (const { name, protocol, make, request } of faces) {
           assert.equal(res.getWriteOffset(), 8);
           res.end('three');
         });
+      })
+      .get('/write-and-close', (res) => {
+        res.onAborted(() => {});
+        res.write('one');
+        setImmediate(() => res.end('two', true));
       })
       .get('/pressure', (res) => {
         res.onAborted(() => {});
@@ -415,6 +461,57 @@ for (const { name, protocol, make, request } of faces) {
     it('answers before the content is read', async () => {
       assert.equal(body(await request(port, { path: '/unread', method: 'POST', body: 'x'.repeat(1000) })), 'not read');
     });
+
+    it('goes on reading after the answer', async () => {
+      for (const how of ['', 'write', 'try', 'piece', 'later', 'pause']) {
+        on.read = happening();
+        const late = big.subarray(0, 500_000);
+        const answer = await request(port, { path: `/reads-on?how=${how}`, method: 'POST', body: 'first', late });
+        assert.deepEqual([answer.error, answer.status, body(answer)], [undefined, 200, 'soon'], how);
+        assert.equal(await on.read.promise, 500_005, how);
+      }
+      // All of it came with the head.
+      on.read = happening();
+      assert.equal(body(await request(port, { path: '/reads-on', method: 'POST', body: 'first' })), 'soon');
+      assert.equal(await on.read.promise, 5);
+    });
+
+    it('does not go on with what rests, nor with what fails', async () => {
+      const post = async (path) => body(await request(port, { path, method: 'POST', body: 'first' }));
+      assert.equal(await post('/reads-no-more'), 'no');
+      reports.length = 0;
+      assert.equal(await post('/reads-and-fails'), 'soon');
+      while (reports.length === 0) await new Promise((resolve) => setTimeout(resolve, 5));
+      assert.deepEqual(reports, [['POST /reads-and-fails', 'cannot read that']]);
+    });
+
+    it('says when what is read after the answer does not come', async () => {
+      on.lost = happening();
+      await request(port, {
+        path: '/reads-until',
+        method: 'POST',
+        body: 'some',
+        unfinished: true,
+        abort: 'connection',
+      });
+      assert.equal(await on.lost.promise, 'lost');
+    });
+
+    if (protocol === 'http/1.1') {
+      it('closes the connection with a response that was begun', async () => {
+        const module = name === 'App' ? net : nodeTls;
+        const socket = module.connect({ port, host: '127.0.0.1', rejectUnauthorized: false });
+        socket.write('GET /write-and-close HTTP/1.1\r\nhost: localhost\r\n\r\n');
+        const chunks = [];
+        // It is the server that ends it.
+        for await (const chunk of socket) chunks.push(chunk);
+        assert.match(Buffer.concat(chunks).toString(), /one.*two.*\r\n0\r\n\r\n$/s);
+      });
+    } else {
+      it('goes on where no connection can be asked to close', async () => {
+        assert.equal(body(await get('/write-and-close')), 'onetwo');
+      });
+    }
 
     it('pauses and resumes', async () => {
       assert.equal(

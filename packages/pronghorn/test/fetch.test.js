@@ -86,6 +86,17 @@ for (const { name, protocol, options, request } of ways) {
         }
         return new Response(String(size));
       },
+      '/reads-on': (req) => {
+        req.text().then(
+          (whole) => on.read.happen(whole.length),
+          (error) => on.read.happen(error.name),
+        );
+        return new Response('soon');
+      },
+      '/streams-on': (req) => {
+        new Response(req.body).text().catch((error) => on.read.happen(error.message));
+        return new Response('soon');
+      },
       '/unread': (req) => new Response(`unread ${req.body !== null}`),
       '/stream': () => {
         let pulled = 0;
@@ -220,6 +231,19 @@ for (const { name, protocol, options, request } of ways) {
       assert.equal(text(await post('/form', 'a=1&b=%32', { headers })), '1 and 2');
       for (const path of ['/echo', '/copy']) assert.ok((await post(path, big, { pieces: 20 })).body.equals(big), path);
       assert.equal(text(await post('/upload', big, { pieces: 20 })), String(big.length));
+    });
+
+    it('reads on as a whole after the response, and not as a stream', async () => {
+      const late = big.subarray(0, 100_000);
+      const post = async (path, more) => {
+        on.read = happening();
+        const answer = await request(port, { path, method: 'POST', body: 'first', ...more });
+        assert.equal(answer.status, 200);
+        return on.read.promise;
+      };
+      assert.equal(await post('/reads-on', { late }), 100_005);
+      assert.equal(await post('/reads-on', { unfinished: true, abort: 'connection' }), 'AbortError');
+      assert.match(await post('/streams-on'), /sent before the content of the request had been read/);
     });
 
     it('takes no more of a stream than the client does, and ends it with the client', async () => {

@@ -110,6 +110,17 @@ for (const { name, protocol, options, request } of ways) {
         res.on('error', (error) => on.late.happen(error.code));
         assert.equal(res.write('more'), false);
       },
+      '/reads-on': async (req, res) => {
+        res.end('soon');
+        let size = 0;
+        req.on('error', (error) => on.read.happen(error.code));
+        req.on('data', (chunk) => {
+          size += chunk.length;
+          req.pause();
+          setImmediate(() => req.resume());
+        });
+        req.on('end', () => on.read.happen(size));
+      },
       '/early': (req, res) => {
         // Nobody reads what the client sends.
         res.statusCode = 413;
@@ -180,6 +191,16 @@ for (const { name, protocol, options, request } of ways) {
       assert.equal((await get('/pressure')).body.length, 200 * 16384);
       assert.ok(on.drains > 0);
       assert.equal((await get('/early', { method: 'POST', body: 'x' })).status, 413);
+    });
+
+    it('goes on reading after the response', async () => {
+      const more = { method: 'POST', body: 'first' };
+      on.read = happening();
+      assert.equal(text(await get('/reads-on', { ...more, late: big })), 'soon');
+      assert.equal(await on.read.promise, 5 + big.length);
+      on.read = happening();
+      await get('/reads-on', { ...more, unfinished: true, abort: 'connection' });
+      assert.equal(await on.read.promise, 'ECONNRESET');
     });
 
     it('tells of clients that leave', async () => {

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Write as _;
+use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll, Waker};
 
 use bytes::BytesMut;
@@ -48,9 +49,40 @@ pub(super) struct Shared {
     held_since: Cell<u32>,
     /// It has begun since that was asked last.
     has_begun_to_hold: Cell<bool>,
+    persistence: RefCell<Option<Rc<Persistence>>>,
+}
+
+/// What a response may end when its head has gone already: that other requests follow it (RFC 9112, section 9.3).
+#[derive(Default)]
+pub(crate) struct Persistence {
+    has_ended: Cell<bool>,
+    connection: RefCell<Option<Waker>>,
+}
+
+impl Persistence {
+    pub(crate) fn end(&self) {
+        self.has_ended.set(true);
+        wake(&self.connection);
+    }
 }
 
 impl Shared {
+    /// For a handler that may want it.
+    pub(super) fn persistence(&self) -> Rc<Persistence> {
+        self.persistence.borrow_mut().get_or_insert_default().clone()
+    }
+
+    /// Ready when no request is to follow.
+    pub(super) fn poll_last(&self, cx: &TaskContext<'_>) -> Poll<()> {
+        let persistence = self.persistence.borrow();
+        let Some(persistence) = &*persistence else { return Poll::Pending };
+        if persistence.has_ended.get() {
+            return Poll::Ready(());
+        }
+        *persistence.connection.borrow_mut() = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
     /// Whether the reader has refused a request.
     pub(super) fn has_refused(&self) -> bool {
         self.refused.get()

@@ -143,7 +143,7 @@ limits! {
     body_timeout, with_body_timeout: Time, 20 * SECOND, 100 => HOUR, Request;
         memory |_| 0;
         counter body_timeouts;
-        acts "The content ends with an error and the request is answered 408. A request that is being answered already may rest as long as its connection.";
+        acts "The content ends with an error and the request is answered 408. While a response goes out content may rest as long as the connection; when that is complete, whoever still reads waits no longer than this.";
 
     /// The slowest that content of a request may come while a handler waits for it, averaged over all that it has waited; looked at once that is more than `body_timeout`.
     body_bytes_per_second, with_body_bytes_per_second: BytesPerSecond, 240, 0 => GIB, Request;

@@ -45,12 +45,22 @@ fn reader(_: usize) -> impl Handler {
 #[derive(Clone, Default)]
 struct Drip {
     pieces: Rc<Cell<usize>>,
+    ended: Rc<Cell<bool>>,
     waker: Rc<RefCell<Option<std::task::Waker>>>,
 }
 
 impl Drip {
     fn let_go(&self, pieces: usize) {
         self.pieces.set(self.pieces.get() + pieces);
+        self.wake();
+    }
+
+    fn end(&self) {
+        self.ended.set(true);
+        self.wake();
+    }
+
+    fn wake(&self) {
         if let Some(waker) = self.waker.take() {
             waker.wake();
         }
@@ -63,6 +73,9 @@ impl http_body::Body for Drip {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
         if self.pieces.get() == 0 {
+            if self.ended.get() {
+                return Poll::Ready(None);
+            }
             *self.waker.borrow_mut() = Some(cx.waker().clone());
             return Poll::Pending;
         }
@@ -458,6 +471,56 @@ fn content_may_rest_once_the_answer_has_begun() {
         let frame = bench.run(async move { response.body_mut().frame().await.unwrap().unwrap() });
         assert_eq!(frame.into_data().unwrap(), "piece", "{protocol}");
         assert_eq!(bench.count(|stats| stats.body_timeouts.value() + stats.bodies_too_slow.value()), 0);
+    }
+}
+
+/// What came of content that is read beside the answer.
+type Read = Rc<RefCell<Option<Result<usize, String>>>>;
+
+/// Reads the content beside the answer, which is what `answer` makes.
+fn reads_on(read: Read, answer: impl Fn() -> Response + 'static) -> impl Handler {
+    move |request: Asked, responder: Responder| {
+        let read = read.clone();
+        responder.handle().clone().spawn(async move {
+            let content = request.body.collect().await;
+            *read.borrow_mut() = Some(content.map(|content| content.to_bytes().len()).map_err(|error| error.to_string()));
+        });
+        responder.send(answer());
+    }
+}
+
+#[test]
+fn content_that_stops_after_the_answer_is_given_up() {
+    const SILENT: &str = "the content did not come in time";
+    for protocol in PROTOCOLS {
+        let (answer, drip, read) = (Drip::default(), Drip::default(), Read::default());
+        for streams in [false, true] {
+            let mut bench = Bench::new(1, &Config::default(), |_| {
+                let answer = answer.clone();
+                reads_on(read.clone(), move || {
+                    let body = if streams { Body::stream(answer.clone()) } else { Body::from("whole") };
+                    Response::new(StatusCode::OK).with_body(body)
+                })
+            });
+            let connection = bench.connect(protocol);
+            let outcome = start(&bench, connection, Request::post("https://localhost/").body(Body::stream(drip.clone())).unwrap());
+            drip.let_go(1);
+            turns(&mut bench, 20);
+            if streams {
+                bench.skip(Duration::from_secs(25));
+                turns(&mut bench, 20);
+                assert!(read.borrow().is_none(), "{protocol}: it may rest while the answer goes on");
+                answer.end();
+            }
+            assert_eq!(status_of(&mut bench, &outcome), Ok(StatusCode::OK), "{protocol}");
+            bench.skip(Duration::from_secs(19));
+            turns(&mut bench, 20);
+            assert!(read.borrow().is_none(), "{protocol}: given up too early");
+            bench.skip(Duration::from_secs(2));
+            bench.turn_until(|_| read.borrow().is_some());
+            assert_eq!(read.take(), Some(Err(SILENT.into())), "{protocol}");
+            assert_eq!(bench.count(|stats| stats.body_timeouts.value()), 1, "{protocol}");
+        }
     }
 }
 

@@ -1,10 +1,16 @@
 //! HTTP/1.1 requests that are sent before the answers to those before them have come.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::StatusCode;
-use pronghorn_engine::{Config, Group, Handler, Request, Responder, Response};
+use http_body::Frame;
+use pronghorn_engine::{Body, Config, Group, Handler, KeepAlive, Request, Responder, Response};
 
 use crate::raw_tls::RawTls;
 use crate::support::{Bench, Trust, trust};
@@ -34,6 +40,29 @@ impl Handler for Paths {
                 }
             }
         }
+    }
+}
+
+/// Content that goes on until it is ended.
+#[derive(Clone, Default)]
+struct Growing(Rc<(Cell<bool>, RefCell<Option<Waker>>)>);
+
+impl Growing {
+    fn end(&self) {
+        self.0.0.set(true);
+        if let Some(waker) = self.0.1.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl http_body::Body for Growing {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        *self.0.1.borrow_mut() = Some(cx.waker().clone());
+        if self.0.0.get() { Poll::Ready(None) } else { Poll::Pending }
     }
 }
 
@@ -100,6 +129,61 @@ fn answers_go_before_the_connection_that_a_later_request_ends() {
         let received = String::from_utf8_lossy(&client.received);
         assert!(received.contains("/one") && received.contains("/two") && !received.contains("/never"), "{last}: {received}");
     }
+}
+
+#[test]
+fn answer_that_has_begun_can_be_the_last_of_its_connection() {
+    let (trust, begun) = (trust(), Rc::<RefCell<Vec<(Growing, KeepAlive)>>>::default());
+    let answers_begun = begun.clone();
+    let mut bench = Bench::with_group(&Group::new(1), &trust, &Config::default(), move |_| {
+        let begun = answers_begun.clone();
+        move |_: Request, responder: Responder| {
+            let body = Growing::default();
+            begun.borrow_mut().push((body.clone(), responder.keep_alive()));
+            responder.send(Response::new(StatusCode::OK).with_body(Body::stream(body)));
+        }
+    });
+    let mut client = RawTls::connect(&mut bench, &trust, b"http/1.1");
+    client.send([get("/"), get("/"), get("/")].concat().as_bytes());
+    for (number, is_last) in [(1, false), (2, true)] {
+        bench.turn_until(|_| {
+            client.step();
+            begun.borrow().len() == number && answers(&client) == number
+        });
+        let (body, keep_alive) = begun.borrow()[number - 1].clone();
+        if is_last {
+            keep_alive.disable();
+        }
+        body.end();
+    }
+    bench.turn_until(|_| {
+        client.step();
+        client.is_closed
+    });
+    assert_eq!((answers(&client), begun.borrow().len()), (2, 2));
+    assert!(client.received.ends_with(b"0\r\n\r\n"), "all of it");
+}
+
+#[test]
+fn idle_connection_whose_last_answer_has_gone_is_closed() {
+    let (trust, kept) = (trust(), Rc::<RefCell<Option<KeepAlive>>>::default());
+    let kept_by_handler = kept.clone();
+    let mut bench = Bench::with_group(&Group::new(1), &trust, &Config::default(), move |_| {
+        let kept = kept_by_handler.clone();
+        move |_: Request, responder: Responder| {
+            *kept.borrow_mut() = Some(responder.keep_alive());
+            responder.send(Response::new(StatusCode::OK).with_body("/idle"));
+        }
+    });
+    let mut client = RawTls::connect(&mut bench, &trust, b"http/1.1");
+    client.send(get("/").as_bytes());
+    expect(&mut bench, &mut client, "/idle");
+    assert!(!client.is_closed);
+    kept.take().unwrap().disable();
+    bench.turn_until(|_| {
+        client.step();
+        client.is_closed
+    });
 }
 
 #[test]

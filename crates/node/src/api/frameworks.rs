@@ -35,8 +35,6 @@ fn end_with_trailers(call: &Call<'_>) -> Result<Value, Failure> {
         trailers.append(HeaderName::from_bytes(name.as_bytes())?, HeaderValue::from_str(value)?);
     }
     call.addon.apply_answers();
-    if let Some(exchange) = call.addon.take(call.u32(0)) {
-        exchange.end_with_trailers(content, trailers);
-    }
+    call.addon.finish(call.u32(0), |exchange| Some(exchange.end_with_trailers(content, trailers)));
     Ok(call.env.undefined())
 }

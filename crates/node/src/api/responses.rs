@@ -69,12 +69,11 @@ fn write(call: &Call<'_>) -> Result<Value, Failure> {
     Ok(call.env.boolean(has_room.unwrap_or(true)))
 }
 
-/// `tryEnd(slot, chunk, total)`: 1 if all of the chunk was taken, and 2 more if the response is complete with it.
+/// `tryEnd(slot, chunk, total)`: 1 if all of the chunk was taken, and 2 more if there is nothing to come after it.
 fn try_end(call: &Call<'_>) -> Result<Value, Failure> {
     let total = call.f64(2) as u64;
     begin_stream(call, Some(total));
-    let slot = call.u32(0);
-    let taken = call.addon.with_exchange(slot, |exchange| {
+    let taken = call.addon.with_exchange(call.u32(0), |exchange| {
         let Some(pipe) = &exchange.pipe else { return Ok((true, true)) };
         let left = usize::try_from(total.saturating_sub(exchange.written)).unwrap_or(usize::MAX);
         // Of a file in memory, no more than what goes now is copied.
@@ -88,9 +87,6 @@ fn try_end(call: &Call<'_>) -> Result<Value, Failure> {
         Ok::<_, Failure>((fits, exchange.written == total))
     });
     let (fits, done) = taken.transpose()?.unwrap_or((true, true));
-    if done {
-        call.addon.end(slot, bytes::Bytes::new(), false);
-    }
     Ok(call.env.number(f64::from(u8::from(fits) + 2 * u8::from(done))))
 }
 

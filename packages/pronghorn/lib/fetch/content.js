@@ -12,8 +12,12 @@ class Content {
     this.isUsed = false;
   }
 
-  /** The client has left, or the response went out before all was read. */
+  /** The client has left, or the response went out before all was read. What is read as a whole goes on coming. */
   end(error) {
+    if (this._res._readsOn) {
+      if (this._stream === undefined) return;
+      this._res._stopReading();
+    }
     this._error ??= error;
     this._fail?.(error);
   }
@@ -33,6 +37,7 @@ class Content {
     return new Promise((resolve, reject) => {
       if (!this._begin(reject)) return;
       const chunks = [];
+      this._res._getLater().onLost.push(() => reject(new DOMException('The client has left.', 'AbortError')));
       this._res.onData((chunk, isLast) => {
         if (chunk.byteLength > 0) chunks.push(Buffer.from(chunk));
         if (!isLast) return;

@@ -42,14 +42,22 @@ function read() {
     this._consumed = true;
   }
   const { _res: res } = this.client;
-  if (res._done || this.complete) return;
+  if ((res._done && !res._readsOn) || this.complete) return;
   if (this._isReading) {
     res.resume();
     return;
   }
-  this._isReading = true;
-  res.onData((chunk, isLast) => receive(this, res, chunk, isLast));
+  begin(this, res);
   if (res._later?.paused) res.resume();
+}
+
+/** Takes content, which goes on when the response is complete. */
+function begin(message, res) {
+  message._isReading = true;
+  const later = res._getLater();
+  later.outlastsPause = true;
+  later.onLost.push(() => message.destroy(reset('aborted')));
+  res.onData((chunk, isLast) => receive(message, res, chunk, isLast));
 }
 
 function receive(message, res, chunk, isLast) {
@@ -57,7 +65,7 @@ function receive(message, res, chunk, isLast) {
     if (!isLast) res.pause();
     return;
   }
-  message.client._active();
+  if (!res._done) message.client._active();
   const wantsMore = chunk.byteLength === 0 || message.push(Buffer.from(chunk));
   if (isLast) {
     const trailers = trailersOf(res._slot);
@@ -76,25 +84,38 @@ function destroy(error, callback) {
     this.emit('aborted');
   }
   const { client } = this;
-  if (this.aborted && !client.destroyed && !client._res._done) client.destroy(error);
+  if (client._res._readsOn) client._res._stopReading();
+  else if (this.aborted && !client.destroyed && !client._res._done) client.destroy(error);
   process.nextTick(() => (error && this.listenerCount('error') > 0 ? callback(error) : callback()));
 }
 
-/** The response is complete. What has not been read of the request will never be. */
+/** The response is about to be complete: whoever begins to read until `finishRequest` shall find something. */
+function keepContent(message) {
+  const { _res: res } = message.client;
+  if (message.complete || message._isReading || message.destroyed) return;
+  res.pause();
+  begin(message, res);
+}
+
+const isWanted = (message) =>
+  message._consumed || message.readableFlowing === true || message.listenerCount('readable') > 0;
+
+/** The response is complete. What nobody reads of the request will never be read. */
 function finishRequest(message) {
+  const { _res: res } = message.client;
   if (message.complete) {
     if (!message._consumed && !message.readableEnded) message._dump();
     return;
   }
-  if (!message._consumed) {
-    // Nobody wanted it.
+  if (!isWanted(message)) {
+    if (res._readsOn) res._stopReading();
     message.complete = true;
     message.removeAllListeners('data');
     message.push(null);
     message.resume();
     return;
   }
-  if (!message.destroyed) message.destroy(reset('aborted'));
+  if (!message.destroyed && !res._readsOn) message.destroy(reset('aborted'));
 }
 
 function reset(text) {
@@ -103,4 +124,4 @@ function reset(text) {
   return error;
 }
 
-module.exports = { makeRequest, finishRequest, reset };
+module.exports = { makeRequest, keepContent, finishRequest, reset };

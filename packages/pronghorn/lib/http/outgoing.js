@@ -7,7 +7,7 @@ const http = require('node:http');
 const native = require('../native');
 const answers = require('../answers');
 const { writeField } = require('../head');
-const { finishRequest } = require('./incoming');
+const { keepContent, finishRequest } = require('./incoming');
 
 const MAX_STATUS = 999;
 
@@ -250,9 +250,10 @@ function end(chunk, encoding, callback) {
 function complete(response, data) {
   const answer = response._answer;
   if (answer._done) return;
+  keepContent(response.req);
   if (response._lines !== undefined && response._hasBody) {
     answer.beginWrite();
-    answer._finish();
+    answer._complete(false);
     native.endWithTrailers(answer._slot, data, response._lines);
   } else if (!response._hasBody && data.length === 0) {
     // To HEAD nobody says a length that may not be the one of GET.

@@ -27,15 +27,15 @@ function pairsOf(raw) {
   return pairs;
 }
 
-/** Writes a body in pieces, each when the one before has gone. */
-async function send(stream, { body, pieces = 1, unfinished }) {
+/** Writes a body in pieces, each when the one before has gone. What is `late` comes when the response is complete. */
+async function send(stream, { body, pieces = 1, unfinished, late }) {
   if (body === undefined) return stream.end();
   const content = Buffer.from(body);
   const size = Math.max(1, Math.ceil(content.length / pieces));
   for (let at = 0; at < content.length; at += size) {
     await new Promise((resolve) => stream.write(content.subarray(at, at + size), resolve));
   }
-  if (!unfinished) stream.end();
+  if (!unfinished && late === undefined) stream.end();
 }
 
 function overHttp1(module, options) {
@@ -46,8 +46,11 @@ function overHttp1(module, options) {
     new Promise((resolve) => {
       const informational = [];
       const settings = { ...options, host: address, port, method, path, headers: { host, ...headers }, agent: false };
-      if (content.body !== undefined && content.pieces === undefined && !content.unfinished) {
-        settings.headers['content-length'] = Buffer.byteLength(content.body);
+      const { body, late } = content;
+      // One that is to be closed is closed with the response.
+      if (late !== undefined) settings.agent = new module.Agent({ keepAlive: true });
+      if (body !== undefined && content.pieces === undefined && !content.unfinished) {
+        settings.headers['content-length'] = Buffer.byteLength(body) + (late?.length ?? 0);
       }
       const request = module.request(settings, (response) => {
         const chunks = [];
@@ -57,13 +60,18 @@ function overHttp1(module, options) {
           raw: response.headers,
           informational,
         };
-        if (abort === 'head') {
+        if (abort === 'head' || abort === 'connection') {
           request.destroy();
           return resolve({ aborted: true, ...answer });
         }
         response.on('data', (chunk) => chunks.push(chunk));
         response.on('error', (error) => resolve({ ...answer, error: error.message, body: Buffer.concat(chunks) }));
-        response.on('end', () => resolve({ ...answer, body: Buffer.concat(chunks) }));
+        response.on('end', () => {
+          const whole = { ...answer, body: Buffer.concat(chunks) };
+          if (late === undefined) return resolve(whole);
+          request.on('close', () => settings.agent.destroy());
+          request.end(late, () => resolve(whole));
+        });
       });
       request.on('information', (info) =>
         informational.push({ status: info.statusCode, fields: fieldsOf(pairsOf(info.rawHeaders)) }),
@@ -110,14 +118,19 @@ function overHttp2(
       if (abort === 'head') {
         stream.close(http2.constants.NGHTTP2_CANCEL);
         done({ aborted: true, ...answer });
+      } else if (abort === 'connection') {
+        // What closes the stream ends its content first.
+        session.destroy();
+        resolve({ aborted: true, ...answer });
       }
     });
     stream.on('data', (chunk) => chunks.push(chunk));
     stream.on('error', (error) => done({ ...answer, error: error.message, body: Buffer.concat(chunks) }));
-    stream.on(
-      'end',
-      () => answer.status !== undefined && !stream.rstCode && done({ ...answer, body: Buffer.concat(chunks) }),
-    );
+    stream.on('end', () => {
+      if (answer.status === undefined || stream.rstCode) return;
+      if (content.late === undefined) done({ ...answer, body: Buffer.concat(chunks) });
+      else stream.end(content.late);
+    });
     stream.on('close', () =>
       done(
         stream.rstCode

@@ -46,12 +46,13 @@ function start() {
 /** Sends a request; see h3_client.py. */
 async function request(
   port,
-  { method = 'GET', path: target = '/', headers = {}, body, host = 'localhost', ...more } = {},
+  { method = 'GET', path: target = '/', headers = {}, body, late, host = 'localhost', ...more } = {},
 ) {
   running ??= start();
   const fields = Object.entries(headers).flatMap(([name, value]) => [value].flat().map((line) => [name, line]));
-  const content = body === undefined ? null : Buffer.from(body).toString('base64');
-  const answer = await running({ port, host, method, path: target, headers: fields, body: content, ...more });
+  const encoded = (bytes) => (bytes === undefined ? null : Buffer.from(bytes).toString('base64'));
+  const content = { body: encoded(body), late: encoded(late) };
+  const answer = await running({ port, host, method, path: target, headers: fields, ...content, ...more });
   if (answer.body !== undefined) answer.body = Buffer.from(answer.body, 'base64');
   return answer;
 }

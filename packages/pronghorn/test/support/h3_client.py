@@ -1,7 +1,8 @@
 """An HTTP/3 client (aioquic) that tests drive: one JSON object a line on stdin for each request, one on stdout for each answer.
 
-A request: id, port, host, method, path, headers, body (base64, or null for none), pieces (how many the body is sent in), abort (reset once the
-response's head is there, or at once with "now"), idle_timeout (seconds), connection (a name: requests with the same one share it), server_name.
+A request: id, port, host, method, path, headers, body (base64, or null for none), pieces (how many the body is sent in), late (base64: what
+the body ends with when the response is complete), abort (reset once the response's head is there, with "connection" by ending that, or at once
+with "now"), idle_timeout (seconds), connection (a name: requests with the same one share it), server_name.
 """
 
 import asyncio
@@ -42,6 +43,7 @@ class Client(QuicConnectionProtocol):
         stream = self._quic.get_next_available_stream_id()
         queue = self.streams[stream] = asyncio.Queue()
         body = None if wanted.get("body") is None else base64.b64decode(wanted["body"])
+        late = base64.b64decode(wanted.get("late") or "")
         headers = [
             (b":method", wanted["method"].encode()),
             (b":scheme", b"https"),
@@ -54,7 +56,7 @@ class Client(QuicConnectionProtocol):
             size = max(1, -(-len(body) // max(1, wanted.get("pieces", 1))))
             pieces = [body[at : at + size] for at in range(0, len(body), size)] or [b""]
             for index, piece in enumerate(pieces):
-                self.http.send_data(stream, piece, end_stream=index + 1 == len(pieces) and not wanted.get("unfinished"))
+                self.http.send_data(stream, piece, end_stream=index + 1 == len(pieces) and not wanted.get("unfinished") and not late)
                 self.transmit()
                 await asyncio.sleep(0)
         self.transmit()
@@ -80,7 +82,7 @@ class Client(QuicConnectionProtocol):
                 elif status is not None:
                     answer["status"] = int(status)
                     answer["headers"] = rest
-                    if wanted.get("abort") == "head":
+                    if wanted.get("abort") in ("head", "connection"):
                         self._quic.stop_stream(stream, ErrorCode.H3_REQUEST_CANCELLED)
                         self.transmit()
                         return {"aborted": True, **answer}
@@ -88,6 +90,11 @@ class Client(QuicConnectionProtocol):
                 content += event.data
             if event.stream_ended:
                 answer["body"] = base64.b64encode(content).decode()
+                if late:
+                    self.http.send_data(stream, late, end_stream=True)
+                    # Until all of it has come.
+                    while (open_stream := self._quic._streams.get(stream)) and not open_stream.sender.is_finished:
+                        await self.ping()
                 del self.streams[stream]
                 return answer
 
