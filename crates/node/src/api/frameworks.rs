@@ -35,6 +35,9 @@ fn end_with_trailers(call: &Call<'_>) -> Result<Value, Failure> {
         trailers.append(HeaderName::from_bytes(name.as_bytes())?, HeaderValue::from_str(value)?);
     }
     call.addon.apply_answers();
-    call.addon.finish(call.u32(0), |exchange| Some(exchange.end_with_trailers(content, trailers)));
+    call.addon.finish(call.u32(0), |exchange| {
+        exchange.end_with_trailers(content, trailers);
+        Some(())
+    });
     Ok(call.env.undefined())
 }
