@@ -17,7 +17,7 @@ use std::task::{Context as TaskContext, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, UPGRADE};
+use http::header::{CONNECTION, HOST, UPGRADE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::ext::ReasonPhrase;
@@ -271,6 +271,11 @@ impl Service<hyper::Request<hyper::body::Incoming>> for Requests {
             upgrade: None,
             latest: latest.named(),
         };
+        // RFC 9112, section 3.3: HTTP/1.0 has no need to say whom a request is for, and health checks do not; the connection stands in for it.
+        if head.version < Version::HTTP_11 && head.uri.authority().is_none() && !head.headers.contains_key(HOST) {
+            let host = self.peer.authority().and_then(|host| HeaderValue::try_from(host).ok());
+            head.headers.extend(host.map(|host| (HOST, host)));
+        }
         match head.admit_in_place() {
             Ok(_) => {
                 let Head { method, uri, headers, upgrade, .. } = head;

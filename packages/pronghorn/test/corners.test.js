@@ -101,6 +101,17 @@ describe('programs written for uWebSockets.js', () => {
     app.close();
   });
 
+  it('answer health checks over HTTP/1.0, which need not say whom they ask', async () => {
+    const app = uWS.App().any('/*', (res, req) => res.end(req.getHeader('host')));
+    const port = listening(app);
+    const socket = net.connect(port, '127.0.0.1');
+    socket.write('OPTIONS / HTTP/1.0\r\n\r\n');
+    const chunks = [];
+    for await (const chunk of socket) chunks.push(chunk);
+    assert.match(Buffer.concat(chunks).toString(), new RegExp(`^HTTP/1.0 200 OK\r\n.*\r\n127.0.0.1:${port}$`, 's'));
+    app.close();
+  });
+
   it('answer a client that ends its side with the content of its request', async () => {
     for (const content of ['hello', 'x'.repeat(1 << 20)]) {
       let begun;

@@ -1,6 +1,7 @@
 //! What the kernel knows of a TCP connection.
 
 use std::cell::Cell;
+use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
@@ -46,6 +47,12 @@ impl TcpPath {
     /// As the kernel has it now; zero when there is no connection any more.
     pub(crate) fn rtt(&self) -> Duration {
         self.0.upgrade().and_then(|socket| read(&socket)).map(|stats| stats.rtt).unwrap_or_default()
+    }
+
+    /// Where the client has connected to; `None` when there is no connection any more.
+    pub(super) fn local(&self) -> Option<SocketAddr> {
+        let address = self.0.upgrade()?.local_addr().ok()?;
+        Some(SocketAddr::new(address.ip().to_canonical(), address.port()))
     }
 }
 

@@ -289,6 +289,12 @@ impl Connected {
         Peer { early_data, ..self.peer.clone() }
     }
 
+    /// Whom a request is for that does not say it: the name that TLS was asked for, or where the client has connected to.
+    pub(crate) fn authority(&self) -> Option<String> {
+        let local = self.path.local()?;
+        Some(self.peer.server_name.as_ref().map_or_else(|| local.to_string(), |name| format!("{name}:{}", local.port())))
+    }
+
     /// The round trip time, as the kernel has it now.
     pub(crate) fn rtt(&self) -> Duration {
         self.path.rtt()

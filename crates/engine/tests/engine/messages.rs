@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::support::{Bench, PROTOCOLS, fetch, get};
+use crate::raw_tls::RawTls;
+use crate::support::{Bench, PROTOCOLS, fetch, get, trust};
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, EXPECT, HOST, LINK, TE, TRAILER};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full};
-use pronghorn_engine::{Body, Config, Connection, Limits, Protocol, Request, Responder, Response, SharedFields};
+use pronghorn_engine::{Body, Config, Connection, Group, Limits, Protocol, Request, Responder, Response, SharedFields};
 
 type Handler = Box<dyn Fn(Request, Responder)>;
 
@@ -247,6 +248,30 @@ fn handler_that_panics_answers_500_and_the_worker_goes_on() {
         let failed = Ok(StatusCode::INTERNAL_SERVER_ERROR);
         assert_eq!(answers, [failed.clone(), failed, Ok(StatusCode::OK)], "{protocol}");
         assert_eq!(bench.count(|stats| stats.handler_panics.value()), 2, "{protocol}");
+    }
+}
+
+#[test]
+fn request_over_http_1_0_need_not_say_whom_it_is_for() {
+    let trust = trust();
+    let mut bench = Bench::with_group(&Group::new(1), &trust, &Config::default(), |_| {
+        |request: Request, responder: Responder| {
+            let said = format!("{} {:?}", request.uri, request.headers[HOST]);
+            responder.send(Response::new(StatusCode::OK).with_body(said));
+        }
+    });
+    let port = bench.address.port();
+    for (request, answer) in [
+        ("GET /path HTTP/1.0\r\n\r\n", format!("https://localhost:{port}/path \"localhost:{port}\"")),
+        ("GET / HTTP/1.0\r\nhost: a.example\r\n\r\n", "https://a.example/ \"a.example\"".to_owned()),
+        ("GET http://b.example/ HTTP/1.0\r\n\r\n", "http://b.example/ \"b.example\"".to_owned()),
+        ("GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 400 Bad Request".to_owned()),
+    ] {
+        let mut client = RawTls::connect(&mut bench, &trust, b"http/1.1");
+        client.send(request.as_bytes());
+        client.wait_for_close(&mut bench);
+        let received = String::from_utf8(client.received).unwrap();
+        assert!(received.contains(&answer), "{request:?}: {received}");
     }
 }
 
