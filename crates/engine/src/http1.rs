@@ -61,9 +61,9 @@ where
         latest: RefCell::default(),
         context: context.clone(),
     };
-    let may_be_long = context.config.limits.field_lines() > FEW_LINES;
-    shared.set_room(if may_be_long { FEW_LINES as usize } else { usize::MAX });
-    let mut connection = library(&context, !may_be_long).serve_connection(TokioIo::new(wire.handle()), service);
+    let mut has_room = context.config.limits.field_lines() <= FEW_LINES;
+    shared.set_room(if has_room { usize::MAX } else { FEW_LINES as usize });
+    let mut connection = library(&context, has_room).serve_connection(TokioIo::new(wire.handle()), service);
     let mut watchdog = Watchdog::new(activity.clone(), &context);
     let mut shutdown = context.shutdown.subscribe();
     let mut finishing = false;
@@ -96,7 +96,7 @@ where
                 Poll::Ready(Err(error)) if error.is_user() && !gave_up(&error) => Poll::Ready(Some(Outcome::ProtocolError)),
                 // Other errors say that the peer left, in mid-message or between two.
                 Poll::Ready(_) => Poll::Ready(Some(Outcome::Done)),
-                Poll::Pending if shared.wants_room() && !activity.has_exchanges() => Poll::Ready(None),
+                Poll::Pending if shared.keeps_content() || (shared.wants_room() && !activity.has_exchanges()) => Poll::Ready(None),
                 Poll::Pending if activity.has_exchanges() && wire.poll_end(cx).is_ready() => {
                     if shared.is_asked_in(context.handle.turn()) {
                         // Handlers that collect are asked at the end of the turn, and a client that ends with its request still hears the answer.
@@ -120,8 +120,11 @@ where
         // A connection of the library's has the same room for each head, so another one takes over. It serves the rest.
         let parts = connection.into_parts();
         wire.give_back(&parts.read_buf);
-        shared.set_room(usize::MAX);
-        connection = library(&context, true).serve_connection(parts.io, parts.service);
+        if !shared.take_over() {
+            has_room = true;
+            shared.set_room(usize::MAX);
+        }
+        connection = library(&context, has_room).serve_connection(parts.io, parts.service);
         finishing = false;
     };
     let parts = connection.into_parts();
@@ -250,7 +253,12 @@ impl Service<hyper::Request<hyper::body::Incoming>> for Requests {
         let awaited = self.wire.on_request(self.context.handle.turn());
         let exchange = Rc::new(Http1Exchange::new(head.version, self.wire.clone(), awaited));
         let guard = self.activity.begin_exchange();
-        let content = (!body.is_end_stream()).then(|| Http1Server { wire: self.wire.clone(), guard: guard.clone(), has_begun: false });
+        let content = (!body.is_end_stream()).then(|| Http1Server {
+            wire: self.wire.clone(),
+            number: self.wire.requests.get(),
+            guard: guard.clone(),
+            has_begun: false,
+        });
         let answer = Answer {
             exchange: exchange.clone(),
             method: head.method.clone(),
@@ -304,6 +312,8 @@ impl Service<hyper::Request<hyper::body::Incoming>> for Requests {
 /// What the content of a request tells its connection, until its end or as long as somebody holds it.
 pub(crate) struct Http1Server {
     wire: Rc<Shared>,
+    /// The request's, among those of the connection.
+    number: u32,
     guard: Rc<ExchangeGuard>,
     /// The handler has read of it, or has tried to.
     has_begun: bool,
@@ -316,6 +326,11 @@ impl Http1Server {
             self.wire.begin_content();
         }
         self.guard.set_inbound_waiting(is_waiting);
+    }
+
+    /// Whether all of it has come, although the library says otherwise.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.wire.is_complete(self.number)
     }
 
     /// Nobody reads on, though it goes on.

@@ -161,7 +161,14 @@ impl Incoming {
         let frame = match &mut self.content {
             Content::Empty => None,
             Content::Http1 { body, server } => {
-                let frame = Pin::new(&mut *body).poll_frame(cx);
+                let mut frame = Pin::new(&mut *body).poll_frame(cx);
+                if let Poll::Ready(Some(Err(error))) = &frame
+                    && error.is_incomplete_message()
+                    && server.is_complete()
+                {
+                    // Trailers are there behind it.
+                    frame = Pin::new(&mut *body).poll_frame(cx);
+                }
                 server.on_read(frame.is_pending());
                 let frame = ready!(frame).map(|frame| frame.map_err(Into::into));
                 if body.is_end_stream() {

@@ -261,8 +261,8 @@ impl Exchange {
     }
 
     /// Ends what was begun with this content, and trailers behind it.
-    pub(crate) fn end_with_trailers(&self, content: Bytes, trailers: HeaderMap) {
-        if let Some(pipe) = &self.pipe {
+    pub(crate) fn end_with_trailers(&mut self, content: Bytes, trailers: HeaderMap) {
+        if let Some(pipe) = self.pipe.take() {
             pipe.push(content);
             pipe.end_with(trailers);
         }
@@ -322,6 +322,7 @@ impl Exchange {
     pub(crate) fn read(&mut self, is_paused: bool) {
         self.content.is_wanted = true;
         self.content.is_paused = is_paused;
+        self.rest = None;
         self.wake();
     }
 
@@ -363,8 +364,6 @@ impl Exchange {
                 addon.push(Event::Aborted { slot });
                 return Poll::Ready(());
             }
-        } else {
-            self.rest = None;
         }
         let content = &mut self.content;
         if content.announced || content.is_paused || !content.is_wanted || content.has_ended {

@@ -6,7 +6,7 @@ const native = require('./native');
 const answers = require('./answers');
 const { unanswered } = require('./errors');
 const { HttpRequest } = require('./request');
-const { HttpResponse, live, fail, runAll, guard, give, giveEmpty } = require('./response');
+const { HttpResponse, live, fail, lose, runAll, guard, give, giveEmpty } = require('./response');
 
 /** All routes of this thread that have handlers in JavaScript, by number. */
 const routes = [];
@@ -67,16 +67,16 @@ function data(slot, isLast) {
 function aborted(slot) {
   const res = live.get(slot);
   if (res === undefined) return;
-  const { onAborted, onLost } = res._later;
   // Whose response is complete has not been aborted.
-  const callbacks = res._readsOn ? onLost : onAborted;
-  res._stopReading();
-  runAll(res, callbacks);
+  if (res._readsOn) return lose(res);
+  res._finish();
+  answers.forget(slot);
+  runAll(res, res._later.onAborted);
 }
 
 function writable(slot) {
   const res = live.get(slot);
-  if (res === undefined || res._later.onWritable === undefined) return;
+  if (res === undefined || res._done || res._later.onWritable === undefined) return;
   guard(res, () => res._later.onWritable(native.offset(slot)));
 }
 

@@ -72,12 +72,14 @@ class HttpResponse {
   /** The response is complete; to be called before the other side is told. What somebody reads of the request's content goes on coming. */
   _complete(closeConnection) {
     const later = this._later;
-    if (later === undefined || later.onData === undefined || !this._hasContent) return this._finish();
+    if (later === undefined || later.onData === undefined) return this._finish();
     if (later.last && !later.readable) return this._finish();
-    // Nobody goes on with what rests, and a connection that is to be closed brings nothing.
-    if (closeConnection || (later.paused && !later.outlastsPause)) return this._finish();
+    if (this._hasContent) {
+      // Nobody goes on with what rests, and a connection that is to be closed brings nothing.
+      if (closeConnection || (later.paused && !later.outlastsPause)) return this._finish();
+      answers.readOn(this._slot);
+    }
     this._done = this._readsOn = true;
-    answers.readOn(this._slot);
   }
 
   /** Of content that goes on coming after the response. */
@@ -402,13 +404,21 @@ function join(chunks, size) {
 
 // ---- what the program's callbacks do --------------------------------------------------------------------------------------------
 
-/** Runs `action(res)`; what it throws fails the response. */
+/** Runs `action(res)`; what it throws fails the response, or ends what is read after it. */
 function guard(res, action) {
   try {
     action(res);
   } catch (error) {
     fail(res, error);
+    if (res._readsOn) lose(res);
   }
+}
+
+/** What is read after the response will not come. */
+function lose(res) {
+  const { onLost } = res._later;
+  res._stopReading();
+  runAll(res, onLost);
 }
 
 function runAll(res, callbacks) {
@@ -430,7 +440,6 @@ function report(res, error) {
 /** The handler has failed: the client gets 500, or an end that it cannot take for a complete response. */
 function fail(res, error) {
   report(res, error);
-  if (res._readsOn) res._stopReading();
   if (res._done) return;
   const slot = res._slot;
   res._finish();
@@ -443,8 +452,10 @@ function fail(res, error) {
 }
 
 function giveEmpty(res) {
-  if (res._done) return;
+  if (res._done && !res._readsOn) return;
+  res._later.last = true;
   guard(res, () => res._later.onData(new ArrayBuffer(0), true));
+  if (res._readsOn) res._stopReading();
 }
 
 function give(res) {
@@ -454,4 +465,4 @@ function give(res) {
   if (later.last && res._readsOn) res._stopReading();
 }
 
-module.exports = { HttpResponse, live, fail, runAll, guard, give, giveEmpty };
+module.exports = { HttpResponse, live, fail, lose, runAll, guard, give, giveEmpty };

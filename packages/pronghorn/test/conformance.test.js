@@ -126,10 +126,22 @@ for (const { name, protocol, make, request } of faces) {
         res.end('soon');
       })
       .post('/reads-and-fails', (res) => {
-        res.onData(() => {
+        res.onDataOrAborted((still) => {
+          if (still === null) return on.lost.happen('lost');
           throw new Error('cannot read that');
         });
         res.end('soon');
+      })
+      .post('/ends-before-it-is-writable', (res) => {
+        res.onAborted(() => {});
+        let ended = false;
+        res.onWritable(() => assert.equal(ended, false));
+        res.onData((chunk, isLast) => {
+          if (isLast) return on.read.happen('last');
+          ended = true;
+          res.end('x');
+        });
+        res.write(big.subarray(0, 200_000));
       })
       .post('/paused', (res) => {
         let size = 0;
@@ -470,18 +482,26 @@ for (const { name, protocol, make, request } of faces) {
         assert.deepEqual([answer.error, answer.status, body(answer)], [undefined, 200, 'soon'], how);
         assert.equal(await on.read.promise, 500_005, how);
       }
-      // All of it came with the head.
+      // All of it came with the head, or there is none.
+      for (const content of ['first', '', undefined]) {
+        on.read = happening();
+        assert.equal(body(await request(port, { path: '/reads-on', method: 'POST', body: content })), 'soon');
+        assert.equal(await on.read.promise, content?.length ?? 0);
+      }
       on.read = happening();
-      assert.equal(body(await request(port, { path: '/reads-on', method: 'POST', body: 'first' })), 'soon');
-      assert.equal(await on.read.promise, 5);
+      reports.length = 0;
+      const more = { method: 'POST', body: 'first', late: big.subarray(0, 1000) };
+      assert.equal((await request(port, { path: '/ends-before-it-is-writable', ...more })).body.length, 200_001);
+      assert.deepEqual([await on.read.promise, reports], ['last', []]);
     });
 
     it('does not go on with what rests, nor with what fails', async () => {
       const post = async (path) => body(await request(port, { path, method: 'POST', body: 'first' }));
       assert.equal(await post('/reads-no-more'), 'no');
       reports.length = 0;
+      on.lost = happening();
       assert.equal(await post('/reads-and-fails'), 'soon');
-      while (reports.length === 0) await new Promise((resolve) => setTimeout(resolve, 5));
+      assert.equal(await on.lost.promise, 'lost');
       assert.deepEqual(reports, [['POST /reads-and-fails', 'cannot read that']]);
     });
 

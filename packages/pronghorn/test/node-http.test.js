@@ -121,6 +121,11 @@ for (const { name, protocol, options, request } of ways) {
         });
         req.on('end', () => on.read.happen(size));
       },
+      '/early-trailers': (req, res) => {
+        res.write('too ');
+        res.addTrailers({ 'x-trailer': 'yes' });
+        res.end('much');
+      },
       '/early': (req, res) => {
         // Nobody reads what the client sends.
         res.statusCode = 413;
@@ -191,6 +196,7 @@ for (const { name, protocol, options, request } of ways) {
       assert.equal((await get('/pressure')).body.length, 200 * 16384);
       assert.ok(on.drains > 0);
       assert.equal((await get('/early', { method: 'POST', body: 'x' })).status, 413);
+      assert.equal(text(await get('/early-trailers', { method: 'POST', body: 'x' })), 'too much');
     });
 
     it('goes on reading after the response', async () => {

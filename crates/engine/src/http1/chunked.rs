@@ -10,6 +10,7 @@ const MAX_EXTRA_BYTES: usize = 16 << 10;
 pub(super) struct Chunked {
     awaiting: Awaiting,
     extra_bytes: usize,
+    has_trailers: bool,
 }
 
 /// What comes next.
@@ -41,11 +42,15 @@ enum Awaiting {
 
 impl Chunked {
     pub(super) const fn new() -> Self {
-        Self { awaiting: Awaiting::Size { digits: 0, size: 0 }, extra_bytes: 0 }
+        Self { awaiting: Awaiting::Size { digits: 0, size: 0 }, extra_bytes: 0, has_trailers: false }
     }
 
     pub(super) fn is_over(&self) -> bool {
         self.awaiting == Awaiting::End
+    }
+
+    pub(super) fn has_trailers(&self) -> bool {
+        self.has_trailers
     }
 
     /// Follows `bytes` and returns how many of them belong to the message.
@@ -90,7 +95,10 @@ impl Chunked {
             (Awaiting::DataLf, b'\n') => Awaiting::Size { digits: 0, size: 0 },
             (Awaiting::Trailer, b'\r') => Awaiting::EndLf,
             (Awaiting::Trailer | Awaiting::TrailerName, _) if is_token(byte) => Awaiting::TrailerName,
-            (Awaiting::TrailerName, b':') => Awaiting::TrailerValue,
+            (Awaiting::TrailerName, b':') => {
+                self.has_trailers = true;
+                Awaiting::TrailerValue
+            }
             (Awaiting::Trailer | Awaiting::TrailerName, _) => return Err(Malformed("a trailer's name is not a token")),
             (Awaiting::TrailerValue, b'\r') => Awaiting::TrailerLf,
             (Awaiting::TrailerValue, _) if is_value(byte) => Awaiting::TrailerValue,

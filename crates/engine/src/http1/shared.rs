@@ -38,6 +38,11 @@ pub(super) struct Shared {
     /// The most lines of a head that the library has room for.
     pub(super) room: Cell<usize>,
     pub(super) wants_room: Cell<bool>,
+    /// The library asks for the next head, and has not let go of the content before, since that has trailers: whoever reads it would wait for
+    /// its end until there is another request.
+    pub(super) keeps_content: Cell<bool>,
+    /// The latest request whose content had come when another library took over for that.
+    completed: Cell<u32>,
     /// The library could not write all that it has.
     pub(super) blocked: Cell<bool>,
     /// A handler's future was polled in this poll of the connection.
@@ -92,6 +97,25 @@ impl Shared {
     /// has, and no request is open.
     pub(super) fn wants_room(&self) -> bool {
         self.wants_room.get() && !self.blocked.get()
+    }
+
+    /// Whether another library has to take over for somebody who reads, as for [`Shared::wants_room`]. It is idle: all is answered.
+    pub(super) fn keeps_content(&self) -> bool {
+        self.keeps_content.get() && !self.blocked.get()
+    }
+
+    /// Another library takes over. Returns whether that is for somebody who reads.
+    pub(super) fn take_over(&self) -> bool {
+        let keeps_content = self.keeps_content.take();
+        if keeps_content {
+            self.completed.set(self.requests.get());
+        }
+        keeps_content
+    }
+
+    /// Whether the content of request `number` has come, although the library that has gone says otherwise.
+    pub(super) fn is_complete(&self, number: u32) -> bool {
+        self.completed.get().wrapping_sub(number) <= u32::MAX / 2
     }
 
     /// Somebody begins to read the content of a request.

@@ -57,6 +57,8 @@ enum Awaiting {
     Decision,
     /// A head of many lines is there, and the library has no room for them: see [`Shared::wants_room`].
     Room,
+    /// Content has ended with trailers: see [`Shared::keeps_content`].
+    Successor,
     /// The message was refused. There is nothing more to read.
     Nothing,
 }
@@ -111,12 +113,12 @@ impl<T> Inner<T> {
                 Ok(taken) => {
                     self.checked = taken;
                     if chunks.is_over() {
-                        self.awaiting = Awaiting::Head { searched: 0 };
+                        self.awaiting = if chunks.has_trailers() { Awaiting::Successor } else { Awaiting::Head { searched: 0 } };
                     }
                 }
                 Err(Malformed(_)) => self.refuse(&[]),
             },
-            Awaiting::Decision | Awaiting::Room => {}
+            Awaiting::Decision | Awaiting::Room | Awaiting::Successor => {}
             Awaiting::Nothing => self.buffer.clear(),
         }
     }
@@ -202,7 +204,7 @@ impl<T: AsyncRead + Ends + Unpin> Wire<T> {
             let may_read = match inner.awaiting {
                 Awaiting::Head { .. } => true,
                 Awaiting::Decision => inner.buffer.len() < READ_BYTES,
-                Awaiting::Content { .. } | Awaiting::Chunks(_) | Awaiting::Room | Awaiting::Nothing => false,
+                Awaiting::Content { .. } | Awaiting::Chunks(_) | Awaiting::Room | Awaiting::Successor | Awaiting::Nothing => false,
             };
             if !may_read || inner.checked > 0 || inner.shared.heads != inner.shared.requests {
                 ready!(inner.io.poll_ended(cx));
@@ -249,6 +251,12 @@ impl<T: AsyncRead + Unpin> AsyncRead for Wire<T> {
             match &mut this.awaiting {
                 Awaiting::Decision if !this.shared.is_undecided.get() => this.awaiting = Awaiting::Head { searched: 0 },
                 Awaiting::Room if !this.shared.wants_room.get() => this.awaiting = Awaiting::Head { searched: 0 },
+                // The library is done with the message, and its answer.
+                Awaiting::Successor => {
+                    this.awaiting = Awaiting::Head { searched: 0 };
+                    this.shared.keeps_content.set(true);
+                    return Poll::Pending;
+                }
                 // The library asks again when the request is answered, or another one takes over.
                 Awaiting::Decision | Awaiting::Room => return Poll::Pending,
                 Awaiting::Nothing => return Poll::Ready(Ok(())),

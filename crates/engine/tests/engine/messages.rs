@@ -252,6 +252,38 @@ fn handler_that_panics_answers_500_and_the_worker_goes_on() {
 }
 
 #[test]
+fn content_that_is_read_after_the_answer_ends_with_its_trailers() {
+    let (trust, read) = (trust(), Rc::<RefCell<Vec<String>>>::default());
+    let reads = read.clone();
+    let mut bench = Bench::with_group(&Group::new(1), &trust, &Config::default(), move |_| {
+        let read = reads.clone();
+        move |request: Request, responder: Responder| {
+            let read = read.clone();
+            responder.handle().clone().spawn(async move {
+                let content = request.body.collect().await.unwrap();
+                let trailer = content.trailers().map_or(String::new(), |trailers| format!("{:?}", trailers["x-end"]));
+                read.borrow_mut().push(trailer);
+            });
+            responder.send(Response::new(StatusCode::OK).with_body("answer"));
+        }
+    });
+    let mut client = RawTls::connect(&mut bench, &trust, b"http/1.1");
+    for number in 1..3 {
+        client.send(b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n");
+        bench.turn_until(|_| {
+            client.step();
+            String::from_utf8_lossy(&client.received).matches("answer").count() == number
+        });
+        client.send(b"0\r\nx-end: yes\r\n\r\n");
+        bench.turn_until(|_| {
+            client.step();
+            read.borrow().len() == number
+        });
+        assert_eq!(read.borrow()[number - 1], "\"yes\"");
+    }
+}
+
+#[test]
 fn request_over_http_1_0_need_not_say_whom_it_is_for() {
     let trust = trust();
     let mut bench = Bench::with_group(&Group::new(1), &trust, &Config::default(), |_| {

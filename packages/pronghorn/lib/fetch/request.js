@@ -5,6 +5,7 @@
 const { isDisturbed } = require('node:stream');
 const { Head } = require('../head');
 const { Content } = require('./content');
+const { NativeResponse } = require('./response');
 
 const NativeRequest = globalThis.Request;
 const state = Symbol('pronghorn.state');
@@ -158,7 +159,11 @@ class LazyRequest {
   }
 
   async formData() {
-    return this[state].getReal().formData();
+    // The parser is that of Node.js.
+    const type = this.headers.get('content-type');
+    return new NativeResponse(await collect(this), {
+      headers: type === null ? {} : { 'content-type': type },
+    }).formData();
   }
 
   clone() {
