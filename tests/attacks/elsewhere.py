@@ -13,6 +13,7 @@ LIMITS = "tests/e2e/test_limits.py"
 SMUGGLING = "tests/e2e/test_smuggling.py"
 CONFORMANCE = "tests/e2e/test_h3spec.py::test_server_raises"
 ENGINE_LIMITS = "crates/engine/tests/engine/limits.rs"
+ENGINE_CONTENT = "crates/engine/tests/engine/limits/content.rs"
 RESTART = "crates/engine/tests/engine/restart.rs"
 H3_LIMITS = "crates/h3/tests/limits.rs"
 H3_MEMORY = "crates/h3/tests/memory.rs"
@@ -176,7 +177,7 @@ ELSEWHERE = [
         (
             f"{ENGINE_LIMITS}::slow_head_over_http1_is_given_up_though_bytes_come",
             f"{ENGINE_LIMITS}::slow_head_over_http2_is_given_up_though_bytes_come",
-            f"{ENGINE_LIMITS}::content_that_comes_too_slowly_is_answered_408",
+            f"{ENGINE_CONTENT}::content_that_comes_too_slowly_is_answered_408",
         ),
     ),
     Elsewhere(

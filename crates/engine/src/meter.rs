@@ -88,7 +88,7 @@ impl Meter {
 
     /// What comes from here on is another protocol.
     pub(crate) fn set_tunnel(&self) {
-        self.set_answering();
+        self.timeout.take();
         self.tunnel.set(true);
     }
 
@@ -120,6 +120,9 @@ impl Meter {
 
     /// The handler waits for more. Ready when it need not any longer.
     pub(crate) fn poll_patience(&self, cx: &mut TaskContext<'_>) -> Poll<ContentLimit> {
+        if self.tunnel.get() {
+            return Poll::Pending;
+        }
         if self.answering.get() {
             *self.rests.borrow_mut() = Some(cx.waker().clone());
             return Poll::Pending;

@@ -2,6 +2,9 @@
 
 // The content of a request, as much of it and as soon as somebody asks for it.
 
+/** What signals, streams and promises of a request end with when its client has left. */
+const clientLeft = () => new DOMException('The client has left.', 'AbortError');
+
 /** Reads what `res` receives: all of it at once, or as a stream. Only one of them, and only once. */
 class Content {
   constructor(res) {
@@ -37,7 +40,7 @@ class Content {
     return new Promise((resolve, reject) => {
       if (!this._begin(reject)) return;
       const chunks = [];
-      this._res._getLater().onLost.push(() => reject(new DOMException('The client has left.', 'AbortError')));
+      this._res._getLater().onLost.push(() => reject(clientLeft()));
       this._res.onData((chunk, isLast) => {
         if (chunk.byteLength > 0) chunks.push(Buffer.from(chunk));
         if (!isLast) return;
@@ -82,4 +85,4 @@ class Content {
   }
 }
 
-module.exports = { Content };
+module.exports = { Content, clientLeft };

@@ -4,7 +4,7 @@
 
 const { isDisturbed } = require('node:stream');
 const { Head } = require('../head');
-const { Content } = require('./content');
+const { Content, clientLeft } = require('./content');
 const { NativeResponse } = require('./response');
 
 const NativeRequest = globalThis.Request;
@@ -74,7 +74,7 @@ class Exchange {
   }
 
   abort() {
-    this.aborting.abort(new DOMException('The client has left.', 'AbortError'));
+    this.aborting.abort(clientLeft());
   }
 
   /** A Request of Node.js, for what is not asked for often. */
@@ -97,7 +97,7 @@ class Exchange {
     if (aborted && this.aborting !== undefined) this.abort();
     this.content?.end(
       aborted
-        ? (this.aborting?.signal.reason ?? new DOMException('The client has left.', 'AbortError'))
+        ? (this.aborting?.signal.reason ?? clientLeft())
         : new TypeError('The response was sent before the content of the request had been read.'),
     );
     this.onEnd?.(aborted);

@@ -4,6 +4,7 @@
 
 const answers = require('../answers');
 const { writeField } = require('../head');
+const { clientLeft } = require('./content');
 const { Response } = require('./response');
 
 const TEXT = 'text/plain;charset=UTF-8';
@@ -56,8 +57,7 @@ function partsOfFast(response) {
 /** Nobody will read it: who makes it is told. */
 function discard(response) {
   const { body } = response;
-  if (body !== null && !body.locked)
-    body.cancel(new DOMException('The client has left.', 'AbortError')).catch(() => {});
+  if (body !== null && !body.locked) body.cancel(clientLeft()).catch(() => {});
 }
 
 async function sendStream(exchange, stream) {
@@ -70,7 +70,7 @@ async function sendStream(exchange, stream) {
   let goOn;
   exchange.onEnd = (aborted) => {
     if (!aborted) return;
-    reader.cancel(new DOMException('The client has left.', 'AbortError')).catch(() => {});
+    reader.cancel(clientLeft()).catch(() => {});
     goOn?.();
   };
   res.onWritable(() => {
