@@ -5,18 +5,23 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
-# The program that the demo and the end-to-end tests run.
-export PRONGHORN ?= $(TARGET_DIR)/release/pronghorn
+# What `make bench` measures and `make test-long` counts, unless the environment names another program.
+RELEASED_PROGRAM := $(or $(PRONGHORN),$(TARGET_DIR)/release/pronghorn)
+RELEASED_ECHO := $(or $(PRONGHORN_ECHO),$(TARGET_DIR)/release/examples/echo)
+# The program that the demo and the tests run: optimised, without the minutes that link-time optimisation takes (Cargo.toml).
+export PRONGHORN ?= $(TARGET_DIR)/quick/pronghorn
 # The engine's example handler.
-export PRONGHORN_ECHO ?= $(TARGET_DIR)/release/examples/echo
-# Its example of WebTransport.
-export PRONGHORN_WEBTRANSPORT ?= $(TARGET_DIR)/release/examples/webtransport
+export PRONGHORN_ECHO ?= $(TARGET_DIR)/quick/examples/echo
+# The engine's example of WebTransport.
+export PRONGHORN_WEBTRANSPORT ?= $(TARGET_DIR)/quick/examples/webtransport
 
 # Set to --locked where Cargo.lock must not change, as CI does.
 CARGO_FLAGS ?=
 # More arguments for pytest, such as PYTEST_FLAGS="-k range".
 PYTEST_FLAGS ?=
 PYTEST := .venv/bin/python -m pytest -c tests/pytest.ini $(PYTEST_FLAGS)
+# Number of end-to-end tests that run at a time. They wait for browsers, timers and each other's packets half of the time.
+PYTEST_WORKERS ?= $(shell echo $$((2 * $$(nproc))))
 CARGO_TEST := $(if $(shell cargo nextest --version 2>/dev/null),nextest run,test --no-fail-fast)
 
 .PHONY: help
@@ -28,7 +33,8 @@ demo: build-lab ## Compare HTTP/2 and HTTP/3 in a real browser; prints a table a
 	$(lab) run packages/lab/plans/demo.toml --out lab-results/demo-$$(date -u +%Y%m%dT%H%M%SZ)
 
 .PHONY: test
-test: build test-rust test-js test-e2e instructions fuzz ## All tests but the long ones
+test: ## All tests but the long ones; prints the time of each stage at its end
+	scripts/stages setup build test-rust test-js test-e2e test-serial test-lab instructions fuzz
 
 .PHONY: lint
 lint: setup ## Formatting and lints of every language
@@ -49,6 +55,7 @@ lint: setup ## Formatting and lints of every language
 test-long: build static optimized ## Soak tests, the static and the optimized program, an hour of fuzzing, many simulations, the calibration of the emulated link; wants a quiet machine
 	$(PYTEST) -m long --timeout 1800
 	PRONGHORN=$(TARGET_DIR)/optimized/pronghorn $(PYTEST) -n auto -m "not serial and not long" tests/e2e
+	$(MAKE) instructions-released
 	npm test --workspace packages/pronghorn
 	PRONGHORN_SIM_SEEDS=50000 cargo test $(CARGO_FLAGS) -p pronghorn-engine --lib simulation
 	$(MAKE) fuzz FUZZ_SECONDS=3600
@@ -64,12 +71,12 @@ BENCH_ARGS ?=
 
 .PHONY: bench
 bench: bench-setup build-program ## Measure the server beside others: CPU, rates, latency, memory (BENCHMARKING.md); wants a quiet machine
-	bench/.venv/bin/python -m bench $(BENCH_ARGS)
+	PRONGHORN=$(RELEASED_PROGRAM) bench/.venv/bin/python -m bench $(BENCH_ARGS)
 
 .PHONY: bench-quick
 bench-quick: build-program ## The same in a minute: one small round of what is there
 	bench/setup python
-	bench/.venv/bin/python -m bench --quick --out $$(mktemp -d)/quick $(BENCH_ARGS)
+	PRONGHORN=$(RELEASED_PROGRAM) bench/.venv/bin/python -m bench --quick --out $$(mktemp -d)/quick $(BENCH_ARGS)
 
 .PHONY: bench-node
 bench-node: build-program optimized ## Measure the npm package beside Bun, uWebSockets.js, node:http and others (BENCHMARKING.md); wants a quiet machine
@@ -79,7 +86,7 @@ bench-node: build-program optimized ## Measure the npm package beside Bun, uWebS
 .PHONY: bench-proxy
 bench-proxy: build-program optimized ## Measure the gateway beside nginx and Caddy as reverse proxies (BENCHMARKING.md); wants a quiet machine
 	bench/setup caddy
-	bench/.venv/bin/python -m bench --suite proxy --name proxy $(BENCH_ARGS)
+	PRONGHORN=$(RELEASED_PROGRAM) bench/.venv/bin/python -m bench --suite proxy --name proxy $(BENCH_ARGS)
 
 # The parts of the targets above, each usable by itself.
 
@@ -88,7 +95,7 @@ bench-setup: ## Install what the bench needs, and build those peers that registr
 	bench/setup
 
 .PHONY: test-rust
-test-rust: setup ## Unit and integration tests of the crates
+test-rust: build-debug ## Unit and integration tests of the crates
 	cargo $(CARGO_TEST) $(CARGO_FLAGS) --workspace --all-targets
 	cargo test $(CARGO_FLAGS) --workspace --doc
 
@@ -96,8 +103,13 @@ test-rust: setup ## Unit and integration tests of the crates
 INSTRUCTIONS_ARGS ?=
 
 .PHONY: instructions
-instructions: build-program build-tests ## What a request, a handshake and a MiB cost in instructions, against what they may (BENCHMARKING.md)
-	python3 -m bench.instructions $(INSTRUCTIONS_ARGS)
+instructions: build ## What a request, a handshake and a MiB cost in instructions, against what they may (BENCHMARKING.md)
+	python3 -m bench.instructions --build quick $(INSTRUCTIONS_ARGS)
+
+.PHONY: instructions-released
+instructions-released: build-program ## The same for the program as released
+	cargo build $(CARGO_FLAGS) --release -p pronghorn-engine --example echo
+	PRONGHORN=$(RELEASED_PROGRAM) PRONGHORN_ECHO=$(RELEASED_ECHO) python3 -m bench.instructions --build release $(INSTRUCTIONS_ARGS)
 
 # How long the fuzzer looks for inputs that break a parser, all targets together.
 FUZZ_SECONDS ?= 60
@@ -107,8 +119,8 @@ fuzz: setup ## Search for inputs that break a parser; the replay of those that w
 	CARGO_FLAGS="$(CARGO_FLAGS)" scripts/fuzz $(FUZZ_SECONDS)
 
 .PHONY: test-js
-test-js: setup ## Tests of the npm packages
-	CARGO_FLAGS="$(CARGO_FLAGS)" PRONGHORN_PROFILE=debug npm run build --workspace packages/pronghorn
+test-js: setup build-debug ## Tests of the npm packages
+	npm run build --workspace packages/lab
 	npm test
 
 .PHONY: test-node-versions
@@ -117,29 +129,36 @@ test-node-versions: setup ## Tests of the npm package under Node.js 20 to 26, wh
 	npm run test:versions --workspace packages/pronghorn
 
 .PHONY: test-e2e
-test-e2e: build ## The program under clients that others wrote, and one small campaign of the lab
-	$(PYTEST) -n auto -m "not serial and not long" tests/e2e bench/tests
+test-e2e: build ## The program under clients that others wrote
+	$(PYTEST) -n $(PYTEST_WORKERS) -m "not serial and not long" tests/e2e bench/tests
+
+.PHONY: test-serial
+test-serial: build ## Those that measure the machine, one after the other
 	$(PYTEST) -m "serial and not long"
+
+.PHONY: test-lab
+test-lab: build ## Small campaigns of the lab in Chromium
 	npm run test:e2e
 
 .PHONY: build
-build: setup build-program build-tests ## The program, and what the tests run, in release
+build: setup ## The program and what the tests run, optimised, and the lab
+	cargo build $(CARGO_FLAGS) --profile quick --bins --examples -p pronghorn-cli -p pronghorn-engine -p pronghorn-server -p custom-layer -p h3-crate-client
 	npm run build --workspace packages/lab
 
+# One command for all, since cargo chooses the features of libraries for the packages of a command: others would build the libraries again.
+.PHONY: build-debug
+build-debug: setup ## The crates with their tests, and the addon of the npm package, in debug
+	cargo build $(CARGO_FLAGS) --workspace --all-targets
+	npm run build --workspace packages/pronghorn -- --addon $(TARGET_DIR)/debug/libpronghorn_node.so
+
 .PHONY: build-lab
-build-lab: setup-lab build-program
+build-lab: setup-lab
+	cargo build $(CARGO_FLAGS) --profile quick -p pronghorn-cli
 	npm run build --workspace packages/lab
 
 .PHONY: build-program
-build-program:
+build-program: ## The program as released
 	cargo build $(CARGO_FLAGS) --release -p pronghorn-cli
-
-.PHONY: build-tests
-build-tests:
-	cargo build $(CARGO_FLAGS) --release -p pronghorn-engine --example echo --example webtransport
-	cargo build $(CARGO_FLAGS) -p pronghorn-server --examples
-	cargo build $(CARGO_FLAGS) -p custom-layer
-	cargo build $(CARGO_FLAGS) --release -p h3-crate-client
 
 # What cargo calls this machine.
 HOST_TARGET = $(shell rustc --version --verbose | sed -n 's/^host: //p')

@@ -20,6 +20,8 @@ from harness.php import application, php_fpm
 from harness.process import Process
 from harness.server import Server, echo_command, serve_command
 
+pytest_plugins = ["harness.waited"]
+
 SEED = int(os.environ.get("PRONGHORN_TEST_SEED", "2026"))
 """What all random bytes in the tests come from; printed in the header of a run."""
 

@@ -56,15 +56,16 @@ def test_count_has_grown_beyond_its_bound_only(measured, word):
 
 def test_new_counts_change_nothing_else_in_the_table():
     text = COUNTS.read_text()
-    machine, counts = read_table(text)
+    machine, counts = read_table(text, "quick")
     assert all(entry.instructions > 0 for entry in counts)
-    assert with_counts(text, machine, {entry.name: entry.instructions for entry in counts}) == text
-    raised = with_counts(text, "another class", {counts[2].name: 1234567.4})
-    assert read_table(raised)[0] == "another class"
-    assert read_table(raised)[1][2].instructions == 1234567
-    assert read_table(raised)[1][:2] == counts[:2]
+    assert with_counts(text, machine, "quick", {entry.name: entry.instructions for entry in counts}) == text
+    raised = with_counts(text, "another class", "release", {counts[2].name: 1234567.4})
+    assert read_table(raised, "release")[0] == "another class"
+    assert read_table(raised, "release")[1][2].instructions == 1234567
+    assert read_table(raised, "quick")[1] == counts
+    assert read_table(raised, "release")[1][:2] == read_table(text, "release")[1][:2]
     with pytest.raises(OursError, match="no entry 'other'"):
-        with_counts(text, machine, {"other": 1.0})
+        with_counts(text, machine, "quick", {"other": 1.0})
 
 
 def test_class_is_what_valgrind_shows_a_program_and_not_the_processor():

@@ -1,9 +1,9 @@
 """Autobahn's cases 1.1.1 to 9.8.6 for servers, by their numbers, and compression in the manner of its cases 12 and 13.
 
-Written from the published descriptions of the cases and run over the three protocols against a server that gives each
-message back. A case says what is sent, in which pieces, what has to come back in order, and how it ends: by the
-client's own close, or by the server's, with one of some codes. Cases 9.* go with sizes that keep them quick: a quarter
-of theirs or less, and as many frames as they have.
+Written from the published descriptions of the cases and run against a server that gives each message back: all of them
+over HTTP/1.1, and over HTTP/2 and 3 those that depend on what carries the bytes. A case says what is sent, in which
+pieces, what has to come back in order, and how it ends: by the client's own close, or by the server's, with one of some
+codes. Cases 9.* go with sizes that keep them quick: a quarter of theirs or less, and as many frames as they have.
 """
 
 from __future__ import annotations
@@ -31,7 +31,59 @@ from harness.server import Server, echo_command
 
 PROTOCOL_ERROR, NOT_UTF8 = (1002,), (1007,)
 
-pytestmark = pytest.mark.parametrize("version", ["1.1", "2", "3"])
+OTHERS = ["2", "3"]
+CARRIED = {
+    *(
+        "1.1.1",
+        "1.1.8",
+        "1.2.7",
+        "2.4",
+        "2.6",
+        "2.11",
+        "3.1",
+        "3.4",
+        "4.1.5",
+        "5.5",
+        "5.8",
+        "5.15",
+        "5.20",
+        "6.2.3",
+        "6.3.2",
+    ),
+    *(
+        "6.4.1",
+        "6.4.4",
+        "7.1.1",
+        "7.1.5",
+        "7.1.6",
+        "7.3.1",
+        "7.3.5",
+        "7.5.1",
+        "9.1.6",
+        "9.2.1",
+        "9.3.1",
+        "9.4.5",
+        "9.5.1",
+    ),
+    *("9.6.6", "9.7.1", "9.8.6", "12.1", "13.5"),
+}
+"""What HTTP/2 and HTTP/3 carry too.
+
+The crate that reads and writes frames is sans-IO: it does not know the protocol. What a protocol can do to frames is to
+cut them elsewhere, to hold them back for its windows, and to end: so these are large ones, chopped ones, many small
+ones, and each kind of end.
+"""
+
+
+def over_each_protocol(names: str, values: list, number) -> pytest.MarkDecorator:
+    """Each value over HTTP/1.1, and those whose number is in `CARRIED` over the others."""
+    rows = [
+        pytest.param(version, *(value if isinstance(value, tuple) else (value,)), id=f"{number(value)}-{version}")
+        for version in ["1.1", *OTHERS]
+        for value in values
+        if version == "1.1" or number(value) in CARRIED
+    ]
+    return pytest.mark.parametrize(f"version,{names}", rows)
 
 
 @dataclass(frozen=True)
@@ -269,7 +321,7 @@ def closing():
         yield Case(f"7.13.{at}", [close_frame(code)], closes=PROTOCOL_ERROR)
 
 
-@pytest.mark.parametrize("case", cases(), ids=lambda case: case.number)
+@over_each_protocol("case", list(cases()), lambda case: case.number)
 def test_case(handler, ca, version, case: Case):
     with open_websocket(version, handler.origin, ca) as wire:
         wire.send(case.send, case.chop)
@@ -321,7 +373,7 @@ def payload(opcode: int, size: int) -> bytes:
     return (whole * (size // len(whole) + 1))[: size - size % 11 if opcode == TEXT else size]
 
 
-@pytest.mark.parametrize(("number", "opcode", "size"), LIMITS, ids=[number for number, _, _ in LIMITS])
+@over_each_protocol("number,opcode,size", LIMITS, lambda limit: limit[0])
 def test_limit(roomy, ca, version, number, opcode, size):
     group = int(number.split(".")[1])
     with open_websocket(version, roomy.origin, ca) as wire:
@@ -365,7 +417,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("query", ["deflate", "contexts"])
-@pytest.mark.parametrize("group", SETTINGS)
+@over_each_protocol("group", list(SETTINGS), str)
 def test_compression(handler, ca, version, group, query):
     source = random.Random(group)
     words = [f"word{source.randrange(10**6)}" for _ in range(200)]
@@ -412,6 +464,7 @@ def test_compression(handler, ca, version, group, query):
         assert [frame.opcode for frame in frames] == [CLOSE]
 
 
+@pytest.mark.parametrize("version", ["1.1", *OTHERS])
 def test_bomb_is_refused(handler, ca, version):
     with open_websocket(
         version, handler.origin, ca, "/ws?deflate", [("Sec-WebSocket-Extensions", "permessage-deflate")]

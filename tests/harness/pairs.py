@@ -12,7 +12,7 @@ from pathlib import Path
 
 from .certificates import Identity
 from .clients import aioquic_h3, curl, go
-from .server import REPOSITORY, TARGET, program, pronghorn, quic_go_server
+from .server import BUILT, REPOSITORY, program, pronghorn, quic_go_server
 
 TIMEOUT_SECONDS = 100
 
@@ -44,7 +44,7 @@ def by_fetcher(fetch) -> Download:
 
 
 def h3_crate_client() -> Path:
-    return program("H3_CRATE_CLIENT", TARGET / "release" / "h3-crate-client", "make build")
+    return program("H3_CRATE_CLIENT", BUILT / "h3-crate-client", "make build")
 
 
 def by_h3_crate(url: str, ca: Path) -> Got:

@@ -14,6 +14,8 @@ from .process import Process
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR") or REPOSITORY / "target")
+BUILT = TARGET / "quick"
+"""What `make build` makes."""
 
 LISTENING = r"listening on (https?)://(\S+?):(\d+)(?:/|\s|$)(?:\(([^)]*)\))?"
 
@@ -27,28 +29,28 @@ def program(variable: str, default: Path, build: str) -> Path:
 
 
 def pronghorn() -> Path:
-    return program("PRONGHORN", TARGET / "release" / "pronghorn", "make build")
+    return program("PRONGHORN", BUILT / "pronghorn", "make build")
 
 
 def echo() -> Path:
-    return program("PRONGHORN_ECHO", TARGET / "release" / "examples" / "echo", "make build")
+    return program("PRONGHORN_ECHO", BUILT / "examples" / "echo", "make build")
 
 
 def server_example(name: str) -> Path:
     """An example of the crate `server`; PRONGHORN_SERVER_EXAMPLES names another folder of them."""
-    folder = Path(os.environ.get("PRONGHORN_SERVER_EXAMPLES") or TARGET / "debug" / "examples")
+    folder = Path(os.environ.get("PRONGHORN_SERVER_EXAMPLES") or BUILT / "examples")
     example = folder / name
     if not example.is_file():
-        raise FileNotFoundError(f"{example} is not there: run `cargo build -p pronghorn-server --examples`")
+        raise FileNotFoundError(f"{example} is not there: run `make build`")
     return example
 
 
 def custom_layer() -> Path:
-    return program("PRONGHORN_CUSTOM_LAYER", TARGET / "debug" / "custom-layer", "cargo build -p custom-layer")
+    return program("PRONGHORN_CUSTOM_LAYER", BUILT / "custom-layer", "make build")
 
 
 def webtransport() -> Path:
-    return program("PRONGHORN_WEBTRANSPORT", TARGET / "release" / "examples" / "webtransport", "make build")
+    return program("PRONGHORN_WEBTRANSPORT", BUILT / "examples" / "webtransport", "make build")
 
 
 def quic_go_client() -> Path:

@@ -1,7 +1,8 @@
 'use strict';
 // Builds the addon and puts it where lib/native.js looks for it.
-// usage: node scripts/build.js [--debug] [--target PLATFORM]
+// usage: node scripts/build.js [--debug] [--target PLATFORM] [--addon FILE]
 //   --debug     quick to build, slow to run (or PRONGHORN_PROFILE=debug)
+//   --addon     one that cargo has built already: libpronghorn_node.so of its target folder
 //   --target    a platform of lib/platform.js, such as linux-arm64-gnu (default: this machine's)
 // CARGO_FLAGS go to cargo.
 const fs = require('node:fs');
@@ -17,7 +18,8 @@ function fail(message) {
 
 function given() {
   try {
-    return parseArgs({ options: { debug: { type: 'boolean' }, target: { type: 'string' } } }).values;
+    const options = { debug: { type: 'boolean' }, target: { type: 'string' }, addon: { type: 'string' } };
+    return parseArgs({ options }).values;
   } catch (error) {
     return fail(error.message);
   }
@@ -26,14 +28,21 @@ function given() {
 const values = given();
 const isDebug = values.debug || process.env.PRONGHORN_PROFILE === 'debug';
 const platform = values.target ?? platformName();
-const how = cargoFor(platform);
-if (how.missing !== undefined) fail(`cannot build for ${platform}: ${how.missing}`);
-const status = cargo(['build', ...(isDebug ? [] : ['--release'])], how);
-if (status !== 0) process.exit(status);
 
-const target = path.resolve(root, process.env.CARGO_TARGET_DIR ?? 'target', how.folder, isDebug ? 'debug' : 'release');
+/** Builds the addon, and gives the file that cargo made. */
+function build() {
+  const how = cargoFor(platform);
+  if (how.missing !== undefined) fail(`cannot build for ${platform}: ${how.missing}`);
+  const status = cargo(['build', ...(isDebug ? [] : ['--release'])], how);
+  if (status !== 0) process.exit(status);
+  const target = path.resolve(root, process.env.CARGO_TARGET_DIR ?? 'target', how.folder);
+  return path.join(target, isDebug ? 'debug' : 'release', 'libpronghorn_node.so');
+}
+
+const built = values.addon === undefined ? build() : path.resolve(process.env.INIT_CWD ?? '.', values.addon);
+if (!fs.existsSync(built)) fail(`${built} is not there: build it with \`make build-debug\``);
 const to = path.join(__dirname, '..', 'lib', `pronghorn.${platform}.node`);
 // A new file: a process that has the old one loaded goes on with it.
 const part = `${to}.${process.pid}`;
-fs.copyFileSync(path.join(target, 'libpronghorn_node.so'), part);
+fs.copyFileSync(built, part);
 fs.renameSync(part, to);
