@@ -215,10 +215,11 @@ def run_as(prefix, folder: Path, root: Path, *arguments) -> subprocess.Completed
 def test_full_standard_error_does_not_stop_the_server(identity, root):
     # /dev/full refuses each write, as a full disk does under a log file.
     with Path("/dev/full").open("wb") as full:
-        port = free_port()
-        command = [pronghorn(), "serve", root, "--listen", f"127.0.0.1:{port}", *local(identity)[2:]]
+        command = [pronghorn(), "serve", root, *local(identity)]
         served = subprocess.Popen([str(part) for part in command], stderr=full)
         try:
+            # It cannot say on which port it listens.
+            port = eventually("a listening socket", lambda: listening_port(served.pid))
 
             def answer():
                 try:
@@ -234,10 +235,20 @@ def test_full_standard_error_does_not_stop_the_server(identity, root):
             served.wait()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def listening_port(pid: int) -> int | None:
+    """The TCP port that a process listens on at 127.0.0.1, as the kernel knows it."""
+    try:
+        sockets = {link.readlink().name for link in Path(f"/proc/{pid}/fd").iterdir()}
+    except FileNotFoundError:
+        # A descriptor was closed meanwhile.
+        return None
+    listening = "0A"
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        # proc_pid_net(5): the local address, the state and the inode are fields 2, 4 and 10.
+        fields = line.split()
+        if fields[3] == listening and f"socket:[{fields[9]}]" in sockets:
+            return int(fields[1].rpartition(":")[2], 16)
+    return None
 
 
 def test_congestion_control_that_the_user_may_not_choose(root, tmp_path, as_nobody):

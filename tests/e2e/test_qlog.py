@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from conftest import BIG_FILE_SIZE
-from harness.server import pronghorn
+from harness.server import pronghorn, serve_command
 
 PERMISSION_OR_MISSING = 66
 
@@ -91,7 +91,7 @@ def test_each_connection_has_a_file(start_serve, ca, tmp_path):
 def test_folder_that_cannot_be_made_is_one_clear_error(identity, site, tmp_path):
     file = tmp_path / "file"
     file.write_text("")
-    command = [pronghorn(), "serve", site.root, "--cert", identity.cert, "--key", identity.key, "--qlog", file / "sub"]
+    command = serve_command(site.root, identity, "--qlog", str(file / "sub"))
     done = subprocess.run([str(part) for part in command], capture_output=True, timeout=60)
     assert done.returncode == PERMISSION_OR_MISSING
     assert done.stderr.decode().count("\n") == 1
