@@ -6,13 +6,13 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::rc::{Rc, Weak};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use async_task::{Runnable, Task};
 use slab::Slab;
 
 use super::Wakeup;
+use super::inbox::Inbox;
 
 /// After so many polls in a row one that comes last has its turn too.
 const PATIENCE: usize = 32;
@@ -41,13 +41,8 @@ struct Tasks {
     eager: Cell<usize>,
 }
 
-struct Queue {
-    /// What was scheduled outside of the worker's turn, by any thread.
-    ready: Mutex<Ready>,
-    /// Whether that may be any.
-    has_ready: AtomicBool,
-    wakeup: Arc<Wakeup>,
-}
+/// What was scheduled outside of the worker's turn, by any thread.
+struct Queue(Inbox<Ready>);
 
 thread_local! {
     /// The run queue of the worker whose turn runs on this thread: nearly all tasks are scheduled there, and need no lock.
@@ -119,12 +114,12 @@ impl Ready {
 
 impl Executor {
     pub(crate) fn new(wakeup: Arc<Wakeup>) -> Self {
-        Self { queue: Arc::new(Queue { ready: Mutex::default(), has_ready: AtomicBool::default(), wakeup }), tasks: Rc::default() }
+        Self { queue: Arc::new(Queue(Inbox::new(wakeup))), tasks: Rc::default() }
     }
 
     /// Begins a turn of the worker, which lasts until the guard is dropped.
     pub(crate) fn enter(&self) -> InTurn<'_> {
-        let ready = if self.queue.has_ready.load(Ordering::Acquire) { self.queue.take() } else { Ready::new() };
+        let ready = self.queue.0.take().unwrap_or_default();
         let (outer, outer_ready) = TURN.with(|turn| (turn.of.replace(Arc::as_ptr(&self.queue)), turn.ready.replace(ready)));
         InTurn { queue: &self.queue, outer, outer_ready }
     }
@@ -149,7 +144,7 @@ impl Executor {
         let schedule = move |runnable: Runnable| {
             let Some(runnable) = Queue::schedule_in_turn(queue.as_ptr(), runnable, last) else { return };
             if let Some(queue) = queue.upgrade() {
-                queue.schedule(runnable, last);
+                queue.0.put(|ready| ready.push(runnable, last));
             } else {
                 // The worker is gone. Dropping the task here would drop its future on a foreign thread.
                 std::mem::forget(runnable);
@@ -259,29 +254,14 @@ impl Queue {
         given
     }
 
-    fn schedule(&self, runnable: Runnable, last: bool) {
-        let mut ready = self.lock();
-        ready.push(runnable, last);
-        self.has_ready.store(true, Ordering::Release);
-        drop(ready);
-        self.wakeup.notify();
-    }
-
-    /// What was scheduled outside of a turn.
-    fn take(&self) -> Ready {
-        let mut ready = self.lock();
-        self.has_ready.store(false, Ordering::Release);
-        std::mem::take(&mut *ready)
-    }
-
     fn next(&self) -> Option<Runnable> {
         TURN.with(|turn| {
             if !ptr::eq(turn.of.get(), self) {
-                return self.lock().next();
+                return self.0.look(Ready::next);
             }
             let mut ready = turn.ready.borrow_mut();
-            if self.has_ready.load(Ordering::Acquire) {
-                ready.append(self.take());
+            if let Some(others) = self.0.take() {
+                ready.append(others);
             }
             ready.next()
         })
@@ -289,12 +269,7 @@ impl Queue {
 
     fn is_empty(&self) -> bool {
         let has_none = TURN.with(|turn| !ptr::eq(turn.of.get(), self) || turn.ready.borrow().is_empty());
-        has_none && self.lock().is_empty()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Ready> {
-        // The lock is only held around a push or a pop, which leave the queue whole even if they panic.
-        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+        has_none && self.0.look(|ready| ready.is_empty())
     }
 }
 
@@ -308,10 +283,10 @@ impl Drop for InTurn<'_> {
         if left.is_empty() {
             return;
         }
-        let mut ready = self.queue.lock();
-        left.append(std::mem::take(&mut *ready));
-        *ready = left;
-        self.queue.has_ready.store(true, Ordering::Release);
+        self.queue.0.keep(|ready| {
+            left.append(std::mem::take(ready));
+            *ready = left;
+        });
     }
 }
 

@@ -3,9 +3,21 @@
 //! The futures of the HTTP/1.1 and HTTP/2 libraries, and those of handlers, run here. [`Handle`] is what they see of it.
 
 mod executor;
+mod inbox;
+#[cfg(test)]
+mod model;
 mod reactor;
 mod timers;
 mod wakeup;
+
+/// What [`inbox`] and [`wakeup`] are made of. `model` has others of the same names.
+mod sync {
+    pub(super) use std::sync::atomic::{AtomicBool, Ordering};
+    pub(super) use std::sync::{Mutex, MutexGuard};
+    pub(super) use std::thread_local as each_thread;
+
+    pub(super) use mio::Waker;
+}
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;

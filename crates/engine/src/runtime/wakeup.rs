@@ -3,9 +3,10 @@
 use std::cell::Cell;
 use std::io;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-thread_local! {
+use super::sync::{AtomicBool, Ordering, Waker, each_thread};
+
+each_thread! {
     /// The wake-up of the worker whose turn runs on this thread, if any.
     static IN_TURN: Cell<*const Wakeup> = const { Cell::new(ptr::null()) };
 }
@@ -15,18 +16,18 @@ thread_local! {
 /// Inside the worker's own turn a notification costs nothing: the turn looks at its queues again before it ends.
 #[derive(Debug)]
 pub(crate) struct Wakeup {
-    waker: mio::Waker,
+    waker: Waker,
     notified: AtomicBool,
 }
 
 impl Wakeup {
-    pub(crate) fn new(waker: mio::Waker) -> Self {
+    pub(crate) fn new(waker: Waker) -> Self {
         Self { waker, notified: AtomicBool::new(false) }
     }
 
     /// Asks for another turn, from any thread.
     pub(crate) fn notify(&self) {
-        if !ptr::eq(IN_TURN.get(), self) {
+        if !ptr::eq(IN_TURN.with(Cell::get), self) {
             // An eventfd write fails only when its counter is full, and then it is readable already.
             let _ = self.notify_descriptor();
         }
@@ -35,7 +36,8 @@ impl Wakeup {
     /// Called when the poller has taken in the wake-up and the queues have not been looked at yet: what is notified from here on
     /// writes to the descriptor again. Any earlier, the poller could swallow a write whose flag then stays set.
     pub(crate) fn rearm(&self) {
-        self.notified.store(false, Ordering::SeqCst);
+        // A swap: whoever has set it and needed not write has put something into a queue before, which this thread sees from here on.
+        self.notified.swap(false, Ordering::SeqCst);
     }
 
     /// Makes the descriptor readable although this worker's turn is running: it ends early and must come back.
@@ -51,12 +53,12 @@ pub(crate) struct TurnGuard {
 
 impl TurnGuard {
     pub(crate) fn enter(wakeup: &Wakeup) -> Self {
-        Self { outer: IN_TURN.replace(wakeup) }
+        Self { outer: IN_TURN.with(|turn| turn.replace(wakeup)) }
     }
 }
 
 impl Drop for TurnGuard {
     fn drop(&mut self) {
-        IN_TURN.set(self.outer);
+        IN_TURN.with(|turn| turn.set(self.outer));
     }
 }
