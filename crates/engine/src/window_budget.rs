@@ -106,6 +106,12 @@ impl ReceiveWindow {
         self.windows.receive
     }
 
+    /// Nothing will come any more: what is promised for what came, for who holds it. Nothing is promised here from then on.
+    pub(crate) fn take(&mut self) -> Windows {
+        let rest = Windows { receive: 0, send: 0, promised: self.windows.promised.clone() };
+        std::mem::replace(&mut self.windows, rest)
+    }
+
     /// Bytes came, or near enough. Returns the new window if it grows; `rtt` is asked only where it decides that.
     pub(crate) fn on_received(
         &mut self,
@@ -177,6 +183,19 @@ mod tests {
     use super::*;
 
     const RTT: Duration = Duration::from_millis(100);
+
+    #[test]
+    fn promise_of_a_connection_that_has_ended_counts_as_long_as_somebody_holds_it() {
+        let (limits, stats, budget) = (Limits::default(), Stats::default(), WindowBudget::default());
+        let mut window = ReceiveWindow::new(Instant::now(), budget.promise(&limits, &stats));
+        let held = window.take();
+        assert_eq!((window.size(), held.receive, budget.promised.get()), (0, first_window(&limits), first_window(&limits)));
+        assert_eq!(window.on_unread(&limits, &stats), None);
+        drop(window);
+        assert_eq!(budget.promised.get(), first_window(&limits));
+        drop(held);
+        assert_eq!(budget.promised.get(), 0);
+    }
 
     #[test]
     fn promises_stay_within_the_budget_but_for_the_smallest() {

@@ -377,6 +377,11 @@ impl<T: Transport> Http3<T> {
         if let Some(trace) = self.transport.trace(key) {
             trace.closed(self.context.handle.now(), reason);
         }
+        if *reason != Closed::Locally
+            && let Some(connection) = self.connections.get_mut(key)
+        {
+            connection.read_rest(&mut self.transport);
+        }
         if !self.forget(key, &reason.to_string(), *reason == Closed::TimedOut) {
             return;
         }

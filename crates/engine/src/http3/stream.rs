@@ -17,6 +17,7 @@ use pronghorn_h3::{ErrorCode, StreamId};
 use super::session::Work;
 use crate::runtime::Wakeup;
 use crate::transport::ConnectionKey;
+use crate::window_budget::Windows;
 use crate::{Body, Response, Upgrade};
 
 /// Bytes of content held for an application that does not read: the transport's windows hold back what is more.
@@ -168,6 +169,8 @@ struct State {
     discarding: bool,
     /// The driver has stopped reading because the application does not.
     paused: bool,
+    /// The connection has ended, and all that had come is here: what is promised for that, until it has been read.
+    rest: Option<Rc<Windows>>,
 
     outbound: Queue,
     outbound_bytes: usize,
@@ -262,7 +265,11 @@ impl Stream {
 
     pub(crate) fn poll_inbound(self: &Rc<Self>, cx: &mut TaskContext<'_>) -> Poll<Option<Result<Frame<Bytes>, StreamError>>> {
         let mut state = self.state.borrow_mut();
-        if let Some(data) = state.inbound.pop_front() {
+        let next = state.inbound.pop_front();
+        if state.inbound.is_empty() {
+            state.rest = None;
+        }
+        if let Some(data) = next {
             state.inbound_bytes -= cost(&data);
             let resume = state.paused && state.inbound_bytes < INBOUND_BYTES / 2;
             drop(state);
@@ -307,6 +314,7 @@ impl Stream {
         state.discarding = true;
         state.inbound.clear();
         state.inbound_bytes = 0;
+        state.rest = None;
         let act = state.inbound_end.is_none();
         drop(state);
         if act {
@@ -469,13 +477,18 @@ impl Stream {
     /// How many more bytes the application's side takes now; notes when that is none.
     pub(super) fn inbound_room(&self) -> usize {
         let mut state = self.state.borrow_mut();
-        let room = INBOUND_BYTES.saturating_sub(state.inbound_bytes);
+        let room = if state.rest.is_some() { INBOUND_BYTES } else { INBOUND_BYTES.saturating_sub(state.inbound_bytes) };
         state.paused = room == 0;
         room
     }
 
     pub(super) fn is_paused(&self) -> bool {
         self.state.borrow().paused
+    }
+
+    /// The connection has ended: what has come is taken whether the application reads or not. `windows`: what is promised for that.
+    pub(super) fn take_rest(&self, windows: Rc<Windows>) {
+        self.state.borrow_mut().rest = Some(windows);
     }
 
     pub(super) fn on_data(&self, data: Bytes) {

@@ -24,6 +24,7 @@ use pronghorn_h3::{Priority, StreamId};
 use crate::client::StatsSink;
 use crate::qlog::Trace;
 use crate::tls::{ClientCertificate, TlsSummary};
+use crate::window_budget::Windows;
 pub(crate) use congestion::Sending;
 use connection_id::ConnectionIds;
 pub(crate) use connection_id::steer;
@@ -111,7 +112,7 @@ pub(crate) enum Event {
     Datagram(Bytes),
     /// There is room for datagrams again.
     DatagramsWritable,
-    /// The connection is gone; its key names nothing from here on.
+    /// The connection is gone. What has come on its streams can be read until the next event is taken; then its key names nothing.
     Closed(Closed),
 }
 
@@ -197,6 +198,8 @@ pub(crate) trait Transport {
     /// Gives `each` what has come on the stream, piece by piece, until it answers that it wants no more for now. The stream's end is not
     /// read then.
     fn read(&mut self, key: ConnectionKey, stream: StreamId, each: impl FnMut(Bytes) -> bool) -> Read;
+    /// The promise of memory for what the peer of a connection that is gone has sent, to be held as long as that is.
+    fn take_windows(&mut self, key: ConnectionKey) -> Option<Windows>;
     /// The code of a reset that has arrived, without reading what came before. It is told once, here or by a read.
     fn received_reset(&mut self, key: ConnectionKey, stream: StreamId) -> Option<u64>;
     /// Writes at most `limit` bytes from the front of `chunks`, which keeps what was not taken. Once all of them were, the stream is at its

@@ -59,6 +59,10 @@ pub(crate) struct Quinn {
     question: Question,
     /// By the library's handles. Each is some 7 KB: a place costs little where nobody is, and none of them moves when there are more.
     connections: Vec<Option<Box<Connection>>>,
+    /// Connections of which the library keeps nothing, while what came on them can still be read: until their end has been told.
+    ended: Vec<Box<Connection>>,
+    /// The connection whose end was told last.
+    told_end: Option<ConnectionKey>,
     generation: u32,
     events: VecDeque<(ConnectionKey, Event)>,
     /// Answers that belong to no connection: version negotiation, refusals, stateless resets.
@@ -105,6 +109,8 @@ impl Quinn {
             seats,
             budget,
             connections: Vec::new(),
+            ended: Vec::new(),
+            told_end: None,
             generation: 0,
             events: VecDeque::new(),
             answers: VecDeque::new(),
@@ -135,6 +141,12 @@ impl Quinn {
 
     fn connection(&mut self, key: ConnectionKey) -> Option<&mut Connection> {
         self.connections.get_mut(key.index as usize)?.as_deref_mut().filter(|connection| connection.key == key)
+    }
+
+    /// The same, or one that has ended and whose end is being told.
+    fn readable(&mut self, key: ConnectionKey) -> Option<&mut Connection> {
+        let open = self.connections.get_mut(key.index as usize).and_then(Option::as_deref_mut);
+        open.into_iter().chain(self.ended.iter_mut().map(Box::as_mut)).find(|connection| connection.key == key)
     }
 
     /// The connection of `key`, marked as having something to send.
@@ -184,6 +196,7 @@ impl Quinn {
             trace,
             closed: false,
             closed_by_peer: false,
+            end_told: false,
             observer: None,
             told: Told::nothing(now),
             unproved,
@@ -289,7 +302,7 @@ impl Quinn {
 
     /// Moves events between connection and endpoint, and the connection's own to the caller; queues its deadline.
     fn settle(&mut self, now: Instant, key: ConnectionKey) {
-        let Self { endpoint, connections, events, deadlines, handshakes, config, stats, .. } = self;
+        let Self { endpoint, connections, ended, events, deadlines, handshakes, config, stats, .. } = self;
         let Some(slot) = connections.get_mut(key.index as usize) else { return };
         let Some(connection) = slot.as_deref_mut().filter(|connection| connection.key == key) else { return };
         let mut drained = false;
@@ -320,7 +333,8 @@ impl Quinn {
         if drained {
             connection.tell_rest(now, stats);
             connection.tell_observer();
-            *slot = None;
+            let is_untold = connection.closed && !connection.end_told;
+            ended.extend(slot.take().filter(|_| is_untold));
             return;
         }
         connection.tell_worker(now, stats);
@@ -433,7 +447,16 @@ impl Transport for Quinn {
     }
 
     fn poll_event(&mut self) -> Option<(ConnectionKey, Event)> {
+        if let Some(told) = self.told_end.take() {
+            self.ended.retain(|connection| connection.key != told);
+        }
         let event = self.events.pop_front();
+        if let Some((key, Event::Closed(_))) = &event {
+            self.told_end = Some(*key);
+            if let Some(connection) = self.connection(*key) {
+                connection.end_told = true;
+            }
+        }
         if self.events.is_empty() {
             // The next ones lie where these did, which is in the caches; a ring would go on through all of its memory.
             self.events.clear();
@@ -593,7 +616,7 @@ impl Transport for Quinn {
     }
 
     fn read(&mut self, key: ConnectionKey, stream: StreamId, mut each: impl FnMut(Bytes) -> bool) -> Read {
-        let Some(connection) = self.connection(key) else { return Read::Gone };
+        let Some(connection) = self.readable(key) else { return Read::Gone };
         let mut stream = connection.inner.recv_stream(to_quinn(stream));
         let mut chunks = match stream.read(true) {
             Ok(chunks) => chunks,
@@ -619,6 +642,10 @@ impl Transport for Quinn {
             self.touch(key);
         }
         read
+    }
+
+    fn take_windows(&mut self, key: ConnectionKey) -> Option<Windows> {
+        self.readable(key).filter(|connection| connection.closed).map(|connection| connection.receive_window.take())
     }
 
     fn received_reset(&mut self, key: ConnectionKey, stream: StreamId) -> Option<u64> {

@@ -48,6 +48,8 @@ mod support;
 mod tunnels;
 mod unix_sockets;
 #[cfg(test)]
+mod unread;
+#[cfg(test)]
 mod websockets;
 #[cfg(test)]
 mod webtransport;

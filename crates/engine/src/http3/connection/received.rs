@@ -1,5 +1,7 @@
 //! What the peer sent.
 
+use std::rc::Rc;
+
 use http::{HeaderMap, Method, StatusCode};
 use pronghorn_h3::{self as h3, ConnectionError, ErrorCode, Event, Priority, StreamId};
 
@@ -63,6 +65,24 @@ impl Connection {
             if read != Read::Left {
                 return Ok(());
             }
+        }
+    }
+
+    /// The connection has ended. What its peer knows to have arrived, and perhaps ended it for, has waited for room: applications get it all the
+    /// same, before they learn of the end.
+    pub(in crate::http3) fn read_rest(&mut self, transport: &mut impl Transport) {
+        let waits = |exchange: &Exchange| !exchange.received && exchange.stream.is_paused();
+        let waiting: Vec<_> = self.requests.iter().filter(|(_, exchange)| waits(exchange)).map(|(id, _)| *id).collect();
+        if waiting.is_empty() {
+            return;
+        }
+        let Some(windows) = transport.take_windows(self.key).map(Rc::new) else { return };
+        for id in waiting {
+            if let Some(exchange) = self.requests.get(&id) {
+                exchange.stream.take_rest(windows.clone());
+            }
+            // What breaks the rules ends a connection, which has ended.
+            let _ = self.read(transport, id);
         }
     }
 

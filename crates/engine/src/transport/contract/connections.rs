@@ -85,6 +85,31 @@ pub(super) fn key_of_a_closed_connection_names_nothing<S: Subject>() {
     assert_eq!(pair.client.sent, sent);
 }
 
+/// Its sender knows that it has arrived.
+pub(super) fn what_came_before_the_end_is_read_when_that_is_told<S: Subject>() {
+    for is_closed in [true, false] {
+        let (mut pair, client, server) = Pair::<S>::connected(&Limits::default());
+        let stream = pair.client.open(client, Dir::Bidi);
+        pair.client.write_up_to(client, stream, 50_000);
+        pair.client.finish(client, stream);
+        pair.run_for(Duration::from_secs(1));
+        assert!(pair.server.transport.take_windows(server).is_none(), "more may come");
+        pair.server.last_stream = Some(stream);
+        if is_closed {
+            pair.client.transport.close(pair.now, client, 0, "");
+        } else {
+            // Nobody wakes the server until nothing is left of the connection.
+            pair.change_weather(dead());
+        }
+        pair.run_for(Duration::from_secs(60));
+        assert!(pair.server.take_closed(server).is_some());
+        let (received, read) = pair.server.last_read.take().unwrap();
+        assert!(received == content(50_000) && read == Read::Finished, "closed: {is_closed}, {} bytes, {read:?}", received.len());
+        assert_eq!(pair.server.read(server, stream).1, Read::Gone);
+        assert!(pair.server.transport.take_windows(server).is_none());
+    }
+}
+
 pub(super) fn key_is_not_given_to_another_connection<S: Subject>() {
     let (mut pair, first, _) = Pair::<S>::connected(&Limits::default());
     pair.client.transport.close(pair.now, first, 0, "");

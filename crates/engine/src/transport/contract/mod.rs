@@ -39,6 +39,7 @@ macro_rules! contract {
                 close_tells_the_peer_code_and_reason
                 close_is_told_although_the_window_is_full
                 key_of_a_closed_connection_names_nothing
+                what_came_before_the_end_is_read_when_that_is_told
                 key_is_not_given_to_another_connection
                 silent_peer_is_given_up_after_the_idle_timeout
                 client_learns_the_idle_timeout_of_its_server

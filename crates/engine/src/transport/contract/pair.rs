@@ -22,6 +22,9 @@ const SEGMENTS: usize = 10;
 pub(super) struct End<T> {
     pub(super) transport: T,
     pub(super) events: Vec<(ConnectionKey, Event)>,
+    /// The stream that is read when the end of a connection is told, and what that brings.
+    pub(super) last_stream: Option<StreamId>,
+    pub(super) last_read: Option<(Vec<u8>, Read)>,
     /// Datagrams that it has sent.
     pub(super) sent: usize,
     pub(super) last_sent: Vec<u8>,
@@ -57,7 +60,7 @@ impl<S: Subject> Pair<S> {
         let subject = S::new();
         let began = Instant::now();
         let network = Network::new(weather, 1, began, client_address(), server_address());
-        let end = |transport| End { transport, events: Vec::new(), sent: 0, last_sent: Vec::new() };
+        let end = |transport| End { transport, events: Vec::new(), last_stream: None, last_read: None, sent: 0, last_sent: Vec::new() };
         let (client, server) = (subject.client(client), subject.server(server, 0));
         Self { subject, client: end(client), server: end(server), began, now: began, lost: 0..0, network, trace: Trace::new(began, false) }
     }
@@ -197,7 +200,11 @@ impl<S: Subject> Pair<S> {
 impl<T: Transport> End<T> {
     fn collect(&mut self) {
         while self.transport.has_events() {
-            self.events.push(self.transport.poll_event().expect("an event where `has_events` says that there is one"));
+            let (key, event) = self.transport.poll_event().expect("an event where `has_events` says that there is one");
+            if let (Event::Closed(_), Some(stream)) = (&event, self.last_stream) {
+                self.last_read = Some(self.read(key, stream));
+            }
+            self.events.push((key, event));
         }
         assert!(self.transport.poll_event().is_none(), "an event where `has_events` says that there is none");
     }

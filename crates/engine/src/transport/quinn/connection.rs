@@ -45,6 +45,8 @@ pub(super) struct Connection {
     pub(super) closed: bool,
     /// The peer has closed it, and expects nothing more.
     pub(super) closed_by_peer: bool,
+    /// Whoever has the connection knows that it is gone, and has read what was left.
+    pub(super) end_told: bool,
     pub(super) observer: Option<StatsSink>,
     pub(super) told: Told,
     /// Bytes of datagrams until the handshake is done, where the client's address is not proved.
