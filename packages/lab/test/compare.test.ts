@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { compareCampaign, type ComparedCell } from '../src/compare/campaign.js';
+import { compareCampaign, type ArmComparison, type ComparedCell } from '../src/compare/campaign.js';
 import { pooledControl } from '../src/compare/control.js';
 import { enough } from '../src/compare/stopping.js';
 import { compare, difference, pairUp, type BlockTime, type Pair } from '../src/compare/pairs.js';
+import { verdictInWords } from '../src/compare/words.js';
 import { draws, times } from './draws.js';
 
 const random = draws(11);
@@ -115,6 +116,62 @@ test('five blocks give no verdict', () => {
   );
   assert.equal(comparisons[0]?.verdict.kind, 'too-few');
   assert.equal(comparisons[0].medianRatio?.interval, undefined);
+});
+
+/** As many comparisons, each over so many blocks in all of which h3 is faster. */
+function allFaster(comparisons: number, count: number): readonly ArmComparison[] {
+  const cells = times(comparisons, (index) => [
+    cell('h2', at(blocks(count), noisy(3)), `profile-${index}`),
+    cell('h3', at(blocks(count), noisy(1)), `profile-${index}`),
+  ]);
+  return compareCampaign(cells.flat(), undefined, 1).comparisons;
+}
+
+for (const [comparisons, needed] of [
+  [1, 6],
+  [3, 7],
+  [6, 8],
+  [12, 9],
+] as const) {
+  test(`${comparisons} comparisons need ${needed} blocks for a verdict, and say so with one less`, () => {
+    const few = allFaster(comparisons, needed - 1);
+    const all = times(comparisons, () => ({ kind: 'too-few', needed, comparisons }));
+    assert.deepEqual(
+      few.map(({ verdict }) => verdict),
+      all,
+    );
+    const counted = comparisons === 1 ? '1 comparison' : `${comparisons} comparisons`;
+    const words = `too few blocks: with ${counted} a verdict needs ${needed}`;
+    assert.deepEqual([...new Set(few.map(verdictInWords))], [words]);
+    assert.deepEqual([...new Set(allFaster(comparisons, needed).map(verdictInWords))], ['h3 is faster']);
+  });
+}
+
+test('blocks enough without an effect say what would have been found, and not that they are too few', () => {
+  const cells = ['h2', 'h3'].map((arm) =>
+    cell(
+      arm,
+      at(blocks(6), (block) => (arm === 'h2' ? 1 : 1 + (-1) ** block / 9)),
+    ),
+  );
+  const [found] = compareCampaign(cells, undefined, 1).comparisons;
+  assert.equal(found?.verdict.kind, 'none-detected');
+});
+
+test('comparison without a block would be one more among those that have some', () => {
+  const cells = [
+    ...['h2', 'h3'].map((arm) => cell(arm, at(blocks(4), noisy(1)), 'lte')),
+    cell('h2', at([1, 2], noisy(1))),
+    cell('h3', at([3, 4], noisy(1))),
+  ];
+  const { comparisons } = compareCampaign(cells, undefined, 1);
+  assert.deepEqual(
+    comparisons.map(({ profile, verdict }) => [profile, verdict]),
+    [
+      ['lte', { kind: 'too-few', needed: 6, comparisons: 1 }],
+      ['fibre', { kind: 'too-few', needed: 7, comparisons: 2 }],
+    ],
+  );
 });
 
 test('bench that favours the second of two like arms is found by its control', () => {

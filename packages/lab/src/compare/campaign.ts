@@ -1,7 +1,7 @@
-import { compare, detectable, pairUp, tooFew, type BlockTime, type Comparison } from './pairs.js';
+import { compare, detectable, pairUp, type BlockTime, type Comparison } from './pairs.js';
 import { controlVerdict, excludesNoEffect, type Control } from './control.js';
 import { deriveSeed } from '../seed.js';
-import { holm } from '../statistics/rank-tests.js';
+import { holm, leastDifferences } from '../statistics/rank-tests.js';
 
 /** What is compared, the first before all. */
 export const METRICS = ['load', 'firstByte', 'lcp'] as const;
@@ -37,7 +37,8 @@ export type Verdict =
   | { readonly kind: 'faster' | 'slower' }
   /** `ratio`: what would have been found with 80 % power; undefined where nothing finite would have been. */
   | { readonly kind: 'none-detected'; readonly ratio: number | undefined }
-  | { readonly kind: 'too-few' }
+  /** `needed`: the blocks in which the first of so many comparisons can have a verdict. */
+  | { readonly kind: 'too-few'; readonly needed: number; readonly comparisons: number }
   /** The same arm twice: whatever the interval shows is noise. */
   | { readonly kind: 'control'; readonly excludesNoEffect: boolean };
 
@@ -108,11 +109,25 @@ function compareTimes(cell: ComparedCell, partner: ComparedCell, metric: Metric,
   return [{ place, pairs, incompleteBlocks, comparison: compare(pairs, own) }];
 }
 
+/** `tests`: how many comparisons Holm's adjustment is over. */
 function verdictOf({ pairs, comparison }: Compared, holmP: number | undefined, tests: number): Verdict {
-  if (tooFew(pairs.length) || holmP === undefined) return { kind: 'too-few' };
   // With as many slow as fast blocks the test has no direction, and finds nothing.
-  if (holmP < ALPHA && comparison.shift.value !== 0) return { kind: comparison.shift.value < 0 ? 'faster' : 'slower' };
+  if (holmP !== undefined && holmP < ALPHA && comparison.shift.value !== 0) {
+    return { kind: comparison.shift.value < 0 ? 'faster' : 'slower' };
+  }
+  // One without any block is not among them; a block would make it one more.
+  const comparisons = holmP === undefined ? tests + 1 : tests;
+  const needed = blocksForVerdict(comparisons);
+  if (holmP === undefined || pairs.length < needed) return { kind: 'too-few', needed, comparisons };
   return { kind: 'none-detected', ratio: detectable(pairs, ALPHA / tests) };
+}
+
+/**
+ * In how many blocks one of so many comparisons can have a verdict: of the smallest p Holm asks that it be below ALPHA by
+ * their number. Once that one is decided, the others need less.
+ */
+export function blocksForVerdict(comparisons: number): number {
+  return leastDifferences(ALPHA / comparisons);
 }
 
 /**

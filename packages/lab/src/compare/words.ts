@@ -2,7 +2,7 @@
 
 import { ALPHA, LEAST_CONTROL_BLOCKS, type ArmComparison, type CampaignComparisons, type Metric } from './campaign.js';
 import type { Control } from './control.js';
-import { LEAST_BLOCKS, resamplesFor, type Estimate } from '../statistics/bootstrap.js';
+import { resamplesFor, type Estimate } from '../statistics/bootstrap.js';
 import type { TwoModes } from '../statistics/modes.js';
 
 export const METRIC_NAMES: Readonly<Record<Metric, string>> = {
@@ -45,7 +45,7 @@ export function verdictInWords({ arm, base, verdict }: ArmComparison): string {
         : `no difference detected; one of ${size} would have been found with 80 % power`;
     }
     case 'too-few':
-      return `too few blocks: a verdict needs ${LEAST_BLOCKS}`;
+      return `too few blocks: with ${plural(verdict.comparisons, 'comparison')} a verdict needs ${verdict.needed}`;
     case 'control':
       return `control: ${base} twice, ${verdict.excludesNoEffect ? 'and the interval excludes no effect' : 'no effect seen'}`;
   }
@@ -90,9 +90,9 @@ export function controlInWords(control: Control, comparisons: readonly ArmCompar
         ? `The control is not judged: intervals over fewer than ${LEAST_CONTROL_BLOCKS} blocks are too narrow.`
         : 'There is no control: no arm was loaded twice.';
     case 'good':
-      return `Control: of ${intervals} A/A ${plural(intervals)} ${excluding} exclude no effect; chance explains up to ${allowed}.`;
+      return `Control: of ${plural(intervals, 'A/A interval')} ${excluding} exclude no effect; chance explains up to ${allowed}.`;
     case 'repair-the-bench':
-      return `The bench is at fault: of ${intervals} A/A ${plural(intervals)} ${excluding} exclude no effect, where chance explains ${allowed} at most. Believe no difference above.`;
+      return `The bench is at fault: of ${plural(intervals, 'A/A interval')} ${excluding} exclude no effect, where chance explains ${allowed} at most. Believe no difference above.`;
   }
 }
 
@@ -143,6 +143,6 @@ function percentInWords(ratio: number): string {
   return percent < 10 ? `${percent.toFixed(1)} %` : `${percent.toFixed(0)} %`;
 }
 
-function plural(count: number): string {
-  return count === 1 ? 'interval' : 'intervals';
+function plural(count: number, noun: string): string {
+  return `${count} ${noun}${count === 1 ? '' : 's'}`;
 }

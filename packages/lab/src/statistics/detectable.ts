@@ -1,5 +1,6 @@
 import { LEAST_BLOCKS } from './bootstrap.js';
 import { normalQuantile, studentQuantile } from './distributions.js';
+import { leastDifferences } from './rank-tests.js';
 import { WalshAverages } from './walsh.js';
 import { once } from './weighted.js';
 
@@ -17,8 +18,7 @@ export const POWER = 0.8;
  */
 export function detectableRatio(logRatios: readonly number[], alpha: number): number | undefined {
   const n = logRatios.length;
-  // Even if all blocks point the same way, p is no less than 2 / 2^n.
-  if (n < LEAST_BLOCKS || 2 ** (1 - n) > alpha) return undefined;
+  if (n < Math.max(LEAST_BLOCKS, leastDifferences(alpha))) return undefined;
   const averages = new WalshAverages(logRatios);
   const weights = once(n);
   const pairs = averages.count(weights);

@@ -20,6 +20,14 @@ const EXACT_GROUP = 20;
 /** Clocks are coarser than that: what differs by less is a tie that was lost in a binary fraction. */
 const TIE_SECONDS = 1e-9;
 
+/**
+ * The fewest differences of which Wilcoxon's test can say with a p below `alpha` that they do not lie about zero: if all n
+ * of them have one sign, p is 2 / 2^n.
+ */
+export function leastDifferences(alpha: number): number {
+  return Math.floor(1 - Math.log2(alpha)) + 1;
+}
+
 /** Whether paired differences lie about zero. Those that are zero say nothing of a direction and are left out. */
 export function wilcoxonSignedRank(differences: readonly number[]): RankTest {
   const nonZero = differences.map(toTicks).filter((difference) => difference !== 0);
