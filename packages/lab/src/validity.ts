@@ -115,7 +115,9 @@ function expectedBytes({ arm, pageBytes, browser, link }: Evidence): string | un
   const right = transportsOf(arm);
   const port = portOf(arm);
   const down = right.reduce((sum, transport) => sum + flowBytes(link, transport, port).down, 0);
-  const received = browser.requests.reduce((sum, request) => sum + (request.encodedDataLength ?? 0), 0);
+  // The bytes of a request that failed may be those of the browser's own page that says so.
+  const whole = browser.requests.filter(({ error }) => error === undefined);
+  const received = whole.reduce((sum, request) => sum + (request.encodedDataLength ?? 0), 0);
   const needed = browser.outcome === 'completed' ? Math.max(received, pageBytes ?? 0) : received;
   if (down > needed || (down === needed && needed === 0)) return undefined;
   const what = right.map((transport) => transport.toUpperCase()).join(' and ');

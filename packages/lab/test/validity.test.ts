@@ -24,6 +24,18 @@ function first<T>(items: readonly T[]): T {
   return items[0];
 }
 
+test('load whose server never answered is valid, whatever the browser shows instead', () => {
+  const reasons = judge('h3', ({ browser, link }) => {
+    const document = { ...first(browser.requests), error: 'net::ERR_QUIC_PROTOCOL_ERROR', encodedDataLength: 250_574 };
+    delete document.protocol;
+    delete document.status;
+    Object.assign(browser, { outcome: 'timeout', requests: [document], resources: [] });
+    delete browser.navigation;
+    for (const flow of link.flows) flow.down.bytes = 0;
+  });
+  assert.deepEqual(reasons, []);
+});
+
 for (const arm of ARMS) {
   test(`recorded ${arm} load is valid`, () => {
     assert.deepEqual(judge(arm), []);

@@ -101,8 +101,8 @@ async function load(browser: Browser, job: LoadJob): Promise<BrowserSide> {
   const end = await navigate(page, job);
   const after = await readProcesses(browser);
   if (end.kind === 'loaded') await settle(log);
-  const timeline = await readTimeline(page);
-  const navigationStartMonotonicMs = await readNavigationStart(session);
+  // Of a load that did not complete neither may answer: what is waited for both is the wait for one.
+  const [timeline, navigationStartMonotonicMs] = await Promise.all([readTimeline(page), readNavigationStart(session)]);
   await screens?.stop(timeline.timeOriginMs);
   const requests = log.requests();
   return {
