@@ -3,7 +3,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { after } from 'node:test';
-import { LEAST_CONTROL_BLOCKS } from '../src/compare/campaign.js';
+import { blocksForVerdict, LEAST_CONTROL_BLOCKS, METRICS } from '../src/compare/campaign.js';
 import { LabError } from '../src/errors.js';
 import { readPageSpec } from '../src/page/spec.js';
 import { readPlan } from '../src/read-plan.js';
@@ -143,13 +143,19 @@ test('demo plan is valid and names profiles that exist', () => {
   const plan = readPlan(join(packageFolder, 'plans/demo.toml'));
   assert.deepEqual(
     plan.profiles.map(({ name }) => name),
-    ['fibre', 'lte-bad-uplink'],
+    ['fibre', 'lte'],
   );
-  assert.equal(plan.blocks.max, 5);
   assert.deepEqual(
     plan.arms.map(({ protocol, congestion }) => `${protocol} ${congestion}`),
     ['h2 cubic', 'h3 cubic'],
   );
+});
+
+test('demo plan has blocks enough for verdicts, and two to spare', () => {
+  const { profiles, pages, arms, blocks } = readPlan(join(packageFolder, 'plans/demo.toml'));
+  const comparisons = METRICS.length * profiles.length * pages.length * (arms.length - 1);
+  assert.equal(comparisons, 6);
+  assert.ok(blocks.min >= blocksForVerdict(comparisons) + 2);
 });
 
 test('bench check loads each arm twice, in enough blocks to count', () => {
