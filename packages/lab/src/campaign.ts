@@ -41,6 +41,8 @@ export interface CampaignOptions {
   readonly keepAll: boolean;
   /** Aborted to end the campaign after what was measured so far. */
   readonly signal: AbortSignal;
+  /** Instead of three transfers of ten seconds, where the plan has the congestion controllers compared. */
+  readonly conformance?: { readonly repeats: number; readonly seconds: number };
   /** Called with the output folder of a new campaign once it is made, before anything else is in it. */
   readonly prepare?: (out: string) => void;
 }
@@ -94,22 +96,19 @@ export async function runCampaign(options: CampaignOptions): Promise<Campaign> {
 }
 
 /** Each controller over each protocol so often, for so long: a minute and a half a controller. */
-const CONFORMANCE_REPEATS = 3;
-const CONFORMANCE_SECONDS = 10;
+const CONFORMANCE = { repeats: 3, seconds: 10 };
 
 /** Compares the arms' congestion controllers, unless an earlier sitting has; false if that was interrupted. */
 async function isConformanceKnown(
-  { plan, out, signal }: CampaignOptions,
+  { plan, out, signal, conformance = CONFORMANCE }: CampaignOptions,
   pronghorn: Pronghorn,
   seed: number,
   within: string,
 ): Promise<boolean> {
   if (readConformance(out)?.status === 'finished') return true;
   const { status } = await checkConformance({
-    ...{ pronghorn, seed, signal, within },
+    ...{ pronghorn, seed, signal, within, ...conformance },
     congestion: controllersOf(plan.arms),
-    repeats: CONFORMANCE_REPEATS,
-    seconds: CONFORMANCE_SECONDS,
     onProgress: (so, transfer) => {
       writeConformance(out, so);
       if (transfer !== undefined) process.stderr.write(`conformance ${transferInWords(transfer, so)}\n`);

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { execFile, spawn, spawnSync } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
@@ -15,24 +15,18 @@ import type { Exchange } from '../../src/capture/exchange.js';
 import { readRecording, type RecordingEntry } from '../../src/capture/recording.js';
 import { writeCapture } from '../../src/capture/write.js';
 import { packageFolder } from '../places.js';
+import { CLI, lab as runLab, type Run } from './lab.js';
 import { startServer, type Server } from './server.js';
 
 /** Captures pages with the real browser from `pronghorn replay`: needs `pronghorn` and Chromium. */
-
-const CLI = join(packageFolder, 'dist/cli.js');
 
 const folder = mkdtempSync(join(tmpdir(), 'lab-capture-e2e-'));
 after(() => {
   rmSync(folder, { recursive: true });
 });
 
-function lab(...args: readonly string[]): { status: number | null; stdout: string; stderr: string } {
-  return spawnSync(process.execPath, [CLI, ...args], {
-    encoding: 'utf8',
-    env: { ...process.env, TMPDIR: folder },
-    timeout: 120_000,
-  });
-}
+const env = { ...process.env, TMPDIR: folder };
+const lab = (...args: readonly string[]): Run => runLab(args, env);
 
 async function replay(t: TestContext, recording: string): Promise<Server> {
   return startServer(t, 'replay', recording, folder);
@@ -271,12 +265,12 @@ test('page without a load event in time is recorded as far as it came', async (t
   // Not synchronous: the server runs in this process.
   const { stderr } = await promisify(execFile)(
     process.execPath,
-    [CLI, 'capture', url, '--out', out, '--timeout', '1', '--wait-ms', '0'],
-    { env: { ...process.env, TMPDIR: folder } },
+    [CLI, 'capture', url, '--out', out, '--timeout', '3', '--wait-ms', '0'],
+    { env },
   );
   assert.match(
     stderr,
-    /^warning: http:\/\/127\.0\.0\.1:\d+\/ had no load event in 1 s; what came until then is recorded$/m,
+    /^warning: http:\/\/127\.0\.0\.1:\d+\/ had no load event in 3 s; what came until then is recorded$/m,
   );
   assert.match(stderr, /^warning: GET \S+\/never\.png: had not ended when the capture did; a replay answers 404$/m);
   const { recording, requests } = readRecording(out);
@@ -288,7 +282,7 @@ test('interrupted capture writes nothing and leaves nothing running', async (t) 
   const { address, spki } = await replay(t, makeSite('site-interrupted'));
   const args = ['capture', 'https://shop.test/', '--out', out, '--resolve', `*=${address}`, '--spki', spki];
   const child = spawn(process.execPath, [CLI, ...args, '--wait-ms', '600000'], {
-    env: { ...process.env, TMPDIR: folder },
+    env,
     stdio: ['ignore', 'ignore', 'pipe'],
   });
   let stderr = '';

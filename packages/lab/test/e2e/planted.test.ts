@@ -1,20 +1,19 @@
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { after } from 'node:test';
 import type { ArmComparison } from '../../src/compare/campaign.js';
 import type { Sample } from '../../src/sample.js';
-import type { LabelKind } from '../../src/trace/label.js';
+import type { Label, LabelKind } from '../../src/trace/label.js';
 import { packageFolder } from '../places.js';
+import { lab, samplesOf } from './lab.js';
 
 /**
  * Does the lab find what is known to be wrong? Each campaign has one fault planted in it, by a server or a link that has
  * it on purpose, and an arm beside it that has not.
  */
 
-const CLI = join(packageFolder, 'dist/cli.js');
 const root = join(packageFolder, '../..');
 /** A server that nobody of this project wrote, with faults to choose from (tests/clients/quic-go/planted). */
 const PLANTED = join(process.env.CARGO_TARGET_DIR ?? join(root, 'target'), 'test-clients/planted');
@@ -34,9 +33,8 @@ function campaign(name: string, plan: string): Found {
   const path = join(folder, `${name}.toml`);
   const out = join(folder, name);
   writeFileSync(path, `name = "${name}"\nseed = 3\ntimeout_seconds = 30\n${plan}`);
-  const run = spawnSync(process.execPath, [CLI, 'run', path, '--out', out], { encoding: 'utf8', timeout: 400_000 });
-  const lines = readFileSync(join(out, 'samples.jsonl'), 'utf8').trim().split('\n');
-  const samples = lines.map((line) => JSON.parse(line) as Sample);
+  const run = lab(['run', path, '--out', out]);
+  const samples = samplesOf(out);
   assert.ok(
     samples.every(({ outcome }) => outcome === 'completed'),
     run.stderr,
@@ -46,16 +44,19 @@ function campaign(name: string, plan: string): Found {
 }
 
 /** The labels of one kind in the loads of an arm, one list a load. */
-function labelsOf({ samples }: Found, arm: string, kind: LabelKind): number[] {
-  return samples
-    .filter((sample) => sample.arm === arm)
-    .map(({ labels = [] }) => labels.filter((label) => label.kind === kind).length);
+function labelsOf({ samples }: Found, arm: string, kind: LabelKind): Label[][] {
+  const own = samples.filter((sample) => sample.arm === arm);
+  return own.map(({ labels = [] }) => labels.filter((label) => label.kind === kind));
 }
 
-/** A machine that does other things too may make any server slow for once. */
-function assertFew(labels: readonly number[]): void {
-  const loads = labels.filter((count) => count > 0).length;
-  assert.ok(loads <= labels.length / 3, `${loads} of ${labels.length} loads`);
+function assertEach(loads: readonly (readonly Label[])[]): void {
+  assert.ok(loads.length > 0 && loads.every((labels) => labels.length > 0), JSON.stringify(loads));
+}
+
+/** A machine that does other things too may make any server slow for once; what is planted is there in each load. */
+function assertNotEach(loads: readonly (readonly Label[])[]): void {
+  const having = loads.filter((labels) => labels.length > 0).length;
+  assert.ok(having <= loads.length / 2, `${having} of ${loads.length} loads`);
 }
 
 function profile(name: string, more = ''): string {
@@ -68,24 +69,24 @@ function profile(name: string, more = ''): string {
 const SMALL = `[page]\nspec = "${join(packageFolder, 'test/fixtures/page.toml')}"\n`;
 const arm = (name: string, text: string): string => `[[arms]]\nname = "${name}"\n${text}\n`;
 
-test('300 ms that a server adds over HTTP/2 only are found, measured and blamed on the server', (context) => {
+test('half a second that a server adds over HTTP/2 only are found, measured and blamed on the server', () => {
   const server = `server = "planted"`;
   const found = campaign(
     'slow',
-    `blocks = 12\nprofiles = ["${profile('slow-link')}"]\n${SMALL}${arm('h2', `protocol = "h2"\n${server}`)}${arm('h3', `protocol = "h3"\n${server}`)}` +
-      `[servers.planted]\ncommand = "${PLANTED} -root {page} -listen {address}:{port} -cert {cert} -key {key} -delay-h2 300ms"\n`,
+    `blocks = 7\nprofiles = ["${profile('slow-link')}"]\n${SMALL}${arm('h2', `protocol = "h2"\n${server}`)}${arm('h3', `protocol = "h3"\n${server}`)}` +
+      `[servers.planted]\ncommand = "${PLANTED} -root {page} -listen {address}:{port} -cert {cert} -key {key} -delay-h2 500ms"\n`,
   );
-  assert.ok(Math.min(...labelsOf(found, 'h2', 'slow-server')) > 0);
-  assertFew(labelsOf(found, 'h3', 'slow-server'));
+  const blamed = labelsOf(found, 'h2', 'slow-server');
+  assertEach(blamed);
+  // A machine may make the server slower than it was told to be, and never quicker.
+  const waits = blamed.map((labels) => Math.max(...labels.map(({ seconds = 0 }) => seconds)));
+  assert.ok(Math.min(...waits) > 0.495, waits.join());
+  assertNotEach(labelsOf(found, 'h3', 'slow-server'));
   const firstByte = found.comparisons.find(({ metric }) => metric === 'firstByte');
   assert.ok(firstByte);
-  // A busy machine may cost some loads their validity; six pairs that all agree are enough for this.
-  if (firstByte.blocks < 6) {
-    context.skip(`the machine was too busy for the link to keep its deadlines: ${firstByte.blocks} blocks are valid`);
-    return;
-  }
-  assert.ok(firstByte.wilcoxon.p < 0.05, `${firstByte.wilcoxon.p} of ${firstByte.blocks} blocks`);
-  assert.ok(firstByte.shift.value < -0.25 && firstByte.shift.value > -0.6, String(firstByte.shift.value));
+  // A busy machine may cost some loads their validity; six pairs that all agree are enough for the test.
+  if (firstByte.blocks > 0) assert.ok(firstByte.shift.value < -0.3, String(firstByte.shift.value));
+  if (firstByte.blocks >= 6) assert.ok(firstByte.wilcoxon.p < 0.05, String(firstByte.wilcoxon.p));
 });
 
 test('window of 64 KiB is recognised from the packets', () => {
@@ -95,8 +96,8 @@ test('window of 64 KiB is recognised from the packets', () => {
     `blocks = 1\nprofiles = ["${profile('window-link')}"]\n${page}${arm('whole', 'protocol = "h3"')}${arm('small', 'protocol = "h3"\nserver = "small"')}` +
       `[servers.small]\nargs = ["--limit", "send_window_bytes=64KiB"]\n`,
   );
-  assert.ok(Math.min(...labelsOf(found, 'small', 'flow-control-stall')) > 0);
-  assertFew(labelsOf(found, 'whole', 'flow-control-stall'));
+  assertEach(labelsOf(found, 'small', 'flow-control-stall'));
+  assertNotEach(labelsOf(found, 'whole', 'flow-control-stall'));
 });
 
 test('server that announces HTTP/3 and does not have it makes a load that fell back to TCP', () => {
@@ -106,11 +107,14 @@ test('server that announces HTTP/3 and does not have it makes a load that fell b
     `blocks = 1\nprofiles = ["${profile('fallback-link')}"]\n${SMALL}${arm('there', auto)}${arm('not-there', `${auto}\nserver = "planted"`)}` +
       `[servers.planted]\ncommand = "${PLANTED} -root {page} -listen {address}:{port} -cert {cert} -key {key} -no-quic"\n`,
   );
-  assert.ok(Math.min(...labelsOf(found, 'not-there', 'fell-back-to-tcp')) > 0);
-  assertFew(labelsOf(found, 'there', 'fell-back-to-tcp'));
+  assertEach(labelsOf(found, 'not-there', 'fell-back-to-tcp'));
+  assertNotEach(labelsOf(found, 'there', 'fell-back-to-tcp'));
   for (const { arm: name, browser } of found.samples) {
     const protocols = new Set(browser?.requests.map(({ protocol }) => protocol));
     if (name === 'not-there') assert.deepEqual([...protocols], ['h2']);
+    // Both browsers have read of HTTP/3 in DNS, and the one that can starts TCP and QUIC against each other.
+    assert.ok((browser?.httpsRecordQueries ?? 0) > 0);
+    if (name === 'there') assert.match(browser?.requests[0]?.alternateProtocolUsage ?? '', /^dnsAlpnH3Job|^mainJob/);
   }
 });
 
@@ -120,8 +124,8 @@ test('lost first packet is a SYN sent again over TCP and a lost Initial over QUI
     'lost',
     `blocks = 1\nprofiles = ["${profile('lost-link', 'lose_packets = [1, 2, 3, 4]\n')}"]\n${SMALL}${arms}`,
   );
-  assert.ok(Math.min(...labelsOf(found, 'h2', 'syn-retransmitted')) > 0);
-  assert.ok(Math.min(...labelsOf(found, 'h3', 'initial-lost')) > 0);
+  assertEach(labelsOf(found, 'h2', 'syn-retransmitted'));
+  assertEach(labelsOf(found, 'h3', 'initial-lost'));
   for (const { arm: name, times } of found.samples) {
     // A second for a SYN by the kernel's clock; the browser's QUIC has learned to be quicker.
     if (name === 'h2') assert.ok((times.firstByte ?? 0) > 1, String(times.firstByte));

@@ -10,13 +10,13 @@ import { findBrowser } from '../../src/browser.js';
 import { REPORT, writeReports } from '../../src/report/write.js';
 import { generateCampaign } from '../generated.js';
 
-/** The report of a campaign of 10,000 loads, in Chromium, without a network. */
+/** The report of a campaign of 5,000 loads, in Chromium, without a network. */
 
-const BLOCKS = 500;
+const BLOCKS = 250;
 const PLACES = { profiles: ['near', 'far'], pages: ['small', 'large'] };
 const ARMS = { h1: 1.3, h2: 1, h3: 0.9, 'h2-again': 1, auto: 0.95 };
 /** Of the report without its pictures. 40 bytes a load are its point, and the rest hardly grows with the loads. */
-const MOST_BYTES = 1_500_000;
+const MOST_BYTES = 1_300_000;
 
 const folder = mkdtempSync(join(tmpdir(), 'lab-report-e2e-'));
 const report = join(folder, REPORT);
@@ -89,7 +89,7 @@ async function tabTo(page: Page, selector: string): Promise<void> {
 
 const clockOf = (page: Page): Promise<string> => page.$eval('.race .clock', ({ textContent }) => textContent);
 
-test('report of 10,000 loads is small and has each load as a point', () => {
+test('report of 5,000 loads is small and has each load as a point', () => {
   const markup = readFileSync(report, 'utf8');
   const pictures = [...markup.matchAll(/data:image\/jpeg;base64,[^"]*/g)].reduce((sum, [url]) => sum + url.length, 0);
   assert.ok(pictures > 0);

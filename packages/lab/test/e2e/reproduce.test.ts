@@ -1,14 +1,14 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { after } from 'node:test';
 import type { Campaign } from '../../src/campaign-file.js';
 import type { Conformance } from '../../src/conformance/conformance.js';
+import { findStudy, runStudy } from '../../src/reproduce/command.js';
 import type { CriteriaFile } from '../../src/reproduce/criteria-file.js';
-import type { Sample } from '../../src/sample.js';
-import { packageFolder } from '../places.js';
+import { CLI, samplesOf } from './lab.js';
 
 /** Needs `pronghorn`, Chromium and the right to make namespaces. */
 
@@ -17,48 +17,54 @@ after(() => {
   rmSync(folder, { recursive: true });
 });
 
-/** Runs the command until it has told of so many loads, and then interrupts it. */
-async function reproduce(args: readonly string[], loads: number): Promise<{ status: number | null; stdout: string }> {
-  const cli = join(packageFolder, 'dist/cli.js');
-  const child = spawn(process.execPath, [cli, 'reproduce', 'kiwee', ...args], {
+/** Begins the study, with a check of the congestion controllers that is as short as it can be, and ends it after a load. */
+async function begin(out: string): Promise<Campaign> {
+  const ending = new AbortController();
+  const look = setInterval(() => {
+    if (existsSync(join(out, 'samples.jsonl')) && samplesOf(out).length > 0) ending.abort();
+  }, 20);
+  try {
+    return await runStudy(findStudy('kiwee'), {
+      ...{ blocks: 1, profiles: ['dc-near'], out, seed: undefined, resume: false, keepAll: false },
+      ...{ pronghorn: process.env.PRONGHORN, chromium: process.env.CHROMIUM, signal: ending.signal },
+      conformance: { repeats: 1, seconds: 3 },
+    });
+  } finally {
+    clearInterval(look);
+  }
+}
+
+/** Goes on with the study by its command until it has told of a load, and then interrupts it. */
+async function goOn(out: string): Promise<{ status: number | null; stdout: string; stderr: string }> {
+  const child = spawn(process.execPath, [CLI, 'reproduce', 'kiwee', '--resume', '--out', out], {
     stdio: ['ignore', 'pipe', 'pipe'],
   });
-  // The check of the congestion controllers comes first, six transfers of ten seconds.
-  const limit = setTimeout(() => child.kill('SIGKILL'), 300_000);
   let [stdout, stderr, interrupted] = ['', '', false];
   child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text));
   child.stderr.setEncoding('utf8').on('data', (text: string) => {
     stderr += text;
     // A line for each load, in front of it its number. A second signal would end the process at once.
-    const told = stderr.match(/^\[ *\d+\/\d+\] .*\n/gm)?.length ?? 0;
-    if (!interrupted && told >= loads) interrupted = child.kill('SIGINT');
+    if (!interrupted && /^\[ *\d+\/\d+\] .*\n/m.test(stderr)) interrupted = child.kill('SIGINT');
   });
-  const status = await new Promise<number | null>((resolve) => {
-    child.once('close', resolve);
-  });
-  clearTimeout(limit);
-  return { status, stdout };
+  const status = await new Promise<number | null>((resolve) => child.once('close', resolve));
+  return { status, stdout, stderr };
 }
 
 test('criteria are there before the first load, and an interrupted study goes on and is judged', async () => {
   const out = join(folder, 'out');
   const read = (name: string): unknown => JSON.parse(readFileSync(join(out, name), 'utf8'));
-  const samples = (): Sample[] => {
-    const lines = readFileSync(join(out, 'samples.jsonl'), 'utf8').trim().split('\n');
-    return lines.map((line) => JSON.parse(line) as Sample);
-  };
 
-  const first = await reproduce(['--blocks', '1', '--profile', 'dc-near', '--out', out], 1);
-  assert.equal(first.status, 130);
+  assert.equal((await begin(out)).status, 'interrupted');
   const criteria = read('criteria.json') as CriteriaFile;
-  assert.equal((read('conformance.json') as Conformance).status, 'finished');
-  assert.ok(criteria.writtenAt < (samples()[0]?.startedAt ?? ''));
-  assert.match(first.stdout, /This campaign has not run to its end: 0 of 1 blocks so far/);
+  const checked = read('conformance.json') as Conformance;
+  assert.deepEqual([checked.status, checked.transfers.length], ['finished', 2]);
+  assert.ok(criteria.writtenAt < (samplesOf(out)[0]?.startedAt ?? ''));
 
-  const before = samples().length;
-  const second = await reproduce(['--resume', '--out', out], 1);
-  assert.equal(second.status, 130);
-  assert.ok(samples().length > before);
+  const before = samplesOf(out).length;
+  const { status, stdout, stderr } = await goOn(out);
+  assert.equal(status, 130, stderr);
+  assert.match(stdout, /This campaign has not run to its end: 0 of 1 blocks so far/);
+  assert.ok(samplesOf(out).length > before);
   const campaign = read('campaign.json') as Campaign;
   assert.equal(campaign.sittings.length, 2);
   assert.deepEqual(
@@ -66,5 +72,6 @@ test('criteria are there before the first load, and an interrupted study goes on
     ['dc-near'],
   );
   assert.equal((read('criteria.json') as CriteriaFile).sha256, criteria.sha256);
+  assert.deepEqual(read('conformance.json'), checked);
   assert.match(readFileSync(join(out, 'reproduction.md'), 'utf8'), /\| Nuremberg +\| dc-near, kiwee-like /);
 });
