@@ -108,7 +108,7 @@ td.name.profile { font-weight: 600; }
 .forest .axis .track span { position: absolute; transform: translateX(-50%); color: var(--soft); }
 .found { font-weight: 600; }
 .comparisons { margin-top: 16px; }
-.comparisons td:last-child { white-space: normal; min-width: 15em; }
+.comparisons td:last-child { white-space: normal; min-width: 11em; }
 figure { margin: 0 0 16px; }
 figcaption { font-weight: 600; margin-bottom: 8px; }
 .controls { display: flex; flex-wrap: wrap; gap: 8px; align-items: center; margin-bottom: 12px; }
