@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::program::{link_command, myself, shell};
+use crate::program::{copy_of_myself, link_command, path, shell};
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("exit_code_of_command_is_passed_on", exit_code_of_command_is_passed_on),
@@ -332,7 +332,14 @@ fn commands_see_only_their_own_processes() {
 /// As the user nobody. What is refused depends on the machine: user namespaces, or the TUN device, or nothing at all.
 fn user_without_rights_gets_one_clear_line() {
     let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata("/dev/net/tun").unwrap());
-    let mut command = myself("link");
+    // Where every user may run it; the program itself may lie in the home of root.
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("program");
+    std::fs::copy(path(), &copy).unwrap();
+    for opened in [folder.path(), &copy] {
+        std::fs::set_permissions(opened, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let mut command = copy_of_myself(&copy, "link");
     command.args(["echo", "started"]).env("PROFILE", "name='t'\n[up]\ndelay_ms=2\n[down]\ndelay_ms=2");
     std::os::unix::process::CommandExt::uid(&mut command, 65534);
     std::os::unix::process::CommandExt::gid(&mut command, 65534);

@@ -97,7 +97,12 @@ pub(crate) fn link_command(command: &[&str]) -> Command {
 
 /// This program in another role.
 pub(crate) fn myself(role: &str) -> Command {
-    let mut command = Command::new(path());
+    copy_of_myself(&path(), role)
+}
+
+/// The same with a copy of this program.
+pub(crate) fn copy_of_myself(copy: &Path, role: &str) -> Command {
+    let mut command = Command::new(copy);
     command.env(ROLE, role);
     command
 }
