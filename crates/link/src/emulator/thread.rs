@@ -22,9 +22,11 @@ pub(crate) fn prefer(priority: i32) -> Scheduling {
     let finest = NonZeroU64::new(1).expect("invariant: one is not zero");
     // Real-time threads have no slack anyway; without the call an ordinary one is woken up to 50 µs late.
     let _ = rustix::thread::set_current_timer_slack(Some(finest));
-    // A page that the kernel has taken back makes the packet that needs it milliseconds late. Without the right to lock memory
-    // the link still works; its report says how late it was.
-    let _ = rustix::mm::mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE);
+    // A page that the kernel has taken back makes the packet that needs it milliseconds late. Pages are locked when they are first used:
+    // to lock what the allocator has reserved would fill a gigabyte with zeros at each start. Without the right to lock memory the link
+    // still works; its report says how late it was.
+    let locked = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
+    let _ = rustix::mm::mlockall(locked);
     let parameter = libc::sched_param { sched_priority: priority };
     let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
     // SAFETY: thread 0 is the caller; `parameter` is valid and lives across the call.
