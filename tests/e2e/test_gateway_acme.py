@@ -119,7 +119,7 @@ def test_restart_needs_no_order_and_no_authority(serve, start, gateway, pebble):
     again = start(gateway.command(), listeners=2)
     assert shown(pebble) == before
     again.terminate()
-    assert again.wait() == 0
+    assert again.wait() == 0, again.lines
     pebble.start()
     again = start(gateway.command(), listeners=2)
     assert shown(pebble) == before
@@ -357,7 +357,7 @@ def test_another_email_is_told_to_the_authority_once(start, gateway, pebble):
         assert (told(), pebble.accounts) == (expected, 1)
         # Nothing is said of an address that it knows: neither after a restart nor for another name.
         server.terminate()
-        assert server.wait() == 0
+        assert server.wait() == 0, server.lines
         write(gateway, pebble, [NAME, "two.pronghorn.test"], acme='email = "three@pronghorn.test"')
         server = start(gateway.command(), listeners=2)
         server.wait_for_lines("two.pronghorn.test has a certificate, valid until")

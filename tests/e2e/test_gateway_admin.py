@@ -56,7 +56,7 @@ def test_socket_in_the_state_folder_is_for_its_owner_and_ends_with_the_server(st
     assert ask(UnixConnection(path), "GET", "/reload")[0] == 405
     assert ask(UnixConnection(path), "PUT", "/sites/localhost/http3", "x" * 5000)[0] == 413
     server.terminate()
-    assert server.wait() == 0
+    assert server.wait() == 0, server.lines
     assert not path.exists()
     gone = command("status", "-c", gateway.file)
     assert gone.returncode == 69
@@ -69,7 +69,7 @@ def test_socket_is_taken_over_and_other_files_are_not(start, gateway):
     second = start(gateway.command())
     assert json.loads(command("status", "-c", gateway.file).stdout)["pid"] == second.pid
     first.terminate()
-    assert first.wait() == 0
+    assert first.wait() == 0, first.lines
     assert json.loads(command("status", "-c", gateway.file).stdout)["pid"] == second.pid
     (gateway.folder / "precious").write_text("kept")
     write(gateway, more='[admin]\nlisten = "unix:precious"\n')

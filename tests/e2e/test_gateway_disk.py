@@ -98,7 +98,7 @@ def test_restart_on_a_disk_that_takes_nothing_serves_what_is_kept(start, gateway
             pass
         assert {file: file.read_bytes() for file in kept} == kept
         again.terminate()
-        assert again.wait() == 0
+        assert again.wait() == 0, again.lines
         if fault == "full":
             disk.free()
             start(disk.command(gateway.command()), listeners=2)
@@ -179,7 +179,7 @@ def test_qlog_on_a_full_disk_is_one_line_until_there_is_room(start, gateway, tmp
         (told,) = server.wait_for_lines(r"qlog: files can be written again; (\d) connections have none, or part of one")
         assert 1 <= int(told[1]) <= 5
         server.terminate()
-        assert server.wait() == 0
+        assert server.wait() == 0, server.lines
         assert len(full_lines(server)) == 1
         server.wait_for_lines(rf"qlog: {told[1]} connections have no file, or part of one, because the disk refused it")
 
@@ -193,7 +193,7 @@ def test_qlog_folder_of_others_is_one_line(start, gateway, tmp_path, identity):
         assert fetcher.fetch(server.origin + "/").body == b"here"
     server.wait_for_lines("warning: qlog: cannot write to .*/qlog: Permission denied")
     server.terminate()
-    assert server.wait() == 0
+    assert server.wait() == 0, server.lines
     assert sum("Permission denied" in line for line in server.lines) == 1
 
 

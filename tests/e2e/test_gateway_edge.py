@@ -89,7 +89,7 @@ def test_balancer_says_who_the_client_is(start, gateway, identity, scheme):
             assert b'"127.0.0.1"' in ask(connection)
         assert told == ["192.0.2.7", "2001:db8::7", "127.0.0.1"]
         server.terminate()
-        assert server.wait() == 0
+        assert server.wait() == 0, server.lines
         entries = [json.loads(line) for line in (gateway.folder / "access.log").read_text().splitlines()]
         assert [entry["client"] for entry in entries] == [*told, "127.0.0.1"]
         assert entries[0]["port"] == 4000

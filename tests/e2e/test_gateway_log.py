@@ -120,7 +120,7 @@ def test_reload_changes_the_log_and_loses_no_line(start, gateway, protocol_fetch
     protocol_fetcher.fetch(server.origin + "/two")
     assert "/two" in lines(gateway, 1, "other.log")[0]
     server.terminate()
-    assert server.wait() == 0
+    assert server.wait() == 0, server.lines
     assert (len(lines(gateway, 1)), len(lines(gateway, 1, "other.log"))) == (1, 1)
 
 
@@ -134,7 +134,7 @@ def test_qlog_files_are_of_connections_that_are_meant(start, gateway, identity, 
     for _ in range(2):
         assert fetcher.fetch(server.origin + "/").status == 200
     server.terminate()
-    assert server.wait() == 0
+    assert server.wait() == 0, server.lines
     found = list((gateway.folder / "qlog").glob("*_server.sqlog"))
     assert len(found) == files
     assert all("transport:packet_received" in path.read_text() for path in found)

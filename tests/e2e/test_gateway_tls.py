@@ -65,7 +65,7 @@ def test_client_with_a_certificate_is_served_and_told_of(start, gateway, client,
     assert (fields["client-cert"], fields["x-client-cert-fingerprint"]) == (certificate, fingerprint)
     assert fields["x-client-cert-subject"] == "CN=localhost"
     server.terminate()
-    assert server.wait() == 0
+    assert server.wait() == 0, server.lines
     entries = [json.loads(line) for line in (gateway.folder / "access.log").read_text().splitlines()]
     assert [entry["status"] for entry in entries] == [403, 403, 200]
     assert (entries[2]["client_subject"], entries[2]["client_fingerprint"]) == ("CN=localhost", fingerprint)

@@ -146,7 +146,7 @@ def test_nginx_without_tls_and_without_an_answer(proxied, gateway, failures, pro
         told(server, f"https://{address}", f"handshake with {address} failed: .+")
         assert failures() == {"handshake": 1}
         server.terminate()
-        assert server.wait() == 0
+        assert server.wait() == 0, server.lines
         server = proxied(f"http://{address}")
         assert protocol_fetcher.fetch(server.origin + PATH).status == 502
         reason = "the connection ended before the exchange: connection closed before message completed"

@@ -220,7 +220,7 @@ def test_refused_traffic_is_counted(start_serve, ca):
                 pass
     serves_on(server, ca)
     server.terminate()
-    assert server.wait() == 0
+    assert server.wait() == 0, server.lines
     counters = server.counters()
     assert counters["datagrams_ignored"] >= 17
     assert counters["version_negotiations_sent"] == 1

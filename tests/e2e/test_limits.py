@@ -269,7 +269,7 @@ def test_server_that_may_write_nowhere_serves_without_state(start, site, identit
 
 def test_limits_are_listed_as_they_are_in_effect():
     process = Process([pronghorn(), "serve", "--list-limits", "--limit", "idle-timeout=90s", "--workers", "3"])
-    assert process.wait() == 0
+    assert process.wait() == 0, process.lines
     lines = process.stdout.decode().splitlines()
     assert next(line for line in lines if line.startswith("idle_timeout")).split()[1] == "90s"
     assert "3 workers" in lines[-1]
@@ -280,7 +280,7 @@ def test_what_is_kept_for_later_connections_is_among_the_limits():
     asked = {"sessions": "10", "session_bytes": "64 KiB", "session_lifetime": "1h", "qpack_table_bytes": "0 B"}
     flags = [part for name, value in asked.items() for part in ("--limit", f"{name}={value}")]
     process = Process([pronghorn(), "serve", "--list-limits", *flags])
-    assert process.wait() == 0
+    assert process.wait() == 0, process.lines
     listed = {line.split()[0]: line for line in process.stdout.decode().splitlines() if line}
     for name, value in asked.items():
         assert listed[name].removeprefix(name).strip().startswith(value)

@@ -90,7 +90,7 @@ def streams(version: str) -> tuple[str, ...]:
 
 def stopped(server: Server) -> dict[str, int]:
     server.terminate()
-    assert server.wait() == 0
+    assert server.wait() == 0, server.lines
     return server.counters()
 
 
@@ -336,7 +336,7 @@ def test_interruption_reports_what_was_measured(server, ca, version):
     try:
         wait_for_connection(server)
         generator.popen.send_signal(signal.SIGINT)
-        assert generator.wait() == 0
+        assert generator.wait() == 0, generator.lines
         report = json.loads(generator.stdout)
     finally:
         generator.stop()

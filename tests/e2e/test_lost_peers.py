@@ -122,7 +122,7 @@ def test_clients_gone_in_mid_body_leave_nothing_behind(start_serve, ca, huge, pr
     server.serves(protocol_fetcher, "/small.txt")
     eventually("a server that rests", lambda: cpu_share(server, seconds=1) < 0.05)
     server.terminate()
-    assert server.wait() == 0
+    assert server.wait() == 0, server.lines
     counters = server.counters()
     assert counters["requests_aborted"] >= 100
     if protocol_fetcher.protocol == "HTTP/3":

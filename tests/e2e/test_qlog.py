@@ -29,7 +29,7 @@ def get(ca, url: str, *arguments) -> None:
 def end(server) -> None:
     """The files are complete when the server has ended."""
     server.terminate()
-    assert server.wait() == 0
+    assert server.wait() == 0, server.lines
 
 
 def named(events: list[dict], name: str) -> list[dict]:

@@ -25,7 +25,7 @@ TIMED_OUT = 75
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
 def test_signal_ends_an_idle_server_with_zero(server, stop):
     server.popen.send_signal(stop)
-    assert server.wait() == 0
+    assert server.wait() == 0, server.lines
 
 
 def test_signal_in_the_moment_of_readiness_ends_the_server_with_zero(start_serve):
@@ -33,7 +33,7 @@ def test_signal_in_the_moment_of_readiness_ends_the_server_with_zero(start_serve
     for _ in range(25):
         server = start_serve()
         server.terminate()
-        assert server.wait() == 0
+        assert server.wait() == 0, server.lines
 
 
 async def test_h3_download_finishes_after_go_away(server, site, ca):
@@ -93,7 +93,7 @@ def test_h2_download_finishes_after_go_away(server, site, ca):
             pass
         assert {frame.code for frame in client.go_away} == {NO_ERROR}
         assert client.go_away[-1].last_stream == stream
-    assert server.wait() == 0
+    assert server.wait() == 0, server.lines
 
 
 def test_h1_download_finishes_and_the_connection_is_closed(server, site, ca):
@@ -106,7 +106,7 @@ def test_h1_download_finishes_and_the_connection_is_closed(server, site, ca):
         while chunk := client.socket.recv(1 << 16):
             received += chunk
     assert bytes(received).partition(b"\r\n\r\n")[2] == site.read("big.bin")
-    assert server.wait() == 0
+    assert server.wait() == 0, server.lines
 
 
 @pytest.mark.parametrize("version", ["1.1", "2", "3"])
@@ -116,7 +116,7 @@ def test_idle_connections_do_not_hold_the_server_up(start_serve, ca, version):
     with GoClient(version, ca) as client:
         assert client.fetch(f"{server.origin}/small.txt").status == 200
         server.terminate()
-        assert server.wait() == 0
+        assert server.wait() == 0, server.lines
 
 
 def is_refused(server, ca) -> bool:
@@ -140,7 +140,7 @@ def test_new_connections_are_refused_while_a_download_runs(server, site, ca):
         eventually("a refusal of new connections", lambda: is_refused(server, ca))
         client.open_windows()
         assert client.finish(stream).sha256 == sha256(site.read("big.bin"))
-    assert server.wait() == 0
+    assert server.wait() == 0, server.lines
 
 
 @pytest.mark.parametrize("protocol", ["HTTP/2", "HTTP/3"])
@@ -154,7 +154,7 @@ async def test_grace_period_ends_a_download_that_never_moves(start_serve, ca, pr
                 assert client.read()
             server.terminate()
             # Without the grace period it would wait for the client for ever.
-            assert server.wait() == 0
+            assert server.wait() == 0, server.lines
         return
     async with h3_connection(server.origin, ca) as client:
         download = client.start("/big.bin")

@@ -56,4 +56,4 @@ def test_program_serves_pages_and_finds_upstreams_where_there_is_nothing_else(st
         assert fetcher.fetch(server.origin + "/").body == b"a page"
         assert seen(fetcher.fetch(server.origin + "/app/x"))["path"] == "/app/x"
     server.terminate()
-    assert server.wait() == 0
+    assert server.wait() == 0, server.lines

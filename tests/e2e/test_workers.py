@@ -47,7 +47,7 @@ def test_each_worker_takes_connections(start_serve, site, ca):
             with GoClient(version, ca) as client:
                 assert client.fetch(f"{server.origin}/small.txt").body == site.read("small.txt")
     server.terminate()
-    assert server.wait() == 0
+    assert server.wait() == 0, server.lines
     counters = server.counters()
     assert (counters["tcp_accepted"], counters["quic_accepted"]) == (20, 10)
     assert [counters[f"requests_http{version}"] for version in (1, 2, 3)] == [10, 10, 10]
