@@ -52,12 +52,13 @@ lint: setup ## Formatting and lints of every language
 	for peer in rust tokio-quiche; do cargo fmt --manifest-path bench/peers/$$peer/Cargo.toml --check; done
 
 .PHONY: test-long
-test-long: build static optimized ## Soak tests, the static and the optimized program, an hour of fuzzing, many simulations, the calibration of the emulated link; wants a quiet machine
+test-long: build static optimized ## Soak tests, the static and the optimized program, an hour of fuzzing, many simulations, ten million paths, the calibration of the emulated link; wants a quiet machine
 	$(PYTEST) -m long --timeout 1800
 	PRONGHORN=$(TARGET_DIR)/optimized/pronghorn $(PYTEST) -n auto -m "not serial and not long" tests/e2e
 	$(MAKE) instructions-released
 	npm test --workspace packages/pronghorn
 	PRONGHORN_SIM_SEEDS=50000 cargo test $(CARGO_FLAGS) -p pronghorn-engine --lib simulation
+	cargo test $(CARGO_FLAGS) --profile quick -p pronghorn-target --lib -- --ignored
 	$(MAKE) fuzz FUZZ_SECONDS=3600
 	CARGO_FLAGS="$(CARGO_FLAGS)" npm run build --workspace packages/pronghorn
 	npm run test:fastify --workspace packages/pronghorn

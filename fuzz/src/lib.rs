@@ -17,13 +17,14 @@ mod qpack_streams;
 mod sessions;
 mod settings;
 mod streams;
+mod targets;
 mod websocket;
 
 /// A fuzz target.
 pub type Target = fn(&[u8]);
 
 /// All targets, by the names of their folders in `corpus/`.
-pub const TARGETS: [(&str, Target); 12] = [
+pub const TARGETS: [(&str, Target); 13] = [
     ("fastcgi", fastcgi::run),
     ("huffman", huffman::run),
     ("message", message::run),
@@ -35,6 +36,7 @@ pub const TARGETS: [(&str, Target); 12] = [
     ("sessions", sessions::run),
     ("settings", settings::run),
     ("streams", streams::run),
+    ("targets", targets::run),
     ("websocket", websocket::run),
 ];
 
