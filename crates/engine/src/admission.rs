@@ -26,8 +26,8 @@ pub(crate) struct Head<'a> {
 
 /// A head that keeps the rules, so that it means the same to whoever gets it next, over any protocol.
 ///
-/// - The target is `/path`, `*` for OPTIONS, or an authority for CONNECT unless it is extended; there is no fragment.
-/// - The URI names an authority, and one `host` line says the same. It has no user, and its port is a number.
+/// - The target is `/path`, `*` for OPTIONS, or an authority for CONNECT unless it is extended; it is ASCII, and there is no fragment.
+/// - The URI names an authority, and one `host` line says the same, in the same spelling. It has no user, and its port is a number.
 /// - There is at most one `content-length` line, of digits alone, and none for CONNECT; over HTTP/2 and 3 there is no
 ///   `transfer-encoding`.
 /// - No value begins or ends with white space; there is at most one `cookie` line over HTTP/2 and 3.
@@ -77,7 +77,7 @@ impl Head<'_> {
     /// The same without moving the head: its method, URI, lines and upgrade are then those of an [`Admitted`].
     pub(crate) fn admit_in_place(&mut self) -> Result<Found, Refusal> {
         let present = Present::of(&self.headers);
-        check_target(&self.method, &self.uri, self.upgrade.is_some())?;
+        check_target(self.protocol, &self.method, &self.uri, self.upgrade.is_some())?;
         check_lines(self.protocol, present, &self.headers)?;
         if present.content_length || self.method == Method::CONNECT {
             check_length(&self.method, &mut self.headers)?;
@@ -137,7 +137,7 @@ impl Present {
 }
 
 /// RFC 9112, section 3.2: the target has a form that its method allows.
-fn check_target(method: &Method, uri: &Uri, is_extended: bool) -> Result<(), Refusal> {
+fn check_target(protocol: Protocol, method: &Method, uri: &Uri, is_extended: bool) -> Result<(), Refusal> {
     if uri.scheme().is_some_and(|scheme| *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS) {
         return Err(malformed("the target's scheme is neither http nor https"));
     }
@@ -151,6 +151,10 @@ fn check_target(method: &Method, uri: &Uri, is_extended: bool) -> Result<(), Ref
         Some(_) if method != Method::CONNECT && is_extended => false,
         Some(target) => target.as_str().starts_with('/') || (target == "*" && method == Method::OPTIONS),
     };
+    // The library takes it; over HTTP/1.1 the reader has refused it.
+    if protocol != Protocol::Http1 && uri.path_and_query().is_some_and(|target| !target.as_str().is_ascii()) {
+        return Err(malformed("the target has a character that is not ASCII"));
+    }
     if allowed { Ok(()) } else { Err(malformed("the target has no form that the method allows")) }
 }
 
@@ -249,7 +253,13 @@ fn authority(
     }
     let host = host.map(|value| Authority::try_from(value.as_bytes())).transpose().map_err(|_| malformed("host is not valid"))?;
     let from_host = match (uri.authority(), host) {
-        (Some(target), Some(host)) if target.as_str().eq_ignore_ascii_case(host.as_str()) => None,
+        (Some(target), Some(host)) if target.as_str() == host.as_str() => None,
+        // From here on in one spelling: nobody has to ask which of the two was read.
+        (Some(target), Some(host)) if target.as_str().eq_ignore_ascii_case(host.as_str()) => {
+            let value = HeaderValue::from_str(target.as_str()).map_err(|_| malformed("the authority is not valid"))?;
+            headers.insert(HOST, value);
+            None
+        }
         // A proxy that reads the one and a server that reads the other would not agree on whom it is for.
         (Some(_), Some(_)) => return Err(malformed("host and the target's authority differ")),
         (Some(target), None) => {

@@ -42,7 +42,17 @@ fn host_and_authority_are_always_there_and_agree() {
         let admitted = h1(method, target, lines).unwrap_or_else(|refusal| panic!("{target}: {}", refusal.reason));
         assert_eq!(admitted.uri.to_string(), uri);
         let host = admitted.headers.get(HOST).unwrap().to_str().unwrap();
-        assert!(host.eq_ignore_ascii_case(admitted.uri.authority().unwrap().as_str()), "{target}");
+        assert_eq!(host, admitted.uri.authority().unwrap().as_str(), "{target}");
+    }
+}
+
+#[test]
+fn target_that_is_not_ascii_is_refused_over_http2_and_3() {
+    for protocol in [Protocol::Http2, Protocol::Http3] {
+        for target in ["https://a.example/priv\u{e9}/", "https://a.example/?\u{e9}"] {
+            let refusal = head(protocol, "GET", target, &[]).admit().unwrap_err();
+            assert_eq!(refusal.reason, "the target has a character that is not ASCII", "{target}");
+        }
     }
 }
 

@@ -213,7 +213,7 @@ fn check(out: &[u8], admitted: &Admitted) {
     }
     assert_eq!(read, admitted.headers, "{}", text());
     assert_eq!(read.get_all("host").iter().count(), 1, "{}", text());
-    assert!(read["host"].as_bytes().eq_ignore_ascii_case(admitted.uri.authority().unwrap().as_str().as_bytes()), "{}", text());
+    assert_eq!(read["host"].as_bytes(), admitted.uri.authority().unwrap().as_str().as_bytes(), "{}", text());
     assert!(!read.contains_key("transfer-encoding") && !read.contains_key("connection"), "{}", text());
     let mut lengths = read.get_all("content-length").iter();
     assert!(lengths.next().is_none_or(|length| length.as_bytes().iter().all(u8::is_ascii_digit)) && lengths.next().is_none(), "{}", text());
