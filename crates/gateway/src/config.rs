@@ -54,7 +54,7 @@ pub use retry::RetryBudget;
 pub use schema::schema;
 pub use server::{AltSvc, Congestion, EarlyData, LimitValue, MinTls, RampUp, Server};
 pub use site::{
-    CertificateFiles, ClearText, ClientAuth, ClientAuthMode, FieldName, FieldValue, Files, FilesTable, HeaderRules, Method, Proxy,
+    CertificateFiles, ClearText, ClientAuth, ClientAuthMode, FieldName, FieldValue, Files, FilesTable, HeaderRules, Method, Paths, Proxy,
     Redirect, RedirectTable, Respond, RespondTable, Route, Site, Tls,
 };
 pub(crate) use source::Place;

@@ -61,7 +61,7 @@ impl OnWorker {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Client(pub IpAddr);
 
-/// The target of a request as the client sent it, in its extensions: before `strip_prefix` and `rewrite`.
+/// The target of a request in canonical form, in its extensions: what will be served, before `strip_prefix` and `rewrite`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked(pub http::Uri);
 

@@ -9,6 +9,7 @@ mod access_log;
 mod acme;
 mod application;
 mod buffering;
+mod canonical;
 mod certificate_state;
 mod chunk;
 mod client_address;
@@ -45,7 +46,6 @@ mod secret;
 mod site_certificates;
 mod static_files;
 mod switches;
-mod target;
 mod wanted;
 
 pub use access_log::{AccessLog, LogCounts, Logged};

@@ -1,14 +1,14 @@
 //! A configuration put to use: what all workers share of it.
 
 mod actions;
+mod at_once;
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use http::header::{CONTENT_TYPE, LINK, LOCATION};
-use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
+use http::header::{CONTENT_TYPE, LINK};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use ipnet::IpNet;
 use pronghorn_certificates::{CertificateError, Loaded};
 use pronghorn_client::Roots;
@@ -20,8 +20,8 @@ use crate::acme;
 use crate::application::ApplicationPlan;
 use crate::client_auth::ClientAuthPlan;
 use crate::config::{
-    AcmeChallenge, AltSvc, CertificateFiles, ClearText, Config, ErrorPages, HostPattern, Log, MatchTable, PathPattern, Place, Problem,
-    Route, Server, Site, Tls, has_clear,
+    AcmeChallenge, AltSvc, CertificateFiles, ClearText, Config, ErrorPages, HostPattern, Log, MatchTable, PathPattern, Paths, Place,
+    Problem, Route, Server, Site, Tls, has_clear,
 };
 use crate::extras::{Extras, Pages};
 use crate::hosts::Hosts;
@@ -76,6 +76,7 @@ pub(crate) struct RoutePlan {
     /// Of which one has to be true.
     pub(crate) matches: Vec<MatchTable>,
     pub(crate) strip_prefix: bool,
+    pub(crate) paths: Paths,
     pub(crate) request_headers: Rules,
     pub(crate) response_headers: [Rules; 2],
     pub(crate) layers: Vec<Arc<LayerPlan>>,
@@ -322,6 +323,7 @@ impl Making<'_> {
             number,
             matches: route.matches.0.clone(),
             strip_prefix: route.strip_prefix,
+            paths: route.paths,
             request_headers: Rules::from(&route.request_headers),
             response_headers: Rules::both(&site.response_headers, &route.response_headers),
             layers,
@@ -415,32 +417,8 @@ fn alt_svc(server: &Server, port: u16) -> Option<HeaderValue> {
     HeaderValue::try_from(format!("h3=\":{port}\"; ma={}", max_age.0.as_secs())).ok()
 }
 
-impl ActionPlan {
-    /// The answer of an action that needs nothing else.
-    pub(crate) fn at_once(&self, uri: &Uri) -> Response {
-        match self {
-            Self::Respond { status, content_type, body } => {
-                Response::new(*status).with_header(CONTENT_TYPE, content_type.clone()).with_body(body.clone())
-            }
-            Self::Redirect { to, status } => redirect(to, *status, uri),
-            Self::Files(_) | Self::Proxy(_) | Self::Application(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "not started\n"),
-        }
-    }
-}
-
-fn redirect(to: &str, status: StatusCode, uri: &Uri) -> Response {
-    let target = uri.path_and_query().map_or("/", PathAndQuery::as_str);
-    // Two slashes at the start would name another host.
-    let target = if to.starts_with("{path}") { format!("/{}", target.trim_start_matches('/')) } else { target.to_owned() };
-    let location = to.replace("{path}", &target).replace("{host}", uri.host().unwrap_or_default());
-    match HeaderValue::try_from(location) {
-        Ok(location) => text(status, "moved\n").with_header(LOCATION, location),
-        Err(_) => text(StatusCode::BAD_REQUEST, "bad path\n"),
-    }
-}
-
 impl RoutePlan {
-    /// Whether a request is meant. `path` is its path in normal form.
+    /// Whether a request is meant. `path` is a reading of its path.
     pub(crate) fn is_for(&self, method: &Method, host: &str, path: &str, headers: &HeaderMap) -> bool {
         self.matches.iter().any(|one| one.is_for(method, host, path, headers))
     }

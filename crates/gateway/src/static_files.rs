@@ -364,7 +364,8 @@ pub(crate) fn answer_without_file(error: Errno, uri: &Uri) -> Response {
 
 /// Relative to the address as the client has it, of which a part may have been taken away on the way here.
 pub(crate) fn redirect_to_folder(uri: &Uri) -> Response {
-    let name = uri.path().rsplit('/').next().unwrap_or_default();
+    // A backslash is a slash to browsers.
+    let name = uri.path().rsplit('/').next().unwrap_or_default().replace('\\', "%5C");
     // Without the dot, what stands before a colon would be a scheme, and what two slashes of any kind stand before a host.
     let target = uri.query().map_or_else(|| format!("./{name}/"), |query| format!("./{name}/?{query}"));
     let target = HeaderValue::from_str(&target).expect("invariant: a target is visible ASCII");

@@ -9,7 +9,7 @@ use super::load::Config;
 use super::matches::MatchTable;
 use super::patterns::HostPattern;
 use super::problem::{Problem, nearest};
-use super::site::{Proxy, Route, Site};
+use super::site::{Paths, Proxy, Route, Site};
 use super::upstream::{Policy, Upstream, UpstreamProtocol};
 
 /// Adds what is wrong to `problems`, and returns what is probably not meant.
@@ -33,6 +33,7 @@ pub(crate) fn check(config: &Config, problems: &mut Vec<Problem>) -> Vec<Problem
             }
         }
         check_reach(config, site, &mut warnings);
+        check_spelling(config, site, &mut warnings);
     }
     let used: HashSet<&str> = config
         .sites
@@ -243,6 +244,28 @@ fn check_reach(config: &Config, site: &Site, warnings: &mut Vec<Problem>) {
             let problem =
                 config.problem(&route.place, format_args!("no request gets here: route {} of the site takes them all", earlier + 1));
             warnings.push(problem.with_hint("the first route that matches answers: put this one before it"));
+        }
+    }
+}
+
+/// Warns of paths that are not what they look like.
+fn check_spelling(config: &Config, site: &Site, warnings: &mut Vec<Problem>) {
+    for route in &site.routes {
+        let place = route.place.key("match");
+        for path in route.matches.paths() {
+            if let Some(written) = path.written() {
+                let problem = config.problem(&place, format_args!("the path {written:?} is not in canonical form"));
+                warnings.push(problem.with_hint(format_args!("it is compared as {:?}: write that", path.to_string())));
+            }
+            if path.has_separators() {
+                let message =
+                    format_args!("the path {:?} has an encoded slash or a backslash, which are compared decoded as well", path.to_string());
+                let problem = config.problem(&place, message);
+                warnings.push(problem.with_hint(match route.paths {
+                    Paths::Strict => "no request gets here with paths = \"strict\": write the path with a slash",
+                    Paths::Compatible => "name the path with a slash beside it",
+                }));
+            }
         }
     }
 }

@@ -45,7 +45,7 @@ pub struct MatchTable {
 }
 
 impl MatchTable {
-    /// Whether a request is meant. `path` is its path in normal form.
+    /// Whether a request is meant. `path` is a reading of its path.
     pub(crate) fn is_for(&self, method: &HttpMethod, host: &str, path: &str, headers: &HeaderMap) -> bool {
         let Self { path: paths, method: methods, host: hosts, header } = self;
         let is_method = |one: &Method| one.0 == *method || (one.0 == HttpMethod::GET && *method == HttpMethod::HEAD);

@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use pronghorn_target::{BadPattern, Pattern};
+
 use super::values::written;
 
 /// A host name, `*.example.org` for all names with one label more, or `*` for all.
@@ -48,6 +50,9 @@ impl FromStr for HostPattern {
             Some(name) => (name, Self::Below(format!(".{name}"))),
             None => (lower.as_str(), Self::Exact(lower.clone())),
         };
+        if let Some(address) = pronghorn_target::address(&lower) {
+            return Ok(Self::Exact(address));
+        }
         let is_address = name.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>().is_ok();
         let is_name = !name.is_empty()
             && name.split('.').all(|label| !label.is_empty() && label.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b)));
@@ -68,57 +73,45 @@ impl FromStr for HostPattern {
 }
 written!(HostPattern, "host", "A host name, *.example.org for all names with one label more, or * for all.", "example.org");
 
-/// The path of a request's target: exact, or with `*` for one segment, or at the end for all that follows.
+/// The path of a request's target: exact, or with `*` for one segment, or at the end for all that follows. It is put into canonical form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathPattern {
-    text: String,
-    segments: Vec<Segment>,
-    /// Whether anything may follow.
-    open: bool,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Segment {
-    Text(String),
-    Any,
+    pattern: Pattern,
+    /// How it was written, where that is not its canonical form.
+    written: Option<Box<str>>,
 }
 
 impl PathPattern {
-    /// Whether a path is meant. It is compared as it was sent, with percent-encoding and dot segments resolved by the caller.
+    /// Whether a reading of a path is meant: one in the form that patterns have.
     pub fn matches(&self, path: &str) -> bool {
-        let Some(rest) = path.strip_prefix('/') else { return false };
-        let mut given = rest.split('/');
-        for segment in &self.segments {
-            let Some(given) = given.next() else { return false };
-            match segment {
-                Segment::Text(text) if text != given => return false,
-                Segment::Any if given.is_empty() => return false,
-                _ => {}
-            }
-        }
-        // What an open pattern ends with is a slash, so there is at least an empty segment.
-        given.next().is_none() != self.open
+        self.pattern.matches(path)
     }
 
     /// What comes before the first star, without the slash at its end: what `strip_prefix` takes away.
     pub fn prefix(&self) -> &str {
-        let end = self.text.find('*').unwrap_or(self.text.len());
-        self.text[..end].trim_end_matches('/')
+        self.pattern.prefix()
     }
 
     /// Whether each path that `other` means is meant by this.
     pub fn covers(&self, other: &Self) -> bool {
-        if !self.open && (other.open || self.segments.len() != other.segments.len()) {
-            return false;
-        }
-        if other.segments.len() < self.segments.len() || (!other.open && self.open && other.segments.len() == self.segments.len()) {
-            return false;
-        }
-        self.segments.iter().zip(&other.segments).all(|(one, other)| match (one, other) {
-            (Segment::Any, Segment::Text(text)) => !text.is_empty(),
-            (Segment::Any, Segment::Any) => true,
-            (Segment::Text(_), _) => one == other,
-        })
+        self.pattern.covers(&other.pattern)
+    }
+
+    /// How it was written, where that is not its canonical form.
+    pub(crate) fn written(&self) -> Option<&str> {
+        self.written.as_deref()
+    }
+
+    /// Whether it has an encoded slash or a backslash.
+    pub(crate) fn has_separators(&self) -> bool {
+        self.pattern.has_separators()
+    }
+}
+
+/// The canonical form.
+impl std::fmt::Display for PathPattern {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.pattern.fmt(f)
     }
 }
 
@@ -126,28 +119,19 @@ impl FromStr for PathPattern {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let Some(rest) = text.strip_prefix('/') else {
-            return Err(format!("{text:?} is no path: it begins with a slash, as in /api/*"));
-        };
-        if rest.contains(['?', '#']) {
-            return Err(format!("{text:?} is no path: query and fragment are not part of it"));
-        }
-        let mut segments = Vec::new();
-        let mut parts = rest.split('/').peekable();
-        let mut open = false;
-        while let Some(part) = parts.next() {
-            match part {
-                "*" if parts.peek().is_none() => open = true,
-                "*" => segments.push(Segment::Any),
-                _ if part.contains('*') => {
-                    return Err(format!(
-                        "{text:?} is no path pattern: a star stands for a whole segment, as in /users/*/photo, or for the rest"
-                    ));
-                }
-                _ => segments.push(Segment::Text(part.to_owned())),
+        let pattern = Pattern::parse(text).map_err(|error| match error {
+            BadPattern::NoSlash => format!("{text:?} is no path: it begins with a slash, as in /api/*"),
+            BadPattern::Query => format!("{text:?} is no path: query and fragment are not part of it"),
+            BadPattern::Star => {
+                format!("{text:?} is no path pattern: a star stands for a whole segment, as in /users/*/photo, or for the rest")
             }
-        }
-        Ok(Self { text: text.to_owned(), segments, open })
+            BadPattern::AboveRoot => format!("{text:?} climbs above the root: leave out what is too much of .."),
+            BadPattern::Escape => {
+                format!("{text:?} has a percent sign without two hexadecimal digits, or %00: write %25 for the percent sign itself")
+            }
+        })?;
+        let canonical = pattern.to_string();
+        Ok(Self { pattern, written: (canonical != text).then(|| text.into()) })
     }
 }
 written!(
@@ -161,36 +145,13 @@ written!(
 mod tests {
     use super::*;
 
-    fn path(text: &str) -> PathPattern {
-        text.parse().expect("a pattern")
-    }
-
     #[test]
-    fn path_matches_segment_by_segment() {
-        for (pattern, matching, others) in [
-            ("/", &["/"][..], &["/a", "//"][..]),
-            ("/*", &["/", "/a", "/a/b/"], &["*", ""]),
-            ("/api/*", &["/api/", "/api/x", "/api/x/y"], &["/api", "/apix", "/API/x"]),
-            ("/api", &["/api"], &["/api/", "/api/x"]),
-            ("/users/*/photo", &["/users/7/photo"], &["/users//photo", "/users/7/photo/", "/users/7/8/photo"]),
-            ("/users/*/files/*", &["/users/7/files/", "/users/7/files/a/b"], &["/users/7/files"]),
-        ] {
-            for given in matching {
-                assert!(path(pattern).matches(given), "{pattern} {given}");
-            }
-            for given in others {
-                assert!(!path(pattern).matches(given), "{pattern} {given}");
-            }
+    fn pattern_knows_that_it_was_written_in_another_way() {
+        for (text, written) in [("/api/*", None), ("/%40admin/*", Some("/%40admin/*")), ("/priv\u{e9}", Some("/priv\u{e9}"))] {
+            assert_eq!(text.parse::<PathPattern>().expect("a pattern").written(), written, "{text}");
         }
-    }
-
-    #[test]
-    fn pattern_covers_what_it_means_wholly() {
-        for (wide, narrow) in [("/*", "/"), ("/*", "/a/*"), ("/a/*", "/a/b"), ("/a/*", "/a/*"), ("/*/b", "/a/b"), ("/a", "/a")] {
-            assert!(path(wide).covers(&path(narrow)), "{wide} {narrow}");
-        }
-        for (wide, narrow) in [("/a/*", "/a"), ("/a", "/a/*"), ("/a/b", "/*/b"), ("/a/*", "/b/*"), ("/a/*", "/*"), ("/*/", "//")] {
-            assert!(!path(wide).covers(&path(narrow)), "{wide} {narrow}");
+        for wrong in ["a", "/a*b", "/a?b", "/%zz", "/.."] {
+            assert!(wrong.parse::<PathPattern>().is_err_and(|error| error.contains(wrong)), "{wrong}");
         }
     }
 

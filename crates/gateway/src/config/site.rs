@@ -146,6 +146,9 @@ pub struct Route {
     /// Takes away what stands before the first star of the path that matched. Servers are told of it in `x-forwarded-prefix`.
     #[serde(default)]
     pub strip_prefix: bool,
+    /// Whether paths with an encoded slash (`%2F`) or a backslash (`%5C`) are taken: by default they are answered 400.
+    #[serde(default)]
+    pub paths: Paths,
     /// Fields of the request as whatever answers gets it.
     #[serde(default)]
     pub request_headers: HeaderRules,
@@ -171,6 +174,18 @@ pub struct Route {
     pub layers: Vec<Layer>,
     #[serde(skip)]
     pub(crate) place: Place,
+}
+
+choice! {
+    /// Which paths a route takes.
+    #[derive(Default)]
+    Paths: "treatment of paths" {
+        /// Those without an encoded slash (`%2F`) or a backslash (`%5C`): 400 for others.
+        #[default]
+        Strict = "strict",
+        /// Those too, as they are, if no route but this one is for them with these decoded: otherwise 400.
+        Compatible = "compatible",
+    }
 }
 
 /// A method of HTTP.

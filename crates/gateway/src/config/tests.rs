@@ -199,6 +199,23 @@ fn route_that_nothing_reaches_is_warned_of() {
 }
 
 #[test]
+fn path_that_is_not_canonical_is_warned_of() {
+    let warnings = |matches: &str, more: &str| {
+        let text = SITE.replace("respond", &format!("match = {matches}\n{more}\nrespond"));
+        lines(load(&text).expect("it is right").warnings)
+    };
+    assert_eq!(warnings("[\"/@admin/*\", \"/a%20b\"]", ""), [] as [&str; 0]);
+    assert_eq!(
+        warnings("{ path = [\"/a\", \"/%40admin/*\"] }", ""),
+        ["pronghorn.toml:6:1: the path \"/%40admin/*\" is not in canonical form; it is compared as \"/@admin/*\": write that"]
+    );
+    for (more, hint) in [("", "no request gets here with paths = \"strict\""), ("paths = \"compatible\"", "with a slash beside it")] {
+        let found = warnings("\"/a%2Fb\"", more);
+        assert!(found.len() == 1 && found[0].contains(hint), "{found:#?}");
+    }
+}
+
+#[test]
 fn list_of_matches_is_reached_where_one_of_them_is() {
     let warnings = |first: &str, second: &str| {
         let routes = [first, second].map(|matches| format!("[[sites.routes]]\nmatch = {matches}\nrespond = \"x\"\n")).concat();

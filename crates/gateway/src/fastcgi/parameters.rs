@@ -29,7 +29,7 @@ pub(crate) struct Script {
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(crate) script: Script,
-    /// The target as the client wrote it, before anything was taken away or rewritten.
+    /// The target in canonical form, before anything was taken away or rewritten.
     pub(crate) target: Uri,
     /// Whose request it is, behind proxies that are trusted.
     pub(crate) client: IpAddr,

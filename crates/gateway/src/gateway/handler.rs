@@ -7,20 +7,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use http::header::CONNECTION;
-use http::{HeaderValue, StatusCode, Uri};
+use http::{HeaderValue, StatusCode};
 use pronghorn_engine::{Connector, Handler, Protocol, Request, Responder, Response, Worker};
 
 use super::Shared;
 use super::end::End;
 use super::local::{Before, Local};
 use crate::application;
+use crate::canonical::{self, View, with_path};
 use crate::client_auth;
 use crate::hop;
 use crate::informing::Informer;
 use crate::layered::{self, Centre, Head, Outcome, Passed};
 use crate::layers::{OnWorker, TOO_EARLY, is_unproved};
 use crate::plan::{ActionPlan, text};
-use crate::target;
 
 /// Answers the requests of one worker.
 pub struct GatewayHandler {
@@ -46,22 +46,29 @@ impl GatewayHandler {
         local.clone()
     }
 
-    fn serve(&self, mut request: Request, responder: Responder, mut end: End) {
+    fn serve(&self, mut request: Request, view: &View, responder: Responder, mut end: End) {
         let (local, site) = (end.local.clone(), end.site.clone());
-        let host = target::host(&request.uri);
-        let Ok(path) = target::normal(request.uri.path()) else {
-            return responder.send(end.finish(text(StatusCode::BAD_REQUEST, "bad path\n")));
-        };
-        let Some(route) = site.routes.iter().find(|route| route.is_for(&request.method, host, path.matched(), &request.headers)) else {
-            return responder.send(end.finish(text(StatusCode::NOT_FOUND, "not found\n")));
+        let host = canonical::host(&request.uri);
+        let find = |path: &str| site.routes.iter().position(|route| route.is_for(&request.method, host, path, &request.headers));
+        let route = match view.agreed(&request.uri, find) {
+            Ok(Some(index)) => &site.routes[index],
+            Ok(None) => return responder.send(end.finish(text(StatusCode::NOT_FOUND, "not found\n"))),
+            Err(refusal) => return responder.send(end.finish(refusal.into())),
         };
         end.route = Some(route.number);
+        if let Err(refusal) = view.allowed(route.paths) {
+            return responder.send(end.finish(refusal.into()));
+        }
+        if view.is_tunnel && !route.action.takes_tunnels() {
+            return responder.send(end.finish(text(StatusCode::NOT_IMPLEMENTED, "no other protocol is spoken here\n")));
+        }
         let mut before = (!route.layers.is_empty()).then(|| local.before_layers(&request));
         let target = matches!(route.action, ActionPlan::Application(_)).then(|| request.uri.clone());
-        let stripped = if route.strip_prefix { route.prefix(&request.method, host, path.matched(), &request.headers) } else { "" };
-        let wanted = path.without(stripped);
+        let literal = view.literal(&request.uri);
+        let stripped = if route.strip_prefix { route.prefix(&request.method, host, literal, &request.headers) } else { "" };
         let prefix = if stripped.is_empty() { None } else { HeaderValue::from_str(stripped).ok() };
-        if wanted != request.uri.path() {
+        if prefix.is_some() {
+            let wanted = pronghorn_target::without_segments(request.uri.path(), stripped.matches('/').count());
             match with_path(&request.uri, wanted) {
                 Some(uri) => request.uri = uri,
                 None => return responder.send(end.finish(text(StatusCode::BAD_REQUEST, "bad path\n"))),
@@ -223,7 +230,18 @@ impl Handler for GatewayHandler {
             hop::forget_named(&mut request.headers);
         }
         let local = self.local();
+        let view = View::of(&mut request);
         let mut logged = local.plan.log.as_ref().map(|log| log.begin(&request));
+        let view = match view {
+            Ok(view) => view,
+            Err(refusal) => {
+                let answer = Response::from(refusal);
+                return responder.send(match logged {
+                    Some(logged) => logged.finish(answer),
+                    None => answer,
+                });
+            }
+        };
         if !request.peer.secure
             && let Some(proof) = self.shared.acme.challenges.answer(request.uri.host().unwrap_or_default(), request.uri.path())
         {
@@ -233,7 +251,7 @@ impl Handler for GatewayHandler {
                 None => answer,
             });
         }
-        let site = local.plan.sites.find(target::host(&request.uri)).cloned();
+        let site = local.plan.sites.find(canonical::host(&request.uri)).cloned();
         let Some(site) = site else {
             let answer = text(StatusCode::MISDIRECTED_REQUEST, "there is no such site here\n");
             return responder.send(match logged {
@@ -269,16 +287,6 @@ impl Handler for GatewayHandler {
         if let Some(answer) = end.site.refusal(&request, self.shared.https_port) {
             return responder.send(end.finish(answer));
         }
-        self.serve(request, responder, end);
+        self.serve(request, &view, responder, end);
     }
-}
-
-fn with_path(uri: &Uri, path: &str) -> Option<Uri> {
-    let target = match uri.query() {
-        Some(query) => format!("{path}?{query}"),
-        None => path.to_owned(),
-    };
-    let mut parts = uri.clone().into_parts();
-    parts.path_and_query = Some(target.parse().ok()?);
-    Uri::from_parts(parts).ok()
 }

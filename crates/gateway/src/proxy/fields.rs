@@ -10,8 +10,8 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, Version};
 use pronghorn_engine::{Peer, Protocol};
 
+use crate::canonical;
 use crate::layers::take_away_alike;
-use crate::target;
 
 const EARLY_DATA: HeaderName = HeaderName::from_static("early-data");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
@@ -108,7 +108,7 @@ pub(crate) fn to_upstream(headers: &mut HeaderMap, peer: &Peer, uri: &Uri, prefi
     let has_host = own_host.is_some();
     let host = own_host.or_else(|| HeaderValue::try_from(uri.authority()?.as_str()).ok());
     let (scheme, usual_port) = if peer.secure { ("https", 443) } else { ("http", 80) };
-    let port = target::port(uri).unwrap_or(usual_port);
+    let port = canonical::port(uri).unwrap_or(usual_port);
     let Forwarded { element, address, port } = Forwarded::new(peer.remote.ip().to_canonical(), host.as_ref(), scheme, port);
     // Where none is there, as mostly, none is searched for.
     let is_said = is_trusted && present.said_by_proxies;

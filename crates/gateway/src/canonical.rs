@@ -1,0 +1,198 @@
+//! The one view of a request that routes, layers, logs, applications and upstreams share: it is made once, before anything looks.
+//!
+//! A request is changed where it is, so that there is no other view that anybody could take: its path is canonical ([`Spelling`]), its host
+//! is written in one way in target and `host`, and who asks for another protocol by CONNECT asks by GET, as over HTTP/1.1. Hardly any
+//! request has to be changed, and then it costs a look at the bytes of path and host.
+
+use http::header::HOST;
+use http::uri::{Authority, PathAndQuery};
+use http::{HeaderValue, Method, StatusCode, Uri};
+use pronghorn_engine::{Protocol, Request, Response};
+use pronghorn_target::{BadPath, Spelling};
+
+use crate::config::Paths;
+use crate::plan::text;
+
+/// What is known of a canonical request besides the request itself.
+#[derive(Default)]
+pub(crate) struct View {
+    /// Of the path, where it is more than its own and only reading.
+    spelling: Option<Box<Spelling>>,
+    /// The client takes any 2xx for another protocol's beginning: it asked by an extended CONNECT.
+    pub(crate) is_tunnel: bool,
+}
+
+/// A request that has no canonical form, or that is for no one route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal(&'static str);
+
+impl From<Refusal> for Response {
+    fn from(Refusal(message): Refusal) -> Self {
+        text(StatusCode::BAD_REQUEST, message)
+    }
+}
+
+const BAD_METHOD: Refusal = Refusal("bad method: methods are written in capitals\n");
+const BAD_HOST: Refusal = Refusal("bad host\n");
+const BAD_PATH: Refusal = Refusal("bad path\n");
+const AMBIGUOUS: Refusal = Refusal("bad path: an encoded slash or a parameter makes it another one to some servers\n");
+const SEPARATOR: Refusal = Refusal("bad path: it has an encoded slash or a backslash\n");
+
+impl From<BadPath> for Refusal {
+    fn from(path: BadPath) -> Self {
+        match path {
+            BadPath::HiddenDots | BadPath::HiddenSlash => AMBIGUOUS,
+            _ => BAD_PATH,
+        }
+    }
+}
+
+impl View {
+    /// Makes a request canonical.
+    ///
+    /// # Errors
+    ///
+    /// When that cannot be. The request is then partly so.
+    pub(crate) fn of(request: &mut Request) -> Result<Self, Refusal> {
+        check_method(&request.method)?;
+        let is_tunnel = request.upgrade.is_some() && request.peer.protocol != Protocol::Http1;
+        if is_tunnel && request.method == Method::CONNECT {
+            request.method = Method::GET;
+        }
+        let written = request.uri.authority().map(|authority| pronghorn_target::authority(authority.as_str(), request.peer.secure));
+        if let Some(host) = written.transpose().map_err(|_| BAD_HOST)?.flatten() {
+            set_host(request, host)?;
+        }
+        let spelling = Spelling::of(request.uri.path())?;
+        if let Some(spelling) = spelling.as_deref().filter(|spelling| spelling.passed() != request.uri.path()) {
+            request.uri = with_path(&request.uri, spelling.passed()).ok_or(BAD_PATH)?;
+        }
+        Ok(Self { spelling, is_tunnel })
+    }
+
+    /// The path as it stands, in the form that patterns are compared with.
+    pub(crate) fn literal<'a>(&'a self, uri: &'a Uri) -> &'a str {
+        self.spelling.as_ref().map_or_else(|| uri.path(), |spelling| spelling.literal())
+    }
+
+    /// What `find` finds for the path, whatever a server takes it for.
+    ///
+    /// # Errors
+    ///
+    /// When that is not the same for all.
+    pub(crate) fn agreed<T: PartialEq>(&self, uri: &Uri, mut find: impl FnMut(&str) -> T) -> Result<T, Refusal> {
+        match &self.spelling {
+            None => Ok(find(uri.path())),
+            Some(spelling) => spelling.agreed(find).map_err(|_| AMBIGUOUS),
+        }
+    }
+
+    /// Whether a route takes the path.
+    ///
+    /// # Errors
+    ///
+    /// When it does not.
+    pub(crate) fn allowed(&self, paths: Paths) -> Result<(), Refusal> {
+        let has_separators = paths == Paths::Strict && self.spelling.as_ref().is_some_and(|spelling| spelling.has_separators());
+        if has_separators { Err(SEPARATOR) } else { Ok(()) }
+    }
+}
+
+/// Rules name methods in capitals, and there are applications that take `get` for GET.
+fn check_method(method: &Method) -> Result<(), Refusal> {
+    let is_usual = *method == Method::GET || *method == Method::POST;
+    if is_usual || !method.as_str().bytes().any(|byte| byte.is_ascii_lowercase()) { Ok(()) } else { Err(BAD_METHOD) }
+}
+
+/// In the target and in the field, which say the same.
+fn set_host(request: &mut Request, host: String) -> Result<(), Refusal> {
+    let value = HeaderValue::try_from(host.as_str()).map_err(|_| BAD_HOST)?;
+    let mut parts = std::mem::take(&mut request.uri).into_parts();
+    parts.authority = Some(Authority::try_from(host).map_err(|_| BAD_HOST)?);
+    request.uri = Uri::from_parts(parts).map_err(|_| BAD_HOST)?;
+    request.headers.insert(HOST, value);
+    Ok(())
+}
+
+/// A target with another path.
+pub(crate) fn with_path(uri: &Uri, path: &str) -> Option<Uri> {
+    let target = match uri.query() {
+        Some(query) => format!("{path}?{query}"),
+        None => path.to_owned(),
+    };
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(PathAndQuery::from_maybe_shared(target.into_bytes()).ok()?);
+    Uri::from_parts(parts).ok()
+}
+
+/// The host that an admitted request is for, empty if there is none. The library looks at the whole authority for a user, which no such
+/// request has.
+pub(crate) fn host(uri: &Uri) -> &str {
+    split_authority(uri).0
+}
+
+/// The port that its target names.
+pub(crate) fn port(uri: &Uri) -> Option<u16> {
+    split_authority(uri).1.parse().ok()
+}
+
+/// Host and port; the latter has no more than five digits.
+fn split_authority(uri: &Uri) -> (&str, &str) {
+    let authority = uri.authority().map_or("", Authority::as_str);
+    let digits = authority.bytes().rev().take_while(u8::is_ascii_digit).count();
+    let (host, port) = authority.split_at(authority.len() - digits);
+    host.strip_suffix(':').map_or((authority, ""), |host| (host, port))
+}
+
+/// A place to send a client to that stands on this server unless `location` names another: some take `\` for `/`, and what follows two of
+/// either for a host.
+pub(crate) fn location(location: String) -> String {
+    let is_slash = |character: char| matches!(character, '/' | '\\');
+    if !location.starts_with(is_slash) {
+        return location;
+    }
+    format!("/{}", location.trim_start_matches(is_slash))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn host_and_port_are_what_the_library_says() {
+        for uri in [
+            "/",
+            "http://a",
+            "http://a:1/",
+            "http://a1/",
+            "http://10.0.0.1:8080/x",
+            "http://10.0.0.1/",
+            "http://[::1]/",
+            "http://[::1]:443/",
+        ] {
+            let uri: Uri = uri.parse().expect("a URI");
+            assert_eq!((host(&uri), port(&uri)), (uri.host().unwrap_or_default(), uri.port_u16()), "{uri}");
+        }
+    }
+
+    #[test]
+    fn method_in_small_letters_is_refused() {
+        for (method, is_good) in [("GET", true), ("PURGE", true), ("M-SEARCH", true), ("get", false), ("Post", false), ("pURGE", false)] {
+            let method = Method::from_bytes(method.as_bytes()).expect("a method");
+            assert_eq!(check_method(&method).is_ok(), is_good, "{method}");
+        }
+    }
+
+    #[test]
+    fn place_on_this_server_names_no_other() {
+        for (given, wanted) in [
+            ("/a", "/a"),
+            ("//evil.example/", "/evil.example/"),
+            ("/\\evil.example", "/evil.example"),
+            ("\\/evil.example", "/evil.example"),
+            ("https://a.example//b", "https://a.example//b"),
+        ] {
+            assert_eq!(location(given.to_owned()), wanted, "{given}");
+        }
+    }
+}

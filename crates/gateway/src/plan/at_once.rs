@@ -1,0 +1,64 @@
+//! What answers without asking anybody.
+
+use http::header::{CONTENT_TYPE, LOCATION};
+use http::uri::PathAndQuery;
+use http::{HeaderValue, StatusCode, Uri};
+use pronghorn_engine::Response;
+
+use super::{ActionPlan, text};
+use crate::canonical;
+
+impl ActionPlan {
+    /// Whether it may answer who asks for another protocol, to whom any 2xx is that protocol's beginning.
+    pub(crate) fn takes_tunnels(&self) -> bool {
+        match self {
+            Self::Proxy(_) | Self::Redirect { .. } => true,
+            Self::Respond { status, .. } => !status.is_success(),
+            Self::Files(_) | Self::Application(_) => false,
+        }
+    }
+
+    /// The answer of an action that needs nothing else.
+    pub(crate) fn at_once(&self, uri: &Uri) -> Response {
+        match self {
+            Self::Respond { status, content_type, body } => {
+                Response::new(*status).with_header(CONTENT_TYPE, content_type.clone()).with_body(body.clone())
+            }
+            Self::Redirect { to, status } => redirect(to, *status, uri),
+            Self::Files(_) | Self::Proxy(_) | Self::Application(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "not started\n"),
+        }
+    }
+}
+
+fn redirect(to: &str, status: StatusCode, uri: &Uri) -> Response {
+    let target = uri.path_and_query().map_or("/", PathAndQuery::as_str);
+    let location = to.replace("{path}", target).replace("{host}", uri.host().unwrap_or_default());
+    // Who configures it may name another host by two slashes; what a client sent may not.
+    let location = if to.starts_with("//") { location } else { canonical::location(location) };
+    match HeaderValue::try_from(location) {
+        Ok(location) => text(status, "moved\n").with_header(LOCATION, location),
+        Err(_) => text(StatusCode::BAD_REQUEST, "bad path\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn redirect_leads_to_another_host_only_where_it_names_one() {
+        for (to, target, wanted) in [
+            ("{path}", "/a?b", "/a?b"),
+            ("{path}", "//evil.example", "/evil.example"),
+            ("/{path}", "/evil.example", "/evil.example"),
+            ("/x{path}", "/a", "/x/a"),
+            ("https://new.example{path}", "/a", "https://new.example/a"),
+            ("https://{host}{path}", "/a", "https://old.example/a"),
+            ("//new.example{path}", "/a", "//new.example/a"),
+        ] {
+            let uri: Uri = format!("https://old.example{target}").parse().expect("a target");
+            let answer = redirect(to, StatusCode::FOUND, &uri);
+            assert_eq!(answer.headers.get(LOCATION).map(HeaderValue::as_bytes), Some(wanted.as_bytes()), "{to} {target}");
+        }
+    }
+}
