@@ -12,6 +12,7 @@ use crate::alt_svc::{AltSvc, Alternative};
 use crate::lease::Lease;
 use crate::origin::Origin;
 use crate::pool::Shared;
+use crate::underway::Underway;
 use crate::waiting::Queue;
 use crate::{Error, Options};
 
@@ -26,8 +27,10 @@ pub(crate) struct Connections {
     pub(crate) shared_uses: Cell<usize>,
     /// HTTP/1.1 connections that nobody uses, the latest last.
     idle: RefCell<Vec<Idle>>,
-    /// HTTP/1.1 connections, those in use included.
+    /// HTTP/1.1 connections, those in use included, but for those that went on in another protocol.
     open_http1: Cell<usize>,
+    /// What is on those in use.
+    pub(crate) underway: RefCell<Underway>,
     pub(crate) connecting: Cell<usize>,
     /// Requests that wait, those on a connection included.
     pub(crate) waiting: Cell<usize>,
@@ -69,6 +72,7 @@ impl Connections {
             shared_uses: Cell::default(),
             idle: RefCell::default(),
             open_http1: Cell::default(),
+            underway: RefCell::default(),
             connecting: Cell::default(),
             waiting: Cell::default(),
             queue: Queue::default(),
@@ -101,14 +105,26 @@ impl Connections {
         None
     }
 
-    fn may_connect(&self, options: &Options) -> bool {
+    fn may_connect(&self, pool: &Shared) -> bool {
         let (connecting, waiting) = (self.connecting.get(), self.queue.len());
         if self.over_tcp.get() == Some(Protocol::Http1) {
-            connecting < waiting && connecting + self.open_http1.get() < options.connections_per_origin.max(1)
+            connecting < waiting && self.has_room_for(connecting + self.open_http1.get() + 1, pool)
         } else {
             // One is enough for all of them, most likely.
             connecting == 0 && waiting > 0
         }
+    }
+
+    /// Whether so many HTTP/1.1 connections may be open.
+    fn has_room_for(&self, open: usize, pool: &Shared) -> bool {
+        let most = pool.options.connections_per_origin.max(1);
+        open <= most || open - most <= self.underway.borrow().long(pool.handle.now()).min(pool.options.long_responses_per_origin)
+    }
+
+    /// An HTTP/1.1 connection goes on in another protocol, and is none of those any more.
+    pub(crate) fn part_with_one(self: &Rc<Self>, pool: &Rc<Shared>) {
+        self.open_http1.set(self.open_http1.get() - 1);
+        self.serve(pool);
     }
 
     /// Gives what is there to those who wait, and opens as many connections for the others as may be.
@@ -117,7 +133,7 @@ impl Connections {
             let Some(lease) = self.take(pool) else { break };
             self.queue.serve(lease);
         }
-        while self.may_connect(&pool.options) {
+        while self.may_connect(pool) {
             self.connecting.set(self.connecting.get() + 1);
             pool.open(self);
         }
@@ -142,7 +158,10 @@ impl Connections {
     /// Takes back an HTTP/1.1 connection whose exchange is over, or counts that it has ended.
     pub(crate) fn give_back(self: &Rc<Self>, connection: Option<Box<Connection>>, used: bool, pool: &Rc<Shared>) {
         let now = pool.handle.now();
-        match connection.filter(|connection| connection.is_usable() && self.addresses.has(connection.remote())) {
+        let is_kept = |connection: &Box<Connection>| {
+            connection.is_usable() && self.addresses.has(connection.remote()) && self.has_room_for(self.open_http1.get(), pool)
+        };
+        match connection.filter(is_kept) {
             Some(connection) => self.idle.borrow_mut().push(Idle { connection, since: now, used }),
             None => self.open_http1.set(self.open_http1.get() - 1),
         }

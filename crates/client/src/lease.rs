@@ -24,6 +24,8 @@ pub(crate) struct Lease {
     reused: bool,
     generation: Option<u64>,
     upload: Upload,
+    /// Its number among what is under way, on an HTTP/1.1 connection.
+    underway: Option<usize>,
 }
 
 /// What was sent with the request.
@@ -84,13 +86,13 @@ impl Lease {
         connections.shared_uses.set(connections.shared_uses.get() + 1);
         let (connections, pool) = (connections.clone(), pool.clone());
         let (generation, upload) = (Some(generation), Upload::Unused);
-        Self { connection: Some(connection), connections, pool, reused, generation, upload }
+        Self { connection: Some(connection), connections, pool, reused, generation, upload, underway: None }
     }
 
     /// The use of an HTTP/1.1 connection, which was used before or not.
     pub(crate) fn exclusive(connection: Box<Connection>, reused: bool, connections: &Rc<Connections>, pool: &Rc<Shared>) -> Self {
         let (connections, pool) = (connections.clone(), pool.clone());
-        Self { connection: Some(connection), connections, pool, reused, generation: None, upload: Upload::Unused }
+        Self { connection: Some(connection), connections, pool, reused, generation: None, upload: Upload::Unused, underway: None }
     }
 
     /// Of a shared connection.
@@ -113,12 +115,38 @@ impl Lease {
 
     /// A request is sent, with content or without.
     pub(crate) fn begin(&mut self, has_content: bool, loan: Option<Loan>) {
+        if self.generation.is_none() && loan.is_some() {
+            self.underway = Some(self.connections.underway.borrow_mut().begin(self.pool.handle.now(), loan.clone()));
+        }
         self.upload = if has_content { Upload::Some(loan) } else { Upload::None };
     }
 
-    /// The connection goes on in another protocol.
+    /// The head of the response has come, and more will.
+    fn answered(&mut self) {
+        if self.generation.is_some() || matches!(self.upload, Upload::Tunnel) {
+            return;
+        }
+        let (mut underway, now) = (self.connections.underway.borrow_mut(), self.pool.handle.now());
+        match self.underway {
+            Some(number) => underway.answered(number, now),
+            None => self.underway = Some(underway.begin(now, None)),
+        }
+    }
+
+    /// The connection goes on in another protocol, and is none of the pool's any more.
     pub(crate) fn upgraded(&mut self) {
         self.upload = Upload::Tunnel;
+        self.end();
+        if self.generation.is_none() {
+            self.connections.part_with_one(&self.pool);
+        }
+    }
+
+    /// Nothing is under way any more.
+    fn end(&mut self) {
+        if let Some(number) = self.underway.take() {
+            self.connections.underway.borrow_mut().end(number);
+        }
     }
 
     pub(crate) fn upload(&self) -> Upload {
@@ -127,7 +155,7 @@ impl Lease {
 
     /// The response is complete, or nothing was sent: the connection is for the next one.
     pub(crate) fn complete(mut self) {
-        if self.generation.is_some() {
+        if self.generation.is_some() || matches!(self.upload, Upload::Tunnel) {
             return;
         }
         let Some(mut connection) = self.connection.take() else { return };
@@ -135,12 +163,15 @@ impl Lease {
         let used = self.reused || !matches!(self.upload, Upload::Unused);
         // Of what has no content, the library is done with the exchange in this turn.
         if !matches!(self.upload, Upload::Some(_)) || connection.is_ready() {
+            self.end();
             return connections.give_back(Some(connection), used, &pool);
         }
         let (handle, upload) = (pool.handle.clone(), self.upload.clone());
         handle.spawn(async move {
             // It has answered without all of the content, and may go on to read.
-            if upload.is_sent(&mut connection, &pool).await {
+            let is_sent = upload.is_sent(&mut connection, &pool).await;
+            self.end();
+            if is_sent {
                 return connections.give_back(Some(connection), used, &pool);
             }
             connection.abort();
@@ -153,10 +184,11 @@ impl Drop for Lease {
     fn drop(&mut self) {
         // Taken when it was given back.
         let Some(connection) = self.connection.take() else { return };
+        self.end();
         if self.generation.is_none() {
             // Dropped, it would go on until the request is sent, for nobody. The directions of a tunnel end one by one.
             match self.upload {
-                Upload::Tunnel => drop(connection),
+                Upload::Tunnel => return drop(connection),
                 Upload::Unused | Upload::None | Upload::Some(_) => connection.abort(),
             }
             self.connections.give_back(None, false, &self.pool);
@@ -187,6 +219,8 @@ impl Content {
         let mut content = Self { incoming, lease: Some(lease), timeout, patience: None, began: None };
         if content.incoming.is_end_stream() {
             content.complete();
+        } else if let Some(lease) = &mut content.lease {
+            lease.answered();
         }
         content
     }

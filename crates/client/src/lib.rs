@@ -21,6 +21,7 @@ mod pool;
 mod race;
 mod spare;
 mod tls;
+mod underway;
 mod waiting;
 
 pub use body::Body;

@@ -134,8 +134,12 @@ pub struct Options {
     pub body_timeout: Duration,
     /// How long a connection that nobody uses is kept. Default 60 s.
     pub idle_timeout: Duration,
-    /// HTTP/1.1 connections to one origin, those in use included. Default 64. Over HTTP/2 and 3 there is one.
+    /// HTTP/1.1 connections to one origin, those in use included. Default 64. Over HTTP/2 and 3 there is one. Those that went on in another
+    /// protocol are not counted.
     pub connections_per_origin: usize,
+    /// HTTP/1.1 connections to one origin beside those, for exchanges that have gone on for more than a second since the head of the response
+    /// came, or wait for whoever produces the content of the request, so that short ones need not wait for them. Default 4,096.
+    pub long_responses_per_origin: usize,
     /// Requests to one origin that may wait for a connection, or for a place on one; the next one fails. Default 1,024.
     pub waiting_per_origin: usize,
     /// Origins that something is remembered of, such as where their HTTP/3 is; connections in use are not counted. Default 1,024.
@@ -167,6 +171,7 @@ impl Default for Options {
             body_timeout: Duration::from_secs(60),
             idle_timeout: Duration::from_secs(60),
             connections_per_origin: 64,
+            long_responses_per_origin: 4_096,
             waiting_per_origin: 1_024,
             origins: 1_024,
             retries: 2,

@@ -21,6 +21,7 @@ use crate::lease::{Content, Lease};
 use crate::loan::Loan;
 use crate::origin::{Origin, Target};
 use crate::spare::Spare;
+use crate::underway::LONG;
 use crate::waiting::{Ticket, Waiting};
 use crate::{Error, Options, Phase, connect};
 
@@ -275,11 +276,28 @@ impl Shared {
         let _waiting = Waiting::new(connections, self.options.waiting_per_origin)?;
         let ticket = Ticket::new(connections);
         connections.serve(self);
-        let served = self.in_time(self.options.connect_timeout, Phase::Connect, ticket.served()).await;
+        let served = self.in_time(self.options.connect_timeout, Phase::Connect, self.served(connections, &ticket)).await;
         served.unwrap_or_else(|_| {
             let is_connecting = connections.connecting.get() > 0;
             Err(Error::TimedOut(if is_connecting { Phase::Connect } else { Phase::Queue }))
         })
+    }
+
+    /// Waits for a connection. What has gone on for long meanwhile is none of those that have to end first.
+    async fn served(self: &Rc<Self>, connections: &Rc<Connections>, ticket: &Ticket<'_>) -> Result<Lease, Error> {
+        let mut served = pin!(ticket.served());
+        loop {
+            let mut sleep = pin!(self.handle.sleep(LONG));
+            let result = poll_fn(|cx| match served.as_mut().poll(cx) {
+                Poll::Ready(result) => Poll::Ready(Some(result)),
+                Poll::Pending => sleep.as_mut().poll(cx).map(|()| None),
+            })
+            .await;
+            match result {
+                Some(result) => return result,
+                None => connections.serve(self),
+            }
+        }
     }
 
     /// Begins to open a connection for those who wait. It goes on when they give up: the next ones have use for it.
