@@ -21,6 +21,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer as _;
 
 use crate::config::ClientAuthMode;
+use crate::distinguished_name;
 use crate::plan::{Plan, SitePlan, text};
 
 /// RFC 9440: the certificate itself.
@@ -107,24 +108,12 @@ impl Verified {
     fn new(certificate: &ClientCertificate, until: Instant) -> Option<Self> {
         let own = certificate.chain().first()?;
         let (_, parsed) = X509Certificate::from_der(own).ok()?;
-        let mut subject = String::new();
-        for character in parsed.subject().to_string().chars() {
-            if let ' '..='~' = character {
-                subject.push(character);
-                continue;
-            }
-            // What no field can carry, or not every reader takes alike.
-            for byte in character.encode_utf8(&mut [0; 4]).bytes() {
-                // Writing to a string cannot fail.
-                let _ = write!(subject, "\\{byte:02X}");
-            }
-        }
         let mut hex = String::new();
         for byte in certificate.fingerprint() {
             let _ = write!(hex, "{byte:02x}");
         }
         Some(Self {
-            subject: HeaderValue::try_from(subject).ok()?,
+            subject: HeaderValue::try_from(distinguished_name::text(parsed.subject())).ok()?,
             fingerprint: HeaderValue::try_from(hex).ok()?,
             certificate: HeaderValue::try_from(format!(":{}:", BASE64.encode(own))).ok()?,
             until,

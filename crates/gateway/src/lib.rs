@@ -18,6 +18,7 @@ mod coding;
 mod collecting;
 mod conditional;
 pub mod config;
+mod distinguished_name;
 mod extras;
 mod fastcgi;
 mod file_body;
