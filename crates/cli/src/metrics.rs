@@ -219,6 +219,9 @@ fn own(running: &Running) -> Vec<Family> {
         servers_up(&running.gateway.upstream_servers()),
         vec![("result=\"sent\"".to_owned(), upstreams.sent_again), ("result=\"refused\"".to_owned(), upstreams.not_sent_again)],
         vec![("reason=\"out\"".to_owned(), upstreams.no_server), ("reason=\"busy\"".to_owned(), upstreams.all_busy)],
+        vec![(String::new(), upstreams.tunnels.open)],
+        vec![("reason=\"client\"".to_owned(), upstreams.tunnels.of_one_client), ("reason=\"route\"".to_owned(), upstreams.tunnels.of_all)],
+        vec![(String::new(), upstreams.tunnels.timed_out)],
         upstreams.failures().map(|(reason, count)| (format!("reason=\"{reason}\""), count)).collect(),
         vec![("place=\"memory\"".to_owned(), upstreams.held_in_memory), ("place=\"disk\"".to_owned(), upstreams.held_on_disk)],
         certificates.iter().filter_map(expiry).collect(),
@@ -234,7 +237,7 @@ fn own(running: &Running) -> Vec<Family> {
 }
 
 /// Name, type, meaning; in the order of their values above.
-const OWN: [(&str, &str, &str); 16] = [
+const OWN: [(&str, &str, &str); 19] = [
     ("build_info", "gauge", "1, with the version as its label."),
     ("start_time_seconds", "gauge", "When the server was started, in seconds since 1970."),
     ("workers", "gauge", "Threads that serve."),
@@ -269,6 +272,18 @@ const OWN: [(&str, &str, &str); 16] = [
         "upstream_unavailable_total",
         "counter",
         "Requests answered 503 because all servers of their upstream were out, or had as many requests open as they may (`requests`).",
+    ),
+    ("upstream_tunnels_open", "gauge", "Requests that are open now after they went on in another protocol, such as WebSocket."),
+    (
+        "upstream_tunnels_refused_total",
+        "counter",
+        "Requests for another protocol refused because their client, or their route, had as many open as it may (`per_client` and `open` of \
+         `upgrades`).",
+    ),
+    (
+        "upstream_tunnels_timed_out_total",
+        "counter",
+        "Requests that went on in another protocol and were given up because neither side sent anything (`idle_timeout` of `upgrades`).",
     ),
     (
         "upstream_failures_total",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use blocking::unblock;
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_LENGTH, RETRY_AFTER};
+use http::header::{CONTENT_LENGTH, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use http_body_util::BodyExt as _;
 use ipnet::IpNet;
@@ -91,8 +91,7 @@ impl ApplicationHandler {
     {
         // It has no other protocol to go on in, and nobody is shown what proxies add.
         if matches!(head.method, Method::CONNECT | Method::TRACE) {
-            let answer = text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n");
-            return answer.with_header(ALLOW, HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"));
+            return crate::proxy::not_passed_on();
         }
         let script = if let (Some(scripts), Some(files)) = (&self.plan.scripts, &self.files) {
             match find(scripts, &head.uri).await {

@@ -126,7 +126,8 @@ impl Verified {
     }
 }
 
-/// Looks at the client of a request for `site`, and lets upstreams know what was found, and nothing that the client says of it.
+/// Looks at the client of a request for `site`, and lets upstreams know what was found. What the client says of it is set aside by then
+/// ([`crate::identity_fields`]), on all sites.
 pub(crate) fn admit(
     plan: &Plan,
     site: &Arc<SitePlan>,
@@ -134,9 +135,6 @@ pub(crate) fn admit(
     peer: &Peer,
     headers: &mut HeaderMap,
 ) -> Result<Option<Rc<Verified>>, Refusal> {
-    for name in [CLIENT_CERT, SUBJECT, FINGERPRINT] {
-        headers.remove(name);
-    }
     let Some(auth) = &site.client_auth else { return Ok(None) };
     if peer.client_certificate.is_none() && peer.secure {
         // It asked for another name, perhaps one that wants no certificate: on a connection of its own it will be asked.

@@ -26,6 +26,7 @@ mod source;
 mod sticky;
 #[cfg(test)]
 mod tests;
+mod upgrades;
 mod upstream;
 mod values;
 
@@ -59,6 +60,7 @@ pub use site::{
 };
 pub(crate) use source::Place;
 pub use sticky::{CookieName, SameSite, Sticky};
+pub use upgrades::{ProtocolName, Upgrades};
 pub use upstream::{Policy, ServerAddress, Upstream, UpstreamHost, UpstreamProtocol, UpstreamServer, UpstreamServerTable, UpstreamTls};
 pub use values::{Listen, Moment, Network, Size, Time};
 

@@ -21,7 +21,7 @@ mod timeout;
 
 use std::net::IpAddr;
 
-use http::{HeaderMap, HeaderName, StatusCode};
+use http::StatusCode;
 use pronghorn_engine::{Connector, Handle, Peer, Protocol};
 
 pub use around::Around;
@@ -29,6 +29,7 @@ pub use registry::{Registry, Surroundings};
 pub(crate) use service::from_engine;
 pub use service::{Layer, LocalFuture, LocalService, Request, Response};
 
+pub(crate) use crate::identity_fields::take_away;
 use crate::plan::text;
 
 /// What a layer may have of the worker that it is on. Cheap to clone; bound to the worker's thread.
@@ -77,38 +78,3 @@ pub(crate) fn too_early() -> Response {
 }
 
 pub(crate) const TOO_EARLY: &str = "ask again when the handshake is done\n";
-
-/// Takes away a field that only this server may say, in each spelling.
-pub(crate) fn take_away(headers: &mut HeaderMap, name: &HeaderName) {
-    headers.remove(name);
-    take_away_alike(headers, name);
-}
-
-/// Takes away what many applications (CGI, WSGI) do not tell from a field: `x_user` is `x-user` to them.
-pub(crate) fn take_away_alike(headers: &mut HeaderMap, name: &HeaderName) {
-    let is_alike = |other: &HeaderName| {
-        let (other, name) = (other.as_str().as_bytes(), name.as_str().as_bytes());
-        other.len() == name.len() && other.iter().zip(name).all(|(one, two)| one == two || (*one == b'_' && *two == b'-')) && other != name
-    };
-    while let Some(other) = headers.keys().find(|other| is_alike(other)).cloned() {
-        headers.remove(other);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use http::HeaderValue;
-
-    use super::*;
-
-    #[test]
-    fn field_is_taken_away_in_each_spelling() {
-        let names = ["x-auth-user", "x_auth-user", "x_auth_user", "x-auth-users", "xxauth-user"];
-        let mut headers: HeaderMap =
-            names.into_iter().map(|name| (HeaderName::from_static(name), HeaderValue::from_static("elk"))).collect();
-        take_away(&mut headers, &HeaderName::from_static("x-auth-user"));
-        let mut left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
-        left.sort_unstable();
-        assert_eq!(left, ["x-auth-users", "xxauth-user"]);
-    }
-}

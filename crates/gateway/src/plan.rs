@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use http::header::{CONTENT_TYPE, LINK};
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use ipnet::IpNet;
 use pronghorn_certificates::{CertificateError, Loaded};
 use pronghorn_client::Roots;
@@ -20,7 +20,8 @@ use crate::acme;
 use crate::application::ApplicationPlan;
 use crate::client_auth::ClientAuthPlan;
 use crate::config::{
-    AcmeChallenge, AltSvc, CertificateFiles, ClearText, Config, ErrorPages, HostPattern, Log, MatchTable, PathPattern, Paths, Place,
+    AcmeChallenge, AltSvc, CertificateFiles, ClearText, Config, ErrorPages, FieldName, HostPattern, Log, MatchTable, PathPattern, Paths,
+    Place,
     Problem, Route, Server, Site, Tls, has_clear,
 };
 use crate::extras::{Extras, Pages};
@@ -32,6 +33,7 @@ use crate::ramp::Ramp;
 use crate::rules::Rules;
 use crate::site_certificates::{Certificate, Names, SiteCertificate};
 use crate::switches::{Listed, SiteSwitches};
+use crate::tunnels::Tunnels;
 
 /// A page for errors has no more.
 const MAX_PAGE_BYTES: usize = 1 << 20;
@@ -77,8 +79,12 @@ pub(crate) struct RoutePlan {
     pub(crate) matches: Vec<MatchTable>,
     pub(crate) strip_prefix: bool,
     pub(crate) paths: Paths,
+    /// Fields of clients that others are not asked with.
+    pub(crate) kept_fields: Box<[HeaderName]>,
     pub(crate) request_headers: Rules,
     pub(crate) response_headers: [Rules; 2],
+    /// In which protocols requests may go on; `None` where what answers has none.
+    pub(crate) tunnels: Option<Arc<Tunnels>>,
     pub(crate) layers: Vec<Arc<LayerPlan>>,
     pub(crate) extras: Option<Extras>,
     pub(crate) action: ActionPlan,
@@ -317,6 +323,8 @@ impl Making<'_> {
         let extras = self.extras(route, pages);
         let layers = self.layers(site, route);
         let action = self.action(route)?;
+        let upgrades = matches!(action, ActionPlan::Proxy(_)).then(|| route.upgrades.clone().unwrap_or_default());
+        let tunnels = upgrades.map(|settings| Arc::new(Tunnels::new(settings, self.surroundings.observer.clone())));
         let number = self.routes;
         self.routes += 1;
         Some(RoutePlan {
@@ -324,8 +332,10 @@ impl Making<'_> {
             matches: route.matches.0.clone(),
             strip_prefix: route.strip_prefix,
             paths: route.paths,
+            kept_fields: route.keep_fields.iter().map(FieldName::name).collect(),
             request_headers: Rules::from(&route.request_headers),
             response_headers: Rules::both(&site.response_headers, &route.response_headers),
+            tunnels,
             layers,
             extras: Some(extras).filter(|extras| !extras.is_empty()),
             action,

@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 
 use bytes::Bytes;
-use http::header::{RETRY_AFTER, SET_COOKIE};
+use http::header::{ALLOW, RETRY_AFTER, SET_COOKIE};
 use http::uri::{Authority, Parts, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use http_body::Body as _;
@@ -50,6 +50,7 @@ use crate::config::{Policy, ServerAddress, Upstream, UpstreamHost, UpstreamProto
 use crate::fastcgi;
 use crate::informing::Informer;
 use crate::plan::text;
+use crate::tunnels::Tunnel;
 
 /// An upstream, as all workers share it.
 pub(crate) struct UpstreamPlan {
@@ -111,7 +112,8 @@ impl UpstreamPlan {
 
     /// How its servers are asked.
     fn options(&self) -> Options {
-        let Upstream { protocol, connect_timeout, head_timeout, body_timeout, idle_timeout, connections, waiting, .. } = &self.settings;
+        let Upstream { protocol, connect_timeout, head_timeout, body_timeout, idle_timeout, connections, long_responses, waiting, .. } =
+            &self.settings;
         Options {
             roots: self.roots.clone(),
             http3: if *protocol == UpstreamProtocol::Http3 { Http3::Only } else { Http3::Off },
@@ -125,6 +127,7 @@ impl UpstreamPlan {
             body_timeout: body_timeout.0,
             idle_timeout: idle_timeout.0,
             connections_per_origin: *connections,
+            long_responses_per_origin: *long_responses,
             waiting_per_origin: *waiting,
             // Once on another connection to the same server; after that another server is asked.
             retries: self.settings.retries.min(1),
@@ -193,6 +196,18 @@ impl Head {
     }
 }
 
+/// A request on its way, with what is known of it here.
+pub(crate) struct Forwarded<'a> {
+    /// What was taken away from the path.
+    pub(crate) prefix: Option<&'a HeaderValue>,
+    pub(crate) request: Request,
+    /// Its place among those that go on in another protocol, if it asks for that.
+    pub(crate) tunnel: Option<Tunnel>,
+    /// Whether the peer is a proxy that is believed.
+    pub(crate) is_trusted: bool,
+    pub(crate) note: Option<Note>,
+}
+
 /// What servers are asked, one after the other. It stays in one place as long as the request takes.
 struct Asking<B> {
     head: Head,
@@ -237,19 +252,21 @@ impl WorkerUpstream {
     /// Answers a request with what a server says; `finish` is given each response before it is sent.
     pub(crate) fn forward(
         self: Rc<Self>,
-        prefix: Option<&HeaderValue>,
-        request: Request,
+        forwarded: Forwarded<'_>,
         responder: Responder,
-        is_trusted: bool,
-        note: Option<Note>,
         finish: impl FnOnce(Response) -> Response + 'static,
     ) {
+        let Forwarded { prefix, request, tunnel, is_trusted, note } = forwarded;
         let Request { method, uri, headers, peer, upgrade, body } = request;
+        let upgrade = upgrade.zip(tunnel);
+        if upgrade.is_none() && is_never_passed_on(&method) {
+            return responder.send(finish(not_passed_on()));
+        }
         let head = Head::new(prefix, method.clone(), &uri, headers, &peer, is_trusted);
         let asked = RequestLine { method, uri, note };
-        if let Some(upgrade) = upgrade {
+        if let Some((upgrade, tunnel)) = upgrade {
             let handle = responder.handle().clone();
-            handle.spawn(upgrade::run(self, head, asked, upgrade, peer, body, responder, finish));
+            handle.spawn(upgrade::run(self, head, asked, (upgrade, tunnel), peer, body, responder, finish));
             return;
         }
         let mut asking = Asking { head, line: asked, content: lend(body), client: Asker::of(&peer) };
@@ -303,6 +320,9 @@ impl WorkerUpstream {
         is_trusted: bool,
         informer: Option<&Informer>,
     ) -> Response {
+        if is_never_passed_on(&asked.method) {
+            return not_passed_on();
+        }
         let head = Head::new(prefix, asked.method.clone(), &asked.uri, headers, &peer, is_trusted);
         let inform = informer
             .map(|informer| move |status, headers| fields::interim(status, headers, |headers| informer.inform(status, headers.clone())));
@@ -499,6 +519,17 @@ impl WorkerUpstream {
         };
         Some(host.expect("invariant: an authority is visible ASCII"))
     }
+}
+
+/// Whether no server is asked with this method. TRACE would show clients what is said of them on the way to it, and CONNECT is no request
+/// for a server behind this one.
+fn is_never_passed_on(method: &Method) -> bool {
+    matches!(*method, Method::TRACE | Method::CONNECT)
+}
+
+pub(crate) fn not_passed_on() -> Response {
+    let answer = text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n");
+    answer.with_header(ALLOW, HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"))
 }
 
 /// The content for one attempt after the other, if there is any.

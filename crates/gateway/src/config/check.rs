@@ -154,6 +154,7 @@ fn check_route(config: &Config, route: &Route, problems: &mut Vec<Problem>) {
         let problem = config.problem(&route.place.key("strip_prefix"), "there is no prefix to take away");
         problems.push(problem.with_hint("match a path such as \"/app/*\""));
     }
+    super::upgrades::check(config, route, problems);
     check_index(config, route, problems);
     if let Some(files) = &route.files
         && let Some(fallback) = &files.0.fallback

@@ -13,6 +13,7 @@ use super::patterns::HostPattern;
 use super::php::Php;
 use super::response::{ErrorPages, Rewrite};
 use super::source::Place;
+use super::upgrades::Upgrades;
 use super::upstream::Upstream;
 use super::values::choice;
 
@@ -149,6 +150,14 @@ pub struct Route {
     /// Whether paths with an encoded slash (`%2F`) or a backslash (`%5C`) are taken: by default they are answered 400.
     #[serde(default)]
     pub paths: Paths,
+    /// Fields of requests that whatever answers gets although they are otherwise dropped: names with other characters than letters, digits and
+    /// dashes (`user_id`), those that name another target or method (`x-original-url`, `x-http-method-override`), and, of proxies in
+    /// `trusted_proxies` alone, those that name a user or a certificate (`remote-user`).
+    #[serde(default)]
+    pub keep_fields: Vec<FieldName>,
+    /// Which other protocols requests may go on in, for a route with `proxy`, and how many of them.
+    #[serde(default)]
+    pub upgrades: Option<Upgrades>,
     /// Fields of the request as whatever answers gets it.
     #[serde(default)]
     pub request_headers: HeaderRules,

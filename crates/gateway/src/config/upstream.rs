@@ -61,10 +61,15 @@ pub struct Upstream {
     #[serde(default = "a_minute")]
     #[schemars(default = "written_minute")]
     pub idle_timeout: Time,
-    /// HTTP/1.1 connections to each server from each worker, those in use included. Over HTTP/2 and 3 there is one.
+    /// HTTP/1.1 connections to each server from each worker, those in use included. Over HTTP/2 and 3 there is one. WebSockets and other
+    /// upgrades are not counted.
     #[serde(default = "connections")]
     #[schemars(range(min = 1))]
     pub connections: usize,
+    /// HTTP/1.1 connections to each server from each worker that may be open beside `connections`, for what has gone on for more than a
+    /// second since the head of the response came, or waits for a client that sends slowly: event streams, long downloads, slow readers.
+    #[serde(default = "long_responses")]
+    pub long_responses: usize,
     /// Requests to each server from each worker that may wait for a connection; the next one is answered 503.
     #[serde(default = "waiting")]
     pub waiting: usize,
@@ -98,6 +103,7 @@ pub struct Upstream {
 }
 
 const CONNECTIONS: usize = 64;
+const LONG_RESPONSES: usize = 4096;
 const WAITING: usize = 1024;
 const RETRIES: u32 = 2;
 
@@ -129,6 +135,7 @@ impl Upstream {
             resolve: half_a_minute(),
             idle_timeout: a_minute(),
             connections: CONNECTIONS,
+            long_responses: LONG_RESPONSES,
             waiting: WAITING,
             retries: RETRIES,
             retry_budget: RetryBudget::default(),
@@ -169,6 +176,10 @@ fn written_half_a_minute() -> &'static str {
 
 fn connections() -> usize {
     CONNECTIONS
+}
+
+fn long_responses() -> usize {
+    LONG_RESPONSES
 }
 
 fn waiting() -> usize {

@@ -7,8 +7,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use pronghorn_engine::Protocol;
 use pronghorn_fastcgi::Parameters;
 
-/// Lines with this name would set the proxy that programs go through (`HTTP_PROXY`).
-const PROXY: HeaderName = HeaderName::from_static("proxy");
+use crate::identity_fields::{self, Kind};
+
 const X_FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
@@ -122,9 +122,9 @@ impl Out<'_> {
     /// Each field as a variable of its own, `HTTP_` before its name.
     fn put_fields(&mut self, headers: &HeaderMap) {
         for name in headers.keys() {
-            // Different names would become one variable, and anybody could say what a proxy says.
-            let is_plain = name.as_str().bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-            if !is_plain || *name == PROXY || *name == CONTENT_TYPE || *name == CONTENT_LENGTH {
+            // Different names would become one variable, whoever has said them.
+            let is_forbidden = matches!(identity_fields::kind(name.as_str()), Some(Kind::Unusual | Kind::Forbidden));
+            if is_forbidden || *name == CONTENT_TYPE || *name == CONTENT_LENGTH {
                 continue;
             }
             let variable = format!("HTTP_{}", name.as_str().to_ascii_uppercase().replace('-', "_"));

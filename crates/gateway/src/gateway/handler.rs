@@ -17,10 +17,13 @@ use crate::application;
 use crate::canonical::{self, View, with_path};
 use crate::client_auth;
 use crate::hop;
+use crate::identity_fields::{self, SetAside};
 use crate::informing::Informer;
 use crate::layered::{self, Centre, Head, Outcome, Passed};
 use crate::layers::{OnWorker, TOO_EARLY, is_unproved};
 use crate::plan::{ActionPlan, text};
+use crate::proxy::Forwarded;
+use crate::tunnels;
 
 /// Answers the requests of one worker.
 pub struct GatewayHandler {
@@ -46,7 +49,7 @@ impl GatewayHandler {
         local.clone()
     }
 
-    fn serve(&self, mut request: Request, view: &View, responder: Responder, mut end: End) {
+    fn serve(&self, mut request: Request, view: &View, aside: SetAside, responder: Responder, mut end: End) {
         let (local, site) = (end.local.clone(), end.site.clone());
         let host = canonical::host(&request.uri);
         let find = |path: &str| site.routes.iter().position(|route| route.is_for(&request.method, host, path, &request.headers));
@@ -59,9 +62,12 @@ impl GatewayHandler {
         if let Err(refusal) = view.allowed(route.paths) {
             return responder.send(end.finish(refusal.into()));
         }
-        if view.is_tunnel && !route.action.takes_tunnels() {
-            return responder.send(end.finish(text(StatusCode::NOT_IMPLEMENTED, "no other protocol is spoken here\n")));
-        }
+        aside.give_back(&route.kept_fields, &mut request.headers);
+        let (upgrade, headers, body) = (&mut request.upgrade, &mut request.headers, &mut request.body);
+        let tunnel = match tunnels::admit(route, upgrade, headers, body, &request.peer, &local.plan.trusted_proxies) {
+            Ok(tunnel) => tunnel,
+            Err(refusal) => return responder.send(end.finish(refusal)),
+        };
         let mut before = (!route.layers.is_empty()).then(|| local.before_layers(&request));
         let target = matches!(route.action, ActionPlan::Application(_)).then(|| request.uri.clone());
         let literal = view.literal(&request.uri);
@@ -88,7 +94,7 @@ impl GatewayHandler {
         }
         route.request_headers.apply(&mut request.headers);
         if let Some(mut before) = before {
-            before.prefix = prefix;
+            (before.prefix, before.tunnel) = (prefix, tunnel);
             return self.serve_layered(request, before, responder, end);
         }
         match &route.action {
@@ -120,7 +126,8 @@ impl GatewayHandler {
                     Ok(upstream) => {
                         let is_trusted = local.trusts(&request.peer);
                         let note = end.note();
-                        upstream.forward(prefix.as_ref(), request, responder, is_trusted, note, move |response| end.finish(response));
+                        let request = Forwarded { prefix: prefix.as_ref(), request, tunnel, is_trusted, note };
+                        upstream.forward(request, responder, move |response| end.finish(response));
                     }
                     Err(_) => responder.send(end.finish(text(StatusCode::BAD_GATEWAY, "the upstream cannot be used\n"))),
                 }
@@ -144,7 +151,7 @@ impl GatewayHandler {
         let peer = request.peer.clone();
         let Request { method, uri, headers, upgrade, body, .. } = request;
         let upgrade = upgrade.filter(|_| !end.asks_application());
-        let Before { client, asked, hints, prefix } = before;
+        let Before { client, asked, hints, prefix, tunnel } = before;
         let has_to_wait = end.asks_upstream();
         // Some clients take an interim response for the answer over HTTP/1.1; there are no hints for them either.
         let is_informed = upgrade.is_none() && peer.protocol != Protocol::Http1 && (has_to_wait || hints.is_some());
@@ -180,7 +187,7 @@ impl GatewayHandler {
         let handle = responder.handle().clone();
         handle.spawn(async move {
             match layered::ask_for_upgrade(service, head, body, &mut responder).await {
-                Outcome::Answer(answer) => responder.send(end.finish(answer)),
+                Outcome::Answer(answer) => responder.send(end.finish(tunnels::refusal(&peer, answer))),
                 Outcome::Gone => responder.abort(),
                 Outcome::Upgrade { passed, headers: added, body } => {
                     let Passed { method, uri, headers } = passed;
@@ -194,7 +201,8 @@ impl GatewayHandler {
                     let Some(upstream) = upstream else {
                         return responder.send(end.finish(text(StatusCode::BAD_GATEWAY, "the upstream cannot be used\n")));
                     };
-                    upstream.forward(prefix.as_ref(), request, responder, is_trusted, note, move |mut response| {
+                    let request = Forwarded { prefix: prefix.as_ref(), request, tunnel, is_trusted, note };
+                    upstream.forward(request, responder, move |mut response| {
                         response.fields_mut().extend(added);
                         end.finish(response)
                     });
@@ -259,6 +267,10 @@ impl Handler for GatewayHandler {
                 None => answer,
             });
         };
+        let aside = match identity_fields::admit(&mut request.headers, || local.trusts(&request.peer)) {
+            Ok(aside) => aside,
+            Err(refusal) => return responder.send(End { local, site, route: None, logged, alt_svc: None }.finish(refusal)),
+        };
         let peer = &request.peer;
         let over_tcp = peer.secure && peer.protocol != Protocol::Http3;
         let alt_svc = match &local.plan.ramp {
@@ -287,6 +299,6 @@ impl Handler for GatewayHandler {
         if let Some(answer) = end.site.refusal(&request, self.shared.https_port) {
             return responder.send(end.finish(answer));
         }
-        self.serve(request, &view, responder, end);
+        self.serve(request, &view, aside, responder, end);
     }
 }

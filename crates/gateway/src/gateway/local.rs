@@ -18,6 +18,7 @@ use crate::plan::{ActionPlan, Plan, RoutePlan};
 use crate::proxy::Upstreams;
 use crate::ramp::Climb;
 use crate::static_files::FileHandler;
+use crate::tunnels::Tunnel;
 
 /// What a worker has of its own of a plan.
 pub(super) struct Local {
@@ -54,7 +55,8 @@ impl Local {
     /// What layers are told of a request as it came: whose it is, if that is proved, and its target.
     pub(super) fn before_layers(&self, request: &Request) -> Before {
         let client = client_address(request.peer.remote, &request.headers, &self.plan.trusted_proxies);
-        Before { client: Some(client).filter(|_| !is_unproved(&request.peer)), asked: request.uri.clone(), hints: None, prefix: None }
+        let client = Some(client).filter(|_| !is_unproved(&request.peer));
+        Before { client, asked: request.uri.clone(), hints: None, prefix: None, tunnel: None }
     }
 
     /// What the action of a route needs of this worker.
@@ -112,4 +114,6 @@ pub(super) struct Before {
     pub(super) hints: Option<HeaderMap>,
     /// What was taken away from the path.
     pub(super) prefix: Option<HeaderValue>,
+    /// Its place among those that go on in another protocol, if it asks for that.
+    pub(super) tunnel: Option<Tunnel>,
 }

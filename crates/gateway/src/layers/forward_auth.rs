@@ -7,8 +7,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE, TE,
-    TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE,
+    PROXY_AUTHORIZATION, RANGE, TE, TRANSFER_ENCODING, UPGRADE,
 };
 use http::uri::PathAndQuery;
 use http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
@@ -25,7 +25,7 @@ use crate::plan::text;
 use crate::proxy::{Cause, Failure, RequestLine, Then, Trouble};
 
 /// What belongs to the request's connection or content, which the other server does not get.
-const NOT_ASKED_WITH: [HeaderName; 13] = [
+const NOT_ASKED_WITH: [HeaderName; 17] = [
     CONNECTION,
     CONTENT_LENGTH,
     EXPECT,
@@ -35,6 +35,10 @@ const NOT_ASKED_WITH: [HeaderName; 13] = [
     IF_NONE_MATCH,
     IF_RANGE,
     IF_UNMODIFIED_SINCE,
+    HeaderName::from_static("http2-settings"),
+    HeaderName::from_static("keep-alive"),
+    PROXY_AUTHORIZATION,
+    HeaderName::from_static("proxy-connection"),
     RANGE,
     TE,
     TRANSFER_ENCODING,
@@ -153,6 +157,7 @@ impl OfWorker {
         for name in &NOT_ASKED_WITH {
             headers.remove(name);
         }
+        crate::identity_fields::remove_for_question(&mut headers);
         let extensions = request.extensions();
         let asked = extensions.get::<Asked>().map_or_else(|| request.uri(), |asked| &asked.0);
         let target = asked.path_and_query().map_or("/", PathAndQuery::as_str);

@@ -11,7 +11,6 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, Version};
 use pronghorn_engine::{Peer, Protocol};
 
 use crate::canonical;
-use crate::layers::take_away_alike;
 
 const EARLY_DATA: HeaderName = HeaderName::from_static("early-data");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
@@ -25,7 +24,8 @@ const X_FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-pref
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
-/// What says where a request comes from, and what only a proxy that is trusted may say.
+/// What is written here of where a request comes from. What clients say of it was set aside before ([`crate::identity_fields`]); what is
+/// there then is of a proxy that is trusted, or of the route.
 const SAID_BY_PROXIES: [HeaderName; 8] =
     [FORWARDED, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PORT, X_FORWARDED_PREFIX, X_FORWARDED_PROTO, X_REAL_IP, EARLY_DATA];
 
@@ -47,7 +47,6 @@ struct Present {
     te: bool,
     for_this_proxy: bool,
     said_by_proxies: bool,
-    alike: bool,
     alt_svc: bool,
     via: bool,
 }
@@ -66,11 +65,7 @@ impl Present {
                 "forwarded" | "x-real-ip" | "early-data" => present.said_by_proxies = true,
                 "alt-svc" => present.alt_svc = true,
                 "via" => present.via = true,
-                name => {
-                    present.said_by_proxies |= name.starts_with("x-forwarded-");
-                    // Rare, and said by no proxy. Those that there are begin like that.
-                    present.alike |= name.starts_with(['e', 'f', 'x']) && name.bytes().any(|byte| byte == b'_');
-                }
+                name => present.said_by_proxies |= name.starts_with("x-forwarded-"),
             }
         }
         present
@@ -97,11 +92,6 @@ pub(crate) fn to_upstream(headers: &mut HeaderMap, peer: &Peer, uri: &Uri, prefi
     if !is_trusted && present.said_by_proxies {
         for name in &SAID_BY_PROXIES {
             headers.remove(name);
-        }
-    }
-    if present.alike {
-        for name in &SAID_BY_PROXIES {
-            take_away_alike(headers, name);
         }
     }
     let own_host = headers.get(HOST).cloned();
@@ -366,16 +356,6 @@ mod tests {
             let mut headers = map(&[(name, value)]);
             assert_eq!(may_be_held(&mut headers), may, "{name}: {value}");
             assert_eq!(headers.contains_key(name), name == "content-type", "{name}: {value}");
-        }
-    }
-
-    #[test]
-    fn other_spellings_are_nobodys() {
-        for is_trusted in [false, true] {
-            let headers = passed(&[("x_forwarded_for", "10.0.0.1"), ("x-real_ip", "10.0.0.1"), ("own_field", "1")], is_trusted);
-            assert!(!headers.contains_key("x_forwarded_for") && !headers.contains_key("x-real_ip"));
-            assert_eq!(headers["x-forwarded-for"], "192.0.2.7");
-            assert_eq!(headers["own_field"], "1");
         }
     }
 

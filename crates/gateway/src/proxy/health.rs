@@ -10,6 +10,7 @@ use pronghorn_client::{Error, Phase};
 use super::trouble::{Cause, Troubles};
 use crate::buffering::Buffers;
 use crate::config::{FailureKind, UpstreamHealth};
+use crate::tunnels::{TunnelCounters, TunnelCounts};
 
 /// Set in `until` while checks say that the server is down.
 const DOWN: u64 = 1 << 63;
@@ -72,6 +73,7 @@ pub(crate) struct Counters {
     pub(crate) not_sent_again: AtomicU64,
     pub(crate) no_server: AtomicU64,
     pub(crate) all_busy: AtomicU64,
+    pub(crate) tunnels: TunnelCounters,
 }
 
 /// What was counted of upstreams.
@@ -90,6 +92,8 @@ pub struct UpstreamCounts {
     pub held_in_memory: u64,
     /// The same on the disk.
     pub held_on_disk: u64,
+    /// What was counted of requests that went on in another protocol.
+    pub tunnels: TunnelCounts,
     failures: [u64; Cause::NAMES.len()],
 }
 
@@ -100,12 +104,13 @@ impl UpstreamCounts {
     }
 
     pub(crate) fn of(observer: &Observer) -> Self {
-        let Counters { sent_again, not_sent_again, no_server, all_busy } = &observer.counts;
+        let Counters { sent_again, not_sent_again, no_server, all_busy, tunnels } = &observer.counts;
         let [sent_again, not_sent_again, no_server, all_busy] =
             [sent_again, not_sent_again, no_server, all_busy].map(|count| count.load(Ordering::Relaxed));
         let [held_in_memory, held_on_disk] = observer.buffers.held();
         let failures = observer.troubles.failures();
-        Self { sent_again, not_sent_again, no_server, all_busy, held_in_memory, held_on_disk, failures }
+        let tunnels = TunnelCounts::of(tunnels);
+        Self { sent_again, not_sent_again, no_server, all_busy, held_in_memory, held_on_disk, tunnels, failures }
     }
 }
 

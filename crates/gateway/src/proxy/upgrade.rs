@@ -14,6 +14,7 @@ use pronghorn_engine::{Body, Incoming, Peer, Protocol, Responder, Response, Upgr
 use super::content::{Content, Lent, Tracked, Watch};
 use super::{Asker, Cause, Failure, Head, RequestLine, Then, WorkerUpstream, fields, refusal};
 use crate::plan::text;
+use crate::tunnels::Tunnel;
 
 /// Asks a server for what the client asks for, and joins the two if it is granted.
 #[expect(clippy::too_many_arguments, reason = "the parts of a request")]
@@ -21,12 +22,13 @@ pub(super) async fn run(
     upstream: Rc<WorkerUpstream>,
     mut head: Head,
     asked: RequestLine,
-    upgrade: Upgrade,
+    (upgrade, tunnel): (Upgrade, Tunnel),
     peer: Peer,
     body: Incoming,
     mut responder: Responder,
     finish: impl FnOnce(Response) -> Response + 'static,
 ) {
+    let movement = tunnel.begin(responder.handle());
     let handshake = Handshake::new(&mut head, &upgrade, &peer);
     let brought = upstream.brought(&head.headers);
     let Some(open) = upstream.balance.choose(upstream.key(&head, peer.remote.ip()), brought, &[]) else {
@@ -37,7 +39,7 @@ pub(super) async fn run(
     }
     // What the client sends comes only when it is granted, so that nothing of it is lost when it is not.
     let lent = Lent::new(body);
-    let mut request = upstream.request(&mut head, open.address(), lent.lend());
+    let mut request = upstream.request(&mut head, open.address(), Body::stream(movement.of(lent.lend())));
     request.extensions_mut().insert(upgrade);
     let answered = {
         let mut sent = pin!(upstream.pool.send_observed(request, None));
@@ -62,6 +64,14 @@ pub(super) async fn run(
     };
     let is_http1 = response.version() < http::Version::HTTP_2;
     let is_granted = if is_http1 { response.status() == StatusCode::SWITCHING_PROTOCOLS } else { response.status().is_success() };
+    if !is_granted && peer.protocol != Protocol::Http1 && response.status().is_success() {
+        // To the client it would say that the other protocol begins, and what follows is a resource that nobody has asked for.
+        let answer = text(StatusCode::BAD_GATEWAY, "the upstream does not speak this protocol\n");
+        let (then, server) = (Then::Answered(answer.status), open.address());
+        let reason = &format_args!("{} is no answer to a request for another protocol", response.status().as_u16());
+        upstream.plan.trouble.failed(Failure { cause: Some(Cause::Unsupported), server: Some(server), asked: &asked, reason, then });
+        return responder.send(finish(answer));
+    }
     if !is_granted {
         let watch = Watch { upstream: upstream.clone(), asked, upload: None };
         return responder.send(finish(super::answer(response.map(Content::Http), open, Some(watch), None)));
@@ -77,7 +87,8 @@ pub(super) async fn run(
     }
     // As a response, so that it is logged as one and its fields are changed as the route says.
     let status = if peer.protocol == Protocol::Http1 { StatusCode::SWITCHING_PROTOCOLS } else { StatusCode::OK };
-    let mut response = Response::new(status).with_body(Body::stream(Tracked::new(Content::Http(content), open, None)));
+    let content = movement.of(Tracked::new(Content::Http(content), open, None));
+    let mut response = Response::new(status).with_body(Body::stream(content));
     response.headers = granted.headers;
     let mut response = finish(response);
     let headers = std::mem::take(response.fields_mut());

@@ -1,0 +1,264 @@
+//! Fields that say who and what a request is: which there are, and who may say them.
+//!
+//! One list for all that passes requests on: upstreams over HTTP and FastCGI, servers that are asked by `forward-auth`, and what is told of
+//! client certificates. What clients may not say is set aside before a route is looked for, so that nobody sees it, and a route gets back
+//! what it keeps.
+
+mod list;
+
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use pronghorn_engine::Response;
+
+use self::list::kind_of;
+use crate::plan::text;
+
+/// Who may say a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Where a request comes from: proxies that are trusted.
+    Forwarding,
+    /// Whom it comes from, by a certificate or a user's name: this server, and for routes that keep the field, proxies that are trusted.
+    Asserted,
+    /// Another target or method than those that routes go by: anybody, for routes that keep the field.
+    Target,
+    /// A name with other characters than letters, digits and dashes, which applications that read variables of CGI take for another one:
+    /// anybody, for routes that keep the field.
+    Unusual,
+    /// Nobody.
+    Forbidden,
+}
+
+/// Of which kind a field is; `None`: anybody may say it.
+pub(crate) fn kind(name: &str) -> Option<Kind> {
+    if is_plain(name) {
+        return kind_of(name);
+    }
+    match kind_of(&folded(name)) {
+        None | Some(Kind::Target) => Some(Kind::Unusual),
+        Some(_) => Some(Kind::Forbidden),
+    }
+}
+
+/// Bytes of names that have one spelling for everybody. Names are in lower case.
+const PLAIN: [bool; 256] = {
+    let mut plain = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        plain[byte] = matches!(byte as u8, b'a'..=b'z' | b'0'..=b'9' | b'-');
+        byte += 1;
+    }
+    plain
+};
+
+/// Whether no other name is the same variable of CGI.
+pub(crate) fn is_plain(name: &str) -> bool {
+    name.bytes().fold(true, |all, byte| all & PLAIN[usize::from(byte)])
+}
+
+/// The name that applications take it for: all that is neither letter nor digit becomes `_` in variables of CGI.
+pub(crate) fn folded(name: &str) -> String {
+    name.chars().map(|character| if character.is_ascii_alphanumeric() { character.to_ascii_lowercase() } else { '-' }).collect()
+}
+
+/// What was set aside of a request, for routes that keep some of it.
+#[derive(Debug, Default)]
+pub(crate) struct SetAside(Vec<(HeaderName, Vec<HeaderValue>)>);
+
+/// Sets aside what the sender of a request may not say of it, so that routes and layers do not see it.
+///
+/// # Errors
+///
+/// The answer to a request with two `authorization` lines: what is checked here might not be what the application goes by.
+pub(crate) fn admit(headers: &mut HeaderMap, is_trusted: impl FnOnce() -> bool) -> Result<SetAside, Response> {
+    let repeats_names = headers.len() > headers.keys_len();
+    if repeats_names && headers.get_all(AUTHORIZATION).iter().nth(1).is_some() {
+        return Err(text(StatusCode::BAD_REQUEST, "authorization occurs twice\n"));
+    }
+    // Most requests have none of them.
+    let is_odd = headers.keys().fold(false, |odd, name| odd | (kind_of(name.as_str()).is_some() || !is_plain(name.as_str())));
+    Ok(if is_odd { set_aside(headers, is_trusted()) } else { SetAside::default() })
+}
+
+fn set_aside(headers: &mut HeaderMap, is_trusted: bool) -> SetAside {
+    let named: Vec<_> = headers.keys().filter_map(|name| Some((name.clone(), kind(name.as_str())?))).collect();
+    let mut aside = SetAside::default();
+    for (name, kind) in named {
+        let may_be_kept = match kind {
+            Kind::Forwarding if is_trusted => continue,
+            Kind::Asserted => is_trusted,
+            Kind::Target | Kind::Unusual => true,
+            Kind::Forwarding | Kind::Forbidden => false,
+        };
+        if may_be_kept {
+            let lines = headers.get_all(&name).iter().cloned().collect();
+            aside.0.push((name.clone(), lines));
+        }
+        headers.remove(name);
+    }
+    aside
+}
+
+impl SetAside {
+    /// Gives back what a route keeps, unless this server has said it itself meanwhile.
+    pub(crate) fn give_back(self, kept: &[HeaderName], headers: &mut HeaderMap) {
+        for (name, lines) in self.0 {
+            if kept.contains(&name) && !headers.contains_key(&name) {
+                for line in lines {
+                    headers.append(name.clone(), line);
+                }
+            }
+        }
+    }
+}
+
+/// Takes away what no server that decides about a request should hear of its sender, trusted or not: what it is told of where the request
+/// comes from and what it is for, it is told by this server alone.
+pub(crate) fn remove_for_question(headers: &mut HeaderMap) {
+    let is_removed = |name: &&HeaderName| !matches!(kind(name.as_str()), None | Some(Kind::Asserted));
+    let names: Vec<_> = headers.keys().filter(is_removed).cloned().collect();
+    for name in names {
+        headers.remove(name);
+    }
+}
+
+/// Takes away a field that only this server may say, in each spelling.
+pub(crate) fn take_away(headers: &mut HeaderMap, name: &HeaderName) {
+    headers.remove(name);
+    let wanted = folded(name.as_str());
+    let is_alike = |other: &&HeaderName| other.as_str().len() == wanted.len() && folded(other.as_str()) == wanted;
+    let names: Vec<_> = headers.keys().filter(is_alike).cloned().collect();
+    for name in names {
+        headers.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn map(names: &[&'static str]) -> HeaderMap {
+        names.iter().map(|name| (HeaderName::from_static(name), HeaderValue::from_static("elk"))).collect()
+    }
+
+    fn names(headers: &HeaderMap) -> Vec<&str> {
+        let mut names: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+        names.sort_unstable();
+        names
+    }
+
+    #[test]
+    fn field_is_taken_away_in_each_spelling() {
+        let mut headers = map(&["x-auth-user", "x_auth-user", "x_auth_user", "x.auth-user", "x-auth-users", "xxauth-user"]);
+        take_away(&mut headers, &HeaderName::from_static("x-auth-user"));
+        assert_eq!(names(&headers), ["x-auth-users", "xxauth-user"]);
+        let mut headers = map(&["x-user", "x_user"]);
+        take_away(&mut headers, &HeaderName::from_static("x_user"));
+        assert!(headers.is_empty());
+    }
+
+    #[test]
+    fn stranger_says_nothing_of_itself_and_a_proxy_where_it_comes_from() {
+        let all = [
+            "accept",
+            "cookie",
+            "forwarded",
+            "x-real-ip",
+            "x-forwarded-for",
+            "x-forwarded-user",
+            "client-cert",
+            "x_real_ip",
+            "user_id",
+            "x-original-url",
+            "proxy",
+            "remote-user",
+        ];
+        let mut headers = map(&all);
+        let aside = admit(&mut headers, || false).expect("no repetition");
+        assert_eq!(names(&headers), ["accept", "cookie"]);
+        let kept = all.map(HeaderName::from_static);
+        aside.give_back(&kept, &mut headers);
+        assert_eq!(names(&headers), ["accept", "cookie", "user_id", "x-original-url"]);
+
+        let mut headers = map(&all);
+        let aside = admit(&mut headers, || true).expect("no repetition");
+        assert_eq!(names(&headers), ["accept", "cookie", "forwarded", "x-forwarded-for", "x-real-ip"]);
+        headers.insert("client-cert", HeaderValue::from_static("ours"));
+        aside.give_back(&kept, &mut headers);
+        assert_eq!(headers["client-cert"], "ours");
+        let all_but = ["accept", "client-cert", "cookie", "forwarded", "remote-user", "user_id"];
+        assert_eq!(names(&headers), [&all_but[..], &["x-forwarded-for", "x-forwarded-user", "x-original-url", "x-real-ip"]].concat());
+    }
+
+    #[test]
+    fn route_that_keeps_nothing_gets_nothing_back() {
+        let mut headers = map(&["user_id", "x-http-method-override"]);
+        admit(&mut headers, || true).expect("no repetition").give_back(&[], &mut headers);
+        assert!(headers.is_empty());
+    }
+
+    #[test]
+    fn two_authorizations_are_refused() {
+        let mut headers = map(&["authorization"]);
+        assert!(admit(&mut headers, || false).is_ok());
+        headers.append(AUTHORIZATION, HeaderValue::from_static("fox"));
+        assert_eq!(admit(&mut headers, || false).expect_err("there are two").status, StatusCode::BAD_REQUEST);
+    }
+
+    #[test]
+    fn server_that_decides_hears_of_certificates_and_users_alone() {
+        let mut headers = map(&["accept", "x-real-ip", "x-forwarded-port", "user_id", "x-original-url", "client-cert", "x-forwarded-user"]);
+        remove_for_question(&mut headers);
+        assert_eq!(names(&headers), ["accept", "client-cert", "x-forwarded-user"]);
+    }
+
+    const LISTED: [&str; 14] = [
+        "forwarded",
+        "x-forwarded-for",
+        "x-forwarded-anything",
+        "x-real-ip",
+        "true-client-ip",
+        "cf-connecting-ip",
+        "client-cert",
+        "client-cert-chain",
+        "x-client-cert-subject",
+        "ssl-client-verify",
+        "remote-user",
+        "x-forwarded-client-cert",
+        "early-data",
+        "proxy",
+    ];
+
+    proptest! {
+        /// Whatever stands in place of dashes, a field of the list is no stranger's.
+        #[test]
+        fn no_spelling_of_a_listed_name_is_a_strangers(
+            index in 0..LISTED.len(), separators in proptest::collection::vec("[-_.!#$%&'*+^`|~]", 8), kept in any::<bool>(),
+        ) {
+            let mut separators = separators.iter().cycle();
+            let spelled: String = LISTED[index]
+                .chars()
+                .map(|one| if one == '-' { separators.next().cloned().unwrap_or_default() } else { one.to_string() })
+                .collect();
+            let name = HeaderName::try_from(spelled).expect("a token");
+            let mut headers = HeaderMap::new();
+            headers.insert(name.clone(), HeaderValue::from_static("elk"));
+            let kept = if kept { vec![name] } else { Vec::new() };
+            admit(&mut headers, || false).expect("no repetition").give_back(&kept, &mut headers);
+            prop_assert!(headers.is_empty());
+        }
+
+        /// What is left of a stranger's fields has a variable of CGI of its own, which is nobody else's.
+        #[test]
+        fn what_is_left_has_one_spelling(names in proptest::collection::vec("[a-z_.-]{1,12}", 0..12)) {
+            let mut headers: HeaderMap = names
+                .iter()
+                .filter_map(|name| Some((HeaderName::try_from(name).ok()?, HeaderValue::from_static("elk"))))
+                .collect();
+            admit(&mut headers, || false).expect("no repetition");
+            prop_assert!(headers.keys().all(|name| folded(name.as_str()) == name.as_str() && kind(name.as_str()).is_none()));
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The list itself.
+
+use super::Kind;
+
+/// Of which kind a field with a plain name is. Looked up for each field of each request: the first letters tell most of them apart.
+pub(super) fn kind_of(name: &str) -> Option<Kind> {
+    match name.as_bytes() {
+        [b'x', b'-', ..] => with_x(&name[2..]),
+        [b'c', b'l' | b'f', ..] => match name {
+            "cf-connecting-ip" | "cf-connecting-ipv6" | "cf-pseudo-ipv4" | "client-ip" => Some(Kind::Forwarding),
+            "cf-access-authenticated-user-email" => Some(Kind::Asserted),
+            _ if starts(name, "client-cert") => Some(Kind::Asserted),
+            _ => None,
+        },
+        [b'e', b'a', ..] if name == "early-data" => Some(Kind::Forwarding),
+        [b'f', ..] => matches!(name, "forwarded" | "forwarded-for" | "fastly-client-ip" | "front-end-https" | "fly-client-ip")
+            .then_some(Kind::Forwarding),
+        [b'p', b'r', b'o', ..] => match name {
+            // A program that reads variables of CGI would take it for the proxy to go through: CVE-2016-5385 (httpoxy).
+            "proxy" => Some(Kind::Forbidden),
+            "proxy-client-ip" | "proxy-remote-addr" => Some(Kind::Forwarding),
+            _ => None,
+        },
+        [b'r', b'e', b'm', ..] => match name {
+            "remote-addr" | "remote-host" | "remote-ip" | "remote-port" => Some(Kind::Forwarding),
+            "remote-user" | "remote-group" | "remote-groups" | "remote-name" | "remote-email" | "remote-ident" => Some(Kind::Asserted),
+            _ => None,
+        },
+        [b's', b's', b'l', ..] if starts(name, "ssl-client") => Some(Kind::Asserted),
+        [b't', b'r', b'u', ..] if name == "true-client-ip" => Some(Kind::Forwarding),
+        [b't', b'a', b'i', ..] if starts(name, "tailscale-user-") => Some(Kind::Asserted),
+        [b'w', b'l', ..] => matches!(name, "wl-proxy-client-ip" | "wl-proxy-ssl" | "wl-proxy-client-cert").then_some(Kind::Forwarding),
+        _ => None,
+    }
+}
+
+/// `name`: without `x-`.
+fn with_x(name: &str) -> Option<Kind> {
+    match name {
+        "forwarded-user"
+        | "forwarded-groups"
+        | "forwarded-email"
+        | "forwarded-preferred-username"
+        | "forwarded-access-token"
+        | "forwarded-client-cert" => return Some(Kind::Asserted),
+        "original-url" | "original-uri" | "original-method" | "original-path" | "rewrite-url" | "rewrite-uri" | "override-url" => {
+            return Some(Kind::Target);
+        }
+        "http-method-override" | "http-method" | "method-override" | "http-path-override" => return Some(Kind::Target),
+        // Rack::Sendfile (CVE-2025-61780) has the client say which files it may have sent.
+        "sendfile-type" | "accel-mapping" => return Some(Kind::Target),
+        "forwarded"
+        | "real-ip"
+        | "client-ip"
+        | "cluster-client-ip"
+        | "azure-clientip"
+        | "azure-socketip"
+        | "appengine-user-ip"
+        | "envoy-external-address"
+        | "nf-client-connection-ip"
+        | "vercel-forwarded-for"
+        | "original-for"
+        | "original-forwarded-for"
+        | "original-host"
+        | "original-proto"
+        | "original-remote-addr"
+        | "originating-ip"
+        | "remote-ip"
+        | "remote-addr"
+        | "remote-host"
+        | "proxyuser-ip"
+        | "host"
+        | "http-host-override"
+        | "host-override"
+        | "scheme"
+        | "url-scheme" => return Some(Kind::Forwarding),
+        "remote-user" | "remote-group" | "remote-groups" | "remote-name" | "remote-email" | "webauth-user" | "arr-clientcert" => {
+            return Some(Kind::Asserted);
+        }
+        _ => {}
+    }
+    match name.as_bytes().first()? {
+        b'f' if starts(name, "forwarded-tls-client-cert") => Some(Kind::Asserted),
+        b'f' if starts(name, "forwarded-") => Some(Kind::Forwarding),
+        b'c' if starts(name, "client-cert") => Some(Kind::Asserted),
+        b's' if starts(name, "ssl-") => Some(Kind::Asserted),
+        b't' if starts(name, "tls-client-") => Some(Kind::Asserted),
+        b'a' if ["amzn-mtls-", "amzn-oidc-", "auth-request-", "authenticated-"].iter().any(|prefix| starts(name, prefix)) => {
+            Some(Kind::Asserted)
+        }
+        b'g' if starts(name, "goog-authenticated-user-") => Some(Kind::Asserted),
+        b'm' if starts(name, "ms-client-principal") => Some(Kind::Asserted),
+        // Next.js (CVE-2025-29927) takes it for a request of its own, which was authorised before.
+        b'm' if starts(name, "middleware-") => Some(Kind::Target),
+        _ => None,
+    }
+}
+
+fn starts(name: &str, with: &str) -> bool {
+    name.starts_with(with)
+}

@@ -1,0 +1,272 @@
+"""Fields by which a client would be somebody else, or ask for something else, than the gateway has looked at."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import subprocess
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+from harness.certificates import Identity, common_name, pem, sign
+from harness.clients import aioquic_h3, curl
+from harness.clients.h2_frames import H2Client
+from harness.clients.raw_h1 import RawH1
+from harness.fastcgi import HEAD, application, end, output, sent
+from harness.gateway import SITE, seen, upstream
+from harness.server import pronghorn
+
+FORWARDING = [
+    "forwarded",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-port",
+    "x-forwarded-prefix",
+    "x-forwarded-proto",
+    "x-forwarded-uri",
+    "x-forwarded-method",
+    "x-forwarded-anything",
+    "x-real-ip",
+    "true-client-ip",
+    "cf-connecting-ip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "fastly-client-ip",
+    "x-original-forwarded-for",
+    "x-envoy-external-address",
+    "x-original-host",
+]
+ASSERTED = [
+    "client-cert",
+    "client-cert-chain",
+    "x-client-cert",
+    "x-client-cert-subject",
+    "x-client-cert-fingerprint",
+    "x-client-cert-verified",
+    "x-forwarded-client-cert",
+    "x-forwarded-tls-client-cert",
+    "x-ssl-client-cert",
+    "x-ssl-client-s-dn",
+    "ssl-client-verify",
+    "x-arr-clientcert",
+    "x-amzn-mtls-clientcert",
+    "remote-user",
+    "x-remote-user",
+    "x-forwarded-user",
+    "x-auth-request-email",
+    "x-authenticated-user",
+]
+TARGETS = [
+    "x-original-url",
+    "x-original-uri",
+    "x-original-method",
+    "x-rewrite-url",
+    "x-http-method-override",
+    "x-http-method",
+    "x-method-override",
+    "x-sendfile-type",
+    "x-accel-mapping",
+    "x-middleware-subrequest",
+]
+FORGED = "evil"
+
+
+def forged(names) -> list[tuple[str, str]]:
+    """The fields, and the spellings that applications do not tell from them."""
+    spellings = {spelling for name in names for spelling in (name, name.replace("-", "_"), name.replace("-", "_", 1))}
+    dotted = {name.replace("-", ".") for name in names}
+    return [(name, FORGED) for name in sorted(spellings | dotted)]
+
+
+def believed(headers) -> list[str]:
+    """Those that came through with what the client said."""
+    return [name for name, value in headers.items() if FORGED in value and name not in ("accept", "x-plain")]
+
+
+def test_upstream_hears_nothing_that_only_a_proxy_may_say(start, gateway, up, protocol_fetcher):
+    gateway.write(SITE + f'[[sites.routes]]\nproxy = "{up.address}"\n')
+    server = start(gateway.command())
+    fields = [*forged(FORWARDING + ASSERTED + TARGETS), ("proxy", FORGED), ("user_id", FORGED), ("x-plain", FORGED)]
+    asked = seen(protocol_fetcher.fetch(server.origin + "/", headers=fields))
+    assert believed(asked["headers"]) == []
+    assert asked["headers"]["x-plain"] == FORGED
+    assert asked["headers"]["x-forwarded-for"] == "127.0.0.1"
+
+
+def test_application_hears_nothing_that_only_a_proxy_may_say(start, gateway, protocol_fetcher):
+    asked = []
+    with application(sent(output(HEAD + b"x") + end()), asked) as address:
+        gateway.write(SITE + f'[[sites.routes]]\nproxy = "{address}"\n')
+        server = start(gateway.command())
+        fields = [*forged(FORWARDING + ASSERTED + TARGETS), ("proxy", FORGED), ("user_id", FORGED), ("x-plain", FORGED)]
+        assert protocol_fetcher.fetch(server.origin + "/", headers=fields).status == 200
+    told = [name for name, value in asked[0].parameters if FORGED in value]
+    assert told == ["HTTP_X_PLAIN"]
+    assert asked[0].parameter("HTTP_X_FORWARDED_FOR") == "127.0.0.1"
+
+
+@pytest.mark.parametrize("trusted", ["", 'trusted_proxies = ["127.0.0.0/8"]'], ids=["stranger", "trusted"])
+def test_server_that_says_who_may_is_told_by_the_gateway_alone(start, gateway, up, protocol_fetcher, trusted):
+    told = []
+    with upstream("auth") as auth:
+
+        def verify(handler, _):
+            told.append({name.lower(): value for name, value in handler.headers.items()})
+            handler.reply(200, b"", [("connection", "close")])
+
+        auth.routes["/"] = verify
+        layer = f'{{ name = "forward-auth", address = "{auth.address}" }}'
+        gateway.write(SITE + f'[[sites.routes]]\nproxy = "{up.address}"\nlayers = [{layer}]\n', server=trusted)
+        server = start(gateway.command())
+        fields = [*forged(FORWARDING + ASSERTED + TARGETS), ("proxy", FORGED), ("user_id", FORGED), ("x-plain", FORGED)]
+        assert protocol_fetcher.fetch(server.origin + "/", headers=fields).status == 200
+    assert believed(told[0]) == []
+    assert told[0]["x-plain"] == FORGED
+    assert told[0]["x-forwarded-method"] == "GET"
+
+
+def test_proxy_that_is_trusted_is_believed_of_where_a_request_comes_from(start, gateway, up, protocol_fetcher):
+    kept = 'keep_fields = ["remote-user", "user_id", "x-http-method-override"]'
+    gateway.write(
+        SITE + f'[[sites.routes]]\nmatch = "/kept"\nproxy = "{up.address}"\n{kept}\n'
+        f'[[sites.routes]]\nproxy = "{up.address}"\n',
+        server='trusted_proxies = ["127.0.0.0/8"]',
+    )
+    server = start(gateway.command())
+    fields = [(name, FORGED) for name in FORWARDING + ASSERTED + TARGETS] + [("user_id", FORGED)]
+    others = seen(protocol_fetcher.fetch(server.origin + "/", headers=fields))["headers"]
+    assert not set(ASSERTED + TARGETS + ["user_id"]) & set(others)
+    assert set(FORWARDING) <= set(others)
+    keeps = seen(protocol_fetcher.fetch(server.origin + "/kept", headers=fields))["headers"]
+    assert {name for name in ASSERTED + TARGETS if name in keeps} == {"remote-user", "x-http-method-override"}
+    assert keeps["user_id"] == FORGED
+
+
+def test_route_keeps_what_it_names_and_nobody_names_users(start, gateway, up, protocol_fetcher):
+    gateway.write(
+        SITE + f'[[sites.routes]]\nproxy = "{up.address}"\nkeep_fields = ["user_id", "x-original-url"]\n'
+        'request_headers = { remove = ["x-internal"], set = { x-tenant = "one" } }\n'
+    )
+    server = start(gateway.command())
+    names = ["user_id", "x-original-url", "x-internal", "x_internal", "x-tenant", "x_tenant", "x.tenant", "other_id"]
+    headers = seen(protocol_fetcher.fetch(server.origin + "/", headers=[(name, FORGED) for name in names]))["headers"]
+    assert {name: headers.get(name) for name in names} == {
+        "user_id": FORGED,
+        "x-original-url": FORGED,
+        "x-internal": None,
+        "x_internal": None,
+        "x-tenant": "one",
+        "x_tenant": None,
+        "x.tenant": None,
+        "other_id": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("route", "told"),
+    [
+        ('keep_fields = ["x_real_ip"]', "nobody may say x_real_ip"),
+        ('keep_fields = ["proxy"]', "nobody may say proxy"),
+        ('keep_fields = ["x-forwarded-for"]', "trusted_proxies"),
+        ('keep_fields = ["remote-user"]', "trusted_proxies"),
+        ('keep_fields = ["accept"]', "accept is never dropped"),
+        ('keep_fields = ["x_own"]\nrequest_headers = { remove = ["x-own"] }', "`request_headers` removes or sets"),
+        ('upgrades = { protocols = ["h2c"] }', "past all routes"),
+        ('upgrades = { protocols = ["a b"] }', "no name of a protocol"),
+    ],
+)
+def test_check_says_what_cannot_be_kept(gateway, route, told):
+    gateway.write(SITE + f'[[sites.routes]]\nproxy = "http://127.0.0.1:9"\n{route}\n')
+    checked = subprocess.run([pronghorn(), "check", gateway.file], capture_output=True, text=True, check=False)
+    assert checked.returncode != 0
+    assert told in checked.stdout + checked.stderr
+
+
+def test_fields_of_a_certificate_are_nobody_elses(start, gateway, up, protocol_fetcher, identity, tmp_path):
+    for mode in ("required", "optional", None):
+        client = certificate(tmp_path / str(mode), "kea")
+        auth = f', client = {{ ca = "{client.ca}", mode = "{mode}" }} }}'
+        tls = gateway.tls if mode is None else gateway.tls.replace(" }", auth)
+        gateway.write(
+            f'[[sites]]\nhosts = ["localhost", "127.0.0.1"]\n{tls}\n[[sites.routes]]\nproxy = "{up.address}"\n'
+        )
+        server = start(gateway.command())
+        for shown in [client, None] if mode == "optional" else [client] if mode else [None]:
+            headers = ask(server, identity.ca, protocol_fetcher.protocol, shown, forged(ASSERTED))
+            assert believed(headers) == []
+            own = {"client-cert", "x-client-cert-subject", "x-client-cert-fingerprint"}
+            assert {name for name in headers if "cert" in name} == (own if shown else set())
+
+
+def ask(server, ca, protocol, client, fields) -> dict[str, str]:
+    with curl.session(ca) as session:
+        if client is not None:
+            session.cert = (str(client.cert), str(client.key))
+        answer = curl.ask(session, protocol, server.origin + "/", headers=fields)
+    assert answer.status == 200
+    return seen(answer)["headers"]
+
+
+def certificate(folder, name: str, more=()) -> Identity:
+    """One for a client of this name, from an authority of its own."""
+    folder.mkdir(parents=True)
+    ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    ca = sign("Clients", ca_key, "Clients", ca_key, is_ca=True)
+    now = datetime.datetime.now(datetime.UTC)
+    subject = x509.Name([*more, x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(common_name("Clients"))
+    builder = builder.public_key(key.public_key()).serial_number(x509.random_serial_number())
+    builder = builder.not_valid_before(now - datetime.timedelta(hours=1))
+    builder = builder.not_valid_after(now + datetime.timedelta(days=1))
+    builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName("client")]), critical=False)
+    leaf = builder.sign(ca_key, hashes.SHA256())
+    identity = Identity(folder / "ca.pem", folder / "cert.pem", folder / "key.pem", "")
+    identity.ca.write_bytes(pem(ca))
+    identity.cert.write_bytes(pem(leaf))
+    identity.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return identity
+
+
+@pytest.mark.parametrize("name", ["bob, OU=admins, CN=root", ' #"<;>+\\ ', "Zoë\r\nx: y"])
+def test_subject_is_read_back_as_the_certificate_has_it(start, gateway, up, protocol_fetcher, identity, tmp_path, name):
+    more = [x509.NameAttribute(NameOID.COUNTRY_NAME, "NZ"), x509.NameAttribute(NameOID.ORGANIZATION_NAME, "A, Inc.")]
+    client = certificate(tmp_path / "client", name, more)
+    tls = gateway.tls.replace(" }", f', client = {{ ca = "{client.ca}" }} }}')
+    gateway.write(f'[[sites]]\nhosts = ["localhost", "127.0.0.1"]\n{tls}\n[[sites.routes]]\nproxy = "{up.address}"\n')
+    server = start(gateway.command())
+    subject = ask(server, identity.ca, protocol_fetcher.protocol, client, [])["x-client-cert-subject"]
+    assert x509.Name.from_rfc4514_string(subject) == x509.load_pem_x509_certificate(client.cert.read_bytes()).subject
+    assert "CN=root" not in subject
+    assert subject.endswith(r",O=A\, Inc.,C=NZ")
+
+
+def test_trace_is_answered_by_nobody_but_the_gateway(start, gateway, up, protocol_fetcher):
+    layered = f'[[sites.routes]]\nmatch = "/layered"\nproxy = "{up.address}"\nlayers = ["compress"]\n'
+    gateway.write(SITE + layered + f'[[sites.routes]]\nproxy = "{up.address}"\n')
+    server = start(gateway.command())
+    for path in ("/", "/layered"):
+        answer = protocol_fetcher.fetch(server.origin + path, method="TRACE")
+        assert (answer.status, "TRACE" in answer.header("allow")) == (405, False)
+    assert up.requests == []
+
+
+def test_two_passwords_are_refused(start, gateway, up, ca, identity, protocol_fetcher):
+    gateway.write(SITE + f'[[sites.routes]]\nproxy = "{up.address}"\n')
+    server = start(gateway.command())
+    lines = [("authorization", "Basic " + base64.b64encode(pair).decode()) for pair in (b"deer:antler", b"elk:horn")]
+    if protocol_fetcher.protocol == "HTTP/1.1":
+        with RawH1(server.origin, ca) as raw:
+            answer = raw.fetch("/", headers=lines)
+    elif protocol_fetcher.protocol == "HTTP/2":
+        with H2Client(server.origin, ca) as client:
+            answer = client.fetch("/", headers=lines)
+    else:
+        answer = aioquic_h3.fetch(server.origin + "/", ca=ca, method="GET", headers=lines, body=None)
+    assert answer.status == 400
+    assert up.requests == []
+    assert protocol_fetcher.fetch(server.origin + "/", headers=lines[:1]).status == 200
