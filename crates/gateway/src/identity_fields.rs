@@ -43,9 +43,9 @@ pub(crate) fn kind(name: &str) -> Option<Kind> {
 /// Bytes of names that have one spelling for everybody. Names are in lower case.
 const PLAIN: [bool; 256] = {
     let mut plain = [false; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        plain[byte] = matches!(byte as u8, b'a'..=b'z' | b'0'..=b'9' | b'-');
+    let mut byte = 0_u8;
+    while byte < u8::MAX {
+        plain[byte as usize] = matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
         byte += 1;
     }
     plain
