@@ -158,10 +158,8 @@ impl Connections {
     /// Takes back an HTTP/1.1 connection whose exchange is over, or counts that it has ended.
     pub(crate) fn give_back(self: &Rc<Self>, connection: Option<Box<Connection>>, used: bool, pool: &Rc<Shared>) {
         let now = pool.handle.now();
-        let is_kept = |connection: &Box<Connection>| {
-            connection.is_usable() && self.addresses.has(connection.remote()) && self.has_room_for(self.open_http1.get(), pool)
-        };
-        match connection.filter(is_kept) {
+        let has_room = self.has_room_for(self.open_http1.get(), pool);
+        match connection.filter(|connection| has_room && connection.is_usable() && self.addresses.has(connection.remote())) {
             Some(connection) => self.idle.borrow_mut().push(Idle { connection, since: now, used }),
             None => self.open_http1.set(self.open_http1.get() - 1),
         }

@@ -65,15 +65,25 @@ pub(crate) fn folded(name: &str) -> String {
 #[derive(Debug, Default)]
 pub(crate) struct SetAside(Vec<(HeaderName, Vec<HeaderValue>)>);
 
+/// A request with two `authorization` lines: what is checked here might not be what the application goes by.
+#[derive(Debug)]
+pub(crate) struct TwoAuthorizations;
+
+impl From<TwoAuthorizations> for Response {
+    fn from(_: TwoAuthorizations) -> Self {
+        text(StatusCode::BAD_REQUEST, "authorization occurs twice\n")
+    }
+}
+
 /// Sets aside what the sender of a request may not say of it, so that routes and layers do not see it.
 ///
 /// # Errors
 ///
-/// The answer to a request with two `authorization` lines: what is checked here might not be what the application goes by.
-pub(crate) fn admit(headers: &mut HeaderMap, is_trusted: impl FnOnce() -> bool) -> Result<SetAside, Response> {
+/// When there are two `authorization` lines.
+pub(crate) fn admit(headers: &mut HeaderMap, is_trusted: impl FnOnce() -> bool) -> Result<SetAside, TwoAuthorizations> {
     let repeats_names = headers.len() > headers.keys_len();
     if repeats_names && headers.get_all(AUTHORIZATION).iter().nth(1).is_some() {
-        return Err(text(StatusCode::BAD_REQUEST, "authorization occurs twice\n"));
+        return Err(TwoAuthorizations);
     }
     // Most requests have none of them.
     let is_odd = headers.keys().fold(false, |odd, name| odd | (kind_of(name.as_str()).is_some() || !is_plain(name.as_str())));
@@ -204,7 +214,8 @@ mod tests {
         let mut headers = map(&["authorization"]);
         assert!(admit(&mut headers, || false).is_ok());
         headers.append(AUTHORIZATION, HeaderValue::from_static("fox"));
-        assert_eq!(admit(&mut headers, || false).expect_err("there are two").status, StatusCode::BAD_REQUEST);
+        let refusal = Response::from(admit(&mut headers, || false).expect_err("there are two"));
+        assert_eq!(refusal.status, StatusCode::BAD_REQUEST);
     }
 
     #[test]

@@ -69,12 +69,35 @@ impl TunnelCounts {
     }
 }
 
+/// Why a request may not go on in another protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// The route does not have it.
+    NotSpoken,
+    /// Its client has as many as it may.
+    OfClient,
+    /// The route has.
+    OfRoute,
+}
+
+impl From<Refused> for Response {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::NotSpoken => text(StatusCode::NOT_IMPLEMENTED, "this protocol is not spoken here\n"),
+            Refused::OfClient => {
+                text(StatusCode::TOO_MANY_REQUESTS, "too many upgrades of this client are open\n").with_header(RETRY_AFTER, 1.into())
+            }
+            Refused::OfRoute => text(StatusCode::SERVICE_UNAVAILABLE, "too many upgrades are open\n").with_header(RETRY_AFTER, 1.into()),
+        }
+    }
+}
+
 /// What becomes of a request's wish to go on in another protocol: its place, or none and it is an ordinary one. Where the route does not
 /// have the protocol, over HTTP/1.1 nothing says any more that it was asked for.
 ///
 /// # Errors
 ///
-/// The answer instead.
+/// When it may not.
 pub(crate) fn admit(
     route: &RoutePlan,
     wish: &mut Option<Upgrade>,
@@ -82,7 +105,7 @@ pub(crate) fn admit(
     body: &mut Incoming,
     peer: &Peer,
     trusted_proxies: &[IpNet],
-) -> Result<Option<Tunnel>, Response> {
+) -> Result<Option<Tunnel>, Refused> {
     let Some(upgrade) = wish else { return Ok(None) };
     let tunnels = route.tunnels.as_ref().filter(|tunnels| tunnels.settings.protocols.iter().any(|one| *one.0 == *upgrade.protocol()));
     if let Some(tunnels) = tunnels {
@@ -100,13 +123,13 @@ pub(crate) fn admit(
         ActionPlan::Respond { status, .. } | ActionPlan::Redirect { status, .. } => !status.is_success(),
         ActionPlan::Files(_) | ActionPlan::Proxy(_) | ActionPlan::Application(_) => false,
     };
-    if is_refused { Ok(None) } else { Err(text(StatusCode::NOT_IMPLEMENTED, "this protocol is not spoken here\n")) }
+    if is_refused { Ok(None) } else { Err(Refused::NotSpoken) }
 }
 
 /// An answer that grants no tunnel, so that it does not look as if it did: over HTTP/2 and 3 any success would.
 pub(crate) fn refusal(peer: &Peer, answer: Response) -> Response {
     if peer.protocol != Protocol::Http1 && answer.status.is_success() {
-        return text(StatusCode::NOT_IMPLEMENTED, "this protocol is not spoken here\n");
+        return Refused::NotSpoken.into();
     }
     answer
 }
@@ -117,13 +140,13 @@ impl Tunnels {
     }
 
     /// A place for one more of `client`.
-    fn begin(self: &Arc<Self>, client: IpAddr) -> Result<Tunnel, Response> {
+    fn begin(self: &Arc<Self>, client: IpAddr) -> Result<Tunnel, Refused> {
         let counts = &self.observer.counts.tunnels;
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let (status, count, message) = if running.all >= self.settings.open {
-            (StatusCode::SERVICE_UNAVAILABLE, &counts.of_all, "too many upgrades are open\n")
+        let (refused, count) = if running.all >= self.settings.open {
+            (Refused::OfRoute, &counts.of_all)
         } else if running.clients.get(&client).is_some_and(|count| *count >= self.settings.per_client) {
-            (StatusCode::TOO_MANY_REQUESTS, &counts.of_one_client, "too many upgrades of this client are open\n")
+            (Refused::OfClient, &counts.of_one_client)
         } else {
             running.all += 1;
             *running.clients.entry(client).or_default() += 1;
@@ -131,7 +154,7 @@ impl Tunnels {
             return Ok(Tunnel { tunnels: self.clone(), client });
         };
         count.fetch_add(1, Ordering::Relaxed);
-        Err(text(status, message).with_header(RETRY_AFTER, 1.into()))
+        Err(refused)
     }
 }
 
@@ -244,14 +267,14 @@ mod tests {
         let observer = Arc::<Observer>::default();
         let tunnels = Arc::new(Tunnels::new(settings, observer.clone()));
         let [one, other] = [[192, 0, 2, 1], [192, 0, 2, 2]].map(IpAddr::from);
-        let refused = |client| tunnels.begin(client).err().map(|answer| answer.status);
+        let refused = |client| tunnels.begin(client).err();
         let held: Vec<_> = [one, one, other].into_iter().map(|client| tunnels.begin(client).ok()).collect();
         assert!(held.iter().all(Option::is_some));
-        assert_eq!(refused(other), Some(StatusCode::SERVICE_UNAVAILABLE));
+        assert_eq!(refused(other), Some(Refused::OfRoute));
         drop(held.into_iter().nth(2));
         assert!(tunnels.running.lock().expect("no panic").clients.is_empty());
         let held: Vec<_> = [one, one].into_iter().map(|client| tunnels.begin(client).ok()).collect();
-        assert_eq!((refused(one), refused(other)), (Some(StatusCode::TOO_MANY_REQUESTS), None));
+        assert_eq!((refused(one), refused(other)), (Some(Refused::OfClient), None));
         drop(held);
         let counts = TunnelCounts::of(&observer.counts.tunnels);
         assert_eq!(counts, TunnelCounts { open: 0, of_one_client: 1, of_all: 1, timed_out: 0 });

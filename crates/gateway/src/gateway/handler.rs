@@ -66,7 +66,7 @@ impl GatewayHandler {
         let (upgrade, headers, body) = (&mut request.upgrade, &mut request.headers, &mut request.body);
         let tunnel = match tunnels::admit(route, upgrade, headers, body, &request.peer, &local.plan.trusted_proxies) {
             Ok(tunnel) => tunnel,
-            Err(refusal) => return responder.send(end.finish(refusal)),
+            Err(refusal) => return responder.send(end.finish(refusal.into())),
         };
         let mut before = (!route.layers.is_empty()).then(|| local.before_layers(&request));
         let target = matches!(route.action, ActionPlan::Application(_)).then(|| request.uri.clone());
@@ -269,7 +269,7 @@ impl Handler for GatewayHandler {
         };
         let aside = match identity_fields::admit(&mut request.headers, || local.trusts(&request.peer)) {
             Ok(aside) => aside,
-            Err(refusal) => return responder.send(End { local, site, route: None, logged, alt_svc: None }.finish(refusal)),
+            Err(refusal) => return responder.send(End { local, site, route: None, logged, alt_svc: None }.finish(refusal.into())),
         };
         let peer = &request.peer;
         let over_tcp = peer.secure && peer.protocol != Protocol::Http3;

@@ -43,12 +43,12 @@ fn with_x(name: &str) -> Option<Kind> {
         | "forwarded-preferred-username"
         | "forwarded-access-token"
         | "forwarded-client-cert" => return Some(Kind::Asserted),
-        "original-url" | "original-uri" | "original-method" | "original-path" | "rewrite-url" | "rewrite-uri" | "override-url" => {
+        "original-url" | "original-uri" | "original-method" | "original-path" | "rewrite-url" | "rewrite-uri" | "override-url"
+        | "http-method-override" | "http-method" | "method-override" | "http-path-override"
+        // Rack::Sendfile (CVE-2025-61780) has the client say which files it may have sent.
+        | "sendfile-type" | "accel-mapping" => {
             return Some(Kind::Target);
         }
-        "http-method-override" | "http-method" | "method-override" | "http-path-override" => return Some(Kind::Target),
-        // Rack::Sendfile (CVE-2025-61780) has the client say which files it may have sent.
-        "sendfile-type" | "accel-mapping" => return Some(Kind::Target),
         "forwarded"
         | "real-ip"
         | "client-ip"
