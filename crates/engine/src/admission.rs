@@ -32,7 +32,7 @@ pub(crate) struct Head<'a> {
 ///   `transfer-encoding`.
 /// - No value begins or ends with white space; there is at most one `cookie` line over HTTP/2 and 3.
 ///
-/// - Over HTTP/1.1 a request with `upgrade` is a GET without content.
+/// - Over HTTP/1.1 a request with `upgrade` is a GET without content. What it asks for is one protocol, over all of them.
 ///
 /// Written out over HTTP/1.1, such a request is one request with the same method, target, host and content, unless it is an extended CONNECT.
 #[derive(Debug)]
@@ -78,6 +78,9 @@ impl Head<'_> {
     pub(crate) fn admit_in_place(&mut self) -> Result<Found, Refusal> {
         let present = Present::of(&self.headers);
         check_target(self.protocol, &self.method, &self.uri, self.upgrade.is_some())?;
+        if self.upgrade.as_ref().is_some_and(|upgrade| !upgrade.is_one_protocol()) {
+            return Err(Refusal { status: StatusCode::NOT_IMPLEMENTED, reason: ":protocol does not name one protocol" });
+        }
         check_lines(self.protocol, present, &self.headers)?;
         if present.content_length || self.method == Method::CONNECT {
             check_length(&self.method, &mut self.headers)?;

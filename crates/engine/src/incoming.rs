@@ -50,7 +50,9 @@ enum Content {
 }
 
 impl Incoming {
-    pub(crate) fn empty() -> Self {
+    /// No content; in place of that of a request whose [`Upgrade`](crate::Upgrade) is not for whoever gets it next, which would take what
+    /// follows the head for content.
+    pub fn empty() -> Self {
         Self { content: Content::Empty, meter: None }
     }
 

@@ -39,8 +39,23 @@ impl Upgrade {
             return None;
         }
         let named = headers.get(UPGRADE)?.to_str().ok()?;
-        let first = named.split(',').next().map(str::trim_ascii).filter(|first| !first.is_empty())?;
+        let first = named.split(',').next().map(str::trim_ascii).filter(|first| is_protocol(first))?;
         Some(Self { protocol: first.to_ascii_lowercase().into() })
+    }
+
+    /// Whether it names one protocol. What does not could be read as several, or as another, by whoever gets it next.
+    pub(crate) fn is_one_protocol(&self) -> bool {
+        is_protocol(&self.protocol)
+    }
+}
+
+/// RFC 9110, section 7.8: `protocol = protocol-name ["/" protocol-version]`, both tokens.
+fn is_protocol(text: &str) -> bool {
+    let is_token =
+        |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte));
+    match text.split_once('/') {
+        Some((name, version)) => is_token(name) && is_token(version),
+        None => is_token(text),
     }
 }
 
@@ -75,7 +90,18 @@ mod tests {
         assert_eq!(asked(Version::HTTP_11, &Method::GET, &lines[1..]), None);
         assert_eq!(asked(Version::HTTP_11, &Method::GET, &[(CONNECTION, "close"), (UPGRADE, "websocket")]), None);
         assert_eq!(asked(Version::HTTP_11, &Method::GET, &[(CONNECTION, "upgrade"), (UPGRADE, ", ")]), None);
+        assert_eq!(asked(Version::HTTP_11, &Method::GET, &[(CONNECTION, "upgrade"), (UPGRADE, "a b")]), None);
         let split = [(CONNECTION, "close"), (CONNECTION, "upgrade"), (UPGRADE, "h2c, websocket")];
         assert_eq!(asked(Version::HTTP_11, &Method::GET, &split), Some(Upgrade::new("h2c")));
+    }
+
+    #[test]
+    fn one_protocol_is_a_token_perhaps_with_a_version() {
+        for one in ["websocket", "connect-udp", "h2c", "TLS/1.3"] {
+            assert!(Upgrade::new(one).is_one_protocol(), "{one}");
+        }
+        for other in ["", "a b", "websocket, h2c", "websocket,", "a/", "/a", "a/b/c", "a\tb", "caf\u{e9}", "a\r\nb: c"] {
+            assert!(!Upgrade::new(other).is_one_protocol(), "{other:?}");
+        }
     }
 }

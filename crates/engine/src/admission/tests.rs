@@ -213,6 +213,15 @@ fn extended_connect_has_a_scheme_an_authority_and_a_path() {
 }
 
 #[test]
+fn protocol_that_is_not_one_is_not_implemented() {
+    for protocol in ["a b", "websocket, h2c", ""] {
+        let mut head = head(Protocol::Http2, "CONNECT", "https://a.example/chat", &[]);
+        head.upgrade = Some(Upgrade::new(protocol));
+        assert_eq!(head.admit().unwrap_err().status, StatusCode::NOT_IMPLEMENTED, "{protocol:?}");
+    }
+}
+
+#[test]
 fn upgrade_over_http1_is_a_get_without_content() {
     let asks = [("host", "a.example"), ("connection", "upgrade"), ("upgrade", "websocket")];
     let with = |line| h1("GET", "/chat", &[&asks[..], &[line]].concat()).unwrap().upgrade;
