@@ -33,6 +33,7 @@ mod informing;
 mod layered;
 pub mod layers;
 mod listing;
+mod listings;
 mod multipart;
 mod path;
 mod plan;

@@ -1,32 +1,42 @@
 //! What is in a folder, as a page.
 
 use std::fmt::Write as _;
+use std::os::fd::OwnedFd;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, StatusCode};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use pronghorn_engine::Response;
-use rustix::fs::{Dir, FileType, OFlags};
+use rustix::fs::{Dir, FileType};
 use rustix::io::Errno;
 
+use crate::room::Room;
 use crate::root::{Effort, Root};
 
 /// Names that a page has at most.
 const MAX_NAMES: usize = 10_000;
 const KEPT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The page of a folder. Takes as long as the disk does.
+/// What a name takes while pages are made, besides itself.
+const NAME_BYTES: u64 = 40;
+
+/// A page.
+pub(crate) struct Page {
+    pub(crate) text: String,
+    /// Some names are links.
+    pub(crate) has_links: bool,
+}
+
+/// The page of the folder at `path`, which is open. Takes as long as the disk does. `room` is then what it takes in memory.
 ///
 /// # Errors
 ///
-/// When it is no folder, or may not be read.
-pub(crate) fn page(root: &Root, folder: &[u8], shows_hidden: bool) -> Result<Bytes, Errno> {
-    let folder = if folder.is_empty() { b"." } else { folder };
-    let opened = root.open(folder, OFlags::RDONLY | OFlags::DIRECTORY, Effort::Disk)?;
+/// When the folder cannot be read; [`Errno::AGAIN`] when there is no room.
+pub(crate) fn page(root: &Root, path: &[u8], folder: &OwnedFd, shows_hidden: bool, room: &mut Room) -> Result<Page, Errno> {
     let mut names: Vec<(bool, String)> = Vec::new();
-    let mut is_cut = false;
-    for entry in Dir::read_from(&opened)? {
+    let (mut is_cut, mut has_links) = (false, false);
+    for entry in Dir::read_from(folder)? {
         let entry = entry?;
         // A name that is no text has no address that could be written down.
         let Ok(name) = entry.file_name().to_str() else { continue };
@@ -36,38 +46,56 @@ pub(crate) fn page(root: &Root, folder: &[u8], shows_hidden: bool) -> Result<Byt
         let is_folder = match entry.file_type() {
             FileType::Directory => true,
             FileType::RegularFile => false,
-            // What leads out of the root, or is neither, cannot be had and is not there.
-            FileType::Symlink | FileType::Unknown => match root.type_of(&[folder, b"/", name.as_bytes()].concat(), Effort::Disk) {
-                Ok(FileType::Directory) => true,
-                Ok(FileType::RegularFile) => false,
-                _ => continue,
-            },
+            // What leads out of the root or to something hidden, or is neither, cannot be had and is not there.
+            FileType::Symlink | FileType::Unknown => {
+                has_links = true;
+                match root.type_of(&[path, b"/", name.as_bytes()].concat(), Effort::Disk) {
+                    Ok(FileType::Directory) => true,
+                    Ok(FileType::RegularFile) => false,
+                    _ => continue,
+                }
+            }
             _ => continue,
         };
         if names.len() == MAX_NAMES {
             is_cut = true;
             break;
         }
+        take(room, name.len() as u64 + NAME_BYTES)?;
         names.push((!is_folder, name.to_owned()));
     }
     names.sort();
-    Ok(write(&names, is_cut).into())
+    let listed = room.bytes();
+    let mut text = write(&names, is_cut, |bytes| take(room, bytes))?;
+    drop(names);
+    text.shrink_to_fit();
+    room.shrink(listed);
+    Ok(Page { text, has_links })
 }
 
-/// Folders come first.
-fn write(names: &[(bool, String)], is_cut: bool) -> String {
+fn take(room: &mut Room, bytes: u64) -> Result<(), Errno> {
+    if room.grow(bytes) { Ok(()) } else { Err(Errno::AGAIN) }
+}
+
+/// Folders come first. `take` is asked for the room of each piece.
+fn write(names: &[(bool, String)], is_cut: bool, mut take: impl FnMut(u64) -> Result<(), Errno>) -> Result<String, Errno> {
     let mut page = String::from("<!doctype html>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width\">\n");
     page.push_str("<title>Files</title>\n<ul>\n<li><a href=\"../\">../</a>\n");
+    take(page.len() as u64)?;
     for (is_file, name) in names {
+        let before = page.len();
         let slash = if *is_file { "" } else { "/" };
         // With a dot before it, a name with a colon is no scheme.
         let _ = writeln!(page, "<li><a href=\"./{}{slash}\">{}{slash}</a>", utf8_percent_encode(name, &KEPT), escape(name));
+        take((page.len() - before) as u64)?;
     }
+    let before = page.len();
     page.push_str("</ul>\n");
     if is_cut {
         let _ = writeln!(page, "<p>There are more than {MAX_NAMES}.");
     }
-    page
+    take((page.len() - before) as u64)?;
+    Ok(page)
 }
 
 fn escape(text: &str) -> String {
@@ -80,28 +108,41 @@ pub(crate) fn answer(page: Bytes) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::room::Bound;
 
     #[test]
     fn names_cannot_become_markup() {
-        let page = write(&[(false, "a b".to_owned()), (true, "<script>\"&.txt".to_owned()), (true, "javascript:x".to_owned())], false);
+        let page = [(false, "a b".to_owned()), (true, "<script>\"&.txt".to_owned()), (true, "javascript:x".to_owned())];
+        let page = write(&page, false, |_| Ok(())).expect("a page");
         assert!(page.contains("<a href=\"./a%20b/\">a b/</a>"), "{page}");
         assert!(page.contains("<a href=\"./%3Cscript%3E%22%26.txt\">&lt;script&gt;&quot;&amp;.txt</a>"), "{page}");
         assert!(page.contains("<a href=\"./javascript%3Ax\">"), "{page}");
     }
 
     #[test]
-    fn links_that_lead_out_and_hidden_files_are_not_shown() {
+    fn links_that_lead_out_or_to_hidden_files_and_those_are_not_shown() {
         let folder = tempfile::tempdir().expect("a folder");
         let outside = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join("file"), "").expect("write");
         std::fs::write(folder.path().join(".hidden"), "").expect("write");
         std::os::unix::fs::symlink("file", folder.path().join("inside")).expect("a link");
+        std::os::unix::fs::symlink(".hidden", folder.path().join("secret")).expect("a link");
         std::os::unix::fs::symlink(outside.path(), folder.path().join("out")).expect("a link");
         let root = Root::new(folder.path()).expect("a folder");
-        let page = |hidden| String::from_utf8(page(&root, b"", hidden).expect("a page").to_vec()).expect("text");
+        let page = |hidden| {
+            let root = if hidden { root.with_hidden() } else { root.clone() };
+            let opened = root.open_folder(b".").expect("a folder");
+            let mut room = Arc::new(Bound::new(1 << 20)).begin();
+            let page = page(&root, b".", &opened.file, hidden, &mut room).expect("a page");
+            assert_eq!((room.bytes(), page.has_links), (page.text.len() as u64, true));
+            page.text
+        };
         assert!(page(false).contains(">inside<") && page(false).contains(">file<"), "{}", page(false));
         assert!(!page(false).contains("hidden") && !page(false).contains(">out"), "{}", page(false));
-        assert!(page(true).contains(">.hidden<"));
+        assert!(!page(false).contains("secret"), "{}", page(false));
+        assert!(page(true).contains(">.hidden<") && page(true).contains(">secret<"));
     }
 }

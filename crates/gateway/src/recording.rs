@@ -100,7 +100,8 @@ impl Recording {
     /// When the manifest or a body is missing, malformed, or not what was recorded.
     pub fn open(folder: &Path) -> Result<Self, RecordingError> {
         let (url, recorded) = manifest::read(folder)?;
-        let root = Root::new(folder).map_err(|source| RecordingError::File { path: folder.to_owned(), source })?;
+        // Nobody can ask for more of the folder than what the manifest names.
+        let root = Root::new(folder).map_err(|source| RecordingError::File { path: folder.to_owned(), source })?.with_hidden();
         let mut index = Index::default();
         let mut entries = Vec::with_capacity(recorded.len());
         for (number, each) in recorded.into_iter().enumerate() {

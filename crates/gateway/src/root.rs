@@ -1,8 +1,10 @@
 //! The folder that is served, as the kernel sees it.
 
 use std::io;
-use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -11,6 +13,7 @@ use rustix::io::Errno;
 
 use crate::file_body::{self, OpenFile};
 use crate::file_state::{FileState, Variant};
+use crate::wanted::is_hidden;
 
 /// How often a file is tried to be opened while others are renamed.
 const OPEN_ATTEMPTS: usize = 16;
@@ -43,11 +46,13 @@ const LOCAL: [u32; 16] = [
 ];
 
 /// A folder. No path leads out of it, whatever its spelling: the kernel resolves each path below the folder, and so it does symbolic
-/// links, unless they may lead anywhere.
+/// links, unless they may lead anywhere. A link to what has a hidden name is as hidden as that name, unless such names are shown.
+#[derive(Clone)]
 pub(crate) struct Root {
-    folder: OwnedFd,
+    folder: Arc<OwnedFd>,
     is_local: bool,
     resolve: ResolveFlags,
+    shows_hidden: bool,
 }
 
 /// Whether to wait for the disk.
@@ -68,6 +73,14 @@ pub(crate) struct Opened {
     pub(crate) can_be_checked: bool,
     pub(crate) state: FileState,
     pub(crate) content: Content,
+}
+
+/// A folder that can be read.
+pub(crate) struct Folder {
+    pub(crate) file: OwnedFd,
+    pub(crate) identity: Identity,
+    /// Whether any later change of what is in it shows in the identity.
+    pub(crate) is_settled: bool,
 }
 
 pub(crate) enum Content {
@@ -96,6 +109,16 @@ impl Identity {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn of_inode(inode: u64) -> Self {
+        Self { inode, ..Self::default() }
+    }
+
+    /// Whether both are states of one file.
+    pub(crate) fn is_of_same_file(&self, other: &Self) -> bool {
+        (self.device, self.inode) == (other.device, other.inode)
+    }
+
     /// Whether a change that comes after `now` is sure to give another time of change: git calls what is not so racily clean.
     fn is_settled(&self, now: SystemTime) -> bool {
         let (seconds, nanoseconds) = self.changed;
@@ -118,14 +141,19 @@ impl Root {
         // Opened for search only: without the right to search, every request would fail.
         rustix::fs::statat(&folder, ".", AtFlags::empty())?;
         let is_local = rustix::fs::fstatfs(&folder).is_ok_and(|system| LOCAL.contains(&(system.f_type as u32)));
-        Ok(Self { folder, is_local, resolve: ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS })
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        Ok(Self { folder: Arc::new(folder), is_local, resolve, shows_hidden: false })
     }
 
     /// The same folder, whose links may lead out of it.
-    pub(crate) fn with_links_outside(&self) -> io::Result<Self> {
-        let (folder, is_local) = (self.folder.try_clone()?, self.is_local);
+    pub(crate) fn with_links_outside(&self) -> Self {
         // What comes here has no `..` and is no path from the root on: of its own it stays inside.
-        Ok(Self { folder, is_local, resolve: ResolveFlags::NO_MAGICLINKS })
+        Self { resolve: ResolveFlags::NO_MAGICLINKS, ..self.clone() }
+    }
+
+    /// The same folder, whose links may lead to names that begin with a dot.
+    pub(crate) fn with_hidden(&self) -> Self {
+        Self { shows_hidden: true, ..self.clone() }
     }
 
     /// Opens the file that `path` names, and reads it if it is small; [`Errno::ISDIR`] when it is a folder.
@@ -168,15 +196,54 @@ impl Root {
         stat(&file, Effort::Memory).map(|stat| Identity::new(&stat))
     }
 
+    /// Opens a folder, to see what is in it.
+    pub(crate) fn open_folder(&self, path: &[u8]) -> Result<Folder, Errno> {
+        let now = SystemTime::now();
+        let file = self.open(path, OFlags::RDONLY | OFlags::DIRECTORY, Effort::Disk)?;
+        let identity = Identity::new(&stat(&file, Effort::Disk)?);
+        Ok(Folder { is_settled: identity.is_settled(now), identity, file })
+    }
+
     /// What kind of file `path` names, links followed.
     pub(crate) fn type_of(&self, path: &[u8], effort: Effort) -> Result<FileType, Errno> {
         let file = self.open(path, OFlags::PATH, effort)?;
         stat(&file, effort).map(|stat| FileType::from_raw_mode(stat.stx_mode.into()))
     }
 
+    /// Opens what `path` names; [`Errno::NOENT`] where a link on its way leads to something hidden, as if there were nothing: what stands for
+    /// what is missing must not tell which names there are.
     pub(crate) fn open(&self, path: &[u8], flags: OFlags, effort: Effort) -> Result<OwnedFd, Errno> {
-        let resolve = self.resolve;
-        let open = |resolve| rustix::fs::openat2(&self.folder, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve);
+        if self.shows_hidden {
+            return self.resolve(path, flags, effort, self.resolve);
+        }
+        // Without links, the path says all of the names on the way. Nearly every path is such.
+        match self.resolve(path, flags, effort, self.resolve | ResolveFlags::NO_SYMLINKS) {
+            Err(Errno::LOOP) => {}
+            opened => return opened,
+        }
+        let file = self.resolve(path, flags, effort, self.resolve)?;
+        if self.is_hidden(&file)? { Err(Errno::NOENT) } else { Ok(file) }
+    }
+
+    /// Whether the name that an open file has below the folder is hidden. What lies elsewhere is not.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::AGAIN`] where that cannot be told, as while the folder is renamed.
+    fn is_hidden(&self, file: &OwnedFd) -> Result<bool, Errno> {
+        let before = name_of(&self.folder)?;
+        let name = name_of(file)?;
+        match name.strip_prefix(&before) {
+            Ok(below) => Ok(is_hidden(below.as_os_str().as_bytes())),
+            // Inside of the folder is where the kernel has found it.
+            Err(_) if self.resolve.contains(ResolveFlags::BENEATH) => Err(Errno::AGAIN),
+            Err(_) if name_of(&self.folder)? != before => Err(Errno::AGAIN),
+            Err(_) => Ok(false),
+        }
+    }
+
+    fn resolve(&self, path: &[u8], flags: OFlags, effort: Effort, resolve: ResolveFlags) -> Result<OwnedFd, Errno> {
+        let open = |resolve| rustix::fs::openat2(&*self.folder, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve);
         match effort {
             // What is mounted below may be of another type.
             Effort::Memory if self.is_local => open(resolve | ResolveFlags::CACHED | ResolveFlags::NO_XDEV),
@@ -188,6 +255,12 @@ impl Root {
             }
         }
     }
+}
+
+/// The whole name of an open file, as the kernel has it in memory. Without `/proc` there is none, and no link can be followed.
+fn name_of(file: &OwnedFd) -> Result<PathBuf, Errno> {
+    let entry = format!("/proc/self/fd/{}", file.as_raw_fd());
+    std::fs::read_link(entry).map_err(|_| Errno::LOOP)
 }
 
 fn stat(file: &OwnedFd, effort: Effort) -> Result<Statx, Errno> {
@@ -204,6 +277,49 @@ mod tests {
 
     fn is_settled(changed: (i64, u32), now: f64) -> bool {
         Identity { changed, ..Identity::default() }.is_settled(SystemTime::UNIX_EPOCH + Duration::from_secs_f64(now))
+    }
+
+    #[test]
+    fn link_is_as_hidden_as_what_it_leads_to() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let below = |name: &str| folder.path().join(name);
+        for name in [".git", "public", ".well-known", "public/.cache"] {
+            std::fs::create_dir(below(name)).expect("a folder");
+        }
+        for name in [".env", ".git/config", "public/page", ".well-known/x", "public/.cache/x", "public/.htpasswd"] {
+            std::fs::write(below(name), "x").expect("a file");
+        }
+        let links = [
+            ("env", ".env"),
+            ("git", ".git"),
+            ("twice", "env"),
+            ("public/up", "../.env"),
+            ("cache", "public/.cache"),
+            ("password", "public/.htpasswd"),
+            ("page", "public/page"),
+            ("known", ".well-known"),
+            ("here", "."),
+        ];
+        for (name, target) in links {
+            std::os::unix::fs::symlink(target, below(name)).expect("a link");
+        }
+        let (out, inside) = (below("out"), below(".env"));
+        std::os::unix::fs::symlink(inside, out).expect("a link");
+        let root = Root::new(folder.path()).expect("a folder");
+        let open = |root: &Root, name: &str| root.open(name.as_bytes(), OFlags::PATH, Effort::Disk).map(drop);
+        let hidden = ["env", "git", "git/config", "twice", "public/up", "cache/x", "password", "here/env", "here/git/config"];
+        for name in hidden {
+            assert_eq!(open(&root, name), Err(Errno::NOENT), "{name}");
+            assert_eq!(open(&root.with_links_outside(), name), Err(Errno::NOENT), "{name}");
+            assert_eq!(open(&root.with_hidden(), name), Ok(()), "{name}");
+            let from_memory = root.look_up(name.as_bytes(), Variant::Only, Effort::Memory).map(drop);
+            assert!(matches!(from_memory, Err(Errno::NOENT | Errno::AGAIN)), "{name}: {from_memory:?}");
+        }
+        assert_eq!(open(&root.with_links_outside(), "out"), Err(Errno::NOENT), "it comes back from outside");
+        assert_eq!(open(&root.with_links_outside().with_hidden(), "out"), Ok(()));
+        for name in ["page", "known/x", "here/public/page", "public/page"] {
+            assert_eq!(open(&root, name), Ok(()), "{name}");
+        }
     }
 
     #[test]

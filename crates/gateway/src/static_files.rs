@@ -19,6 +19,7 @@ use crate::file_body::{FileBody, OpenFile};
 use crate::file_cache::{Entry, FileCache};
 use crate::file_state::{FileState, Outcome, Variant};
 use crate::listing;
+use crate::listings::Listings;
 use crate::root::{Content, Effort, Opened, Root, is_definite};
 use crate::wanted::{Found, Wanted, key};
 
@@ -28,7 +29,8 @@ const INDEX: &str = "index.html";
 /// a dot is not there, but for `.well-known` at the top.
 ///
 /// No request reaches a file outside of the folder: paths are resolved by the kernel with the folder as their root, so that no
-/// spelling and no symbolic link leads out of it. Links that stay inside are followed; others with [`StaticFiles::with_links_outside`].
+/// spelling and no symbolic link leads out of it. Links that stay inside are followed, unless they lead to a name that begins with a dot;
+/// others with [`StaticFiles::with_links_outside`].
 ///
 /// Each worker serves through a [`FileHandler`] of its own.
 #[derive(Clone)]
@@ -38,7 +40,7 @@ pub struct StaticFiles {
     pub(crate) fallback: Option<Arc<[u8]>>,
     pub(crate) index: Arc<[String]>,
     pub(crate) precompressed: bool,
-    pub(crate) listing: bool,
+    pub(crate) listings: Option<Arc<Listings>>,
     pub(crate) hidden: bool,
 }
 
@@ -70,7 +72,7 @@ impl StaticFiles {
             fallback: None,
             index: [INDEX.to_owned()].into(),
             precompressed: false,
-            listing: false,
+            listings: None,
             hidden: false,
         })
     }
@@ -108,7 +110,7 @@ impl StaticFiles {
     /// The same, with a page of what is in it for a folder that has no index file.
     #[must_use]
     pub fn with_listing(mut self) -> Self {
-        self.listing = true;
+        self.listings = Some(Arc::new(Listings::new()));
         self
     }
 
@@ -116,17 +118,15 @@ impl StaticFiles {
     #[must_use]
     pub fn with_hidden(mut self) -> Self {
         self.hidden = true;
+        self.root = Arc::new(self.root.with_hidden());
         self
     }
 
     /// The same with symbolic links that lead out of the folder: whoever may make links in it decides what is served.
-    ///
-    /// # Errors
-    ///
-    /// When there are no more file descriptors.
-    pub fn with_links_outside(mut self) -> io::Result<Self> {
-        self.root = Arc::new(self.root.with_links_outside()?);
-        Ok(self)
+    #[must_use]
+    pub fn with_links_outside(mut self) -> Self {
+        self.root = Arc::new(self.root.with_links_outside());
+        self
     }
 
     /// A handler for one worker.
@@ -188,6 +188,11 @@ impl FileHandler {
         let (files, cache) = (self.files.clone(), self.cache.clone());
         let codings: Vec<_> = files.codings(&headers).collect();
         async move {
+            let listings = files.listings.clone().filter(|_| wanted.is_folder);
+            let _turn = match &listings {
+                Some(listings) => listings.turn().await,
+                None => None,
+            };
             match unblock(move || files.find(&wanted, &codings)).await {
                 Ok(Found::File(opened, path, variant)) => keep_and_answer(&cache, None, &key(&path, variant), opened, &method, &headers),
                 Ok(Found::Folder(page)) => listing::answer(page),
@@ -218,7 +223,7 @@ impl FileHandler {
                     number += 1;
                     // A page of what is in a folder has to be read from the disk.
                     if !is_missing(error) || wanted.candidate(&self.files, number).is_none() {
-                        let needs_disk = self.files.listing && wanted.is_folder && is_missing(error);
+                        let needs_disk = self.files.listings.is_some() && wanted.is_folder && is_missing(error);
                         return (!needs_disk).then(|| answer_without_file(error, uri));
                     }
                 }

@@ -11,9 +11,9 @@ use rustix::io::Errno;
 
 use crate::coding::{self, Coding};
 use crate::file_state::Variant;
+use crate::path;
 use crate::root::{Effort, Opened};
 use crate::static_files::{StaticFiles, is_missing, not_found, redirect_to_folder, text};
-use crate::{listing, path};
 
 /// What stands below a name that begins with a dot and is to be found by anybody (RFC 8615).
 const WELL_KNOWN: &[u8] = b".well-known";
@@ -91,8 +91,8 @@ impl StaticFiles {
         let mut last = Errno::NOENT;
         for number in 0.. {
             let is_own = !wanted.is_folder || number < self.index.len();
-            if wanted.is_folder && self.listing && !is_own {
-                match listing::page(&self.root, &wanted.path, self.hidden) {
+            if let Some(listings) = self.listings.as_ref().filter(|_| wanted.is_folder && !is_own) {
+                match listings.page(&self.root, &wanted.path, self.hidden) {
                     Err(error) if is_missing(error) => {}
                     page => return page.map(Found::Folder),
                 }
@@ -116,7 +116,7 @@ impl StaticFiles {
 }
 
 /// Whether a name on the way begins with a dot.
-fn is_hidden(path: &[u8]) -> bool {
+pub(crate) fn is_hidden(path: &[u8]) -> bool {
     let mut names = path.split(|byte| *byte == b'/').enumerate();
     names.any(|(depth, name)| name.starts_with(b".") && !(depth == 0 && name == WELL_KNOWN))
 }

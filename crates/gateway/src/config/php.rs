@@ -46,7 +46,7 @@ pub struct Php {
     /// Whether files with `.br`, `.zst` and `.gz` at the end of their names are served for those without it, to clients that take them.
     #[serde(default)]
     pub precompressed: bool,
-    /// Whether symbolic links are followed that lead out of the folder; others always are.
+    /// Whether symbolic links are followed that lead out of the folder; others are, unless they lead to a name that begins with a dot.
     #[serde(default)]
     pub links_outside: bool,
 }

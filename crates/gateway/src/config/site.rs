@@ -278,10 +278,10 @@ pub struct FilesTable {
     /// Whether a folder without an index file is shown as a page with what is in it.
     #[serde(default)]
     pub listing: bool,
-    /// Whether files and folders are served whose names begin with a dot. `.well-known` at the top always is.
+    /// Whether files and folders are served whose names begin with a dot, also through links. `.well-known` at the top always is.
     #[serde(default)]
     pub hidden: bool,
-    /// Whether symbolic links are followed that lead out of the folder; others always are.
+    /// Whether symbolic links are followed that lead out of the folder; others are, unless they lead to a hidden name.
     #[serde(default)]
     pub links_outside: bool,
 }

@@ -158,7 +158,7 @@ impl Making<'_> {
 
 fn open_folder(folder: &Path, links_outside: bool) -> io::Result<StaticFiles> {
     let opened = StaticFiles::new(folder)?;
-    if links_outside { opened.with_links_outside() } else { Ok(opened) }
+    Ok(if links_outside { opened.with_links_outside() } else { opened })
 }
 
 /// Under which name an upstream is told of.

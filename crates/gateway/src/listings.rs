@@ -1,0 +1,193 @@
+//! Pages of what is in folders, shared by all who ask for them.
+
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use rustix::io::Errno;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::listing::{self, Page};
+use crate::room::{Bound, Room};
+use crate::root::{Folder, Identity, Root};
+
+/// Bytes that pages hold at the most, over all workers: those that are kept, those that clients have not taken, those that are made.
+const MOST_BYTES: u64 = 64 << 20;
+/// Bytes of pages that are kept for the next who ask. The latest is kept whatever its size.
+const KEPT_BYTES: usize = 8 << 20;
+/// Pages that are kept.
+const KEPT_PAGES: usize = 64;
+/// Pages that are made at once. Who asks for the same page waits for one of them.
+const MADE_AT_ONCE: usize = 4;
+/// How long a page holds on which there are links: what becomes of what they lead to does not show in the folder.
+const LINKS_HOLD: Duration = Duration::from_secs(1);
+
+static HELD: LazyLock<Arc<Bound>> = LazyLock::new(|| Arc::new(Bound::new(MOST_BYTES)));
+
+/// The pages of a folder and of those below it.
+pub(crate) struct Listings {
+    bound: Arc<Bound>,
+    making: Semaphore,
+    /// The latest comes last.
+    kept: Mutex<Vec<Kept>>,
+}
+
+struct Kept {
+    folder: Identity,
+    made: Instant,
+    has_links: bool,
+    page: Bytes,
+}
+
+/// A page in memory, and the room that it takes.
+struct Held {
+    text: String,
+    _room: Room,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        self.text.as_bytes()
+    }
+}
+
+impl Listings {
+    pub(crate) fn new() -> Self {
+        Self::within(HELD.clone())
+    }
+
+    fn within(bound: Arc<Bound>) -> Self {
+        Self { bound, making: Semaphore::new(MADE_AT_ONCE), kept: Mutex::default() }
+    }
+
+    /// Waits until one more page may be made.
+    pub(crate) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+        self.making.acquire().await.ok()
+    }
+
+    /// The page of a folder. Takes as long as the disk does.
+    ///
+    /// # Errors
+    ///
+    /// When it is no folder, or may not be read; [`Errno::AGAIN`] when pages hold too much.
+    pub(crate) fn page(&self, root: &Root, path: &[u8], shows_hidden: bool) -> Result<Bytes, Errno> {
+        let path = if path.is_empty() { b"." } else { path };
+        let Folder { file, identity, is_settled } = root.open_folder(path)?;
+        let made = Instant::now();
+        if let Some(page) = self.find(&identity, made) {
+            return Ok(page);
+        }
+        let mut room = self.bound.begin();
+        let Page { text, has_links } = listing::page(root, path, &file, shows_hidden, &mut room)?;
+        let page = Bytes::from_owner(Held { text, _room: room });
+        Ok(if is_settled { self.keep(Kept { folder: identity, made, has_links, page }) } else { page })
+    }
+
+    fn find(&self, folder: &Identity, now: Instant) -> Option<Bytes> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = kept.iter().find(|kept| kept.folder == *folder)?;
+        let holds = !kept.has_links || now.saturating_duration_since(kept.made) < LINKS_HOLD;
+        holds.then(|| kept.page.clone())
+    }
+
+    /// Keeps a page instead of older ones, and returns it, or the same one that another has made meanwhile.
+    fn keep(&self, new: Kept) -> Bytes {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(same) = kept.iter().find(|kept| kept.folder == new.folder && kept.page == new.page) {
+            let page = same.page.clone();
+            kept.iter_mut().filter(|kept| kept.folder == new.folder).for_each(|kept| kept.made = new.made);
+            return page;
+        }
+        // A folder that has changed has no use for its older page.
+        kept.retain(|kept| !kept.folder.is_of_same_file(&new.folder));
+        let mut bytes = new.page.len();
+        let fits = |kept: &&Kept| {
+            bytes += kept.page.len();
+            bytes <= KEPT_BYTES
+        };
+        let staying = kept.iter().rev().take(KEPT_PAGES - 1).take_while(fits).count();
+        let leaving = kept.len() - staying;
+        kept.drain(..leaving);
+        let page = new.page.clone();
+        kept.push(new);
+        page
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A folder whose changes are as old as if it had been there for long.
+    fn folder(names: &[&str]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().expect("a folder");
+        for name in names {
+            fs::write(folder.path().join(name), "").expect("a file");
+        }
+        std::thread::sleep(Duration::from_millis(40));
+        folder
+    }
+
+    #[test]
+    fn page_is_made_once_for_all_who_ask_until_the_folder_changes() {
+        let folder = folder(&["a", "b"]);
+        let (root, listings) = (Root::new(folder.path()).expect("a folder"), Listings::within(Arc::new(Bound::new(1 << 20))));
+        let page = || listings.page(&root, b"", false).expect("a page");
+        let first = page();
+        if listings.kept.lock().expect("a lock").is_empty() {
+            return eprintln!("skipped: this file system keeps whole seconds");
+        }
+        let held = listings.bound.held();
+        assert_eq!(held, first.len() as u64);
+        assert!((0..1_000).all(|_| page().as_ptr() == first.as_ptr()), "each asker shares one page");
+        assert_eq!(listings.bound.held(), held);
+        fs::write(folder.path().join("c"), "").expect("a file");
+        let changed = page();
+        assert!(changed.ends_with(b">c</a>\n</ul>\n"), "{changed:?}");
+    }
+
+    #[test]
+    fn pages_that_are_not_taken_have_a_bound() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for number in 0..200 {
+            fs::write(folder.path().join(format!("{number:0200}")), "").expect("a file");
+        }
+        let root = Root::new(folder.path()).expect("a folder");
+        let listings = Listings::within(Arc::new(Bound::new(1 << 20)));
+        let make = |number: usize| {
+            fs::write(folder.path().join(format!("new {number}")), "").expect("a file");
+            listings.page(&root, b"", false)
+        };
+        let pages: Vec<_> = (0..50).map(make).take_while(Result::is_ok).collect();
+        assert!((2..20).contains(&pages.len()), "{}", pages.len());
+        assert_eq!(make(50).err(), Some(Errno::AGAIN));
+        drop(pages);
+        assert!(make(51).is_ok());
+    }
+
+    #[test]
+    fn few_pages_are_kept() {
+        let listings = Listings::within(Arc::new(Bound::new(1 << 30)));
+        for number in 0..2 * KEPT_PAGES as u64 {
+            let folder = Identity::of_inode(number);
+            listings.keep(Kept { folder, made: Instant::now(), has_links: false, page: Bytes::from(vec![0; 1 << 10]) });
+        }
+        assert_eq!(listings.kept.lock().expect("a lock").len(), KEPT_PAGES);
+        for number in 0..20 {
+            let folder = Identity::of_inode(number);
+            listings.keep(Kept { folder, made: Instant::now(), has_links: false, page: Bytes::from(vec![0; 1 << 20]) });
+        }
+        assert_eq!(listings.kept.lock().expect("a lock").len(), KEPT_BYTES >> 20);
+    }
+
+    #[test]
+    fn page_with_links_holds_for_a_moment() {
+        let listings = Listings::within(Arc::new(Bound::new(1 << 20)));
+        let (folder, made) = (Identity::of_inode(1), Instant::now());
+        listings.keep(Kept { folder: folder.clone(), made, has_links: true, page: Bytes::from_static(b"x") });
+        assert!(listings.find(&folder, made + LINKS_HOLD / 2).is_some());
+        assert!(listings.find(&folder, made + LINKS_HOLD).is_none());
+    }
+}
