@@ -17,6 +17,9 @@ from harness.waiting import DEADLINE_SECONDS, eventually
 
 MIB = 1 << 20
 
+LISTENS = "0A"
+"""A state in the kernel's tables, whose queues are connections."""
+
 HONEST_PROTOCOLS = ["HTTP/3", "HTTP/2", "HTTP/1.1"]
 
 
@@ -33,7 +36,7 @@ class Attack:
     """What stops it: the name of a limit in `docs/limits.md`, or a rule of the transport."""
     run: Callable[[Ground], None]
     memory_mib: int
-    """How much more the server may hold at its peak than before."""
+    """How much more the server may hold at its peak than before, with what the kernel holds for it."""
     cpu_seconds: float
     """Processor time of the server for the attack and the honest client beside it."""
     flags: tuple[str, ...] = ()
@@ -85,6 +88,8 @@ class Ground:
         self.origin = server.origin
         self._open = ExitStack()
         self.bytes_sent = 0
+        self.kernel_bytes = 0
+        """What the kernel held of what the server sent, where an attack has looked."""
         self._ports: list[Port] = []
 
     def keep(self, resource):
@@ -119,6 +124,16 @@ class Ground:
     def sent(self, count: int) -> None:
         """Counts bytes that went out past the ports."""
         self.bytes_sent += count
+
+    def look_into_the_kernel(self) -> None:
+        """Takes down what is in the send queues of the server's connections, sent or not."""
+        queued = 0
+        for table in ("tcp", "tcp6"):
+            for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+                _, local, _, state, queues, *_ = line.split()
+                if state != LISTENS and int(local.rpartition(":")[2], 16) == self.server.port:
+                    queued += int(queues.partition(":")[0], 16)
+        self.kernel_bytes = max(self.kernel_bytes, queued)
 
     @property
     def attack_bytes(self) -> int:
@@ -179,7 +194,7 @@ class Honest:
 @dataclass(frozen=True)
 class Outcome:
     memory: int
-    """Bytes that the server held at its peak more than before."""
+    """Bytes that the server held at its peak more than before, and the kernel for it where the attack has looked."""
     cpu_seconds: float
     attack_bytes: int
     honest_rounds: int
@@ -197,7 +212,7 @@ def carry_out(attack: Attack, server: Server, ca: Path) -> Outcome:
             # What the attack has opened is open still.
             honest.rounds(2)
             return Outcome(
-                max(0, server.peak_resident_bytes() - memory),
+                max(0, server.peak_resident_bytes() - memory) + ground.kernel_bytes,
                 server.cpu_seconds() - cpu,
                 ground.attack_bytes,
                 honest.served - served,

@@ -45,8 +45,9 @@ Each is a test of this name in `tests/e2e/test_attacks.py` that `make test-e2e` 
 program with one worker, so that attacker and honest client share it. The honest client asks over HTTP/3,
 HTTP/2 and HTTP/1.1 all the while and once more while the attacker's connections are still open; each answer
 has to be right. The bounds are asserted: how much more the server may hold at its peak than before the
-attack, and the processor time that it may take for all that the attack sends, with what it does for the
-honest client. They are wide, for slow machines. What was measured stands before the bound{note}.
+attack, with what the kernel holds for it where the row says so, and the processor time that it may take for
+all that the attack sends, with what it does for the honest client. They are wide, for slow machines. What was
+measured stands before the bound{note}.
 
 A limit in `code` is one of [limits.md](limits.md) and has a counter.
 """

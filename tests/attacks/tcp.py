@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import select
 import ssl
 import struct
@@ -9,9 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from urllib.parse import urlsplit
 
-from harness.clients.tls import tls_connection
+from harness.clients.tls import tls_connection, vanish
 
-from .attack import Ground, attack
+from .attack import MIB, Ground, attack
 
 HTTP2, HTTP1 = "HTTP/2", "HTTP/1.1"
 
@@ -40,6 +41,13 @@ def integer(value: int, bits: int, first: int) -> bytes:
 
 def text(value: bytes) -> bytes:
     return integer(len(value), 7, 0) + value
+
+
+def readable(connection: ssl.SSLSocket, seconds: float) -> bool:
+    """By poll(2), for which no descriptor is too large."""
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    return bool(poll.poll(1000 * seconds))
 
 
 class RawH2:
@@ -77,7 +85,7 @@ class RawH2:
 
     def receive(self, seconds: float) -> bool:
         """Takes in what has come; false if nothing came in this time."""
-        if self.ended or not (self.socket.pending() or select.select([self.socket], [], [], seconds)[0]):
+        if self.ended or not (self.socket.pending() or readable(self.socket, seconds)):
             return False
         try:
             data = self.socket.recv(65_536)
@@ -240,9 +248,9 @@ def http2_bomb(ground: Ground) -> None:
     what="1000 requests on 4 connections below every limit of one head, each with 20 references to a field "
     "of 3000 bytes, held by a "
     "window of 0",
-    limit="`concurrent_streams`, `open_requests`; each holds the next 64 KiB of its file, which is most of it",
+    limit="`concurrent_streams`, `open_requests`; no file is read before there is room for it",
     flags=("--limit", "response_timeout=3s"),
-    memory_mib=112,
+    memory_mib=24,
     cpu_seconds=5,
 )
 def indexed_references_behind_a_zero_window_over_http2(ground: Ground) -> None:
@@ -316,7 +324,7 @@ def empty_data_flood_over_http2(ground: Ground) -> None:
     limit="`send_window_bytes`, `response_timeout`",
     flags=("--limit", "response_timeout=1s"),
     counters=("response_timeouts", "responses_too_slow"),
-    memory_mib=80,
+    memory_mib=24,
     cpu_seconds=6,
 )
 def slow_reader_over_http2(ground: Ground) -> None:
@@ -327,6 +335,59 @@ def slow_reader_over_http2(ground: Ground) -> None:
         client.socket.sendall(heads)
         ground.sent(len(heads))
     wait_for_time_outs(ground)
+
+
+@attack(
+    family=HTTP2,
+    source="Slow read (2012), with as many connections as an address may have",
+    what="a download of 10 MiB on each of 2,000 connections, with windows of 2 GiB and a client that does not "
+    "read from its sockets; what the kernel holds is counted, and nearly all is given back when they have gone",
+    limit="`connections_per_client`, `send_budget_bytes`, `send_window_bytes`",
+    memory_mib=1024,
+    cpu_seconds=60,
+)
+def unread_downloads_on_many_connections_over_http2(ground: Ground) -> None:
+    unread_downloads(ground, connections=2000, streams=1)
+
+
+@attack(
+    family=HTTP2,
+    source="Slow read (2012), CVE-2019-9517 (internal data buffering)",
+    what="250 downloads of 10 MiB on each of 39 connections, with windows of 2 GiB and a client that does not "
+    "read from its sockets; what the kernel holds is counted, and nearly all is given back when they have gone",
+    limit="`open_requests`, `send_budget_bytes`, `send_window_bytes`",
+    memory_mib=96,
+    cpu_seconds=20,
+)
+def unread_downloads_on_many_streams_over_http2(ground: Ground) -> None:
+    unread_downloads(ground, connections=39, streams=250)
+
+
+def unread_downloads(ground: Ground, *, connections: int, streams: int) -> None:
+    server, before = ground.server, ground.server.resident_bytes()
+    open_files(connections + 1000)
+    clients = []
+    for _ in range(connections):
+        client = RawH2(ground, {INITIAL_WINDOW_SIZE: (1 << 31) - 1})
+        client.send(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", (1 << 31) - 1 - 65_535)))
+        heads = b"".join(client.request(client.block(b"/big.bin"))[1] for _ in range(streams))
+        client.socket.sendall(heads)
+        ground.sent(len(heads))
+        clients.append(client)
+        if len(clients) % 100 == 0:
+            ground.look_into_the_kernel()
+    ground.look_into_the_kernel()
+    held = server.resident_bytes() - before
+    for client in clients:
+        vanish(client.socket)
+    ground.eventually("memory that is given back", lambda: server.resident_bytes() - before < max(16 * MIB, held // 8))
+
+
+def open_files(count: int) -> None:
+    """Allows this process so many of them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < count:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(count, hard), hard))
 
 
 def wait_for_time_outs(ground: Ground) -> None:
@@ -342,7 +403,7 @@ def wait_for_time_outs(ground: Ground) -> None:
     limit="`response_timeout`: the streams are reset",
     flags=("--limit", "response_timeout=1s"),
     counters=("response_timeouts", "responses_too_slow"),
-    memory_mib=32,
+    memory_mib=16,
     cpu_seconds=4,
 )
 def shut_window_over_http2(ground: Ground) -> None:
