@@ -62,7 +62,9 @@ def test_link_to_what_is_hidden_is_as_hidden(serve, www, protocol_fetcher, optio
     for _ in range(2):
         nothing = protocol_fetcher.fetch(origin + "/nothing")
         assert nothing.status == (200 if "fallback" in options else 404)
-        for path in (*LEAKS, "/around", "/git", "/git/", "/git/nothing"):
+        # A link by a whole name leads out of the folder, and there back into it.
+        around = ("/around",) if "links_outside" in options else ()
+        for path in (*LEAKS, *around, "/git", "/git/", "/git/nothing"):
             answer = protocol_fetcher.fetch(origin + path)
             # Nothing tells which of these names there are.
             assert (answer.status, answer.body) == (nothing.status, nothing.body), path
