@@ -7,7 +7,7 @@
 use http::header::HOST;
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderValue, Method, StatusCode, Uri};
-use pronghorn_engine::{Protocol, Request, Response};
+use pronghorn_engine::{Request, Response};
 use pronghorn_target::{BadPath, Spelling};
 
 use crate::config::Paths;
@@ -18,8 +18,6 @@ use crate::plan::text;
 pub(crate) struct View {
     /// Of the path, where it is more than its own and only reading.
     spelling: Option<Box<Spelling>>,
-    /// The client takes any 2xx for another protocol's beginning: it asked by an extended CONNECT.
-    pub(crate) is_tunnel: bool,
 }
 
 /// A request that has no canonical form, or that is for no one route.
@@ -55,8 +53,7 @@ impl View {
     /// When that cannot be. The request is then partly so.
     pub(crate) fn of(request: &mut Request) -> Result<Self, Refusal> {
         check_method(&request.method)?;
-        let is_tunnel = request.upgrade.is_some() && request.peer.protocol != Protocol::Http1;
-        if is_tunnel && request.method == Method::CONNECT {
+        if request.upgrade.is_some() && request.method == Method::CONNECT {
             request.method = Method::GET;
         }
         let written = request.uri.authority().map(|authority| pronghorn_target::authority(authority.as_str(), request.peer.secure));
@@ -67,7 +64,7 @@ impl View {
         if let Some(spelling) = spelling.as_deref().filter(|spelling| spelling.passed() != request.uri.path()) {
             request.uri = with_path(&request.uri, spelling.passed()).ok_or(BAD_PATH)?;
         }
-        Ok(Self { spelling, is_tunnel })
+        Ok(Self { spelling })
     }
 
     /// The path as it stands, in the form that patterns are compared with.

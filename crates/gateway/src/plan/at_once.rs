@@ -9,15 +9,6 @@ use super::{ActionPlan, text};
 use crate::canonical;
 
 impl ActionPlan {
-    /// Whether it may answer who asks for another protocol, to whom any 2xx is that protocol's beginning.
-    pub(crate) fn takes_tunnels(&self) -> bool {
-        match self {
-            Self::Proxy(_) | Self::Redirect { .. } => true,
-            Self::Respond { status, .. } => !status.is_success(),
-            Self::Files(_) | Self::Application(_) => false,
-        }
-    }
-
     /// The answer of an action that needs nothing else.
     pub(crate) fn at_once(&self, uri: &Uri) -> Response {
         match self {
