@@ -1,6 +1,6 @@
 //! The `pronghorn` program, with the layers that come with it.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 use std::process::ExitCode;
 
@@ -11,6 +11,17 @@ use pronghorn_cli::layers::Registry;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// The allocator gives memory back while memory is asked for. A server that nobody asks anything has to say so.
+#[expect(unsafe_code, reason = "the crate offers it only together with all else that the library has")]
+fn give_memory_back() {
+    unsafe extern "C" {
+        fn mi_collect(force: bool);
+    }
+    // SAFETY: the library may be called so at any time, from any thread.
+    unsafe { mi_collect(true) };
+}
+
 fn main() -> ExitCode {
+    pronghorn_engine::set_memory_release(give_memory_back);
     pronghorn_cli::main(&Registry::standard())
 }

@@ -64,6 +64,31 @@ impl Cut {
     }
 }
 
+thread_local! {
+    static ROOM: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+/// How many bytes of content the connection takes now, asked while a [`Body`] is polled; [`usize::MAX`] where that is not known.
+///
+/// A body that can choose how much it reads at once, as from a file, holds no more than this for a peer that takes nothing.
+pub fn room_for_content() -> usize {
+    ROOM.get()
+}
+
+/// Polls a body for a connection that takes so many bytes now.
+pub(crate) fn with_room<T>(bytes: usize, poll: impl FnOnce() -> T) -> T {
+    struct Restore(usize);
+
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            ROOM.set(self.0);
+        }
+    }
+
+    let _restore = Restore(ROOM.replace(bytes));
+    poll()
+}
+
 enum Content {
     Empty,
     Full(Bytes),

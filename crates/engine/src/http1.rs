@@ -39,6 +39,10 @@ pub(crate) use tunnel::{Ended, Tunnel, TunnelEnd, run as run_tunnel};
 /// How long a client may go on sending after an answer that came before its request's end.
 const LINGER: Duration = Duration::from_secs(5);
 const LINGER_BUFFER: usize = 16 << 10;
+/// From how many bytes on that wait to be written the library takes no more. It reads no more than that ahead, either, so that a head has to fit.
+const HELD_BYTES: usize = 64 << 10;
+/// What is read with the largest head.
+const HEAD_MARGIN: usize = 16 << 10;
 
 /// Lines of a head that the library has room for on its stack. For more, the allocator is asked for as much as the largest head may need, for
 /// each head.
@@ -158,6 +162,7 @@ fn library(context: &Context, has_room: bool) -> http1::Builder {
     // The watchdog's clocks are the connection's, and cost no timer for each request. That a client leaves before it has its answer is seen by
     // `Wire::poll_end`.
     library.header_read_timeout(None).max_header_size(limits.field_section_bytes() as usize).half_close(true);
+    library.max_buf_size(HELD_BYTES.max(limits.field_section_bytes() as usize + HEAD_MARGIN));
     if has_room && limits.field_lines() != FEW_LINES {
         library.max_headers(limits.field_lines() as usize);
     }

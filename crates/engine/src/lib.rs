@@ -31,6 +31,7 @@ mod seats;
 mod shared_fields;
 #[cfg(test)]
 mod simulation;
+mod spare_memory;
 mod stats;
 mod tcp;
 mod tcp_congestion;
@@ -45,7 +46,7 @@ mod window_budget;
 mod worker;
 mod workers;
 
-pub use body::{Body, BodyEnd, BodyError};
+pub use body::{Body, BodyEnd, BodyError, room_for_content};
 pub use client::{ConnectTimings, Connection, Connector, Error, Remote, Resumption, StatsProbe, Target, TransportStats};
 pub use config::{AltSvc, Balancers, Budget, Config, Congestion, EarlyData};
 pub use handler::{Handler, KeepAlive, Responder};
@@ -58,6 +59,7 @@ pub use meter::ContentLimit;
 pub use qlog::Qlog;
 pub use runtime::{Handle, Sleep};
 pub use shared_fields::SharedFields;
+pub use spare_memory::set_memory_release;
 pub use stats::{Closer, Closes, Counter, Histogram, Stats};
 pub use tcp_congestion::CongestionError;
 pub use tls::{ACME_TLS, AsksClients, ClientCertificate, Identity, Policy, Sessions, TlsSummary, provider};

@@ -15,10 +15,15 @@ use crate::tls::LARGEST_SESSION_BYTES;
 
 /// Bytes of windows that a connection gets even when the budget for them is spent: enough to go on, slowly.
 pub(crate) const SMALLEST_WINDOW: u64 = 64 << 10;
-/// Bytes that a connection may hold of what it sends even when the budget for that is spent.
+/// Bytes that a connection may hold of what it sends even when the budget for that is spent: over QUIC all of them, over TCP those of the
+/// kernel, which are not counted, as much again in front of it with TLS and the next piece of the content.
 pub(crate) const SMALLEST_SEND_WINDOW: u64 = 256 << 10;
 /// What HTTP/2 holds of what it sends: the kernel's buffer, which grows with the path, holds the rest.
-pub(crate) const HTTP2_SEND_BYTES: u64 = 4 << 20;
+pub(crate) const HTTP2_SEND_BYTES: u64 = 128 << 10;
+/// Of that, what a connection may hold even when the budget is spent: two frames.
+pub(crate) const SMALLEST_OUTBOX: u64 = 32 << 10;
+/// Bytes that the kernel takes of a TCP connection ahead of what it has sent: what goes out while the worker is busy elsewhere.
+pub(crate) const TCP_UNSENT_BYTES: u32 = 128 << 10;
 /// What a connection takes besides its buffers: its state in the transport, TLS, a task. An estimate on the safe side.
 const CONNECTION_BYTES: u64 = 48 << 10;
 /// What the transport keeps for each request that a connection may have open, once there were as many: what the next ones are received with.
@@ -199,7 +204,7 @@ impl Limits {
             times(self.connections(), times(self.concurrent_streams(), STREAM_BYTES)),
             windows.min(times(self.connections(), self.connection_window_bytes())),
             // Only a connection with a request fills its window for sending.
-            times(self.connections().min(times(workers, self.open_requests())), self.send_window_bytes().min(HTTP2_SEND_BYTES)),
+            times(self.connections().min(times(workers, self.open_requests())), self.send_window_bytes().min(SMALLEST_SEND_WINDOW)),
             times(workers, self.send_budget_bytes()),
             times(times(workers, self.partial_heads()), self.field_section_bytes()),
             times(times(workers, self.partial_heads()).min(times(self.connections(), self.qpack_blocked_streams())), BLOCKED_STREAM_BYTES),

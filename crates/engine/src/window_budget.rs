@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::limits::{HTTP2_SEND_BYTES, Limits, SMALLEST_SEND_WINDOW, SMALLEST_WINDOW};
+use crate::limits::{HTTP2_SEND_BYTES, Limits, SMALLEST_OUTBOX, SMALLEST_SEND_WINDOW, SMALLEST_WINDOW};
 use crate::stats::Stats;
 
 /// Which part of what is left of a budget one connection gets at the most.
@@ -26,8 +26,6 @@ pub(crate) struct WindowBudget {
 pub(crate) struct Windows {
     /// Bytes of the window for all streams.
     pub(crate) receive: u64,
-    /// Bytes that HTTP/2 holds for sending.
-    pub(crate) send: u64,
     promised: Rc<Cell<u64>>,
 }
 
@@ -50,12 +48,21 @@ impl WindowBudget {
             stats.windows_reduced.add(1);
         }
         self.promised.set(self.promised.get() + receive);
-        Windows { receive, send: limits.send_window_bytes().min(HTTP2_SEND_BYTES), promised: self.promised.clone() }
+        Windows { receive, promised: self.promised.clone() }
     }
 
+    /// What the transport of a connection holds: over QUIC packets that are not acknowledged, over TCP the same in the kernel.
     pub(crate) fn send_window(&self, limits: &Limits, stats: Arc<Stats>) -> SendWindow {
-        let (most, budget) = (limits.send_window_bytes(), limits.send_budget_bytes());
-        SendWindow { most, budget, borrowed: 0, is_short: false, lent: self.lent.clone(), stats }
+        self.lend(limits, SMALLEST_SEND_WINDOW, limits.send_window_bytes(), stats)
+    }
+
+    /// What a connection over HTTP/2 holds in front of its transport.
+    pub(crate) fn outbox(&self, limits: &Limits, stats: Arc<Stats>) -> SendWindow {
+        self.lend(limits, SMALLEST_OUTBOX, limits.send_window_bytes().min(HTTP2_SEND_BYTES), stats)
+    }
+
+    fn lend(&self, limits: &Limits, smallest: u64, most: u64, stats: Arc<Stats>) -> SendWindow {
+        SendWindow { smallest, most, budget: limits.send_budget_bytes(), borrowed: 0, is_short: false, lent: self.lent.clone(), stats }
     }
 }
 
@@ -138,6 +145,8 @@ impl ReceiveWindow {
 
 /// How much a connection may hold of what it sends.
 pub(crate) struct SendWindow {
+    /// What it has whatever others hold.
+    smallest: u64,
     most: u64,
     budget: u64,
     /// What it has of the budget: its window beyond what every connection may.
@@ -148,9 +157,14 @@ pub(crate) struct SendWindow {
 }
 
 impl SendWindow {
+    /// The most that it can be.
+    pub(crate) fn most(&self) -> u64 {
+        self.most
+    }
+
     /// The window for a connection that could use `wanted` bytes.
     pub(crate) fn size(&mut self, wanted: u64) -> u64 {
-        let beyond = wanted.min(self.most).saturating_sub(SMALLEST_SEND_WINDOW);
+        let beyond = wanted.min(self.most).saturating_sub(self.smallest);
         if beyond != self.borrowed {
             let others = self.lent.get() - self.borrowed;
             let granted = beyond.min(self.budget.saturating_sub(others) / SHARE);
@@ -161,14 +175,14 @@ impl SendWindow {
             self.lent.set(others + granted);
             self.borrowed = granted;
         }
-        wanted.min(self.most).min(SMALLEST_SEND_WINDOW + self.borrowed)
+        wanted.min(self.most).min(self.smallest + self.borrowed)
     }
 
     /// The window for a connection that has nothing to send; what it had of the budget is given back.
     pub(crate) fn rest(&mut self) -> u64 {
         self.lent.set(self.lent.get() - self.borrowed);
         self.borrowed = 0;
-        self.most.min(SMALLEST_SEND_WINDOW)
+        self.most.min(self.smallest)
     }
 }
 

@@ -19,6 +19,7 @@ use crate::limits::Limits;
 use crate::listen::{Sockets, client_socket};
 use crate::runtime::{Executor, Handle, Reactor, Timers, TurnGuard, Wakeup};
 use crate::seats::Seats;
+use crate::spare_memory::SpareMemory;
 use crate::stats::Stats;
 use crate::tcp::TcpListener;
 use crate::tls::Identity;
@@ -109,6 +110,7 @@ pub struct Worker {
     quic: Vec<QuicSocket>,
     buffers: ReceiveBuffers,
     drain: Option<Drain>,
+    spare_memory: SpareMemory,
     /// Counts turns. Each begins with another listener, so that a flood on one does not use up what is for all.
     first: usize,
 }
@@ -159,6 +161,7 @@ impl Worker {
             quic: Vec::new(),
             buffers: ReceiveBuffers::new(),
             drain: None,
+            spare_memory: SpareMemory::default(),
             first: 0,
         })
     }
@@ -292,6 +295,7 @@ impl Worker {
             self.quic[index].send(now, &mut left.sends, &self.context.stats);
         }
         self.drain(now);
+        self.spare_memory.turn(now, self.context.stats.tcp_open.value() + self.context.stats.requests_open.value());
         // Sending may have raised events, and what was not done for want of budget waits.
         more_events |= self.has_work(&self.context.config.budget) || self.quic.iter().any(QuicSocket::can_send);
         more_events |= self.context.handle.has_deferred();
@@ -406,7 +410,7 @@ impl Worker {
     fn next_deadline(&mut self) -> Option<Instant> {
         let quic = self.quic.iter_mut().filter_map(|quic| quic.http3.poll_timeout()).min();
         let drain = self.drain.as_ref().filter(|drain| !drain.forced).map(|drain| drain.until);
-        [self.timers.next_deadline(), quic, drain].into_iter().flatten().min()
+        [self.timers.next_deadline(), quic, drain, self.spare_memory.deadline()].into_iter().flatten().min()
     }
 }
 

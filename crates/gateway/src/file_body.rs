@@ -11,11 +11,15 @@ use std::task::{Context, Poll, ready};
 use blocking::{Task, unblock};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
+use pronghorn_engine::room_for_content;
 use rustix::buffer::spare_capacity;
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::chunk::{CHUNK_BYTES, Chunk};
+
+/// Bytes that are read at once even when there is room for fewer.
+const LEAST_BYTES: usize = 4 << 10;
 
 /// Reads a part of a file, chunk by chunk: on the worker what is in memory, off it what has to come from the disk.
 pub(crate) struct FileBody {
@@ -37,7 +41,9 @@ impl FileBody {
     }
 
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
-        let next = self.left.start..self.left.end.min(self.left.start + CHUNK_BYTES as u64);
+        // As much as there is room for. Few bytes are copied, and hold no chunk.
+        let most = room_for_content().clamp(LEAST_BYTES, CHUNK_BYTES);
+        let next = self.left.start..self.left.end.min(self.left.start + most as u64);
         if self.reading.is_none() && self.asks_memory {
             let mut chunk = Chunk::take();
             match read_from_memory(&*self.file, next.start, chunk.room((next.end - next.start) as usize)) {

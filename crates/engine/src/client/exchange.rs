@@ -132,7 +132,7 @@ impl Connection {
         // At once if it fits into the windows. Otherwise it waits outside of the library, which would hold it as long as it takes.
         let full = body.full_size().filter(|size| {
             stream.reserve_capacity(*size);
-            *size <= stream.capacity().min(outbox.room())
+            *size <= stream.capacity().min(outbox.room_for(*size))
         });
         match full.and_then(|_| body.take_full()) {
             Some(data) if !ends => stream.send_data(outbox.hold(data), true).map_err(|error| failure::http2(&error, true))?,

@@ -21,6 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use self::watch::{Watch, Watched};
 use crate::admission::{Admitted, Head, LatestAuthority};
+use crate::body::with_room;
 use crate::context::{Context, remove_connection_fields};
 use crate::message::{Peer, Protocol};
 use crate::progress::Progress;
@@ -34,6 +35,8 @@ pub(crate) use outbox::{Held, Outbox};
 
 /// Content of one DATA frame: with the frame's head it fills one record of TLS.
 const FRAME_BYTES: usize = (16 << 10) - 9;
+/// Room that is asked for before a body is: what it may be given at once.
+const ASKED_BYTES: usize = 64 << 10;
 
 /// Serves one connection until it ends.
 pub(crate) async fn serve<T>(io: T, peer: Connected, alt_svc: Option<HeaderValue>, activity: Rc<Activity>, context: Rc<Context>) -> Outcome
@@ -42,19 +45,19 @@ where
 {
     let limits = &context.config.limits;
     let windows = context.windows.promise(limits, &context.stats);
+    let outbox = Outbox::borrowing(context.windows.outbox(limits, context.stats.clone()));
     let mut builder = h2::server::Builder::new();
     builder
         .max_concurrent_streams(limits.concurrent_streams() as u32)
         .initial_window_size(limits.stream_window_bytes() as u32)
         .initial_connection_window_size(windows.receive as u32)
         .max_header_list_size(limits.field_section_bytes() as u32)
-        .max_send_buffer_size(windows.send as usize)
+        .max_send_buffer_size(outbox.most())
         .enable_connect_protocol()
         .max_pending_accept_reset_streams(limits.resets_before_accept() as usize)
         .max_local_error_reset_streams(Some(limits.stream_errors() as usize));
     let mut watchdog = Watchdog::new(activity.clone(), &context);
     let watch = Watch::new(activity.clone(), context.clone());
-    let outbox = Outbox::new(windows.send);
     let mut window = ReceiveWindow::new(context.handle.now(), windows);
     let io = Watched::new(io, watch.clone());
     let mut handshake = pin!(builder.handshake::<_, Held>(io.clone()));
@@ -245,7 +248,7 @@ impl Http2Exchange {
         // At once if it fits into the windows; otherwise it waits outside of the library, which would hold it as long as it takes.
         if let Some(size) = body.full_size() {
             stream.reserve_capacity(size);
-            if stream.capacity().min(outbox.room()) >= size
+            if stream.capacity().min(outbox.room_for(size)) >= size
                 && let Some(bytes) = body.take_full()
             {
                 if send_data(&mut stream, outbox, bytes, true).is_err() {
@@ -295,11 +298,25 @@ pub(crate) async fn pump(
     let mut body = pin!(body);
     let mut patience = server.map(|(_, context)| Patience::new(context));
     loop {
+        // What is asked for before there is room for it would be held by every stream. Where the body may end without more content, only it
+        // can say so.
+        let certain = body.size_hint().exact().map_or(0, |left| usize::try_from(left).unwrap_or(usize::MAX));
+        let mut room = None;
+        if certain > 0 {
+            let wanted = certain.min(ASKED_BYTES);
+            stream.reserve_capacity(wanted);
+            room = Some(poll_fn(|cx| poll_turn(stream, &body, outbox, wanted.min(FRAME_BYTES), server, &mut patience, broken, cx)).await?);
+        }
         let frame = poll_fn(|cx| {
             if let Poll::Ready(reset) = stream.poll_reset(cx) {
                 return Poll::Ready(Err(reset.unwrap_or(Reason::CANCEL)));
             }
-            body.as_mut().poll_frame(cx).map(Ok)
+            let polled = with_room(room.unwrap_or(usize::MAX), || body.as_mut().poll_frame(cx));
+            if polled.is_pending() && room.take().is_some() {
+                // Others have a use for the window meanwhile.
+                stream.reserve_capacity(0);
+            }
+            polled.map(Ok)
         })
         .await?;
         let frame = match frame {
@@ -311,26 +328,8 @@ pub(crate) async fn pump(
             Ok(mut data) => {
                 while !data.is_empty() {
                     stream.reserve_capacity(data.len());
-                    let capacity = poll_fn(|cx| {
-                        if body.poll_cut(cx).is_ready() {
-                            return Poll::Ready(Err(broken));
-                        }
-                        let wanted = data.len().min(FRAME_BYTES);
-                        let capacity = poll_capacity(stream, outbox, wanted, cx);
-                        if let Some((guard, _)) = server {
-                            guard.set_outbound_waiting(capacity.is_pending());
-                        }
-                        match (&capacity, &mut patience) {
-                            (Poll::Pending, Some(patience)) if outbox.has_room(wanted) => patience.poll(cx).map(|()| Err(Reason::CANCEL)),
-                            // All that the connection may hold waits for the peer, who has its time for that. Others went first.
-                            (Poll::Pending, Some(patience)) => {
-                                patience.rest();
-                                capacity
-                            }
-                            _ => capacity,
-                        }
-                    })
-                    .await?;
+                    let wanted = data.len().min(FRAME_BYTES);
+                    let capacity = poll_fn(|cx| poll_turn(stream, &body, outbox, wanted, server, &mut patience, broken, cx)).await?;
                     let mut size = capacity.min(data.len());
                     if size < data.len() && size > FRAME_BYTES {
                         // The rest goes with what follows it.
@@ -356,6 +355,36 @@ pub(crate) async fn pump(
                 }
             }
         }
+    }
+}
+
+/// How many bytes may be sent now, and whether the peer was waited for too long.
+#[expect(clippy::too_many_arguments, reason = "they are the parts of one pump")]
+fn poll_turn(
+    stream: &mut SendStream<Held>,
+    body: &Body,
+    outbox: &Outbox,
+    wanted: usize,
+    server: Option<(&ExchangeGuard, &Context)>,
+    patience: &mut Option<Patience<'_>>,
+    broken: Reason,
+    cx: &mut TaskContext<'_>,
+) -> Poll<Result<usize, Reason>> {
+    if body.poll_cut(cx).is_ready() {
+        return Poll::Ready(Err(broken));
+    }
+    let capacity = poll_capacity(stream, outbox, wanted, cx);
+    if let Some((guard, _)) = server {
+        guard.set_outbound_waiting(capacity.is_pending());
+    }
+    match (&capacity, patience) {
+        (Poll::Pending, Some(patience)) if outbox.has_room(wanted) => patience.poll(cx).map(|()| Err(Reason::CANCEL)),
+        // All that the connection may hold waits for the peer, who has its time for that. Others went first.
+        (Poll::Pending, Some(patience)) => {
+            patience.rest();
+            capacity
+        }
+        _ => capacity,
     }
 }
 

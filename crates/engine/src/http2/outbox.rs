@@ -6,19 +6,48 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::{Buf, Bytes};
 
+use crate::window_budget::SendWindow;
+
 /// Content that a connection has handed to the library and that is not written yet.
 ///
 /// The library's own limit counts for each stream. A peer that opens its windows wide, asks for much and reads nothing would have it
 /// hold that for each of its streams.
 pub(crate) struct Outbox {
-    limit: usize,
+    limit: Cell<usize>,
+    /// The most that the limit may be.
+    most: usize,
+    /// Where the limit comes from while something is held: a share of what all connections may hold.
+    window: Option<RefCell<SendWindow>>,
     held: Cell<usize>,
     waiting: RefCell<Vec<Waker>>,
 }
 
 impl Outbox {
     pub(crate) fn new(limit: u64) -> Rc<Self> {
-        Rc::new(Self { limit: usize::try_from(limit).unwrap_or(usize::MAX).max(1), held: Cell::default(), waiting: RefCell::default() })
+        let limit = bytes(limit);
+        Rc::new(Self { limit: Cell::new(limit), most: limit, window: None, held: Cell::default(), waiting: RefCell::default() })
+    }
+
+    /// One whose limit is what `window` lends it.
+    pub(crate) fn borrowing(mut window: SendWindow) -> Rc<Self> {
+        let (limit, most) = (bytes(window.rest()), bytes(window.most()));
+        let window = Some(RefCell::new(window));
+        Rc::new(Self { limit: Cell::new(limit), most, window, held: Cell::default(), waiting: RefCell::default() })
+    }
+
+    /// The most that it may ever hold.
+    pub(crate) fn most(&self) -> usize {
+        self.most
+    }
+
+    /// Borrows what there is, where as many bytes more do not fit.
+    fn reach(&self, wanted: usize) {
+        if let Some(window) = &self.window
+            && self.held.get().saturating_add(wanted) > self.limit.get()
+            && self.limit.get() < self.most
+        {
+            self.limit.set(bytes(window.borrow_mut().size(self.most as u64)));
+        }
     }
 
     /// How many bytes may be handed over now: as many as `wanted`, or what half of the limit leaves.
@@ -36,11 +65,18 @@ impl Outbox {
     /// Whether as many bytes may be handed over as somebody who waits for `wanted` is woken for.
     pub(crate) fn has_room(&self, wanted: usize) -> bool {
         // Those who wait are woken when half is free, so that is enough for everybody.
-        self.room() >= wanted.min(self.limit / 2).max(1)
+        self.reach(wanted);
+        self.room() >= wanted.min(self.limit.get() / 2).max(1)
     }
 
-    pub(crate) fn room(&self) -> usize {
-        self.limit.saturating_sub(self.held.get())
+    /// Bytes that may be handed over, of as many as are `wanted`.
+    pub(crate) fn room_for(&self, wanted: usize) -> usize {
+        self.reach(wanted);
+        self.room()
+    }
+
+    fn room(&self) -> usize {
+        self.limit.get().saturating_sub(self.held.get())
     }
 
     /// Counts these bytes until the library drops them, written or not.
@@ -51,9 +87,15 @@ impl Outbox {
     }
 
     fn release(&self, size: usize) {
-        self.held.set(self.held.get() - size);
+        let held = self.held.get() - size;
+        self.held.set(held);
+        if held == 0
+            && let Some(window) = &self.window
+        {
+            self.limit.set(bytes(window.borrow_mut().rest()));
+        }
         // Not for each piece that is written: all who wait are woken.
-        if self.held.get() <= self.limit / 2 {
+        if held <= self.limit.get() / 2 {
             let mut waiting = std::mem::take(&mut *self.waiting.borrow_mut());
             // The first takes all the room if it has so much, and would be the first again.
             let turns = usize::from(waiting.len() > 1);
@@ -61,6 +103,10 @@ impl Outbox {
             waiting.into_iter().for_each(Waker::wake);
         }
     }
+}
+
+fn bytes(limit: u64) -> usize {
+    usize::try_from(limit).unwrap_or(usize::MAX).max(1)
 }
 
 /// Bytes in the hands of the library.

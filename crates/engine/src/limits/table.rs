@@ -253,11 +253,11 @@ limits! {
         counter send_window_waits;
         acts "The producer of the body waits.";
 
-    /// Bytes that connections of a worker may hold of what they send, over QUIC and beyond 256 KiB each.
+    /// Bytes that connections of a worker may hold of what they send: over QUIC and, with what the kernel holds, over TCP beyond 256 KiB each, and over HTTP/2 beyond 32 KiB each.
     send_budget_bytes, with_send_budget_bytes: Bytes, GIB, MIB => 1 << 50, Worker;
         memory |limits| limits.send_budget_bytes;
         counter send_windows_reduced;
-        acts "Connections hold less than twice their congestion window, a 64th of what is left of the budget, and may not send as fast as their path allows.";
+        acts "Connections hold less, a 64th of what is left of the budget, and may not send as fast as their path allows: over QUIC less than twice their congestion window, over TCP no more than the kernel holds already.";
 
     /// Bytes of windows for receiving promised to all connections of a worker.
     window_budget_bytes, with_window_budget_bytes: Bytes, 4 * GIB, MIB => 1 << 50, Worker;

@@ -4,6 +4,7 @@ mod head_clock;
 mod info;
 mod polled;
 mod proxy_protocol;
+mod queue;
 mod stream;
 mod tls;
 
@@ -19,9 +20,11 @@ use std::time::{Duration, Instant};
 use http::HeaderValue;
 use mio::Interest;
 use rustls::ServerConfig;
+use socket2::SockRef;
 use tokio::io::AsyncWrite;
 
 use crate::context::Context;
+use crate::limits::TCP_UNSENT_BYTES;
 use crate::message::{Peer, Protocol};
 use crate::runtime::{ReactorHandle, Registration, Sleep};
 use crate::seats::Ticket;
@@ -63,6 +66,8 @@ impl TcpListener {
         alt_svc: Option<HeaderValue>,
         reactor: &ReactorHandle,
     ) -> io::Result<Self> {
+        // Accepted connections inherit it. Where it cannot be had, the kernel holds more.
+        let _ = SockRef::from(&socket).set_tcp_notsent_lowat(TCP_UNSENT_BYTES);
         let mut socket = mio::net::TcpListener::from_std(socket);
         let registration = reactor.register(&mut socket, Interest::READABLE)?;
         Ok(Self { registration, socket, tls, alt_svc, pause: None })
@@ -126,6 +131,7 @@ impl TcpListener {
         let _ = socket.set_nodelay(true);
         context.stats.tcp_accepted.add(1);
         let Ok(mut stream) = TcpStream::new(socket, &context.handle, &context.config.limits) else { return };
+        stream.meter(context.windows.send_window(&context.config.limits, context.stats.clone()));
         let mut peer = Peer {
             protocol: Protocol::Http1,
             remote,

@@ -1,6 +1,6 @@
 //! A connection over TCP or a Unix socket as the libraries above want it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice, Write};
 use std::os::fd::AsFd;
 use std::pin::Pin;
@@ -13,10 +13,12 @@ use smallvec::SmallVec;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::queue::SendQueue;
 use super::{TcpPath, TcpProbe};
 use crate::limits::Limits;
 use crate::progress::Progress;
 use crate::runtime::{Handle, Registration};
+use crate::window_budget::SendWindow;
 
 /// Bytes that one connection may move in a turn. The libraries above go on until the socket stops them, and a peer that is fast
 /// enough would keep them from ever returning to the worker.
@@ -195,6 +197,8 @@ pub(crate) struct Stream<S: Socket> {
     activity: Rc<Activity>,
     /// The last turn in which bytes moved, and how many.
     moved: Cell<(u64, usize)>,
+    /// What the kernel holds, where that counts.
+    queue: Option<RefCell<SendQueue>>,
 }
 
 impl<S: Socket> Stream<S> {
@@ -207,7 +211,13 @@ impl<S: Socket> Stream<S> {
             handle: handle.clone(),
             activity: Activity::new(handle.now(), limits),
             moved: Cell::default(),
+            queue: None,
         })
+    }
+
+    /// Counts what the kernel holds of what is sent, and bounds it by what `window` lends.
+    pub(crate) fn meter(&mut self, window: SendWindow) {
+        self.queue = Some(RefCell::new(SendQueue::new(window)));
     }
 
     pub(crate) fn activity(&self) -> &Rc<Activity> {
@@ -240,7 +250,12 @@ impl<S: Socket> Stream<S> {
                 return Poll::Pending;
             }
             match write(&self.socket) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.registration.readiness().clear_writable(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.registration.readiness().clear_writable();
+                    if let Some(queue) = &self.queue {
+                        queue.borrow_mut().on_blocked(&*self.socket);
+                    }
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 result => {
                     self.activity.write_blocked.set(false);
@@ -349,6 +364,9 @@ impl<S: Socket> AsyncWrite for Stream<S> {
         if !self.activity.write_blocked.get() {
             // Those above flush when they have written all that they had.
             self.activity.sending.on_done();
+            if let Some(queue) = &self.queue {
+                queue.borrow_mut().on_done();
+            }
         }
         Poll::Ready(Ok(()))
     }
