@@ -13,7 +13,8 @@ import pytest
 
 from harness.certificates import Identity, make_identity
 from harness.clients import FETCHERS, Fetcher
-from harness.gateway import Gateway, Upstream, upstream
+from harness.clients.spelled import VERSIONS, Speller
+from harness.gateway import EVERY_HOST, Gateway, Upstream, upstream
 from harness.pairs import LARGE, SMALL
 from harness.pebble import Pebble
 from harness.php import application, php_fpm
@@ -182,6 +183,17 @@ def ca(identity: Identity) -> Path:
 def gateway(tmp_path: Path, identity: Identity) -> Gateway:
     """A folder for the configuration of a gateway."""
     return Gateway(tmp_path, identity)
+
+
+@pytest.fixture(params=VERSIONS)
+def speak(request: pytest.FixtureRequest, start, gateway: Gateway, ca: Path) -> Callable[..., Speller]:
+    """Serves routes for every host, and spells requests for them over one protocol after the other."""
+
+    def serve(routes: str, **options) -> Speller:
+        gateway.write(EVERY_HOST + routes, **options)
+        return Speller(request.param, start(gateway.command()).origin, ca)
+
+    return serve
 
 
 @pytest.fixture

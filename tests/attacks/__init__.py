@@ -7,11 +7,13 @@ each out against the program.
 from . import transport, http3, tcp  # isort: skip
 from .attack import ATTACKS, Attack, Outcome, carry_out
 from .elsewhere import ELSEWHERE, UNCOVERED, is_there
+from .gateway import ON_GATEWAY
 from .report import document, note
 
 __all__ = [
     "ATTACKS",
     "ELSEWHERE",
+    "ON_GATEWAY",
     "UNCOVERED",
     "Attack",
     "Outcome",

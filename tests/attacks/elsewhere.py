@@ -248,16 +248,6 @@ UNCOVERED = [
         "bytes.",
     ),
     Uncovered(
-        "Translation to an upstream in HTTP/1.1",
-        "CVE-2026-33555 (HAProxy)",
-        "There is no proxy yet. That each protocol's requests are read in one way is shown above.",
-    ),
-    Uncovered(
-        "Client certificates that another host asked for",
-        "CVE-2025-23419 (nginx)",
-        "There are no client certificates yet.",
-    ),
-    Uncovered(
         "More packets than the line or the processor takes",
         "",
         "Outside of what a server can prevent: no packet costs more than its own work, and connections that "

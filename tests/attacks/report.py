@@ -8,6 +8,7 @@ from pathlib import Path
 
 from .attack import ATTACKS, MIB, Attack, Elsewhere, Outcome
 from .elsewhere import ELSEWHERE, UNCOVERED
+from .gateway import GATEWAY_FAMILIES, ON_GATEWAY
 
 FIGURES = Path(__file__).with_name("figures.json")
 FAMILIES = ["QUIC", "TLS", "HTTP/3", "HTTP/2", "HTTP/1.1"]
@@ -66,6 +67,21 @@ MORE = """
 |---|---|---|---|---|
 """
 
+GATEWAY = """
+## Attacks on the gateway
+
+Requests that would get past a route of `pronghorn run`, pass for another client's, or exhaust what others need. Each is
+a test that `make test-e2e` runs, over HTTP/1.1, HTTP/2 and HTTP/3 wherever a protocol can express it. What operators
+may rely on: [gateway/guarantees.md](gateway/guarantees.md).
+"""
+
+GATEWAY_TABLE = """
+### {family}
+
+| attack | source | what is sent | what stops it | test |
+|---|---|---|---|---|
+"""
+
 NOT_COVERED = """
 ## What is not covered
 
@@ -102,6 +118,10 @@ def document() -> str:
         if rows:
             page += TABLE.format(family=family) + "".join(rows)
     page += MORE + "".join(map(other_row, in_order(ELSEWHERE)))
+    page += GATEWAY
+    for family in GATEWAY_FAMILIES:
+        page += GATEWAY_TABLE.format(family=family)
+        page += "".join(other_row(each) for each in ON_GATEWAY if each.family == family)
     page += NOT_COVERED + "".join(f"| {each.what} | {each.source} | {each.why} |\n" for each in UNCOVERED)
     return page
 
@@ -123,7 +143,9 @@ def row(attack: Attack, figure: dict | None) -> str:
 
 def other_row(attack: Elsewhere) -> str:
     tests = ", ".join(f"`{test.rpartition('/')[2]}`" for test in attack.tests)
-    return f"| {attack.name} | {attack.source} | {attack.what} | {attack.limit} | {tests} |\n"
+    # A bar would end the cell, in code too.
+    what = attack.what.replace("|", "\\|")
+    return f"| {attack.name} | {attack.source} | {what} | {attack.limit} | {tests} |\n"
 
 
 def readable(size: int) -> str:

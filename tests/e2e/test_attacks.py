@@ -10,7 +10,7 @@ import re
 
 import pytest
 
-from attacks import ATTACKS, ELSEWHERE, Attack, carry_out, document, is_there, note
+from attacks import ATTACKS, ELSEWHERE, ON_GATEWAY, Attack, carry_out, document, is_there, note
 from attacks.attack import MIB
 from harness.server import REPOSITORY, echo_command, serve_command
 
@@ -37,7 +37,7 @@ def test_server_withstands(start, site, identity, attack: Attack):
 
 
 def test_attacks_have_names_of_their_own():
-    names = [each.name for each in [*ATTACKS, *ELSEWHERE]]
+    names = [each.name for each in [*ATTACKS, *ELSEWHERE, *ON_GATEWAY]]
     assert len(set(names)) == len(names)
 
 
@@ -47,7 +47,7 @@ def test_limits_that_attacks_name_are_limits():
     assert named - known - {"datagrams_ignored"} == set()
 
 
-@pytest.mark.parametrize("reference", sorted({test for each in ELSEWHERE for test in each.tests}))
+@pytest.mark.parametrize("reference", sorted({test for each in [*ELSEWHERE, *ON_GATEWAY] for test in each.tests}))
 def test_test_of_another_file_is_there(reference: str):
     assert is_there(REPOSITORY, reference)
 

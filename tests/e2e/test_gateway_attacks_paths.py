@@ -8,31 +8,12 @@ import wsgiref.simple_server
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
-
-from harness.clients.spelled import VERSIONS, Speller
+from harness.clients.spelled import Speller
 from harness.fastcgi import HEAD, Asked, application, end, output, sent
-from harness.gateway import seen, upstream
+from harness.gateway import EVERY_HOST, seen, upstream
 from harness.server import pronghorn
 from harness.serving import serving
 from harness.waiting import eventually
-
-SITE = """
-[[sites]]
-hosts = ["*"]
-{tls}
-"""
-
-
-@pytest.fixture(params=VERSIONS)
-def speak(request, start, gateway, ca):
-    """Serves routes, and asks for them over one protocol after the other."""
-
-    def serve(routes: str, **options) -> Speller:
-        gateway.write(SITE + routes, **options)
-        return Speller(request.param, start(gateway.command()).origin, ca)
-
-    return serve
 
 
 def route(action: str, match: str = "") -> str:
@@ -193,7 +174,9 @@ def test_target_that_is_not_ascii_is_refused(speak, up):
 
 def test_check_says_which_paths_are_not_canonical(gateway):
     patterns = ", ".join(f"'{pattern}'" for pattern in ("/%40admin/*", "/priv\u00e9", "/good/*", "/a%2Fb"))
-    gateway.write(SITE.replace("{tls}", "") + route('respond = "x"', f"[{patterns}]"), listen=("http://127.0.0.1:0",))
+    gateway.write(
+        EVERY_HOST.replace("{tls}", "") + route('respond = "x"', f"[{patterns}]"), listen=("http://127.0.0.1:0",)
+    )
     checked = subprocess.run([pronghorn(), "check", gateway.file], capture_output=True, text=True, timeout=60)
     told = checked.stdout + checked.stderr
     assert checked.returncode == 0, told
@@ -321,7 +304,7 @@ def test_log_and_application_are_told_the_path_that_was_matched(speak, gateway):
 
 
 def test_redirect_to_https_has_the_canonical_target(start, gateway, ca):
-    gateway.write(SITE + route('respond = "x"'), listen=("127.0.0.1:0", "http://127.0.0.1:0"))
+    gateway.write(EVERY_HOST + route('respond = "x"'), listen=("127.0.0.1:0", "http://127.0.0.1:0"))
     server = start(gateway.command(), listeners=2)
     clear = next(listener for listener in server.listeners if listener.scheme == "http")
     port = server.listeners[0].port

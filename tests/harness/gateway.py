@@ -19,6 +19,13 @@ hosts = ["localhost", "127.0.0.1"]
 """
 """A site for the clients, to which tests add routes."""
 
+EVERY_HOST = """
+[[sites]]
+hosts = ["*"]
+{tls}
+"""
+"""A site for whatever host a test spells."""
+
 
 class Gateway:
     """The folder of a configuration, and the command that serves it."""

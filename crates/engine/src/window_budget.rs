@@ -115,7 +115,7 @@ impl ReceiveWindow {
 
     /// Nothing will come any more: what is promised for what came, for who holds it. Nothing is promised here from then on.
     pub(crate) fn take(&mut self) -> Windows {
-        let rest = Windows { receive: 0, send: 0, promised: self.windows.promised.clone() };
+        let rest = Windows { receive: 0, promised: self.windows.promised.clone() };
         std::mem::replace(&mut self.windows, rest)
     }
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from http.client import HTTPResponse
 from pathlib import Path
 
-from .h2_frames import Exchange, H2Client
+from .h2_frames import ConnectionEndedError, Exchange, H2Client
 from .h2_frames import StreamResetError as H2StreamResetError
 from .raw_h1 import RawH1
 from .raw_h3 import RawH3
@@ -16,7 +16,7 @@ VERSIONS = ("1.1", "2", "3")
 
 @dataclass
 class Answer:
-    """`status` is None where the server reset the stream."""
+    """`status` is None where the server reset the stream, or closed the connection."""
 
     status: int | None
     headers: dict[str, str]
@@ -65,7 +65,7 @@ class Speller:
                 if protocol and exchange.headers and dict(exchange.headers)[":status"] == "200":
                     return Answer(200, dict(exchange.headers), bytes(exchange.body))
                 answer = client.finish(stream)
-            except H2StreamResetError:
+            except (H2StreamResetError, ConnectionEndedError):
                 return Answer(None, {}, b"")
             return Answer(answer.status, dict(answer.headers), answer.body)
 
