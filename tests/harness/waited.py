@@ -21,13 +21,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
     def counted(seconds: float) -> None:
         global slept
-        slept += seconds
+        begin = time.monotonic()
         sleep(seconds)
+        slept += time.monotonic() - begin
 
     async def counted_in_loop(delay: float, result: object = None) -> object:
         global slept
-        slept += delay
-        return await sleep_in_loop(delay, result)
+        begin = time.monotonic()
+        try:
+            return await sleep_in_loop(delay, result)
+        finally:
+            # One that is cancelled has not slept all of it.
+            slept += time.monotonic() - begin
 
     time.sleep, asyncio.sleep = counted, counted_in_loop
     config.pluginmanager.register(Table(), "pronghorn-waited")

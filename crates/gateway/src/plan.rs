@@ -21,8 +21,7 @@ use crate::application::ApplicationPlan;
 use crate::client_auth::ClientAuthPlan;
 use crate::config::{
     AcmeChallenge, AltSvc, CertificateFiles, ClearText, Config, ErrorPages, FieldName, HostPattern, Log, MatchTable, PathPattern, Paths,
-    Place,
-    Problem, Route, Server, Site, Tls, has_clear,
+    Place, Problem, Route, Server, Site, Tls, has_clear,
 };
 use crate::extras::{Extras, Pages};
 use crate::hosts::Hosts;
