@@ -8,7 +8,7 @@ TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
 # What `make bench` measures and `make test-long` counts, unless the environment names another program.
 RELEASED_PROGRAM := $(or $(PRONGHORN),$(TARGET_DIR)/release/pronghorn)
 RELEASED_ECHO := $(or $(PRONGHORN_ECHO),$(TARGET_DIR)/release/examples/echo)
-# The program that the demo and the tests run: optimised, without the minutes that link-time optimisation takes (Cargo.toml).
+# The program that the demo and the tests run: built in a third of the time that a release takes (Cargo.toml).
 export PRONGHORN ?= $(TARGET_DIR)/quick/pronghorn
 # The engine's example handler.
 export PRONGHORN_ECHO ?= $(TARGET_DIR)/quick/examples/echo

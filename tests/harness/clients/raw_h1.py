@@ -13,9 +13,9 @@ from .tls import tls_connection
 
 
 class RawH1:
-    """One connection."""
+    """One connection; in clear text it needs no `ca`."""
 
-    def __init__(self, origin: str, ca: Path):
+    def __init__(self, origin: str, ca: Path | None):
         url = urlsplit(origin)
         self.authority = url.netloc
         if url.scheme == "https":

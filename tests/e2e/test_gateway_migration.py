@@ -1,0 +1,184 @@
+"""Do rules that protect a path in NGINX or Caddy protect the same spellings when `pronghorn run` has them?"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from harness.clients.raw_h1 import RawH1
+from harness.clients.spelled import Speller
+from harness.process import Process
+from harness.server import TARGET
+from harness.waiting import eventually
+
+RULES = """
+[[sites.routes]]
+match = ["/admin", "/admin/*"]
+respond = {{ status = 403 }}
+[[sites.routes]]
+proxy = "{upstream}"
+"""
+
+NGINX = """
+daemon off;
+master_process off;
+pid nginx.pid;
+error_log stderr warn;
+events {{ }}
+http {{
+    access_log off;
+    client_body_temp_path body;
+    proxy_temp_path proxy;
+    fastcgi_temp_path fastcgi;
+    uwsgi_temp_path uwsgi;
+    scgi_temp_path scgi;
+    server {{
+        listen {address};
+        location = /admin {{ return 403; }}
+        location /admin/ {{ return 403; }}
+        location / {{ proxy_pass {upstream}; }}
+    }}
+}}
+"""
+
+CADDY = """{{
+    admin off
+    auto_https off
+}}
+http://{address} {{
+    handle /admin {{
+        respond 403
+    }}
+    handle /admin/* {{
+        respond 403
+    }}
+    handle {{
+        reverse_proxy {upstream}
+    }}
+}}
+"""
+
+CADDY_PROGRAM = Path(os.environ.get("PRONGHORN_BENCH_CADDY") or TARGET / "bench-peers" / "caddy")
+
+SPELLINGS = [
+    "/admin",
+    "/admin/",
+    "/admin/secret",
+    "//admin/secret",
+    "/admin//secret",
+    "///admin///",
+    "/./admin/secret",
+    "/admin/./secret",
+    "/x/../admin/secret",
+    "/x/y/../../admin/secret",
+    "/x/%2e%2e/admin/secret",
+    "/x/.%2E/admin/secret",
+    "/%2e/admin/secret",
+    "/%61dmin/secret",
+    "/admi%6E/secret",
+    "/%61%64%6d%69%6e",
+    "/admin%2Fsecret",
+    "/admin%2fsecret",
+    "/%2Fadmin/secret",
+    "/x%2F..%2Fadmin/secret",
+    "/x/..%2fadmin/secret",
+    "/admin?x=/../..",
+    "/admin/?",
+    "/admin/secret?/public/",
+    "/admin/%",
+    "/admin/%zz",
+    "/admin/%00",
+    "/admin%00/secret",
+    "/admin/../admin/secret",
+    "/admin/x/..",
+    "/admin/..%2Fx",
+    "/admin/\\secret",
+    "/admin/secret;x",
+    "/admin/%3Fx",
+    "/admin/%23x",
+]
+OPEN = ["/", "/public", "/administrator", "/x/admin", "/public/../x", "/a%20b", "/x?admin"]
+
+ADMIN = "/ADMIN/secret"
+"""Caddy ignores case in paths; docs/gateway/from-caddy.md says that this program does not."""
+
+
+def own_address() -> str:
+    """An address of the loopback network that no other test of this run binds, with a free port."""
+    number = os.getpid()
+    host = f"127.77.{number >> 8 & 255}.{number & 255}"
+    with socket.create_server((host, 0)) as free:
+        return f"{host}:{free.getsockname()[1]}"
+
+
+@contextmanager
+def serving(command: list[str | Path], address: str, **options) -> Iterator[str]:
+    process = Process(command, **options)
+    host, _, port = address.partition(":")
+
+    def listens() -> bool:
+        assert process.popen.poll() is None, process.lines
+        with suppress(ConnectionError), socket.create_connection((host, int(port))):
+            return True
+        return False
+
+    try:
+        eventually("a server that listens", listens)
+        yield f"http://{address}"
+    finally:
+        process.stop()
+
+
+@contextmanager
+def nginx(folder: Path, upstream: str) -> Iterator[str]:
+    address = own_address()
+    (folder / "nginx.conf").write_text(NGINX.format(address=address, upstream=upstream))
+    with serving(["nginx", "-e", "stderr", "-p", folder, "-c", folder / "nginx.conf"], address) as origin:
+        yield origin
+
+
+@contextmanager
+def caddy(folder: Path, upstream: str) -> Iterator[str]:
+    address = own_address()
+    (folder / "Caddyfile").write_text(CADDY.format(address=address, upstream=upstream))
+    command = [CADDY_PROGRAM, "run", "--adapter", "caddyfile", "--config", folder / "Caddyfile"]
+    with serving(command, address, env={"HOME": str(folder), "XDG_DATA_HOME": str(folder)}) as origin:
+        yield origin
+
+
+def status_of(origin: str, path: str) -> int | None:
+    """What a server in clear text answers; None where it closes the connection instead."""
+    with RawH1(origin, None) as client:
+        client.socket.sendall(f"GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode())
+        line = client.socket.makefile("rb").readline().split()
+    return int(line[1]) if len(line) > 1 else None
+
+
+def protects_as(other: str, client: Speller, spellings: list[str]) -> None:
+    protected = [path for path in spellings if status_of(other, path) != 200]
+    # Or the comparison would say nothing.
+    assert len(protected) > len(spellings) // 2, protected
+    let_through = [path for path in protected if client.ask(path).status == 200]
+    assert let_through == []
+    for path in OPEN:
+        assert (status_of(other, path), client.ask(path).status) == (200, 200), path
+
+
+def test_rules_of_nginx_lose_no_spelling(speak, up, tmp_path):
+    with nginx(tmp_path, up.address) as origin:
+        protects_as(origin, speak(RULES.format(upstream=up.address)), SPELLINGS)
+
+
+@pytest.mark.long
+def test_rules_of_caddy_lose_no_spelling(speak, up, tmp_path):
+    if not CADDY_PROGRAM.is_file():
+        pytest.fail(f"{CADDY_PROGRAM} is not there: run `bench/setup caddy`, or set PRONGHORN_BENCH_CADDY to its path")
+    with caddy(tmp_path, up.address) as origin:
+        client = speak(RULES.format(upstream=up.address))
+        protects_as(origin, client, SPELLINGS)
+        assert (status_of(origin, ADMIN), client.ask(ADMIN).status) == (403, 200)
