@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 SHOWN = 10
+NOTES = "PRONGHORN_RUN_NOTES"
+"""A file for what `scripts/stages` prints at the end of all stages, if set: which tests took and slept longest."""
 KEY = "slept_seconds"
 
 slept = 0.0
@@ -35,7 +39,9 @@ def pytest_configure(config: pytest.Config) -> None:
             slept += time.monotonic() - begin
 
     time.sleep, asyncio.sleep = counted, counted_in_loop
-    config.pluginmanager.register(Table(), "pronghorn-waited")
+    # A worker of xdist reports to the process that prints.
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Table(), "pronghorn-waited")
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -57,15 +63,24 @@ class Table:
     """Gathers what the reports say and prints it."""
 
     def __init__(self) -> None:
-        self.of: Counter[str] = Counter()
+        self.slept: Counter[str] = Counter()
+        self.took: Counter[str] = Counter()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.took[report.nodeid] += report.duration
         if report.when == "teardown":
-            self.of[report.nodeid] += sum(value for name, value in report.user_properties if name == KEY)
+            self.slept[report.nodeid] += sum(value for name, value in report.user_properties if name == KEY)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        longest = [(test, seconds) for test, seconds in self.of.most_common(SHOWN) if seconds >= 0.5]
-        if longest:
-            terminalreporter.section(f"waited for time, {self.of.total():.0f} s in all")
-            for test, seconds in longest:
-                terminalreporter.write_line(f"{seconds:6.1f}s {test}")
+        slept = rows(self.slept)
+        if slept:
+            terminalreporter.section(f"waited for time, {self.slept.total():.0f} s in all")
+            terminalreporter.write("".join(slept))
+        if path := os.environ.get(NOTES):
+            with Path(path).open("a") as notes:
+                notes.writelines(["tests that took longest, in seconds\n", *rows(self.took)])
+                notes.writelines(["tests that slept longest, in seconds\n", *slept])
+
+
+def rows(seconds: Counter[str]) -> list[str]:
+    return [f"{each:6.1f} {test}\n" for test, each in seconds.most_common(SHOWN) if each >= 0.5]
