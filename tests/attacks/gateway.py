@@ -9,6 +9,7 @@ FIELDS = "tests/e2e/test_gateway_attacks_fields.py"
 UPGRADES = "tests/e2e/test_gateway_attacks_upgrades.py"
 PUBLISHED = "tests/e2e/test_gateway_attacks_published.py"
 FILES = "tests/e2e/test_gateway_attacks_files.py"
+REVIEW = "tests/e2e/test_gateway_attacks_review.py"
 SMUGGLING = "tests/e2e/test_smuggling.py"
 
 PATH, HOST, UPGRADE, FIELD, MESSAGE, RESOURCE, LOG = (
@@ -29,7 +30,7 @@ ON_GATEWAY = [
         PATH,
         "CVE-2025-32431 (Traefik), CVE-2019-9901 (Envoy), CVE-2021-41773 (Apache)",
         "`/public/../admin`, `/public/%2e%2e/admin`, `//admin`",
-        "one canonical path for rules, forward-auth and upstreams",
+        "one canonical path for rules, layers and upstreams",
         ("tests/e2e/test_gateway.py::test_no_spelling_of_a_path_gets_by_its_route",),
     ),
     Elsewhere(
@@ -37,8 +38,11 @@ ON_GATEWAY = [
         PATH,
         "CVE-2026-40912 (Traefik), CVE-2023-27487 (Envoy)",
         "dot segments in front of a route whose auth server decides by `X-Forwarded-Uri`",
-        "the auth server is told the canonical path, before `strip_prefix` and `rewrite`",
-        (f"{PATHS}::test_forward_auth_is_told_the_path_that_is_served",),
+        "the auth server gets the path as routes compare it; 400 where servers take it for several",
+        (
+            f"{PATHS}::test_forward_auth_is_told_the_path_that_is_served",
+            f"{REVIEW}::test_forward_auth_is_told_what_routes_compare",
+        ),
     ),
     Elsewhere(
         "encoded_slash",
@@ -275,6 +279,30 @@ ON_GATEWAY = [
         "a certificate whose common name is `bob, OU=admins, CN=root`",
         "escaped",
         (f"{FIELDS}::test_subject_is_read_back_as_the_certificate_has_it",),
+    ),
+    Elsewhere(
+        "trailers_that_are_merged",
+        FIELD,
+        "CVE-2025-12642 (lighttpd)",
+        "`X-Forwarded-For`, `Remote-User`, `Authorization` and the like in the trailers of a request",
+        "trailers of requests are not passed on",
+        (f"{REVIEW}::test_trailers_of_a_request_name_nobody",),
+    ),
+    Elsewhere(
+        "rule_with_an_underscore",
+        FIELD,
+        "this project's review",
+        "`X-Internal` against a rule that removes `x_internal`",
+        "rules for requests take each spelling of a name",
+        (f"{REVIEW}::test_rule_with_an_underscore_takes_the_dashed_name_too",),
+    ),
+    Elsewhere(
+        "condition_on_a_field_that_is_dropped",
+        FIELD,
+        "this project's review",
+        "`X-HTTP-Method-Override` past a route that refuses it, to one that keeps it",
+        "conditions see the field as it was sent",
+        (f"{REVIEW}::test_condition_on_a_field_sees_what_the_client_sent",),
     ),
     Elsewhere(
         "httpoxy",

@@ -20,6 +20,14 @@ pub(crate) struct View {
     spelling: Option<Box<Spelling>>,
 }
 
+/// The path of a request as routes compare it, in its extensions.
+#[derive(Clone, Debug)]
+pub(crate) struct Reading {
+    pub(crate) path: Box<str>,
+    /// No server takes the path for another one.
+    pub(crate) is_only: bool,
+}
+
 /// A request that has no canonical form, or that is for no one route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal(&'static str);
@@ -33,7 +41,7 @@ impl From<Refusal> for Response {
 const BAD_METHOD: Refusal = Refusal("bad method: methods are written in capitals\n");
 const BAD_HOST: Refusal = Refusal("bad host\n");
 const BAD_PATH: Refusal = Refusal("bad path\n");
-const AMBIGUOUS: Refusal = Refusal("bad path: an encoded slash or a parameter makes it another one to some servers\n");
+pub(crate) const AMBIGUOUS: Refusal = Refusal("bad path: an encoded slash or a parameter makes it another one to some servers\n");
 const SEPARATOR: Refusal = Refusal("bad path: it has an encoded slash or a backslash\n");
 
 impl From<BadPath> for Refusal {
@@ -70,6 +78,12 @@ impl View {
     /// The path as it stands, in the form that patterns are compared with.
     pub(crate) fn literal<'a>(&'a self, uri: &'a Uri) -> &'a str {
         self.spelling.as_ref().map_or_else(|| uri.path(), |spelling| spelling.literal())
+    }
+
+    /// How layers have to read the path that decide by it; `None`: as it stands.
+    pub(crate) fn reading(&self) -> Option<Reading> {
+        let spelling = self.spelling.as_ref()?;
+        Some(Reading { path: spelling.literal().into(), is_only: spelling.has_one_reading() })
     }
 
     /// What `find` finds for the path, whatever a server takes it for.

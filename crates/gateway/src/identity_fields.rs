@@ -118,6 +118,28 @@ fn set_aside(headers: &mut HeaderMap, is_trusted: bool) -> SetAside {
 }
 
 impl SetAside {
+    /// Shows what a route may keep to the conditions of routes, which look at what the sender said. Returns the names, for
+    /// [`hide`](Self::hide).
+    pub(crate) fn show(&self, headers: &mut HeaderMap) -> Vec<HeaderName> {
+        let mut shown = Vec::new();
+        for (name, lines) in &self.0 {
+            if !headers.contains_key(name) {
+                shown.push(name.clone());
+                for line in lines {
+                    headers.append(name.clone(), line.clone());
+                }
+            }
+        }
+        shown
+    }
+
+    /// Hides again what was shown.
+    pub(crate) fn hide(shown: &[HeaderName], headers: &mut HeaderMap) {
+        for name in shown {
+            headers.remove(name);
+        }
+    }
+
     /// Gives back what a route keeps, unless this server has said it itself meanwhile.
     pub(crate) fn give_back(self, kept: &[HeaderName], headers: &mut HeaderMap) {
         for (name, lines) in self.0 {

@@ -14,6 +14,7 @@ use tower_service::Service;
 
 use crate::access_log::Note;
 use crate::application::{self, ApplicationHandler};
+use crate::canonical::Reading;
 use crate::informing::Informer;
 use crate::layers::{Asked, Client, Layer, LocalFuture, LocalService, OnWorker, Request, Response};
 use crate::plan::{ActionPlan, SitePlan, text};
@@ -179,6 +180,7 @@ pub(crate) struct Head {
     /// `None` while its address is not proved.
     pub(crate) client: Option<IpAddr>,
     pub(crate) asked: Uri,
+    pub(crate) reading: Option<Reading>,
     /// What was taken away from the path.
     pub(crate) prefix: Option<HeaderValue>,
     /// What the access log wants to know.
@@ -199,6 +201,9 @@ impl Head {
             extensions.insert(Client(client));
         }
         extensions.insert(Asked(self.asked));
+        if let Some(reading) = self.reading {
+            extensions.insert(reading);
+        }
         if let Some(prefix) = self.prefix {
             extensions.insert(Prefix(prefix));
         }

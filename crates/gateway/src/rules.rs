@@ -3,6 +3,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::config::HeaderRules;
+use crate::identity_fields::{is_plain, take_away};
 
 /// What [`HeaderRules`] say.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +23,17 @@ impl Rules {
         self.remove.is_empty() && self.set.is_empty() && self.add.is_empty()
     }
 
+    /// Changes fields of a request. What is removed or set goes in each spelling that applications may take for it.
+    pub(crate) fn apply_to_request(&self, headers: &mut HeaderMap) {
+        let set = self.set.iter().map(|(name, _)| name);
+        for name in self.remove.iter().chain(set).filter(|name| !is_plain(name.as_str())) {
+            // Of a plain name the others were set aside before.
+            take_away(headers, name);
+        }
+        self.apply(headers);
+    }
+
+    /// Changes fields.
     pub(crate) fn apply(&self, headers: &mut HeaderMap) {
         for name in &self.remove {
             headers.remove(name);

@@ -102,6 +102,11 @@ impl Spelling {
         self.readings.first().map_or("/", String::as_str)
     }
 
+    /// Whether every server takes it for the same path.
+    pub fn has_one_reading(&self) -> bool {
+        self.readings.len() == 1
+    }
+
     /// Whether it has encoded slashes or backslashes.
     pub fn has_separators(&self) -> bool {
         self.has_separators

@@ -51,6 +51,7 @@ impl GatewayHandler {
 
     fn serve(&self, mut request: Request, view: &View, aside: SetAside, responder: Responder, mut end: End) {
         let (local, site) = (end.local.clone(), end.site.clone());
+        let shown = aside.show(&mut request.headers);
         let host = canonical::host(&request.uri);
         let find = |path: &str| site.routes.iter().position(|route| route.is_for(&request.method, host, path, &request.headers));
         let route = match view.agreed(&request.uri, find) {
@@ -58,6 +59,7 @@ impl GatewayHandler {
             Ok(None) => return responder.send(end.finish(text(StatusCode::NOT_FOUND, "not found\n"))),
             Err(refusal) => return responder.send(end.finish(refusal.into())),
         };
+        SetAside::hide(&shown, &mut request.headers);
         end.route = Some(route.number);
         if let Err(refusal) = view.allowed(route.paths) {
             return responder.send(end.finish(refusal.into()));
@@ -68,7 +70,7 @@ impl GatewayHandler {
             Ok(tunnel) => tunnel,
             Err(refusal) => return responder.send(end.finish(refusal.into())),
         };
-        let mut before = (!route.layers.is_empty()).then(|| local.before_layers(&request));
+        let mut before = (!route.layers.is_empty()).then(|| local.before_layers(&request, view.reading()));
         let target = matches!(route.action, ActionPlan::Application(_)).then(|| request.uri.clone());
         let literal = view.literal(&request.uri);
         let stripped = if route.strip_prefix { route.prefix(&request.method, host, literal, &request.headers) } else { "" };
@@ -92,7 +94,7 @@ impl GatewayHandler {
                 (None, _) => {}
             }
         }
-        route.request_headers.apply(&mut request.headers);
+        route.request_headers.apply_to_request(&mut request.headers);
         if let Some(mut before) = before {
             (before.prefix, before.tunnel) = (prefix, tunnel);
             return self.serve_layered(request, before, responder, end);
@@ -151,7 +153,7 @@ impl GatewayHandler {
         let peer = request.peer.clone();
         let Request { method, uri, headers, upgrade, body, .. } = request;
         let upgrade = upgrade.filter(|_| !end.asks_application());
-        let Before { client, asked, hints, prefix, tunnel } = before;
+        let Before { client, asked, reading, hints, prefix, tunnel } = before;
         let has_to_wait = end.asks_upstream();
         // Some clients take an interim response for the answer over HTTP/1.1; there are no hints for them either.
         let is_informed = upgrade.is_none() && peer.protocol != Protocol::Http1 && (has_to_wait || hints.is_some());
@@ -165,6 +167,7 @@ impl GatewayHandler {
             upgrade: upgrade.clone(),
             client,
             asked,
+            reading,
             prefix: prefix.clone(),
             note: note.clone(),
             informer: informer.clone(),

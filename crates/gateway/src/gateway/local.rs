@@ -10,6 +10,7 @@ use http::{HeaderMap, HeaderValue, Uri};
 use pronghorn_engine::{Connector, Peer, Request};
 
 use crate::application::{ApplicationHandler, ApplicationPlan};
+use crate::canonical::Reading;
 use crate::client_address::client_address;
 use crate::client_auth;
 use crate::layered::{LayeredRoutes, Means};
@@ -53,10 +54,10 @@ impl Local {
     }
 
     /// What layers are told of a request as it came: whose it is, if that is proved, and its target.
-    pub(super) fn before_layers(&self, request: &Request) -> Before {
+    pub(super) fn before_layers(&self, request: &Request, reading: Option<Reading>) -> Before {
         let client = client_address(request.peer.remote, &request.headers, &self.plan.trusted_proxies);
         let client = Some(client).filter(|_| !is_unproved(&request.peer));
-        Before { client, asked: request.uri.clone(), hints: None, prefix: None, tunnel: None }
+        Before { client, asked: request.uri.clone(), reading, hints: None, prefix: None, tunnel: None }
     }
 
     /// What the action of a route needs of this worker.
@@ -110,6 +111,8 @@ fn numbered<T>(all: &mut Vec<Option<T>>, number: usize) -> &mut Option<T> {
 pub(super) struct Before {
     pub(super) client: Option<IpAddr>,
     pub(super) asked: Uri,
+    /// Of its path, if that is not its own and only one.
+    pub(super) reading: Option<Reading>,
     /// What its client is told once they let it through.
     pub(super) hints: Option<HeaderMap>,
     /// What was taken away from the path.

@@ -6,8 +6,21 @@ use super::Kind;
 pub(super) fn kind_of(name: &str) -> Option<Kind> {
     match name.as_bytes() {
         [b'x', b'-', ..] => with_x(&name[2..]),
+        [b'a', b'u', b't', b'h', b'-', ..] if name == "auth-user" => Some(Kind::Asserted),
+        [b'c', b'd', b'n', ..] if name == "cdn-src-ip" => Some(Kind::Forwarding),
+        [b'd', b'o', b'-', ..] if name == "do-connecting-ip" => Some(Kind::Forwarding),
+        [b'h', b't', b't', b'p', b'-', ..] if name == "http-method-override" => Some(Kind::Target),
+        [b'i', b'm', b'p', ..] if starts(name, "impersonate-") => Some(Kind::Asserted),
+        [b'i', b'n', b'c', ..] if name == "incap-client-ip" => Some(Kind::Forwarding),
+        [b'o', b'i', b'd', b'c', ..] if starts(name, "oidc-") => Some(Kind::Asserted),
         [b'c', b'l' | b'f', ..] => match name {
-            "cf-connecting-ip" | "cf-connecting-ipv6" | "cf-pseudo-ipv4" | "client-ip" => Some(Kind::Forwarding),
+            "cf-connecting-ip"
+            | "cf-connecting-ipv6"
+            | "cf-pseudo-ipv4"
+            | "cf-visitor"
+            | "client-ip"
+            | "cloudfront-viewer-address"
+            | "cloudfront-forwarded-proto" => Some(Kind::Forwarding),
             "cf-access-authenticated-user-email" => Some(Kind::Asserted),
             _ if starts(name, "client-cert") => Some(Kind::Asserted),
             _ => None,
@@ -28,6 +41,8 @@ pub(super) fn kind_of(name: &str) -> Option<Kind> {
         },
         [b's', b's', b'l', ..] if starts(name, "ssl-client") => Some(Kind::Asserted),
         [b't', b'r', b'u', ..] if name == "true-client-ip" => Some(Kind::Forwarding),
+        // Trailers of requests are not passed on.
+        [b't', b'r', b'a', ..] if name == "trailer" => Some(Kind::Forbidden),
         [b't', b'a', b'i', ..] if starts(name, "tailscale-user-") => Some(Kind::Asserted),
         [b'w', b'l', ..] => matches!(name, "wl-proxy-client-ip" | "wl-proxy-ssl" | "wl-proxy-client-cert").then_some(Kind::Forwarding),
         _ => None,
@@ -44,7 +59,8 @@ fn with_x(name: &str) -> Option<Kind> {
         | "forwarded-access-token"
         | "forwarded-client-cert" => return Some(Kind::Asserted),
         "original-url" | "original-uri" | "original-method" | "original-path" | "rewrite-url" | "rewrite-uri" | "override-url"
-        | "http-method-override" | "http-method" | "method-override" | "http-path-override"
+        | "http-method-override" | "http-method" | "method-override" | "http-path-override" | "rewrite-path" | "envoy-original-path"
+        | "waws-unencoded-url" | "http-destinationurl"
         // Rack::Sendfile (CVE-2025-61780) has the client say which files it may have sent.
         | "sendfile-type" | "accel-mapping" => {
             return Some(Kind::Target);
@@ -57,6 +73,10 @@ fn with_x(name: &str) -> Option<Kind> {
         | "azure-socketip"
         | "appengine-user-ip"
         | "envoy-external-address"
+        | "envoy-internal"
+        | "forward-for"
+        | "sucuri-clientip"
+        | "arr-ssl"
         | "nf-client-connection-ip"
         | "vercel-forwarded-for"
         | "original-for"
@@ -74,7 +94,8 @@ fn with_x(name: &str) -> Option<Kind> {
         | "host-override"
         | "scheme"
         | "url-scheme" => return Some(Kind::Forwarding),
-        "remote-user" | "remote-group" | "remote-groups" | "remote-name" | "remote-email" | "webauth-user" | "arr-clientcert" => {
+        "remote-user" | "remote-group" | "remote-groups" | "remote-name" | "remote-email" | "remote-uid" | "webauth-user" | "auth-user"
+        | "proxy-user" | "vouch-user" | "arr-clientcert" | "client-verify" | "client-dn" | "cert" => {
             return Some(Kind::Asserted);
         }
         _ => {}
@@ -85,9 +106,12 @@ fn with_x(name: &str) -> Option<Kind> {
         b'c' if starts(name, "client-cert") => Some(Kind::Asserted),
         b's' if starts(name, "ssl-") => Some(Kind::Asserted),
         b't' if starts(name, "tls-client-") => Some(Kind::Asserted),
-        b'a' if ["amzn-mtls-", "amzn-oidc-", "auth-request-", "authenticated-"].iter().any(|prefix| starts(name, prefix)) => {
+        b'a' if ["amzn-mtls-", "amzn-oidc-", "auth-request-", "authenticated-", "authentik-"].iter().any(|prefix| starts(name, prefix)) => {
             Some(Kind::Asserted)
         }
+        b'c' if starts(name, "consumer-") => Some(Kind::Asserted),
+        b'p' if starts(name, "pomerium-") => Some(Kind::Asserted),
+        b'r' if starts(name, "remote-extra-") => Some(Kind::Asserted),
         b'g' if starts(name, "goog-authenticated-user-") => Some(Kind::Asserted),
         b'm' if starts(name, "ms-client-principal") => Some(Kind::Asserted),
         // Next.js (CVE-2025-29927) takes it for a request of its own, which was authorised before.

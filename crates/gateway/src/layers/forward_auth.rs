@@ -19,6 +19,7 @@ use serde::Deserialize;
 use tower_service::Service;
 
 use super::{Around, Asked, Client, Layer, LocalService, OnWorker, Request, Response, Surroundings, from_engine, take_away, too_early};
+use crate::canonical::{AMBIGUOUS, Reading};
 use crate::config::{FieldName, ServerAddress, Time};
 use crate::in_time::in_time;
 use crate::plan::text;
@@ -160,7 +161,12 @@ impl OfWorker {
         crate::identity_fields::remove_for_question(&mut headers);
         let extensions = request.extensions();
         let asked = extensions.get::<Asked>().map_or_else(|| request.uri(), |asked| &asked.0);
-        let target = asked.path_and_query().map_or("/", PathAndQuery::as_str);
+        // As routes compare it: an auth server that decides by the path must see what they see, however the client spelled it.
+        let reading = extensions.get::<Reading>().map(|reading| match asked.query() {
+            Some(query) => format!("{}?{query}", reading.path),
+            None => reading.path.to_string(),
+        });
+        let target = reading.as_deref().unwrap_or_else(|| asked.path_and_query().map_or("/", PathAndQuery::as_str));
         let host = asked.authority().map(http::uri::Authority::as_str);
         let secure = extensions.get::<Peer>().is_some_and(|peer| peer.secure);
         let client = extensions.get::<Client>().map(|client| client.0.to_string());
@@ -205,6 +211,10 @@ impl Around for OfWorker {
         }
         if request.extensions().get::<Client>().is_none() {
             return Ok(too_early());
+        }
+        // What is allowed for one reading of a path may be forbidden for another.
+        if request.extensions().get::<Reading>().is_some_and(|reading| !reading.is_only) {
+            return Ok(from_engine(AMBIGUOUS.into()));
         }
         let Some(pool) = self.pool() else { return Ok(unreachable()) };
         let asked = pool.send(self.question(&request));

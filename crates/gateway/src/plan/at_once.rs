@@ -23,7 +23,8 @@ impl ActionPlan {
 
 fn redirect(to: &str, status: StatusCode, uri: &Uri) -> Response {
     let target = uri.path_and_query().map_or("/", PathAndQuery::as_str);
-    let location = to.replace("{path}", target).replace("{host}", uri.host().unwrap_or_default());
+    // In this order: a host has no braces, and what a client wrote in its target is no template.
+    let location = to.replace("{host}", uri.host().unwrap_or_default()).replace("{path}", target);
     // Who configures it may name another host by two slashes; what a client sent may not.
     let location = if to.starts_with("//") { location } else { canonical::location(location) };
     match HeaderValue::try_from(location) {

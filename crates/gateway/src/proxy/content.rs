@@ -71,6 +71,8 @@ where
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let frame = Pin::new(&mut *self.0.content.borrow_mut()).poll_frame(cx);
+        // Trailers would be fields that no rule has seen, and some servers merge them into the header fields.
+        let frame = frame.map(|frame| frame.filter(|frame| frame.as_ref().map_or(true, |frame| !frame.is_trailers())));
         if let Poll::Ready(frame) = &frame {
             self.0.is_begun.set(true);
             if matches!(frame, Some(Err(_))) {
