@@ -2,49 +2,52 @@
 
 use super::Kind;
 
-/// Of which kind a field with a plain name is. Looked up for each field of each request: the first letters tell most of them apart.
+/// Of which kind a field with a plain name is. Looked up for each field of each request: the first two letters tell nearly all of them apart.
 pub(super) fn kind_of(name: &str) -> Option<Kind> {
-    match name.as_bytes() {
-        [b'x', b'-', ..] => with_x(&name[2..]),
-        [b'a', b'u', b't', b'h', b'-', ..] if name == "auth-user" => Some(Kind::Asserted),
-        [b'c', b'd', b'n', ..] if name == "cdn-src-ip" => Some(Kind::Forwarding),
-        [b'd', b'o', b'-', ..] if name == "do-connecting-ip" => Some(Kind::Forwarding),
-        [b'h', b't', b't', b'p', b'-', ..] if name == "http-method-override" => Some(Kind::Target),
-        [b'i', b'm', b'p', ..] if starts(name, "impersonate-") => Some(Kind::Asserted),
-        [b'i', b'n', b'c', ..] if name == "incap-client-ip" => Some(Kind::Forwarding),
-        [b'o', b'i', b'd', b'c', ..] if starts(name, "oidc-") => Some(Kind::Asserted),
-        [b'c', b'l' | b'f', ..] => match name {
-            "cf-connecting-ip"
-            | "cf-connecting-ipv6"
-            | "cf-pseudo-ipv4"
-            | "cf-visitor"
-            | "client-ip"
-            | "cloudfront-viewer-address"
-            | "cloudfront-forwarded-proto" => Some(Kind::Forwarding),
+    let &[first, second, ..] = name.as_bytes() else { return None };
+    match [first, second] {
+        [b'x', b'-'] => with_x(&name[2..]),
+        [b'a', b'u'] if name == "auth-user" => Some(Kind::Asserted),
+        [b'c', b'd'] if name == "cdn-src-ip" => Some(Kind::Forwarding),
+        [b'c', b'f'] => match name {
+            "cf-connecting-ip" | "cf-connecting-ipv6" | "cf-pseudo-ipv4" | "cf-visitor" => Some(Kind::Forwarding),
             "cf-access-authenticated-user-email" => Some(Kind::Asserted),
-            _ if starts(name, "client-cert") => Some(Kind::Asserted),
             _ => None,
         },
-        [b'e', b'a', ..] if name == "early-data" => Some(Kind::Forwarding),
-        [b'f', ..] => matches!(name, "forwarded" | "forwarded-for" | "fastly-client-ip" | "front-end-https" | "fly-client-ip")
-            .then_some(Kind::Forwarding),
-        [b'p', b'r', b'o', ..] => match name {
+        [b'c', b'l'] => match name {
+            "client-ip" | "cloudfront-viewer-address" | "cloudfront-forwarded-proto" => Some(Kind::Forwarding),
+            _ => starts(name, "client-cert").then_some(Kind::Asserted),
+        },
+        [b'd', b'o'] if name == "do-connecting-ip" => Some(Kind::Forwarding),
+        [b'e', b'a'] if name == "early-data" => Some(Kind::Forwarding),
+        [b'f', b'o' | b'a' | b'r' | b'l'] => {
+            matches!(name, "forwarded" | "forwarded-for" | "fastly-client-ip" | "front-end-https" | "fly-client-ip")
+                .then_some(Kind::Forwarding)
+        }
+        [b'h', b't'] if name == "http-method-override" => Some(Kind::Target),
+        [b'i', b'm'] if starts(name, "impersonate-") => Some(Kind::Asserted),
+        [b'i', b'n'] if name == "incap-client-ip" => Some(Kind::Forwarding),
+        [b'o', b'i'] if starts(name, "oidc-") => Some(Kind::Asserted),
+        [b'p', b'r'] => match name {
             // A program that reads variables of CGI would take it for the proxy to go through: CVE-2016-5385 (httpoxy).
             "proxy" => Some(Kind::Forbidden),
             "proxy-client-ip" | "proxy-remote-addr" => Some(Kind::Forwarding),
             _ => None,
         },
-        [b'r', b'e', b'm', ..] => match name {
+        [b'r', b'e'] => match name {
             "remote-addr" | "remote-host" | "remote-ip" | "remote-port" => Some(Kind::Forwarding),
             "remote-user" | "remote-group" | "remote-groups" | "remote-name" | "remote-email" | "remote-ident" => Some(Kind::Asserted),
             _ => None,
         },
-        [b's', b's', b'l', ..] if starts(name, "ssl-client") => Some(Kind::Asserted),
-        [b't', b'r', b'u', ..] if name == "true-client-ip" => Some(Kind::Forwarding),
-        // Trailers of requests are not passed on.
-        [b't', b'r', b'a', ..] if name == "trailer" => Some(Kind::Forbidden),
-        [b't', b'a', b'i', ..] if starts(name, "tailscale-user-") => Some(Kind::Asserted),
-        [b'w', b'l', ..] => matches!(name, "wl-proxy-client-ip" | "wl-proxy-ssl" | "wl-proxy-client-cert").then_some(Kind::Forwarding),
+        [b's', b's'] if starts(name, "ssl-client") => Some(Kind::Asserted),
+        [b't', b'r'] => match name {
+            "true-client-ip" => Some(Kind::Forwarding),
+            // Trailers of requests are not passed on.
+            "trailer" => Some(Kind::Forbidden),
+            _ => None,
+        },
+        [b't', b'a'] if starts(name, "tailscale-user-") => Some(Kind::Asserted),
+        [b'w', b'l'] => matches!(name, "wl-proxy-client-ip" | "wl-proxy-ssl" | "wl-proxy-client-cert").then_some(Kind::Forwarding),
         _ => None,
     }
 }
