@@ -14,6 +14,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from harness.addresses import own_address
 from harness.clients import FETCHERS
 from harness.clients.raw_websocket import TEXT, Frame, open_websocket
 from harness.gateway import SITE
@@ -39,7 +40,7 @@ http {{
     uwsgi_temp_path uwsgi;
     scgi_temp_path scgi;
     server {{
-        listen 127.0.0.1:{port};
+        listen {address};
         root www;
         absolute_redirect off;
         gzip on;
@@ -57,20 +58,20 @@ http {{
 @contextmanager
 def nginx(folder: Path) -> Iterator[str]:
     """Debian's nginx over `folder/www`, and its origin."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    (folder / "nginx.conf").write_text(NGINX.format(port=port))
+    address = own_address()
+    host, _, port = address.partition(":")
+    (folder / "nginx.conf").write_text(NGINX.format(address=address))
     process = Process(["nginx", "-e", "stderr", "-p", folder, "-c", folder / "nginx.conf"])
 
     def listens() -> bool:
         assert process.popen.poll() is None, process.lines
-        with suppress(ConnectionError), socket.create_connection(("127.0.0.1", port)):
+        with suppress(ConnectionError), socket.create_connection((host, int(port))):
             return True
         return False
 
     try:
         eventually("a server that listens", listens)
-        yield f"http://127.0.0.1:{port}"
+        yield f"http://{address}"
     finally:
         process.stop()
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.addresses import own_address
 from harness.clients.raw_h1 import RawH1
 from harness.clients.spelled import Speller
 from harness.process import Process
@@ -50,7 +51,8 @@ CADDY = """{{
     admin off
     auto_https off
 }}
-http://{address} {{
+http://:{port} {{
+    bind {host}
     handle /admin {{
         respond 403
     }}
@@ -108,14 +110,6 @@ ADMIN = "/ADMIN/secret"
 """Caddy ignores case in paths; docs/gateway/from-caddy.md says that this program does not."""
 
 
-def own_address() -> str:
-    """An address of the loopback network that no other test of this run binds, with a free port."""
-    number = os.getpid()
-    host = f"127.77.{number >> 8 & 255}.{number & 255}"
-    with socket.create_server((host, 0)) as free:
-        return f"{host}:{free.getsockname()[1]}"
-
-
 @contextmanager
 def serving(command: list[str | Path], address: str, **options) -> Iterator[str]:
     process = Process(command, **options)
@@ -145,7 +139,9 @@ def nginx(folder: Path, upstream: str) -> Iterator[str]:
 @contextmanager
 def caddy(folder: Path, upstream: str) -> Iterator[str]:
     address = own_address()
-    (folder / "Caddyfile").write_text(CADDY.format(address=address, upstream=upstream))
+    host, _, port = address.partition(":")
+    # For each `Host`: one that is for no site gets an empty 200.
+    (folder / "Caddyfile").write_text(CADDY.format(host=host, port=port, upstream=upstream))
     command = [CADDY_PROGRAM, "run", "--adapter", "caddyfile", "--config", folder / "Caddyfile"]
     with serving(command, address, env={"HOME": str(folder), "XDG_DATA_HOME": str(folder)}) as origin:
         yield origin

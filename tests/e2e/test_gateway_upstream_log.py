@@ -15,6 +15,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
+from harness.addresses import own_address, refusing_address
 from harness.admin import metrics
 from harness.clients.raw_h1 import RawH1
 from harness.clients.raw_h3 import RawH3, data
@@ -76,32 +77,27 @@ def after_head(answer: bytes, *, reset: bool = False, hold: threading.Event | No
     return run
 
 
-def nobody() -> str:
-    """An address where nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return f"127.0.0.1:{free.getsockname()[1]}"
-
-
 @contextmanager
 def nginx(folder: Path) -> Iterator[str]:
     """Debian's nginx, which closes each connection without an answer."""
-    port = int(nobody().rpartition(":")[2])
+    address = own_address()
+    host, _, port = address.partition(":")
     (folder / "nginx.conf").write_text(
         "daemon off;\nmaster_process off;\npid nginx.pid;\nerror_log stderr warn;\nevents {}\nhttp {\naccess_log off;\n"
         + "".join(f"{kind}_temp_path {kind};\n" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
-        + f"server {{ listen 127.0.0.1:{port}; location / {{ return 444; }} }}\n}}\n"
+        + f"server {{ listen {address}; location / {{ return 444; }} }}\n}}\n"
     )
     process = Process(["nginx", "-e", "stderr", "-p", folder, "-c", folder / "nginx.conf"])
 
     def listens() -> bool:
         assert process.popen.poll() is None, process.lines
-        with suppress(ConnectionError), socket.create_connection(("127.0.0.1", port)):
+        with suppress(ConnectionError), socket.create_connection((host, int(port))):
             return True
         return False
 
     try:
         eventually("a server that listens", listens)
-        yield f"127.0.0.1:{port}"
+        yield address
     finally:
         process.stop()
 
@@ -115,7 +111,7 @@ def told(server, address: str, reason: str, then: str = "answered 502") -> None:
 
 
 def test_nobody_who_listens(proxied, failures, protocol_fetcher):
-    address = nobody()
+    address = refusing_address()
     server = proxied(f"http://{address}")
     assert protocol_fetcher.fetch(server.origin + PATH).status == 502
     told(server, f"http://{address}", rf"cannot connect to {address}: Connection refused \(os error 111\)")
@@ -171,7 +167,7 @@ def test_server_of_another_protocol(proxied, failures, up, protocol_fetcher):
 
 
 def test_server_that_says_who_may(start, gateway, failures, protocol_fetcher):
-    dead = nobody()
+    dead = refusing_address()
     over = threading.Event()
     with sockets(after_head(b"", hold=over), over) as silent:
         layers = [(dead, ""), (silent, ', timeout = "200ms"')]
@@ -296,7 +292,7 @@ def test_content_that_stops(proxied, failures, protocol_fetcher):
 
 
 def test_request_that_goes_to_another_server(proxied, failures, up, protocol_fetcher):
-    address = f"http://{nobody()}"
+    address = f"http://{refusing_address()}"
     server = proxied(address, up.address, more='policy = "first"')
     assert protocol_fetcher.fetch(server.origin + PATH).status == 200
     told(server, address, "cannot connect to .+", "it is sent to another server")
@@ -304,7 +300,7 @@ def test_request_that_goes_to_another_server(proxied, failures, up, protocol_fet
 
 
 def test_upstream_of_which_no_server_is_up(proxied, protocol_fetcher):
-    addresses = [f"http://{nobody()}" for _ in range(2)]
+    addresses = [f"http://{refusing_address()}" for _ in range(2)]
     server = proxied(*addresses, more='health = { failures = 1, out = "1h", out_max = "1h" }')
     statuses = [protocol_fetcher.fetch(server.origin + PATH).status for _ in range(2)]
     assert statuses == [502, 503]
@@ -326,7 +322,7 @@ def test_check_that_fails(proxied, up):
 
 
 def test_upgrade_that_fails(proxied, ca):
-    address = nobody()
+    address = refusing_address()
     server = proxied(f"http://{address}")
     context = ssl.create_default_context(cafile=str(ca))
     with pytest.raises(InvalidStatus) as refused:
@@ -370,7 +366,7 @@ def test_content_that_its_client_breaks_off_is_no_failure_of_a_server(start, gat
 
 @pytest.mark.parametrize("layers", ["", 'layers = ["compress"]\n'], ids=["alone", "layers"])
 def test_access_log_has_the_server_and_its_failure(start, gateway, up, fetcher, layers):
-    dead = f"http://{nobody()}"
+    dead = f"http://{refusing_address()}"
 
     def route(path: str, servers: list[str], more: str = "") -> str:
         proxy = f"proxy = {{ servers = {json.dumps(servers)}, {more} }}"
@@ -410,7 +406,7 @@ def test_access_log_has_the_server_and_its_failure(start, gateway, up, fetcher, 
 
 
 def test_failures_without_end_are_few_lines_that_count_all(proxied, failures, ca):
-    server = proxied(f"http://{nobody()}")
+    server = proxied(f"http://{refusing_address()}")
     count = 60
     with RawH1(server.origin, ca) as client:
         client.socket.sendall(f"GET / HTTP/1.1\r\nhost: {client.authority}\r\n\r\n".encode() * count)
@@ -429,7 +425,7 @@ def test_failures_without_end_are_few_lines_that_count_all(proxied, failures, ca
 
 
 def test_what_a_client_asks_for_ends_no_line(proxied, fetcher):
-    server = proxied(f"http://{nobody()}")
+    server = proxied(f"http://{refusing_address()}")
     assert fetcher.fetch(server.origin + "/%0d%0awarning:%1b[31m" + "x" * 2_000).status == 502
     (found,) = server.wait_for_lines("^warning: upstream app: .+cannot connect.+; answered 502$")
     assert "%0d%0awarning:%1b" in found[0].lower() or "\\r" in found[0]
