@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import gzip
 import json
-import socket
 import threading
 from collections.abc import Iterator
 from concurrent import futures
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
 import pytest
 
-from harness.addresses import own_address
 from harness.clients import FETCHERS
 from harness.clients.raw_websocket import TEXT, Frame, open_websocket
+from harness.foreign import nginx
 from harness.gateway import SITE
 from harness.process import Process
 from harness.response import sha256
 from harness.server import REPOSITORY
-from harness.waiting import eventually
 
 NGINX = """
 daemon off;
@@ -56,27 +54,6 @@ http {{
 
 
 @contextmanager
-def nginx(folder: Path) -> Iterator[str]:
-    """Debian's nginx over `folder/www`, and its origin."""
-    address = own_address()
-    host, _, port = address.partition(":")
-    (folder / "nginx.conf").write_text(NGINX.format(address=address))
-    process = Process(["nginx", "-e", "stderr", "-p", folder, "-c", folder / "nginx.conf"])
-
-    def listens() -> bool:
-        assert process.popen.poll() is None, process.lines
-        with suppress(ConnectionError), socket.create_connection((host, int(port))):
-            return True
-        return False
-
-    try:
-        eventually("a server that listens", listens)
-        yield f"http://{address}"
-    finally:
-        process.stop()
-
-
-@contextmanager
 def application(command: list[str | Path]) -> Iterator[str]:
     process = Process(command)
     try:
@@ -96,7 +73,8 @@ def test_nginx_behind_it(start, gateway, fetcher):
     text, big = b"words and words\n" * 100, bytes(range(256)) * 12_000
     (www / "page.txt").write_bytes(text)
     (www / "big.bin").write_bytes(big)
-    with nginx(gateway.folder) as origin:
+    with nginx(gateway.folder, NGINX) as address:
+        origin = f"http://{address}"
         server = proxied(start, gateway, origin)
 
         def ask(path, *headers, method="GET", body=None):
@@ -122,7 +100,8 @@ def test_content_that_nginx_compressed_arrives_so(start, gateway, protocol_fetch
     (gateway.folder / "www").mkdir()
     text = b"words and words\n" * 100
     (gateway.folder / "www" / "page.txt").write_bytes(text)
-    with nginx(gateway.folder) as origin:
+    with nginx(gateway.folder, NGINX) as address:
+        origin = f"http://{address}"
         server = proxied(start, gateway, origin)
         page = protocol_fetcher.fetch(server.origin + "/page.txt", headers=[("accept-encoding", "gzip")])
         # libcurl unpacks what it knows.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import pytest
 
@@ -13,6 +12,7 @@ from harness.clients.h2_frames import Exchange, H2Client
 from harness.clients.raw_h1 import RawH1
 from harness.fastcgi import HEAD, application, end, output, sent
 from harness.gateway import EVERY_HOST, seen, upstream
+from harness.serving import listening
 from harness.waiting import DEADLINE_SECONDS
 
 FORGED = ["x-forwarded-for", "remote-user", "client-cert", "x-tenant", "x_tenant", "cookie", "authorization", "x-hop"]
@@ -21,28 +21,18 @@ FORGED = ["x-forwarded-for", "remote-user", "client-cert", "x-tenant", "x_tenant
 @contextmanager
 def recording() -> Iterator[tuple[str, list[bytes]]]:
     """An upstream that keeps the bytes of a chunked request, trailers included, and answers 200."""
-    listener = socket.create_server(("127.0.0.1", 0))
     requests: list[bytes] = []
 
-    def answer() -> None:
-        with suppress(OSError):
-            while True:
-                connection, _ = listener.accept()
-                with connection, suppress(OSError):
-                    connection.settimeout(DEADLINE_SECONDS)
-                    data = b""
-                    while b"\r\n0\r\n" not in data or not data.endswith(b"\r\n\r\n"):
-                        data += connection.recv(65536) or b"\r\n0\r\n\r\n"
-                    requests.append(data)
-                    connection.sendall(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+    def answer(connection: socket.socket) -> None:
+        connection.settimeout(DEADLINE_SECONDS)
+        data = b""
+        while b"\r\n0\r\n" not in data or not data.endswith(b"\r\n\r\n"):
+            data += connection.recv(65536) or b"\r\n0\r\n\r\n"
+        requests.append(data)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
 
-    threading.Thread(target=answer, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}", requests
-    finally:
-        # It wakes the thread that accepts.
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
+    with listening(answer) as address:
+        yield f"http://{address}", requests
 
 
 @pytest.mark.parametrize("version", ["1.1", "2"])

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,8 @@ import pytest
 from harness.addresses import own_address
 from harness.clients.raw_h1 import RawH1
 from harness.clients.spelled import Speller
-from harness.process import Process
+from harness.foreign import nginx, serving_at
 from harness.server import TARGET
-from harness.waiting import eventually
 
 RULES = """
 [[sites.routes]]
@@ -111,40 +109,14 @@ ADMIN = "/ADMIN/secret"
 
 
 @contextmanager
-def serving(command: list[str | Path], address: str, **options) -> Iterator[str]:
-    process = Process(command, **options)
-    host, _, port = address.partition(":")
-
-    def listens() -> bool:
-        assert process.popen.poll() is None, process.lines
-        with suppress(ConnectionError), socket.create_connection((host, int(port))):
-            return True
-        return False
-
-    try:
-        eventually("a server that listens", listens)
-        yield f"http://{address}"
-    finally:
-        process.stop()
-
-
-@contextmanager
-def nginx(folder: Path, upstream: str) -> Iterator[str]:
-    address = own_address()
-    (folder / "nginx.conf").write_text(NGINX.format(address=address, upstream=upstream))
-    with serving(["nginx", "-e", "stderr", "-p", folder, "-c", folder / "nginx.conf"], address) as origin:
-        yield origin
-
-
-@contextmanager
 def caddy(folder: Path, upstream: str) -> Iterator[str]:
     address = own_address()
     host, _, port = address.partition(":")
     # For each `Host`: one that is for no site gets an empty 200.
     (folder / "Caddyfile").write_text(CADDY.format(host=host, port=port, upstream=upstream))
     command = [CADDY_PROGRAM, "run", "--adapter", "caddyfile", "--config", folder / "Caddyfile"]
-    with serving(command, address, env={"HOME": str(folder), "XDG_DATA_HOME": str(folder)}) as origin:
-        yield origin
+    with serving_at(address, command, env={"HOME": str(folder), "XDG_DATA_HOME": str(folder)}):
+        yield f"http://{address}"
 
 
 def status_of(origin: str, path: str) -> int | None:
@@ -166,8 +138,8 @@ def protects_as(other: str, client: Speller, spellings: list[str]) -> None:
 
 
 def test_rules_of_nginx_lose_no_spelling(speak, up, tmp_path):
-    with nginx(tmp_path, up.address) as origin:
-        protects_as(origin, speak(RULES.format(upstream=up.address)), SPELLINGS)
+    with nginx(tmp_path, NGINX, upstream=up.address) as address:
+        protects_as(f"http://{address}", speak(RULES.format(upstream=up.address)), SPELLINGS)
 
 
 @pytest.mark.long

@@ -9,18 +9,17 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from harness.addresses import own_address, refusing_address
+from harness.addresses import refusing_address
 from harness.admin import metrics
 from harness.clients.raw_h1 import RawH1
 from harness.clients.raw_h3 import RawH3, data
+from harness.foreign import nginx
 from harness.gateway import SITE, upstream
-from harness.process import Process
 from harness.serving import listening, read_head
 from harness.waiting import eventually
 
@@ -77,29 +76,26 @@ def after_head(answer: bytes, *, reset: bool = False, hold: threading.Event | No
     return run
 
 
-@contextmanager
-def nginx(folder: Path) -> Iterator[str]:
-    """Debian's nginx, which closes each connection without an answer."""
-    address = own_address()
-    host, _, port = address.partition(":")
-    (folder / "nginx.conf").write_text(
-        "daemon off;\nmaster_process off;\npid nginx.pid;\nerror_log stderr warn;\nevents {}\nhttp {\naccess_log off;\n"
-        + "".join(f"{kind}_temp_path {kind};\n" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
-        + f"server {{ listen {address}; location / {{ return 444; }} }}\n}}\n"
-    )
-    process = Process(["nginx", "-e", "stderr", "-p", folder, "-c", folder / "nginx.conf"])
-
-    def listens() -> bool:
-        assert process.popen.poll() is None, process.lines
-        with suppress(ConnectionError), socket.create_connection((host, int(port))):
-            return True
-        return False
-
-    try:
-        eventually("a server that listens", listens)
-        yield address
-    finally:
-        process.stop()
+NGINX = """
+daemon off;
+master_process off;
+pid nginx.pid;
+error_log stderr warn;
+events {{ }}
+http {{
+    access_log off;
+    client_body_temp_path body;
+    proxy_temp_path proxy;
+    fastcgi_temp_path fastcgi;
+    uwsgi_temp_path uwsgi;
+    scgi_temp_path scgi;
+    server {{
+        listen {address};
+        location / {{ return 444; }}
+    }}
+}}
+"""
+"""It closes each connection without an answer."""
 
 
 def told(server, address: str, reason: str, then: str = "answered 502") -> None:
@@ -136,7 +132,7 @@ def test_name_that_there_is_not(proxied, failures, protocol_fetcher):
 
 
 def test_nginx_without_tls_and_without_an_answer(proxied, gateway, failures, protocol_fetcher):
-    with nginx(gateway.folder) as address:
+    with nginx(gateway.folder, NGINX) as address:
         server = proxied(f"https://{address}")
         assert protocol_fetcher.fetch(server.origin + PATH).status == 502
         told(server, f"https://{address}", f"handshake with {address} failed: .+")
