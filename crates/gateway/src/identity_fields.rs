@@ -1,8 +1,8 @@
-//! Fields that say who and what a request is: which there are, and who may say them.
+//! Identity fields: header fields that name the origin, the user, the target or the method of a request, and which senders are trusted with
+//! them.
 //!
-//! One list for all that passes requests on: upstreams over HTTP and FastCGI, servers that are asked by `forward-auth`, and what is told of
-//! client certificates. What clients may not say is set aside before a route is looked for, so that nobody sees it, and a route gets back
-//! what it keeps.
+//! One list serves all code that passes requests on: proxies over HTTP and FastCGI, `forward-auth`, and client certificates. Fields that the
+//! sender is not trusted with are set aside before routing; a route restores those that it keeps.
 
 mod list;
 
@@ -13,23 +13,23 @@ use pronghorn_engine::Response;
 use self::list::kind_of;
 use crate::plan::text;
 
-/// Who may say a field.
+/// Kind of an identity field, which decides the senders that are trusted with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Where a request comes from: proxies that are trusted.
+    /// Names the origin of a request. Accepted from trusted proxies.
     Forwarding,
-    /// Whom it comes from, by a certificate or a user's name: this server, and for routes that keep the field, proxies that are trusted.
+    /// Names the user or the client certificate. Set by this server; accepted from trusted proxies on routes that keep the field.
     Asserted,
-    /// Another target or method than those that routes go by: anybody, for routes that keep the field.
+    /// Names another target or method than those that routes match. Accepted from every client on routes that keep the field.
     Target,
-    /// A name with other characters than letters, digits and dashes, which applications that read variables of CGI take for another one:
-    /// anybody, for routes that keep the field.
+    /// Has a name with other characters than letters, digits and dashes, which CGI applications cannot tell from another name. Accepted from
+    /// every client on routes that keep the field.
     Unusual,
-    /// Nobody.
+    /// Never accepted.
     Forbidden,
 }
 
-/// Of which kind a field is; `None`: anybody may say it.
+/// Returns the kind of a field, or `None` for an ordinary field.
 pub(crate) fn kind(name: &str) -> Option<Kind> {
     if is_plain(name) {
         return kind_of(name);
@@ -152,8 +152,7 @@ impl SetAside {
     }
 }
 
-/// Takes away what no server that decides about a request should hear of its sender, trusted or not: what it is told of where the request
-/// comes from and what it is for, it is told by this server alone.
+/// Removes the fields that an auth server must not get from any sender, trusted or not: this server alone describes the request to it.
 pub(crate) fn remove_for_question(headers: &mut HeaderMap) {
     let is_removed = |name: &&HeaderName| !matches!(kind(name.as_str()), None | Some(Kind::Asserted));
     let names: Vec<_> = headers.keys().filter(is_removed).cloned().collect();
@@ -162,7 +161,7 @@ pub(crate) fn remove_for_question(headers: &mut HeaderMap) {
     }
 }
 
-/// Takes away a field that only this server may say, in each spelling.
+/// Removes a field that only this server may set, in every spelling.
 pub(crate) fn take_away(headers: &mut HeaderMap, name: &HeaderName) {
     headers.remove(name);
     let wanted = folded(name.as_str());
