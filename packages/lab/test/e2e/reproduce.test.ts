@@ -34,7 +34,7 @@ async function begin(out: string): Promise<Campaign> {
   }
 }
 
-/** Goes on with the study by its command until it has told of a load, and then interrupts it. */
+/** Resumes the study by its command, and interrupts it after the first load. */
 async function goOn(out: string): Promise<{ status: number | null; stdout: string; stderr: string }> {
   const child = spawn(process.execPath, [CLI, 'reproduce', 'kiwee', '--resume', '--out', out], {
     stdio: ['ignore', 'pipe', 'pipe'],
