@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from harness.clients.raw_h1 import RawH1
 from harness.server import pronghorn
+from harness.unprivileged import copied, open_folder, without_rights
 from harness.waiting import eventually
 
 USAGE = 2
@@ -164,52 +165,40 @@ def test_host_name_that_nobody_has(refuse, identity, root):
 
 
 @pytest.fixture
-def as_nobody(tmp_path):
-    """A prefix that takes away root's right to read everything and to bind low ports."""
-    if os.geteuid() != 0:
-        return []
-    for folder in [tmp_path, *tmp_path.parents]:
-        if folder.owner() == "root" and folder.stat().st_mode & 0o001 == 0:
-            folder.chmod(folder.stat().st_mode | 0o055)
-    return ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"]
-
-
-def copied(program: Path, folder: Path) -> Path:
-    """A link to the program where every user may reach it."""
-    copy = folder / "pronghorn"
-    copy.write_bytes(program.read_bytes())
-    copy.chmod(0o755)
-    return copy
+def folder():
+    """A folder that a user without rights can reach."""
+    with open_folder() as folder:
+        yield folder
 
 
 @pytest.mark.parametrize("unreadable", ["cert", "key"])
-def test_certificate_or_key_that_may_not_be_read(identity, root, tmp_path, as_nobody, unreadable):
+def test_certificate_or_key_that_may_not_be_read(identity, folder, unreadable):
     files = {}
     for name in ("cert", "key"):
-        files[name] = tmp_path / f"{name}.pem"
+        files[name] = folder / f"{name}.pem"
         files[name].write_bytes(getattr(identity, name).read_bytes())
         files[name].chmod(0o644)
     files[unreadable].chmod(0)
-    done = run_as(as_nobody, tmp_path, root, *local(identity, **files))
+    done = serve_without_rights(folder, *local(identity, **files))
     assert done.returncode == NO_PERMISSION, done.stderr
     assert re.fullmatch(rf"error: [^\n]*{unreadable}\.pem[^\n]+\n", done.stderr)
 
 
-def test_port_that_needs_a_right(identity, root, tmp_path, as_nobody):
+def test_port_that_needs_a_right(identity, folder):
     limit = int(Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text())
     if limit <= 1:
         pytest.skip("this machine lets every user bind every port")
     for name in ("cert", "key"):
-        (tmp_path / f"{name}.pem").write_bytes(getattr(identity, name).read_bytes())
-    flags = ["--listen", "127.0.0.1:1", "--cert", tmp_path / "cert.pem", "--key", tmp_path / "key.pem"]
-    done = run_as(as_nobody, tmp_path, root, *flags)
+        (folder / f"{name}.pem").write_bytes(getattr(identity, name).read_bytes())
+    flags = ["--listen", "127.0.0.1:1", "--cert", folder / "cert.pem", "--key", folder / "key.pem"]
+    done = serve_without_rights(folder, *flags)
     assert done.returncode == NO_PERMISSION, done.stderr
     assert re.fullmatch(r"error: [^\n]*127\.0\.0\.1:1\b[^\n]+\n", done.stderr)
 
 
-def run_as(prefix, folder: Path, root: Path, *arguments) -> subprocess.CompletedProcess[str]:
-    command = [*prefix, copied(pronghorn(), folder), "serve", root, *arguments]
-    return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=60)
+def serve_without_rights(folder: Path, *arguments) -> subprocess.CompletedProcess[str]:
+    command = without_rights([copied(pronghorn(), folder), "serve", folder, *arguments])
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
 def test_full_standard_error_does_not_stop_the_server(identity, root):
@@ -251,7 +240,7 @@ def listening_port(pid: int) -> int | None:
     return None
 
 
-def test_congestion_control_that_the_user_may_not_choose(root, tmp_path, as_nobody):
+def test_congestion_control_that_the_user_may_not_choose(folder):
     kernel = Path("/proc/sys/net/ipv4")
     allowed = (kernel / "tcp_allowed_congestion_control").read_text().split()
     available = (kernel / "tcp_available_congestion_control").read_text().split()
@@ -259,6 +248,6 @@ def test_congestion_control_that_the_user_may_not_choose(root, tmp_path, as_nobo
     if not forbidden:
         pytest.skip("this system lets everybody choose each controller that it has")
     arguments = ["--listen", "http://127.0.0.1:0", "--congestion", forbidden[0]]
-    done = run_as(as_nobody, tmp_path, root, *arguments)
+    done = serve_without_rights(folder, *arguments)
     assert done.returncode == NO_PERMISSION, done.stderr
     assert re.fullmatch(rf"error: [^\n]*{forbidden[0]}[^\n]*tcp_allowed_congestion_control[^\n]*\n", done.stderr)

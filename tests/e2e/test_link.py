@@ -14,6 +14,7 @@ import pytest
 
 from harness.response import sha256
 from harness.server import pronghorn, quic_go_client
+from harness.unprivileged import copied, open_folder, without_rights
 
 COMMAND_MISSING = 127
 MALFORMED = 65
@@ -134,24 +135,14 @@ def test_malformed_profile_names_the_key(tmp_path, broken, mentions):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["profile.toml"]
 
 
-def test_no_right_to_the_tun_device(profile, tmp_path):
+def test_no_right_to_the_tun_device(profile):
     if os.geteuid() != 0:
         pytest.skip("needs root to take rights away; the link's own tests cover the unprivileged user")
-    tun = Path("/dev/net/tun")
-    mode = tun.stat().st_mode & 0o777
-    copy = tmp_path / "pronghorn"
-    copy.write_bytes(pronghorn().read_bytes())
-    copy.chmod(0o755)
-    for folder in [tmp_path, *tmp_path.parents]:
-        if folder.stat().st_mode & 0o005 != 0o005:
-            folder.chmod(folder.stat().st_mode | 0o055)
-    tun.chmod(0o600)
-    try:
-        nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"]
-        command = [str(part) for part in [*nobody, copy, "link", profile, "--", "true"]]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    finally:
-        tun.chmod(mode)
+    with open_folder() as folder:
+        device = "mknod tun c 10 200 && chmod 600 tun && mount --bind tun /dev/net/tun"
+        command = without_rights([copied(pronghorn(), folder), "link", copied(profile, folder), "--", "true"])
+        command = ["unshare", "--mount", "sh", "-c", f"{device} && exec {shlex.join(command)}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=folder)
     assert done.returncode == NO_PERMISSION, done.stderr
     assert_one_error_line(done.stderr, "/dev/net/tun")
 
