@@ -57,6 +57,16 @@ def test_application_below_a_prefix(start, gateway, fpm, www, protocol_fetcher):
     assert urljoin("/shop/admin", moved.header("location")) == "/shop/admin/"
 
 
+def test_prefix_is_told_without_escapes(start, gateway, fpm, www, protocol_fetcher):
+    server = served(start, gateway, www, f"unix:{fpm}", route="match = '/caf\u00e9 [x]/*'\nstrip_prefix = true")
+    told = json.loads(protocol_fetcher.fetch(server.origin + "/caf%C3%A9%20%5Bx%5D/admin/index.php/%5Bx%5D").body)[
+        "server"
+    ]
+    assert (told["SCRIPT_NAME"], told["PATH_INFO"]) == ("/caf\u00e9 [x]/admin/index.php", "/[x]")
+    assert told["PHP_SELF"] == "/caf\u00e9 [x]/admin/index.php/[x]"
+    assert told["HTTP_X_FORWARDED_PREFIX"] == "/caf%C3%A9%20%5Bx%5D"
+
+
 def test_path_is_taken_from_what_matched(start, gateway, fpm, www, protocol_fetcher):
     php = f'php = {{ root = "{www}", server = "unix:{fpm}" }}'
     for layers in ("", 'layers = ["compress"]'):

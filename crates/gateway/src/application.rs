@@ -117,8 +117,9 @@ impl ApplicationHandler {
     }
 
     fn asked(&self, script: Script, head: &Head, length: u64) -> Asked {
-        let prefix = head.prefix.as_ref().map_or(&b""[..], HeaderValue::as_bytes);
-        let script = Script { name: [prefix, &script.name].concat(), ..script };
+        // In `SCRIPT_NAME` nothing is encoded (RFC 3875, section 4.1.13), as in the rest of it and in `PATH_INFO`.
+        let prefix = percent_encoding::percent_decode(head.prefix.as_ref().map_or(&b""[..], HeaderValue::as_bytes));
+        let script = Script { name: prefix.chain(script.name.iter().copied()).collect(), ..script };
         let peer = &head.peer;
         Asked {
             script,
