@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-SECONDS = 60
+SECONDS = 600
 """How long a server may take to start or to end, or a generator for its requests."""
 
 

@@ -110,8 +110,9 @@ def test_route_that_the_configuration_misstates_is_found(compared):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("number", range(ROUNDS_AT_LENGTH))
 @pytest.mark.parametrize("server", SERVERS)
-def test_route_is_that_of_what_the_server_understood_at_length(compared, server):
-    for number in range(ROUNDS_AT_LENGTH):
-        seed = f"{SEED} {server} {number}"
-        agrees(compared(server, seed, COMPOSED_AT_LENGTH), seed)
+def test_route_is_that_of_what_the_server_understood_at_length(compared, server, number):
+    seed = f"{SEED} {server} {number}"
+    agrees(compared(server, seed, COMPOSED_AT_LENGTH), seed)

@@ -36,6 +36,7 @@ use self::budget::{Budget, WorkerBudget};
 pub(crate) use self::check::Checks;
 use self::content::{Content, Lent, Tracked, Watch};
 use self::failure::{Reason, refusal};
+use self::fields::Clients;
 pub(crate) use self::fields::to_client;
 pub(crate) use self::health::Observer;
 use self::health::ServerHealth;
@@ -176,6 +177,7 @@ pub(crate) struct WorkerUpstream {
     cookies: Option<Cookies>,
     budget: WorkerBudget,
     buffering: Option<Buffering>,
+    clients: Clients,
     latest: Latest,
 }
 
@@ -188,9 +190,8 @@ struct Head {
 }
 
 impl Head {
-    /// `prefix`: what was taken away from the path.
-    fn new(prefix: Option<&HeaderValue>, method: Method, uri: &Uri, mut headers: HeaderMap, peer: &Peer, is_trusted: bool) -> Self {
-        fields::to_upstream(&mut headers, peer, uri, prefix, is_trusted);
+    /// `headers`: what the upstream gets.
+    fn new(method: Method, uri: &Uri, headers: HeaderMap) -> Self {
         let path = uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
         Self { method, path, headers }
     }
@@ -246,7 +247,7 @@ impl WorkerUpstream {
             let tell = Box::new(move |line| trouble.once(line));
             Buffering::new(connector.handle().clone(), most, buffers, tell)
         });
-        Ok(Self { plan, pool, fastcgi, balance, cookies, budget, buffering, latest: Latest::default() })
+        Ok(Self { plan, pool, fastcgi, balance, cookies, budget, buffering, clients: Clients::default(), latest: Latest::default() })
     }
 
     /// Answers a request with what a server says; `finish` is given each response before it is sent.
@@ -257,12 +258,13 @@ impl WorkerUpstream {
         finish: impl FnOnce(Response) -> Response + 'static,
     ) {
         let Forwarded { prefix, request, tunnel, is_trusted, note } = forwarded;
-        let Request { method, uri, headers, peer, upgrade, body } = request;
+        let Request { method, uri, mut headers, peer, upgrade, body } = request;
         let upgrade = upgrade.zip(tunnel);
         if upgrade.is_none() && is_never_passed_on(&method) {
             return responder.send(finish(not_passed_on()));
         }
-        let head = Head::new(prefix, method.clone(), &uri, headers, &peer, is_trusted);
+        fields::to_upstream(&self.clients, &mut headers, &peer, &uri, prefix, is_trusted);
+        let head = Head::new(method.clone(), &uri, headers);
         let asked = RequestLine { method, uri, note };
         if let Some((upgrade, tunnel)) = upgrade {
             let handle = responder.handle().clone();
@@ -314,7 +316,7 @@ impl WorkerUpstream {
         self: &Rc<Self>,
         prefix: Option<&HeaderValue>,
         asked: RequestLine,
-        headers: HeaderMap,
+        mut headers: HeaderMap,
         peer: Peer,
         body: Body,
         is_trusted: bool,
@@ -323,7 +325,8 @@ impl WorkerUpstream {
         if is_never_passed_on(&asked.method) {
             return not_passed_on();
         }
-        let head = Head::new(prefix, asked.method.clone(), &asked.uri, headers, &peer, is_trusted);
+        fields::to_upstream(&self.clients, &mut headers, &peer, &asked.uri, prefix, is_trusted);
+        let head = Head::new(asked.method.clone(), &asked.uri, headers);
         let inform = informer
             .map(|informer| move |status, headers| fields::interim(status, headers, |headers| informer.inform(status, headers.clone())));
         let inform = inform.as_ref().map(|inform| inform as &dyn Fn(StatusCode, HeaderMap));
@@ -336,12 +339,13 @@ impl WorkerUpstream {
         self: &Rc<Self>,
         prefix: Option<&HeaderValue>,
         asked: RequestLine,
-        headers: HeaderMap,
+        mut headers: HeaderMap,
         peer: &Peer,
         content: Body,
         application: &fastcgi::Asked,
     ) -> Response {
-        let head = Head::new(prefix, asked.method.clone(), &asked.uri, headers, peer, application.is_trusted);
+        fields::to_upstream(&self.clients, &mut headers, peer, &asked.uri, prefix, application.is_trusted);
+        let head = Head::new(asked.method.clone(), &asked.uri, headers);
         let mut asking = Asking { head, line: asked, content: lend(content), client: Asker::of(peer) };
         self.exchange(&mut asking, None, Some(application)).await
     }

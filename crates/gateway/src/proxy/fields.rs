@@ -1,6 +1,8 @@
 //! Fields that change on the way.
 
+use std::cell::RefCell;
 use std::net::IpAddr;
+use std::ops::Range;
 
 use bytes::Bytes;
 use http::header::{
@@ -75,7 +77,14 @@ impl Present {
 /// Makes the fields of a request those that a server behind this one gets.
 ///
 /// `is_trusted`: the peer is a proxy that is believed. `prefix`: what was taken away from the path.
-pub(crate) fn to_upstream(headers: &mut HeaderMap, peer: &Peer, uri: &Uri, prefix: Option<&HeaderValue>, is_trusted: bool) {
+pub(super) fn to_upstream(
+    clients: &Clients,
+    headers: &mut HeaderMap,
+    peer: &Peer,
+    uri: &Uri,
+    prefix: Option<&HeaderValue>,
+    is_trusted: bool,
+) {
     let present = Present::of(headers);
     // A map that has to grow for more than it is given takes twice the memory.
     headers.reserve(ADDED_LINES + usize::from(prefix.is_some()) + usize::from(peer.early_data));
@@ -99,15 +108,17 @@ pub(crate) fn to_upstream(headers: &mut HeaderMap, peer: &Peer, uri: &Uri, prefi
     let host = own_host.or_else(|| HeaderValue::try_from(uri.authority()?.as_str()).ok());
     let (scheme, usual_port) = if peer.secure { ("https", 443) } else { ("http", 80) };
     let port = canonical::port(uri).unwrap_or(usual_port);
-    let Forwarded { element, address, port } = Forwarded::new(peer.remote.ip().to_canonical(), host.as_ref(), scheme, port);
+    let forwarded = clients.forwarded(peer.remote.ip().to_canonical(), host.as_ref(), scheme, port);
     // Where none is there, as mostly, none is searched for.
     let is_said = is_trusted && present.said_by_proxies;
-    join(headers, is_said, FORWARDED, HeaderValue::from_maybe_shared(element));
-    join(headers, is_said, X_FORWARDED_FOR, HeaderValue::from_maybe_shared(address));
-    keep(headers, is_said, X_FORWARDED_PROTO, Ok(HeaderValue::from_static(scheme)));
-    keep(headers, is_said, X_FORWARDED_PORT, HeaderValue::from_maybe_shared(port));
+    if let Some(Forwarded { element, address, port }) = forwarded {
+        join(headers, is_said, FORWARDED, element);
+        join(headers, is_said, X_FORWARDED_FOR, address);
+        keep(headers, is_said, X_FORWARDED_PORT, port);
+    }
+    keep(headers, is_said, X_FORWARDED_PROTO, HeaderValue::from_static(scheme));
     if let Some(host) = host {
-        keep(headers, is_said, X_FORWARDED_HOST, Ok(host.clone()));
+        keep(headers, is_said, X_FORWARDED_HOST, host.clone());
         if !has_host {
             headers.append(HOST, host);
         }
@@ -126,7 +137,7 @@ pub(crate) fn to_upstream(headers: &mut HeaderMap, peer: &Peer, uri: &Uri, prefi
         Protocol::Http2 => "2.0 pronghorn",
         Protocol::Http3 => "3.0 pronghorn",
     };
-    join(headers, present.via, VIA, Ok(HeaderValue::from_static(via)));
+    join(headers, present.via, VIA, HeaderValue::from_static(via));
 }
 
 /// Makes the fields of a server's response those that the client gets. `version`: what the server spoke.
@@ -142,13 +153,13 @@ pub(crate) fn to_client(headers: &mut HeaderMap, version: Version) {
         Version::HTTP_3 => "3.0 pronghorn",
         _ => "1.1 pronghorn",
     };
-    join(headers, present.via, VIA, Ok(HeaderValue::from_static(via)));
+    join(headers, present.via, VIA, HeaderValue::from_static(via));
 }
 
 /// The same for an application that does not speak HTTP.
 pub(super) fn from_application(headers: &mut HeaderMap) {
     headers.remove(ALT_SVC);
-    join(headers, true, VIA, Ok(HeaderValue::from_static("FastCGI/1.0 pronghorn")));
+    join(headers, true, VIA, HeaderValue::from_static("FastCGI/1.0 pronghorn"));
 }
 
 /// Whether content may be held for a client that reads slowly, which nobody wants of a stream whose end is open: what is sent late is no
@@ -210,11 +221,8 @@ fn has_token(line: &HeaderValue, token: &str) -> bool {
     })
 }
 
-type Value = Result<HeaderValue, http::header::InvalidHeaderValue>;
-
 /// Adds to the end of a list, in one line: not all servers read several. `may_be_there`: whether there may be such a list.
-fn join(headers: &mut HeaderMap, may_be_there: bool, name: HeaderName, value: Value) {
-    let Ok(value) = value else { return };
+fn join(headers: &mut HeaderMap, may_be_there: bool, name: HeaderName, value: HeaderValue) {
     if !may_be_there {
         headers.append(name, value);
         return;
@@ -238,8 +246,7 @@ fn join(headers: &mut HeaderMap, may_be_there: bool, name: HeaderName, value: Va
 }
 
 /// Adds what is not there. `may_be_there`: whether it may be.
-fn keep(headers: &mut HeaderMap, may_be_there: bool, name: HeaderName, value: Value) {
-    let Ok(value) = value else { return };
+fn keep(headers: &mut HeaderMap, may_be_there: bool, name: HeaderName, value: HeaderValue) {
     if may_be_there {
         headers.entry(name).or_insert(value);
     } else {
@@ -247,18 +254,70 @@ fn keep(headers: &mut HeaderMap, may_be_there: bool, name: HeaderName, value: Va
     }
 }
 
-/// What is written for each request, in one piece of memory.
+/// Clients whose values are remembered, each in the place of its address.
+const PLACES: usize = 64;
+/// The longest host that is remembered, in bytes.
+const MAX_HOST_BYTES: usize = 255;
+
+/// What was written of the clients that asked last. Most ask several times in a row, by the same name.
+pub(super) struct Clients(RefCell<Box<[Option<Client>; PLACES]>>);
+
+struct Client {
+    address: IpAddr,
+    host: Option<HeaderValue>,
+    scheme: &'static str,
+    port: u16,
+    forwarded: Forwarded,
+}
+
+/// What is written of a client, in one piece of memory.
+#[derive(Clone)]
 struct Forwarded {
     /// RFC 7239.
-    element: Bytes,
+    element: HeaderValue,
     /// The one in it.
-    address: Bytes,
-    port: Bytes,
+    address: HeaderValue,
+    port: HeaderValue,
+}
+
+impl Default for Clients {
+    fn default() -> Self {
+        Self(RefCell::new(Box::new([const { None }; PLACES])))
+    }
+}
+
+impl Clients {
+    fn forwarded(&self, address: IpAddr, host: Option<&HeaderValue>, scheme: &'static str, port: u16) -> Option<Forwarded> {
+        let place = &mut self.0.borrow_mut()[place(address)];
+        if let Some(known) = place
+            && (known.address, known.port, known.scheme) == (address, port, scheme)
+            && known.host.as_ref() == host
+        {
+            return Some(known.forwarded.clone());
+        }
+        let forwarded = Forwarded::new(address, host, scheme, port)?;
+        if host.is_none_or(|host| host.len() <= MAX_HOST_BYTES) {
+            // In memory of its own: it would keep the whole head that it came in.
+            let host = host.map(|host| HeaderValue::from_bytes(host.as_bytes())).transpose().ok()?;
+            *place = Some(Client { address, host, scheme, port, forwarded: forwarded.clone() });
+        }
+        Some(forwarded)
+    }
+}
+
+fn place(address: IpAddr) -> usize {
+    let bits = match address {
+        IpAddr::V4(address) => u128::from(address.to_bits()),
+        IpAddr::V6(address) => address.to_bits(),
+    };
+    let folded = (bits >> 64) as u64 ^ bits as u64;
+    // Fibonacci hashing: its highest bits depend on all of the address.
+    (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - PLACES.ilog2())) as usize
 }
 
 impl Forwarded {
     /// An IPv6 address stands in brackets and quotes, and so does a host with a port.
-    fn new(address: IpAddr, host: Option<&HeaderValue>, scheme: &str, port: u16) -> Self {
+    fn new(address: IpAddr, host: Option<&HeaderValue>, scheme: &str, port: u16) -> Option<Self> {
         // A host that was admitted has neither quotes nor backslashes.
         let is_plain = |byte: &u8| byte.is_ascii_graphic() && *byte != b'"' && *byte != b'\\';
         let host = host.map(HeaderValue::as_bytes).filter(|host| host.iter().all(is_plain));
@@ -280,8 +339,8 @@ impl Forwarded {
         let element_end = text.len();
         text.extend_from_slice(itoa::Buffer::new().format(port).as_bytes());
         let text = Bytes::from(text);
-        let address = text.slice(before.len()..address_end);
-        Self { element: text.slice(..element_end), address, port: text.slice(element_end..) }
+        let value = |part: Range<usize>| HeaderValue::from_maybe_shared(text.slice(part)).ok();
+        Some(Self { element: value(0..element_end)?, address: value(before.len()..address_end)?, port: value(element_end..text.len())? })
     }
 }
 
@@ -318,7 +377,7 @@ mod tests {
     fn passed(lines: &[(&'static str, &'static str)], is_trusted: bool) -> HeaderMap {
         let mut headers = map(lines);
         let uri = Uri::from_static("https://example.org:8443/x");
-        to_upstream(&mut headers, &peer(Protocol::Http3, false), &uri, None, is_trusted);
+        to_upstream(&Clients::default(), &mut headers, &peer(Protocol::Http3, false), &uri, None, is_trusted);
         headers
     }
 
@@ -421,15 +480,37 @@ mod tests {
     #[test]
     fn early_data_is_told() {
         let mut headers = HeaderMap::new();
-        to_upstream(&mut headers, &peer(Protocol::Http2, true), &Uri::from_static("https://a/"), None, false);
+        to_upstream(&Clients::default(), &mut headers, &peer(Protocol::Http2, true), &Uri::from_static("https://a/"), None, false);
         assert_eq!(headers["early-data"], "1");
+    }
+
+    #[test]
+    fn client_that_asks_again_is_named_as_one_that_does_not() {
+        let clients = Clients::default();
+        let hosts = [None, Some("a.example"), Some("b.example:8443")].map(|host| host.map(HeaderValue::from_static));
+        // More than there are places.
+        let addresses = || (0..200_u8).map(|number| IpAddr::from([10, 0, number, 7])).chain([IpAddr::from([0x2001, 0, 0, 0, 0, 0, 0, 1])]);
+        for _ in 0..2 {
+            for address in addresses() {
+                for (host, (scheme, port)) in
+                    hosts.iter().flat_map(|host| [("https", 443), ("https", 8443), ("http", 443)].map(|to| (host, to)))
+                {
+                    for _ in 0..2 {
+                        let said = clients.forwarded(address, host.as_ref(), scheme, port).expect("values");
+                        let fresh = Forwarded::new(address, host.as_ref(), scheme, port).expect("values");
+                        assert_eq!((said.element, said.address, said.port), (fresh.element, fresh.address, fresh.port));
+                    }
+                }
+            }
+        }
     }
 
     #[test]
     fn addresses_are_written_as_usual() {
         for text in ["0.0.0.0", "192.0.2.7", "255.10.99.100", "2001:db8::1"] {
-            let Forwarded { element, address, port } = Forwarded::new(text.parse().expect("an address"), None, "https", u16::MAX);
-            assert_eq!((&address[..], &port[..]), (text.as_bytes(), &b"65535"[..]));
+            let forwarded = Forwarded::new(text.parse().expect("an address"), None, "https", u16::MAX);
+            let Forwarded { element, address, port } = forwarded.expect("values");
+            assert_eq!((address.as_bytes(), port.as_bytes()), (text.as_bytes(), &b"65535"[..]));
             assert!(element.len() + port.len() <= ELEMENT_BYTES);
         }
     }
@@ -451,7 +532,8 @@ mod tests {
     #[test]
     fn ipv6_client_is_quoted() {
         let address = "2001:db8::1".parse().expect("an address");
-        let Forwarded { element, address, .. } = Forwarded::new(address, Some(&HeaderValue::from_static("a.example")), "http", 80);
+        let forwarded = Forwarded::new(address, Some(&HeaderValue::from_static("a.example")), "http", 80);
+        let Forwarded { element, address, .. } = forwarded.expect("values");
         assert_eq!(element, "for=\"[2001:db8::1]\";host=a.example;proto=http");
         assert_eq!(address, "2001:db8::1");
     }
