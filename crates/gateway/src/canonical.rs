@@ -4,6 +4,8 @@
 //! is written in one way in target and `host`, and who asks for another protocol by CONNECT asks by GET, as over HTTP/1.1. Hardly any
 //! request has to be changed, and then it costs a look at the bytes of path and host.
 
+use std::cell::RefCell;
+
 use http::header::HOST;
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderValue, Method, StatusCode, Uri};
@@ -18,6 +20,38 @@ use crate::plan::text;
 pub(crate) struct View {
     /// Of the path, where it is more than its own and only reading.
     spelling: Option<Box<Spelling>>,
+}
+
+/// Hosts that are remembered, each in the place of its text.
+const PLACES: usize = 16;
+/// Longer ones are not, in bytes.
+const MAX_HOST_BYTES: usize = 255;
+
+/// Hosts with their ports that one worker saw last and that are canonical: most requests name one of a few.
+#[derive(Default)]
+pub(crate) struct KnownHosts(RefCell<[Option<KnownHost>; PLACES]>);
+
+struct KnownHost {
+    authority: Box<str>,
+    /// Whether it is over TLS, which decides about the port that is left out.
+    secure: bool,
+}
+
+impl KnownHosts {
+    /// The canonical form of a host and its port. `None`: that is how it is written.
+    fn canonical(&self, authority: &str, secure: bool) -> Result<Option<String>, Refusal> {
+        let bytes = authority.as_bytes();
+        let middle = bytes.get(bytes.len() / 2).copied().unwrap_or_default();
+        let place = &mut self.0.borrow_mut()[(bytes.len() + usize::from(middle)) % PLACES];
+        if place.as_ref().is_some_and(|known| known.secure == secure && *known.authority == *authority) {
+            return Ok(None);
+        }
+        let written = pronghorn_target::authority(authority, secure).map_err(|_| BAD_HOST)?;
+        if written.is_none() && authority.len() <= MAX_HOST_BYTES {
+            *place = Some(KnownHost { authority: authority.into(), secure });
+        }
+        Ok(written)
+    }
 }
 
 /// The path of a request as routes compare it, in its extensions.
@@ -59,13 +93,13 @@ impl View {
     /// # Errors
     ///
     /// When that cannot be. The request is then partly so.
-    pub(crate) fn of(request: &mut Request) -> Result<Self, Refusal> {
+    pub(crate) fn of(request: &mut Request, known: &KnownHosts) -> Result<Self, Refusal> {
         check_method(&request.method)?;
         if request.upgrade.is_some() && request.method == Method::CONNECT {
             request.method = Method::GET;
         }
-        let written = request.uri.authority().map(|authority| pronghorn_target::authority(authority.as_str(), request.peer.secure));
-        if let Some(host) = written.transpose().map_err(|_| BAD_HOST)?.flatten() {
+        let written = request.uri.authority().map(|authority| known.canonical(authority.as_str(), request.peer.secure));
+        if let Some(host) = written.transpose()?.flatten() {
             set_host(request, host)?;
         }
         let spelling = Spelling::of(request.uri.path())?;
@@ -183,6 +217,20 @@ mod tests {
         ] {
             let uri: Uri = uri.parse().expect("a URI");
             assert_eq!((host(&uri), port(&uri)), (uri.host().unwrap_or_default(), uri.port_u16()), "{uri}");
+        }
+    }
+
+    #[test]
+    fn host_that_was_seen_before_has_the_same_form() {
+        let known = KnownHosts::default();
+        let long = format!("{}.test", "a".repeat(300));
+        let texts = ["a.test", "A.test", "a.test:443", "a.test:80", "a.test.", "b.test", "[::1]", "[::01]", "a b", "", &long];
+        for _ in 0..3 {
+            for text in texts {
+                for secure in [true, false] {
+                    assert_eq!(known.canonical(text, secure), pronghorn_target::authority(text, secure).map_err(|_| BAD_HOST), "{text}");
+                }
+            }
         }
     }
 

@@ -14,7 +14,7 @@ use super::Shared;
 use super::end::End;
 use super::local::{Before, Local};
 use crate::application;
-use crate::canonical::{self, View, with_path};
+use crate::canonical::{self, KnownHosts, View, with_path};
 use crate::client_auth;
 use crate::hop;
 use crate::identity_fields::{self, SetAside};
@@ -30,12 +30,13 @@ pub struct GatewayHandler {
     shared: Arc<Shared>,
     connector: OnceCell<Connector>,
     local: RefCell<Rc<Local>>,
+    hosts: KnownHosts,
 }
 
 impl GatewayHandler {
     pub(super) fn new(shared: &Arc<Shared>) -> Self {
         let local = Local::new(shared.plan(), 0);
-        Self { shared: shared.clone(), connector: OnceCell::new(), local: RefCell::new(Rc::new(local)) }
+        Self { shared: shared.clone(), connector: OnceCell::new(), local: RefCell::new(Rc::new(local)), hosts: KnownHosts::default() }
     }
 
     fn local(&self) -> Rc<Local> {
@@ -241,7 +242,7 @@ impl Handler for GatewayHandler {
             hop::forget_named(&mut request.headers);
         }
         let local = self.local();
-        let view = View::of(&mut request);
+        let view = View::of(&mut request, &self.hosts);
         let mut logged = local.plan.log.as_ref().map(|log| log.begin(&request));
         let view = match view {
             Ok(view) => view,
