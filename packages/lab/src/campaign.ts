@@ -108,7 +108,7 @@ async function isConformanceKnown(
   if (readConformance(out)?.status === 'finished') return true;
   const { status } = await checkConformance({
     ...{ pronghorn, seed, signal, within, ...conformance },
-    congestion: controllersOf(plan.arms),
+    congestion: controllersOf(plan.arms, plan.servers),
     onProgress: (so, transfer) => {
       writeConformance(out, so);
       if (transfer !== undefined) process.stderr.write(`conformance ${transferInWords(transfer, so)}\n`);

@@ -154,11 +154,14 @@ export function readPlan(path: string): Plan {
   const pages = tables.map((table, at) => pageSource(table, folder, path, value.pages ? `pages[${at}]` : 'page'));
   const arms = armsOf(value, path);
   const servers = serversOf(value);
+  requireControlNames(arms, path);
   requireDistinct(arms, 'arms', path);
   requireDistinct(profiles, 'profiles', path);
   requireDistinct(pages, 'pages', path);
   const baseline = value.baseline ?? (arms[0] as Arm).name;
-  requireKnown([baseline], arms, 'baseline', 'arm', path);
+  // The control is compared with its own arm and with nothing else, nor anything else with it.
+  const ordinary = arms.filter(({ repeats }) => repeats === undefined);
+  requireKnown([baseline], ordinary, 'baseline', 'arm', path);
   for (const { server } of arms) requireKnown([server], servers, 'servers', 'server', path);
   for (const { name, command } of servers) requirePlaces(name, command, path);
   value.fail_if.forEach((condition, at) => {
@@ -297,6 +300,16 @@ function ownProfile(name: string, plan: string): string {
 function readProfile(path: string, plan: string): ProfileFile {
   const text = readText(path, `plan ${plan}: \`profiles\`: the link profile`);
   return { name: basename(path).replace(/\.toml$/, ''), path, text };
+}
+
+/** The second arm of a control has a name that the plan does not give: one that it gives to another arm is no mistake of typing. */
+function requireControlNames(arms: readonly Arm[], plan: string): void {
+  const taken = arms.find(
+    ({ name, repeats }) => repeats !== undefined && arms.some((arm) => arm.name === name && arm.repeats === undefined),
+  );
+  if (taken === undefined) return;
+  const message = `plan ${plan}: \`control\`: the second arm of "${taken.repeats ?? ''}" is called "${taken.name}", as an arm of the plan is`;
+  throw new LabError(ExitCode.Malformed, message, 'give that arm another name');
 }
 
 function requireDistinct(items: readonly { name: string }[], key: string, plan: string): void {

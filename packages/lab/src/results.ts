@@ -34,6 +34,8 @@ export interface Cell {
   readonly profile: string;
   readonly page: string;
   readonly arm: string;
+  /** The arm of which this one is the control. */
+  readonly repeats?: string;
   readonly loads: readonly LoadResult[];
   /** Shown when they went wrong, and counted for nothing. */
   readonly rehearsals: readonly LoadResult[];
@@ -93,8 +95,8 @@ export async function collectResults(campaign: Campaign, samples: AsyncIterable<
   for (const { name: profile } of campaign.profiles) {
     links.set(profile, new LinkBuilder(profile));
     for (const { name: page } of campaign.pages) {
-      for (const { name: arm } of campaign.arms) {
-        builders.set(keyOf(profile, page, arm), new CellBuilder(profile, page, arm));
+      for (const arm of campaign.arms) {
+        builders.set(keyOf(profile, page, arm.name), new CellBuilder(profile, page, arm));
       }
     }
   }
@@ -125,7 +127,7 @@ function cellsToCompare(cells: readonly Cell[]): ComparedCell[] {
 }
 
 /** The valid loads of a cell, by what is compared. */
-export function comparedCell({ profile, page, arm, loads }: Cell): ComparedCell {
+export function comparedCell({ profile, page, arm, repeats, loads }: Cell): ComparedCell {
   const valid = loads.filter((load) => load.valid);
   const times = METRICS.map((metric) => [
     metric,
@@ -134,7 +136,13 @@ export function comparedCell({ profile, page, arm, loads }: Cell): ComparedCell 
       return seconds === undefined ? [] : [{ block, seconds }];
     }),
   ]);
-  return { profile, page, arm, times: Object.fromEntries(times) as ComparedCell['times'] };
+  return {
+    profile,
+    page,
+    arm,
+    ...(repeats !== undefined && { repeats }),
+    times: Object.fromEntries(times) as ComparedCell['times'],
+  };
 }
 
 /** Whether each arm on each profile has a time to show. */
@@ -154,7 +162,7 @@ class CellBuilder {
   constructor(
     readonly profile: string,
     readonly page: string,
-    readonly arm: string,
+    readonly arm: Campaign['arms'][number],
   ) {}
 
   add(sample: Sample): void {
@@ -181,7 +189,8 @@ class CellBuilder {
     return {
       profile: this.profile,
       page: this.page,
-      arm: this.arm,
+      arm: this.arm.name,
+      ...(this.arm.repeats !== undefined && { repeats: this.arm.repeats }),
       loads: this.#loads,
       rehearsals: this.#rehearsals,
       summary: summarise(valid.map(({ time }) => time)),

@@ -4,7 +4,8 @@ import { compareCampaign, type ArmComparison, type ComparedCell } from '../src/c
 import { pooledControl } from '../src/compare/control.js';
 import { enough } from '../src/compare/stopping.js';
 import { compare, difference, pairUp, type BlockTime, type Pair } from '../src/compare/pairs.js';
-import { verdictInWords } from '../src/compare/words.js';
+import { comparisonRows } from '../src/compare/table.js';
+import { controlInWords, verdictInWords } from '../src/compare/words.js';
 import { draws, times } from './draws.js';
 
 const random = draws(11);
@@ -16,8 +17,8 @@ const noisy =
   (): number =>
     median * random.logNormal(spread);
 
-function cell(arm: string, load: BlockTime[], profile = 'fibre'): ComparedCell {
-  return { profile, arm, times: { load, firstByte: [], lcp: [] } };
+function cell(arm: string, load: BlockTime[], profile = 'fibre', repeats?: string): ComparedCell {
+  return { profile, arm, ...(repeats !== undefined && { repeats }), times: { load, firstByte: [], lcp: [] } };
 }
 
 test('block with an invalid load of one arm has no pair and is counted', () => {
@@ -95,8 +96,9 @@ test('baseline can be another arm than the first', () => {
 });
 
 test('p counts all comparisons of the campaign, and the control takes nothing from them', () => {
-  const cells = ['h2', 'h3', 'h1', 'h2-again'].map((arm) => cell(arm, at(blocks(20), noisy(1))));
-  const { comparisons, control } = compareCampaign(cells, undefined, 1);
+  const cells = ['h2', 'h3', 'h1'].map((arm) => cell(arm, at(blocks(20), noisy(1))));
+  const second = cell('h2-again', at(blocks(20), noisy(1)), 'fibre', 'h2');
+  const { comparisons, control } = compareCampaign([...cells, second], undefined, 1);
   const tested = comparisons.filter(({ holmP }) => holmP !== undefined);
   assert.deepEqual(
     tested.map(({ arm }) => arm),
@@ -106,6 +108,69 @@ test('p counts all comparisons of the campaign, and the control takes nothing fr
   assert.ok(tested.some(({ wilcoxon, holmP }) => wilcoxon.p === least && holmP === Math.min(1, 2 * least)));
   assert.equal(comparisons.find(({ arm }) => arm === 'h2-again')?.base, 'h2');
   assert.equal(control.intervals, 1);
+});
+
+test('arm is a control by what the plan says that it repeats, and by no name', () => {
+  const arms = (repeats: string | undefined): ComparedCell[] => [
+    cell('auto', at(blocks(20), noisy(1))),
+    cell('h3', at(blocks(20), noisy(1))),
+    cell('auto-again', at(blocks(20), noisy(2)), 'fibre', repeats),
+    cell('second', at(blocks(20), noisy(2)), 'fibre', repeats && 'h3'),
+  ];
+  const named = compareCampaign(arms(undefined), 'h3', 1);
+  assert.deepEqual(
+    named.comparisons.map(({ arm, base, verdict }) => [arm, base, verdict.kind]),
+    [
+      ['auto', 'h3', 'none-detected'],
+      ['auto-again', 'h3', 'slower'],
+      ['second', 'h3', 'slower'],
+    ],
+  );
+  // All three are in Holm's adjustment: the smallest p counts three times.
+  const least = named.comparisons.reduce((best, each) => (each.wilcoxon.p < best.wilcoxon.p ? each : best));
+  assert.equal(least.holmP, Math.min(1, 3 * least.wilcoxon.p));
+  assert.equal(named.control.verdict, 'none');
+
+  const planned = compareCampaign(arms('auto'), 'h3', 1);
+  assert.deepEqual(
+    planned.comparisons.map(({ arm, base, verdict }) => [arm, base, verdict.kind]),
+    [
+      ['auto', 'h3', 'none-detected'],
+      ['auto-again', 'auto', 'control'],
+      ['second', 'h3', 'control'],
+    ],
+  );
+  assert.equal(planned.control.intervals, 2);
+});
+
+test('pair without a block, or with too few for an interval, says nothing of an effect', () => {
+  for (const [first, second] of [
+    [
+      [1, 2, 3],
+      [4, 5, 6],
+    ],
+    [
+      [1, 2, 3],
+      [1, 2, 3],
+    ],
+  ] as const) {
+    const cells = [
+      cell('h2', at(first, noisy(1))),
+      cell('h2-again', at(second, noisy(1)), 'fibre', 'h2'),
+      cell('h3', at(second, noisy(1))),
+    ];
+    const { comparisons } = compareCampaign(cells, undefined, 1);
+    const [control] = comparisons;
+    assert.deepEqual(control?.verdict, { kind: 'control', excludesNoEffect: undefined });
+    assert.equal(verdictInWords(control), 'control: h2 twice, too few blocks to see anything');
+    const figures = comparisonRows(comparisons).map((row) => row.slice(3, 7));
+    if (first[0] !== second[0])
+      assert.deepEqual(
+        figures,
+        times(2, () => ['-', '-', '-', '-']),
+      );
+    else assert.ok(figures.every((row) => row.slice(0, 3).every((figure) => figure !== '-')));
+  }
 });
 
 test('five blocks give no verdict', () => {
@@ -180,7 +245,7 @@ test('bench that favours the second of two like arms is found by its control', (
     compareCampaign(
       profiles.flatMap((profile) => [
         cell('h2', at(blocks(30), noisy(1)), profile),
-        cell('h2-again', at(blocks(30), noisy(favour)), profile),
+        cell('h2-again', at(blocks(30), noisy(favour)), profile, 'h2'),
       ]),
       undefined,
       1,
@@ -190,13 +255,22 @@ test('bench that favours the second of two like arms is found by its control', (
 });
 
 test('control of few blocks is not judged, since its intervals are too narrow', () => {
-  const cells = [cell('h2', at(blocks(10), noisy(1))), cell('h2-again', at(blocks(10), noisy(2)))];
+  const cells = [cell('h2', at(blocks(10), noisy(1))), cell('h2-again', at(blocks(10), noisy(2)), 'fibre', 'h2')];
   assert.deepEqual(compareCampaign(cells, undefined, 1).control, {
     intervals: 0,
     excluding: 0,
     allowed: 0,
     verdict: 'none',
   });
+});
+
+test('control over few blocks is called not judged, and missing only where it is', () => {
+  const cells = [cell('h2', at([1], noisy(1))), cell('again', at([1], noisy(1)), 'fibre', 'h2')];
+  assert.match(
+    controlInWords(pooledControl([]), compareCampaign(cells, undefined, 1).comparisons),
+    /^The control is not judged/,
+  );
+  assert.match(controlInWords(pooledControl([]), []), /^There is no control/);
 });
 
 test('control counts of campaigns are pooled', () => {

@@ -225,5 +225,13 @@ test('a campaign has the controllers of its arms with our server checked', () =>
     congestion,
     server,
   });
-  assert.deepEqual(controllersOf([arm('bbr'), arm('cubic', 'caddy'), arm('bbr'), arm('newreno')]), ['bbr', 'newreno']);
+  const ours = [{ name: 'pronghorn', args: [] }];
+  const caddy = { name: 'caddy', args: [], command: 'caddy' };
+  const arms = [arm('bbr'), arm('cubic', 'caddy'), arm('bbr'), arm('newreno')];
+  assert.deepEqual(controllersOf(arms, [...ours, caddy]), ['bbr', 'newreno']);
+  // Which server is ours is not up to its name.
+  const tuned = { name: 'tuned', args: ['--limit', 'sessions=0'] };
+  assert.deepEqual(controllersOf([arm('bbr'), arm('cubic', 'tuned')], [{ ...caddy, name: 'pronghorn' }, tuned]), [
+    'cubic',
+  ]);
 });

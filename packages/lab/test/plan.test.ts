@@ -197,6 +197,18 @@ const malformed: [what: string, from: string | RegExp, to: string, says: RegExp]
     /`fail_if\[0\]` 'h4\.median > 1 s', column 1: there is no arm h4/,
   ],
   ['control of no arm', 'seed = 7', 'control = ["h4"]', /`control`: there is no arm "h4"; the plan has "h2", "h3"/],
+  [
+    'control whose second arm has the name of another one',
+    /seed = 7([^]*)name = "h3"/,
+    'control = ["h2"]$1name = "h2-again"',
+    /`control`: the second arm of "h2" is called "h2-again", as an arm of the plan is; give that arm another name/,
+  ],
+  [
+    'control for a baseline',
+    'seed = 7',
+    'control = ["h2"]\nbaseline = "h2-again"',
+    /`baseline`: there is no arm "h2-again"; the plan has "h2", "h3"/,
+  ],
   ['baseline of no arm', 'seed = 7', 'baseline = "h4"', /`baseline`: there is no arm "h4"/],
   [
     'unknown server',

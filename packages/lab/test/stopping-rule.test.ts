@@ -4,13 +4,14 @@ import { StoppingRule, type Made } from '../src/compare/stopping-rule.js';
 import type { Arm, Plan } from '../src/plan.js';
 import { draws } from './draws.js';
 
-const arms: Arm[] = ['h2', 'h3', 'h2-again'].map((name) => ({
+const armOf = (name: string): Arm => ({
   name,
   protocol: 'h2',
   congestion: 'cubic',
   visit: 'first',
   server: 'pronghorn',
-}));
+});
+const arms: Arm[] = [armOf('h2'), armOf('h3'), { ...armOf('h2-again'), repeats: 'h2' }];
 const plan: Pick<Plan, 'arms' | 'baseline' | 'blocks'> = {
   arms,
   baseline: 'h2',
@@ -58,6 +59,27 @@ test('link of its own number of blocks has enough after those, the others go on'
     );
     assert.equal(rule.isEnough(at(5)), false);
   }
+});
+
+test('arm with the name of a control is compared with the baseline, not with the arm of which it has the name', () => {
+  const valid: Readonly<Record<string, readonly [from: number, to: number]>> = {
+    h2: [1, 10],
+    h3: [1, 6],
+    // Six blocks with the baseline, two with h3: too few for an interval.
+    'h3-again': [5, 10],
+  };
+  const loads = Object.entries(valid).flatMap(([arm, [from, to]]) =>
+    Array.from({ length: to - from + 1 }, (_, index): Made => {
+      const block = from + index;
+      return { profile: 'lte', page: 'page', arm, block, valid: true, times: { load: 1 + block / 1000 } };
+    }),
+  );
+  const enough = (repeats: string | undefined): boolean => {
+    const again = { ...armOf('h3-again'), ...(repeats !== undefined && { repeats }) };
+    return new StoppingRule({ ...plan, arms: [armOf('h2'), armOf('h3'), again] }, 1, loads).isEnough(at(11));
+  };
+  assert.equal(enough(undefined), true);
+  assert.equal(enough('h3'), false);
 });
 
 test('what came later does not change what was decided', () => {

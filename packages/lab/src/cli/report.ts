@@ -13,7 +13,8 @@ export async function report(args: readonly string[]): Promise<ExitCode> {
   for (const out of positionals) shown.push(await show(out, thresholds));
   if (shown.length > 1) {
     const control = pooledControl(shown.map(({ results }) => results.comparisons.control));
-    process.stdout.write(`\nAll together. ${controlInWords(control, [])}\n`);
+    const comparisons = shown.flatMap(({ results }) => results.comparisons.comparisons);
+    process.stdout.write(`\nAll together. ${controlInWords(control, comparisons)}\n`);
   }
   return worstOf(shown.map(({ exitCode }) => exitCode));
 }

@@ -12,6 +12,8 @@ export interface ComparedCell {
   readonly profile: string;
   readonly page?: string;
   readonly arm: string;
+  /** The arm of which this one is the control, as the plan has it. A name says nothing of that. */
+  readonly repeats?: string;
   /** Per metric; empty where the browser gave no such time. */
   readonly times: Readonly<Record<Metric, readonly BlockTime[]>>;
 }
@@ -39,8 +41,8 @@ export type Verdict =
   | { readonly kind: 'none-detected'; readonly ratio: number | undefined }
   /** `needed`: the blocks in which the first of so many comparisons can have a verdict. */
   | { readonly kind: 'too-few'; readonly needed: number; readonly comparisons: number }
-  /** The same arm twice: whatever the interval shows is noise. */
-  | { readonly kind: 'control'; readonly excludesNoEffect: boolean };
+  /** The same arm twice: whatever the interval shows is noise. Without an interval nothing is seen, no effect neither. */
+  | { readonly kind: 'control'; readonly excludesNoEffect: boolean | undefined };
 
 export interface CampaignComparisons {
   readonly base: string;
@@ -51,26 +53,16 @@ export interface CampaignComparisons {
 /** The level of all comparisons of a campaign together. */
 export const ALPHA = 0.05;
 
-/** A second copy of an arm, loaded to see what the bench makes of no difference. */
-const AGAIN = '-again';
-
-/** The arm that a control arm is a copy of. */
-export function controlledArm(arm: string, arms: readonly string[]): string | undefined {
-  const original = arm.endsWith(AGAIN) ? arm.slice(0, -AGAIN.length) : undefined;
-  return original !== undefined && arms.includes(original) ? original : undefined;
-}
-
 /** Compares each arm with the base in each place, and each control arm with the one that it is a copy of. */
 export function compareCampaign(
   cells: readonly ComparedCell[],
   baseline: string | undefined,
   seed: number,
 ): CampaignComparisons {
-  const arms = [...new Set(cells.map(({ arm }) => arm))];
-  const base = baseline ?? arms[0] ?? '';
+  const base = baseline ?? cells[0]?.arm ?? '';
   const all = METRICS.flatMap((metric) =>
     cells.flatMap((cell) => {
-      const other = controlledArm(cell.arm, arms) ?? base;
+      const other = cell.repeats ?? base;
       const partner = cells.find(
         ({ profile, page, arm }) => profile === cell.profile && page === cell.page && arm === other,
       );
@@ -78,14 +70,13 @@ export function compareCampaign(
       return compareTimes(cell, partner, metric, seed);
     }),
   );
-  const isControl = ({ place }: Compared): boolean => controlledArm(place.arm, arms) !== undefined;
   // Where no block has both loads there is no test, so that it takes nothing from the others.
-  const tested = all.filter((one) => !isControl(one) && one.comparison.blocks > 0);
+  const tested = all.filter((one) => !one.isControl && one.comparison.blocks > 0);
   const adjusted = holm(tested.map(({ comparison }) => comparison.wilcoxon.p));
   const comparisons = all.map((one): ArmComparison => {
     const holmP = adjusted[tested.indexOf(one)];
     const { place, comparison, incompleteBlocks } = one;
-    const verdict: Verdict = isControl(one)
+    const verdict: Verdict = one.isControl
       ? { kind: 'control', excludesNoEffect: excludesNoEffect(comparison.medianRatio) }
       : verdictOf(one, holmP, tested.length);
     return { ...place, ...comparison, incompleteBlocks, holmP, verdict };
@@ -95,6 +86,7 @@ export function compareCampaign(
 
 interface Compared {
   readonly place: Place;
+  readonly isControl: boolean;
   readonly pairs: ReturnType<typeof pairUp>['pairs'];
   readonly incompleteBlocks: number;
   readonly comparison: Comparison;
@@ -103,10 +95,10 @@ interface Compared {
 function compareTimes(cell: ComparedCell, partner: ComparedCell, metric: Metric, seed: number): Compared[] {
   const { pairs, incompleteBlocks } = pairUp(partner.times[metric], cell.times[metric]);
   if (metric !== 'load' && pairs.every(({ base, arm }) => base === Infinity && arm === Infinity)) return [];
-  const { profile, page, arm } = cell;
+  const { profile, page, arm, repeats } = cell;
   const place = { profile, ...(page !== undefined && { page }), metric, arm, base: partner.arm };
   const own = deriveSeed(seed, 'bootstrap', profile, page ?? '', metric, partner.arm, arm);
-  return [{ place, pairs, incompleteBlocks, comparison: compare(pairs, own) }];
+  return [{ place, isControl: repeats !== undefined, pairs, incompleteBlocks, comparison: compare(pairs, own) }];
 }
 
 /** `tests`: how many comparisons Holm's adjustment is over. */

@@ -14,10 +14,10 @@ export interface Control extends ControlCount {
   readonly verdict: 'none' | 'good' | 'repair-the-bench';
 }
 
-/** Whether an interval of a ratio leaves 1 out. */
-export function excludesNoEffect(ratio: Estimate | undefined): boolean {
+/** Whether an interval of a ratio leaves 1 out; undefined without an interval. */
+export function excludesNoEffect(ratio: Estimate | undefined): boolean | undefined {
   const interval = ratio?.interval;
-  return interval !== undefined && (interval.low > 1 || interval.high < 1);
+  return interval && (interval.low > 1 || interval.high < 1);
 }
 
 /** Judges a count: each interval excludes the truth in 5 % of all cases, and so many are still no reason to worry. */

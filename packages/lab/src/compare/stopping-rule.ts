@@ -1,4 +1,3 @@
-import { controlledArm } from './campaign.js';
 import { enough } from './stopping.js';
 import { pairUp, type BlockTime, type Pair } from './pairs.js';
 import type { Plan } from '../plan.js';
@@ -52,12 +51,11 @@ export class StoppingRule {
 
   /** Each arm against what it is compared with, over the blocks before this one. */
   #pairs(place: string, before: number): Pair[][] {
-    const names = this.plan.arms.map(({ name }) => name);
     const timesOf = (arm: string): BlockTime[] =>
       (this.#times.get(place)?.get(arm) ?? []).filter(({ block }) => block < before);
-    return names.flatMap((arm) => {
-      const base = controlledArm(arm, names) ?? this.plan.baseline;
-      return arm === base ? [] : [[...pairUp(timesOf(base), timesOf(arm)).pairs]];
+    return this.plan.arms.flatMap(({ name, repeats }) => {
+      const base = repeats ?? this.plan.baseline;
+      return name === base ? [] : [[...pairUp(timesOf(base), timesOf(name)).pairs]];
     });
   }
 }

@@ -26,9 +26,10 @@ export function comparisonRows(comparisons: readonly ArmComparison[]): string[][
     ...(paged ? [one.page ?? ''] : []),
     METRIC_NAMES[one.metric],
     `${one.arm} / ${one.base}`,
-    ratioInWords(one.medianRatio),
-    ratioInWords(one.p90Ratio),
-    shiftInWords(one.shift),
+    // Without a block there is no figure, not even that of a load that did not complete.
+    ...(one.blocks === 0
+      ? ['-', '-', '-']
+      : [ratioInWords(one.medianRatio), ratioInWords(one.p90Ratio), shiftInWords(one.shift)]),
     pInWords(one.holmP),
     String(one.blocks),
     verdictInWords(one),

@@ -46,8 +46,10 @@ export function verdictInWords({ arm, base, verdict }: ArmComparison): string {
     }
     case 'too-few':
       return `too few blocks: with ${plural(verdict.comparisons, 'comparison')} a verdict needs ${verdict.needed}`;
-    case 'control':
+    case 'control': {
+      if (verdict.excludesNoEffect === undefined) return `control: ${base} twice, too few blocks to see anything`;
       return `control: ${base} twice, ${verdict.excludesNoEffect ? 'and the interval excludes no effect' : 'no effect seen'}`;
+    }
   }
 }
 

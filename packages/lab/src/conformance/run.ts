@@ -8,7 +8,7 @@ import { environment } from '../environment.js';
 import { ExitCode, LabError } from '../errors.js';
 import { FAR_ADDRESS, kernelName, lastWord, linkCommand, start, stop, type Ended } from '../link-command.js';
 import { readLinkReport, unaskedDrops, type LinkReport } from '../link-report.js';
-import { OWN_SERVER, type Arm, type Congestion } from '../plan.js';
+import type { Arm, Congestion, ServerSpec } from '../plan.js';
 import type { Pronghorn } from '../programs.js';
 import { deriveSeed, generator, shuffled } from '../seed.js';
 import { removeFolder } from '../scratch.js';
@@ -40,8 +40,9 @@ const OVERHEAD_SECONDS = 30;
 const FILE = 'bulk.bin';
 
 /** The controllers that a campaign's arms with our own server use: what `checkConformance` has to look at for it. */
-export function controllersOf(arms: readonly Arm[]): Congestion[] {
-  return [...new Set(arms.filter(({ server }) => server === OWN_SERVER).map(({ congestion }) => congestion))];
+export function controllersOf(arms: readonly Arm[], servers: readonly ServerSpec[]): Congestion[] {
+  const ours = servers.filter(({ command }) => command === undefined).map(({ name }) => name);
+  return [...new Set(arms.filter(({ server }) => ours.includes(server)).map(({ congestion }) => congestion))];
 }
 
 /**

@@ -30,7 +30,7 @@ export function forest(comparisons: readonly ArmComparison[], colourOf: (arm: st
 }
 
 function row(comparison: ArmComparison, x: ScaleLogarithmic<number, number>, colour: string): Html {
-  const { arm, base, page, profile, medianRatio, verdict } = comparison;
+  const { arm, base, blocks, page, profile, medianRatio, verdict } = comparison;
   const where = page === undefined ? profile : `${profile}, ${page}`;
   return html`<div class="ratio">
     <span class="who"><b>${arm}</b> / ${base} <span class="soft">${where}</span></span>
@@ -38,7 +38,7 @@ function row(comparison: ArmComparison, x: ScaleLogarithmic<number, number>, col
       >${medianRatio === undefined ? undefined : mark(medianRatio, x, colour)}</span
     >
     <span class="${verdict.kind === 'faster' || verdict.kind === 'slower' ? 'found' : 'soft'}"
-      >${ratioInWords(medianRatio)}</span
+      >${blocks === 0 ? '-' : ratioInWords(medianRatio)}</span
     >
   </div>`;
 }
