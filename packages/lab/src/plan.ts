@@ -8,6 +8,8 @@ export type Protocol = (typeof PROTOCOLS)[number];
 export const CONGESTION_CONTROLS = ['cubic', 'bbr', 'newreno'] as const;
 /** The algorithm that the server uses for TCP and for QUIC, and the client's kernel for TCP. */
 export type Congestion = (typeof CONGESTION_CONTROLS)[number];
+/** Of an arm that names none: of TCP, and of QUIC where the server is told. */
+export const DEFAULT_CONGESTION: Congestion = 'cubic';
 
 /**
  * What the browser knows of the server when the load begins.
@@ -38,6 +40,11 @@ export interface Arm {
   readonly server: string;
   /** The arm of which this is a second one, to show what differences come of nothing (A/A). */
   readonly repeats?: string;
+}
+
+/** Whether requests of the arm may go over QUIC. */
+export function usesQuic({ protocol }: Pick<Arm, 'protocol'>): boolean {
+  return protocol === 'h3' || protocol === 'auto';
 }
 
 /** The server of an arm that names none: `pronghorn serve` as it comes. */

@@ -4,10 +4,12 @@ import { z } from 'zod';
 import { ExitCode, LabError } from './errors.js';
 import {
   CONGESTION_CONTROLS,
+  DEFAULT_CONGESTION,
   DISCOVERIES,
   LIVE,
   OWN_SERVER,
   PROTOCOLS,
+  usesQuic,
   VISITS,
   type Arm,
   type Blocks,
@@ -18,7 +20,7 @@ import {
 } from './plan.js';
 import { ownFile } from './own-file.js';
 import { MAX_SEED } from './seed.js';
-import { PLACES, unknownPlace } from './server-command.js';
+import { hasPlace, PLACES, unknownPlace, type Place } from './server-command.js';
 import { parseThreshold, requireNamed } from './thresholds/parse.js';
 import { field, missingOr, readText, readTomlFile, suggestion } from './toml-file.js';
 
@@ -33,7 +35,7 @@ const arm = z
   .strictObject({
     name,
     protocol: field.choice(PROTOCOLS),
-    congestion: field.choice(CONGESTION_CONTROLS).default('cubic'),
+    congestion: field.choice(CONGESTION_CONTROLS).optional(),
     initial_window: initialWindow.optional(),
     visit: field.choice(VISITS).default('first'),
     discovery: field.choice(DISCOVERIES).optional(),
@@ -51,12 +53,12 @@ const arm = z
 const design = z.strictObject(
   {
     protocols: z.array(field.choice(PROTOCOLS.filter((each) => each !== 'auto'))).min(1),
-    congestion: z.array(field.choice(CONGESTION_CONTROLS)).min(1),
+    congestion: z.array(field.choice(CONGESTION_CONTROLS)).min(1).optional(),
     initial_window: initialWindow.optional(),
     visits: z.array(field.choice(VISITS)).min(1).default(['first']),
     server: name.default(OWN_SERVER),
   },
-  { error: missingOr('must be a table with `protocols` and `congestion`') },
+  { error: missingOr('must be a table with `protocols`') },
 );
 
 const page = z
@@ -164,6 +166,7 @@ export function readPlan(path: string): Plan {
   requireKnown([baseline], ordinary, 'baseline', 'arm', path);
   for (const { server } of arms) requireKnown([server], servers, 'servers', 'server', path);
   for (const { name, command } of servers) requirePlaces(name, command, path);
+  requireHeard(value, arms, servers, path);
   value.fail_if.forEach((condition, at) => {
     const origin = { name: `plan ${path}: \`fail_if[${at}]\``, exitCode: ExitCode.Malformed };
     requireNamed(parseThreshold(condition, origin), { arms, profiles, pages });
@@ -193,15 +196,19 @@ function blocksOf(value: PlanFile['blocks']): Blocks {
 /** The arms that are written down, or follow from the design; and after them the second ones of the control. */
 function armsOf({ arms: listed, design, control }: PlanFile, plan: string): Arm[] {
   const arms =
-    listed?.map(({ discovery, initial_window: initialWindow, ...rest }) => ({
+    listed?.map(({ discovery, initial_window: initialWindow, congestion = DEFAULT_CONGESTION, ...rest }) => ({
       ...rest,
+      congestion,
       ...(initialWindow !== undefined && { initialWindow }),
       ...(discovery && { discovery }),
     })) ?? [];
   for (const visit of design?.visits ?? []) {
-    for (const congestion of design?.congestion ?? []) {
+    for (const named of design?.congestion ?? [undefined]) {
       for (const protocol of design?.protocols ?? []) {
-        const name = [protocol, congestion, ...(visit === 'first' ? [] : [visit])].join('-');
+        const congestion = named ?? DEFAULT_CONGESTION;
+        const name = [protocol, ...(named === undefined ? [] : [named]), ...(visit === 'first' ? [] : [visit])].join(
+          '-',
+        );
         const initialWindow = design?.initial_window;
         const server = design?.server ?? OWN_SERVER;
         arms.push({ name, protocol, congestion, visit, server, ...(initialWindow !== undefined && { initialWindow }) });
@@ -227,6 +234,54 @@ function requirePlaces(server: string, command: string | undefined, plan: string
   if (unknown === undefined) return;
   const message = `plan ${plan}: \`servers.${server}.command\`: there is no place {${unknown}}`;
   throw new LabError(ExitCode.Malformed, message, suggestion(unknown, PLACES));
+}
+
+/**
+ * Refuses a plan that asks for what nothing would pass on: of another server's command a place that it has not, of a page
+ * that is loaded where it is all that a server or the link would do. TCP's controller and window are the link's to set, for
+ * any server.
+ */
+function requireHeard(value: PlanFile, arms: readonly Arm[], servers: readonly ServerSpec[], plan: string): void {
+  const refuse = (what: string, hint: string): LabError =>
+    new LabError(ExitCode.Malformed, `plan ${plan}: ${what}`, hint);
+  const { congestion, initial_window: initialWindow } = value.design ?? {};
+  const listed = value.arms ?? [];
+  const isNamed = ({ name }: Arm, key: 'congestion' | 'initial_window'): boolean => {
+    const own = listed.find((each) => each.name === name);
+    return own === undefined
+      ? (key === 'congestion' ? congestion : initialWindow) !== undefined
+      : own[key] !== undefined;
+  };
+  const live = [value.page, ...(value.pages ?? [])].some((each) => each?.url !== undefined);
+  if (live && Object.keys(value.servers).length > 0) {
+    throw refuse('`servers`: a page with a `url` has a server of its own', 'leave `servers` out, or capture the page');
+  }
+  for (const arm of arms.filter(({ repeats }) => repeats === undefined)) {
+    const asked: { place: Place; key: string; value: string }[] = [
+      ...(isNamed(arm, 'congestion') && (live || usesQuic(arm))
+        ? [{ place: 'congestion' as const, key: 'congestion', value: arm.congestion }]
+        : []),
+      ...(isNamed(arm, 'initial_window') && (live || usesQuic(arm))
+        ? [{ place: 'initial_window' as const, key: 'initial_window', value: `a window of ${arm.initialWindow ?? ''}` }]
+        : []),
+      ...(!live && arm.visit === 'early-data'
+        ? [{ place: 'early_data' as const, key: 'visit', value: 'early data' }]
+        : []),
+    ];
+    const spec = servers.find(({ name }) => name === arm.server);
+    for (const { place, key, value: wanted } of asked) {
+      if (live) {
+        const hint = `leave \`${key}\` out, or capture the page`;
+        throw refuse(`arm ${arm.name}: \`${key}\`: a page with a \`url\` has what its own server has`, hint);
+      }
+      if (spec === undefined || hasPlace(spec, place)) continue;
+      const over = usesQuic(arm) && key !== 'visit' ? ' over QUIC' : '';
+      throw refuse(
+        `\`servers.${spec.name}.command\`: has no {${place}}, so that the arm ${arm.name} would not have ${wanted}${over}`,
+        `put {${place}} where the server is told of it, or leave \`${key}\` out`,
+      );
+    }
+  }
 }
 
 /** The links that are named, or none for pages that are loaded where they are. */

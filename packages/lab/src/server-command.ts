@@ -75,7 +75,7 @@ export const PLACES = [
   'initial_window',
   'early_data',
 ] as const;
-type Place = (typeof PLACES)[number];
+export type Place = (typeof PLACES)[number];
 
 const PLACE = /\{([a-z_]+)\}/g;
 
@@ -83,6 +83,11 @@ const PLACE = /\{([a-z_]+)\}/g;
 export function unknownPlace(command: string): string | undefined {
   const named = [...command.matchAll(PLACE)].map(([, place]) => place as string);
   return named.find((place) => !PLACES.includes(place as Place));
+}
+
+/** Whether a server is told what stands for the place: our own always is, another one where its command has the place. */
+export function hasPlace({ command }: { readonly command?: string | undefined }, place: Place): boolean {
+  return command === undefined || [...command.matchAll(PLACE)].some(([, named]) => named === place);
 }
 
 function filledIn(command: string, values: Record<Place, string>): string {

@@ -123,6 +123,25 @@ test('arms and designs have the initial window that they name', () => {
   );
 });
 
+test('server that is told nothing serves arms that ask for nothing, and TCP whose settings are the link’s', () => {
+  const server = '[servers.x]\ncommand = "x {page}"\n';
+  const arms = good
+    .replace('name = "h2"', 'name = "h2"\nserver = "x"\ncongestion = "bbr"\ninitial_window = 32')
+    .replace(/protocol = "h3"[^]*/, `protocol = "h3"\nserver = "x"\n${server}`);
+  assert.deepEqual(
+    readPlan(write(arms)).arms.map(({ congestion, initialWindow }) => [congestion, initialWindow]),
+    [
+      ['bbr', 32],
+      ['cubic', undefined],
+    ],
+  );
+  const design = good.replace(/\[\[arms\]\][^]*/, `[design]\nprotocols = ["h2", "h3"]\nserver = "x"\n${server}`);
+  assert.deepEqual(
+    readPlan(write(design)).arms.map(({ name }) => name),
+    ['h2', 'h3'],
+  );
+});
+
 test('profile that comes with the lab is named', () => {
   const plan = readPlan(write(good.replace('"link.toml"', '"lte", "fibre"')));
   assert.deepEqual(
@@ -233,6 +252,42 @@ const malformed: [what: string, from: string | RegExp, to: string, says: RegExp]
     'protocol = "h3"',
     'protocol = "http"\nvisit = "resumed"',
     /`arms\[1\]\.visit`: must be "first"/,
+  ],
+  [
+    'controller that a server is not told of',
+    'congestion = "bbr"',
+    'congestion = "bbr"\nserver = "x"\n[servers.x]\ncommand = "x {page} {initial_window}"',
+    /`servers\.x\.command`: has no \{congestion\}, so that the arm h3 would not have bbr over QUIC; put \{congestion\} where .* or leave `congestion` out/,
+  ],
+  [
+    'initial window that a server is not told of',
+    'congestion = "bbr"',
+    'initial_window = 32\nserver = "x"\n[servers.x]\ncommand = "x {page} {congestion}"',
+    /`servers\.x\.command`: has no \{initial_window\}, so that the arm h3 would not have a window of 32 over QUIC/,
+  ],
+  [
+    'early data that a server is not told of',
+    'congestion = "bbr"',
+    'visit = "early-data"\nserver = "x"\n[servers.x]\ncommand = "x {page}"',
+    /`servers\.x\.command`: has no \{early_data\}, so that the arm h3 would not have early data; .* or leave `visit` out/,
+  ],
+  [
+    'design with a controller that its server is not told of',
+    /\[\[arms\]\][^]*/,
+    '[design]\nprotocols = ["h2", "h3"]\ncongestion = ["cubic"]\nserver = "x"\n[servers.x]\ncommand = "x {page}"',
+    /has no \{congestion\}, so that the arm h3-cubic would not have cubic over QUIC/,
+  ],
+  [
+    'controller for a page that is loaded where it is',
+    /profiles = .*\n\[page\]\nspec = "page.toml"/,
+    '[page]\nurl = "https://a.test/"',
+    /arm h3: `congestion`: a page with a `url` has what its own server has; leave `congestion` out, or capture the page/,
+  ],
+  [
+    'servers for a page that is loaded where it is',
+    /profiles = .*\n\[page\]\nspec = "page.toml"([^]*)\ncongestion = "bbr"/,
+    '[page]\nurl = "https://a.test/"$1\n[servers.x]\nargs = []',
+    /`servers`: a page with a `url` has a server of its own; leave `servers` out/,
   ],
   ['both page and pages', '[page]', '[[pages]]\nspec = "b"\n[page]', /`page`: is missing; a plan has one \[page\]/],
   ['number out of range', 'blocks = 3', 'blocks = 0', /`blocks`: must be a whole number of blocks from 1 to 10000/],

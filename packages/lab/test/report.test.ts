@@ -165,6 +165,43 @@ test('report shows congestion control of both sides, seed, link and machine', as
   }
 });
 
+test('report claims no controller for a server that was not told of one', async (t) => {
+  const rowsOf = async (change: (campaign: Mutable<Campaign>) => void): Promise<Record<string, string[]>> => {
+    const folder = campaignOf(t, manySamples());
+    const path = join(folder, 'campaign.json');
+    const campaign = JSON.parse(readFileSync(path, 'utf8')) as Mutable<Campaign>;
+    change(campaign);
+    writeFileSync(path, JSON.stringify(campaign));
+    await writeReports(folder);
+    const root = parse(readFileSync(join(folder, REPORT), 'utf8'));
+    const table = root.querySelector('[aria-label="Table of congestion control"]');
+    const rows = table?.querySelectorAll('tbody tr') ?? [];
+    return Object.fromEntries(
+      rows.map((row) => {
+        const [arm = '', ...cells] = row.querySelectorAll('td').map(({ textContent }) => textContent);
+        return [arm, [cells[0] ?? '', cells[3] ?? '']];
+      }),
+    );
+  };
+  const commandOf = (command: string): ReturnType<typeof rowsOf> =>
+    rowsOf((campaign) => {
+      campaign.servers = [{ name: 'pronghorn', args: [], command }];
+    });
+  assert.deepEqual(await rowsOf(() => undefined), { h1: ['cubic', '–'], h2: ['cubic', '–'], h3: ['cubic', 'cubic'] });
+  assert.deepEqual((await commandOf('x {congestion}')).h3, ['cubic', 'cubic']);
+  assert.deepEqual(await commandOf('x {page}'), { h1: ['cubic', '–'], h2: ['cubic', '–'], h3: ['nothing', 'not set'] });
+  const live = await rowsOf((campaign) => {
+    campaign.pages = campaign.pages.map((page) => ({ ...page, url: 'https://a.test/' }));
+  });
+  assert.deepEqual(
+    [live.h2, live.h3],
+    [
+      ['nothing', '–'],
+      ['nothing', 'not set'],
+    ],
+  );
+});
+
 test('rehearsal counts for no figure, and is listed when it went wrong', async (t) => {
   const rehearsals = recordedSamples().filter(({ block }) => block === 0) as Mutable<Sample>[];
   assert.equal(rehearsals.length, 3);

@@ -2,6 +2,8 @@ import { isLive, type Campaign } from '../campaign-file.js';
 import type { ArmComparison } from '../compare/campaign.js';
 import { verdictInWords } from '../compare/words.js';
 import { severalPages, type Cell, type DirectionAchieved, type LinkAchieved, type Results } from '../results.js';
+import { DEFAULT_CONGESTION, usesQuic } from '../plan.js';
+import { hasPlace } from '../server-command.js';
 import { LEAST_BLOCKS } from '../statistics/bootstrap.js';
 import { tableNotes, tableOf, troubleLines } from '../table.js';
 import { html, type Html } from './html.js';
@@ -137,18 +139,33 @@ function loadInWords({ browser }: ReportedLoad): string {
   return `${load}, ${browser.requests.length} requests, ${protocols}, ${connections} connection${connections === 1 ? '' : 's'}`;
 }
 
+const NOT_SET = 'not set';
+const UNSET_IN_WORDS =
+  '"not set": nothing told the server, since its command in the plan has no {congestion} or the page was loaded where it is. Its QUIC ' +
+  'has the controller that it has by itself.';
+
 /** Which congestion control was asked for, and which each side says that it had. */
 export function congestion(campaign: Campaign, results: Results): Html {
+  const isSet = ({ server }: Campaign['arms'][number]): boolean => {
+    const spec = campaign.servers.find(({ name }) => name === server);
+    return !isLive(campaign) && spec !== undefined && hasPlace(spec, 'congestion');
+  };
+  // Of TCP the link is asked. A controller that is not the default one was named in the plan.
+  const asked = (arm: Campaign['arms'][number]): string => {
+    const nowhere = isLive(campaign) || (arm.protocol === 'h3' && !isSet(arm));
+    return nowhere && arm.congestion === DEFAULT_CONGESTION ? 'nothing' : arm.congestion;
+  };
+  const unset = campaign.arms.some((arm) => usesQuic(arm) && !isSet(arm));
   const rows = campaign.arms.map((arm) => {
     const seen = results.cells.filter((cell) => cell.arm === arm.name).map((cell) => cell.congestion);
     const all = (pick: 'serverTcp' | 'clientTcp' | 'clientQuic'): string =>
       [...new Set(seen.flatMap((one) => one[pick]))].join(', ') || '–';
     return html`<tr>
       <td class="name">${arm.name}</td>
-      <td class="name">${arm.congestion}</td>
+      <td class="name">${asked(arm)}</td>
       <td class="name">${all('serverTcp')}</td>
       <td class="name">${all('clientTcp')}</td>
-      <td class="name">${arm.congestion}</td>
+      <td class="name">${usesQuic(arm) ? (isSet(arm) ? arm.congestion : NOT_SET) : '–'}</td>
       <td class="name">${all('clientQuic')}</td>
     </tr>`;
   });
@@ -168,6 +185,7 @@ export function congestion(campaign: Campaign, results: Results): Html {
         A page is sent by the server, so that the server's side of the arm's own protocol decides. Chromium's own is
         read from the NetLog of a rehearsal, since a NetLog slows the loads that it is written for. The kernel's default
         here is ${campaign.environment.tcpCongestionDefault}; it has ${campaign.environment.tcpCongestionAvailable}.
+        ${unset ? UNSET_IN_WORDS : undefined}
       </p>
     </div>
   </section>`;
