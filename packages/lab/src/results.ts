@@ -46,6 +46,8 @@ export interface Cell {
   /** Where the valid loads' times fall into two heaps. */
   readonly modes: TwoModes | undefined;
   readonly congestion: CongestionSeen;
+  /** The valid loads in which the rules could look for anything. */
+  readonly looked: number;
   /** What the rules found in the valid loads, by kind; kinds that none has are left out. */
   readonly labels: ReadonlyMap<LabelKind, LabelShare>;
 }
@@ -158,6 +160,7 @@ class CellBuilder {
   readonly #clientQuic = new Set<string>();
   /** By kind, what it cost each load that has it. */
   readonly #labels = new Map<LabelKind, number[]>();
+  #looked = 0;
 
   constructor(
     readonly profile: string,
@@ -170,7 +173,7 @@ class CellBuilder {
     const list = block === REHEARSAL ? this.#rehearsals : this.#loads;
     const metrics = metricsOf(outcome, times);
     list.push({ load, block, outcome, reason, valid, invalidReasons, time: times.load, metrics });
-    if (block !== REHEARSAL && valid) this.#addLabels(sample.labels ?? []);
+    if (block !== REHEARSAL && valid && sample.labels !== undefined) this.#addLabels(sample.labels);
     if (link) {
       this.#serverTcp.add(link.tcp_congestion.far);
       this.#clientTcp.add(link.tcp_congestion.near);
@@ -179,6 +182,7 @@ class CellBuilder {
   }
 
   #addLabels(labels: readonly Label[]): void {
+    this.#looked += 1;
     for (const { kind, seconds } of summariseLabels(labels)) {
       this.#labels.set(kind, [...(this.#labels.get(kind) ?? []), seconds]);
     }
@@ -202,6 +206,7 @@ class CellBuilder {
         clientTcp: [...this.#clientTcp],
         clientQuic: [...this.#clientQuic],
       },
+      looked: this.#looked,
       labels: new Map([...this.#labels].map(([kind, costs]) => [kind, shareOf(costs)])),
     };
   }

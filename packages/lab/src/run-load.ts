@@ -168,7 +168,7 @@ export class Load {
     const link = readLinkReport(join(this.#folder, JobFile.LinkReport));
     const verdict = this.#verdict(ended, output, browser, link);
     const cpuSeconds = cpuOf(browser, link);
-    const labels = browser === undefined ? [] : await this.#labels(browser, link, cpuSeconds);
+    const labels = browser && (await this.#labels(browser, link, cpuSeconds));
     const traces = keepTraces(this.#folder, this.#bench.out, this.#scheduled.number);
     const { number, profile, page, block, position, arm, linkSeed } = this.#scheduled;
     const serverCounters = readCounters(output);
@@ -192,7 +192,7 @@ export class Load {
       valid: verdict.invalidReasons.length === 0,
       times: browser === undefined ? {} : timesOf(browser),
       cpuSeconds,
-      labels,
+      ...(labels !== undefined && { labels }),
       ...(browser !== undefined && { browser }),
       ...(link.kind === 'report' && { link: link.report }),
       serverRequests: countRequests(output),
@@ -201,10 +201,10 @@ export class Load {
     };
   }
 
-  /** What the rules find in the packets and whatever else was written down. */
-  async #labels(browser: BrowserSide, link: LinkReading, cpuSeconds: LoadCpu): Promise<Label[]> {
+  /** What the rules find in the packets and whatever else was written down; undefined where they had nothing to look at. */
+  async #labels(browser: BrowserSide, link: LinkReading, cpuSeconds: LoadCpu): Promise<Label[] | undefined> {
     const timeline = await timelineIfReadable(this.#folder, browser);
-    if (timeline === undefined) return [];
+    if (timeline === undefined) return undefined;
     const { link: emulator, browser: processes } = cpuSeconds;
     const asked = (way: 'up' | 'down'): number | null | undefined =>
       link.kind === 'report' ? link.report[way].asked.rate_mbit_per_second : undefined;

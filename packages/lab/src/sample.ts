@@ -153,7 +153,7 @@ export interface Sample {
   readonly invalidReasons: readonly string[];
   readonly times: Times;
   readonly cpuSeconds?: LoadCpu;
-  /** Why it took its time, as far as rules can tell. */
+  /** Why it took its time, as far as rules can tell; undefined where they had nothing to look at. */
   readonly labels?: readonly Label[];
   readonly browser?: BrowserSide;
   readonly link?: LinkReport;

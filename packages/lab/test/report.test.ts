@@ -202,6 +202,88 @@ test('report claims no controller for a server that was not told of one', async 
   );
 });
 
+/** The rows of the table of labels, as `arm: what, loads`. */
+async function whyOf(
+  t: TestContext,
+  change: (sample: Mutable<Sample>) => void,
+  campaignChange: (campaign: Mutable<Campaign>) => void = () => undefined,
+): Promise<{ rows: string[]; note: string }> {
+  const samples = manySamples();
+  samples.forEach(change);
+  const folder = campaignOf(t, samples);
+  const path = join(folder, 'campaign.json');
+  const campaign = JSON.parse(readFileSync(path, 'utf8')) as Mutable<Campaign>;
+  campaignChange(campaign);
+  writeFileSync(path, JSON.stringify(campaign));
+  await writeReports(folder);
+  const section = parse(readFileSync(join(folder, REPORT), 'utf8')).querySelector('#why');
+  let arm = '';
+  const rows = (section?.querySelectorAll('tbody tr') ?? []).map((row) => {
+    const [, name = '', what = '', loads = ''] = row.querySelectorAll('td').map((cell) => cell.textContent.trim());
+    arm = name === '' ? arm : name;
+    return `${arm}: ${what.replace(/\s+/g, ' ')}, ${loads.trim()}`;
+  });
+  return { rows, note: section?.textContent ?? '' };
+}
+
+const stall = { kind: 'hol-stall', at: 0.1, seconds: 0.05, detail: 'made so' } as const;
+const timeOut = { kind: 'rto', at: 0.1, seconds: 0.2, detail: 'made so' } as const;
+
+test('waiting behind a lost packet is not looked for over HTTP/3 without a NetLog, and the report says so', async (t) => {
+  const { rows, note } = await whyOf(t, (sample) => {
+    sample.labels = sample.arm === 'h2' && sample.block < 4 ? [stall, timeOut] : [];
+  });
+  assert.deepEqual(rows, [
+    'h2: head of line, 3 of 7',
+    'h2: time-out, 3 of 7',
+    'h3: head of line, not looked for',
+    'h3: time-out, not looked for',
+  ]);
+  assert.match(note, /--watch-all writes one for each load.*says nothing of whether they were there/s);
+
+  const watched = await whyOf(
+    t,
+    (sample) => {
+      sample.labels = sample.arm === 'h3' && sample.block < 4 ? [stall] : [];
+    },
+    (campaign) => (campaign.watched = true),
+  );
+  assert.deepEqual(watched.rows, ['h3: head of line, 3 of 7']);
+  assert.doesNotMatch(watched.note, /not looked for/);
+});
+
+test('choice of protocols is looked at over TCP only, and a page where it is not at all', async (t) => {
+  const labels = (sample: Mutable<Sample>): void => {
+    sample.labels = sample.arm === 'h2' && sample.block === 1 ? [stall] : [];
+  };
+  const choice = await whyOf(t, labels, (campaign) => {
+    for (const arm of campaign.arms) if (arm.name !== 'h1') arm.protocol = 'auto';
+  });
+  assert.deepEqual(choice.rows, ['h2: head of line over TCP only, 1 of 7', 'h3: head of line over TCP only, 0 of 7']);
+  const live = await whyOf(
+    t,
+    (sample) => (sample.labels = []),
+    (campaign) => (campaign.pages = campaign.pages.map((page) => ({ ...page, url: 'https://a.test/' }))),
+  );
+  assert.deepEqual(
+    live.rows,
+    ['h1', 'h2', 'h3'].map((arm) => `${arm}: head of line, not looked for`),
+  );
+});
+
+test('loads without a timeline are not among those that were looked at', async (t) => {
+  const { rows } = await whyOf(t, (sample) => {
+    if (sample.block > 5) delete sample.labels;
+    else sample.labels = sample.arm === 'h2' ? [stall] : [];
+    if (sample.arm === 'h1') delete sample.labels;
+  });
+  assert.deepEqual(rows, [
+    'h1: head of line, not looked for',
+    'h2: head of line, 5 of 5',
+    'h3: head of line, not looked for',
+  ]);
+});
+
 test('rehearsal counts for no figure, and is listed when it went wrong', async (t) => {
   const rehearsals = recordedSamples().filter(({ block }) => block === 0) as Mutable<Sample>[];
   assert.equal(rehearsals.length, 3);

@@ -58,9 +58,10 @@ export function reportDocument(
         <main>
           ${heading(campaign, results)} ${verdict} ${violins(results, colourOf)}
           ${comparisonsSection(results.comparisons, colourOf)} ${figures(campaign, results, colourOf)}
-          ${sideBySide(races, pictures, colourOf)} ${filmstrips(places, loads, colourOf)} ${whyTable(results, colourOf)}
-          ${timelines(results, loads, colourOf)} ${headOfLine(watchedIn(results, loads))}
-          ${congestion(campaign, results)} ${bench} ${links(results)} ${trouble(results)} ${method(campaign)}
+          ${sideBySide(races, pictures, colourOf)} ${filmstrips(places, loads, colourOf)}
+          ${whyTable(campaign, results, colourOf)} ${timelines(results, loads, colourOf)}
+          ${headOfLine(watchedIn(results, loads))} ${congestion(campaign, results)} ${bench} ${links(results)}
+          ${trouble(results)} ${method(campaign)}
           <footer>
             <p>
               Made from <code>samples.jsonl</code> and <code>campaign.json</code> beside this file, which hold each load

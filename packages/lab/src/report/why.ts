@@ -1,50 +1,89 @@
-import { severalPages, type Cell, type Results } from '../results.js';
-import { LABEL_KINDS } from '../trace/label.js';
+import { isLive, type Campaign } from '../campaign-file.js';
+import { severalPages, type Cell, type LabelShare, type Results } from '../results.js';
+import { LABEL_KINDS, type LabelKind } from '../trace/label.js';
+import { blindSpot, type BlindSpot } from '../trace/looked-for.js';
 import { html, type Html } from './html.js';
 import { worstStall, headOfLinePicture } from './hol.js';
 import { scrollingTable } from './scrolling-table.js';
 import type { ReportedLoad } from './timeline.js';
 import { LABEL_NAMES } from './timeline.js';
 
-/** How many loads of each arm have which label, and what it cost them. */
-export function whyTable({ cells }: Results, colourOf: (arm: string) => string): Html | undefined {
+/** How many loads of each arm have which label, and what it cost them; and what was never looked for. */
+export function whyTable(campaign: Campaign, { cells }: Results, colourOf: (arm: string) => string): Html | undefined {
   const several = severalPages(cells);
-  const rows = cells.flatMap((cell) => rowsOf(cell, several, colourOf));
+  const entries = cells.map((cell) => ({ cell, found: rowsOf(cell, campaign, kindsBeside(cell, cells)) }));
+  const rows = entries.flatMap(({ cell, found }) => markupOf(cell, found, several, colourOf));
   if (rows.length === 0) return undefined;
   const head = ['profile', ...(several ? ['page'] : []), 'arm', 'what', 'loads', 'median cost', 'most'];
   const names = several ? 4 : 3;
-  return html`<section>
+  const blind = entries.some(({ found }) => found.some(({ spot }) => spot !== undefined));
+  return html`<section id="why">
     <h2>Why the loads took their time</h2>
     <div class="card">
       ${scrollingTable({ label: 'Table of labels', head, names, rows })}
       <p class="soft small">
         Found by rules in the packets at the link, the kernel's word of its TCP connections and the browser's timings of
         each valid load; the README says which rules. The cost is the time that all findings of a kind in one load add
-        up to, over the loads that have any; findings may overlap.
+        up to, over the loads that have any; findings may overlap. What has a row for one arm and none for another was
+        looked for there, and not found.
       </p>
+      ${blind ? html`<p class="soft small">${blindInWords(campaign)}</p>` : undefined}
     </div>
   </section>`;
 }
 
-function rowsOf(
-  { profile, page, arm, summary, labels }: Cell,
+/** A kind in the loads of a cell: what was found, or that nothing could have been. */
+interface Row {
+  readonly kind: LabelKind;
+  readonly share: LabelShare | undefined;
+  readonly spot: BlindSpot | undefined;
+}
+
+/** What was found in a cell; and what it was blind for, if that is what another arm beside it has, or head-of-line waiting. */
+function rowsOf({ arm, looked, summary, labels }: Cell, campaign: Campaign, beside: ReadonlySet<LabelKind>): Row[] {
+  const protocol = campaign.arms.find(({ name }) => name === arm)?.protocol;
+  if (protocol === undefined || summary.n === 0) return [];
+  const sources = { protocol, hasPackets: looked > 0 && !isLive(campaign), hasNetLog: looked > 0 && campaign.watched };
+  return LABEL_KINDS.flatMap((kind) => {
+    const share = labels.get(kind);
+    const spot = blindSpot(kind, sources);
+    const isTold = spot !== undefined && (kind === 'hol-stall' || beside.has(kind));
+    return share !== undefined || isTold ? [{ kind, share, spot }] : [];
+  });
+}
+
+/** The kinds that any arm has on the profile and page of a cell. */
+function kindsBeside({ profile, page }: Cell, cells: readonly Cell[]): Set<LabelKind> {
+  const there = cells.filter((cell) => cell.profile === profile && cell.page === page);
+  return new Set(there.flatMap(({ labels }) => [...labels.keys()]));
+}
+
+function blindInWords(campaign: Campaign): string {
+  if (isLive(campaign)) return '"not looked for": a page that is loaded where it is has no packets to look at.';
+  return (
+    '"not looked for": packets of QUIC are encrypted, so that waiting behind a lost packet over HTTP/3 is seen in a NetLog only ' +
+    '(--watch-all writes one for each load), and its time-outs are not seen at all. This says nothing of whether they were there.'
+  );
+}
+
+function markupOf(
+  { profile, page, arm, looked }: Cell,
+  rows: readonly Row[],
   several: boolean,
   colourOf: (arm: string) => string,
 ): Html[] {
-  const found = LABEL_KINDS.flatMap((kind) => {
-    const label = labels.get(kind);
-    return label === undefined ? [] : [{ kind, ...label }];
-  });
-  return found.map(({ kind, loads, medianSeconds, mostSeconds }, index) => {
+  return rows.map(({ kind, share, spot }, index) => {
     const first = index === 0;
+    const of = spot === 'over TCP only' ? html` <span class="soft">${spot}</span>` : undefined;
+    const none = spot === 'not looked for' ? html`<span class="soft">${spot}</span>` : `0 of ${looked}`;
     return html`<tr class="${first ? 'first' : ''}">
       <td class="name profile">${first ? profile : ''}</td>
       ${several ? html`<td class="name">${first ? page : ''}</td>` : undefined}
       <td class="name">${first ? html`<span class="swatch" style="--arm:${colourOf(arm)}"></span>${arm}` : ''}</td>
-      <td class="name">${LABEL_NAMES[kind]}</td>
-      <td>${loads} of ${summary.n}</td>
-      <td>${seconds(medianSeconds)}</td>
-      <td>${seconds(mostSeconds)}</td>
+      <td class="name">${LABEL_NAMES[kind]}${of}</td>
+      <td>${share === undefined ? none : `${share.loads} of ${looked}`}</td>
+      <td>${seconds(share?.medianSeconds ?? 0)}</td>
+      <td>${seconds(share?.mostSeconds ?? 0)}</td>
     </tr>`;
   });
 }
