@@ -1,6 +1,7 @@
-import { readFileSync, renameSync, writeFileSync } from 'node:fs';
+import { readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
+import { writingTo } from './disk.js';
 import { ExitCode, LabError } from './errors.js';
 import { CONGESTION_CONTROLS, DISCOVERIES, PROTOCOLS, VISITS } from './plan.js';
 
@@ -36,6 +37,8 @@ const campaign = z.object({
       z.object({
         startedAt: z.string(),
         finishedAt: z.string().optional(),
+        /** Whether other campaigns could measure on the machine at the same time. */
+        sharedMachine: z.literal(true).optional(),
         /** Where it is not the one below. */
         environment: environment.optional(),
       }),
@@ -104,6 +107,15 @@ export function readCampaign(folder: string): Campaign {
 
 /** Replaces a file in one step, so that a reader sees the old or the new one. */
 export function writeAtOnce(path: string, text: string): void {
-  writeFileSync(`${path}.partial`, text);
-  renameSync(`${path}.partial`, path);
+  const partial = `${path}.partial`;
+  try {
+    writingTo(path, () => {
+      writeFileSync(partial, text);
+      renameSync(partial, path);
+    });
+  } catch (thrown) {
+    // On a disk that is full each block counts.
+    rmSync(partial, { force: true });
+    throw thrown;
+  }
 }

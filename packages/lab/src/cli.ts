@@ -8,6 +8,7 @@ import { page } from './cli/page.js';
 import { report } from './cli/report.js';
 import { reproduce } from './cli/reproduce.js';
 import { run } from './cli/run.js';
+import { diskFailure } from './disk.js';
 import { ownVersion } from './environment.js';
 import { ExitCode, LabError } from './errors.js';
 import { suggestion } from './toml-file.js';
@@ -41,9 +42,11 @@ async function main(args: readonly string[]): Promise<ExitCode> {
 try {
   process.exitCode = await main(process.argv.slice(2));
 } catch (thrown) {
-  const known = thrown instanceof LabError;
-  process.stderr.write(
-    known ? `${thrown.line()}\n` : `error: this is a bug: ${(thrown as Error).stack ?? String(thrown)}\n`,
-  );
-  process.exitCode = known ? thrown.exitCode : ExitCode.Internal;
+  const known = thrown instanceof LabError ? thrown : diskFailure(thrown, 'run the command again');
+  const lines =
+    known === undefined
+      ? [`error: this is a bug: ${(thrown as Error).stack ?? String(thrown)}`]
+      : [known.line(), ...known.details.map((line) => `  ${line}`)];
+  process.stderr.write(`${lines.join('\n')}\n`);
+  process.exitCode = known?.exitCode ?? ExitCode.Internal;
 }

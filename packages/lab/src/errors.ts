@@ -14,8 +14,10 @@ export const ExitCode = {
   InputMissing: 66,
   /** A program that the lab needs is missing, a load's link or server cannot work here, or a page to capture cannot be loaded. */
   Unavailable: 69,
-  /** The output folder cannot be made, or has something in it already. */
+  /** The output folder cannot be made, or has something in it already, or a disk takes nothing more. */
   CannotCreate: 73,
+  /** Another campaign works in the folder, or measures on the machine. */
+  Busy: 75,
   /** Network namespaces or the TUN device are not permitted. */
   NotPermitted: 77,
   Interrupted: 130,
@@ -32,11 +34,13 @@ export class LabError extends Error {
     message: string,
     /** What to do about it: a clause without a capital or a stop. */
     readonly hint?: string,
+    /** What another program said of it, line by line. */
+    readonly details: readonly string[] = [],
   ) {
     super(message);
   }
 
-  /** The one line that the command prints. */
+  /** The line that the command prints, before the details. */
   line(): string {
     const text = this.hint === undefined ? this.message : `${this.message}; ${this.hint}`;
     return `error: ${text.replace(/\s*\n\s*/g, ' ')}`;

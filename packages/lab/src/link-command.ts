@@ -98,6 +98,30 @@ export async function stop({ child, ended }: Running): Promise<void> {
 
 /** The last error line of a command's output, or its last line. */
 export function lastWord(output: string): string {
-  const lines = output.split('\n').filter((line) => line.trim() !== '');
-  return (lines.findLast((line) => /^error: /i.test(line)) ?? lines.at(-1) ?? 'no output').trim();
+  return lastWords(output, 1).word;
+}
+
+/** What the link says to a person at a terminal, where the output stands above. */
+const ABOVE = ': its own messages stand above';
+
+/** The last error line of a link's output or its last line, and the lines before it, which its commands wrote. */
+export function lastWords(output: string, most: number): { word: string; before: string[] } {
+  const lines = output
+    .split('\n')
+    .map(printable)
+    .filter((line) => line.trim() !== '');
+  const error = lines.findLastIndex((line) => /^error: /i.test(line));
+  const at = error < 0 ? lines.length - 1 : error;
+  const before = lines.slice(Math.max(0, at - most), Math.max(0, at));
+  const word = (lines[at] ?? 'no output').trim();
+  if (!word.endsWith(ABOVE)) return { word, before };
+  const last = before.at(-1);
+  const said = last === undefined ? 'it printed nothing' : `the last that it printed: ${last.trim()}`;
+  return { word: `${word.slice(0, -ABOVE.length)}; ${said}`, before };
+}
+
+/** A server may colour its lines, or print anything. */
+function printable(line: string): string {
+  // eslint-disable-next-line no-control-regex
+  return line.replaceAll(/\u001b\[[\d;]*[A-Za-z]/g, '').replaceAll(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g, '');
 }

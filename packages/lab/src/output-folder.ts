@@ -1,5 +1,6 @@
-import { mkdirSync, readdirSync, renameSync, rmdirSync, rmSync } from 'node:fs';
-import { dirname, resolve } from 'node:path';
+import { readdirSync, renameSync, rmdirSync, rmSync } from 'node:fs';
+import { resolve } from 'node:path';
+import { makeFolder } from './disk.js';
 import { ExitCode, LabError, messageOf, systemCode } from './errors.js';
 
 /** Says whether `path` can become an output folder: it does not exist, or it is an empty folder. */
@@ -41,8 +42,7 @@ export function writeFolderAtOnce(path: string, fill: (folder: string) => void):
 
 function make(path: string): void {
   try {
-    mkdirSync(dirname(resolve(path)), { recursive: true });
-    mkdirSync(path, { recursive: true });
+    makeFolder(resolve(path));
   } catch (thrown) {
     throw new LabError(ExitCode.CannotCreate, `cannot create ${path}: ${messageOf(thrown)}`, 'name another --out');
   }

@@ -1,7 +1,8 @@
 import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
+import { requireDisk } from './disk.js';
 import { ExitCode, LabError } from './errors.js';
-import { FAR_ADDRESS, lastWord, linkCommand, start, stop, type Ended } from './link-command.js';
+import { FAR_ADDRESS, lastWords, linkCommand, start, stop, type Ended } from './link-command.js';
 import { OWN_SERVER, type Arm, type ProfileFile, type ServerSpec } from './plan.js';
 import type { Bench, ServedPage } from './run-load.js';
 import { portOf, serverCommand } from './server-command.js';
@@ -57,14 +58,21 @@ async function tryLink(bench: Bench, profile: ProfileFile, arm: Arm): Promise<vo
   const ended = await running.ended;
   clearTimeout(limit);
   if (ended.kind === 'exit' && ended.code === 0) return;
-  throw failure(ended, profile, arm, lastWord(readFileSync(outputPath, 'utf8')));
+  requireDisk(readFileSync(outputPath, 'utf8'), dirname(bench.scratch));
+  throw failure(ended, profile, arm, readFileSync(outputPath, 'utf8'));
 }
 
-function failure(ended: Ended, profile: ProfileFile, { server }: Arm, said: string): LabError {
-  const reason = ended.kind === 'unstartable' ? ended.reason : said.replace(/^error: /i, '');
+/** So many lines of a server that does not come up are shown. */
+const SHOWN_LINES = 20;
+
+function failure(ended: Ended, profile: ProfileFile, { server }: Arm, output: string): LabError {
+  const { word, before } = lastWords(output, SHOWN_LINES);
+  const reason = ended.kind === 'unstartable' ? ended.reason : word.replace(/^error: /i, '');
   const known = ended.kind === 'exit' ? HANDED_ON.find((code) => code === ended.code) : undefined;
   return new LabError(
     (known as ExitCode | undefined) ?? ExitCode.Unavailable,
     `the link of profile ${profile.name}${server === OWN_SERVER ? '' : ` with the server ${server}`} did not come up: ${reason}`,
+    undefined,
+    before.length === 0 ? [] : ['What was printed before that:', ...before.map((line) => `  ${line}`)],
   );
 }

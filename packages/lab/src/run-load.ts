@@ -1,6 +1,6 @@
 import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import {
   FAR_ADDRESS,
@@ -13,6 +13,7 @@ import {
   type Running,
 } from './link-command.js';
 import { readLinkReport, type LinkReading } from './link-report.js';
+import { requireDisk, requireRoom } from './disk.js';
 import { JobFile, type LoadJob } from './load/job.js';
 import type { PageFacts } from './page/folder.js';
 import { SAMPLE_SCHEMA, type BrowserSide, type LoadCpu, type Outcome, type Sample, type Times } from './sample.js';
@@ -164,6 +165,10 @@ export class Load {
 
   async #judge(ended: Ended): Promise<Sample> {
     const output = readOr(join(this.#folder, JobFile.Output), '');
+    // A disk without room makes browser, link and server fail in many ways, none of which is the arm's.
+    const place = dirname(this.#bench.scratch);
+    if (ended.kind === 'exit' && ended.code === 0) requireRoom(place);
+    else requireDisk(output, place);
     const browser = this.#readBrowserSide();
     const link = readLinkReport(join(this.#folder, JobFile.LinkReport));
     const verdict = this.#verdict(ended, output, browser, link);

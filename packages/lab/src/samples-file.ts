@@ -1,6 +1,16 @@
-import { appendFileSync, createReadStream } from 'node:fs';
+import {
+  appendFileSync,
+  closeSync,
+  createReadStream,
+  fstatSync,
+  openSync,
+  readSync,
+  statSync,
+  truncateSync,
+} from 'node:fs';
 import { createInterface } from 'node:readline';
 import { z } from 'zod';
+import { writingTo } from './disk.js';
 import { ExitCode, LabError, messageOf, systemCode } from './errors.js';
 import { SAMPLE_SCHEMA, type Sample } from './sample.js';
 
@@ -19,25 +29,45 @@ const essential = z.object({
   times: z.object({ load: z.number().optional() }),
 });
 
-/** Adds a sample in one write, so that a campaign that dies leaves whole lines only. */
+/** Adds a sample as a whole line: what a full disk took of it is taken back. */
 export function appendSample(path: string, sample: Sample): void {
+  const before = statSync(path).size;
   try {
-    appendFileSync(path, `${JSON.stringify(sample)}\n`);
+    writingTo(path, () => {
+      appendFileSync(path, `${JSON.stringify(sample)}\n`);
+    });
   } catch (thrown) {
-    const hint = 'make room, then run `pronghorn-lab report` for what was written until then';
-    throw new LabError(ExitCode.CannotCreate, `cannot write to ${path}: ${messageOf(thrown)}`, hint);
+    takeBack(path, before);
+    throw thrown;
   }
 }
 
-/** Reads samples one at a time: a line has all timings of a load, and a campaign may have thousands of them. */
+function takeBack(path: string, size: number): void {
+  try {
+    truncateSync(path, size);
+  } catch {
+    // Whoever reads the file passes over half a line at its end.
+  }
+}
+
+/**
+ * Reads samples one at a time: a line has all timings of a load, and a campaign may have thousands of them. Half a line at
+ * the end, of a process that was killed or a disk that was full, is no sample; anywhere else it is an error.
+ */
 export async function* readSamples(path: string): AsyncGenerator<Sample> {
   const lines = createInterface({ input: createReadStream(path, 'utf8'), crlfDelay: Infinity });
   let number = 0;
+  let broken: LabError | undefined;
   try {
     for await (const line of lines) {
       number += 1;
-      if (line.trim() !== '') yield parseSample(line, path, number);
+      if (line.trim() === '') continue;
+      if (broken !== undefined) throw broken;
+      const sample = parseSample(line, path, number);
+      if (sample instanceof LabError) broken = sample;
+      else yield sample;
     }
+    if (broken !== undefined) passOver(path, broken);
   } catch (thrown) {
     if (systemCode(thrown) === undefined) throw thrown;
     throw new LabError(
@@ -48,13 +78,30 @@ export async function* readSamples(path: string): AsyncGenerator<Sample> {
   }
 }
 
-function parseSample(line: string, path: string, number: number): Sample {
+const passedOver = new Set<string>();
+
+/** A last line that has its end is no half of one. */
+function passOver(path: string, broken: LabError): void {
+  const file = openSync(path, 'r');
+  const last = Buffer.alloc(1);
+  try {
+    readSync(file, last, 0, 1, fstatSync(file).size - 1);
+  } finally {
+    closeSync(file);
+  }
+  if (last[0] === 0x0a) throw broken;
+  if (passedOver.has(path)) return;
+  passedOver.add(path);
+  process.stderr.write(`warning: the last line of ${path} is not whole: its load is left out\n`);
+}
+
+function parseSample(line: string, path: string, number: number): Sample | LabError {
   try {
     const raw: unknown = JSON.parse(line);
     essential.parse(raw);
     return raw as Sample;
   } catch {
-    throw new LabError(
+    return new LabError(
       ExitCode.Malformed,
       `${path}, line ${number} is not a sample of schema ${SAMPLE_SCHEMA}`,
       'remove the line, or use the version of pronghorn-lab that wrote it',

@@ -1,6 +1,7 @@
-import { cpSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
+import { makeFolder, writingTo } from './disk.js';
 import { JobFile } from './load/job.js';
 
 /** Folder of a campaign in which each load has one with what explains it. */
@@ -21,14 +22,22 @@ export function keepTraces(from: string, out: string, load: number): string {
   const target = join(out, name);
   // A load that is made again, because its sample was lost, takes the place of the first.
   rmSync(target, { recursive: true, force: true });
-  mkdirSync(target, { recursive: true });
-  for (const file of TEXTS) {
-    const source = join(from, file);
-    if (existsSync(source)) writeFileSync(join(target, `${file}.gz`), gzipSync(readFileSync(source)));
-  }
-  for (const folder of FOLDERS) {
-    const source = join(from, folder);
-    if (existsSync(source)) cpSync(source, join(target, folder), { recursive: true });
+  try {
+    writingTo(target, () => {
+      makeFolder(target);
+      for (const file of TEXTS) {
+        const source = join(from, file);
+        if (existsSync(source)) writeFileSync(join(target, `${file}.gz`), gzipSync(readFileSync(source)));
+      }
+      for (const folder of FOLDERS) {
+        const source = join(from, folder);
+        if (existsSync(source)) cpSync(source, join(target, folder), { recursive: true });
+      }
+    });
+  } catch (thrown) {
+    // Half of them explains nothing, and a disk that is full has better use for the room.
+    rmSync(target, { recursive: true, force: true });
+    throw thrown;
   }
   return name;
 }

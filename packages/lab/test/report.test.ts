@@ -366,10 +366,19 @@ test('reports leave no partial files', async (t) => {
   ]);
 });
 
-test('torn last line of samples is named with its number', async (t) => {
+test('half a line at the end of the samples is passed over, and any other line that is no sample named', async (t) => {
   const folder = campaignOf(t, manySamples());
-  appendFileSync(join(folder, 'samples.jsonl'), '{"schema":1,"load":2');
+  const path = join(folder, 'samples.jsonl');
+  const whole = readFileSync(path, 'utf8');
+  appendFileSync(path, '{"schema":2,"load":2');
+  assert.equal((await writeReports(folder)).results.cells.flatMap(({ loads }) => loads).length, 21);
+  appendFileSync(path, '\n');
   await assert.rejects(writeReports(folder), { exitCode: 65, message: /samples\.jsonl, line 22 is not a sample/ });
+  writeFileSync(path, `{"schema":2\n${whole}`);
+  await assert.rejects(writeReports(folder), { exitCode: 65, message: /samples\.jsonl, line 1 is not a sample/ });
+  // The last line of a file that was edited by hand may have no end.
+  writeFileSync(path, whole.trimEnd());
+  assert.equal((await writeReports(folder)).results.cells.flatMap(({ loads }) => loads).length, 21);
 });
 
 test('pages are told apart where there are several', async (t) => {

@@ -75,6 +75,8 @@ export const conformanceSchema = z.object({
   }),
   pronghorn: z.object({ version: z.string(), sha256: z.string() }),
   system: z.string(),
+  /** Whether other campaigns could measure on the machine at the same time. */
+  sharedMachine: z.literal(true).optional(),
   transfers: z.array(transfer),
   controllers: z.array(controller),
 });

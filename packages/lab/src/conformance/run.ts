@@ -1,12 +1,13 @@
 import { randomFillSync } from 'node:crypto';
 import { closeSync, mkdirSync, mkdtempSync, openSync, readFileSync, writeSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { PORT } from '../browser.js';
 import { makeCertificate, type Certificate } from '../certificate.js';
+import { requireDisk } from '../disk.js';
 import { environment } from '../environment.js';
 import { ExitCode, LabError } from '../errors.js';
-import { FAR_ADDRESS, kernelName, lastWord, linkCommand, start, stop, type Ended } from '../link-command.js';
+import { FAR_ADDRESS, kernelName, lastWords, linkCommand, start, stop, type Ended } from '../link-command.js';
 import { readLinkReport, unaskedDrops, type LinkReport } from '../link-report.js';
 import type { Arm, Congestion, ServerSpec } from '../plan.js';
 import type { Pronghorn } from '../programs.js';
@@ -26,6 +27,8 @@ export interface ConformanceOptions {
   /** How long a transfer takes that fills the link. */
   readonly seconds: number;
   readonly seed: number;
+  /** Whether other campaigns may measure on the machine at the same time. */
+  readonly sharedMachine?: boolean;
   /** Where to put what is removed in the end; otherwise the system's folder for that. */
   readonly within?: string;
   /** Aborted to end the check after what was measured so far. */
@@ -62,6 +65,7 @@ export async function checkConformance(options: ConformanceOptions): Promise<Con
     ...{ seed, repeats, seconds, link: link.facts },
     pronghorn: { version: pronghorn.version, sha256: pronghornSha256 },
     system,
+    ...(options.sharedMachine && { sharedMachine: true as const }),
     transfers: [],
     controllers: [],
   };
@@ -132,7 +136,9 @@ async function runTransfer(bench: TransferBench, planned: Planned): Promise<Tran
   clearTimeout(limit);
   signal.removeEventListener('abort', onAbort);
   if (signal.aborted) return undefined;
-  requireWell(ended, planned, readFileSync(files.output, 'utf8'));
+  const output = readFileSync(files.output, 'utf8');
+  if (ended.kind !== 'exit' || ended.code !== 0) requireDisk(output, dirname(scratch));
+  requireWell(ended, planned, output);
   const reading = readLinkReport(files.report);
   if (reading.kind === 'problem') throw new LabError(ExitCode.Unavailable, reading.problem);
   const packets = await readPackets(files.packets, 0);
@@ -172,16 +178,22 @@ function commandOf(
   });
 }
 
+/** So many lines of a transfer that fails are shown. */
+const SHOWN_LINES = 20;
+
 /** The exit codes of `pronghorn link` that the lab hands on. */
 const HANDED_ON: readonly number[] = [ExitCode.Malformed, ExitCode.InputMissing, ExitCode.NotPermitted];
 
 function requireWell(ended: Ended, { congestion, protocol }: Planned, output: string): void {
   if (ended.kind === 'exit' && ended.code === 0) return;
   const handedOn = ended.kind === 'exit' ? HANDED_ON.find((code) => code === ended.code) : undefined;
-  const reason = ended.kind === 'unstartable' ? ended.reason : lastWord(output).replace(/^error: /i, '');
+  const { word, before } = lastWords(output, SHOWN_LINES);
+  const reason = ended.kind === 'unstartable' ? ended.reason : word.replace(/^error: /i, '');
   throw new LabError(
     (handedOn as ExitCode | undefined) ?? ExitCode.Unavailable,
     `the transfer over ${protocol} with ${congestion} did not come through: ${reason}`,
+    undefined,
+    before,
   );
 }
 

@@ -133,6 +133,26 @@ test('finished campaign does not go on, and an unfinished one not with another p
   assert.match(changed.stderr, /^error: the campaign in .* cannot go on: the plan has changed; put it back, or start/);
 });
 
+test('server that does not start is shown with what it printed, and nothing is written', () => {
+  const command = `sh -c 'for i in 1 2 3; do echo bad line $i of the configuration; done; exit 3'`;
+  const path = writePlan('failing', (text) =>
+    text.replace(
+      /\[\[arms\]\][^]*/,
+      `${armTable('h3', 'protocol = "h3"\nserver = "x"')}[servers.x]\ncommand = "${command}"\n`,
+    ),
+  );
+  const results = join(folder, 'failing');
+  const { status, stderr } = lab(['run', path, '--out', results], env);
+  assert.equal(status, 69, stderr);
+  const [error, ...details] = stderr.trimEnd().split('\n');
+  assert.match(error ?? '', /^error: the link of profile mild with the server x did not come up: .*\(exit status: 3\)/);
+  assert.deepEqual(
+    details.slice(-3),
+    [1, 2, 3].map((each) => `    bad line ${each} of the configuration`),
+  );
+  assert.equal(existsSync(results), false);
+});
+
 test('server that does not answer makes a timeout, kept and shown as an outcome', () => {
   const lost = join(folder, 'lost.toml');
   const direction = 'rate_mbit_per_second = 50\ndelay_ms = 5\nqueue_ms = 100\nloss_percent = 100\n';
