@@ -1,16 +1,18 @@
 import { createHash } from 'node:crypto';
-import { cpSync, mkdtempSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { findBrowser } from './browser.js';
-import { writeCampaign, type Campaign, type Environment } from './campaign-file.js';
+import { CAMPAIGN, readCampaign, writeCampaign, type Campaign, type Environment } from './campaign-file.js';
 import { makeCertificate } from './certificate.js';
 import { transferInWords } from './conformance/command.js';
 import { readConformance, writeConformance } from './conformance/file.js';
 import { checkConformance, controllersOf } from './conformance/run.js';
+import { diskFailure } from './disk.js';
 import { environment } from './environment.js';
 import { ExitCode, LabError } from './errors.js';
 import { FAR_ADDRESS } from './link-command.js';
+import { ALONE, createSamples, lockMachine, Locks, lockSamples, othersMeasuring, type MachineUse } from './lock.js';
 import { createFolder, requireFree } from './output-folder.js';
 import { inspectPageFolder, writePage, type PageFacts } from './page/folder.js';
 import { generatePage } from './page/generate.js';
@@ -22,7 +24,7 @@ import { findPronghorn, type Pronghorn } from './programs.js';
 import { Progress } from './progress.js';
 import { prepareResumption, type Resumption } from './resume.js';
 import { Load, type Bench, type ServedPage } from './run-load.js';
-import { clearRunning, noteRunning } from './running.js';
+import { clearRunning, endLeftovers, isCutShort, noteRunning } from './running.js';
 import { removeFolder } from './scratch.js';
 import { appendSample, SAMPLES } from './samples-file.js';
 import { hostsOf } from './site.js';
@@ -43,14 +45,54 @@ export interface CampaignOptions {
   readonly signal: AbortSignal;
   /** Instead of three transfers of ten seconds, where the plan has the congestion controllers compared. */
   readonly conformance?: { readonly repeats: number; readonly seconds: number };
-  /** Called with the output folder of a new campaign once it is made, before anything else is in it. */
+  /** Called with the output folder of a new campaign once it is made, before a load is. */
   readonly prepare?: (out: string) => void;
+  /** Makes the report, while the campaign still has folder and machine. What it throws leaves the report to be made by another sitting. */
+  readonly report?: (campaign: Campaign) => Promise<void>;
+  /** Undefined: alone, or not at all. */
+  readonly machine?: MachineUse;
 }
 
-/** Runs a campaign into its output folder. All that can be wrong beforehand is found before the folder is made. */
+/**
+ * Runs a campaign into its output folder. All that can be wrong beforehand is found before the folder is made. Until the
+ * report is made no other process works in the folder, and none measures on the machine.
+ */
 export async function runCampaign(options: CampaignOptions): Promise<Campaign> {
+  const { out, resume, signal, machine = ALONE } = options;
+  const locks = new Locks();
+  try {
+    if (resume) locks.add(lockSamples(out));
+    else requireFree(out);
+    if (resume && isReportMissing(out)) return await reportOnly(options);
+    if (resume) await endLeftovers(out);
+    const measuring = await lockMachine(machine, signal);
+    locks.add(measuring);
+    return await runLocked(options, locks, machine.share ? measuring : undefined);
+  } catch (thrown) {
+    const begun = existsSync(join(out, CAMPAIGN));
+    const again = begun ? 'the same command with --resume goes on: what was measured is kept' : 'run the command again';
+    throw diskFailure(thrown, again, [out, tmpdir()]) ?? thrown;
+  } finally {
+    locks.release();
+  }
+}
+
+/** Whether all loads of a campaign are made, and its report was not made to its end. */
+function isReportMissing(out: string): boolean {
+  return readCampaign(out).status === 'finished' && isCutShort(out);
+}
+
+async function reportOnly({ out, report }: CampaignOptions): Promise<Campaign> {
+  await endLeftovers(out);
+  const campaign = readCampaign(out);
+  await report?.(campaign);
+  clearRunning(out);
+  return campaign;
+}
+
+/** `shared`: the machine's lock, if others may have it too. */
+async function runLocked(options: CampaignOptions, locks: Locks, shared: number | undefined): Promise<Campaign> {
   const { plan, out, resume } = options;
-  if (!resume) requireFree(out);
   const pronghorn = findPronghorn(options.pronghorn);
   const browser = findBrowser(options.chromium);
   const scratch = mkdtempSync(join(tmpdir(), 'pronghorn-lab-'));
@@ -71,27 +113,33 @@ export async function runCampaign(options: CampaignOptions): Promise<Campaign> {
     };
     await preflight(bench, plan.profiles, plan.arms);
     if (options.signal.aborted) throw new LabError(ExitCode.Interrupted, 'interrupted before the first load');
-    if (before === undefined) {
-      createFolder(out);
-      options.prepare?.(out);
-      writeFileSync(join(out, SAMPLES), '');
-    }
     const campaign = before?.campaign ?? described;
-    writeCampaign(out, campaign);
+    if (before === undefined) begin(options, campaign, locks);
+    else writeCampaign(out, campaign);
     noteRunning(out, scratch);
-    if (plan.conformance && !(await isConformanceKnown(options, pronghorn, campaign.seed, scratch))) {
-      clearRunning(out);
-      const interrupted = withEnd(campaign, 'interrupted');
-      writeCampaign(out, interrupted);
-      return interrupted;
-    }
-    const finished = await runLoads(bench, options, campaign, before);
-    clearRunning(out);
+    const known = !plan.conformance || (await isConformanceKnown(options, pronghorn, campaign.seed, scratch));
+    const finished = known && (await runLoads(bench, options, campaign, before, shared));
     const ended = withEnd(campaign, finished ? 'finished' : 'interrupted');
     writeCampaign(out, ended);
+    await options.report?.(ended);
+    clearRunning(out);
     return ended;
   } finally {
     await removeFolder(scratch);
+  }
+}
+
+/** Makes the folder of a new campaign with what has to be there before the first load, or leaves nothing of it. */
+function begin({ out, prepare }: CampaignOptions, campaign: Campaign, locks: Locks): void {
+  createFolder(out);
+  locks.add(createSamples(out));
+  try {
+    prepare?.(out);
+    writeCampaign(out, campaign);
+  } catch (thrown) {
+    // The lock says that nobody else has put anything there since.
+    for (const name of readdirSync(out)) rmSync(join(out, name));
+    throw thrown;
   }
 }
 
@@ -100,14 +148,14 @@ const CONFORMANCE = { repeats: 3, seconds: 10 };
 
 /** Compares the arms' congestion controllers, unless an earlier sitting has; false if that was interrupted. */
 async function isConformanceKnown(
-  { plan, out, signal, conformance = CONFORMANCE }: CampaignOptions,
+  { plan, out, signal, machine = ALONE, conformance = CONFORMANCE }: CampaignOptions,
   pronghorn: Pronghorn,
   seed: number,
   within: string,
 ): Promise<boolean> {
   if (readConformance(out)?.status === 'finished') return true;
   const { status } = await checkConformance({
-    ...{ pronghorn, seed, signal, within, ...conformance },
+    ...{ pronghorn, seed, signal, within, sharedMachine: machine.share, ...conformance },
     congestion: controllersOf(plan.arms, plan.servers),
     onProgress: (so, transfer) => {
       writeConformance(out, so);
@@ -123,6 +171,7 @@ async function runLoads(
   { plan, out, signal }: CampaignOptions,
   campaign: Campaign,
   before: Resumption | undefined,
+  shared: number | undefined,
 ): Promise<boolean> {
   const blocks = schedule(plan, plan.blocks.max, campaign.seed);
   const progress = new Progress(blocks.flat(), process.stderr);
@@ -135,11 +184,14 @@ async function runLoads(
       }
       if (signal.aborted) return false;
       progress.started(scheduled);
-      const sample = await runOne(bench, scheduled, signal);
-      if (sample === undefined) {
+      const others = othersMeasuring(shared);
+      const made = await runOne(bench, scheduled, signal);
+      if (made === undefined) {
         progress.interrupted(scheduled);
         return false;
       }
+      const beside = Math.max(others, othersMeasuring(shared));
+      const sample = beside === 0 ? made : { ...made, otherCampaigns: beside };
       appendSample(join(out, SAMPLES), sample);
       rule.add(sample);
       progress.finished(scheduled, sample);
@@ -182,7 +234,7 @@ function hostsOfAll(pages: ReadonlyMap<string, ServedPage>): string[] {
 }
 
 function describe(
-  { plan, seed, keepAll }: CampaignOptions,
+  { plan, seed, keepAll, machine: use = ALONE }: CampaignOptions,
   pages: ReadonlyMap<string, ServedPage>,
   machine: Environment,
 ): Campaign {
@@ -195,7 +247,7 @@ function describe(
     timeoutSeconds: plan.timeoutSeconds,
     watched: keepAll,
     status: 'running',
-    sittings: [{ startedAt: new Date().toISOString() }],
+    sittings: [{ startedAt: new Date().toISOString(), ...(use.share && { sharedMachine: true as const }) }],
     plan: { file: basename(plan.path), sha256: sha256(plan.text), text: plan.text },
     pages: [...pages].map(([name, { facts }]) => describePage(name, facts)),
     profiles: plan.profiles.map(({ name, text }) => ({ name, sha256: sha256(text), text })),

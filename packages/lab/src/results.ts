@@ -84,7 +84,14 @@ export interface DirectionAchieved {
   readonly worstP99LatenessUs: number;
 }
 
+/** Loads that others measured beside, of all that were made. */
+export interface Beside {
+  readonly loads: number;
+  readonly beside: number;
+}
+
 export interface Results {
+  readonly shared: Beside;
   readonly cells: readonly Cell[];
   readonly links: readonly LinkAchieved[];
   readonly comparisons: CampaignComparisons;
@@ -102,12 +109,15 @@ export async function collectResults(campaign: Campaign, samples: AsyncIterable<
       }
     }
   }
+  let shared: Beside = { loads: 0, beside: 0 };
   for await (const sample of samples) {
+    shared = { loads: shared.loads + 1, beside: shared.beside + ((sample.otherCampaigns ?? 0) > 0 ? 1 : 0) };
     builders.get(keyOf(sample.profile, sample.page, sample.arm))?.add(sample);
     if (sample.link) links.get(sample.profile)?.add(sample.link);
   }
   const cells = [...builders.values()].map((builder) => builder.cell());
   return {
+    shared,
     cells,
     links: [...links.values()].map((builder) => builder.achieved()),
     comparisons: compareCampaign(cellsToCompare(cells), campaign.baseline, campaign.seed),

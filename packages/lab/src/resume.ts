@@ -3,7 +3,6 @@ import { join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { readCampaign, type Campaign } from './campaign-file.js';
 import { ExitCode, LabError } from './errors.js';
-import { endLeftovers } from './running.js';
 import { readSamples, SAMPLES } from './samples-file.js';
 import type { Made } from './compare/stopping-rule.js';
 
@@ -31,7 +30,6 @@ export async function prepareResumption(out: string, now: Campaign): Promise<Res
     const hint = 'put it back, or start a campaign of its own with another --out';
     throw new LabError(ExitCode.Malformed, `the campaign in ${out} cannot go on: ${changed}`, hint);
   }
-  await endLeftovers(out);
   const path = join(out, SAMPLES);
   dropTornLine(path);
   const done = new Set<number>();

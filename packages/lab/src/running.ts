@@ -1,9 +1,9 @@
-import { readdirSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
 import { writeAtOnce } from './campaign-file.js';
-import { ExitCode, LabError } from './errors.js';
+import { commandLine, parentOf } from './processes.js';
 import { removeFolder } from './scratch.js';
 
 const RUNNING = 'running.json';
@@ -13,31 +13,32 @@ const KILL_WAIT_MS = 5_000;
 
 const note = z.object({ lab: z.number(), scratch: z.string() });
 
-/** Notes in a campaign's folder who works on it and where, for whoever comes when this process was killed. */
+/** Notes in a campaign's folder where it is worked on, for whoever comes when this process was killed. */
 export function noteRunning(out: string, scratch: string): void {
   writeAtOnce(join(out, RUNNING), `${JSON.stringify({ lab: process.pid, scratch })}\n`);
 }
 
+/** Says that nothing is left to do, neither a load nor the report. */
 export function clearRunning(out: string): void {
   rmSync(join(out, RUNNING), { force: true });
 }
 
+/** Whether a sitting began in the folder that did not come to the end of its report. */
+export function isCutShort(out: string): boolean {
+  return existsSync(join(out, RUNNING));
+}
+
 /**
- * Ends and removes what a killed campaign left: a load that would disturb the ones to come, and its scratch folder.
- * Refuses while the campaign's own process is alive.
+ * Ends and removes what a killed campaign left: a load that would disturb the ones to come, and its scratch folder. The
+ * folder has to be locked: then its process is gone.
  */
 export async function endLeftovers(out: string): Promise<void> {
   const left = readNote(out);
   if (left === undefined) return;
-  if (commandLine(left.lab).includes('node')) {
-    const hint = 'wait for its end, or end it';
-    throw new LabError(ExitCode.CannotCreate, `the campaign in ${out} is running, as process ${left.lab}`, hint);
-  }
   if (basename(left.scratch).startsWith(SCRATCH_PREFIX)) {
     await endAll(left.scratch);
     await removeFolder(left.scratch);
   }
-  clearRunning(out);
 }
 
 /**
@@ -66,17 +67,6 @@ function processesNaming(folder: string): number[] {
   return pids.map(Number).filter((pid) => pid !== process.pid && commandLine(pid).includes(folder));
 }
 
-/** Empty when the process is gone. */
-function commandLine(pid: number): string {
-  return readOr(`/proc/${pid}/cmdline`, '');
-}
-
-function parentOf(pid: number): number {
-  // The second field, a name in brackets, may hold anything; the parent is the fourth.
-  const fields = readOr(`/proc/${pid}/stat`, '');
-  return Number(fields.slice(fields.lastIndexOf(')') + 2).split(' ')[1]);
-}
-
 function signal(pid: number, name: NodeJS.Signals): void {
   try {
     process.kill(pid, name);
@@ -90,13 +80,5 @@ function readNote(out: string): z.infer<typeof note> | undefined {
     return note.parse(JSON.parse(readFileSync(join(out, RUNNING), 'utf8')));
   } catch {
     return undefined;
-  }
-}
-
-function readOr(path: string, otherwise: string): string {
-  try {
-    return readFileSync(path, 'utf8');
-  } catch {
-    return otherwise;
   }
 }

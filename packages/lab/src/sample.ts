@@ -161,6 +161,8 @@ export interface Sample {
   readonly serverRequests: Readonly<Record<string, number>>;
   /** What our server counted that bears on the visit; undefined for another server. */
   readonly serverCounters?: ServerCounters;
+  /** How many other campaigns measured on the machine beside this load, where they were allowed to. */
+  readonly otherCampaigns?: number;
   /** The folder of the load's packets, TCP samples, link report, output and, if it was watched, NetLog, qlog and pictures. */
   readonly traces?: string;
 }

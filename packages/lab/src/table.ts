@@ -78,9 +78,19 @@ export function tableNotes(campaign: Campaign, results: Results): string[] {
   if (campaign.watched) {
     notes.push('Each load was watched, which slows it: these figures compare only with others that were taken so.');
   }
+  if (campaign.sittings.some(({ sharedMachine }) => sharedMachine)) notes.push(sharedInWords(results.shared));
   if (campaign.status === 'interrupted')
     notes.push('The campaign was interrupted: the table shows the loads until then.');
   return notes;
+}
+
+/** What a machine that was shared may have done to the times. */
+export function sharedInWords({ loads, beside }: Results['shared']): string {
+  const seen =
+    beside === 0
+      ? 'no other campaign was seen to'
+      : `other campaigns did so beside ${beside} of the ${loads} loads, which makes them slower unevenly`;
+  return `The machine was shared (--share-machine), so that others could measure on it at the same time: ${seen}.`;
 }
 
 /** Each load that is not valid or did not complete, with its reasons. */

@@ -23,7 +23,7 @@ interface Run {
 }
 
 function lab(args: readonly string[], env: Record<string, string> = {}): Run {
-  const own: NodeJS.ProcessEnv = { ...process.env, TMPDIR: folder };
+  const own: NodeJS.ProcessEnv = { ...process.env, TMPDIR: folder, PRONGHORN_LAB_SHARE_MACHINE: '1' };
   delete own.PRONGHORN;
   delete own.CHROMIUM;
   return spawnSync(process.execPath, [CLI, ...args], { encoding: 'utf8', env: { ...own, ...env } });
@@ -62,9 +62,11 @@ function assertNothingWritten(): void {
 test('help names each exit code and goes to stdout', () => {
   const run = lab(['--help']);
   assert.equal(run.status, 0);
-  for (const code of [0, 1, 2, 3, 4, 65, 66, 69, 73, 77, 130]) assert.match(run.stdout, new RegExp(`\n  ${code} +\\S`));
+  for (const code of [0, 1, 2, 3, 4, 65, 66, 69, 73, 75, 77, 130])
+    assert.match(run.stdout, new RegExp(`\n  ${code} +\\S`));
   const readme = readFileSync(join(packageFolder, 'README.md'), 'utf8');
-  for (const code of [0, 1, 2, 3, 4, 65, 66, 69, 73, 77, 130]) assert.match(readme, new RegExp(`\n\\| ${code} +\\|`));
+  for (const code of [0, 1, 2, 3, 4, 65, 66, 69, 73, 75, 77, 130])
+    assert.match(readme, new RegExp(`\n\\| ${code} +\\|`));
 });
 
 test('version is the package version', () => {

@@ -1,6 +1,7 @@
 import { parseArgs, type ParseArgsConfig } from 'node:util';
 import { z } from 'zod';
 import { ExitCode, LabError, messageOf } from '../errors.js';
+import type { MachineUse } from '../lock.js';
 import { MAX_SEED } from '../seed.js';
 import { parseThreshold, type Threshold } from '../thresholds/parse.js';
 
@@ -54,6 +55,18 @@ export function text(value: unknown): string | undefined {
 
 export function timestamp(): string {
   return new Date().toISOString().slice(0, 19).replaceAll(':', '').replace('T', '-');
+}
+
+/** Of commands that measure. */
+export const MACHINE_OPTIONS = { wait: { type: 'boolean' }, 'share-machine': { type: 'boolean' } } as const;
+
+/** For all campaigns of a shell or a CI system, instead of the option for each. */
+const SHARE_VARIABLE = 'PRONGHORN_LAB_SHARE_MACHINE';
+
+export function machineUse(values: Record<string, unknown>): MachineUse {
+  const shared = text(process.env[SHARE_VARIABLE]) ?? '0';
+  if (!['0', '1'].includes(shared)) throw usage(`${SHARE_VARIABLE} must be 0 or 1, not ${shared}`);
+  return { share: values['share-machine'] === true || shared === '1', wait: values.wait === true };
 }
 
 export function usage(message: string, hint = 'see pronghorn-lab --help'): LabError {

@@ -6,7 +6,7 @@ import { CONGESTION_CONTROLS, type Congestion } from '../plan.js';
 import { findPronghorn } from '../programs.js';
 import { freshSeed } from '../seed.js';
 import { suggestion } from '../toml-file.js';
-import { parseSeed, parseWhole, parseWords, text, timestamp, usage } from './arguments.js';
+import { machineUse, MACHINE_OPTIONS, parseSeed, parseWhole, parseWords, text, timestamp, usage } from './arguments.js';
 import { interruption } from './interruption.js';
 
 export async function conformance(args: readonly string[]): Promise<ExitCode> {
@@ -17,6 +17,7 @@ export async function conformance(args: readonly string[]): Promise<ExitCode> {
     out: { type: 'string' },
     seed: { type: 'string' },
     pronghorn: { type: 'string' },
+    ...MACHINE_OPTIONS,
   });
   if (positionals[0] !== undefined) throw usage(`the command conformance has no use for ${positionals[0]}`);
   const seed = text(values.seed);
@@ -27,6 +28,7 @@ export async function conformance(args: readonly string[]): Promise<ExitCode> {
     seed: seed === undefined ? freshSeed() : parseSeed(seed),
     pronghorn: findPronghorn(text(values.pronghorn) ?? text(process.env.PRONGHORN)),
     signal: interruption(),
+    machine: machineUse(values),
   };
   const out = text(values.out) ?? join('lab-results', `conformance-${timestamp()}`);
   const { text: table, exitCode } = await runConformance(out, options);

@@ -7,7 +7,7 @@ export const HELP = `pronghorn-lab ${ownVersion()}: loads a page in Chromium ove
 
 usage:
   pronghorn-lab run PLAN.toml [--out DIR] [--resume] [--seed N] [--profile NAME]... [--pronghorn PATH] [--chromium PATH]
-                     [--watch-all] [--fail-if CONDITION]...
+                     [--watch-all] [--fail-if CONDITION]... [--wait] [--share-machine]
   pronghorn-lab page SPEC.toml --out DIR
   pronghorn-lab capture URL --out DIR [--wait-ms N] [--timeout SECONDS] [--resolve HOST=ADDR[:PORT]]... [--spki HASH]
                         [--insecure-certificate] [--keep-cookies] [--chromium PATH]
@@ -16,6 +16,7 @@ usage:
   pronghorn-lab har DIR LOAD
   pronghorn-lab reproduce kiwee|cloudflare|tencent [--out DIR] [--resume] [--blocks N] [and as for run]
   pronghorn-lab conformance [--congestion NAMES] [--repeats N] [--seconds N] [--out DIR] [--seed N] [--pronghorn PATH]
+                     [--wait] [--share-machine]
 
 run      runs a plan's campaign; writes samples, table and report to DIR (default: lab-results/NAME-TIME)
 page     generates a page from its specification
@@ -39,6 +40,9 @@ conformance  compares each congestion controller over TCP with its namesake over
   --watch-all       write NetLog and pictures of each load and keep them, not only for the rehearsal; slows the loads
   --fail-if COND    end with code 4 where this is true, such as 'h3.median > 1.1 * h2.median' or
                     'surely h3.firstByte.p90 > 300 ms on lte'; may be given several times
+  --wait            wait while another campaign measures on this machine, instead of ending with code 75
+  --share-machine   measure beside others that were given this too, and say so in the report;
+                    PRONGHORN_LAB_SHARE_MACHINE=1 is the same
   --wait-ms N       how long to go on recording after the load event (2000), and for what is then on its way
   --timeout SECONDS when to stop waiting for the load event (60)
   --resolve HOST=ADDR[:PORT]  where a host is, instead of asking the name service; repeat for more; HOST may be *
@@ -58,8 +62,9 @@ exit codes:
   4    done, and a condition of --fail-if is true
   65   a plan, page specification, link profile, samples file, recording or HAR file is malformed
   66   a file or folder that was named is not there
-  69   pronghorn, Chromium or openssl is missing, the link does not work here, or a page to capture cannot be loaded
-  73   the output folder cannot be made, or is not empty
+  69   pronghorn, Chromium, openssl or flock is missing, the link does not work here, or a page to capture cannot be loaded
+  73   the output folder cannot be made or is not empty, or a disk takes nothing more (--resume goes on)
+  75   another campaign works in the folder, or measures on this machine
   77   network namespaces or the TUN device are not permitted
   130  interrupted; what was measured until then is in the output folder (of a capture nothing)
 `;

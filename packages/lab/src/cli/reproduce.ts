@@ -2,7 +2,17 @@ import { join } from 'node:path';
 import { ExitCode } from '../errors.js';
 import { findStudy, runStudy } from '../reproduce/command.js';
 import { STUDIES } from '../reproduce/studies/all.js';
-import { parse, parseSeed, parseWhole, text, texts, timestamp, usage } from './arguments.js';
+import {
+  machineUse,
+  MACHINE_OPTIONS,
+  parse,
+  parseSeed,
+  parseWhole,
+  text,
+  texts,
+  timestamp,
+  usage,
+} from './arguments.js';
 import { interruption } from './interruption.js';
 import { show } from './show.js';
 
@@ -16,6 +26,7 @@ export async function reproduce(args: readonly string[]): Promise<ExitCode> {
     chromium: { type: 'string' },
     'watch-all': { type: 'boolean' },
     resume: { type: 'boolean' },
+    ...MACHINE_OPTIONS,
   });
   const study = findStudy(positional);
   const [blocks, seed, resume] = [text(values.blocks), text(values.seed), values.resume === true];
@@ -25,6 +36,7 @@ export async function reproduce(args: readonly string[]): Promise<ExitCode> {
     throw usage('--resume goes on with what the campaign began with: leave --seed, --blocks and --profile out');
   }
   const out = text(values.out) ?? join('lab-results', `reproduce-${study.name}-${timestamp()}`);
+  let exitCode: ExitCode = ExitCode.Ok;
   const campaign = await runStudy(study, {
     blocks: blocks === undefined ? undefined : parseWhole('--blocks', blocks, 1, 10_000),
     profiles,
@@ -35,8 +47,11 @@ export async function reproduce(args: readonly string[]): Promise<ExitCode> {
     chromium: text(values.chromium) ?? text(process.env.CHROMIUM),
     keepAll: values['watch-all'] === true,
     signal: interruption(),
+    machine: machineUse(values),
+    report: async () => {
+      ({ exitCode } = await show(out, []));
+    },
   });
-  const { exitCode } = await show(out, []);
   if (campaign.status !== 'interrupted') return exitCode;
   process.stderr.write(`interrupted: the loads until then are in ${out}; --resume goes on\n`);
   return ExitCode.Interrupted;

@@ -4,7 +4,17 @@ import { ExitCode } from '../errors.js';
 import { readPlan } from '../read-plan.js';
 import { requireNamed } from '../thresholds/parse.js';
 import { withSomeProfiles } from '../some-profiles.js';
-import { parse, parseSeed, parseThresholds, text, texts, timestamp, usage } from './arguments.js';
+import {
+  machineUse,
+  MACHINE_OPTIONS,
+  parse,
+  parseSeed,
+  parseThresholds,
+  text,
+  texts,
+  timestamp,
+  usage,
+} from './arguments.js';
 import { interruption } from './interruption.js';
 import { show } from './show.js';
 
@@ -18,6 +28,7 @@ export async function run(args: readonly string[]): Promise<ExitCode> {
     'watch-all': { type: 'boolean' },
     resume: { type: 'boolean' },
     'fail-if': { type: 'string', multiple: true },
+    ...MACHINE_OPTIONS,
   });
   const thresholds = parseThresholds(values['fail-if']);
   const given = text(values.seed);
@@ -31,6 +42,7 @@ export async function run(args: readonly string[]): Promise<ExitCode> {
   const out = text(values.out) ?? join('lab-results', `${whole.name}-${timestamp()}`);
   const plan = withSomeProfiles(whole, { profiles, resume, out });
   for (const threshold of thresholds) requireNamed(threshold, plan);
+  let exitCode: ExitCode = ExitCode.Ok;
   const campaign = await runCampaign({
     plan,
     out,
@@ -40,8 +52,11 @@ export async function run(args: readonly string[]): Promise<ExitCode> {
     chromium: text(values.chromium) ?? text(process.env.CHROMIUM),
     keepAll: values['watch-all'] === true,
     signal: interruption(),
+    machine: machineUse(values),
+    report: async () => {
+      ({ exitCode } = await show(out, thresholds));
+    },
   });
-  const { exitCode } = await show(out, thresholds);
   if (campaign.status === 'interrupted') {
     process.stderr.write(`interrupted: the loads until then are in ${out}; --resume goes on\n`);
     return ExitCode.Interrupted;

@@ -1,7 +1,8 @@
 import { join } from 'node:path';
 import { writeAtOnce } from '../campaign-file.js';
 import { ExitCode } from '../errors.js';
-import { createFolder } from '../output-folder.js';
+import { lockMachine, Locks, type MachineUse } from '../lock.js';
+import { createFolder, requireFree } from '../output-folder.js';
 import { html, Html } from '../report/html.js';
 import { STYLE } from '../report/style.js';
 import type { Conformance, Transfer } from './conformance.js';
@@ -16,9 +17,23 @@ const DOCUMENT = 'conformance.html';
 /** Runs the check into a folder of its own: data after each transfer, text and document at the end. */
 export async function runConformance(
   out: string,
+  { machine, ...options }: Omit<ConformanceOptions, 'onProgress'> & { readonly machine: MachineUse },
+): Promise<{ text: string; exitCode: ExitCode }> {
+  requireFree(out);
+  const locks = new Locks();
+  try {
+    locks.add(await lockMachine(machine, options.signal));
+    createFolder(out);
+    return await runLocked(out, { ...options, sharedMachine: machine.share });
+  } finally {
+    locks.release();
+  }
+}
+
+async function runLocked(
+  out: string,
   options: Omit<ConformanceOptions, 'onProgress'>,
 ): Promise<{ text: string; exitCode: ExitCode }> {
-  createFolder(out);
   const conformance = await checkConformance({
     ...options,
     onProgress: (so, transfer) => {

@@ -50,7 +50,8 @@ function rangeInWords(range: Range | undefined, digits: number): string {
 }
 
 /** What has to be known to read the table. */
-export function notesOf({ link, seconds, repeats, seed, transfers, status, pronghorn }: Conformance): string[] {
+export function notesOf(conformance: Conformance): string[] {
+  const { link, seconds, repeats, seed, transfers, status, pronghorn } = conformance;
   const invalid = transfers.filter(({ valid }) => !valid);
   return [
     `One download at a time of about ${seconds} s over ${link.rateMbit} Mbit/s with 50 ms round trip and a queue of ${link.queueMs} ms, ` +
@@ -61,6 +62,9 @@ export function notesOf({ link, seconds, repeats, seed, transfers, status, prong
     'Distance: energy distance of the seconds, each a point (throughput by the link’s rate, mean queue delay by that of a full queue): ' +
       'E|X − Y| − (E|X − X′| + E|Y − Y′|) / 2. 0 is alike; two narrow clouds have the distance at which they lie.',
     `"alike": not further apart than ${ALIKE_WITHIN}, or than two transfers of one protocol are.`,
+    ...(conformance.sharedMachine
+      ? ['The machine was shared (--share-machine): others may have measured on it at the same time.']
+      : []),
     ...(status === 'finished' ? [] : ['The check did not run to its end.']),
     ...invalid.map(
       ({ congestion, protocol, repeat, invalidReasons }) =>

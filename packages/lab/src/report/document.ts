@@ -10,6 +10,7 @@ import { SCRIPT } from './script.js';
 import { congestion, figures, links, method, placesOf, timelines, trouble, violins } from './sections.js';
 import type { ShownPlace } from './shown-loads.js';
 import { sideBySide, type Race } from './side-by-side.js';
+import { sharedInWords } from '../table.js';
 import { armColour, STYLE } from './style.js';
 import { TIMELINE_STYLE, type ReportedLoad } from './timeline.js';
 import { headOfLine, whyTable } from './why.js';
@@ -105,6 +106,7 @@ function heading(campaign: Campaign, results: Results): Html {
       <li class="${completed === valid.length ? 'good' : 'bad'}"><b>${completed}</b> of ${valid.length} completed</li>
       <li>seed <b>${campaign.seed}</b></li>
     </ul>
+    ${results.shared.beside === 0 ? undefined : html`<p class="notice">${sharedInWords(results.shared)}</p>`}
     ${campaign.status === 'finished' ? undefined : html`<p class="notice">This campaign did not run to its end: ${campaign.status}.</p>`}
   </header>`;
 }

@@ -4,6 +4,9 @@ import { join } from 'node:path';
 import type { Sample } from '../../src/sample.js';
 import { packageFolder } from '../places.js';
 
+/** Tests look at what campaigns do, not at how fast: they may run beside others, those of another checkout too. */
+process.env.PRONGHORN_LAB_SHARE_MACHINE ??= '1';
+
 export const CLI = join(packageFolder, 'dist/cli.js');
 
 /** Ends what hangs. Nothing here takes a tenth of it, on a machine that does much else too. */

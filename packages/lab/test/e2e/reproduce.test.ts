@@ -28,6 +28,7 @@ async function begin(out: string): Promise<Campaign> {
       ...{ blocks: 1, profiles: ['dc-near'], out, seed: undefined, resume: false, keepAll: false },
       ...{ pronghorn: process.env.PRONGHORN, chromium: process.env.CHROMIUM, signal: ending.signal },
       conformance: { repeats: 1, seconds: 3 },
+      machine: { share: true, wait: false },
     });
   } finally {
     clearInterval(look);

@@ -1,0 +1,145 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { existsSync, readFileSync, rmSync } from 'node:fs';
+import { open, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import test, { after } from 'node:test';
+import { FakeBench, LOADS, loadsIn, PLAN, statusOf, type Ended, type Started } from './fake-bench.js';
+
+/** A load says that it runs and goes on when it is told to, both by named pipes, unless there are none. */
+const bench = new FakeBench(
+  '[ "$n" = 0 ] && exit 0\n[ -z "$HOLD" ] && exit 69\n[ "$n" = 1 ] && { echo > "$HOLD.runs"; cat "$HOLD.go"; }\nexit 69',
+);
+after(() => {
+  rmSync(bench.folder, { recursive: true });
+});
+
+/** A campaign in its first load, until it is told to go on. */
+async function held(name: string, args: readonly string[] = []): Promise<Started & { go: () => Promise<Ended> }> {
+  const hold = bench.path(`${name}.hold`);
+  spawnSync('mkfifo', [`${hold}.runs`, `${hold}.go`]);
+  const campaign = bench.start(['run', PLAN, '--out', bench.path(name), ...args], { HOLD: hold });
+  const runs = readFile(`${hold}.runs`);
+  const early = campaign.ended.then(({ stderr }) => {
+    throw new Error(stderr);
+  });
+  await Promise.race([runs, early]);
+  early.catch(() => undefined);
+  return {
+    ...campaign,
+    go: async () => {
+      await (await open(`${hold}.go`, 'w')).close();
+      return campaign.ended;
+    },
+  };
+}
+
+function assertBusy({ status, stdout, stderr }: Ended, says: RegExp): void {
+  assert.equal(status, 75, stderr);
+  assert.match(stderr, says);
+  assert.match(stderr, /^error: [^\n]+\n$/);
+  assert.equal(stdout, '');
+}
+
+test('second process on a folder is refused with the number of the first, whose loads are made once', async () => {
+  const out = bench.path('folder');
+  const first = await held('folder');
+  const pid = first.child.pid ?? 0;
+  const says = new RegExp(`the campaign in .*/folder is running, as process ${pid}; wait for its end, or end it`);
+  const share = { PRONGHORN_LAB_SHARE_MACHINE: '1' };
+  assertBusy(bench.run(['run', PLAN, '--out', out, '--resume']), says);
+  assertBusy(bench.run(['run', PLAN, '--out', out, '--resume', '--wait'], share), says);
+  assert.equal(bench.run(['run', PLAN, '--out', out], share).status, 73);
+  const { status, stderr } = await first.go();
+  assert.equal(status, 3, stderr);
+  assert.deepEqual(loadsIn(out), [1, 2, 3, 4, 5, 6]);
+});
+
+test('locks of a process that was killed are gone with it, and its load too', async () => {
+  const out = bench.path('killed');
+  const first = await held('killed');
+  first.child.kill('SIGKILL');
+  await first.ended;
+  const { status, stderr } = bench.run(['run', PLAN, '--out', out, '--resume']);
+  assert.equal(status, 3, stderr);
+  assert.deepEqual(loadsIn(out), [1, 2, 3, 4, 5, 6]);
+  assert.equal(statusOf(out), 'finished');
+});
+
+test('second campaign on the machine is refused with the number and the command of the first', async () => {
+  const first = await held('alone');
+  const pid = first.child.pid ?? 0;
+  const who = `process ${pid} \\(run \\S+plan\\.toml --out \\S+/alone\\) measures on this machine`;
+  const says = new RegExp(
+    `^error: ${who}, .*; give --wait to begin when it is done, or --share-machine to each of them`,
+  );
+  for (const args of [
+    ['run', PLAN, '--out', bench.path('second')],
+    // The first one has not agreed to that.
+    ['run', PLAN, '--out', bench.path('second'), '--share-machine'],
+    ['conformance', '--out', bench.path('second')],
+  ]) {
+    assertBusy(bench.run(args), says);
+    assert.equal(existsSync(bench.path('second')), false);
+  }
+  await first.go();
+  assert.equal(bench.run(['run', PLAN, '--out', bench.path('second')]).status, 3);
+});
+
+test('campaign that is told to wait begins when the other is done, and can be interrupted before', async () => {
+  const first = await held('before');
+  const says = new RegExp(`^waiting: process ${first.child.pid ?? 0} \\(run `);
+  const [second, third] = ['second-waits', 'third-waits'].map((name) =>
+    bench.start(['run', PLAN, '--out', bench.path(name), '--wait']),
+  ) as [Started, Started];
+  await Promise.all([second.says(says), third.says(says)]);
+  third.child.kill('SIGINT');
+  const interrupted = await third.ended;
+  assert.equal(interrupted.status, 130, interrupted.stderr);
+  assert.match(interrupted.stderr, /\nerror: interrupted before the first load\n$/);
+  assert.equal(existsSync(bench.path('second-waits')), false);
+
+  await first.go();
+  const { status, stderr } = await second.ended;
+  assert.equal(status, 3, stderr);
+  assert.equal(loadsIn(bench.path('second-waits')).length, LOADS);
+});
+
+test('campaigns that all share the machine run beside each other, and their reports say so', async () => {
+  const first = await held('shares', ['--share-machine']);
+  const second = bench.path('shares-too');
+  const { status, stdout, stderr } = bench.run(['run', PLAN, '--out', second], { PRONGHORN_LAB_SHARE_MACHINE: '1' });
+  assert.equal(status, 3, stderr);
+  const note = /machine was shared \(--share-machine\), .*: other campaigns did so beside 6 of the 6 loads/;
+  assert.match(stdout, note);
+  assert.match(readFileSync(join(second, 'report.html'), 'utf8'), note);
+  assertBusy(bench.run(['run', PLAN, '--out', bench.path('not-shared')]), /^error: process \d+ \(run .*\) measures on/);
+  const own = await first.go();
+  // The other one ran during its first load, but neither when that began nor when it ended.
+  assert.match(own.stdout, /machine was shared \(--share-machine\), .*: no other campaign was seen to/);
+});
+
+test('campaign that has the machine alone says nothing of it', () => {
+  const { stdout } = bench.run(['run', PLAN, '--out', bench.path('quiet')]);
+  assert.doesNotMatch(stdout, /shared/);
+});
+
+test('what is no switch is refused', () => {
+  const { status, stderr } = bench.run(['run', PLAN], { PRONGHORN_LAB_SHARE_MACHINE: 'yes' });
+  assert.equal(status, 2);
+  assert.match(stderr, /PRONGHORN_LAB_SHARE_MACHINE must be 0 or 1, not yes/);
+});
+
+test('lock that is no file, and a machine without flock, are told', () => {
+  const folder = bench.run(['run', PLAN, '--out', bench.path('no-lock')], { PRONGHORN_LAB_LOCK: '/nowhere/lock' });
+  assert.equal(folder.status, 73);
+  assert.match(
+    folder.stderr,
+    /^error: cannot lock \/nowhere\/lock: ENOENT.* name another one in PRONGHORN_LAB_LOCK\n$/,
+  );
+  const programs = bench.path('no-programs');
+  const none = bench.run(['run', PLAN, '--out', bench.path('no-lock')], { PATH: programs });
+  assert.equal(none.status, 69);
+  assert.match(none.stderr, /^error: the program flock was not found; install the package util-linux\n$/);
+  assert.equal(existsSync(bench.path('no-lock')), false);
+});
