@@ -1,5 +1,5 @@
 import { markdownTable } from './markdown-table.js';
-import { html, type Html } from './report/html.js';
+import { html, prose, type Html } from './report/html.js';
 import { scrollingTable, textRow } from './report/scrolling-table.js';
 import type { Sample } from './sample.js';
 import { REHEARSAL } from './schedule.js';
@@ -170,7 +170,7 @@ export function useSection(cells: readonly CellUse[]): Html {
     <h2>Processor time, and what bound the loads</h2>
     <div class="card">
       ${scrollingTable({ label: 'Table of processor time', head: USE_HEAD, names: USE_NAMES, rows })}
-      ${USE_NOTES.map((note) => html`<p class="soft small">${note}</p>`)}
+      ${USE_NOTES.map((note) => html`<p class="soft small">${prose(note)}</p>`)}
     </div>
   </section>`;
 }

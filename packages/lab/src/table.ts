@@ -115,7 +115,7 @@ export function textTable(campaign: Campaign, results: Results): string {
   if (comparisons.length > 0) {
     const columns = comparisonColumns(comparisons);
     parts.push(
-      aligned(columns, comparisonRows(comparisons), columns.length),
+      aligned(columns, comparisonRows(comparisons, true), columns.length),
       comparisonNotes(results.comparisons).join('\n'),
     );
   }
@@ -132,7 +132,7 @@ export function markdownTable(campaign: Campaign, results: Results): string {
   if (comparisons.length > 0) {
     const columns = comparisonColumns(comparisons);
     parts.push(
-      piped(columns, comparisonRows(comparisons), columns.length),
+      piped(columns, comparisonRows(comparisons, true), columns.length),
       listed(comparisonNotes(results.comparisons)),
     );
   }

@@ -5,7 +5,7 @@ import { pooledControl } from '../src/compare/control.js';
 import { enough } from '../src/compare/stopping.js';
 import { compare, difference, pairUp, type BlockTime, type Pair } from '../src/compare/pairs.js';
 import { comparisonRows } from '../src/compare/table.js';
-import { controlInWords, verdictInWords } from '../src/compare/words.js';
+import { controlInWords, disagreementInWords, verdictInWords } from '../src/compare/words.js';
 import { draws, times } from './draws.js';
 
 const random = draws(11);
@@ -89,6 +89,50 @@ test('planted difference is found on the profile that has it, and on no other', 
   assert.ok(fibre.verdict.ratio !== undefined && fibre.verdict.ratio > 1.02 && fibre.verdict.ratio < 1.1);
 });
 
+test('row whose ratio and shift point in different directions explains itself, and others do not', () => {
+  // The first arm is a little faster in four blocks, and much slower in the three others.
+  const [base, arm] = [
+    [1, 1, 1, 1, 9, 9, 9],
+    [1.2, 1.2, 1.2, 1.2, 2, 2, 2],
+  ];
+  const compared = (one: number[] = [], other: number[] = []): ArmComparison | undefined =>
+    compareCampaign(
+      [
+        cell(
+          'h2',
+          at(blocks(7), (block) => one[block - 1] ?? 0),
+        ),
+        cell(
+          'h3',
+          at(blocks(7), (block) => other[block - 1] ?? 0),
+        ),
+      ],
+      undefined,
+      1,
+    ).comparisons[0];
+  const apart = compared(base, arm);
+  assert.ok(apart && (apart.medianRatio?.value ?? 0) > 1 && apart.shift.value < 0);
+  const words =
+    'Ratio and shift point in different directions: h3 has the slower median over all blocks, but by the differences within the ' +
+    'blocks, large and small ones together, it is the faster one. The ratio compares the middle load of either arm, the shift the two loads of each block. Neither is a verdict.';
+  assert.equal(disagreementInWords(apart), words);
+  assert.ok(comparisonRows([apart], true)[0]?.at(-1)?.endsWith(words));
+  assert.match(
+    disagreementInWords(compared(arm, base) as ArmComparison) ?? '',
+    /faster median .* it is the slower one/,
+  );
+  const decided = { ...apart, verdict: { kind: 'faster' } } as const;
+  assert.match(disagreementInWords(decided) ?? '', /The verdict goes by the blocks\.$/);
+  const alike = compared(
+    base,
+    base.map((seconds) => seconds + 0.1),
+  );
+  assert.equal(alike && disagreementInWords(alike), undefined);
+  // What is shown as no difference points nowhere.
+  const rounded = { ...apart, medianRatio: { value: 1.0004, interval: undefined } };
+  assert.equal(disagreementInWords(rounded), undefined);
+});
+
 test('baseline can be another arm than the first', () => {
   const cells = ['h1', 'h2', 'h3'].map((arm) => cell(arm, at(blocks(8), noisy(1))));
   const { comparisons } = compareCampaign(cells, 'h2', 1);
@@ -163,7 +207,7 @@ test('pair without a block, or with too few for an interval, says nothing of an 
     const [control] = comparisons;
     assert.deepEqual(control?.verdict, { kind: 'control', excludesNoEffect: undefined });
     assert.equal(verdictInWords(control), 'control: h2 twice, too few blocks to see anything');
-    const figures = comparisonRows(comparisons).map((row) => row.slice(3, 7));
+    const figures = comparisonRows(comparisons, true).map((row) => row.slice(3, 7));
     if (first[0] !== second[0])
       assert.deepEqual(
         figures,

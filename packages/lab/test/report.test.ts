@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import test, { type TestContext } from 'node:test';
 import { parse, type HTMLElement } from 'node-html-parser';
 import type { Campaign } from '../src/campaign-file.js';
-import { html } from '../src/report/html.js';
+import { html, prose } from '../src/report/html.js';
 import { spansOf } from '../src/report/waterfall.js';
 import { COMPARISONS, REPORT, writeReports } from '../src/report/write.js';
 import type { Sample, TimelineEntry } from '../src/sample.js';
@@ -282,6 +282,66 @@ test('loads without a timeline are not among those that were looked at', async (
     'h2: head of line, 5 of 5',
     'h3: head of line, not looked for',
   ]);
+});
+
+test('row whose ratio and shift disagree is followed by a sentence that explains it', async (t) => {
+  const samples = manySamples();
+  for (const sample of samples) {
+    const slow = sample.block > 4;
+    const seconds: Readonly<Record<string, number>> = { h1: slow ? 9 : 1, h2: slow ? 9.5 : 1.1, h3: slow ? 2 : 1.2 };
+    sample.times.load = seconds[sample.arm] ?? 0;
+  }
+  const { markup, table } = await reportOf(t, samples);
+  const root = parse(markup);
+  const rows = root.querySelectorAll('[aria-label="Table of comparisons"] tbody tr');
+  const explained = rows.flatMap((row, index) => (row.classNames.includes('explained') ? [index] : []));
+  assert.equal(explained.length, 1);
+  const [at = 0] = explained;
+  assert.match(rows[at]?.textContent.replace(/\s+/g, ' ') ?? '', /h3 \/ h1 ?1\.200 .*\] ?-\d/);
+  const words = /Ratio and shift point in different directions: h3 has the slower median over all blocks/;
+  assert.match(rows[at + 1]?.textContent ?? '', words);
+  assert.equal(rows[at + 1]?.querySelector('td')?.getAttribute('colspan'), '9');
+  // Beside the drawing too, which names the ratio.
+  assert.match(root.querySelector('article > p')?.textContent ?? '', words);
+  assert.match(table, /h3 \/ h1 .*Ratio and shift point in different directions/);
+});
+
+test('only faults are red', async (t) => {
+  const facts = (markup: string): [string, string][] =>
+    parse(markup)
+      .querySelectorAll('.facts li')
+      .map((fact) => [fact.textContent.replace(/\s+/g, ' ').trim(), fact.classNames]);
+  const sound = await reportOf(t, manySamples());
+  assert.deepEqual(facts(sound.markup).slice(0, 3), [
+    ['21 loads', ''],
+    ['21 valid', 'good'],
+    ['21 of 21 completed', 'good'],
+  ]);
+  const samples = manySamples();
+  Object.assign(samples[0] ?? {}, { valid: false, invalidReasons: ['it was late'] });
+  Object.assign(samples[1] ?? {}, { outcome: 'timeout', reason: 'no load event in 30 s', times: {} });
+  const { markup } = await reportOf(t, samples);
+  assert.deepEqual(facts(markup).slice(0, 4), [
+    ['21 loads', ''],
+    ['20 valid', ''],
+    ['1 invalid', 'bad'],
+    ['19 of 20 completed', ''],
+  ]);
+  const red = parse(markup)
+    .querySelectorAll('.bad')
+    .map(({ textContent }) => textContent);
+  assert.deepEqual(red, ['1 invalid']);
+});
+
+test('backticks become code, and no text keeps them', async (t) => {
+  const samples = manySamples();
+  Object.assign(samples[0] ?? {}, { valid: false, invalidReasons: ['look at `pronghorn link`'] });
+  const { markup } = await reportOf(t, samples);
+  assert.match(markup, /is invalid: look at <code>pronghorn link<\/code>/);
+  const root = parse(markup);
+  for (const element of root.querySelectorAll('style, script')) element.remove();
+  assert.doesNotMatch(root.textContent, /`/);
+  assert.equal(prose('a `<b>` and ` alone').markup, 'a <code>&#60;b&#62;</code> and ` alone');
 });
 
 test('rehearsal counts for no figure, and is listed when it went wrong', async (t) => {

@@ -369,12 +369,24 @@ test('the section of the report has the same verdicts', async () => {
   const out = madeFolder('section-', twoCriteria, loadsOf(30, 0.75, 0.02), 'finished');
   const section = parse(reproductionSection(await readReproduction(out)).markup);
   assert.deepEqual(
-    section.querySelectorAll('td.good, td.bad').map((td) => td.textContent),
+    section.querySelectorAll('td.good, td.found').map((td) => td.textContent),
     ['reproduced', 'not reproduced'],
   );
+  // What did not reproduce is no fault.
+  assert.equal(section.querySelectorAll('.bad').length, 0);
   assert.match(section.textContent, /1\.2800/);
   assert.match(section.textContent, /nginx of 2023/);
 });
+
+for (const [name, study] of Object.entries(STUDIES)) {
+  test(`section of the report on ${name} has code where its text has backticks`, async () => {
+    const out = madeFolder(`code-${name}-`, study, [], 'interrupted');
+    const { markup } = reproductionSection(await readReproduction(out));
+    assert.doesNotMatch(markup, /`/);
+    assert.match(markup, /<code>\w+<\/code>/);
+    assert.match(readFileSync(join(out, 'criteria.json'), 'utf8'), /`/);
+  });
+}
 
 test('criteria that are not as they were written are refused', async () => {
   const out = madeFolder('changed-', twoCriteria, loadsOf(30, 0.95, 0.02), 'finished');

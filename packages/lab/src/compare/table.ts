@@ -1,5 +1,5 @@
 import type { ArmComparison } from './campaign.js';
-import { METRIC_NAMES, pInWords, ratioInWords, shiftInWords, verdictInWords } from './words.js';
+import { disagreementInWords, METRIC_NAMES, pInWords, ratioInWords, shiftInWords, verdictInWords } from './words.js';
 
 /** The columns of the table of comparisons; `page` only where pages have names. */
 export function comparisonColumns(comparisons: readonly ArmComparison[]): string[] {
@@ -18,8 +18,8 @@ export function comparisonColumns(comparisons: readonly ArmComparison[]): string
   ];
 }
 
-/** The rows of the table of comparisons, one for each. */
-export function comparisonRows(comparisons: readonly ArmComparison[]): string[][] {
+/** The rows of the table of comparisons, one for each. `explained`: with what a reader of the row has to know, where it has no other place. */
+export function comparisonRows(comparisons: readonly ArmComparison[], explained: boolean): string[][] {
   const paged = comparisons.some((one) => one.page !== undefined);
   return comparisons.map((one) => [
     one.profile,
@@ -32,6 +32,11 @@ export function comparisonRows(comparisons: readonly ArmComparison[]): string[][
       : [ratioInWords(one.medianRatio), ratioInWords(one.p90Ratio), shiftInWords(one.shift)]),
     pInWords(one.holmP),
     String(one.blocks),
-    verdictInWords(one),
+    verdictCell(one, explained),
   ]);
+}
+
+function verdictCell(one: ArmComparison, explained: boolean): string {
+  const disagreement = explained ? disagreementInWords(one) : undefined;
+  return disagreement === undefined ? verdictInWords(one) : `${verdictInWords(one)}. ${disagreement}`;
 }

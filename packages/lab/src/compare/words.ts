@@ -53,6 +53,26 @@ export function verdictInWords({ arm, base, verdict }: ArmComparison): string {
   }
 }
 
+/**
+ * What a reader has to know of a row whose ratio and shift point in different directions; undefined for the others. They
+ * are figures of two questions, so that both may be right.
+ */
+export function disagreementInWords({ arm, blocks, medianRatio, shift, verdict }: ArmComparison): string | undefined {
+  if (blocks === 0 || medianRatio === undefined) return undefined;
+  // As they are shown: what rounds to no difference points nowhere.
+  const ratio = Number(medianRatio.value.toFixed(3)) - 1;
+  const milliseconds = Number((1000 * shift.value).toFixed(1));
+  if (!(ratio * milliseconds < 0)) return undefined;
+  const [median, within] = ratio > 0 ? ['slower', 'faster'] : ['faster', 'slower'];
+  const decided = verdict.kind === 'faster' || verdict.kind === 'slower';
+  return (
+    `Ratio and shift point in different directions: ${arm} has the ${median} median over all blocks, but by the differences within the ` +
+    `blocks, large and small ones together, it is the ${within} one. The ratio compares the middle load of either arm, the shift the two ` +
+    'loads of each block. ' +
+    (decided ? 'The verdict goes by the blocks.' : 'Neither is a verdict.')
+  );
+}
+
 /** What has to be known to read the comparisons, one sentence a line. */
 export function comparisonNotes({ base, comparisons, control }: CampaignComparisons): string[] {
   if (comparisons.length === 0) return [];

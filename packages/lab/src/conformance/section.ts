@@ -1,4 +1,4 @@
-import { coordinate, html, type Html } from '../report/html.js';
+import { coordinate, html, prose, type Html } from '../report/html.js';
 import { scrollingTable, textRow } from '../report/scrolling-table.js';
 import { pointsOf, type BulkProtocol, type Conformance, type Controller, type Transfer } from './conformance.js';
 import { HEAD, NAMES, notesOf, rowsOf } from './text.js';
@@ -15,7 +15,7 @@ export function conformanceSection(conformance: Conformance): Html {
     <div class="grid">${controllers.map((controller) => scatterCard(controller, conformance))}</div>
     <div class="card" style="margin-top:16px">
       ${scrollingTable({ label: 'Table of congestion controllers', head: HEAD, names: NAMES, rows })}
-      ${notesOf(conformance).map((note) => html`<p class="soft small">${note}</p>`)}
+      ${notesOf(conformance).map((note) => html`<p class="soft small">${prose(note)}</p>`)}
     </div>
   </section>`;
 }

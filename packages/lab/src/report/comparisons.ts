@@ -1,8 +1,8 @@
 import type { CampaignComparisons } from '../compare/campaign.js';
 import { comparisonColumns, comparisonRows } from '../compare/table.js';
-import { comparisonNotes } from '../compare/words.js';
+import { comparisonNotes, disagreementInWords } from '../compare/words.js';
 import { forest } from './forest.js';
-import { html, type Html } from './html.js';
+import { html, prose, type Html } from './html.js';
 import { scrollingTable } from './scrolling-table.js';
 
 /** How the arms compare: the ratios of medians as a figure, then all comparisons as a table, then how to read them. */
@@ -12,12 +12,27 @@ export function comparisonsSection(campaign: CampaignComparisons, colourOf: (arm
   const loads = comparisons.filter(({ metric }) => metric === 'load');
   const columns = comparisonColumns(comparisons);
   const verdictAt = columns.length - 1;
-  const rows = comparisonRows(comparisons).map((row, at) => {
-    const kind = comparisons[at]?.verdict.kind;
-    const found = kind === 'faster' || kind === 'slower';
-    return html`<tr>
-      ${row.map((text, column) => html`<td class="name ${column === verdictAt && found ? 'found' : ''}">${text}</td>`)}
-    </tr>`;
+  const rows = comparisonRows(comparisons, false).flatMap((row, at) => {
+    const one = comparisons[at];
+    const found = one?.verdict.kind === 'faster' || one?.verdict.kind === 'slower';
+    const explanation = one && disagreementInWords(one);
+    const cells = row.map(
+      (text, column) => html`<td class="name ${column === verdictAt && found ? 'found' : ''}">${text}</td>`,
+    );
+    if (explanation === undefined)
+      return [
+        html`<tr>
+          ${cells}
+        </tr>`,
+      ];
+    return [
+      html`<tr class="explained">
+        ${cells}
+      </tr>`,
+      html`<tr>
+        <td class="name" colspan="${columns.length}"><div class="explanation">${explanation}</div></td>
+      </tr>`,
+    ];
   });
   return html`<section>
     <h2>Comparisons</h2>
@@ -28,7 +43,7 @@ export function comparisonsSection(campaign: CampaignComparisons, colourOf: (arm
     </div>
     <div class="card comparisons">
       ${scrollingTable({ label: 'Table of comparisons', head: columns, names: columns.length, rows })}
-      ${comparisonNotes(campaign).map((note) => html`<p class="soft small">${note}</p>`)}
+      ${comparisonNotes(campaign).map((note) => html`<p class="soft small">${prose(note)}</p>`)}
     </div>
   </section>`;
 }

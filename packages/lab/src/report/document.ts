@@ -3,7 +3,7 @@ import { isLive, type Campaign } from '../campaign-file.js';
 import type { Results } from '../results.js';
 import { comparisonsSection } from './comparisons.js';
 import { filmstrips } from './filmstrip.js';
-import { html, Html } from './html.js';
+import { html, Html, prose } from './html.js';
 import { HOL_STYLE } from './hol.js';
 import type { PictureStore } from './pictures.js';
 import { SCRIPT } from './script.js';
@@ -102,11 +102,12 @@ function heading(campaign: Campaign, results: Results): Html {
     </p>
     <ul class="facts">
       <li><b>${loads.length}</b> loads</li>
-      <li class="${invalid === 0 ? 'good' : 'bad'}"><b>${valid.length}</b> valid</li>
-      <li class="${completed === valid.length ? 'good' : 'bad'}"><b>${completed}</b> of ${valid.length} completed</li>
+      <li class="${invalid === 0 ? 'good' : ''}"><b>${valid.length}</b> valid</li>
+      ${invalid === 0 ? undefined : html`<li class="bad"><b>${invalid}</b> invalid</li>`}
+      <li class="${completed === valid.length ? 'good' : ''}"><b>${completed}</b> of ${valid.length} completed</li>
       <li>seed <b>${campaign.seed}</b></li>
     </ul>
-    ${results.shared.beside === 0 ? undefined : html`<p class="notice">${sharedInWords(results.shared)}</p>`}
+    ${results.shared.beside === 0 ? undefined : html`<p class="notice">${prose(sharedInWords(results.shared))}</p>`}
     ${campaign.status === 'finished' ? undefined : html`<p class="notice">This campaign did not run to its end: ${campaign.status}.</p>`}
   </header>`;
 }

@@ -10,6 +10,12 @@ export function html(strings: TemplateStringsArray, ...parts: readonly Part[]): 
   return new Html(strings.reduce((text, string, at) => text + render(parts[at - 1]) + string));
 }
 
+/** Text for a paragraph in which `code` stands between backticks, as in Markdown, where the same text goes too. */
+export function prose(text: string): Html {
+  const parts = text.split(/(`[^`]+`)/);
+  return html`${parts.map((part, at) => (at % 2 === 0 ? part : html`<code>${part.slice(1, -1)}</code>`))}`;
+}
+
 function render(part: Part): string {
   if (part === undefined) return '';
   if (part instanceof Html) return part.markup;

@@ -1,12 +1,12 @@
 import { isLive, type Campaign } from '../campaign-file.js';
 import type { ArmComparison } from '../compare/campaign.js';
-import { verdictInWords } from '../compare/words.js';
+import { disagreementInWords, verdictInWords } from '../compare/words.js';
 import { severalPages, type Cell, type DirectionAchieved, type LinkAchieved, type Results } from '../results.js';
 import { DEFAULT_CONGESTION, usesQuic } from '../plan.js';
 import { hasPlace } from '../server-command.js';
 import { LEAST_BLOCKS } from '../statistics/bootstrap.js';
 import { tableNotes, tableOf, troubleLines } from '../table.js';
-import { html, type Html } from './html.js';
+import { html, prose, type Html } from './html.js';
 import { violinPlot } from './violin.js';
 import { scrollingTable } from './scrolling-table.js';
 import { timelineDrawing, type ReportedLoad } from './timeline.js';
@@ -57,7 +57,10 @@ function differences([first]: readonly Cell[], { comparisons }: Results['compari
     return [`median of ${one.arm} against ${one.base} ${size}, ${verdictInWords(one)}`];
   });
   if (words.length === 0) return undefined;
-  return html`<p class="soft small">${words.map((each, at) => (at === 0 ? sentence(each) : each)).join('; ')}.</p>`;
+  const explained = own.flatMap((one) => disagreementInWords(one) ?? []);
+  return html`<p class="soft small">
+    ${words.map((each, at) => (at === 0 ? sentence(each) : each)).join('; ')}. ${explained.join(' ')}
+  </p>`;
 }
 
 function sentence(words: string): string {
@@ -80,7 +83,7 @@ export function figures(campaign: Campaign, results: Results, colourOf: Colours)
       ${row.slice(names).map((value) => html`<td>${value}</td>`)}
     </tr>`;
   });
-  const notes = tableNotes(campaign, results).map((note) => html`<p class="soft small">${note}</p>`);
+  const notes = tableNotes(campaign, results).map((note) => html`<p class="soft small">${prose(note)}</p>`);
   return html`<section>
     <h2>Figures, in seconds</h2>
     <div class="card">${scrollingTable({ label: 'Table of figures', head, names, rows: body })} ${notes}</div>
@@ -94,7 +97,7 @@ export function trouble(results: Results): Html {
     lines.length === 0
       ? html`<p class="soft">None: each load is valid and completed.</p>`
       : html`<ul class="trouble">
-          ${lines.map((line) => html`<li>${line}</li>`)}
+          ${lines.map((line) => html`<li>${prose(line)}</li>`)}
         </ul>`;
   return html`<section>
     <h2>Loads that are invalid or did not complete</h2>

@@ -60,7 +60,6 @@ p { margin: 0 0 10px; }
 .violin text { fill: var(--soft); font-size: 12px; }
 .violin .label { fill: var(--text); font-weight: 600; font-size: 13px; }
 .violin .value { fill: var(--text); font-size: 12px; paint-order: stroke; stroke: var(--card); stroke-width: 4px; stroke-linejoin: round; }
-.violin .bad { fill: var(--bad); }
 .violin .rule { stroke: var(--grid); }
 .violin .base { stroke: var(--line); }
 .scroll { overflow-x: auto; }
@@ -109,6 +108,8 @@ td.name.profile { font-weight: 600; }
 .found { font-weight: 600; }
 .comparisons { margin-top: 16px; }
 .comparisons td:last-child { white-space: normal; min-width: 11em; }
+.comparisons tr.explained td { border-bottom: 0; padding-bottom: 0; }
+.comparisons td .explanation { position: sticky; left: 10px; width: max-content; max-width: min(60em, calc(100vw - 64px)); color: var(--soft); }
 figure { margin: 0 0 16px; }
 figcaption { font-weight: 600; margin-bottom: 8px; }
 .controls { display: flex; flex-wrap: wrap; gap: 8px; align-items: center; margin-bottom: 12px; }

@@ -194,7 +194,7 @@ function notCompleted({ summary }: Cell, middle: number): Html | undefined {
   const missing = summary.n - summary.completed;
   if (missing === 0) return undefined;
   const height = HEIGHT - MARGIN.bottom + 54;
-  return html`<text class="bad" x="${at(middle)}" y="${height}" text-anchor="middle">${missing} unfinished</text>`;
+  return html`<text class="value" x="${at(middle)}" y="${height}" text-anchor="middle">${missing} unfinished</text>`;
 }
 
 function timesOf(cell: Cell): number[] {

@@ -1,4 +1,4 @@
-import { html, type Html } from '../report/html.js';
+import { html, prose, type Html } from '../report/html.js';
 import { scrollingTable, textRow } from '../report/scrolling-table.js';
 import type { Verdict } from './criterion.js';
 import { benchInWords, claimInWords, effectInWords, explanationInWords, summaryInWords } from './text.js';
@@ -6,7 +6,8 @@ import { measuredCells, MEASURED_HEAD, measuredNotes, standingInWords, type Told
 
 const CLASSES: Readonly<Record<Verdict, string>> = {
   reproduced: 'good',
-  'not reproduced': 'bad',
+  // It is no fault that something did not reproduce.
+  'not reproduced': 'found',
   undecided: 'soft',
   reported: 'soft',
 };
@@ -21,7 +22,7 @@ export function reproductionSection(told: Told): Html {
   const judged = criteria.map(
     (each) =>
       html`<tr>
-        <td class="name" style="white-space:normal;min-width:18em">${each.criterion.statement}</td>
+        <td class="name" style="white-space:normal;min-width:18em">${prose(each.criterion.statement)}</td>
         <td class="name">${claimInWords(each.criterion.claim)}</td>
         <td>${each.criterion.published?.toFixed(3)}</td>
         <td>${effectInWords(each)}</td>
@@ -33,17 +34,17 @@ export function reproductionSection(told: Told): Html {
   return html`<section id="reproduction">
     <h2>Published beside measured</h2>
     <div class="card">
-      <p><b>${summaryInWords(told.reproduction)}</b></p>
-      <p class="soft small">${study.source}</p>
-      <p class="soft small">${study.metric}</p>
-      <p class="soft small">${standingInWords(told)}</p>
+      <p><b>${prose(summaryInWords(told.reproduction))}</b></p>
+      <p class="soft small">${prose(study.source)}</p>
+      <p class="soft small">${prose(study.metric)}</p>
+      <p class="soft small">${prose(standingInWords(told))}</p>
       ${scrollingTable({ label: 'Published and measured', head: MEASURED_HEAD, names: 4, rows: measured })}
-      ${measuredNotes(told.reproduction).map((note) => html`<p class="soft small">${note}</p>`)}
+      ${measuredNotes(told.reproduction).map((note) => html`<p class="soft small">${prose(note)}</p>`)}
     </div>
     <h3 class="profile">Criteria, written before the run</h3>
     <div class="card">
       ${scrollingTable({ label: 'Criteria', head: CRITERIA_HEAD, names: 2, rows: judged })}
-      ${told.criteria.rules.map((rule) => html`<p class="soft small">${rule}</p>`)}
+      ${told.criteria.rules.map((rule) => html`<p class="soft small">${prose(rule)}</p>`)}
     </div>
     ${
       explained.length === 0
@@ -51,16 +52,16 @@ export function reproductionSection(told: Told): Html {
         : html`<h3 class="profile">What did not reproduce or stays undecided, and why it may</h3>
             <div class="card">
               <ul>
-                ${explained.map((each) => html`<li>${each.verdict}: ${explanationInWords(each)}</li>`)}
+                ${explained.map((each) => html`<li>${each.verdict}: ${prose(explanationInWords(each))}</li>`)}
               </ul>
             </div>`
     }
     <h3 class="profile">In what this setting is another one</h3>
     <div class="card">
       <ul>
-        ${study.differences.map((each) => html`<li>${each}</li>`)}
+        ${study.differences.map((each) => html`<li>${prose(each)}</li>`)}
       </ul>
-      <p class="soft small">${benchInWords(told.reproduction)}</p>
+      <p class="soft small">${prose(benchInWords(told.reproduction))}</p>
     </div>
   </section>`;
 }
