@@ -8,7 +8,7 @@ import { FakeBench, LOADS, loadsIn, PLAN, statusOf, type Ended, type Started } f
 
 /** A load says that it runs and goes on when it is told to, both by named pipes, unless there are none. */
 const bench = new FakeBench(
-  '[ "$n" = 0 ] && exit 0\n[ -z "$HOLD" ] && exit 69\n[ "$n" = 1 ] && { echo > "$HOLD.runs"; cat "$HOLD.go"; }\nexit 69',
+  '[ "$n" = 0 ] && exit 0\n[ -z "$HOLD" ] && exit 69\n[ "$n" = 1 ] && { echo > "$HOLD.runs"; read -r word < "$HOLD.go"; }\nexit 69',
 );
 after(() => {
   rmSync(bench.folder, { recursive: true });
