@@ -26,6 +26,7 @@ import { prepareResumption, type Resumption } from './resume.js';
 import { Load, type Bench, type ServedPage } from './run-load.js';
 import { clearRunning, endLeftovers, isCutShort, noteRunning } from './running.js';
 import { removeFolder } from './scratch.js';
+import type { Sample } from './sample.js';
 import { appendSample, SAMPLES } from './samples-file.js';
 import { hostsOf } from './site.js';
 import { schedule, type ScheduledLoad } from './schedule.js';
@@ -168,7 +169,7 @@ async function isConformanceKnown(
 /** Runs the loads that are left, one after the other; false if the campaign was ended early. */
 async function runLoads(
   bench: Bench,
-  { plan, out, signal }: CampaignOptions,
+  { plan, signal }: CampaignOptions,
   campaign: Campaign,
   before: Resumption | undefined,
   shared: number | undefined,
@@ -184,20 +185,35 @@ async function runLoads(
       }
       if (signal.aborted) return false;
       progress.started(scheduled);
-      const others = othersMeasuring(shared);
-      const made = await runOne(bench, scheduled, signal);
-      if (made === undefined) {
+      const sample = await makeOne(bench, scheduled, signal, shared).catch((thrown: unknown) => {
+        progress.interrupted(scheduled);
+        throw thrown;
+      });
+      if (sample === undefined) {
         progress.interrupted(scheduled);
         return false;
       }
-      const beside = Math.max(others, othersMeasuring(shared));
-      const sample = beside === 0 ? made : { ...made, otherCampaigns: beside };
-      appendSample(join(out, SAMPLES), sample);
       rule.add(sample);
       progress.finished(scheduled, sample);
     }
   }
   return true;
+}
+
+/** Makes a load and keeps its sample; undefined if it was stopped. */
+async function makeOne(
+  bench: Bench,
+  scheduled: ScheduledLoad,
+  signal: AbortSignal,
+  shared: number | undefined,
+): Promise<Sample | undefined> {
+  const before = othersMeasuring(shared);
+  const made = await runOne(bench, scheduled, signal);
+  if (made === undefined) return undefined;
+  const beside = Math.max(before, othersMeasuring(shared));
+  const sample = beside === 0 ? made : { ...made, otherCampaigns: beside };
+  appendSample(join(bench.out, SAMPLES), sample);
+  return sample;
 }
 
 async function runOne(bench: Bench, scheduled: ScheduledLoad, signal: AbortSignal): ReturnType<Load['sample']> {
