@@ -61,6 +61,8 @@ impl Books {
 #[derive(Debug)]
 pub(crate) struct Emulator {
     scheduling: Scheduling,
+    /// The kernel's number of the thread.
+    thread_id: u32,
     requests: mpsc::Sender<Request>,
     wake: OwnedFd,
     thread: Option<JoinHandle<Result<Counts, Error>>>,
@@ -94,16 +96,21 @@ impl Emulator {
             .name("link-emulator".into())
             .spawn(move || {
                 // The starter waits for this; if it has gone, the request channel ends the loop below.
-                let _ = ready.send(thread::prefer(REAL_TIME_PRIORITY));
+                let _ = ready.send((thread::prefer(REAL_TIME_PRIORITY), rustix::thread::gettid()));
                 thread::Loop::new(devices, woken, incoming, &profile, seed, books).run()
             })
             .map_err(Error::system("start a thread"))?;
-        let scheduling = readiness.recv().expect("invariant: the emulator answers before its loop");
-        Ok(Self { scheduling, requests, wake, thread: Some(thread) })
+        let (scheduling, thread_id) = readiness.recv().expect("invariant: the emulator answers before its loop");
+        let thread_id = thread_id.as_raw_nonzero().get().unsigned_abs();
+        Ok(Self { scheduling, thread_id, requests, wake, thread: Some(thread) })
     }
 
     pub(crate) fn scheduling(&self) -> Scheduling {
         self.scheduling
+    }
+
+    pub(crate) fn thread_id(&self) -> u32 {
+        self.thread_id
     }
 
     /// Puts the profile in force. Packets that were passed on before are not counted.

@@ -18,11 +18,13 @@
 mod address;
 pub mod binomial;
 pub mod calibrate;
+mod control;
 pub mod cpu;
 pub mod emulator;
 mod error;
 pub mod flow;
 mod link;
+pub mod machine;
 pub mod namespace;
 mod netlink;
 pub mod packets;

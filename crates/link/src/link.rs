@@ -154,6 +154,21 @@ impl Link {
         self.far_processes.spawn(command, &self.far.namespace)
     }
 
+    /// The thread that moves the packets, by the kernel's number.
+    pub(crate) fn emulator_thread(&self) -> u32 {
+        self.emulator.thread_id()
+    }
+
+    /// Processes from which all others of the client's end descend.
+    pub(crate) fn near_roots(&self) -> Vec<u32> {
+        self.near_processes.roots()
+    }
+
+    /// Processes from which all others of the server's end descend.
+    pub(crate) fn far_roots(&self) -> Vec<u32> {
+        self.far_processes.roots()
+    }
+
     /// Ends what still runs on the link, then the link, and says what it did.
     pub fn stop(self) -> Result<Report, Error> {
         let ended = self.end()?;

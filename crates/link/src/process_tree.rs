@@ -36,7 +36,21 @@ pub(crate) struct ProcessTree {
     spawner: Option<JoinHandle<()>>,
     keeper: Keeper,
     /// Of the processes that were started here and not yet waited for.
-    started: Mutex<Vec<OwnedFd>>,
+    started: Mutex<Vec<Started>>,
+}
+
+#[derive(Debug)]
+struct Started {
+    process: OwnedFd,
+    id: u32,
+}
+
+impl Started {
+    /// An error means that somebody has waited for it: its number may be another one's by now.
+    fn is_not_waited_for(&self) -> bool {
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        rustix::process::waitid(WaitId::PidFd(self.process.as_fd()), look).is_ok()
+    }
 }
 
 impl ProcessTree {
@@ -90,11 +104,21 @@ impl ProcessTree {
     fn remember(&self, child: &Child) -> io::Result<()> {
         let process = rustix::process::pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
         let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
-        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        // An error means that somebody has waited for it.
-        started.retain(|process| rustix::process::waitid(WaitId::PidFd(process.as_fd()), look).is_ok());
-        started.push(process);
+        started.retain(Started::is_not_waited_for);
+        started.push(Started { process, id: child.id() });
         Ok(())
+    }
+
+    /// Processes from which all others of this end descend, orphans included.
+    pub(crate) fn roots(&self) -> Vec<u32> {
+        let started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = started.iter().filter(|started| started.is_not_waited_for()).map(|started| started.id);
+        // Of an end at which nothing runs, the keeper says nothing.
+        let mut roots: Vec<u32> = running.collect();
+        if !roots.is_empty() {
+            roots.push(self.keeper.id);
+        }
+        roots
     }
 
     /// Ends all that still runs. Gives the processor time of all processes that were not waited for outside: orphans, those that were
@@ -107,9 +131,9 @@ impl ProcessTree {
         let mut cpu = CpuTime::default();
         self.keeper.release();
         // The keeper cannot end before they are reaped: they are this process's children, not its own.
-        for process in self.started.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
+        for started in self.started.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
             // Whoever started it may have waited for it already.
-            if let Ok(ended) = cpu::wait(process.as_fd()) {
+            if let Ok(ended) = cpu::wait(started.process.as_fd()) {
                 cpu += ended.cpu;
             }
         }
@@ -139,6 +163,7 @@ fn unshare_processes() -> Result<(), Error> {
 struct Keeper {
     /// `None` once it was waited for.
     process: Option<OwnedFd>,
+    id: u32,
     lifeline: Option<OwnedFd>,
 }
 
@@ -157,7 +182,7 @@ impl Keeper {
                 let _ = rustix::io::read(&ready, &mut nothing);
                 let pid = Pid::from_raw(raw).expect("invariant: fork gives a positive number");
                 let process = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(Error::system("open a process"))?;
-                Ok(Self { process: Some(process), lifeline: Some(lifeline) })
+                Ok(Self { process: Some(process), id: raw.unsigned_abs(), lifeline: Some(lifeline) })
             }
         }
     }

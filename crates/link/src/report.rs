@@ -13,6 +13,7 @@ use crate::cpu::CpuTime;
 use crate::emulator::{Counts, LaneCounters};
 use crate::flow::{self, Pair};
 use crate::link::{FAR_IPV4, FAR_IPV6, NEAR_IPV4, NEAR_IPV6};
+use crate::machine::Machine;
 use crate::profile::{Asked, ChangeAsked, Profile, RuleAsked};
 use crate::tcp_info::Sampled;
 use crate::trace_file::{Place, hidden_name, open_special};
@@ -71,6 +72,8 @@ pub struct Report {
     pub tcp_info: Option<Sampled>,
     /// What the link itself cost.
     pub cpu_seconds: LinkCpu,
+    /// What the machine had left while COMMAND ran, or for the part of it that COMMAND marked; `null` when the link was used as a library.
+    pub machine: Option<Machine>,
     /// How the commands ended; `null` when the link was used as a library.
     pub commands: Option<Commands>,
     /// What should be known beside the numbers.
@@ -322,6 +325,7 @@ impl Report {
             packets_unlogged: counts.packets_unlogged,
             tcp_info: parts.tcp_info,
             cpu_seconds: LinkCpu { emulator: counts.cpu, process: CpuTime::of_this_process() },
+            machine: None,
             commands: None,
             warnings: parts.warnings,
         }

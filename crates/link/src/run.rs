@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
+use crate::control::{Control, Order};
 use crate::cpu::CpuTime;
+use crate::machine::{Machine, Snapshot};
 use crate::report::{CommandReport, Commands, ReportFile};
 use crate::signals::{Arrived, Signals};
 use crate::{Error, Link, Namespace, Options, Profile, cpu, enter_user_namespace_unless_root, link};
@@ -75,6 +77,7 @@ pub fn run(run: &Run) -> Result<u8, Error> {
     let report_file = run.report.as_deref().map(ReportFile::prepare).transpose()?;
     enter_user_namespace_unless_root()?;
     let signals = Signals::block().map_err(Error::system("block signals"))?;
+    let (control, theirs) = Control::new().map_err(Error::system("make a socket"))?;
     let link = Link::start(&run.profile, &run.options)?;
     for warning in link.warnings() {
         warn(warning);
@@ -90,8 +93,15 @@ pub fn run(run: &Run) -> Result<u8, Error> {
     if let Some(signal) = signals.next() {
         return Ok(code_of_signal(signal.number));
     }
-    let mut near = Process::start(&run.command, |command| link.spawn_near(command))?;
-    supervise(&mut near, far.as_mut(), &signals)?;
+    let mut load = Load::new(&link, control);
+    let (variable, descriptor) = Control::hand_over(&theirs).map_err(Error::system("hand on a socket"))?;
+    let mut near = Process::start(&run.command, |mut command| {
+        command.env(variable, descriptor);
+        link.spawn_near(command)
+    })?;
+    drop(theirs);
+    supervise(&mut near, far.as_mut(), &signals, &mut load)?;
+    let machine = load.finish();
     if let (Some(process), Some(far)) = (&mut far, &run.far) {
         process.end(far.grace)?;
     }
@@ -99,6 +109,7 @@ pub fn run(run: &Run) -> Result<u8, Error> {
     let link::Ended { mut report, traces, near_cpu, far_cpu } = link.end()?;
     report.warnings.iter().skip(already_told).for_each(|warning| warn(warning));
     let code = near.code();
+    report.machine = Some(machine);
     report.commands = Some(Commands { near: near.report(near_cpu), far: far.map(|far| far.report(far_cpu)) });
     if !report.clean {
         warn("this run is not clean: the link was late or dropped packets on its own (see clean, lateness_us, tun_drops in the report)");
@@ -128,10 +139,11 @@ fn warn(message: &str) {
 }
 
 /// Waits for COMMAND's end; forwards signals meanwhile, and tells when the far command ends before.
-fn supervise(near: &mut Process, mut far: Option<&mut Process>, signals: &Signals) -> Result<(), Error> {
+fn supervise(near: &mut Process, mut far: Option<&mut Process>, signals: &Signals, load: &mut Load<'_>) -> Result<(), Error> {
     while near.status.is_none() {
         let running_far = far.as_deref().filter(|far| far.status.is_none()).map(|far| &far.pidfd);
-        wait(&near.pidfd, running_far, signals, None)?;
+        wait(&near.pidfd, running_far, signals, load.control.fd(), None)?;
+        load.handle_orders();
         while let Some(Arrived { number, from_terminal }) = signals.next() {
             if !from_terminal {
                 near.signal(number);
@@ -148,14 +160,50 @@ fn supervise(near: &mut Process, mut far: Option<&mut Process>, signals: &Signal
 }
 
 /// Until a process ends, a signal arrives or the time is over.
-fn wait(first: &OwnedFd, second: Option<&OwnedFd>, signals: &Signals, timeout: Option<Duration>) -> Result<(), Error> {
+fn wait(
+    first: &OwnedFd,
+    second: Option<&OwnedFd>,
+    signals: &Signals,
+    control: Option<BorrowedFd<'_>>,
+    timeout: Option<Duration>,
+) -> Result<(), Error> {
     let timeout = timeout.map(|timeout| Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() });
     let signals = signals.as_fd();
     let mut fds = vec![PollFd::new(first, PollFlags::IN), PollFd::from_borrowed_fd(signals, PollFlags::IN)];
     fds.extend(second.map(|fd| PollFd::new(fd, PollFlags::IN)));
+    fds.extend(control.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
     match rustix::event::poll(&mut fds, timeout.as_ref()) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(errno) => Err(Error::system("wait for the commands")(errno)),
+    }
+}
+
+/// The part of the run that figures are for: all of COMMAND, or what it marks.
+struct Load<'a> {
+    link: &'a Link,
+    control: Control,
+    start: Snapshot,
+    /// Marked by COMMAND.
+    end: Option<Snapshot>,
+}
+
+impl<'a> Load<'a> {
+    /// Begins now.
+    fn new(link: &'a Link, control: Control) -> Self {
+        Self { link, control, start: Snapshot::of(link), end: None }
+    }
+
+    fn handle_orders(&mut self) {
+        let Self { link, control, start, end } = self;
+        control.handle(|order| match order {
+            Order::Start => (*start, *end) = (Snapshot::of(link), None),
+            Order::End => *end = Some(Snapshot::of(link)),
+        });
+    }
+
+    fn finish(self) -> Machine {
+        let end_marked = self.end.is_some();
+        Machine::between(&self.start, &self.end.unwrap_or_else(|| Snapshot::of(self.link)), end_marked)
     }
 }
 
@@ -216,7 +264,7 @@ impl Process {
             if Instant::now() >= deadline {
                 return Err(Error::FarNotReady { port, seconds: far.ready_timeout.as_secs() });
             }
-            wait(&process.pidfd, None, signals, Some(READY_INTERVAL))?;
+            wait(&process.pidfd, None, signals, None, Some(READY_INTERVAL))?;
         }
     }
 

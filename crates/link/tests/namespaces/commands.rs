@@ -22,6 +22,8 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("processes_left_in_the_background_end_with_the_link", processes_left_in_the_background_end),
     ("report_that_cannot_be_written_stops_before_command", report_that_cannot_be_written_stops_before_command),
     ("report_holds_both_commands_and_the_flow", report_holds_both_commands_and_the_flow),
+    ("load_that_command_marks_is_what_the_figures_are_for", load_that_command_marks_is_what_the_figures_are_for),
+    ("figures_without_marks_are_those_of_the_command", figures_without_marks_are_those_of_the_command),
     ("processor_time_counts_all_processes_of_an_end", processor_time_counts_all_processes_of_an_end),
     ("commands_look_up_names_at_the_resolver_alone", commands_look_up_names_at_the_resolver_alone),
     ("malformed_profile_is_one_line_and_code_65", malformed_profile_is_one_line_and_code_65),
@@ -296,6 +298,63 @@ fn processor_time_counts_all_processes_of_an_end() {
 }
 
 /// Both ends see the same files; the machine's stay as they are.
+/// Three threads of work on one processor wait for each other; what comes before `start` and after `end` does not count.
+fn load_that_command_marks_is_what_the_figures_are_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("r.json");
+    let order = |order: &str| format!("echo {order} >&$PRONGHORN_LINK_CONTROL; read answer <&$PRONGHORN_LINK_CONTROL; echo $answer");
+    let (burn, for_ever) = (shell("burn", "0.2"), shell("burn", "1000"));
+    // The two that never end are still there at the end, so that what they waited is known.
+    let script = format!("sleep 0.3; {}; {for_ever} & {for_ever} & {burn}; {}; sleep 0.3", order("start"), order("end"));
+    let one = first_processor();
+    let output = run(link_command(&["taskset", "-c", &one, "sh", "-c", &script]).env("FAR", "sleep 100").env("REPORT", &path));
+    assert_eq!(code(&output), Some(0), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout), "started\nended\n");
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let machine = &report["machine"];
+    assert_eq!(machine["end_marked"], true);
+    let seconds = machine["seconds"].as_f64().unwrap();
+    let duration = report["duration_seconds"].as_f64().unwrap();
+    assert!(seconds > 0.1 && seconds < duration - 0.6, "{seconds} of {duration}");
+    let processors = machine["processors"].as_u64().unwrap();
+    assert!((1..=4096).contains(&processors), "{machine}");
+    for name in ["idle_seconds", "steal_seconds"] {
+        let found = machine[name].as_f64().unwrap();
+        // A tick more for each processor.
+        assert!(found >= 0.0 && found <= (seconds + 0.02) * processors as f64, "{name} {machine}");
+    }
+    if !Path::new("/proc/self/schedstat").exists() {
+        return;
+    }
+    for end in ["emulator", "link", "far"] {
+        assert!(machine["run_delay_seconds"][end].as_f64().is_some_and(|seconds| seconds >= 0.0), "{end} {machine}");
+    }
+    // They waited while the third one ran.
+    let near = machine["run_delay_seconds"]["near"].as_f64().unwrap();
+    assert!(near > 0.05, "{machine}");
+}
+
+fn figures_without_marks_are_those_of_the_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("r.json");
+    let output = run(link_command(&["sleep", "0.2"]).env("REPORT", &path));
+    assert_eq!(code(&output), Some(0), "{}", text(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let machine = &report["machine"];
+    assert_eq!(machine["end_marked"], false);
+    assert!(machine["seconds"].as_f64().unwrap() >= 0.2, "{machine}");
+    assert_eq!(
+        (&machine["run_delay_seconds"]["near"], &machine["run_delay_seconds"]["far"]),
+        (&serde_json::Value::Null, &serde_json::Value::Null)
+    );
+}
+
+fn first_processor() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim();
+    allowed.split(['-', ',']).next().unwrap().to_owned()
+}
+
 fn commands_look_up_names_at_the_resolver_alone() {
     let files = ["/etc/resolv.conf", "/etc/hosts"];
     let outside = files.map(|path| std::fs::read(path).unwrap());

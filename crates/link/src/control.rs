@@ -1,0 +1,152 @@
+//! What COMMAND tells the link while it runs: lines over a socket that it inherits, whose number an environment variable has.
+
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::io::FdFlags;
+
+/// Names the descriptor of COMMAND's end.
+pub(crate) const VARIABLE: &str = "PRONGHORN_LINK_CONTROL";
+/// No order is nearly as long.
+const MAX_LINE_BYTES: usize = 256;
+
+/// What COMMAND may ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// The load begins: figures count from now on.
+    Start,
+    /// The load has ended: figures count until now.
+    End,
+}
+
+impl Order {
+    fn answer(self) -> &'static str {
+        match self {
+            Self::Start => "started",
+            Self::End => "ended",
+        }
+    }
+}
+
+/// The link's end.
+#[derive(Debug)]
+pub(crate) struct Control {
+    /// `None` once nobody has the other end.
+    socket: Option<UnixStream>,
+    received: Vec<u8>,
+}
+
+impl Control {
+    /// The link's end, and COMMAND's.
+    pub(crate) fn new() -> io::Result<(Self, OwnedFd)> {
+        // Theirs first: it gets the lower number, and some shells know no descriptor above 9.
+        let (theirs, ours) = UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        Ok((Self { socket: Some(ours), received: Vec::new() }, theirs.into()))
+    }
+
+    /// Programs that are started from now on inherit COMMAND's end. Gives the name and value of the environment variable.
+    pub(crate) fn hand_over(theirs: &OwnedFd) -> io::Result<(&'static str, String)> {
+        rustix::io::fcntl_setfd(theirs, FdFlags::empty())?;
+        Ok((VARIABLE, theirs.as_raw_fd().to_string()))
+    }
+
+    /// To wait for; `None` when nothing will come.
+    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.socket.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Carries out what has come. Each order is answered when it is done.
+    pub(crate) fn handle(&mut self, mut carry_out: impl FnMut(Order)) {
+        self.read();
+        while let Some(end) = self.received.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.received.drain(..=end).collect();
+            match parse(&line) {
+                Ok(order) => {
+                    carry_out(order);
+                    self.answer(order.answer());
+                }
+                Err(problem) => self.answer(&format!("error: {problem}")),
+            }
+        }
+        if self.received.len() > MAX_LINE_BYTES {
+            self.received.clear();
+            self.answer(&format!("error: a line of more than {MAX_LINE_BYTES} bytes: write `start` or `end`"));
+        }
+    }
+
+    fn read(&mut self) {
+        let mut bytes = [0; MAX_LINE_BYTES];
+        while let Some(socket) = &mut self.socket {
+            match socket.read(&mut bytes) {
+                Ok(0) => self.socket = None,
+                Ok(length) => {
+                    self.received.extend_from_slice(&bytes[..length]);
+                    if self.received.len() > MAX_LINE_BYTES {
+                        return;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(_) => self.socket = None,
+            }
+        }
+    }
+
+    fn answer(&mut self, line: &str) {
+        if let Some(socket) = &mut self.socket {
+            // One that does not read its answers, or has gone, need not be answered.
+            let _ = socket.write_all(format!("{line}\n").as_bytes());
+        }
+    }
+}
+
+fn parse(line: &[u8]) -> Result<Order, String> {
+    let line = String::from_utf8_lossy(line);
+    match line.trim() {
+        "start" => Ok(Order::Start),
+        "end" => Ok(Order::End),
+        other => Err(format!("unknown order `{}`: write `start` or `end`", other.escape_debug())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader};
+
+    use super::*;
+
+    #[test]
+    fn orders_are_carried_out_before_they_are_answered() {
+        let (mut control, theirs) = Control::new().unwrap();
+        let mut theirs = UnixStream::from(theirs);
+        let mut answers = BufReader::new(theirs.try_clone().unwrap()).lines();
+        let mut orders = Vec::new();
+        theirs.write_all(b"start\nend\r\n sta").unwrap();
+        control.handle(|order| orders.push(order));
+        assert_eq!(orders, [Order::Start, Order::End]);
+        assert_eq!([answers.next().unwrap().unwrap(), answers.next().unwrap().unwrap()], ["started", "ended"]);
+        theirs.write_all(b"rt\nstop\n").unwrap();
+        control.handle(|order| orders.push(order));
+        assert_eq!(orders.len(), 3);
+        assert_eq!(answers.next().unwrap().unwrap(), "started");
+        assert_eq!(answers.next().unwrap().unwrap(), "error: unknown order `stop`: write `start` or `end`");
+    }
+
+    #[test]
+    fn endless_line_is_refused_and_a_closed_end_is_waited_for_no_more() {
+        let (mut control, theirs) = Control::new().unwrap();
+        let mut theirs = UnixStream::from(theirs);
+        theirs.write_all(&[b'x'; 10_000]).unwrap();
+        for _ in 0..100 {
+            control.handle(|_| panic!("no order"));
+        }
+        assert!(control.received.len() <= MAX_LINE_BYTES);
+        drop(theirs);
+        for _ in 0..100 {
+            control.handle(|_| panic!("no order"));
+        }
+        assert!(control.fd().is_none());
+    }
+}
