@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::emulator;
+use crate::emulator::{self, ClockStart};
 use crate::profile::Direction;
 use crate::report::{DirectionReport, ProfileReport, Scheduling};
 use crate::scheduler::Way;
@@ -131,6 +131,7 @@ struct Probed {
 
 fn probe_both_ways(profile: &Profile, options: &Options, time: Duration) -> Result<Probed, Error> {
     let link = Link::start(profile, options)?;
+    link.start_clock(ClockStart::Now)?;
     let (near, far) = probe::sockets(&link)?;
     let [up_plan, down_plan] = [&profile.up, &profile.down].map(|direction| Plan::probes(direction, time));
     let (up, down) = std::thread::scope(|scope| {

@@ -14,7 +14,7 @@ const MAX_LINE_BYTES: usize = 256;
 /// What COMMAND may ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// The load begins: figures count from now on.
+    /// The load begins: time zero is the client's next packet, and figures count from now on.
     Start,
     /// The load has ended: figures count until now.
     End,
@@ -58,13 +58,13 @@ impl Control {
     }
 
     /// Carries out what has come. Each order is answered when it is done.
-    pub(crate) fn handle(&mut self, mut carry_out: impl FnMut(Order)) {
+    pub(crate) fn handle<E>(&mut self, mut carry_out: impl FnMut(Order) -> Result<(), E>) -> Result<(), E> {
         self.read();
         while let Some(end) = self.received.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.received.drain(..=end).collect();
             match parse(&line) {
                 Ok(order) => {
-                    carry_out(order);
+                    carry_out(order)?;
                     self.answer(order.answer());
                 }
                 Err(problem) => self.answer(&format!("error: {problem}")),
@@ -74,6 +74,7 @@ impl Control {
             self.received.clear();
             self.answer(&format!("error: a line of more than {MAX_LINE_BYTES} bytes: write `start` or `end`"));
         }
+        Ok(())
     }
 
     fn read(&mut self) {
@@ -117,6 +118,14 @@ mod tests {
 
     use super::*;
 
+    fn take(control: &mut Control, mut take: impl FnMut(Order)) {
+        let taken: Result<(), ()> = control.handle(|order| {
+            take(order);
+            Ok(())
+        });
+        taken.unwrap();
+    }
+
     #[test]
     fn orders_are_carried_out_before_they_are_answered() {
         let (mut control, theirs) = Control::new().unwrap();
@@ -124,11 +133,11 @@ mod tests {
         let mut answers = BufReader::new(theirs.try_clone().unwrap()).lines();
         let mut orders = Vec::new();
         theirs.write_all(b"start\nend\r\n sta").unwrap();
-        control.handle(|order| orders.push(order));
+        take(&mut control, |order| orders.push(order));
         assert_eq!(orders, [Order::Start, Order::End]);
         assert_eq!([answers.next().unwrap().unwrap(), answers.next().unwrap().unwrap()], ["started", "ended"]);
         theirs.write_all(b"rt\nstop\n").unwrap();
-        control.handle(|order| orders.push(order));
+        take(&mut control, |order| orders.push(order));
         assert_eq!(orders.len(), 3);
         assert_eq!(answers.next().unwrap().unwrap(), "started");
         assert_eq!(answers.next().unwrap().unwrap(), "error: unknown order `stop`: write `start` or `end`");
@@ -140,12 +149,12 @@ mod tests {
         let mut theirs = UnixStream::from(theirs);
         theirs.write_all(&[b'x'; 10_000]).unwrap();
         for _ in 0..100 {
-            control.handle(|_| panic!("no order"));
+            take(&mut control, |_| panic!("no order"));
         }
         assert!(control.received.len() <= MAX_LINE_BYTES);
         drop(theirs);
         for _ in 0..100 {
-            control.handle(|_| panic!("no order"));
+            take(&mut control, |_| panic!("no order"));
         }
         assert!(control.fd().is_none());
     }

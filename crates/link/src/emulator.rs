@@ -1,5 +1,6 @@
 //! The emulator: one thread that reads packets from both TUN devices and writes each at its deadline.
 
+mod clock;
 mod lane;
 mod thread;
 
@@ -37,13 +38,16 @@ pub struct Counts {
     pub live_since_ns: u64,
     /// What the emulator's thread used in that time.
     pub cpu: CpuTime,
+    /// Time zero of what the profile does by time, from going live on; `None` if the client has sent nothing since the last start.
+    pub time_zero_ns: Option<u64>,
     /// When each of the profile's changes was made, from going live on; later ones may be missing.
     pub changes_made_ns: Vec<u64>,
 }
 
-/// What is written down of packets, beside the counters of each direction.
-#[derive(Debug, Default)]
+/// What both directions share: time zero, and what is written down of packets beside the counters of each.
+#[derive(Debug)]
 struct Books {
+    clock: clock::Clock,
     flows: flow::Table,
     /// `None` if nobody asked for a log.
     packets: Option<packets::Recorder>,
@@ -72,7 +76,18 @@ pub(crate) struct Emulator {
 enum Request {
     /// Answered once packets are under the profile.
     GoLive(mpsc::Sender<()>),
+    /// Answered once the profile begins again: at the client's next packet, or at once.
+    Start(ClockStart, mpsc::Sender<()>),
     Stop,
+}
+
+/// When time zero is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClockStart {
+    /// When the client sends its next packet.
+    NextClientPacket,
+    /// At once, whoever sends first.
+    Now,
 }
 
 /// What the emulator works on: the two TUN devices, and who changes the client's address when it is time.
@@ -91,7 +106,7 @@ impl Emulator {
         let (requests, incoming) = mpsc::channel();
         let (ready, readiness) = mpsc::channel();
         let profile = profile.clone();
-        let books = Books { packets, ..Books::default() };
+        let books = Books { clock: clock::Clock::waiting(0), flows: flow::Table::default(), packets };
         let thread = std::thread::Builder::new()
             .name("link-emulator".into())
             .spawn(move || {
@@ -115,9 +130,18 @@ impl Emulator {
 
     /// Puts the profile in force. Packets that were passed on before are not counted.
     pub(crate) fn go_live(&self) -> Result<(), Error> {
+        self.ask(Request::GoLive)
+    }
+
+    /// Lets what the profile does begin again.
+    pub(crate) fn start_clock(&self, start: ClockStart) -> Result<(), Error> {
+        self.ask(|answer| Request::Start(start, answer))
+    }
+
+    fn ask(&self, request: impl FnOnce(mpsc::Sender<()>) -> Request) -> Result<(), Error> {
         let (answer, answered) = mpsc::channel();
         let gone = || Error::system("reach the emulator")(std::io::Error::other("its thread has ended"));
-        self.requests.send(Request::GoLive(answer)).map_err(|_| gone())?;
+        self.requests.send(request(answer)).map_err(|_| gone())?;
         self.wake();
         answered.recv().map_err(|_| gone())
     }

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use crate::address::{AddressChanger, Device};
 use crate::cpu::CpuTime;
-use crate::emulator::{Devices, Emulator};
+use crate::emulator::{ClockStart, Devices, Emulator};
 use crate::netlink::{self, DeviceDrops, TcpMetrics};
 use crate::process_tree::ProcessTree;
 use crate::profile::MTU;
@@ -140,6 +140,12 @@ impl Link {
     /// What does not stop the link but should be known, such as a missing right.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+
+    /// Lets what the profile does begin again: packets are counted from 1, queues are empty, and time zero comes as `start` says. Changes that
+    /// were made stay made. What is on its way arrives.
+    pub(crate) fn start_clock(&self, start: ClockStart) -> Result<(), Error> {
+        self.emulator.start_clock(start)
     }
 
     /// Starts a program in the client's namespace. It ends with the link at the latest; to know how it ended, wait for it

@@ -61,7 +61,7 @@ pub struct Profile {
 /// From some time on the link is another one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
-    /// After the first packet over the link.
+    /// After time zero: the client's first packet over the link.
     pub after_ns: u64,
     /// Takes the place of the direction; packets on their way arrive as if nothing had happened.
     pub up: Option<Direction>,
@@ -74,7 +74,7 @@ pub struct Change {
 /// A change in the units of a profile file, as shown in reports.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ChangeAsked {
-    /// After the first packet over the link.
+    /// After time zero: the client's first packet over the link.
     pub after_ms: f64,
     /// The new values; absent if the direction stays as it is.
     #[serde(skip_serializing_if = "Option::is_none")]

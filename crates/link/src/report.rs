@@ -35,9 +35,12 @@ pub struct Report {
     pub seed: u64,
     /// From going live to the stop.
     pub duration_seconds: f64,
-    /// When it went live, on the monotonic clock: the time from which jitter is drawn.
+    /// Time zero of jitter, outages, traces and changes, after going live: the client's first packet since the last start; `null` if it sent
+    /// none.
+    pub time_zero_seconds: Option<f64>,
+    /// The same on the monotonic clock; going live without one.
     #[serde(skip)]
-    pub(crate) live_since_ns: u64,
+    pub(crate) time_zero_ns: u64,
     /// Deadlines kept and not one packet dropped other than as the profile says.
     pub clean: bool,
     /// The 99th percentile of the lateness of all packets is within the bound below.
@@ -307,7 +310,8 @@ impl Report {
             profile: ProfileReport::of(profile),
             seed: parts.seed,
             duration_seconds: counts.duration_ns as f64 / 1e9,
-            live_since_ns: counts.live_since_ns,
+            time_zero_seconds: counts.time_zero_ns.map(|ns| ns as f64 / 1e9),
+            time_zero_ns: counts.live_since_ns + counts.time_zero_ns.unwrap_or(0),
             clean: kept_deadlines && [&up, &down].into_iter().all(DirectionReport::dropped_as_asked),
             kept_deadlines,
             lateness_us,

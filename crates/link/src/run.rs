@@ -13,6 +13,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::control::{Control, Order};
 use crate::cpu::CpuTime;
+use crate::emulator::ClockStart;
 use crate::machine::{Machine, Snapshot};
 use crate::report::{CommandReport, Commands, ReportFile};
 use crate::signals::{Arrived, Signals};
@@ -143,7 +144,7 @@ fn supervise(near: &mut Process, mut far: Option<&mut Process>, signals: &Signal
     while near.status.is_none() {
         let running_far = far.as_deref().filter(|far| far.status.is_none()).map(|far| &far.pidfd);
         wait(&near.pidfd, running_far, signals, load.control.fd(), None)?;
-        load.handle_orders();
+        load.handle_orders()?;
         while let Some(Arrived { number, from_terminal }) = signals.next() {
             if !from_terminal {
                 near.signal(number);
@@ -193,12 +194,18 @@ impl<'a> Load<'a> {
         Self { link, control, start: Snapshot::of(link), end: None }
     }
 
-    fn handle_orders(&mut self) {
+    fn handle_orders(&mut self) -> Result<(), Error> {
         let Self { link, control, start, end } = self;
-        control.handle(|order| match order {
-            Order::Start => (*start, *end) = (Snapshot::of(link), None),
-            Order::End => *end = Some(Snapshot::of(link)),
-        });
+        control.handle(|order| {
+            match order {
+                Order::Start => {
+                    (*start, *end) = (Snapshot::of(link), None);
+                    link.start_clock(ClockStart::NextClientPacket)?;
+                }
+                Order::End => *end = Some(Snapshot::of(link)),
+            }
+            Ok(())
+        })
     }
 
     fn finish(self) -> Machine {

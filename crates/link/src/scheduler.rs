@@ -101,6 +101,13 @@ impl Scheduler {
         self.queue_max_before = (before.queue_max_bytes(), before.queue_max_ns());
     }
 
+    /// The direction as it is now begins again: with an empty queue, the packets counted from 1, at time 0.
+    pub fn restart(&mut self) {
+        let again = Self::after_changes(&self.direction, self.seed, self.way, self.changes);
+        let before = std::mem::replace(self, again);
+        self.queue_max_before = (before.queue_max_bytes(), before.queue_max_ns());
+    }
+
     /// Takes a packet of `bytes` that reaches the link at `now_ns`.
     pub fn handle_packet(&mut self, bytes: usize, now_ns: u64) -> Verdict {
         self.packets += 1;
@@ -148,12 +155,14 @@ enum Draw {
     Loss,
     Jitter,
     Outages,
+    TraceOffset,
 }
 
-/// After each change of the link, the streams are others. Outages are the same for both directions: where nothing is sent, nothing is
-/// received.
+/// After each change of the link, the streams are others. Outages and the place in a trace are the same for both directions: where nothing
+/// is sent, nothing is received, and what was recorded together stays together.
 fn generator(seed: u64, way: Way, draw: Draw, changes: u64) -> ChaCha8Rng {
     const OF_OUTAGES: u64 = 1 << 32;
+    const OF_TRACE_OFFSET: u64 = 1 << 33;
     let direction = match way {
         Way::Up => 0,
         Way::Down => 2,
@@ -162,6 +171,7 @@ fn generator(seed: u64, way: Way, draw: Draw, changes: u64) -> ChaCha8Rng {
         Draw::Loss => direction,
         Draw::Jitter => direction + 1,
         Draw::Outages => OF_OUTAGES,
+        Draw::TraceOffset => OF_TRACE_OFFSET,
     };
     let mut generator = ChaCha8Rng::seed_from_u64(seed);
     generator.set_stream(4 * changes + stream);

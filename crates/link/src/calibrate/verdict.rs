@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::probe::{self, Arrival, Plan, Sample};
 use super::{CONFIDENCE, Check, DELAY_BOUND_MS, PROBE_WIRE_BYTES, Probed, RATE_BOUND, direction, direction_report, name};
+use crate::emulator::ClockStart;
 use crate::profile::{Direction, MTU};
 use crate::report::LATENESS_P99_BOUND_US;
 use crate::scheduler::{Jitter, Way, Wire, mean_bits_per_second};
@@ -23,6 +24,7 @@ pub(super) fn rate(way: Way, profile: &Profile, options: &Options, time: Duratio
         return Ok(None);
     };
     let link = Link::start(profile, options)?;
+    link.start_clock(ClockStart::Now)?;
     let (near, far) = probe::sockets(&link)?;
     let (from, to) = match way {
         Way::Up => (&near, &far),
@@ -37,8 +39,8 @@ pub(super) fn rate(way: Way, profile: &Profile, options: &Options, time: Duratio
     let arrived_share = counted.packets_out as f64 / (sent_on_wire as f64).max(1.0);
     let (measured, from_ns, to_ns) = arrival_rate(&sample.arrivals).unwrap_or((f64::NAN, 0, 0));
     let measured = measured / arrived_share;
-    // When what arrived was on the wire, after going live.
-    let on_wire_ns = |received_ns: u64| received_ns.saturating_sub(report.live_since_ns + asked.delay_ns);
+    // When what arrived was on the wire, after time zero.
+    let on_wire_ns = |received_ns: u64| received_ns.saturating_sub(report.time_zero_ns + asked.delay_ns);
     let expected = mean_bits_per_second(asked, options.seed, way, on_wire_ns(from_ns), on_wire_ns(to_ns)).unwrap_or(f64::NAN);
     let of = if asked.outages.is_some() { ", outages counted in" } else { "" };
     let check = Check {
@@ -69,7 +71,7 @@ pub(super) fn probes(way: Way, asked: &Direction, probed: &Probed, full_rate: Op
         Way::Up => &probed.up,
         Way::Down => &probed.down,
     };
-    let expected = Expected::of(asked, probed.report.seed, way, probed.report.live_since_ns);
+    let expected = Expected::of(asked, probed.report.seed, way, probed.report.time_zero_ns);
     let mut checks =
         vec![delay(way, asked, sample, expected), loss(way, asked, sample), bypass(way, sample, probed), lateness(way, &probed.report, "")];
     if let Some(report) = full_rate {
@@ -88,13 +90,13 @@ struct Expected {
     jitter: Jitter,
     delay_ns: u64,
     reorder: bool,
-    live_since_ns: u64,
+    time_zero_ns: u64,
 }
 
 impl Expected {
-    fn of(asked: &Direction, seed: u64, way: Way, live_since_ns: u64) -> Self {
+    fn of(asked: &Direction, seed: u64, way: Way, time_zero_ns: u64) -> Self {
         let (wire, jitter) = (Wire::of(asked, seed, way, 0), Jitter::of(asked, seed, way, 0));
-        Self { wire, jitter, delay_ns: asked.delay_ns, reorder: asked.reorder, live_since_ns }
+        Self { wire, jitter, delay_ns: asked.delay_ns, reorder: asked.reorder, time_zero_ns }
     }
 
     /// How much later than expected each probe that arrived was.
@@ -108,10 +110,10 @@ impl Expected {
         let mut last_ns = 0;
         let mut late_by_ms = Vec::new();
         for (sent_ns, received_ns) in sample.sent_ns.iter().zip(received_ns) {
-            let Some(on_wire_ns) = self.wire.send(PROBE_WIRE_BYTES as u64, sent_ns.saturating_sub(self.live_since_ns)) else { continue };
+            let Some(on_wire_ns) = self.wire.send(PROBE_WIRE_BYTES as u64, sent_ns.saturating_sub(self.time_zero_ns)) else { continue };
             let jitter_ns = self.jitter.next_ns(on_wire_ns);
             let Some(received_ns) = received_ns else { continue };
-            let mut expected_ns = (self.live_since_ns + on_wire_ns + self.delay_ns).saturating_add_signed(jitter_ns);
+            let mut expected_ns = (self.time_zero_ns + on_wire_ns + self.delay_ns).saturating_add_signed(jitter_ns);
             if !self.reorder {
                 expected_ns = expected_ns.max(last_ns);
                 last_ns = expected_ns;

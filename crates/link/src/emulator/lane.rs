@@ -7,6 +7,7 @@ use hdrhistogram::Histogram;
 use rustix::io::Errno;
 
 use super::Books;
+use super::clock::Clock;
 use crate::packets::{Fate, Row};
 use crate::profile::{Direction, MTU, Profile};
 use crate::rules::{Dropped, Rules};
@@ -96,8 +97,11 @@ impl LaneCounters {
 /// One direction.
 pub(super) struct Lane {
     way: Way,
-    /// `None` before the link is live: packets pass at once and uncounted.
+    /// `None` before the link is live: packets pass at once and uncounted. Its time begins at `zero_ns`.
     scheduler: Option<Scheduler>,
+    zero_ns: u64,
+    /// That of the clock when the scheduler began.
+    epoch: u32,
     rules: Rules,
     /// In the order of their deadlines.
     held: VecDeque<Held>,
@@ -115,26 +119,43 @@ struct Held {
 impl Lane {
     pub(super) fn new(way: Way) -> Self {
         let spare = (0..1024).map(|_| new_buffer()).collect();
-        Self { way, scheduler: None, rules: Rules::default(), held: VecDeque::with_capacity(1024), spare, counters: LaneCounters::new() }
+        Self {
+            way,
+            scheduler: None,
+            zero_ns: 0,
+            epoch: 0,
+            rules: Rules::default(),
+            held: VecDeque::with_capacity(1024),
+            spare,
+            counters: LaneCounters::new(),
+        }
     }
 
-    pub(super) fn go_live(&mut self, profile: &Profile, seed: u64) {
+    pub(super) fn go_live(&mut self, profile: &Profile, seed: u64, clock: &Clock) {
         let direction = match self.way {
             Way::Up => &profile.up,
             Way::Down => &profile.down,
         };
         self.scheduler = Some(Scheduler::new(direction, seed, self.way));
+        (self.zero_ns, self.epoch) = (clock.zero_ns(), clock.epoch());
         self.rules = Rules::new(&profile.rules, self.way);
     }
 
-    pub(super) fn change(&mut self, direction: &Direction) {
-        if let Some(scheduler) = &mut self.scheduler {
-            scheduler.change(direction);
+    /// Begins again if time zero is another one. What is on its way keeps its deadline.
+    fn follow(&mut self, clock: &Clock) {
+        if self.epoch != clock.epoch() {
+            (self.zero_ns, self.epoch) = (clock.zero_ns(), clock.epoch());
+            if let Some(scheduler) = &mut self.scheduler {
+                scheduler.restart();
+            }
         }
     }
 
-    pub(super) fn packets_in(&self) -> u64 {
-        self.counters.packets_in
+    pub(super) fn change(&mut self, direction: &Direction, clock: &Clock) {
+        self.follow(clock);
+        if let Some(scheduler) = &mut self.scheduler {
+            scheduler.change(direction);
+        }
     }
 
     /// Reads packets until there are no more or a batch is full; true if there may be more.
@@ -153,7 +174,12 @@ impl Lane {
                 }
                 Err(errno) => return Err(errno),
             };
-            let rejected = self.accept(buffer, length, to, books, now());
+            let now_ns = now();
+            if self.way == Way::Up && self.scheduler.is_some() {
+                books.clock.on_client_packet(now_ns);
+            }
+            self.follow(&books.clock);
+            let rejected = self.accept(buffer, length, to, books, now_ns);
             self.spare.extend(rejected);
         }
         Ok(true)
@@ -166,11 +192,12 @@ impl Lane {
             let _ = rustix::io::write(to, &buffer[..length.min(MTU)]);
             return Some(buffer);
         };
+        let since_zero_ns = now_ns - self.zero_ns;
         let counters = &mut self.counters;
         counters.packets_in += 1;
         counters.bytes_in += length as u64;
         let row = books.packets.as_mut().and_then(|log| {
-            let queue_bytes = scheduler.queued_bytes(now_ns);
+            let queue_bytes = scheduler.queued_bytes(since_zero_ns);
             log.arrived(&buffer[..length], self.way, now_ns, queue_bytes)
         });
         let seen = books.flows.see(&buffer[..length], self.way, now_ns);
@@ -202,8 +229,9 @@ impl Lane {
             books.log_end(row, Fate::Overflow, now_ns);
             return Some(buffer);
         }
-        match scheduler.handle_packet(length, now_ns) {
+        match scheduler.handle_packet(length, since_zero_ns) {
             Verdict::Deliver { deadline_ns } => {
+                let deadline_ns = self.zero_ns + deadline_ns;
                 hold(&mut self.held, Held { deadline_ns, row, length, buffer });
                 counters.held_max_packets = counters.held_max_packets.max(self.held.len() as u64);
                 None
@@ -274,3 +302,6 @@ fn hold(held: &mut VecDeque<Held>, packet: Held) {
 fn new_buffer() -> Buffer {
     Box::new([0; BUFFER_BYTES])
 }
+
+#[cfg(test)]
+mod tests;

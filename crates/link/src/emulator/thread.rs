@@ -10,8 +10,9 @@ use rustix::io::Errno;
 use rustix::mm::MlockAllFlags;
 use rustix::time::ClockId;
 
+use super::clock::Clock;
 use super::lane::Lane;
-use super::{Books, Counts, Devices, Request};
+use super::{Books, ClockStart, Counts, Devices, Request};
 use crate::cpu::CpuTime;
 use crate::profile::Profile;
 use crate::scheduler::Way;
@@ -49,11 +50,9 @@ pub(super) struct Loop {
     up: Lane,
     down: Lane,
     books: Books,
-    /// Time 0 of both schedulers.
+    /// On the monotonic clock; all other times count from it.
     live_since_ns: u64,
     cpu_before: CpuTime,
-    /// On that clock.
-    first_packet_ns: Option<u64>,
     changes_made_ns: Vec<u64>,
 }
 
@@ -77,7 +76,6 @@ impl Loop {
             books,
             live_since_ns: clock_ns(),
             cpu_before: CpuTime::default(),
-            first_packet_ns: None,
             changes_made_ns: Vec::new(),
         }
     }
@@ -123,19 +121,15 @@ impl Loop {
         let live_since_ns = self.live_since_ns;
         let now = || clock_ns() - live_since_ns;
         let Devices { near, far, .. } = &self.devices;
-        let more = match way {
+        match way {
             Way::Up => self.up.read(near, far, &mut self.books, now),
             Way::Down => self.down.read(far, near, &mut self.books, now),
-        };
-        if self.first_packet_ns.is_none() && self.up.packets_in() + self.down.packets_in() > 0 {
-            self.first_packet_ns = Some(self.now());
         }
-        more
     }
 
     fn next_change_ns(&self) -> Option<u64> {
         let next = self.profile.changes.get(self.changes_made_ns.len())?;
-        Some(self.first_packet_ns? + next.after_ns)
+        Some(self.books.clock.begun_ns()? + next.after_ns)
     }
 
     fn make_changes(&mut self) {
@@ -145,7 +139,7 @@ impl Loop {
             let change = &self.profile.changes[self.changes_made_ns.len()];
             for (lane, direction) in [(&mut self.up, &change.up), (&mut self.down, &change.down)] {
                 if let Some(direction) = direction {
-                    lane.change(direction);
+                    lane.change(direction, &self.books.clock);
                 }
             }
             self.changes_made_ns.push(self.now());
@@ -177,6 +171,14 @@ impl Loop {
                     // Whoever asked may have given up; the link is live all the same.
                     let _ = answer.send(());
                 }
+                Ok(Request::Start(start, answer)) => {
+                    let now_ns = self.now();
+                    match start {
+                        ClockStart::NextClientPacket => self.books.clock.restart(now_ns),
+                        ClockStart::Now => self.books.clock.begin(now_ns),
+                    }
+                    let _ = answer.send(());
+                }
                 Ok(Request::Stop) | Err(mpsc::TryRecvError::Disconnected) => return Ok(true),
                 Err(mpsc::TryRecvError::Empty) => return Ok(false),
             }
@@ -191,8 +193,9 @@ impl Loop {
         if let Some(log) = &mut self.books.packets {
             log.go_live(self.live_since_ns);
         }
-        self.up.go_live(&self.profile, self.seed);
-        self.down.go_live(&self.profile, self.seed);
+        self.books.clock = Clock::waiting(0);
+        self.up.go_live(&self.profile, self.seed, &self.books.clock);
+        self.down.go_live(&self.profile, self.seed, &self.books.clock);
         Ok(())
     }
 
@@ -205,6 +208,7 @@ impl Loop {
         Counts {
             up: self.up.finish(),
             down: self.down.finish(),
+            time_zero_ns: self.books.clock.begun_ns(),
             flows: self.books.flows,
             packets_unlogged: self.books.packets.map_or(0, packets::Recorder::finish),
             duration_ns,

@@ -92,7 +92,7 @@ fn check_changes(changes: Vec<ChangeFile>, folder: &Path) -> Result<Vec<Change>,
     let mut checked: Vec<Change> = Vec::new();
     for (change, number) in changes.into_iter().zip(1..) {
         let table = format!("changes[{number}]");
-        let unit = "milliseconds after the first packet over the link";
+        let unit = "milliseconds after the client's first packet over the link";
         within(format!("{table}.after_ms"), change.after_ms, 1.0, MAX_CHANGE_AFTER_MS, unit)?;
         let after_ns = ms_to_ns(change.after_ms);
         let inconsistent = |what: &str| Err(Error::Inconsistent(format!("{table}: {what}")));

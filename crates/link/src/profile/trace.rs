@@ -101,7 +101,8 @@ impl RateTrace {
         sha256(&bytes)
     }
 
-    fn period_ms(&self) -> u64 {
+    /// After so long it begins again.
+    pub(crate) fn period_ms(&self) -> u64 {
         self.opportunities_ms.last().copied().expect("invariant: a trace has a line")
     }
 }

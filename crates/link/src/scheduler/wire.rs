@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use rand::RngCore as _;
+
 use super::{Draw, OutageProcess, Way, generator};
 use crate::profile::{Direction, OPPORTUNITY_BYTES, RateTrace};
 
@@ -27,7 +29,7 @@ impl Wire {
     pub(crate) fn of(direction: &Direction, seed: u64, way: Way, change: u64) -> Self {
         let rate = match (direction.rate_bits_per_second, &direction.rate_trace) {
             (None, _) => Rate::Unlimited,
-            (Some(_), Some(trace)) => Rate::Traced(Traced::new(Arc::clone(trace))),
+            (Some(_), Some(trace)) => Rate::Traced(Traced::new(Arc::clone(trace), trace_offset_ns(trace, seed, way, change))),
             (Some(bits_per_second), None) => Rate::Steady(Steady::new(bits_per_second, outages(direction, seed, way, change))),
         };
         Self { rate, queue_bytes: direction.queue_bytes, queue_max_bytes: 0, queue_max_ns: 0 }
@@ -71,12 +73,20 @@ pub(crate) fn mean_bits_per_second(direction: &Direction, seed: u64, way: Way, f
     let steady = direction.rate_bits_per_second? as f64;
     let seconds = to_ns.saturating_sub(from_ns) as f64 / 1e9;
     if let Some(trace) = &direction.rate_trace {
-        let opportunities = trace.first_from(to_ns) - trace.first_from(from_ns);
+        let offset_ns = trace_offset_ns(trace, seed, way, 0);
+        let opportunities = trace.first_from(offset_ns + to_ns) - trace.first_from(offset_ns + from_ns);
         return Some((opportunities * OPPORTUNITY_BYTES * 8) as f64 / seconds);
     }
     let Some(mut outages) = outages(direction, seed, way, 0) else { return Some(steady) };
     let before_ns = outages.worked_ns(from_ns);
     Some(steady * (outages.worked_ns(to_ns) - before_ns) as f64 / 1e9 / seconds)
+}
+
+/// At which time of a trace the link begins, by the seed: a whole number of milliseconds. The same share of the traces of both directions.
+pub(crate) fn trace_offset_ns(trace: &RateTrace, seed: u64, way: Way, change: u64) -> u64 {
+    const MS: u64 = 1_000_000;
+    let share = generator(seed, way, Draw::TraceOffset, change).next_u64();
+    ((u128::from(share) * u128::from(trace.period_ms())) >> 64) as u64 * MS
 }
 
 fn outages(direction: &Direction, seed: u64, way: Way, change: u64) -> Option<OutageProcess> {
@@ -128,6 +138,8 @@ impl Steady {
 #[derive(Debug)]
 struct Traced {
     trace: Arc<RateTrace>,
+    /// The trace's time at time 0.
+    offset_ns: u64,
     /// The opportunity that the next packet uses, and what is left of it.
     opportunity: u64,
     left_bytes: u64,
@@ -137,8 +149,9 @@ struct Traced {
 }
 
 impl Traced {
-    fn new(trace: Arc<RateTrace>) -> Self {
-        Self { trace, opportunity: 0, left_bytes: OPPORTUNITY_BYTES, waiting: VecDeque::new(), waiting_bytes: 0 }
+    fn new(trace: Arc<RateTrace>, offset_ns: u64) -> Self {
+        let opportunity = trace.first_from(offset_ns);
+        Self { trace, offset_ns, opportunity, left_bytes: OPPORTUNITY_BYTES, waiting: VecDeque::new(), waiting_bytes: 0 }
     }
 
     fn queued_bytes(&mut self, now_ns: u64) -> u64 {
@@ -153,7 +166,7 @@ impl Traced {
 
     fn send(&mut self, bytes: u64, now_ns: u64) -> u64 {
         // What nobody used is gone.
-        let first = self.trace.first_from(now_ns);
+        let first = self.trace.first_from(self.offset_ns + now_ns);
         if first > self.opportunity {
             (self.opportunity, self.left_bytes) = (first, OPPORTUNITY_BYTES);
         }
@@ -167,7 +180,7 @@ impl Traced {
             self.left_bytes -= used;
             rest -= used;
         }
-        let sent_ns = self.trace.time_of_ns(self.opportunity).max(now_ns);
+        let sent_ns = (self.trace.time_of_ns(self.opportunity) - self.offset_ns).max(now_ns);
         self.waiting.push_back((sent_ns, bytes));
         self.waiting_bytes += bytes;
         sent_ns
@@ -187,15 +200,35 @@ mod tests {
         Profile::from_toml(&format!("name='t'\n[up]\ndelay_ms=0\n{keys}\n[down]\ndelay_ms=0\n")).unwrap().up
     }
 
+    /// From the trace's beginning on.
     fn traced(lines: &str, queue_bytes: u64) -> Wire {
-        let trace = Arc::new(RateTrace::parse(lines).unwrap());
-        let direction = Direction {
-            rate_bits_per_second: Some(trace.mean_bits_per_second()),
-            rate_trace: Some(trace),
-            queue_bytes: Some(queue_bytes),
-            ..up("")
-        };
-        Wire::of(&direction, 1, Way::Up, 0)
+        let rate = Rate::Traced(Traced::new(Arc::new(RateTrace::parse(lines).unwrap()), 0));
+        Wire { rate, queue_bytes: Some(queue_bytes), queue_max_bytes: 0, queue_max_ns: 0 }
+    }
+
+    #[test]
+    fn seed_decides_where_a_trace_begins_and_both_directions_begin_together() {
+        let trace = Arc::new(RateTrace::parse("3\n700\n701\n1500\n4000\n").unwrap());
+        let direction =
+            Direction { rate_bits_per_second: Some(1), rate_trace: Some(Arc::clone(&trace)), queue_bytes: Some(1 << 20), ..up("") };
+        let offsets: Vec<u64> = (0..200).map(|seed| trace_offset_ns(&trace, seed, Way::Up, 0)).collect();
+        assert!(offsets.iter().all(|offset| offset.is_multiple_of(MS) && *offset < 4000 * MS));
+        // All quarters of the trace are begun in.
+        for quarter in 0..4 {
+            let found = offsets.iter().filter(|offset| **offset / (1000 * MS) == quarter).count();
+            assert!((25..=75).contains(&found), "{found}");
+        }
+        for (seed, offset) in (0..200).zip(offsets) {
+            assert_eq!(trace_offset_ns(&trace, seed, Way::Down, 0), offset);
+            let mut from_offset = Wire::of(&direction, seed, Way::Up, 0);
+            // What the trace has from there on, round its end.
+            let first = trace.first_from(offset);
+            for number in 0..12 {
+                assert_eq!(from_offset.send(1500, 0), Some(trace.time_of_ns(first + number) - offset));
+            }
+        }
+        // A published seed has to mean the same seconds tomorrow.
+        assert_eq!([1, 2, 3].map(|seed| trace_offset_ns(&trace, seed, Way::Up, 0) / MS), [2774, 3851, 1260]);
     }
 
     #[test]

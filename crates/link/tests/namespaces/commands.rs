@@ -23,6 +23,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("report_that_cannot_be_written_stops_before_command", report_that_cannot_be_written_stops_before_command),
     ("report_holds_both_commands_and_the_flow", report_holds_both_commands_and_the_flow),
     ("load_that_command_marks_is_what_the_figures_are_for", load_that_command_marks_is_what_the_figures_are_for),
+    ("start_lets_the_profile_begin_again", start_lets_the_profile_begin_again),
     ("figures_without_marks_are_those_of_the_command", figures_without_marks_are_those_of_the_command),
     ("processor_time_counts_all_processes_of_an_end", processor_time_counts_all_processes_of_an_end),
     ("commands_look_up_names_at_the_resolver_alone", commands_look_up_names_at_the_resolver_alone),
@@ -332,6 +333,24 @@ fn load_that_command_marks_is_what_the_figures_are_for() {
     // They waited while the third one ran.
     let near = machine["run_delay_seconds"]["near"].as_f64().unwrap();
     assert!(near > 0.05, "{machine}");
+}
+
+/// The second connection is the first one of its load.
+fn start_lets_the_profile_begin_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("r.json");
+    let connect = shell("connect", "10.77.0.2:443");
+    let script = format!("{connect}; sleep 0.3; echo start >&$PRONGHORN_LINK_CONTROL; read answer <&$PRONGHORN_LINK_CONTROL; {connect}");
+    // The first packet of each load gets lost, so that each connection takes a second.
+    let output = run(link_command(&["sh", "-c", &script])
+        .env("PROFILE", "name='t'\n[up]\ndelay_ms=2\nlose_packets=[1]\n[down]\ndelay_ms=2")
+        .env("FAR", shell("listen", "10.77.0.2:443"))
+        .env("READY", "443")
+        .env("REPORT", &path));
+    assert_eq!((code(&output), text(&output.stdout).as_str()), (Some(0), "hellohello"), "{}", text(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    assert_eq!(report["up"]["packets_lost"], 2);
+    assert!(report["time_zero_seconds"].as_f64().unwrap() >= 1.3, "{}", report["time_zero_seconds"]);
 }
 
 fn figures_without_marks_are_those_of_the_command() {

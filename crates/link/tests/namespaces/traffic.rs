@@ -12,6 +12,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("udp_echo_counters_add_up_over_ipv4", || udp_echo_counters_add_up(FAR_IPV4.into(), 28)),
     ("udp_echo_counters_add_up_over_ipv6", || udp_echo_counters_add_up(FAR_IPV6.into(), 48)),
     ("seed_decides_which_packets_are_lost", seed_decides_which_packets_are_lost),
+    ("schedule_begins_with_the_clients_first_packet", schedule_begins_with_the_clients_first_packet),
     ("no_packet_arrives_before_its_delay", no_packet_arrives_before_its_delay),
     ("tcp_transfer_survives_loss_in_wire_packets", tcp_transfer_survives_loss_in_wire_packets),
     ("asked_congestion_control_is_used_by_both_ends_and_families", asked_congestion_control_is_used),
@@ -110,6 +111,61 @@ fn seed_decides_which_packets_are_lost() {
         assert!(report.up.packets_lost <= lost && report.up.packets_lost + 10 > lost, "{:?}", report.up);
         assert_eq!(report.down.packets_in, 0);
         assert_adds_up(&report.up);
+    }
+}
+
+/// However long the client takes to start, packet by packet the link does what the scheduler says from that packet on. What waits for the
+/// rate when a packet comes, and that none is early, does not depend on how busy the machine is.
+fn schedule_begins_with_the_clients_first_packet() {
+    const COUNT: usize = 300;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("packets.csv");
+    let by_time =
+        "rate_mbit_per_second = 3\nqueue_ms = 1000\ndelay_ms = 5\njitter_ms = 4\noutage_ms = [50, 150]\noutage_every_ms = [200, 300]";
+    let profile = profile(by_time, "delay_ms = 1");
+    for start_ms in [0, 300, 1000] {
+        let link = start(&profile, &Options { seed: 5, packets: Some(path.clone()), ..Options::default() });
+        let (near, far) = (udp(link.near(), NEAR_IPV4), udp(link.far(), FAR_IPV4));
+        let server_first = near.local_addr().unwrap();
+        far.send_to(b"the server's own", server_first).unwrap();
+        near.recv(&mut [0; 20]).unwrap();
+        std::thread::sleep(Duration::from_millis(start_ms));
+        let to = far.local_addr().unwrap();
+        std::thread::scope(|scope| {
+            // Paced, so that two outages at least come in between.
+            scope.spawn(|| {
+                for _ in 0..COUNT {
+                    near.send_to(&[0; 500], to).unwrap();
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            });
+            let mut buffer = [0; 600];
+            for _ in 0..COUNT {
+                far.recv(&mut buffer).unwrap();
+            }
+        });
+        let report = link.stop().unwrap();
+        assert!(report.time_zero_seconds.unwrap() * 1e3 >= start_ms as f64, "{:?}", report.time_zero_seconds);
+        let log = std::fs::read_to_string(&path).unwrap();
+        let rows: Vec<Vec<&str>> = log.lines().map(|line| line.split(',').collect()).collect();
+        let column = |name: &str| rows[0].iter().position(|column| *column == name).unwrap();
+        let [arrived, left, way, bytes, queue] = ["arrived_ns", "left_ns", "way", "bytes", "queue_bytes"].map(column);
+        let number = |row: &[&str], column: usize| row[column].parse::<u64>().unwrap();
+        let up: Vec<_> = rows.iter().skip(1).filter(|row| row[way] == "up").collect();
+        assert_eq!(up.len(), COUNT);
+        let zero_ns = number(up[0], arrived);
+        let mut scheduler = Scheduler::new(&profile.up, 5, Way::Up);
+        let mut waited = 0;
+        for row in up {
+            let since_ns = number(row, arrived) - zero_ns;
+            assert_eq!(number(row, queue), scheduler.queued_bytes(since_ns), "{start_ms} {row:?}");
+            let Verdict::Deliver { deadline_ns } = scheduler.handle_packet(number(row, bytes) as usize, since_ns) else {
+                panic!("{row:?}")
+            };
+            assert!(number(row, left) - zero_ns >= deadline_ns, "{start_ms} {row:?}");
+            waited += u32::from(deadline_ns - since_ns > 20_000_000);
+        }
+        assert!(waited > 5, "no outage was met: {waited}");
     }
 }
 

@@ -1,0 +1,49 @@
+//! Time zero of what a profile does by time: jitter, outages, traces and changes.
+
+/// Nanoseconds are those since the link went live.
+///
+/// Programs take their time before they send: a browser that started slower would otherwise meet other outages under the same seed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Clock {
+    zero_ns: u64,
+    waits: bool,
+    /// Grows with each new time zero, so that both directions notice it.
+    epoch: u32,
+}
+
+impl Clock {
+    /// Waits for the client's first packet. Until that comes, the schedule runs from now on: for packets of the server.
+    pub(super) fn waiting(now_ns: u64) -> Self {
+        Self { zero_ns: now_ns, waits: true, epoch: 0 }
+    }
+
+    /// Time zero will be the client's next packet.
+    pub(super) fn restart(&mut self, now_ns: u64) {
+        *self = Self { zero_ns: now_ns, waits: true, epoch: self.epoch + 1 };
+    }
+
+    /// Time zero is now, whoever sends first.
+    pub(super) fn begin(&mut self, now_ns: u64) {
+        *self = Self { zero_ns: now_ns, waits: false, epoch: self.epoch + 1 };
+    }
+
+    /// The client sends a packet.
+    pub(super) fn on_client_packet(&mut self, now_ns: u64) {
+        if self.waits {
+            self.begin(now_ns);
+        }
+    }
+
+    pub(super) fn zero_ns(&self) -> u64 {
+        self.zero_ns
+    }
+
+    /// `None` while it waits.
+    pub(super) fn begun_ns(&self) -> Option<u64> {
+        (!self.waits).then_some(self.zero_ns)
+    }
+
+    pub(super) fn epoch(&self) -> u32 {
+        self.epoch
+    }
+}

@@ -1,0 +1,136 @@
+//! Both directions over sockets in the place of devices, in virtual time.
+
+use std::cell::Cell;
+use std::os::unix::net::UnixDatagram;
+
+use super::*;
+use crate::flow;
+
+const MS: u64 = 1_000_000;
+
+struct Bench {
+    up: Lane,
+    down: Lane,
+    books: Books,
+    /// What a lane reads from, and where tests write to it.
+    device: OwnedFd,
+    sender: UnixDatagram,
+    now_ns: Cell<u64>,
+}
+
+impl Bench {
+    fn new(profile: &Profile, seed: u64) -> Self {
+        let (sender, device) = UnixDatagram::pair().unwrap();
+        device.set_nonblocking(true).unwrap();
+        let clock = Clock::waiting(0);
+        let (mut up, mut down) = (Lane::new(Way::Up), Lane::new(Way::Down));
+        up.go_live(profile, seed, &clock);
+        down.go_live(profile, seed, &clock);
+        let books = Books { clock, flows: flow::Table::default(), packets: None };
+        Self { up, down, books, device: device.into(), sender, now_ns: Cell::new(0) }
+    }
+
+    fn arrive(&mut self, way: Way, bytes: usize, now_ns: u64) {
+        self.now_ns.set(now_ns);
+        self.sender.send(&vec![0x45; bytes]).unwrap();
+        let lane = match way {
+            Way::Up => &mut self.up,
+            Way::Down => &mut self.down,
+        };
+        lane.read(&self.device, &self.device, &mut self.books, || self.now_ns.get()).unwrap();
+    }
+
+    /// A client that starts at this time sends, and so does the server: when what arrives, after the start, and how much was lost or dropped.
+    fn load(&mut self, start_ns: u64) -> Schedule {
+        let dropped = |lane: &Lane| lane.counters.packets_lost + lane.counters.packets_queue_dropped;
+        let before = [&self.up, &self.down].map(dropped);
+        for lane in [&mut self.up, &mut self.down] {
+            lane.held.clear();
+        }
+        for number in 0..1500 {
+            let now_ns = start_ns + number * 2 * MS;
+            self.arrive(Way::Up, 900, now_ns);
+            self.arrive(Way::Down, 1400, now_ns + MS / 4);
+        }
+        let deadlines = |lane: &Lane| lane.held.iter().map(|held| held.deadline_ns - start_ns).collect();
+        let after = [&self.up, &self.down].map(dropped);
+        Schedule { deadlines_ns: [deadlines(&self.up), deadlines(&self.down)], dropped: [after[0] - before[0], after[1] - before[1]] }
+    }
+}
+
+#[derive(Debug, PartialEq)]
+struct Schedule {
+    deadlines_ns: [Vec<u64>; 2],
+    dropped: [u64; 2],
+}
+
+fn profile(keys: &str) -> Profile {
+    Profile::from_toml(&format!("name='t'\n[up]\ndelay_ms=35\n{keys}\n[down]\ndelay_ms=35\n{keys}\n")).unwrap()
+}
+
+fn traced() -> Profile {
+    Profile::load(std::path::Path::new("../../profiles/lte-driving.toml")).unwrap()
+}
+
+/// What goes by time, each with what the client's start would move if time zero were another.
+fn profiles() -> Vec<Profile> {
+    let rate = "rate_mbit_per_second=6\nqueue_ms=300";
+    let mut profiles: Vec<Profile> =
+        ["jitter_ms=8", "outage_ms=[100,300]\noutage_every_ms=[500,900]", "jitter_ms=8\nloss_percent=5\nlose_packets=[3]"]
+            .iter()
+            .map(|keys| profile(&format!("{rate}\n{keys}")))
+            .collect();
+    profiles.push(traced());
+    profiles
+}
+
+#[test]
+fn clients_that_start_later_meet_the_same_schedule() {
+    for profile in profiles() {
+        let at = |start_ms: u64| Bench::new(&profile, 7).load(start_ms * MS);
+        let first = at(0);
+        assert_eq!(at(300), first, "{}", profile.name);
+        assert_eq!(at(1000), first, "{}", profile.name);
+        // Another seed is another schedule, or the test would say nothing.
+        assert_ne!(Bench::new(&profile, 8).load(0), first, "{}", profile.name);
+    }
+}
+
+#[test]
+fn packets_of_the_server_before_do_not_move_time_zero() {
+    for profile in profiles() {
+        let first = Bench::new(&profile, 7).load(0);
+        let mut bench = Bench::new(&profile, 7);
+        for number in 0..100 {
+            bench.arrive(Way::Down, 500, number * 3 * MS);
+        }
+        assert_eq!(bench.load(900 * MS), first, "{}", profile.name);
+    }
+}
+
+#[test]
+fn load_after_a_start_meets_the_schedule_of_a_fresh_link() {
+    for profile in profiles() {
+        let first = Bench::new(&profile, 7).load(0);
+        let mut bench = Bench::new(&profile, 7);
+        bench.load(50 * MS);
+        bench.books.clock.restart(7000 * MS);
+        assert_eq!(bench.load(7300 * MS), first, "{}", profile.name);
+        // Without the start, the schedule goes on.
+        assert_ne!(bench.load(12_000 * MS), first, "{}", profile.name);
+    }
+}
+
+#[test]
+fn change_counts_its_time_from_time_zero_and_stays_made() {
+    let profile = profile("rate_mbit_per_second=6\nqueue_ms=300");
+    let mut bench = Bench::new(&profile, 7);
+    assert_eq!(bench.books.clock.begun_ns(), None);
+    bench.arrive(Way::Up, 100, 40 * MS);
+    assert_eq!(bench.books.clock.begun_ns(), Some(40 * MS));
+    bench.up.change(&Direction { delay_ns: 5 * MS, ..profile.up.clone() }, &bench.books.clock);
+    bench.books.clock.restart(60 * MS);
+    bench.arrive(Way::Up, 750, 70 * MS);
+    assert_eq!((bench.books.clock.begun_ns(), bench.up.held.len()), (Some(70 * MS), 2));
+    assert!(bench.up.held.iter().any(|held| held.deadline_ns == 76 * MS));
+}
