@@ -63,9 +63,13 @@ pub(crate) struct LinkArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 10, requires = "far_ready")]
     far_ready_seconds: u64,
 
-    /// Seed of loss and jitter: the same profile and seed lose the same packets of each direction
+    /// Seed of loss, jitter, outages and the place in a trace: the same profile and seed lose the same packets of each direction
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+
+    /// Leave the profile's jitter and reordering out
+    #[arg(long)]
+    no_jitter: bool,
 
     /// Write what the link did to this file, as JSON
     #[arg(long, value_name = "FILE")]
@@ -111,6 +115,13 @@ pub(crate) struct LinkArgs {
     command: Vec<OsString>,
 }
 
+impl LinkArgs {
+    fn profile(&self) -> Result<Profile, Error> {
+        let profile = Profile::load(&self.profile)?;
+        Ok(if self.no_jitter { profile.without_jitter() } else { profile })
+    }
+}
+
 /// Runs `pronghorn link` to its end. Call it before the program starts a thread: without root, the process is moved into
 /// a user namespace.
 pub(crate) fn run(args: LinkArgs) -> ExitCode {
@@ -129,7 +140,7 @@ fn run_command(args: LinkArgs) -> Result<u8, Error> {
         grace: FAR_GRACE,
     });
     pronghorn_link::run::run(&Run {
-        profile: Profile::load(&args.profile)?,
+        profile: args.profile()?,
         options: Options {
             seed: args.seed,
             tcp_congestion: args.tcp_congestion,
@@ -145,7 +156,7 @@ fn run_command(args: LinkArgs) -> Result<u8, Error> {
 }
 
 fn calibrate(args: &LinkArgs) -> Result<u8, Error> {
-    let profile = Profile::load(&args.profile)?;
+    let profile = args.profile()?;
     let report = args.report.as_deref().map(ReportFile::prepare).transpose()?;
     pronghorn_link::enter_user_namespace_unless_root()?;
     tell!("pronghorn link: calibrating {}, about {} s", profile.name, pronghorn_link::calibrate::takes_seconds(&profile, args.seconds));

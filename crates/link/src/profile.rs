@@ -188,15 +188,49 @@ impl Profile {
     /// `sha256:…` over what the link does. Name, description, comments and spelling do not change it.
     pub fn hash(&self) -> String {
         let (up, down) = (self.up.asked(), self.down.asked());
-        // As it was before there were rules and changes: what was published keeps its hash.
-        let meaning = if self.rules.is_empty() && self.changes.is_empty() {
+        // As it was before there were rules, changes and other meanings of a key: what was published keeps its hash as long as it does the same.
+        let meanings = self.meanings();
+        let meaning = if self.rules.is_empty() && self.changes.is_empty() && meanings.is_empty() {
             serde_json::to_vec(&(up, down))
         } else {
             let rules: Vec<_> = self.rules.iter().map(Rule::asked).collect();
             let changes: Vec<_> = self.changes.iter().map(Change::asked).collect();
-            serde_json::to_vec(&(up, down, rules, changes))
+            if meanings.is_empty() {
+                serde_json::to_vec(&(up, down, rules, changes))
+            } else {
+                serde_json::to_vec(&(up, down, rules, changes, meanings))
+            }
         };
         sha256(&meaning.expect("invariant: plain numbers serialise"))
+    }
+}
+
+impl Profile {
+    /// The same link without jitter and without the reordering that comes from it, to tell what they are answerable for. Its name ends in
+    /// `-steady`, unless it has none anyway.
+    #[must_use]
+    pub fn without_jitter(&self) -> Self {
+        let steady = |direction: &Direction| Direction { jitter_ns: 0, reorder: false, ..direction.clone() };
+        let changes = self.changes.iter().map(|change| Change {
+            up: change.up.as_ref().map(steady),
+            down: change.down.as_ref().map(steady),
+            ..change.clone()
+        });
+        let mut without = Self { up: steady(&self.up), down: steady(&self.down), changes: changes.collect(), ..self.clone() };
+        if without != *self {
+            without.name += "-steady";
+        }
+        without
+    }
+
+    /// Keys that once meant something else under the same values.
+    fn meanings(&self) -> Vec<&'static str> {
+        let changed = self.changes.iter().flat_map(|change| [&change.up, &change.down]).flatten();
+        let directions: Vec<&Direction> = [&self.up, &self.down].into_iter().chain(changed).collect();
+        let has = |of: fn(&Direction) -> bool| directions.iter().any(|direction| of(direction));
+        let pauses = has(|direction| direction.jitter_ns > 0 && !direction.reorder).then_some("jitter is pauses");
+        let offset = has(|direction| direction.rate_trace.is_some()).then_some("trace from the seed's second on");
+        pauses.into_iter().chain(offset).collect()
     }
 }
 

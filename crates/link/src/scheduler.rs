@@ -1,7 +1,7 @@
 //! The packet scheduler of one direction, in virtual time: no clock, no socket, no thread.
 //!
 //! ```text
-//! packet ──► queue (drop-tail, bounded) ──► rate ──► loss ──► delay ± jitter ──► deadline
+//! packet ──► queue (drop-tail, bounded) ──► rate ──► pauses ──► loss ──► delay ──► deadline
 //! ```
 //!
 //! Loss comes after the rate: a lost packet has used the wire, as on a radio link.
@@ -9,6 +9,8 @@
 mod jitter;
 mod loss;
 mod outages;
+#[cfg(test)]
+mod slow_start;
 #[cfg(test)]
 mod tests;
 mod wire;
@@ -22,10 +24,6 @@ use outages::OutageProcess;
 
 pub(crate) use jitter::Jitter;
 pub(crate) use wire::{Wire, mean_bits_per_second};
-
-/// How often the jitter takes a new value. It moves in a straight line in between, so that packets of one burst
-/// have much the same delay, as they have on real paths.
-pub const JITTER_STEP_NS: u64 = 10_000_000;
 
 /// Which way a packet goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -114,13 +112,12 @@ impl Scheduler {
         let Some(sent_ns) = self.wire.send(bytes as u64, now_ns) else {
             return Verdict::QueueFull;
         };
-        let jitter_ns = self.jitter.next_ns(sent_ns);
+        let arrival_ns = self.jitter.arrives_ns(bytes as u64, sent_ns, self.direction.delay_ns);
         // Drawn for each packet that the wire sends, so that packets lost by their number leave the others' fate as it is.
         let lost = self.loss.next_is_lost();
         if lost || self.direction.lose_packets.binary_search(&self.packets).is_ok() {
             return Verdict::Lost;
         }
-        let arrival_ns = (sent_ns + self.direction.delay_ns).saturating_add_signed(jitter_ns);
         if self.direction.reorder {
             return Verdict::Deliver { deadline_ns: arrival_ns };
         }

@@ -83,8 +83,8 @@ pub(super) fn probes(way: Way, asked: &Direction, probed: &Probed, full_rate: Op
 
 /// When probes are to arrive: told by when they were sent, by what the seed draws, and by the order that the link keeps.
 ///
-/// Jitter by itself is centred on the delay, but a packet that would overtake waits for the one before. How long that makes the
-/// median depends on how often probes are sent; so it belongs to what is expected of them, not to what the link may differ by.
+/// A packet that comes in a pause waits for its end, and one that would overtake for the one before. How long that makes the median depends
+/// on when probes are sent; so it belongs to what is expected of them, not to what the link may differ by.
 struct Expected {
     wire: Wire,
     jitter: Jitter,
@@ -111,9 +111,9 @@ impl Expected {
         let mut late_by_ms = Vec::new();
         for (sent_ns, received_ns) in sample.sent_ns.iter().zip(received_ns) {
             let Some(on_wire_ns) = self.wire.send(PROBE_WIRE_BYTES as u64, sent_ns.saturating_sub(self.time_zero_ns)) else { continue };
-            let jitter_ns = self.jitter.next_ns(on_wire_ns);
+            let arrives_ns = self.jitter.arrives_ns(PROBE_WIRE_BYTES as u64, on_wire_ns, self.delay_ns);
             let Some(received_ns) = received_ns else { continue };
-            let mut expected_ns = (self.time_zero_ns + on_wire_ns + self.delay_ns).saturating_add_signed(jitter_ns);
+            let mut expected_ns = self.time_zero_ns + arrives_ns;
             if !self.reorder {
                 expected_ns = expected_ns.max(last_ns);
                 last_ns = expected_ns;

@@ -17,7 +17,7 @@ pub struct Direction {
     pub outages: Option<Outages>,
     /// Time from the last bit sent to its arrival.
     pub delay_ns: u64,
-    /// The delay moves within ± this much.
+    /// The longest pause of the link; the delay of each packet moves within ± this much with `reorder`.
     pub jitter_ns: u64,
     /// Each packet draws its own jitter and may overtake others. Otherwise packets never do.
     pub reorder: bool,
@@ -142,7 +142,7 @@ pub struct Asked {
     pub outage_every_ms: Option<[f64; 2]>,
     /// One way.
     pub delay_ms: f64,
-    /// The delay moves within ± this much.
+    /// The longest pause of the link; the delay of each packet moves within ± this much with `reorder`.
     pub jitter_ms: f64,
     /// Packets may overtake each other; absent where they may not.
     #[serde(skip_serializing_if = "std::ops::Not::not")]

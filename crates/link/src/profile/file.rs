@@ -120,6 +120,10 @@ impl DirectionFile {
             return Err(Error::Inconsistent(format!("{table}: reorder needs a jitter_ms above 0: without it no packet can overtake")));
         }
         let rate_trace = self.load_trace(table, folder)?;
+        if rate_trace.is_some() && self.jitter_ms > 0.0 && !self.reorder {
+            let what = "jitter_ms does not go with rate_trace, which has the link's pauses itself: leave jitter_ms out";
+            return Err(Error::Inconsistent(format!("{table}: {what}")));
+        }
         let rate_bits_per_second = match (self.rate_mbit_per_second, &rate_trace) {
             (None, None) => None,
             (None, Some(trace)) => Some(trace.mean_bits_per_second()),

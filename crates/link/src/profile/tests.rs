@@ -229,3 +229,41 @@ fn profiles_of_the_repository_are_valid() {
         assert!(names.iter().any(|found| found == name), "{name} is missing");
     }
 }
+
+#[test]
+fn profile_without_jitter_is_the_same_in_all_else() {
+    let text = |up: &str, changed: &str| {
+        let rate = "rate_mbit_per_second = 12\nqueue_ms = 100";
+        format!(
+            "name = 'a'\n[up]\n{rate}\ndelay_ms = 5\nloss_percent = 1\n{up}\n[down]\ndelay_ms = 5\n\
+             [[changes]]\nafter_ms = 10\n[changes.down]\ndelay_ms = 9\n{changed}"
+        )
+    };
+    let profile = Profile::from_toml(&text("jitter_ms = 2", "jitter_ms = 3\nreorder = true")).unwrap();
+    let steady = Profile::from_toml(&text("", "")).unwrap();
+    let without = profile.without_jitter();
+    assert_eq!((without.name.as_str(), without.hash()), ("a-steady", steady.hash()));
+    assert_ne!(profile.hash(), steady.hash());
+    assert_eq!(steady.without_jitter(), steady);
+}
+
+#[test]
+fn jitter_beside_a_trace_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("t"), "1\n5\n").unwrap();
+    let load = |keys: &str| {
+        let path = folder.path().join("p.toml");
+        std::fs::write(&path, format!("name='t'\n[up]\nrate_trace='t'\nqueue_bytes=9000\ndelay_ms=5\n{keys}\n[down]\ndelay_ms=5")).unwrap();
+        Profile::load(&path).map_err(|error| error.to_string())
+    };
+    assert!(load("jitter_ms=2").unwrap_err().contains("up: jitter_ms does not go with rate_trace"));
+    assert!(load("jitter_ms=2\nreorder=true").is_ok());
+    assert!(load("").is_ok());
+}
+
+#[test]
+fn other_meaning_of_jitter_has_another_hash() {
+    let hash = |keys: &str| with_up(&format!("delay_ms = 5\n{keys}")).unwrap().hash();
+    // That of earlier results, in which jitter was a delay that moved in straight lines.
+    assert_ne!(hash("jitter_ms = 2"), "sha256:f6ba5094585aed4d4570f7e7ec28e34e882a2a4018eed868ce30708898a18f98");
+}

@@ -1,63 +1,130 @@
-//! What is added to the delay.
+//! What makes packets late beside the rate: pauses of the link, or a delay that each packet draws for itself.
+//!
+//! ```text
+//! time      ──────────────────────────────────────────────►
+//! slots     |              |              |              |     1.5 × the longest pause each
+//! pauses    |  ████        |        ██████|█             |     one in each slot, where and as long as the seed says
+//! packets    1   2 3        4 5 6    7      8
+//! leave      1      23      4 5 6          7 8                 at the rate, never faster
+//! ```
+//!
+//! A radio scheduler serves others for a while, or sends again what got lost in the air; what comes then waits, and leaves at the link's
+//! rate and no faster. A link that is never idle loses a pause once and is as late from then on: its rate stays what the profile says.
+//!
+//! The figures are those of recorded LTE links (docs/link.md): one pause ends before the next begins, how long one is says nothing of the
+//! next, and the link is paused for a third of the time. A delay that moves smoothly instead makes all packets of a round trip late
+//! together, which TCP takes for the beginning of a queue.
 
 use rand::RngCore as _;
 use rand_chacha::ChaCha8Rng;
 
-use super::{Draw, JITTER_STEP_NS, Way, generator};
+use super::wire::Steady;
+use super::{Draw, Way, generator};
 use crate::profile::Direction;
 
-/// Extra delay, uniform within ± `amplitude_ns`: as a function of time with a value at each step and a straight line between
-/// steps, or drawn for each packet by itself.
+/// What one direction adds.
 #[derive(Debug)]
-pub(crate) struct Jitter {
-    amplitude_ns: u64,
-    each_packet: bool,
-    generator: ChaCha8Rng,
-    step: u64,
-    from_ns: i64,
-    to_ns: i64,
+pub(crate) enum Jitter {
+    None,
+    Pauses(Pauses),
+    EachPacket(EachPacket),
 }
 
 impl Jitter {
-    /// That of one direction of a link, from its going live on; `change` is the number of the change that made it, 0 for none.
+    /// That of one direction of a link, from time zero on; `change` is the number of the change that made it, 0 for none.
     pub(crate) fn of(direction: &Direction, seed: u64, way: Way, change: u64) -> Self {
         let generator = generator(seed, way, Draw::Jitter, change);
-        let mut jitter =
-            Self { amplitude_ns: direction.jitter_ns, each_packet: direction.reorder, generator, step: 0, from_ns: 0, to_ns: 0 };
-        if jitter.amplitude_ns > 0 && !jitter.each_packet {
-            jitter.move_to(0);
+        match direction.jitter_ns {
+            0 => Self::None,
+            amplitude_ns if direction.reorder => Self::EachPacket(EachPacket { amplitude_ns, generator }),
+            longest_ns => Self::Pauses(Pauses {
+                longest_ns,
+                generator,
+                slot: None,
+                pause_ns: [0, 0],
+                rate: direction.rate_bits_per_second.map(|rate| Steady::new(rate, None)),
+                last_ns: 0,
+            }),
         }
-        jitter
     }
 
-    /// Of the next packet, whose last bit is on the wire at this time. To be called for each packet that the wire sends.
-    pub(crate) fn next_ns(&mut self, sent_ns: u64) -> i64 {
-        if self.amplitude_ns == 0 {
-            return 0;
+    /// When a packet whose last bit is on the wire at `sent_ns` arrives. To be called for each packet that the wire sends, in its order.
+    pub(crate) fn arrives_ns(&mut self, bytes: u64, sent_ns: u64, delay_ns: u64) -> u64 {
+        match self {
+            Self::None => sent_ns + delay_ns,
+            Self::Pauses(pauses) => pauses.leaves_ns(bytes, sent_ns) + delay_ns,
+            // At most the delay earlier, so that none arrives before it was sent.
+            Self::EachPacket(each) => (sent_ns + delay_ns).saturating_add_signed(each.draw()),
         }
-        if self.each_packet {
-            return self.draw();
-        }
-        let step = sent_ns / JITTER_STEP_NS;
-        if step != self.step {
-            self.move_to(step);
-        }
-        let share = (sent_ns % JITTER_STEP_NS) as f64 / JITTER_STEP_NS as f64;
-        self.from_ns + ((self.to_ns - self.from_ns) as f64 * share) as i64
+    }
+}
+
+/// Pauses as a function of time: they do not depend on what is sent.
+#[derive(Debug)]
+pub(crate) struct Pauses {
+    longest_ns: u64,
+    generator: ChaCha8Rng,
+    /// The slot whose pause is drawn.
+    slot: Option<u64>,
+    /// Its beginning and end.
+    pause_ns: [u64; 2],
+    /// What has waited leaves no faster; `None` without a rate.
+    rate: Option<Steady>,
+    last_ns: u64,
+}
+
+impl Pauses {
+    /// At most the longest pause later.
+    fn leaves_ns(&mut self, bytes: u64, sent_ns: u64) -> u64 {
+        let resumes_ns = self.resumes_ns(sent_ns);
+        self.last_ns = match &mut self.rate {
+            Some(rate) => rate.send_by(bytes, resumes_ns),
+            None => resumes_ns.max(self.last_ns),
+        };
+        self.last_ns
     }
 
-    /// The value at a step depends on seed and step alone, however many packets came before.
-    fn move_to(&mut self, step: u64) {
-        self.step = step;
-        // Two 32-bit words a draw.
-        self.generator.set_word_pos(u128::from(step) * 2);
-        self.from_ns = self.draw();
-        self.to_ns = self.draw();
+    /// The end of the pause that this time is in, or this time.
+    fn resumes_ns(&mut self, now_ns: u64) -> u64 {
+        let slot_ns = slot_ns(self.longest_ns);
+        let slot = now_ns / slot_ns;
+        if self.slot != Some(slot) {
+            self.slot = Some(slot);
+            self.pause_ns = self.draw(slot, slot_ns);
+        }
+        let [begins_ns, ends_ns] = self.pause_ns;
+        if (begins_ns..ends_ns).contains(&now_ns) { ends_ns } else { now_ns }
     }
 
+    /// By slot and seed alone, so that a link that was idle for a day need not draw a day's pauses.
+    fn draw(&mut self, slot: u64, slot_ns: u64) -> [u64; 2] {
+        const WORDS: u128 = 4;
+        self.generator.set_word_pos(u128::from(slot) * WORDS);
+        let length_ns = uniform(&mut self.generator, self.longest_ns);
+        let begins_ns = slot * slot_ns + uniform(&mut self.generator, slot_ns - length_ns);
+        [begins_ns, begins_ns + length_ns]
+    }
+}
+
+/// A pause is half the longest one on average, and a third of this.
+fn slot_ns(longest_ns: u64) -> u64 {
+    longest_ns + longest_ns.div_ceil(2)
+}
+
+/// Uniform within ± the amplitude.
+#[derive(Debug)]
+pub(crate) struct EachPacket {
+    amplitude_ns: u64,
+    generator: ChaCha8Rng,
+}
+
+impl EachPacket {
     fn draw(&mut self) -> i64 {
-        let span = u128::from(self.amplitude_ns) * 2 + 1;
-        let uniform = (u128::from(self.generator.next_u64()) * span) >> 64;
-        uniform as i64 - self.amplitude_ns as i64
+        uniform(&mut self.generator, self.amplitude_ns * 2) as i64 - self.amplitude_ns as i64
     }
+}
+
+/// From 0 to `most`.
+fn uniform(generator: &mut ChaCha8Rng, most: u64) -> u64 {
+    ((u128::from(generator.next_u64()) * (u128::from(most) + 1)) >> 64) as u64
 }

@@ -95,7 +95,7 @@ fn outages(direction: &Direction, seed: u64, way: Way, change: u64) -> Option<Ou
 
 /// So many bits a second, without the outages.
 #[derive(Debug)]
-struct Steady {
+pub(super) struct Steady {
     bits_per_second: u64,
     /// When the wire has sent all that was accepted, in time worked, rounded down.
     busy_until_ns: u64,
@@ -105,7 +105,7 @@ struct Steady {
 }
 
 impl Steady {
-    fn new(bits_per_second: u64, outages: Option<OutageProcess>) -> Self {
+    pub(super) fn new(bits_per_second: u64, outages: Option<OutageProcess>) -> Self {
         Self { bits_per_second, busy_until_ns: 0, busy_remainder: 0, outages }
     }
 
@@ -131,6 +131,14 @@ impl Steady {
             None => self.busy_until_ns,
             Some(outages) => outages.when_ns(self.busy_until_ns),
         }
+    }
+}
+
+impl Steady {
+    /// As `send`, for what is to be sent not before `by_ns` rather than to begin then: without outages.
+    pub(super) fn send_by(&mut self, bytes: u64, by_ns: u64) -> u64 {
+        let lasts_ns = bytes * 8_000_000_000 / self.bits_per_second;
+        self.send(bytes, by_ns.saturating_sub(lasts_ns))
     }
 }
 
