@@ -63,6 +63,13 @@ pub(crate) struct LinkArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 10, requires = "far_ready")]
     far_ready_seconds: u64,
 
+    /// Command line to run at the server's end, to its end, once the port listens and before COMMAND starts. Repeat for more
+    ///
+    /// For example a request, so that COMMAND's is not the first that a fresh server gets. It does not cross the link, and may take as long
+    /// as the port. The report says how it ended.
+    #[arg(long, value_name = "COMMANDLINE", requires = "far_ready")]
+    far_warm_up: Vec<String>,
+
     /// Seed of loss, jitter, outages and the place in a trace: the same profile and seed lose the same packets of each direction
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -95,6 +102,11 @@ pub(crate) struct LinkArgs {
     #[arg(long, value_name = "N", conflicts_with = "calibrate", value_parser = clap::value_parser!(u32).range(1..=1000))]
     tcp_initial_window: Option<u32>,
 
+    /// Whether a TCP connection over the link begins with its initial window again when it has sent nothing for a while, at both ends:
+    /// on or off [default: the kernel's, on]
+    #[arg(long, value_name = "on|off", conflicts_with = "calibrate")]
+    tcp_slow_start_after_idle: Option<Switch>,
+
     /// Let the commands look up names at this address on the link, and nowhere else
     ///
     /// They see an /etc/resolv.conf that names it and an /etc/hosts with localhost alone. Port 53; usually 10.77.0.2, where a server that
@@ -122,6 +134,12 @@ impl LinkArgs {
     }
 }
 
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Switch {
+    On,
+    Off,
+}
+
 /// Runs `pronghorn link` to its end. Call it before the program starts a thread: without root, the process is moved into
 /// a user namespace.
 pub(crate) fn run(args: LinkArgs) -> ExitCode {
@@ -133,8 +151,10 @@ pub(crate) fn run(args: LinkArgs) -> ExitCode {
 }
 
 fn run_command(args: LinkArgs) -> Result<u8, Error> {
+    let warm_ups = args.far_warm_up.iter().map(|line| Far::split(line)).collect::<Result<_, _>>()?;
     let far = args.far.as_deref().map(Far::split).transpose()?.map(|argv| Far {
         argv,
+        warm_ups,
         ready_port: args.far_ready,
         ready_timeout: Duration::from_secs(args.far_ready_seconds),
         grace: FAR_GRACE,
@@ -145,6 +165,7 @@ fn run_command(args: LinkArgs) -> Result<u8, Error> {
             seed: args.seed,
             tcp_congestion: args.tcp_congestion,
             tcp_initial_window: args.tcp_initial_window,
+            tcp_slow_start_after_idle: args.tcp_slow_start_after_idle.map(|switch| matches!(switch, Switch::On)),
             packets: args.packets,
             resolver: args.resolver,
             tcp_info: args.tcp_info.map(|path| TcpInfo { path, interval: Duration::from_millis(args.tcp_info_every_ms) }),

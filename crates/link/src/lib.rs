@@ -37,6 +37,7 @@ pub mod run;
 pub mod scheduler;
 mod signals;
 mod tcp_info;
+pub mod tcp_settings;
 mod trace_file;
 mod tun;
 

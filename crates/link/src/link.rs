@@ -18,6 +18,7 @@ use crate::process_tree::ProcessTree;
 use crate::profile::MTU;
 use crate::report::{self, Congestion, Report};
 use crate::tcp_info::{Sampler, TcpInfo};
+use crate::tcp_settings::{self, Settings, TcpSettings, read_parameter};
 use crate::trace_file::TraceFile;
 use crate::{Error, Namespace, Profile, Scheduling, packets, resolver, tun};
 
@@ -46,6 +47,9 @@ pub struct Options {
     pub tcp_congestion: Option<String>,
     /// Segments that a TCP connection over the link sends before it knows its path, in both roles; the kernel's default, 10, if `None`.
     pub tcp_initial_window: Option<u32>,
+    /// Whether a TCP connection over the link that has sent nothing for a retransmission timeout begins with its initial window again
+    /// (RFC 5681, section 4.1), in both roles; the kernel's default, yes, if `None`.
+    pub tcp_slow_start_after_idle: Option<bool>,
     /// Where one row for each packet goes, see docs/link.md.
     pub packets: Option<PathBuf>,
     /// Samples of the TCP connections at both ends.
@@ -77,6 +81,7 @@ struct End {
     namespace: Namespace,
     device_index: u32,
     ipv6: bool,
+    tcp_settings: Settings,
     /// Drops before the link was live do not count.
     drops_at_start: DeviceDrops,
 }
@@ -208,6 +213,7 @@ impl Link {
             scheduling,
             congestion: self.congestion,
             ipv6: self.near.ipv6 && self.far.ipv6,
+            tcp_settings: TcpSettings { near: self.near.tcp_settings, far: self.far.tcp_settings },
             tcp_info,
             warnings,
         });
@@ -230,14 +236,15 @@ impl End {
         let tcp = tcp_metrics(options);
         let namespace = Namespace::new(options.tcp_info.is_some())?;
         let configured = namespace
-            .run(|| configure(ipv4, ipv6, &tcp))
+            .run(|| configure(ipv4, ipv6, &tcp, options.tcp_slow_start_after_idle))
             .map_err(|source| Error::NamespaceNotPermitted { what: "enter a network namespace", source })??;
         for warning in configured.warnings {
             if !warnings.contains(&warning) {
                 warnings.push(warning);
             }
         }
-        let end = Self { namespace, device_index: configured.device_index, ipv6: configured.ipv6, drops_at_start: DeviceDrops::default() };
+        let Configured { device_index, ipv6, tcp_settings, .. } = configured;
+        let end = Self { namespace, device_index, ipv6, tcp_settings, drops_at_start: DeviceDrops::default() };
         Ok((end, configured.device))
     }
 
@@ -266,12 +273,13 @@ struct Configured {
     device: OwnedFd,
     device_index: u32,
     ipv6: bool,
+    tcp_settings: Settings,
     warnings: Vec<String>,
 }
 
 /// Runs inside the namespace.
-fn configure(ipv4: Ipv4Addr, ipv6: Ipv6Addr, tcp: &TcpMetrics) -> Result<Configured, Error> {
-    let warnings = set_parameters();
+fn configure(ipv4: Ipv4Addr, ipv6: Ipv6Addr, tcp: &TcpMetrics, slow_start_after_idle: Option<bool>) -> Result<Configured, Error> {
+    let warnings = tcp_settings::set_parameters(slow_start_after_idle);
     let device = tun::open()?;
     let denied = |what: &'static str| move |errno: Errno| Error::namespace(what, errno);
     let mut netlink = netlink::Socket::open().map_err(denied("open a netlink socket"))?;
@@ -280,7 +288,8 @@ fn configure(ipv4: Ipv4Addr, ipv6: Ipv6Addr, tcp: &TcpMetrics) -> Result<Configu
     let index = netlink::Socket::device_index(tun::DEVICE).map_err(denied("find the TUN device"))?;
     netlink.set_up(index, Some((MTU as u32, TRANSMIT_QUEUE_PACKETS))).map_err(denied("bring the TUN device up"))?;
     add_address(&mut netlink, index, ipv4.into(), IPV4_PREFIX_LENGTH, tcp)?;
-    let mut configured = Configured { device, device_index: index, ipv6: true, warnings };
+    let tcp_settings = tcp_settings::of_this_namespace();
+    let mut configured = Configured { device, device_index: index, ipv6: true, tcp_settings, warnings };
     match add_address(&mut netlink, index, ipv6.into(), IPV6_PREFIX_LENGTH, tcp) {
         Ok(()) => Ok(configured),
         Err(Error::System { source, .. }) if no_ipv6(&source) => {
@@ -305,35 +314,6 @@ fn add_address(netlink: &mut netlink::Socket, index: u32, address: IpAddr, prefi
         },
         _ => Error::namespace("add a route over the TUN device", errno),
     })
-}
-
-/// Parameters of the calling thread's namespace. What cannot be set is a warning: the link works without.
-fn set_parameters() -> Vec<String> {
-    let parameters = [
-        // Or the thresholds and round-trip times of one connection would leak into the next.
-        ("ipv4/tcp_no_metrics_save", "1"),
-        // So that a server can take port 443 without being root.
-        ("ipv4/ip_unprivileged_port_start", "0"),
-        ("ipv6/conf/all/disable_ipv6", "0"),
-        ("ipv6/conf/default/disable_ipv6", "0"),
-        // No packets on the link that nobody asked for: no router solicitations, no link-local address.
-        ("ipv6/conf/default/accept_ra", "0"),
-        ("ipv6/conf/default/router_solicitations", "0"),
-        ("ipv6/conf/default/addr_gen_mode", "1"),
-    ];
-    let ipv6 = std::fs::exists("/proc/sys/net/ipv6").unwrap_or(false);
-    parameters
-        .into_iter()
-        .filter(|(name, _)| ipv6 || !name.starts_with("ipv6"))
-        .filter_map(|(name, value)| {
-            let error = std::fs::write(format!("/proc/sys/net/{name}"), value).err()?;
-            Some(format!("cannot set net/{name} to {value} inside the link's namespaces ({error})"))
-        })
-        .collect()
-}
-
-fn read_parameter(name: &str) -> io::Result<String> {
-    Ok(std::fs::read_to_string(format!("/proc/sys/net/{name}"))?.trim().to_owned())
 }
 
 /// Asks real connections over the link, one for each family, what congestion control they have.

@@ -16,6 +16,7 @@ use crate::link::{FAR_IPV4, FAR_IPV6, NEAR_IPV4, NEAR_IPV6};
 use crate::machine::Machine;
 use crate::profile::{Asked, ChangeAsked, Profile, RuleAsked};
 use crate::tcp_info::Sampled;
+use crate::tcp_settings::TcpSettings;
 use crate::trace_file::{Place, hidden_name, open_special};
 
 /// Names the layout of the JSON. A change that breaks readers gets a new number.
@@ -53,6 +54,8 @@ pub struct Report {
     pub scheduling: Scheduling,
     /// TCP congestion control.
     pub tcp_congestion: Congestion,
+    /// Other kernel parameters of TCP, as they were inside the link's namespaces.
+    pub tcp_settings: TcpSettings,
     /// Addresses of the two ends.
     pub addresses: Addresses,
     /// Client to server.
@@ -262,6 +265,8 @@ pub struct Commands {
     pub near: CommandReport,
     /// `--far`, if given.
     pub far: Option<CommandReport>,
+    /// What ran at the far end before COMMAND, in its order.
+    pub warm_ups: Vec<CommandReport>,
 }
 
 /// How one command ended.
@@ -287,6 +292,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) tun_drops_down: u64,
     pub(crate) scheduling: Scheduling,
     pub(crate) congestion: Congestion,
+    pub(crate) tcp_settings: TcpSettings,
     pub(crate) ipv6: bool,
     pub(crate) tcp_info: Option<Sampled>,
     pub(crate) warnings: Vec<String>,
@@ -318,6 +324,7 @@ impl Report {
             lateness_p99_bound_us: LATENESS_P99_BOUND_US,
             scheduling: parts.scheduling,
             tcp_congestion: parts.congestion,
+            tcp_settings: parts.tcp_settings,
             addresses: Addresses { near: ends(NEAR_IPV4.into(), NEAR_IPV6.into()), far: ends(FAR_IPV4.into(), FAR_IPV6.into()) },
             up,
             down,

@@ -48,6 +48,9 @@ pub struct Far {
     pub ready_port: Option<u16>,
     /// How long that may take.
     pub ready_timeout: Duration,
+    /// Programs and arguments that run in the same namespace one after the other, each to its end, before COMMAND starts. Each may take
+    /// `ready_timeout`.
+    pub warm_ups: Vec<Vec<OsString>>,
     /// How long it may take to end after SIGTERM, before SIGKILL.
     pub grace: Duration,
 }
@@ -90,6 +93,18 @@ pub fn run(run: &Run) -> Result<u8, Error> {
             Started::Interrupted(signal) => return Ok(code_of_signal(signal)),
         },
     };
+    let warm_ups = match &run.far {
+        Some(wanted) => match warm_up(&link, wanted, &signals)? {
+            WarmedUp::Done(reports) => reports,
+            WarmedUp::Interrupted(signal) => {
+                if let Some(far) = &mut far {
+                    far.end(wanted.grace)?;
+                }
+                return Ok(code_of_signal(signal));
+            }
+        },
+        None => Vec::new(),
+    };
     // One that came while the link was being made: COMMAND was not there to get it.
     if let Some(signal) = signals.next() {
         return Ok(code_of_signal(signal.number));
@@ -111,7 +126,7 @@ pub fn run(run: &Run) -> Result<u8, Error> {
     report.warnings.iter().skip(already_told).for_each(|warning| warn(warning));
     let code = near.code();
     report.machine = Some(machine);
-    report.commands = Some(Commands { near: near.report(near_cpu), far: far.map(|far| far.report(far_cpu)) });
+    report.commands = Some(Commands { near: near.report(near_cpu), far: far.map(|far| far.report(far_cpu)), warm_ups });
     if !report.clean {
         warn("this run is not clean: the link was late or dropped packets on its own (see clean, lateness_us, tun_drops in the report)");
     }
@@ -212,6 +227,42 @@ impl<'a> Load<'a> {
         let end_marked = self.end.is_some();
         Machine::between(&self.start, &self.end.unwrap_or_else(|| Snapshot::of(self.link)), end_marked)
     }
+}
+
+enum WarmedUp {
+    Done(Vec<CommandReport>),
+    Interrupted(i32),
+}
+
+/// Runs the warm-ups. One that fails is reported and told of: whether that matters is for the reader of the report to say.
+fn warm_up(link: &Link, far: &Far, signals: &Signals) -> Result<WarmedUp, Error> {
+    let mut reports = Vec::with_capacity(far.warm_ups.len());
+    for argv in &far.warm_ups {
+        let mut process = Process::start(argv, |mut command| {
+            command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
+            link.spawn_far(command)
+        })?;
+        let deadline = Instant::now() + far.ready_timeout;
+        while process.try_wait()?.is_none() {
+            if let Some(signal) = signals.next() {
+                process.end(Duration::ZERO)?;
+                return Ok(WarmedUp::Interrupted(signal.number));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                process.end(Duration::ZERO)?;
+                break;
+            }
+            wait(&process.pidfd, None, signals, None, Some(left))?;
+        }
+        if process.code() != 0 {
+            let ended = process.status.map_or_else(String::new, |status| format!(" ({status})"));
+            warn(&format!("the warm-up `{}` failed{ended}", argv.join(std::ffi::OsStr::new(" ")).to_string_lossy()));
+        }
+        // It has been waited for, and what it left running counts as the far command's.
+        reports.push(process.report(CpuTime::default()));
+    }
+    Ok(WarmedUp::Done(reports))
 }
 
 enum Started {

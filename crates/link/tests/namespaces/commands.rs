@@ -13,6 +13,8 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("command_that_cannot_start_is_told_apart", command_that_cannot_start_is_told_apart),
     ("streams_and_inherited_descriptors_pass_through", streams_and_inherited_descriptors_pass_through),
     ("command_starts_once_the_far_port_listens", command_starts_once_the_far_port_listens),
+    ("warm_ups_run_at_the_far_end_before_command", warm_ups_run_at_the_far_end_before_command),
+    ("warm_up_that_does_not_end_is_killed", warm_up_that_does_not_end_is_killed),
     ("far_command_that_ends_early_is_an_error", far_command_that_ends_early_is_an_error),
     ("far_command_that_never_listens_is_an_error", far_command_that_never_listens_is_an_error),
     ("far_command_that_ignores_sigterm_is_killed", far_command_that_ignores_sigterm_is_killed),
@@ -100,6 +102,42 @@ fn command_starts_once_the_far_port_listens() {
     assert_eq!(code(&output), Some(0), "{}", text(&output.stderr));
     assert_eq!(text(&output.stdout), "hello");
     assert!(text(&output.stderr).contains("listening"), "the far command's output belongs on standard error");
+}
+
+fn warm_ups_run_at_the_far_end_before_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, trace) = (folder.path().join("r.json"), folder.path().join("trace"));
+    // At the near end nobody listens there; the second one fails, which is for the reader of the report to judge.
+    let connect = shell("connect", "10.77.0.2:443");
+    let warm_ups = format!("{connect}\nsh -c '{connect} > {}; exit 3'", trace.display());
+    let output = run(link_command(&["cat", &trace.display().to_string()])
+        .env("FAR", shell("listen", "10.77.0.2:443"))
+        .env("READY", "443")
+        .env("WARM_UPS", warm_ups)
+        .env("REPORT", &path));
+    assert_eq!(code(&output), Some(0), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout), "hello", "the warm-ups' own output belongs to nobody");
+    assert!(text(&output.stderr).contains("warning: the warm-up `sh -c "), "{}", text(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let codes: Vec<_> = report["commands"]["warm_ups"].as_array().unwrap().iter().map(|each| each["exit_code"].as_i64()).collect();
+    assert_eq!(codes, [Some(0), Some(3)]);
+    assert_eq!((&report["up"]["packets_in"], &report["down"]["packets_in"]), (&0.into(), &0.into()), "nothing has crossed the link");
+}
+
+fn warm_up_that_does_not_end_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("r.json");
+    let marker = marker(4);
+    let output = run(link_command(&["echo", "started"])
+        .env("FAR", shell("listen", "10.77.0.2:443"))
+        .env("READY", "443")
+        .env("READY_MS", "2000")
+        .env("WARM_UPS", format!("sleep {marker}"))
+        .env("REPORT", &path));
+    assert_eq!((code(&output), text(&output.stdout).as_str()), (Some(0), "started\n"), "{}", text(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    assert_eq!(report["commands"]["warm_ups"][0]["killed"], true);
+    wait_until_gone(&marker);
 }
 
 fn far_command_that_ends_early_is_an_error() {

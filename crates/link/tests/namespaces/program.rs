@@ -71,6 +71,11 @@ fn link(words: &[String]) -> i32 {
                     Far::split(&line).map(|argv| Far {
                         argv,
                         ready_port: text("READY").map(|port| port.parse().expect("a port")),
+                        warm_ups: text("WARM_UPS")
+                            .iter()
+                            .flat_map(|lines| lines.lines())
+                            .map(|line| Far::split(line).expect("words"))
+                            .collect(),
                         ready_timeout: text("READY_MS").map_or(Duration::from_secs(20), milliseconds),
                         grace: text("GRACE_MS").map_or(FAR_GRACE, milliseconds),
                     })

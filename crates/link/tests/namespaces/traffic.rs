@@ -18,6 +18,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("asked_congestion_control_is_used_by_both_ends_and_families", asked_congestion_control_is_used),
     ("default_congestion_control_is_reported", default_congestion_control_is_reported),
     ("unknown_congestion_control_is_refused_with_the_known_ones", unknown_congestion_control_is_refused),
+    ("slow_start_after_idle_is_as_asked_and_reported", slow_start_after_idle_is_as_asked_and_reported),
     ("idle_link_carries_nothing", idle_link_carries_nothing),
     ("link_ends_while_its_programs_run", link_ends_while_its_programs_run),
     ("namespaces_reach_nothing_but_each_other", namespaces_reach_nothing_but_each_other),
@@ -250,6 +251,23 @@ fn unknown_congestion_control_is_refused() {
     assert_eq!(error.exit_code(), 2);
     let message = error.to_string();
     assert!(message.contains("`quibic`") && message.contains("reno"), "{message}");
+}
+
+fn slow_start_after_idle_is_as_asked_and_reported() {
+    let kernel = || std::fs::read_to_string("/proc/sys/net/ipv4/tcp_slow_start_after_idle").unwrap().trim().to_owned();
+    for (asked, expected) in [(None, "1"), (Some(true), "1"), (Some(false), "0")] {
+        let options = Options { tcp_slow_start_after_idle: asked, ..Options::default() };
+        let link = start(&profile("delay_ms = 1", "delay_ms = 1"), &options);
+        let in_force = [link.near().run(kernel).unwrap(), link.far().run(kernel).unwrap()];
+        assert_eq!(in_force, [expected, expected]);
+        let settings = link.stop().unwrap().tcp_settings;
+        for end in [&settings.near, &settings.far] {
+            assert_eq!(end["tcp_slow_start_after_idle"], expected);
+            // Three numbers each: least, default, most.
+            let numbers = |name: &str| end[name].split(' ').filter(|number| number.parse::<u64>().is_ok()).count();
+            assert_eq!((numbers("tcp_rmem"), numbers("tcp_wmem"), numbers("tcp_ecn")), (3, 3, 1), "{end:?}");
+        }
+    }
 }
 
 /// Neither the link's own set-up nor the kernel's house-keeping shows in a report.
