@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 import subprocess
+import time
 
 import pytest
 
@@ -98,6 +99,23 @@ def test_status_and_method_are_those_that_were_recorded(replay, protocol_fetcher
     assert (fetch("/form", "POST", b"x" * 5000).status, fetch("/form").status) == (201, 404)
     head = fetch("/large.bin", "HEAD")
     assert (head.status, head.size, head.header("content-length")) == (200, 0, str(len(LARGE)))
+
+
+@pytest.mark.parametrize("body", [b"thought about", LARGE], ids=["small", "large"])
+def test_think_times_are_those_that_were_recorded(start, identity, tmp_path, protocol_fetcher, body):
+    think = 0.4
+    folder = write_recording(tmp_path / "recording", [Recorded("https://127.0.0.1/", body, think_seconds=think)])
+    server = start(replay_command(folder, identity, "--think-times"))
+    began = time.monotonic()
+    response = protocol_fetcher.fetch(f"{server.origin}/")
+    assert (response.status, response.sha256) == (200, sha256(body))
+    assert time.monotonic() - began >= think
+
+
+def test_think_times_are_left_out_unless_wanted(start, identity, tmp_path, fetcher):
+    # Longer than any client here waits.
+    folder = write_recording(tmp_path / "recording", [Recorded("https://127.0.0.1/", b"at once", think_seconds=600)])
+    assert fetcher.fetch(f"{start(replay_command(folder, identity)).origin}/").body == b"at once"
 
 
 def test_unknown_query_gets_the_nearest_response(replay, protocol_fetcher):

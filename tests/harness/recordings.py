@@ -21,6 +21,7 @@ class Recorded:
     headers: tuple[tuple[str, str], ...] = ()
     coding: str | None = None
     coded: bytes = field(default=b"")
+    think_seconds: float | None = None
 
 
 def write_recording(folder: Path, entries: Iterable[Recorded], **changes) -> Path:
@@ -34,6 +35,8 @@ def write_recording(folder: Path, entries: Iterable[Recorded], **changes) -> Pat
         if entry.coding is not None:
             stored = store(folder, f"bodies/{number}.{entry.coding}", entry.coded)
             described["encoded"] = {"coding": entry.coding, **stored}
+        if entry.think_seconds is not None:
+            described["thinkSeconds"] = entry.think_seconds
         manifest["entries"].append(described)
     (folder / "recording.json").write_text(json.dumps(manifest | changes))
     return folder

@@ -14,6 +14,10 @@ pub(crate) struct ReplayArgs {
     /// The recording: a folder that `pronghorn-lab capture` wrote, or `pronghorn-lab page` for a page on several hosts
     dir: PathBuf,
 
+    /// Answer each request as late as the recorded server did, where the recording says how long it thought
+    #[arg(long)]
+    think_times: bool,
+
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -28,6 +32,7 @@ pub(crate) fn run(arguments: &ReplayArgs) -> Result<(), Failure> {
             Some(log) => recording.with_log(log),
             None => recording,
         };
+        let recording = if arguments.think_times { recording.with_think_times() } else { recording };
         Ok(Service { what, handler: move || recording.handler() })
     })
 }

@@ -5,6 +5,7 @@ mod manifest;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use aws_lc_rs::digest::{Context, SHA256};
 use blocking::unblock;
@@ -61,6 +62,7 @@ const TIMING_ALLOW_ORIGIN: HeaderName = HeaderName::from_static("timing-allow-or
 pub struct Recording {
     opened: Arc<OpenedRecording>,
     log: Option<Arc<AccessLog>>,
+    think_times: bool,
 }
 
 struct OpenedRecording {
@@ -77,6 +79,7 @@ pub struct RecordingHandler {
 
 struct Entry {
     status: StatusCode,
+    think_time: Duration,
     plain: Representation,
     /// With the name of its coding.
     encoded: Option<(HeaderValue, Representation)>,
@@ -108,13 +111,20 @@ impl Recording {
             index.insert(number, &each.method, &each.url);
             entries.push(Entry::load(each, &root, folder)?);
         }
-        Ok(Self { opened: Arc::new(OpenedRecording { root, url, index, entries }), log: None })
+        Ok(Self { opened: Arc::new(OpenedRecording { root, url, index, entries }), log: None, think_times: false })
     }
 
     /// The same with a line in `log` for each request.
     #[must_use]
     pub fn with_log(mut self, log: Arc<AccessLog>) -> Self {
         self.log = Some(log);
+        self
+    }
+
+    /// The same with each response as late as the recorded server was, where the recording says how long that took.
+    #[must_use]
+    pub fn with_think_times(mut self) -> Self {
+        self.think_times = true;
         self
     }
 
@@ -142,7 +152,7 @@ impl Recording {
 impl RecordingHandler {
     /// Answers a request.
     pub fn serve(&self, request: Request, responder: Responder) {
-        let Recording { opened, log } = &self.recording;
+        let Recording { opened, log, think_times } = &self.recording;
         let logged = log.as_ref().map(|log| log.begin(&request));
         let finish = move |response| match logged {
             Some(logged) => logged.finish(response),
@@ -156,15 +166,31 @@ impl RecordingHandler {
         let entry = &opened.entries[number];
         let Representation { fields, content } = entry.choose(&headers);
         let response = Response::new(entry.status).with_shared(fields.clone());
+        let thinking = Some(entry.think_time).filter(|time| *think_times && !time.is_zero());
+        let thinking = thinking.map(|time| responder.handle().sleep(time));
         let (path, size) = match content {
-            Stored::Memory(bytes) => return responder.send(finish(response.with_body(bytes.clone()))),
+            Stored::Memory(bytes) => {
+                let response = response.with_body(bytes.clone());
+                return match thinking {
+                    None => responder.send(finish(response)),
+                    Some(sleep) => responder.respond(async move {
+                        sleep.await;
+                        finish(response)
+                    }),
+                };
+            }
             Stored::File { path, size } => (path, *size),
         };
-        if let Ok(file) = opened.root.look_up(path, Variant::Only, Effort::Memory) {
+        if thinking.is_none()
+            && let Ok(file) = opened.root.look_up(path, Variant::Only, Effort::Memory)
+        {
             return responder.send(finish(with_content(response, file, size)));
         }
         let (opened, path) = (opened.clone(), path.clone());
         responder.respond(async move {
+            if let Some(sleep) = thinking {
+                sleep.await;
+            }
             finish(match unblock(move || opened.root.look_up(&path, Variant::Only, Effort::Disk)).await {
                 Ok(file) => with_content(response, file, size),
                 Err(Errno::AGAIN | Errno::MFILE | Errno::NFILE) => text(StatusCode::SERVICE_UNAVAILABLE, "try again\n".to_owned()),
@@ -212,7 +238,7 @@ impl OpenedRecording {
 
 impl Entry {
     fn load(recorded: Recorded, root: &Root, folder: &Path) -> Result<Self, RecordingError> {
-        let Recorded { status, mut headers, body, encoded, .. } = recorded;
+        let Recorded { status, mut headers, body, encoded, think_time, .. } = recorded;
         for name in LEFT_OUT {
             headers.remove(name);
         }
@@ -225,7 +251,7 @@ impl Entry {
             headers.insert(CONTENT_ENCODING, coding.clone());
             Representation::load(headers, &body, root, folder).map(|loaded| (coding, loaded))
         });
-        Ok(Self { status, plain, encoded: encoded.transpose()? })
+        Ok(Self { status, think_time, plain, encoded: encoded.transpose()? })
     }
 
     /// The encoded content for whoever takes its coding.

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use serde::Deserialize;
@@ -11,6 +12,9 @@ use serde::Deserialize;
 pub(crate) const MANIFEST: &str = "recording.json";
 /// The only version of it that is understood.
 const SCHEMA: u64 = 1;
+
+/// Nobody waits longer for a page.
+const LONGEST_THINK_TIME: Duration = Duration::from_secs(600);
 
 /// Why a recording cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +65,8 @@ struct RawEntry {
     headers: Vec<(String, String)>,
     body: Option<StoredBody>,
     encoded: Option<EncodedBody>,
+    #[serde(rename = "thinkSeconds")]
+    think_seconds: Option<f64>,
 }
 
 /// A file of the recording with content.
@@ -86,6 +92,8 @@ pub(crate) struct Recorded {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Option<StoredBody>,
     pub(crate) encoded: Option<(HeaderValue, StoredBody)>,
+    /// How long the recorded server took before it answered; zero where that is not known.
+    pub(crate) think_time: Duration,
 }
 
 /// Reads the manifest in `folder`: the URL of the document, and the entries.
@@ -122,10 +130,17 @@ impl RawEntry {
         if self.encoded.is_some() && self.body.is_none() {
             return Err("it has `encoded` without `body`".to_owned());
         }
+        let think_time = match self.think_seconds {
+            None => Duration::ZERO,
+            Some(seconds) => Duration::try_from_secs_f64(seconds)
+                .ok()
+                .filter(|time| *time <= LONGEST_THINK_TIME)
+                .ok_or_else(|| format!("`thinkSeconds` is {seconds}, which is no time of 0 to {} s", LONGEST_THINK_TIME.as_secs()))?,
+        };
         let encoded = self.encoded.map(|EncodedBody { coding, body }| {
             HeaderValue::from_str(&coding).map(|name| (name, body)).map_err(|_| format!("{coding:?} is no content coding"))
         });
-        Ok(Recorded { method, url, status, headers, body: self.body, encoded: encoded.transpose()? })
+        Ok(Recorded { method, url, status, headers, body: self.body, encoded: encoded.transpose()?, think_time })
     }
 }
 

@@ -79,6 +79,24 @@ fn fields_of_the_connection_and_of_the_server_are_left_out_and_timing_is_allowed
 }
 
 #[test]
+fn think_time_is_as_recorded_and_none_where_none_is_known() {
+    let folder = Folder::new();
+    let thoughtless = entry(&folder.body("b", b"hello"));
+    let mut thoughtful = thoughtless.clone();
+    thoughtful["thinkSeconds"] = json!(0.25);
+    thoughtful["url"] = json!("https://a.test/2");
+    let opened = folder.with_entries(&[thoughtless.clone(), thoughtful]).open().expect("a recording");
+    let times: Vec<_> = opened.opened.entries.iter().map(|entry| entry.think_time).collect();
+    assert_eq!(times, [Duration::ZERO, Duration::from_millis(250)]);
+    for wrong in [-1.0, 601.0] {
+        let mut recorded = thoughtless.clone();
+        recorded["thinkSeconds"] = json!(wrong);
+        let refusal = folder.with_entries(&[recorded]).refusal();
+        assert!(refusal.contains("entries[0]: `thinkSeconds` is ") && refusal.contains("0 to 600 s"), "{refusal}");
+    }
+}
+
+#[test]
 fn encoded_content_is_for_those_who_take_its_coding() {
     let folder = Folder::new();
     let mut recorded = entry(&folder.body("b", b"plain text"));
