@@ -1,3 +1,4 @@
+import { balancedOrders, balancedPeriod } from './latin-square.js';
 import type { Arm, Plan, ProfileFile } from './plan.js';
 import { deriveSeed, generator, shuffled } from './seed.js';
 
@@ -40,11 +41,23 @@ function loadsOf(plan: Scheduled, block: number, before: number, seed: number): 
   const places = plan.profiles.flatMap((profile) => plan.pages.map(({ name: page }) => ({ profile, page })));
   const loads: ScheduledLoad[] = [];
   for (const { profile, page } of shuffled(places, generator(deriveSeed(seed, 'places', block)))) {
-    const order = shuffled(plan.arms, generator(deriveSeed(seed, 'order', profile.name, page, block)));
+    const order = orderOf(plan.arms, block, seed, profile.name, page);
     const linkSeed = deriveSeed(seed, 'link', profile.name, page, block);
     order.forEach((arm, index) => {
       loads.push({ number: before + loads.length + 1, profile, page, block, arm, position: index + 1, linkSeed });
     });
   }
   return loads;
+}
+
+/**
+ * The order of the arms in one block of a profile and page. Over each as many blocks as there are arms, from the first block
+ * on, each arm is equally often at each place: orders drawn one by one would over few blocks give one arm the first place,
+ * and a machine that is cold or busy, more often than another.
+ */
+function orderOf(arms: readonly Arm[], block: number, seed: number, ...place: readonly string[]): Arm[] {
+  if (block === REHEARSAL) return shuffled(arms, generator(deriveSeed(seed, 'order', ...place, block)));
+  const period = balancedPeriod(arms.length);
+  const [turn, row] = [Math.floor((block - 1) / period), (block - 1) % period];
+  return balancedOrders(arms, generator(deriveSeed(seed, 'orders', ...place, turn)))[row] as Arm[];
 }

@@ -60,6 +60,60 @@ test('same seed gives the same order and another seed another one', () => {
   assert.notDeepEqual(orders(7), orders(8));
 });
 
+/** Schedules with so many arms and blocks: the positions of each arm in each place. */
+function positionsOf(count: number, blocks: number, seed: number): number[][] {
+  const many = Array.from({ length: count }, (_, at) => ({ ...(arms[0] as Arm), name: `arm-${at}` }));
+  const positions = new Map<string, number[]>();
+  for (const { profile, page, arm, block, position } of schedule({ ...plan, arms: many }, blocks, seed).flat()) {
+    if (block === REHEARSAL) continue;
+    const key = `${profile.name}/${page}/${arm.name}`;
+    positions.set(key, [...(positions.get(key) ?? []), position]);
+  }
+  return [...positions.values()];
+}
+
+const timesOf = (values: readonly number[], value: number): number => values.filter((each) => each === value).length;
+
+for (const count of [2, 3, 4, 5, 9]) {
+  test(`each of ${count} arms is equally often at each place, over each as many blocks`, () => {
+    for (const seed of [1, 2, 3]) {
+      for (const positions of positionsOf(count, 3 * count, seed)) {
+        for (let place = 1; place <= count; place++) {
+          for (const turns of [1, 2, 3]) assert.equal(timesOf(positions.slice(0, turns * count), place), turns);
+        }
+      }
+    }
+  });
+}
+
+for (const count of [2, 3, 4, 5]) {
+  test(`each of ${count} arms follows each other one equally often`, () => {
+    const many = Array.from({ length: count }, (_, at) => ({ ...(arms[0] as Arm), name: `arm-${at}` }));
+    const blocks = 2 * count;
+    const after = new Map<string, number>();
+    const [profile] = profiles as [ProfileFile];
+    for (const loads of schedule({ arms: many, profiles: [profile], pages: pages.slice(0, 1) }, blocks, 5).slice(1)) {
+      loads.slice(1).forEach(({ arm }, at) => {
+        const key = `${loads[at]?.arm.name ?? ''} ${arm.name}`;
+        after.set(key, (after.get(key) ?? 0) + 1);
+      });
+    }
+    assert.equal(after.size, count * (count - 1));
+    assert.deepEqual([...new Set(after.values())], [2]);
+  });
+}
+
+/** What a machine that makes the first load of each block slower would add to the difference of two arms, in loads. */
+test('machine that is slow for the first load of a block takes no side over ten blocks', () => {
+  const leads = [...Array(40).keys()].flatMap((seed) =>
+    positionsOf(2, 10, seed).map((positions) => timesOf(positions, 1) - 5),
+  );
+  assert.ok(
+    leads.every((lead) => lead === 0),
+    leads.join(),
+  );
+});
+
 test('all orders of three arms occur', () => {
   assert.equal(new Set(orders(1)).size, 6);
 });
