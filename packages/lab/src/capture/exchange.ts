@@ -13,6 +13,8 @@ export interface Exchange {
   /** Seconds since the first request. */
   readonly startSeconds: number;
   readonly endSeconds: number | undefined;
+  /** How long the server took before it answered, where that is known. */
+  readonly thinkSeconds?: number;
 }
 
 /** Something that a replay cannot give as it was. */

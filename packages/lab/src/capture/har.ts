@@ -4,7 +4,9 @@ import { ExitCode, LabError, messageOf } from '../errors.js';
 import { readText } from '../toml-file.js';
 import type { Capture, Exchange, Note } from './exchange.js';
 import type { Message } from './recorder.js';
+import { originOf } from './recording.js';
 import { isSecret } from './secrets.js';
+import { thinkTimes, type Wait } from './think-time.js';
 
 interface NameValue {
   name: string;
@@ -73,6 +75,7 @@ const harFile = z.object({
           startedDateTime: z.string(),
           time: maybeNumber,
           _resourceType: maybeText,
+          timings: z.object({ wait: maybeNumber, connect: maybeNumber, ssl: maybeNumber }).nullish(),
           request: z.object({ method: z.string(), url: z.string() }),
           response: z.object({
             status: z.number(),
@@ -117,7 +120,8 @@ export function readHar(path: string): Capture {
     );
   }
   const began = Date.parse(first.startedDateTime);
-  const read = web.map((entry) => exchangeOf(entry, began));
+  const think = thinkTimes(web.map(waitOf));
+  const read = web.map((entry, at) => withThinkTime(exchangeOf(entry, began), think[at]));
   const made = browser ?? creator;
   return {
     url: withoutFragment(first.request.url),
@@ -127,6 +131,20 @@ export function readHar(path: string): Capture {
     exchanges: read.filter((each): each is Exchange => 'status' in each),
     notes: read.filter((each): each is Note => 'reason' in each),
   };
+}
+
+/** Times of HAR are -1 where there was nothing, and that of TLS is in that of the connection. */
+function waitOf({ request, timings }: ReadEntry): Wait {
+  const { wait, connect = -1, ssl = -1 } = timings ?? {};
+  return {
+    origin: originOf(request.url),
+    waitMs: wait,
+    connectMs: connect < 0 ? undefined : connect - Math.max(0, ssl),
+  };
+}
+
+function withThinkTime(read: Exchange | Note, thinkSeconds: number | undefined): Exchange | Note {
+  return 'reason' in read || thinkSeconds === undefined ? read : { ...read, thinkSeconds };
 }
 
 function exchangeOf(

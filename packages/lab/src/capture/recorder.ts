@@ -1,6 +1,8 @@
 import type { CDPSession, Protocol as DevTools } from 'puppeteer-core';
 import { messageOf } from '../errors.js';
 import type { Exchange, Note } from './exchange.js';
+import { originOf } from './recording.js';
+import { thinkTimes, type Wait } from './think-time.js';
 
 /** A message of the developer tools, as it came. */
 export interface Message {
@@ -97,7 +99,10 @@ export class Recorder {
       url,
       reason: 'a WebSocket, which a replay does not have',
     }));
-    for (const [hop, raw] of this.#hopsWithHeaders()) {
+    const hops = this.#hopsWithHeaders();
+    const think = thinkTimes(hops.map(([hop]) => waitOf(hop)));
+    for (const [at, [hop, raw]] of hops.entries()) {
+      const thinkSeconds = think[at];
       const { method, url, response, failure, end } = hop;
       if (response === undefined || failure !== undefined || end === undefined) {
         notes.push({ method, url, reason: `${failure ?? 'had not ended when the capture did'}; a replay answers 404` });
@@ -116,6 +121,7 @@ export class Recorder {
         type: hop.type,
         startSeconds: hop.start - (this.#first ?? hop.start),
         endSeconds: end - (this.#first ?? end),
+        ...(thinkSeconds !== undefined && { thinkSeconds }),
       });
     }
     return { requests: this.#hops().length, exchanges, notes };
@@ -204,6 +210,23 @@ export class Recorder {
     });
     return all.filter(([{ url }]) => /^https?:/.test(url)).sort(([one], [other]) => one.start - other.start);
   }
+}
+
+/** Times of the developer tools are milliseconds after the request's start, and -1 where there was nothing. */
+function waitOf({ url, response }: Hop): Wait {
+  const origin = originOf(url);
+  const { timing } = response ?? {};
+  if (timing === undefined || response?.fromDiskCache === true || response?.fromServiceWorker === true) {
+    return { origin, waitMs: undefined, connectMs: undefined };
+  }
+  const { sendEnd, receiveHeadersStart, connectStart, connectEnd, sslStart } = timing;
+  // Over QUIC the two are one, and take a round trip together.
+  const isOpened = sslStart > connectStart ? sslStart : connectEnd;
+  return {
+    origin,
+    waitMs: receiveHeadersStart === undefined ? undefined : receiveHeadersStart - sendEnd,
+    connectMs: connectStart < 0 ? undefined : isOpened - connectStart,
+  };
 }
 
 /** The content, or why it cannot be had. */

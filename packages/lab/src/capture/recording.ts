@@ -33,6 +33,8 @@ const entry = z.object({
   /** Seconds since the first request. */
   startSeconds: z.number().optional(),
   endSeconds: z.number().optional(),
+  /** How long the server took before it answered, without what the network took; left out where it is not known. */
+  thinkSeconds: z.number().min(0).max(600).optional(),
 });
 
 const recording = z.object({

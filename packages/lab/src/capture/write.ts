@@ -95,6 +95,7 @@ function store(
     ...(exchange.type !== undefined && { type: exchange.type }),
     startSeconds: exchange.startSeconds,
     ...(exchange.endSeconds !== undefined && { endSeconds: exchange.endSeconds }),
+    ...(exchange.thinkSeconds !== undefined && { thinkSeconds: exchange.thinkSeconds }),
   };
   const note = codingNote(method, url, contentEncoding, body, encoded?.coding);
   return note === undefined ? { entry } : { entry, note };

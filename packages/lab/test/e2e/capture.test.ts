@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 import type { AddressInfo } from 'node:net';
@@ -28,8 +28,8 @@ after(() => {
 const env = { ...process.env, TMPDIR: folder };
 const lab = (...args: readonly string[]): Run => runLab(args, env);
 
-async function replay(t: TestContext, recording: string): Promise<Server> {
-  return startServer(t, 'replay', recording, folder);
+async function replay(t: TestContext, recording: string, ...more: readonly string[]): Promise<Server> {
+  return startServer(t, 'replay', recording, folder, ...more);
 }
 
 function capture(url: string, out: string, { address, spki }: Server, ...more: readonly string[]): string {
@@ -83,7 +83,11 @@ test('page on three hosts is captured from its replay, and again from the replay
   const [page, once, twice] = names as [string, string, string];
   const made = lab('page', join(packageFolder, 'pages/three-hosts.toml'), '--out', page);
   assert.equal(made.status, 0, made.stderr);
-  assert.equal(capture('https://bench.test/', once, await replay(t, page)), '');
+  const slow = think(page, 0.5);
+  assert.equal(capture('https://bench.test/', once, await replay(t, page, '--think-times')), '');
+  // Less what the least of the other waits of the same host took, which is next to nothing here.
+  const { thinkSeconds = 0 } = entryOf(once, slow);
+  assert.ok(thinkSeconds > 0.25 && thinkSeconds < 30, String(thinkSeconds));
   assert.equal(capture('https://bench.test/', twice, await replay(t, once)), '');
   assert.equal(summary(page).length, 23);
   assert.deepEqual(summary(once), summary(page));
@@ -98,6 +102,20 @@ test('page on three hosts is captured from its replay, and again from the replay
     recording.entries.map(({ url, status, body }) => `${url} ${status} ${body?.size ?? 0}`).sort(),
   );
 });
+
+const entryOf = (recording: string, wanted: string): RecordingEntry =>
+  readRecording(recording).recording.entries.find(({ url }) => url === wanted) as RecordingEntry;
+
+/** Has the server of a recording think about one of its pictures, and says which. */
+function think(recording: string, thinkSeconds: number): string {
+  const path = join(recording, 'recording.json');
+  const content = JSON.parse(readFileSync(path, 'utf8')) as { entries: { url: string; thinkSeconds?: number }[] };
+  const slow = content.entries.find(({ url }) => url.endsWith('.png'));
+  assert.ok(slow);
+  slow.thinkSeconds = thinkSeconds;
+  writeFileSync(path, JSON.stringify(content));
+  return slow.url;
+}
 
 const style = Buffer.from(Array.from({ length: 900 }, (_, at) => `.rule-${at} { margin: ${at}px; }\n`).join(''));
 

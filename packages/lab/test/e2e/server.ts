@@ -16,9 +16,10 @@ export async function startServer(
   command: 'serve' | 'replay',
   folder: string,
   home: string,
+  ...more: readonly string[]
 ): Promise<Server> {
   const program = findPronghorn(process.env.PRONGHORN).path;
-  const server = spawn(program, [command, folder, '--listen', '127.0.0.1:0', '--grace', '0'], {
+  const server = spawn(program, [command, folder, '--listen', '127.0.0.1:0', '--grace', '0', ...more], {
     env: { ...process.env, HOME: home, XDG_DATA_HOME: '', XDG_STATE_HOME: '' },
     stdio: ['ignore', 'ignore', 'pipe'],
   });
