@@ -3,7 +3,8 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { writingTo } from './disk.js';
 import { ExitCode, LabError } from './errors.js';
-import { CONGESTION_CONTROLS, DISCOVERIES, PROTOCOLS, VISITS } from './plan.js';
+import { CERTIFICATES } from './certificate.js';
+import { BROWSERS, CONGESTION_CONTROLS, DISCOVERIES, PROTOCOLS, REFERENCES, VISITS } from './plan.js';
 
 export const CAMPAIGN = 'campaign.json';
 
@@ -20,6 +21,8 @@ const environment = z.object({
   lab: z.string(),
   tcpCongestionDefault: z.string(),
   tcpCongestionAvailable: z.string(),
+  /** The largest buffers that the kernel gives a socket that asks, as those of QUIC do, in bytes. */
+  udpBufferMax: z.string().optional(),
 });
 
 const campaign = z.object({
@@ -51,12 +54,24 @@ const campaign = z.object({
       /** Of a page that was loaded where it is. */
       url: z.string().optional(),
       requests: z.number().optional(),
+      /** Whether a recorded server's think times were imitated. */
+      thinkTimes: z.boolean().optional(),
       bytes: z.number().optional(),
       sha256: z.string().optional(),
     }),
   ),
   profiles: z.array(z.object({ name: z.string(), sha256: z.string(), text: z.string() })),
-  servers: z.array(z.object({ name: z.string(), args: z.array(z.string()), command: z.string().optional() })),
+  servers: z.array(
+    z.object({
+      name: z.string(),
+      args: z.array(z.string()),
+      command: z.string().optional(),
+      reference: z.enum(REFERENCES).optional(),
+      optional: z.literal(true).optional(),
+      /** Of a reference server. */
+      version: z.string().optional(),
+    }),
+  ),
   arms: z.array(
     z.object({
       name: z.string(),
@@ -64,12 +79,19 @@ const campaign = z.object({
       congestion: z.enum(CONGESTION_CONTROLS),
       visit: z.enum(VISITS),
       initialWindow: z.number().optional(),
+      slowStartAfterIdle: z.literal(true).optional(),
       discovery: z.enum(DISCOVERIES).optional(),
       server: z.string(),
+      comparedWith: z.string().optional(),
       repeats: z.string().optional(),
     }),
   ),
   baseline: z.string(),
+  /** Arms of the plan that this machine has no server for, with the reason. */
+  leftOut: z.array(z.object({ arm: z.string(), reason: z.string() })).optional(),
+  /** Absent of campaigns of before there was a choice: a cold one. */
+  browser: z.enum(BROWSERS).optional(),
+  certificate: z.enum(CERTIFICATES).optional(),
   failIf: z.array(z.string()),
   environment,
 });

@@ -18,10 +18,12 @@ import { inspectPageFolder, writePage, type PageFacts } from './page/folder.js';
 import { generatePage } from './page/generate.js';
 import { readPageSpec } from './page/spec.js';
 import type { PageSource, Plan } from './plan.js';
+import { planHere } from './left-out.js';
 import { StoppingRule } from './compare/stopping-rule.js';
 import { preflight } from './preflight.js';
 import { findPronghorn, type Pronghorn } from './programs.js';
 import { Progress } from './progress.js';
+import type { Reference } from './reference-servers.js';
 import { prepareResumption, type Resumption } from './resume.js';
 import { Load, type Bench, type ServedPage } from './run-load.js';
 import { clearRunning, endLeftovers, isCutShort, noteRunning } from './running.js';
@@ -92,21 +94,29 @@ async function reportOnly({ out, report }: CampaignOptions): Promise<Campaign> {
 }
 
 /** `shared`: the machine's lock, if others may have it too. */
-async function runLocked(options: CampaignOptions, locks: Locks, shared: number | undefined): Promise<Campaign> {
-  const { plan, out, resume } = options;
+async function runLocked(asked: CampaignOptions, locks: Locks, shared: number | undefined): Promise<Campaign> {
+  const { plan, references, leftOut } = planHere(asked.plan);
+  const options = { ...asked, plan };
+  const { out, resume } = options;
   const pronghorn = findPronghorn(options.pronghorn);
   const browser = findBrowser(options.chromium);
   const scratch = mkdtempSync(join(tmpdir(), 'pronghorn-lab-'));
   try {
     const pages = new Map(plan.pages.map((page) => [page.name, servePage(page, join(scratch, 'pages', page.name))]));
-    const described = describe(options, pages, environment(browser.version, pronghorn));
+    const described = {
+      ...describe(options, pages, environment(browser.version, pronghorn), references),
+      ...(leftOut.length > 0 && { leftOut: [...leftOut] }),
+    };
     const before = resume ? await prepareResumption(out, described) : undefined;
     const bench: Bench = {
       pronghorn: pronghorn.path,
       chromium: browser.path,
-      certificate: makeCertificate(scratch, FAR_ADDRESS, hostsOfAll(pages)),
+      certificate: makeCertificate(scratch, FAR_ADDRESS, hostsOfAll(pages), plan.certificate),
       pages,
       servers: new Map(plan.servers.map((server) => [server.name, server])),
+      references,
+      arms: plan.arms,
+      browser: plan.browser,
       timeoutSeconds: plan.timeoutSeconds,
       scratch,
       out,
@@ -117,6 +127,7 @@ async function runLocked(options: CampaignOptions, locks: Locks, shared: number 
     const campaign = before?.campaign ?? described;
     if (before === undefined) begin(options, campaign, locks);
     else writeCampaign(out, campaign);
+    for (const { arm, reason } of leftOut) process.stderr.write(`arm ${arm} is left out: ${reason}\n`);
     noteRunning(out, scratch);
     const known = !plan.conformance || (await isConformanceKnown(options, pronghorn, campaign.seed, scratch));
     const finished = known && (await runLoads(bench, options, campaign, before, shared));
@@ -233,16 +244,30 @@ function servePage(source: PageSource, folder: string): ServedPage {
     const { name, url, spki } = source;
     return {
       folder,
+      thinkTimes: false,
       facts: { name, requests: undefined, bytes: undefined, manifestText: undefined, live: { url, spki } },
     };
   }
   if (source.kind === 'spec') {
     writePage(generatePage(readPageSpec(source.path).value), folder);
-    return { folder, facts: inspectPageFolder(folder, undefined) };
+    return { folder, facts: inspectPageFolder(folder, undefined), thinkTimes: false };
   }
   const facts = inspectPageFolder(source.path, source.requests);
   cpSync(source.path, folder, { recursive: true });
-  return { folder, facts };
+  return { folder, facts, thinkTimes: thinkTimesOf(source, facts) };
+}
+
+/** A recording's think times are imitated if it has any and the plan does not say otherwise. */
+function thinkTimesOf(
+  { path, thinkTimes }: Extract<PageSource, { kind: 'folder' }>,
+  { recording }: PageFacts,
+): boolean {
+  const has = recording?.recording.entries.some(({ thinkSeconds }) => thinkSeconds !== undefined) === true;
+  if (thinkTimes === true && !has) {
+    const what = `the page folder ${path} has no think times, which the plan asks for by \`think_times\``;
+    throw new LabError(ExitCode.Malformed, what, 'capture the page again, or leave `think_times` out');
+  }
+  return thinkTimes ?? has;
 }
 
 function hostsOfAll(pages: ReadonlyMap<string, ServedPage>): string[] {
@@ -253,6 +278,7 @@ function describe(
   { plan, seed, keepAll, machine: use = ALONE }: CampaignOptions,
   pages: ReadonlyMap<string, ServedPage>,
   machine: Environment,
+  references: ReadonlyMap<string, Reference>,
 ): Campaign {
   const { min, max, intervalPercent } = plan.blocks;
   return {
@@ -265,19 +291,31 @@ function describe(
     status: 'running',
     sittings: [{ startedAt: new Date().toISOString(), ...(use.share && { sharedMachine: true as const }) }],
     plan: { file: basename(plan.path), sha256: sha256(plan.text), text: plan.text },
-    pages: [...pages].map(([name, { facts }]) => describePage(name, facts)),
+    pages: [...pages].map(([name, page]) => describePage(name, page)),
     profiles: plan.profiles.map(({ name, text }) => ({ name, sha256: sha256(text), text })),
-    servers: plan.servers.map(({ args, ...rest }) => ({ ...rest, args: [...args] })),
+    servers: plan.servers.map(({ args, ...rest }) => ({
+      ...rest,
+      args: [...args],
+      ...versionOf(references.get(rest.name)),
+    })),
     arms: [...plan.arms],
     baseline: plan.baseline,
+    browser: plan.browser,
+    certificate: plan.certificate,
     failIf: [...plan.failIf],
     environment: machine,
   };
 }
 
-function describePage(name: string, { requests, bytes, manifestText, live }: PageFacts): Campaign['pages'][number] {
+function versionOf(reference: Reference | undefined): { version?: string } {
+  return reference === undefined ? {} : { version: reference.version };
+}
+
+function describePage(name: string, { facts, thinkTimes }: ServedPage): Campaign['pages'][number] {
+  const { requests, bytes, manifestText, live } = facts;
   return {
     name,
+    ...(thinkTimes && { thinkTimes }),
     ...(live !== undefined && { url: live.url }),
     ...(requests !== undefined && { requests }),
     ...(bytes !== undefined && { bytes }),

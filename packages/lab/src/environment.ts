@@ -18,6 +18,7 @@ export function environment(chromium: string, pronghorn: Pronghorn): Environment
     lab: ownVersion(),
     tcpCongestionDefault: kernelSetting('tcp_congestion_control'),
     tcpCongestionAvailable: kernelSetting('tcp_available_congestion_control'),
+    udpBufferMax: `${kernelSetting('rmem_max', 'core')} received, ${kernelSetting('wmem_max', 'core')} sent`,
   };
 }
 
@@ -37,9 +38,9 @@ export function ownVersion(): string {
   return 'unknown';
 }
 
-function kernelSetting(name: string): string {
+function kernelSetting(name: string, family = 'ipv4'): string {
   try {
-    return readFileSync(`/proc/sys/net/ipv4/${name}`, 'utf8').trim();
+    return readFileSync(`/proc/sys/net/${family}/${name}`, 'utf8').trim();
   } catch {
     return 'unknown';
   }

@@ -14,6 +14,8 @@ export interface Link {
   readonly congestion: Congestion;
   /** Of TCP, at both ends; undefined for the kernel's. */
   readonly initialWindow?: number;
+  /** Whether TCP begins again with it after a pause, at both ends. */
+  readonly slowStartAfterIdle: boolean;
   readonly reportPath: string;
   /** Where to write each packet and samples of TCP's state; undefined for neither. */
   readonly traces?: { readonly packets: string; readonly tcpInfo: string };
@@ -22,6 +24,8 @@ export interface Link {
   /** The command line at the far end, started before the near one and ready when it listens on the port. */
   readonly far: string;
   readonly farPort: number;
+  /** Command lines that run at the far end one after the other, before the command behind the link. */
+  readonly warmUps?: readonly string[];
   /** The command behind the link. */
   readonly near: readonly string[];
 }
@@ -35,11 +39,13 @@ export function linkCommand(link: Link): string[] {
     ...['--seed', String(link.seed)],
     ...['--tcp-congestion', kernelName(link.congestion)],
     ...(link.initialWindow === undefined ? [] : ['--tcp-initial-window', String(link.initialWindow)]),
+    ...['--tcp-slow-start-after-idle', link.slowStartAfterIdle ? 'on' : 'off'],
     ...['--report', link.reportPath],
     ...(link.traces === undefined ? [] : ['--packets', link.traces.packets, '--tcp-info', link.traces.tcpInfo]),
     ...(link.resolver === undefined ? [] : ['--resolver', link.resolver]),
     ...['--far', link.far],
     ...['--far-ready', String(link.farPort)],
+    ...(link.warmUps ?? []).flatMap((line) => ['--far-warm-up', line]),
     '--',
     ...link.near,
   ];

@@ -42,6 +42,9 @@ const flow = z.looseObject({
 });
 
 const cpu = z.looseObject({ user: z.number(), system: z.number() });
+const command = z.looseObject({ cpu_seconds: cpu });
+/** Kernel parameters of one end, by name. */
+const parameters = z.record(z.string(), z.string());
 
 const whole = z.looseObject({
   schema: z.literal('pronghorn-link-report/1'),
@@ -55,18 +58,36 @@ const whole = z.looseObject({
   unparsed: bothWays,
   /** The algorithm that a TCP connection over the link really had, per side. */
   tcp_congestion: z.looseObject({ near: z.string(), far: z.string() }),
+  /** Other kernel parameters of TCP, per side. Absent in reports of before there were any. */
+  tcp_settings: z.looseObject({ near: parameters, far: parameters }).optional(),
   kept_deadlines: z.boolean(),
   /** Of both directions together. */
   lateness_us: lateness,
   cpu_seconds: z.looseObject({ emulator: cpu, process: cpu }),
-  commands: z.looseObject({ far: z.looseObject({ cpu_seconds: cpu }).nullable() }).nullish(),
+  commands: z
+    .looseObject({
+      near: command.optional(),
+      far: command.nullable(),
+      warm_ups: z.array(command.extend({ exit_code: z.number().nullable() })).optional(),
+    })
+    .nullish(),
 });
 
 /** The command lines are of the lab's own making and full of paths that are gone when a sample is read. */
 const report = whole.transform(({ commands, ...all }) => {
   const far = commands?.far?.cpu_seconds;
-  /** What the command at the far end and all that it started used. */
-  return { ...all, ...(far && { far_cpu_seconds: far.user + far.system }) };
+  const every = [commands?.near, commands?.far, ...(commands?.warm_ups ?? [])].flatMap((each) => each ?? []);
+  const { process: emulator } = all.cpu_seconds;
+  const sum = ({ user, system }: z.infer<typeof cpu>): number => user + system;
+  return {
+    ...all,
+    /** What the command at the far end and all that it started used. */
+    ...(far && { far_cpu_seconds: sum(far) }),
+    /** What the link and all commands used. */
+    ...(commands && { total_cpu_seconds: every.reduce((so, each) => so + sum(each.cpu_seconds), sum(emulator)) }),
+    /** How each warm-up ended; null for one that a signal ended. */
+    ...(commands?.warm_ups && { warm_up_exit_codes: commands.warm_ups.map(({ exit_code: code }) => code) }),
+  };
 });
 
 /** The report of `pronghorn link`, without the commands that ran. Keys that the lab does not use are kept as they are. */

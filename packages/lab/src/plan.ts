@@ -1,3 +1,5 @@
+import type { CertificateKind } from './certificate.js';
+
 /**
  * What HTTP an arm lets the browser speak: HTTP/1.1 in clear (`http`) or over TLS (`h1`), HTTP/2, HTTP/3 from the
  * first request on, or what the browser chooses by itself (`auto`).
@@ -34,10 +36,14 @@ export interface Arm {
   readonly visit: Visit;
   /** What a connection of the server sends before it knows its path, in packets over TCP and QUIC alike. Undefined: what both have, 10. */
   readonly initialWindow?: number;
+  /** Whether a TCP connection that has been idle begins with its initial window again. Undefined: it does not, as our QUIC does not. */
+  readonly slowStartAfterIdle?: true;
   /** Of `auto` only. */
   readonly discovery?: Discovery;
   /** The name of a server of the plan. */
   readonly server: string;
+  /** The arm with which this one is compared. Undefined for one with which others are, and of campaigns of before each arm had one. */
+  readonly comparedWith?: string;
   /** The arm of which this is a second one, to show what differences come of nothing (A/A). */
   readonly repeats?: string;
 }
@@ -57,7 +63,19 @@ export interface ServerSpec {
   readonly args: readonly string[];
   /** Another program instead: a command line with places to fill in, split as a shell does. */
   readonly command?: string;
+  /** Another program that the lab knows how to start. */
+  readonly reference?: ReferenceName;
+  /** Where such a program is missing its arms are left out. */
+  readonly optional?: true;
 }
+
+/** Servers that nobody of this project wrote, which the lab knows how to start. */
+export const REFERENCES = ['nghttpd', 'nginx', 'caddy'] as const;
+export type ReferenceName = (typeof REFERENCES)[number];
+
+/** What the browser has done when a load begins: nothing, or it has shown a page that shares nothing with the one to come. */
+export const BROWSERS = ['cold', 'warm'] as const;
+export type BrowserState = (typeof BROWSERS)[number];
 
 /** A link profile of `pronghorn link`: the lab hands the file on and checks only that it can be read. */
 export interface ProfileFile {
@@ -80,7 +98,14 @@ export type PageSource =
       readonly spki: string | undefined;
     }
   | { readonly kind: 'spec'; readonly name: string; readonly path: string }
-  | { readonly kind: 'folder'; readonly name: string; readonly path: string; readonly requests: number | undefined };
+  | {
+      readonly kind: 'folder';
+      readonly name: string;
+      readonly path: string;
+      readonly requests: number | undefined;
+      /** Of a recording: whether its server's think times are imitated. Undefined: if it has any. */
+      readonly thinkTimes: boolean | undefined;
+    };
 
 /** How many blocks a campaign has. */
 export interface Blocks {
@@ -103,11 +128,14 @@ export interface Plan {
   readonly blocks: Blocks;
   /** How long one load may take before it counts as not completed. */
   readonly timeoutSeconds: number;
+  readonly browser: BrowserState;
+  /** What the servers prove themselves with. */
+  readonly certificate: CertificateKind;
   readonly pages: readonly PageSource[];
   readonly profiles: readonly ProfileFile[];
   readonly servers: readonly ServerSpec[];
   readonly arms: readonly Arm[];
-  /** The name of the arm that the others are compared with. */
+  /** The name of the arm that those of the same visit and controller are compared with. */
   readonly baseline: string;
   /** Whether the arms' congestion controllers are compared over TCP and QUIC before the first load. */
   readonly conformance: boolean;

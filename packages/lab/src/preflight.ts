@@ -2,10 +2,11 @@ import { readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { requireDisk } from './disk.js';
 import { ExitCode, LabError } from './errors.js';
-import { FAR_ADDRESS, lastWords, linkCommand, start, stop, type Ended } from './link-command.js';
-import { OWN_SERVER, type Arm, type ProfileFile, type ServerSpec } from './plan.js';
+import { farEnd } from './far-end.js';
+import { lastWords, linkCommand, start, stop, type Ended } from './link-command.js';
+import { OWN_SERVER, type Arm, type ProfileFile } from './plan.js';
 import type { Bench, ServedPage } from './run-load.js';
-import { portOf, serverCommand } from './server-command.js';
+import { portOf } from './server-command.js';
 
 const LIMIT_SECONDS = 30;
 
@@ -28,28 +29,14 @@ export async function preflight(bench: Bench, profiles: readonly ProfileFile[], 
 }
 
 async function tryLink(bench: Bench, profile: ProfileFile, arm: Arm): Promise<void> {
-  const { pronghorn, certificate } = bench;
-  const spec = bench.servers.get(arm.server) as ServerSpec;
-  const [{ folder: pageFolder, facts }] = [...bench.pages.values()] as [ServedPage, ...ServedPage[]];
+  const [page] = [...bench.pages.values()] as [ServedPage, ...ServedPage[]];
   const outputPath = join(bench.scratch, 'preflight.log');
   const running = start(
     linkCommand({
-      pronghorn,
+      ...farEnd({ bench, arm, page, folder: bench.scratch }),
       profilePath: profile.path,
       seed: 0,
-      congestion: arm.congestion,
-      ...(arm.initialWindow !== undefined && { initialWindow: arm.initialWindow }),
       reportPath: join(bench.scratch, 'preflight.json'),
-      far: serverCommand({
-        pronghorn,
-        spec,
-        arm,
-        pageFolder,
-        isRecording: facts.recording !== undefined,
-        address: FAR_ADDRESS,
-        certificate,
-      }),
-      farPort: portOf(arm),
       near: [process.execPath, '--eval', ''],
     }),
     outputPath,

@@ -27,9 +27,9 @@ export function findPronghorn(given: string | undefined): Pronghorn {
   return { path: absolute, version };
 }
 
-/** The first of `names` that is a program in a folder of the PATH. */
-export function findOnPath(names: readonly string[]): string | undefined {
-  const folders = (process.env.PATH ?? '').split(delimiter).filter((folder) => folder !== '');
+/** The first of `names` that is a program in a folder of the PATH, or in one of `more`. */
+export function findOnPath(names: readonly string[], more: readonly string[] = []): string | undefined {
+  const folders = [...(process.env.PATH ?? '').split(delimiter).filter((folder) => folder !== ''), ...more];
   return names.flatMap((name) => folders.map((folder) => join(folder, name))).find(isProgram);
 }
 

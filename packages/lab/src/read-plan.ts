@@ -2,13 +2,17 @@ import { readdirSync, statSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { z } from 'zod';
 import { ExitCode, LabError } from './errors.js';
+import { CERTIFICATES } from './certificate.js';
+import { withPartners } from './compare/partners.js';
 import {
+  BROWSERS,
   CONGESTION_CONTROLS,
   DEFAULT_CONGESTION,
   DISCOVERIES,
   LIVE,
   OWN_SERVER,
   PROTOCOLS,
+  REFERENCES,
   usesQuic,
   VISITS,
   type Arm,
@@ -29,6 +33,7 @@ const name = field.text('a short name').regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$
   error: 'must be 1 to 40 letters, digits, dots, dashes or underscores',
 });
 
+const yesOrNo = z.boolean({ error: missingOr('must be true or false') });
 const initialWindow = field.integer(1, 1000, 'packets');
 
 const arm = z
@@ -37,7 +42,10 @@ const arm = z
     protocol: field.choice(PROTOCOLS),
     congestion: field.choice(CONGESTION_CONTROLS).optional(),
     initial_window: initialWindow.optional(),
+    tcp_slow_start_after_idle: yesOrNo.optional(),
     visit: field.choice(VISITS).default('first'),
+    /** Instead of the arm that follows from visit and controller. */
+    against: name.optional(),
     discovery: field.choice(DISCOVERIES).optional(),
     server: name.default(OWN_SERVER),
   })
@@ -48,13 +56,19 @@ const arm = z
   .refine(({ protocol, visit }) => protocol !== 'http' || visit === 'first', {
     path: ['visit'],
     error: 'must be "first" for the protocol "http", which has no session to resume',
+  })
+  .refine(({ protocol, tcp_slow_start_after_idle: slow }) => protocol !== 'h3' || slow !== true, {
+    path: ['tcp_slow_start_after_idle'],
+    error: 'belongs to TCP, and the arm is over QUIC, which has nothing of the kind',
   });
 
-const design = z.strictObject(
+const designTable = z.strictObject(
   {
     protocols: z.array(field.choice(PROTOCOLS.filter((each) => each !== 'auto'))).min(1),
     congestion: z.array(field.choice(CONGESTION_CONTROLS)).min(1).optional(),
     initial_window: initialWindow.optional(),
+    /** Of HTTP over TCP: with both values each arm is there twice. */
+    tcp_slow_start_after_idle: z.array(yesOrNo).min(1).default([false]),
     visits: z.array(field.choice(VISITS)).min(1).default(['first']),
     server: name.default(OWN_SERVER),
   },
@@ -68,6 +82,7 @@ const page = z
       spec: field.text('the path of a page specification').optional(),
       folder: field.text('the path of a folder with an index.html').optional(),
       requests: field.integer(1, 10_000, 'requests').optional(),
+      think_times: yesOrNo.optional(),
       url: z.url({ protocol: /^https?$/, error: 'must be a URL that begins with https:// or http://' }).optional(),
       spki: field.text("the SHA-256 of a certificate's public key, in base64").optional(),
     },
@@ -80,6 +95,10 @@ const page = z
     path: ['requests'],
     error: 'belongs to `folder` only; a specification knows the number itself',
   })
+  .refine(({ folder, think_times: think }) => folder !== undefined || think === undefined, {
+    path: ['think_times'],
+    error: 'belongs to `folder` only, where that is a recording',
+  })
   .refine(({ url, spki }) => url !== undefined || spki === undefined, {
     path: ['spki'],
     error: 'belongs to `url` only; the lab makes the certificates of its own servers',
@@ -87,10 +106,23 @@ const page = z
 type PageTable = z.infer<typeof page>;
 
 const server = z
-  .strictObject({ args: z.array(z.string()).default([]), command: field.text('a command line').optional() })
+  .strictObject({
+    args: z.array(z.string()).default([]),
+    command: field.text('a command line').optional(),
+    reference: field.choice(REFERENCES).optional(),
+    optional: yesOrNo.default(false),
+  })
   .refine(({ args, command }) => args.length === 0 || command === undefined, {
     path: ['args'],
     error: 'belongs to our own server; put the arguments of another one into its `command`',
+  })
+  .refine(({ args, command, reference }) => reference === undefined || (args.length === 0 && command === undefined), {
+    path: ['reference'],
+    error: 'stands alone: the lab knows how to start that server',
+  })
+  .refine(({ reference, optional }) => reference !== undefined || !optional, {
+    path: ['optional'],
+    error: 'belongs to `reference` only',
   });
 
 const blocksTable = z
@@ -118,6 +150,8 @@ const planFile = z
     seed: field.integer(0, MAX_SEED).optional(),
     blocks: z.union([field.integer(1, 10_000, 'blocks'), blocksTable], { error: missingOr(blockCount) }),
     timeout_seconds: field.integer(1, 600, 'seconds').default(60),
+    browser: field.choice(BROWSERS).default('cold'),
+    certificate: field.choice(CERTIFICATES).default('small'),
     profiles: z
       .array(z.union([field.text('the path of a link profile'), profile], { error: profileForm }), {
         error: missingOr('must be a list of link profiles'),
@@ -130,7 +164,7 @@ const planFile = z
       .array(arm, { error: 'must be a list of tables, each headed [[arms]]' })
       .min(1, { error: 'must hold at least one table headed [[arms]]' })
       .optional(),
-    design: design.optional(),
+    design: designTable.optional(),
     /** Arms that are loaded twice in each block. */
     control: z.array(name).default([]),
     baseline: name.optional(),
@@ -154,19 +188,20 @@ export function readPlan(path: string): Plan {
   const tables = value.pages ?? (value.page === undefined ? [] : [value.page]);
   const profiles = profilesOf(value, tables, path);
   const pages = tables.map((table, at) => pageSource(table, folder, path, value.pages ? `pages[${at}]` : 'page'));
-  const arms = armsOf(value, path);
+  const listed = armsOf(value, path);
   const servers = serversOf(value);
-  requireControlNames(arms, path);
-  requireDistinct(arms, 'arms', path);
+  requireControlNames(listed, path);
+  requireDistinct(listed, 'arms', path);
   requireDistinct(profiles, 'profiles', path);
   requireDistinct(pages, 'pages', path);
-  const baseline = value.baseline ?? (arms[0] as Arm).name;
+  const baseline = value.baseline ?? (listed[0] as Arm).name;
   // The control is compared with its own arm and with nothing else, nor anything else with it.
-  const ordinary = arms.filter(({ repeats }) => repeats === undefined);
+  const ordinary = listed.filter(({ repeats }) => repeats === undefined);
   requireKnown([baseline], ordinary, 'baseline', 'arm', path);
-  for (const { server } of arms) requireKnown([server], servers, 'servers', 'server', path);
+  for (const { server } of listed) requireKnown([server], servers, 'servers', 'server', path);
   for (const { name, command } of servers) requirePlaces(name, command, path);
-  requireHeard(value, arms, servers, path);
+  requireHeard(value, listed, servers, path);
+  const arms = withPartners(listed, baseline, path);
   value.fail_if.forEach((condition, at) => {
     const origin = { name: `plan ${path}: \`fail_if[${at}]\``, exitCode: ExitCode.Malformed };
     requireNamed(parseThreshold(condition, origin), { arms, profiles, pages });
@@ -178,6 +213,8 @@ export function readPlan(path: string): Plan {
     seed: value.seed,
     blocks: blocksOf(value.blocks),
     timeoutSeconds: value.timeout_seconds,
+    browser: value.browser,
+    certificate: value.certificate,
     pages,
     profiles,
     servers,
@@ -195,36 +232,63 @@ function blocksOf(value: PlanFile['blocks']): Blocks {
 
 /** The arms that are written down, or follow from the design; and after them the second ones of the control. */
 function armsOf({ arms: listed, design, control }: PlanFile, plan: string): Arm[] {
-  const arms =
-    listed?.map(({ discovery, initial_window: initialWindow, congestion = DEFAULT_CONGESTION, ...rest }) => ({
-      ...rest,
-      congestion,
-      ...(initialWindow !== undefined && { initialWindow }),
-      ...(discovery && { discovery }),
-    })) ?? [];
-  for (const visit of design?.visits ?? []) {
-    for (const named of design?.congestion ?? [undefined]) {
-      for (const protocol of design?.protocols ?? []) {
-        const congestion = named ?? DEFAULT_CONGESTION;
-        const name = [protocol, ...(named === undefined ? [] : [named]), ...(visit === 'first' ? [] : [visit])].join(
-          '-',
-        );
-        const initialWindow = design?.initial_window;
-        const server = design?.server ?? OWN_SERVER;
-        arms.push({ name, protocol, congestion, visit, server, ...(initialWindow !== undefined && { initialWindow }) });
-      }
-    }
-  }
+  const arms = listed?.map(armOf) ?? (design === undefined ? [] : armsOfDesign(design));
   requireKnown(control, arms, 'control', 'arm', plan);
   const again = arms.filter((arm) => control.includes(arm.name));
   return [...arms, ...again.map((arm) => ({ ...arm, name: `${arm.name}-again`, repeats: arm.name }))];
 }
 
+function armOf({
+  discovery,
+  initial_window: initialWindow,
+  tcp_slow_start_after_idle: slowStartAfterIdle,
+  against,
+  congestion = DEFAULT_CONGESTION,
+  ...rest
+}: z.infer<typeof arm>): Arm {
+  return {
+    ...rest,
+    congestion,
+    ...(initialWindow !== undefined && { initialWindow }),
+    ...(slowStartAfterIdle === true && { slowStartAfterIdle }),
+    ...(discovery && { discovery }),
+    ...(against !== undefined && { comparedWith: against }),
+  };
+}
+
+/** Each combination once, but for those that a protocol has not. */
+function armsOfDesign(design: z.infer<typeof designTable>): Arm[] {
+  const { protocols, congestion, visits, server, initial_window: initialWindow } = design;
+  const arms: Arm[] = [];
+  for (const visit of visits) {
+    for (const named of congestion ?? [undefined]) {
+      for (const slowStartAfterIdle of new Set(design.tcp_slow_start_after_idle)) {
+        for (const protocol of protocols) {
+          if (slowStartAfterIdle && protocol === 'h3') continue;
+          const parts = [named, visit === 'first' ? undefined : visit, slowStartAfterIdle ? 'idle-restart' : undefined];
+          arms.push({
+            name: [protocol, ...parts.filter((part) => part !== undefined)].join('-'),
+            protocol,
+            congestion: named ?? DEFAULT_CONGESTION,
+            visit,
+            server,
+            ...(initialWindow !== undefined && { initialWindow }),
+            ...(slowStartAfterIdle && { slowStartAfterIdle }),
+          });
+        }
+      }
+    }
+  }
+  return arms;
+}
+
 function serversOf({ servers }: PlanFile): ServerSpec[] {
-  const listed = Object.entries(servers).map(([name, { args, command }]) => ({
+  const listed = Object.entries(servers).map(([name, { args, command, reference, optional }]) => ({
     name,
     args,
     ...(command !== undefined && { command }),
+    ...(reference !== undefined && { reference }),
+    ...(optional && { optional }),
   }));
   return listed.some(({ name }) => name === OWN_SERVER) ? listed : [{ name: OWN_SERVER, args: [] }, ...listed];
 }
@@ -276,6 +340,10 @@ function requireHeard(value: PlanFile, arms: readonly Arm[], servers: readonly S
       }
       if (spec === undefined || hasPlace(spec, place)) continue;
       const over = usesQuic(arm) && key !== 'visit' ? ' over QUIC' : '';
+      if (spec.reference !== undefined) {
+        const what = `arm ${arm.name}: \`${key}\`: the lab cannot tell ${spec.reference} of ${wanted}${over}`;
+        throw refuse(what, key === 'visit' ? 'use another `visit`, or our own server' : `leave \`${key}\` out`);
+      }
       throw refuse(
         `\`servers.${spec.name}.command\`: has no {${place}}, so that the arm ${arm.name} would not have ${wanted}${over}`,
         `put {${place}} where the server is told of it, or leave \`${key}\` out`,
@@ -322,7 +390,13 @@ function pageSource(table: PageTable, folder: string, plan: string, key: string)
     const what = `plan ${plan}: \`${key}.folder\`: there is no folder ${path}`;
     throw new LabError(ExitCode.InputMissing, what, 'check the path');
   }
-  return { kind: 'folder', name: table.name ?? nameFrom(basename(path)), path, requests: table.requests };
+  return {
+    kind: 'folder',
+    name: table.name ?? nameFrom(basename(path)),
+    path,
+    requests: table.requests,
+    thinkTimes: table.think_times,
+  };
 }
 
 /** A folder may be called anything, a page only what fits into a file name and a table. */

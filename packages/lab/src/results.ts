@@ -7,7 +7,9 @@ import {
   type ComparedCell,
   type Metric,
 } from './compare/campaign.js';
+import { partnerOf } from './compare/partners.js';
 import { unaskedDrops, type LinkDirection, type LinkReport } from './link-report.js';
+import type { MachineCpu } from './machine-cpu.js';
 import type { Outcome, Sample, Times } from './sample.js';
 import { REHEARSAL } from './schedule.js';
 import { twoModes, type TwoModes } from './statistics/modes.js';
@@ -36,6 +38,8 @@ export interface Cell {
   readonly arm: string;
   /** The arm of which this one is the control. */
   readonly repeats?: string;
+  /** The arm that it is compared with, null for none. */
+  readonly comparedWith?: string | null;
   readonly loads: readonly LoadResult[];
   /** Shown when they went wrong, and counted for nothing. */
   readonly rehearsals: readonly LoadResult[];
@@ -90,10 +94,22 @@ export interface Beside {
   readonly beside: number;
 }
 
+/** What others took of the machine's processors in the measured loads, and what the host of a virtual machine took of that. */
+export interface MachineAchieved {
+  readonly loads: number;
+  readonly medianOthersShare: number;
+  readonly mostOthersShare: number;
+  readonly mostStealShare: number;
+}
+
 export interface Results {
   readonly shared: Beside;
   readonly cells: readonly Cell[];
   readonly links: readonly LinkAchieved[];
+  /** Kernel parameters of TCP inside the links, by name; more than one value where arms or ends differ. */
+  readonly tcpSettings: ReadonlyMap<string, readonly string[]>;
+  /** Undefined where no load has it. */
+  readonly machine: MachineAchieved | undefined;
   readonly comparisons: CampaignComparisons;
 }
 
@@ -101,11 +117,14 @@ export interface Results {
 export async function collectResults(campaign: Campaign, samples: AsyncIterable<Sample>): Promise<Results> {
   const builders = new Map<string, CellBuilder>();
   const links = new Map<string, LinkBuilder>();
+  const tcpSettings = new Map<string, Set<string>>();
+  const machines: MachineCpu[] = [];
   for (const { name: profile } of campaign.profiles) {
     links.set(profile, new LinkBuilder(profile));
     for (const { name: page } of campaign.pages) {
       for (const arm of campaign.arms) {
-        builders.set(keyOf(profile, page, arm.name), new CellBuilder(profile, page, arm));
+        const partner = partnerOf(arm, campaign.arms, campaign.baseline) ?? null;
+        builders.set(keyOf(profile, page, arm.name), new CellBuilder(profile, page, arm, partner));
       }
     }
   }
@@ -114,13 +133,32 @@ export async function collectResults(campaign: Campaign, samples: AsyncIterable<
     shared = { loads: shared.loads + 1, beside: shared.beside + ((sample.otherCampaigns ?? 0) > 0 ? 1 : 0) };
     builders.get(keyOf(sample.profile, sample.page, sample.arm))?.add(sample);
     if (sample.link) links.get(sample.profile)?.add(sample.link);
+    if (sample.block !== REHEARSAL && sample.machine) machines.push(sample.machine);
+    for (const end of Object.values(sample.link?.tcp_settings ?? {})) {
+      for (const [name, value] of Object.entries(end as Record<string, string>)) {
+        tcpSettings.set(name, (tcpSettings.get(name) ?? new Set()).add(value));
+      }
+    }
   }
   const cells = [...builders.values()].map((builder) => builder.cell());
   return {
     shared,
     cells,
     links: [...links.values()].map((builder) => builder.achieved()),
+    tcpSettings: new Map([...tcpSettings].map(([name, values]) => [name, [...values]])),
+    machine: machineAchieved(machines),
     comparisons: compareCampaign(cellsToCompare(cells), campaign.baseline, campaign.seed),
+  };
+}
+
+function machineAchieved(loads: readonly MachineCpu[]): MachineAchieved | undefined {
+  const others = loads.flatMap(({ othersShare }) => othersShare ?? []);
+  if (others.length === 0) return undefined;
+  return {
+    loads: others.length,
+    medianOthersShare: median(others) ?? 0,
+    mostOthersShare: Math.max(...others),
+    mostStealShare: Math.max(...loads.map(({ stealShare }) => stealShare)),
   };
 }
 
@@ -139,7 +177,7 @@ function cellsToCompare(cells: readonly Cell[]): ComparedCell[] {
 }
 
 /** The valid loads of a cell, by what is compared. */
-export function comparedCell({ profile, page, arm, repeats, loads }: Cell): ComparedCell {
+export function comparedCell({ profile, page, arm, repeats, comparedWith, loads }: Cell): ComparedCell {
   const valid = loads.filter((load) => load.valid);
   const times = METRICS.map((metric) => [
     metric,
@@ -153,6 +191,7 @@ export function comparedCell({ profile, page, arm, repeats, loads }: Cell): Comp
     page,
     arm,
     ...(repeats !== undefined && { repeats }),
+    ...(comparedWith !== undefined && { comparedWith }),
     times: Object.fromEntries(times) as ComparedCell['times'],
   };
 }
@@ -176,6 +215,7 @@ class CellBuilder {
     readonly profile: string,
     readonly page: string,
     readonly arm: Campaign['arms'][number],
+    readonly comparedWith: string | null,
   ) {}
 
   add(sample: Sample): void {
@@ -205,6 +245,7 @@ class CellBuilder {
       page: this.page,
       arm: this.arm.name,
       ...(this.arm.repeats !== undefined && { repeats: this.arm.repeats }),
+      comparedWith: this.comparedWith,
       loads: this.#loads,
       rehearsals: this.#rehearsals,
       summary: summarise(valid.map(({ time }) => time)),

@@ -50,6 +50,12 @@ function whatChanged(before: Campaign, now: Campaign): string | undefined {
   if (profile !== undefined) return `the profile ${profile.name} has changed`;
   const page = now.pages.find(({ name, sha256 }) => hashOf(before.pages, name) !== sha256);
   if (page !== undefined) return `the page ${page.name} has changed`;
+  const arm = [...now.arms, ...before.arms].find(
+    ({ name }) => !before.arms.some((each) => each.name === name) || !now.arms.some((each) => each.name === name),
+  );
+  if (arm !== undefined) return `the arm ${arm.name} is left out in only one of its sittings`;
+  const server = now.servers.find(({ name, version }) => versionIn(before.servers, name) !== version);
+  if (server !== undefined) return `the server ${server.name} has another version`;
   if (before.watched !== now.watched) return '--watch-all was given to only one of its sittings';
   const other = PROGRAMS.find((name) => before.environment[name] !== now.environment[name]);
   if (other === undefined) return undefined;
@@ -58,6 +64,10 @@ function whatChanged(before: Campaign, now: Campaign): string | undefined {
 
 /** The machine may be another one: each block has all arms, so that they share what it does to them. */
 const PROGRAMS = ['chromium', 'pronghornSha256', 'lab'] as const;
+
+function versionIn(servers: Campaign['servers'], name: string): string | undefined {
+  return servers.find((server) => server.name === name)?.version;
+}
 
 function hashOf(items: readonly { name: string; sha256?: string | undefined }[], name: string): string | undefined {
   return items.find((item) => item.name === name)?.sha256;

@@ -14,13 +14,24 @@ import {
 } from './link-command.js';
 import { readLinkReport, type LinkReading } from './link-report.js';
 import { requireDisk, requireRoom } from './disk.js';
+import { farEnd, warmUpsOf } from './far-end.js';
 import { JobFile, type LoadJob } from './load/job.js';
 import type { PageFacts } from './page/folder.js';
-import { SAMPLE_SCHEMA, type BrowserSide, type LoadCpu, type Outcome, type Sample, type Times } from './sample.js';
+import {
+  SAMPLE_SCHEMA,
+  type BrowserSide,
+  type LoadCpu,
+  type Outcome,
+  type Sample,
+  type ServerCounters,
+  type Times,
+} from './sample.js';
 import { REHEARSAL, type ScheduledLoad } from './schedule.js';
-import { countRequests, portOf, readCounters, serverCommand } from './server-command.js';
+import { countRequests, readCounters } from './server-command.js';
 import type { Certificate } from './certificate.js';
-import type { ServerSpec } from './plan.js';
+import { machineCpu, readCpuCounters, type CpuCounters, type MachineCpu } from './machine-cpu.js';
+import type { Arm, BrowserState, ServerSpec } from './plan.js';
+import type { Reference } from './reference-servers.js';
 import { removeFolder } from './scratch.js';
 import { siteOf } from './site.js';
 import type { Label } from './trace/label.js';
@@ -28,6 +39,7 @@ import { labelsOf } from './trace/labels.js';
 import { timelineIfReadable } from './trace/timeline.js';
 import { keepTraces } from './traces.js';
 import { invalidReasons } from './validity.js';
+import { withoutWarmUps, type WarmUp } from './warm-up.js';
 
 /** What all loads of a campaign have in common. */
 export interface Bench {
@@ -37,6 +49,11 @@ export interface Bench {
   /** The pages by name. */
   readonly pages: ReadonlyMap<string, ServedPage>;
   readonly servers: ReadonlyMap<string, ServerSpec>;
+  /** Where reference servers are, by the name of the server that is one. */
+  readonly references: ReadonlyMap<string, Reference>;
+  /** Of the plan. */
+  readonly arms: readonly Arm[];
+  readonly browser: BrowserState;
   readonly timeoutSeconds: number;
   /** A folder of the campaign for what is removed at its end. */
   readonly scratch: string;
@@ -49,6 +66,8 @@ export interface Bench {
 export interface ServedPage {
   readonly folder: string;
   readonly facts: PageFacts;
+  /** Whether a recorded server's think times are imitated. */
+  readonly thinkTimes: boolean;
 }
 
 /** What link, server and browser may take beside the load itself before the lab ends them. */
@@ -63,6 +82,7 @@ export class Load {
   readonly #folder: string;
   readonly #running: Running;
   readonly #startedAt = new Date();
+  readonly #cpuBefore = readCpuCounters();
   #stopped = false;
   #overdue = false;
 
@@ -83,9 +103,10 @@ export class Load {
       (this.#visits() * this.#bench.timeoutSeconds + OVERHEAD_SECONDS) * 1000,
     );
     const ended = await this.#running.ended;
+    const cpuAfter = readCpuCounters();
     clearTimeout(limit);
     try {
-      return this.#stopped ? undefined : await this.#judge(ended);
+      return this.#stopped ? undefined : await this.#judge(ended, cpuAfter);
     } finally {
       await removeFolder(this.#folder);
     }
@@ -98,14 +119,15 @@ export class Load {
   }
 
   #command(): string[] {
-    const { pronghorn, chromium, certificate, timeoutSeconds } = this.#bench;
+    const { chromium, timeoutSeconds } = this.#bench;
     const { arm, profile, linkSeed } = this.#scheduled;
-    const { folder: pageFolder, facts } = this.#page();
+    const { facts } = this.#page();
     const inFolder = (name: string): string => join(this.#folder, name);
     const job: LoadJob = {
       chromium,
       protocol: arm.protocol,
       visit: arm.visit,
+      browser: this.#bench.browser,
       ...(arm.discovery && { discovery: arm.discovery }),
       ...siteOf(facts, arm),
       ...this.#whereabouts(facts),
@@ -119,27 +141,19 @@ export class Load {
     writeFileSync(jobPath, JSON.stringify(job));
     const near = [process.execPath, LOAD_ONE, jobPath];
     if (facts.live !== undefined) return near;
-    const server = {
-      pronghorn,
-      spec: this.#bench.servers.get(arm.server) as ServerSpec,
-      arm,
-      pageFolder,
-      isRecording: facts.recording !== undefined,
-      address: FAR_ADDRESS,
-      certificate,
-      ...(this.#watched() && { qlogFolder: inFolder(JobFile.Qlog) }),
-    };
     return linkCommand({
-      pronghorn,
+      ...farEnd({
+        bench: this.#bench,
+        arm,
+        page: this.#page(),
+        folder: this.#folder,
+        ...(this.#watched() && { qlogFolder: inFolder(JobFile.Qlog) }),
+      }),
       profilePath: profile.path,
       seed: linkSeed,
-      congestion: arm.congestion,
-      ...(arm.initialWindow !== undefined && { initialWindow: arm.initialWindow }),
       reportPath: inFolder(JobFile.LinkReport),
       traces: { packets: inFolder(JobFile.Packets), tcpInfo: inFolder(JobFile.TcpInfo) },
       ...(arm.discovery === 'https-record' && { resolver: NEAR_ADDRESS }),
-      far: serverCommand(server),
-      farPort: portOf(arm),
       near,
     });
   }
@@ -163,7 +177,7 @@ export class Load {
     return this.#bench.pages.get(this.#scheduled.page) as ServedPage;
   }
 
-  async #judge(ended: Ended): Promise<Sample> {
+  async #judge(ended: Ended, cpuAfter: CpuCounters | undefined): Promise<Sample> {
     const output = readOr(join(this.#folder, JobFile.Output), '');
     // A disk without room makes browser, link and server fail in many ways, none of which is the arm's.
     const place = dirname(this.#bench.scratch);
@@ -171,12 +185,16 @@ export class Load {
     else requireDisk(output, place);
     const browser = this.#readBrowserSide();
     const link = readLinkReport(join(this.#folder, JobFile.LinkReport));
-    const verdict = this.#verdict(ended, output, browser, link);
+    const own = link.kind === 'report' ? link.report.total_cpu_seconds : undefined;
+    const machine = machineCpu(this.#cpuBefore, cpuAfter, own);
+    const warmUps = this.#warmUps(link);
+    const counted = readCounters(output);
+    const serverCounters = counted && withoutWarmUps(counted, warmUps ?? []);
+    const verdict = this.#verdict({ ended, output, browser, link, machine, warmUps, counters: serverCounters });
     const cpuSeconds = cpuOf(browser, link);
     const labels = browser && (await this.#labels(browser, link, cpuSeconds));
     const traces = keepTraces(this.#folder, this.#bench.out, this.#scheduled.number);
     const { number, profile, page, block, position, arm, linkSeed } = this.#scheduled;
-    const serverCounters = readCounters(output);
     return {
       schema: SAMPLE_SCHEMA,
       load: number,
@@ -197,6 +215,8 @@ export class Load {
       valid: verdict.invalidReasons.length === 0,
       times: browser === undefined ? {} : timesOf(browser),
       cpuSeconds,
+      ...(machine && { machine }),
+      ...(warmUps && { warmUps }),
       ...(labels !== undefined && { labels }),
       ...(browser !== undefined && { browser }),
       ...(link.kind === 'report' && { link: link.report }),
@@ -224,12 +244,18 @@ export class Load {
     });
   }
 
-  #verdict(
-    ended: Ended,
-    output: string,
-    browser: BrowserSide | undefined,
-    link: LinkReading,
-  ): { outcome: Outcome; reason?: string; invalidReasons: string[] } {
+  /** The connections that the server had before the browser's; undefined if the link wrote no report of them. */
+  #warmUps(link: LinkReading): WarmUp[] | undefined {
+    const codes = link.kind === 'report' ? link.report.warm_up_exit_codes : undefined;
+    const protocols = warmUpsOf(this.#bench, this.#scheduled.arm);
+    return codes && protocols.map((protocol, at) => ({ protocol, ok: codes[at] === 0 }));
+  }
+
+  #verdict({ ended, output, browser, link, machine, warmUps, counters }: Seen): {
+    outcome: Outcome;
+    reason?: string;
+    invalidReasons: string[];
+  } {
     if (browser === undefined) {
       const reason = this.#overdue ? `no end ${OVERHEAD_SECONDS} s after the load's time` : endInWords(ended, output);
       return { outcome: 'not-run', reason, invalidReasons: [`the load did not run: ${reason}`] };
@@ -241,16 +267,32 @@ export class Load {
       return { ...end, invalidReasons: [`${link.problem}: ${endInWords(ended, output)}`] };
     const { arm } = this.#scheduled;
     const pageBytes = this.#page().facts.bytes;
-    const counters = readCounters(output);
     const origin = live === undefined ? undefined : new URL(live.url).host;
     const report = link.kind === 'report' ? link.report : undefined;
-    return { ...end, invalidReasons: invalidReasons({ arm, pageBytes, browser, link: report, counters, origin }) };
+    // Of a server that a plan brings nobody knows beforehand what it has: that it does not answer is then an outcome.
+    const known = this.#bench.servers.get(arm.server)?.command === undefined;
+    const judged = { ...(machine && { machine }), ...(known && warmUps && { warmUps }) };
+    return {
+      ...end,
+      invalidReasons: invalidReasons({ arm, pageBytes, browser, link: report, counters, origin, ...judged }),
+    };
   }
 
   #readBrowserSide(): BrowserSide | undefined {
     const text = readOr(join(this.#folder, JobFile.Result), undefined);
     return text === undefined ? undefined : (JSON.parse(text) as BrowserSide);
   }
+}
+
+/** What there is of a load to judge it by. */
+interface Seen {
+  readonly ended: Ended;
+  readonly output: string;
+  readonly browser: BrowserSide | undefined;
+  readonly link: LinkReading;
+  readonly machine: MachineCpu | undefined;
+  readonly warmUps: readonly WarmUp[] | undefined;
+  readonly counters: ServerCounters | undefined;
 }
 
 /** The requests of a recording that were answered with a failure when it was captured. */

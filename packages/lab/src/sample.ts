@@ -1,6 +1,8 @@
 import type { Label } from './trace/label.js';
 import type { LinkReport } from './link-report.js';
+import type { MachineCpu } from './machine-cpu.js';
 import type { Congestion, Discovery, Protocol, Visit } from './plan.js';
+import type { WarmUp } from './warm-up.js';
 
 /** The version of the sample format. It changes when a field changes its meaning or goes away. */
 export const SAMPLE_SCHEMA = 2;
@@ -153,6 +155,10 @@ export interface Sample {
   readonly invalidReasons: readonly string[];
   readonly times: Times;
   readonly cpuSeconds?: LoadCpu;
+  /** What the machine's processors did while the load was made. */
+  readonly machine?: MachineCpu;
+  /** The connections that the server had before the browser's, and whether each came about. */
+  readonly warmUps?: readonly WarmUp[];
   /** Why it took its time, as far as rules can tell; undefined where they had nothing to look at. */
   readonly labels?: readonly Label[];
   readonly browser?: BrowserSide;

@@ -1,7 +1,9 @@
 import { z } from 'zod';
 import { CLEAR_PORT, PORT } from './browser.js';
+import { FAR_ADDRESS } from './link-command.js';
 import type { Certificate } from './certificate.js';
 import type { Arm, ServerSpec } from './plan.js';
+import { referenceCommand, type Reference } from './reference-servers.js';
 import type { ServerCounters } from './sample.js';
 
 export interface Server {
@@ -14,6 +16,14 @@ export interface Server {
   /** The address at the far end of the link. */
   readonly address: string;
   readonly certificate: Certificate;
+  /** Of a server that the lab knows how to start: where it is. */
+  readonly reference?: Reference;
+  /** How long the server waits for a client, whatever for: longer than the lab does, so that no time-out of a server ends a load. */
+  readonly patienceSeconds: number;
+  /** Whether our server answers as late as the recorded one did. */
+  readonly thinkTimes: boolean;
+  /** A folder of the load's own, for what a server wants to write. */
+  readonly folder: string;
   /** Where our server writes what its QUIC connections do, of a load that is watched. */
   readonly qlogFolder?: string;
 }
@@ -29,11 +39,12 @@ export function portOf({ protocol }: Pick<Arm, 'protocol'>): number {
 /** The command that serves the page at the far end of the link, as one line that splits into words as a shell does. */
 export function serverCommand(server: Server): string {
   const { command } = server.spec;
+  if (server.reference !== undefined) return shellWords(referenceCommand(server, server.reference));
   return command === undefined ? shellWords(ownCommand(server)) : filledIn(command, placesOf(server));
 }
 
 function ownCommand(server: Server): string[] {
-  const { pronghorn, spec, arm, pageFolder, isRecording, address, certificate, qlogFolder } = server;
+  const { pronghorn, spec, arm, pageFolder, isRecording, thinkTimes, address, certificate, qlogFolder } = server;
   return [
     ...[pronghorn, isRecording ? 'replay' : 'serve', pageFolder],
     ...['--listen', `${address}:${PORT}`],
@@ -42,6 +53,8 @@ function ownCommand(server: Server): string[] {
     ...['--congestion', arm.congestion],
     ...(arm.initialWindow === undefined ? [] : ['--initial-window', String(arm.initialWindow)]),
     ...['--early-data', arm.visit === 'early-data' ? 'safe' : 'off'],
+    ...(thinkTimes ? ['--think-times'] : []),
+    ...patience(server),
     // When the load is over nobody waits for what was not fetched.
     ...['--grace', '1', '--stats'],
     ...(qlogFolder === undefined ? [] : ['--qlog', qlogFolder]),
@@ -49,8 +62,28 @@ function ownCommand(server: Server): string[] {
   ];
 }
 
+/** The server's time-outs, by the names that `pronghorn serve --limit` has for them. */
+const TIMEOUTS = ['handshake_timeout', 'idle_timeout', 'head_timeout', 'body_timeout', 'response_timeout'] as const;
+const LEAST_RATES = ['body_bytes_per_second', 'response_bytes_per_second'] as const;
+
+/**
+ * The safe defaults are of half a minute and less. On a bad link they end loads over TCP, where one lost packet holds up all
+ * responses, and not those over QUIC: what the browser makes of the link would not be seen.
+ */
+function patience({ patienceSeconds, spec }: Server): string[] {
+  // It is a limit too, which would go before the plan's own argument.
+  const own = spec.args.some((each) => each.startsWith('--idle-timeout')) ? ['idle_timeout'] : [];
+  const timeouts = TIMEOUTS.filter((name) => !own.includes(name)).map((name) => `${name}=${patienceSeconds}s`);
+  return [...timeouts, ...LEAST_RATES.map((name) => `${name}=0`)].flatMap((limit) => ['--limit', limit]);
+}
+
+/** More than the lab waits for a load and for what is around it. */
+export function patienceFor(timeoutSeconds: number): number {
+  return timeoutSeconds + 60;
+}
+
 /** What stands in braces in another server's command line. */
-function placesOf({ arm, pageFolder, address, certificate }: Server): Record<Place, string> {
+function placesOf({ arm, pageFolder, address, certificate, patienceSeconds }: Server): Record<Place, string> {
   return {
     page: pageFolder,
     address,
@@ -61,6 +94,7 @@ function placesOf({ arm, pageFolder, address, certificate }: Server): Record<Pla
     congestion: arm.congestion,
     initial_window: String(arm.initialWindow ?? DEFAULT_INITIAL_WINDOW),
     early_data: arm.visit === 'early-data' ? 'on' : 'off',
+    timeout_seconds: String(patienceSeconds),
   };
 }
 
@@ -74,6 +108,7 @@ export const PLACES = [
   'congestion',
   'initial_window',
   'early_data',
+  'timeout_seconds',
 ] as const;
 export type Place = (typeof PLACES)[number];
 
@@ -85,8 +120,15 @@ export function unknownPlace(command: string): string | undefined {
   return named.find((place) => !PLACES.includes(place as Place));
 }
 
-/** Whether a server is told what stands for the place: our own always is, another one where its command has the place. */
-export function hasPlace({ command }: { readonly command?: string | undefined }, place: Place): boolean {
+/**
+ * Whether a server is told what stands for the place: our own always is, another one where its command has the place, and a
+ * reference server is what it is.
+ */
+export function hasPlace(
+  { command, reference }: { readonly command?: string | undefined; readonly reference?: string | undefined },
+  place: Place,
+): boolean {
+  if (reference !== undefined) return false;
   return command === undefined || [...command.matchAll(PLACE)].some(([, named]) => named === place);
 }
 
@@ -100,14 +142,18 @@ export function shellWords(words: readonly string[]): string {
 }
 
 /** An access log line: time, client, protocol, method, path, status and more. */
-const ACCESS_LINE = /^\S+ \S+ (HTTP\/\S+) [A-Z]+ \S+ \d{3} /;
+const ACCESS_LINE = /^\S+ (\S+) (HTTP\/\S+) [A-Z]+ \S+ \d{3} /;
 
-/** Counts the requests of a server's access log per protocol. Lines of other kinds are passed over. */
+/**
+ * Counts the requests of a server's access log per protocol. Lines of other kinds are passed over, and so are those of clients
+ * at the server's own end, which are warm-ups.
+ */
 export function countRequests(output: string): Record<string, number> {
   const counts: Record<string, number> = {};
   for (const line of output.split('\n')) {
-    const protocol = ACCESS_LINE.exec(line)?.[1];
-    if (protocol !== undefined) counts[protocol] = (counts[protocol] ?? 0) + 1;
+    const [, client, protocol] = ACCESS_LINE.exec(line) ?? [];
+    if (protocol !== undefined && client?.startsWith(`${FAR_ADDRESS}:`) === false)
+      counts[protocol] = (counts[protocol] ?? 0) + 1;
   }
   return counts;
 }

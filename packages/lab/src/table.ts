@@ -75,6 +75,7 @@ export function tableNotes(campaign: Campaign, results: Results): string[] {
       '*: mean of the completed loads only.',
     );
   }
+  for (const { arm, reason } of campaign.leftOut ?? []) notes.push(`${arm} was left out: ${reason}.`);
   if (campaign.watched) {
     notes.push('Each load was watched, which slows it: these figures compare only with others that were taken so.');
   }

@@ -1,9 +1,11 @@
 import { kernelName } from './link-command.js';
 import { flowBytes, unaccountedPackets, unaskedDrops, type LinkReport } from './link-report.js';
 import { isAnswered } from './load/outcome.js';
+import { MOST_FOR_OTHERS, type MachineCpu } from './machine-cpu.js';
 import type { Arm } from './plan.js';
 import type { BrowserSide, ServerCounters } from './sample.js';
 import { portOf } from './server-command.js';
+import type { WarmUp } from './warm-up.js';
 
 /** What a load has to be judged by. */
 export interface Evidence {
@@ -15,8 +17,11 @@ export interface Evidence {
   readonly link: LinkReport | undefined;
   /** The host and port of such a page: what it fetches from others is theirs to decide. */
   readonly origin: string | undefined;
-  /** Of our own server, unless it was killed. */
+  /** Of our own server, unless it was killed; without its warm-ups. */
   readonly counters: ServerCounters | undefined;
+  /** Of a server of which it is known what it speaks. */
+  readonly warmUps?: readonly WarmUp[];
+  readonly machine?: MachineCpu;
 }
 
 /** The browser's names for the protocols that an arm may use, in `nextHopProtocol` and in the developer tools alike. */
@@ -37,6 +42,8 @@ const BROWSER_NAMES: Readonly<Record<Arm['protocol'], readonly string[]>> = {
 export function invalidReasons(evidence: Evidence): string[] {
   const rules = [
     congestionControl,
+    slowStartAfterIdle,
+    warmUp,
     timelineProtocol,
     developerToolsProtocol,
     newConnection,
@@ -45,6 +52,7 @@ export function invalidReasons(evidence: Evidence): string[] {
     expectedBytes,
     unaccounted,
     deadlines,
+    starved,
     unasked,
   ];
   return rules.map((rule) => rule(evidence)).filter((reason) => reason !== undefined);
@@ -149,6 +157,29 @@ function congestionControl({ arm, link }: Evidence): string | undefined {
   return near === asked && far === asked
     ? undefined
     : `TCP had ${near} at the client and ${far} at the server, not ${asked}`;
+}
+
+/** The kernel's switch, which QUIC does not have. */
+function slowStartAfterIdle({ arm, link }: Evidence): string | undefined {
+  const settings = link?.tcp_settings;
+  if (settings === undefined) return undefined;
+  const asked = arm.slowStartAfterIdle === true ? '1' : '0';
+  const [near, far] = [settings.near, settings.far].map((end) => end.tcp_slow_start_after_idle ?? 'nothing');
+  if (near === asked && far === asked) return undefined;
+  return `tcp_slow_start_after_idle was ${near} at the client and ${far} at the server, not ${asked}`;
+}
+
+function warmUp({ warmUps }: Evidence): string | undefined {
+  const failed = warmUps?.filter(({ ok }) => !ok).map(({ protocol }) => protocol) ?? [];
+  return failed.length === 0 ? undefined : `the server did not answer before the load over ${names(failed)}`;
+}
+
+/** The same for all arms: what the load's own processes used is not in it. */
+function starved({ machine }: Evidence): string | undefined {
+  const { othersShare = 0, stealShare = 0 } = machine ?? {};
+  if (othersShare <= MOST_FOR_OTHERS) return undefined;
+  const percent = (share: number): string => `${Math.round(100 * share)} %`;
+  return `the machine was starved: others had ${percent(othersShare)} of its processors (${percent(stealShare)} stolen)`;
 }
 
 function names(values: readonly string[]): string {

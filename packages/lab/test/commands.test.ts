@@ -5,7 +5,14 @@ import { browserArguments } from '../src/browser.js';
 import { lastWord, linkCommand } from '../src/link-command.js';
 import type { LoadJob } from '../src/load/job.js';
 import type { Arm } from '../src/plan.js';
-import { countRequests, readCounters, serverCommand, shellWords, unknownPlace } from '../src/server-command.js';
+import {
+  countRequests,
+  patienceFor,
+  readCounters,
+  serverCommand,
+  shellWords,
+  unknownPlace,
+} from '../src/server-command.js';
 
 test('words that were joined for a shell are split by it into the same words', () => {
   const words = ['plain', 'with space', "quo'te", '$HOME', '', 'a"b', '--flag=ü', '\\', '*'];
@@ -22,6 +29,9 @@ const server = {
   isRecording: false,
   address: '10.77.0.2',
   certificate: { certPath: '/c.pem', keyPath: '/k.pem', spki: 's' },
+  patienceSeconds: 90,
+  thinkTimes: false,
+  folder: '/load',
 };
 
 test('link runs the browser behind it and the server before it with one algorithm', () => {
@@ -30,13 +40,17 @@ test('link runs the browser behind it and the server before it with one algorith
     profilePath: '/l.toml',
     seed: 9,
     congestion: 'newreno',
+    slowStartAfterIdle: false,
     reportPath: '/r.json',
     far: serverCommand(server),
     farPort: 443,
     near: ['node', 'load-one.js'],
   });
   const text = command.join(' ');
-  assert.match(text, /^\/p link \/l\.toml --seed 9 --tcp-congestion reno --report \/r\.json --far /);
+  assert.match(
+    text,
+    /^\/p link \/l\.toml --seed 9 --tcp-congestion reno --tcp-slow-start-after-idle off --report \/r\.json --far /,
+  );
   assert.match(text, /--far-ready 443 -- node load-one\.js$/);
   assert.match(text, /serve \/page --listen 10\.77\.0\.2:443 --cert \/c\.pem --key \/k\.pem --congestion newreno/);
   assert.match(text, / --early-data off .* --limit 'a=b c' /);
@@ -53,10 +67,11 @@ test('both transports begin with the window of the arm', () => {
     profilePath: '/l.toml',
     seed: 9,
     congestion: 'cubic',
+    slowStartAfterIdle: true,
     reportPath: '/r.json',
   } as const;
   const command = linkCommand({ ...link, initialWindow: 32, far: own, farPort: 443, near: ['node'] });
-  assert.match(command.join(' '), / --tcp-initial-window 32 /);
+  assert.match(command.join(' '), / --tcp-initial-window 32 --tcp-slow-start-after-idle on /);
 });
 
 test('server takes early data and clear text only for the arms that are for them', () => {
@@ -66,15 +81,30 @@ test('server takes early data and clear text only for the arms that are for them
   assert.match(serverCommand({ ...server, arm: { ...arm, protocol: 'http' } }), / --listen http:\/\/10\.77\.0\.2:80 /);
 });
 
-test('recording is replayed with the same options', () => {
-  assert.match(serverCommand({ ...server, isRecording: true }), /^\/p replay \/page --listen /);
+test('recording is replayed with the same options, and with its think times where they are wanted', () => {
+  const replay = serverCommand({ ...server, isRecording: true });
+  assert.match(replay, /^\/p replay \/page --listen /);
+  assert.ok(!replay.includes('--think-times'));
+  assert.match(serverCommand({ ...server, isRecording: true, thinkTimes: true }), / --think-times /);
+});
+
+test('server waits longer than the lab for whatever a client has to do, and its arguments in the plan go before that', () => {
+  const patience = patienceFor(600);
+  assert.ok(patience > 600 && patience <= 3600, String(patience));
+  const limits = [...serverCommand(server).matchAll(/--limit (\w+)=(\S+)/g)].map(([, name, value]) => [name, value]);
+  const waiting = ['handshake', 'idle', 'head', 'body', 'response'].map((what) => [`${what}_timeout`, '90s']);
+  assert.deepEqual(limits, [...waiting, ['body_bytes_per_second', '0'], ['response_bytes_per_second', '0']]);
+  const spec = { name: 'impatient', args: ['--idle-timeout', '5', '--limit', 'response_timeout=7s'] };
+  const own = serverCommand({ ...server, spec });
+  assert.ok(!own.includes('idle_timeout='));
+  assert.ok(own.indexOf('response_timeout=7s') > own.indexOf('response_timeout=90s'));
 });
 
 test("another server's command line is filled in, and a place without a meaning is found", () => {
-  const command = 'other --root {page} --at {address}:{port} "{cert}"';
+  const command = 'other --root {page} --at {address}:{port} "{cert}" -t {timeout_seconds}';
   const spec = { name: 'other', args: [], command };
   const line = serverCommand({ ...server, spec, pageFolder: '/my page' });
-  assert.equal(line, `other --root '/my page' --at 10.77.0.2:443 "/c.pem"`);
+  assert.equal(line, `other --root '/my page' --at 10.77.0.2:443 "/c.pem" -t 90`);
   assert.equal(unknownPlace(command), undefined);
   assert.equal(unknownPlace('other {page} {prot}'), 'prot');
 });
@@ -83,6 +113,7 @@ const job: LoadJob = {
   chromium: '/chromium',
   protocol: 'h3',
   visit: 'first',
+  browser: 'cold',
   url: 'https://bench.test/',
   origins: ['bench.test:443', 'cdn.bench.test:8443'],
   serverAddress: '10.77.0.2',
@@ -129,6 +160,9 @@ test('access log is counted by protocol', () => {
     '2026-11-21T20:43:00Z 10.77.0.1:5555 HTTP/3 GET / 200 1234 0.5ms',
     '2026-11-21T20:43:00Z 10.77.0.1:5555 HTTP/3 GET /a.css 200 1234 0.5ms',
     '2026-11-21T20:43:01Z 10.77.0.1:5556 HTTP/1.1 GET /b 404 12 0.1ms',
+    // Warm-ups, from the server's own end.
+    '2026-11-21T20:43:00Z 10.77.0.2:5555 HTTP/3 GET /pronghorn-lab-warm-up 404 12 0.1ms',
+    '2026-11-21T20:43:00Z 10.77.0.2:5555 HTTP/2 GET /pronghorn-lab-warm-up 404 12 0.1ms',
     'error: something HTTP/3 GET',
   ].join('\n');
   assert.deepEqual(countRequests(log), { 'HTTP/3': 2, 'HTTP/1.1': 1 });

@@ -19,10 +19,22 @@ function read(text: string): LinkReading {
 
 test('report is read with all that it holds, and of the commands only what the far end cost', () => {
   const { link } = recorded('h3');
-  const far = { argv: ['/somewhere/server'], cpu_seconds: { user: 1, system: 0.5 } };
-  const reading = read(JSON.stringify({ ...link, commands: { near: { argv: ['/somewhere/node'] }, far } }));
+  const command = (user: number): object => ({
+    argv: ['/somewhere'],
+    exit_code: 0,
+    cpu_seconds: { user, system: 0.5 },
+  });
+  const { user, system } = link.cpu_seconds.process;
+  const warm_ups = [command(0), { ...command(0), exit_code: null }];
+  const reading = read(JSON.stringify({ ...link, commands: { near: command(2), far: command(1), warm_ups } }));
   assert.ok(reading.kind === 'report');
-  assert.deepEqual(JSON.parse(JSON.stringify(reading.report)), { ...link, far_cpu_seconds: 1.5 });
+  const expected = {
+    ...link,
+    far_cpu_seconds: 1.5,
+    total_cpu_seconds: 5 + user + system,
+    warm_up_exit_codes: [0, null],
+  };
+  assert.deepEqual(JSON.parse(JSON.stringify(reading.report)), expected);
 });
 
 test('report that is missing or torn is none', () => {

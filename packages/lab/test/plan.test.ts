@@ -6,6 +6,7 @@ import test, { after } from 'node:test';
 import { blocksForVerdict, LEAST_CONTROL_BLOCKS, METRICS } from '../src/compare/campaign.js';
 import { LabError } from '../src/errors.js';
 import { readPageSpec } from '../src/page/spec.js';
+import type { Arm } from '../src/plan.js';
 import { readPlan } from '../src/read-plan.js';
 import { withSomeProfiles } from '../src/some-profiles.js';
 import { packageFolder } from './places.js';
@@ -30,6 +31,7 @@ protocol = "h2"
 [[arms]]
 name = "h3"
 protocol = "h3"
+against = "h2"
 congestion = "bbr"
 `;
 
@@ -57,7 +59,7 @@ test('good plan is read with its defaults and with paths from its own folder', (
   assert.equal(plan.timeoutSeconds, 60);
   assert.deepEqual(plan.arms, [
     { name: 'h2', protocol: 'h2', congestion: 'cubic', visit: 'first', server: 'pronghorn' },
-    { name: 'h3', protocol: 'h3', congestion: 'bbr', visit: 'first', server: 'pronghorn' },
+    { name: 'h3', protocol: 'h3', congestion: 'bbr', visit: 'first', server: 'pronghorn', comparedWith: 'h2' },
   ]);
   assert.deepEqual(plan.profiles, [{ name: 'link', path: join(folder, 'link.toml'), text: 'name = "link"\n' }]);
   assert.deepEqual(plan.pages, [{ kind: 'spec', name: 'page', path: join(folder, 'page.toml') }]);
@@ -80,8 +82,116 @@ test('design makes an arm of each combination, and the control a second one', ()
       'h2-cubic-again',
     ],
   );
-  assert.deepEqual(plan.arms.at(-1), { ...plan.arms[0], name: 'h2-cubic-again', repeats: 'h2-cubic' });
+  const { comparedWith: _, ...original } = plan.arms[0] as Arm;
+  assert.deepEqual(plan.arms.at(-1), { ...original, name: 'h2-cubic-again', repeats: 'h2-cubic' });
   assert.equal(plan.baseline, 'h3-bbr');
+  // Those of a visit and controller with the arm of the baseline's protocol, and that one with the baseline's controller.
+  assert.deepEqual(
+    plan.arms.map(({ comparedWith }) => comparedWith),
+    [
+      ...['h3-cubic', 'h3-bbr', 'h3-bbr', undefined],
+      ...['h3-cubic-early-data', 'h3-bbr-early-data', 'h3-bbr-early-data', undefined],
+      undefined,
+    ],
+  );
+});
+
+/** The plan with these arms, each a line of keys. */
+function withArms(...arms: string[]): string {
+  const tables = arms.map((keys) => `[[arms]]\n${keys.replaceAll('; ', '\n')}\n`);
+  return good.replace(/\[\[arms\]\][^]*/, tables.join(''));
+}
+
+const partners = (text: string): Record<string, string | undefined> =>
+  Object.fromEntries(readPlan(write(text)).arms.map(({ name, comparedWith }) => [name, comparedWith]));
+
+test('repeat visits are compared with repeat visits, each kind with its own baseline', () => {
+  const plan = withArms(
+    ...['h2', 'h3'].flatMap((protocol) =>
+      ['first', 'resumed', 'early-data'].map(
+        (visit) => `name = "${protocol}-${visit}"; protocol = "${protocol}"; visit = "${visit}"`,
+      ),
+    ),
+  );
+  assert.deepEqual(partners(plan), {
+    'h2-first': undefined,
+    'h2-resumed': undefined,
+    'h2-early-data': undefined,
+    'h3-first': 'h2-first',
+    'h3-resumed': 'h2-resumed',
+    'h3-early-data': 'h2-early-data',
+  });
+});
+
+test('controllers are compared with each other over one protocol only, and otherwise where the plan says so', () => {
+  const two = ['name = "h2"; protocol = "h2"', 'name = "h2-bbr"; protocol = "h2"; congestion = "bbr"'];
+  assert.deepEqual(partners(withArms(...two)), { h2: undefined, 'h2-bbr': 'h2' });
+  const three = [...two, 'name = "h3-bbr"; protocol = "h3"; congestion = "bbr"'];
+  assert.deepEqual(partners(withArms(...three)), { h2: undefined, 'h2-bbr': 'h2', 'h3-bbr': 'h2-bbr' });
+  const meant = [two[0] as string, 'name = "h3-bbr"; protocol = "h3"; congestion = "bbr"; against = "h2"'];
+  assert.deepEqual(partners(withArms(...meant)), { h2: undefined, 'h3-bbr': 'h2' });
+});
+
+for (const [name, arms, expected] of [
+  [
+    'a repeat visit beside first ones only',
+    ['name = "h2"; protocol = "h2"', 'name = "h2-resumed"; protocol = "h2"; visit = "resumed"'],
+    /"h2-resumed" is a repeat visit \("resumed"\), and the plan has no other arm of that kind to compare it with; add one with `visit = "resumed"`/,
+  ],
+  [
+    'a repeat visit against a first one',
+    ['name = "h2"; protocol = "h2"', 'name = "h3"; protocol = "h3"; visit = "early-data"; against = "h2"'],
+    /arm h3: `against`: "h2" is a first visit, and this arm a repeat visit \("early-data"\); give the two the same `visit`/,
+  ],
+  [
+    'protocol and controller that differ at once',
+    ['name = "h2"; protocol = "h2"', 'name = "h3"; protocol = "h3"; congestion = "bbr"'],
+    /"h3" differs from "h2" by its congestion controller \(bbr\) and by more.*; add an arm like "h2" with `congestion = "bbr"`, or say `against = "h2"`/,
+  ],
+  [
+    'two arms against each other',
+    ['name = "h2"; protocol = "h2"; against = "h3"', 'name = "h3"; protocol = "h3"; against = "h2"'],
+    /arm h2: `against`: "h3" is compared with this one already/,
+  ],
+  [
+    'an arm against itself',
+    ['name = "h2"; protocol = "h2"', 'name = "h3"; protocol = "h3"; against = "h3"'],
+    /arm h3: `against`: there is no other arm "h3"; name one of "h2"/,
+  ],
+] as const) {
+  test(`plan that would compare ${name} is refused with what to do`, () => {
+    assert.throws(
+      () => readPlan(write(withArms(...arms))),
+      (thrown) => thrown instanceof LabError && thrown.exitCode === 65 && expected.test(thrown.line()),
+    );
+  });
+}
+
+test('restart after idle is an axis of TCP, off for all unless the plan says otherwise', () => {
+  const listed = readPlan(write(good.replace('name = "h2"', 'name = "h2"\ntcp_slow_start_after_idle = true'))).arms;
+  assert.deepEqual(
+    listed.map(({ slowStartAfterIdle }) => slowStartAfterIdle),
+    [true, undefined],
+  );
+  const design = '[design]\nprotocols = ["h2", "h3"]\ntcp_slow_start_after_idle = [false, true]\n';
+  assert.deepEqual(partners(good.replace(/\[\[arms\]\][^]*/, design)), {
+    h2: undefined,
+    h3: 'h2',
+    'h2-idle-restart': 'h2',
+  });
+});
+
+test('browser, certificate, think times and reference servers are as the plan says, and else as documented', () => {
+  const plain = readPlan(write(good));
+  assert.deepEqual([plain.browser, plain.certificate], ['cold', 'small']);
+  const text = good
+    .replace('seed = 7', 'browser = "warm"\ncertificate = "rsa-chain"')
+    .replace('spec = "page.toml"', 'folder = "site"\nrequests = 4\nthink_times = false')
+    .replace('congestion = "bbr"', 'server = "n"\n[servers.n]\nreference = "nginx"\noptional = true');
+  const { browser, certificate, pages, servers } = readPlan(write(text));
+  assert.deepEqual([browser, certificate], ['warm', 'rsa-chain']);
+  assert.equal(pages[0]?.kind === 'folder' && pages[0].thinkTimes, false);
+  assert.deepEqual(servers[1], { name: 'n', args: [], reference: 'nginx', optional: true });
 });
 
 test('several pages, a number of blocks that depends on the spread, and servers are read', () => {
@@ -127,7 +237,7 @@ test('server that is told nothing serves arms that ask for nothing, and TCP whos
   const server = '[servers.x]\ncommand = "x {page}"\n';
   const arms = good
     .replace('name = "h2"', 'name = "h2"\nserver = "x"\ncongestion = "bbr"\ninitial_window = 32')
-    .replace(/protocol = "h3"[^]*/, `protocol = "h3"\nserver = "x"\n${server}`);
+    .replace(/protocol = "h3"[^]*/, `protocol = "h3"\nserver = "x"\nagainst = "h2"\n${server}`);
   assert.deepEqual(
     readPlan(write(arms)).arms.map(({ congestion, initialWindow }) => [congestion, initialWindow]),
     [
@@ -227,6 +337,36 @@ const malformed: [what: string, from: string | RegExp, to: string, says: RegExp]
     'seed = 7',
     'control = ["h2"]\nbaseline = "h2-again"',
     /`baseline`: there is no arm "h2-again"; the plan has "h2", "h3"/,
+  ],
+  [
+    'restart after idle over QUIC',
+    'congestion = "bbr"',
+    'tcp_slow_start_after_idle = true',
+    /`arms\[1\]\.tcp_slow_start_after_idle`: belongs to TCP, and the arm is over QUIC/,
+  ],
+  [
+    'reference server with a command of its own',
+    'congestion = "bbr"',
+    '[servers.x]\nreference = "nginx"\ncommand = "nginx"',
+    /`servers\.x\.reference`: stands alone: the lab knows how to start that server/,
+  ],
+  [
+    'server of its own that is optional',
+    'congestion = "bbr"',
+    '[servers.x]\noptional = true',
+    /`servers\.x\.optional`: belongs to `reference` only/,
+  ],
+  [
+    'controller for the QUIC of a reference server',
+    'congestion = "bbr"',
+    'congestion = "bbr"\nserver = "x"\n[servers.x]\nreference = "caddy"',
+    /arm h3: `congestion`: the lab cannot tell caddy of bbr over QUIC; leave `congestion` out/,
+  ],
+  [
+    'think times of a page without a recording',
+    'spec = "page.toml"',
+    'spec = "page.toml"\nthink_times = true',
+    /`page\.think_times`: belongs to `folder` only/,
   ],
   ['baseline of no arm', 'seed = 7', 'baseline = "h4"', /`baseline`: there is no arm "h4"/],
   [

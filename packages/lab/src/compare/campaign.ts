@@ -14,6 +14,8 @@ export interface ComparedCell {
   readonly arm: string;
   /** The arm of which this one is the control, as the plan has it. A name says nothing of that. */
   readonly repeats?: string;
+  /** The arm that it is compared with, null for none. Undefined: the baseline. */
+  readonly comparedWith?: string | null;
   /** Per metric; empty where the browser gave no such time. */
   readonly times: Readonly<Record<Metric, readonly BlockTime[]>>;
 }
@@ -62,7 +64,7 @@ export function compareCampaign(
   const base = baseline ?? cells[0]?.arm ?? '';
   const all = METRICS.flatMap((metric) =>
     cells.flatMap((cell) => {
-      const other = cell.repeats ?? base;
+      const other = cell.repeats ?? (cell.comparedWith === undefined ? base : cell.comparedWith);
       const partner = cells.find(
         ({ profile, page, arm }) => profile === cell.profile && page === cell.page && arm === other,
       );

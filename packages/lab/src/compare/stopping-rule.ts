@@ -1,3 +1,4 @@
+import { partnerOf } from './partners.js';
 import { enough } from './stopping.js';
 import { pairUp, type BlockTime, type Pair } from './pairs.js';
 import type { Plan } from '../plan.js';
@@ -53,9 +54,10 @@ export class StoppingRule {
   #pairs(place: string, before: number): Pair[][] {
     const timesOf = (arm: string): BlockTime[] =>
       (this.#times.get(place)?.get(arm) ?? []).filter(({ block }) => block < before);
-    return this.plan.arms.flatMap(({ name, repeats }) => {
-      const base = repeats ?? this.plan.baseline;
-      return name === base ? [] : [[...pairUp(timesOf(base), timesOf(name)).pairs]];
+    const { arms, baseline } = this.plan;
+    return arms.flatMap((arm) => {
+      const base = partnerOf(arm, arms, baseline);
+      return base === undefined ? [] : [[...pairUp(timesOf(base), timesOf(arm.name)).pairs]];
     });
   }
 }

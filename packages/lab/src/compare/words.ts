@@ -84,8 +84,11 @@ export function comparisonNotes({ base, comparisons, control }: CampaignComparis
   const percentile = comparisons.some(({ medianRatio, shift }) =>
     [medianRatio?.interval, shift.interval].some((interval) => interval?.method === 'percentile'),
   );
+  const bases = new Set(comparisons.filter(({ verdict }) => verdict.kind !== 'control').map((one) => one.base));
+  // Of other visits and controllers others.
+  const [several, its] = bases.size > 1 ? ['the one behind the stroke', 'that one'] : [base, base];
   return [
-    `Each arm against ${base}, over blocks with a valid load of both. Ratio: its median by that of ${base}, below 1 is faster. ` +
+    `Each arm against ${several}, over blocks with a valid load of both. Ratio: its median by that of ${its}, below 1 is faster. ` +
       'Shift: the median of all pairwise means of the differences (Hodges-Lehmann), in milliseconds. ' +
       `[ ]: 95 % BCa bootstrap over blocks, ${resamplesFor(most)} resamples.`,
     `p: Wilcoxon's signed-rank test, two-sided, after Holm over all ${tests} comparisons; a verdict needs p < ${ALPHA}.`,

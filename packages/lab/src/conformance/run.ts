@@ -44,7 +44,9 @@ const FILE = 'bulk.bin';
 
 /** The controllers that a campaign's arms with our own server use: what `checkConformance` has to look at for it. */
 export function controllersOf(arms: readonly Arm[], servers: readonly ServerSpec[]): Congestion[] {
-  const ours = servers.filter(({ command }) => command === undefined).map(({ name }) => name);
+  const ours = servers
+    .filter(({ command, reference }) => command === undefined && reference === undefined)
+    .map(({ name }) => name);
   return [...new Set(arms.filter(({ server }) => ours.includes(server)).map(({ congestion }) => congestion))];
 }
 
@@ -171,6 +173,8 @@ function commandOf(
   ];
   return linkCommand({
     ...{ pronghorn, profilePath: link.path, seed: linkSeed, congestion, reportPath: files.report },
+    // As in a campaign, though a transfer without a pause never sees it.
+    slowStartAfterIdle: false,
     traces: { packets: files.packets, tcpInfo: files.tcpInfo },
     far: shellWords(server),
     farPort: PORT,

@@ -1,10 +1,11 @@
-import type { Discovery, Protocol, Visit } from '../plan.js';
+import type { BrowserState, Discovery, Protocol, Visit } from '../plan.js';
 
 /** What the process behind the link is told. Written as a file, since a path is all that a command line should carry. */
 export interface LoadJob {
   readonly chromium: string;
   readonly protocol: Protocol;
   readonly visit: Visit;
+  readonly browser: BrowserState;
   readonly discovery?: Discovery;
   readonly url: string;
   /** `host:port` of all that the page names; they lead to the server, and every other name to nothing. */

@@ -19,9 +19,12 @@ import { outcomeOf, type LoadEnd } from './outcome.js';
 import { RequestLog } from './requests.js';
 import { Screens } from './screens.js';
 import { prepareTimeline, readNavigationStart, readTimeline } from './timeline.js';
+import { warm } from './warm.js';
 
 /** The developer tools' last messages follow the load event by a few milliseconds. */
 const SETTLE_MS = 1_000;
+/** How much longer than a load the browser may take to answer. */
+const PROTOCOL_SECONDS = 60;
 
 async function main(): Promise<void> {
   const path = process.argv[2];
@@ -33,6 +36,8 @@ async function main(): Promise<void> {
   const browser = await launch(job);
   let seen: BrowserSide;
   try {
+    // Whoever was there before has shown that page.
+    if (job.browser === 'warm' && job.visit === 'first') await warm(browser);
     seen = job.visit === 'first' ? await load(browser, job) : await loadAgain(browser, job);
   } finally {
     await closeBrowser(browser);
@@ -52,6 +57,8 @@ async function launch(job: LoadJob): Promise<Browser> {
     headless: true,
     // Over a pipe the browser ends when this process does, however it ends.
     pipe: true,
+    // A document's first byte may take as long as a load: half of the plans have more time than the library.
+    protocolTimeout: (job.timeoutSeconds + PROTOCOL_SECONDS) * 1000,
     userDataDir: join(job.folder, JobFile.UserData),
     args: browserArguments(job, job.watched ? netLogOf(job) : undefined),
     handleSIGINT: false,

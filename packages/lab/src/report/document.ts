@@ -62,7 +62,7 @@ export function reportDocument(
           ${sideBySide(races, pictures, colourOf)} ${filmstrips(places, loads, colourOf)}
           ${whyTable(campaign, results, colourOf)} ${timelines(results, loads, colourOf)}
           ${headOfLine(watchedIn(results, loads))} ${congestion(campaign, results)} ${bench} ${links(results)}
-          ${trouble(results)} ${method(campaign)}
+          ${trouble(results)} ${method(campaign, results)}
           <footer>
             <p>
               Made from <code>samples.jsonl</code> and <code>campaign.json</code> beside this file, which hold each load

@@ -1,4 +1,6 @@
 import { isLive, type Campaign } from '../campaign-file.js';
+import type { CertificateKind } from '../certificate.js';
+import { MOST_FOR_OTHERS } from '../machine-cpu.js';
 import type { ArmComparison } from '../compare/campaign.js';
 import { disagreementInWords, verdictInWords } from '../compare/words.js';
 import { severalPages, type Cell, type DirectionAchieved, type LinkAchieved, type Results } from '../results.js';
@@ -245,8 +247,12 @@ const HOW =
 const HOW_LIVE =
   "After a rehearsal that counts for nothing, in each block each arm loaded the page once, in a random order, over this machine's own network. HTTP/3 arms force QUIC from the first request; HTTP/1.1 and HTTP/2 arms have QUIC off. A load is valid only if the browser's timeline and its developer tools name the arm's protocol for each request to the page's own host. What the network did in the meantime nobody knows: the order of the arms shares it out.";
 
+/** Of campaigns of before this was so nothing says that it was not, but for the keys that they lack. */
+const HOW_ALIKE =
+  "The orders are drawn so that each arm is equally often at each place. Before each load its server answered a request over each protocol that it has, at its own end of the link. A load is invalid too if others had more than half of the machine's processors.";
+
 /** How the campaign was made: what a reader needs to judge it or to run it again. */
-export function method(campaign: Campaign): Html {
+export function method(campaign: Campaign, results: Results): Html {
   const { environment: machine, pages, plan, sittings } = campaign;
   const facts: [string, string][] = [
     ['plan', `${plan.file}, sha256 ${plan.sha256.slice(0, 16)}…`],
@@ -254,7 +260,11 @@ export function method(campaign: Campaign): Html {
     ...(isLive(campaign) ? [] : serversInWords(campaign)),
     ['seed', `${campaign.seed}: the order of the arms in each block, and each link's losses`],
     ['profiles', campaign.profiles.map(({ name, sha256 }) => `${name} (sha256 ${sha256.slice(0, 16)}…)`).join(', ')],
-    ['browser', `Chromium ${machine.chromium}, headless, a fresh profile for each load`],
+    ['browser', `Chromium ${machine.chromium}, headless, a fresh profile for each load${browserInWords(campaign)}`],
+    ...(isLive(campaign) ? [] : conditionsInWords(campaign, results)),
+    ...(machine.udpBufferMax === undefined
+      ? []
+      : [['UDP buffers, at the most', machine.udpBufferMax] as [string, string]]),
     ['machine', `${machine.system}, ${machine.cpus} × ${machine.cpu}, ${machine.memoryMebibytes} MiB`],
     ['lab', `pronghorn-lab ${machine.lab}, Node.js ${machine.node}`],
     ...sittings.map(({ startedAt, finishedAt }): [string, string] => [
@@ -265,7 +275,10 @@ export function method(campaign: Campaign): Html {
   return html`<section>
     <h2>How it was measured</h2>
     <div class="card">
-      <p>${isLive(campaign) ? HOW_LIVE : HOW}</p>
+      <p>
+        ${isLive(campaign) ? HOW_LIVE : HOW}
+        ${campaign.certificate === undefined || isLive(campaign) ? undefined : HOW_ALIKE}
+      </p>
       <dl>
         ${facts.map(
           ([name, value]) =>
@@ -277,17 +290,58 @@ export function method(campaign: Campaign): Html {
   </section>`;
 }
 
-function pageInWords({ name, url, requests, bytes, sha256 }: Campaign['pages'][number]): string {
+function browserInWords({ browser, arms }: Campaign): string {
+  const repeats = arms.some(({ visit }) => visit !== 'first') ? ' (before a repeat visit the visit before)' : '';
+  return browser === 'warm' ? `, warm: it had shown a page that shares nothing with the measured one${repeats}` : '';
+}
+
+/** What decides about one of the protocols only, and so has to be known. */
+function conditionsInWords(campaign: Campaign, { tcpSettings, machine }: Results): [string, string][] {
+  const tcp = SHOWN_SETTINGS.flatMap((name) => {
+    const values = tcpSettings.get(name);
+    return values === undefined ? [] : [`${name} ${values.join(' or ')}`];
+  });
+  const percent = (share: number): string => `${(100 * share).toFixed(0)} %`;
+  return [
+    ...(campaign.certificate === undefined
+      ? []
+      : [['certificate', CERTIFICATE_IN_WORDS[campaign.certificate]] as [string, string]]),
+    ...(tcp.length === 0 ? [] : [['TCP on the link', `${tcp.join(', ')}; ${AFTER_IDLE}`] as [string, string]]),
+    ...(machine === undefined
+      ? []
+      : [
+          [
+            'processors',
+            `others had ${percent(machine.medianOthersShare)} of them in the median load, ${percent(machine.mostOthersShare)} at the most ` +
+              `(stolen: ${percent(machine.mostStealShare)}); above ${percent(MOST_FOR_OTHERS)} a load is invalid`,
+          ] as [string, string],
+        ]),
+    ...(campaign.leftOut ?? []).map(({ arm, reason }): [string, string] => ['left out', `${arm}: ${reason}`]),
+  ];
+}
+
+const SHOWN_SETTINGS = ['tcp_slow_start_after_idle', 'tcp_rmem', 'tcp_wmem', 'tcp_ecn'];
+const AFTER_IDLE = 'with tcp_slow_start_after_idle 0 TCP keeps its window over a pause, as our QUIC does';
+const CERTIFICATE_IN_WORDS: Readonly<Record<CertificateKind, string>> = {
+  small: 'one self-signed certificate, ECDSA P-256, some 450 bytes',
+  'ecdsa-chain': 'a leaf with timestamps of logs and an intermediate, ECDSA, some 2.3 KB',
+  'rsa-chain': 'a leaf with timestamps of logs and an intermediate, RSA-2048, some 2.7 KB',
+};
+
+function pageInWords({ name, url, requests, bytes, sha256, thinkTimes }: Campaign['pages'][number]): string {
   const size = bytes === undefined ? '' : `, ${bytes} bytes`;
   const hash = sha256 === undefined ? '' : `, sha256 ${sha256.slice(0, 16)}…`;
-  return url === undefined ? `${name}: ${requests ?? 'unknown'} requests${size}${hash}` : `${name}: ${url}, as it is`;
+  const think = thinkTimes === true ? ', think times as recorded' : '';
+  const what = `${requests ?? 'unknown'} requests${size}${hash}${think}`;
+  return url === undefined ? `${name}: ${what}` : `${name}: ${url}, as it is`;
 }
 
 function serversInWords({ servers, environment }: Campaign): [string, string][] {
-  return servers.map(({ name, args, command }) => [
-    'server',
-    `${name}: ${command ?? ['pronghorn', environment.pronghorn, ...args].join(' ')}`,
-  ]);
+  return servers.flatMap(({ name, args, command, reference, version }): [string, string][] => {
+    // One that is not here has none.
+    if (reference !== undefined) return version === undefined ? [] : [['server', `${name}: ${reference} ${version}`]];
+    return [['server', `${name}: ${command ?? ['pronghorn', environment.pronghorn, ...args].join(' ')}`]];
+  });
 }
 
 export interface Place {

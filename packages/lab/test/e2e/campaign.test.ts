@@ -25,6 +25,7 @@ function scratchFolders(): string[] {
 
 const env = { ...process.env, TMPDIR: folder };
 const PROTOCOLS: Readonly<Record<string, string>> = { h1: 'http/1.1', h2: 'h2', h3: 'h3' };
+const ACCESS_LOG: Readonly<Record<string, string>> = { h1: 'HTTP/1.1', h2: 'HTTP/2', h3: 'HTTP/3' };
 
 /** The fixture's plan with changes, and with paths that hold in this test's folder. */
 function writePlan(name: string, change: (text: string) => string): string {
@@ -96,7 +97,7 @@ test("campaign of one block has loaded the page once with each arm, over the arm
     samples.map(({ block }) => block),
     [0, 0, 0, 1, 1, 1],
   );
-  for (const { arm, block, outcome, reason, browser, link, times } of samples) {
+  for (const { arm, block, outcome, reason, browser, link, times, ...sample } of samples) {
     // Whether the link kept its deadlines is up to the machine, and the lab's to say; all else is up to us.
     assert.equal(outcome, 'completed', reason);
     assert.ok(browser?.navigation && link);
@@ -108,6 +109,16 @@ test("campaign of one block has loaded the page once with each arm, over the arm
     );
     const transports = link.flows.filter((flow) => flow.far_port === 443).map((flow) => flow.protocol);
     assert.deepEqual([...new Set(transports)], [arm === 'h3' ? 'udp' : 'tcp']);
+    // The server had a connection of each kind before, and nothing of them is in what it and the link counted.
+    assert.deepEqual(
+      sample.warmUps?.map(({ protocol, ok }) => [protocol, ok]),
+      ['h1', 'h2', 'h3'].map((protocol) => [protocol, true]),
+    );
+    assert.deepEqual(sample.serverRequests, { [ACCESS_LOG[arm] ?? '']: 6 });
+    const { tcpConnections = 0, quicConnections } = sample.serverCounters ?? {};
+    assert.deepEqual([tcpConnections > 0, quicConnections], arm === 'h3' ? [false, 1] : [true, 0]);
+    assert.equal(link.tcp_settings?.far.tcp_slow_start_after_idle, '0');
+    assert.ok((sample.machine?.othersShare ?? -1) >= 0, JSON.stringify(sample.machine));
     // Only a rehearsal is slowed by a NetLog.
     const algorithm = arm === 'h3' && block === 0 ? 'CUBIC_BYTES' : undefined;
     assert.equal(browser.quicCongestion?.algorithm, algorithm);
@@ -183,15 +194,19 @@ test('each kind of visit is what it says it is', () => {
     clear: 'protocol = "http"',
     'h2-early': 'protocol = "h2"\nvisit = "early-data"',
     'h3-early': 'protocol = "h3"\nvisit = "early-data"',
-    'alt-svc-known': 'protocol = "auto"\ndiscovery = "alt-svc"\nvisit = "resumed"',
+    'alt-svc-known': 'protocol = "auto"\ndiscovery = "alt-svc"\nvisit = "resumed"\nagainst = "h2-early"',
   };
   const tables = Object.entries(arms).map(([name, text]) => armTable(name, text));
   // The browser connects some milliseconds before it has a request: on a short path the handshake is done by then.
   const long = join(folder, 'long.toml');
   const mild = readFileSync(join(packageFolder, 'test/fixtures/mild.toml'), 'utf8');
   writeFileSync(long, mild.replaceAll(/delay_ms = \d+/g, 'delay_ms = 60'));
+  // The browser takes a chain of the usual size over each protocol, and a warm one has nothing of the server either.
   const path = writePlan('visits', (text) =>
-    text.replace('mild.toml', long).replace(/\[\[arms\]\][^]*/, tables.join('')),
+    text
+      .replace('mild.toml', long)
+      .replace('seed =', 'browser = "warm"\ncertificate = "rsa-chain"\nseed =')
+      .replace(/\[\[arms\]\][^]*/, tables.join('')),
   );
   const results = join(folder, 'visits');
   const run = lab(['run', path, '--out', results], env);

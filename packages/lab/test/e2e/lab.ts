@@ -32,5 +32,5 @@ export function samplesOf(out: string): Sample[] {
 
 /** The reasons against a load that are not up to the machine, which may be too busy for a link to keep its deadlines. */
 export function faultsOf({ invalidReasons }: Pick<Sample, 'invalidReasons'>): string[] {
-  return invalidReasons.filter((reason) => !reason.startsWith('the link missed its deadlines'));
+  return invalidReasons.filter((reason) => !/^the (link missed its deadlines|machine was starved)/.test(reason));
 }

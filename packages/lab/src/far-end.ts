@@ -1,0 +1,60 @@
+import { FAR_ADDRESS, type Link } from './link-command.js';
+import type { Arm, ServerSpec } from './plan.js';
+import type { Bench, ServedPage } from './run-load.js';
+import { patienceFor, portOf, serverCommand } from './server-command.js';
+import { hostsOf, siteOf } from './site.js';
+import { warmUpCommands, warmUpProtocols, type WarmProtocol } from './warm-up.js';
+
+interface FarEnd {
+  readonly bench: Bench;
+  readonly arm: Arm;
+  readonly page: ServedPage;
+  /** Of the load, where its server may write. */
+  readonly folder: string;
+  readonly qlogFolder?: string;
+}
+
+/** What an arm decides of a link's command: the server, what it has done before, and TCP. */
+export function farEnd({
+  bench,
+  arm,
+  page,
+  folder,
+  qlogFolder,
+}: FarEnd): Pick<
+  Link,
+  'pronghorn' | 'congestion' | 'initialWindow' | 'slowStartAfterIdle' | 'far' | 'farPort' | 'warmUps'
+> {
+  const { pronghorn, certificate, timeoutSeconds } = bench;
+  const { facts } = page;
+  const reference = bench.references.get(arm.server);
+  const spec = bench.servers.get(arm.server) as ServerSpec;
+  const [host = ''] = hostsOf(siteOf(facts, arm));
+  return {
+    pronghorn,
+    congestion: arm.congestion,
+    ...(arm.initialWindow !== undefined && { initialWindow: arm.initialWindow }),
+    slowStartAfterIdle: arm.slowStartAfterIdle === true,
+    far: serverCommand({
+      pronghorn,
+      spec,
+      ...(reference !== undefined && { reference }),
+      arm,
+      pageFolder: page.folder,
+      isRecording: facts.recording !== undefined,
+      thinkTimes: page.thinkTimes,
+      address: FAR_ADDRESS,
+      certificate,
+      patienceSeconds: patienceFor(timeoutSeconds),
+      folder,
+      ...(qlogFolder !== undefined && { qlogFolder }),
+    }),
+    farPort: portOf(arm),
+    warmUps: warmUpCommands(pronghorn, spec, warmUpsOf(bench, arm), host),
+  };
+}
+
+/** What an arm's server is warmed over. */
+export function warmUpsOf({ servers, references, arms }: Bench, arm: Arm): WarmProtocol[] {
+  return warmUpProtocols(servers.get(arm.server) as ServerSpec, arms, references.get(arm.server), arm);
+}

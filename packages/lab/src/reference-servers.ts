@@ -1,0 +1,199 @@
+import { spawnSync } from 'node:child_process';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+import { CLEAR_PORT, PORT } from './browser.js';
+import { ExitCode, LabError } from './errors.js';
+import { foldersAbove } from './own-file.js';
+import type { Arm, Protocol, ReferenceName } from './plan.js';
+import { findOnPath, isProgram } from './programs.js';
+import type { Server } from './server-command.js';
+
+/** A server of somebody else's as it is on this machine. */
+export interface Reference {
+  readonly name: ReferenceName;
+  readonly path: string;
+  readonly version: string;
+  readonly protocols: readonly Protocol[];
+}
+
+interface Known {
+  /** The variable of the environment with its path. */
+  readonly variable: string;
+  readonly install: string;
+  /** Below a folder of build results. */
+  readonly built?: string;
+  readonly version: { readonly args: readonly string[]; readonly pattern: RegExp };
+  protocols(versionText: string): Protocol[];
+  /** Its command, and what it needs written into `folder` for it. */
+  command(server: Server, reference: Reference, folder: string): string[];
+}
+
+const KNOWN: Readonly<Record<ReferenceName, Known>> = {
+  nghttpd: {
+    variable: 'NGHTTPD',
+    install: 'install the package nghttp2-server, or set NGHTTPD=/path/to/nghttpd',
+    version: { args: ['--version'], pattern: /nghttp2\/(\S+)/ },
+    protocols: () => ['h2'],
+    command: nghttpd,
+  },
+  nginx: {
+    variable: 'NGINX',
+    install: 'install the package nginx-light, or set NGINX=/path/to/nginx',
+    version: { args: ['-V'], pattern: /nginx\/(\S+)/ },
+    // Debian's is built without HTTP/3.
+    protocols: (text) => ['http', 'h1', 'h2', ...(text.includes('--with-http_v3_module') ? (['h3'] as const) : [])],
+    command: nginx,
+  },
+  caddy: {
+    variable: 'CADDY',
+    install: 'build it with `bench/setup caddy`, or set CADDY=/path/to/caddy',
+    built: 'bench-peers/caddy',
+    version: { args: ['version'], pattern: /^v?(\S+)/ },
+    protocols: () => ['http', 'h1', 'h2', 'h3'],
+    command: caddy,
+  },
+};
+
+/** Finds a reference server: the path in its variable, else what this repository built, else the PATH. */
+export function findReference(name: ReferenceName): Reference {
+  const { variable, install, version, protocols } = KNOWN[name];
+  const given = process.env[variable];
+  const path = given ?? builtHere(name) ?? findOnPath([name], [...PLACES_OF_SERVERS]);
+  if (path === undefined) throw new LabError(ExitCode.Unavailable, `the server ${name} is not installed`, install);
+  if (!isProgram(path)) {
+    throw new LabError(ExitCode.Unavailable, `${name}: ${path} is not there or not executable`, install);
+  }
+  const run = spawnSync(resolve(path), version.args, { encoding: 'utf8', timeout: 20_000 });
+  const text = `${run.stdout}${run.stderr}`;
+  const found = version.pattern.exec(text)?.[1];
+  if (run.status !== 0 || found === undefined) {
+    throw new LabError(ExitCode.Unavailable, `${path} names no version of ${name}`, install);
+  }
+  return { name, path: resolve(path), version: found, protocols: protocols(text) };
+}
+
+/** Why a server cannot be what an arm asks for, or undefined. */
+export function whyNot({ name, version, protocols }: Reference, arm: Arm): string | undefined {
+  const asked = arm.protocol === 'auto' ? (['h2', 'h3'] as const) : [arm.protocol];
+  const missing = asked.find((protocol) => !protocols.includes(protocol));
+  if (missing !== undefined) return `${name} ${version} has no ${missing === 'h3' ? 'HTTP/3' : missing}`;
+  return undefined;
+}
+
+/** The command line of a reference server, which finds its configuration in the load's folder. */
+export function referenceCommand(server: Server, reference: Reference): string[] {
+  const folder = join(server.folder, 'server');
+  mkdirSync(folder, { recursive: true });
+  return KNOWN[reference.name].command(server, reference, folder);
+}
+
+/** Debian keeps servers where an ordinary user's PATH does not lead. */
+const PLACES_OF_SERVERS = ['/usr/sbin', '/usr/local/sbin'];
+
+function builtHere(name: ReferenceName): string | undefined {
+  const { built } = KNOWN[name];
+  if (built === undefined) return undefined;
+  const target = process.env.CARGO_TARGET_DIR;
+  const targets = [
+    ...(target === undefined ? [] : [resolve(target)]),
+    ...foldersAbove().map((each) => join(each, 'target')),
+  ];
+  return targets.map((folder) => join(folder, built)).find(isProgram);
+}
+
+/** Browsers take no style sheet without its type, and not every machine has a list. */
+const TYPES = {
+  'text/html': 'html',
+  'text/css': 'css',
+  'text/javascript': 'js',
+  'application/json': 'json',
+  'image/png': 'png',
+  'image/jpeg': 'jpg',
+  'image/svg+xml': 'svg',
+  'font/ttf': 'ttf',
+  'font/woff2': 'woff2',
+} as const;
+
+/** Its time-outs are its own and cannot be set: a minute for each read and write. */
+function nghttpd({ address, certificate, pageFolder }: Server, { path }: Reference, folder: string): string[] {
+  const types = join(folder, 'mime.types');
+  writeFileSync(
+    types,
+    Object.entries(TYPES)
+      .map((type) => `${type.join(' ')}\n`)
+      .join(''),
+  );
+  return [
+    ...[path, '--address', address, '--htdocs', pageFolder, `--mime-types-file=${types}`],
+    ...[String(PORT), certificate.keyPath, certificate.certPath],
+  ];
+}
+
+function nginx(server: Server, { path, version, protocols }: Reference, folder: string): string[] {
+  const { arm, address, certificate, pageFolder, patienceSeconds } = server;
+  const [major = 0, minor = 0, patch = 0] = version.split('.').map(Number);
+  // From 1.25.1 on HTTP/2 is a directive of its own.
+  const newer = major > 1 || minor > 25 || (minor === 25 && patch >= 1);
+  const h3 = protocols.includes('h3');
+  const patience = `${patienceSeconds}s`;
+  const lines = [
+    'daemon off; worker_processes auto; error_log stderr error;',
+    `pid ${join(folder, 'nginx.pid')};`,
+    // Its workers would else be a user who may not read the page.
+    ...(process.getuid?.() === 0 ? ['user root;'] : []),
+    'events { worker_connections 1024; }',
+    'http {',
+    'access_log off; sendfile on; tcp_nopush on;',
+    `types { ${Object.entries(TYPES)
+      .map((type) => `${type.join(' ')};`)
+      .join(' ')} }`,
+    ...['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'].map((name) => `${name}_temp_path ${join(folder, name)};`),
+    ...['client_header_timeout', 'client_body_timeout', 'send_timeout', 'keepalive_timeout'].map(
+      (name) => `${name} ${patience};`,
+    ),
+    `ssl_certificate ${certificate.certPath}; ssl_certificate_key ${certificate.keyPath};`,
+    'ssl_protocols TLSv1.2 TLSv1.3; ssl_session_cache shared:tls:1m;',
+    ...(h3 ? ['quic_gso on;'] : []),
+    'server {',
+    `listen ${address}:${PORT} ssl${newer ? '' : ' http2'};`,
+    ...(newer ? ['http2 on;'] : []),
+    ...(h3 ? [`listen ${address}:${PORT} quic reuseport; add_header Alt-Svc 'h3=":${PORT}"; ma=86400';`] : []),
+    ...(arm.protocol === 'http' ? [`listen ${address}:${CLEAR_PORT};`] : []),
+    `root ${pageFolder};`,
+    '}',
+    '}',
+  ];
+  const config = join(folder, 'nginx.conf');
+  writeFileSync(config, `${lines.join('\n')}\n`);
+  return [path, '-e', 'stderr', '-p', folder, '-c', config];
+}
+
+function caddy(server: Server, { path }: Reference, folder: string): string[] {
+  const { arm, address, certificate, pageFolder, patienceSeconds } = server;
+  const patience = `${patienceSeconds}s`;
+  const site = [`bind ${address}`, `root * ${pageFolder}`, 'file_server'];
+  const lines = [
+    '{',
+    'admin off',
+    'auto_https off',
+    'persist_config off',
+    'skip_install_trust',
+    'log {\noutput discard\n}',
+    'servers {',
+    'protocols h1 h2 h3',
+    `timeouts {\nread_body ${patience}\nread_header ${patience}\nwrite ${patience}\nidle ${patience}\n}`,
+    '}',
+    '}',
+    // Whatever host is asked for.
+    `https://:${PORT} {`,
+    `tls ${certificate.certPath} ${certificate.keyPath}`,
+    ...site,
+    '}',
+    ...(arm.protocol === 'http' ? [`http://:${CLEAR_PORT} {`, ...site, '}'] : []),
+  ];
+  const config = join(folder, 'Caddyfile');
+  writeFileSync(config, `${lines.join('\n')}\n`);
+  // What it would keep in the user's folders.
+  const kept = [`XDG_DATA_HOME=${folder}`, `XDG_CONFIG_HOME=${folder}`];
+  return ['env', ...kept, path, 'run', '--adapter', 'caddyfile', '--config', config];
+}

@@ -1,0 +1,178 @@
+import assert from 'node:assert/strict';
+import test from 'node:test';
+import type { Campaign } from '../src/campaign-file.js';
+import { withPartners } from '../src/compare/partners.js';
+import { verdictInWords } from '../src/compare/words.js';
+import { machineCpu, MOST_FOR_OTHERS, parseCpuCounters, type CpuCounters } from '../src/machine-cpu.js';
+import type { Arm, Visit } from '../src/plan.js';
+import { kiwee } from '../src/reproduce/studies/kiwee.js';
+import { collectResults, type Results } from '../src/results.js';
+import type { Sample } from '../src/sample.js';
+import { invalidReasons } from '../src/validity.js';
+import { withoutWarmUps } from '../src/warm-up.js';
+import { draws, times } from './draws.js';
+import { madeCampaign, madeSample } from './made-campaign.js';
+import { recorded } from './recorded.js';
+
+/**
+ * Biases that bend a comparison towards one protocol, each planted in made or recorded loads: the lab has to be free of it, or to
+ * say so.
+ */
+
+const arm = (name: string, protocol: Arm['protocol'], visit: Visit = 'first'): Arm => ({
+  ...{ name, protocol, visit },
+  congestion: 'cubic',
+  server: 'pronghorn',
+});
+
+const VISITS = ['first', 'resumed', 'early-data'] as const;
+const both = VISITS.flatMap((visit) => [arm(`h2-${visit}`, 'h2', visit), arm(`h3-${visit}`, 'h3', visit)]);
+
+/** The results of loads whose seconds are those of their visit, over whatever protocol. */
+async function resultsOf(arms: readonly Arm[], seconds: Readonly<Record<Visit, number>>): Promise<Results> {
+  const random = draws(16);
+  const campaign: Campaign = madeCampaign(kiwee, {
+    arms: [...arms],
+    baseline: 'h2-first',
+    profiles: [{ name: 'lte', sha256: '', text: '' }],
+    pages: [{ name: 'page', requests: 1 }],
+  });
+  const loads = times(20, (block) =>
+    arms.map(({ name, visit }) => ({
+      ...{ profile: 'lte', page: 'page', arm: name, block: block + 1 },
+      seconds: seconds[visit] * random.logNormal(0.05),
+    })),
+  ).flat();
+  async function* samples(): AsyncGenerator<Sample> {
+    for (const [at, load] of loads.entries()) yield await Promise.resolve(madeSample(load, at + 1));
+  }
+  return collectResults(campaign, samples());
+}
+
+const loadVerdicts = ({ comparisons: { comparisons } }: Results): [string, string, string][] =>
+  comparisons
+    .filter(({ metric }) => metric === 'load')
+    .map((one) => [one.arm, one.base, one.verdict.kind === 'none-detected' ? 'none' : verdictInWords(one)]);
+
+test('repeat visits that are quicker over both protocols alike make no protocol the quicker one', async () => {
+  // As measured: 291 ms at first, and 210 when the server's session was resumed.
+  const seconds = { first: 0.291, resumed: 0.21, 'early-data': 0.18 };
+  const found = await resultsOf(withPartners(both, 'h2-first', 'plan.toml'), seconds);
+  assert.deepEqual(
+    loadVerdicts(found),
+    VISITS.map((visit) => [`h3-${visit}`, `h2-${visit}`, 'none']),
+  );
+  // Compared with the one baseline, as it was, the same loads find a difference that is the visit's.
+  const before = loadVerdicts(await resultsOf(both, seconds));
+  assert.ok(before.some(([name, , verdict]) => name === 'h3-resumed' && verdict === 'h3-resumed is faster'));
+});
+
+test('protocol that is quicker in repeat visits is found among them', async () => {
+  const arms = withPartners(both, 'h2-first', 'plan.toml');
+  const seconds = { first: 0.291, resumed: 0.21, 'early-data': 0.18 };
+  const slower = arms.map((each) => (each.name === 'h2-resumed' ? { ...each, visit: 'first' as const } : each));
+  const verdicts = loadVerdicts(await resultsOf(slower, seconds));
+  assert.deepEqual(
+    verdicts.find(([name]) => name === 'h3-resumed'),
+    ['h3-resumed', 'h2-resumed', 'h3-resumed is faster'],
+  );
+});
+
+/** The rules that a recorded load breaks with something changed. */
+function reasonsOf(
+  name: 'h2' | 'h3',
+  change: Partial<Parameters<typeof invalidReasons>[0]>,
+  own: Partial<Arm> = {},
+): string[] {
+  const { protocol, congestion, visit, server, browser, link, serverCounters: counters } = recorded(name);
+  return invalidReasons({
+    arm: { name, protocol, congestion, visit, server, ...own },
+    ...{ pageBytes: undefined, origin: undefined, browser, link, counters },
+    ...change,
+  });
+}
+
+function withSettings(near: string, far: string): Partial<Parameters<typeof invalidReasons>[0]> {
+  const { link } = recorded('h2');
+  const end = (value: string): Record<string, string> => ({ tcp_slow_start_after_idle: value });
+  return { link: { ...link, tcp_settings: { near: end(near), far: end(far) } } };
+}
+
+test('load whose TCP restarts after a pause, unasked, is invalid; so is one that does not, asked', () => {
+  const words = /^tcp_slow_start_after_idle was 1 at the client and 0 at the server, not 0$/;
+  assert.match(reasonsOf('h2', withSettings('1', '0'))[0] ?? '', words);
+  assert.deepEqual(reasonsOf('h2', withSettings('0', '0')), []);
+  assert.deepEqual(reasonsOf('h2', withSettings('1', '1'), { slowStartAfterIdle: true }), []);
+  assert.equal(reasonsOf('h2', withSettings('0', '0'), { slowStartAfterIdle: true }).length, 1);
+});
+
+test('server that did not answer before the load makes it invalid over either protocol', () => {
+  for (const name of ['h2', 'h3'] as const) {
+    const warmUps = [
+      { protocol: 'h2', ok: true },
+      { protocol: 'h3', ok: false },
+    ] as const;
+    assert.deepEqual(reasonsOf(name, { warmUps }), ['the server did not answer before the load over h3']);
+    assert.deepEqual(reasonsOf(name, { warmUps: warmUps.slice(0, 1) }), []);
+  }
+});
+
+test('connections before the load are not among those that prove what a visit was', () => {
+  const counters = {
+    tcpConnections: 2,
+    quicConnections: 2,
+    tcpResumed: 1,
+    quicResumed: 1,
+    earlyRequests: 0,
+    quicMigrations: 0,
+  };
+  const counted = withoutWarmUps(counters, [
+    { protocol: 'h2', ok: true },
+    { protocol: 'h3', ok: true },
+  ]);
+  assert.deepEqual(counted, { ...counters, tcpConnections: 1, quicConnections: 1 });
+  // Each session was resumed, which a first visit cannot: with the warm-ups counted in that would not be seen.
+  assert.deepEqual(reasonsOf('h3', { counters: counted }), ['each session was resumed, in a first visit']);
+  assert.deepEqual(reasonsOf('h3', { counters }), []);
+});
+
+/** Counters of two processors after so many seconds, with shares of all of their time. */
+function counters(seconds: number, shares: { idle: number; steal: number }): CpuCounters {
+  const ticks = 2 * 100 * seconds;
+  const [idle, steal] = [ticks * shares.idle, ticks * shares.steal];
+  const stat = `cpu  ${ticks - idle - steal} 0 0 ${idle} 0 0 0 ${steal} 0 0\ncpu0 1 2\ncpu1 1 2\nintr 5\n`;
+  const pressure = `some avg10=1.00 avg60=1.00 avg300=1.00 total=${seconds * 250_000}\nfull avg10=0 total=0\n`;
+  const read = parseCpuCounters(stat, pressure, seconds);
+  assert.ok(read);
+  return read;
+}
+
+test('what others took of the processors is told from what the load used, and stolen time is among it', () => {
+  const before = counters(0, { idle: 0, steal: 0 });
+  const after = counters(2, { idle: 0.2, steal: 0.1 });
+  const machine = machineCpu(before, after, 2.4);
+  assert.ok(machine?.othersShare !== undefined);
+  // Of 4 processor seconds 0.8 were idle and 2.4 the load's own.
+  assert.ok(Math.abs(machine.othersShare - 0.2) < 1e-9, String(machine.othersShare));
+  const { cores, idleShare, stealShare, waitingShare } = machine;
+  assert.deepEqual([cores, idleShare, stealShare, waitingShare], [2, 0.2, 0.1, 0.25]);
+  assert.equal(machineCpu(before, after, undefined)?.othersShare, undefined);
+  assert.equal(parseCpuCounters('nothing', '', 0), undefined);
+});
+
+test('starved machine makes the loads of all arms invalid, and a load that uses all of it by itself none', () => {
+  const before = counters(0, { idle: 0, steal: 0 });
+  const busy = (ownSeconds: number): object => ({
+    machine: machineCpu(before, counters(2, { idle: 0, steal: 0.05 }), ownSeconds),
+  });
+  for (const name of ['h2', 'h3'] as const) {
+    const words = 'the machine was starved: others had 60 % of its processors (5 % stolen)';
+    assert.deepEqual(reasonsOf(name, busy(1.6)), [words]);
+    assert.deepEqual(reasonsOf(name, busy(3.8)), []);
+    // The rule has no other input, so that it cannot look at the protocol or at how long the load took.
+    assert.deepEqual(
+      reasonsOf(name, { machine: { cores: 2, seconds: 1, idleShare: 0, stealShare: 0, othersShare: MOST_FOR_OTHERS } }),
+      [],
+    );
+  }
+});

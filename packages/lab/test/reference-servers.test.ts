@@ -1,0 +1,152 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test, { after } from 'node:test';
+import { LabError } from '../src/errors.js';
+import { planHere } from '../src/left-out.js';
+import type { Arm, Plan, Protocol, ServerSpec } from '../src/plan.js';
+import { findReference, referenceCommand, type Reference } from '../src/reference-servers.js';
+import { warmUpCommands, warmUpProtocols } from '../src/warm-up.js';
+
+const folder = mkdtempSync(join(tmpdir(), 'lab-reference-test-'));
+after(() => {
+  rmSync(folder, { recursive: true });
+});
+
+const arm = (name: string, protocol: Protocol, server = 'pronghorn', more: Partial<Arm> = {}): Arm => ({
+  ...{ name, protocol, server, congestion: 'cubic', visit: 'first' },
+  ...more,
+});
+const nginx: Reference = { name: 'nginx', path: '/sbin/nginx', version: '1.22.1', protocols: ['http', 'h1', 'h2'] };
+
+/** Of a plan what is looked at. */
+function planOf(arms: Arm[], servers: Partial<ServerSpec>[]): Plan {
+  const specs = [{ name: 'pronghorn', args: [] }, ...servers.map((each) => ({ name: 'x', args: [], ...each }))];
+  return { arms, servers: specs, baseline: 'h2' } as unknown as Plan;
+}
+
+const arms = [
+  arm('h2', 'h2'),
+  arm('h3', 'h3', 'pronghorn', { comparedWith: 'h2' }),
+  arm('h2-x', 'h2', 'x', { comparedWith: 'h2' }),
+  arm('h3-x', 'h3', 'x', { comparedWith: 'h3' }),
+  arm('h1-x', 'h1', 'x', { comparedWith: 'h3-x' }),
+  arm('h3-x-again', 'h3', 'x', { repeats: 'h3-x' }),
+];
+
+test('arm whose optional server lacks its protocol here is left out with its control and with the reason', () => {
+  const { plan, leftOut, references } = planHere(planOf(arms, [{ reference: 'nginx', optional: true }]), () => nginx);
+  assert.deepEqual(
+    plan.arms.map(({ name, comparedWith }) => [name, comparedWith]),
+    [
+      ['h2', undefined],
+      ['h3', 'h2'],
+      ['h2-x', 'h2'],
+      ['h1-x', undefined],
+    ],
+  );
+  assert.deepEqual(
+    leftOut.map(({ arm: name, reason }) => [name, reason]),
+    ['h3-x', 'h3-x-again'].map((name) => [name, 'nginx 1.22.1 has no HTTP/3']),
+  );
+  assert.deepEqual([...references.keys()], ['x']);
+});
+
+test('server that is missing costs a plan its arms where it is optional, and else the campaign', () => {
+  const missing = (): Reference => {
+    throw new LabError(69, 'the server nginx is not installed', 'install it');
+  };
+  const optional = planHere(planOf(arms, [{ reference: 'nginx', optional: true }]), missing);
+  assert.deepEqual(
+    optional.plan.arms.map(({ name }) => name),
+    ['h2', 'h3'],
+  );
+  assert.throws(() => planHere(planOf(arms, [{ reference: 'nginx' }]), missing), /nginx is not installed/);
+  assert.throws(
+    () => planHere(planOf(arms, [{ reference: 'nginx' }]), () => nginx),
+    (thrown) => thrown instanceof LabError && thrown.line().startsWith('error: arm h3-x: nginx 1.22.1 has no HTTP/3; '),
+  );
+  const base = { ...planOf(arms, [{ reference: 'nginx', optional: true }]), baseline: 'h3-x' };
+  assert.throws(() => planHere(base, () => nginx), /the baseline h3-x cannot be left out/);
+});
+
+test('reference server is the program that its variable names, with the protocols that it was built with', () => {
+  const path = join(folder, 'nginx');
+  writeFileSync(path, '#!/bin/sh\necho "nginx version: nginx/1.29.4" >&2\necho "--with-http_v3_module" >&2\n');
+  chmodSync(path, 0o755);
+  const before = process.env.NGINX;
+  try {
+    process.env.NGINX = path;
+    assert.deepEqual(findReference('nginx'), {
+      name: 'nginx',
+      path,
+      version: '1.29.4',
+      protocols: ['http', 'h1', 'h2', 'h3'],
+    });
+    process.env.NGINX = join(folder, 'nothing');
+    assert.throws(() => findReference('nginx'), /nothing is not there or not executable/);
+  } finally {
+    if (before === undefined) delete process.env.NGINX;
+    else process.env.NGINX = before;
+  }
+});
+
+test('reference servers get the certificate, the page and time-outs that are longer than a load', () => {
+  const server = {
+    ...{ pronghorn: '/p', arm: arm('h3', 'h3', 'x'), pageFolder: '/page', isRecording: false, thinkTimes: false },
+    ...{ address: '10.77.0.2', patienceSeconds: 120, folder, spec: { name: 'x', args: [] } },
+    certificate: { certPath: '/c.pem', keyPath: '/k.pem', spki: 's' },
+  };
+  const http3: Reference = { ...nginx, version: '1.25.0', protocols: ['h1', 'h2', 'h3'] };
+  referenceCommand(server, http3);
+  const older = readFileSync(join(folder, 'server/nginx.conf'), 'utf8');
+  assert.match(older, /listen 10\.77\.0\.2:443 ssl http2;/);
+  assert.match(older, /listen 10\.77\.0\.2:443 quic reuseport;/);
+  assert.match(older, /ssl_certificate \/c\.pem; ssl_certificate_key \/k\.pem;/);
+  for (const name of ['client_header', 'client_body', 'send', 'keepalive'])
+    assert.ok(older.includes(`${name}_timeout 120s;`));
+  referenceCommand(server, { ...nginx, version: '1.25.1' });
+  const newer = readFileSync(join(folder, 'server/nginx.conf'), 'utf8');
+  assert.match(newer, /listen 10\.77\.0\.2:443 ssl;\nhttp2 on;/);
+  assert.ok(!newer.includes('quic'));
+  referenceCommand(server, { name: 'caddy', path: '/caddy', version: '2', protocols: ['h3'] });
+  assert.match(
+    readFileSync(join(folder, 'server/Caddyfile'), 'utf8'),
+    /idle 120s[^]*tls \/c\.pem \/k\.pem[^]*root \* \/page/,
+  );
+});
+
+test('server is warmed over each protocol that it has, the same for all arms', () => {
+  const own = { name: 'pronghorn', args: [] };
+  const other = { name: 'x', args: [], command: 'x {page}' };
+  const warmed = (spec: ServerSpec, of: Arm, reference?: Reference): string[] =>
+    warmUpProtocols(spec, arms, reference, of);
+  for (const each of arms.slice(0, 2)) assert.deepEqual(warmed(own, each), ['h2', 'h3']);
+  // In clear there is a port only for the arm that is in clear.
+  assert.deepEqual(warmUpProtocols(own, [...arms, arm('c', 'http')], undefined, arm('c', 'http')), [
+    'http',
+    'h2',
+    'h3',
+  ]);
+  assert.deepEqual(warmUpProtocols(own, [...arms, arm('c', 'http')], undefined, arm('h2', 'h2')), ['h2', 'h3']);
+  for (const each of arms.slice(2)) assert.deepEqual(warmed(other, each), ['h1', 'h2', 'h3']);
+  assert.deepEqual(warmed({ name: 'x', args: [], reference: 'nginx' }, arm('h2-x', 'h2', 'x'), nginx), ['h1', 'h2']);
+  assert.deepEqual(warmUpProtocols(other, [arm('a', 'auto', 'x')], undefined, arm('a', 'auto', 'x')), ['h2', 'h3']);
+});
+
+test('warm-up asks at the server’s own end for what is not there', () => {
+  const own = { name: 'pronghorn', args: [] };
+  const [line = ''] = warmUpCommands('/my program', own, ['h3'], 'bench.test');
+  const words = spawnSync('sh', ['-c', `printf '%s\\n' ${line}`], { encoding: 'utf8' })
+    .stdout.trim()
+    .split('\n');
+  assert.deepEqual(words.slice(0, 4), ['/my program', 'get', '--http', '3']);
+  assert.equal(words[words.indexOf('--connect-to') + 1], '10.77.0.2:443');
+  assert.equal(words.at(-1), 'https://bench.test/pronghorn-lab-warm-up');
+  // What may not be there is not waited for as long.
+  const other = warmUpCommands('/p', { ...own, command: 'x' }, ['h3'], 'bench.test').join();
+  const timeout = (text: string): number => Number(/--timeout (\d+)/.exec(text)?.[1]);
+  assert.ok(timeout(other) < timeout(line));
+});
