@@ -2,6 +2,7 @@
 
 mod clock;
 mod lane;
+mod ring;
 mod thread;
 
 use std::os::fd::OwnedFd;
@@ -105,14 +106,14 @@ impl Emulator {
         let woken = wake.try_clone().map_err(Error::system("duplicate an eventfd"))?;
         let (requests, incoming) = mpsc::channel();
         let (ready, readiness) = mpsc::channel();
-        let profile = profile.clone();
         let books = Books { clock: clock::Clock::waiting(0), flows: flow::Table::default(), packets };
+        let work = thread::Loop::new(devices, woken, incoming, profile, seed, books)?;
         let thread = std::thread::Builder::new()
             .name("link-emulator".into())
             .spawn(move || {
                 // The starter waits for this; if it has gone, the request channel ends the loop below.
                 let _ = ready.send((thread::prefer(REAL_TIME_PRIORITY), rustix::thread::gettid()));
-                thread::Loop::new(devices, woken, incoming, &profile, seed, books).run()
+                work.run()
             })
             .map_err(Error::system("start a thread"))?;
         let (scheduling, thread_id) = readiness.recv().expect("invariant: the emulator answers before its loop");

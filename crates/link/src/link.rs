@@ -15,8 +15,9 @@ use crate::cpu::CpuTime;
 use crate::emulator::{ClockStart, Devices, Emulator};
 use crate::netlink::{self, DeviceDrops, TcpMetrics};
 use crate::process_tree::ProcessTree;
-use crate::profile::MTU;
+use crate::profile::{MAX_HELD_BYTES, MTU};
 use crate::report::{self, Congestion, Report};
+use crate::scheduler::Way;
 use crate::tcp_info::{Sampler, TcpInfo};
 use crate::tcp_settings::{self, Settings, TcpSettings, read_parameter};
 use crate::trace_file::TraceFile;
@@ -106,6 +107,12 @@ impl Link {
                  (run as root, or allow it with `ulimit -r 50`)"
                     .into(),
             );
+        }
+        if [Way::Up, Way::Down].iter().any(|way| profile.held_bytes(*way) >= MAX_HELD_BYTES) {
+            warnings.push(format!(
+                "the profile may have more than {} MiB of packets on their way in one direction: what is above is dropped, and the report not clean",
+                MAX_HELD_BYTES >> 20
+            ));
         }
         let congestion = probe_congestion(&near, &far, options.tcp_congestion.as_deref())?;
         let sampler = match (&options.tcp_info, samples) {

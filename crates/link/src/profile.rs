@@ -2,6 +2,7 @@
 
 mod direction;
 mod file;
+mod in_flight;
 mod rule;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ use file::File;
 
 pub(crate) use direction::burst_chances;
 pub use direction::{Asked, Direction, GilbertElliott, Loss, Outages};
+pub(crate) use in_flight::MAX_HELD_BYTES;
 pub use rule::{Action, Rule, RuleAsked, RuleDirection, RuleProtocol};
 pub use trace::{OPPORTUNITY_BYTES, RateTrace};
 

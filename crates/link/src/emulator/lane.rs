@@ -1,6 +1,7 @@
 //! One direction of the emulator: scheduler, packets on their way, counters.
 
 use std::collections::VecDeque;
+use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use hdrhistogram::Histogram;
@@ -8,19 +9,16 @@ use rustix::io::Errno;
 
 use super::Books;
 use super::clock::Clock;
+use super::ring::{At, Ring};
 use crate::packets::{Fate, Row};
 use crate::profile::{Direction, MTU, Profile};
 use crate::rules::{Dropped, Rules};
 use crate::scheduler::{Scheduler, Verdict, Way};
 
-/// Packets that one direction may hold: at 1500 bytes some 200 MB, or a second of 1.5 Gbit/s.
-const MAX_HELD_PACKETS: usize = 1 << 17;
 /// One byte more than a packet may have, so that a longer one is noticed.
 const BUFFER_BYTES: usize = MTU + 1;
 /// Read from one device before deadlines are looked at again.
 const READ_BATCH: usize = 32;
-
-type Buffer = Box<[u8; BUFFER_BYTES]>;
 
 /// What one direction did.
 #[derive(Debug, Clone)]
@@ -105,30 +103,31 @@ pub(super) struct Lane {
     rules: Rules,
     /// In the order of their deadlines.
     held: VecDeque<Held>,
-    spare: Vec<Buffer>,
+    packets: Ring,
+    /// For what is read next.
+    buffer: Box<[u8; BUFFER_BYTES]>,
     counters: LaneCounters,
 }
 
 struct Held {
     deadline_ns: u64,
     row: Row,
-    length: usize,
-    buffer: Buffer,
+    packet: At,
 }
 
 impl Lane {
-    pub(super) fn new(way: Way) -> Self {
-        let spare = (0..1024).map(|_| new_buffer()).collect();
-        Self {
+    pub(super) fn new(way: Way, profile: &Profile) -> io::Result<Self> {
+        Ok(Self {
             way,
             scheduler: None,
             zero_ns: 0,
             epoch: 0,
             rules: Rules::default(),
             held: VecDeque::with_capacity(1024),
-            spare,
+            packets: Ring::new(profile.held_bytes(way))?,
+            buffer: Box::new([0; BUFFER_BYTES]),
             counters: LaneCounters::new(),
-        }
+        })
     }
 
     pub(super) fn go_live(&mut self, profile: &Profile, seed: u64, clock: &Clock) {
@@ -161,17 +160,10 @@ impl Lane {
     /// Reads packets until there are no more or a batch is full; true if there may be more.
     pub(super) fn read(&mut self, from: &OwnedFd, to: &OwnedFd, books: &mut Books, now: impl Fn() -> u64) -> Result<bool, Errno> {
         for _ in 0..READ_BATCH {
-            let mut buffer = self.spare.pop().unwrap_or_else(new_buffer);
-            let length = match rustix::io::read(from, &mut buffer[..]) {
+            let length = match rustix::io::read(from, &mut self.buffer[..]) {
                 Ok(length) => length,
-                Err(Errno::AGAIN) => {
-                    self.spare.push(buffer);
-                    return Ok(false);
-                }
-                Err(Errno::INTR) => {
-                    self.spare.push(buffer);
-                    continue;
-                }
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(Errno::INTR) => continue,
                 Err(errno) => return Err(errno),
             };
             let now_ns = now();
@@ -179,18 +171,18 @@ impl Lane {
                 books.clock.on_client_packet(now_ns);
             }
             self.follow(&books.clock);
-            let rejected = self.accept(buffer, length, to, books, now_ns);
-            self.spare.extend(rejected);
+            self.accept(length, to, books, now_ns);
         }
         Ok(true)
     }
 
-    /// Gives the buffer back unless the packet is held.
-    fn accept(&mut self, buffer: Buffer, length: usize, to: &OwnedFd, books: &mut Books, now_ns: u64) -> Option<Buffer> {
+    /// Takes the packet that was read.
+    fn accept(&mut self, length: usize, to: &OwnedFd, books: &mut Books, now_ns: u64) {
+        let packet = &self.buffer[..length];
         let Some(scheduler) = &mut self.scheduler else {
             // Before the link is live nothing is promised: a packet that the device refuses is gone.
-            let _ = rustix::io::write(to, &buffer[..length.min(MTU)]);
-            return Some(buffer);
+            let _ = rustix::io::write(to, &packet[..length.min(MTU)]);
+            return;
         };
         let since_zero_ns = now_ns - self.zero_ns;
         let counters = &mut self.counters;
@@ -198,9 +190,9 @@ impl Lane {
         counters.bytes_in += length as u64;
         let row = books.packets.as_mut().and_then(|log| {
             let queue_bytes = scheduler.queued_bytes(since_zero_ns);
-            log.arrived(&buffer[..length], self.way, now_ns, queue_bytes)
+            log.arrived(packet, self.way, now_ns, queue_bytes)
         });
-        let seen = books.flows.see(&buffer[..length], self.way, now_ns);
+        let seen = books.flows.see(packet, self.way, now_ns);
         let flow = seen.counters;
         flow.packets += 1;
         flow.bytes += length as u64;
@@ -208,7 +200,7 @@ impl Lane {
             counters.packets_oversized += 1;
             scheduler.skip_packet();
             books.log_end(row, Fate::Oversized, now_ns);
-            return Some(buffer);
+            return;
         }
         let dropped = seen.key.and_then(|key| self.rules.handle_packet(&key, seen.since_ns, length, now_ns));
         if let Some(dropped) = dropped {
@@ -221,34 +213,32 @@ impl Lane {
             *packets += 1;
             *bytes += length as u64;
             books.log_end(row, fate, now_ns);
-            return Some(buffer);
+            return;
         }
-        if self.held.len() >= MAX_HELD_PACKETS {
+        if !self.packets.has_room() {
             counters.packets_overflowed += 1;
             scheduler.skip_packet();
             books.log_end(row, Fate::Overflow, now_ns);
-            return Some(buffer);
+            return;
         }
         match scheduler.handle_packet(length, since_zero_ns) {
             Verdict::Deliver { deadline_ns } => {
                 let deadline_ns = self.zero_ns + deadline_ns;
-                hold(&mut self.held, Held { deadline_ns, row, length, buffer });
+                let packet = self.packets.push(packet).expect("invariant: there was room for a packet of any length");
+                hold(&mut self.held, Held { deadline_ns, row, packet });
                 counters.held_max_packets = counters.held_max_packets.max(self.held.len() as u64);
-                None
             }
             Verdict::Lost => {
                 flow.packets_lost += 1;
                 counters.packets_lost += 1;
                 counters.bytes_lost += length as u64;
                 books.log_end(row, Fate::Lost, now_ns);
-                Some(buffer)
             }
             Verdict::QueueFull => {
                 flow.packets_queue_dropped += 1;
                 counters.packets_queue_dropped += 1;
                 counters.bytes_queue_dropped += length as u64;
                 books.log_end(row, Fate::QueueFull, now_ns);
-                Some(buffer)
             }
         }
     }
@@ -261,17 +251,18 @@ impl Lane {
                 return;
             }
             let packet = self.held.pop_front().expect("invariant: front() has just seen it");
-            let written = rustix::io::retry_on_intr(|| rustix::io::write(to, &packet.buffer[..packet.length]));
+            let bytes = self.packets.packet(packet.packet);
+            let written = rustix::io::retry_on_intr(|| rustix::io::write(to, bytes));
             let fate = if written.is_ok() { Fate::Delivered } else { Fate::WriteFailed };
             if written.is_ok() {
                 self.counters.packets_out += 1;
-                self.counters.bytes_out += packet.length as u64;
+                self.counters.bytes_out += bytes.len() as u64;
             } else {
                 self.counters.packets_write_failed += 1;
             }
             books.log_end(packet.row, fate, now_ns);
             self.counters.lateness_ns.saturating_record(now_ns - packet.deadline_ns);
-            self.spare.push(packet.buffer);
+            self.packets.free(packet.packet);
         }
     }
 
@@ -297,10 +288,6 @@ fn hold(held: &mut VecDeque<Held>, packet: Held) {
         let place = held.partition_point(|other| other.deadline_ns <= packet.deadline_ns);
         held.insert(place, packet);
     }
-}
-
-fn new_buffer() -> Buffer {
-    Box::new([0; BUFFER_BYTES])
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! The emulator's thread: its place in the system's scheduling, and its loop.
-#![expect(unsafe_code, reason = "sched_setscheduler has no safe wrapper here")]
+#![expect(unsafe_code, reason = "sched_setscheduler has no safe wrapper here, and mlock is for addresses")]
 
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -7,7 +7,7 @@ use std::sync::mpsc;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
-use rustix::mm::MlockAllFlags;
+use rustix::mm::MlockFlags;
 use rustix::time::ClockId;
 
 use super::clock::Clock;
@@ -23,16 +23,43 @@ pub(crate) fn prefer(priority: i32) -> Scheduling {
     let finest = NonZeroU64::new(1).expect("invariant: one is not zero");
     // Real-time threads have no slack anyway; without the call an ordinary one is woken up to 50 µs late.
     let _ = rustix::thread::set_current_timer_slack(Some(finest));
-    // A page that the kernel has taken back makes the packet that needs it milliseconds late. Pages are locked when they are first used:
-    // to lock what the allocator has reserved would fill a gigabyte with zeros at each start. Without the right to lock memory the link
-    // still works; its report says how late it was.
-    let locked = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
-    let _ = rustix::mm::mlockall(locked);
+    lock_program();
     let parameter = libc::sched_param { sched_priority: priority };
     let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
     // SAFETY: thread 0 is the caller; `parameter` is valid and lives across the call.
     let granted = unsafe { libc::sched_setscheduler(0, policy, &raw const parameter) } == 0;
     if granted { Scheduling::Fifo { priority } } else { Scheduling::Other }
+}
+
+/// A page that the kernel has taken back makes the packet that needs it milliseconds late, so the program's own pages and this thread's stack
+/// are locked as they are used. All of the process would be too much: allocators reserve a gigabyte that they never use, which counts against
+/// the limit all the same. Without the right to lock memory the link still works; its report says how late it was.
+fn lock_program() {
+    let on_the_stack = 0u8;
+    let stack = std::ptr::from_ref(&on_the_stack) as usize;
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    for Mapping { start, end, is_file } in maps.lines().filter_map(Mapping::parse) {
+        if is_file || (start..end).contains(&stack) {
+            // SAFETY: locking changes nothing in the memory, and a range that has gone meanwhile is refused.
+            let _ = unsafe { rustix::mm::mlock_with(start as *mut _, end - start, MlockFlags::ONFAULT) };
+        }
+    }
+}
+
+/// A line of `/proc/self/maps`.
+struct Mapping {
+    start: usize,
+    end: usize,
+    is_file: bool,
+}
+
+impl Mapping {
+    fn parse(line: &str) -> Option<Self> {
+        let (range, rest) = line.split_once(' ')?;
+        let (start, end) = range.split_once('-')?;
+        let parse = |number| usize::from_str_radix(number, 16).ok();
+        Some(Self { start: parse(start)?, end: parse(end)?, is_file: rest.contains(" /") })
+    }
 }
 
 /// Nanoseconds of the monotonic clock.
@@ -64,20 +91,21 @@ impl Loop {
         profile: &Profile,
         seed: u64,
         books: Books,
-    ) -> Self {
-        Self {
+    ) -> Result<Self, Error> {
+        let lane = |way| Lane::new(way, profile).map_err(Error::system("get memory for packets"));
+        Ok(Self {
             devices,
             wake,
             requests,
             profile: profile.clone(),
             seed,
-            up: Lane::new(Way::Up),
-            down: Lane::new(Way::Down),
+            up: lane(Way::Up)?,
+            down: lane(Way::Down)?,
             books,
             live_since_ns: clock_ns(),
             cpu_before: CpuTime::default(),
             changes_made_ns: Vec::new(),
-        }
+        })
     }
 
     pub(super) fn run(mut self) -> Result<Counts, Error> {

@@ -23,7 +23,7 @@ impl Bench {
         let (sender, device) = UnixDatagram::pair().unwrap();
         device.set_nonblocking(true).unwrap();
         let clock = Clock::waiting(0);
-        let (mut up, mut down) = (Lane::new(Way::Up), Lane::new(Way::Down));
+        let (mut up, mut down) = (Lane::new(Way::Up, profile).unwrap(), Lane::new(Way::Down, profile).unwrap());
         up.go_live(profile, seed, &clock);
         down.go_live(profile, seed, &clock);
         let books = Books { clock, flows: flow::Table::default(), packets: None };
@@ -45,7 +45,9 @@ impl Bench {
         let dropped = |lane: &Lane| lane.counters.packets_lost + lane.counters.packets_queue_dropped;
         let before = [&self.up, &self.down].map(dropped);
         for lane in [&mut self.up, &mut self.down] {
-            lane.held.clear();
+            while let Some(held) = lane.held.pop_front() {
+                lane.packets.free(held.packet);
+            }
         }
         for number in 0..1500 {
             let now_ns = start_ns + number * 2 * MS;
