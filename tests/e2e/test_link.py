@@ -92,6 +92,29 @@ def test_quic_go_crosses_the_link_to_our_server(identity, site, profile):
     assert response["sha256"] == sha256(site.read("medium.bin"))
 
 
+@pytest.mark.parametrize(("version", "counted"), [("2", True), ("3", False)])
+def test_end_of_slow_start_is_counted_for_tcp(identity, tmp_path, version, counted):
+    # Without a loss, which the queue is long enough for, slow start ends because it is noticed that the link is full.
+    path = "rate_mbit_per_second = 20\ndelay_ms = 10\nqueue_ms = 10000\n"
+    (tmp_path / "profile.toml").write_text(f'name = "test"\n[up]\n{path}[down]\n{path}')
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "page").write_bytes(bytes(3_000_000))
+    serve = [pronghorn(), "serve", tmp_path / "site", "--listen", "10.77.0.2:443"]
+    far = shlex.join(str(part) for part in [*serve, "--cert", identity.cert, "--key", identity.key])
+    run = ["--tcp-congestion", "cubic", "--report", tmp_path / "report.json", "--far", far, "--far-ready", "443"]
+    get = [pronghorn(), "get", "--http", version, "--no-verify", "-o", "/dev/null", "https://10.77.0.2/page"]
+    done = link(tmp_path / "profile.toml", *run, "--", *get)
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["down"]["packets_queue_dropped"] == 0
+    hystart = report["hystart"]
+    if hystart is None:
+        pytest.skip("this kernel does not count it")
+    detected = hystart["train_detected"] + hystart["delay_detected"]
+    assert detected == counted, hystart
+    assert (hystart["train_cwnd_packets"] + hystart["delay_cwnd_packets"] >= 16) == counted, hystart
+
+
 @pytest.mark.parametrize("code", [0, 1, 7, 255])
 def test_exit_code_of_the_command_is_passed_on(profile, code):
     assert link(profile, "--", "sh", "-c", f"exit {code}").returncode == code

@@ -23,6 +23,7 @@ pub mod cpu;
 pub mod emulator;
 mod error;
 pub mod flow;
+pub mod hystart;
 mod link;
 pub mod machine;
 pub mod namespace;

@@ -14,6 +14,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use crate::control::{Control, Order};
 use crate::cpu::CpuTime;
 use crate::emulator::ClockStart;
+use crate::hystart::Hystart;
 use crate::machine::{Machine, Snapshot};
 use crate::report::{CommandReport, Commands, ReportFile};
 use crate::signals::{Arrived, Signals};
@@ -117,7 +118,7 @@ pub fn run(run: &Run) -> Result<u8, Error> {
     })?;
     drop(theirs);
     supervise(&mut near, far.as_mut(), &signals, &mut load)?;
-    let machine = load.finish();
+    let (machine, hystart) = load.finish();
     if let (Some(process), Some(far)) = (&mut far, &run.far) {
         process.end(far.grace)?;
     }
@@ -126,6 +127,7 @@ pub fn run(run: &Run) -> Result<u8, Error> {
     report.warnings.iter().skip(already_told).for_each(|warning| warn(warning));
     let code = near.code();
     report.machine = Some(machine);
+    report.hystart = hystart;
     report.commands = Some(Commands { near: near.report(near_cpu), far: far.map(|far| far.report(far_cpu)), warm_ups });
     if !report.clean {
         warn("this run is not clean: the link was late or dropped packets on its own (see clean, lateness_us, tun_drops in the report)");
@@ -198,15 +200,27 @@ fn wait(
 struct Load<'a> {
     link: &'a Link,
     control: Control,
-    start: Snapshot,
+    start: Figures,
     /// Marked by COMMAND.
-    end: Option<Snapshot>,
+    end: Option<Figures>,
+}
+
+struct Figures {
+    machine: Snapshot,
+    /// Of the server, which sends most.
+    hystart: Option<Hystart>,
+}
+
+impl Figures {
+    fn of(link: &Link) -> Self {
+        Self { machine: Snapshot::of(link), hystart: Hystart::of(link.far()) }
+    }
 }
 
 impl<'a> Load<'a> {
     /// Begins now.
     fn new(link: &'a Link, control: Control) -> Self {
-        Self { link, control, start: Snapshot::of(link), end: None }
+        Self { link, control, start: Figures::of(link), end: None }
     }
 
     fn handle_orders(&mut self) -> Result<(), Error> {
@@ -214,18 +228,20 @@ impl<'a> Load<'a> {
         control.handle(|order| {
             match order {
                 Order::Start => {
-                    (*start, *end) = (Snapshot::of(link), None);
+                    (*start, *end) = (Figures::of(link), None);
                     link.start_clock(ClockStart::NextClientPacket)?;
                 }
-                Order::End => *end = Some(Snapshot::of(link)),
+                Order::End => *end = Some(Figures::of(link)),
             }
             Ok(())
         })
     }
 
-    fn finish(self) -> Machine {
+    fn finish(self) -> (Machine, Option<Hystart>) {
         let end_marked = self.end.is_some();
-        Machine::between(&self.start, &self.end.unwrap_or_else(|| Snapshot::of(self.link)), end_marked)
+        let (start, end) = (self.start, self.end.unwrap_or_else(|| Figures::of(self.link)));
+        let hystart = start.hystart.zip(end.hystart).map(|(start, end)| end.since(start));
+        (Machine::between(&start.machine, &end.machine, end_marked), hystart)
     }
 }
 

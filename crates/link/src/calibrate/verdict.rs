@@ -6,7 +6,6 @@ use super::probe::{self, Arrival, Plan, Sample};
 use super::{CONFIDENCE, Check, DELAY_BOUND_MS, PROBE_WIRE_BYTES, Probed, RATE_BOUND, direction, direction_report, name};
 use crate::emulator::ClockStart;
 use crate::profile::{Direction, MTU};
-use crate::report::LATENESS_P99_BOUND_US;
 use crate::scheduler::{Jitter, Way, Wire, mean_bits_per_second};
 use crate::{Error, Link, Options, Profile, Report, binomial};
 
@@ -184,8 +183,8 @@ fn lateness(way: Way, report: &Report, of: &str) -> Check {
         what: "lateness",
         asked: "-".into(),
         measured: format!("{p99_us:.0} us (p99)"),
-        bound: format!("at most {LATENESS_P99_BOUND_US:.0} us{of}"),
-        passed: p99_us <= LATENESS_P99_BOUND_US,
+        bound: format!("at most {:.0} us{of}", report.lateness_p99_bound_us),
+        passed: p99_us <= report.lateness_p99_bound_us,
     }
 }
 

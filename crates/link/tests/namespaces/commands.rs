@@ -299,7 +299,7 @@ fn report_holds_both_commands_and_the_flow() {
         .env("REPORT", &path));
     assert_eq!(code(&output), Some(0), "{}", text(&output.stderr));
     let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-    assert_eq!(report["schema"], "pronghorn-link-report/1");
+    assert_eq!(report["schema"], "pronghorn-link-report/2");
     assert_eq!(report["commands"]["near"]["exit_code"], 0);
     assert_eq!(report["commands"]["far"]["signal"], 15, "the listener has no handler for SIGTERM");
     assert_eq!(report["tcp_congestion"]["far"], "reno");
