@@ -60,7 +60,15 @@ const campaign = z.object({
       sha256: z.string().optional(),
     }),
   ),
-  profiles: z.array(z.object({ name: z.string(), sha256: z.string(), text: z.string() })),
+  profiles: z.array(
+    z.object({
+      name: z.string(),
+      sha256: z.string(),
+      text: z.string(),
+      /** Left out of it. */
+      jitter: z.literal(false).optional(),
+    }),
+  ),
   servers: z.array(
     z.object({
       name: z.string(),

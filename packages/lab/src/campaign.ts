@@ -292,7 +292,12 @@ function describe(
     sittings: [{ startedAt: new Date().toISOString(), ...(use.share && { sharedMachine: true as const }) }],
     plan: { file: basename(plan.path), sha256: sha256(plan.text), text: plan.text },
     pages: [...pages].map(([name, page]) => describePage(name, page)),
-    profiles: plan.profiles.map(({ name, text }) => ({ name, sha256: sha256(text), text })),
+    profiles: plan.profiles.map(({ name, text, jitter }) => ({
+      name,
+      sha256: sha256(text),
+      text,
+      ...(jitter === false && { jitter }),
+    })),
     servers: plan.servers.map(({ args, ...rest }) => ({
       ...rest,
       args: [...args],

@@ -10,6 +10,8 @@ export const NEAR_ADDRESS = '10.77.0.1';
 export interface Link {
   readonly pronghorn: string;
   readonly profilePath: string;
+  /** False to leave the profile's jitter out. */
+  readonly jitter?: false;
   readonly seed: number;
   readonly congestion: Congestion;
   /** Of TCP, at both ends; undefined for the kernel's. */
@@ -36,6 +38,7 @@ export function linkCommand(link: Link): string[] {
     link.pronghorn,
     'link',
     link.profilePath,
+    ...(link.jitter === false ? ['--no-jitter'] : []),
     ...['--seed', String(link.seed)],
     ...['--tcp-congestion', kernelName(link.congestion)],
     ...(link.initialWindow === undefined ? [] : ['--tcp-initial-window', String(link.initialWindow)]),

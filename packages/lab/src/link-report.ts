@@ -8,7 +8,9 @@ const direction = z.looseObject({
   asked: z.looseObject({
     rate_mbit_per_second: z.number().nullable(),
     delay_ms: z.number(),
+    /** The longest pause of the link; with `reorder`, how far each packet's delay moves. */
     jitter_ms: z.number(),
+    reorder: z.boolean().optional(),
     loss_percent: z.number(),
     /** Absent where each packet is lost by itself. */
     loss_burst_packets: z.number().optional(),
@@ -46,8 +48,30 @@ const command = z.looseObject({ cpu_seconds: cpu });
 /** Kernel parameters of one end, by name. */
 const parameters = z.record(z.string(), z.string());
 
+const orNull = z.number().nullable();
+
+/** What the machine had left for the load, see docs/link.md. */
+const machine = z.looseObject({
+  seconds: z.number(),
+  /** The load said itself when it ended; without that, nothing is known of the browser. */
+  end_marked: z.boolean(),
+  processors: orNull,
+  idle_seconds: orNull,
+  steal_seconds: orNull,
+  cpu_pressure_seconds: orNull,
+  run_delay_seconds: z.looseObject({ emulator: orNull, link: orNull, near: orNull, far: orNull }),
+});
+
+/** How often TCP at the server's end left slow start without a loss, and at which windows, added up. */
+const hystart = z.looseObject({
+  train_detected: z.number(),
+  train_cwnd_packets: z.number(),
+  delay_detected: z.number(),
+  delay_cwnd_packets: z.number(),
+});
+
 const whole = z.looseObject({
-  schema: z.literal('pronghorn-link-report/1'),
+  schema: z.literal('pronghorn-link-report/2'),
   profile: z.looseObject({ name: z.string(), hash: z.string() }),
   seed: z.number(),
   up: direction,
@@ -63,6 +87,12 @@ const whole = z.looseObject({
   kept_deadlines: z.boolean(),
   /** Of both directions together. */
   lateness_us: lateness,
+  lateness_p99_bound_us: z.number(),
+  /** Of the load alone, from the start of its navigation to its end. Null for a link that was not told of one. */
+  machine: machine.nullable(),
+  hystart: hystart.nullable(),
+  /** When the load sent its first packet, after the link went live. */
+  time_zero_seconds: orNull,
   cpu_seconds: z.looseObject({ emulator: cpu, process: cpu }),
   commands: z
     .looseObject({

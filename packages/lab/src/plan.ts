@@ -82,6 +82,8 @@ export interface ProfileFile {
   readonly name: string;
   readonly path: string;
   readonly text: string;
+  /** False where jitter and reordering are left out of it: its name then ends in `-steady`. */
+  readonly jitter?: false;
   /** At most so many blocks on this link, where loads take long. Undefined: as many as the plan has. */
   readonly blocks?: number;
 }

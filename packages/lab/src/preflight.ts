@@ -35,6 +35,7 @@ async function tryLink(bench: Bench, profile: ProfileFile, arm: Arm): Promise<vo
     linkCommand({
       ...farEnd({ bench, arm, page, folder: bench.scratch }),
       profilePath: profile.path,
+      ...(profile.jitter === false && { jitter: false }),
       seed: 0,
       reportPath: join(bench.scratch, 'preflight.json'),
       near: [process.execPath, '--eval', ''],

@@ -136,10 +136,11 @@ const blocksTable = z
   })
   .refine(({ min, max }) => min <= max, { path: ['min'], error: 'must be at most `blocks.max`' });
 
-const profileForm = 'must be the name or path of a link profile, or a table { file, blocks }';
+const profileForm = 'must be the name or path of a link profile, or a table { file, blocks, jitter }';
 const profile = z.strictObject({
   file: field.text('the path of a link profile'),
   blocks: field.integer(1, 10_000, 'blocks').optional(),
+  jitter: z.boolean({ error: 'must be true or false' }).default(true),
 });
 
 const blockCount = 'must be a whole number of blocks from 1 to 10000, or a table { min, max, interval_percent }';
@@ -360,9 +361,14 @@ function profilesOf({ profiles }: PlanFile, pages: readonly PageTable[], plan: s
     if (profiles.length === 0) throw wrong('`profiles`: must name at least one link profile');
     const folder = dirname(resolve(plan));
     return profiles.map((profile) => {
-      const { file, blocks } = typeof profile === 'string' ? { file: profile } : profile;
+      const { file, blocks, jitter } = typeof profile === 'string' ? { file: profile, jitter: true } : profile;
       const profilePath = /^[a-z0-9-]+$/.test(file) ? ownProfile(file, plan) : resolve(folder, file);
-      return { ...readProfile(profilePath, plan), ...(blocks !== undefined && { blocks }) };
+      const read = readProfile(profilePath, plan);
+      return {
+        ...read,
+        ...(!jitter && { name: `${read.name}-steady`, jitter }),
+        ...(blocks !== undefined && { blocks }),
+      };
     });
   }
   if (live.length < pages.length) {

@@ -150,6 +150,7 @@ export class Load {
         ...(this.#watched() && { qlogFolder: inFolder(JobFile.Qlog) }),
       }),
       profilePath: profile.path,
+      ...(profile.jitter === false && { jitter: false }),
       seed: linkSeed,
       reportPath: inFolder(JobFile.LinkReport),
       traces: { packets: inFolder(JobFile.Packets), tcpInfo: inFolder(JobFile.TcpInfo) },

@@ -31,6 +31,10 @@ const COLUMNS: Readonly<Record<string, (sample: Sample) => Field>> = {
   cpu_browser_renderer_seconds: (sample) => browserCpu(sample)?.renderer,
   cpu_browser_gpu_seconds: (sample) => browserCpu(sample)?.gpu,
   cpu_browser_other_seconds: (sample) => browserCpu(sample)?.other,
+  machine_idle_seconds: ({ link }) => link?.machine?.idle_seconds ?? undefined,
+  machine_steal_seconds: ({ link }) => link?.machine?.steal_seconds ?? undefined,
+  hystart_train_detected: ({ link }) => link?.hystart?.train_detected,
+  hystart_delay_detected: ({ link }) => link?.hystart?.delay_detected,
   labels: ({ labels }) => [...new Set(labels?.map(({ kind }) => kind))].join(' '),
   reason: ({ reason, invalidReasons }) => [reason, ...invalidReasons].filter((each) => each !== undefined).join('; '),
 };

@@ -134,7 +134,8 @@ function expectedBytes({ arm, pageBytes, browser, link }: Evidence): string | un
 
 function deadlines({ link }: Evidence): string | undefined {
   if (link === undefined || link.kept_deadlines) return undefined;
-  return `the link missed its deadlines: 1 % of its packets were ${(link.lateness_us.p99 / 1000).toFixed(1)} ms late or more`;
+  const [late, bound] = [link.lateness_us.p99, link.lateness_p99_bound_us].map((us) => (us / 1000).toFixed(2));
+  return `the link missed its deadlines: 1 % of its packets were ${late} ms late or more, and it may be ${bound} ms`;
 }
 
 function unasked({ link }: Evidence): string | undefined {

@@ -72,6 +72,9 @@ test('both transports begin with the window of the arm', () => {
   } as const;
   const command = linkCommand({ ...link, initialWindow: 32, far: own, farPort: 443, near: ['node'] });
   assert.match(command.join(' '), / --tcp-initial-window 32 --tcp-slow-start-after-idle on /);
+  assert.ok(!command.includes('--no-jitter'));
+  const steady = linkCommand({ ...link, jitter: false, far: own, farPort: 443, near: ['node'] });
+  assert.match(steady.join(' '), /^\/p link \/l\.toml --no-jitter /);
 });
 
 test('server takes early data and clear text only for the arms that are for them', () => {

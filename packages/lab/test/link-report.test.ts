@@ -44,10 +44,34 @@ test('report that is missing or torn is none', () => {
 
 test('report of another layout is refused with the key that differs', () => {
   const { link } = recorded('h3');
-  const other = read(JSON.stringify({ ...link, schema: 'pronghorn-link-report/2' }));
+  const other = read(JSON.stringify({ ...link, schema: 'pronghorn-link-report/1' }));
   assert.match(other.kind === 'problem' ? other.problem : '', /is not understood: schema: /);
   const lacking = read(JSON.stringify({ ...link, down: { ...link.down, tun_drops: undefined } }));
   assert.match(lacking.kind === 'problem' ? lacking.problem : '', /is not understood: down\.tun_drops: /);
+});
+
+test('what the machine had left and how slow start ended are read, and null where nobody knows', () => {
+  const { link } = recorded('h3');
+  const delays = { emulator: 0, link: 0.01, near: 0.5, far: null };
+  const machine = {
+    seconds: 1.5,
+    end_marked: true,
+    processors: 2,
+    idle_seconds: 1.25,
+    steal_seconds: 0.5,
+    cpu_pressure_seconds: null,
+    run_delay_seconds: delays,
+  };
+  const hystart = { train_detected: 1, train_cwnd_packets: 40, delay_detected: 0, delay_cwnd_packets: 0 };
+  const reading = read(JSON.stringify({ ...link, machine, hystart }));
+  assert.ok(reading.kind === 'report');
+  assert.deepEqual([reading.report.machine, reading.report.hystart], [machine, hystart]);
+  const without = read(JSON.stringify({ ...link, machine: null, hystart: null }));
+  assert.ok(without.kind === 'report' && without.report.hystart === null);
+  const torn = read(
+    JSON.stringify({ ...link, machine: { ...machine, run_delay_seconds: { ...delays, far: 'long' } } }),
+  );
+  assert.match(torn.kind === 'problem' ? torn.problem : '', /is not understood: machine\.run_delay_seconds\.far: /);
 });
 
 test('bytes are summed over the flows of a transport and port', () => {

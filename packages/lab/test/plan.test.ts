@@ -252,6 +252,19 @@ test('server that is told nothing serves arms that ask for nothing, and TCP whos
   );
 });
 
+test('profile without its jitter is another link beside the one with it', () => {
+  const plan = readPlan(write(good.replace('"link.toml"', '"lte", { file = "lte", jitter = false, blocks = 2 }')));
+  assert.deepEqual(
+    plan.profiles.map(({ name, jitter, blocks }) => [name, jitter, blocks]),
+    [
+      ['lte', undefined, undefined],
+      ['lte-steady', false, 2],
+    ],
+  );
+  assert.equal(plan.profiles[0]?.path, plan.profiles[1]?.path);
+  assert.throws(() => readPlan(write(good.replace('"link.toml"', '{ file = "lte", jitter = "no" }'))), /jitter/);
+});
+
 test('profile that comes with the lab is named', () => {
   const plan = readPlan(write(good.replace('"link.toml"', '"lte", "fibre"')));
   assert.deepEqual(

@@ -102,8 +102,11 @@ for (const arm of ARMS) {
     const reasons = judge(arm, ({ link }) => {
       link.kept_deadlines = false;
       link.lateness_us.p99 = 12_345;
+      link.lateness_p99_bound_us = 500;
     });
-    assert.deepEqual(reasons, ['the link missed its deadlines: 1 % of its packets were 12.3 ms late or more']);
+    assert.deepEqual(reasons, [
+      'the link missed its deadlines: 1 % of its packets were 12.35 ms late or more, and it may be 0.50 ms',
+    ]);
   });
 
   test(`${arm} load under another congestion control than the arm's is invalid`, () => {

@@ -13,6 +13,7 @@ import type { BrowserSide } from '../sample.js';
 import { closeBrowser } from './close.js';
 import { cpuBetween, readProcesses } from './cpu.js';
 import { JobFile, type LoadJob } from './job.js';
+import { tellLink } from './link-control.js';
 import { readQuicCongestion } from './netlog.js';
 import { NameServer } from './name-server.js';
 import { outcomeOf, type LoadEnd } from './outcome.js';
@@ -105,7 +106,12 @@ async function load(browser: Browser, job: LoadJob): Promise<BrowserSide> {
   await prepareTimeline(page);
   const screens = job.watched ? await Screens.start(session, join(job.folder, JobFile.Screens)) : undefined;
   const before = await readProcesses(browser);
+  // Whatever the browser has sent so far, a load that is counted finds the link as it is under its seed: jitter, outages and
+  // losses begin with its first packet.
+  const isBehindLink = job.serverAddress !== undefined;
+  if (isBehindLink) tellLink('start');
   const end = await navigate(page, job);
+  if (isBehindLink) tellLink('end');
   const after = await readProcesses(browser);
   if (end.kind === 'loaded') await settle(log);
   // Of a load that did not complete neither may answer: what is waited for both is the wait for one.

@@ -236,10 +236,11 @@ function askedInWords({ up, down }: LinkAchieved): string {
 function directionInWords({ asked }: DirectionAchieved): string {
   if (asked === undefined) return 'no link report';
   const rate = asked.rate_mbit_per_second === null ? 'no rate limit' : `${asked.rate_mbit_per_second} Mbit/s`;
-  const jitter = asked.jitter_ms > 0 ? ` ± ${asked.jitter_ms}` : '';
+  const overtaking = asked.reorder === true ? ` ± ${asked.jitter_ms}` : '';
+  const pauses = asked.jitter_ms > 0 && asked.reorder !== true ? `, pauses of up to ${asked.jitter_ms} ms` : '';
   const bursts = asked.loss_burst_packets === undefined ? '' : ` in runs of ${asked.loss_burst_packets} packets`;
   const loss = asked.loss_percent > 0 ? `, ${asked.loss_percent} % loss${bursts}` : '';
-  return `${rate}, ${asked.delay_ms}${jitter} ms${loss}`;
+  return `${rate}, ${asked.delay_ms}${overtaking} ms${pauses}${loss}`;
 }
 
 const HOW =

@@ -119,6 +119,10 @@ test("campaign of one block has loaded the page once with each arm, over the arm
     assert.deepEqual([tcpConnections > 0, quicConnections], arm === 'h3' ? [false, 1] : [true, 0]);
     assert.equal(link.tcp_settings?.far.tcp_slow_start_after_idle, '0');
     assert.ok((sample.machine?.othersShare ?? -1) >= 0, JSON.stringify(sample.machine));
+    // The browser was on the machine while the load's end was marked, and the load is what the link's time is for.
+    assert.equal(link.machine?.end_marked, true);
+    assert.ok(link.machine.seconds < sample.wallSeconds, JSON.stringify(link.machine));
+    assert.ok((link.time_zero_seconds ?? 0) > 0);
     // Only a rehearsal is slowed by a NetLog.
     const algorithm = arm === 'h3' && block === 0 ? 'CUBIC_BYTES' : undefined;
     assert.equal(browser.quicCongestion?.algorithm, algorithm);

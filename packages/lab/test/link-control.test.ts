@@ -1,0 +1,45 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import test from 'node:test';
+import { fileURLToPath } from 'node:url';
+
+const CONTROL = fileURLToPath(new URL('../src/load/link-control.js', import.meta.url));
+
+/** Gives an order in a process whose descriptor 3 is one end of a socket, and answers at the other: what came, and how it ended. */
+async function give(order: string, answer: string | undefined, variable = '3'): Promise<[string, string]> {
+  const script = `import(${JSON.stringify(CONTROL)}).then(({ tellLink }) => {
+    tellLink(${JSON.stringify(order)});
+  }).catch((error) => { process.stderr.write(error.message); });`;
+  const child = spawn(process.execPath, ['--eval', script], {
+    stdio: ['ignore', 'ignore', 'pipe', 'pipe'],
+    env: { ...process.env, PRONGHORN_LINK_CONTROL: variable },
+  });
+  const link = child.stdio[3] as import('node:net').Socket;
+  let came = '';
+  link.on('data', (bytes: Buffer) => {
+    came += bytes.toString();
+    if (answer === undefined) link.end();
+    else link.write(answer);
+  });
+  link.on('error', () => undefined);
+  let said = '';
+  child.stderr?.on('data', (bytes: Buffer) => (said += bytes.toString()));
+  await new Promise((resolve) => child.once('close', resolve));
+  return [came, said];
+}
+
+test('an order is a line, and done once its own answer has come', async () => {
+  assert.deepEqual(await give('start', 'started\n'), ['start\n', '']);
+  assert.deepEqual(await give('end', 'ended\n'), ['end\n', '']);
+});
+
+test('a link that does not know the order, or is none, is told from one that does', async () => {
+  assert.deepEqual(await give('start', 'error: unknown order\n'), [
+    'start\n',
+    'the link answers start by: error: unknown order',
+  ]);
+  assert.deepEqual(await give('end', undefined), ['end\n', 'the link has closed its end of the socket']);
+  const [came, said] = await give('start', 'started\n', '');
+  assert.equal(came, '');
+  assert.match(said, /PRONGHORN_LINK_CONTROL is not set/);
+});
