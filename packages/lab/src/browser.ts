@@ -1,7 +1,7 @@
 import { spawnSync } from 'node:child_process';
 import { ExitCode, LabError } from './errors.js';
 import { findOnPath, isProgram } from './programs.js';
-import type { LoadJob } from './load/job.js';
+import type { LoadJob, WarmPage } from './load/job.js';
 import { hostsOf } from './site.js';
 
 /** The name under which the page is loaded. Chromium maps it to the far end of the link, and every other name to nothing. */
@@ -65,12 +65,21 @@ const TCP_EARLY_DATA = 'EnableTLS13EarlyData';
 /** What turns http:// into https://, which the arm in clear must not have. */
 const UPGRADES = 'HttpsUpgrades,HttpsFirstBalancedMode,HttpsFirstBalancedModeAutoEnable';
 
-function resolverArguments({ discovery, origins, serverAddress }: LoadJob): string[] {
+function resolverArguments({ discovery, origins, serverAddress, warmPage }: LoadJob): string[] {
   // Rules would go before DNS, where the HTTPS record is.
   if (discovery === 'https-record' || serverAddress === undefined) return [];
   // In spite of its switches Chromium asks for its maker's hosts at start. Those names do not exist here.
-  const rules = [...origins.map((origin) => `MAP ${origin} ${serverAddress}:${serverPort(origin)}`), 'MAP * ~NOTFOUND'];
+  const rules = [
+    ...origins.map((origin) => `MAP ${origin} ${serverAddress}:${serverPort(origin)}`),
+    ...(warmPage === undefined ? [] : [`MAP ${warmPage.origin ?? '127.0.0.1'} ${warmAddress(warmPage)}`]),
+    'MAP * ~NOTFOUND',
+  ];
   return [`--host-resolver-rules=${rules.join(', ')}`];
+}
+
+/** The page before the load is at the browser's own end. */
+function warmAddress({ origin }: WarmPage): string {
+  return origin === undefined ? '127.0.0.1' : origin.replace(/^.*:/, '127.0.0.1:');
 }
 
 /** The server has one port for TLS and one in clear, whatever ports a recorded page had. */
@@ -78,7 +87,7 @@ function serverPort(origin: string): number {
   return origin.endsWith(`:${CLEAR_PORT}`) ? CLEAR_PORT : PORT;
 }
 
-function protocolArguments({ protocol, origins, spki }: LoadJob): string[] {
+function protocolArguments({ protocol, origins, spki, warmPage }: LoadJob): string[] {
   switch (protocol) {
     case 'http':
     case 'h1':
@@ -87,7 +96,7 @@ function protocolArguments({ protocol, origins, spki }: LoadJob): string[] {
       return ['--disable-quic'];
     case 'h3':
       // Without the port Chromium ignores the switch and uses HTTP/2.
-      return [`--origin-to-force-quic-on=${origins.join(',')}`];
+      return [`--origin-to-force-quic-on=${[...origins, warmPage?.origin ?? []].flat().join(',')}`];
     case 'auto':
       if (spki === undefined) return [];
       // The switch makes certificates good enough for QUIC on its hosts; on a port that is not used it forces nothing.

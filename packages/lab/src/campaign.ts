@@ -29,6 +29,7 @@ import { Load, type Bench, type ServedPage } from './run-load.js';
 import { clearRunning, endLeftovers, isCutShort, noteRunning } from './running.js';
 import { removeFolder } from './scratch.js';
 import type { Sample } from './sample.js';
+import { writeWarmPage } from './warm-page.js';
 import { appendSample, SAMPLES } from './samples-file.js';
 import { hostsOf } from './site.js';
 import { schedule, type ScheduledLoad } from './schedule.js';
@@ -116,12 +117,13 @@ async function runLocked(asked: CampaignOptions, locks: Locks, shared: number | 
       servers: new Map(plan.servers.map((server) => [server.name, server])),
       references,
       arms: plan.arms,
-      browser: plan.browser,
+      warmFolder: plan.browser === 'warm' ? join(scratch, 'warm') : undefined,
       timeoutSeconds: plan.timeoutSeconds,
       scratch,
       out,
       keepAll: options.keepAll,
     };
+    if (bench.warmFolder !== undefined) writeWarmPage(bench.warmFolder);
     await preflight(bench, plan.profiles, plan.arms);
     if (options.signal.aborted) throw new LabError(ExitCode.Interrupted, 'interrupted before the first load');
     const campaign = before?.campaign ?? described;

@@ -30,7 +30,7 @@ import { REHEARSAL, type ScheduledLoad } from './schedule.js';
 import { countRequests, readCounters } from './server-command.js';
 import type { Certificate } from './certificate.js';
 import { machineCpu, readCpuCounters, type CpuCounters, type MachineCpu } from './machine-cpu.js';
-import type { Arm, BrowserState, ServerSpec } from './plan.js';
+import type { Arm, ServerSpec } from './plan.js';
 import type { Reference } from './reference-servers.js';
 import { removeFolder } from './scratch.js';
 import { siteOf } from './site.js';
@@ -39,6 +39,7 @@ import { labelsOf } from './trace/labels.js';
 import { timelineIfReadable } from './trace/timeline.js';
 import { keepTraces } from './traces.js';
 import { invalidReasons } from './validity.js';
+import { warmPageFor } from './warm-page.js';
 import { withoutWarmUps, type WarmUp } from './warm-up.js';
 
 /** What all loads of a campaign have in common. */
@@ -53,7 +54,8 @@ export interface Bench {
   readonly references: ReadonlyMap<string, Reference>;
   /** Of the plan. */
   readonly arms: readonly Arm[];
-  readonly browser: BrowserState;
+  /** The page that a warm browser has shown. Undefined: it is cold. */
+  readonly warmFolder: string | undefined;
   readonly timeoutSeconds: number;
   /** A folder of the campaign for what is removed at its end. */
   readonly scratch: string;
@@ -127,7 +129,7 @@ export class Load {
       chromium,
       protocol: arm.protocol,
       visit: arm.visit,
-      browser: this.#bench.browser,
+      ...this.#warmPage(facts),
       ...(arm.discovery && { discovery: arm.discovery }),
       ...siteOf(facts, arm),
       ...this.#whereabouts(facts),
@@ -157,6 +159,13 @@ export class Load {
       ...(arm.discovery === 'https-record' && { resolver: NEAR_ADDRESS }),
       near,
     });
+  }
+
+  #warmPage({ live }: PageFacts): Pick<LoadJob, 'warmPage'> {
+    const { pronghorn, warmFolder, certificate } = this.#bench;
+    if (warmFolder === undefined) return {};
+    const { arm } = this.#scheduled;
+    return { warmPage: warmPageFor(pronghorn, warmFolder, arm, live === undefined ? certificate : undefined) };
   }
 
   /** Where the browser finds the server, and what it may believe of it. */

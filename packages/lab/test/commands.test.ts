@@ -3,7 +3,7 @@ import { spawnSync } from 'node:child_process';
 import test from 'node:test';
 import { browserArguments } from '../src/browser.js';
 import { lastWord, linkCommand } from '../src/link-command.js';
-import type { LoadJob } from '../src/load/job.js';
+import type { LoadJob, WarmPage } from '../src/load/job.js';
 import type { Arm } from '../src/plan.js';
 import {
   countRequests,
@@ -13,6 +13,7 @@ import {
   shellWords,
   unknownPlace,
 } from '../src/server-command.js';
+import { warmPageFor } from '../src/warm-page.js';
 
 test('words that were joined for a shell are split by it into the same words', () => {
   const words = ['plain', 'with space', "quo'te", '$HOME', '', 'a"b', '--flag=ü', '\\', '*'];
@@ -116,7 +117,6 @@ const job: LoadJob = {
   chromium: '/chromium',
   protocol: 'h3',
   visit: 'first',
-  browser: 'cold',
   url: 'https://bench.test/',
   origins: ['bench.test:443', 'cdn.bench.test:8443'],
   serverAddress: '10.77.0.2',
@@ -141,6 +141,27 @@ test('each protocol leaves the browser no other one', () => {
   for (const protocol of ['http', 'h1', 'h2', 'h3', 'auto'] as const) assert.ok(flags(protocol).includes(rules));
   for (const protocol of ['http', 'h1'] as const) {
     assert.ok(flags(protocol).includes('--disable-quic') && flags(protocol).includes('--disable-http2'));
+  }
+});
+
+test('page that warms the browser comes over the arm’s protocol from its own end of the link, and leaves nothing of it known', () => {
+  const certificate = server.certificate;
+  const pageOf = (protocol: Arm['protocol'], own = true): WarmPage =>
+    warmPageFor('/p', '/warm', { ...arm, protocol }, own ? certificate : undefined);
+  const flags = (protocol: Arm['protocol']): string =>
+    browserArguments({ ...job, protocol, warmPage: pageOf(protocol) }, undefined).join(' ');
+  for (const protocol of ['h1', 'h2', 'h3'] as const) {
+    const { command, origin = '' } = pageOf(protocol);
+    assert.match(command.join(' '), /^\/p serve \/warm .*--listen 127\.0\.0\.1:4443 --cert \/c\.pem/);
+    assert.ok(flags(protocol).includes(`MAP ${origin} 127.0.0.1:4443, MAP * ~NOTFOUND`));
+    // Neither the host nor the port of the page, nor its site.
+    assert.ok(job.origins.every((each) => !each.endsWith(':4443')) && !origin.includes('bench.test'));
+  }
+  assert.match(flags('h3'), /--origin-to-force-quic-on=bench\.test:443,cdn\.bench\.test:8443,warm\.test:4443 ?/);
+  // That QUIC works here is for the load to find out, and a browser that trusts public servers only takes none of ours.
+  for (const { command, origin } of [pageOf('auto'), pageOf('http'), pageOf('h2', false)]) {
+    assert.equal(origin, undefined);
+    assert.ok(command.includes('http://127.0.0.1:0'));
   }
 });
 

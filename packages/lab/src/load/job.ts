@@ -1,11 +1,20 @@
-import type { BrowserState, Discovery, Protocol, Visit } from '../plan.js';
+import type { Discovery, Protocol, Visit } from '../plan.js';
+
+/** A page at the browser's own end of the link. */
+export interface WarmPage {
+  /** The server's command, which says where it listens. */
+  readonly command: readonly string[];
+  /** `host:port` that leads to it. Undefined for one that is asked in clear, at the address where it says that it listens. */
+  readonly origin?: string;
+}
 
 /** What the process behind the link is told. Written as a file, since a path is all that a command line should carry. */
 export interface LoadJob {
   readonly chromium: string;
   readonly protocol: Protocol;
   readonly visit: Visit;
-  readonly browser: BrowserState;
+  /** What a warm browser has shown before the load. */
+  readonly warmPage?: WarmPage;
   readonly discovery?: Discovery;
   readonly url: string;
   /** `host:port` of all that the page names; they lead to the server, and every other name to nothing. */

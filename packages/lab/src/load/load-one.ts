@@ -38,7 +38,7 @@ async function main(): Promise<void> {
   let seen: BrowserSide;
   try {
     // Whoever was there before has shown that page.
-    if (job.browser === 'warm' && job.visit === 'first') await warm(browser);
+    if (job.warmPage !== undefined && job.visit === 'first') await warm(browser, job.warmPage, job.timeoutSeconds);
     seen = job.visit === 'first' ? await load(browser, job) : await loadAgain(browser, job);
   } finally {
     await closeBrowser(browser);

@@ -1,31 +1,41 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { createInterface } from 'node:readline';
 import type { Browser } from 'puppeteer-core';
+import type { WarmPage } from './job.js';
 
 /**
- * A page that has what most pages have: text, style, a drawing and a script that does some work. It is all in its own URL: no
- * connection, no session, nothing in the cache, and no host that anything could be remembered of.
+ * Loads a page that shares nothing with the one to come, so that starting the browser is not part of the load's time: another host at
+ * another port, served by a server of its own at the browser's end of the link, which is gone before the load begins. It comes over the
+ * arm's protocol, or what that costs a browser once would be left to the load.
  */
-const PAGE = `<!doctype html><title>warm</title>
-<style>body{font:16px/1.4 sans-serif;margin:2em}p{columns:2}.box{width:600px;height:200px;background:linear-gradient(#246,#8ac)}</style>
-<h1>Before the load</h1><div class="box"></div><canvas width="300" height="150"></canvas>
-${'<p>Words of different length that have to be shaped, measured, broken into lines and drawn.</p>'.repeat(40)}
-<script>
-const context = document.querySelector('canvas').getContext('2d');
-for (let at = 0; at < 300; at++) context.fillRect(at, (at * at) % 150, 2, 2);
-const image = new Image();
-image.onload = () => document.body.append(image);
-image.src = document.querySelector('canvas').toDataURL();
-let sum = 0;
-for (let at = 0; at < 2e5; at++) sum += Math.sqrt(at);
-document.title += sum;
-</script>`;
+export async function warm(browser: Browser, { command, origin }: WarmPage, timeoutSeconds: number): Promise<void> {
+  const [program, ...args] = command as [string, ...string[]];
+  const server = spawn(program, args, { stdio: ['ignore', 'ignore', 'pipe'] });
+  const ended = once(server, 'exit');
+  try {
+    const address = await addressOf(createInterface({ input: server.stderr }));
+    server.stderr.resume();
+    const page = await browser.newPage();
+    await page.goto(origin === undefined ? `http://${address}/` : `https://${origin}/`, {
+      waitUntil: 'load',
+      timeout: timeoutSeconds * 1000,
+    });
+    // Two frames: by then one has been drawn.
+    await page.evaluate(
+      'new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(() => resolve(undefined))))',
+    );
+    await page.close();
+  } finally {
+    server.kill();
+    await ended;
+  }
+}
 
-/** Shows a page that shares nothing with the one to come, so that starting the browser is not part of the load's time. */
-export async function warm(browser: Browser): Promise<void> {
-  const page = await browser.newPage();
-  await page.goto(`data:text/html;charset=utf-8,${encodeURIComponent(PAGE)}`, { waitUntil: 'load' });
-  // Two frames: by then one has been drawn.
-  await page.evaluate(
-    'new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(() => resolve(undefined))))',
-  );
-  await page.close();
+async function addressOf(lines: AsyncIterable<string>): Promise<string> {
+  for await (const line of lines) {
+    const address = /^listening on https?:\/\/(\S+)/.exec(line)?.[1];
+    if (address !== undefined) return address;
+  }
+  throw new Error('the server of the page that warms the browser ended before it listened');
 }

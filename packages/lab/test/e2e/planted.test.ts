@@ -1,13 +1,17 @@
 import assert from 'node:assert/strict';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { after } from 'node:test';
+import { gunzipSync } from 'node:zlib';
+import { readCampaign } from '../../src/campaign-file.js';
 import type { ArmComparison } from '../../src/compare/campaign.js';
+import { generatePage } from '../../src/page/generate.js';
+import { readPageSpec } from '../../src/page/spec.js';
 import type { Sample } from '../../src/sample.js';
 import type { Label, LabelKind } from '../../src/trace/label.js';
 import { packageFolder } from '../places.js';
-import { lab, samplesOf } from './lab.js';
+import { faultsOf, lab, samplesOf } from './lab.js';
 
 /**
  * Does the lab find what is known to be wrong? Each campaign has one fault planted in it, by a server or a link that has
@@ -100,6 +104,94 @@ test('window of 64 KiB is recognised from the packets', () => {
   assertNotEach(labelsOf(found, 'whole', 'flow-control-stall'));
 });
 
+/** Two pictures with a second of nothing in between, in which the page's script keeps the load event up. */
+function pauseSite(): string {
+  const site = join(folder, 'pause-site');
+  mkdirSync(site);
+  writeFileSync(
+    join(site, 'index.html'),
+    `<!doctype html><title>pause</title><link rel="icon" href="data:,"><body><script>
+const picture = (name) => Object.assign(new Image(), { src: name });
+const first = picture('first.png');
+first.onload = () => {
+  for (const until = performance.now() + 1000; performance.now() < until; );
+  document.body.append(picture('second.png'));
+};
+document.body.append(first);
+</script>`,
+  );
+  const { files } = generatePage(readPageSpec(join(packageFolder, 'pages/kakhki-1x1m.toml')).value);
+  const picture = files.find(({ kind }) => kind === 'image');
+  assert.ok(picture);
+  for (const name of ['first.png', 'second.png']) writeFileSync(join(site, name), picture.body);
+  return site;
+}
+
+/** The server's congestion window before the longest pause of a load, and the least one after it, in packets. */
+function windowsAroundPause(out: string, { traces = '' }: Sample): { before: number; least: number } {
+  const [head = '', ...lines] = gunzipSync(readFileSync(join(out, traces, 'tcp-info.csv.gz')))
+    .toString()
+    .trim()
+    .split('\n');
+  const at = (name: string): number => head.split(',').indexOf(name);
+  const all = lines.map((line) => line.split(',')).filter((row) => row[at('end')] === 'far');
+  const bytesOf = (row: readonly string[]): number => Number(row[at('bytes_sent')]);
+  // Browsers open a second connection and may not use it.
+  const most = all.reduce((so, row) => (bytesOf(row) > bytesOf(so) ? row : so));
+  const rows = all.filter((row) => row[at('near_port')] === most[at('near_port')]);
+  // Where what was sent stayed the same for longest; what follows the last byte is no pause.
+  const moved = rows.flatMap((row, at) => (at === 0 || bytesOf(row) !== bytesOf(rows[at - 1] ?? row) ? [at] : []));
+  const timeOf = (index: number): number => Number(rows[index]?.[at('time_ns')]);
+  const [resumed = 0] = moved.slice(1).sort((one, other) => pauseBefore(other) - pauseBefore(one));
+  function pauseBefore(index: number): number {
+    return timeOf(index) - timeOf(moved[moved.indexOf(index) - 1] ?? index);
+  }
+  const windows = rows.map((row) => Number(row[at('cwnd_packets')]));
+  return { before: windows[resumed - 1] ?? 0, least: Math.min(...windows.slice(resumed)) };
+}
+
+test('TCP keeps its window over a pause as QUIC does, unless the plan says otherwise', () => {
+  const found = campaign(
+    'pause',
+    `blocks = 1\nprofiles = ["${profile('pause-link')}"]\n[page]\nfolder = "${pauseSite()}"\nrequests = 3\n` +
+      `${arm('kept', 'protocol = "h2"')}${arm('restarted', 'protocol = "h2"\ntcp_slow_start_after_idle = true')}`,
+  );
+  for (const sample of found.samples) {
+    assert.deepEqual(faultsOf(sample), []);
+    const { before, least } = windowsAroundPause(join(folder, 'pause'), sample);
+    // More than the initial window, or there would be nothing to lose.
+    assert.ok(before > 40, String(before));
+    assert.ok(
+      sample.arm === 'kept' ? least > 0.6 * before : least < 0.5 * before,
+      `${sample.arm}: ${before}, ${least}`,
+    );
+  }
+});
+
+test('servers of others load the page over the protocols that they have, and are left out where they are not', () => {
+  const reference = (name: string): string => `[servers.${name}]\nreference = "${name}"\noptional = true\n`;
+  const names = ['nghttpd', 'nginx', 'caddy'];
+  const arms = names.map((name) => arm(`h2-${name}`, `protocol = "h2"\nserver = "${name}"`));
+  const more = arm('h3-caddy', 'protocol = "h3"\nserver = "caddy"\nagainst = "h2-caddy"');
+  const found = campaign(
+    'reference',
+    `blocks = 1\nprofiles = ["${profile('reference-link')}"]\n${SMALL}${arms.join('')}${more}${names.map(reference).join('')}`,
+  );
+  // The first two come with the tests' packages; Caddy is built by whoever wants to measure with it.
+  const loaded = new Set(found.samples.map(({ arm: name }) => name));
+  const left = readCampaign(join(folder, 'reference')).leftOut ?? [];
+  assert.ok(loaded.has('h2-nghttpd') && loaded.has('h2-nginx'), [...loaded].join());
+  assert.equal(loaded.size + left.length, 4);
+  for (const { arm: name, reason } of left) assert.match(`${name}: ${reason}`, /^h[23]-caddy: .*not installed/);
+  for (const sample of found.samples) {
+    assert.deepEqual(faultsOf(sample), [], sample.arm);
+    assert.ok(
+      sample.warmUps?.every(({ ok }) => ok),
+      sample.arm,
+    );
+  }
+});
+
 test('server that announces HTTP/3 and does not have it makes a load that fell back to TCP', () => {
   const auto = 'protocol = "auto"\ndiscovery = "https-record"';
   const found = campaign(
@@ -122,7 +214,8 @@ test('lost first packet is a SYN sent again over TCP and a lost Initial over QUI
   const arms = `${arm('h2', 'protocol = "h2"')}${arm('h3', 'protocol = "h3"')}`;
   const found = campaign(
     'lost',
-    `blocks = 1\nprofiles = ["${profile('lost-link', 'lose_packets = [1, 2, 3, 4]\n')}"]\n${SMALL}${arms}`,
+    // What a warm browser has shown before crosses no link, so that the first packets are the load's.
+    `blocks = 1\nbrowser = "warm"\nprofiles = ["${profile('lost-link', 'lose_packets = [1, 2, 3, 4]\n')}"]\n${SMALL}${arms}`,
   );
   assertEach(labelsOf(found, 'h2', 'syn-retransmitted'));
   assertEach(labelsOf(found, 'h3', 'initial-lost'));
