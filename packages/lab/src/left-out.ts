@@ -49,7 +49,8 @@ export function planHere(plan: Plan, find: typeof findReference = findReference)
 const HINT = 'name a program that has it by its variable (see README), or leave the arm out of the plan';
 
 function withoutPartner(arm: Arm): Arm {
-  const { comparedWith: _, ...rest } = arm;
+  const rest: { -readonly [K in keyof Arm]: Arm[K] } = { ...arm };
+  delete rest.comparedWith;
   return rest;
 }
 

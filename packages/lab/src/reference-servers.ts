@@ -23,9 +23,9 @@ interface Known {
   /** Below a folder of build results. */
   readonly built?: string;
   readonly version: { readonly args: readonly string[]; readonly pattern: RegExp };
-  protocols(versionText: string): Protocol[];
+  readonly protocols: (versionText: string) => Protocol[];
   /** Its command, and what it needs written into `folder` for it. */
-  command(server: Server, reference: Reference, folder: string): string[];
+  readonly command: (server: Server, reference: Reference, folder: string) => string[];
 }
 
 const KNOWN: Readonly<Record<ReferenceName, Known>> = {

@@ -6,7 +6,7 @@ import test, { after } from 'node:test';
 import { blocksForVerdict, LEAST_CONTROL_BLOCKS, METRICS } from '../src/compare/campaign.js';
 import { LabError } from '../src/errors.js';
 import { readPageSpec } from '../src/page/spec.js';
-import type { Arm } from '../src/plan.js';
+import { OWN_SERVER, type Arm } from '../src/plan.js';
 import { readPlan } from '../src/read-plan.js';
 import { withSomeProfiles } from '../src/some-profiles.js';
 import { packageFolder } from './places.js';
@@ -82,7 +82,8 @@ test('design makes an arm of each combination, and the control a second one', ()
       'h2-cubic-again',
     ],
   );
-  const { comparedWith: _, ...original } = plan.arms[0] as Arm;
+  const { comparedWith, ...original } = plan.arms[0] as Arm;
+  assert.equal(comparedWith, 'h3-cubic');
   assert.deepEqual(plan.arms.at(-1), { ...original, name: 'h2-cubic-again', repeats: 'h2-cubic' });
   assert.equal(plan.baseline, 'h3-bbr');
   // Those of a visit and controller with the arm of the baseline's protocol, and that one with the baseline's controller.
@@ -307,6 +308,13 @@ test('bench check loads each arm twice, in enough blocks to count', () => {
     ['h2', 'h3'],
   );
   assert.ok(plan.blocks.min >= LEAST_CONTROL_BLOCKS);
+  // Servers of others are compared with ours over the same protocol, and a machine without them has a bench too.
+  const others = plan.arms.filter(({ server }) => server !== OWN_SERVER);
+  assert.deepEqual(
+    others.map(({ protocol, comparedWith }) => comparedWith === protocol),
+    ['h2-nghttpd', 'h2-nginx', 'h2-caddy', 'h3-nginx', 'h3-caddy'].map(() => true),
+  );
+  assert.ok(others.every(({ server }) => plan.servers.find(({ name }) => name === server)?.optional === true));
 });
 
 const malformed: [what: string, from: string | RegExp, to: string, says: RegExp][] = [

@@ -224,7 +224,7 @@ function waitOf({ url, response }: Hop): Wait {
   const isOpened = sslStart > connectStart ? sslStart : connectEnd;
   return {
     origin,
-    waitMs: receiveHeadersStart === undefined ? undefined : receiveHeadersStart - sendEnd,
+    waitMs: receiveHeadersStart < 0 ? undefined : receiveHeadersStart - sendEnd,
     connectMs: connectStart < 0 ? undefined : isOpened - connectStart,
   };
 }
