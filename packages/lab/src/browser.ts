@@ -38,7 +38,6 @@ export function findBrowser(given: string | undefined): Browser {
 /** Chromium's arguments for a load: fixed ones, and those that leave it no other protocol than the arm's. */
 export function browserArguments(job: LoadJob, netLog: string | undefined): string[] {
   return [
-    '--no-sandbox', // root needs it, and the only page that is loaded is ours
     '--disable-gpu',
     '--no-first-run',
     '--disable-background-networking',

@@ -15,6 +15,8 @@ const environment = z.object({
   memoryMebibytes: z.number(),
   node: z.string(),
   chromium: z.string(),
+  /** Whether Chromium's own was on, and if not, why. */
+  sandbox: z.string().optional(),
   pronghorn: z.string(),
   /** Of the program's file: versions do not tell two builds apart. */
   pronghornSha256: z.string(),

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { cpSync, existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { findBrowser } from './browser.js';
@@ -27,6 +27,7 @@ import type { Reference } from './reference-servers.js';
 import { prepareResumption, type Resumption } from './resume.js';
 import { Load, type Bench, type ServedPage } from './run-load.js';
 import { clearRunning, endLeftovers, isCutShort, noteRunning } from './running.js';
+import { confinementInWords, findConfinement } from './sandbox.js';
 import { removeFolder } from './scratch.js';
 import type { Sample } from './sample.js';
 import { writeWarmPage } from './warm-page.js';
@@ -103,15 +104,20 @@ async function runLocked(asked: CampaignOptions, locks: Locks, shared: number | 
   const browser = findBrowser(options.chromium);
   const scratch = mkdtempSync(join(tmpdir(), 'pronghorn-lab-'));
   try {
+    // The browser's user gets through the scratch folder, and a recording may be nobody else's business.
+    mkdirSync(join(scratch, 'pages'), { mode: 0o700 });
     const pages = new Map(plan.pages.map((page) => [page.name, servePage(page, join(scratch, 'pages', page.name))]));
+    const confinement = await findConfinement(browser.path, scratch);
+    const machine = environment(browser.version, pronghorn, confinementInWords(confinement));
     const described = {
-      ...describe(options, pages, environment(browser.version, pronghorn), references),
+      ...describe(options, pages, machine, references),
       ...(leftOut.length > 0 && { leftOut: [...leftOut] }),
     };
     const before = resume ? await prepareResumption(out, described) : undefined;
     const bench: Bench = {
       pronghorn: pronghorn.path,
       chromium: browser.path,
+      confinement,
       certificate: makeCertificate(scratch, FAR_ADDRESS, hostsOfAll(pages), plan.certificate),
       pages,
       servers: new Map(plan.servers.map((server) => [server.name, server])),
@@ -125,6 +131,9 @@ async function runLocked(asked: CampaignOptions, locks: Locks, shared: number | 
     };
     if (bench.warmFolder !== undefined) writeWarmPage(bench.warmFolder);
     await preflight(bench, plan.profiles, plan.arms);
+    if (!confinement.sandbox) {
+      process.stderr.write(`warning: Chromium's sandbox is ${confinementInWords(confinement)}\n`);
+    }
     if (options.signal.aborted) throw new LabError(ExitCode.Interrupted, 'interrupted before the first load');
     const campaign = before?.campaign ?? described;
     if (before === undefined) begin(options, campaign, locks);

@@ -5,7 +5,7 @@ import type { Environment } from './campaign-file.js';
 import type { Pronghorn } from './programs.js';
 
 /** Describes what of this machine and its programs may decide a result. */
-export function environment(chromium: string, pronghorn: Pronghorn): Environment {
+export function environment(chromium: string, pronghorn: Pronghorn, sandbox?: string): Environment {
   return {
     system: `${platform()} ${release()} ${arch()}`,
     cpu: cpus()[0]?.model.trim() ?? 'unknown',
@@ -13,6 +13,7 @@ export function environment(chromium: string, pronghorn: Pronghorn): Environment
     memoryMebibytes: Math.round(totalmem() / 2 ** 20),
     node: process.versions.node,
     chromium,
+    ...(sandbox !== undefined && { sandbox }),
     pronghorn: pronghorn.version,
     pronghornSha256: createHash('sha256').update(readFileSync(pronghorn.path)).digest('hex'),
     lab: ownVersion(),

@@ -1,4 +1,4 @@
-import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -33,6 +33,7 @@ import { machineCpu, readCpuCounters, type CpuCounters, type MachineCpu } from '
 import type { Arm, ServerSpec } from './plan.js';
 import type { Reference } from './reference-servers.js';
 import { removeFolder } from './scratch.js';
+import { makeFolderFor, type Confinement } from './sandbox.js';
 import { siteOf } from './site.js';
 import type { Label } from './trace/label.js';
 import { labelsOf } from './trace/labels.js';
@@ -47,6 +48,7 @@ export interface Bench {
   readonly pronghorn: string;
   readonly chromium: string;
   readonly certificate: Certificate;
+  readonly confinement: Confinement;
   /** The pages by name. */
   readonly pages: ReadonlyMap<string, ServedPage>;
   readonly servers: ReadonlyMap<string, ServerSpec>;
@@ -91,7 +93,7 @@ export class Load {
   constructor(bench: Bench, scheduled: ScheduledLoad) {
     this.#bench = bench;
     this.#scheduled = scheduled;
-    this.#folder = mkdtempSync(join(bench.scratch, `load-${scheduled.number}-`));
+    this.#folder = makeFolderFor(bench.confinement, join(bench.scratch, `load-${scheduled.number}-`));
     this.#running = start(this.#command(), join(this.#folder, JobFile.Output));
   }
 
@@ -121,13 +123,14 @@ export class Load {
   }
 
   #command(): string[] {
-    const { chromium, timeoutSeconds } = this.#bench;
+    const { chromium, confinement, timeoutSeconds } = this.#bench;
     const { arm, profile, linkSeed } = this.#scheduled;
     const { facts } = this.#page();
     const inFolder = (name: string): string => join(this.#folder, name);
     const job: LoadJob = {
       chromium,
       protocol: arm.protocol,
+      confinement,
       visit: arm.visit,
       ...this.#warmPage(facts),
       ...(arm.discovery && { discovery: arm.discovery }),

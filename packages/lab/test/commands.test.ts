@@ -123,6 +123,7 @@ const job: LoadJob = {
   resolverAddress: '10.77.0.1',
   spki: 'spki',
   timeoutSeconds: 1,
+  confinement: { sandbox: true },
   expectedRequests: 1,
   expectedFailures: {},
   watched: false,

@@ -2,7 +2,7 @@ import { mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import puppeteer, { TimeoutError, type Browser, type Page } from 'puppeteer-core';
+import { TimeoutError, type Browser, type Page } from 'puppeteer-core';
 import { findBrowser } from '../browser.js';
 import { ExitCode, LabError, messageOf } from '../errors.js';
 import { requireFree } from '../output-folder.js';
@@ -13,6 +13,7 @@ import { Recorder } from './recorder.js';
 import type { Recording } from './recording.js';
 import { writeCapture } from './write.js';
 import { closeBrowser } from '../load/close.js';
+import { confinementInWords, findConfinement, launchBrowser, makeFolderFor } from '../sandbox.js';
 import { removeFolder } from '../scratch.js';
 
 /** Does what the command `capture` was asked for. `warn` takes a line for the user. */
@@ -36,12 +37,13 @@ async function capturePage(
   warn: (line: string) => void,
 ): Promise<{ capture: Capture; har: string } | undefined> {
   const { path, version } = findBrowser(options.chromium);
-  const profile = mkdtempSync(join(tmpdir(), 'pronghorn-lab-capture-'));
+  const scratch = mkdtempSync(join(tmpdir(), 'pronghorn-lab-capture-'));
   try {
-    const browser = await launch(path, profile, options);
+    const browser = await launch(path, scratch, options, warn);
     const kill = (): void => void browser.process()?.kill('SIGKILL');
     signal.addEventListener('abort', kill);
     try {
+      signal.throwIfAborted();
       const startedAt = new Date();
       const recorder = new Recorder();
       await load(browser, recorder, options, signal, warn);
@@ -64,23 +66,24 @@ async function capturePage(
       await closeBrowser(browser);
     }
   } finally {
-    await removeFolder(profile);
+    await removeFolder(scratch);
   }
 }
 
-async function launch(path: string, profile: string, options: CaptureOptions): Promise<Browser> {
+/** The page is a stranger's: where Chromium has no sandbox for it, the user has to know. */
+async function launch(
+  chromium: string,
+  scratch: string,
+  options: CaptureOptions,
+  warn: (line: string) => void,
+): Promise<Browser> {
+  const confinement = await findConfinement(chromium, scratch);
+  if (!confinement.sandbox) {
+    warn(`Chromium's sandbox is ${confinementInWords(confinement)}; capture pages that you do not trust elsewhere`);
+  }
+  const folder = makeFolderFor(confinement, join(scratch, 'browser-'));
   try {
-    return await puppeteer.launch({
-      executablePath: path,
-      headless: true,
-      // Over a pipe the browser ends when this process does, however it ends.
-      pipe: true,
-      userDataDir: profile,
-      args: captureArguments(options),
-      handleSIGINT: false,
-      handleSIGTERM: false,
-      handleSIGHUP: false,
-    });
+    return await launchBrowser({ chromium, confinement, folder, args: captureArguments(options) });
   } catch (thrown) {
     throw new LabError(ExitCode.Unavailable, `Chromium did not start: ${messageOf(thrown).split('\n')[0] ?? ''}`);
   }
@@ -89,8 +92,6 @@ async function launch(path: string, profile: string, options: CaptureOptions): P
 /** Chromium's arguments for a capture: the web as it is, but for what the user says of hosts and certificates. */
 export function captureArguments({ resolverRules, spki, insecureCertificate }: CaptureOptions): string[] {
   return [
-    // Chromium's sandbox cannot be had by root.
-    ...(process.getuid?.() === 0 ? ['--no-sandbox'] : []),
     '--disable-gpu',
     '--no-first-run',
     '--disable-background-networking',

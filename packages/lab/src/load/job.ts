@@ -1,4 +1,5 @@
 import type { Discovery, Protocol, Visit } from '../plan.js';
+import type { Confinement } from '../sandbox.js';
 
 /** A page at the browser's own end of the link. */
 export interface WarmPage {
@@ -11,6 +12,7 @@ export interface WarmPage {
 /** What the process behind the link is told. Written as a file, since a path is all that a command line should carry. */
 export interface LoadJob {
   readonly chromium: string;
+  readonly confinement: Confinement;
   readonly protocol: Protocol;
   readonly visit: Visit;
   /** What a warm browser has shown before the load. */
@@ -49,5 +51,4 @@ export const JobFile = {
   TcpInfo: 'tcp-info.csv',
   Qlog: 'qlog',
   Output: 'output.log',
-  UserData: 'user-data',
 } as const;

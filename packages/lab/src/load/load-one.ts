@@ -6,10 +6,11 @@
 import { readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import puppeteer, { TimeoutError, type Browser, type Page } from 'puppeteer-core';
+import { TimeoutError, type Browser, type Page } from 'puppeteer-core';
 import { browserArguments } from '../browser.js';
 import { messageOf } from '../errors.js';
 import type { BrowserSide } from '../sample.js';
+import { launchBrowser } from '../sandbox.js';
 import { closeBrowser } from './close.js';
 import { cpuBetween, readProcesses } from './cpu.js';
 import { JobFile, type LoadJob } from './job.js';
@@ -53,18 +54,14 @@ async function main(): Promise<void> {
 }
 
 async function launch(job: LoadJob): Promise<Browser> {
-  const browser = await puppeteer.launch({
-    executablePath: job.chromium,
-    headless: true,
-    // Over a pipe the browser ends when this process does, however it ends.
-    pipe: true,
+  const netLog = job.watched ? netLogOf(job) : undefined;
+  const { chromium, confinement, folder } = job;
+  const browser = await launchBrowser({
+    ...{ chromium, confinement, folder },
     // A document's first byte may take as long as a load: half of the plans have more time than the library.
     protocolTimeout: (job.timeoutSeconds + PROTOCOL_SECONDS) * 1000,
-    userDataDir: join(job.folder, JobFile.UserData),
-    args: browserArguments(job, job.watched ? netLogOf(job) : undefined),
-    handleSIGINT: false,
-    handleSIGTERM: false,
-    handleSIGHUP: false,
+    args: browserArguments(job, netLog),
+    writes: netLog === undefined ? [] : [netLog],
   });
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
     process.once(signal, () => {

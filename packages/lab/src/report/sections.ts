@@ -262,6 +262,7 @@ export function method(campaign: Campaign, results: Results): Html {
     ['seed', `${campaign.seed}: the order of the arms in each block, and each link's losses`],
     ['profiles', campaign.profiles.map(({ name, sha256 }) => `${name} (sha256 ${sha256.slice(0, 16)}…)`).join(', ')],
     ['browser', `Chromium ${machine.chromium}, headless, a fresh profile for each load${browserInWords(campaign)}`],
+    ...(machine.sandbox === undefined ? [] : [['sandbox', machine.sandbox] satisfies [string, string]]),
     ...(isLive(campaign) ? [] : conditionsInWords(campaign, results)),
     ...(machine.udpBufferMax === undefined
       ? []

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { after } from 'node:test';
@@ -14,6 +14,8 @@ import { CLI, faultsOf, lab, samplesOf, type Run } from './lab.js';
 const plan = join(packageFolder, 'test/fixtures/plan.toml');
 
 const folder = mkdtempSync(join(tmpdir(), 'lab-e2e-'));
+// The browser's user has to get through.
+chmodSync(folder, 0o755);
 after(() => {
   rmSync(folder, { recursive: true });
 });

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 import type { AddressInfo } from 'node:net';
@@ -21,6 +21,8 @@ import { startServer, type Server } from './server.js';
 /** Captures pages with the real browser from `pronghorn replay`: needs `pronghorn` and Chromium. */
 
 const folder = mkdtempSync(join(tmpdir(), 'lab-capture-e2e-'));
+// The browser's user has to get through.
+chmodSync(folder, 0o755);
 after(() => {
   rmSync(folder, { recursive: true });
 });
@@ -306,15 +308,19 @@ test('interrupted capture writes nothing and leaves nothing running', async (t) 
   let stderr = '';
   child.stderr.on('data', (part: Buffer) => (stderr += part.toString()));
   const ended = new Promise((resolve) => child.once('close', resolve));
-  const profile = (): string | undefined =>
+  const scratch = (): string | undefined =>
     readdirSync(folder).find((name) => name.startsWith('pronghorn-lab-capture-'));
-  // The browser runs when it has written to its profile.
-  while (profile() === undefined || readdirSync(join(folder, profile() ?? '')).length < 3) await sleep(20);
+  // The browser that loads the page runs when it has written to its profile.
+  const profileSize = (): number => {
+    const paths = readdirSync(folder, { recursive: true, encoding: 'utf8' });
+    return paths.filter((path) => /\/browser-\w+\/user-data\/[^/]+$/.test(path)).length;
+  };
+  while (profileSize() < 3) await sleep(20);
   child.kill('SIGINT');
   await ended;
   assert.equal(child.exitCode, 130, stderr);
   assert.match(stderr, /^interrupted: nothing was written$/m);
-  assert.equal(profile(), undefined);
+  assert.equal(scratch(), undefined);
   assert.ok(!existsSync(out));
 });
 
