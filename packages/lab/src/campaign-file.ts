@@ -55,9 +55,12 @@ const campaign = z.object({
       name: z.string(),
       /** Of a page that was loaded where it is. */
       url: z.string().optional(),
+      /** Those that count for a complete load. */
       requests: z.number().optional(),
       /** Whether a recorded server's think times were imitated. */
       thinkTimes: z.boolean().optional(),
+      /** Of a recording, those that do not. */
+      uncounted: z.number().optional(),
       bytes: z.number().optional(),
       sha256: z.string().optional(),
     }),

@@ -256,7 +256,11 @@ function servePage(source: PageSource, folder: string): ServedPage {
     return {
       folder,
       thinkTimes: false,
-      facts: { name, requests: undefined, bytes: undefined, manifestText: undefined, live: { url, spki } },
+      facts: {
+        ...{ requests: undefined, bytes: undefined, leastBytes: undefined, manifestText: undefined },
+        name,
+        live: { url, spki },
+      },
     };
   }
   if (source.kind === 'spec') {
@@ -328,12 +332,13 @@ function versionOf(reference: Reference | undefined): { version?: string } {
 }
 
 function describePage(name: string, { facts, thinkTimes }: ServedPage): Campaign['pages'][number] {
-  const { requests, bytes, manifestText, live } = facts;
+  const { requests, bytes, manifestText, live, recording } = facts;
   return {
     name,
     ...(thinkTimes && { thinkTimes }),
     ...(live !== undefined && { url: live.url }),
     ...(requests !== undefined && { requests }),
+    ...(recording !== undefined && recording.uncounted > 0 && { uncounted: recording.uncounted }),
     ...(bytes !== undefined && { bytes }),
     ...(manifestText !== undefined && { sha256: sha256(manifestText) }),
   };

@@ -12,7 +12,7 @@ export const ExitCode = {
   Malformed: 65,
   /** A file or folder that was named does not exist or cannot be read. */
   InputMissing: 66,
-  /** A program that the lab needs is missing, a load's link or server cannot work here, or a page to capture cannot be loaded. */
+  /** A program that the lab needs is missing, a load's link or server cannot work here, or a page to capture cannot be loaded or is an error page. */
   Unavailable: 69,
   /** The output folder cannot be made, or has something in it already, or a disk takes nothing more. */
   CannotCreate: 73,

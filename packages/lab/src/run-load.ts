@@ -15,6 +15,7 @@ import {
 import { readLinkReport, type LinkReading } from './link-report.js';
 import { requireDisk, requireRoom } from './disk.js';
 import { farEnd, warmUpsOf } from './far-end.js';
+import type { Expected } from './load/expected.js';
 import { JobFile, type LoadJob } from './load/job.js';
 import type { PageFacts } from './page/folder.js';
 import {
@@ -32,8 +33,8 @@ import type { Certificate } from './certificate.js';
 import { machineCpu, readCpuCounters, type CpuCounters, type MachineCpu } from './machine-cpu.js';
 import type { Arm, ServerSpec } from './plan.js';
 import type { Reference } from './reference-servers.js';
-import { removeFolder } from './scratch.js';
 import { makeFolderFor, type Confinement } from './sandbox.js';
+import { removeFolder } from './scratch.js';
 import { siteOf } from './site.js';
 import type { Label } from './trace/label.js';
 import { labelsOf } from './trace/labels.js';
@@ -47,8 +48,8 @@ import { withoutWarmUps, type WarmUp } from './warm-up.js';
 export interface Bench {
   readonly pronghorn: string;
   readonly chromium: string;
-  readonly certificate: Certificate;
   readonly confinement: Confinement;
+  readonly certificate: Certificate;
   /** The pages by name. */
   readonly pages: ReadonlyMap<string, ServedPage>;
   readonly servers: ReadonlyMap<string, ServerSpec>;
@@ -129,16 +130,15 @@ export class Load {
     const inFolder = (name: string): string => join(this.#folder, name);
     const job: LoadJob = {
       chromium,
-      protocol: arm.protocol,
       confinement,
+      protocol: arm.protocol,
       visit: arm.visit,
       ...this.#warmPage(facts),
       ...(arm.discovery && { discovery: arm.discovery }),
       ...siteOf(facts, arm),
       ...this.#whereabouts(facts),
       timeoutSeconds,
-      ...(facts.requests !== undefined && { expectedRequests: facts.requests }),
-      expectedFailures: failuresOf(facts),
+      expected: expectedOf(facts),
       watched: this.#watched(),
       folder: this.#folder,
     };
@@ -279,7 +279,7 @@ export class Load {
     if (link.kind === 'problem' && live === undefined)
       return { ...end, invalidReasons: [`${link.problem}: ${endInWords(ended, output)}`] };
     const { arm } = this.#scheduled;
-    const pageBytes = this.#page().facts.bytes;
+    const pageBytes = this.#page().facts.leastBytes;
     const origin = live === undefined ? undefined : new URL(live.url).host;
     const report = link.kind === 'report' ? link.report : undefined;
     // Of a server that a plan brings nobody knows beforehand what it has: that it does not answer is then an outcome.
@@ -308,17 +308,18 @@ interface Seen {
   readonly counters: ServerCounters | undefined;
 }
 
-/** The requests of a recording that were answered with a failure when it was captured. */
-function failuresOf({ recording }: PageFacts): Record<string, number> {
-  const entries = recording?.recording.entries.filter(({ status }) => status >= 400) ?? [];
-  return Object.fromEntries(entries.map(({ url, status }) => [url, status]));
+function expectedOf({ recording, requests }: PageFacts): Expected {
+  if (recording !== undefined) return { kind: 'recording', ...recording.expected };
+  return requests === undefined ? { kind: 'document' } : { kind: 'count', requests };
 }
 
-/** The figures of a load, in seconds. */
+/** The figures of a load, in seconds. An error page has none: it may come sooner than the page would have. */
 export function timesOf(browser: BrowserSide): Times {
-  const { navigation, resources, outcome } = browser;
-  if (navigation === undefined) return {};
-  const lastByte = Math.max(navigation.responseEnd, ...resources.map((entry) => entry.responseEnd));
+  const { navigation, resources, outcome, documentFault } = browser;
+  if (navigation === undefined || documentFault !== undefined) return {};
+  // What the page asks for later is no part of the load.
+  const ofLoad = resources.filter(({ startTime }) => startTime <= navigation.loadEventStart);
+  const lastByte = Math.max(navigation.responseEnd, ...ofLoad.map((entry) => entry.responseEnd));
   const seconds = (milliseconds: number | undefined): number | undefined =>
     milliseconds === undefined || milliseconds <= 0 ? undefined : milliseconds / 1000;
   const times = {

@@ -10,8 +10,8 @@ export const SAMPLE_SCHEMA = 2;
 /**
  * How a load ended.
  *
- * - `completed`: the load event fired, and each request of the page was answered in full.
- * - `incomplete`: the load event fired, but a request failed or is missing.
+ * - `completed`: the load event fired, and each request that counts was answered in full.
+ * - `incomplete`: the load event fired, but a request that counts failed or is missing.
  * - `timeout`: no load event within the plan's time.
  * - `failed`: the browser gave the document up, with an error of its own.
  * - `not-run`: the lab itself failed: link, server or browser did not start or did not end. Never valid.
@@ -37,6 +37,7 @@ export interface TimelineEntry {
 
 export interface NavigationEntry extends TimelineEntry {
   readonly domContentLoadedEventEnd: number;
+  readonly loadEventStart: number;
   readonly loadEventEnd: number;
 }
 
@@ -47,6 +48,10 @@ export interface DevToolsRequest {
   readonly url: string;
   readonly type: string;
   readonly priority: string;
+  /** Of the page's own frame, not of one in it. */
+  readonly mainDocument?: boolean;
+  /** The browser's own request for the page's icon, which counts for nothing. */
+  readonly icon?: boolean;
   /** Undefined until response headers have come. */
   readonly protocol?: string;
   readonly status?: number;
@@ -73,6 +78,8 @@ export interface BrowserSide {
   readonly outcome: Exclude<Outcome, 'not-run'>;
   /** Why it is not `completed`. */
   readonly reason?: string;
+  /** Why what the browser shows is not the page, but an error page of the server or of its own: its times are not the page's. */
+  readonly documentFault?: string;
   readonly navigation?: NavigationEntry;
   readonly resources: readonly TimelineEntry[];
   readonly requests: readonly DevToolsRequest[];

@@ -76,6 +76,13 @@ export function tableNotes(campaign: Campaign, results: Results): string[] {
     );
   }
   for (const { arm, reason } of campaign.leftOut ?? []) notes.push(`${arm} was left out: ${reason}.`);
+  for (const { name, requests, uncounted = 0 } of campaign.pages) {
+    if (uncounted === 0) continue;
+    notes.push(
+      `${several ? `Page ${name}: a` : 'A'} load is judged by the ${requests ?? 0} requests that were recorded before the load event, ` +
+        `not by ${uncounted} others, which came after it or were for the icon.`,
+    );
+  }
   if (campaign.watched) {
     notes.push('Each load was watched, which slows it: these figures compare only with others that were taken so.');
   }

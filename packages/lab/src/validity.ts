@@ -1,6 +1,6 @@
 import { kernelName } from './link-command.js';
 import { flowBytes, unaccountedPackets, unaskedDrops, type LinkReport } from './link-report.js';
-import { isAnswered } from './load/outcome.js';
+import { isAnswered } from './load/expected.js';
 import { MOST_FOR_OTHERS, type MachineCpu } from './machine-cpu.js';
 import type { Arm } from './plan.js';
 import type { BrowserSide, ServerCounters } from './sample.js';
@@ -10,7 +10,7 @@ import type { WarmUp } from './warm-up.js';
 /** What a load has to be judged by. */
 export interface Evidence {
   readonly arm: Arm;
-  /** Bytes of the page's bodies, when known. */
+  /** Bytes that a complete load has at least, when known. */
   readonly pageBytes: number | undefined;
   readonly browser: BrowserSide;
   /** Undefined for a page that was loaded where it is. */

@@ -8,9 +8,9 @@ import { brotliCompressSync, brotliDecompressSync, constants, gunzipSync, gzipSy
 import { captureArguments } from '../src/capture/capture.js';
 import { codingOf, encode } from '../src/capture/coding.js';
 import type { Capture, Exchange } from '../src/capture/exchange.js';
-import { readHar } from '../src/capture/har.js';
+import { readHar } from '../src/capture/read-har.js';
 import { captureRequest, type CaptureOptions } from '../src/capture/options.js';
-import { readRecording } from '../src/capture/recording.js';
+import { readRecording, type RecordingFacts } from '../src/capture/recording.js';
 import { isSecret } from '../src/capture/secrets.js';
 import { writeCapture } from '../src/capture/write.js';
 import { LabError } from '../src/errors.js';
@@ -211,8 +211,144 @@ test('HAR file with content becomes a recording', (t) => {
   assert.deepEqual([first?.toString(), second], ['<p>hello', Buffer.from([0, 1, 2])]);
   assert.deepEqual(
     (recording.notes ?? []).map(({ url }) => url),
-    ['https://a.test/blocked', 'https://a.test/lost'],
+    // The first is for the load event, which the file does not have.
+    ['https://a.test/', 'https://a.test/blocked', 'https://a.test/lost'],
   );
+});
+
+/** What the lab makes of a HAR file: its document, and the requests that a load of it is judged by. */
+function judgedIn(t: TestContext, har: object, allowed?: RegExp): { facts: RecordingFacts; judged: string[] } {
+  const folder = folderFor(t);
+  const path = join(folder, 'tool.har');
+  writeFileSync(path, JSON.stringify(har));
+  writeCapture(readHar(path), join(folder, 'recording'), false);
+  const facts = readRecording(join(folder, 'recording'));
+  const notes = (facts.recording.notes ?? []).map(({ reason }) => reason).join('\n');
+  assert.match(notes, allowed ?? /^$/);
+  return { facts, judged: facts.expected.requests.map(({ url, when }) => `${new URL(url).pathname} ${when}`) };
+}
+
+const START = Date.parse('2026-11-22T12:00:00.000Z');
+const toolEntry = (milliseconds: number, path: string, more: Partial<Record<string, object>> = {}): object => ({
+  startedDateTime: new Date(START + milliseconds).toISOString(),
+  time: 20,
+  cache: {},
+  timings: { send: 0, wait: 10, receive: 10 },
+  request: { method: 'GET', url: `https://shop.test${path}`, httpVersion: 'HTTP/2', headers: [], ...more.request },
+  response: {
+    ...{ status: 200, statusText: '', httpVersion: 'HTTP/2', redirectURL: '', headersSize: 50, bodySize: 4 },
+    headers: [{ name: 'Content-Type', value: 'text/plain' }],
+    content: { size: 4, mimeType: 'text/plain', text: 'text' },
+    ...more.response,
+  },
+});
+const html = (text: string): object => ({
+  headers: [{ name: 'content-type', value: 'text/html; charset=utf-8' }],
+  content: { mimeType: 'text/html', size: text.length, text },
+});
+const HTML = `<!doctype html><title>\n The  shop</title><link href='/brand.svg' rel="shortcut icon"><script src=late.js></script>`;
+
+test("HAR file of Firefox: requests after its load event and the page's icon are not judged", (t) => {
+  const { facts, judged } = judgedIn(t, {
+    log: {
+      ...{
+        version: '1.2',
+        creator: { name: 'Firefox', version: '140.0' },
+        browser: { name: 'Firefox', version: '140' },
+      },
+      pages: [
+        {
+          id: 'page_1',
+          title: 'https://shop.test/',
+          startedDateTime: '2026-11-22T13:00:00.000+01:00',
+          pageTimings: { onContentLoad: 300, onLoad: 500 },
+        },
+      ],
+      entries: [
+        { pageref: 'page_1', ...toolEntry(0, '/', { response: html(HTML) }) },
+        { pageref: 'page_1', ...toolEntry(900, '/poll?1') },
+        { pageref: 'page_1', ...toolEntry(200, '/late.js') },
+        { pageref: 'page_1', ...toolEntry(210, '/brand.svg') },
+      ],
+    },
+  });
+  assert.deepEqual(judged, ['/ before-load', '/late.js before-load', '/poll after-load']);
+  assert.deepEqual(facts.recording.document, { url: 'https://shop.test/', status: 200, title: 'The shop' });
+  assert.deepEqual([facts.requests, facts.uncounted], [2, 2]);
+});
+
+test('HAR file of WebPageTest: its first visit is taken, from the redirect on', (t) => {
+  const page = (id: string): object => ({
+    ...{ id, title: id, startedDateTime: '2026-11-22T12:00:00.000Z' },
+    pageTimings: { onContentLoad: -1, onLoad: 700, _startRender: 400 },
+  });
+  const moved = { status: 301, headers: [{ name: 'Location', value: '/shop' }], content: { size: 0 } };
+  const { facts, judged } = judgedIn(
+    t,
+    {
+      log: {
+        ...{
+          version: '1.2',
+          creator: { name: 'WebPagetest', version: '25.07' },
+          pages: [page('page_1_0_1'), page('page_1_1_1')],
+        },
+        entries: [
+          { pageref: 'page_1_0_1', _index: 0, ...toolEntry(0, '/', { response: moved }) },
+          { pageref: 'page_1_0_1', _index: 1, ...toolEntry(100, '/shop', { response: html(HTML) }) },
+          { pageref: 'page_1_0_1', _index: 2, ...toolEntry(650, '/late.js') },
+          { pageref: 'page_1_0_1', _index: 3, ...toolEntry(720, '/beacon', { request: { method: 'POST' } }) },
+          { pageref: 'page_1_0_1', _index: 4, ...toolEntry(730, '/favicon.ico') },
+          { pageref: 'page_1_1_1', _index: 0, ...toolEntry(9000, '/shop', { response: html(HTML) }) },
+        ],
+      },
+    },
+    /^1 requests of other pages in the HAR file are left out\na replay gives the recorded answer, [^\n]*$/,
+  );
+  assert.deepEqual(judged, ['/ before-load', '/shop before-load', '/late.js before-load', '/beacon after-load']);
+  assert.deepEqual(facts.recording.document?.url, 'https://shop.test/shop');
+  assert.equal(facts.url, 'https://shop.test/');
+});
+
+test('HAR file of Charles: tunnels are left out, and without a load event nothing late is asked for', (t) => {
+  const { facts, judged } = judgedIn(
+    t,
+    {
+      log: {
+        ...{ version: '1.2', creator: { name: 'Charles Proxy', version: '5.0' } },
+        entries: [
+          toolEntry(0, '/', { request: { method: 'CONNECT' } }),
+          toolEntry(5, '/ocsp', { request: { method: 'POST' } }),
+          toolEntry(10, '/', { response: html(HTML) }),
+          toolEntry(300, '/late.js'),
+          toolEntry(2000, '/poll?1'),
+        ],
+      },
+    },
+    /^the HAR file does not say when the load event was; [^\n]*\na replay gives the recorded answer, [^\n]*$/,
+  );
+  assert.deepEqual(judged, ['/ocsp unknown', '/ before-load', '/late.js unknown', '/poll unknown']);
+  assert.deepEqual([facts.url, facts.leastBytes], ['https://shop.test/', undefined]);
+});
+
+test('recording counts the requests that began before its load event', (t) => {
+  const folder = join(folderFor(t), 'recording');
+  const made = captured(
+    exchange('https://a.test/'),
+    exchange('https://a.test/late', { startSeconds: 2, endSeconds: 3 }),
+  );
+  writeCapture({ ...made, loadSeconds: 1 }, folder, false);
+  const { requests, bytes, leastBytes, uncounted } = readRecording(folder);
+  assert.deepEqual([requests, bytes, leastBytes, uncounted], [1, 'https://a.test/'.length, undefined, 1]);
+});
+
+test('icon that the page shows too counts as a picture of the page', (t) => {
+  const folder = join(folderFor(t), 'recording');
+  const icon = (more: Partial<Exchange>): Exchange => exchange('https://a.test/icon.png', more);
+  writeCapture(captured(exchange('https://a.test/'), icon({ icon: true }), icon({})), folder, false);
+  assert.deepEqual(readRecording(folder).expected.requests.length, 2);
+  const only = join(folderFor(t), 'recording');
+  writeCapture(captured(exchange('https://a.test/'), icon({ icon: true })), only, false);
+  assert.deepEqual(readRecording(only).expected.requests.length, 1);
 });
 
 test('HAR file that cannot become a recording is refused with what to do', (t) => {
@@ -250,6 +386,7 @@ test('command line of a capture is checked', () => {
   bad(/a\.test is not a URL of http or https/, ['a.test'], {});
   bad(/holds a name or a password/, ['https://me:word@a.test/'], {});
   bad(/--wait-ms must be a whole number from 0 to/, [url], { 'wait-ms': 'x' });
+  bad(/--allow-status must be a whole number from 300 to 599, not 200/, [url], { 'allow-status': '200' });
   bad(/--timeout must be a whole number from 1 to/, [url], { timeout: '0' });
   bad(/--resolve a is not HOST=ADDRESS/, [url], { resolve: ['a'] });
   bad(/--resolve a=b, MAP/, [url], { resolve: ['a=b, MAP * c'] });

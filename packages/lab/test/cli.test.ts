@@ -202,10 +202,14 @@ test('HAR file is recorded into a folder, and what is not is left to be read', (
   writeFileSync(har, JSON.stringify({ log: { entries } }));
   const run = lab(['capture', '--har', har, '--out', target]);
   assert.equal(run.status, 0, run.stderr);
-  assert.equal(run.stdout, `${target}: 2 requests, 1 responses, 5 bytes\n`);
+  assert.equal(
+    run.stdout,
+    `${target}: 2 requests, 1 responses, 5 bytes\ndocument: https://a.test/, status 200, without a title\n`,
+  );
+  assert.match(run.stderr, /^warning: GET https:\/\/a\.test\/: the HAR file does not say when the load event was; /);
   assert.match(
     run.stderr,
-    /^warning: GET https:\/\/a\.test\/lost: its content could not be had; a replay answers 404\n$/,
+    /^warning: GET https:\/\/a\.test\/lost: its content could not be had; a replay answers 404$/m,
   );
   assertOneLine(lab(['capture', '--har', har, '--out', target]), 73, /is not empty; name another --out/);
   assertOneLine(lab(['capture', 'a.test', '--out', target]), 2, /a\.test is not a URL of http or https; write it out/);

@@ -124,8 +124,7 @@ const job: LoadJob = {
   spki: 'spki',
   timeoutSeconds: 1,
   confinement: { sandbox: true },
-  expectedRequests: 1,
-  expectedFailures: {},
+  expected: { kind: 'count', requests: 1 },
   watched: false,
   folder: '/f',
 };

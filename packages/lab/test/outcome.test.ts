@@ -1,11 +1,12 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
+import { completenessOf, type Expected, type RecordedRequest } from '../src/load/expected.js';
 import { outcomeOf } from '../src/load/outcome.js';
 import { timesOf } from '../src/run-load.js';
 import type { DevToolsRequest } from '../src/sample.js';
 import { recorded, type Mutable } from './recorded.js';
 
-const EXPECTED = { expectedRequests: 6, expectedFailures: {} };
+const EXPECTED: Expected = { kind: 'count', requests: 6 };
 const requests = (): Mutable<DevToolsRequest>[] =>
   structuredClone(recorded('h3').browser.requests) as Mutable<DevToolsRequest>[];
 
@@ -39,14 +40,144 @@ for (const [what, change, says] of incomplete) {
   });
 }
 
+/** A recording of the same requests, but for what is changed in it. */
+const recordingOf = (...more: readonly Partial<RecordedRequest>[]): Expected => ({
+  kind: 'recording',
+  requests: requests().map(({ url }, at) => ({ method: 'GET', url, status: 200, when: 'before-load', ...more[at] })),
+  documentStatus: 200,
+  loadSeconds: 1,
+});
+const LOAD_EVENT_MS = 1000;
+/** The recorded requests, all begun before the load event. */
+const begun = (): Mutable<DevToolsRequest>[] =>
+  requests().map((each) => Object.assign(each, { startedMonotonicMs: LOAD_EVENT_MS - 100 }));
+const loaded = (all: readonly DevToolsRequest[], expected: Expected): ReturnType<typeof outcomeOf> =>
+  outcomeOf({ kind: 'loaded' }, all, expected, LOAD_EVENT_MS);
+
 test('failure that a recorded page had is an answer, another one is not', () => {
-  const changed = requests();
+  const changed = begun();
   Object.assign(changed[2] as object, { status: 404 });
-  const url = changed[2]?.url ?? '';
-  const expecting = (status: number): object =>
-    outcomeOf({ kind: 'loaded' }, changed, { ...EXPECTED, expectedFailures: { [url]: status } });
+  const expecting = (status: number): object => loaded(changed, recordingOf({}, {}, { status }));
   assert.deepEqual(expecting(404), { outcome: 'completed' });
   assert.match(JSON.stringify(expecting(410)), /incomplete.*status 404/);
+});
+
+/** What pages do after their load event, and browsers at any time. None of it has an end here. */
+const aside = (url: string, more: Partial<DevToolsRequest> = {}): DevToolsRequest => ({
+  requestId: url,
+  method: 'GET',
+  url: `https://bench.test${url}`,
+  type: 'Fetch',
+  priority: 'High',
+  startedMonotonicMs: LOAD_EVENT_MS + 50,
+  finished: false,
+  ...more,
+});
+
+test('request for the icon never counts, nor does one after the load event', () => {
+  const icon = aside('/favicon.ico', { icon: true, startedMonotonicMs: LOAD_EVENT_MS - 50 });
+  const failed = aside('/beacon', { error: 'net::ERR_FAILED' });
+  for (const expected of [EXPECTED, recordingOf()]) {
+    assert.deepEqual(loaded([...begun(), icon, aside('/poll?1'), aside('/poll?2'), failed], expected), {
+      outcome: 'completed',
+    });
+  }
+  const early = aside('/poll', { startedMonotonicMs: LOAD_EVENT_MS - 50 });
+  assert.match(loaded([...begun(), early], EXPECTED).reason ?? '', /poll: no end/);
+  // In this load it is early, but the recording knows it as late, or not at all.
+  assert.deepEqual(loaded([...begun(), early], recordingOf()), { outcome: 'completed' });
+  const base = recordingOf() as Extract<Expected, { kind: 'recording' }>;
+  const late: RecordedRequest = { method: 'GET', url: early.url, status: 200, when: 'after-load' };
+  assert.deepEqual(loaded([...begun(), early], { ...base, requests: [...base.requests, late] }), {
+    outcome: 'completed',
+  });
+});
+
+test('recorded request that is missing or fails makes a load incomplete, whenever it begins', () => {
+  const [, second] = begun();
+  const without = begun().filter(({ url }) => url !== second?.url);
+  assert.equal(
+    loaded(without, recordingOf()).reason,
+    `5 of 6 requests answered; ${second?.url ?? ''} was not requested`,
+  );
+  const later = (more: Partial<DevToolsRequest>): DevToolsRequest[] => [
+    ...without,
+    { ...(second as DevToolsRequest), startedMonotonicMs: LOAD_EVENT_MS + 400, ...more },
+  ];
+  // A script that waits for half a second may come before the load event of one load, and after that of a quicker one.
+  assert.deepEqual(loaded(later({}), recordingOf()), { outcome: 'completed' });
+  assert.match(loaded(later({ finished: false }), recordingOf()).reason ?? '', /no end/);
+});
+
+test('recorded request is found by its path, and in clear too', () => {
+  const changed = begun().map((each) => ({ ...each, url: each.url.replace('https:', 'http:') }));
+  const last = changed.at(-1) as Mutable<DevToolsRequest>;
+  last.url += '?time=12345';
+  assert.deepEqual(loaded(changed, recordingOf()), { outcome: 'completed' });
+  // A path that is drawn at random is another one each time; the replay says 404.
+  last.url = 'http://bench.test/pixel/987654';
+  assert.match(loaded(changed, recordingOf()).reason ?? '', /was not requested/);
+  last.status = 404;
+  assert.deepEqual(loaded(changed, recordingOf()), { outcome: 'completed' });
+});
+
+test('load of a recording without a load event is judged by its own', () => {
+  const unknown = recordingOf({}, ...Array.from({ length: 5 }, () => ({ when: 'unknown' as const })));
+  assert.deepEqual(loaded(begun().slice(0, 3), unknown), { outcome: 'completed' });
+  const failing = (startedMonotonicMs: number): DevToolsRequest[] =>
+    begun().map((each, at) => (at === 3 ? { ...each, finished: false, startedMonotonicMs } : each));
+  assert.match(loaded(failing(LOAD_EVENT_MS - 1), unknown).reason ?? '', /no end/);
+  assert.deepEqual(loaded(failing(LOAD_EVENT_MS + 1), unknown), { outcome: 'completed' });
+  assert.match(loaded([], unknown).reason ?? '', /was not requested/);
+});
+
+test('what counts is waited for, and nothing else', () => {
+  const isWaiting = (all: readonly DevToolsRequest[], expected: Expected): boolean[] => {
+    const { pending, missing } = completenessOf(all, expected, LOAD_EVENT_MS);
+    return [pending, missing];
+  };
+  const open = begun();
+  Object.assign(open[4] as object, { finished: false });
+  for (const expected of [EXPECTED, recordingOf()]) {
+    assert.deepEqual(isWaiting([...begun(), aside('/poll')], expected), [false, false]);
+    assert.deepEqual(isWaiting(open, expected), [true, false]);
+    assert.deepEqual(isWaiting(begun().slice(0, 5), expected), [false, true]);
+  }
+  assert.deepEqual(isWaiting([...begun(), aside('/events')], { kind: 'document' }), [false, false]);
+});
+
+test('error page is no document, and has no times', () => {
+  const changed = begun();
+  Object.assign(changed[0] as object, { status: 500 });
+  for (const expected of [EXPECTED, recordingOf(), { kind: 'document' } as const]) {
+    const seen = loaded(changed, expected);
+    assert.equal(seen.documentFault, 'the document was answered with 500');
+    assert.deepEqual(timesOf({ ...recorded('h3').browser, ...seen }), {});
+  }
+  const failed = outcomeOf({ kind: 'failed', error: 'net::ERR_QUIC_PROTOCOL_ERROR' }, [], recordingOf());
+  assert.deepEqual(timesOf({ ...recorded('h3').browser, ...failed }), {});
+  // The page of an error may be what somebody wants to measure.
+  const wanted = { ...recordingOf({ status: 500 }), documentStatus: 500 } as Expected;
+  assert.deepEqual(loaded(changed, wanted), { outcome: 'completed' });
+});
+
+test('document is the one that redirects lead to', () => {
+  const [first, ...others] = begun();
+  const document = { ...(first as DevToolsRequest), mainDocument: true };
+  const redirect = { ...document, requestId: '1-redirect-1', status: 302 };
+  assert.match(
+    loaded([redirect, { ...document, status: 502 }, ...others], { kind: 'document' }).reason ?? '',
+    /answered with 502/,
+  );
+  assert.deepEqual(loaded([redirect, document, ...others], { kind: 'document' }), { outcome: 'completed' });
+});
+
+test('last byte is the last one of the load, not of what the page asks for later', () => {
+  const { browser } = recorded('h3');
+  const { navigation, resources } = browser;
+  assert.ok(navigation && resources[0]);
+  const poll = { ...resources[0], startTime: navigation.loadEventStart + 1, responseEnd: 99_000 };
+  assert.equal(timesOf({ ...browser, resources: [...resources, poll] }).lastByte, timesOf(browser).lastByte);
 });
 
 test('load without a load event in time is a timeout', () => {
@@ -83,7 +214,7 @@ test('load that did not complete has no load time', () => {
 });
 
 test('page that is not ours is completed with its document', () => {
-  const unknown = { expectedFailures: {} };
+  const unknown = { kind: 'document' } as const;
   const changed = requests();
   Object.assign(changed[3] as object, { finished: false, error: 'net::ERR_FAILED' });
   assert.deepEqual(outcomeOf({ kind: 'loaded' }, changed, unknown), { outcome: 'completed' });
@@ -91,5 +222,6 @@ test('page that is not ours is completed with its document', () => {
   assert.deepEqual(outcomeOf({ kind: 'loaded' }, changed, unknown), {
     outcome: 'incomplete',
     reason: 'the document was answered with 503',
+    documentFault: 'the document was answered with 503',
   });
 });

@@ -2,19 +2,21 @@ import { mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { TimeoutError, type Browser, type Page } from 'puppeteer-core';
+import { TargetType, TimeoutError, type Browser, type CDPSession, type HTTPResponse, type Page } from 'puppeteer-core';
 import { findBrowser } from '../browser.js';
 import { ExitCode, LabError, messageOf } from '../errors.js';
+import { closeBrowser } from '../load/close.js';
+import { inTime, readLoadEvent } from '../load/timeline.js';
 import { requireFree } from '../output-folder.js';
-import type { Capture } from './exchange.js';
-import { harOf, readHar } from './har.js';
+import { confinementInWords, findConfinement, launchBrowser, makeFolderFor } from '../sandbox.js';
+import { removeFolder } from '../scratch.js';
+import type { Capture, LoadedDocument } from './exchange.js';
+import { harOf } from './har.js';
 import type { CaptureOptions, CaptureRequest } from './options.js';
+import { readHar } from './read-har.js';
 import { Recorder } from './recorder.js';
 import type { Recording } from './recording.js';
 import { writeCapture } from './write.js';
-import { closeBrowser } from '../load/close.js';
-import { confinementInWords, findConfinement, launchBrowser, makeFolderFor } from '../sandbox.js';
-import { removeFolder } from '../scratch.js';
 
 /** Does what the command `capture` was asked for. `warn` takes a line for the user. */
 export async function capture(
@@ -23,11 +25,34 @@ export async function capture(
   warn: (line: string) => void,
 ): Promise<Recording | undefined> {
   requireFree(request.out);
-  if (request.kind === 'har') return writeCapture(readHar(request.har), request.out, request.keepCookies);
+  if (request.kind === 'har') {
+    const read = readHar(request.har);
+    if (read.document !== undefined) checkStatus(read.url, read.document, request.allowStatus);
+    tellWhereItLed(read, warn);
+    return writeCapture(read, request.out, request.keepCookies);
+  }
   const { options, out } = request;
   const captured = await capturePage(options, signal, warn);
   if (captured === undefined) return undefined;
+  tellWhereItLed(captured.capture, warn);
   return writeCapture(captured.capture, out, options.keepCookies, captured.har);
+}
+
+/** An error page is hardly what somebody wants to measure, and it has a page's shape. */
+function checkStatus(asked: string, { url, status }: LoadedDocument, allowed: number | undefined): void {
+  if ((status >= 200 && status < 300) || status === allowed) return;
+  const led = url === asked ? '' : `, which led to ${url},`;
+  throw new LabError(
+    ExitCode.Unavailable,
+    `${asked}${led} was answered with ${status}`,
+    `give --allow-status ${status} if that is the page that you mean`,
+  );
+}
+
+function tellWhereItLed({ url, document }: Capture, warn: (line: string) => void): void {
+  if (document !== undefined && document.url !== url) {
+    warn(`${url} led to ${document.url}, which is what is recorded; is it a login or a consent page?`);
+  }
 }
 
 /** Loads the page in a browser of its own; undefined if it was interrupted. */
@@ -46,13 +71,16 @@ async function capturePage(
       signal.throwIfAborted();
       const startedAt = new Date();
       const recorder = new Recorder();
-      await load(browser, recorder, options, signal, warn);
+      const document = await load(browser, recorder, options, signal, warn);
       const { requests, exchanges, notes } = await recorder.result();
       if (signal.aborted) return undefined;
+      const { loadSeconds } = recorder;
       const capture = {
         url: options.url,
         capturedAt: startedAt.toISOString(),
         browser: `Chromium ${version}`,
+        ...(document !== undefined && { document }),
+        ...(loadSeconds !== undefined && { loadSeconds }),
         requests,
         exchanges,
         notes,
@@ -106,45 +134,77 @@ export function captureArguments({ resolverRules, spki, insecureCertificate }: C
   ];
 }
 
+/** Loads the page and goes on recording for a while; gives the document that came, if the load event did. */
 async function load(
   browser: Browser,
   recorder: Recorder,
   options: CaptureOptions,
   signal: AbortSignal,
   warn: (line: string) => void,
-): Promise<void> {
+): Promise<LoadedDocument | undefined> {
   const [first] = await browser.pages();
   const page = first ?? (await browser.newPage());
   const session = await page.createCDPSession();
+  await tellOfOthers(browser, session, recorder);
   await session.send('Page.enable');
   await recorder.attach(session);
-  await navigate(page, recorder, options, warn);
+  // What a service worker answers crosses no network, and a replay has no such worker.
+  await session.send('Network.setBypassServiceWorker', { bypass: true });
+  const response = await navigate(page, recorder, options, warn);
+  let document: LoadedDocument | undefined;
+  if (response !== undefined) {
+    const loadEventMs = await readLoadEvent(page, session);
+    if (loadEventMs !== undefined) recorder.loaded(loadEventMs / 1000);
+    const title = (await inTime(page.title()))?.trim();
+    document = {
+      url: response.url().split('#')[0] as string,
+      status: response.status(),
+      ...(title !== undefined && title !== '' && { title }),
+    };
+    checkStatus(options.url, document, options.allowStatus);
+  }
   await sleep(options.waitMilliseconds, undefined, { signal }).catch(() => undefined);
   const until = performance.now() + options.waitMilliseconds;
   while (!recorder.settled() && performance.now() < until && !signal.aborted) await sleep(20);
+  return document;
 }
 
+/** Notes what the page has and no session of it sees. A service worker is one as soon as the page wants it, also if it fails. */
+async function tellOfOthers(browser: Browser, session: CDPSession, recorder: Recorder): Promise<void> {
+  session.on('ServiceWorker.workerVersionUpdated', ({ versions }) => {
+    for (const { scriptURL } of versions) recorder.leaveOut(scriptURL, 'a service worker');
+  });
+  await session.send('ServiceWorker.enable');
+  browser.on('targetcreated', (target) => {
+    if (target.type() === TargetType.SHARED_WORKER) recorder.leaveOut(target.url(), 'a shared worker');
+    if (target.type() === TargetType.PAGE) recorder.leaveOut(target.url(), 'a window that the page opened');
+  });
+}
+
+/** The document's response, or undefined if its load event did not come in time. */
 async function navigate(
   page: Page,
   recorder: Recorder,
   { url, timeoutSeconds }: CaptureOptions,
   warn: (line: string) => void,
-): Promise<void> {
+): Promise<HTTPResponse | undefined> {
   try {
-    await page.goto(url, { waitUntil: 'load', timeout: timeoutSeconds * 1000 });
+    const response = await page.goto(url, { waitUntil: 'load', timeout: timeoutSeconds * 1000 });
+    if (response !== null) return response;
   } catch (thrown) {
-    if (thrown instanceof TimeoutError && recorder.failureOf(url) === undefined) {
+    if (thrown instanceof TimeoutError && recorder.documentFailure() === undefined) {
       const { requests } = await recorder.result();
       if (requests > 0) {
         warn(`${url} had no load event in ${timeoutSeconds} s; what came until then is recorded`);
-        return;
+        return undefined;
       }
     }
-    const reason = recorder.failureOf(url) ?? messageOf(thrown).split('\n')[0] ?? '';
+    const reason = recorder.documentFailure() ?? messageOf(thrown).split('\n')[0] ?? '';
     throw new LabError(
       ExitCode.Unavailable,
       `${url} cannot be loaded: ${reason}`,
       'check the URL, --resolve and --spki',
     );
   }
+  throw new LabError(ExitCode.Unavailable, `${url} cannot be loaded: no document came`, 'check the URL');
 }

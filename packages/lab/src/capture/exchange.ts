@@ -15,6 +15,8 @@ export interface Exchange {
   readonly endSeconds: number | undefined;
   /** How long the server took before it answered, where that is known. */
   readonly thinkSeconds?: number;
+  /** The browser's own request for the page's icon. */
+  readonly icon?: boolean;
 }
 
 /** Something that a replay cannot give as it was. */
@@ -24,12 +26,22 @@ export interface Note {
   readonly reason: string;
 }
 
+/** What a page's URL led to. */
+export interface LoadedDocument {
+  readonly url: string;
+  readonly status: number;
+  readonly title?: string;
+}
+
 /** A load as it was captured, in the order in which its requests began. */
 export interface Capture {
   /** What was loaded. */
   readonly url: string;
   readonly capturedAt: string | undefined;
   readonly browser: string | undefined;
+  readonly document?: LoadedDocument;
+  /** When the load event began, in seconds since the first request; undefined where nobody says. */
+  readonly loadSeconds?: number;
   /** All requests over the network, failed ones too. */
   readonly requests: number;
   readonly exchanges: readonly Exchange[];

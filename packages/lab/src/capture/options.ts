@@ -12,6 +12,8 @@ export interface CaptureOptions {
   readonly spki: string | undefined;
   readonly insecureCertificate: boolean;
   readonly keepCookies: boolean;
+  /** A status other than of success that the document may have. */
+  readonly allowStatus: number | undefined;
 }
 
 /** Options of `pronghorn-lab capture` as `parseArgs` takes them. */
@@ -25,6 +27,7 @@ export const CAPTURE_OPTIONS = {
   spki: { type: 'string' },
   'insecure-certificate': { type: 'boolean' },
   'keep-cookies': { type: 'boolean' },
+  'allow-status': { type: 'string' },
 } as const;
 
 const MAX_WAIT_MS = 600_000;
@@ -33,22 +36,30 @@ const MAX_TIMEOUT_SECONDS = 600;
 /** What is asked for: a page to capture, or a HAR file to take over. */
 export type CaptureRequest =
   | { readonly kind: 'page'; readonly out: string; readonly options: CaptureOptions }
-  | { readonly kind: 'har'; readonly out: string; readonly har: string; readonly keepCookies: boolean };
+  | {
+      readonly kind: 'har';
+      readonly out: string;
+      readonly har: string;
+      readonly keepCookies: boolean;
+      readonly allowStatus: number | undefined;
+    };
 
 /** Checks the words and options of the command line. */
 export function captureRequest(words: readonly string[], values: Record<string, unknown>): CaptureRequest {
   const out = text(values.out);
   if (out === undefined) throw usage('the command capture needs --out DIR');
   const keepCookies = values['keep-cookies'] === true;
+  const allowStatus =
+    text(values['allow-status']) === undefined ? undefined : integer(values, 'allow-status', 0, 300, 599);
   const har = text(values.har);
   const [url, ...more] = words;
   if (more.length > 0 || (url === undefined) === (har === undefined)) {
     throw usage('the form is: pronghorn-lab capture URL --out DIR, or: pronghorn-lab capture --har FILE --out DIR');
   }
   if (har !== undefined) {
-    const useless = Object.keys(values).find((name) => !['out', 'har', 'keep-cookies'].includes(name));
+    const useless = Object.keys(values).find((name) => !['out', 'har', 'keep-cookies', 'allow-status'].includes(name));
     if (useless !== undefined) throw usage(`--${useless} is for capturing a URL, not for --har`, 'leave it out');
-    return { kind: 'har', out, har, keepCookies };
+    return { kind: 'har', out, har, keepCookies, allowStatus };
   }
   const options: CaptureOptions = {
     url: checkedUrl(url ?? ''),
@@ -59,6 +70,7 @@ export function captureRequest(words: readonly string[], values: Record<string, 
     spki: checkedSpki(text(values.spki)),
     insecureCertificate: values['insecure-certificate'] === true,
     keepCookies,
+    allowStatus,
   };
   return { kind: 'page', out, options };
 }

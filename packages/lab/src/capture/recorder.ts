@@ -1,5 +1,6 @@
 import type { CDPSession, Protocol as DevTools } from 'puppeteer-core';
 import { messageOf } from '../errors.js';
+import { isIconRequest } from '../load/requests.js';
 import type { Exchange, Note } from './exchange.js';
 import { originOf } from './recording.js';
 import { thinkTimes, type Wait } from './think-time.js';
@@ -41,6 +42,9 @@ interface Hop {
   readonly url: string;
   readonly start: number;
   readonly type: string | undefined;
+  readonly icon: boolean;
+  /** Of the page's own frame. */
+  readonly isMainDocument: boolean;
   response?: Response;
   hasRawHeaders?: boolean;
   end?: number;
@@ -59,9 +63,12 @@ interface Chain {
 /** Collects each request of a page, of its frames and of its workers, with the content of its response. */
 export class Recorder {
   readonly #chains = new Map<string, Chain>();
-  readonly #sockets: string[] = [];
+  /** What no replay has, by URL, and what it is. */
+  readonly #leftOut = new Map<string, string>();
   readonly #messages: Message[] = [];
   #first: number | undefined;
+  #mainFrame: string | undefined;
+  #load: number | undefined;
 
   /** Starts listening to a target of the browser and to those that it starts. Call before the navigation. */
   async attach(session: CDPSession): Promise<void> {
@@ -86,24 +93,45 @@ export class Recorder {
     return this.#hops().every(({ end, failure }) => end !== undefined || failure !== undefined);
   }
 
-  /** How the document's own request failed, if it did. */
-  failureOf(url: string): string | undefined {
-    return this.#hops().find((hop) => hop.url === url)?.failure;
+  /** Why no document came, if none did. */
+  documentFailure(): string | undefined {
+    const document = this.#hops().findLast(({ isMainDocument }) => isMainDocument);
+    const status = document?.response?.status ?? 0;
+    return document?.failure === undefined ? undefined : status >= 400 ? `status ${status}` : document.failure;
+  }
+
+  /** Notes that something is there whose requests nobody sees, and which a replay does not have. */
+  leaveOut(url: string, what: string): void {
+    this.#leftOut.set(url, what);
+  }
+
+  /** Says when the load event began, on the clock of the developer tools in seconds. */
+  loaded(at: number): void {
+    this.#load = at;
+  }
+
+  /** The same in seconds since the first request. */
+  get loadSeconds(): number | undefined {
+    return this.#load === undefined || this.#first === undefined ? undefined : this.#load - this.#first;
   }
 
   /** What was captured until now, in the order in which requests began. */
   async result(): Promise<{ requests: number; exchanges: Exchange[]; notes: Note[] }> {
     const exchanges: Exchange[] = [];
-    const notes: Note[] = this.#sockets.map((url) => ({
+    const notes: Note[] = [...this.#leftOut].map(([url, what]) => ({
       method: 'GET',
       url,
-      reason: 'a WebSocket, which a replay does not have',
+      reason: `${what}, which a replay does not have`,
     }));
     const hops = this.#hopsWithHeaders();
     const think = thinkTimes(hops.map(([hop]) => waitOf(hop)));
     for (const [at, [hop, raw]] of hops.entries()) {
       const thinkSeconds = think[at];
       const { method, url, response, failure, end } = hop;
+      if (hop.isMainDocument && this.#load !== undefined && hop.start > this.#load) {
+        notes.push({ method, url, reason: 'the page went on to it after its load event; no load waits for it' });
+      }
+      if (end === undefined && this.#leftOut.has(url)) continue;
       if (response === undefined || failure !== undefined || end === undefined) {
         notes.push({ method, url, reason: `${failure ?? 'had not ended when the capture did'}; a replay answers 404` });
         continue;
@@ -122,6 +150,7 @@ export class Recorder {
         startSeconds: hop.start - (this.#first ?? hop.start),
         endSeconds: end - (this.#first ?? end),
         ...(thinkSeconds !== undefined && { thinkSeconds }),
+        ...(hop.icon && { icon: true }),
       });
     }
     return { requests: this.#hops().length, exchanges, notes };
@@ -160,7 +189,10 @@ export class Recorder {
       if (hop) hop.failure = blockedReason ?? errorText;
     });
     session.on('Network.webSocketCreated', ({ url }) => {
-      this.#sockets.push(url);
+      this.leaveOut(url, 'a WebSocket');
+    });
+    session.on('Network.webTransportCreated', ({ url }) => {
+      this.leaveOut(url, 'a WebTransport session');
     });
   }
 
@@ -173,12 +205,15 @@ export class Recorder {
       before.body = Promise.resolve(Buffer.alloc(0));
     }
     this.#first ??= timestamp;
+    this.#mainFrame ??= event.frameId;
     // A fragment is never sent.
     this.#chain(requestId).hops.push({
       method: request.method,
       url: request.url,
       start: timestamp,
       type,
+      icon: isIconRequest(event),
+      isMainDocument: type === 'Document' && event.frameId !== undefined && event.frameId === this.#mainFrame,
       dataBytes: 0,
     });
   }

@@ -3,6 +3,7 @@ import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { z } from 'zod';
 import { ExitCode, LabError, messageOf, systemCode } from '../errors.js';
+import type { Expected, RecordedRequest } from '../load/expected.js';
 
 /** The file that makes a folder a recording: `pronghorn replay` serves what it lists. */
 export const RECORDING = 'recording.json';
@@ -35,6 +36,8 @@ const entry = z.object({
   endSeconds: z.number().optional(),
   /** How long the server took before it answered, without what the network took; left out where it is not known. */
   thinkSeconds: z.number().min(0).max(600).optional(),
+  /** The browser's own request for the page's icon: no load is judged by it. */
+  icon: z.boolean().optional(),
 });
 
 const recording = z.object({
@@ -43,8 +46,12 @@ const recording = z.object({
   url: z.url({ protocol: /^https?$/ }),
   capturedAt: z.iso.datetime().optional(),
   browser: z.string().optional(),
+  /** What `url` led to, by redirects or by itself. */
+  document: z.object({ url: z.string(), status: z.int(), title: z.string().optional() }).optional(),
   /** Requests of the load that was captured, failed ones and repeated ones too. */
   requests: z.int().min(1),
+  /** When the load event began, in seconds since the first request. Later requests are replayed, and no load is judged by them. */
+  loadSeconds: z.number().optional(),
   entries: z.array(entry).min(1),
   /** What a replay cannot give as it was, and why. */
   notes: z.array(z.object({ method: z.string(), url: z.string(), reason: z.string() })).optional(),
@@ -78,9 +85,15 @@ export function isRecording(folder: string): boolean {
 /** What the lab has to know of a recording that it is going to load. */
 export interface RecordingFacts {
   readonly url: string;
+  /** Those that count for a complete load. */
   readonly requests: number;
-  /** Bytes of all bodies as they are sent to a browser that takes their codings. */
+  /** Those that do not: they began after the load event, or were for the page's icon. */
+  readonly uncounted: number;
+  /** Bytes of all bodies that count, as they are sent to a browser that takes their codings. */
   readonly bytes: number;
+  /** The same where each load is known to fetch all of them: of a page that was generated, not captured. */
+  readonly leastBytes: number | undefined;
+  readonly expected: Omit<Extract<Expected, { kind: 'recording' }>, 'kind'>;
   /** `host:port` of each origin, the document's first. */
   readonly origins: readonly string[];
   /** The manifest as it is written, which holds a hash of each body. */
@@ -98,16 +111,39 @@ export function readRecording(folder: string): RecordingFacts {
     const where = issue === undefined ? '' : ` at ${issue.path.join('.')}: ${issue.message}`;
     throw new LabError(ExitCode.Malformed, `${path} is not a recording${where}`, 'capture the page again');
   }
-  const { url, requests, entries } = parsed.data;
+  const { url, entries } = parsed.data;
   const origins = [url, ...entries.map((each) => each.url)].map(originOf);
+  const counted = entries.filter((each) => whenOf(each, parsed.data) !== 'after-load' && each.icon !== true);
+  const bytes = counted.reduce((sum, { body, encoded }) => sum + ((encoded ?? body)?.size ?? 0), 0);
+  const isGenerated = entries.every(({ startSeconds }) => startSeconds === undefined);
   return {
     url,
-    requests,
-    bytes: entries.reduce((sum, { body, encoded }) => sum + ((encoded ?? body)?.size ?? 0), 0),
+    requests: counted.length,
+    uncounted: entries.length - counted.length,
+    bytes,
+    leastBytes: isGenerated ? bytes : undefined,
+    expected: expectedOf(parsed.data),
     origins: [...new Set(origins)],
     text,
     recording: parsed.data,
   };
+}
+
+function expectedOf(made: Recording): RecordingFacts['expected'] {
+  const { url, document, entries, loadSeconds = 0 } = made;
+  const requests = entries
+    .filter(({ icon }) => icon !== true)
+    .map((each) => ({ method: each.method, url: each.url, status: each.status, when: whenOf(each, made) }));
+  const status = document?.status ?? entries.find((each) => each.url === url)?.status ?? 200;
+  return { requests, documentStatus: status, loadSeconds };
+}
+
+/** A generated page has no times: its load event waits for all that it has. */
+function whenOf({ method, url, startSeconds }: RecordingEntry, made: Recording): RecordedRequest['when'] {
+  if (url === made.url || startSeconds === undefined) return 'before-load';
+  // Whether a browser asks for leave again is up to what it remembers.
+  if (made.loadSeconds === undefined || startSeconds < 0 || method === 'OPTIONS') return 'unknown';
+  return startSeconds <= made.loadSeconds ? 'before-load' : 'after-load';
 }
 
 function readManifest(path: string, folder: string): string {

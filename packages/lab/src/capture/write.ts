@@ -14,13 +14,15 @@ export function writeCapture(capture: Capture, folder: string, keepCookies: bool
   let written: Recording | undefined;
   writeFolderAtOnce(folder, (partial) => {
     const stored = kept.map((exchange, at) => store(exchange, at, partial, keepCookies));
-    const all = [...capture.notes, ...notes, ...stored.flatMap(({ note }) => note ?? [])];
+    const all = unique([...capture.notes, ...notes, ...stored.flatMap(({ note }) => note ?? [])]);
     written = {
       schema: RECORDING_SCHEMA,
       url: capture.url,
       ...(capture.capturedAt !== undefined && { capturedAt: capture.capturedAt }),
       ...(capture.browser !== undefined && { browser: capture.browser }),
+      ...(capture.document !== undefined && { document: capture.document }),
       requests: capture.requests,
+      ...(capture.loadSeconds !== undefined && { loadSeconds: capture.loadSeconds }),
       entries: stored.map(({ entry }) => entry),
       notes: all,
     };
@@ -28,6 +30,12 @@ export function writeCapture(capture: Capture, folder: string, keepCookies: bool
     if (har !== undefined) writeFileSync(join(partial, HAR), har);
   });
   return written as Recording;
+}
+
+/** A page that asks every second is told of once. */
+function unique(notes: readonly Note[]): Note[] {
+  const told = new Map(notes.map((note) => [`${note.method} ${note.url} ${note.reason}`, note]));
+  return [...told.values()];
 }
 
 /** A replay has one answer for a method and URL: the first that is whole and does not send the browser back to where it is. */
@@ -43,6 +51,8 @@ function choose({ exchanges }: Capture): { kept: Exchange[]; notes: Note[] } {
     const key = `${method} ${url}`;
     const before = chosen.get(key);
     if (before === undefined) chosen.set(key, exchange);
+    // What the page itself asks for counts, whoever was first.
+    else if (before.icon === true && exchange.icon !== true) chosen.set(key, exchange);
     else if (leadsToItself(before)) chosen.set(key, exchange);
     else if (!sameAnswer(before, exchange)) {
       notes.push({ method, url, reason: 'asked for again with another answer; a replay gives the first' });
@@ -96,6 +106,7 @@ function store(
     startSeconds: exchange.startSeconds,
     ...(exchange.endSeconds !== undefined && { endSeconds: exchange.endSeconds }),
     ...(exchange.thinkSeconds !== undefined && { thinkSeconds: exchange.thinkSeconds }),
+    ...(exchange.icon === true && { icon: true }),
   };
   const note = codingNote(method, url, contentEncoding, body, encoded?.coding);
   return note === undefined ? { entry } : { entry, note };

@@ -1,5 +1,6 @@
 import { capture } from '../capture/capture.js';
 import { CAPTURE_OPTIONS, captureRequest } from '../capture/options.js';
+import { readRecording } from '../capture/recording.js';
 import { ExitCode } from '../errors.js';
 import { parseWords } from './arguments.js';
 import { interruption } from './interruption.js';
@@ -15,7 +16,18 @@ export async function record(args: readonly string[]): Promise<ExitCode> {
   }
   for (const { method, url, reason } of recording.notes ?? []) warn(`${method} ${url}: ${reason}`);
   const bytes = recording.entries.reduce((sum, { body, encoded }) => sum + ((encoded ?? body)?.size ?? 0), 0);
-  const { requests, entries } = recording;
+  const { requests, entries, document } = recording;
+  const { uncounted } = readRecording(request.out);
   process.stdout.write(`${request.out}: ${requests} requests, ${entries.length} responses, ${bytes} bytes\n`);
+  if (document !== undefined) {
+    const title = document.title === undefined ? 'without a title' : `"${document.title}"`;
+    process.stdout.write(`document: ${document.url}, status ${document.status}, ${title}\n`);
+  }
+  if (uncounted > 0) {
+    process.stdout.write(
+      `${uncounted} of the responses ${uncounted === 1 ? 'is' : 'are'} for the page's icon, or to what it asked for after its ` +
+        'load event: they are replayed, and no load is judged by them\n',
+    );
+  }
   return ExitCode.Ok;
 }

@@ -10,8 +10,8 @@ usage:
                      [--watch-all] [--fail-if CONDITION]... [--wait] [--share-machine]
   pronghorn-lab page SPEC.toml --out DIR
   pronghorn-lab capture URL --out DIR [--wait-ms N] [--timeout SECONDS] [--resolve HOST=ADDR[:PORT]]... [--spki HASH]
-                        [--insecure-certificate] [--keep-cookies] [--chromium PATH]
-  pronghorn-lab capture --har FILE --out DIR [--keep-cookies]
+                        [--insecure-certificate] [--keep-cookies] [--allow-status CODE] [--chromium PATH]
+  pronghorn-lab capture --har FILE --out DIR [--keep-cookies] [--allow-status CODE]
   pronghorn-lab report DIR... [--fail-if CONDITION]...
   pronghorn-lab har DIR LOAD
   pronghorn-lab reproduce kiwee|cloudflare|tencent [--out DIR] [--resume] [--blocks N] [and as for run]
@@ -49,6 +49,7 @@ conformance  compares each congestion controller over TCP with its namesake over
   --spki HASH       accept certificates with the public key of this SHA-256, in base64
   --insecure-certificate  accept any certificate
   --keep-cookies    write cookies, authorization fields and posted forms too; they are left out otherwise
+  --allow-status CODE  record a document that was answered with this status, which is an error otherwise
   --har FILE        take a HAR file with content instead of a URL
   --help, --version
 
@@ -62,7 +63,8 @@ exit codes:
   4    done, and a condition of --fail-if is true
   65   a plan, page specification, link profile, samples file, recording or HAR file is malformed
   66   a file or folder that was named is not there
-  69   pronghorn, Chromium, openssl or flock is missing, the link does not work here, or a page to capture cannot be loaded
+  69   pronghorn, Chromium, openssl or flock is missing, the link does not work here, or a page to capture cannot be loaded or
+       was answered with another status than of success (--allow-status)
   73   the output folder cannot be made or is not empty, or a disk takes nothing more (--resume goes on)
   75   another campaign works in the folder, or measures on this machine
   77   network namespaces or the TUN device are not permitted

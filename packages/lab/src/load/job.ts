@@ -1,5 +1,6 @@
 import type { Discovery, Protocol, Visit } from '../plan.js';
 import type { Confinement } from '../sandbox.js';
+import type { Expected } from './expected.js';
 
 /** A page at the browser's own end of the link. */
 export interface WarmPage {
@@ -27,10 +28,7 @@ export interface LoadJob {
   readonly resolverAddress?: string;
   readonly spki?: string;
   readonly timeoutSeconds: number;
-  /** Requests that the page makes when all goes well. */
-  readonly expectedRequests?: number;
-  /** By URL, for those that are to be answered with a status of failure, as real pages have them. */
-  readonly expectedFailures: Readonly<Record<string, number>>;
+  readonly expected: Expected;
   /**
    * Whether the load is watched: Chromium writes its NetLog, with several events for each request and one for each QUIC
    * packet, and a picture of the page at each change. That takes processor time from the load.

@@ -13,6 +13,7 @@ import type { BrowserSide } from '../sample.js';
 import { launchBrowser } from '../sandbox.js';
 import { closeBrowser } from './close.js';
 import { cpuBetween, readProcesses } from './cpu.js';
+import { completenessOf } from './expected.js';
 import { JobFile, type LoadJob } from './job.js';
 import { tellLink } from './link-control.js';
 import { readQuicCongestion } from './netlog.js';
@@ -20,11 +21,12 @@ import { NameServer } from './name-server.js';
 import { outcomeOf, type LoadEnd } from './outcome.js';
 import { RequestLog } from './requests.js';
 import { Screens } from './screens.js';
-import { prepareTimeline, readNavigationStart, readTimeline } from './timeline.js';
+import { prepareTimeline, readLoadEvent, readNavigationStart, readTimeline } from './timeline.js';
 import { warm } from './warm.js';
 
 /** The developer tools' last messages follow the load event by a few milliseconds. */
 const SETTLE_MS = 1_000;
+const SETTLE_POLL_MS = 10;
 /** How much longer than a load the browser may take to answer. */
 const PROTOCOL_SECONDS = 60;
 
@@ -107,16 +109,18 @@ async function load(browser: Browser, job: LoadJob): Promise<BrowserSide> {
   // losses begin with its first packet.
   const isBehindLink = job.serverAddress !== undefined;
   if (isBehindLink) tellLink('start');
+  const startedMs = performance.now();
   const end = await navigate(page, job);
   if (isBehindLink) tellLink('end');
   const after = await readProcesses(browser);
-  if (end.kind === 'loaded') await settle(log);
+  const loadEventMs = end.kind === 'loaded' ? await readLoadEvent(page, session) : undefined;
+  if (end.kind === 'loaded') await settle(log, job, startedMs, loadEventMs);
   // Of a load that did not complete neither may answer: what is waited for both is the wait for one.
   const [timeline, navigationStartMonotonicMs] = await Promise.all([readTimeline(page), readNavigationStart(session)]);
   await screens?.stop(timeline.timeOriginMs);
   const requests = log.requests();
   return {
-    ...outcomeOf(end, requests, job),
+    ...outcomeOf(end, requests, job.expected, loadEventMs),
     ...timeline,
     requests,
     cpuSeconds: cpuBetween(before, after),
@@ -134,9 +138,25 @@ async function navigate(page: Page, job: LoadJob): Promise<LoadEnd> {
   }
 }
 
-async function settle(log: RequestLog): Promise<void> {
-  const until = performance.now() + SETTLE_MS;
-  while (!log.settled() && performance.now() < until) await sleep(5);
+/**
+ * Waits for the ends of the requests that count: those that were on their way at the load event, as scripts and workers have them,
+ * for as long as the load may take, so that a slow link does not make a load incomplete. The page may make a request that is
+ * missing by a timer: in the recording it had made it by the load event.
+ */
+async function settle(
+  log: RequestLog,
+  { expected, timeoutSeconds }: LoadJob,
+  startedMs: number,
+  loadEventMs: number | undefined,
+): Promise<void> {
+  const until = startedMs + timeoutSeconds * 1000;
+  const recordedMs = expected.kind === 'recording' ? expected.loadSeconds * 1000 : 0;
+  const missingUntil = Math.min(until, Math.max(performance.now(), startedMs + recordedMs) + SETTLE_MS);
+  for (;;) {
+    const { pending, missing } = completenessOf(log.requests(), expected, loadEventMs);
+    if (performance.now() >= (pending ? until : missing ? missingUntil : 0)) return;
+    await sleep(SETTLE_POLL_MS);
+  }
 }
 
 function netLogOf(job: LoadJob): string {

@@ -1,5 +1,5 @@
 import type { BrowserSide, DevToolsRequest } from '../sample.js';
-import type { LoadJob } from './job.js';
+import { completenessOf, documentOf, isAnsweredAs, type Completeness, type Expected } from './expected.js';
 
 /** How the navigation ended. */
 export type LoadEnd =
@@ -11,57 +11,60 @@ export type LoadEnd =
 export function outcomeOf(
   end: LoadEnd,
   requests: readonly DevToolsRequest[],
-  { expectedRequests: expected, expectedFailures }: Pick<LoadJob, 'expectedRequests' | 'expectedFailures'>,
+  expected: Expected,
+  loadEventMs?: number,
+): Pick<BrowserSide, 'outcome' | 'reason' | 'documentFault'> {
+  const fault = documentFault(end, documentOf(requests, loadEventMs), expected);
+  return {
+    ...ending(end, requests, expected, loadEventMs, fault),
+    ...(fault !== undefined && { documentFault: fault }),
+  };
+}
+
+function ending(
+  end: LoadEnd,
+  requests: readonly DevToolsRequest[],
+  expected: Expected,
+  loadEventMs: number | undefined,
+  fault: string | undefined,
 ): Pick<BrowserSide, 'outcome' | 'reason'> {
-  if (expected === undefined) return outcomeOfDocument(end, requests);
-  const asExpected = (request: DevToolsRequest): boolean =>
-    isAnswered(request) || (isWhole(request) && expectedFailures[request.url] === request.status);
-  const answered = requests.filter(asExpected).length;
-  const bad = requests.find((request) => !asExpected(request));
+  const completeness = completenessOf(requests, expected, loadEventMs);
+  const { answered, of } = completeness;
   switch (end.kind) {
-    case 'timeout':
-      return {
-        outcome: 'timeout',
-        reason: `no load event in ${end.seconds} s; ${answered} of ${expected} requests answered`,
-      };
+    case 'timeout': {
+      const counted = expected.kind === 'document' ? '' : `; ${answered} of ${of} requests answered`;
+      return { outcome: 'timeout', reason: `no load event in ${end.seconds} s${counted}` };
+    }
     case 'failed':
-      return { outcome: 'failed', reason: end.error.split('\n')[0] ?? '' };
+      return { outcome: 'failed', reason: firstLine(end.error) };
     case 'loaded': {
-      const missing = whyIncomplete(requests, bad, answered, expected);
-      return missing === undefined ? { outcome: 'completed' } : { outcome: 'incomplete', reason: missing };
+      const why = (expected.kind === 'document' ? fault : undefined) ?? whyIncomplete(completeness);
+      return why === undefined ? { outcome: 'completed' } : { outcome: 'incomplete', reason: why };
     }
   }
 }
 
-/** Of a page that is not ours nobody knows how many requests it makes, nor which may fail: its document has to come. */
-function outcomeOfDocument(
-  end: LoadEnd,
-  [document]: readonly DevToolsRequest[],
-): Pick<BrowserSide, 'outcome' | 'reason'> {
-  if (end.kind === 'timeout') return { outcome: 'timeout', reason: `no load event in ${end.seconds} s` };
-  if (end.kind === 'failed') return { outcome: 'failed', reason: end.error.split('\n')[0] ?? '' };
-  if (document !== undefined && isAnswered(document)) return { outcome: 'completed' };
-  return { outcome: 'incomplete', reason: `the document was answered with ${document?.status ?? 'nothing'}` };
+/**
+ * Why what the browser shows is not the page: an error page of the browser's own, or of the server. Its times are not the page's.
+ * Undefined too for a document that has not been answered at all, which has no times.
+ */
+function documentFault(end: LoadEnd, document: DevToolsRequest | undefined, expected: Expected): string | undefined {
+  const status = document?.status;
+  const recorded = expected.kind === 'recording' ? expected.documentStatus : undefined;
+  if (status !== undefined && status >= 400 && status !== recorded) return `the document was answered with ${status}`;
+  if (end.kind === 'failed') return firstLine(end.error);
+  const isThere = document !== undefined && isAnsweredAs(recorded ?? 200)(document);
+  return end.kind === 'loaded' && expected.kind === 'document' && !isThere ? 'the document has no answer' : undefined;
 }
 
-function whyIncomplete(
-  requests: readonly DevToolsRequest[],
-  bad: DevToolsRequest | undefined,
-  answered: number,
-  expected: number,
-): string | undefined {
+function whyIncomplete({ answered, of, bad, problem }: Completeness): string | undefined {
   if (bad !== undefined) {
     const what = bad.error ?? (bad.status !== undefined && bad.status >= 400 ? `status ${bad.status}` : 'no end');
-    return `${answered} of ${expected} requests answered; ${bad.url}: ${what}`;
+    return `${answered} of ${of} requests answered; ${bad.url}: ${what}`;
   }
-  return requests.length === expected ? undefined : `the page made ${requests.length} requests, not ${expected}`;
+  return problem === undefined ? undefined : `${answered} of ${of} requests answered; ${problem}`;
 }
 
-/** Whether a response came whole, with a status of success. */
-export function isAnswered(request: DevToolsRequest): boolean {
-  return isWhole(request) && (request.status ?? 0) < 400;
-}
-
-function isWhole({ finished, error, status }: DevToolsRequest): boolean {
-  return finished && error === undefined && status !== undefined;
+function firstLine(text: string): string {
+  return text.split('\n')[0] ?? '';
 }

@@ -1,15 +1,28 @@
 import type { CDPSession, Protocol as DevTools } from 'puppeteer-core';
 import type { DevToolsRequest } from '../sample.js';
 
+/** Whether it is the browser's own, for the picture in a tab: no page waits for it, and no setting turns it off. */
+export function isIconRequest({ type, initiator }: DevTools.Network.RequestWillBeSentEvent): boolean {
+  return type === 'Other' && initiator.type === 'other';
+}
+
 type Open<T> = { -readonly [K in keyof T]: T[K] };
 
-/** Collects what the developer tools' network domain says of each request of a page. */
+/** Collects what the developer tools' network domain says of each request of a page, of its frames and of its workers. */
 export class RequestLog {
   readonly #requests = new Map<string, Open<DevToolsRequest>>();
   #redirects = 0;
+  /** The page's own frame: the one of its first request. */
+  #mainFrame: string | undefined;
 
-  /** Starts listening. Call before the navigation. */
+  /** Starts listening to a page, and to the frames and workers that it starts. Call before the navigation. */
   async attach(session: CDPSession): Promise<void> {
+    session.on('sessionattached', (child: CDPSession) => {
+      // It waits until it is told to run. One that is gone by then has nothing to tell.
+      this.attach(child)
+        .then(() => child.send('Runtime.runIfWaitingForDebugger'))
+        .catch(() => undefined);
+    });
     session.on('Network.requestWillBeSent', (event) => {
       this.#onRequest(event);
     });
@@ -18,6 +31,8 @@ export class RequestLog {
     });
     session.on('Network.loadingFinished', ({ requestId, encodedDataLength, timestamp }) => {
       const request = this.#requests.get(requestId);
+      // What ends after it failed is the page that the browser shows instead: it never crossed a network.
+      if (request?.error !== undefined) return;
       if (request) Object.assign(request, { finished: true, encodedDataLength, endedMonotonicMs: timestamp * 1000 });
     });
     session.on('Network.loadingFailed', ({ requestId, errorText, timestamp }) => {
@@ -25,25 +40,25 @@ export class RequestLog {
       if (request) Object.assign(request, { error: errorText, endedMonotonicMs: timestamp * 1000 });
     });
     await session.send('Network.enable');
+    await session.send('Target.setAutoAttach', { autoAttach: true, waitForDebuggerOnStart: true, flatten: true });
   }
 
-  /** Requests over the network in the order of their start. `data:` URLs never leave the browser and are left out. */
+  /** Requests over the network in the order of their start. `data:` and `blob:` URLs never leave the browser and are left out. */
   requests(): DevToolsRequest[] {
-    return [...this.#requests.values()].filter(({ url }) => !url.startsWith('data:'));
-  }
-
-  /** Whether each request has ended, well or not. */
-  settled(): boolean {
-    return this.requests().every(({ finished, error }) => finished || error !== undefined);
+    return [...this.#requests.values()].filter(({ url }) => /^https?:/.test(url));
   }
 
   #onRequest(event: DevTools.Network.RequestWillBeSentEvent): void {
     if (event.redirectResponse) this.#onRedirect(event.requestId, event.redirectResponse);
+    this.#mainFrame ??= event.frameId;
+    const isMain = event.type === 'Document' && event.frameId !== undefined && event.frameId === this.#mainFrame;
     this.#requests.set(event.requestId, {
       requestId: event.requestId,
       method: event.request.method,
       url: event.request.url,
       type: event.type ?? 'Other',
+      ...(isMain && { mainDocument: true }),
+      ...(isIconRequest(event) && { icon: true }),
       priority: event.request.initialPriority,
       startedMonotonicMs: event.timestamp * 1000,
       finished: false,

@@ -24,6 +24,8 @@ export async function prepareTimeline(page: Page): Promise<void> {
 
 // Runs in the page. It is text, not a function: the lab is compiled without the browser's types.
 const READ_TIMELINE = `(async () => {
+  // Where no document came there is the empty tab, or a page of the browser's own that says so.
+  if (!/^https?:/.test(location.protocol)) return { resources: [] };
   const until = performance.now() + ${PAINT_WAIT_MS};
   const navigation = () => performance.getEntriesByType('navigation')[0];
   const paint = () => performance.getEntriesByName('first-contentful-paint')[0];
@@ -50,6 +52,19 @@ const READ_TIMELINE = `(async () => {
 export async function readTimeline(page: Page): Promise<Timeline> {
   const answer = page.evaluate(READ_TIMELINE).then((timeline) => timeline as Timeline);
   return (await inTime(answer)) ?? { resources: [] };
+}
+
+/**
+ * When the load event began, on the system's monotonic clock in milliseconds. The developer tools' own event tells when it ended,
+ * and its handlers may have sent requests by then.
+ */
+export async function readLoadEvent(page: Page, session: CDPSession): Promise<number | undefined> {
+  const start = 'performance.getEntriesByType("navigation")[0]?.loadEventStart';
+  const [navigation, after] = await Promise.all([
+    readNavigationStart(session),
+    inTime(page.evaluate(start).then((milliseconds) => milliseconds as number | undefined)),
+  ]);
+  return navigation === undefined || after === undefined || after === 0 ? undefined : navigation + after;
 }
 
 /** The start of the navigation on the system's monotonic clock, in milliseconds. */

@@ -29,10 +29,12 @@ const manifest = z.object({ name: z.string(), requests: z.int().min(1), bytes: z
 /** What the lab knows of a page that it is going to serve. */
 export interface PageFacts {
   readonly name: string;
-  /** Undefined for a page that is not ours. */
+  /** Those that count for a complete load. Undefined for a page that is not ours. */
   readonly requests: number | undefined;
-  /** Bytes of all bodies, or undefined for a folder that this program did not generate. */
+  /** Bytes of all bodies that count, or undefined for a folder that this program did not generate. */
   readonly bytes: number | undefined;
+  /** Fewer than so many bytes no complete load has: undefined for a page that may ask for something else each time. */
+  readonly leastBytes: number | undefined;
   /** The manifest as it is written, which holds a hash of each file. */
   readonly manifestText: string | undefined;
   /** Of a recording, which has hosts and a document of its own. */
@@ -83,9 +85,16 @@ function recordingOf(page: Page): Recording {
  */
 export function inspectPageFolder(folder: string, requestsInPlan: number | undefined): PageFacts {
   if (isRecording(folder)) {
+    if (requestsInPlan !== undefined) {
+      throw new LabError(
+        ExitCode.Malformed,
+        `the plan says that the page makes ${requestsInPlan} requests, and ${folder} is a recording, which lists those that count`,
+        'remove `requests` from the plan',
+      );
+    }
     const recording = readRecording(folder);
-    const { requests, bytes, text } = recording;
-    return { name: folder, requests: requestsInPlan ?? requests, bytes, manifestText: text, recording };
+    const { requests, bytes, leastBytes, text } = recording;
+    return { name: folder, requests, bytes, leastBytes, manifestText: text, recording };
   }
   requireFile(join(folder, 'index.html'), folder);
   const known = readManifest(folder);
@@ -103,7 +112,8 @@ export function inspectPageFolder(folder: string, requestsInPlan: number | undef
       'remove `requests` from the plan',
     );
   }
-  return known ?? { name: folder, requests: requestsInPlan, bytes: undefined, manifestText: undefined };
+  const unknown = { bytes: undefined, leastBytes: undefined, manifestText: undefined };
+  return known ?? { name: folder, requests: requestsInPlan, ...unknown };
 }
 
 function requireFile(file: string, folder: string): void {
@@ -129,7 +139,8 @@ function readManifest(folder: string): PageFacts | undefined {
     throw new LabError(ExitCode.InputMissing, `${file} cannot be read: ${messageOf(thrown)}`);
   }
   try {
-    return { ...manifest.parse(JSON.parse(text)), manifestText: text };
+    const { name, requests, bytes } = manifest.parse(JSON.parse(text));
+    return { name, requests, bytes, leastBytes: bytes, manifestText: text };
   } catch {
     throw new LabError(ExitCode.Malformed, `${file} is not a page's manifest`, 'generate the page again');
   }
