@@ -5,6 +5,7 @@ import { withPartners } from '../src/compare/partners.js';
 import { verdictInWords } from '../src/compare/words.js';
 import { machineCpu, MOST_FOR_OTHERS, parseCpuCounters, type CpuCounters } from '../src/machine-cpu.js';
 import type { Arm, Visit } from '../src/plan.js';
+import { method } from '../src/report/sections.js';
 import { kiwee } from '../src/reproduce/studies/kiwee.js';
 import { collectResults, type Results } from '../src/results.js';
 import type { Sample } from '../src/sample.js';
@@ -134,6 +135,41 @@ test('connections before the load are not among those that prove what a visit wa
   // Each session was resumed, which a first visit cannot: with the warm-ups counted in that would not be seen.
   assert.deepEqual(reasonsOf('h3', { counters: counted }), ['each session was resumed, in a first visit']);
   assert.deepEqual(reasonsOf('h3', { counters }), []);
+});
+
+test('report names what only one protocol has: TCP’s parameters, the certificate, the processors, and who is left out', async () => {
+  const campaign: Campaign = {
+    ...madeCampaign(kiwee, {
+      profiles: [{ name: 'lte', sha256: '', text: '' }],
+      pages: [{ name: 'page', requests: 1 }],
+    }),
+    arms: [arm('h2-first', 'h2')],
+    ...{
+      browser: 'warm',
+      certificate: 'rsa-chain',
+      leftOut: [{ arm: 'h3-nginx', reason: 'nginx 1.22.1 has no HTTP/3' }],
+    },
+  };
+  const settings = { tcp_slow_start_after_idle: '0', tcp_rmem: '4096 131072 6291456', tcp_ecn: '2' };
+  async function* samples(): AsyncGenerator<Sample> {
+    const made = madeSample({ profile: 'lte', page: 'page', arm: 'h2-first', block: 1, seconds: 1 }, 1);
+    const link = { ...recorded('h2').link, tcp_settings: { near: settings, far: { ...settings, tcp_ecn: '1' } } };
+    yield await Promise.resolve({
+      ...made,
+      link,
+      machine: { cores: 2, seconds: 2, idleShare: 0.3, stealShare: 0.02, othersShare: 0.12 },
+    });
+  }
+  const { markup } = method(campaign, await collectResults(campaign, samples()));
+  for (const words of [
+    'tcp_slow_start_after_idle 0, tcp_rmem 4096 131072 6291456, tcp_ecn 2 or 1;',
+    'warm: it had shown a page that shares nothing',
+    'an intermediate, RSA-2048, some 2.7 KB',
+    'others had 12 % of them in the median load, 12 % at the most (stolen: 2 %); above 50 % a load is invalid',
+    'h3-nginx: nginx 1.22.1 has no HTTP/3',
+  ]) {
+    assert.ok(markup.includes(words), words);
+  }
 });
 
 /** Counters of two processors after so many seconds, with shares of all of their time. */
