@@ -78,7 +78,7 @@ test('disk that is full before the first load leaves nothing that would be in th
   assert.equal(stdout, 'ended 73\nended 3\n', stderr);
   assert.match(
     stderr,
-    /^error: cannot write \S+: no space left on the disk; make room there, then run the command again\n/,
+    /^(warning: [^\n]*\n)*error: cannot write \S+: no space left on the disk; make room there, then run the command again\n/,
   );
 });
 
