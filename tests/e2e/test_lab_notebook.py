@@ -97,7 +97,9 @@ def report(folder: Path) -> None:
 
 def table_of(folder: Path) -> dict[tuple[str, ...], dict[str, str]]:
     """The first table of table.md, by profile and arm."""
-    lines = (folder / "table.md").read_text().split("\n\n")[0].splitlines()
+    parts = (folder / "table.md").read_text().split("\n\n")
+    # Before it stand the arms that did not always load the page.
+    lines = next(part for part in parts if part.startswith("| profile")).splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     rows = [dict(zip(cells[0], row, strict=True)) for row in cells[2:]]
     return {(row["profile"], row["arm"]): row for row in rows}

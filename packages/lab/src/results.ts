@@ -10,6 +10,7 @@ import {
 import { partnerOf } from './compare/partners.js';
 import { unaskedDrops, type LinkDirection, type LinkReport } from './link-report.js';
 import type { MachineCpu } from './machine-cpu.js';
+import type { Protocol } from './plan.js';
 import type { Outcome, Sample, Times } from './sample.js';
 import { REHEARSAL } from './schedule.js';
 import { twoModes, type TwoModes } from './statistics/modes.js';
@@ -23,6 +24,8 @@ export interface LoadResult {
   readonly block: number;
   readonly outcome: Outcome;
   readonly reason: string | undefined;
+  /** The same without what differs from load to load; undefined for a completed one. */
+  readonly fault: string | undefined;
   readonly valid: boolean;
   readonly invalidReasons: readonly string[];
   /** Seconds, for a completed load. */
@@ -40,6 +43,7 @@ export interface Cell {
   readonly repeats?: string;
   /** The arm that it is compared with, null for none. */
   readonly comparedWith?: string | null;
+  readonly protocol: Protocol | undefined;
   readonly loads: readonly LoadResult[];
   /** Shown when they went wrong, and counted for nothing. */
   readonly rehearsals: readonly LoadResult[];
@@ -222,7 +226,8 @@ class CellBuilder {
     const { load, block, outcome, reason, valid, invalidReasons, times, link, browser } = sample;
     const list = block === REHEARSAL ? this.#rehearsals : this.#loads;
     const metrics = metricsOf(outcome, times);
-    list.push({ load, block, outcome, reason, valid, invalidReasons, time: times.load, metrics });
+    const fault = outcome === 'completed' ? undefined : (browser?.documentFault ?? FAULTS[outcome]);
+    list.push({ load, block, outcome, reason, fault, valid, invalidReasons, time: times.load, metrics });
     if (block !== REHEARSAL && valid && sample.labels !== undefined) this.#addLabels(sample.labels);
     if (link) {
       this.#serverTcp.add(link.tcp_congestion.far);
@@ -246,6 +251,7 @@ class CellBuilder {
       arm: this.arm.name,
       ...(this.arm.repeats !== undefined && { repeats: this.arm.repeats }),
       comparedWith: this.comparedWith,
+      protocol: this.arm.protocol,
       loads: this.#loads,
       rehearsals: this.#rehearsals,
       summary: summarise(valid.map(({ time }) => time)),
@@ -263,15 +269,22 @@ class CellBuilder {
   }
 }
 
+const FAULTS: Readonly<Record<Exclude<Outcome, 'completed'>, string>> = {
+  incomplete: 'a request of the page was not answered',
+  timeout: 'no load event in time',
+  failed: 'no document came',
+  'not-run': 'the load did not run',
+};
+
 /**
- * What a load is compared by. A first byte that came came, whatever happened later. The largest paint of a load that did
+ * What a load is compared by. A first byte of the page that came came, whatever happened later. The largest paint of a load that did
  * not complete may be of less than the page, so it counts as never reached.
  */
 function metricsOf(outcome: Outcome, { load, firstByte, largestContentfulPaint }: Times): LoadResult['metrics'] {
   const completed = outcome === 'completed';
   return {
     load: load ?? Infinity,
-    firstByte: firstByte ?? (completed ? undefined : Infinity),
+    firstByte: outcome === 'failed' ? Infinity : (firstByte ?? (completed ? undefined : Infinity)),
     lcp: completed ? largestContentfulPaint : Infinity,
   };
 }

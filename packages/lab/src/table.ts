@@ -2,6 +2,7 @@ import type { Campaign } from './campaign-file.js';
 import { comparisonColumns, comparisonRows } from './compare/table.js';
 import { comparisonNotes, modesInWords } from './compare/words.js';
 import { blockInWords } from './progress.js';
+import type { Protocol } from './plan.js';
 import { severalPages, type Cell, type Results } from './results.js';
 import { boundedFrom, quantileRanks } from './statistics/quantile-interval.js';
 import { distinctFrom, rankInWords, type Figure } from './statistics.js';
@@ -114,12 +115,39 @@ export function troubleLines(results: Results): string[] {
   );
 }
 
+const PROTOCOL_NAMES: Readonly<Record<Protocol, string>> = {
+  http: 'HTTP/1.1 in clear',
+  h1: 'HTTP/1.1',
+  h2: 'HTTP/2',
+  h3: 'HTTP/3',
+  auto: "the browser's choice of HTTP/2 and HTTP/3",
+};
+
+/** What stands before all figures: which arms did not load the page each time, the worst first, and why. */
+export function failureLines({ cells }: Results): string[] {
+  const several = severalPages(cells);
+  const share = ({ summary }: Cell): number => summary.completed / summary.n;
+  const failing = cells.filter(({ summary }) => summary.completed < summary.n).sort((a, b) => share(a) - share(b));
+  return failing.map((cell) => {
+    const { protocol, summary, loads } = cell;
+    const over = protocol === undefined ? '' : ` over ${PROTOCOL_NAMES[protocol]}`;
+    const faults = loads.flatMap(({ valid, fault }) => (valid && fault !== undefined ? [fault] : []));
+    const counted = [...new Set(faults)].map(
+      (fault) => [faults.filter((each) => each === fault).length, fault] as const,
+    );
+    const why = counted.sort(([one], [other]) => other - one).map(([count, fault]) => `${count} × ${fault}`);
+    return `${cellInWords(cell, several)}: ${summary.completed} of ${summary.n} loaded${over} (${why.join(', ')})`;
+  });
+}
+
 /** The tables for a terminal. */
 export function textTable(campaign: Campaign, results: Results): string {
   const { comparisons } = results.comparisons;
   const notes = [...tableNotes(campaign, results), ...troubleLines(results)];
   const { head, names, rows } = tableOf(results.cells);
-  const parts = [aligned(head, rows, names), notes.join('\n')];
+  const failures = failureLines(results);
+  const first = failures.length === 0 ? [] : [failures.join('\n')];
+  const parts = [...first, aligned(head, rows, names), notes.join('\n')];
   if (comparisons.length > 0) {
     const columns = comparisonColumns(comparisons);
     parts.push(
@@ -136,7 +164,13 @@ export function markdownTable(campaign: Campaign, results: Results): string {
   const listed = (notes: readonly string[]): string =>
     notes.map((note) => `- ${note.replaceAll('*', '\\*')}`).join('\n');
   const { head, names, rows } = tableOf(results.cells);
-  const parts = [piped(head, rows, names), listed([...tableNotes(campaign, results), ...troubleLines(results)])];
+  const failures = failureLines(results);
+  const first = failures.length === 0 ? [] : [listed(failures)];
+  const parts = [
+    ...first,
+    piped(head, rows, names),
+    listed([...tableNotes(campaign, results), ...troubleLines(results)]),
+  ];
   if (comparisons.length > 0) {
     const columns = comparisonColumns(comparisons);
     parts.push(

@@ -3,7 +3,7 @@ import { flowBytes, unaccountedPackets, unaskedDrops, type LinkReport } from './
 import { isAnswered } from './load/expected.js';
 import { MOST_FOR_OTHERS, type MachineCpu } from './machine-cpu.js';
 import type { Arm } from './plan.js';
-import type { BrowserSide, ServerCounters } from './sample.js';
+import type { BrowserSide, DevToolsRequest, ServerCounters } from './sample.js';
 import { portOf } from './server-command.js';
 import type { WarmUp } from './warm-up.js';
 
@@ -37,7 +37,8 @@ const BROWSER_NAMES: Readonly<Record<Arm['protocol'], readonly string[]>> = {
  * The rules that a load breaks, each with what was seen; none for a valid load.
  *
  * The rules look at whether the load measured what its arm asked for, never at how fast it was. A load that did not
- * complete is an outcome, and valid if what there was of it kept the rules.
+ * complete is an outcome, and valid if what there was of it kept the rules. None asks for something that a load whose server
+ * never answered cannot have: otherwise failures would count against one arm, and be left out of the other's figures.
  */
 export function invalidReasons(evidence: Evidence): string[] {
   const rules = [
@@ -90,10 +91,14 @@ function newConnection({ arm, browser }: Evidence): string | undefined {
   return 'the document came over a connection of the visit before';
 }
 
-/** Whether a session was resumed, as our server says; of another one the browser tells nothing. */
-function resumption({ arm, counters }: Evidence): string | undefined {
+/**
+ * Whether a session was resumed, as our server says; of another one the browser tells nothing. Where no document came there may
+ * have been no handshake to resume in: that is an outcome, whichever protocol it is of.
+ */
+function resumption({ arm, browser, counters }: Evidence): string | undefined {
   if (counters === undefined) return undefined;
   const resumed = counters.tcpResumed + counters.quicResumed;
+  if (arm.visit !== 'first' && !browser.requests.some(hasResponse)) return undefined;
   if (arm.visit !== 'first') return resumed > 0 ? undefined : 'no session was resumed';
   // Of several connections to a server the later ones may resume what the first one brought.
   const full = counters.tcpConnections + counters.quicConnections - resumed;
@@ -123,9 +128,9 @@ function expectedBytes({ arm, pageBytes, browser, link }: Evidence): string | un
   const right = transportsOf(arm);
   const port = portOf(arm);
   const down = right.reduce((sum, transport) => sum + flowBytes(link, transport, port).down, 0);
-  // The bytes of a request that failed may be those of the browser's own page that says so.
-  const whole = browser.requests.filter(({ error }) => error === undefined);
-  const received = whole.reduce((sum, request) => sum + (request.encodedDataLength ?? 0), 0);
+  const received = browser.requests
+    .filter(hasResponse)
+    .reduce((sum, request) => sum + (request.encodedDataLength ?? 0), 0);
   const needed = browser.outcome === 'completed' ? Math.max(received, pageBytes ?? 0) : received;
   if (down > needed || (down === needed && needed === 0)) return undefined;
   const what = right.map((transport) => transport.toUpperCase()).join(' and ');
@@ -181,6 +186,11 @@ function starved({ machine }: Evidence): string | undefined {
   if (othersShare <= MOST_FOR_OTHERS) return undefined;
   const percent = (share: number): string => `${Math.round(100 * share)} %`;
   return `the machine was starved: others had ${percent(othersShare)} of its processors (${percent(stealShare)} stolen)`;
+}
+
+/** What has no response head has no bytes of the network: an error page is the browser's own. */
+function hasResponse({ error, status }: DevToolsRequest): boolean {
+  return error === undefined && status !== undefined;
 }
 
 function names(values: readonly string[]): string {

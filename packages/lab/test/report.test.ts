@@ -8,7 +8,8 @@ import type { Campaign } from '../src/campaign-file.js';
 import { html, prose } from '../src/report/html.js';
 import { spansOf } from '../src/report/waterfall.js';
 import { COMPARISONS, REPORT, writeReports } from '../src/report/write.js';
-import type { Sample, TimelineEntry } from '../src/sample.js';
+import { timesOf } from '../src/run-load.js';
+import type { BrowserSide, Sample, TimelineEntry } from '../src/sample.js';
 import { recorded, recordedFolder, recordedSamples, type Mutable } from './recorded.js';
 
 /** A copy of the recorded campaign with other samples. */
@@ -22,10 +23,10 @@ function campaignOf(t: TestContext, samples: readonly unknown[]): string {
   return folder;
 }
 
-/** Seven blocks of each arm with times of their own, from the recorded one. */
-function manySamples(): Mutable<Sample>[] {
+/** Seven blocks of each arm, or as many, with times of their own, from the recorded one. */
+function manySamples(blocks = 7): Mutable<Sample>[] {
   const recordedBlock = recordedSamples().filter(({ block }) => block === 1);
-  return Array.from({ length: 7 }, (_, block) =>
+  return Array.from({ length: blocks }, (_, block) =>
     recordedBlock.map((sample, index) => {
       const copy = structuredClone(sample) as Mutable<Sample>;
       copy.load = block * 3 + index + 1;
@@ -96,6 +97,42 @@ test('arm that never completed is slower without a number', async (t) => {
   };
   const found = data.comparisons.find(({ arm, metric }) => arm === 'h3' && metric === 'load');
   assert.equal(found?.shift.value, 'Infinity');
+});
+
+test('arm that never loaded is named before any verdict, and its error pages have no times', async (t) => {
+  const samples = manySamples(9);
+  const documentFault = 'the document was answered with 500';
+  for (const sample of samples.filter(({ arm }) => arm === 'h3')) {
+    // An error page is there in no time.
+    const browser = Object.assign(sample.browser as Mutable<BrowserSide>, { outcome: 'incomplete', documentFault });
+    Object.assign(sample, { outcome: 'incomplete', reason: documentFault, times: timesOf(browser as BrowserSide) });
+  }
+  const { markup, text, table } = await reportOf(t, samples);
+  const line = 'h3 on mild: 0 of 9 loaded over HTTP/3 (9 × the document was answered with 500)';
+  assert.ok(table.startsWith(`${line}\n`), table.slice(0, 200));
+  const first = text.replace(/^.*?<\/style>/, '');
+  assert.ok(first.includes(line) && first.indexOf(line) < first.indexOf('Load times'));
+  assert.ok(parse(markup).querySelector('.notice')?.textContent.includes(line));
+  const shares = 'h3 0 of 9, h1 9 of 9';
+  assert.match(table, new RegExp(`mild +load +h3 / h1 .* h3: no load completed; ${shares}\n`));
+  assert.match(table, new RegExp(`mild +first byte +h3 / h1 +none .* h3: no first byte; ${shares}\n`));
+  assert.doesNotMatch(table, /h3 is (slower|faster)/);
+});
+
+test('arms that fail each for itself are told with their shares, and not as slower', async (t) => {
+  const samples = manySamples(12);
+  for (const sample of samples) {
+    // Of h1 none loads, of h2 three of four, of h3 none.
+    if (sample.arm === 'h2' && sample.block % 4 > 0) continue;
+    Object.assign(sample, { outcome: 'failed', reason: 'net::ERR_TIMED_OUT', times: { firstByte: 0.001 } });
+  }
+  const { table } = await reportOf(t, samples);
+  assert.match(table, /^h1 on mild: 0 of 12 loaded over HTTP\/1\.1 \(12 × no document came\)\nh3 on mild: 0 of 12 /);
+  assert.match(table, /\nh2 on mild: 9 of 12 loaded over HTTP\/2 \(3 × no document came\)\n/);
+  assert.match(table, /load +h3 \/ h1 .* no load completed on either side: h3 0 of 12, h1 0 of 12\n/);
+  assert.match(table, /load +h2 \/ h1 .* h1: no load completed; h2 9 of 12, h1 0 of 12\n/);
+  // What is there of a browser's own page, in samples of earlier versions too, is no first byte.
+  assert.doesNotMatch(table, /first byte +h3/);
 });
 
 test('largest paint of a load that did not complete counts as never reached', async (t) => {

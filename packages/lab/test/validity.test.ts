@@ -36,6 +36,44 @@ test('load whose server never answered is valid, whatever the browser shows inst
   assert.deepEqual(reasons, []);
 });
 
+test("browser's own page for a failure is no response, whatever the arm", () => {
+  for (const arm of ARMS) {
+    const reasons = judge(arm, ({ browser, link }) => {
+      const { requestId, url, type, priority } = first(browser.requests);
+      // As it is when it was loaded once more, and no failure of that is known.
+      const shown = { requestId, url, type, priority, finished: true, encodedDataLength: 250_574 };
+      Object.assign(browser, { outcome: 'failed', requests: [shown], resources: [] });
+      delete browser.navigation;
+      for (const flow of link.flows) flow.down.bytes = 700;
+    });
+    assert.deepEqual(reasons, [], arm);
+  }
+});
+
+test('visit whose handshake never ended is an outcome, and one that resumed nothing is invalid', () => {
+  const none = {
+    tcpConnections: 3,
+    quicConnections: 0,
+    tcpResumed: 0,
+    quicResumed: 0,
+    earlyRequests: 0,
+    quicMigrations: 0,
+  };
+  for (const arm of ARMS) {
+    const resumed = (answered: boolean): string[] =>
+      judge(arm, (evidence) => {
+        const { browser } = evidence;
+        evidence.arm = { ...evidence.arm, visit: 'resumed' };
+        evidence.counters = none;
+        if (answered) return;
+        Object.assign(browser, { outcome: 'failed', requests: [], resources: [] });
+        delete browser.navigation;
+      });
+    assert.deepEqual(resumed(false), [], arm);
+    assert.deepEqual(resumed(true), ['no session was resumed'], arm);
+  }
+});
+
 for (const arm of ARMS) {
   test(`recorded ${arm} load is valid`, () => {
     assert.deepEqual(judge(arm), []);

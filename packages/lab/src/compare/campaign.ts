@@ -32,6 +32,8 @@ export interface Place {
 export interface ArmComparison extends Place, Comparison {
   /** Blocks with a valid load of one of the two arms only. */
   readonly incompleteBlocks: number;
+  /** Of the blocks, in how many each of the two came so far at all: to the load event, or to a first byte. */
+  readonly reached: { readonly arm: number; readonly base: number };
   /** The p of Wilcoxon's test as it counts among all comparisons of the campaign; those of the control are not among them. */
   readonly holmP: number | undefined;
   readonly verdict: Verdict;
@@ -77,11 +79,15 @@ export function compareCampaign(
   const adjusted = holm(tested.map(({ comparison }) => comparison.wilcoxon.p));
   const comparisons = all.map((one): ArmComparison => {
     const holmP = adjusted[tested.indexOf(one)];
-    const { place, comparison, incompleteBlocks } = one;
+    const { place, pairs, comparison, incompleteBlocks } = one;
+    const reached = {
+      arm: pairs.filter(({ arm }) => arm < Infinity).length,
+      base: pairs.filter((pair) => pair.base < Infinity).length,
+    };
     const verdict: Verdict = one.isControl
       ? { kind: 'control', excludesNoEffect: excludesNoEffect(comparison.medianRatio) }
       : verdictOf(one, holmP, tested.length);
-    return { ...place, ...comparison, incompleteBlocks, holmP, verdict };
+    return { ...place, ...comparison, incompleteBlocks, reached, holmP, verdict };
   });
   return { base, comparisons, control: controlVerdict(controlIntervals(comparisons)) };
 }

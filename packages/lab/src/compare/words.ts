@@ -11,6 +11,17 @@ export const METRIC_NAMES: Readonly<Record<Metric, string>> = {
   lcp: 'largest paint',
 };
 
+const REACHED: Readonly<Record<Metric, string>> = {
+  load: 'loaded',
+  firstByte: 'had a first byte',
+  lcp: 'had a largest paint',
+};
+const NEVER: Readonly<Record<Metric, string>> = {
+  load: 'no load completed',
+  firstByte: 'no first byte',
+  lcp: 'no largest paint',
+};
+
 const NONE = 'none';
 
 /** A ratio with its interval: "0.912 [0.880, 0.951]". */
@@ -33,11 +44,19 @@ export function pInWords(p: number | undefined): string {
   return p < 0.0001 ? '<0.0001' : p.toFixed(4);
 }
 
-export function verdictInWords({ arm, base, verdict }: ArmComparison): string {
+/** Where one arm never came so far, that is the finding, and not how slow it is. */
+export function verdictInWords(comparison: ArmComparison): string {
+  const { arm, base, verdict, reached, blocks, metric } = comparison;
+  const shares = `${arm} ${reached.arm} of ${blocks}, ${base} ${reached.base} of ${blocks}`;
+  if (blocks > 0 && reached.arm === 0 && reached.base === 0) return `${NEVER[metric]} on either side: ${shares}`;
   switch (verdict.kind) {
     case 'faster':
-    case 'slower':
-      return `${arm} is ${verdict.kind}`;
+    case 'slower': {
+      const never = reached.arm === 0 ? arm : reached.base === 0 ? base : undefined;
+      if (never !== undefined) return `${never}: ${NEVER[metric]}; ${shares}`;
+      const all = reached.arm === blocks && reached.base === blocks;
+      return `${all ? '' : `${REACHED[metric]}: ${shares}; `}${arm} is ${verdict.kind}`;
+    }
     case 'none-detected': {
       const size = verdict.ratio === undefined ? undefined : percentInWords(verdict.ratio);
       return size === undefined

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import { isLive, type Campaign } from '../campaign-file.js';
 import type { Results } from '../results.js';
+import { failureLines } from '../table.js';
 import { comparisonsSection } from './comparisons.js';
 import { filmstrips } from './filmstrip.js';
 import { html, Html, prose } from './html.js';
@@ -108,8 +109,17 @@ function heading(campaign: Campaign, results: Results): Html {
       <li>seed <b>${campaign.seed}</b></li>
     </ul>
     ${results.shared.beside === 0 ? undefined : html`<p class="notice">${prose(sharedInWords(results.shared))}</p>`}
+    ${failures(results)}
     ${campaign.status === 'finished' ? undefined : html`<p class="notice">This campaign did not run to its end: ${campaign.status}.</p>`}
   </header>`;
+}
+
+/** What comes before all figures. An arm that never loaded the page has none worth reading. */
+function failures(results: Results): Html | undefined {
+  const lines = failureLines(results);
+  if (lines.length === 0) return undefined;
+  const isDead = results.cells.some(({ summary }) => summary.n > 0 && summary.completed === 0);
+  return html`<div class="${isDead ? 'notice' : 'soft'}">${lines.map((line) => html`<p>${line}</p>`)}</div>`;
 }
 
 function linksInWords({ pages, profiles }: Campaign): string {

@@ -1,5 +1,5 @@
 // Command planted serves a folder over HTTP/1.1, 2 and 3 with a fault that is known, for tests of whether the lab finds it:
-// an answer over HTTP/2 comes late, or HTTP/3 is announced and nobody is there.
+// an answer over HTTP/2 comes late, HTTP/3 is announced and nobody is there, or all answers over HTTP/3 are errors.
 //
 // It prints one line, `listening on https://HOST:PORT`, and runs until SIGTERM.
 package main
@@ -26,14 +26,22 @@ func main() {
 	key := flag.String("key", "", "private key in PEM form")
 	delayH2 := flag.Duration("delay-h2", 0, "wait so long before each answer over HTTP/2")
 	noQUIC := flag.Bool("no-quic", false, "announce HTTP/3, but do not answer it")
+	statusH3 := flag.Int("status-h3", 0, "answer each request over HTTP/3 with this status instead of a file")
 	flag.Parse()
-	if err := serve(*root, *listen, *cert, *key, *delayH2, *noQUIC); err != nil {
+	faults := faults{*delayH2, *noQUIC, *statusH3}
+	if err := serve(*root, *listen, *cert, *key, faults); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
 }
 
-func serve(root, listen, cert, key string, delayH2 time.Duration, noQUIC bool) error {
+type faults struct {
+	delayH2  time.Duration
+	noQUIC   bool
+	statusH3 int
+}
+
+func serve(root, listen, cert, key string, faults faults) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	identity, err := tls.LoadX509KeyPair(cert, key)
@@ -53,13 +61,17 @@ func serve(root, listen, cert, key string, delayH2 time.Duration, noQUIC bool) e
 	announced := fmt.Sprintf(`h3=":%s"; ma=3600`, port)
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor == 2 {
-			time.Sleep(delayH2)
+			time.Sleep(faults.delayH2)
 		}
 		w.Header().Set("alt-svc", announced)
+		if r.ProtoMajor == 3 && faults.statusH3 != 0 {
+			http.Error(w, "planted", faults.statusH3)
+			return
+		}
 		files.ServeHTTP(w, r)
 	})
 	failed := make(chan error, 2)
-	if !noQUIC {
+	if !faults.noQUIC {
 		udp, err := net.ListenPacket("udp", listen)
 		if err != nil {
 			return err

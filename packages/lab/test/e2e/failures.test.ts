@@ -1,0 +1,109 @@
+import assert from 'node:assert/strict';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test, { after } from 'node:test';
+import { makeCertificate } from '../../src/certificate.js';
+import type { Sample } from '../../src/sample.js';
+import { packageFolder } from '../places.js';
+import { faultsOf, lab, samplesOf, type Run } from './lab.js';
+
+/**
+ * Pages that do not load, over one protocol or over both: is that an outcome of the arm, valid and slower than all that loads,
+ * whichever protocol it is?
+ */
+
+const root = join(packageFolder, '../..');
+/** A server that nobody of this project wrote, with faults to choose from (tests/clients/quic-go/planted). */
+const PLANTED = join(process.env.CARGO_TARGET_DIR ?? join(root, 'target'), 'test-clients/planted');
+
+const folder = mkdtempSync(join(tmpdir(), 'lab-failures-'));
+after(() => {
+  rmSync(folder, { recursive: true });
+});
+
+const DIRECTION = 'rate_mbit_per_second = 50\ndelay_ms = 5\nqueue_ms = 100\n';
+
+function profile(name: string, more = ''): string {
+  const path = join(folder, `${name}.toml`);
+  writeFileSync(path, `name = "${name}"\n[up]\n${DIRECTION}[down]\n${DIRECTION}${more}`);
+  return path;
+}
+
+interface Tried {
+  readonly run: Run;
+  /** By arm and visit: rehearsal or not. */
+  readonly samples: readonly Sample[];
+  readonly report: string;
+}
+
+function campaign(name: string, linkPath: string, arms: string): Tried {
+  const path = join(folder, `${name}-plan.toml`);
+  const out = join(folder, name);
+  const page = `[page]\nspec = "${join(packageFolder, 'test/fixtures/page.toml')}"\n`;
+  writeFileSync(
+    path,
+    `name = "${name}"\nseed = 3\nblocks = 1\ntimeout_seconds = 30\nprofiles = ["${linkPath}"]\n${page}${arms}`,
+  );
+  const run = lab(['run', path, '--out', out]);
+  return { run, samples: samplesOf(out), report: readFileSync(join(out, 'report.html'), 'utf8') };
+}
+
+const arm = (name: string, server: string): string =>
+  `[[arms]]\nname = "${name}"\nprotocol = "${name.slice(0, 2)}"\nserver = "${server}"\n`;
+const server = (name: string, more: string): string =>
+  `[servers.${name}]\ncommand = "${PLANTED} -root {page} -listen {address}:{port} ${more}"\n`;
+
+/** A load that failed as its arm's: no figure of it is of an error page. */
+function assertFailed({ arm: name, outcome, times, browser, ...sample }: Sample, says: RegExp): void {
+  assert.deepEqual(faultsOf(sample), [], name);
+  assert.notEqual(outcome, 'completed', name);
+  assert.match(sample.reason ?? '', says, name);
+  assert.deepEqual(times, {}, name);
+  assert.ok(browser?.documentFault !== undefined, name);
+}
+
+function assertCompleted({ outcome, reason, times, ...sample }: Sample): void {
+  assert.deepEqual([outcome, faultsOf(sample)], ['completed', []], reason);
+  assert.ok((times.firstByte ?? 0) > 0 && (times.load ?? 0) > 0);
+}
+
+test('server that answers 500 over HTTP/3 alone is told as a page that did not load', () => {
+  const servers = server('half', '-cert {cert} -key {key} -status-h3 500');
+  const { run, samples, report } = campaign(
+    'status',
+    profile('status'),
+    `${arm('h2', 'half')}${arm('h3', 'half')}${servers}`,
+  );
+  assert.equal(run.status, 3, run.stderr);
+  for (const sample of samples) {
+    if (sample.arm === 'h2') assertCompleted(sample);
+    else assertFailed(sample, /^0 of \d+ requests answered; https:\/\/bench\.test\/: status 500$/);
+  }
+  // A link that was too late makes a load invalid, and of none nothing is said.
+  const counted = samples.filter((sample) => sample.arm === 'h3' && sample.block === 1 && sample.valid).length;
+  if (counted === 1) {
+    const line = 'h3 on status: 0 of 1 loaded over HTTP/3 (1 × the document was answered with 500)';
+    assert.ok(run.stdout.trimStart().startsWith(`${line}\n`), run.stdout.slice(0, 300));
+    assert.ok(report.includes(line) && report.indexOf(line) < report.indexOf('<h2>Load times'));
+  }
+  assert.doesNotMatch(run.stdout, /h[23] is (slower|faster)/);
+});
+
+test('blocked UDP is a failure of the HTTP/3 arm, and a certificate that is not trusted one of both', () => {
+  const blocked = profile('blocked', '[[rules]]\nprotocol = "udp"\nblock = true\n');
+  const { samples } = campaign('no-udp', blocked, `${arm('h2', 'pronghorn')}${arm('h3', 'pronghorn')}`);
+  for (const sample of samples) {
+    if (sample.arm === 'h2') assertCompleted(sample);
+    else assertFailed(sample, /^net::ERR_QUIC|^no load event/);
+  }
+  const { certPath, keyPath } = makeCertificate(folder, '10.77.0.2');
+  const strange = server('strange', `-cert ${certPath} -key ${keyPath}`);
+  const both = campaign('strange', profile('strange'), `${arm('h2', 'strange')}${arm('h3', 'strange')}${strange}`);
+  for (const sample of both.samples) {
+    assertFailed(sample, sample.arm === 'h2' ? /^net::ERR_CERT_/ : /^net::ERR_(QUIC|CERT)_/);
+  }
+  if (both.samples.every(({ valid }) => valid)) {
+    assert.match(both.run.stdout, /load +h3 \/ h2 .*no load completed on either side: h3 0 of 1, h2 0 of 1\n/);
+  }
+});
