@@ -312,10 +312,12 @@ test('interrupted capture writes nothing and leaves nothing running', async (t) 
     readdirSync(folder).find((name) => name.startsWith('pronghorn-lab-capture-'));
   // The browser that loads the page runs when it has written to its profile.
   const profileSize = (): number => {
-    const paths = readdirSync(folder, { recursive: true, encoding: 'utf8' });
-    return paths.filter((path) => /\/browser-\w+\/user-data\/[^/]+$/.test(path)).length;
+    const within = join(folder, scratch() ?? '');
+    const browser = readdirSync(within).find((name) => name.startsWith('browser-'));
+    const profile = join(within, browser ?? '', 'user-data');
+    return browser === undefined || !existsSync(profile) ? 0 : readdirSync(profile).length;
   };
-  while (profileSize() < 3) await sleep(20);
+  while (scratch() === undefined || profileSize() < 3) await sleep(20);
   child.kill('SIGINT');
   await ended;
   assert.equal(child.exitCode, 130, stderr);
