@@ -23,7 +23,8 @@ interface Run {
 }
 
 function lab(args: readonly string[], env: Record<string, string> = {}): Run {
-  const own: NodeJS.ProcessEnv = { ...process.env, TMPDIR: folder, PRONGHORN_LAB_SHARE_MACHINE: '1' };
+  // Neither do they wait for other campaigns of this machine, nor others for them.
+  const own: NodeJS.ProcessEnv = { ...process.env, TMPDIR: folder, PRONGHORN_LAB_LOCK: join(folder, 'machine.lock') };
   delete own.PRONGHORN;
   delete own.CHROMIUM;
   return spawnSync(process.execPath, [CLI, ...args], { encoding: 'utf8', env: { ...own, ...env } });

@@ -1,11 +1,22 @@
 import { spawnSync } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Sample } from '../../src/sample.js';
 import { packageFolder } from '../places.js';
 
-/** Tests look at what campaigns do, not at how fast: they may run beside others, those of another checkout too. */
+/**
+ * Tests look at what campaigns do, not at how fast: they run beside each other, and beside a campaign of somebody else who has the machine for himself,
+ * since their lock is one of their own.
+ */
 process.env.PRONGHORN_LAB_SHARE_MACHINE ??= '1';
+if (process.env.PRONGHORN_LAB_LOCK === undefined) {
+  const lock = join(tmpdir(), `pronghorn-lab-test-${process.pid}.lock`);
+  process.env.PRONGHORN_LAB_LOCK = lock;
+  process.once('exit', () => {
+    rmSync(lock, { force: true });
+  });
+}
 
 export const CLI = join(packageFolder, 'dist/cli.js');
 
