@@ -33,7 +33,7 @@ export interface MachineCpu {
  * so with the protocol that costs more, so that such a rule would leave out the slow loads of one protocol. README has the
  * measurement that the number comes from.
  */
-export const MOST_FOR_OTHERS = 0.5;
+export const MOST_FOR_OTHERS = 0.25;
 
 /** Reads the counters; undefined where there are none of the kind. */
 export function readCpuCounters(proc = '/proc'): CpuCounters | undefined {

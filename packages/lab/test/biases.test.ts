@@ -165,7 +165,7 @@ test('report names what only one protocol has: TCP’s parameters, the certifica
     'tcp_slow_start_after_idle 0, tcp_rmem 4096 131072 6291456, tcp_ecn 2 or 1;',
     'warm: it had shown a page that shares nothing',
     'an intermediate, RSA-2048, some 2.7 KB',
-    'others had 12 % of them in the median load, 12 % at the most (stolen: 2 %); above 50 % a load is invalid',
+    'others had 12 % of them in the median load, 12 % at the most (stolen: 2 %); above 25 % a load is invalid',
     'h3-nginx: nginx 1.22.1 has no HTTP/3',
   ]) {
     assert.ok(markup.includes(words), words);

@@ -250,7 +250,7 @@ const HOW_LIVE =
 
 /** Of campaigns of before this was so nothing says that it was not, but for the keys that they lack. */
 const HOW_ALIKE =
-  "The orders are drawn so that each arm is equally often at each place. Before each load its server answered a request over each protocol that it has, at its own end of the link. A load is invalid too if others had more than half of the machine's processors.";
+  "The orders are drawn so that each arm is equally often at each place. Before each load its server answered a request over each protocol that it has, at its own end of the link. A load is invalid too if others had more than a quarter of the machine's processors.";
 
 /** How the campaign was made: what a reader needs to judge it or to run it again. */
 export function method(campaign: Campaign, results: Results): Html {
