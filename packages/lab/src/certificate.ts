@@ -18,7 +18,7 @@ export interface Certificate {
  * What a server proves itself with. The default, `small`, is one self-signed certificate with a P-256 key, some 450 bytes.
  * The others are chains as public authorities issue them, each of a leaf and one intermediate whose root is not sent: with
  * the extensions of such certificates and two timestamps of logs (SCTs, of random bytes), some 2.3 KB with a P-256 key and
- * some 2.9 KB with an RSA-2048 key.
+ * some 2.7 KB with an RSA-2048 key.
  */
 export const CERTIFICATES = ['small', 'ecdsa-chain', 'rsa-chain'] as const;
 export type CertificateKind = (typeof CERTIFICATES)[number];
