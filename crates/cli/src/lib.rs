@@ -38,6 +38,7 @@ mod serving;
 mod watch;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 pub use pronghorn_gateway::layers;
@@ -96,8 +97,13 @@ pub fn main(layers: &Registry) -> ExitCode {
         Command::Load(arguments) => load::run(&arguments),
         Command::Link(arguments) => return link::run(arguments),
     };
-    result.unwrap_or_else(|failure| {
+    let code = result.unwrap_or_else(|failure| {
         tell!("error: {failure}");
         failure.exit_code()
-    })
+    });
+    pronghorn_gateway::wait_for_threads(THREADS_END);
+    code
 }
+
+/// How long threads that ask an authority for certificates may take to end.
+const THREADS_END: Duration = Duration::from_secs(2);

@@ -6,9 +6,10 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -148,11 +149,51 @@ impl<B: Into<Body> + Send + 'static> Service<Request<B>> for Client {
     }
 }
 
+/// Threads of clients, until they have ended.
+static THREADS: Mutex<Vec<JoinHandle<()>>> = Mutex::new(Vec::new());
+static RUNNING: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
+
+/// Waits until the threads of all clients have ended, but not longer than `limit`; they do when nobody can ask any more.
+///
+/// A program calls it last: what C libraries take down when a process ends, the cryptography's random numbers among it, a thread that
+/// still runs must not need.
+pub fn wait_for_threads(limit: Duration) {
+    let (running, ended) = &RUNNING;
+    let count = running.lock().unwrap_or_else(PoisonError::into_inner);
+    let waited = ended.wait_timeout_while(count, limit, |count| *count > 0);
+    if waited.is_ok_and(|(_, timeout)| !timeout.timed_out()) {
+        let threads = std::mem::take(&mut *THREADS.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            // Whether it panicked, those that waited for it know.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A thread that runs.
+struct Running;
+
+impl Running {
+    fn begin() -> Self {
+        *RUNNING.0.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        Self
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        *RUNNING.0.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        RUNNING.1.notify_all();
+    }
+}
+
 /// Starts a thread and waits until it has what it needs.
 fn start(number: usize, options: Options) -> io::Result<mpsc::Sender<Job>> {
     let (jobs, waiting) = mpsc::channel(HANDED_OVER);
     let (ready, started) = std::sync::mpsc::sync_channel(1);
+    let running = Running::begin();
     let run = move || {
+        let _running = running;
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
             Err(error) => return drop(ready.send(Err(error))),
@@ -169,7 +210,12 @@ fn start(number: usize, options: Options) -> io::Result<mpsc::Sender<Job>> {
             Err(error) => drop(ready.send(Err(error))),
         }
     };
-    std::thread::Builder::new().name(format!("client-{number}")).spawn(run)?;
+    let thread = std::thread::Builder::new().name(format!("client-{number}")).spawn(run)?;
+    {
+        let mut threads = THREADS.lock().unwrap_or_else(PoisonError::into_inner);
+        threads.retain(|thread| !thread.is_finished());
+        threads.push(thread);
+    }
     started.recv().map_err(|_| io::Error::other("a client's thread has ended"))??;
     Ok(jobs)
 }

@@ -25,7 +25,7 @@ mod underway;
 mod waiting;
 
 pub use body::Body;
-pub use client::Client;
+pub use client::{Client, wait_for_threads};
 pub use error::{Error, Phase};
 pub use lease::Content;
 pub use options::{Http3, Options, Resolve};
