@@ -117,39 +117,28 @@ def php(folder: Path) -> Iterator[Upstream]:
 
 
 NGINX = r"""
-daemon off;
-master_process off;
-pid nginx.pid;
 error_log stderr crit;
-events {{ }}
-http {{
-    client_body_temp_path body;
-    proxy_temp_path proxy;
-    fastcgi_temp_path fastcgi;
-    uwsgi_temp_path uwsgi;
-    scgi_temp_path scgi;
-    log_format understood escape=json '{{"number": "$http_x_number", "route": "$http_x_route", "status": "$status", '
-        '"method": "$request_method", "hosts": ["$host", "$http_x_forwarded_host"], "path": "$uri", "own": "$own"}}';
-    access_log understood understood;
-    server {{
-        listen {address} default_server;
-        set $own "";
-        location = /admin {{ set $own rule; return 200 understood; }}
-        location ^~ /admin/ {{ set $own rule; return 200 understood; }}
-        location / {{ return 200 understood; }}
-    }}
-    server {{
-        listen {address};
-        server_name ~^[^.]+\.lab\.test$;
-        set $own "";
-        return 200 understood;
-    }}
-    server {{
-        listen {address};
-        server_name private.test;
-        set $own rule;
-        return 200 understood;
-    }}
+log_format understood escape=json '{{"number": "$http_x_number", "route": "$http_x_route", "status": "$status", '
+    '"method": "$request_method", "hosts": ["$host", "$http_x_forwarded_host"], "path": "$uri", "own": "$own"}}';
+access_log understood understood;
+server {{
+    listen {address} default_server;
+    set $own "";
+    location = /admin {{ set $own rule; return 200 understood; }}
+    location ^~ /admin/ {{ set $own rule; return 200 understood; }}
+    location / {{ return 200 understood; }}
+}}
+server {{
+    listen {address};
+    server_name ~^[^.]+\.lab\.test$;
+    set $own "";
+    return 200 understood;
+}}
+server {{
+    listen {address};
+    server_name private.test;
+    set $own rule;
+    return 200 understood;
 }}
 """
 

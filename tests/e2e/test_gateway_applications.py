@@ -22,33 +22,20 @@ from harness.response import sha256
 from harness.server import REPOSITORY
 
 NGINX = """
-daemon off;
-master_process off;
-worker_processes 1;
-pid nginx.pid;
-error_log stderr warn;
-events {{ }}
-http {{
-    access_log off;
-    types {{ text/plain txt; }}
-    default_type application/octet-stream;
-    client_body_temp_path body;
-    proxy_temp_path proxy;
-    fastcgi_temp_path fastcgi;
-    uwsgi_temp_path uwsgi;
-    scgi_temp_path scgi;
-    server {{
-        listen {address};
-        root www;
-        absolute_redirect off;
-        gzip on;
-        gzip_proxied any;
-        gzip_types text/plain;
-        gzip_min_length 100;
-        add_header x-connection "$connection $connection_requests";
-        location = /moved {{ return 301 /page.txt; }}
-        location = /refused {{ return 403; }}
-    }}
+access_log off;
+types {{ text/plain txt; }}
+default_type application/octet-stream;
+server {{
+    listen {address};
+    root www;
+    absolute_redirect off;
+    gzip on;
+    gzip_proxied any;
+    gzip_types text/plain;
+    gzip_min_length 100;
+    add_header x-connection "$connection $connection_requests";
+    location = /moved {{ return 301 /page.txt; }}
+    location = /refused {{ return 403; }}
 }}
 """
 

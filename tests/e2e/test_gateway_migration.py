@@ -24,24 +24,12 @@ proxy = "{upstream}"
 """
 
 NGINX = """
-daemon off;
-master_process off;
-pid nginx.pid;
-error_log stderr warn;
-events {{ }}
-http {{
-    access_log off;
-    client_body_temp_path body;
-    proxy_temp_path proxy;
-    fastcgi_temp_path fastcgi;
-    uwsgi_temp_path uwsgi;
-    scgi_temp_path scgi;
-    server {{
-        listen {address};
-        location = /admin {{ return 403; }}
-        location /admin/ {{ return 403; }}
-        location / {{ proxy_pass {upstream}; }}
-    }}
+access_log off;
+server {{
+    listen {address};
+    location = /admin {{ return 403; }}
+    location /admin/ {{ return 403; }}
+    location / {{ proxy_pass {upstream}; }}
 }}
 """
 

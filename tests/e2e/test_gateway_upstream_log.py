@@ -77,22 +77,10 @@ def after_head(answer: bytes, *, reset: bool = False, hold: threading.Event | No
 
 
 NGINX = """
-daemon off;
-master_process off;
-pid nginx.pid;
-error_log stderr warn;
-events {{ }}
-http {{
-    access_log off;
-    client_body_temp_path body;
-    proxy_temp_path proxy;
-    fastcgi_temp_path fastcgi;
-    uwsgi_temp_path uwsgi;
-    scgi_temp_path scgi;
-    server {{
-        listen {address};
-        location / {{ return 444; }}
-    }}
+access_log off;
+server {{
+    listen {address};
+    location / {{ return 444; }}
 }}
 """
 """It closes each connection without an answer."""

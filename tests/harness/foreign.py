@@ -31,10 +31,28 @@ def serving_at(address: str, command: Sequence[str | Path], **options) -> Iterat
         process.stop()
 
 
+# All that nginx writes stays in its folder.
+NGINX = """
+daemon off;
+master_process off;
+pid nginx.pid;
+error_log stderr warn;
+events { }
+http {
+    client_body_temp_path body;
+    proxy_temp_path proxy;
+    fastcgi_temp_path fastcgi;
+    uwsgi_temp_path uwsgi;
+    scgi_temp_path scgi;
+    %s
+}
+"""
+
+
 @contextmanager
-def nginx(folder: Path, configuration: str, **values: str) -> Iterator[str]:
-    """Debian's nginx in a folder, and its address, which is `{address}` of the configuration."""
+def nginx(folder: Path, http: str, **values: str) -> Iterator[str]:
+    """Debian's nginx in a folder, and its address, which is `{address}` in the block `http` of its configuration."""
     address = own_address()
-    (folder / "nginx.conf").write_text(configuration.format(address=address, **values))
+    (folder / "nginx.conf").write_text(NGINX % http.format(address=address, **values))
     with serving_at(address, ["nginx", "-e", "stderr", "-p", folder, "-c", folder / "nginx.conf"]):
         yield address
