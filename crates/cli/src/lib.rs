@@ -105,5 +105,5 @@ pub fn main(layers: &Registry) -> ExitCode {
     code
 }
 
-/// How long threads that ask an authority for certificates may take to end.
+/// How long the threads that renew certificates may take to end.
 const THREADS_END: Duration = Duration::from_secs(2);

@@ -149,14 +149,14 @@ impl<B: Into<Body> + Send + 'static> Service<Request<B>> for Client {
     }
 }
 
-/// Threads of clients, until they have ended.
+/// Threads of clients that have not been joined.
 static THREADS: Mutex<Vec<JoinHandle<()>>> = Mutex::new(Vec::new());
 static RUNNING: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
 
-/// Waits until the threads of all clients have ended, but not longer than `limit`; they do when nobody can ask any more.
+/// Waits until the threads of all clients have ended, for at most `limit`. A thread ends when the last clone of its client is dropped.
 ///
-/// A program calls it last: what C libraries take down when a process ends, the cryptography's random numbers among it, a thread that
-/// still runs must not need.
+/// To be called at the end of `main`: C libraries release their state when the process exits, and the cryptography library aborts the
+/// process if a thread needs random numbers after that.
 pub fn wait_for_threads(limit: Duration) {
     let (running, ended) = &RUNNING;
     let count = running.lock().unwrap_or_else(PoisonError::into_inner);
@@ -164,13 +164,13 @@ pub fn wait_for_threads(limit: Duration) {
     if waited.is_ok_and(|(_, timeout)| !timeout.timed_out()) {
         let threads = std::mem::take(&mut *THREADS.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
-            // Whether it panicked, those that waited for it know.
+            // A panic was an error to the callers of the client.
             let _ = thread.join();
         }
     }
 }
 
-/// A thread that runs.
+/// Counts a running thread.
 struct Running;
 
 impl Running {

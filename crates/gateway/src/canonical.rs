@@ -22,14 +22,14 @@ pub(crate) struct View {
     spelling: Option<Box<Spelling>>,
 }
 
-/// Hosts that are remembered, each in the place of its text.
-const PLACES: usize = 16;
-/// Longer ones are not, in bytes.
+/// Number of slots of the cache of hosts.
+const SLOTS: usize = 16;
+/// Length of the longest host that is cached, in bytes.
 const MAX_HOST_BYTES: usize = 255;
 
-/// Hosts with their ports that one worker saw last and that are canonical: most requests name one of a few.
+/// A worker's cache of hosts, with their ports, that are canonical as written: most requests name one of a few.
 #[derive(Default)]
-pub(crate) struct KnownHosts(RefCell<[Option<KnownHost>; PLACES]>);
+pub(crate) struct KnownHosts(RefCell<[Option<KnownHost>; SLOTS]>);
 
 struct KnownHost {
     authority: Box<str>,
@@ -42,13 +42,13 @@ impl KnownHosts {
     fn canonical(&self, authority: &str, secure: bool) -> Result<Option<String>, Refusal> {
         let bytes = authority.as_bytes();
         let middle = bytes.get(bytes.len() / 2).copied().unwrap_or_default();
-        let place = &mut self.0.borrow_mut()[(bytes.len() + usize::from(middle)) % PLACES];
-        if place.as_ref().is_some_and(|known| known.secure == secure && *known.authority == *authority) {
+        let slot = &mut self.0.borrow_mut()[(bytes.len() + usize::from(middle)) % SLOTS];
+        if slot.as_ref().is_some_and(|known| known.secure == secure && *known.authority == *authority) {
             return Ok(None);
         }
         let written = pronghorn_target::authority(authority, secure).map_err(|_| BAD_HOST)?;
         if written.is_none() && authority.len() <= MAX_HOST_BYTES {
-            *place = Some(KnownHost { authority: authority.into(), secure });
+            *slot = Some(KnownHost { authority: authority.into(), secure });
         }
         Ok(written)
     }

@@ -57,7 +57,6 @@ pub use acme::OrderState;
 pub use certificate_state::CertificateState;
 pub use gateway::{Gateway, GatewayHandler};
 pub use pronghorn_certificates::{CertificateError, Loaded};
-/// Waits for the threads that ask authorities for certificates.
 pub use pronghorn_client::wait_for_threads;
 pub use proxy::{ServerCondition, ServerState, UpstreamCounts};
 pub use recording::{Recording, RecordingError, RecordingHandler};

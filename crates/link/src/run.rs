@@ -250,7 +250,8 @@ enum WarmedUp {
     Interrupted(i32),
 }
 
-/// Runs the warm-ups. One that fails is reported and told of: whether that matters is for the reader of the report to say.
+/// Runs the warm-ups. One that fails is logged and stands in the report; it does not end the run, since only the reader of the report knows
+/// whether it matters.
 fn warm_up(link: &Link, far: &Far, signals: &Signals) -> Result<WarmedUp, Error> {
     let mut reports = Vec::with_capacity(far.warm_ups.len());
     for argv in &far.warm_ups {

@@ -88,7 +88,7 @@ const whole = z.looseObject({
   /** Of both directions together. */
   lateness_us: lateness,
   lateness_p99_bound_us: z.number(),
-  /** Of the load alone, from the start of its navigation to its end. Null for a link that was not told of one. */
+  /** Of the load alone, from the start of its navigation to its end. Null where no load was announced to the link. */
   machine: machine.nullable(),
   hystart: hystart.nullable(),
   /** When the load sent its first packet, after the link went live. */

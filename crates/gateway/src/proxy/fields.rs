@@ -254,13 +254,13 @@ fn keep(headers: &mut HeaderMap, may_be_there: bool, name: HeaderName, value: He
     }
 }
 
-/// Clients whose values are remembered, each in the place of its address.
-const PLACES: usize = 64;
-/// The longest host that is remembered, in bytes.
+/// Number of slots of the cache of forwarding fields.
+const SLOTS: usize = 64;
+/// Length of the longest host that is cached, in bytes.
 const MAX_HOST_BYTES: usize = 255;
 
-/// What was written of the clients that asked last. Most ask several times in a row, by the same name.
-pub(super) struct Clients(RefCell<Box<[Option<Client>; PLACES]>>);
+/// A cache of the forwarding fields of recent clients. Most clients send several requests in a row, to the same host.
+pub(super) struct Clients(RefCell<Box<[Option<Client>; SLOTS]>>);
 
 struct Client {
     address: IpAddr,
@@ -270,7 +270,7 @@ struct Client {
     forwarded: Forwarded,
 }
 
-/// What is written of a client, in one piece of memory.
+/// Values of the forwarding fields of a client, in one allocation.
 #[derive(Clone)]
 struct Forwarded {
     /// RFC 7239.
@@ -282,14 +282,14 @@ struct Forwarded {
 
 impl Default for Clients {
     fn default() -> Self {
-        Self(RefCell::new(Box::new([const { None }; PLACES])))
+        Self(RefCell::new(Box::new([const { None }; SLOTS])))
     }
 }
 
 impl Clients {
     fn forwarded(&self, address: IpAddr, host: Option<&HeaderValue>, scheme: &'static str, port: u16) -> Option<Forwarded> {
-        let place = &mut self.0.borrow_mut()[place(address)];
-        if let Some(known) = place
+        let slot = &mut self.0.borrow_mut()[slot_of(address)];
+        if let Some(known) = slot
             && (known.address, known.port, known.scheme) == (address, port, scheme)
             && known.host.as_ref() == host
         {
@@ -297,22 +297,22 @@ impl Clients {
         }
         let forwarded = Forwarded::new(address, host, scheme, port)?;
         if host.is_none_or(|host| host.len() <= MAX_HOST_BYTES) {
-            // In memory of its own: it would keep the whole head that it came in.
+            // Copied: the value of the request keeps its whole head allocated.
             let host = host.map(|host| HeaderValue::from_bytes(host.as_bytes())).transpose().ok()?;
-            *place = Some(Client { address, host, scheme, port, forwarded: forwarded.clone() });
+            *slot = Some(Client { address, host, scheme, port, forwarded: forwarded.clone() });
         }
         Some(forwarded)
     }
 }
 
-fn place(address: IpAddr) -> usize {
+fn slot_of(address: IpAddr) -> usize {
     let bits = match address {
         IpAddr::V4(address) => u128::from(address.to_bits()),
         IpAddr::V6(address) => address.to_bits(),
     };
     let folded = (bits >> 64) as u64 ^ bits as u64;
     // Fibonacci hashing: its highest bits depend on all of the address.
-    (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - PLACES.ilog2())) as usize
+    (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - SLOTS.ilog2())) as usize
 }
 
 impl Forwarded {
@@ -488,7 +488,7 @@ mod tests {
     fn client_that_asks_again_is_named_as_one_that_does_not() {
         let clients = Clients::default();
         let hosts = [None, Some("a.example"), Some("b.example:8443")].map(|host| host.map(HeaderValue::from_static));
-        // More than there are places.
+        // More than there are slots.
         let addresses = || (0..200_u8).map(|number| IpAddr::from([10, 0, number, 7])).chain([IpAddr::from([0x2001, 0, 0, 0, 0, 0, 0, 1])]);
         for _ in 0..2 {
             for address in addresses() {

@@ -12,7 +12,8 @@ export interface Wait {
  * How long a server thought about each of the requests, in seconds; undefined where nothing is known of the wait.
  *
  * A wait is a round trip and the time that the server took. The round trip to an origin is taken to be the least that any
- * of its connections took to open or any of its responses let wait: so what is called thinking is rather too short.
+ * of its connections took to open or any of its responses took to begin. What a response waited for others on the same
+ * connection, or for lost packets, is in its time as well.
  */
 export function thinkTimes(waits: readonly Wait[]): (number | undefined)[] {
   const roundTrips = new Map<string, number>();

@@ -32,7 +32,7 @@ export function writeCapture(capture: Capture, folder: string, keepCookies: bool
   return written as Recording;
 }
 
-/** A page that asks every second is told of once. */
+/** Lists a request that the page repeats once. */
 function unique(notes: readonly Note[]): Note[] {
   const told = new Map(notes.map((note) => [`${note.method} ${note.url} ${note.reason}`, note]));
   return [...told.values()];

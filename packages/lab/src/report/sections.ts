@@ -244,13 +244,13 @@ function directionInWords({ asked }: DirectionAchieved): string {
 }
 
 const HOW =
-  "After a rehearsal that counts for nothing, in each block each arm loaded the page once, in a random order, with the same link seed for all arms of the block. The browser ran behind an emulated link, the server in front of it. HTTP/3 arms force QUIC from the first request; the others have QUIC off. A load is valid only if the browser's timeline and its developer tools name the arm's protocol for each request, the link saw bytes of that protocol's transport only, and the link kept its deadlines and lost nothing but what its profile says.";
+  "After a rehearsal that counts for nothing, in each block each arm loaded the page once, in an order drawn from the seed, with the same link seed for all arms of the block. The browser ran behind an emulated link, the server in front of it. HTTP/3 arms force QUIC from the first request; the others have QUIC off. A load is valid only if the browser's timeline and its developer tools name the arm's protocol for each request, the link saw bytes of that protocol's transport only, and the link kept its deadlines and lost nothing but what its profile says.";
 const HOW_LIVE =
-  "After a rehearsal that counts for nothing, in each block each arm loaded the page once, in a random order, over this machine's own network. HTTP/3 arms force QUIC from the first request; HTTP/1.1 and HTTP/2 arms have QUIC off. A load is valid only if the browser's timeline and its developer tools name the arm's protocol for each request to the page's own host. What the network did in the meantime nobody knows: the order of the arms shares it out.";
+  "After a rehearsal that counts for nothing, in each block each arm loaded the page once, in an order drawn from the seed, over this machine's own network. HTTP/3 arms force QUIC from the first request; HTTP/1.1 and HTTP/2 arms have QUIC off. A load is valid only if the browser's timeline and its developer tools name the arm's protocol for each request to the page's own host. What the network did in the meantime nobody knows: the order of the arms shares it out.";
 
 /** Of campaigns of before this was so nothing says that it was not, but for the keys that they lack. */
 const HOW_ALIKE =
-  "The orders are drawn so that each arm is equally often at each place. Before each load its server answered a request over each protocol that it has, at its own end of the link. A load is invalid too if others had more than a quarter of the machine's processors.";
+  "The orders are drawn so that each arm is equally often at each place. Before each load the lab requested the page at the server's end of the link over each protocol; a load is invalid if a server of which the lab knows what it speaks did not answer, or if other processes had too much of the machine (below).";
 
 /** How the campaign was made: what a reader needs to judge it or to run it again. */
 export function method(campaign: Campaign, results: Results): Html {
