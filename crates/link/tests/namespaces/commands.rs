@@ -359,8 +359,8 @@ fn load_that_command_marks_is_what_the_figures_are_for() {
     assert!((1..=4096).contains(&processors), "{machine}");
     for name in ["idle_seconds", "steal_seconds"] {
         let found = machine[name].as_f64().unwrap();
-        // A tick more for each processor.
-        assert!(found >= 0.0 && found <= (seconds + 0.02) * processors as f64, "{name} {machine}");
+        // Ticks are coarse, and the clock is read after them: on a busy machine a while after.
+        assert!(found >= 0.0 && found <= (seconds + 0.2) * processors as f64, "{name} {machine}");
     }
     if !Path::new("/proc/self/schedstat").exists() {
         return;
