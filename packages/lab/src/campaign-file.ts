@@ -95,7 +95,7 @@ const campaign = z.object({
       slowStartAfterIdle: z.literal(true).optional(),
       discovery: z.enum(DISCOVERIES).optional(),
       server: z.string(),
-      comparedWith: z.string().optional(),
+      comparedWith: z.string().nullable().optional(),
       repeats: z.string().optional(),
     }),
   ),

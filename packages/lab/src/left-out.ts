@@ -1,5 +1,5 @@
 import { ExitCode, LabError } from './errors.js';
-import type { Arm, Plan } from './plan.js';
+import type { Plan } from './plan.js';
 import { findReference, whyNot, type Reference } from './reference-servers.js';
 
 export interface LeftOut {
@@ -38,7 +38,7 @@ export function planHere(plan: Plan, find: typeof findReference = findReference)
   const isHere = (name: string): boolean => leftOut.every(({ arm }) => arm !== name);
   const arms = plan.arms
     .filter(({ name, repeats }) => isHere(name) && (repeats === undefined || isHere(repeats)))
-    .map((arm) => (arm.comparedWith === undefined || isHere(arm.comparedWith) ? arm : withoutPartner(arm)));
+    .map((arm) => (isHere(arm.comparedWith ?? arm.name) ? arm : { ...arm, comparedWith: null }));
   if (!isHere(plan.baseline)) {
     const { reason } = leftOut.find(({ arm }) => arm === plan.baseline) as LeftOut;
     throw new LabError(ExitCode.Unavailable, `the baseline ${plan.baseline} cannot be left out: ${reason}`, HINT);
@@ -47,12 +47,6 @@ export function planHere(plan: Plan, find: typeof findReference = findReference)
 }
 
 const HINT = 'name a program that has it by its variable (see README), or leave the arm out of the plan';
-
-function withoutPartner(arm: Arm): Arm {
-  const rest: { -readonly [K in keyof Arm]: Arm[K] } = { ...arm };
-  delete rest.comparedWith;
-  return rest;
-}
 
 function orReason(find: () => Reference, isOptional: boolean): Reference | string {
   try {

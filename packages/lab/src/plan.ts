@@ -42,8 +42,8 @@ export interface Arm {
   readonly discovery?: Discovery;
   /** The name of a server of the plan. */
   readonly server: string;
-  /** The arm with which this one is compared. Undefined for one with which others are, and of campaigns of before each arm had one. */
-  readonly comparedWith?: string;
+  /** The arm with which this one is compared, null for none. Undefined of controls, and of campaigns of before each arm had one. */
+  readonly comparedWith?: string | null;
   /** The arm of which this is a second one, to show what differences come of nothing (A/A). */
   readonly repeats?: string;
 }

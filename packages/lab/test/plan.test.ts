@@ -58,7 +58,7 @@ test('good plan is read with its defaults and with paths from its own folder', (
   const plan = readPlan(write(good));
   assert.equal(plan.timeoutSeconds, 60);
   assert.deepEqual(plan.arms, [
-    { name: 'h2', protocol: 'h2', congestion: 'cubic', visit: 'first', server: 'pronghorn' },
+    { name: 'h2', protocol: 'h2', congestion: 'cubic', visit: 'first', server: 'pronghorn', comparedWith: null },
     { name: 'h3', protocol: 'h3', congestion: 'bbr', visit: 'first', server: 'pronghorn', comparedWith: 'h2' },
   ]);
   assert.deepEqual(plan.profiles, [{ name: 'link', path: join(folder, 'link.toml'), text: 'name = "link"\n' }]);
@@ -90,8 +90,8 @@ test('design makes an arm of each combination, and the control a second one', ()
   assert.deepEqual(
     plan.arms.map(({ comparedWith }) => comparedWith),
     [
-      ...['h3-cubic', 'h3-bbr', 'h3-bbr', undefined],
-      ...['h3-cubic-early-data', 'h3-bbr-early-data', 'h3-bbr-early-data', undefined],
+      ...['h3-cubic', 'h3-bbr', 'h3-bbr', null],
+      ...['h3-cubic-early-data', 'h3-bbr-early-data', 'h3-bbr-early-data', null],
       undefined,
     ],
   );
@@ -104,7 +104,7 @@ function withArms(...arms: string[]): string {
 }
 
 const partners = (text: string): Record<string, string | undefined> =>
-  Object.fromEntries(readPlan(write(text)).arms.map(({ name, comparedWith }) => [name, comparedWith]));
+  Object.fromEntries(readPlan(write(text)).arms.map(({ name, comparedWith }) => [name, comparedWith ?? undefined]));
 
 test('repeat visits are compared with repeat visits, each kind with its own baseline', () => {
   const plan = withArms(

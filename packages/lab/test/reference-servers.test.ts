@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { after } from 'node:test';
 import { LabError } from '../src/errors.js';
+import { partnerOf, withPartners } from '../src/compare/partners.js';
 import { planHere } from '../src/left-out.js';
 import type { Arm, Plan, Protocol, ServerSpec } from '../src/plan.js';
 import { findReference, referenceCommand, type Reference } from '../src/reference-servers.js';
@@ -44,7 +45,7 @@ test('arm whose optional server lacks its protocol here is left out with its con
       ['h2', undefined],
       ['h3', 'h2'],
       ['h2-x', 'h2'],
-      ['h1-x', undefined],
+      ['h1-x', null],
     ],
   );
   assert.deepEqual(
@@ -52,6 +53,21 @@ test('arm whose optional server lacks its protocol here is left out with its con
     ['h3-x', 'h3-x-again'].map((name) => [name, 'nginx 1.22.1 has no HTTP/3']),
   );
   assert.deepEqual([...references.keys()], ['x']);
+});
+
+test('arm whose partner is left out is compared with nothing, not with the baseline of another kind of visit', () => {
+  const resumed = { visit: 'resumed' } as const;
+  const own = [arm('h2', 'h2'), arm('h2-x', 'h2', 'x', resumed), arm('h3', 'h3', 'pronghorn', resumed)];
+  const plan = { ...planOf([], [{ reference: 'nginx', optional: true }]), arms: withPartners(own, 'h2', 'plan.toml') };
+  const pairs = ({ arms: those }: Pick<Plan, 'arms'>): (string | undefined)[] =>
+    those.map((each) => partnerOf(each, those, 'h2'));
+  assert.deepEqual(pairs(plan), [undefined, undefined, 'h2-x']);
+  const here = planHere(plan, () => {
+    throw new LabError(69, 'the server nginx is not installed', 'install it');
+  });
+  assert.deepEqual(pairs(here.plan), [undefined, undefined]);
+  // Of campaigns of before arms had partners each is compared with the baseline.
+  assert.deepEqual(pairs({ arms: [arm('h2', 'h2'), arm('h3', 'h3')] }), [undefined, 'h2']);
 });
 
 test('server that is missing costs a plan its arms where it is optional, and else the campaign', () => {

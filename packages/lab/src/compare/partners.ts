@@ -6,12 +6,16 @@ import type { Arm } from '../plan.js';
  * Campaigns of before there were partners compare each arm with the baseline.
  */
 export function partnerOf(
-  arm: { readonly name: string; readonly repeats?: string | undefined; readonly comparedWith?: string | undefined },
-  arms: readonly { readonly comparedWith?: string | undefined }[],
+  arm: {
+    readonly name: string;
+    readonly repeats?: string | undefined;
+    readonly comparedWith?: string | null | undefined;
+  },
+  arms: readonly { readonly comparedWith?: string | null | undefined }[],
   baseline: string,
 ): string | undefined {
   const known = arm.repeats ?? arm.comparedWith;
-  if (known !== undefined || arms.some(({ comparedWith }) => comparedWith !== undefined)) return known;
+  if (known !== undefined || arms.some(({ comparedWith }) => comparedWith !== undefined)) return known ?? undefined;
   return arm.name === baseline ? undefined : baseline;
 }
 
@@ -29,8 +33,8 @@ export function withPartners(arms: readonly Arm[], baseline: string, plan: strin
   const main = ordinary.find(({ name }) => name === baseline) as Arm;
   for (const arm of ordinary) requireComparable(arm, ordinary, plan);
   const paired = arms.map((arm) => {
-    const partner = arm.repeats === undefined ? (arm.comparedWith ?? partnerByRule(arm, ordinary, main)) : undefined;
-    return partner === undefined ? arm : { ...arm, comparedWith: partner };
+    if (arm.repeats !== undefined) return arm;
+    return { ...arm, comparedWith: arm.comparedWith ?? partnerByRule(arm, ordinary, main) ?? null };
   });
   requireEachCompared(paired, main, plan);
   return paired;
@@ -62,7 +66,7 @@ function differsByController(one: Arm, other: Arm): boolean {
 
 /** Checks what a plan says by `against`. */
 function requireComparable(arm: Arm, arms: readonly Arm[], plan: string): void {
-  if (arm.comparedWith === undefined) return;
+  if (arm.comparedWith === undefined || arm.comparedWith === null) return;
   const wrong = (what: string, hint: string): LabError =>
     new LabError(ExitCode.Malformed, `plan ${plan}: arm ${arm.name}: \`against\`: ${what}`, hint);
   const other = arms.find(({ name }) => name === arm.comparedWith);
@@ -84,7 +88,7 @@ function requireEachCompared(arms: readonly Arm[], main: Arm, plan: string): voi
   const lonely = arms.find(
     ({ name, repeats, comparedWith }) =>
       repeats === undefined &&
-      comparedWith === undefined &&
+      comparedWith === null &&
       name !== main.name &&
       !arms.some((other) => other.comparedWith === name),
   );
