@@ -348,3 +348,17 @@ test('campaign with an interval that has no end goes on', () => {
   const unbounded = pairs(15, 0.01).map((pair, index) => (index % 2 === 0 ? { ...pair, arm: Infinity } : pair));
   assert.equal(enough([unbounded], 15, rule, 1), false);
 });
+
+test('arm that never loaded the page is said so also with too few blocks for a verdict', () => {
+  const load = (arm: string, seconds: number): ComparedCell => ({
+    ...{ profile: 'p', arm },
+    times: { load: times(3, (block) => ({ block, seconds })), firstByte: [], lcp: [] },
+  });
+  const cells = [load('h2', 1), load('h3', Infinity)];
+  const words = compareCampaign(cells, 'h2', 1)
+    .comparisons.filter(({ metric }) => metric === 'load')
+    .map(verdictInWords);
+  assert.deepEqual(words, [
+    'h3: no load completed; h3 0 of 3, h2 3 of 3; too few blocks: with 1 comparison a verdict needs 6',
+  ]);
+});

@@ -49,10 +49,10 @@ export function verdictInWords(comparison: ArmComparison): string {
   const { arm, base, verdict, reached, blocks, metric } = comparison;
   const shares = `${arm} ${reached.arm} of ${blocks}, ${base} ${reached.base} of ${blocks}`;
   if (blocks > 0 && reached.arm === 0 && reached.base === 0) return `${NEVER[metric]} on either side: ${shares}`;
+  const never = blocks === 0 ? undefined : reached.arm === 0 ? arm : reached.base === 0 ? base : undefined;
   switch (verdict.kind) {
     case 'faster':
     case 'slower': {
-      const never = reached.arm === 0 ? arm : reached.base === 0 ? base : undefined;
       if (never !== undefined) return `${never}: ${NEVER[metric]}; ${shares}`;
       const all = reached.arm === blocks && reached.base === blocks;
       return `${all ? '' : `${REACHED[metric]}: ${shares}; `}${arm} is ${verdict.kind}`;
@@ -63,8 +63,10 @@ export function verdictInWords(comparison: ArmComparison): string {
         ? 'no difference detected; none of any size would have been found with 80 % power'
         : `no difference detected; one of ${size} would have been found with 80 % power`;
     }
-    case 'too-few':
-      return `too few blocks: with ${plural(verdict.comparisons, 'comparison')} a verdict needs ${verdict.needed}`;
+    case 'too-few': {
+      const seen = never === undefined ? '' : `${never}: ${NEVER[metric]}; ${shares}; `;
+      return `${seen}too few blocks: with ${plural(verdict.comparisons, 'comparison')} a verdict needs ${verdict.needed}`;
+    }
     case 'control': {
       if (verdict.excludesNoEffect === undefined) return `control: ${base} twice, too few blocks to see anything`;
       return `control: ${base} twice, ${verdict.excludesNoEffect ? 'and the interval excludes no effect' : 'no effect seen'}`;
