@@ -31,7 +31,8 @@ import { confinementInWords, findConfinement } from './sandbox.js';
 import { removeFolder } from './scratch.js';
 import type { Sample } from './sample.js';
 import { writeWarmPage } from './warm-page.js';
-import { appendSample, SAMPLES } from './samples-file.js';
+import { appendSample, isOfRound, SAMPLES } from './samples-file.js';
+import { whyStarved } from './starved.js';
 import { hostsOf } from './site.js';
 import { schedule, type ScheduledLoad } from './schedule.js';
 import { freshSeed } from './seed.js';
@@ -199,6 +200,7 @@ async function runLoads(
   const blocks = schedule(plan, plan.blocks.max, campaign.seed);
   const progress = new Progress(blocks.flat(), process.stderr);
   const rule = new StoppingRule(plan, campaign.seed, before?.made ?? []);
+  let round: Sample[] = [];
   for (const block of blocks) {
     for (const scheduled of block) {
       if (before?.done.has(scheduled.number) || rule.isEnough(scheduled)) {
@@ -217,6 +219,9 @@ async function runLoads(
       }
       rule.add(sample);
       progress.finished(scheduled, sample);
+      round = [...round.filter((other) => isOfRound(other, sample)), sample];
+      const starved = round.length === plan.arms.length ? whyStarved(round.map(({ machine }) => machine)) : undefined;
+      if (starved !== undefined) progress.roundIsInvalid(scheduled, starved);
     }
   }
   return true;

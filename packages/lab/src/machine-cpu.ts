@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 
 /** The processors' counters at one moment. */
 export interface CpuCounters {
@@ -9,6 +10,8 @@ export interface CpuCounters {
   readonly cores: number;
   /** How long at least one task has waited for a processor, since the start of the machine; undefined where the kernel does not count it. */
   readonly waitingSeconds: number | undefined;
+  /** How long the quotas of this process's control groups have stopped processes, summed over processors; undefined without such groups. */
+  readonly throttledSeconds: number | undefined;
   readonly atSeconds: number;
 }
 
@@ -24,31 +27,30 @@ export interface MachineCpu {
   readonly othersShare?: number;
   /** For which share of the time at least one task waited for a processor (pressure stall information). */
   readonly waitingShare?: number;
+  /** For how long a quota of a control group (such as a container's) stopped processes, summed over processors, per second. */
+  readonly throttledShare?: number;
 }
 
-/**
- * A load is starved if what others took was more than this share of the processors.
- *
- * Only what others took is looked at, and not how long the load's own processes waited: they wait for each other too, and more
- * so with the protocol that costs more, so that such a rule would leave out the slow loads of one protocol. README has the
- * measurement that the number comes from.
- */
-export const MOST_FOR_OTHERS = 0.25;
-
 /** Reads the counters; undefined where there are none of the kind. */
-export function readCpuCounters(proc = '/proc'): CpuCounters | undefined {
+export function readCpuCounters(proc = '/proc', cgroups = '/sys/fs/cgroup'): CpuCounters | undefined {
   try {
     return parseCpuCounters(
       readFileSync(`${proc}/stat`, 'utf8'),
       readOr(`${proc}/pressure/cpu`, ''),
       performance.now() / 1000,
+      throttled(readOr(`${proc}/self/cgroup`, ''), cgroups),
     );
   } catch {
     return undefined;
   }
 }
 
-export function parseCpuCounters(stat: string, pressure: string, atSeconds: number): CpuCounters | undefined {
+export function parseCpuCounters(
+  stat: string,
+  pressure: string,
+  atSeconds: number,
+  throttledSeconds?: number,
+): CpuCounters | undefined {
   const lines = stat.split('\n');
   const total = lines.find((line) => line.startsWith('cpu '));
   if (total === undefined) return undefined;
@@ -64,6 +66,7 @@ export function parseCpuCounters(stat: string, pressure: string, atSeconds: numb
     steal,
     cores: lines.filter((line) => /^cpu\d/.test(line)).length,
     waitingSeconds: waiting === undefined ? undefined : Number(waiting) / 1e6,
+    throttledSeconds,
     atSeconds,
   };
 }
@@ -83,6 +86,10 @@ export function machineCpu(
     before.waitingSeconds === undefined || after.waitingSeconds === undefined
       ? undefined
       : (after.waitingSeconds - before.waitingSeconds) / seconds;
+  const throttledSeconds =
+    before.throttledSeconds === undefined || after.throttledSeconds === undefined
+      ? undefined
+      : after.throttledSeconds - before.throttledSeconds;
   return {
     cores,
     seconds,
@@ -91,7 +98,34 @@ export function machineCpu(
     // Ticks are coarse, so that nothing may come out as a little less than that.
     ...(others !== undefined && { othersShare: Math.max(0, others) }),
     ...(waiting !== undefined && { waitingShare: Math.min(1, waiting) }),
+    ...(throttledSeconds !== undefined && { throttledShare: throttledSeconds / seconds }),
   };
+}
+
+/**
+ * The sum over the control groups of a process and those above them, in which a quota may stand as well: `throttled_usec` of version 2,
+ * `throttled_time` (nanoseconds) of version 1 (Documentation/admin-guide/cgroup-v2.rst, Documentation/scheduler/sched-bwc.rst).
+ */
+function throttled(membership: string, cgroups: string): number | undefined {
+  const found = membership.split('\n').flatMap((line) => {
+    const [, id, controllers = '', path = ''] = /^(\d+):([^:]*):(\/.*)$/.exec(line) ?? [];
+    if (id === '0') return throttledAt(cgroups, path) ?? throttledAt(join(cgroups, 'unified'), path) ?? [];
+    if (!controllers.split(',').includes('cpu')) return [];
+    return throttledAt(join(cgroups, controllers), path) ?? throttledAt(join(cgroups, 'cpu'), path) ?? [];
+  });
+  return found.length === 0 ? undefined : found.reduce((sum, seconds) => sum + seconds, 0);
+}
+
+function throttledAt(root: string, path: string): number | undefined {
+  let sum: number | undefined;
+  for (let at = path; ; at = dirname(at)) {
+    const text = readOr(join(root, at, 'cpu.stat'), '');
+    const microseconds = /^throttled_usec (\d+)$/m.exec(text)?.[1];
+    const nanoseconds = /^throttled_time (\d+)$/m.exec(text)?.[1];
+    if (microseconds !== undefined) sum = (sum ?? 0) + Number(microseconds) / 1e6;
+    else if (nanoseconds !== undefined) sum = (sum ?? 0) + Number(nanoseconds) / 1e9;
+    if (at === '/') return sum;
+  }
 }
 
 function readOr(path: string, otherwise: string): string {

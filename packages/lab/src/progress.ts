@@ -30,6 +30,12 @@ export class Progress {
     this.#endLine(`${this.#head(load)} ${resultInWords(sample)}${remaining}`);
   }
 
+  /** What is wrong with all loads of a round, the last of which was the last one finished. */
+  roundIsInvalid(load: ScheduledLoad, why: string): void {
+    const place = this.#onePage ? load.profile.name : `${load.profile.name} ${load.page}`;
+    this.out.write(`${place} ${blockInWords(load.block)}: all loads INVALID: ${why}\n`);
+  }
+
   /** A load that is not made: it was made in an earlier sitting, or its profile and page have enough. */
   passed(load: ScheduledLoad): void {
     this.#left.delete(load.number);

@@ -3,8 +3,8 @@ import { join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { readCampaign, type Campaign } from './campaign-file.js';
 import { ExitCode, LabError } from './errors.js';
-import { readSamples, SAMPLES } from './samples-file.js';
-import type { Made } from './compare/stopping-rule.js';
+import { readSamplesAsWritten, SAMPLES } from './samples-file.js';
+import { pickMade, type Made } from './compare/stopping-rule.js';
 
 /** A campaign to go on with. */
 export interface Resumption {
@@ -34,9 +34,9 @@ export async function prepareResumption(out: string, now: Campaign): Promise<Res
   dropTornLine(path);
   const done = new Set<number>();
   const made: Made[] = [];
-  for await (const { load, profile, page, arm, block, valid, times } of readSamples(path)) {
-    done.add(load);
-    made.push({ profile, page, arm, block, valid, times });
+  for await (const sample of readSamplesAsWritten(path)) {
+    done.add(sample.load);
+    made.push(pickMade(sample));
   }
   const elsewhere = isDeepStrictEqual(campaign.environment, now.environment) ? {} : { environment: now.environment };
   const sittings = [...campaign.sittings, ...now.sittings.map((sitting) => ({ ...sitting, ...elsewhere }))];

@@ -30,7 +30,7 @@ import {
 import { REHEARSAL, type ScheduledLoad } from './schedule.js';
 import { countRequests, readCounters } from './server-command.js';
 import type { Certificate } from './certificate.js';
-import { machineCpu, readCpuCounters, type CpuCounters, type MachineCpu } from './machine-cpu.js';
+import { machineCpu, readCpuCounters, type CpuCounters } from './machine-cpu.js';
 import type { Arm, ServerSpec } from './plan.js';
 import type { Reference } from './reference-servers.js';
 import { makeFolderFor, type Confinement } from './sandbox.js';
@@ -203,7 +203,7 @@ export class Load {
     const warmUps = this.#warmUps(link);
     const counted = readCounters(output);
     const serverCounters = counted && withoutWarmUps(counted, warmUps ?? []);
-    const verdict = this.#verdict({ ended, output, browser, link, machine, warmUps, counters: serverCounters });
+    const verdict = this.#verdict({ ended, output, browser, link, warmUps, counters: serverCounters });
     const cpuSeconds = cpuOf(browser, link);
     const labels = browser && (await this.#labels(browser, link, cpuSeconds));
     const traces = keepTraces(this.#folder, this.#bench.out, this.#scheduled.number);
@@ -264,7 +264,7 @@ export class Load {
     return codes && protocols.map((protocol, at) => ({ protocol, ok: codes[at] === 0 }));
   }
 
-  #verdict({ ended, output, browser, link, machine, warmUps, counters }: Seen): {
+  #verdict({ ended, output, browser, link, warmUps, counters }: Seen): {
     outcome: Outcome;
     reason?: string;
     invalidReasons: string[];
@@ -284,7 +284,7 @@ export class Load {
     const report = link.kind === 'report' ? link.report : undefined;
     // Of a server that a plan brings nobody knows beforehand what it has: that it does not answer is then an outcome.
     const known = this.#bench.servers.get(arm.server)?.command === undefined;
-    const judged = { ...(machine && { machine }), ...(known && warmUps && { warmUps }) };
+    const judged = known && warmUps ? { warmUps } : {};
     return {
       ...end,
       invalidReasons: invalidReasons({ arm, pageBytes, browser, link: report, counters, origin, ...judged }),
@@ -303,7 +303,6 @@ interface Seen {
   readonly output: string;
   readonly browser: BrowserSide | undefined;
   readonly link: LinkReading;
-  readonly machine: MachineCpu | undefined;
   readonly warmUps: readonly WarmUp[] | undefined;
   readonly counters: ServerCounters | undefined;
 }

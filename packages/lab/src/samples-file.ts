@@ -13,6 +13,7 @@ import { z } from 'zod';
 import { writingTo } from './disk.js';
 import { ExitCode, LabError, messageOf, systemCode } from './errors.js';
 import { SAMPLE_SCHEMA, type Sample } from './sample.js';
+import { whyStarved } from './starved.js';
 
 export const SAMPLES = 'samples.jsonl';
 
@@ -51,10 +52,37 @@ function takeBack(path: string, size: number): void {
 }
 
 /**
- * Reads samples one at a time: a line has all timings of a load, and a campaign may have thousands of them. Half a line at
- * the end, of a process that was killed or a disk that was full, is no sample; anywhere else it is an error.
+ * Reads samples, those of one round at a time: a line has all timings of a load, and a campaign may have thousands of them. All loads of
+ * a round whose machine was starved are invalid: that is known only when the round has ended, so that it is in no line of the file.
  */
 export async function* readSamples(path: string): AsyncGenerator<Sample> {
+  let round: Sample[] = [];
+  for await (const sample of readSamplesAsWritten(path)) {
+    if (round[0] !== undefined && !isOfRound(sample, round[0])) {
+      yield* judged(round);
+      round = [];
+    }
+    round.push(sample);
+  }
+  yield* judged(round);
+}
+
+/** Whether two loads are of the same block on the same profile and page: those of all arms, which run one right after the other. */
+export function isOfRound(one: Sample, other: Sample): boolean {
+  return one.block === other.block && one.profile === other.profile && one.page === other.page;
+}
+
+function judged(round: readonly Sample[]): readonly Sample[] {
+  const starved = whyStarved(round.map(({ machine }) => machine));
+  if (starved === undefined) return round;
+  return round.map((sample) => ({ ...sample, valid: false, invalidReasons: [...sample.invalidReasons, starved] }));
+}
+
+/**
+ * Reads samples one at a time, as the loads left them. Half a line at
+ * the end, of a process that was killed or a disk that was full, is no sample; anywhere else it is an error.
+ */
+export async function* readSamplesAsWritten(path: string): AsyncGenerator<Sample> {
   const lines = createInterface({ input: createReadStream(path, 'utf8'), crlfDelay: Infinity });
   let number = 0;
   let broken: LabError | undefined;

@@ -1,7 +1,6 @@
 import { kernelName } from './link-command.js';
 import { flowBytes, unaccountedPackets, unaskedDrops, type LinkReport } from './link-report.js';
 import { isAnswered } from './load/expected.js';
-import { MOST_FOR_OTHERS, type MachineCpu } from './machine-cpu.js';
 import type { Arm } from './plan.js';
 import type { BrowserSide, DevToolsRequest, ServerCounters } from './sample.js';
 import { portOf } from './server-command.js';
@@ -21,7 +20,6 @@ export interface Evidence {
   readonly counters: ServerCounters | undefined;
   /** Of a server of which it is known what it speaks. */
   readonly warmUps?: readonly WarmUp[];
-  readonly machine?: MachineCpu;
 }
 
 /** The browser's names for the protocols that an arm may use, in `nextHopProtocol` and in the developer tools alike. */
@@ -53,7 +51,6 @@ export function invalidReasons(evidence: Evidence): string[] {
     expectedBytes,
     unaccounted,
     deadlines,
-    starved,
     unasked,
   ];
   return rules.map((rule) => rule(evidence)).filter((reason) => reason !== undefined);
@@ -178,14 +175,6 @@ function slowStartAfterIdle({ arm, link }: Evidence): string | undefined {
 function warmUp({ warmUps }: Evidence): string | undefined {
   const failed = warmUps?.filter(({ ok }) => !ok).map(({ protocol }) => protocol) ?? [];
   return failed.length === 0 ? undefined : `the server did not answer before the load over ${names(failed)}`;
-}
-
-/** The same for all arms: what the load's own processes used is not in it. */
-function starved({ machine }: Evidence): string | undefined {
-  const { othersShare = 0, stealShare = 0 } = machine ?? {};
-  if (othersShare <= MOST_FOR_OTHERS) return undefined;
-  const percent = (share: number): string => `${Math.round(100 * share)} %`;
-  return `the machine was starved: others had ${percent(othersShare)} of its processors (${percent(stealShare)} stolen)`;
 }
 
 /** What has no response head has no bytes of the network: an error page is the browser's own. */

@@ -1,14 +1,25 @@
 import assert from 'node:assert/strict';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
 import test from 'node:test';
 import type { Campaign } from '../src/campaign-file.js';
 import { withPartners } from '../src/compare/partners.js';
 import { verdictInWords } from '../src/compare/words.js';
-import { machineCpu, MOST_FOR_OTHERS, parseCpuCounters, type CpuCounters } from '../src/machine-cpu.js';
+import {
+  machineCpu,
+  parseCpuCounters,
+  readCpuCounters,
+  type CpuCounters,
+  type MachineCpu,
+} from '../src/machine-cpu.js';
 import type { Arm, Visit } from '../src/plan.js';
 import { method } from '../src/report/sections.js';
 import { kiwee } from '../src/reproduce/studies/kiwee.js';
 import { collectResults, type Results } from '../src/results.js';
 import type { Sample } from '../src/sample.js';
+import { appendSample, readSamples } from '../src/samples-file.js';
+import { MOST_FOR_OTHERS, whyStarved } from '../src/starved.js';
 import { invalidReasons } from '../src/validity.js';
 import { withoutWarmUps } from '../src/warm-up.js';
 import { draws, times } from './draws.js';
@@ -165,7 +176,7 @@ test('report names what only one protocol has: TCP’s parameters, the certifica
     'tcp_slow_start_after_idle 0, tcp_rmem 4096 131072 6291456, tcp_ecn 2 or 1;',
     'warm: it had shown a page that shares nothing',
     'an intermediate, RSA-2048, some 2.7 KB',
-    'others had 12 % of them in the median load, 12 % at the most (stolen: 2 %); above 25 % a load is invalid',
+    'others had 12 % of them in the median load, 12 % at the most (stolen: 2 %); a block in which they had more than 25 % and left fewer than 2 idle is invalid',
     'h3-nginx: nginx 1.22.1 has no HTTP/3',
   ]) {
     assert.ok(markup.includes(words), words);
@@ -196,19 +207,81 @@ test('what others took of the processors is told from what the load used, and st
   assert.equal(parseCpuCounters('nothing', '', 0), undefined);
 });
 
-test('starved machine makes the loads of all arms invalid, and a load that uses all of it by itself none', () => {
-  const before = counters(0, { idle: 0, steal: 0 });
-  const busy = (ownSeconds: number): object => ({
-    machine: machineCpu(before, counters(2, { idle: 0, steal: 0.05 }), ownSeconds),
-  });
-  for (const name of ['h2', 'h3'] as const) {
-    const words = 'the machine was starved: others had 60 % of its processors (5 % stolen)';
-    assert.deepEqual(reasonsOf(name, busy(1.6)), [words]);
-    assert.deepEqual(reasonsOf(name, busy(3.8)), []);
-    // The rule has no other input, so that it cannot look at the protocol or at how long the load took.
-    assert.deepEqual(
-      reasonsOf(name, { machine: { cores: 2, seconds: 1, idleShare: 0, stealShare: 0, othersShare: MOST_FOR_OTHERS } }),
-      [],
+const cpu = (more: Partial<MachineCpu>): MachineCpu => ({
+  ...{ cores: 2, seconds: 1, idleShare: 0, stealShare: 0, othersShare: 0 },
+  ...more,
+});
+
+test('starved machine makes the loads of all arms of a round invalid, whichever used more of it', async () => {
+  // Others take all that is left: a load that computes leaves them less, and is no less starved.
+  const [quick, slow] = [{ othersShare: 0.45 }, { othersShare: 0.2, seconds: 1.4 }];
+  const machines = [quick, slow, { othersShare: 0.1 }, { othersShare: 0.2 }].map(cpu);
+  const folder = mkdtempSync(join(tmpdir(), 'lab-starved-'));
+  try {
+    const path = join(folder, 'samples.jsonl');
+    writeFileSync(path, '');
+    machines.forEach((machine, at) => {
+      const load = { profile: 'lte', page: 'page', arm: ['h2', 'h3'][at % 2] as string, block: 1 + Math.floor(at / 2) };
+      appendSample(path, { ...madeSample({ ...load, seconds: 1 }, at + 1), machine });
+    });
+    const reasons: (readonly string[])[] = [];
+    for await (const { valid, invalidReasons: why } of readSamples(path)) {
+      assert.equal(valid, why.length === 0);
+      reasons.push(why);
+    }
+    const words = 'the machine was starved: others had 30 % of its processors in the loads of this block (0 % stolen)';
+    assert.deepEqual(reasons, [[words], [words], [], []]);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+});
+
+test('machine with processors to spare is not starved, however much of it others use', () => {
+  assert.equal(whyStarved([cpu({ cores: 16, idleShare: 0.3, othersShare: 0.6 })]), undefined);
+  // One process of others on four processors.
+  assert.equal(whyStarved([cpu({ cores: 4, idleShare: 0.55, othersShare: 0.26 })]), undefined);
+  assert.match(whyStarved([cpu({ cores: 4, idleShare: 0.25, othersShare: 0.55 })]) ?? '', /others had 55 %/);
+  assert.equal(whyStarved([cpu({ othersShare: MOST_FOR_OTHERS })]), undefined);
+  assert.equal(whyStarved([undefined]), undefined);
+});
+
+test('quota of a control group that stops processes starves a round, in either version of the files', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'lab-quota-'));
+  const write = (path: string, text: string): void => {
+    mkdirSync(dirname(join(folder, path)), { recursive: true });
+    writeFileSync(join(folder, path), text);
+  };
+  const after = (membership: string, path: string, stat: (seconds: number) => string): MachineCpu | undefined => {
+    write('proc/self/cgroup', membership);
+    const [before, then] = [1, 1.5].map((seconds, at) => {
+      write('proc/stat', `cpu  ${100 * at} 0 0 ${300 * at} 0 0 0 0\ncpu0 1\n`);
+      write(path, stat(seconds));
+      return readCpuCounters(join(folder, 'proc'), join(folder, 'cgroup'));
+    });
+    assert.ok(before && then);
+    return machineCpu({ ...before, atSeconds: 0 }, { ...then, atSeconds: 4 }, 0.9);
+  };
+  try {
+    // The group above has the quota.
+    const unified = after(
+      '0::/pod/one\n',
+      'cgroup/pod/cpu.stat',
+      (seconds) => `nr_throttled 3\nthrottled_usec ${seconds * 1e6}\n`,
     );
+    assert.equal(unified?.throttledShare, 0.125);
+    const words =
+      "the machine was starved: a quota stopped processes for 13 % of the time of these arms' loads (cpu.stat)";
+    assert.equal(whyStarved([unified]), words);
+    rmSync(join(folder, 'cgroup'), { recursive: true });
+    const first = after(
+      '4:cpu,cpuacct:/\n0::/\n',
+      'cgroup/cpu,cpuacct/cpu.stat',
+      (seconds) => `throttled_time ${seconds * 1e9}\n`,
+    );
+    assert.equal(first?.throttledShare, 0.125);
+    rmSync(join(folder, 'cgroup'), { recursive: true });
+    assert.equal(after('0::/\n', 'other', String)?.throttledShare, undefined);
+  } finally {
+    rmSync(folder, { recursive: true });
   }
 });

@@ -107,3 +107,12 @@ test('a fixed number of blocks is made whole', () => {
   const fixed = { ...plan, blocks: { min: 60, max: 60, intervalPercent: undefined } };
   assert.equal(firstSpared(new StoppingRule(fixed, 1, made(60, 0.02))), undefined);
 });
+
+test('blocks in which the machine was starved count for nothing', () => {
+  const starved = { cores: 2, seconds: 1, idleShare: 0, stealShare: 0, othersShare: 0.5 };
+  const loads = made(60, 0.02).map((load) =>
+    load.block > 4 && load.block < 15 ? { ...load, machine: starved } : load,
+  );
+  const spared = firstSpared(new StoppingRule(plan, 1, loads));
+  assert.ok(spared !== undefined && spared > 15, String(spared));
+});

@@ -1,6 +1,6 @@
 import { isLive, type Campaign } from '../campaign-file.js';
 import type { CertificateKind } from '../certificate.js';
-import { MOST_FOR_OTHERS } from '../machine-cpu.js';
+import { IDLE_ENOUGH, MOST_FOR_OTHERS } from '../starved.js';
 import type { ArmComparison } from '../compare/campaign.js';
 import { disagreementInWords, verdictInWords } from '../compare/words.js';
 import { severalPages, type Cell, type DirectionAchieved, type LinkAchieved, type Results } from '../results.js';
@@ -315,7 +315,7 @@ function conditionsInWords(campaign: Campaign, { tcpSettings, machine }: Results
           [
             'processors',
             `others had ${percent(machine.medianOthersShare)} of them in the median load, ${percent(machine.mostOthersShare)} at the most ` +
-              `(stolen: ${percent(machine.mostStealShare)}); above ${percent(MOST_FOR_OTHERS)} a load is invalid`,
+              `(stolen: ${percent(machine.mostStealShare)}); a block in which they had more than ${percent(MOST_FOR_OTHERS)} and left fewer than ${IDLE_ENOUGH} idle is invalid`,
           ] as [string, string],
         ]),
     ...(campaign.leftOut ?? []).map(({ arm, reason }): [string, string] => ['left out', `${arm}: ${reason}`]),
