@@ -150,8 +150,8 @@ pub struct Config {
     /// The congestion controller of QUIC, and of the TCP connections that this side opens; those that it accepts have the
     /// [`Listener`](crate::Listener)'s. `None`, the default, is CUBIC for QUIC, and for TCP what the system is set to.
     pub congestion: Option<Congestion>,
-    /// Datagrams of 1200 bytes that a QUIC connection may have in flight before anything is known of its path. Default 10, as RFC 9002 and
-    /// RFC 6928 have it; more is sent in one burst into queues that may be short. TCP has what the system's routes say (`initcwnd`).
+    /// Datagrams of 1472 bytes that a QUIC connection may have in flight before anything is known of its path. Default 10, as RFC 9002 and
+    /// RFC 6928 have it: 14,720 bytes, in datagrams of 1200 bytes until the path has shown that it carries larger ones; more is sent in one burst into queues that may be short. TCP has what the system's routes say (`initcwnd`).
     pub initial_window_datagrams: u16,
     /// What becomes of requests that come before the handshake is done. Default: those with a safe method are answered.
     pub early_data: EarlyData,

@@ -485,12 +485,16 @@ impl Transport for Quinn {
                 // The library probes one packet number space only, and it can be one that the peer cannot read yet: it answers nothing, the
                 // window stays full, and what it waits for, the ServerHello or the client's Finished, is held back for ever.
                 let probes = std::mem::take(&mut connection.probes);
-                question.set_unlimited(connection.closed || probes);
+                if connection.closed || probes {
+                    question.begin_packets_without_limit();
+                } else {
+                    question.begin_packets();
+                }
                 let segments = if probes { max_segments.min(PROBES) } else { max_segments };
                 // The library would answer a CONNECTION_CLOSE with one, which the peer has no use for (RFC 9000, section 10.2.2).
                 let may_send = withheld.is_ready() && !connection.closed_by_peer;
                 let transmit = if may_send { connection.inner.poll_transmit(now, segments, buffer) } else { None };
-                question.set_unlimited(false);
+                question.end_packets();
                 if let Some(mut transmit) = transmit {
                     if !connection.may_go_aside(&transmit) {
                         stats.amplification_withheld.add(1);

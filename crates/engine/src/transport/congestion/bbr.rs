@@ -104,6 +104,8 @@ pub(super) struct Bbr {
     short: f64,
     /// What was sent until then and is lost belongs to a bound that was set.
     bounded_at: Option<Instant>,
+    /// Too little is in flight for the window to grow, as [`super::Sender`] judges it.
+    is_underused: bool,
 }
 
 /// A round ends when something is acknowledged that was sent after it began.
@@ -116,6 +118,9 @@ struct Round {
     lost: u64,
     /// In flight when the newest packet acknowledged was sent.
     in_flight: u64,
+    /// The window when it began, and what a start may add to it.
+    window: f64,
+    growth: f64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -172,7 +177,12 @@ impl Bbr {
             long: f64::INFINITY,
             short: f64::INFINITY,
             bounded_at: None,
+            is_underused: false,
         }
+    }
+
+    pub(super) fn is_starting(&self) -> bool {
+        matches!(self.phase, Phase::Startup { .. })
     }
 
     fn rate(&self) -> f64 {
@@ -215,7 +225,7 @@ impl Bbr {
         (HEADROOM * self.long).min(self.short)
     }
 
-    fn on_sample(&mut self, now: Instant, sample: &Sample, limited: bool) {
+    fn on_sample(&mut self, now: Instant, sample: &Sample) {
         self.round.in_flight = sample.in_flight;
         self.watch_rtt(now, sample);
         if let Some(rate) = sample.rate {
@@ -226,7 +236,7 @@ impl Bbr {
         }
         let is_new_round = sample.delivered_before >= self.round.began;
         let held = self.held();
-        if !matches!(self.phase, Phase::Startup { .. }) {
+        if !self.is_starting() {
             self.aggregation.on_acknowledged(now, sample.acknowledged, self.rate());
         }
         self.change_phase(now, sample, is_new_round);
@@ -235,13 +245,14 @@ impl Bbr {
             self.short += SHORT_GROWTH * held;
             self.begin_round();
         }
-        self.change_window(sample, limited);
+        self.change_window(sample);
     }
 
     fn begin_round(&mut self) {
         let delivered = self.delivery.delivered();
         let in_flight = self.round.in_flight;
-        self.round = Round { began: delivered, delivered: delivered - self.round.began, in_flight, ..Round::default() };
+        self.round =
+            Round { began: delivered, delivered: delivered - self.round.began, in_flight, window: self.window, ..Round::default() };
     }
 
     fn watch_rtt(&mut self, now: Instant, sample: &Sample) {
@@ -259,7 +270,7 @@ impl Bbr {
             if sample.limited {
                 // So little is in flight that there is no queue of ours.
                 (self.least_rtt, self.least_rtt_at) = (Some(sample.rtt), now);
-            } else if !matches!(self.phase, Phase::Startup { .. }) {
+            } else if !self.is_starting() {
                 self.phase = Phase::ProbeRtt { least: None, until: None, window: self.window, is_started: false };
             }
         }
@@ -354,7 +365,8 @@ impl Bbr {
         self.phase = Phase::Cruise { until: now + CRUISE + Duration::from_millis(mixed) };
     }
 
-    fn change_window(&mut self, sample: &Sample, limited: bool) {
+    fn change_window(&mut self, sample: &Sample) {
+        let limited = self.is_underused;
         if let Phase::Up { rounds, .. } = self.phase
             && !limited
             && self.window >= self.long
@@ -364,11 +376,18 @@ impl Bbr {
             self.long += (growth * sample.acknowledged as f64 / self.window).min(sample.acknowledged as f64);
         }
         let wanted = self.wanted();
-        let is_starting = matches!(self.phase, Phase::Startup { .. });
-        // What is sent now finds the queue of a round trip ago doubled.
-        let is_queued = is_starting && self.least_rtt.is_some_and(|least| sample.rtt >= risen(least));
-        let grown = if limited || is_queued { self.window } else { self.window + sample.acknowledged as f64 };
-        self.window = grown.min(if is_starting { wanted.max(self.window) } else { wanted });
+        if self.is_starting() {
+            // What is sent now finds the queue of a round trip ago doubled.
+            let is_queued = self.least_rtt.is_some_and(|least| sample.rtt >= risen(least));
+            if !limited && !is_queued {
+                self.round.growth += sample.acknowledged as f64;
+            }
+            // The rate is known at the end of a round only: what it does not allow before is allowed then.
+            self.window = (self.round.window + self.round.growth).min(wanted).max(self.window);
+        } else {
+            let grown = if limited { self.window } else { self.window + sample.acknowledged as f64 };
+            self.window = grown.min(wanted);
+        }
     }
 
     /// More was lost than by chance.
@@ -395,13 +414,14 @@ impl Controller for Bbr {
         self.delivery.on_sent(now, bytes, self.least_rtt.unwrap_or_default());
     }
 
-    fn on_ack(&mut self, _now: Instant, sent: Instant, bytes: u64, _app_limited: bool, _rtt: &RttEstimator) {
+    fn on_ack(&mut self, _now: Instant, sent: Instant, bytes: u64, app_limited: bool, _rtt: &RttEstimator) {
+        self.is_underused = app_limited;
         self.delivery.on_packet(sent, bytes);
     }
 
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, _largest_packet_num_acked: Option<u64>) {
         if let Some(sample) = self.delivery.on_acknowledged(now, in_flight, app_limited, self.least_rtt.unwrap_or_default()) {
-            self.on_sample(now, &sample, app_limited);
+            self.on_sample(now, &sample);
         }
     }
 

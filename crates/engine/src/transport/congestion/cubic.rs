@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use quinn_proto::RttEstimator;
 use quinn_proto::congestion::{Controller, ControllerMetrics};
 
-use super::hystart::{HyStart, Verdict};
+use super::hystart::{CONSERVATIVE_GROWTH_DIVISOR, HyStart, Verdict};
 
 /// RFC 9438, sections 4.6 and 5.
 const BETA: f64 = 0.7;
@@ -19,8 +19,7 @@ const MOST_GROWTH: f64 = 1.5;
 /// Windows are in bytes, times in seconds.
 ///
 /// What the interface of the library does not allow: to undo a reduction for a packet that was not lost after all (section 4.9.2), since
-/// acknowledgements of packets that it took for lost are not passed on; and to have the pacer send at another rate than 1.25 windows in a
-/// round trip.
+/// acknowledgements of packets that it took for lost are not passed on.
 #[derive(Clone, Debug)]
 pub(super) struct Cubic {
     initial: u64,
@@ -28,6 +27,8 @@ pub(super) struct Cubic {
     window: f64,
     slow_start_threshold: f64,
     hystart: HyStart,
+    /// What the path seems to hold without a queue.
+    held: f64,
     last_sent: u64,
     /// What was sent until then and is lost belongs to a reduction that was made.
     reduced_at: Option<Instant>,
@@ -79,6 +80,7 @@ impl Cubic {
             window: initial as f64,
             slow_start_threshold: f64::INFINITY,
             hystart: HyStart::default(),
+            held: f64::INFINITY,
             last_sent: 0,
             reduced_at: None,
             most: 0.0,
@@ -91,8 +93,18 @@ impl Cubic {
         2.0 * self.datagram
     }
 
-    fn is_starting(&self) -> bool {
+    pub(super) fn is_starting(&self) -> bool {
         self.window < self.slow_start_threshold
+    }
+
+    pub(super) fn on_held(&mut self, held: f64) {
+        self.held = held;
+    }
+
+    fn start(&mut self, acknowledged: u64) {
+        // A window that holds more than the path does makes a queue, of which round trips tell one round too late.
+        let divisor = if self.window < self.held { 1 } else { CONSERVATIVE_GROWTH_DIVISOR };
+        self.window += self.hystart.growth(acknowledged).min(acknowledged / divisor) as f64;
     }
 
     fn begin_epoch(&mut self, now: Instant) -> Epoch {
@@ -146,7 +158,7 @@ impl Controller for Cubic {
         if self.is_starting() {
             self.limited_since = None;
             self.hystart.on_sample(now.saturating_duration_since(sent));
-            self.window += self.hystart.growth(bytes) as f64;
+            self.start(bytes);
         } else {
             self.avoid_congestion(now, bytes as f64, rtt.get());
         }
@@ -237,6 +249,16 @@ mod tests {
             (0..10).for_each(|_| cubic.avoid_congestion(now, window / 10.0, rtt));
         }
         now
+    }
+
+    #[test]
+    fn window_that_holds_what_the_path_does_grows_by_a_quarter() {
+        let mut cubic = Cubic::new(12_000, 1_200);
+        cubic.on_held(24_000.0);
+        cubic.start(12_000);
+        assert_eq!(cubic.window(), 24_000);
+        cubic.start(12_000);
+        assert_eq!(cubic.window(), 27_000);
     }
 
     #[test]

@@ -7,7 +7,7 @@ const MIN_RTT_THRESHOLD: Duration = Duration::from_millis(4);
 const MAX_RTT_THRESHOLD: Duration = Duration::from_millis(16);
 const MIN_RTT_DIVISOR: u32 = 8;
 const SAMPLES: u32 = 8;
-const CONSERVATIVE_GROWTH_DIVISOR: u64 = 4;
+pub(super) const CONSERVATIVE_GROWTH_DIVISOR: u64 = 4;
 const CONSERVATIVE_ROUNDS: u32 = 5;
 
 /// Watches the round trip times of a slow start. When they rise, a queue has begun to grow somewhere, and going on to double would

@@ -67,6 +67,7 @@ macro_rules! contract {
                 bbr_fills_a_path_whose_acknowledgements_come_in_groups
                 bbr_loses_little_in_a_short_queue
                 loss_based_controllers_yield_to_loss
+                responses_in_a_row_take_a_round_trip_each
             );
             hold!($subject, streams:
                 bytes_arrive_whole_and_in_order

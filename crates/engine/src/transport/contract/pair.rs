@@ -91,13 +91,12 @@ impl<S: Subject> Pair<S> {
 
     /// Goes on by one instant at which something happens. Returns false if nothing ever will.
     pub(super) fn step(&mut self) -> bool {
-        let deadline = [self.client.transport.poll_timeout(), self.server.transport.poll_timeout()].into_iter().flatten().min();
-        let next = [deadline, self.network.next_arrival()].into_iter().flatten().min();
         self.exchange();
         let wants = self.client.transport.wants_to_send() || self.server.transport.wants_to_send();
         assert!(!wants, "poll_transmit has returned nothing, and yet there is something to send");
-        let next = [next, self.network.next_arrival()].into_iter().flatten().min();
-        let Some(next) = next else { return false };
+        // Only now: what was sent has set timers.
+        let timeouts = [self.client.transport.poll_timeout(), self.server.transport.poll_timeout(), self.network.next_arrival()];
+        let Some(next) = timeouts.into_iter().flatten().min() else { return false };
         self.now = self.now.max(next);
         self.client.transport.handle_timeout(self.now);
         self.server.transport.handle_timeout(self.now);

@@ -10,7 +10,7 @@ use super::pair::Pair;
 use super::subject::{Limits, Subject};
 use crate::config::Congestion;
 use crate::simulation::network::Weather;
-use crate::transport::{Dir, Transport};
+use crate::transport::{ConnectionKey, Dir, Transport};
 
 const BYTES_PER_SECOND: u64 = 12_500_000;
 
@@ -82,10 +82,11 @@ pub(super) fn bbr_fills_a_path_without_loss<S: Subject>() {
 }
 
 pub(super) fn bbr_takes_no_single_loss_for_congestion<S: Subject>() {
-    for loss in [0.001, 0.01] {
-        let outcome = send::<S>(path(loss), &limits(Congestion::Bbr), 20);
-        assert!(outcome.fill > 0.57 && outcome.overhead < 1.02, "{loss}: {outcome:?}");
-    }
+    // What is lost at the end of the start decides much: that is chance.
+    let losses = [0.001, 0.008, 0.01, 0.012];
+    let outcomes = losses.map(|loss| send::<S>(path(loss), &limits(Congestion::Bbr), 20));
+    assert!(outcomes.iter().all(|outcome| outcome.fill > 0.5 && outcome.overhead < 1.02), "{outcomes:?}");
+    assert!(outcomes.iter().map(|outcome| outcome.fill).sum::<f64>() > 0.57 * losses.len() as f64, "{outcomes:?}");
 }
 
 /// 20 Mbit/s and 40 ms, with a queue that holds so many bytes; as much as the path holds are 100,000.
@@ -139,9 +140,9 @@ pub(super) fn bbr_loses_little_in_a_short_queue<S: Subject>() {
 
 pub(super) fn loss_based_controllers_yield_to_loss<S: Subject>() {
     for congestion in [Congestion::Cubic, Congestion::NewReno] {
-        let outcome = send::<S>(path(0.01), &limits(congestion), 2);
-        // What their formulas allow at 100 ms and one loss in a hundred is about 0.02.
-        assert!((0.01..0.1).contains(&outcome.fill), "{congestion}: {outcome:?}");
+        let fills = [0.009, 0.01, 0.011].map(|loss| send::<S>(path(loss), &limits(congestion), 4).fill);
+        // What their formulas allow at 100 ms and one loss in a hundred is about 0.02, and the start comes to that.
+        assert!((0.01..0.1).contains(&(fills.iter().sum::<f64>() / 3.0)), "{congestion}: {fills:?}");
     }
 }
 
@@ -158,8 +159,60 @@ pub(super) fn first_flight_is_the_window_that_was_asked_for<S: Subject>() {
             pair.run_for(Duration::from_millis(1_900));
             let flight = pair.client.sent - before;
             // The handshake has opened the window by what it took, or has some of it in flight.
-            let most = usize::from(datagrams) + 3;
-            assert!((most - 6..=most).contains(&flight), "{congestion}: {flight} datagrams, not {datagrams}");
+            // It is counted in datagrams of Ethernet, and at first they are of 1200 bytes.
+            let most = usize::from(datagrams) * 1_472 / 1_200 + 3;
+            assert!((most - 4..=most).contains(&flight), "{congestion}: {flight} datagrams, not {most}");
+        }
+    }
+}
+
+/// One response of so many bytes on a stream of its own, and how long the client waits for it.
+fn response<S: Subject>(pair: &mut Pair<S>, keys: (ConnectionKey, ConnectionKey), size: usize) -> Duration {
+    let (began, stream) = (pair.now, pair.client.open(keys.0, Dir::Bidi));
+    pair.client.write_up_to(keys.0, stream, 100);
+    pair.client.finish(keys.0, stream);
+    let mut content = VecDeque::from([Bytes::from(vec![7; size])]);
+    let (mut is_asked, mut received) = (false, 0);
+    pair.run_until(|pair| {
+        is_asked |= pair.server.read_count(keys.1, stream) > 0;
+        if is_asked {
+            pair.server.transport.write(keys.1, stream, &mut content, usize::MAX, true, None);
+        }
+        received += pair.client.read_count(keys.0, stream);
+        received == size
+    });
+    pair.now - began
+}
+
+/// From the third on, since by then the window has seen responses like it, and whether or not the connection rests between them.
+pub(super) fn responses_in_a_row_take_a_round_trip_each<S: Subject>() {
+    let rate = 37_500_000;
+    let paths = [10, 28, 70, 200].into_iter().flat_map(|rtt| [15_000, 60_000, 400_000].map(|size| (rtt, size)));
+    for ((milliseconds, size), pause) in paths.flat_map(|path| [0, 300].map(|pause| (path, pause))) {
+        for congestion in Congestion::ALL {
+            let rtt = Duration::from_millis(milliseconds);
+            let held = rate * milliseconds / 1_000;
+            let weather = Weather { rate: Some(rate), queue: held / 4, ..Weather::calm(rtt / 2) };
+            let wide = Limits { stream_window_bytes: 8 << 20, connection_window_bytes: 16 << 20, ..limits(congestion) };
+            let mut pair = Pair::<S>::over(weather, &wide, &wide);
+            let keys = pair.connect();
+            let before = pair.server.sent;
+            let times: Vec<_> = (0..8)
+                .map(|_| {
+                    let time = response(&mut pair, keys, size);
+                    pair.run_for(Duration::from_millis(pause));
+                    time
+                })
+                .collect();
+            let case = format!("{congestion}, {size} bytes over {milliseconds} ms, every {pause} ms");
+            let (sent, needed) = (pair.server.sent - before, 8 * size / 1_415);
+            // Beside it there are acknowledgements, probes for the path's datagram size, and smaller datagrams until they are answered.
+            assert!(sent < needed * 11 / 10 + 40, "{case}: {sent} datagrams where the content needs {needed}");
+            // One that fills the path has to grow its window into the queue.
+            if size < held as usize {
+                let most = rtt + Duration::from_secs_f64(size as f64 * 1.05 / rate as f64) + Duration::from_millis(5);
+                assert!(times[2..].iter().all(|time| *time <= most), "{case}: {times:?}, and not {most:?}");
+            }
         }
     }
 }

@@ -1,0 +1,155 @@
+//! How fast a window may leave.
+
+use std::time::{Duration, Instant};
+
+/// Acknowledgements further apart than a part of the round trip, or than this, belong to different flights.
+const LEAST_GAP: Duration = Duration::from_millis(2);
+const GAP_DIVISOR: u32 = 8;
+/// A train of fewer bytes says nothing: a delayed acknowledgement is a third of it.
+const LEAST_TRAIN_DATAGRAMS: u64 = 6;
+/// Acknowledgements that are read at one time came apart by up to so much.
+const LEAST_TRAIN: Duration = Duration::from_millis(1);
+/// Rounds for which the fastest train counts, once and a half as many again.
+const ROUNDS: u8 = 8;
+/// The rate after a loss, of the one before: what was sent at that rate did not fit.
+const BETA: f64 = 0.7;
+
+/// The rate at which a path has delivered whole trains of packets, from how far apart their acknowledgements come.
+///
+/// A window that is spread over the round trip (RFC 9002, section 7.7) brings the end of a short response late by up to a round trip.
+/// A window that leaves at once makes a queue where the path is narrow. Packets that leave as fast as the narrowest link took the ones
+/// before do neither. The kernel's TCP gets to the same by sending when acknowledgements come, and bursts after each pause besides.
+#[derive(Clone, Debug)]
+pub(super) struct Trains {
+    began: Instant,
+    latest: Instant,
+    /// Acknowledged since the first acknowledgement of the train, whose packets came before it began.
+    bytes: u64,
+    /// Bytes a second of the fastest train in these rounds, and in those before.
+    rates: [f64; 2],
+    rounds: u8,
+    /// The rate when the last round ended, and when the one before did.
+    ended: [f64; 2],
+}
+
+/// A rate is steady that grows by less in a round.
+const STEADY: f64 = 1.1;
+
+impl Trains {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { began: now, latest: now, bytes: 0, rates: [0.0; 2], rounds: 0, ended: [0.0; 2] }
+    }
+
+    /// Bytes a second; zero while nothing is known.
+    pub(super) fn rate(&self) -> f64 {
+        self.rates[0].max(self.rates[1])
+    }
+
+    pub(super) fn is_steady(&self) -> bool {
+        let [last, before] = self.ended;
+        self.rate() <= STEADY * last && last <= STEADY * before
+    }
+
+    pub(super) fn on_acknowledged(&mut self, now: Instant, bytes: u64, rtt: Duration, datagram: u64) {
+        let gap = now.saturating_duration_since(self.latest);
+        self.latest = now;
+        if gap > LEAST_GAP.max(rtt / GAP_DIVISOR) {
+            (self.began, self.bytes) = (now, 0);
+            return;
+        }
+        self.bytes += bytes;
+        if self.bytes >= LEAST_TRAIN_DATAGRAMS * datagram {
+            let lasted = now.saturating_duration_since(self.began).max(LEAST_TRAIN);
+            self.rates[0] = self.rates[0].max(self.bytes as f64 / lasted.as_secs_f64());
+        }
+    }
+
+    pub(super) fn on_round(&mut self) {
+        self.ended = [self.rate(), self.ended[0]];
+        self.rounds += 1;
+        if self.rounds == ROUNDS {
+            self.rounds = 0;
+            self.rates = [0.0, self.rates[0]];
+        }
+    }
+
+    pub(super) fn on_loss(&mut self) {
+        self.rates = self.rates.map(|rate| BETA * rate);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(100);
+    const DATAGRAM: u64 = 1_200;
+
+    /// Acknowledges so many pairs of datagrams, one each step.
+    fn acknowledge(trains: &mut Trains, now: &mut Instant, pairs: u32, step: Duration) {
+        for _ in 0..pairs {
+            *now += step;
+            trains.on_acknowledged(*now, 2 * DATAGRAM, RTT, DATAGRAM);
+        }
+    }
+
+    #[test]
+    fn rate_is_that_of_the_fastest_train_and_not_of_the_gaps() {
+        let mut now = Instant::now();
+        let mut trains = Trains::new(now);
+        assert!(trains.rate() <= 0.0);
+        for milliseconds in [1, 2, 1] {
+            now += RTT;
+            acknowledge(&mut trains, &mut now, 10, Duration::from_millis(milliseconds));
+        }
+        // Two datagrams a millisecond.
+        assert!((2.3e6..2.5e6).contains(&trains.rate()), "{}", trains.rate());
+    }
+
+    #[test]
+    fn acknowledgements_read_at_one_time_count_as_a_millisecond_of_them() {
+        let mut now = Instant::now();
+        let mut trains = Trains::new(now);
+        acknowledge(&mut trains, &mut now, 10, Duration::ZERO);
+        assert!((20.0e6..25.0e6).contains(&trains.rate()), "{}", trains.rate());
+    }
+
+    #[test]
+    fn rate_that_grows_from_round_to_round_is_not_steady() {
+        let mut now = Instant::now();
+        let mut trains = Trains::new(now);
+        for step in [Duration::from_millis(4), Duration::from_millis(3), Duration::from_millis(2)] {
+            now += RTT;
+            acknowledge(&mut trains, &mut now, 10, step);
+            assert!(!trains.is_steady());
+            trains.on_round();
+        }
+        trains.on_round();
+        assert!(trains.is_steady());
+    }
+
+    #[test]
+    fn few_datagrams_are_no_train() {
+        let mut now = Instant::now();
+        let mut trains = Trains::new(now);
+        for _ in 0..20 {
+            now += RTT;
+            acknowledge(&mut trains, &mut now, 2, Duration::from_micros(10));
+        }
+        assert!(trains.rate() <= 0.0, "{}", trains.rate());
+    }
+
+    #[test]
+    fn rate_falls_with_losses_and_is_forgotten_in_sixteen_rounds() {
+        let mut now = Instant::now();
+        let mut trains = Trains::new(now);
+        acknowledge(&mut trains, &mut now, 10, Duration::from_millis(1));
+        let rate = trains.rate();
+        trains.on_loss();
+        assert!((0.69..0.71).contains(&(trains.rate() / rate)));
+        (0..ROUNDS).for_each(|_| trains.on_round());
+        assert!(trains.rate() > 0.0);
+        (0..ROUNDS).for_each(|_| trains.on_round());
+        assert!(trains.rate() <= 0.0);
+    }
+}
