@@ -131,7 +131,7 @@ struct Probed {
 
 fn probe_both_ways(profile: &Profile, options: &Options, time: Duration) -> Result<Probed, Error> {
     let link = Link::start(profile, options)?;
-    link.start_clock(ClockStart::Now)?;
+    link.start_clock(ClockStart::Now)?.expect("invariant: no change has been made yet");
     let (near, far) = probe::sockets(&link)?;
     let [up_plan, down_plan] = [&profile.up, &profile.down].map(|direction| Plan::probes(direction, time));
     let (up, down) = std::thread::scope(|scope| {

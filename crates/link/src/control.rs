@@ -1,5 +1,6 @@
 //! What COMMAND tells the link while it runs: lines over a socket that it inherits, whose number an environment variable has.
 
+use std::fmt::Display;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -57,16 +58,16 @@ impl Control {
         self.socket.as_ref().map(AsFd::as_fd)
     }
 
-    /// Carries out what has come. Each order is answered when it is done.
-    pub(crate) fn handle<E>(&mut self, mut carry_out: impl FnMut(Order) -> Result<(), E>) -> Result<(), E> {
+    /// Carries out what has come. Each order is answered when it is done, or refused with the reason.
+    pub(crate) fn handle<R: Display, E>(&mut self, mut carry_out: impl FnMut(Order) -> Result<Result<(), R>, E>) -> Result<(), E> {
         self.read();
         while let Some(end) = self.received.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.received.drain(..=end).collect();
             match parse(&line) {
-                Ok(order) => {
-                    carry_out(order)?;
-                    self.answer(order.answer());
-                }
+                Ok(order) => match carry_out(order)? {
+                    Ok(()) => self.answer(order.answer()),
+                    Err(refused) => self.answer(&format!("error: {refused}")),
+                },
                 Err(problem) => self.answer(&format!("error: {problem}")),
             }
         }
@@ -121,13 +122,13 @@ mod tests {
     fn take(control: &mut Control, mut take: impl FnMut(Order)) {
         let taken: Result<(), ()> = control.handle(|order| {
             take(order);
-            Ok(())
+            Ok(if order == Order::End { Err("not now") } else { Ok(()) })
         });
         taken.unwrap();
     }
 
     #[test]
-    fn orders_are_carried_out_before_they_are_answered() {
+    fn orders_are_carried_out_or_refused_before_they_are_answered() {
         let (mut control, theirs) = Control::new().unwrap();
         let mut theirs = UnixStream::from(theirs);
         let mut answers = BufReader::new(theirs.try_clone().unwrap()).lines();
@@ -135,7 +136,7 @@ mod tests {
         theirs.write_all(b"start\nend\r\n sta").unwrap();
         take(&mut control, |order| orders.push(order));
         assert_eq!(orders, [Order::Start, Order::End]);
-        assert_eq!([answers.next().unwrap().unwrap(), answers.next().unwrap().unwrap()], ["started", "ended"]);
+        assert_eq!([answers.next().unwrap().unwrap(), answers.next().unwrap().unwrap()], ["started", "error: not now"]);
         theirs.write_all(b"rt\nstop\n").unwrap();
         take(&mut control, |order| orders.push(order));
         assert_eq!(orders.len(), 3);

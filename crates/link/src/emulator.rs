@@ -78,8 +78,16 @@ enum Request {
     /// Answered once packets are under the profile.
     GoLive(mpsc::Sender<()>),
     /// Answered once the profile begins again: at the client's next packet, or at once.
-    Start(ClockStart, mpsc::Sender<()>),
+    Start(ClockStart, mpsc::Sender<Result<(), StartRefused>>),
     Stop,
+}
+
+/// Why the profile cannot begin again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum StartRefused {
+    /// Programs have seen it, and a browser takes it for another network: no fresh link begins like that.
+    #[error("the profile has changed the client's address already: start before that, or use a link for each load")]
+    ClientAddressChanged,
 }
 
 /// When time zero is.
@@ -135,11 +143,11 @@ impl Emulator {
     }
 
     /// Lets what the profile does begin again.
-    pub(crate) fn start_clock(&self, start: ClockStart) -> Result<(), Error> {
+    pub(crate) fn start_clock(&self, start: ClockStart) -> Result<Result<(), StartRefused>, Error> {
         self.ask(|answer| Request::Start(start, answer))
     }
 
-    fn ask(&self, request: impl FnOnce(mpsc::Sender<()>) -> Request) -> Result<(), Error> {
+    fn ask<T>(&self, request: impl FnOnce(mpsc::Sender<T>) -> Request) -> Result<T, Error> {
         let (answer, answered) = mpsc::channel();
         let gone = || Error::system("reach the emulator")(std::io::Error::other("its thread has ended"));
         self.requests.send(request(answer)).map_err(|_| gone())?;

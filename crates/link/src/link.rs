@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use crate::address::{AddressChanger, Device};
 use crate::cpu::CpuTime;
-use crate::emulator::{ClockStart, Devices, Emulator};
+use crate::emulator::{ClockStart, Devices, Emulator, StartRefused};
 use crate::netlink::{self, DeviceDrops, TcpMetrics};
 use crate::process_tree::ProcessTree;
 use crate::profile::{MAX_HELD_BYTES, MTU};
@@ -154,9 +154,9 @@ impl Link {
         &self.warnings
     }
 
-    /// Lets what the profile does begin again: packets are counted from 1, queues are empty, and time zero comes as `start` says. Changes that
-    /// were made stay made. What is on its way arrives.
-    pub(crate) fn start_clock(&self, start: ClockStart) -> Result<(), Error> {
+    /// Lets the profile begin again as on a fresh link: changes are undone, packets are counted from 1, queues are empty, buckets full, and time
+    /// zero comes as `start` says. What is on its way arrives.
+    pub(crate) fn start_clock(&self, start: ClockStart) -> Result<Result<(), StartRefused>, Error> {
         self.emulator.start_clock(start)
     }
 

@@ -29,6 +29,13 @@ impl Rules {
         Self { rules: rules.iter().filter(|rule| rule.is_for(way)).map(|rule| (rule.clone(), bucket(rule))).collect() }
     }
 
+    /// Fills all buckets, as they were at first.
+    pub fn refill(&mut self) {
+        for bucket in self.rules.iter_mut().filter_map(|(_, bucket)| bucket.as_mut()) {
+            bucket.content = bucket.capacity;
+        }
+    }
+
     /// What becomes of a packet of `bytes` that reaches the link at `now_ns`, of a flow whose first one came at `since_ns`.
     pub fn handle_packet(&mut self, flow: &Key, since_ns: u64, bytes: usize, now_ns: u64) -> Option<Dropped> {
         let age_ns = now_ns.saturating_sub(since_ns);
@@ -124,6 +131,16 @@ mod tests {
         let mut blocked = |since_ms: u64, now_ms: u64| rules.handle_packet(&flow, since_ms * MS, 100, now_ms * MS).is_some();
         assert_eq!([blocked(0, 9_999), blocked(0, 10_000), blocked(0, 19_999), blocked(0, 20_000)], [false, true, true, false]);
         assert_eq!([blocked(15_000, 24_999), blocked(15_000, 25_000)], [false, true]);
+    }
+
+    #[test]
+    fn refilled_policer_passes_its_burst_again() {
+        let mut rules = rules("[[rules]]\nprotocol='udp'\npolice_mbit_per_second=1\npolice_burst_bytes=3000", Way::Up);
+        let flow = flow(Protocol::UDP, 443);
+        let mut passed = |rules: &mut Rules| (0..5).filter(|_| rules.handle_packet(&flow, 0, 1500, MS).is_none()).count();
+        assert_eq!([passed(&mut rules), passed(&mut rules)], [2, 0]);
+        rules.refill();
+        assert_eq!(passed(&mut rules), 2);
     }
 
     #[test]

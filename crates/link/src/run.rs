@@ -228,12 +228,15 @@ impl<'a> Load<'a> {
         control.handle(|order| {
             match order {
                 Order::Start => {
-                    (*start, *end) = (Figures::of(link), None);
-                    link.start_clock(ClockStart::NextClientPacket)?;
+                    let figures = Figures::of(link);
+                    if let Err(refused) = link.start_clock(ClockStart::NextClientPacket)? {
+                        return Ok(Err(refused));
+                    }
+                    (*start, *end) = (figures, None);
                 }
                 Order::End => *end = Some(Figures::of(link)),
             }
-            Ok(())
+            Ok(Ok(()))
         })
     }
 

@@ -1,5 +1,6 @@
 import { readdirSync, statSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
+import { parse } from 'smol-toml';
 import { z } from 'zod';
 import { ExitCode, LabError } from './errors.js';
 import { CERTIFICATES } from './certificate.js';
@@ -143,6 +144,13 @@ const profile = z.strictObject({
   jitter: z.boolean({ error: 'must be true or false' }).default(true),
 });
 
+/** A profile with a change that brings a new address. */
+const movingProfile = z.looseObject({
+  changes: z
+    .array(z.looseObject({ new_client_address: z.unknown() }))
+    .refine((changes) => changes.some(({ new_client_address: moves }) => moves === true)),
+});
+
 const blockCount = 'must be a whole number of blocks from 1 to 10000, or a table { min, max, interval_percent }';
 
 const planFile = z
@@ -202,6 +210,7 @@ export function readPlan(path: string): Plan {
   for (const { server } of listed) requireKnown([server], servers, 'servers', 'server', path);
   for (const { name, command } of servers) requirePlaces(name, command, path);
   requireHeard(value, listed, servers, path);
+  requireSameAddress(profiles, listed, path);
   const arms = withPartners(listed, baseline, path);
   value.fail_if.forEach((condition, at) => {
     const origin = { name: `plan ${path}: \`fail_if[${at}]\``, exitCode: ExitCode.Malformed };
@@ -350,6 +359,27 @@ function requireHeard(value: PlanFile, arms: readonly Arm[], servers: readonly S
         `put {${place}} where the server is told of it, or leave \`${key}\` out`,
       );
     }
+  }
+}
+
+/** Refuses second visits over a link that moves the client in the visit before: no link moves it back unseen by the browser. */
+function requireSameAddress(profiles: readonly ProfileFile[], arms: readonly Arm[], plan: string): void {
+  const again = arms.find(({ visit }) => visit !== 'first');
+  const moving = profiles.find(({ text }) => movesClient(text));
+  if (again === undefined || moving === undefined) return;
+  throw new LabError(
+    ExitCode.Malformed,
+    `plan ${plan}: arm ${again.name}: \`visit\`: the profile ${moving.name} gives the client a new address, so that the link cannot begin again for a second visit`,
+    'use `visit = "first"`, or another profile',
+  );
+}
+
+/** Whether a profile changes the client's address. A malformed one is refused by the link. */
+function movesClient(text: string): boolean {
+  try {
+    return movingProfile.safeParse(parse(text)).success;
+  } catch {
+    return false;
   }
 }
 

@@ -501,6 +501,16 @@ for (const [what, from, to, says] of malformed) {
   });
 }
 
+test('second visit over a link that gives the client a new address is refused', () => {
+  const error = errorFor(/"link.toml"([^]*)against = "h2"/, '"handover"$1visit = "resumed"');
+  assert.equal(error.exitCode, 65);
+  assert.match(
+    error.line(),
+    /arm h3: `visit`: the profile handover gives the client a new address.*; use `visit = "first"`/,
+  );
+  assert.deepEqual(readPlan(write(good.replace('link.toml', 'handover'))).profiles.length, 1);
+});
+
 test('profile that is not there is missing input', () => {
   const error = errorFor('link.toml', 'lnik.toml');
   assert.equal(error.exitCode, 66);

@@ -23,7 +23,7 @@ pub(super) fn rate(way: Way, profile: &Profile, options: &Options, time: Duratio
         return Ok(None);
     };
     let link = Link::start(profile, options)?;
-    link.start_clock(ClockStart::Now)?;
+    link.start_clock(ClockStart::Now)?.expect("invariant: no change has been made yet");
     let (near, far) = probe::sockets(&link)?;
     let (from, to) = match way {
         Way::Up => (&near, &far),

@@ -130,7 +130,8 @@ impl Lane {
         })
     }
 
-    pub(super) fn go_live(&mut self, profile: &Profile, seed: u64, clock: &Clock) {
+    /// Puts the profile in force from its beginning on. What is on its way keeps its deadline.
+    pub(super) fn start(&mut self, profile: &Profile, seed: u64, clock: &Clock) {
         let direction = match self.way {
             Way::Up => &profile.up,
             Way::Down => &profile.down,
@@ -140,13 +141,14 @@ impl Lane {
         self.rules = Rules::new(&profile.rules, self.way);
     }
 
-    /// Begins again if time zero is another one. What is on its way keeps its deadline.
+    /// Begins again if time zero is another one, with full buckets of the rules. What is on its way keeps its deadline.
     fn follow(&mut self, clock: &Clock) {
         if self.epoch != clock.epoch() {
             (self.zero_ns, self.epoch) = (clock.zero_ns(), clock.epoch());
             if let Some(scheduler) = &mut self.scheduler {
                 scheduler.restart();
             }
+            self.rules.refill();
         }
     }
 

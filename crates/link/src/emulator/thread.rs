@@ -12,7 +12,7 @@ use rustix::time::ClockId;
 
 use super::clock::Clock;
 use super::lane::Lane;
-use super::{Books, ClockStart, Counts, Devices, Request};
+use super::{Books, ClockStart, Counts, Devices, Request, StartRefused};
 use crate::cpu::CpuTime;
 use crate::profile::Profile;
 use crate::scheduler::Way;
@@ -200,12 +200,7 @@ impl Loop {
                     let _ = answer.send(());
                 }
                 Ok(Request::Start(start, answer)) => {
-                    let now_ns = self.now();
-                    match start {
-                        ClockStart::NextClientPacket => self.books.clock.restart(now_ns),
-                        ClockStart::Now => self.books.clock.begin(now_ns),
-                    }
-                    let _ = answer.send(());
+                    let _ = answer.send(self.start(start));
                 }
                 Ok(Request::Stop) | Err(mpsc::TryRecvError::Disconnected) => return Ok(true),
                 Err(mpsc::TryRecvError::Empty) => return Ok(false),
@@ -222,8 +217,25 @@ impl Loop {
             log.go_live(self.live_since_ns);
         }
         self.books.clock = Clock::waiting(0);
-        self.up.go_live(&self.profile, self.seed, &self.books.clock);
-        self.down.go_live(&self.profile, self.seed, &self.books.clock);
+        self.up.start(&self.profile, self.seed, &self.books.clock);
+        self.down.start(&self.profile, self.seed, &self.books.clock);
+        Ok(())
+    }
+
+    /// Undoes what the profile has done so far, so that it begins as on a fresh link.
+    fn start(&mut self, start: ClockStart) -> Result<(), StartRefused> {
+        let made = &self.profile.changes[..self.changes_made_ns.len()];
+        if made.iter().any(|change| change.new_client_address) {
+            return Err(StartRefused::ClientAddressChanged);
+        }
+        self.changes_made_ns.clear();
+        let now_ns = self.now();
+        match start {
+            ClockStart::NextClientPacket => self.books.clock.restart(now_ns),
+            ClockStart::Now => self.books.clock.begin(now_ns),
+        }
+        self.up.start(&self.profile, self.seed, &self.books.clock);
+        self.down.start(&self.profile, self.seed, &self.books.clock);
         Ok(())
     }
 

@@ -26,6 +26,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("report_holds_both_commands_and_the_flow", report_holds_both_commands_and_the_flow),
     ("load_that_command_marks_is_what_the_figures_are_for", load_that_command_marks_is_what_the_figures_are_for),
     ("start_lets_the_profile_begin_again", start_lets_the_profile_begin_again),
+    ("start_undoes_changes_but_for_a_new_client_address", start_undoes_changes),
     ("figures_without_marks_are_those_of_the_command", figures_without_marks_are_those_of_the_command),
     ("processor_time_counts_all_processes_of_an_end", processor_time_counts_all_processes_of_an_end),
     ("commands_look_up_names_at_the_resolver_alone", commands_look_up_names_at_the_resolver_alone),
@@ -389,6 +390,34 @@ fn start_lets_the_profile_begin_again() {
     let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     assert_eq!(report["up"]["packets_lost"], 2);
     assert!(report["time_zero_seconds"].as_f64().unwrap() >= 1.3, "{}", report["time_zero_seconds"]);
+}
+
+/// A change of the visit before is undone, and made once more in the load.
+fn start_undoes_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("r.json");
+    let connect = shell("connect", "10.77.0.2:443");
+    let start = "echo start >&$PRONGHORN_LINK_CONTROL; read answer <&$PRONGHORN_LINK_CONTROL; echo $answer";
+    let script = format!("{connect}; sleep 0.5; {start}; {connect}; sleep 0.5");
+    let run = |more: &str| {
+        let change = format!("[[changes]]\nafter_ms=200\n{more}\nup={{delay_ms=3}}");
+        let output = run(link_command(&["sh", "-c", &script])
+            .env("PROFILE", format!("name='t'\n[up]\ndelay_ms=2\n[down]\ndelay_ms=2\n{change}"))
+            .env("FAR", shell("listen", "10.77.0.2:443"))
+            .env("READY", "443")
+            .env("REPORT", &path));
+        assert_eq!(code(&output), Some(0), "{}", text(&output.stderr));
+        let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        (text(&output.stdout), report["changes"][0]["made_seconds"].as_f64().unwrap() - report["time_zero_seconds"].as_f64().unwrap())
+    };
+    let (said, made_after) = run("");
+    assert_eq!(said, "hellostarted\nhello");
+    assert!(made_after >= 0.2, "{made_after}");
+    // A new address of the client cannot be undone: programs have seen it.
+    let (said, made_after) = run("new_client_address=true");
+    let refused = "error: the profile has changed the client's address already: start before that, or use a link for each load";
+    assert_eq!(said, format!("hello{refused}\nhello"));
+    assert!(made_after >= 0.2, "{made_after}");
 }
 
 fn figures_without_marks_are_those_of_the_command() {
