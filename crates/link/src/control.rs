@@ -15,7 +15,7 @@ const MAX_LINE_BYTES: usize = 256;
 /// What COMMAND may ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// The load begins: time zero is the client's next packet, and figures count from now on.
+    /// The load begins: time zero is the first packet of the client's next flow, and figures count from now on.
     Start,
     /// The load has ended: figures count until now.
     End,

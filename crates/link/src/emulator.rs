@@ -39,7 +39,7 @@ pub struct Counts {
     pub live_since_ns: u64,
     /// What the emulator's thread used in that time.
     pub cpu: CpuTime,
-    /// Time zero of what the profile does by time, from going live on; `None` if the client has sent nothing since the last start.
+    /// Time zero of what the profile does by time, from going live on; `None` if the client has begun no flow since the last start.
     pub time_zero_ns: Option<u64>,
     /// When each of the profile's changes was made, from going live on; later ones may be missing.
     pub changes_made_ns: Vec<u64>,
@@ -77,7 +77,7 @@ pub(crate) struct Emulator {
 enum Request {
     /// Answered once packets are under the profile.
     GoLive(mpsc::Sender<()>),
-    /// Answered once the profile begins again: at the client's next packet, or at once.
+    /// Answered once the profile begins again: with the client's next flow, or at once.
     Start(ClockStart, mpsc::Sender<Result<(), StartRefused>>),
     Stop,
 }
@@ -93,8 +93,8 @@ pub(crate) enum StartRefused {
 /// When time zero is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClockStart {
-    /// When the client sends its next packet.
-    NextClientPacket,
+    /// When the client sends the first packet of a flow that the link has not seen yet.
+    NextFlow,
     /// At once, whoever sends first.
     Now,
 }

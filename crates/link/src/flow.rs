@@ -12,6 +12,13 @@ pub const MAX_FLOWS: usize = 4096;
 /// Extension headers that are followed before a packet counts as one without ports.
 const MAX_IPV6_EXTENSIONS: usize = 8;
 
+/// Flags of a TCP header, in its byte 13.
+const TCP_SYN: u8 = 0x02;
+const TCP_ACK: u8 = 0x10;
+/// Types of control messages.
+const ICMP_ECHO_REQUEST: u8 = 8;
+const ICMPV6_ECHO_REQUEST: u8 = 128;
+
 /// An IP protocol number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Protocol(pub u8);
@@ -87,8 +94,10 @@ pub struct Counters {
 /// Both directions of a flow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pair {
-    /// When its first packet reached the link.
-    pub since_ns: u64,
+    /// When its first packet since the last start reached the link; `None` if there was none.
+    pub since_ns: Option<u64>,
+    /// Whether the link had seen it before the last start.
+    pub is_earlier: bool,
     /// Client to server.
     pub up: Counters,
     /// Server to client.
@@ -118,8 +127,10 @@ pub struct Table {
 pub struct Seen<'a> {
     /// `None` if the packet is not well-formed IP.
     pub key: Option<Key>,
-    /// When the flow's first packet reached the link; of flows that found the table full, 0.
+    /// When the flow's first packet since the last start reached the link; of flows that found the table full, 0.
     pub since_ns: u64,
+    /// Whether the link had seen the flow before the last start.
+    pub is_earlier: bool,
     /// Of the packet's direction.
     pub counters: &'a mut Counters,
 }
@@ -128,14 +139,37 @@ impl Table {
     /// Where a packet that reaches the link at `now_ns` belongs.
     pub fn see(&mut self, packet: &[u8], way: Way, now_ns: u64) -> Seen<'_> {
         let Some(headers) = parse(packet) else {
-            return Seen { key: None, since_ns: 0, counters: self.unparsed.way(way) };
+            return Seen { key: None, since_ns: 0, is_earlier: false, counters: self.unparsed.way(way) };
         };
         let key = Key::new(&headers, way);
         if self.flows.len() >= MAX_FLOWS && !self.flows.contains_key(&key) {
-            return Seen { key: Some(key), since_ns: 0, counters: self.beyond.way(way) };
+            return Seen { key: Some(key), since_ns: 0, is_earlier: false, counters: self.beyond.way(way) };
         }
-        let pair = self.flows.entry(key).or_insert_with(|| Pair { since_ns: now_ns, ..Pair::default() });
-        Seen { key: Some(key), since_ns: pair.since_ns, counters: pair.way(way) }
+        let pair = self.flows.entry(key).or_default();
+        let since_ns = *pair.since_ns.get_or_insert(now_ns);
+        Seen { key: Some(key), since_ns, is_earlier: pair.is_earlier, counters: pair.way(way) }
+    }
+
+    /// Begins again: the flows so far are earlier ones, and their age counts from their next packet.
+    pub fn start(&mut self) {
+        for pair in self.flows.values_mut() {
+            (pair.since_ns, pair.is_earlier) = (None, true);
+        }
+    }
+
+    /// Whether a packet of the client begins a flow that the link had not seen before the last start. A connection that has been closed still
+    /// sends: TCP's last acknowledgements and resets, and ICMP errors for what comes to a closed UDP port.
+    pub fn begins_with(&self, packet: &[u8]) -> bool {
+        let Some((headers, upper)) = split(packet) else { return false };
+        let upper = upper.unwrap_or_default();
+        let is_first = match headers.protocol {
+            Protocol::TCP => upper.get(13).is_some_and(|flags| flags & (TCP_SYN | TCP_ACK) == TCP_SYN),
+            Protocol::UDP => headers.ports.is_some(),
+            Protocol::ICMP => upper.first() == Some(&ICMP_ECHO_REQUEST),
+            Protocol::ICMPV6 => upper.first() == Some(&ICMPV6_ECHO_REQUEST),
+            _ => true,
+        };
+        is_first && !self.flows.get(&Key::new(&headers, Way::Up)).is_some_and(|pair| pair.is_earlier)
     }
 
     /// All flows of the table, in the order of their keys.
@@ -374,6 +408,46 @@ mod tests {
         assert_eq!(table.sorted()[0].1.up.packets, 2);
         assert_eq!(table.beyond().up.packets, 10);
         assert_eq!(table.unparsed().down.packets, 1);
+    }
+
+    #[test]
+    fn first_packet_of_a_new_flow_is_told_from_late_ones() {
+        let (near, far) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+        let tcp = |port, flags| {
+            let mut header = upper((port, 443));
+            header.extend_from_slice(&[0, 0, 0, 0, 0x50, flags, 0, 0, 0, 0, 0, 0]);
+            ipv4(near, far, Protocol::TCP.0, 0, &header)
+        };
+        let udp = |port| ipv4(near, far, Protocol::UDP.0, 0, &upper((port, 443)));
+        let icmp = |kind| ipv4(near, far, Protocol::ICMP.0, 0, &[kind, 0, 0, 0]);
+        let mut table = Table::default();
+        for first in [tcp(1, 0x02), udp(1), icmp(8)] {
+            assert!(table.begins_with(&first));
+        }
+        table.see(&tcp(1, 0x02), Way::Up, 0);
+        table.see(&udp(1), Way::Up, 0);
+        table.start();
+        // FIN, reset and data of the old connection, its SYN once more, a datagram, "port unreachable", and what is no IP.
+        for late in [tcp(1, 0x11), tcp(1, 0x04), tcp(1, 0x18), tcp(1, 0x02), udp(1), icmp(3), vec![0x20; 40]] {
+            assert!(!table.begins_with(&late), "{late:?}");
+        }
+        // A reset for a connection of which the link has seen nothing.
+        assert!(!table.begins_with(&tcp(2, 0x04)));
+        assert!(table.begins_with(&tcp(2, 0x02)) && table.begins_with(&udp(2)));
+        // One that the server has begun is new all the same.
+        table.see(&ipv4(far, near, Protocol::UDP.0, 0, &upper((443, 3))), Way::Down, 5);
+        assert!(table.begins_with(&udp(3)));
+    }
+
+    #[test]
+    fn age_of_an_earlier_flow_counts_from_its_first_packet_after_the_start() {
+        let packet = ipv4([10, 0, 0, 1], [10, 0, 0, 2], 17, 0, &upper((9, 443)));
+        let mut table = Table::default();
+        table.see(&packet, Way::Up, 5);
+        table.start();
+        let seen = table.see(&packet, Way::Up, 70);
+        assert_eq!((seen.since_ns, seen.is_earlier), (70, true));
+        assert_eq!(table.see(&packet, Way::Up, 80).since_ns, 70);
     }
 
     #[test]

@@ -53,8 +53,8 @@ pub struct Report {
     pub seed: u64,
     /// From going live to the stop.
     pub duration_seconds: f64,
-    /// Time zero of jitter, outages, traces and changes, after going live: the client's first packet since the last start; `null` if it sent
-    /// none.
+    /// Time zero of jitter, outages, traces and changes, after going live: the first packet of the client's first flow that is new since
+    /// the last start; `null` if there was none.
     pub time_zero_seconds: Option<f64>,
     /// The same on the monotonic clock; going live without one.
     #[serde(skip)]

@@ -137,7 +137,7 @@ mod tests {
     fn refilled_policer_passes_its_burst_again() {
         let mut rules = rules("[[rules]]\nprotocol='udp'\npolice_mbit_per_second=1\npolice_burst_bytes=3000", Way::Up);
         let flow = flow(Protocol::UDP, 443);
-        let mut passed = |rules: &mut Rules| (0..5).filter(|_| rules.handle_packet(&flow, 0, 1500, MS).is_none()).count();
+        let passed = |rules: &mut Rules| (0..5).filter(|_| rules.handle_packet(&flow, 0, 1500, MS).is_none()).count();
         assert_eq!([passed(&mut rules), passed(&mut rules)], [2, 0]);
         rules.refill();
         assert_eq!(passed(&mut rules), 2);

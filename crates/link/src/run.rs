@@ -229,7 +229,7 @@ impl<'a> Load<'a> {
             match order {
                 Order::Start => {
                     let figures = Figures::of(link);
-                    if let Err(refused) = link.start_clock(ClockStart::NextClientPacket)? {
+                    if let Err(refused) = link.start_clock(ClockStart::NextFlow)? {
                         return Ok(Err(refused));
                     }
                     (*start, *end) = (figures, None);

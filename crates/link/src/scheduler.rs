@@ -62,6 +62,8 @@ pub struct Scheduler {
     changes: u64,
     wire: Wire,
     loss: LossProcess,
+    /// Of packets without a number.
+    earlier_loss: LossProcess,
     jitter: Jitter,
     last_deadline_ns: u64,
     packets: u64,
@@ -79,6 +81,7 @@ impl Scheduler {
         Self {
             wire: Wire::of(direction, seed, way, changes),
             loss: LossProcess::new(direction.loss, generator(seed, way, Draw::Loss, changes)),
+            earlier_loss: LossProcess::new(direction.loss, generator(seed, way, Draw::EarlierLoss, changes)),
             jitter: Jitter::of(direction, seed, way, changes),
             direction: direction.clone(),
             seed,
@@ -109,13 +112,31 @@ impl Scheduler {
     /// Takes a packet of `bytes` that reaches the link at `now_ns`.
     pub fn handle_packet(&mut self, bytes: usize, now_ns: u64) -> Verdict {
         self.packets += 1;
-        let Some(sent_ns) = self.wire.send(bytes as u64, now_ns) else {
+        let Some(arrival_ns) = self.arrives_ns(bytes as u64, now_ns) else {
             return Verdict::QueueFull;
         };
-        let arrival_ns = self.jitter.arrives_ns(bytes as u64, sent_ns, self.direction.delay_ns);
         // Drawn for each packet that the wire sends, so that packets lost by their number leave the others' fate as it is.
         let lost = self.loss.next_is_lost();
-        if lost || self.direction.lose_packets.binary_search(&self.packets).is_ok() {
+        self.verdict(lost || self.direction.lose_packets.binary_search(&self.packets).is_ok(), arrival_ns)
+    }
+
+    /// The same for a packet of a flow from before time zero: it has no number, and which others are lost does not depend on it.
+    pub fn handle_earlier_packet(&mut self, bytes: usize, now_ns: u64) -> Verdict {
+        let Some(arrival_ns) = self.arrives_ns(bytes as u64, now_ns) else {
+            return Verdict::QueueFull;
+        };
+        let lost = self.earlier_loss.next_is_lost();
+        self.verdict(lost, arrival_ns)
+    }
+
+    /// `None` if the queue is full.
+    fn arrives_ns(&mut self, bytes: u64, now_ns: u64) -> Option<u64> {
+        let sent_ns = self.wire.send(bytes, now_ns)?;
+        Some(self.jitter.arrives_ns(bytes, sent_ns, self.direction.delay_ns))
+    }
+
+    fn verdict(&mut self, lost: bool, arrival_ns: u64) -> Verdict {
+        if lost {
             return Verdict::Lost;
         }
         if self.direction.reorder {
@@ -150,6 +171,7 @@ impl Scheduler {
 #[derive(Debug, Clone, Copy)]
 enum Draw {
     Loss,
+    EarlierLoss,
     Jitter,
     Outages,
     TraceOffset,
@@ -160,12 +182,14 @@ enum Draw {
 fn generator(seed: u64, way: Way, draw: Draw, changes: u64) -> ChaCha8Rng {
     const OF_OUTAGES: u64 = 1 << 32;
     const OF_TRACE_OFFSET: u64 = 1 << 33;
+    const OF_EARLIER_LOSS: u64 = 1 << 34;
     let direction = match way {
         Way::Up => 0,
         Way::Down => 2,
     };
     let stream = match draw {
         Draw::Loss => direction,
+        Draw::EarlierLoss => OF_EARLIER_LOSS + direction,
         Draw::Jitter => direction + 1,
         Draw::Outages => OF_OUTAGES,
         Draw::TraceOffset => OF_TRACE_OFFSET,

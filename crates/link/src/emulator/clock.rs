@@ -12,12 +12,12 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// Waits for the client's first packet. Until that comes, the schedule runs from now on: for packets of the server.
+    /// Waits for the first packet that the client begins a flow with. Until that comes, the schedule runs from now on: for packets of the server.
     pub(super) fn waiting(now_ns: u64) -> Self {
         Self { zero_ns: now_ns, waits: true, epoch: 0 }
     }
 
-    /// Time zero will be the client's next packet.
+    /// Time zero will be the next packet that the client begins a new flow with.
     pub(super) fn restart(&mut self, now_ns: u64) {
         *self = Self { zero_ns: now_ns, waits: true, epoch: self.epoch + 1 };
     }
@@ -27,9 +27,9 @@ impl Clock {
         *self = Self { zero_ns: now_ns, waits: false, epoch: self.epoch + 1 };
     }
 
-    /// The client sends a packet.
-    pub(super) fn on_client_packet(&mut self, now_ns: u64) {
-        if self.waits {
+    /// The client sends a packet. Only that which begins a flow can be time zero: a flow from before the start may still send.
+    pub(super) fn on_client_packet(&mut self, now_ns: u64, begins_flow: impl FnOnce() -> bool) {
+        if self.waits && begins_flow() {
             self.begin(now_ns);
         }
     }

@@ -170,7 +170,7 @@ impl Lane {
             };
             let now_ns = now();
             if self.way == Way::Up && self.scheduler.is_some() {
-                books.clock.on_client_packet(now_ns);
+                books.clock.on_client_packet(now_ns, || books.flows.begins_with(&self.buffer[..length]));
             }
             self.follow(&books.clock);
             self.accept(length, to, books, now_ns);
@@ -195,18 +195,25 @@ impl Lane {
             log.arrived(packet, self.way, now_ns, queue_bytes)
         });
         let seen = books.flows.see(packet, self.way, now_ns);
+        // What an earlier flow still sends shares the wire with the load, and takes neither its numbers nor its draws.
+        let is_earlier = seen.is_earlier;
+        let skip = |scheduler: &mut Scheduler| {
+            if !is_earlier {
+                scheduler.skip_packet();
+            }
+        };
         let flow = seen.counters;
         flow.packets += 1;
         flow.bytes += length as u64;
         if length > MTU {
             counters.packets_oversized += 1;
-            scheduler.skip_packet();
+            skip(scheduler);
             books.log_end(row, Fate::Oversized, now_ns);
             return;
         }
         let dropped = seen.key.and_then(|key| self.rules.handle_packet(&key, seen.since_ns, length, now_ns));
         if let Some(dropped) = dropped {
-            scheduler.skip_packet();
+            skip(scheduler);
             let (of_flow, packets, bytes, fate) = match dropped {
                 Dropped::Blocked => (&mut flow.packets_blocked, &mut counters.packets_blocked, &mut counters.bytes_blocked, Fate::Blocked),
                 Dropped::Policed => (&mut flow.packets_policed, &mut counters.packets_policed, &mut counters.bytes_policed, Fate::Policed),
@@ -219,11 +226,16 @@ impl Lane {
         }
         if !self.packets.has_room() {
             counters.packets_overflowed += 1;
-            scheduler.skip_packet();
+            skip(scheduler);
             books.log_end(row, Fate::Overflow, now_ns);
             return;
         }
-        match scheduler.handle_packet(length, since_zero_ns) {
+        let verdict = if is_earlier {
+            scheduler.handle_earlier_packet(length, since_zero_ns)
+        } else {
+            scheduler.handle_packet(length, since_zero_ns)
+        };
+        match verdict {
             Verdict::Deliver { deadline_ns } => {
                 let deadline_ns = self.zero_ns + deadline_ns;
                 let packet = self.packets.push(packet).expect("invariant: there was room for a packet of any length");

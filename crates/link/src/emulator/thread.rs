@@ -229,9 +229,10 @@ impl Loop {
             return Err(StartRefused::ClientAddressChanged);
         }
         self.changes_made_ns.clear();
+        self.books.flows.start();
         let now_ns = self.now();
         match start {
-            ClockStart::NextClientPacket => self.books.clock.restart(now_ns),
+            ClockStart::NextFlow => self.books.clock.restart(now_ns),
             ClockStart::Now => self.books.clock.begin(now_ns),
         }
         self.up.start(&self.profile, self.seed, &self.books.clock);

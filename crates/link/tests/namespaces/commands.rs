@@ -26,6 +26,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("report_holds_both_commands_and_the_flow", report_holds_both_commands_and_the_flow),
     ("load_that_command_marks_is_what_the_figures_are_for", load_that_command_marks_is_what_the_figures_are_for),
     ("start_lets_the_profile_begin_again", start_lets_the_profile_begin_again),
+    ("late_packet_of_an_earlier_connection_is_not_time_zero", late_packet_is_not_time_zero),
     ("start_undoes_changes_but_for_a_new_client_address", start_undoes_changes),
     ("figures_without_marks_are_those_of_the_command", figures_without_marks_are_those_of_the_command),
     ("processor_time_counts_all_processes_of_an_end", processor_time_counts_all_processes_of_an_end),
@@ -390,6 +391,34 @@ fn start_lets_the_profile_begin_again() {
     let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     assert_eq!(report["up"]["packets_lost"], 2);
     assert!(report["time_zero_seconds"].as_f64().unwrap() >= 1.3, "{}", report["time_zero_seconds"]);
+}
+
+/// The connection of the visit before ends only after `start`. That is not the load's first packet, which is planted to get lost.
+fn late_packet_is_not_time_zero() {
+    let folder = tempfile::tempdir().unwrap();
+    let [path, connected, go] = ["r.json", "connected", "go"].map(|name| folder.path().join(name));
+    let linger = shell("linger", &format!("10.77.0.2:443 {}", go.display()));
+    let script = format!(
+        "{linger} > {connected} & {wait}; echo start >&$PRONGHORN_LINK_CONTROL; read answer <&$PRONGHORN_LINK_CONTROL; \
+         echo > {go}; wait; {connect}",
+        connected = connected.display(),
+        wait = format!("while ! test -s {}; do sleep 0.02; done", connected.display()),
+        go = go.display(),
+        connect = shell("connect", "10.77.0.2:443"),
+    );
+    let output = run(link_command(&["sh", "-c", &script])
+        .env("PROFILE", "name='t'\n[up]\ndelay_ms=2\nlose_packets=[1]\n[down]\ndelay_ms=2\nlose_packets=[1]")
+        .env("FAR", shell("listen", "10.77.0.2:443"))
+        .env("READY", "443")
+        .env("REPORT", &path));
+    assert_eq!((code(&output), text(&output.stdout).as_str()), (Some(0), "hello"), "{}", text(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let flows = report["flows"].as_array().unwrap();
+    // Each connection lost its SYN and its SYN-ACK, and nothing else.
+    let lost: Vec<_> =
+        flows.iter().map(|flow| [&flow["up"]["packets_lost"], &flow["down"]["packets_lost"]].map(|n| n.as_u64().unwrap())).collect();
+    assert_eq!((report["up"]["packets_lost"].as_u64(), report["down"]["packets_lost"].as_u64()), (Some(2), Some(2)), "{report}");
+    assert_eq!(lost, [[1, 1], [1, 1]], "{report}");
 }
 
 /// A change of the visit before is undone, and made once more in the load.

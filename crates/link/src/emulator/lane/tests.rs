@@ -15,6 +15,8 @@ struct Bench {
     /// What a lane reads from, and where tests write to it.
     device: OwnedFd,
     sender: UnixDatagram,
+    /// The client's, of the flow that sends.
+    port: u16,
     now_ns: Cell<u64>,
 }
 
@@ -27,12 +29,12 @@ impl Bench {
         up.start(profile, seed, &clock);
         down.start(profile, seed, &clock);
         let books = Books { clock, flows: flow::Table::default(), packets: None };
-        Self { up, down, books, device: device.into(), sender, now_ns: Cell::new(0) }
+        Self { up, down, books, device: device.into(), sender, port: 1, now_ns: Cell::new(0) }
     }
 
     fn arrive(&mut self, way: Way, bytes: usize, now_ns: u64) {
         self.now_ns.set(now_ns);
-        self.sender.send(&vec![0x45; bytes]).unwrap();
+        self.sender.send(&self.packet(way, bytes)).unwrap();
         let lane = match way {
             Way::Up => &mut self.up,
             Way::Down => &mut self.down,
@@ -40,8 +42,23 @@ impl Bench {
         lane.read(&self.device, &self.device, &mut self.books, || self.now_ns.get()).unwrap();
     }
 
-    /// As COMMAND asks for.
+    /// UDP over IPv4.
+    fn packet(&self, way: Way, bytes: usize) -> Vec<u8> {
+        let mut packet = vec![0; bytes];
+        (packet[0], packet[9]) = (0x45, flow::Protocol::UDP.0);
+        let ends = [([10, 77, 0, 1], self.port), ([10, 77, 0, 2], 443)];
+        let [source, destination] = if way == Way::Up { ends } else { [ends[1], ends[0]] };
+        for (at, (address, port)) in [source, destination].into_iter().enumerate() {
+            packet[12 + 4 * at..16 + 4 * at].copy_from_slice(&address);
+            packet[20 + 2 * at..22 + 2 * at].copy_from_slice(&port.to_be_bytes());
+        }
+        packet
+    }
+
+    /// As COMMAND asks for; the client then begins another flow.
     fn start(&mut self, profile: &Profile, seed: u64, now_ns: u64) {
+        self.port += 1;
+        self.books.flows.start();
         self.books.clock.restart(now_ns);
         self.up.start(profile, seed, &self.books.clock);
         self.down.start(profile, seed, &self.books.clock);
@@ -49,6 +66,11 @@ impl Bench {
 
     /// A client that starts at this time sends, and so does the server: when what arrives, after the start, and how much was lost or dropped.
     fn load(&mut self, start_ns: u64) -> Schedule {
+        self.load_beside(start_ns, |_, _| ())
+    }
+
+    /// The same, with other packets before each pair of the load's.
+    fn load_beside(&mut self, start_ns: u64, mut others: impl FnMut(&mut Self, u64)) -> Schedule {
         let dropped = |lane: &Lane| lane.counters.packets_lost + lane.counters.packets_queue_dropped + lane.counters.packets_policed;
         let before = [&self.up, &self.down].map(dropped);
         for lane in [&mut self.up, &mut self.down] {
@@ -58,10 +80,18 @@ impl Bench {
         }
         for number in 0..1500 {
             let now_ns = start_ns + number * 2 * MS;
+            if number > 0 {
+                others(self, now_ns - 1);
+            }
             self.arrive(Way::Up, 900, now_ns);
             self.arrive(Way::Down, 1400, now_ns + MS / 4);
         }
-        let deadlines = |lane: &Lane| lane.held.iter().map(|held| held.deadline_ns - start_ns).collect();
+        let port = self.port.to_be_bytes();
+        let is_own = |packet: &[u8]| packet[20..22] == port || packet[22..24] == port;
+        let deadlines = |lane: &Lane| {
+            let own = lane.held.iter().filter(|held| is_own(lane.packets.packet(held.packet)));
+            own.map(|held| held.deadline_ns - start_ns).collect()
+        };
         let after = [&self.up, &self.down].map(dropped);
         Schedule { deadlines_ns: [deadlines(&self.up), deadlines(&self.down)], dropped: [after[0] - before[0], after[1] - before[1]] }
     }
@@ -136,6 +166,29 @@ fn load_after_a_start_meets_the_schedule_of_a_fresh_link() {
         // Without the start, the schedule goes on.
         assert_ne!(bench.load(12_000 * MS), first, "{}", profile.name);
     }
+}
+
+#[test]
+fn late_packets_of_a_flow_before_the_start_change_nothing_for_the_load() {
+    // Without a rate: they would take their part of it.
+    let profile = profile("loss_percent=5\nlose_packets=[1,3]");
+    let first = Bench::new(&profile, 7).load(0);
+    let mut bench = Bench::new(&profile, 7);
+    bench.load(0);
+    bench.start(&profile, 7, 7000 * MS);
+    let late = |bench: &mut Bench, now_ns| {
+        bench.port -= 1;
+        bench.arrive(Way::Up, 60, now_ns);
+        bench.arrive(Way::Down, 60, now_ns);
+        bench.port += 1;
+    };
+    late(&mut bench, 7010 * MS);
+    assert_eq!(bench.books.clock.begun_ns(), None);
+    let beside = bench.load_beside(7200 * MS, late);
+    assert_eq!(bench.books.clock.begun_ns(), Some(7200 * MS));
+    assert_eq!(beside.deadlines_ns, first.deadlines_ns);
+    // They meet the same chances all the same.
+    assert!(bench.up.counters.packets_lost + bench.down.counters.packets_lost > 2 * (first.dropped[0] + first.dropped[1]));
 }
 
 #[test]
