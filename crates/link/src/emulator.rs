@@ -22,7 +22,7 @@ pub(crate) use thread::{clock_ns, prefer};
 /// Above ordinary real-time work, below what the kernel itself needs.
 const REAL_TIME_PRIORITY: i32 = 50;
 
-/// What the emulator counted from going live to its stop.
+/// What the emulator counted from the last start, or from going live, to its stop.
 #[derive(Debug)]
 pub struct Counts {
     /// Client to server.

@@ -150,11 +150,12 @@ impl Table {
         Seen { key: Some(key), since_ns, is_earlier: pair.is_earlier, counters: pair.way(way) }
     }
 
-    /// Begins again: the flows so far are earlier ones, and their age counts from their next packet.
+    /// Begins again: the flows so far are earlier ones, and their counters and age begin with their next packet.
     pub fn start(&mut self) {
         for pair in self.flows.values_mut() {
-            (pair.since_ns, pair.is_earlier) = (None, true);
+            *pair = Pair { is_earlier: true, ..Pair::default() };
         }
+        (self.beyond, self.unparsed) = (Pair::default(), Pair::default());
     }
 
     /// Whether a packet of the client begins a flow that the link had not seen before the last start. A connection that has been closed still
@@ -172,9 +173,9 @@ impl Table {
         is_first && !self.flows.get(&Key::new(&headers, Way::Up)).is_some_and(|pair| pair.is_earlier)
     }
 
-    /// All flows of the table, in the order of their keys.
+    /// All flows with packets since the last start, in the order of their keys.
     pub fn sorted(&self) -> Vec<(Key, Pair)> {
-        let mut flows: Vec<_> = self.flows.iter().map(|(key, pair)| (*key, *pair)).collect();
+        let mut flows: Vec<_> = self.flows.iter().filter(|(_, pair)| pair.since_ns.is_some()).map(|(key, pair)| (*key, *pair)).collect();
         flows.sort_unstable_by_key(|(key, _)| *key);
         flows
     }
@@ -440,13 +441,15 @@ mod tests {
     }
 
     #[test]
-    fn age_of_an_earlier_flow_counts_from_its_first_packet_after_the_start() {
+    fn age_and_counters_of_an_earlier_flow_begin_with_its_first_packet_after_the_start() {
         let packet = ipv4([10, 0, 0, 1], [10, 0, 0, 2], 17, 0, &upper((9, 443)));
         let mut table = Table::default();
-        table.see(&packet, Way::Up, 5);
+        table.see(&packet, Way::Up, 5).counters.packets += 1;
+        table.see(&[0x20; 40], Way::Up, 6).counters.packets += 1;
         table.start();
+        assert_eq!((table.sorted(), table.unparsed()), (Vec::new(), Pair::default()));
         let seen = table.see(&packet, Way::Up, 70);
-        assert_eq!((seen.since_ns, seen.is_earlier), (70, true));
+        assert_eq!((seen.since_ns, seen.is_earlier, *seen.counters), (70, true, Counters::default()));
         assert_eq!(table.see(&packet, Way::Up, 80).since_ns, 70);
     }
 

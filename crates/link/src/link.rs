@@ -1,5 +1,6 @@
 //! A running link: two namespaces, two devices, the emulator between them.
 
+use std::cell::Cell;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -83,8 +84,8 @@ struct End {
     device_index: u32,
     ipv6: bool,
     tcp_settings: Settings,
-    /// Drops before the link was live do not count.
-    drops_at_start: DeviceDrops,
+    /// Drops before the link was live, or before the last start, do not count.
+    drops_at_start: Cell<DeviceDrops>,
 }
 
 impl Link {
@@ -119,7 +120,7 @@ impl Link {
             (Some(asked), Some(file)) => Some(Sampler::start(&near.namespace, &far.namespace, asked.interval, file)?),
             _ => None,
         };
-        let mut link = Self {
+        let link = Self {
             near_processes,
             far_processes,
             emulator,
@@ -133,8 +134,7 @@ impl Link {
             congestion,
             warnings,
         };
-        link.near.drops_at_start = link.near.device_drops()?;
-        link.far.drops_at_start = link.far.device_drops()?;
+        link.forget_drops()?;
         link.emulator.go_live()?;
         Ok(link)
     }
@@ -155,9 +155,19 @@ impl Link {
     }
 
     /// Lets the profile begin again as on a fresh link: changes are undone, packets are counted from 1, queues are empty, buckets full, and time
-    /// zero comes as `start` says. What is on its way arrives.
+    /// zero comes as `start` says. What is on its way arrives. The report counts from now on.
     pub(crate) fn start_clock(&self, start: ClockStart) -> Result<Result<(), StartRefused>, Error> {
-        self.emulator.start_clock(start)
+        let started = self.emulator.start_clock(start)?;
+        if started.is_ok() {
+            self.forget_drops()?;
+        }
+        Ok(started)
+    }
+
+    fn forget_drops(&self) -> Result<(), Error> {
+        self.near.drops_at_start.set(self.near.device_drops()?);
+        self.far.drops_at_start.set(self.far.device_drops()?);
+        Ok(())
     }
 
     /// Starts a program in the client's namespace. It ends with the link at the latest; to know how it ended, wait for it
@@ -209,8 +219,8 @@ impl Link {
                 packets::MAX_ROWS_IN_MEMORY
             ));
         }
-        let near = self.near.device_drops()?.since(self.near.drops_at_start);
-        let far = self.far.device_drops()?.since(self.far.drops_at_start);
+        let near = self.near.device_drops()?.since(self.near.drops_at_start.get());
+        let far = self.far.device_drops()?.since(self.far.drops_at_start.get());
         let report = Report::new(report::Parts {
             profile: &self.profile,
             seed: self.options.seed,
@@ -251,14 +261,14 @@ impl End {
             }
         }
         let Configured { device_index, ipv6, tcp_settings, .. } = configured;
-        let end = Self { namespace, device_index, ipv6, tcp_settings, drops_at_start: DeviceDrops::default() };
+        let end = Self { namespace, device_index, ipv6, tcp_settings, drops_at_start: Cell::default() };
         Ok((end, configured.device))
     }
 
     fn device_drops(&self) -> Result<DeviceDrops, Error> {
-        let what = "read the TUN device's drops";
+        let (what, device_index) = ("read the TUN device's drops", self.device_index);
         self.namespace
-            .run(|| netlink::Socket::open()?.device_drops(self.device_index))
+            .run(move || netlink::Socket::open()?.device_drops(device_index))
             .map_err(Error::system(what))?
             .map_err(Error::system(what))
     }

@@ -1,7 +1,16 @@
 import { readFileSync } from 'node:fs';
 import { z } from 'zod';
 
-const lateness = z.looseObject({ p50: z.number(), p99: z.number(), max: z.number() });
+/** So many packets have a 99th percentile that is not the latest one. */
+export const LEAST_FOR_P99 = 100;
+
+const lateness = z.looseObject({
+  /** Absent in reports of before they were counted. */
+  packets: z.number().optional(),
+  p50: z.number(),
+  p99: z.number(),
+  max: z.number(),
+});
 
 /** One direction of the link: what was asked of it and what it did. */
 const direction = z.looseObject({
@@ -88,6 +97,8 @@ const whole = z.looseObject({
   /** Of both directions together. */
   lateness_us: lateness,
   lateness_p99_bound_us: z.number(),
+  /** For the latest of fewer than 100 packets. Absent in reports of before there was one: they were judged by the other. */
+  lateness_max_bound_us: z.number().optional(),
   /** Of the load alone, from the start of its navigation to its end. Null where no load was announced to the link. */
   machine: machine.nullable(),
   hystart: hystart.nullable(),

@@ -8,7 +8,7 @@ import {
   type Metric,
 } from './compare/campaign.js';
 import { partnerOf } from './compare/partners.js';
-import { unaskedDrops, type LinkDirection, type LinkReport } from './link-report.js';
+import { LEAST_FOR_P99, unaskedDrops, type LinkDirection, type LinkReport } from './link-report.js';
 import type { MachineCpu } from './machine-cpu.js';
 import type { Protocol } from './plan.js';
 import type { Outcome, Sample, Times } from './sample.js';
@@ -88,8 +88,8 @@ export interface DirectionAchieved {
   readonly lost: number;
   readonly queueDropped: number;
   readonly unaskedDrops: number;
-  /** The worst of the loads' 99th percentiles. */
-  readonly worstP99LatenessUs: number;
+  /** The worst 99th percentile of the loads with 100 packets or more; undefined if none has so many. */
+  readonly worstP99LatenessUs: number | undefined;
 }
 
 /** Loads that others measured beside, of all that were made. */
@@ -322,7 +322,7 @@ const noPackets: DirectionAchieved = {
   lost: 0,
   queueDropped: 0,
   unaskedDrops: 0,
-  worstP99LatenessUs: 0,
+  worstP99LatenessUs: undefined,
 };
 
 function plus(sum: DirectionAchieved, one: LinkDirection): DirectionAchieved {
@@ -332,8 +332,16 @@ function plus(sum: DirectionAchieved, one: LinkDirection): DirectionAchieved {
     lost: sum.lost + one.packets_lost,
     queueDropped: sum.queueDropped + one.packets_queue_dropped,
     unaskedDrops: sum.unaskedDrops + unaskedDrops(one),
-    worstP99LatenessUs: Math.max(sum.worstP99LatenessUs, one.lateness_us.p99),
+    worstP99LatenessUs: worstOf(sum.worstP99LatenessUs, one),
   };
+}
+
+function worstOf(
+  worst: number | undefined,
+  { lateness_us: lateness, packets_out: packetsOut }: LinkDirection,
+): number | undefined {
+  if ((lateness.packets ?? packetsOut) < LEAST_FOR_P99) return worst;
+  return Math.max(worst ?? 0, lateness.p99);
 }
 
 function keyOf(profile: string, page: string, arm: string): string {

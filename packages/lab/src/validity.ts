@@ -1,5 +1,5 @@
 import { kernelName } from './link-command.js';
-import { flowBytes, unaccountedPackets, unaskedDrops, type LinkReport } from './link-report.js';
+import { flowBytes, LEAST_FOR_P99, unaccountedPackets, unaskedDrops, type LinkReport } from './link-report.js';
 import { isAnswered } from './load/expected.js';
 import type { Arm } from './plan.js';
 import type { BrowserSide, DevToolsRequest, ServerCounters } from './sample.js';
@@ -136,7 +136,13 @@ function expectedBytes({ arm, pageBytes, browser, link }: Evidence): string | un
 
 function deadlines({ link }: Evidence): string | undefined {
   if (link === undefined || link.kept_deadlines) return undefined;
-  const [late, bound] = [link.lateness_us.p99, link.lateness_p99_bound_us].map((us) => (us / 1000).toFixed(2));
+  const { packets, p99, max } = link.lateness_us;
+  const few = packets !== undefined && packets < LEAST_FOR_P99 ? link.lateness_max_bound_us : undefined;
+  const measured = few === undefined ? [p99, link.lateness_p99_bound_us] : [max, few];
+  const [late, bound] = measured.map((us) => (us / 1000).toFixed(2));
+  if (few !== undefined) {
+    return `the link missed its deadlines: the latest of its ${packets} packets was ${late} ms late, and it may be ${bound} ms`;
+  }
   return `the link missed its deadlines: 1 % of its packets were ${late} ms late or more, and it may be ${bound} ms`;
 }
 

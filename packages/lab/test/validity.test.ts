@@ -147,6 +147,18 @@ for (const arm of ARMS) {
     ]);
   });
 
+  test(`${arm} load of few packets is judged by the latest of them`, () => {
+    const reasons = judge(arm, ({ link }) => {
+      link.kept_deadlines = false;
+      link.lateness_us = { packets: 99, p50: 80, p99: 12_345, max: 12_345 };
+      link.lateness_p99_bound_us = 500;
+      link.lateness_max_bound_us = 1000;
+    });
+    assert.deepEqual(reasons, [
+      'the link missed its deadlines: the latest of its 99 packets was 12.35 ms late, and it may be 1.00 ms',
+    ]);
+  });
+
   test(`${arm} load under another congestion control than the arm's is invalid`, () => {
     const reasons = judge(arm, ({ link }) => {
       link.tcp_congestion.far = 'bbr';

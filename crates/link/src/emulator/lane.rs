@@ -20,7 +20,7 @@ const BUFFER_BYTES: usize = MTU + 1;
 /// Read from one device before deadlines are looked at again.
 const READ_BATCH: usize = 32;
 
-/// What one direction did.
+/// What one direction did since the last start.
 #[derive(Debug, Clone)]
 pub struct LaneCounters {
     /// Packets that reached the link.
@@ -92,6 +92,18 @@ impl LaneCounters {
     }
 }
 
+impl LaneCounters {
+    fn delivered(&mut self, bytes: u64, written: bool, lateness_ns: u64) {
+        if written {
+            self.packets_out += 1;
+            self.bytes_out += bytes;
+        } else {
+            self.packets_write_failed += 1;
+        }
+        self.lateness_ns.saturating_record(lateness_ns);
+    }
+}
+
 /// One direction.
 pub(super) struct Lane {
     way: Way,
@@ -111,6 +123,8 @@ pub(super) struct Lane {
 
 struct Held {
     deadline_ns: u64,
+    /// False if it was on its way at a start: it is none of the load's.
+    counts: bool,
     row: Row,
     packet: At,
 }
@@ -130,7 +144,7 @@ impl Lane {
         })
     }
 
-    /// Puts the profile in force from its beginning on. What is on its way keeps its deadline.
+    /// Puts the profile in force from its beginning on, and counts from now on. What is on its way keeps its deadline.
     pub(super) fn start(&mut self, profile: &Profile, seed: u64, clock: &Clock) {
         let direction = match self.way {
             Way::Up => &profile.up,
@@ -139,6 +153,8 @@ impl Lane {
         self.scheduler = Some(Scheduler::new(direction, seed, self.way));
         (self.zero_ns, self.epoch) = (clock.zero_ns(), clock.epoch());
         self.rules = Rules::new(&profile.rules, self.way);
+        self.counters = LaneCounters::new();
+        self.held.iter_mut().for_each(|held| held.counts = false);
     }
 
     /// Begins again if time zero is another one, with full buckets of the rules. What is on its way keeps its deadline.
@@ -239,7 +255,7 @@ impl Lane {
             Verdict::Deliver { deadline_ns } => {
                 let deadline_ns = self.zero_ns + deadline_ns;
                 let packet = self.packets.push(packet).expect("invariant: there was room for a packet of any length");
-                hold(&mut self.held, Held { deadline_ns, row, packet });
+                hold(&mut self.held, Held { deadline_ns, counts: true, row, packet });
                 counters.held_max_packets = counters.held_max_packets.max(self.held.len() as u64);
             }
             Verdict::Lost => {
@@ -268,14 +284,10 @@ impl Lane {
             let bytes = self.packets.packet(packet.packet);
             let written = rustix::io::retry_on_intr(|| rustix::io::write(to, bytes));
             let fate = if written.is_ok() { Fate::Delivered } else { Fate::WriteFailed };
-            if written.is_ok() {
-                self.counters.packets_out += 1;
-                self.counters.bytes_out += bytes.len() as u64;
-            } else {
-                self.counters.packets_write_failed += 1;
+            if packet.counts {
+                self.counters.delivered(bytes.len() as u64, written.is_ok(), now_ns - packet.deadline_ns);
             }
             books.log_end(packet.row, fate, now_ns);
-            self.counters.lateness_ns.saturating_record(now_ns - packet.deadline_ns);
             self.packets.free(packet.packet);
         }
     }
@@ -285,7 +297,7 @@ impl Lane {
     }
 
     pub(super) fn finish(mut self) -> LaneCounters {
-        self.counters.packets_held_at_end = self.held.len() as u64;
+        self.counters.packets_held_at_end = self.held.iter().filter(|held| held.counts).count() as u64;
         if let Some(scheduler) = &self.scheduler {
             self.counters.queue_max_bytes = scheduler.queue_max_bytes();
             self.counters.queue_max_ns = scheduler.queue_max_ns();

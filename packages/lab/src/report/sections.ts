@@ -208,8 +208,9 @@ export function links(results: Results): Html {
     <div class="card">
       ${scrollingTable({ label: 'Table of links', head, names: 3, rows })}
       <p class="soft small">
-        Up is from the client to the server. Lateness is how long after its deadline the link delivered a packet. A load
-        whose link was too late or whose devices dropped packets is invalid.
+        Up is from the client to the server. Lateness is how long after its deadline the link delivered a packet; loads
+        with fewer than 100 packets in that direction have no 99th percentile. A load whose link was too late or whose
+        devices dropped packets is invalid.
       </p>
     </div>
   </section>`;
@@ -225,7 +226,7 @@ function directionRow(profile: string, name: string, one: DirectionAchieved): Ht
     <td>${share}</td>
     <td>${one.queueDropped}</td>
     <td>${one.unaskedDrops}</td>
-    <td>${(one.worstP99LatenessUs / 1000).toFixed(3)} ms</td>
+    <td>${one.worstP99LatenessUs === undefined ? '–' : `${(one.worstP99LatenessUs / 1000).toFixed(3)} ms`}</td>
   </tr>`;
 }
 
