@@ -1,5 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import process from 'node:process';
 import { createInterface } from 'node:readline';
 import type { Browser } from 'puppeteer-core';
 import type { WarmPage } from './job.js';
@@ -13,6 +14,9 @@ export async function warm(browser: Browser, { command, origin }: WarmPage, time
   const [program, ...args] = command as [string, ...string[]];
   const server = spawn(program, args, { stdio: ['ignore', 'ignore', 'pipe'] });
   const ended = once(server, 'exit');
+  const end = (): void => void server.kill();
+  // A load that is interrupted ends at once, by `process.exit`.
+  process.once('exit', end);
   try {
     const address = await addressOf(createInterface({ input: server.stderr }));
     server.stderr.resume();
@@ -27,8 +31,9 @@ export async function warm(browser: Browser, { command, origin }: WarmPage, time
     );
     await page.close();
   } finally {
-    server.kill();
+    end();
     await ended;
+    process.off('exit', end);
   }
 }
 
