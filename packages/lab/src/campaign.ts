@@ -73,7 +73,7 @@ export async function runCampaign(options: CampaignOptions): Promise<Campaign> {
     if (resume) await endLeftovers(out);
     const measuring = await lockMachine(machine, signal);
     locks.add(measuring);
-    return await runLocked(options, locks, machine.share ? measuring : undefined);
+    return await runLocked(options, locks, measuring);
   } catch (thrown) {
     const begun = existsSync(join(out, CAMPAIGN));
     const again = begun ? 'the same command with --resume goes on: what was measured is kept' : 'run the command again';
@@ -96,8 +96,7 @@ async function reportOnly({ out, report }: CampaignOptions): Promise<Campaign> {
   return campaign;
 }
 
-/** `shared`: the machine's lock, if others may have it too. */
-async function runLocked(asked: CampaignOptions, locks: Locks, shared: number | undefined): Promise<Campaign> {
+async function runLocked(asked: CampaignOptions, locks: Locks, machineLock: number): Promise<Campaign> {
   const { plan, references, leftOut } = planHere(asked.plan);
   const options = { ...asked, plan };
   const { out, resume } = options;
@@ -129,6 +128,7 @@ async function runLocked(asked: CampaignOptions, locks: Locks, shared: number | 
       scratch,
       out,
       keepAll: options.keepAll,
+      machineLock,
     };
     if (bench.warmFolder !== undefined) writeWarmPage(bench.warmFolder);
     await preflight(bench, plan.profiles, plan.arms);
@@ -141,8 +141,8 @@ async function runLocked(asked: CampaignOptions, locks: Locks, shared: number | 
     else writeCampaign(out, campaign);
     for (const { arm, reason } of leftOut) process.stderr.write(`arm ${arm} is left out: ${reason}\n`);
     noteRunning(out, scratch);
-    const known = !plan.conformance || (await isConformanceKnown(options, pronghorn, campaign.seed, scratch));
-    const finished = known && (await runLoads(bench, options, campaign, before, shared));
+    const known = !plan.conformance || (await isConformanceKnown(options, pronghorn, campaign.seed, bench));
+    const finished = known && (await runLoads(bench, options, campaign, before));
     const ended = withEnd(campaign, finished ? 'finished' : 'interrupted');
     writeCampaign(out, ended);
     await options.report?.(ended);
@@ -175,11 +175,11 @@ async function isConformanceKnown(
   { plan, out, signal, machine = ALONE, conformance = CONFORMANCE }: CampaignOptions,
   pronghorn: Pronghorn,
   seed: number,
-  within: string,
+  { scratch: within, machineLock }: Bench,
 ): Promise<boolean> {
   if (readConformance(out)?.status === 'finished') return true;
   const { status } = await checkConformance({
-    ...{ pronghorn, seed, signal, within, sharedMachine: machine.share, ...conformance },
+    ...{ pronghorn, seed, signal, within, machineLock, sharedMachine: machine.share, ...conformance },
     congestion: controllersOf(plan.arms, plan.servers),
     onProgress: (so, transfer) => {
       writeConformance(out, so);
@@ -192,11 +192,11 @@ async function isConformanceKnown(
 /** Runs the loads that are left, one after the other; false if the campaign was ended early. */
 async function runLoads(
   bench: Bench,
-  { plan, signal }: CampaignOptions,
+  { plan, signal, machine = ALONE }: CampaignOptions,
   campaign: Campaign,
   before: Resumption | undefined,
-  shared: number | undefined,
 ): Promise<boolean> {
+  const shared = machine.share ? bench.machineLock : undefined;
   const blocks = schedule(plan, plan.blocks.max, campaign.seed);
   const progress = new Progress(blocks.flat(), process.stderr);
   const rule = new StoppingRule(plan, campaign.seed, before?.made ?? []);

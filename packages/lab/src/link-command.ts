@@ -74,13 +74,14 @@ export type Ended =
  * Starts a command with all its output going to one file.
  *
  * It gets a process group of its own, so that Ctrl-C at the terminal reaches the lab alone, which then ends the
- * command in order.
+ * command in order. It inherits the machine's lock, so that a lab that is killed leaves the machine locked while its
+ * link or browser still runs.
  */
-export function start(command: readonly string[], outputPath: string): Running {
+export function start(command: readonly string[], outputPath: string, machineLock: number | undefined): Running {
   const [program, ...args] = command as [string, ...string[]];
   const output = openSync(outputPath, 'w');
   try {
-    const child = spawn(program, args, { stdio: ['ignore', output, output], detached: true });
+    const child = spawn(program, args, { stdio: ['ignore', output, output, machineLock], detached: true });
     const ended = new Promise<Ended>((resolve) => {
       child.once('error', (error) => {
         resolve({ kind: 'unstartable', reason: error.message });

@@ -2,14 +2,15 @@
  * Locks that the operating system ends with the process that holds them, however that ends.
  *
  * Node.js has no flock(2). The program `flock` takes it on a descriptor that it inherits: the lock belongs to the open file,
- * which is this process's too, and stays when the program ends. Other children do not inherit the descriptor.
+ * which is this process's too, and stays when the program ends. The commands that measure inherit that of the machine
+ * (`start`), other children none.
  */
 import { spawn, spawnSync, type StdioOptions } from 'node:child_process';
 import { closeSync, constants, fchmodSync, fstatSync, openSync, readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { isDiskError } from './disk.js';
 import { ExitCode, LabError, messageOf, systemCode } from './errors.js';
-import { commandLine, readOr } from './processes.js';
+import { commandLine, parentOf, readOr } from './processes.js';
 import { SAMPLES } from './samples-file.js';
 
 /** Locks of a campaign, released together. */
@@ -41,7 +42,7 @@ export function lockSamples(out: string): number {
   const path = join(out, SAMPLES);
   try {
     // Locks on network file systems need the right to write.
-    return lockFolder(out, openSync(path, constants.O_WRONLY | constants.O_APPEND));
+    return lockFolder(out, openFile(path, constants.O_WRONLY | constants.O_APPEND));
   } catch (thrown) {
     if (thrown instanceof LabError || isDiskError(thrown)) throw thrown;
     if (systemCode(thrown) !== 'ENOENT')
@@ -120,7 +121,7 @@ function openMachineLock(path: string): number {
   const flags = constants.O_RDONLY | constants.O_NOFOLLOW;
   for (;;) {
     try {
-      return openSync(path, flags);
+      return openFile(path, flags);
     } catch (thrown) {
       if (systemCode(thrown) !== 'ENOENT') throw cannotLock(path, messageOf(thrown));
     }
@@ -132,6 +133,14 @@ function openMachineLock(path: string): number {
       if (systemCode(thrown) !== 'EEXIST') throw cannotLock(path, messageOf(thrown));
     }
   }
+}
+
+/** Without waiting for the other end of what turns out to be a named pipe. */
+function openFile(path: string, flags: number): number {
+  const descriptor = openSync(path, flags | constants.O_NONBLOCK);
+  if (fstatSync(descriptor).isFile()) return descriptor;
+  closeSync(descriptor);
+  throw new Error('it is no regular file');
 }
 
 function cannotLock(path: string, why: string): LabError {
@@ -189,11 +198,15 @@ function withoutFlock(error: Error | undefined, said: string): LabError {
   return new LabError(ExitCode.Unavailable, `flock failed: ${error?.message ?? said.trim()}`);
 }
 
-/** Processes that hold a lock on the file, apart from this one; of other users' only root sees them. */
+/**
+ * Processes that hold a lock on the file, apart from this one; of other users' only root sees them. What a holder has started
+ * has inherited the lock, and counts only where the holder is gone.
+ */
 function holdersOf(descriptor: number): number[] {
   const file = fstatSync(descriptor);
-  const pids = readdirSync('/proc').filter((entry) => /^\d+$/.test(entry) && Number(entry) !== process.pid);
-  return pids.filter((pid) => openFiles(pid).some((each) => isLockOf(pid, each, file))).map(Number);
+  const all = readdirSync('/proc').filter((entry) => /^\d+$/.test(entry));
+  const holders = all.filter((pid) => openFiles(pid).some((each) => isLockOf(pid, each, file))).map(Number);
+  return holders.filter((pid) => pid !== process.pid && !holders.includes(parentOf(pid)));
 }
 
 function openFiles(pid: string): string[] {

@@ -41,6 +41,7 @@ async function tryLink(bench: Bench, profile: ProfileFile, arm: Arm): Promise<vo
       near: [process.execPath, '--eval', ''],
     }),
     outputPath,
+    bench.machineLock,
   );
   const limit = setTimeout(() => void stop(running), LIMIT_SECONDS * 1000);
   const ended = await running.ended;

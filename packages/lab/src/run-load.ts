@@ -65,6 +65,8 @@ export interface Bench {
   /** The campaign's output folder. */
   readonly out: string;
   readonly keepAll: boolean;
+  /** Of the machine, for all that a load runs. */
+  readonly machineLock: number;
 }
 
 /** A page where the server finds it. */
@@ -95,7 +97,7 @@ export class Load {
     this.#bench = bench;
     this.#scheduled = scheduled;
     this.#folder = makeFolderFor(bench.confinement, join(bench.scratch, `load-${scheduled.number}-`));
-    this.#running = start(this.#command(), join(this.#folder, JobFile.Output));
+    this.#running = start(this.#command(), join(this.#folder, JobFile.Output), bench.machineLock);
   }
 
   /** Waits for the end and gives the sample, or undefined if the load was stopped. */

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { existsSync, readFileSync, rmSync } from 'node:fs';
-import { open, readFile } from 'node:fs/promises';
+import { once } from 'node:events';
+import { closeSync, constants, existsSync, openSync, readFileSync, rmSync, writeSync } from 'node:fs';
+import { Socket } from 'node:net';
 import { join } from 'node:path';
 import test, { after } from 'node:test';
 import { FakeBench, LOADS, loadsIn, PLAN, statusOf, type Ended, type Started } from './fake-bench.js';
@@ -14,22 +15,29 @@ after(() => {
   rmSync(bench.folder, { recursive: true });
 });
 
+/** Both ends of a named pipe, which does not wait for another process. A thread that waits for one keeps this process from ending. */
+const WITHOUT_WAITING = constants.O_RDWR | constants.O_NONBLOCK;
+
 /** A campaign in its first load, until it is told to go on. */
 async function held(name: string, args: readonly string[] = []): Promise<Started & { go: () => Promise<Ended> }> {
   const hold = bench.path(`${name}.hold`);
   spawnSync('mkfifo', [`${hold}.runs`, `${hold}.go`]);
   const campaign = bench.start(['run', PLAN, '--out', bench.path(name), ...args], { HOLD: hold });
-  const runs = readFile(`${hold}.runs`);
+  const runs = new Socket({ fd: openSync(`${hold}.runs`, WITHOUT_WAITING) });
   const early = campaign.ended.then(({ stderr }) => {
     throw new Error(stderr);
   });
-  await Promise.race([runs, early]);
+  await Promise.race([once(runs, 'data'), early]).finally(() => runs.destroy());
   early.catch(() => undefined);
   return {
     ...campaign,
     go: async () => {
-      await (await open(`${hold}.go`, 'w')).close();
-      return campaign.ended;
+      // Open until the load has ended: what no process has read is gone with the last end of the pipe.
+      const go = openSync(`${hold}.go`, WITHOUT_WAITING);
+      writeSync(go, '\n');
+      return campaign.ended.finally(() => {
+        closeSync(go);
+      });
     },
   };
 }
@@ -64,6 +72,21 @@ test('locks of a process that was killed are gone with it, and its load too', as
   assert.equal(status, 3, stderr);
   assert.deepEqual(loadsIn(out), [1, 2, 3, 4, 5, 6]);
   assert.equal(statusOf(out), 'finished');
+});
+
+test('machine of a campaign that was killed is locked until its load has ended', async () => {
+  const first = await held('left');
+  first.child.kill('SIGKILL');
+  await first.ended;
+  const second = ['run', PLAN, '--out', bench.path('after-left')];
+  assertBusy(bench.run(second), /^error: process \d+ measures on this machine/);
+  const waits = bench.start([...second, '--wait']);
+  await waits.says(/^waiting: process \d+ measures/);
+  const go = openSync(bench.path('left.hold.go'), WITHOUT_WAITING);
+  writeSync(go, '\n');
+  const { status, stderr } = await waits.ended;
+  closeSync(go);
+  assert.equal(status, 3, stderr);
 });
 
 test('second campaign on the machine is refused with the number and the command of the first', async () => {
@@ -128,6 +151,16 @@ test('what is no switch is refused', () => {
   const { status, stderr } = bench.run(['run', PLAN], { PRONGHORN_LAB_SHARE_MACHINE: 'yes' });
   assert.equal(status, 2);
   assert.match(stderr, /PRONGHORN_LAB_SHARE_MACHINE must be 0 or 1, not yes/);
+});
+
+test('lock that is a named pipe is refused at once', { timeout: 60_000 }, async (t) => {
+  const pipe = bench.path('pipe.lock');
+  spawnSync('mkfifo', [pipe]);
+  const campaign = bench.start(['run', PLAN, '--out', bench.path('no-lock')], { PRONGHORN_LAB_LOCK: pipe });
+  t.after(() => campaign.child.kill('SIGKILL'));
+  const { status, stderr } = await campaign.ended;
+  assert.equal(status, 73);
+  assert.match(stderr, /^error: cannot lock \S+pipe\.lock: it is no regular file; remove it if [^\n]+\n$/);
 });
 
 test('lock that is no file, and a machine without flock, are told', () => {

@@ -22,9 +22,10 @@ export async function runConformance(
   requireFree(out);
   const locks = new Locks();
   try {
-    locks.add(await lockMachine(machine, options.signal));
+    const machineLock = await lockMachine(machine, options.signal);
+    locks.add(machineLock);
     createFolder(out);
-    return await runLocked(out, { ...options, sharedMachine: machine.share });
+    return await runLocked(out, { ...options, machineLock, sharedMachine: machine.share });
   } finally {
     locks.release();
   }

@@ -29,6 +29,8 @@ export interface ConformanceOptions {
   readonly seed: number;
   /** Whether other campaigns may measure on the machine at the same time. */
   readonly sharedMachine?: boolean;
+  /** Of the machine, for all that a transfer runs. */
+  readonly machineLock?: number;
   /** Where to put what is removed in the end; otherwise the system's folder for that. */
   readonly within?: string;
   /** Aborted to end the check after what was measured so far. */
@@ -56,7 +58,7 @@ export function controllersOf(arms: readonly Arm[], servers: readonly ServerSpec
  * compared is who sends.
  */
 export async function checkConformance(options: ConformanceOptions): Promise<Conformance> {
-  const { pronghorn, repeats, seconds, seed, signal } = options;
+  const { pronghorn, repeats, seconds, seed, machineLock, signal } = options;
   const link = conformanceLink();
   const { system, pronghornSha256 } = environment('', pronghorn);
   const scratch = mkdtempSync(join(options.within ?? tmpdir(), 'pronghorn-lab-conformance-'));
@@ -73,7 +75,7 @@ export async function checkConformance(options: ConformanceOptions): Promise<Con
   };
   try {
     const bench = {
-      ...{ pronghorn: pronghorn.path, link, scratch, signal, seconds },
+      ...{ pronghorn: pronghorn.path, link, scratch, signal, seconds, machineLock },
       certificate: makeCertificate(scratch, FAR_ADDRESS),
       site: writeSite(scratch, (link.facts.rateMbit * 1e6 * seconds) / 8),
     };
@@ -117,12 +119,13 @@ interface TransferBench {
   readonly site: string;
   readonly scratch: string;
   readonly seconds: number;
+  readonly machineLock: number | undefined;
   readonly signal: AbortSignal;
 }
 
 /** One transfer, or undefined if it was interrupted. */
 async function runTransfer(bench: TransferBench, planned: Planned): Promise<Transfer | undefined> {
-  const { link, scratch, signal, seconds } = bench;
+  const { link, scratch, signal, seconds, machineLock } = bench;
   const folder = mkdtempSync(join(scratch, 'transfer-'));
   const files = {
     report: join(folder, 'link.json'),
@@ -130,7 +133,7 @@ async function runTransfer(bench: TransferBench, planned: Planned): Promise<Tran
     packets: join(folder, 'packets.csv'),
     tcpInfo: join(folder, 'tcp-info.csv'),
   };
-  const running = start(commandOf(bench, planned, folder, files), files.output);
+  const running = start(commandOf(bench, planned, folder, files), files.output, machineLock);
   const onAbort = (): void => void stop(running);
   signal.addEventListener('abort', onAbort, { once: true });
   const limit = setTimeout(onAbort, (4 * seconds + OVERHEAD_SECONDS) * 1000);
