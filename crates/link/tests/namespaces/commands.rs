@@ -401,10 +401,9 @@ fn late_packet_is_not_time_zero() {
     let [path, connected, go] = ["r.json", "connected", "go"].map(|name| folder.path().join(name));
     let linger = shell("linger", &format!("10.77.0.2:443 {}", go.display()));
     let script = format!(
-        "{linger} > {connected} & {wait}; echo start >&$PRONGHORN_LINK_CONTROL; read answer <&$PRONGHORN_LINK_CONTROL; \
+        "{linger} > {connected} & while ! test -s {connected}; do sleep 0.02; done; echo start >&$PRONGHORN_LINK_CONTROL; read answer <&$PRONGHORN_LINK_CONTROL; \
          echo > {go}; wait; sleep 1; {connect}",
         connected = connected.display(),
-        wait = format!("while ! test -s {}; do sleep 0.02; done", connected.display()),
         go = go.display(),
         connect = shell("connect", "10.77.0.2:443"),
     );
