@@ -1,10 +1,16 @@
-"""Does the kernel's TCP leave slow start early because of the jitter of a profile? 20 seeds with it, and 20 without."""
+"""Does the kernel's TCP leave slow start early because of the jitter of a profile?
+
+A pause of the machine may end slow start early too, with jitter as without, but hardly under the same seed again. The
+jitter of a seed comes again. So a seed counts if most of its loads with jitter leave early, and those without do not.
+"""
 
 from __future__ import annotations
 
 import json
 import shlex
 import subprocess
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -12,21 +18,28 @@ import pytest
 from harness.server import pronghorn
 
 LTE = Path(__file__).parents[2] / "profiles" / "lte.toml"
-SEEDS = range(1, 21)
+SEEDS = range(1, 41)
+# So many further loads of a seed, and so many of them decide.
+LOADS, MOST = 3, 2
+# If other work ends slow start early in one load of twenty, more seeds than this count once in 10,000 runs. With a
+# delay that moves smoothly, 18 of 100 seeds left early.
+TOLERATED_SEEDS = 1
+# Nearly all of the delay: half of the seeds leave early.
+MUCH_JITTER_MS = 30
 # What 12 Mbit/s and 70 ms hold: to leave slow start at fewer packets costs time, at more it does not.
 FULL_PACKETS = 70
 
-pytestmark = [pytest.mark.serial, pytest.mark.long]
+pytestmark = [pytest.mark.serial, pytest.mark.long, pytest.mark.timeout(900)]
 
 
-def leaves_early(identity, folder: Path, seed: int, *options: str) -> bool | None:
+def leaves_early(identity, folder: Path, profile: Path, seed: int, *options: str) -> bool | None:
     """Whether a download of 1 MB over TCP left slow start before the link was full; None if the link was late."""
     report = folder / "report.json"
     serve = [pronghorn(), "serve", folder / "site", "--listen", "10.77.0.2:443"]
     far = shlex.join(str(part) for part in [*serve, "--cert", identity.cert, "--key", identity.key])
     run = ["--seed", seed, "--tcp-congestion", "cubic", "--report", report, "--far", far, "--far-ready", "443"]
     get = [pronghorn(), "get", "--http", "2", "--no-verify", "-o", "/dev/null", "https://10.77.0.2/page"]
-    call = [str(part) for part in [pronghorn(), "link", LTE, *options, *run, "--", *get]]
+    call = [str(part) for part in [pronghorn(), "link", profile, *options, *run, "--", *get]]
     subprocess.run(call, check=True, capture_output=True, timeout=60)
     found = json.loads(report.read_text())
     if found["hystart"] is None:
@@ -36,15 +49,34 @@ def leaves_early(identity, folder: Path, seed: int, *options: str) -> bool | Non
     return early if found["kept_deadlines"] else None
 
 
-def test_jitter_ends_slow_start_no_more_often_than_a_steady_link(identity, tmp_path):
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "page").write_bytes(bytes(1_000_000))
-    pairs = [
-        (leaves_early(identity, tmp_path, seed), leaves_early(identity, tmp_path, seed, "--no-jitter"))
-        for seed in SEEDS
-    ]
-    in_time = [pair for pair in pairs if None not in pair]
-    if len(in_time) < len(SEEDS) / 2:
+def seeds_whose_jitter_ends_it(identity, folder: Path, profile: Path) -> Iterator[int]:
+    (folder / "site").mkdir()
+    (folder / "site" / "page").write_bytes(bytes(1_000_000))
+    late = 0
+    for seed in SEEDS:
+        first = leaves_early(identity, folder, profile, seed)
+        late += first is None
+        if not first:
+            continue
+        if most_leave_early(identity, folder, profile, seed) and not most_leave_early(
+            identity, folder, profile, seed, "--no-jitter"
+        ):
+            yield seed
+    if late > len(SEEDS) / 2:
         pytest.skip("the machine was too busy for the link to keep its deadlines")
-    with_jitter, without = (sum(early) for early in zip(*in_time, strict=True))
-    assert with_jitter <= without, in_time
+
+
+def most_leave_early(identity, folder: Path, profile: Path, seed: int, *options: str) -> bool:
+    return sum(leaves_early(identity, folder, profile, seed, *options) is True for _ in range(LOADS)) >= MOST
+
+
+def test_jitter_of_the_profile_does_not_end_slow_start(identity, tmp_path):
+    seeds = list(seeds_whose_jitter_ends_it(identity, tmp_path, LTE))
+    assert len(seeds) <= TOLERATED_SEEDS, seeds
+
+
+def test_jitter_that_looks_like_a_queue_is_found(identity, tmp_path):
+    profile = tmp_path / "profile.toml"
+    profile.write_text(LTE.read_text().replace("jitter_ms = 6", f"jitter_ms = {MUCH_JITTER_MS}"))
+    found = list(islice(seeds_whose_jitter_ends_it(identity, tmp_path, profile), TOLERATED_SEEDS + 1))
+    assert len(found) > TOLERATED_SEEDS, found
