@@ -59,6 +59,10 @@ const campaign = z.object({
       requests: z.number().optional(),
       /** Whether a recorded server's think times were imitated. */
       thinkTimes: z.boolean().optional(),
+      /** Where those come from. */
+      thinkTimeCounts: z
+        .object({ counted: z.number(), estimated: z.number(), leftOut: z.number(), untold: z.number() })
+        .optional(),
       /** Of a recording, those that do not. */
       uncounted: z.number().optional(),
       bytes: z.number().optional(),

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { findBrowser } from './browser.js';
 import { CAMPAIGN, readCampaign, writeCampaign, type Campaign, type Environment } from './campaign-file.js';
+import { countThinkTimes } from './capture/think-time.js';
 import { makeCertificate } from './certificate.js';
 import { transferInWords } from './conformance/command.js';
 import { readConformance, writeConformance } from './conformance/file.js';
@@ -341,6 +342,7 @@ function describePage(name: string, { facts, thinkTimes }: ServedPage): Campaign
   return {
     name,
     ...(thinkTimes && { thinkTimes }),
+    ...(thinkTimes && recording !== undefined && { thinkTimeCounts: countThinkTimes(recording.recording.entries) }),
     ...(live !== undefined && { url: live.url }),
     ...(requests !== undefined && { requests }),
     ...(recording !== undefined && recording.uncounted > 0 && { uncounted: recording.uncounted }),

@@ -1,4 +1,5 @@
 import type { Campaign } from './campaign-file.js';
+import { thinkTimesWarning } from './capture/think-time.js';
 import { comparisonColumns, comparisonRows } from './compare/table.js';
 import { comparisonNotes, modesInWords } from './compare/words.js';
 import { blockInWords } from './progress.js';
@@ -83,6 +84,10 @@ export function tableNotes(campaign: Campaign, results: Results): string[] {
       `${several ? `Page ${name}: a` : 'A'} load is judged by the ${requests ?? 0} requests that were recorded before the load event, ` +
         `not by ${uncounted} others, which came after it or were for the icon.`,
     );
+  }
+  for (const { name, thinkTimeCounts } of campaign.pages) {
+    const wrong = thinkTimeCounts && thinkTimesWarning(thinkTimeCounts);
+    if (wrong !== undefined) notes.push(`Think times${several ? ` of page ${name}` : ''}: ${wrong}.`);
   }
   if (campaign.watched) {
     notes.push('Each load was watched, which slows it: these figures compare only with others that were taken so.');

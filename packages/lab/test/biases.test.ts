@@ -20,6 +20,7 @@ import { collectResults, type Results } from '../src/results.js';
 import type { Sample } from '../src/sample.js';
 import { appendSample, readSamples } from '../src/samples-file.js';
 import { MOST_FOR_OTHERS, whyStarved } from '../src/starved.js';
+import { tableNotes } from '../src/table.js';
 import { invalidReasons } from '../src/validity.js';
 import { withoutWarmUps } from '../src/warm-up.js';
 import { draws, times } from './draws.js';
@@ -181,6 +182,25 @@ test('report names what only one protocol has: TCP’s parameters, the certifica
   ]) {
     assert.ok(markup.includes(words), words);
   }
+});
+
+test('report warns of think times of which few were counted from the recording', async () => {
+  const noted = async (thinkTimeCounts: Campaign['pages'][number]['thinkTimeCounts']): Promise<[string, string]> => {
+    const campaign = madeCampaign(kiwee, {
+      profiles: [{ name: 'lte', sha256: '', text: '' }],
+      pages: [{ name: 'shop', requests: 9, thinkTimes: true, thinkTimeCounts }],
+    });
+    async function* samples(): AsyncGenerator<Sample> {
+      yield* await Promise.resolve([]);
+    }
+    const results = await collectResults(campaign, samples());
+    return [tableNotes(campaign, results).join('\n'), method(campaign, results).markup];
+  };
+  const [few, shown] = await noted({ counted: 2, estimated: 3, leftOut: 4, untold: 0 });
+  assert.match(few, /^Think times: only 2 of 9 think times were counted, .*estimated \(3\) or left out \(4\)/m);
+  assert.ok(shown.includes('think times as recorded (2 counted, 3 estimated, 4 left out)'));
+  const [enough] = await noted({ counted: 6, estimated: 1, leftOut: 2, untold: 0 });
+  assert.doesNotMatch(enough, /[Tt]hink time/);
 });
 
 /** Counters of two processors after so many seconds, with shares of all of their time. */

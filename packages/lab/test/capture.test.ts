@@ -248,6 +248,34 @@ const html = (text: string): object => ({
 });
 const HTML = `<!doctype html><title>\n The  shop</title><link href='/brand.svg' rel="shortcut icon"><script src=late.js></script>`;
 
+test('HAR file whose responses came behind each other has no think times of that, and keeps a server’s', (t) => {
+  const timed = (at: number, path: string, wait: number, receive: number, connect = -1): object => ({
+    ...toolEntry(at, path),
+    timings: { blocked: 0, dns: -1, connect, ssl: connect, send: 0, wait, receive },
+  });
+  const first = {
+    ...toolEntry(0, '/', { response: html(HTML) }),
+    timings: { connect: 100, ssl: 50, send: 0, wait: 50, receive: 5 },
+  };
+  const behind = [0, 1, 2, 3].map((place) => timed(200, `/${place}.css`, 50 + 100 * place, 100));
+  const { facts } = judgedIn(
+    t,
+    {
+      log: { version: '1.2', entries: [first, ...behind, timed(1000, '/slow', 350, 5)] },
+    },
+    /load event/,
+  );
+  const found = facts.recording.entries.map(({ thinkSeconds, thinkFrom }) => [thinkSeconds, thinkFrom]);
+  assert.deepEqual(found, [
+    [0, 'wait'],
+    [0, 'wait'],
+    [0, 'estimate'],
+    [0, 'estimate'],
+    [0, 'estimate'],
+    [0.3, 'wait'],
+  ]);
+});
+
 test("HAR file of Firefox: requests after its load event and the page's icon are not judged", (t) => {
   const { facts, judged } = judgedIn(t, {
     log: {

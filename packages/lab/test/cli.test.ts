@@ -205,7 +205,8 @@ test('HAR file is recorded into a folder, and what is not is left to be read', (
   assert.equal(run.status, 0, run.stderr);
   assert.equal(
     run.stdout,
-    `${target}: 2 requests, 1 responses, 5 bytes\ndocument: https://a.test/, status 200, without a title\n`,
+    `${target}: 2 requests, 1 responses, 5 bytes\ndocument: https://a.test/, status 200, without a title\n` +
+      'think times: 0 counted, 0 estimated, 1 left out\n',
   );
   assert.match(run.stderr, /^warning: GET https:\/\/a\.test\/: the HAR file does not say when the load event was; /);
   assert.match(

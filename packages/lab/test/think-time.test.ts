@@ -1,26 +1,216 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { thinkTimes, type Wait } from '../src/capture/think-time.js';
+import { Recorder } from '../src/capture/recorder.js';
+import {
+  countThinkTimes,
+  kindOf,
+  thinkTimes,
+  thinkTimesInWords,
+  thinkTimesWarning,
+  type ThinkTime,
+  type Wait,
+} from '../src/capture/think-time.js';
 
-const wait = (waitMs: number | undefined, connectMs?: number, origin = 'shop.test:443'): Wait => ({
-  ...{ origin, waitMs, connectMs },
+const SHOP = 'shop.test:443';
+
+/** One after the other, far apart, so that no response is in another's way. */
+function apart(...waits: readonly (number | readonly [waitMs: number, connectMs: number, origin?: string])[]): Wait[] {
+  return waits.map((each, at) => {
+    const [waitMs, connectMs, origin = SHOP] = typeof each === 'number' ? [each, undefined] : each;
+    const sentMs = 10_000_000 * at;
+    return { origin, kind: 'file', connectMs, sentMs, waitMs, endMs: sentMs + waitMs + 5 };
+  });
+}
+
+const received = (sentMs: number, firstMs: number, endMs: number, more: Partial<Wait> = {}): Wait => ({
+  ...{ origin: SHOP, kind: 'file', connectMs: undefined, sentMs, waitMs: firstMs - sentMs, endMs },
+  ...more,
 });
 
+const seconds = (found: readonly (ThinkTime | undefined)[]): (number | undefined)[] =>
+  found.map((each) => each?.seconds);
+const sources = (found: readonly (ThinkTime | undefined)[]): string =>
+  found.map((each) => each?.from ?? 'left out').join(' ');
+
 test('think time is what a response let wait beyond the round trip of its origin', () => {
-  assert.deepEqual(thinkTimes([wait(350, 52), wait(50), wait(171.25)]), [0.3, 0, 0.1213]);
+  const found = thinkTimes(apart([350, 52], 50, 171.25));
+  assert.deepEqual(seconds(found), [0.3, 0, 0.1213]);
+  assert.equal(sources(found), 'wait wait wait');
   // The connection's own time says it where no response was quick.
-  assert.deepEqual(thinkTimes([wait(350, 50), wait(450)]), [0.3, 0.4]);
+  assert.deepEqual(seconds(thinkTimes(apart([350, 50], 450))), [0.3, 0.4]);
 });
 
 test('round trip is that of each origin', () => {
-  assert.deepEqual(thinkTimes([wait(250, 50), wait(250, 10, 'images.test:443')]), [0.2, 0.24]);
+  assert.deepEqual(seconds(thinkTimes(apart([250, 50], [250, 10, 'images.test:443']))), [0.2, 0.24]);
+});
+
+test('round trip is that of the usual connection, not of one that was half open already', () => {
+  assert.deepEqual(seconds(thinkTimes(apart([350, 50], [350, 51], [350, 4]))), [0.3, 0.3, 0.3]);
+  // A SYN that was lost does not count either where a response came sooner.
+  assert.deepEqual(seconds(thinkTimes(apart([350, 1050], 50))), [0.3, 0]);
+});
+
+test('round trip of an origin on another one’s connection is that connection’s', () => {
+  const [page, api] = apart([60, 50], [350, 0, 'api.test:443']) as [Wait, Wait];
+  const shared = [page, { ...api, connectMs: undefined }].map((each) => ({ ...each, connection: 7 }));
+  assert.deepEqual(seconds(thinkTimes(shared)), [0.01, 0.3]);
 });
 
 test('wait that is not known is no think time, and one request alone tells none', () => {
-  assert.deepEqual(thinkTimes([wait(undefined), wait(-1), wait(80, 0)]), [undefined, undefined, 0]);
+  const nothing: Wait = received(0, 0, 0, { sentMs: undefined, waitMs: undefined, endMs: undefined });
+  assert.deepEqual(seconds(thinkTimes([nothing, ...apart(-1, [80, 0])])), [undefined, undefined, 0]);
   assert.deepEqual(thinkTimes([]), []);
 });
 
 test('think time is no longer than a replay takes', () => {
-  assert.deepEqual(thinkTimes([wait(10), wait(3_600_000)]), [0, 600]);
+  assert.deepEqual(seconds(thinkTimes(apart(10, 3_600_000))), [0, 600]);
+});
+
+test('responses behind each other on one connection do not think longer the further back they are', () => {
+  // Requested at once, answered at once, and each 100 ms long on the wire.
+  const eight = Array.from({ length: 8 }, (_, at) => received(0, 50 + 100 * at, 150 + 100 * at, { connectMs: 50 }));
+  const found = thinkTimes(eight);
+  assert.deepEqual(seconds(found), Array(8).fill(0));
+  assert.equal(sources(found), `wait${' estimate'.repeat(7)}`);
+  // A window that lets pass a burst a round trip has pauses in which nothing comes.
+  const bursts = Array.from({ length: 8 }, (_, at) => received(0, 50 + 50 * at, 60 + 50 * at, { connectMs: 50 }));
+  assert.deepEqual(seconds(thinkTimes(bursts)), Array(8).fill(0));
+});
+
+test('response that was ready late keeps its think time, before, among and behind others', () => {
+  const others = Array.from({ length: 4 }, (_, at) => received(0, 50 + 20 * at, 70 + 20 * at, { connectMs: 50 }));
+  // The others had long come when this one did.
+  const alone = thinkTimes([...others, received(0, 350, 360)]);
+  assert.deepEqual(alone.at(-1), { seconds: 0.3, from: 'wait' });
+  // One more response came just before it, and was as late itself.
+  const together = thinkTimes([...others, received(0, 350, 400), received(0, 400, 410)]);
+  assert.deepEqual(together.slice(-2), [
+    { seconds: 0.3, from: 'wait' },
+    { seconds: 0.3, from: 'estimate' },
+  ]);
+  // All came while it was being made: of a long wait between others nothing is known but what others of its kind took.
+  const long = received(0, 50, 900, { connectMs: 50, kind: 'made' });
+  assert.deepEqual(thinkTimes([long, received(10, 360, 380)])[1], undefined);
+  const [, , estimate] = thinkTimes([long, received(2000, 2100, 2110), received(10, 360, 380)]);
+  assert.deepEqual(estimate, { seconds: 0.05, from: 'estimate' });
+  // No estimate is more than the wait itself.
+  const [, , short] = thinkTimes([long, received(2000, 2100, 2110), received(10, 80, 380)]);
+  assert.deepEqual(short, { seconds: 0.02, from: 'estimate' });
+});
+
+test('document that took long says nothing of the files of its origin', () => {
+  const page = [
+    received(0, 450, 460, { connectMs: 50, kind: 'made' }),
+    received(470, 520, 900),
+    received(470, 880, 910),
+  ];
+  assert.deepEqual(seconds(thinkTimes(page)), [0.4, 0, 0]);
+  // Without a file that came alone nothing tells how long files take.
+  const other = received(470, 520, 900, { kind: 'made' });
+  assert.deepEqual(seconds(thinkTimes([page[0] as Wait, other, page[2] as Wait])), [0.4, 0, undefined]);
+});
+
+test('slow link makes no think time, over however many connections the page comes', () => {
+  // 1 Mbit/s shared by what six connections to two origins want at once, packet by packet; the server answers at once.
+  const packetMs = 12;
+  const responses = Array.from({ length: 30 }, (_, at) => ({
+    origin: at % 3 === 0 ? 'images.test:443' : SHOP,
+    sentMs: 5 * (at % 7),
+    packets: 3 + ((at * 5) % 11),
+    seen: [] as number[],
+  }));
+  let now = 50;
+  for (let left = true; left;) {
+    left = false;
+    // Six responses at a time share the link, as six connections do.
+    for (const one of responses.filter(({ packets, seen }) => seen.length < packets).slice(0, 6)) {
+      now += packetMs;
+      one.seen.push(now);
+      left = true;
+    }
+  }
+  const found = thinkTimes(
+    responses.map(({ origin, sentMs, seen }, at) =>
+      received(sentMs, seen[0] ?? 0, seen.at(-1) ?? 0, { origin, ...(at < 6 && { connectMs: 50 }) }),
+    ),
+  );
+  assert.ok(now > 2000);
+  for (const each of found) assert.ok((each?.seconds ?? 0) <= 0.02, JSON.stringify(found));
+});
+
+test('recording says how many of its think times were counted, and warns where few were', () => {
+  const entry = (thinkFrom?: 'wait' | 'estimate', thinkSeconds: number | undefined = 0.1) => ({
+    thinkFrom,
+    thinkSeconds,
+  });
+  const good = countThinkTimes([entry('wait'), entry('wait'), entry('estimate'), {}]);
+  assert.equal(thinkTimesInWords(good), '2 counted, 1 estimated, 1 left out');
+  assert.equal(thinkTimesWarning(good), undefined);
+  const few = countThinkTimes([entry('wait'), entry('estimate'), {}]);
+  assert.match(
+    thinkTimesWarning(few) ?? '',
+    /^only 1 of 3 think times were counted, .* estimated \(1\) or left out \(1\)/,
+  );
+  assert.equal(thinkTimesWarning(countThinkTimes([{}, {}])), undefined);
+  const old = countThinkTimes([entry(), entry()]);
+  assert.match(thinkTimesWarning(old) ?? '', /^of 2 think times it is not known whether other responses are in them/);
+});
+
+test('kind of a response is told by its media type', () => {
+  const kinds = ['text/html', 'application/json', undefined, 'text/css', 'text/javascript; charset=utf-8', 'image/png'];
+  assert.deepEqual(kinds.map(kindOf), ['made', 'made', 'made', 'file', 'file', 'file']);
+  assert.equal(kindOf('font/woff2'), 'file');
+});
+
+/** Stands for a session of the developer tools. */
+class Session {
+  readonly #listeners = new Map<string, ((event: unknown) => void)[]>();
+
+  on(method: string, listener: (event: unknown) => void): void {
+    this.#listeners.set(method, [...(this.#listeners.get(method) ?? []), listener]);
+  }
+
+  async send(): Promise<{ body: string; base64Encoded: boolean }> {
+    return Promise.resolve({ body: 'content', base64Encoded: false });
+  }
+
+  emit(method: string, event: object): void {
+    for (const listener of this.#listeners.get(method) ?? []) listener(event);
+  }
+}
+
+test('recorder takes times, connections and what was cached from the developer tools', async () => {
+  const session = new Session();
+  const recorder = new Recorder();
+  await recorder.attach(session as never);
+  const load = (requestId: string, at: number, waitMs: number, endAt: number, more: object = {}): void => {
+    const url = `https://shop.test/${requestId}.png`;
+    session.emit('Network.requestWillBeSent', { requestId, request: { method: 'GET', url }, timestamp: at });
+    const timing = {
+      ...{ requestTime: at, proxyEnd: -1, connectStart: -1, connectEnd: -1, sslStart: -1 },
+      ...{ sendEnd: 1, receiveHeadersStart: 1 + waitMs },
+      ...more,
+    };
+    const response = { status: 200, mimeType: 'image/png', headers: {}, protocol: 'h2', connectionId: 9, timing };
+    session.emit('Network.responseReceived', { requestId, response, hasExtraInfo: false });
+    session.emit('Network.dataReceived', { requestId, timestamp: endAt, encodedDataLength: 5 });
+    session.emit('Network.loadingFinished', { requestId, timestamp: endAt, encodedDataLength: 9 });
+  };
+  load('opens', 100, 50, 100.06, {
+    connectStart: 1,
+    sslStart: 51,
+    connectEnd: 110,
+    sendEnd: 111,
+    receiveHeadersStart: 161,
+  });
+  // A connection that was half open is clipped at the request's start, and says nothing.
+  load('clipped', 200, 350, 200.4, { connectStart: 0, sslStart: 4, connectEnd: 60 });
+  for (let at = 0; at < 8; at++) load(`behind-${at}`, 300, 50 + 100 * at, 300.151 + 0.1 * at);
+  load('slow', 400, 350, 400.36);
+  load('cached', 400, 350, 400.36);
+  session.emit('Network.requestServedFromCache', { requestId: 'cached' });
+  const { exchanges } = await recorder.result();
+  const found = exchanges.map(({ url, think }) => [/(\w+)[^/]*\.png/.exec(url)?.[1], think?.seconds]);
+  const behind = Array.from({ length: 8 }, () => ['behind', 0]);
+  assert.deepEqual(found, [['opens', 0], ['clipped', 0.3], ...behind, ['slow', 0.3], ['cached', undefined]]);
 });

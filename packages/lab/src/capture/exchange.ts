@@ -1,3 +1,5 @@
+import type { ThinkTime } from './think-time.js';
+
 /** One request and its response, as a capture saw them or a HAR file tells of them. */
 export interface Exchange {
   readonly method: string;
@@ -14,7 +16,7 @@ export interface Exchange {
   readonly startSeconds: number;
   readonly endSeconds: number | undefined;
   /** How long the server took before it answered, where that is known. */
-  readonly thinkSeconds?: number;
+  readonly think?: ThinkTime;
   /** The browser's own request for the page's icon. */
   readonly icon?: boolean;
 }

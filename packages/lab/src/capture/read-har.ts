@@ -4,7 +4,7 @@ import { readText } from '../toml-file.js';
 import { iconsOf, titleOf } from './document.js';
 import type { Capture, Exchange, LoadedDocument, Note } from './exchange.js';
 import { originOf } from './recording.js';
-import { thinkTimes, type Wait } from './think-time.js';
+import { kindOf, thinkTimes, type ThinkTime, type Wait } from './think-time.js';
 
 /** HAR files of some browsers say null where others leave a key out. */
 const maybeNumber = z
@@ -38,7 +38,17 @@ const harFile = z.object({
           startedDateTime: z.string(),
           time: maybeNumber,
           _resourceType: maybeText,
-          timings: z.object({ wait: maybeNumber, connect: maybeNumber, ssl: maybeNumber }).nullish(),
+          timings: z
+            .object({
+              blocked: maybeNumber,
+              dns: maybeNumber,
+              connect: maybeNumber,
+              ssl: maybeNumber,
+              send: maybeNumber,
+              wait: maybeNumber,
+              receive: maybeNumber,
+            })
+            .nullish(),
           request: z.object({ method: z.string(), url: z.string() }),
           response: z.object({
             status: z.number(),
@@ -184,18 +194,23 @@ function loadSecondsOf(page: ReadPage | undefined, began: number): number | unde
   return ((Number.isNaN(start) || Number.isNaN(began) ? 0 : start - began) + onLoad) / 1000;
 }
 
-/** Times of HAR are -1 where there was nothing, and that of TLS is in that of the connection. */
-function waitOf({ request, timings }: ReadEntry): Wait {
-  const { wait, connect = -1, ssl = -1 } = timings ?? {};
+/** Times of HAR are milliseconds one after the other, -1 where there was nothing, and that of TLS is in that of the connection. */
+function waitOf({ request, response, startedDateTime, timings }: ReadEntry): Wait {
+  const { wait, blocked, dns, connect, ssl, send, receive } = timings ?? {};
+  const took = (milliseconds: number | undefined): number => Math.max(0, milliseconds ?? 0);
+  const sent = Date.parse(startedDateTime) + took(blocked) + took(dns) + took(connect) + took(send);
   return {
     origin: originOf(request.url),
+    kind: kindOf(field(response.headers, 'content-type') ?? response.content.mimeType),
+    connectMs: connect === undefined || connect < 0 ? undefined : connect - took(ssl),
+    sentMs: Number.isNaN(sent) ? undefined : sent,
     waitMs: wait,
-    connectMs: connect < 0 ? undefined : connect - Math.max(0, ssl),
+    endMs: Number.isNaN(sent) ? undefined : sent + took(wait) + took(receive),
   };
 }
 
-function withThinkTime(read: Exchange | Note, thinkSeconds: number | undefined): Exchange | Note {
-  return 'reason' in read || thinkSeconds === undefined ? read : { ...read, thinkSeconds };
+function withThinkTime(read: Exchange | Note, think: ThinkTime | undefined): Exchange | Note {
+  return 'reason' in read || think === undefined ? read : { ...read, think };
 }
 
 function exchangeOf(

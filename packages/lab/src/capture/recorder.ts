@@ -3,7 +3,7 @@ import { messageOf } from '../errors.js';
 import { isIconRequest } from '../load/requests.js';
 import type { Exchange, Note } from './exchange.js';
 import { originOf } from './recording.js';
-import { thinkTimes, type Wait } from './think-time.js';
+import { kindOf, thinkTimes, type Wait } from './think-time.js';
 
 /** A message of the developer tools, as it came. */
 export interface Message {
@@ -34,6 +34,7 @@ const NETWORK_EVENTS = [
 ] as const;
 
 type Response = DevTools.Network.Response;
+type ResourceTiming = DevTools.Network.ResourceTiming;
 type RawHeaders = DevTools.Network.Headers;
 
 /** One request of a chain of redirects, which have an ID in common. */
@@ -46,6 +47,10 @@ interface Hop {
   /** Of the page's own frame. */
   readonly isMainDocument: boolean;
   response?: Response;
+  /** The browser had it, and nothing of it crossed the network. */
+  cached?: true;
+  /** When the last content came. */
+  dataAt?: number;
   hasRawHeaders?: boolean;
   end?: number;
   dataBytes: number;
@@ -126,7 +131,7 @@ export class Recorder {
     const hops = this.#hopsWithHeaders();
     const think = thinkTimes(hops.map(([hop]) => waitOf(hop)));
     for (const [at, [hop, raw]] of hops.entries()) {
-      const thinkSeconds = think[at];
+      const own = think[at];
       const { method, url, response, failure, end } = hop;
       if (hop.isMainDocument && this.#load !== undefined && hop.start > this.#load) {
         notes.push({ method, url, reason: 'the page went on to it after its load event; no load waits for it' });
@@ -149,7 +154,7 @@ export class Recorder {
         type: hop.type,
         startSeconds: hop.start - (this.#first ?? hop.start),
         endSeconds: end - (this.#first ?? end),
-        ...(thinkSeconds !== undefined && { thinkSeconds }),
+        ...(own !== undefined && { think: own }),
         ...(hop.icon && { icon: true }),
       });
     }
@@ -173,9 +178,13 @@ export class Recorder {
       const hop = this.#last(requestId);
       if (hop) Object.assign(hop, { response, hasRawHeaders: hasExtraInfo });
     });
-    session.on('Network.dataReceived', ({ requestId, encodedDataLength }) => {
+    session.on('Network.requestServedFromCache', ({ requestId }) => {
       const hop = this.#last(requestId);
-      if (hop) hop.dataBytes += encodedDataLength;
+      if (hop) hop.cached = true;
+    });
+    session.on('Network.dataReceived', ({ requestId, encodedDataLength, timestamp }) => {
+      const hop = this.#last(requestId);
+      if (hop) Object.assign(hop, { dataAt: timestamp, dataBytes: hop.dataBytes + encodedDataLength });
     });
     session.on('Network.loadingFinished', ({ requestId, timestamp, encodedDataLength }) => {
       const hop = this.#last(requestId);
@@ -247,21 +256,33 @@ export class Recorder {
   }
 }
 
-/** Times of the developer tools are milliseconds after the request's start, and -1 where there was nothing. */
-function waitOf({ url, response }: Hop): Wait {
-  const origin = originOf(url);
-  const { timing } = response ?? {};
-  if (timing === undefined || response?.fromDiskCache === true || response?.fromServiceWorker === true) {
-    return { origin, waitMs: undefined, connectMs: undefined };
-  }
-  const { sendEnd, receiveHeadersStart, connectStart, connectEnd, sslStart } = timing;
-  // Over QUIC the two are one, and take a round trip together.
-  const isOpened = sslStart > connectStart ? sslStart : connectEnd;
+/** Times of the developer tools are milliseconds after the request's start, in seconds itself, and -1 where there was nothing. */
+function waitOf({ url, response, cached, end, dataAt }: Hop): Wait {
+  const nothing = { connectMs: undefined, sentMs: undefined, waitMs: undefined, endMs: undefined };
+  const what = { origin: originOf(url), kind: kindOf(response?.mimeType) };
+  const { timing, fromDiskCache, fromServiceWorker, fromPrefetchCache } = response ?? {};
+  const isLocal = [cached, fromDiskCache, fromServiceWorker, fromPrefetchCache].includes(true);
+  if (response === undefined || timing === undefined || isLocal) return { ...what, ...nothing };
+  const { requestTime, sendEnd, receiveHeadersStart } = timing;
+  const until = end ?? dataAt;
   return {
-    origin,
+    ...what,
+    connection: response.connectionId,
+    connectMs: connectOf(timing),
+    sentMs: requestTime * 1000 + sendEnd,
     waitMs: receiveHeadersStart < 0 ? undefined : receiveHeadersStart - sendEnd,
-    connectMs: connectStart < 0 ? undefined : isOpened - connectStart,
+    endMs: until === undefined ? undefined : until * 1000,
   };
+}
+
+/**
+ * How long the connection took to open. One that was begun before the request wanted it seems to begin with the request, or with
+ * the end of the choice of a proxy, and is shorter than a round trip.
+ */
+function connectOf({ connectStart, connectEnd, sslStart, proxyEnd }: ResourceTiming): number | undefined {
+  if (connectStart <= Math.max(0, proxyEnd)) return undefined;
+  // Over QUIC the two are one, and take a round trip together.
+  return (sslStart > connectStart ? sslStart : connectEnd) - connectStart;
 }
 
 /** The content, or why it cannot be had. */

@@ -4,6 +4,7 @@ import { dirname, join } from 'node:path';
 import { z } from 'zod';
 import { ExitCode, LabError, messageOf, systemCode } from '../errors.js';
 import type { Expected, RecordedRequest } from '../load/expected.js';
+import { THINK_TIME_SOURCES } from './think-time.js';
 
 /** The file that makes a folder a recording: `pronghorn replay` serves what it lists. */
 export const RECORDING = 'recording.json';
@@ -36,6 +37,8 @@ const entry = z.object({
   endSeconds: z.number().optional(),
   /** How long the server took before it answered, without what the network took; left out where it is not known. */
   thinkSeconds: z.number().min(0).max(600).optional(),
+  /** Counted from its own wait, or estimated from others. Absent of recordings of before the two were told apart. */
+  thinkFrom: z.enum(THINK_TIME_SOURCES).optional(),
   /** The browser's own request for the page's icon: no load is judged by it. */
   icon: z.boolean().optional(),
 });

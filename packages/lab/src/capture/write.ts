@@ -105,7 +105,7 @@ function store(
     ...(exchange.type !== undefined && { type: exchange.type }),
     startSeconds: exchange.startSeconds,
     ...(exchange.endSeconds !== undefined && { endSeconds: exchange.endSeconds }),
-    ...(exchange.thinkSeconds !== undefined && { thinkSeconds: exchange.thinkSeconds }),
+    ...(exchange.think !== undefined && { thinkSeconds: exchange.think.seconds, thinkFrom: exchange.think.from }),
     ...(exchange.icon === true && { icon: true }),
   };
   const note = codingNote(method, url, contentEncoding, body, encoded?.coding);

@@ -1,6 +1,7 @@
 import { capture } from '../capture/capture.js';
 import { CAPTURE_OPTIONS, captureRequest } from '../capture/options.js';
-import { readRecording } from '../capture/recording.js';
+import { readRecording, type Recording } from '../capture/recording.js';
+import { countThinkTimes, thinkTimesInWords, thinkTimesWarning } from '../capture/think-time.js';
 import { ExitCode } from '../errors.js';
 import { parseWords } from './arguments.js';
 import { interruption } from './interruption.js';
@@ -23,6 +24,7 @@ export async function record(args: readonly string[]): Promise<ExitCode> {
     const title = document.title === undefined ? 'without a title' : `"${document.title}"`;
     process.stdout.write(`document: ${document.url}, status ${document.status}, ${title}\n`);
   }
+  tellThinkTimes(recording, warn);
   if (uncounted > 0) {
     process.stdout.write(
       `${uncounted} of the responses ${uncounted === 1 ? 'is' : 'are'} for the page's icon, or to what it asked for after its ` +
@@ -30,4 +32,11 @@ export async function record(args: readonly string[]): Promise<ExitCode> {
     );
   }
   return ExitCode.Ok;
+}
+
+function tellThinkTimes({ entries }: Recording, warn: (line: string) => void): void {
+  const counts = countThinkTimes(entries);
+  process.stdout.write(`think times: ${thinkTimesInWords(counts)}\n`);
+  const wrong = thinkTimesWarning(counts);
+  if (wrong !== undefined) warn(wrong);
 }

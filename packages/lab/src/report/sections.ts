@@ -1,4 +1,5 @@
 import { isLive, type Campaign } from '../campaign-file.js';
+import { thinkTimesInWords } from '../capture/think-time.js';
 import type { CertificateKind } from '../certificate.js';
 import { IDLE_ENOUGH, MOST_FOR_OTHERS } from '../starved.js';
 import type { ArmComparison } from '../compare/campaign.js';
@@ -331,10 +332,12 @@ const CERTIFICATE_IN_WORDS: Readonly<Record<CertificateKind, string>> = {
   'rsa-chain': 'a leaf with timestamps of logs and an intermediate, RSA-2048, some 2.7 KB',
 };
 
-function pageInWords({ name, url, requests, bytes, sha256, thinkTimes }: Campaign['pages'][number]): string {
+function pageInWords(page: Campaign['pages'][number]): string {
+  const { name, url, requests, bytes, sha256, thinkTimes, thinkTimeCounts: counts } = page;
   const size = bytes === undefined ? '' : `, ${bytes} bytes`;
   const hash = sha256 === undefined ? '' : `, sha256 ${sha256.slice(0, 16)}…`;
-  const think = thinkTimes === true ? ', think times as recorded' : '';
+  const told = counts === undefined ? '' : ` (${thinkTimesInWords(counts)})`;
+  const think = thinkTimes === true ? `, think times as recorded${told}` : '';
   const what = `${requests ?? 'unknown'} requests${size}${hash}${think}`;
   return url === undefined ? `${name}: ${what}` : `${name}: ${url}, as it is`;
 }

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { execFile, spawn } from 'node:child_process';
+import { execFile, spawn, spawnSync } from 'node:child_process';
 import { chmodSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
@@ -14,6 +14,8 @@ import Ajv from 'ajv';
 import type { Exchange } from '../../src/capture/exchange.js';
 import { readRecording, type RecordingEntry } from '../../src/capture/recording.js';
 import { writeCapture } from '../../src/capture/write.js';
+import { makeCertificate } from '../../src/certificate.js';
+import { findPronghorn } from '../../src/programs.js';
 import { packageFolder } from '../places.js';
 import { CLI, lab as runLab, type Run } from './lab.js';
 import { startServer, type Server } from './server.js';
@@ -49,7 +51,8 @@ function capture(url: string, out: string, { address, spki }: Server, ...more: r
     ...more,
   );
   assert.equal(run.status, 0, run.stderr);
-  return run.stderr;
+  // A machine that is busy is like a slow network.
+  return run.stderr.replace(/^warning: only \d+ of \d+ think times .*\n/m, '');
 }
 
 /** What a load consists of: method, URL, status and content of each request. */
@@ -62,6 +65,7 @@ function summary(recording: string): string[] {
 interface Har {
   readonly log: {
     readonly entries: readonly {
+      readonly timings: { readonly wait: number };
       readonly request: { readonly url: string; readonly method: string };
       readonly response: { readonly status: number; readonly content: { readonly size: number } };
     }[];
@@ -103,6 +107,62 @@ test('page on three hosts is captured from its replay, and again from the replay
     entries.map(({ request, response }) => `${request.url} ${response.status} ${response.content.size}`).sort(),
     recording.entries.map(({ url, status, body }) => `${url} ${status} ${body?.size ?? 0}`).sort(),
   );
+});
+
+/** Captures from behind an emulated link of 8 Mbit/s and 60 ms what a server sends with its recorded think times. */
+function captureOverLink(page: string, out: string): RecordingEntry[] {
+  const link = join(folder, 'slow.toml');
+  writeFileSync(
+    link,
+    'name = "slow"\n[up]\nrate_mbit_per_second = 8\ndelay_ms = 30\nqueue_ms = 500\n[down]\nrate_mbit_per_second = 8\ndelay_ms = 30\nqueue_ms = 500\n',
+  );
+  const { certPath, keyPath, spki } = makeCertificate(folder, '10.77.0.2', ['bench.test', '*.bench.test']);
+  const program = findPronghorn(process.env.PRONGHORN).path;
+  const far = [
+    program,
+    'replay',
+    page,
+    '--think-times',
+    '--listen',
+    '10.77.0.2:443',
+    '--cert',
+    certPath,
+    '--key',
+    keyPath,
+  ];
+  const near = [process.execPath, CLI, 'capture', 'https://bench.test/', '--out', out, '--wait-ms', '200'];
+  const more = ['--resolve', '*=10.77.0.2:443', '--spki', spki];
+  const run = spawnSync(program, ['link', link, '--far', far.join(' '), '--far-ready', '443', '--', ...near, ...more], {
+    encoding: 'utf8',
+    env,
+  });
+  assert.equal(run.status, 0, run.stderr);
+  return readRecording(out).recording.entries;
+}
+
+test('capture over a slow link makes no think time of the link, and keeps that of a server', () => {
+  const page = join(folder, 'pictures');
+  const spec = join(folder, 'pictures.toml');
+  writeFileSync(
+    spec,
+    'name = "pictures"\nseed = 3\nhtml_bytes = 12_000\n[[resources]]\nkind = "image"\norigin = "images"\ncount = 8\ntotal_bytes = 240_000\n',
+  );
+  const made = lab('page', spec, '--out', page);
+  assert.equal(made.status, 0, made.stderr);
+  const most = (entries: readonly RecordingEntry[]): number =>
+    Math.max(...entries.map(({ thinkSeconds = 0 }) => thinkSeconds));
+  const atOnce = captureOverLink(page, join(folder, 'at-once'));
+  assert.equal(atOnce.length, 9);
+  // What a picture waits for the others is none of it.
+  const har = JSON.parse(readFileSync(join(folder, 'at-once', 'capture.har'), 'utf8')) as Har;
+  const waits = har.log.entries.map(({ timings }) => timings.wait);
+  assert.ok(Math.max(...waits) - Math.min(...waits) > 120, waits.join());
+  assert.ok(most(atOnce) < 0.1, JSON.stringify(atOnce.map(({ thinkSeconds }) => thinkSeconds)));
+  const slow = think(page, 1);
+  const entries = captureOverLink(page, join(folder, 'thinking'));
+  const { thinkSeconds = 0, thinkFrom } = entries.find(({ url }) => url === slow) as RecordingEntry;
+  assert.ok(thinkSeconds > 0.9 && thinkFrom === 'wait', `${thinkSeconds} ${thinkFrom}`);
+  assert.ok(most(entries.filter(({ url }) => url !== slow)) < 0.1);
 });
 
 const entryOf = (recording: string, wanted: string): RecordingEntry =>
