@@ -108,6 +108,8 @@ export interface MachineAchieved {
 
 export interface Results {
   readonly shared: Beside;
+  /** Measured loads with a larger paint that came too late to count. */
+  readonly latePaints: number;
   readonly cells: readonly Cell[];
   readonly links: readonly LinkAchieved[];
   /** Kernel parameters of TCP inside the links, by name; more than one value where arms or ends differ. */
@@ -133,9 +135,11 @@ export async function collectResults(campaign: Campaign, samples: AsyncIterable<
     }
   }
   let shared: Beside = { loads: 0, beside: 0 };
+  let latePaints = 0;
   for await (const sample of samples) {
     shared = { loads: shared.loads + 1, beside: shared.beside + ((sample.otherCampaigns ?? 0) > 0 ? 1 : 0) };
     builders.get(keyOf(sample.profile, sample.page, sample.arm))?.add(sample);
+    if (sample.block !== REHEARSAL && sample.browser?.latePaintsMs !== undefined) latePaints += 1;
     if (sample.link) links.get(sample.profile)?.add(sample.link);
     if (sample.block !== REHEARSAL && sample.machine) machines.push(sample.machine);
     for (const end of Object.values(sample.link?.tcp_settings ?? {})) {
@@ -147,6 +151,7 @@ export async function collectResults(campaign: Campaign, samples: AsyncIterable<
   const cells = [...builders.values()].map((builder) => builder.cell());
   return {
     shared,
+    latePaints,
     cells,
     links: [...links.values()].map((builder) => builder.achieved()),
     tcpSettings: new Map([...tcpSettings].map(([name, values]) => [name, [...values]])),

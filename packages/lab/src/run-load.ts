@@ -15,8 +15,9 @@ import {
 import { readLinkReport, type LinkReading } from './link-report.js';
 import { requireDisk, requireRoom } from './disk.js';
 import { farEnd, warmUpsOf } from './far-end.js';
-import type { Expected } from './load/expected.js';
+import { awaitedUrls, type Expected } from './load/expected.js';
 import { JobFile, type LoadJob } from './load/job.js';
+import { PAINTS_AFTER_LOAD_MS } from './load/timeline.js';
 import type { PageFacts } from './page/folder.js';
 import {
   SAMPLE_SCHEMA,
@@ -228,7 +229,7 @@ export class Load {
       wallSeconds: (Date.now() - this.#startedAt.getTime()) / 1000,
       ...verdict,
       valid: verdict.invalidReasons.length === 0,
-      times: browser === undefined ? {} : timesOf(browser),
+      times: browser === undefined ? {} : timesOf(browser, expectedOf(this.#page().facts)),
       cpuSeconds,
       ...(machine && { machine }),
       ...(warmUps && { warmUps }),
@@ -314,12 +315,22 @@ function expectedOf({ recording, requests }: PageFacts): Expected {
   return requests === undefined ? { kind: 'document' } : { kind: 'count', requests };
 }
 
-/** The figures of a load, in seconds. An error page has none: it may come sooner than the page would have. */
-export function timesOf(browser: BrowserSide): Times {
+/**
+ * The figures of a load, in seconds. An error page has none: it may come sooner than the page would have.
+ *
+ * None depends on how long after its load event a load was looked at. What is not `expected` of it, so that the lab does not wait
+ * for it, counts if it came as soon after the load event as paints do that count.
+ */
+export function timesOf(browser: BrowserSide, expected: Expected): Times {
   const { navigation, resources, outcome, documentFault } = browser;
   if (navigation === undefined || documentFault !== undefined) return {};
   // What the page asks for later is no part of the load.
-  const ofLoad = resources.filter(({ startTime }) => startTime <= navigation.loadEventStart);
+  const started = resources.filter(({ startTime }) => startTime <= navigation.loadEventStart);
+  const { navigationStartMonotonicMs: start } = browser;
+  const loadEventMs = start === undefined ? undefined : start + navigation.loadEventStart;
+  const awaited = awaitedUrls(browser.requests, expected, loadEventMs);
+  const untilMs = navigation.loadEventStart + PAINTS_AFTER_LOAD_MS;
+  const ofLoad = started.filter(({ name, responseEnd }) => responseEnd <= untilMs || awaited.has(name));
   const lastByte = Math.max(navigation.responseEnd, ...ofLoad.map((entry) => entry.responseEnd));
   const seconds = (milliseconds: number | undefined): number | undefined =>
     milliseconds === undefined || milliseconds <= 0 ? undefined : milliseconds / 1000;

@@ -85,6 +85,8 @@ export interface BrowserSide {
   readonly requests: readonly DevToolsRequest[];
   readonly firstContentfulPaintMs?: number;
   readonly largestContentfulPaintMs?: number;
+  /** Larger paints that came too long after the load event to count. */
+  readonly latePaintsMs?: readonly number[];
   /** The congestion control that the browser's QUIC connections had for what they send; only with a NetLog. */
   readonly quicCongestion?: { readonly algorithm: string; readonly initialWindowPackets?: number };
   /** How often the browser asked the lab's DNS server for an HTTPS record; only for an arm that has one. */

@@ -2,6 +2,7 @@ import type { Campaign } from './campaign-file.js';
 import { thinkTimesWarning } from './capture/think-time.js';
 import { comparisonColumns, comparisonRows } from './compare/table.js';
 import { comparisonNotes, modesInWords } from './compare/words.js';
+import { PAINTS_AFTER_LOAD_MS } from './load/timeline.js';
 import { blockInWords } from './progress.js';
 import type { Protocol } from './plan.js';
 import { severalPages, type Cell, type Results } from './results.js';
@@ -83,6 +84,12 @@ export function tableNotes(campaign: Campaign, results: Results): string[] {
     notes.push(
       `${several ? `Page ${name}: a` : 'A'} load is judged by the ${requests ?? 0} requests that were recorded before the load event, ` +
         `not by ${uncounted} others, which came after it or were for the icon.`,
+    );
+  }
+  if (results.latePaints > 0) {
+    notes.push(
+      `In ${results.latePaints} loads the page painted something larger more than ${PAINTS_AFTER_LOAD_MS} ms after the load event, ` +
+        'which no largest paint counts.',
     );
   }
   for (const { name, thinkTimeCounts } of campaign.pages) {

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import test from 'node:test';
 import { completenessOf, type Expected, type RecordedRequest } from '../src/load/expected.js';
 import { outcomeOf } from '../src/load/outcome.js';
+import { PAINTS_AFTER_LOAD_MS, withPaints } from '../src/load/timeline.js';
 import { timesOf } from '../src/run-load.js';
 import type { DevToolsRequest } from '../src/sample.js';
 import { recorded, type Mutable } from './recorded.js';
@@ -152,10 +153,10 @@ test('error page is no document, and has no times', () => {
   for (const expected of [EXPECTED, recordingOf(), { kind: 'document' } as const]) {
     const seen = loaded(changed, expected);
     assert.equal(seen.documentFault, 'the document was answered with 500');
-    assert.deepEqual(timesOf({ ...recorded('h3').browser, ...seen }), {});
+    assert.deepEqual(timesOf({ ...recorded('h3').browser, ...seen }, EXPECTED), {});
   }
   const failed = outcomeOf({ kind: 'failed', error: 'net::ERR_QUIC_PROTOCOL_ERROR' }, [], recordingOf());
-  assert.deepEqual(timesOf({ ...recorded('h3').browser, ...failed }), {});
+  assert.deepEqual(timesOf({ ...recorded('h3').browser, ...failed }, EXPECTED), {});
   // The page of an error may be what somebody wants to measure.
   const wanted = { ...recordingOf({ status: 500 }), documentStatus: 500 } as Expected;
   assert.deepEqual(loaded(changed, wanted), { outcome: 'completed' });
@@ -177,7 +178,34 @@ test('last byte is the last one of the load, not of what the page asks for later
   const { navigation, resources } = browser;
   assert.ok(navigation && resources[0]);
   const poll = { ...resources[0], startTime: navigation.loadEventStart + 1, responseEnd: 99_000 };
-  assert.equal(timesOf({ ...browser, resources: [...resources, poll] }).lastByte, timesOf(browser).lastByte);
+  const lastByte = (more: Partial<typeof poll>, expected: Expected = EXPECTED): number | undefined =>
+    timesOf({ ...browser, resources: [...resources, { ...poll, ...more }] }, expected).lastByte;
+  const own = timesOf(browser, EXPECTED).lastByte;
+  assert.equal(lastByte({}), own);
+  // What began before the load event, and is awaited, counts whenever it came; what is not, if it came soon.
+  const before = navigation.loadEventStart - 1;
+  assert.equal(lastByte({ startTime: before }), 99);
+  assert.equal(lastByte({ startTime: before }, { kind: 'document' }), own);
+  assert.equal(lastByte({ startTime: before, name: 'https://else.test/', responseEnd: 9_000 }), own);
+  const soon = navigation.loadEventStart + PAINTS_AFTER_LOAD_MS;
+  assert.equal(lastByte({ startTime: before, responseEnd: soon }, { kind: 'document' }), soon / 1000);
+});
+
+test('load that is looked at for longer has no later paint counted', () => {
+  const { navigation } = recorded('h3').browser;
+  assert.ok(navigation);
+  const until = navigation.loadEventStart + PAINTS_AFTER_LOAD_MS;
+  const seen = { navigation, resources: [], firstPaintMs: 40, largestPaintsMs: [40, 90, until] };
+  const short = withPaints(seen);
+  assert.deepEqual([short.firstContentfulPaintMs, short.largestContentfulPaintMs], [40, until]);
+  assert.equal(short.latePaintsMs, undefined);
+  const long = withPaints({ ...seen, largestPaintsMs: [...seen.largestPaintsMs, until + 1, until + 900] });
+  assert.deepEqual(long, { ...short, latePaintsMs: [until + 1, until + 900] });
+  const blank = withPaints({ ...seen, firstPaintMs: until + 1, largestPaintsMs: [until + 1] });
+  assert.equal(blank.firstContentfulPaintMs ?? blank.largestContentfulPaintMs, undefined);
+  // Without a load event each arm has the plan's time.
+  const never = { ...navigation, loadEventStart: 0 };
+  assert.equal(withPaints({ ...seen, navigation: never, largestPaintsMs: [9_000] }).largestContentfulPaintMs, 9_000);
 });
 
 test('load without a load event in time is a timeout', () => {
@@ -198,7 +226,7 @@ test('document that the browser gave up is a failed load', () => {
 
 test('times are the navigation entry in seconds', () => {
   const { browser } = recorded('h3');
-  const times = timesOf(browser);
+  const times = timesOf(browser, EXPECTED);
   assert.ok(browser.navigation);
   assert.equal(times.load, browser.navigation.loadEventEnd / 1000);
   assert.equal(times.firstByte, browser.navigation.responseStart / 1000);
@@ -207,7 +235,7 @@ test('times are the navigation entry in seconds', () => {
 });
 
 test('load that did not complete has no load time', () => {
-  const times = timesOf({ ...recorded('h3').browser, outcome: 'incomplete' });
+  const times = timesOf({ ...recorded('h3').browser, outcome: 'incomplete' }, EXPECTED);
   assert.equal(times.load, undefined);
   assert.equal(times.lastByte, undefined);
   assert.ok(times.firstByte !== undefined);

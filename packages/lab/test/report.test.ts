@@ -105,7 +105,11 @@ test('arm that never loaded is named before any verdict, and its error pages hav
   for (const sample of samples.filter(({ arm }) => arm === 'h3')) {
     // An error page is there in no time.
     const browser = Object.assign(sample.browser as Mutable<BrowserSide>, { outcome: 'incomplete', documentFault });
-    Object.assign(sample, { outcome: 'incomplete', reason: documentFault, times: timesOf(browser as BrowserSide) });
+    Object.assign(sample, {
+      outcome: 'incomplete',
+      reason: documentFault,
+      times: timesOf(browser as BrowserSide, { kind: 'document' }),
+    });
   }
   const { markup, text, table } = await reportOf(t, samples);
   const line = 'h3 on mild: 0 of 9 loaded over HTTP/3 (9 × the document was answered with 500)';

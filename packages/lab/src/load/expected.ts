@@ -51,24 +51,47 @@ export function completenessOf(
   loadEventMs: number | undefined,
 ): Completeness {
   const requests = all.filter(({ icon }) => icon !== true);
+  const judged = judgedOf(requests, expected, loadEventMs);
+  switch (expected.kind) {
+    case 'document':
+      return verdict(judged, 1);
+    case 'count': {
+      const seen = verdict(judged, expected.requests);
+      if (judged.length === expected.requests) return seen;
+      const problem = `the page made ${judged.length} requests, not ${expected.requests}`;
+      return { ...seen, problem, missing: judged.length < expected.requests };
+    }
+    case 'recording':
+      return verdict(judged, judged.length);
+  }
+}
+
+/** The URLs that a load waits for until they have come, however long after the load event that is. */
+export function awaitedUrls(
+  all: readonly DevToolsRequest[],
+  expected: Expected,
+  loadEventMs: number | undefined,
+): ReadonlySet<string> {
+  const requests = all.filter(({ icon }) => icon !== true);
+  const judged = judgedOf(requests, expected, loadEventMs);
+  return new Set(judged.flatMap(({ found }) => found.map(({ url }) => url)));
+}
+
+function judgedOf(
+  requests: readonly DevToolsRequest[],
+  expected: Expected,
+  loadEventMs: number | undefined,
+): readonly Found[] {
   const isBeforeLoad = beganBefore(loadEventMs);
   switch (expected.kind) {
     case 'document': {
       const document = documentOf(requests, loadEventMs);
-      return verdict(document === undefined ? [] : [{ found: [document], isAnswer: isAnswered }], 1);
+      return document === undefined ? [] : [{ found: [document], isAnswer: isAnswered }];
     }
-    case 'count': {
-      const before = requests.filter(isBeforeLoad);
-      const seen = verdict(
-        before.map((request) => ({ found: [request], isAnswer: isAnswered })),
-        expected.requests,
-      );
-      if (before.length === expected.requests) return seen;
-      const problem = `the page made ${before.length} requests, not ${expected.requests}`;
-      return { ...seen, problem, missing: before.length < expected.requests };
-    }
+    case 'count':
+      return requests.filter(isBeforeLoad).map((request) => ({ found: [request], isAnswer: isAnswered }));
     case 'recording':
-      return verdictOfRecording(requests, expected.requests, isBeforeLoad);
+      return judgedOfRecording(requests, expected.requests, isBeforeLoad);
   }
 }
 
@@ -132,11 +155,11 @@ function verdict(all: readonly Found[], of: number): Completeness {
  * of a known path, and what it does not know with 404. So a recorded request is found in the same request, else in one of the
  * same path with another query, else in an unknown one to the same host.
  */
-function verdictOfRecording(
+function judgedOfRecording(
   requests: readonly DevToolsRequest[],
   recorded: readonly RecordedRequest[],
   isBeforeLoad: (request: DevToolsRequest) => boolean,
-): Completeness {
+): Found[] {
   const known = new Set(recorded.map(({ method, url }) => keyOf(method, url, 'query')));
   const knownPaths = new Set(recorded.map(({ method, url }) => keyOf(method, url, 'path')));
   const exact = new Map<string, DevToolsRequest[]>();
@@ -165,7 +188,7 @@ function verdictOfRecording(
     else if (unknown().length > 0) judged.set(key, { found: unknown(), isAnswer: isUnknownToReplay });
     else judged.set(key, { found, isAnswer, missing: url });
   }
-  return verdict([...judged.values()], judged.size);
+  return [...judged.values()];
 }
 
 /** Whether a request got what a replay says to one that it does not know. */
