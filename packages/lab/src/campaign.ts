@@ -32,6 +32,7 @@ import { confinementInWords, findConfinement } from './sandbox.js';
 import { removeFolder } from './scratch.js';
 import type { Sample } from './sample.js';
 import { writeWarmPage } from './warm-page.js';
+import { Warmed } from './warm-up.js';
 import { appendSample, isOfRound, SAMPLES } from './samples-file.js';
 import { whyStarved } from './starved.js';
 import { hostsOf } from './site.js';
@@ -124,6 +125,7 @@ async function runLocked(asked: CampaignOptions, locks: Locks, machineLock: numb
       servers: new Map(plan.servers.map((server) => [server.name, server])),
       references,
       arms: plan.arms,
+      warmed: new Warmed(),
       warmFolder: plan.browser === 'warm' ? join(scratch, 'warm') : undefined,
       timeoutSeconds: plan.timeoutSeconds,
       scratch,

@@ -3,7 +3,8 @@ import type { Arm, ServerSpec } from './plan.js';
 import type { Bench, ServedPage } from './run-load.js';
 import { patienceFor, portOf, serverCommand } from './server-command.js';
 import { hostsOf, siteOf } from './site.js';
-import { warmUpCommands, warmUpProtocols, type WarmProtocol } from './warm-up.js';
+import type { LinkReading } from './link-report.js';
+import { warmUpCommands, warmUpProtocols, type WarmProtocol, type WarmUp } from './warm-up.js';
 
 interface FarEnd {
   readonly bench: Bench;
@@ -50,11 +51,17 @@ export function farEnd({
       ...(qlogFolder !== undefined && { qlogFolder }),
     }),
     farPort: portOf(arm),
-    warmUps: warmUpCommands(pronghorn, spec, warmUpsOf(bench, arm), host),
+    warmUps: warmUpCommands(pronghorn, spec, warmUpsOf(bench, arm), host, bench.warmed),
   };
 }
 
 /** What an arm's server is warmed over. */
 export function warmUpsOf({ servers, references, arms }: Bench, arm: Arm): WarmProtocol[] {
   return warmUpProtocols(servers.get(arm.server) as ServerSpec, arms, references.get(arm.server), arm);
+}
+
+/** The connections that the server had before the browser's; undefined if the link wrote no report of them. */
+export function readWarmUps(bench: Bench, arm: Arm, link: LinkReading): WarmUp[] | undefined {
+  const codes = link.kind === 'report' ? link.report.warm_up_exit_codes : undefined;
+  return codes && warmUpsOf(bench, arm).map((protocol, at) => ({ protocol, ok: codes[at] === 0 }));
 }

@@ -2,11 +2,13 @@ import { readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { requireDisk } from './disk.js';
 import { ExitCode, LabError } from './errors.js';
-import { farEnd } from './far-end.js';
+import { farEnd, readWarmUps, warmUpsOf } from './far-end.js';
 import { lastWords, linkCommand, start, stop, type Ended } from './link-command.js';
+import { readLinkReport } from './link-report.js';
 import { OWN_SERVER, type Arm, type ProfileFile } from './plan.js';
 import type { Bench, ServedPage } from './run-load.js';
 import { portOf } from './server-command.js';
+import { warmUpsAtMost } from './warm-up.js';
 
 const LIMIT_SECONDS = 30;
 
@@ -31,22 +33,27 @@ export async function preflight(bench: Bench, profiles: readonly ProfileFile[], 
 async function tryLink(bench: Bench, profile: ProfileFile, arm: Arm): Promise<void> {
   const [page] = [...bench.pages.values()] as [ServedPage, ...ServedPage[]];
   const outputPath = join(bench.scratch, 'preflight.log');
+  const reportPath = join(bench.scratch, 'preflight.json');
   const running = start(
     linkCommand({
       ...farEnd({ bench, arm, page, folder: bench.scratch }),
       profilePath: profile.path,
       ...(profile.jitter === false && { jitter: false }),
       seed: 0,
-      reportPath: join(bench.scratch, 'preflight.json'),
+      reportPath,
       near: [process.execPath, '--eval', ''],
     }),
     outputPath,
     bench.machineLock,
   );
-  const limit = setTimeout(() => void stop(running), LIMIT_SECONDS * 1000);
+  const limitSeconds = LIMIT_SECONDS + warmUpsAtMost(warmUpsOf(bench, arm).length);
+  const limit = setTimeout(() => void stop(running), limitSeconds * 1000);
   const ended = await running.ended;
   clearTimeout(limit);
-  if (ended.kind === 'exit' && ended.code === 0) return;
+  if (ended.kind === 'exit' && ended.code === 0) {
+    bench.warmed.add(arm.server, readWarmUps(bench, arm, readLinkReport(reportPath)) ?? []);
+    return;
+  }
   requireDisk(readFileSync(outputPath, 'utf8'), dirname(bench.scratch));
   throw failure(ended, profile, arm, readFileSync(outputPath, 'utf8'));
 }

@@ -106,8 +106,16 @@ export interface MachineAchieved {
   readonly mostStealShare: number;
 }
 
+/** Valid loads of a server, and those for which nothing could warm it. */
+export interface Cold {
+  readonly loads: number;
+  readonly cold: number;
+}
+
 export interface Results {
   readonly shared: Beside;
+  /** By server, the loads that counted though it answered nothing before them. */
+  readonly cold: ReadonlyMap<string, Cold>;
   /** Measured loads with a larger paint that came too late to count. */
   readonly latePaints: number;
   readonly cells: readonly Cell[];
@@ -136,10 +144,15 @@ export async function collectResults(campaign: Campaign, samples: AsyncIterable<
   }
   let shared: Beside = { loads: 0, beside: 0 };
   let latePaints = 0;
+  const warmth = new Map<string, Cold>();
   for await (const sample of samples) {
     shared = { loads: shared.loads + 1, beside: shared.beside + ((sample.otherCampaigns ?? 0) > 0 ? 1 : 0) };
     builders.get(keyOf(sample.profile, sample.page, sample.arm))?.add(sample);
     if (sample.block !== REHEARSAL && sample.browser?.latePaintsMs !== undefined) latePaints += 1;
+    if (sample.block !== REHEARSAL && sample.valid) {
+      const { loads, cold } = warmth.get(sample.server) ?? { loads: 0, cold: 0 };
+      warmth.set(sample.server, { loads: loads + 1, cold: cold + (isCold(sample) ? 1 : 0) });
+    }
     if (sample.link) links.get(sample.profile)?.add(sample.link);
     if (sample.block !== REHEARSAL && sample.machine) machines.push(sample.machine);
     for (const end of Object.values(sample.link?.tcp_settings ?? {})) {
@@ -152,12 +165,17 @@ export async function collectResults(campaign: Campaign, samples: AsyncIterable<
   return {
     shared,
     latePaints,
+    cold: new Map([...warmth].filter(([, { cold }]) => cold > 0)),
     cells,
     links: [...links.values()].map((builder) => builder.achieved()),
     tcpSettings: new Map([...tcpSettings].map(([name, values]) => [name, [...values]])),
     machine: machineAchieved(machines),
     comparisons: compareCampaign(cellsToCompare(cells), campaign.baseline, campaign.seed),
   };
+}
+
+function isCold({ warmUps = [] }: Sample): boolean {
+  return warmUps.length > 0 && warmUps.every(({ ok }) => !ok);
 }
 
 function machineAchieved(loads: readonly MachineCpu[]): MachineAchieved | undefined {

@@ -14,7 +14,7 @@ import {
 } from './link-command.js';
 import { readLinkReport, type LinkReading } from './link-report.js';
 import { requireDisk, requireRoom } from './disk.js';
-import { farEnd, warmUpsOf } from './far-end.js';
+import { farEnd, readWarmUps, warmUpsOf } from './far-end.js';
 import { awaitedUrls, type Expected } from './load/expected.js';
 import { JobFile, type LoadJob } from './load/job.js';
 import { PAINTS_AFTER_LOAD_MS } from './load/timeline.js';
@@ -41,9 +41,9 @@ import type { Label } from './trace/label.js';
 import { labelsOf } from './trace/labels.js';
 import { timelineIfReadable } from './trace/timeline.js';
 import { keepTraces } from './traces.js';
-import { invalidReasons } from './validity.js';
+import { invalidReasons, wasAnsweredOver } from './validity.js';
 import { warmPageFor } from './warm-page.js';
-import { withoutWarmUps, type WarmUp } from './warm-up.js';
+import { warmUpsAtMost, withoutWarmUps, type Warmed, type WarmUp } from './warm-up.js';
 
 /** What all loads of a campaign have in common. */
 export interface Bench {
@@ -58,6 +58,8 @@ export interface Bench {
   readonly references: ReadonlyMap<string, Reference>;
   /** Of the plan. */
   readonly arms: readonly Arm[];
+  /** Which servers can be warmed over what, as far as it is known by now. */
+  readonly warmed: Warmed;
   /** The page that a warm browser has shown. Undefined: it is cold. */
   readonly warmFolder: string | undefined;
   readonly timeoutSeconds: number;
@@ -108,7 +110,7 @@ export class Load {
         this.#overdue = true;
         void stop(this.#running);
       },
-      (this.#visits() * this.#bench.timeoutSeconds + OVERHEAD_SECONDS) * 1000,
+      (this.#visits() * this.#bench.timeoutSeconds + this.#overheadSeconds()) * 1000,
     );
     const ended = await this.#running.ended;
     const cpuAfter = readCpuCounters();
@@ -184,6 +186,10 @@ export class Load {
     return this.#bench.keepAll || this.#scheduled.block === REHEARSAL;
   }
 
+  #overheadSeconds(): number {
+    return OVERHEAD_SECONDS + warmUpsAtMost(warmUpsOf(this.#bench, this.#scheduled.arm).length);
+  }
+
   /** How often the page is loaded. */
   #visits(): number {
     return this.#scheduled.arm.visit === 'first' ? 1 : 2;
@@ -203,7 +209,8 @@ export class Load {
     const link = readLinkReport(join(this.#folder, JobFile.LinkReport));
     const own = link.kind === 'report' ? link.report.total_cpu_seconds : undefined;
     const machine = machineCpu(this.#cpuBefore, cpuAfter, own);
-    const warmUps = this.#warmUps(link);
+    const warmUps = readWarmUps(this.#bench, this.#scheduled.arm, link);
+    this.#bench.warmed.add(this.#scheduled.arm.server, warmUps ?? []);
     const counted = readCounters(output);
     const serverCounters = counted && withoutWarmUps(counted, warmUps ?? []);
     const verdict = this.#verdict({ ended, output, browser, link, warmUps, counters: serverCounters });
@@ -260,20 +267,15 @@ export class Load {
     });
   }
 
-  /** The connections that the server had before the browser's; undefined if the link wrote no report of them. */
-  #warmUps(link: LinkReading): WarmUp[] | undefined {
-    const codes = link.kind === 'report' ? link.report.warm_up_exit_codes : undefined;
-    const protocols = warmUpsOf(this.#bench, this.#scheduled.arm);
-    return codes && protocols.map((protocol, at) => ({ protocol, ok: codes[at] === 0 }));
-  }
-
   #verdict({ ended, output, browser, link, warmUps, counters }: Seen): {
     outcome: Outcome;
     reason?: string;
     invalidReasons: string[];
   } {
     if (browser === undefined) {
-      const reason = this.#overdue ? `no end ${OVERHEAD_SECONDS} s after the load's time` : endInWords(ended, output);
+      const reason = this.#overdue
+        ? `no end ${this.#overheadSeconds()} s after the load's time`
+        : endInWords(ended, output);
       return { outcome: 'not-run', reason, invalidReasons: [`the load did not run: ${reason}`] };
     }
     const { outcome, reason } = browser;
@@ -285,13 +287,23 @@ export class Load {
     const pageBytes = this.#page().facts.leastBytes;
     const origin = live === undefined ? undefined : new URL(live.url).host;
     const report = link.kind === 'report' ? link.report : undefined;
-    // Of a server that a plan brings nobody knows beforehand what it has: that it does not answer is then an outcome.
-    const known = this.#bench.servers.get(arm.server)?.command === undefined;
-    const judged = known && warmUps ? { warmUps } : {};
+    const asked = warmUps && this.#judgedWarmUps(warmUps, browser);
+    const judged = asked ? { warmUps: asked } : {};
     return {
       ...end,
       invalidReasons: invalidReasons({ arm, pageBytes, browser, link: report, counters, origin, ...judged }),
     };
+  }
+
+  /**
+   * Of a server that a plan brings nobody knows beforehand what it has: that it does not answer is then an outcome. If it has
+   * answered the browser, it was cold; and if nothing ever warms it, so are all loads of it alike, and the report says so.
+   */
+  #judgedWarmUps(warmUps: readonly WarmUp[], browser: BrowserSide): readonly WarmUp[] {
+    const { arm } = this.#scheduled;
+    if (this.#bench.servers.get(arm.server)?.command === undefined) return warmUps;
+    if (!this.#bench.warmed.canBeWarm(arm.server)) return [];
+    return warmUps.filter(({ protocol, ok }) => ok || wasAnsweredOver(protocol, browser));
   }
 
   #readBrowserSide(): BrowserSide | undefined {

@@ -86,6 +86,15 @@ export function tableNotes(campaign: Campaign, results: Results): string[] {
         `not by ${uncounted} others, which came after it or were for the icon.`,
     );
   }
+  for (const [server, { loads, cold }] of results.cold) {
+    const which =
+      cold === loads
+        ? `All arms of the server ${server} ran cold`
+        : `${cold} of ${loads} loads of the server ${server} ran cold`;
+    notes.push(
+      `${which}: it answered no request before the load. The first handshake of a process is slower than later ones, over QUIC more so.`,
+    );
+  }
   if (results.latePaints > 0) {
     notes.push(
       `In ${results.latePaints} loads the page painted something larger more than ${PAINTS_AFTER_LOAD_MS} ms after the load event, ` +

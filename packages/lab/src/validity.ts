@@ -56,6 +56,11 @@ export function invalidReasons(evidence: Evidence): string[] {
   return rules.map((rule) => rule(evidence)).filter((reason) => reason !== undefined);
 }
 
+/** Whether the browser got an answer over the protocol. */
+export function wasAnsweredOver(protocol: Exclude<Arm['protocol'], 'auto'>, { requests }: BrowserSide): boolean {
+  return requests.some((request) => hasResponse(request) && BROWSER_NAMES[protocol].includes(request.protocol ?? ''));
+}
+
 /** Whether the arm's rules are for this URL. */
 function isJudged(url: string, origin: string | undefined): boolean {
   return !url.startsWith('data:') && (origin === undefined || new URL(url).host === origin);
@@ -180,7 +185,9 @@ function slowStartAfterIdle({ arm, link }: Evidence): string | undefined {
 
 function warmUp({ warmUps }: Evidence): string | undefined {
   const failed = warmUps?.filter(({ ok }) => !ok).map(({ protocol }) => protocol) ?? [];
-  return failed.length === 0 ? undefined : `the server did not answer before the load over ${names(failed)}`;
+  return failed.length === 0
+    ? undefined
+    : `the server was cold: it did not answer before the load over ${names(failed)}`;
 }
 
 /** What has no response head has no bytes of the network: an error page is the browser's own. */

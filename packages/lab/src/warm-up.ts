@@ -23,10 +23,38 @@ export interface WarmUp {
 const PATH = '/pronghorn-lab-warm-up';
 const HTTP_VERSION: Readonly<Record<WarmProtocol, string>> = { http: '1.1', h1: '1.1', h2: '2', h3: '3' };
 
-/** That of a server of which it is known what it speaks has to come about. */
+/** How long a server may take until it has answered one, retries included. */
 const PATIENCE_SECONDS = 10;
-/** Another one may have no HTTP/3 although a plan tries it, and then each load waits so long. */
-const PATIENCE_WITH_COMMANDS_SECONDS = 1;
+/** One try. A server of a plan's own may listen for TCP before it does for UDP, so that there are several. */
+const TRY_SECONDS = 5;
+/** How long each load waits for what did not come in the preflight: such a server may have no HTTP/3 although a plan tries it. */
+const SHORT_PATIENCE_SECONDS = 1;
+
+/** The most that a number of them takes. */
+export function warmUpsAtMost(count: number): number {
+  return count * (PATIENCE_SECONDS + TRY_SECONDS);
+}
+
+/** Which servers of a campaign have answered over which protocols when they were warmed, from the preflight on. */
+export class Warmed {
+  readonly #answered = new Map<string, Map<WarmProtocol, boolean>>();
+
+  add(server: string, warmUps: readonly WarmUp[]): void {
+    const known = this.#answered.get(server) ?? new Map<WarmProtocol, boolean>();
+    for (const { protocol, ok } of warmUps) known.set(protocol, ok || known.get(protocol) === true);
+    this.#answered.set(server, known);
+  }
+
+  /** Whether the server was tried over the protocol and never answered. */
+  isSilent(server: string, protocol: WarmProtocol): boolean {
+    return this.#answered.get(server)?.get(protocol) === false;
+  }
+
+  /** Whether it answered over any protocol, so that a load of it need not be cold. */
+  canBeWarm(server: string): boolean {
+    return [...(this.#answered.get(server)?.values() ?? [])].includes(true);
+  }
+}
 
 /** What a server is warmed over: the same for all arms that use it. `arms` are those of the plan. */
 export function warmUpProtocols(
@@ -49,18 +77,29 @@ export function warmUpProtocols(
 /** The command lines, in the order of the protocols. */
 export function warmUpCommands(
   pronghorn: string,
-  { command }: ServerSpec,
+  { name, command }: ServerSpec,
   protocols: readonly WarmProtocol[],
   host: string,
+  warmed: Warmed,
 ): string[] {
-  const patience = command === undefined ? PATIENCE_SECONDS : PATIENCE_WITH_COMMANDS_SECONDS;
   return protocols.map((protocol) => {
     const [scheme, port] = protocol === 'http' ? ['http', CLEAR_PORT] : ['https', PORT];
-    return shellWords([
-      ...[pronghorn, 'get', '--http', HTTP_VERSION[protocol], '--no-verify', '--timeout', String(patience)],
-      ...['--connect-to', `${FAR_ADDRESS}:${port}`, `${scheme}://${host}${PATH}`],
-    ]);
+    const request = (seconds: number): string =>
+      shellWords([
+        ...[pronghorn, 'get', '--http', HTTP_VERSION[protocol], '--no-verify', '--timeout', String(seconds)],
+        ...['--connect-to', `${FAR_ADDRESS}:${port}`, `${scheme}://${host}${PATH}`],
+      ]);
+    // Ours counts its connections, so that there is one of each kind.
+    if (command === undefined) return request(PATIENCE_SECONDS);
+    if (warmed.isSilent(name, protocol)) return request(SHORT_PATIENCE_SECONDS);
+    return shellWords(['sh', '-c', untilAnswered(request(TRY_SECONDS))]);
   });
+}
+
+/** A shell script that repeats a command until it succeeds or the patience is at its end. */
+function untilAnswered(command: string): string {
+  const now = '$(date +%s)';
+  return `end=$((${now} + ${PATIENCE_SECONDS})); until ${command}; do [ ${now} -lt $end ] || exit 1; sleep 0.25; done`;
 }
 
 /** What our server counted for the browser alone. */

@@ -21,7 +21,7 @@ import type { Sample } from '../src/sample.js';
 import { appendSample, readSamples } from '../src/samples-file.js';
 import { MOST_FOR_OTHERS, whyStarved } from '../src/starved.js';
 import { tableNotes } from '../src/table.js';
-import { invalidReasons } from '../src/validity.js';
+import { invalidReasons, wasAnsweredOver } from '../src/validity.js';
 import { withoutWarmUps } from '../src/warm-up.js';
 import { draws, times } from './draws.js';
 import { madeCampaign, madeSample } from './made-campaign.js';
@@ -125,9 +125,43 @@ test('server that did not answer before the load makes it invalid over either pr
       { protocol: 'h2', ok: true },
       { protocol: 'h3', ok: false },
     ] as const;
-    assert.deepEqual(reasonsOf(name, { warmUps }), ['the server did not answer before the load over h3']);
+    assert.deepEqual(reasonsOf(name, { warmUps }), ['the server was cold: it did not answer before the load over h3']);
     assert.deepEqual(reasonsOf(name, { warmUps: warmUps.slice(0, 1) }), []);
   }
+});
+
+test('report says which servers nothing could warm', async () => {
+  const arms = [arm('h2-first', 'h2'), arm('h3-first', 'h3')];
+  const campaign = madeCampaign(kiwee, {
+    arms,
+    baseline: 'h2-first',
+    profiles: [{ name: 'lte', sha256: '', text: '' }],
+    pages: [{ name: 'page', requests: 1 }],
+  });
+  const noted = async (answers: readonly boolean[]): Promise<string> => {
+    async function* samples(): AsyncGenerator<Sample> {
+      for (const [at, ok] of answers.entries()) {
+        const name = arms[at % 2]?.name ?? '';
+        const made = madeSample({ profile: 'lte', page: 'page', arm: name, block: 1, seconds: 1 }, at + 1);
+        const warmUps = [{ protocol: 'h2', ok } as const, { protocol: 'h3', ok: false } as const];
+        yield await Promise.resolve({ ...made, server: 'x', warmUps });
+      }
+    }
+    return tableNotes(campaign, await collectResults(campaign, samples())).join('\n');
+  };
+  assert.match(
+    await noted([false, false]),
+    /^All arms of the server x ran cold: it answered no request before the load\./m,
+  );
+  assert.match(await noted([false, true, true]), /^1 of 3 loads of the server x ran cold: /m);
+  assert.doesNotMatch(await noted([true, true]), /ran cold/);
+});
+
+test('protocol over which the browser had an answer is told from its requests', () => {
+  const { browser } = recorded('h3');
+  assert.deepEqual([wasAnsweredOver('h3', browser), wasAnsweredOver('h2', browser)], [true, false]);
+  const failed = { ...browser, requests: browser.requests.map((each) => ({ ...each, error: 'net::ERR_TIMED_OUT' })) };
+  assert.equal(wasAnsweredOver('h3', failed), false);
 });
 
 test('connections before the load are not among those that prove what a visit was', () => {

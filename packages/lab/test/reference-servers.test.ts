@@ -9,7 +9,7 @@ import { partnerOf, withPartners } from '../src/compare/partners.js';
 import { planHere } from '../src/left-out.js';
 import type { Arm, Plan, Protocol, ServerSpec } from '../src/plan.js';
 import { findReference, referenceCommand, type Reference } from '../src/reference-servers.js';
-import { warmUpCommands, warmUpProtocols } from '../src/warm-up.js';
+import { Warmed, warmUpCommands, warmUpProtocols } from '../src/warm-up.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'lab-reference-test-'));
 after(() => {
@@ -154,15 +154,60 @@ test('server is warmed over each protocol that it has, the same for all arms', (
 
 test('warm-up asks at the server’s own end for what is not there', () => {
   const own = { name: 'pronghorn', args: [] };
-  const [line = ''] = warmUpCommands('/my program', own, ['h3'], 'bench.test');
+  const [line = ''] = warmUpCommands('/my program', own, ['h3'], 'bench.test', new Warmed());
   const words = spawnSync('sh', ['-c', `printf '%s\\n' ${line}`], { encoding: 'utf8' })
     .stdout.trim()
     .split('\n');
   assert.deepEqual(words.slice(0, 4), ['/my program', 'get', '--http', '3']);
   assert.equal(words[words.indexOf('--connect-to') + 1], '10.77.0.2:443');
   assert.equal(words.at(-1), 'https://bench.test/pronghorn-lab-warm-up');
-  // What may not be there is not waited for as long.
-  const other = warmUpCommands('/p', { ...own, command: 'x' }, ['h3'], 'bench.test').join();
-  const timeout = (text: string): number => Number(/--timeout (\d+)/.exec(text)?.[1]);
-  assert.ok(timeout(other) < timeout(line));
+});
+
+/** Runs a warm-up of a plan's own server with a script in place of `pronghorn`, and gives how often it was tried. */
+function tried(name: string, script: string, warmed = new Warmed()): { status: number | null; times: number } {
+  const [program, count] = [join(folder, name), join(folder, `${name}-count`)];
+  writeFileSync(program, `#!/bin/sh\necho "$*" >> ${count}\n${script}\n`);
+  chmodSync(program, 0o755);
+  const [line = ''] = warmUpCommands(program, { name: 'x', args: [], command: 'x' }, ['h3'], 'bench.test', warmed);
+  const { status } = spawnSync('sh', ['-c', line]);
+  const lines = readFileSync(count, 'utf8').trim().split('\n');
+  for (const each of lines) assert.match(each, /^get --http 3 .* https:\/\/bench\.test\/pronghorn-lab-warm-up$/);
+  return { status, times: lines.length };
+}
+
+test('warm-up of a server that answers late is tried again until it does', () => {
+  // It has no UDP port yet: each try ends at once.
+  const late = join(folder, 'late-count');
+  assert.deepEqual(tried('late', `[ $(wc -l < ${late}) -ge 4 ]`), { status: 0, times: 4 });
+});
+
+test('warm-up of a server that never answers is tried for a while, and once where the preflight had it so', () => {
+  const silent = new Warmed();
+  silent.add('x', [
+    { protocol: 'h2', ok: true },
+    { protocol: 'h3', ok: false },
+  ]);
+  assert.deepEqual(tried('never', 'exit 1', silent), { status: 1, times: 1 });
+  assert.deepEqual(
+    [silent.isSilent('x', 'h3'), silent.isSilent('x', 'h2'), silent.isSilent('x', 'h1')],
+    [true, false, false],
+  );
+  assert.equal(silent.isSilent('y', 'h3'), false);
+  assert.deepEqual([silent.canBeWarm('x'), silent.canBeWarm('y')], [true, false]);
+  // It was late once, and so is waited for again.
+  silent.add('x', [{ protocol: 'h3', ok: true }]);
+  silent.add('x', [{ protocol: 'h3', ok: false }]);
+  assert.equal(silent.isSilent('x', 'h3'), false);
+  // A clock of four seconds a look stands for the wait.
+  const clock = join(folder, 'date');
+  writeFileSync(clock, `#!/bin/sh\nn=$(cat ${clock}-n 2>/dev/null || echo 0)\necho $((n + 4)) > ${clock}-n\necho $n\n`);
+  chmodSync(clock, 0o755);
+  const path = process.env.PATH;
+  process.env.PATH = `${folder}:${path ?? ''}`;
+  try {
+    const { status, times } = tried('gone', 'exit 1');
+    assert.ok(status === 1 && times === 3, `${status} after ${times}`);
+  } finally {
+    process.env.PATH = path;
+  }
 });

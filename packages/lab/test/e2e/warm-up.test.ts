@@ -1,0 +1,98 @@
+import assert from 'node:assert/strict';
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test, { after } from 'node:test';
+import { findPronghorn } from '../../src/programs.js';
+import type { Sample } from '../../src/sample.js';
+import { packageFolder } from '../places.js';
+import { faultsOf, lab, samplesOf } from './lab.js';
+
+/** Servers of a plan's own that answer before a load late, over one protocol only, or not at all: is each load warm, or said to be cold? */
+
+const folder = mkdtempSync(join(tmpdir(), 'lab-warm-up-'));
+// The browser's user has to get through.
+chmodSync(folder, 0o755);
+after(() => {
+  rmSync(folder, { recursive: true });
+});
+
+/**
+ * Stands in front of a server: `late` opens its UDP port two seconds after that for TCP, `udp-deaf` never answers UDP from its own
+ * end of the link, where warm-ups come from, and `deaf` nothing from there.
+ */
+const FRONT = `
+import { spawn } from 'node:child_process';
+import { createSocket } from 'node:dgram';
+import { createServer, connect } from 'node:net';
+const [mode, address, port, ...command] = process.argv.slice(2);
+const server = spawn(command[0], command.slice(1), { stdio: 'inherit' });
+for (const signal of ['SIGTERM', 'SIGINT']) process.on(signal, () => { server.kill(); process.exit(0); });
+const isDeaf = (from) => mode !== 'late' && from === address;
+createServer((client) => {
+  client.on('error', () => undefined);
+  if (mode === 'deaf' && isDeaf(client.remoteAddress)) return client.destroy();
+  const back = connect(8444, '127.0.0.1').on('error', () => client.destroy());
+  client.on('close', () => back.destroy());
+  back.on('close', () => client.destroy());
+  client.pipe(back).pipe(client);
+}).listen(Number(port), address);
+setTimeout(() => {
+  const front = createSocket('udp4');
+  const ways = new Map();
+  front.on('message', (message, { address: from, port: at }) => {
+    if (isDeaf(from)) return;
+    let way = ways.get(at);
+    if (way === undefined) {
+      way = createSocket('udp4').on('message', (answer) => front.send(answer, at, from));
+      ways.set(at, way);
+    }
+    way.send(message, 8444, '127.0.0.1');
+  });
+  front.bind(Number(port), address);
+}, mode === 'late' ? 2000 : 0);
+`;
+
+function campaign(mode: string): { samples: Sample[]; stdout: string } {
+  const front = join(folder, 'front.mjs');
+  writeFileSync(front, FRONT);
+  const program = findPronghorn(process.env.PRONGHORN).path;
+  const serve = `${program} serve {page} --listen 127.0.0.1:8444 --cert {cert} --key {key}`;
+  const command = `${process.execPath} ${front} ${mode} {address} {port} ${serve}`;
+  const arms = ['h2', 'h3'].map((name) => `[[arms]]\nname = "${name}"\nprotocol = "${name}"\nserver = "front"\n`);
+  const plan = join(folder, `${mode}.toml`);
+  const [mild, page] = ['mild.toml', 'page.toml'].map((name) => join(packageFolder, 'test/fixtures', name));
+  writeFileSync(
+    plan,
+    `name = "${mode}"\nseed = 5\nblocks = 1\nprofiles = ["${mild ?? ''}"]\n[page]\nspec = "${page ?? ''}"\n${arms.join('')}` +
+      `[servers.front]\ncommand = "${command}"\n`,
+  );
+  const out = join(folder, mode);
+  const run = lab(['run', plan, '--out', out]);
+  const samples = samplesOf(out);
+  assert.equal(samples.length, 4, run.stderr);
+  for (const { outcome, reason } of samples) assert.equal(outcome, 'completed', reason);
+  return { samples, stdout: run.stdout };
+}
+
+const answered = ({ warmUps = [] }: Sample): string => warmUps.map(({ protocol, ok }) => `${protocol} ${ok}`).join();
+
+test('server whose UDP answers late is waited for, and its loads are warm', () => {
+  const { samples } = campaign('late');
+  for (const sample of samples) assert.deepEqual([answered(sample), faultsOf(sample)], ['h2 true,h3 true', []]);
+});
+
+test('load over a protocol that could not be warmed is invalid, and one over the other is not', () => {
+  const { samples } = campaign('udp-deaf');
+  for (const sample of samples) {
+    const cold = ['the server was cold: it did not answer before the load over h3'];
+    assert.deepEqual([answered(sample), faultsOf(sample)], ['h2 true,h3 false', sample.arm === 'h3' ? cold : []]);
+  }
+});
+
+test('server that nothing warms is cold in all arms alike, and the report says so', () => {
+  const { samples, stdout } = campaign('deaf');
+  for (const sample of samples) assert.deepEqual([answered(sample), faultsOf(sample)], ['h2 false,h3 false', []]);
+  if (samples.some(({ block, valid }) => block === 1 && valid))
+    assert.match(stdout, /^All arms of the server front ran cold: /m);
+});
