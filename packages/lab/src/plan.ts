@@ -53,6 +53,11 @@ export function usesQuic({ protocol }: Pick<Arm, 'protocol'>): boolean {
   return protocol === 'h3' || protocol === 'auto';
 }
 
+/** Whether requests of the arm may go over TCP. */
+export function usesTcp({ protocol }: Pick<Arm, 'protocol'>): boolean {
+  return protocol !== 'h3';
+}
+
 /** The server of an arm that names none: `pronghorn serve` as it comes. */
 export const OWN_SERVER = 'pronghorn';
 
@@ -137,7 +142,7 @@ export interface Plan {
   readonly profiles: readonly ProfileFile[];
   readonly servers: readonly ServerSpec[];
   readonly arms: readonly Arm[];
-  /** The name of the arm that those of the same visit and controller are compared with. */
+  /** The name of the arm that the others are compared with, directly or by others. */
   readonly baseline: string;
   /** Whether the arms' congestion controllers are compared over TCP and QUIC before the first load. */
   readonly conformance: boolean;

@@ -15,6 +15,7 @@ import {
   PROTOCOLS,
   REFERENCES,
   usesQuic,
+  usesTcp,
   VISITS,
   type Arm,
   type Blocks,
@@ -37,6 +38,11 @@ const name = field.text('a short name').regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$
 const yesOrNo = z.boolean({ error: missingOr('must be true or false') });
 const initialWindow = field.integer(1, 1000, 'packets');
 
+/** HTTP in clear has none to resume. */
+function hasSessions(protocol: Arm['protocol']): boolean {
+  return protocol !== 'http';
+}
+
 const arm = z
   .strictObject({
     name,
@@ -45,7 +51,7 @@ const arm = z
     initial_window: initialWindow.optional(),
     tcp_slow_start_after_idle: yesOrNo.optional(),
     visit: field.choice(VISITS).default('first'),
-    /** Instead of the arm that follows from visit and controller. */
+    /** Instead of the arm that differs in one thing. */
     against: name.optional(),
     discovery: field.choice(DISCOVERIES).optional(),
     server: name.default(OWN_SERVER),
@@ -54,7 +60,7 @@ const arm = z
     path: ['discovery'],
     error: 'belongs to the protocol "auto", which needs it: "alt-svc" or "https-record"',
   })
-  .refine(({ protocol, visit }) => protocol !== 'http' || visit === 'first', {
+  .refine(({ protocol, visit }) => hasSessions(protocol) || visit === 'first', {
     path: ['visit'],
     error: 'must be "first" for the protocol "http", which has no session to resume',
   })
@@ -63,18 +69,31 @@ const arm = z
     error: 'belongs to TCP, and the arm is over QUIC, which has nothing of the kind',
   });
 
-const designTable = z.strictObject(
-  {
-    protocols: z.array(field.choice(PROTOCOLS.filter((each) => each !== 'auto'))).min(1),
-    congestion: z.array(field.choice(CONGESTION_CONTROLS)).min(1).optional(),
-    initial_window: initialWindow.optional(),
-    /** Of HTTP over TCP: with both values each arm is there twice. */
-    tcp_slow_start_after_idle: z.array(yesOrNo).min(1).default([false]),
-    visits: z.array(field.choice(VISITS)).min(1).default(['first']),
-    server: name.default(OWN_SERVER),
-  },
-  { error: missingOr('must be a table with `protocols`') },
-);
+const designTable = z
+  .strictObject(
+    {
+      protocols: z.array(field.choice(PROTOCOLS.filter((each) => each !== 'auto'))).min(1),
+      congestion: z.array(field.choice(CONGESTION_CONTROLS)).min(1).optional(),
+      initial_window: initialWindow.optional(),
+      /** Of HTTP over TCP: with both values each arm is there twice. */
+      tcp_slow_start_after_idle: z.array(yesOrNo).min(1).default([false]),
+      visits: z.array(field.choice(VISITS)).min(1).default(['first']),
+      server: name.default(OWN_SERVER),
+    },
+    { error: missingOr('must be a table with `protocols`') },
+  )
+  .refine(({ protocols, visits }) => protocols.every(hasSessions) || visits.includes('first'), {
+    path: ['visits'],
+    error: 'must have "first" for the protocol "http", which has no session to resume',
+  })
+  .refine(
+    ({ protocols, tcp_slow_start_after_idle: slow }) =>
+      protocols.some((protocol) => usesTcp({ protocol })) || !slow.includes(true),
+    {
+      path: ['tcp_slow_start_after_idle'],
+      error: 'belongs to TCP, and all arms are over QUIC, which has nothing of the kind',
+    },
+  );
 
 const page = z
   .strictObject(
@@ -266,16 +285,22 @@ function armOf({
   };
 }
 
-/** Each combination once, but for those that a protocol has not. */
+/**
+ * Each combination once, but for those that a protocol has not. What only some protocols have multiplies the arms of these: the
+ * others are there once, whatever the list says.
+ */
 function armsOfDesign(design: z.infer<typeof designTable>): Arm[] {
   const { protocols, congestion, visits, server, initial_window: initialWindow } = design;
+  const afterIdle = [...new Set(design.tcp_slow_start_after_idle)];
   const arms: Arm[] = [];
   for (const visit of visits) {
     for (const named of congestion ?? [undefined]) {
-      for (const slowStartAfterIdle of new Set(design.tcp_slow_start_after_idle)) {
+      for (const slowStartAfterIdle of afterIdle) {
         for (const protocol of protocols) {
-          if (slowStartAfterIdle && protocol === 'h3') continue;
-          const parts = [named, visit === 'first' ? undefined : visit, slowStartAfterIdle ? 'idle-restart' : undefined];
+          if (!hasSessions(protocol) && visit !== 'first') continue;
+          if (!usesTcp({ protocol }) && slowStartAfterIdle !== afterIdle[0]) continue;
+          const restarts = slowStartAfterIdle && usesTcp({ protocol });
+          const parts = [named, visit === 'first' ? undefined : visit, restarts ? 'idle-restart' : undefined];
           arms.push({
             name: [protocol, ...parts.filter((part) => part !== undefined)].join('-'),
             protocol,
@@ -283,7 +308,7 @@ function armsOfDesign(design: z.infer<typeof designTable>): Arm[] {
             visit,
             server,
             ...(initialWindow !== undefined && { initialWindow }),
-            ...(slowStartAfterIdle && { slowStartAfterIdle }),
+            ...(restarts && { slowStartAfterIdle }),
           });
         }
       }

@@ -147,7 +147,34 @@ for (const [name, arms, expected] of [
   [
     'protocol and controller that differ at once',
     ['name = "h2"; protocol = "h2"', 'name = "h3"; protocol = "h3"; congestion = "bbr"'],
-    /"h3" differs from "h2" by its congestion controller \(bbr\) and by more.*; add an arm like "h2" with `congestion = "bbr"`, or say `against = "h2"`/,
+    /"h3" differs from "h2" by its protocol and its congestion controller \(bbr\), so that a verdict would be about none of them; add an arm like "h3" with `protocol = "h2"`, or say `against = "h2"`/,
+  ],
+  [
+    'two servers over two protocols',
+    ['name = "h2"; protocol = "h2"', 'name = "h3"; protocol = "h3"; server = "slow"\n[servers.slow]'],
+    /"h3" differs from "h2" by its protocol and its server \(slow\), .*; add an arm like "h3" with `protocol = "h2"`, or say/,
+  ],
+  [
+    'two initial windows over two protocols',
+    ['name = "h2"; protocol = "h2"', 'name = "h3"; protocol = "h3"; initial_window = 32'],
+    /"h3" differs from "h2" by its protocol and its initial window \(32\), /,
+  ],
+  [
+    'a server and a controller that differ at once',
+    [
+      'name = "h2"; protocol = "h2"',
+      'name = "x"; protocol = "h2"; congestion = "bbr"; server = "slow"\n[servers.slow]',
+    ],
+    /"x" differs from "h2" by its congestion controller \(bbr\) and its server \(slow\), .*; add an arm that differs from "x" by one of them only/,
+  ],
+  [
+    'repeat visits to two servers over two protocols',
+    [
+      'name = "h2"; protocol = "h2"',
+      'name = "a"; protocol = "h2"; visit = "resumed"',
+      'name = "b"; protocol = "h3"; visit = "resumed"; server = "slow"\n[servers.slow]',
+    ],
+    /"[ab]" differs from "[ab]" by its protocol and its server/,
   ],
   [
     'two arms against each other',
@@ -167,6 +194,78 @@ for (const [name, arms, expected] of [
     );
   });
 }
+
+test('each arm is compared with one that differs from it by one thing', () => {
+  const arms = ['h2', 'h3'].flatMap((protocol) => [
+    `name = "${protocol}"; protocol = "${protocol}"`,
+    `name = "${protocol}-slow"; protocol = "${protocol}"; server = "slow"`,
+    `name = "${protocol}-wide"; protocol = "${protocol}"; initial_window = 32`,
+    `name = "${protocol}-slow-bbr"; protocol = "${protocol}"; server = "slow"; congestion = "bbr"`,
+  ]);
+  assert.deepEqual(partners(`${withArms(...arms)}[servers.slow]\nargs = ["--limit", "x=1"]\n`), {
+    h2: undefined,
+    h3: 'h2',
+    'h2-slow': 'h2',
+    'h3-slow': 'h2-slow',
+    'h2-wide': 'h2',
+    'h3-wide': 'h2-wide',
+    'h2-slow-bbr': 'h2-slow',
+    'h3-slow-bbr': 'h2-slow-bbr',
+  });
+  // By name a plan may ask for what it likes; the same arm twice is no difference at all.
+  const meant = withArms(
+    'name = "h2"; protocol = "h2"',
+    'name = "h3"; protocol = "h3"; server = "slow"; against = "h2"',
+  );
+  assert.deepEqual(partners(`${meant}[servers.slow]\n`), { h2: undefined, h3: 'h2' });
+  const twice = withArms('name = "a"; protocol = "h2"', 'name = "b"; protocol = "h2"').replace(
+    'seed = 7',
+    'baseline = "b"\nseed = 7',
+  );
+  assert.deepEqual(partners(twice), { a: 'b', b: undefined });
+});
+
+/** The arms that follow from these lines of a design. */
+const designed = (lines: string): Record<string, string | undefined> =>
+  partners(good.replace(/\[\[arms\]\][^]*/, `[design]\n${lines}\n`));
+
+test('setting that only TCP has multiplies the arms of TCP, and leaves those of HTTP/3 once', () => {
+  const protocols = 'protocols = ["h1", "h2", "h3"]';
+  assert.deepEqual(designed(`${protocols}\ntcp_slow_start_after_idle = [true]`), {
+    'h1-idle-restart': undefined,
+    'h2-idle-restart': 'h1-idle-restart',
+    h3: 'h1-idle-restart',
+  });
+  assert.deepEqual(designed(`${protocols}\ntcp_slow_start_after_idle = [true, false]`), {
+    'h1-idle-restart': undefined,
+    'h2-idle-restart': 'h1-idle-restart',
+    h3: 'h1-idle-restart',
+    h1: 'h1-idle-restart',
+    h2: 'h1',
+  });
+  const repeated = designed(
+    'protocols = ["h2", "h3"]\nvisits = ["first", "resumed"]\ntcp_slow_start_after_idle = [true]',
+  );
+  assert.deepEqual(Object.keys(repeated), ['h2-idle-restart', 'h3', 'h2-resumed-idle-restart', 'h3-resumed']);
+  assert.throws(
+    () => designed('protocols = ["h3"]\ntcp_slow_start_after_idle = [true]'),
+    /belongs to TCP, and all arms are over QUIC/,
+  );
+});
+
+test('design has no repeat visits over HTTP in clear, and refuses one that would have nothing else of it', () => {
+  assert.deepEqual(designed('protocols = ["http", "h2", "h3"]\nvisits = ["first", "resumed"]'), {
+    http: undefined,
+    h2: 'http',
+    h3: 'http',
+    'h2-resumed': undefined,
+    'h3-resumed': 'h2-resumed',
+  });
+  assert.throws(
+    () => designed('protocols = ["http", "h2"]\nvisits = ["resumed"]'),
+    /must have "first" for the protocol "http"/,
+  );
+});
 
 test('restart after idle is an axis of TCP, off for all unless the plan says otherwise', () => {
   const listed = readPlan(write(good.replace('name = "h2"', 'name = "h2"\ntcp_slow_start_after_idle = true'))).arms;

@@ -1,5 +1,5 @@
 import { ExitCode, LabError } from '../errors.js';
-import type { Arm } from '../plan.js';
+import { usesTcp, type Arm } from '../plan.js';
 
 /**
  * The arm with which one is compared, of a plan whose partners are known; undefined for one that is only compared with.
@@ -20,13 +20,11 @@ export function partnerOf(
 }
 
 /**
- * Gives each arm the one that it is compared with: one of the same kind of visit and with the same congestion controller, so that
- * a verdict is about the protocol. A repeat visit is quicker than a first one over any protocol, and a controller is not the
- * protocol's.
+ * Gives each arm the one that it is compared with: one of the same kind of visit that differs in one thing, so that a verdict is
+ * about that. A repeat visit is quicker than a first one over any protocol, and no controller, server or window is the protocol's.
  *
- * The arms of one visit and controller have a baseline in common: the plan's, if it is one of them, else the arm like the plan's,
- * else the first. Such a baseline is compared with that of the plan's controller, where the controller is all that differs. What
- * is left, such as a comparison of two controllers over two protocols, the plan has to ask for by `against`.
+ * Of several such arms it is the one that has most in common with the plan's baseline, and of these one that differs in the
+ * protocol. What is left, such as a comparison of two servers over two protocols, the plan has to ask for by `against`.
  */
 export function withPartners(arms: readonly Arm[], baseline: string, plan: string): Arm[] {
   const ordinary = arms.filter(({ repeats }) => repeats === undefined);
@@ -42,26 +40,54 @@ export function withPartners(arms: readonly Arm[], baseline: string, plan: strin
 
 function partnerByRule(arm: Arm, arms: readonly Arm[], main: Arm): string | undefined {
   if (arm.name === main.name) return undefined;
-  const own = baselineOf(arm.visit, arm.congestion, arms, main);
-  if (own !== undefined && own.name !== arm.name) return own.name;
-  const other = baselineOf(arm.visit, main.congestion, arms, main);
-  return other !== undefined && other.name !== arm.name && differsByController(arm, other) ? other.name : undefined;
+  const distance = (one: Arm): number => (one.name === main.name ? -1 : differing(one, main).length);
+  // Nobody is compared in a circle: the partner is nearer to the baseline, or as near and listed before.
+  const ranked = [...arms].sort((one, other) => distance(one) - distance(other));
+  const nearer = ranked.slice(0, ranked.indexOf(arm)).filter((other) => other.comparedWith !== arm.name);
+  const candidates = nearer.filter((other) => other.visit === arm.visit && subjects(arm, other).length <= 1);
+  const order = (other: Arm): number[] => [
+    distance(other),
+    SETTINGS.indexOf(subjects(arm, other)[0] as Setting),
+    differing(arm, other).length,
+  ];
+  return candidates.sort((one, other) => compareInOrder(order(one), order(other)))[0]?.name;
 }
 
-function baselineOf(
-  visit: Arm['visit'],
-  congestion: Arm['congestion'],
-  arms: readonly Arm[],
-  main: Arm,
-): Arm | undefined {
-  const group = arms.filter((arm) => arm.visit === visit && arm.congestion === congestion);
-  const like = group.find(({ protocol, server }) => protocol === main.protocol && server === main.server);
-  return group.find(({ name }) => name === main.name) ?? like ?? group[0];
+function compareInOrder(one: readonly number[], other: readonly number[]): number {
+  const at = one.findIndex((value, index) => value !== other[index]);
+  return at < 0 ? 0 : (one[at] ?? 0) - (other[at] ?? 0);
 }
 
-function differsByController(one: Arm, other: Arm): boolean {
-  const keys = ['protocol', 'visit', 'server', 'initialWindow', 'slowStartAfterIdle', 'discovery'] as const;
-  return keys.every((key) => one[key] === other[key]);
+/** What arms of the same visit may differ in, the protocol first: that is what most plans are about. */
+const SETTINGS = ['protocol', 'congestion', 'server', 'initialWindow', 'slowStartAfterIdle'] as const;
+type Setting = (typeof SETTINGS)[number];
+
+function differing(one: Arm, other: Arm): Setting[] {
+  // How a browser finds HTTP/3 is of the protocol "auto".
+  const value = (arm: Arm, setting: Setting): unknown =>
+    setting === 'protocol' ? `${arm.protocol} ${arm.discovery ?? ''}` : arm[setting];
+  return SETTINGS.filter((setting) => value(one, setting) !== value(other, setting));
+}
+
+/** What a verdict on the two would be about. What TCP alone has is among what TCP and QUIC differ in. */
+function subjects(one: Arm, other: Arm): Setting[] {
+  const both = usesTcp(one) && usesTcp(other);
+  return differing(one, other).filter((setting) => setting !== 'slowStartAfterIdle' || both);
+}
+
+function settingInWords(setting: Setting, { congestion, server, initialWindow }: Arm): string {
+  switch (setting) {
+    case 'protocol':
+      return 'its protocol';
+    case 'congestion':
+      return `its congestion controller (${congestion})`;
+    case 'server':
+      return `its server (${server})`;
+    case 'initialWindow':
+      return `its initial window (${initialWindow ?? 'not set'})`;
+    case 'slowStartAfterIdle':
+      return '`tcp_slow_start_after_idle`';
+  }
 }
 
 /** Checks what a plan says by `against`. */
@@ -93,18 +119,24 @@ function requireEachCompared(arms: readonly Arm[], main: Arm, plan: string): voi
       !arms.some((other) => other.comparedWith === name),
   );
   if (lonely === undefined) return;
-  const { name, visit, congestion } = lonely;
-  if (visit !== main.visit) {
+  const { name, visit } = lonely;
+  const other = visit === main.visit ? main : arms.find((each) => each.visit === visit && each.name !== name);
+  if (other === undefined) {
     throw new LabError(
       ExitCode.Malformed,
       `plan ${plan}: \`arms\`: "${name}" is a ${visitInWords(lonely)}, and the plan has no other arm of that kind to compare it with`,
       `add one with \`visit = "${visit}"\`, say \`against\` with an arm whose visit is ${repeatOrFirst(lonely)}, or put it into a plan of its own`,
     );
   }
+  const about = subjects(lonely, other);
+  const words = about.map((setting) => settingInWords(setting, lonely)).join(' and ');
+  const bridge = about.includes('protocol')
+    ? `an arm like "${name}" with \`protocol = "${other.protocol}"\``
+    : `an arm that differs from "${name}" by one of them only`;
   throw new LabError(
     ExitCode.Malformed,
-    `plan ${plan}: \`arms\`: "${name}" differs from "${main.name}" by its congestion controller (${congestion}) and by more, so that a verdict would be about neither`,
-    `add an arm like "${main.name}" with \`congestion = "${congestion}"\`, or say \`against = "${main.name}"\` if that is what is meant`,
+    `plan ${plan}: \`arms\`: "${name}" differs from "${other.name}" by ${words}, so that a verdict would be about none of them`,
+    `add ${bridge}, or say \`against = "${other.name}"\` if that is what is meant`,
   );
 }
 
