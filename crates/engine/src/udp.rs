@@ -83,8 +83,13 @@ impl UdpSocket {
                 self.registration.readiness().clear_readable();
                 return false;
             }
-            // An ICMP error of an earlier datagram. It says nothing of this socket; the next call receives again.
-            Err(_) => return true,
+            // It says nothing of this socket; the next call receives again.
+            Err(error) if is_of_another_datagram(&error) => return true,
+            // Such as no memory: another call at once would fail alike, and go on failing for all that the worker has of a processor.
+            Err(_) => {
+                self.registration.readiness().clear_readable();
+                return false;
+            }
         };
         // The kernel stops before the end of a batch only where there is nothing more: what comes later raises an event. (It would also stop
         // at an error, but keeps none for a socket that is not connected.)
@@ -149,6 +154,13 @@ impl UdpSocket {
         }
         Ok(())
     }
+}
+
+/// ICMP errors that earlier datagrams have caused (ip(7)), and calls that a signal cut short.
+fn is_of_another_datagram(error: &io::Error) -> bool {
+    let icmp = [libc::ECONNREFUSED, libc::EHOSTUNREACH, libc::ENETUNREACH, libc::EHOSTDOWN, libc::ENONET, libc::EPROTO, libc::EMSGSIZE];
+    let code = error.raw_os_error();
+    code.is_some_and(|code| code == libc::EINTR || code == libc::ENOPROTOOPT || code == libc::EACCES || icmp.contains(&code))
 }
 
 /// How Linux says that it cannot cut a train: there is no way to know before.

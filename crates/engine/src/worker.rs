@@ -311,8 +311,11 @@ impl Worker {
     /// The worker is done when [`Worker::is_finished`] says so. Told again, it has until the earlier of the two times.
     pub fn shut_down(&mut self, now: Instant, grace: Duration) {
         if let Some(drain) = &mut self.drain {
-            drain.until = drain.until.min(now + grace);
-            self.wakeup.notify();
+            // A host that says so after each turn must not cause the next one by it.
+            if now + grace < drain.until {
+                drain.until = now + grace;
+                self.wakeup.notify();
+            }
             return;
         }
         self.tcp.clear();

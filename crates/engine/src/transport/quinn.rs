@@ -204,6 +204,8 @@ impl Quinn {
             send_window,
             receive_window: ReceiveWindow::new(now, windows),
             unread: 0,
+            stream_frames: 0,
+            unread_then: 0,
             own_streams: 0,
             _ticket: ticket,
         }));

@@ -61,6 +61,31 @@ fn worker_waits_on_its_descriptor_alone() {
 }
 
 #[test]
+fn worker_that_waits_for_its_last_request_rests() {
+    for protocol in PROTOCOLS {
+        let mut bench = Bench::new(1, &Config::default(), |_| |_, responder: Responder| std::mem::forget(responder));
+        let mut connection = bench.connect(protocol);
+        bench.client.handle().spawn(async move {
+            _ = fetch(&mut connection, get("/")).await;
+        });
+        bench.turn_until(|bench| bench.stats[0].requests_open.value() == 1);
+        let server = &mut bench.servers[0];
+        let (began, grace) = (Instant::now(), Duration::from_secs(60));
+        let mut turns = 0;
+        while began.elapsed() < Duration::from_secs(1) {
+            let mut descriptors = [PollFd::from_borrowed_fd(server.as_fd(), PollFlags::IN)];
+            if poll(&mut descriptors, Some(&Timespec { tv_sec: 0, tv_nsec: 100_000_000 })).unwrap() == 1 {
+                server.turn(Instant::now()).unwrap();
+                turns += 1;
+            }
+            // As a host does that asks after each turn whether it is to end.
+            server.shut_down(Instant::now(), grace);
+        }
+        assert!(turns < 50, "{protocol}: {turns} turns in a second of waiting");
+    }
+}
+
+#[test]
 fn flood_is_taken_in_bounded_turns_that_are_resumed() {
     const DATAGRAMS: u64 = 600;
     let config = Config { budget: Budget { receive_batches: 1, ..Budget::default() }, ..Config::default() };

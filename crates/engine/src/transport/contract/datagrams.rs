@@ -54,6 +54,23 @@ pub(super) fn datagrams_wait_up_to_a_bound<S: Subject>() {
     assert_eq!(take_datagrams(&mut pair.server, server), expected);
 }
 
+/// The window of a connection is for streams, and grows for those that nobody reads.
+pub(super) fn datagrams_open_no_window<S: Subject>() {
+    let limits = Limits { connection_window_bytes: 16 << 20, ..with_datagrams() };
+    let window = |datagrams: usize| {
+        let (mut pair, client, server) = Pair::<S>::connected(&limits);
+        for _ in 0..datagrams {
+            pair.client.transport.send_datagram(client, content(1_100).into());
+            pair.run_for(Duration::from_millis(1));
+            take_datagrams(&mut pair.server, server);
+        }
+        pair.client.transport.close(pair.now, client, 0, "");
+        pair.run_until(|pair| pair.server.take_closed(server).is_some());
+        pair.server.transport.take_windows(server).expect("the connection is closed").receive
+    };
+    assert_eq!(window(3_000), window(0));
+}
+
 pub(super) fn lost_datagram_is_not_repeated<S: Subject>() {
     let (mut pair, client, server) = Pair::<S>::connected(&with_datagrams());
     let calm = Weather::calm(Duration::from_millis(10));

@@ -98,6 +98,7 @@ macro_rules! contract {
             hold!($subject, datagrams:
                 datagrams_arrive_as_they_were_sent
                 datagrams_wait_up_to_a_bound
+                datagrams_open_no_window
                 lost_datagram_is_not_repeated
                 datagrams_are_refused_unless_both_sides_take_them
                 peer_may_open_more_streams_once_it_is_allowed

@@ -22,6 +22,8 @@ use crate::window_budget::{ReceiveWindow, SendWindow};
 const LARGE_DATAGRAM: usize = 1000;
 /// What a datagram with content has besides it, and more: packet number, tag, the frame's type, stream and offset, acknowledgements.
 const DATAGRAM_OVERHEAD: usize = 64;
+/// No STREAM frame carries more: larger datagrams than those of Ethernet are not accepted.
+const LARGEST_FRAME: u64 = 1500;
 /// Bytes in the transport that the congestion window does not let out yet: the largest GSO train.
 const UNSENT_BYTES: u64 = 64 << 10;
 
@@ -62,6 +64,9 @@ pub(super) struct Connection {
     pub(super) receive_window: ReceiveWindow,
     /// Content that came in large datagrams and was not read, near enough: what waits on streams that nobody reads.
     pub(super) unread: u64,
+    /// STREAM frames that had come when that was last looked at closely, and what it was.
+    pub(super) stream_frames: u64,
+    pub(super) unread_then: u64,
     /// Requests that the peer may have open.
     pub(super) allowed_requests: u64,
     /// Unidirectional streams that the peer may have open.
@@ -222,9 +227,20 @@ impl Connection {
         }
         // Not all peers say that the window holds them back (DATA_BLOCKED), so it grows before it does.
         if self.unread >= self.receive_window.size() / 2 {
+            self.leave_out_padding();
+        }
+        if self.unread >= self.receive_window.size() / 2 {
             let grown = self.receive_window.on_unread(limits, stats);
             self.set_receive_window(grown);
         }
+    }
+
+    /// Padding, and packets that have come before, are never read either. They have no STREAM frames.
+    fn leave_out_padding(&mut self) {
+        let frames = self.inner.stats().frame_rx.stream;
+        let most = (frames - self.stream_frames).saturating_mul(LARGEST_FRAME);
+        self.unread = self.unread.min(self.unread_then + most);
+        (self.stream_frames, self.unread_then) = (frames, self.unread);
     }
 
     fn set_receive_window(&mut self, grown: Option<u64>) {
@@ -395,6 +411,7 @@ impl Connection {
             quinn_proto::Event::DatagramReceived => {
                 // All at once: what stays would be dropped for what comes later, and nobody would know.
                 while let Some(datagram) = self.inner.datagrams().recv() {
+                    self.unread = self.unread.saturating_sub(datagram.len() as u64);
                     push(Event::Datagram(datagram));
                 }
             }
