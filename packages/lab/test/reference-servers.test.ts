@@ -57,7 +57,8 @@ test('arm whose optional server lacks its protocol here is left out with its con
 
 test('arm whose partner is left out is compared with nothing, not with the baseline of another kind of visit', () => {
   const resumed = { visit: 'resumed' } as const;
-  const own = [arm('h2', 'h2'), arm('h2-x', 'h2', 'x', resumed), arm('h3', 'h3', 'pronghorn', resumed)];
+  const third = arm('h3', 'h3', 'pronghorn', { ...resumed, comparedWith: 'h2-x' });
+  const own = [arm('h2', 'h2'), arm('h2-x', 'h2', 'x', resumed), third];
   const plan = { ...planOf([], [{ reference: 'nginx', optional: true }]), arms: withPartners(own, 'h2', 'plan.toml') };
   const pairs = ({ arms: those }: Pick<Plan, 'arms'>): (string | undefined)[] =>
     those.map((each) => partnerOf(each, those, 'h2'));
