@@ -2,9 +2,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context as TaskContext, Poll, Waker};
+use std::task::{Context as TaskContext, Poll, Waker, ready};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::BytesMut;
@@ -18,7 +19,7 @@ use slab::Slab;
 use crate::config::EarlyData;
 use crate::dispatch::Gauge;
 use crate::http3::Spares;
-use crate::runtime::Handle;
+use crate::runtime::{Handle, Sleep};
 use crate::seats::Seats;
 use crate::shared_fields::{Present, announced};
 use crate::stats::Stats;
@@ -295,12 +296,49 @@ impl Shutdown {
         }
     }
 
+    pub(crate) fn has_begun(&self) -> bool {
+        self.begun.get()
+    }
+
     pub(crate) fn subscribe(self: &Rc<Self>) -> ShutdownSignal {
         ShutdownSignal { shutdown: self.clone(), key: None }
     }
 }
 
-/// One connection's ear for [`Shutdown`].
+/// How long connections that have not had a request when the worker begins to end may still bring one: it can be on its way, and its
+/// client knows of no reason to send it elsewhere.
+pub(crate) const DRAIN_NOTICE: Duration = Duration::from_millis(250);
+
+/// How long handshakes may still take then.
+pub(crate) const HANDSHAKE_NOTICE: Duration = Duration::from_secs(2);
+
+/// A connection's subscription to [`Shutdown`] that goes off some time after it.
+pub(crate) struct Notice {
+    signal: ShutdownSignal,
+    lasting: Duration,
+    handle: Handle,
+    sleep: Option<Sleep>,
+}
+
+impl Notice {
+    pub(crate) fn new(context: &Context, lasting: Duration) -> Self {
+        Self { signal: context.shutdown.subscribe(), lasting, handle: context.handle.clone(), sleep: None }
+    }
+
+    /// Ready once the shutdown has begun.
+    pub(crate) fn poll_begun(&mut self, cx: &mut TaskContext<'_>) -> Poll<()> {
+        self.signal.poll(cx)
+    }
+
+    /// Ready once the time after that has passed as well. A connection that is made later has all of it.
+    pub(crate) fn poll(&mut self, cx: &mut TaskContext<'_>) -> Poll<()> {
+        ready!(self.poll_begun(cx));
+        let sleep = self.sleep.get_or_insert_with(|| self.handle.sleep(self.lasting));
+        Pin::new(sleep).poll(cx)
+    }
+}
+
+/// A connection's subscription to [`Shutdown`].
 pub(crate) struct ShutdownSignal {
     shutdown: Rc<Shutdown>,
     key: Option<usize>,

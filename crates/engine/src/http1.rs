@@ -30,7 +30,7 @@ pub(crate) use self::shared::Persistence;
 use self::shared::{Shared, wake};
 use self::wire::Wire;
 use crate::admission::{Head, LatestAuthority};
-use crate::context::Context;
+use crate::context::{Context, DRAIN_NOTICE, Notice};
 use crate::message::Protocol;
 use crate::tcp::{Activity, Connected, Ends, ExchangeGuard, HeadClock, Outcome, Watchdog};
 use crate::{Body, BodyError, Incoming, Request, Responder, Response, Upgrade};
@@ -69,18 +69,25 @@ where
     shared.set_room(if has_room { usize::MAX } else { FEW_LINES as usize });
     let mut connection = library(&context, has_room).serve_connection(TokioIo::new(wire.handle()), service);
     let mut watchdog = Watchdog::new(activity.clone(), &context);
-    let mut shutdown = context.shutdown.subscribe();
+    let mut shutdown = Notice::new(&context, DRAIN_NOTICE);
     let mut finishing = false;
     let outcome = loop {
         let outcome = poll_fn(|cx| {
             shared.begin_poll(context.handle.phase());
-            if !finishing && (shutdown.poll(cx).is_ready() || shared.poll_last(cx).is_ready()) {
+            let is_last = activity.has_exchanges() && shutdown.poll_begun(cx).is_ready();
+            if !finishing && (is_last || shared.poll_last(cx).is_ready()) {
                 finishing = true;
                 Pin::new(&mut connection).graceful_shutdown();
             }
             // With its shutdown, which is the wire's to make of what it will: without, the library is done before all that it holds is written,
             // where it has stopped reading.
-            let polled = Pin::new(&mut connection).poll(cx);
+            let mut polled = Pin::new(&mut connection).poll(cx);
+            // Now nothing is left to read, so that no request is lost by it.
+            if polled.is_pending() && !finishing && !activity.has_exchanges() && shutdown.poll(cx).is_ready() {
+                finishing = true;
+                Pin::new(&mut connection).graceful_shutdown();
+                polled = Pin::new(&mut connection).poll(cx);
+            }
             if shared.begins_to_hold() {
                 context.handle.wake_at_end(shared.clone(), cx.waker());
             }
@@ -530,6 +537,10 @@ impl Future for Answer {
             *this.granted.borrow_mut() = Some(Granted { tunnel, outgoing, guard: this.guard.take() });
             false
         } else {
+            if this.context.shutdown.has_begun() {
+                // The connection has not been told that it is the last one, if its request came since.
+                response.headers.insert(CONNECTION, HeaderValue::from_static("close"));
+            }
             this.context.prepare_for_http1(&this.method, this.alt_svc.as_ref(), &mut response)
         };
         let body = GuardedBody { body: response.body, is_chunked: has_trailer, context: this.context.clone(), _guard: this.guard.take() };

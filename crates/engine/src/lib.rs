@@ -13,6 +13,7 @@ mod body;
 mod client;
 mod config;
 mod context;
+mod deadlines;
 mod dispatch;
 mod field_line;
 mod handler;

@@ -93,6 +93,9 @@ impl Group {
     }
 }
 
+/// Connections taken from each listener's queue when it closes: as many as the kernel queues by default (net.core.somaxconn).
+const LAST_ACCEPTS: usize = 4096;
+
 /// Owns sockets, connections and the futures of one thread.
 ///
 /// To its host it is a descriptor, readable when there is something to do, and [`Worker::turn`]. A host with an event loop waits
@@ -317,6 +320,10 @@ impl Worker {
                 self.wakeup.notify();
             }
             return;
+        }
+        for listener in &mut self.tcp {
+            // Those that wait in the kernel's queue would be reset.
+            listener.accept(LAST_ACCEPTS, &self.context);
         }
         self.tcp.clear();
         self.context.shutdown.begin();

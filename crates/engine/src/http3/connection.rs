@@ -200,6 +200,10 @@ impl Connection {
         self.patience.take_news()
     }
 
+    pub(super) fn is_checked_at(&self, time: Instant) -> bool {
+        self.patience.asked() == Some(time)
+    }
+
     /// Ends what the peer has left waiting until now: heads that are not complete, responses that it does not take, and, as a server,
     /// content of requests that it has answered.
     pub(super) fn check_patience(&mut self, transport: &mut impl Transport, now: Instant) {

@@ -19,6 +19,13 @@ impl Connections {
         }
     }
 
+    pub(super) fn get(&self, key: ConnectionKey) -> Option<&Connection> {
+        match self.slots.get(key.index as usize) {
+            Some(Some((known, connection))) if *known == key => Some(connection),
+            _ => None,
+        }
+    }
+
     pub(super) fn contains(&self, key: ConnectionKey) -> bool {
         matches!(self.slots.get(key.index as usize), Some(Some((known, _))) if *known == key)
     }
@@ -39,6 +46,10 @@ impl Connections {
         let (_, connection) = slot.take_if(|(known, _)| *known == key)?;
         self.len -= 1;
         Some(connection)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -42,11 +42,9 @@ use self::connections::Connections;
 use self::rest::Wakeful;
 use self::session::Work;
 use self::stream::Dirty;
-use crate::context::Context;
+use crate::context::{Context, DRAIN_NOTICE};
+use crate::deadlines::compact;
 use crate::transport::{Closed, ConnectionKey, Event, Transport};
-
-/// How long after the announcement of a shutdown requests are still taken, so that those on their way are not refused.
-const DRAIN_NOTICE: Duration = Duration::from_millis(250);
 
 /// How long after the last request was named connections that are done are closed.
 const CLOSE_DELAY: Duration = Duration::from_millis(20);
@@ -422,6 +420,10 @@ impl<T: Transport> Http3<T> {
                 }
                 if let Some(time) = connection.next_check() {
                     self.checks.push(Reverse((time, key)));
+                    let connections = &self.connections;
+                    compact(&mut self.checks, connections.len(), |time, key| {
+                        connections.get(*key).is_some_and(|connection| connection.is_checked_at(time))
+                    });
                 }
             }
             Err(error) => {

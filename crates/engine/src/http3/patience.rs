@@ -29,6 +29,10 @@ impl Patience {
         }
     }
 
+    pub(super) fn asked(&self) -> Option<Instant> {
+        self.asked
+    }
+
     pub(super) fn take_news(&mut self) -> Option<Instant> {
         std::mem::take(&mut self.is_news).then_some(self.asked).flatten()
     }

@@ -23,7 +23,7 @@ use rustls::ServerConfig;
 use socket2::SockRef;
 use tokio::io::AsyncWrite;
 
-use crate::context::Context;
+use crate::context::{Context, HANDSHAKE_NOTICE, Notice};
 use crate::limits::TCP_UNSENT_BYTES;
 use crate::message::{Peer, Protocol};
 use crate::runtime::{ReactorHandle, Registration, Sleep};
@@ -197,7 +197,7 @@ async fn introduced(stream: &mut TcpStream, context: &Rc<Context>) -> Result<Opt
     let stats = &context.stats;
     let mut reading = pin!(proxy_protocol::read(stream));
     let mut timeout = pin!(context.handle.sleep(context.config.limits.handshake_timeout()));
-    let mut shutdown = context.shutdown.subscribe();
+    let mut shutdown = Notice::new(context, HANDSHAKE_NOTICE);
     let client = poll_fn(|cx| match reading.as_mut().poll(cx) {
         Poll::Ready(Ok(client)) => Poll::Ready(Ok(client)),
         Poll::Ready(Err(_)) => {
@@ -227,7 +227,7 @@ async fn serve_tls(stream: TcpStream, tls: Arc<ServerConfig>, peer: Peer, alt_sv
     // The futures of the phases are boxed, so that a connection takes what its present one needs and not what the largest would.
     let mut handshake = Box::pin(TlsStream::accept(stream, tls, context.stats.clone()));
     let mut timeout = pin!(context.handle.sleep(context.config.limits.handshake_timeout()));
-    let mut shutdown = context.shutdown.subscribe();
+    let mut shutdown = Notice::new(&context, HANDSHAKE_NOTICE);
     let io = poll_fn(|cx| match handshake.as_mut().poll(cx) {
         Poll::Ready(Ok(io)) => Poll::Ready(Ok(io)),
         Poll::Ready(Err(_)) => Poll::Ready(Err(Outcome::TlsFailed)),

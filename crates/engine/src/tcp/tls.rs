@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
@@ -25,6 +25,13 @@ use crate::tls::{Agreed, ClientCertificate, RecordedOffer, ServerHandshake, TlsS
 const EARLY_DATA_BYTES: usize = 16 << 10;
 /// Content of the largest record.
 const RECORD_BYTES: usize = 16 << 10;
+/// Content of a record that fits one segment, with the options and header of any path. Nothing of a record can be read before all of it has
+/// come, so that a large one holds its first bytes back by a round trip while the congestion window is small.
+const SEGMENT_BYTES: usize = 1_370;
+/// So much is written in records of one segment when a connection begins to send: more than the initial window, and what it has grown to a
+/// round trip later. It begins anew after a rest, as the window does.
+const BEGINNING_BYTES: usize = 64 << 10;
+const REST: Duration = Duration::from_secs(1);
 /// What a record has beside its content, and more.
 const RECORD_OVERHEAD: usize = 64;
 /// Records that are collected before they go to the socket, unless those above flush: one system call takes them all.
@@ -114,6 +121,11 @@ pub(crate) struct TlsStream<T> {
     writer: Option<Waker>,
     /// Bytes taken from those above since the socket had everything.
     collected: usize,
+    /// Bytes taken since the connection began to send, or rested; and when it last did.
+    taken: usize,
+    taken_at: Option<Instant>,
+    /// Those above have flushed: what comes next may be the head of a response.
+    begins: bool,
     closed: bool,
 }
 
@@ -151,7 +163,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
     }
 
     fn new(io: T, side: Side) -> Self {
-        Self { io, side, progress: Rc::default(), writer: None, collected: 0, closed: false }
+        Self { io, side, progress: Rc::default(), writer: None, collected: 0, taken: 0, taken_at: None, begins: true, closed: false }
     }
 
     pub(crate) fn progress(&self) -> &Rc<Progress> {
@@ -183,8 +195,13 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
 
     fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
+            if self.progress.summary().is_some() {
+                // Finished or tickets leave with what is written next, or when that is waited for: each packet of its own is one of the few that
+                // the initial window allows.
+                return Poll::Ready(Ok(()));
+            }
             let flushed = self.poll_flush_tls(cx)?;
-            if self.progress.summary().is_some() || self.is_early() {
+            if self.is_early() {
                 return Poll::Ready(Ok(()));
             }
             if flushed.is_pending() && !self.side.wants_read() {
@@ -284,6 +301,19 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
         Poll::Ready(Ok(taken))
     }
 
+    /// How much may be taken at once.
+    fn record_bytes(&mut self) -> usize {
+        if std::mem::take(&mut self.begins) {
+            let now = Instant::now();
+            if self.taken_at.replace(now).is_some_and(|before| now.saturating_duration_since(before) > REST) {
+                self.taken = 0;
+            }
+            return SEGMENT_BYTES;
+        }
+        let whole = (COLLECTED_BYTES - self.collected) / RECORD_BYTES * RECORD_BYTES;
+        if self.taken < BEGINNING_BYTES { SEGMENT_BYTES } else { whole }
+    }
+
     /// Encrypts what `write` writes, as many bytes as it is given at the most. The socket gets it when those above flush, as they do at the end of what they have to say, or
     /// when there is enough of it.
     fn poll_write_with(
@@ -296,8 +326,10 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
             if self.collected > COLLECTED_BYTES - RECORD_BYTES {
                 ready!(self.poll_flush_tls(cx))?;
             }
-            let taken = write(&mut self.side.writer(), COLLECTED_BYTES - self.collected)?;
+            let room = self.record_bytes();
+            let taken = write(&mut self.side.writer(), room)?;
             self.collected += taken;
+            self.taken += taken;
             if taken > 0 {
                 return Poll::Ready(Ok(taken));
             }
@@ -335,12 +367,16 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for TlsStream<T> {
             if this.side.read(buffer)? {
                 return Poll::Ready(Ok(()));
             }
-            // Tickets, answers to key updates, and what a client sends again.
-            let flushed = this.poll_flush_tls(cx)?;
-            if flushed.is_pending() && !this.side.wants_read() {
+            if !this.side.wants_read() {
+                ready!(this.poll_flush_tls(cx))?;
+            }
+            let read = this.poll_read_tls(cx)?;
+            if read.is_pending() {
+                // Only now, since what has been read may be answered in the same packets: tickets, answers to key updates, and what a client sends
+                // again.
+                let _ = this.poll_flush_tls(cx)?;
                 return Poll::Pending;
             }
-            ready!(this.poll_read_tls(cx))?;
         }
     }
 }
@@ -373,6 +409,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TlsStream<T> {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         ready!(this.poll_flush_tls(cx))?;
+        this.begins = true;
         Pin::new(&mut this.io).poll_flush(cx)
     }
 

@@ -29,6 +29,7 @@ use stray_retry::len_without_retry;
 use super::congestion::Question;
 use super::{Closed, ConnectionKey, Datagram, DatagramWrite, Dir, Event, Read, Transmit, Transport, Write, steer};
 use crate::client::StatsSink;
+use crate::deadlines::compact;
 use crate::qlog::{Trace, Vantage};
 use crate::seats::{Seats, Ticket};
 use crate::stats::{CloseCode, Closer, Stats};
@@ -346,6 +347,10 @@ impl Quinn {
         {
             connection.queued_deadline = Some(deadline);
             deadlines.push(Reverse((deadline, key)));
+            compact(deadlines, connections.len(), |deadline, key| {
+                let connection = connections.get(key.index as usize).and_then(Option::as_deref);
+                connection.is_some_and(|connection| connection.key == *key && connection.queued_deadline == Some(deadline))
+            });
         }
     }
 }

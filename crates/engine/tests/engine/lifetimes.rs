@@ -381,6 +381,45 @@ fn shutdown_told_again_ends_with_the_shorter_grace() {
     }
 }
 
+/// Their clients know of no reason to ask elsewhere.
+#[test]
+fn clients_that_came_before_the_end_began_are_answered() {
+    for protocol in PROTOCOLS {
+        // HTTP/2 and 3 tell those that have connected at once, and they ask no more then.
+        let cases = if protocol == Protocol::Http1 { &[false, true][..] } else { &[false] };
+        for &has_connected in cases {
+            let mut bench = Bench::new(1, &Config::default(), hello);
+            let connected = if has_connected { Some(bench.connect(protocol)) } else { None };
+            let connecting = bench.connecting(protocol, Resumption::default());
+            let answer = Rc::new(RefCell::new(None));
+            let slot = answer.clone();
+            let ask = async move {
+                let mut connection = match connected {
+                    Some(connection) => connection,
+                    None => connecting.await.unwrap(),
+                };
+                *slot.borrow_mut() = Some(fetch(&mut connection, get("/")).await);
+            };
+            if has_connected {
+                let now = bench.now();
+                bench.servers[0].shut_down(now, Duration::from_secs(60));
+                bench.turn();
+                bench.client.handle().spawn(ask);
+            } else {
+                // In the middle of the handshake.
+                bench.client.handle().spawn(ask);
+                bench.turn_until(|bench| bench.count(|stats| stats.tcp_open.value() + stats.quic_open.value()) == 1);
+                let now = bench.now();
+                bench.servers[0].shut_down(now, Duration::from_secs(60));
+            }
+            bench.turn_until(|_| answer.borrow().is_some());
+            let answer = answer.take().unwrap();
+            assert_eq!(answer, Ok((StatusCode::OK, "hello".into())), "{protocol}, connected: {has_connected}");
+            bench.turn_until(|bench| bench.servers[0].is_finished());
+        }
+    }
+}
+
 #[test]
 fn connection_that_was_opened_during_a_shutdown_does_not_hold_it_up() {
     let mut bench = Bench::new(1, &Config::default(), hello);

@@ -24,9 +24,9 @@ after(() => {
 
 const DIRECTION = 'rate_mbit_per_second = 50\ndelay_ms = 5\nqueue_ms = 100\n';
 
-function profile(name: string, more = ''): string {
+function profile(name: string, more = '', direction = DIRECTION): string {
   const path = join(folder, `${name}.toml`);
-  writeFileSync(path, `name = "${name}"\n[up]\n${DIRECTION}[down]\n${DIRECTION}${more}`);
+  writeFileSync(path, `name = "${name}"\n[up]\n${direction}[down]\n${direction}${more}`);
   return path;
 }
 
@@ -37,13 +37,13 @@ interface Tried {
   readonly report: string;
 }
 
-function campaign(name: string, linkPath: string, arms: string): Tried {
+function campaign(name: string, linkPath: string, arms: string, seconds = 30): Tried {
   const path = join(folder, `${name}-plan.toml`);
   const out = join(folder, name);
   const page = `[page]\nspec = "${join(packageFolder, 'test/fixtures/page.toml')}"\n`;
   writeFileSync(
     path,
-    `name = "${name}"\nseed = 3\nblocks = 1\ntimeout_seconds = 30\nprofiles = ["${linkPath}"]\n${page}${arms}`,
+    `name = "${name}"\nseed = 3\nblocks = 1\ntimeout_seconds = ${seconds}\nprofiles = ["${linkPath}"]\n${page}${arms}`,
   );
   const run = lab(['run', path, '--out', out]);
   return { run, samples: samplesOf(out), report: readFileSync(join(out, 'report.html'), 'utf8') };
@@ -106,4 +106,13 @@ test('blocked UDP is a failure of the HTTP/3 arm, and a certificate that is not 
   if (both.samples.every(({ valid }) => valid)) {
     assert.match(both.run.stdout, /load +h3 \/ h2 .*no load completed on either side: h3 0 of 1, h2 0 of 1\n/);
   }
+});
+
+test('loads over a link that loses more than half of all packets are outcomes of either arm', () => {
+  const lossy = profile('lossy', '', `${DIRECTION}loss_percent = 55\n`);
+  const arms = `${arm('h2', 'pronghorn')}${arm('h3', 'pronghorn')}`;
+  const { samples } = campaign('lossy', lossy, arms, 6);
+  assert.equal(samples.length, 4);
+  for (const sample of samples) assert.deepEqual(faultsOf(sample), [], `${sample.arm}: ${sample.reason ?? ''}`);
+  assert.ok(samples.some(({ outcome }) => outcome !== 'completed'));
 });

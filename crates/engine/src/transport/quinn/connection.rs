@@ -276,6 +276,8 @@ impl Connection {
             events.extend(server_name.map(|name| (self.key, Event::ServerName(name))));
             events.extend(client.map(|client| (self.key, Event::ClientCertificate(client))));
             handshake.count(&stats.quic_resumed, stats);
+            // From now on there are keys to send with, and a client may be waiting for what its requests depend on.
+            events.push_back((self.key, Event::Available));
         }
     }
 

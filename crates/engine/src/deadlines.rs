@@ -1,0 +1,41 @@
+//! Heaps of deadlines that are put off more often than they come.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Instant;
+
+/// Entries beyond two for each connection that may be outdated: few connections need no care.
+const SPARE: usize = 64;
+
+/// Drops outdated entries once they are the greater part, so that a heap holds at most two for each of `live` connections and [`SPARE`].
+///
+/// A deadline that moves forward gets a new entry, and the old one would stay until its time has come.
+pub(crate) fn compact<K: Ord>(heap: &mut BinaryHeap<Reverse<(Instant, K)>>, live: usize, mut is_valid: impl FnMut(Instant, &K) -> bool) {
+    if heap.len() > 2 * live + SPARE {
+        heap.retain(|Reverse((deadline, key))| is_valid(*deadline, key));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn outdated_entries_are_bounded_and_valid_ones_stay() {
+        let now = Instant::now();
+        let mut heap = BinaryHeap::new();
+        let mut latest = [now; 3];
+        for step in 0..10_000_u32 {
+            let key = step as usize % 3;
+            latest[key] = now + Duration::from_secs(20_000) - Duration::from_secs(step.into());
+            heap.push(Reverse((latest[key], key)));
+            compact(&mut heap, 3, |deadline, key| latest[*key] == deadline);
+            assert!(heap.len() <= 2 * 3 + SPARE);
+        }
+        for (key, deadline) in latest.into_iter().enumerate() {
+            assert!(heap.iter().any(|entry| *entry == Reverse((deadline, key))));
+        }
+    }
+}

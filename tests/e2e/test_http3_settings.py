@@ -1,0 +1,26 @@
+"""SETTINGS of HTTP/3 leave as soon as there are keys to send them with (RFC 9114 section 7.2.4)."""
+
+from __future__ import annotations
+
+from harness.clients.quic_packets import Level
+from harness.clients.raw_quic import RawQuic
+
+CONTROL_STREAM_WITH_SETTINGS = b"\x00\x04"
+
+
+def has_settings(quic: RawQuic) -> bool:
+    return any(
+        stream % 4 == 3 and incoming.data.startswith(CONTROL_STREAM_WITH_SETTINGS)
+        for stream, incoming in quic.streams.items()
+    )
+
+
+def test_settings_do_not_wait_for_the_end_of_the_handshake(start_serve, ca):
+    """Firefox resumes only a session whose SETTINGS came before the ticket."""
+    server = start_serve()
+    finished_is_lost = {"edit_crypto": lambda level, data: b"" if level == Level.HANDSHAKE else data}
+    with RawQuic(server.origin, ca, **finished_is_lost) as quic:
+        quic.start()
+        quic.wait("SETTINGS", lambda: has_settings(quic))
+        assert not quic.confirmed
+        assert not quic.tickets
