@@ -29,7 +29,7 @@ mod tests {
         let mut latest = [now; 3];
         for step in 0..10_000_u32 {
             let key = step as usize % 3;
-            latest[key] = now + Duration::from_secs(20_000) - Duration::from_secs(step.into());
+            latest[key] = now + Duration::from_secs(20_000 - u64::from(step));
             heap.push(Reverse((latest[key], key)));
             compact(&mut heap, 3, |deadline, key| latest[*key] == deadline);
             assert!(heap.len() <= 2 * 3 + SPARE);
