@@ -312,17 +312,15 @@ pub(crate) const DRAIN_NOTICE: Duration = Duration::from_millis(250);
 /// How long handshakes may still take then.
 pub(crate) const HANDSHAKE_NOTICE: Duration = Duration::from_secs(2);
 
-/// A connection's subscription to [`Shutdown`] that goes off some time after it.
+/// A connection's subscription to [`Shutdown`] that goes off some time after it. Small, since each connection at rest has one.
 pub(crate) struct Notice {
     signal: ShutdownSignal,
-    lasting: Duration,
-    handle: Handle,
-    sleep: Option<Sleep>,
+    sleep: Option<Box<Sleep>>,
 }
 
 impl Notice {
-    pub(crate) fn new(context: &Context, lasting: Duration) -> Self {
-        Self { signal: context.shutdown.subscribe(), lasting, handle: context.handle.clone(), sleep: None }
+    pub(crate) fn new(context: &Context) -> Self {
+        Self { signal: context.shutdown.subscribe(), sleep: None }
     }
 
     /// Ready once the shutdown has begun.
@@ -330,11 +328,11 @@ impl Notice {
         self.signal.poll(cx)
     }
 
-    /// Ready once the time after that has passed as well. A connection that is made later has all of it.
-    pub(crate) fn poll(&mut self, cx: &mut TaskContext<'_>) -> Poll<()> {
+    /// Ready once so much time has passed after that. A connection that is made later has all of it.
+    pub(crate) fn poll_after(&mut self, cx: &mut TaskContext<'_>, lasting: Duration, handle: &Handle) -> Poll<()> {
         ready!(self.poll_begun(cx));
-        let sleep = self.sleep.get_or_insert_with(|| self.handle.sleep(self.lasting));
-        Pin::new(sleep).poll(cx)
+        let sleep = self.sleep.get_or_insert_with(|| Box::new(handle.sleep(lasting)));
+        Pin::new(&mut **sleep).poll(cx)
     }
 }
 

@@ -69,7 +69,7 @@ where
     shared.set_room(if has_room { usize::MAX } else { FEW_LINES as usize });
     let mut connection = library(&context, has_room).serve_connection(TokioIo::new(wire.handle()), service);
     let mut watchdog = Watchdog::new(activity.clone(), &context);
-    let mut shutdown = Notice::new(&context, DRAIN_NOTICE);
+    let mut shutdown = Notice::new(&context);
     let mut finishing = false;
     let outcome = loop {
         let outcome = poll_fn(|cx| {
@@ -83,7 +83,11 @@ where
             // where it has stopped reading.
             let mut polled = Pin::new(&mut connection).poll(cx);
             // Now nothing is left to read, so that no request is lost by it.
-            if polled.is_pending() && !finishing && !activity.has_exchanges() && shutdown.poll(cx).is_ready() {
+            if polled.is_pending()
+                && !finishing
+                && !activity.has_exchanges()
+                && shutdown.poll_after(cx, DRAIN_NOTICE, &context.handle).is_ready()
+            {
                 finishing = true;
                 Pin::new(&mut connection).graceful_shutdown();
                 polled = Pin::new(&mut connection).poll(cx);

@@ -197,14 +197,14 @@ async fn introduced(stream: &mut TcpStream, context: &Rc<Context>) -> Result<Opt
     let stats = &context.stats;
     let mut reading = pin!(proxy_protocol::read(stream));
     let mut timeout = pin!(context.handle.sleep(context.config.limits.handshake_timeout()));
-    let mut shutdown = Notice::new(context, HANDSHAKE_NOTICE);
+    let mut shutdown = Notice::new(context);
     let client = poll_fn(|cx| match reading.as_mut().poll(cx) {
         Poll::Ready(Ok(client)) => Poll::Ready(Ok(client)),
         Poll::Ready(Err(_)) => {
             stats.proxy_headers_refused.add(1);
             Poll::Ready(Err(()))
         }
-        Poll::Pending if shutdown.poll(cx).is_ready() => Poll::Ready(Err(())),
+        Poll::Pending if shutdown.poll_after(cx, HANDSHAKE_NOTICE, &context.handle).is_ready() => Poll::Ready(Err(())),
         Poll::Pending => timeout.as_mut().poll(cx).map(|()| {
             stats.handshakes_timed_out.add(1);
             Err(())
@@ -227,11 +227,11 @@ async fn serve_tls(stream: TcpStream, tls: Arc<ServerConfig>, peer: Peer, alt_sv
     // The futures of the phases are boxed, so that a connection takes what its present one needs and not what the largest would.
     let mut handshake = Box::pin(TlsStream::accept(stream, tls, context.stats.clone()));
     let mut timeout = pin!(context.handle.sleep(context.config.limits.handshake_timeout()));
-    let mut shutdown = Notice::new(&context, HANDSHAKE_NOTICE);
+    let mut shutdown = Notice::new(&context);
     let io = poll_fn(|cx| match handshake.as_mut().poll(cx) {
         Poll::Ready(Ok(io)) => Poll::Ready(Ok(io)),
         Poll::Ready(Err(_)) => Poll::Ready(Err(Outcome::TlsFailed)),
-        Poll::Pending if shutdown.poll(cx).is_ready() => Poll::Ready(Err(Outcome::Done)),
+        Poll::Pending if shutdown.poll_after(cx, HANDSHAKE_NOTICE, &context.handle).is_ready() => Poll::Ready(Err(Outcome::Done)),
         Poll::Pending => timeout.as_mut().poll(cx).map(|()| {
             context.stats.handshakes_timed_out.add(1);
             Err(Outcome::TimedOut)

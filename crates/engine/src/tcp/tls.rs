@@ -30,7 +30,7 @@ const RECORD_BYTES: usize = 16 << 10;
 const SEGMENT_BYTES: usize = 1_370;
 /// So much is written in records of one segment when a connection begins to send: more than the initial window, and what it has grown to a
 /// round trip later. It begins anew after a rest, as the window does.
-const BEGINNING_BYTES: usize = 64 << 10;
+const BEGINNING_BYTES: u32 = 64 << 10;
 const REST: Duration = Duration::from_secs(1);
 /// What a record has beside its content, and more.
 const RECORD_OVERHEAD: usize = 64;
@@ -122,7 +122,7 @@ pub(crate) struct TlsStream<T> {
     /// Bytes taken from those above since the socket had everything.
     collected: usize,
     /// Bytes taken since the connection began to send, or rested; and when it last did.
-    taken: usize,
+    taken: u32,
     taken_at: Option<Instant>,
     /// Those above have flushed: what comes next may be the head of a response.
     begins: bool,
@@ -329,7 +329,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
             let room = self.record_bytes();
             let taken = write(&mut self.side.writer(), room)?;
             self.collected += taken;
-            self.taken += taken;
+            self.taken = self.taken.saturating_add(taken as u32);
             if taken > 0 {
                 return Poll::Ready(Ok(taken));
             }
