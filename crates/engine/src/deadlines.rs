@@ -9,10 +9,15 @@ const SPARE: usize = 64;
 
 /// Drops outdated entries once they are the greater part, so that a heap holds at most two for each of `live` connections and [`SPARE`].
 ///
-/// A deadline that moves forward gets a new entry, and the old one would stay until its time has come.
+/// A deadline that moves forward gets a new entry, and the old one would stay until its time has come. One that goes back and forth has
+/// several that are alike.
 pub(crate) fn compact<K: Ord>(heap: &mut BinaryHeap<Reverse<(Instant, K)>>, live: usize, mut is_valid: impl FnMut(Instant, &K) -> bool) {
     if heap.len() > 2 * live + SPARE {
-        heap.retain(|Reverse((deadline, key))| is_valid(*deadline, key));
+        let mut entries = std::mem::take(heap).into_vec();
+        entries.retain(|Reverse((deadline, key))| is_valid(*deadline, key));
+        entries.sort_unstable();
+        entries.dedup();
+        *heap = entries.into();
     }
 }
 
@@ -31,6 +36,13 @@ mod tests {
             let key = step as usize % 3;
             latest[key] = now + Duration::from_secs(20_000 - u64::from(step));
             heap.push(Reverse((latest[key], key)));
+            compact(&mut heap, 3, |deadline, key| latest[*key] == deadline);
+            assert!(heap.len() <= 2 * 3 + SPARE);
+        }
+        // One deadline stays, and an earlier one comes and goes.
+        for step in 0..10_000_u64 {
+            latest[0] = now + Duration::from_secs(if step % 2 == 0 { 30_000 } else { step });
+            heap.push(Reverse((latest[0], 0)));
             compact(&mut heap, 3, |deadline, key| latest[*key] == deadline);
             assert!(heap.len() <= 2 * 3 + SPARE);
         }

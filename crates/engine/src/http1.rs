@@ -82,12 +82,9 @@ where
             // With its shutdown, which is the wire's to make of what it will: without, the library is done before all that it holds is written,
             // where it has stopped reading.
             let mut polled = Pin::new(&mut connection).poll(cx);
-            // Now nothing is left to read, so that no request is lost by it.
-            if polled.is_pending()
-                && !finishing
-                && !activity.has_exchanges()
-                && shutdown.poll_after(cx, DRAIN_NOTICE, &context.handle).is_ready()
-            {
+            // Now nothing is left to read, and no head has begun, so that no request is lost by it.
+            let is_idle = polled.is_pending() && !activity.has_exchanges() && activity.head().is_none();
+            if is_idle && !finishing && shutdown.poll_after(cx, DRAIN_NOTICE, &context.handle).is_ready() {
                 finishing = true;
                 Pin::new(&mut connection).graceful_shutdown();
                 polled = Pin::new(&mut connection).poll(cx);
@@ -543,7 +540,7 @@ impl Future for Answer {
         } else {
             if this.context.shutdown.has_begun() {
                 // The connection has not been told that it is the last one, if its request came since.
-                response.headers.insert(CONNECTION, HeaderValue::from_static("close"));
+                response.headers.append(CONNECTION, HeaderValue::from_static("close"));
             }
             this.context.prepare_for_http1(&this.method, this.alt_svc.as_ref(), &mut response)
         };

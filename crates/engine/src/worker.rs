@@ -321,11 +321,7 @@ impl Worker {
             }
             return;
         }
-        for listener in &mut self.tcp {
-            // Those that wait in the kernel's queue would be reset.
-            listener.accept(LAST_ACCEPTS, &self.context);
-        }
-        self.tcp.clear();
+        self.close_listeners();
         self.context.shutdown.begin();
         self.quic.iter_mut().for_each(|quic| quic.http3.go_away(now));
         self.drain = Some(Drain { until: now + grace, forced: false });
@@ -345,8 +341,16 @@ impl Worker {
 
     /// Takes no new connection; those there are go on as if nothing had happened. The TCP ports are free again.
     pub fn stop_listening(&mut self) {
-        self.tcp.clear();
+        self.close_listeners();
         self.quic.iter_mut().for_each(|quic| quic.http3.refuse_new());
+    }
+
+    fn close_listeners(&mut self) {
+        for listener in &mut self.tcp {
+            // Those that wait in the kernel's queue would be reset.
+            listener.accept(LAST_ACCEPTS, &self.context);
+        }
+        self.tcp.clear();
     }
 
     fn drain(&mut self, now: Instant) {

@@ -22,7 +22,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use self::watch::{Watch, Watched};
 use crate::admission::{Admitted, Head, LatestAuthority};
 use crate::body::with_room;
-use crate::context::{Context, remove_connection_fields};
+use crate::context::{Context, HANDSHAKE_NOTICE, Notice, remove_connection_fields};
 use crate::message::{Peer, Protocol};
 use crate::progress::Progress;
 use crate::runtime::Sleep;
@@ -61,17 +61,22 @@ where
     let mut window = ReceiveWindow::new(context.handle.now(), windows);
     let io = Watched::new(io, watch.clone());
     let mut handshake = pin!(builder.handshake::<_, Held>(io.clone()));
+    let mut notice = Notice::new(&context);
     let handshake = poll_fn(|cx| {
         watch.begin_poll();
         match handshake.as_mut().poll(cx) {
             Poll::Ready(result) => Poll::Ready(Some(result)),
             Poll::Pending => {
                 io.poll_send(cx);
+                if notice.poll_after(cx, HANDSHAKE_NOTICE, &context.handle).is_ready() {
+                    return Poll::Ready(None);
+                }
                 watchdog.poll(cx).map(|()| None)
             }
         }
     })
     .await;
+    drop(notice);
     let mut connection = match handshake {
         Some(Ok(connection)) => connection,
         Some(Err(error)) => return outcome(&error),

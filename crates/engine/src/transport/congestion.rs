@@ -121,6 +121,8 @@ struct Sender<C> {
     acknowledged: u64,
     /// The same before the acknowledgement that is being taken.
     acknowledged_before: u64,
+    /// When the newest packet of it was sent.
+    newest_acknowledged: Option<Instant>,
     in_flight: u64,
     /// The most that was in flight in this round, and in the last. A round ends when a packet is acknowledged that was sent after it began.
     most_in_flight: [u64; 2],
@@ -182,6 +184,7 @@ impl<C: Phases> Sender<C> {
             datagram: mtu.into(),
             acknowledged: 0,
             acknowledged_before: 0,
+            newest_acknowledged: None,
             in_flight: 0,
             most_in_flight: [0; 2],
             round_end: 0,
@@ -234,7 +237,10 @@ impl<C: Phases> Sender<C> {
 
 impl<C: Phases + Clone + 'static> Controller for Sender<C> {
     fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
-        self.in_flight += bytes;
+        // The library tells of acknowledgements alone too, which are not in flight.
+        if 2 * bytes >= self.datagram {
+            self.in_flight += bytes;
+        }
         self.most_in_flight[0] = self.most_in_flight[0].max(self.in_flight);
         self.last_sent = last_packet_number;
         self.inner.on_sent(now, bytes, last_packet_number);
@@ -242,6 +248,7 @@ impl<C: Phases + Clone + 'static> Controller for Sender<C> {
 
     fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, app_limited: bool, rtt: &RttEstimator) {
         self.acknowledged += bytes;
+        self.newest_acknowledged = self.newest_acknowledged.max(Some(sent));
         (self.rtt, self.least_rtt) = (rtt.get(), rtt.min());
         self.inner.on_ack(now, sent, bytes, self.is_limited(app_limited), rtt);
     }
@@ -249,7 +256,8 @@ impl<C: Phases + Clone + 'static> Controller for Sender<C> {
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, largest_packet_num_acked: Option<u64>) {
         self.in_flight = in_flight;
         let acknowledged = self.acknowledged - std::mem::replace(&mut self.acknowledged_before, self.acknowledged);
-        self.trains.on_acknowledged(now, acknowledged, self.rtt, self.datagram);
+        let newest = self.newest_acknowledged.take().unwrap_or(now);
+        self.trains.on_acknowledged(now, newest, acknowledged, self.rtt, self.datagram);
         self.inner.on_held(self.held().unwrap_or(f64::INFINITY));
         self.inner.on_end_acks(now, in_flight, app_limited, largest_packet_num_acked);
         if largest_packet_num_acked.is_some_and(|largest| largest >= self.round_end) {

@@ -164,7 +164,11 @@ impl Controller for Cubic {
         }
     }
 
-    fn on_end_acks(&mut self, _now: Instant, _in_flight: u64, _app_limited: bool, largest_packet_num_acked: Option<u64>) {
+    fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, largest_packet_num_acked: Option<u64>) {
+        // Also where the last flight filled the window.
+        if app_limited && in_flight == 0 && !self.is_starting() {
+            self.limited_since.get_or_insert(now);
+        }
         if let (true, Some(largest)) = (self.is_starting(), largest_packet_num_acked)
             && self.hystart.on_acknowledged(largest, self.last_sent) == Verdict::IsOver
         {
@@ -299,6 +303,15 @@ mod tests {
         cubic.limited_since = Some(now);
         let idle = Duration::from_secs(60);
         cubic.avoid_congestion(now + idle, 12_000.0, RTT);
+        assert!(cubic.window < 900_000.0, "{}", cubic.window);
+    }
+
+    #[test]
+    fn rest_between_two_flights_does_not_count() {
+        let (mut cubic, now) = reduced(1_000.0);
+        let then = acknowledge(&mut cubic, now, RTT, RTT);
+        cubic.on_end_acks(then, 0, true, None);
+        cubic.avoid_congestion(then + Duration::from_secs(60), 12_000.0, RTT);
         assert!(cubic.window < 900_000.0, "{}", cubic.window);
     }
 

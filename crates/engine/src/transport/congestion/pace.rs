@@ -9,6 +9,8 @@ const GAP_DIVISOR: u32 = 8;
 const LEAST_TRAIN_DATAGRAMS: u64 = 6;
 /// Acknowledgements that are read at one time came apart by up to so much.
 const LEAST_TRAIN: Duration = Duration::from_millis(1);
+/// A path may be another one after so long without a word.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(30);
 /// Rounds for which the fastest train counts, once and a half as many again.
 const ROUNDS: u8 = 8;
 /// The rate after a loss, of the one before: what was sent at that rate did not fit.
@@ -22,6 +24,8 @@ const BETA: f64 = 0.7;
 #[derive(Clone, Debug)]
 pub(super) struct Trains {
     began: Instant,
+    /// When the packets were sent that began it.
+    sent: Instant,
     latest: Instant,
     /// Acknowledged since the first acknowledgement of the train, whose packets came before it began.
     bytes: u64,
@@ -37,7 +41,7 @@ const STEADY: f64 = 1.1;
 
 impl Trains {
     pub(super) fn new(now: Instant) -> Self {
-        Self { began: now, latest: now, bytes: 0, rates: [0.0; 2], rounds: 0, ended: [0.0; 2] }
+        Self { began: now, sent: now, latest: now, bytes: 0, rates: [0.0; 2], rounds: 0, ended: [0.0; 2] }
     }
 
     /// Bytes a second; zero while nothing is known.
@@ -50,16 +54,21 @@ impl Trains {
         self.rate() <= STEADY * last && last <= STEADY * before
     }
 
-    pub(super) fn on_acknowledged(&mut self, now: Instant, bytes: u64, rtt: Duration, datagram: u64) {
+    /// `sent`: when the newest packet of those acknowledged was sent.
+    pub(super) fn on_acknowledged(&mut self, now: Instant, sent: Instant, bytes: u64, rtt: Duration, datagram: u64) {
         let gap = now.saturating_duration_since(self.latest);
         self.latest = now;
         if gap > LEAST_GAP.max(rtt / GAP_DIVISOR) {
-            (self.began, self.bytes) = (now, 0);
+            (self.began, self.sent, self.bytes) = (now, sent, 0);
+            if gap > FORGOTTEN_AFTER {
+                (self.rates, self.ended) = ([0.0; 2], [0.0; 2]);
+            }
             return;
         }
         self.bytes += bytes;
         if self.bytes >= LEAST_TRAIN_DATAGRAMS * datagram {
-            let lasted = now.saturating_duration_since(self.began).max(LEAST_TRAIN);
+            // Acknowledgements that were held back come together: then the time in which the packets were sent is the longer one.
+            let lasted = now.saturating_duration_since(self.began).max(sent.saturating_duration_since(self.sent)).max(LEAST_TRAIN);
             self.rates[0] = self.rates[0].max(self.bytes as f64 / lasted.as_secs_f64());
         }
     }
@@ -87,9 +96,11 @@ mod tests {
 
     /// Acknowledges so many pairs of datagrams, one each step.
     fn acknowledge(trains: &mut Trains, now: &mut Instant, pairs: u32, step: Duration) {
+        // All at once.
+        let sent = *now;
         for _ in 0..pairs {
             *now += step;
-            trains.on_acknowledged(*now, 2 * DATAGRAM, RTT, DATAGRAM);
+            trains.on_acknowledged(*now, sent, 2 * DATAGRAM, RTT, DATAGRAM);
         }
     }
 
@@ -126,6 +137,26 @@ mod tests {
         }
         trains.on_round();
         assert!(trains.is_steady());
+    }
+
+    #[test]
+    fn acknowledgements_that_were_held_back_are_no_faster_train_than_their_packets() {
+        let began = Instant::now();
+        let mut trains = Trains::new(began);
+        // Two datagrams leave each two milliseconds, and all are acknowledged at once.
+        for pair in 0..10 {
+            trains.on_acknowledged(began + RTT, began + Duration::from_millis(2 * pair), 2 * DATAGRAM, RTT, DATAGRAM);
+        }
+        assert!((1.1e6..1.3e6).contains(&trains.rate()), "{}", trains.rate());
+    }
+
+    #[test]
+    fn rate_is_forgotten_after_a_long_silence() {
+        let mut now = Instant::now();
+        let mut trains = Trains::new(now);
+        acknowledge(&mut trains, &mut now, 10, Duration::from_millis(1));
+        trains.on_acknowledged(now + Duration::from_secs(31), now, DATAGRAM, RTT, DATAGRAM);
+        assert!(trains.rate() <= 0.0);
     }
 
     #[test]
