@@ -158,9 +158,11 @@ impl UdpSocket {
 
 /// ICMP errors that earlier datagrams have caused (ip(7)), and calls that a signal cut short.
 fn is_of_another_datagram(error: &io::Error) -> bool {
-    let icmp = [libc::ECONNREFUSED, libc::EHOSTUNREACH, libc::ENETUNREACH, libc::EHOSTDOWN, libc::ENONET, libc::EPROTO, libc::EMSGSIZE];
-    let code = error.raw_os_error();
-    code.is_some_and(|code| code == libc::EINTR || code == libc::ENOPROTOOPT || code == libc::EACCES || icmp.contains(&code))
+    use libc::{EACCES, ECONNREFUSED, EHOSTDOWN, EHOSTUNREACH, EINTR, EMSGSIZE, ENETUNREACH, ENONET, ENOPROTOOPT, EPROTO};
+    matches!(
+        error.raw_os_error(),
+        Some(EACCES | ECONNREFUSED | EHOSTDOWN | EHOSTUNREACH | EINTR | EMSGSIZE | ENETUNREACH | ENONET | ENOPROTOOPT | EPROTO)
+    )
 }
 
 /// How Linux says that it cannot cut a train: there is no way to know before.

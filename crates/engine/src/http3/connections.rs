@@ -27,7 +27,7 @@ impl Connections {
     }
 
     pub(super) fn contains(&self, key: ConnectionKey) -> bool {
-        matches!(self.slots.get(key.index as usize), Some(Some((known, _))) if *known == key)
+        self.get(key).is_some()
     }
 
     /// The transport gives a place to another connection only after it has told of the first one's end.

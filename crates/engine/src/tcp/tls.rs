@@ -29,7 +29,7 @@ const RECORD_BYTES: usize = 16 << 10;
 /// come, so that a large one holds its first bytes back by a round trip while the congestion window is small.
 const SEGMENT_BYTES: usize = 1_370;
 /// So much is written in records of one segment when a connection begins to send: more than the initial window, and what it has grown to a
-/// round trip later. It begins anew after a rest, as the window does.
+/// round trip later. Counting starts over after [`REST`], as the kernel's window does.
 const BEGINNING_BYTES: u32 = 64 << 10;
 const REST: Duration = Duration::from_secs(1);
 /// What a record has beside its content, and more.

@@ -41,7 +41,7 @@ export function withPartners(arms: readonly Arm[], baseline: string, plan: strin
 function partnerByRule(arm: Arm, arms: readonly Arm[], main: Arm): string | undefined {
   if (arm.name === main.name) return undefined;
   const distance = (one: Arm): number => (one.name === main.name ? -1 : differing(one, main).length);
-  // Nobody is compared in a circle: the partner is nearer to the baseline, or as near and listed before.
+  // Comparisons form no cycle: a partner is closer to the baseline, or as close and listed earlier.
   const ranked = [...arms].sort((one, other) => distance(one) - distance(other));
   const nearer = ranked.slice(0, ranked.indexOf(arm)).filter((other) => other.comparedWith !== arm.name);
   const candidates = nearer.filter((other) => other.visit === arm.visit && subjects(arm, other).length <= 1);

@@ -23,7 +23,7 @@ const HANDLERS_WAIT_MS = 500;
  * no later paint counted for that.
  */
 export const PAINTS_AFTER_LOAD_MS = 500;
-/** A paint is told of once it was on the screen, and by a message of another process. */
+/** The browser reports a paint after it was on the screen, by a message from another process. */
 const PAINT_DELIVERY_MS = 100;
 /** A page that is not shown has no frames. */
 const FRAMES_WAIT_MS = 1_000;

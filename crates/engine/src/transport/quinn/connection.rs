@@ -64,7 +64,7 @@ pub(super) struct Connection {
     pub(super) receive_window: ReceiveWindow,
     /// Content that came in large datagrams and was not read, near enough: what waits on streams that nobody reads.
     pub(super) unread: u64,
-    /// STREAM frames that had come when that was last looked at closely, and what it was.
+    /// STREAM frames received, and `unread`, at the last call of [`Connection::leave_out_padding`].
     pub(super) stream_frames: u64,
     pub(super) unread_then: u64,
     /// Requests that the peer may have open.
