@@ -21,6 +21,8 @@ const environment = z.object({
   /** Of the program's file: versions do not tell two builds apart. */
   pronghornSha256: z.string(),
   lab: z.string(),
+  /** Of the lab's own program files. Absent in campaigns of before it was told. */
+  labSha256: z.string().optional(),
   tcpCongestionDefault: z.string(),
   tcpCongestionAvailable: z.string(),
   /** The largest buffers that the kernel gives a socket that asks, as those of QUIC do, in bytes. */

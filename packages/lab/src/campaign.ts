@@ -20,12 +20,13 @@ import { generatePage } from './page/generate.js';
 import { readPageSpec } from './page/spec.js';
 import type { PageSource, Plan } from './plan.js';
 import { planHere } from './left-out.js';
-import { StoppingRule } from './compare/stopping-rule.js';
+import { pickMade, StoppingRule } from './compare/stopping-rule.js';
 import { preflight } from './preflight.js';
 import { findPronghorn, type Pronghorn } from './programs.js';
 import { Progress } from './progress.js';
 import type { Reference } from './reference-servers.js';
 import { prepareResumption, type Resumption } from './resume.js';
+import { faultsOfRound, isOfRound } from './rounds.js';
 import { Load, type Bench, type ServedPage } from './run-load.js';
 import { clearRunning, endLeftovers, isCutShort, noteRunning } from './running.js';
 import { confinementInWords, findConfinement } from './sandbox.js';
@@ -33,8 +34,7 @@ import { removeFolder } from './scratch.js';
 import type { Sample } from './sample.js';
 import { writeWarmPage } from './warm-page.js';
 import { Warmed } from './warm-up.js';
-import { appendSample, isOfRound, SAMPLES } from './samples-file.js';
-import { whyStarved } from './starved.js';
+import { appendSample, SAMPLES } from './samples-file.js';
 import { hostsOf } from './site.js';
 import { schedule, type ScheduledLoad } from './schedule.js';
 import { freshSeed } from './seed.js';
@@ -220,11 +220,11 @@ async function runLoads(
         progress.interrupted(scheduled);
         return false;
       }
-      rule.add(sample);
+      rule.add(pickMade(sample));
       progress.finished(scheduled, sample);
       round = [...round.filter((other) => isOfRound(other, sample)), sample];
-      const starved = round.length === plan.arms.length ? whyStarved(round.map(({ machine }) => machine)) : undefined;
-      if (starved !== undefined) progress.roundIsInvalid(scheduled, starved);
+      const [fault] = round.length === plan.arms.length ? faultsOfRound(round) : [];
+      if (fault !== undefined) progress.roundIsInvalid(scheduled, fault.reason);
     }
   }
   return true;

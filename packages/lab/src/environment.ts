@@ -1,6 +1,8 @@
 import { createHash } from 'node:crypto';
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { arch, cpus, platform, release, totalmem } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import type { Environment } from './campaign-file.js';
 import type { Pronghorn } from './programs.js';
 
@@ -17,6 +19,7 @@ export function environment(chromium: string, pronghorn: Pronghorn, sandbox?: st
     pronghorn: pronghorn.version,
     pronghornSha256: createHash('sha256').update(readFileSync(pronghorn.path)).digest('hex'),
     lab: ownVersion(),
+    labSha256: ownHash(),
     tcpCongestionDefault: kernelSetting('tcp_congestion_control'),
     tcpCongestionAvailable: kernelSetting('tcp_available_congestion_control'),
     udpBufferMax: `${kernelSetting('rmem_max', 'core')} received, ${kernelSetting('wmem_max', 'core')} sent`,
@@ -37,6 +40,15 @@ export function ownVersion(): string {
     }
   }
   return 'unknown';
+}
+
+/** Over the program files of this package: between two versions they differ, too. */
+function ownHash(): string {
+  const folder = fileURLToPath(new URL('.', import.meta.url));
+  const files = readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.js'));
+  const hash = createHash('sha256');
+  for (const name of files.sort()) hash.update(`${name}\n`).update(readFileSync(join(folder, name)));
+  return hash.digest('hex');
 }
 
 function kernelSetting(name: string, family = 'ipv4'): string {

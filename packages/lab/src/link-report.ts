@@ -7,6 +7,8 @@ export const LEAST_FOR_P99 = 100;
 const lateness = z.looseObject({
   /** Absent in reports of before they were counted. */
   packets: z.number().optional(),
+  /** Later than the bound. Absent in reports of before they were counted. */
+  late: z.number().optional(),
   p50: z.number(),
   p99: z.number(),
   max: z.number(),
@@ -80,7 +82,7 @@ const hystart = z.looseObject({
 });
 
 const whole = z.looseObject({
-  schema: z.literal('pronghorn-link-report/2'),
+  schema: z.literal('pronghorn-link-report/3'),
   profile: z.looseObject({ name: z.string(), hash: z.string() }),
   seed: z.number(),
   up: direction,
@@ -96,9 +98,8 @@ const whole = z.looseObject({
   kept_deadlines: z.boolean(),
   /** Of both directions together. */
   lateness_us: lateness,
-  lateness_p99_bound_us: z.number(),
-  /** For the latest of fewer than 100 packets. Absent in reports of before there was one: they were judged by the other. */
-  lateness_max_bound_us: z.number().optional(),
+  /** From here on a packet is late. Absent in reports of before late packets were counted. */
+  lateness_bound_us: z.number().optional(),
   /** Of the load alone, from the start of its navigation to its end. Null where no load was announced to the link. */
   machine: machine.nullable(),
   hystart: hystart.nullable(),

@@ -28,6 +28,8 @@ export interface LoadResult {
   readonly fault: string | undefined;
   readonly valid: boolean;
   readonly invalidReasons: readonly string[];
+  /** The link's lateness in its round is all that is against it. */
+  readonly isLateOnly: boolean;
   /** Seconds, for a completed load. */
   readonly time: number | undefined;
   /** Seconds of what is compared; Infinity for what was never reached, undefined for what the browser does not say. */
@@ -205,21 +207,25 @@ function cellsToCompare(cells: readonly Cell[]): ComparedCell[] {
 
 /** The valid loads of a cell, by what is compared. */
 export function comparedCell({ profile, page, arm, repeats, comparedWith, loads }: Cell): ComparedCell {
-  const valid = loads.filter((load) => load.valid);
-  const times = METRICS.map((metric) => [
-    metric,
-    valid.flatMap(({ block, metrics }) => {
-      const seconds = metrics[metric];
-      return seconds === undefined ? [] : [{ block, seconds }];
-    }),
-  ]);
+  const timesOf = (some: readonly LoadResult[]): ComparedCell['times'] => {
+    const times = METRICS.map((metric) => [
+      metric,
+      some.flatMap(({ block, metrics }) => {
+        const seconds = metrics[metric];
+        return seconds === undefined ? [] : [{ block, seconds }];
+      }),
+    ]);
+    return Object.fromEntries(times) as ComparedCell['times'];
+  };
+  const late = loads.filter(({ isLateOnly }) => isLateOnly);
   return {
     profile,
     page,
     arm,
     ...(repeats !== undefined && { repeats }),
     ...(comparedWith !== undefined && { comparedWith }),
-    times: Object.fromEntries(times) as ComparedCell['times'],
+    times: timesOf(loads.filter(({ valid }) => valid)),
+    ...(late.length > 0 && { lateTimes: timesOf(late) }),
   };
 }
 
@@ -246,11 +252,12 @@ class CellBuilder {
   ) {}
 
   add(sample: Sample): void {
-    const { load, block, outcome, reason, valid, invalidReasons, times, link, browser } = sample;
+    const { load, block, outcome, reason, valid, invalidReasons, isLateOnly = false, times, link, browser } = sample;
     const list = block === REHEARSAL ? this.#rehearsals : this.#loads;
     const metrics = metricsOf(outcome, times);
     const fault = outcome === 'completed' ? undefined : (browser?.documentFault ?? FAULTS[outcome]);
-    list.push({ load, block, outcome, reason, fault, valid, invalidReasons, time: times.load, metrics });
+    const time = times.load;
+    list.push({ load, block, outcome, reason, fault, valid, invalidReasons, isLateOnly, time, metrics });
     if (block !== REHEARSAL && valid && sample.labels !== undefined) this.#addLabels(sample.labels);
     if (link) {
       this.#serverTcp.add(link.tcp_congestion.far);

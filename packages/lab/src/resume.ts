@@ -54,16 +54,33 @@ function whatChanged(before: Campaign, now: Campaign): string | undefined {
     ({ name }) => !before.arms.some((each) => each.name === name) || !now.arms.some((each) => each.name === name),
   );
   if (arm !== undefined) return `the arm ${arm.name} is left out in only one of its sittings`;
+  const other = now.arms.find((each) => !isDeepStrictEqual(armIn(before.arms, each.name), asWritten(each)));
+  if (other !== undefined) return `the arm ${other.name} has changed`;
   const server = now.servers.find(({ name, version }) => versionIn(before.servers, name) !== version);
   if (server !== undefined) return `the server ${server.name} has another version`;
   if (before.watched !== now.watched) return '--watch-all was given to only one of its sittings';
-  const other = PROGRAMS.find((name) => before.environment[name] !== now.environment[name]);
-  if (other === undefined) return undefined;
-  return `${other} was ${before.environment[other]}, and is ${now.environment[other]}`;
+  const program = PROGRAMS.find(([, key]) => before.environment[key] !== now.environment[key]);
+  if (program === undefined) return undefined;
+  const [name, key] = program;
+  const inWords = (value = 'another one'): string => value.slice(0, 16);
+  return `${name} was ${inWords(before.environment[key])}, and is ${inWords(now.environment[key])}`;
 }
 
 /** The machine may be another one: each block has all arms, so that they share what it does to them. */
-const PROGRAMS = ['chromium', 'pronghornSha256', 'lab'] as const;
+const PROGRAMS = [
+  ['Chromium', 'chromium'],
+  ['pronghorn (sha256)', 'pronghornSha256'],
+  ['the version of the lab', 'lab'],
+  ['the lab (sha256)', 'labSha256'],
+] as const;
+
+function armIn(arms: Campaign['arms'], name: string): Campaign['arms'][number] | undefined {
+  return arms.find((arm) => arm.name === name);
+}
+
+function asWritten(arm: Campaign['arms'][number]): unknown {
+  return JSON.parse(JSON.stringify(arm));
+}
 
 function versionIn(servers: Campaign['servers'], name: string): string | undefined {
   return servers.find((server) => server.name === name)?.version;

@@ -41,7 +41,7 @@ import type { Label } from './trace/label.js';
 import { labelsOf } from './trace/labels.js';
 import { timelineIfReadable } from './trace/timeline.js';
 import { keepTraces } from './traces.js';
-import { invalidReasons, wasAnsweredOver } from './validity.js';
+import { invalidReasons } from './validity.js';
 import { warmPageFor } from './warm-page.js';
 import { warmUpsAtMost, withoutWarmUps, type Warmed, type WarmUp } from './warm-up.js';
 
@@ -287,23 +287,12 @@ export class Load {
     const pageBytes = this.#page().facts.leastBytes;
     const origin = live === undefined ? undefined : new URL(live.url).host;
     const report = link.kind === 'report' ? link.report : undefined;
-    const asked = warmUps && this.#judgedWarmUps(warmUps, browser);
-    const judged = asked ? { warmUps: asked } : {};
+    const isKnown = this.#bench.servers.get(arm.server)?.command === undefined;
+    const judged = isKnown && warmUps ? { warmUps } : {};
     return {
       ...end,
       invalidReasons: invalidReasons({ arm, pageBytes, browser, link: report, counters, origin, ...judged }),
     };
-  }
-
-  /**
-   * Of a server that a plan brings nobody knows beforehand what it has: that it does not answer is then an outcome. If it has
-   * answered the browser, it was cold; and if nothing ever warms it, so are all loads of it alike, and the report says so.
-   */
-  #judgedWarmUps(warmUps: readonly WarmUp[], browser: BrowserSide): readonly WarmUp[] {
-    const { arm } = this.#scheduled;
-    if (this.#bench.servers.get(arm.server)?.command === undefined) return warmUps;
-    if (!this.#bench.warmed.canBeWarm(arm.server)) return [];
-    return warmUps.filter(({ protocol, ok }) => ok || wasAnsweredOver(protocol, browser));
   }
 
   #readBrowserSide(): BrowserSide | undefined {

@@ -162,6 +162,8 @@ export interface Sample {
   readonly valid: boolean;
   /** Each rule that the load broke. Empty when valid. */
   readonly invalidReasons: readonly string[];
+  /** It would be valid if the link had not been late in its round. In no line of the file: that is known when the round has ended. */
+  readonly isLateOnly?: true;
   readonly times: Times;
   readonly cpuSeconds?: LoadCpu;
   /** What the machine's processors did while the load was made. */

@@ -10,10 +10,11 @@ import {
 } from 'node:fs';
 import { createInterface } from 'node:readline';
 import { z } from 'zod';
+import { Answered, warmthOf } from './cold.js';
 import { writingTo } from './disk.js';
 import { ExitCode, LabError, messageOf, systemCode } from './errors.js';
+import { faultsOfRound, isOfRound } from './rounds.js';
 import { SAMPLE_SCHEMA, type Sample } from './sample.js';
-import { whyStarved } from './starved.js';
 
 export const SAMPLES = 'samples.jsonl';
 
@@ -52,30 +53,41 @@ function takeBack(path: string, size: number): void {
 }
 
 /**
- * Reads samples, those of one round at a time: a line has all timings of a load, and a campaign may have thousands of them. All loads of
- * a round whose machine was starved are invalid: that is known only when the round has ended, so that it is in no line of the file.
+ * Reads samples, those of one round at a time: a line has all timings of a load, and a campaign may have thousands of them. What is known
+ * only when a round or the campaign has ended is in no line of the file: whether the machine was starved or the link late in a round, and
+ * over what a server answers at all.
  */
 export async function* readSamples(path: string): AsyncGenerator<Sample> {
+  let answered: Answered | undefined;
   let round: Sample[] = [];
   for await (const sample of readSamplesAsWritten(path)) {
     if (round[0] !== undefined && !isOfRound(sample, round[0])) {
-      yield* judged(round);
+      yield* judged(round, answered);
       round = [];
     }
+    if (sample.warmUps?.some(({ ok }) => !ok)) answered ??= await readAnswered(path);
     round.push(sample);
   }
-  yield* judged(round);
+  yield* judged(round, answered);
 }
 
-/** Whether two loads are of the same block on the same profile and page: those of all arms, which run one right after the other. */
-export function isOfRound(one: Sample, other: Sample): boolean {
-  return one.block === other.block && one.profile === other.profile && one.page === other.page;
+async function readAnswered(path: string): Promise<Answered> {
+  const answered = new Answered();
+  for await (const sample of readSamplesAsWritten(path)) answered.add(warmthOf(sample));
+  return answered;
 }
 
-function judged(round: readonly Sample[]): readonly Sample[] {
-  const starved = whyStarved(round.map(({ machine }) => machine));
-  if (starved === undefined) return round;
-  return round.map((sample) => ({ ...sample, valid: false, invalidReasons: [...sample.invalidReasons, starved] }));
+function judged(round: readonly Sample[], answered: Answered | undefined): Sample[] {
+  const faults = faultsOfRound(round);
+  return round.map((sample) => {
+    const cold = answered?.whyCold(warmthOf(sample));
+    const isNew = cold !== undefined && !sample.invalidReasons.includes(cold);
+    const own = isNew ? [...sample.invalidReasons, cold] : sample.invalidReasons;
+    const invalidReasons = [...own, ...faults.map(({ reason }) => reason)];
+    if (invalidReasons.length === 0) return sample;
+    const isLateOnly = own.length === 0 && faults.every(({ kind }) => kind === 'late');
+    return { ...sample, valid: false, invalidReasons, ...(isLateOnly && { isLateOnly }) };
+  });
 }
 
 /**

@@ -1,10 +1,10 @@
 import { kernelName } from './link-command.js';
-import { flowBytes, LEAST_FOR_P99, unaccountedPackets, unaskedDrops, type LinkReport } from './link-report.js';
+import { flowBytes, unaccountedPackets, unaskedDrops, type LinkReport } from './link-report.js';
 import { isAnswered } from './load/expected.js';
 import type { Arm } from './plan.js';
 import type { BrowserSide, DevToolsRequest, ServerCounters } from './sample.js';
 import { portOf } from './server-command.js';
-import type { WarmUp } from './warm-up.js';
+import { coldInWords, type WarmUp } from './warm-up.js';
 
 /** What a load has to be judged by. */
 export interface Evidence {
@@ -18,7 +18,7 @@ export interface Evidence {
   readonly origin: string | undefined;
   /** Of our own server, unless it was killed; without its warm-ups. */
   readonly counters: ServerCounters | undefined;
-  /** Of a server of which it is known what it speaks. */
+  /** Of a server of which it is known what it speaks; what others answer at all is known at the campaign's end. */
   readonly warmUps?: readonly WarmUp[];
 }
 
@@ -50,7 +50,6 @@ export function invalidReasons(evidence: Evidence): string[] {
     forbiddenBytes,
     expectedBytes,
     unaccounted,
-    deadlines,
     unasked,
   ];
   return rules.map((rule) => rule(evidence)).filter((reason) => reason !== undefined);
@@ -139,18 +138,6 @@ function expectedBytes({ arm, pageBytes, browser, link }: Evidence): string | un
   return `${down} bytes of ${what} port ${port} crossed the link, fewer than the ${needed} of the responses`;
 }
 
-function deadlines({ link }: Evidence): string | undefined {
-  if (link === undefined || link.kept_deadlines) return undefined;
-  const { packets, p99, max } = link.lateness_us;
-  const few = packets !== undefined && packets < LEAST_FOR_P99 ? link.lateness_max_bound_us : undefined;
-  const measured = few === undefined ? [p99, link.lateness_p99_bound_us] : [max, few];
-  const [late, bound] = measured.map((us) => (us / 1000).toFixed(2));
-  if (few !== undefined) {
-    return `the link missed its deadlines: the latest of its ${packets} packets was ${late} ms late, and it may be ${bound} ms`;
-  }
-  return `the link missed its deadlines: 1 % of its packets were ${late} ms late or more, and it may be ${bound} ms`;
-}
-
 function unasked({ link }: Evidence): string | undefined {
   if (link === undefined) return undefined;
   const drops = unaskedDrops(link.up) + unaskedDrops(link.down);
@@ -185,9 +172,7 @@ function slowStartAfterIdle({ arm, link }: Evidence): string | undefined {
 
 function warmUp({ warmUps }: Evidence): string | undefined {
   const failed = warmUps?.filter(({ ok }) => !ok).map(({ protocol }) => protocol) ?? [];
-  return failed.length === 0
-    ? undefined
-    : `the server was cold: it did not answer before the load over ${names(failed)}`;
+  return failed.length === 0 ? undefined : coldInWords(failed);
 }
 
 /** What has no response head has no bytes of the network: an error page is the browser's own. */

@@ -49,11 +49,6 @@ export class Warmed {
   isSilent(server: string, protocol: WarmProtocol): boolean {
     return this.#answered.get(server)?.get(protocol) === false;
   }
-
-  /** Whether it answered over any protocol, so that a load of it need not be cold. */
-  canBeWarm(server: string): boolean {
-    return [...(this.#answered.get(server)?.values() ?? [])].includes(true);
-  }
 }
 
 /** What a server is warmed over: the same for all arms that use it. `arms` are those of the plan. */
@@ -111,4 +106,9 @@ export function withoutWarmUps(counters: ServerCounters, warmUps: readonly WarmU
     tcpConnections: Math.max(0, counters.tcpConnections - over(false)),
     quicConnections: Math.max(0, counters.quicConnections - over(true)),
   };
+}
+
+/** What is wrong with a load before which its server did not answer. */
+export function coldInWords(protocols: readonly WarmProtocol[]): string {
+  return `the server was cold: it did not answer before the load over ${protocols.join(', ')}`;
 }

@@ -19,7 +19,7 @@ import { kiwee } from '../src/reproduce/studies/kiwee.js';
 import { collectResults, type Results } from '../src/results.js';
 import type { Sample } from '../src/sample.js';
 import { appendSample, readSamples } from '../src/samples-file.js';
-import { MOST_FOR_OTHERS, whyStarved } from '../src/starved.js';
+import { LEAST_OF_ONE, MOST_FOR_OTHERS, whyStarved } from '../src/starved.js';
 import { tableNotes } from '../src/table.js';
 import { invalidReasons, wasAnsweredOver } from '../src/validity.js';
 import { withoutWarmUps } from '../src/warm-up.js';
@@ -269,7 +269,7 @@ const cpu = (more: Partial<MachineCpu>): MachineCpu => ({
 test('starved machine makes the loads of all arms of a round invalid, whichever used more of it', async () => {
   // Others take all that is left: a load that computes leaves them less, and is no less starved.
   const [quick, slow] = [{ othersShare: 0.45 }, { othersShare: 0.2, seconds: 1.4 }];
-  const machines = [quick, slow, { othersShare: 0.1 }, { othersShare: 0.2 }].map(cpu);
+  const machines = [quick, slow, { othersShare: 0.1 }, { othersShare: 0.2, idleShare: 0.3 }].map(cpu);
   const folder = mkdtempSync(join(tmpdir(), 'lab-starved-'));
   try {
     const path = join(folder, 'samples.jsonl');
@@ -295,8 +295,20 @@ test('machine with processors to spare is not starved, however much of it others
   // One process of others on four processors.
   assert.equal(whyStarved([cpu({ cores: 4, idleShare: 0.55, othersShare: 0.26 })]), undefined);
   assert.match(whyStarved([cpu({ cores: 4, idleShare: 0.25, othersShare: 0.55 })]) ?? '', /others had 55 %/);
-  assert.equal(whyStarved([cpu({ othersShare: MOST_FOR_OTHERS })]), undefined);
+  assert.equal(whyStarved([cpu({ othersShare: MOST_FOR_OTHERS, idleShare: MOST_FOR_OTHERS })]), undefined);
   assert.equal(whyStarved([undefined]), undefined);
+});
+
+test('one starved load makes the round of many arms invalid', () => {
+  const quiet = cpu({ idleShare: 0.4, othersShare: 0.02 });
+  const starved = cpu({ idleShare: 0.1, othersShare: 0.4 });
+  assert.equal(
+    whyStarved([...Array.from({ length: 9 }, () => quiet), starved]),
+    'the machine was starved: in a load of this block others had 80 % of what the load left of its processors',
+  );
+  // A load that uses nearly all of the processors leaves little to either.
+  assert.equal(whyStarved([quiet, cpu({ idleShare: 0.03, othersShare: LEAST_OF_ONE })]), undefined);
+  assert.equal(whyStarved([quiet, cpu({ idleShare: 0.2, othersShare: 0.2 })]), undefined);
 });
 
 test('quota of a control group that stops processes starves a round, in either version of the files', () => {

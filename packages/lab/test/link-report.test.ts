@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { after } from 'node:test';
-import { flowBytes, readLinkReport, type LinkReading } from '../src/link-report.js';
+import { flowBytes, readLinkReport, type LinkReading, type LinkReport } from '../src/link-report.js';
 import { recorded } from './recorded.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'lab-link-report-test-'));
@@ -17,8 +17,13 @@ function read(text: string): LinkReading {
   return readLinkReport(path);
 }
 
+/** The recorded report in the layout of now. */
+function ofNow(): LinkReport {
+  return { ...recorded('h3').link, schema: 'pronghorn-link-report/3' };
+}
+
 test('report is read with all that it holds, and of the commands only what the far end cost', () => {
-  const { link } = recorded('h3');
+  const link = ofNow();
   const command = (user: number): object => ({
     argv: ['/somewhere'],
     exit_code: 0,
@@ -43,7 +48,7 @@ test('report that is missing or torn is none', () => {
 });
 
 test('report of another layout is refused with the key that differs', () => {
-  const { link } = recorded('h3');
+  const link = ofNow();
   const other = read(JSON.stringify({ ...link, schema: 'pronghorn-link-report/1' }));
   assert.match(other.kind === 'problem' ? other.problem : '', /is not understood: schema: /);
   const lacking = read(JSON.stringify({ ...link, down: { ...link.down, tun_drops: undefined } }));
@@ -51,7 +56,7 @@ test('report of another layout is refused with the key that differs', () => {
 });
 
 test('what the machine had left and how slow start ended are read, and null where nobody knows', () => {
-  const { link } = recorded('h3');
+  const link = ofNow();
   const delays = { emulator: 0, link: 0.01, near: 0.5, far: null };
   const machine = {
     seconds: 1.5,

@@ -17,6 +17,9 @@ const plan: Pick<Plan, 'arms' | 'baseline' | 'blocks'> = {
   baseline: 'h2',
   blocks: { min: 10, max: 60, intervalPercent: 5 },
 };
+/** Its server answered before the load. */
+const warmth: Made['warmth'] = { server: 'pronghorn', answered: ['h2'], warmed: ['h2'], silent: [] };
+
 const at = (block: number): Parameters<StoppingRule['isEnough']>[0] => ({
   profile: { name: 'lte', path: '', text: '' },
   page: 'page',
@@ -34,6 +37,7 @@ function made(blocks: number, spread: number, profile = 'lte'): Made[] {
       block: index + 1,
       valid: true,
       times: { load: 1 + spread * (random.uniform() - 0.5) },
+      warmth,
     })),
   ).flat();
 }
@@ -71,7 +75,7 @@ test('arm with the name of a control is compared with the baseline, not with the
   const loads = Object.entries(valid).flatMap(([arm, [from, to]]) =>
     Array.from({ length: to - from + 1 }, (_, index): Made => {
       const block = from + index;
-      return { profile: 'lte', page: 'page', arm, block, valid: true, times: { load: 1 + block / 1000 } };
+      return { profile: 'lte', page: 'page', arm, block, valid: true, times: { load: 1 + block / 1000 }, warmth };
     }),
   );
   const enough = (repeats: string | undefined): boolean => {
@@ -112,6 +116,27 @@ test('blocks in which the machine was starved count for nothing', () => {
   const starved = { cores: 2, seconds: 1, idleShare: 0, stealShare: 0, othersShare: 0.5 };
   const loads = made(60, 0.02).map((load) =>
     load.block > 4 && load.block < 15 ? { ...load, machine: starved } : load,
+  );
+  const spared = firstSpared(new StoppingRule(plan, 1, loads));
+  assert.ok(spared !== undefined && spared > 15, String(spared));
+});
+
+test('blocks in which the link was late count for nothing', () => {
+  const late = { packets: 300, late: 30, p50: 100, p99: 5000, max: 9000 };
+  const link = { kept_deadlines: false, lateness_us: late, lateness_bound_us: 500 };
+  // Of one arm alone.
+  const loads = made(60, 0.02).map((load) =>
+    load.arm === 'h3' && load.block > 4 && load.block < 15 ? { ...load, link } : load,
+  );
+  const spared = firstSpared(new StoppingRule(plan, 1, loads));
+  assert.ok(spared !== undefined && spared > 15, String(spared));
+});
+
+test('loads of a cold server count for nothing', () => {
+  const loads = made(60, 0.02).map((load) =>
+    load.arm === 'h3' && load.block > 4 && load.block < 15
+      ? { ...load, warmth: { ...warmth, answered: [], warmed: [], silent: ['h2' as const] } }
+      : load,
   );
   const spared = firstSpared(new StoppingRule(plan, 1, loads));
   assert.ok(spared !== undefined && spared > 15, String(spared));

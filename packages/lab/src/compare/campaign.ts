@@ -1,6 +1,7 @@
-import { compare, detectable, pairUp, type BlockTime, type Comparison } from './pairs.js';
+import { compare, detectable, medianRatio, pairUp, type BlockTime, type Comparison } from './pairs.js';
 import { controlVerdict, excludesNoEffect, type Control } from './control.js';
 import { deriveSeed } from '../seed.js';
+import type { Estimate } from '../statistics/bootstrap.js';
 import { holm, leastDifferences } from '../statistics/rank-tests.js';
 
 /** What is compared, the first before all. */
@@ -18,6 +19,8 @@ export interface ComparedCell {
   readonly comparedWith?: string | null;
   /** Per metric; empty where the browser gave no such time. */
   readonly times: Readonly<Record<Metric, readonly BlockTime[]>>;
+  /** The same of loads that count for nothing only because the link was late in their round. */
+  readonly lateTimes?: Readonly<Record<Metric, readonly BlockTime[]>>;
 }
 
 /** Which loads are compared with which. */
@@ -37,6 +40,8 @@ export interface ArmComparison extends Place, Comparison {
   /** The p of Wilcoxon's test as it counts among all comparisons of the campaign; those of the control are not among them. */
   readonly holmP: number | undefined;
   readonly verdict: Verdict;
+  /** What the figures would be with the rounds that are left out since the link was late in them; undefined where there are none. */
+  readonly withLateRounds?: { readonly blocks: number; readonly medianRatio: Estimate | undefined };
 }
 
 export type Verdict =
@@ -87,7 +92,16 @@ export function compareCampaign(
     const verdict: Verdict = one.isControl
       ? { kind: 'control', excludesNoEffect: excludesNoEffect(comparison.medianRatio) }
       : verdictOf(one, holmP, tested.length);
-    return { ...place, ...comparison, incompleteBlocks, reached, holmP, verdict };
+    const { withLateRounds } = one;
+    return {
+      ...place,
+      ...comparison,
+      incompleteBlocks,
+      reached,
+      holmP,
+      verdict,
+      ...(withLateRounds && { withLateRounds }),
+    };
   });
   return { base, comparisons, control: controlVerdict(controlIntervals(comparisons)) };
 }
@@ -98,6 +112,7 @@ interface Compared {
   readonly pairs: ReturnType<typeof pairUp>['pairs'];
   readonly incompleteBlocks: number;
   readonly comparison: Comparison;
+  readonly withLateRounds: ArmComparison['withLateRounds'];
 }
 
 function compareTimes(cell: ComparedCell, partner: ComparedCell, metric: Metric, seed: number): Compared[] {
@@ -106,7 +121,25 @@ function compareTimes(cell: ComparedCell, partner: ComparedCell, metric: Metric,
   const { profile, page, arm, repeats } = cell;
   const place = { profile, ...(page !== undefined && { page }), metric, arm, base: partner.arm };
   const own = deriveSeed(seed, 'bootstrap', profile, page ?? '', metric, partner.arm, arm);
-  return [{ place, isControl: repeats !== undefined, pairs, incompleteBlocks, comparison: compare(pairs, own) }];
+  const isControl = repeats !== undefined;
+  const withLateRounds = compareWithLate(cell, partner, metric, own);
+  return [{ place, isControl, pairs, incompleteBlocks, comparison: compare(pairs, own), withLateRounds }];
+}
+
+/** Leaving rounds out is a choice by what the link did, which the loads have a part in: so what it changes is shown. */
+function compareWithLate(
+  cell: ComparedCell,
+  partner: ComparedCell,
+  metric: Metric,
+  seed: number,
+): ArmComparison['withLateRounds'] {
+  const all = ({ times, lateTimes }: ComparedCell): readonly BlockTime[] => [
+    ...times[metric],
+    ...(lateTimes?.[metric] ?? []),
+  ];
+  const { pairs } = pairUp(all(partner), all(cell));
+  const without = pairUp(partner.times[metric], cell.times[metric]).pairs.length;
+  return pairs.length === without ? undefined : { blocks: pairs.length, medianRatio: medianRatio(pairs, seed) };
 }
 
 /** `tests`: how many comparisons Holm's adjustment is over. */

@@ -1,18 +1,27 @@
 import { partnerOf } from './partners.js';
 import { enough } from './stopping.js';
 import { pairUp, type BlockTime, type Pair } from './pairs.js';
-import type { MachineCpu } from '../machine-cpu.js';
+import { Answered, warmthOf, type Warmth } from '../cold.js';
 import type { Plan } from '../plan.js';
+import { faultsOfRound, type RoundLoad } from '../rounds.js';
 import type { Sample } from '../sample.js';
 import type { ScheduledLoad } from '../schedule.js';
 import { deriveSeed } from '../seed.js';
-import { whyStarved } from '../starved.js';
 
 /** What the rule has to know of a load that was made. */
-export type Made = Pick<Sample, 'profile' | 'page' | 'arm' | 'block' | 'valid' | 'times' | 'machine'>;
+export interface Made extends RoundLoad, Pick<Sample, 'profile' | 'page' | 'arm' | 'block' | 'valid' | 'times'> {
+  readonly warmth: Warmth;
+}
 
-export function pickMade({ profile, page, arm, block, valid, times, machine }: Sample): Made {
-  return { profile, page, arm, block, valid, times, ...(machine && { machine }) };
+export function pickMade(sample: Sample): Made {
+  const { profile, page, arm, block, valid, times, machine, link } = sample;
+  const judgedBy = link && {
+    kept_deadlines: link.kept_deadlines,
+    lateness_us: link.lateness_us,
+    lateness_bound_us: link.lateness_bound_us,
+  };
+  const ofRound = { ...(machine && { machine }), ...(judgedBy && { link: judgedBy }) };
+  return { profile, page, arm, block, valid, times, ...ofRound, warmth: warmthOf(sample) };
 }
 
 /**
@@ -20,10 +29,8 @@ export function pickMade({ profile, page, arm, block, valid, times, machine }: S
  * loads: a campaign that is resumed stops where one that ran through would have.
  */
 export class StoppingRule {
-  /** The times of valid loads by profile and page, and by arm in them. */
-  readonly #times = new Map<string, Map<string, BlockTime[]>>();
-  /** The machine under each load, by profile and page, and by block in them. */
-  readonly #machines = new Map<string, Map<number, MachineCpu[]>>();
+  /** The loads by profile and page, and by block in them. */
+  readonly #rounds = new Map<string, Map<number, Made[]>>();
   /** The block before which a profile and page had enough. */
   readonly #enough = new Map<string, number>();
 
@@ -35,16 +42,10 @@ export class StoppingRule {
     for (const made of before) this.add(made);
   }
 
-  add({ profile, page, arm, block, valid, times, machine }: Made): void {
-    if (block === 0) return;
-    const place = placeOf(profile, page);
-    const machines = this.#machines.get(place) ?? new Map<number, MachineCpu[]>();
-    this.#machines.set(place, machines);
-    if (machine !== undefined) machines.set(block, [...(machines.get(block) ?? []), machine]);
-    if (!valid) return;
-    const arms = this.#times.get(place) ?? new Map<string, BlockTime[]>();
-    this.#times.set(place, arms);
-    arms.set(arm, [...(arms.get(arm) ?? []), { block, seconds: times.load ?? Infinity }]);
+  add(made: Made): void {
+    const place = placeOf(made.profile, made.page);
+    const rounds = this.#rounds.get(place) ?? new Map<number, Made[]>();
+    this.#rounds.set(place, rounds.set(made.block, [...(rounds.get(made.block) ?? []), made]));
   }
 
   /** Whether a load need not be made, since its profile and page had enough before its block. */
@@ -64,15 +65,25 @@ export class StoppingRule {
 
   /** Each arm against what it is compared with, over the blocks before this one. */
   #pairs(place: string, before: number): Pair[][] {
-    const rounds = [...(this.#machines.get(place) ?? [])];
-    const starved = new Set(rounds.flatMap(([block, machines]) => (whyStarved(machines) === undefined ? [] : [block])));
-    const timesOf = (arm: string): BlockTime[] =>
-      (this.#times.get(place)?.get(arm) ?? []).filter(({ block }) => block < before && !starved.has(block));
+    const rounds = [...(this.#rounds.get(place) ?? [])].filter(([block]) => block < before);
+    const counted = rounds.flatMap(([, loads]) => (faultsOfRound(loads).length === 0 ? loads : []));
+    const answered = this.#answered(before);
+    const valid = counted.filter((made) => made.valid && answered.whyCold(made.warmth) === undefined);
+    const timesOf = (name: string): BlockTime[] =>
+      valid.filter(({ arm }) => arm === name).map(({ block, times }) => ({ block, seconds: times.load ?? Infinity }));
     const { arms, baseline } = this.plan;
     return arms.flatMap((arm) => {
       const base = partnerOf(arm, arms, baseline);
       return base === undefined ? [] : [[...pairUp(timesOf(base), timesOf(arm.name)).pairs]];
     });
+  }
+
+  /** By what was known before the block, so that a resumed campaign decides as the other. */
+  #answered(before: number): Answered {
+    const answered = new Answered();
+    const rounds = [...this.#rounds.values()].flatMap((blocks) => [...blocks]);
+    for (const { warmth } of rounds.flatMap(([block, loads]) => (block < before ? loads : []))) answered.add(warmth);
+    return answered;
   }
 }
 

@@ -94,6 +94,19 @@ export function disagreementInWords({ arm, blocks, medianRatio, shift, verdict }
   );
 }
 
+/** What the load times would say with the rounds that are left out since the link was late in them. */
+function lateRoundsInWords(comparisons: readonly ArmComparison[]): string[] {
+  const lines = comparisons.flatMap(({ metric, profile, page, arm, base, blocks, medianRatio, withLateRounds }) => {
+    if (metric !== 'load' || withLateRounds === undefined) return [];
+    const place = page === undefined ? profile : `${profile}, ${page}`;
+    const all = `${ratioInWords(withLateRounds.medianRatio)} over ${withLateRounds.blocks}`;
+    return [`${place}: ${arm} / ${base} ${all}, instead of ${ratioInWords(medianRatio)} over ${blocks}.`];
+  });
+  return lines.length === 0
+    ? []
+    : ['Blocks in which the link was late are left out. With them the ratios of the load times are:', ...lines];
+}
+
 /** What has to be known to read the comparisons, one sentence a line. */
 export function comparisonNotes({ base, comparisons, control }: CampaignComparisons): string[] {
   if (comparisons.length === 0) return [];
@@ -117,6 +130,7 @@ export function comparisonNotes({ base, comparisons, control }: CampaignComparis
     ...(missing > 0
       ? [`${missing} ${missing === 1 ? 'pair is' : 'pairs are'} missing, since the load of one arm is invalid.`]
       : []),
+    ...lateRoundsInWords(comparisons),
     ...(comparisons.some(isUnbounded)
       ? [
           `"${NONE}", or a ratio of 0: a load that did not complete is there, slower than all others, so that this end has no number.`,

@@ -210,8 +210,8 @@ export function links(results: Results): Html {
       ${scrollingTable({ label: 'Table of links', head, names: 3, rows })}
       <p class="soft small">
         Up is from the client to the server. Lateness is how long after its deadline the link delivered a packet; loads
-        with fewer than 100 packets in that direction have no 99th percentile. A load whose link was too late or whose
-        devices dropped packets is invalid.
+        with fewer than 100 packets in that direction have no 99th percentile. A block in which the link was late, and a
+        load whose devices dropped packets, are invalid.
       </p>
     </div>
   </section>`;
@@ -246,7 +246,7 @@ function directionInWords({ asked }: DirectionAchieved): string {
 }
 
 const HOW =
-  "After a rehearsal that counts for nothing, in each block each arm loaded the page once, in an order drawn from the seed, with the same link seed for all arms of the block. The browser ran behind an emulated link, the server in front of it. HTTP/3 arms force QUIC from the first request; the others have QUIC off. A load is valid only if the browser's timeline and its developer tools name the arm's protocol for each request, the link saw bytes of that protocol's transport only, and the link kept its deadlines and lost nothing but what its profile says.";
+  "After a rehearsal that counts for nothing, in each block each arm loaded the page once, in an order drawn from the seed, with the same link seed for all arms of the block. The browser ran behind an emulated link, the server in front of it. HTTP/3 arms force QUIC from the first request; the others have QUIC off. A load is valid only if the browser's timeline and its developer tools name the arm's protocol for each request, the link saw bytes of that protocol's transport only, and the link lost nothing but what its profile says; the loads of a block count only if the link kept its deadlines in them.";
 const HOW_LIVE =
   "After a rehearsal that counts for nothing, in each block each arm loaded the page once, in an order drawn from the seed, over this machine's own network. HTTP/3 arms force QUIC from the first request; HTTP/1.1 and HTTP/2 arms have QUIC off. A load is valid only if the browser's timeline and its developer tools name the arm's protocol for each request to the page's own host. What the network did in the meantime nobody knows: the order of the arms shares it out.";
 

@@ -1,0 +1,29 @@
+import { whyLate, type LinkLateness } from './late.js';
+import type { Sample } from './sample.js';
+import { whyStarved } from './starved.js';
+
+/** Whether two loads are of the same block on the same profile and page: those of all arms, which run one right after the other. */
+export function isOfRound(one: Place, other: Place): boolean {
+  return one.block === other.block && one.profile === other.profile && one.page === other.page;
+}
+
+type Place = Pick<Sample, 'block' | 'profile' | 'page'>;
+
+/** Of a load, what its round is judged by. */
+export type RoundLoad = Pick<Sample, 'machine'> & { readonly link?: LinkLateness };
+
+/** What makes all loads of a round invalid, for all arms alike. */
+export interface RoundFault {
+  readonly kind: 'starved' | 'late';
+  readonly reason: string;
+}
+
+/** What is known of a round only when it has ended; none for one whose loads count. */
+export function faultsOfRound(loads: readonly RoundLoad[]): RoundFault[] {
+  const starved = whyStarved(loads.map(({ machine }) => machine));
+  const late = whyLate(loads.flatMap(({ link }) => link ?? []));
+  return [
+    ...(starved === undefined ? [] : [{ kind: 'starved', reason: starved } as const]),
+    ...(late === undefined ? [] : [{ kind: 'late', reason: late } as const]),
+  ];
+}
