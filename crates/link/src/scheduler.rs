@@ -112,27 +112,23 @@ impl Scheduler {
     /// Takes a packet of `bytes` that reaches the link at `now_ns`.
     pub fn handle_packet(&mut self, bytes: usize, now_ns: u64) -> Verdict {
         self.packets += 1;
-        let Some(arrival_ns) = self.arrives_ns(bytes as u64, now_ns) else {
+        let Some(sent_ns) = self.wire.send(bytes as u64, now_ns) else {
             return Verdict::QueueFull;
         };
+        let arrival_ns = self.jitter.arrives_ns(bytes as u64, sent_ns, self.direction.delay_ns);
         // Drawn for each packet that the wire sends, so that packets lost by their number leave the others' fate as it is.
         let lost = self.loss.next_is_lost();
         self.verdict(lost || self.direction.lose_packets.binary_search(&self.packets).is_ok(), arrival_ns)
     }
 
-    /// The same for a packet of a flow from before time zero: it has no number, and which others are lost does not depend on it.
+    /// The same for a packet of a flow from before time zero: it has no number, and what others draw does not depend on it.
     pub fn handle_earlier_packet(&mut self, bytes: usize, now_ns: u64) -> Verdict {
-        let Some(arrival_ns) = self.arrives_ns(bytes as u64, now_ns) else {
+        let Some(sent_ns) = self.wire.send(bytes as u64, now_ns) else {
             return Verdict::QueueFull;
         };
+        let arrival_ns = self.jitter.earlier_arrives_ns(bytes as u64, sent_ns, self.direction.delay_ns);
         let lost = self.earlier_loss.next_is_lost();
         self.verdict(lost, arrival_ns)
-    }
-
-    /// `None` if the queue is full.
-    fn arrives_ns(&mut self, bytes: u64, now_ns: u64) -> Option<u64> {
-        let sent_ns = self.wire.send(bytes, now_ns)?;
-        Some(self.jitter.arrives_ns(bytes, sent_ns, self.direction.delay_ns))
     }
 
     fn verdict(&mut self, lost: bool, arrival_ns: u64) -> Verdict {
@@ -173,6 +169,7 @@ enum Draw {
     Loss,
     EarlierLoss,
     Jitter,
+    EarlierJitter,
     Outages,
     TraceOffset,
 }
@@ -182,15 +179,16 @@ enum Draw {
 fn generator(seed: u64, way: Way, draw: Draw, changes: u64) -> ChaCha8Rng {
     const OF_OUTAGES: u64 = 1 << 32;
     const OF_TRACE_OFFSET: u64 = 1 << 33;
-    const OF_EARLIER_LOSS: u64 = 1 << 34;
+    const OF_EARLIER: u64 = 1 << 34;
     let direction = match way {
         Way::Up => 0,
         Way::Down => 2,
     };
     let stream = match draw {
         Draw::Loss => direction,
-        Draw::EarlierLoss => OF_EARLIER_LOSS + direction,
+        Draw::EarlierLoss => OF_EARLIER + direction,
         Draw::Jitter => direction + 1,
+        Draw::EarlierJitter => OF_EARLIER + direction + 1,
         Draw::Outages => OF_OUTAGES,
         Draw::TraceOffset => OF_TRACE_OFFSET,
     };

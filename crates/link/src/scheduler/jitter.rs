@@ -33,13 +33,17 @@ pub(crate) enum Jitter {
 impl Jitter {
     /// That of one direction of a link, from time zero on; `change` is the number of the change that made it, 0 for none.
     pub(crate) fn of(direction: &Direction, seed: u64, way: Way, change: u64) -> Self {
-        let generator = generator(seed, way, Draw::Jitter, change);
+        let generator_for = |draw| generator(seed, way, draw, change);
         match direction.jitter_ns {
             0 => Self::None,
-            amplitude_ns if direction.reorder => Self::EachPacket(EachPacket { amplitude_ns, generator }),
+            amplitude_ns if direction.reorder => Self::EachPacket(EachPacket {
+                amplitude_ns,
+                generator: generator_for(Draw::Jitter),
+                earlier_generator: generator_for(Draw::EarlierJitter),
+            }),
             longest_ns => Self::Pauses(Pauses {
                 longest_ns,
-                generator,
+                generator: generator_for(Draw::Jitter),
                 slot: None,
                 pause_ns: [0, 0],
                 rate: direction.rate_bits_per_second.map(|rate| Steady::new(rate, None)),
@@ -55,6 +59,14 @@ impl Jitter {
             Self::Pauses(pauses) => pauses.leaves_ns(bytes, sent_ns) + delay_ns,
             // At most the delay earlier, so that none arrives before it was sent.
             Self::EachPacket(each) => (sent_ns + delay_ns).saturating_add_signed(each.draw()),
+        }
+    }
+
+    /// The same for a packet without a number, which takes no draw of those that have one.
+    pub(crate) fn earlier_arrives_ns(&mut self, bytes: u64, sent_ns: u64, delay_ns: u64) -> u64 {
+        match self {
+            Self::EachPacket(each) => (sent_ns + delay_ns).saturating_add_signed(each.draw_earlier()),
+            Self::None | Self::Pauses(_) => self.arrives_ns(bytes, sent_ns, delay_ns),
         }
     }
 }
@@ -116,12 +128,23 @@ fn slot_ns(longest_ns: u64) -> u64 {
 pub(crate) struct EachPacket {
     amplitude_ns: u64,
     generator: ChaCha8Rng,
+    /// Of packets without a number.
+    earlier_generator: ChaCha8Rng,
 }
 
 impl EachPacket {
     fn draw(&mut self) -> i64 {
-        uniform(&mut self.generator, self.amplitude_ns * 2) as i64 - self.amplitude_ns as i64
+        around_zero(&mut self.generator, self.amplitude_ns)
     }
+
+    fn draw_earlier(&mut self) -> i64 {
+        around_zero(&mut self.earlier_generator, self.amplitude_ns)
+    }
+}
+
+/// Within ± `most`.
+fn around_zero(generator: &mut ChaCha8Rng, most: u64) -> i64 {
+    uniform(generator, most * 2) as i64 - most as i64
 }
 
 /// From 0 to `most`.

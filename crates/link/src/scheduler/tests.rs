@@ -363,6 +363,34 @@ fn reordering_lets_packets_overtake_within_the_jitter() {
 }
 
 #[test]
+fn packets_without_a_number_take_no_draw_of_those_that_have_one() {
+    let lossy = Direction { delay_ns: 20 * MS, jitter_ns: 8 * MS, reorder: true, loss: Loss::Independent { percent: 5.0 }, ..direction() };
+    let run = |earlier: u64| -> (Vec<Verdict>, Vec<Verdict>) {
+        let mut scheduler = Scheduler::new(&lossy, 5, Way::Up);
+        let mut of_earlier = Vec::new();
+        let numbered = (0..1000).map(|number| {
+            of_earlier.extend((0..earlier).map(|_| scheduler.handle_earlier_packet(100, number * MS)));
+            scheduler.handle_packet(100, number * MS)
+        });
+        (numbered.collect(), of_earlier)
+    };
+    let (alone, _) = run(0);
+    let (beside, earlier) = run(1);
+    assert_eq!(alone, beside);
+    assert_eq!(alone, run(3).0);
+    // They are delayed and lost as others are, by draws of their own.
+    assert!(earlier.contains(&Verdict::Lost));
+    let delays_ns = earlier.iter().zip(0..).filter_map(|(verdict, number)| match verdict {
+        Verdict::Deliver { deadline_ns } => Some(deadline_ns - number * MS),
+        _ => None,
+    });
+    let delays_ns: Vec<u64> = delays_ns.collect();
+    assert!(delays_ns.iter().all(|delay_ns| (12 * MS..=28 * MS).contains(delay_ns)));
+    assert!(delays_ns.iter().min() < Some(&(13 * MS)) && delays_ns.iter().max() > Some(&(27 * MS)));
+    assert_ne!(alone, earlier);
+}
+
+#[test]
 fn change_puts_other_values_in_force_with_an_empty_queue() {
     let slow = Direction { delay_ns: 50 * MS, ..limited(1_200_000, 15_000) };
     let mut scheduler = Scheduler::new(&slow, 1, Way::Up);

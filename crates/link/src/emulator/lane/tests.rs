@@ -172,11 +172,16 @@ fn load_after_a_start_meets_the_schedule_of_a_fresh_link() {
 #[test]
 fn late_packets_of_a_flow_before_the_start_change_nothing_for_the_load() {
     // Without a rate: they would take their part of it.
-    let profile = profile("loss_percent=5\nlose_packets=[1,3]");
-    let first = Bench::new(&profile, 7).load(0);
-    let mut bench = Bench::new(&profile, 7);
+    for keys in ["", "jitter_ms=8\nreorder=true"] {
+        late_packets_change_nothing(&profile(&format!("loss_percent=5\nlose_packets=[1,3]\n{keys}")));
+    }
+}
+
+fn late_packets_change_nothing(profile: &Profile) {
+    let first = Bench::new(profile, 7).load(0);
+    let mut bench = Bench::new(profile, 7);
     bench.load(0);
-    bench.start(&profile, 7, 7000 * MS);
+    bench.start(profile, 7, 7000 * MS);
     let late = |bench: &mut Bench, now_ns| {
         bench.port -= 1;
         bench.arrive(Way::Up, 60, now_ns);
