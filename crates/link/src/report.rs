@@ -307,7 +307,7 @@ pub struct CommandReport {
     pub exit_code: Option<i32>,
     /// If a signal ended it.
     pub signal: Option<i32>,
-    /// The link had to end it by SIGKILL, because it ignored SIGTERM.
+    /// The link had to end it by SIGKILL: it ignored SIGTERM, or its time as a warm-up was over.
     pub killed: bool,
     /// Of all processes at this end of the link, whether they were waited for or not.
     pub cpu_seconds: CpuTime,

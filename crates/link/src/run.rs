@@ -254,7 +254,7 @@ enum WarmedUp {
 }
 
 /// Runs the warm-ups. One that fails is logged and stands in the report; it does not end the run, since only the reader of the report knows
-/// whether it matters.
+/// whether it matters. What one has started is killed with it: it would go on beside the load.
 fn warm_up(link: &Link, far: &Far, signals: &Signals) -> Result<WarmedUp, Error> {
     let mut reports = Vec::with_capacity(far.warm_ups.len());
     for argv in &far.warm_ups {
@@ -265,12 +265,12 @@ fn warm_up(link: &Link, far: &Far, signals: &Signals) -> Result<WarmedUp, Error>
         let deadline = Instant::now() + far.ready_timeout;
         while process.try_wait()?.is_none() {
             if let Some(signal) = signals.next() {
-                process.end(Duration::ZERO)?;
+                process.kill_group()?;
                 return Ok(WarmedUp::Interrupted(signal.number));
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                process.end(Duration::ZERO)?;
+                process.kill_group()?;
                 break;
             }
             wait(&process.pidfd, None, signals, None, Some(left))?;
@@ -293,6 +293,8 @@ enum Started {
 /// A command with what is known of its end.
 struct Process {
     argv: Vec<OsString>,
+    /// Its own until it was waited for.
+    pid: Pid,
     pidfd: OwnedFd,
     status: Option<ExitStatus>,
     /// Of it and of what it waited for, once it has ended.
@@ -314,7 +316,7 @@ impl Process {
         })?;
         let pid = Pid::from_child(&child);
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(Error::system("open a process"))?;
-        Ok(Self { argv: argv.to_vec(), pidfd, status: None, cpu: CpuTime::default(), killed: false })
+        Ok(Self { argv: argv.to_vec(), pid, pidfd, status: None, cpu: CpuTime::default(), killed: false })
     }
 
     fn start_far(link: &Link, far: &Far, signals: &Signals) -> Result<Started, Error> {
@@ -387,6 +389,17 @@ impl Process {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(Error::system("wait for a command")(errno)),
             }
+        }
+        Ok(())
+    }
+
+    /// SIGKILL for a process that leads a group, and for all of its group.
+    fn kill_group(&mut self) -> Result<(), Error> {
+        // While it was not waited for, no other group has its number.
+        if self.try_wait()?.is_none() {
+            self.killed = true;
+            rustix::process::kill_process_group(self.pid, Signal::KILL).map_err(Error::system("end a command"))?;
+            self.record(cpu::wait(self.pidfd.as_fd()).map_err(Error::system("wait for a command"))?);
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("streams_and_inherited_descriptors_pass_through", streams_and_inherited_descriptors_pass_through),
     ("command_starts_once_the_far_port_listens", command_starts_once_the_far_port_listens),
     ("warm_ups_run_at_the_far_end_before_command", warm_ups_run_at_the_far_end_before_command),
-    ("warm_up_that_does_not_end_is_killed", warm_up_that_does_not_end_is_killed),
+    ("warm_up_that_does_not_end_is_killed_with_its_children", warm_up_that_does_not_end_is_killed),
     ("far_command_that_ends_early_is_an_error", far_command_that_ends_early_is_an_error),
     ("far_command_that_never_listens_is_an_error", far_command_that_never_listens_is_an_error),
     ("far_command_that_ignores_sigterm_is_killed", far_command_that_ignores_sigterm_is_killed),
@@ -130,13 +130,20 @@ fn warm_up_that_does_not_end_is_killed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("r.json");
     let marker = marker(4);
-    let output = run(link_command(&["echo", "started"])
+    // A shell that waits for its child.
+    let mut command = link_command(&["sh", "-c", "echo ready; cat"]);
+    command
         .env("FAR", shell("listen", "10.77.0.2:443"))
         .env("READY", "443")
         .env("READY_MS", "2000")
-        .env("WARM_UPS", format!("sleep {marker}"))
-        .env("REPORT", &path));
-    assert_eq!((code(&output), text(&output.stdout).as_str()), (Some(0), "started\n"), "{}", text(&output.stderr));
+        .env("WARM_UPS", format!("sh -c 'sleep {marker}; exit 1'"))
+        .env("REPORT", &path)
+        .stdin(Stdio::piped());
+    let (mut child, _lines) = start_and_wait_for_line(command);
+    // Both, and while COMMAND runs, not only with the link.
+    wait_until_gone(&marker);
+    drop(child.0.stdin.take());
+    assert_eq!(child.0.wait().unwrap().code(), Some(0));
     let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     assert_eq!(report["commands"]["warm_ups"][0]["killed"], true);
     wait_until_gone(&marker);
