@@ -79,6 +79,8 @@ enum Request {
     GoLive(mpsc::Sender<()>),
     /// Answered once the profile begins again: with the client's next flow, or at once.
     Start(ClockStart, mpsc::Sender<Result<(), StartRefused>>),
+    /// Answered once lateness is counted no more, until the next start.
+    FreezeLateness(mpsc::Sender<()>),
     Stop,
 }
 
@@ -145,6 +147,11 @@ impl Emulator {
     /// Lets what the profile does begin again.
     pub(crate) fn start_clock(&self, start: ClockStart) -> Result<Result<(), StartRefused>, Error> {
         self.ask(|answer| Request::Start(start, answer))
+    }
+
+    /// The lateness of packets that are handed over from now on does not count, until the profile begins again.
+    pub(crate) fn freeze_lateness(&self) -> Result<(), Error> {
+        self.ask(Request::FreezeLateness)
     }
 
     fn ask<T>(&self, request: impl FnOnce(mpsc::Sender<T>) -> Request) -> Result<T, Error> {

@@ -24,6 +24,7 @@ pub mod emulator;
 mod error;
 pub mod flow;
 pub mod hystart;
+pub mod lateness;
 mod link;
 pub mod machine;
 pub mod namespace;

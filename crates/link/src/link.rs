@@ -164,6 +164,11 @@ impl Link {
         Ok(started)
     }
 
+    /// The load has ended: the lateness of packets that are handed over from now on does not count, until the profile begins again.
+    pub(crate) fn freeze_lateness(&self) -> Result<(), Error> {
+        self.emulator.freeze_lateness()
+    }
+
     fn forget_drops(&self) -> Result<(), Error> {
         self.near.drops_at_start.set(self.near.device_drops()?);
         self.far.drops_at_start.set(self.far.device_drops()?);

@@ -5,7 +5,6 @@ use std::io::{self, Write as _};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::address::near_addresses_after;
@@ -13,40 +12,16 @@ use crate::cpu::CpuTime;
 use crate::emulator::{Counts, LaneCounters};
 use crate::flow::{self, Pair};
 use crate::hystart::Hystart;
+use crate::lateness::{self, LatenessCounters};
 use crate::link::{FAR_IPV4, FAR_IPV6, NEAR_IPV4, NEAR_IPV6};
 use crate::machine::Machine;
-use crate::profile::{Asked, Change, ChangeAsked, Direction, Profile, RuleAsked};
+use crate::profile::{Asked, ChangeAsked, Profile, RuleAsked};
 use crate::tcp_info::Sampled;
 use crate::tcp_settings::TcpSettings;
 use crate::trace_file::{Place, hidden_name, open_special};
 
 /// Names the layout of the JSON. A change that breaks readers gets a new number.
-pub const SCHEMA: &str = "pronghorn-link-report/2";
-
-/// A link kept its deadlines when 99 of 100 packets were handed over no later than this share of the round trip: less than what a result has to
-/// differ by to be worth telling.
-const LATENESS_SHARE: f64 = 0.05;
-/// No more than this on any link.
-const MOST_LATENESS_US: f64 = 2000.0;
-/// On a machine with two processors that loads pages and does nothing else, it is some 100 µs.
-const LEAST_LATENESS_US: f64 = 250.0;
-
-/// Of fewer packets the 99th percentile is the latest one.
-const LEAST_FOR_P99: u64 = 100;
-/// So many times as late as 99 of 100 the latest of fewer than 100 packets may be. Also a load of few packets takes several round trips, of which
-/// one packet is late in one: a tenth of that.
-const MOST_OF_FEW: f64 = 2.0;
-
-/// How late 99 of 100 packets may be: 5 % of the profile's shortest round trip without its rate, from 0.25 to 2 ms.
-pub fn lateness_p99_bound_us(profile: &Profile) -> f64 {
-    let shortest_us = |first: u64, changed: fn(&Change) -> Option<&Direction>| {
-        let later = profile.changes.iter().filter_map(changed).map(|direction| direction.delay_ns);
-        later.fold(first, u64::min) as f64 / 1e3
-    };
-    let up_us = shortest_us(profile.up.delay_ns, |change| change.up.as_ref());
-    let down_us = shortest_us(profile.down.delay_ns, |change| change.down.as_ref());
-    ((up_us + down_us) * LATENESS_SHARE).clamp(LEAST_LATENESS_US, MOST_LATENESS_US)
-}
+pub const SCHEMA: &str = "pronghorn-link-report/3";
 
 /// The whole report.
 #[derive(Debug, Clone, Serialize)]
@@ -67,14 +42,12 @@ pub struct Report {
     pub(crate) time_zero_ns: u64,
     /// Deadlines kept and not one packet dropped other than as the profile says.
     pub clean: bool,
-    /// Whether the 99th percentile of the lateness of all packets is within its bound; of fewer than 100 packets, the latest.
+    /// Whether at most 1 % of all packets were late, or one.
     pub kept_deadlines: bool,
-    /// Of both directions together: a browser sends so few packets that one late packet would decide its direction's percentile.
+    /// Of both directions together.
     pub lateness_us: Lateness,
-    /// [`lateness_p99_bound_us`].
-    pub lateness_p99_bound_us: f64,
-    /// How late the latest may be where there are fewer than 100 packets: twice as late.
-    pub lateness_max_bound_us: f64,
+    /// What is later is late: [`lateness::bound_ns`].
+    pub lateness_bound_us: f64,
     /// Of the emulator's thread.
     pub scheduling: Scheduling,
     /// TCP congestion control.
@@ -221,11 +194,13 @@ pub struct DirectionReport {
     pub lateness_us: Lateness,
 }
 
-/// Percentiles in microseconds; zero without packets.
+/// Percentiles in microseconds, zero without packets; until COMMAND said that its load had ended.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Lateness {
     /// Of so many.
     pub packets: u64,
+    /// How many of them were later than the bound.
+    pub late: u64,
     /// Half of the packets were no later than this.
     pub p50: f64,
     /// 99 of 100; of fewer than 100 packets, all.
@@ -332,10 +307,8 @@ impl Report {
         let (profile, counts) = (parts.profile, parts.counts);
         let up = DirectionReport::new(profile.up.asked(), &counts.up, parts.tun_drops_up);
         let down = DirectionReport::new(profile.down.asked(), &counts.down, parts.tun_drops_down);
-        let lateness_us = Lateness::of_both(&counts.up.lateness_ns, &counts.down.lateness_ns);
-        let lateness_p99_bound_us = lateness_p99_bound_us(profile);
-        let lateness_max_bound_us = lateness_p99_bound_us * MOST_OF_FEW;
-        let kept_deadlines = lateness_us.is_within(lateness_p99_bound_us, lateness_max_bound_us);
+        let lateness_us = Lateness::new(&counts.up.lateness.with(&counts.down.lateness));
+        let kept_deadlines = lateness_us.is_kept();
         let changes = profile.changes.iter().enumerate().map(|(at, change)| ChangeReport {
             asked: change.asked(),
             made_seconds: counts.changes_made_ns.get(at).map(|ns| *ns as f64 / 1e9),
@@ -352,8 +325,7 @@ impl Report {
             clean: kept_deadlines && [&up, &down].into_iter().all(DirectionReport::dropped_as_asked),
             kept_deadlines,
             lateness_us,
-            lateness_p99_bound_us,
-            lateness_max_bound_us,
+            lateness_bound_us: lateness::bound_ns(profile) as f64 / 1e3,
             scheduling: parts.scheduling,
             tcp_congestion: parts.congestion,
             tcp_settings: parts.tcp_settings,
@@ -406,7 +378,7 @@ impl DirectionReport {
             tun_drops,
             queue_max_bytes: counters.queue_max_bytes,
             queue_max_ms: counters.queue_max_ns as f64 / 1e6,
-            lateness_us: Lateness::new(&counters.lateness_ns),
+            lateness_us: Lateness::new(&counters.lateness),
         }
     }
 
@@ -416,24 +388,20 @@ impl DirectionReport {
 }
 
 impl Lateness {
-    fn of_both(up_ns: &Histogram<u64>, down_ns: &Histogram<u64>) -> Self {
-        let mut both = up_ns.clone();
-        both.add(down_ns).expect("invariant: the histograms of both directions have the same bounds");
-        Self::new(&both)
-    }
-
-    fn new(histogram_ns: &Histogram<u64>) -> Self {
+    fn new(counters: &LatenessCounters) -> Self {
         let us = |ns: u64| ns as f64 / 1e3;
         Self {
-            packets: histogram_ns.len(),
-            p50: us(histogram_ns.value_at_quantile(0.5)),
-            p99: us(histogram_ns.value_at_quantile(0.99)),
-            max: us(histogram_ns.max()),
+            packets: counters.packets(),
+            late: counters.late(),
+            p50: us(counters.at_quantile_ns(0.5)),
+            p99: us(counters.at_quantile_ns(0.99)),
+            max: us(counters.max_ns()),
         }
     }
 
-    fn is_within(&self, p99_bound_us: f64, max_bound_us: f64) -> bool {
-        if self.packets < LEAST_FOR_P99 { self.max <= max_bound_us } else { self.p99 <= p99_bound_us }
+    /// Whether no more packets were late than may be.
+    pub fn is_kept(&self) -> bool {
+        self.late <= lateness::most_late(self.packets)
     }
 }
 
@@ -512,34 +480,6 @@ fn json(content: &impl Serialize) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lateness_is_bound_by_the_round_trip() {
-        let bound_us = |delay_ms: &str, more: &str| {
-            let text = format!("name='t'\nup={{delay_ms={delay_ms}}}\ndown={{delay_ms={delay_ms}}}\n{more}");
-            lateness_p99_bound_us(&Profile::from_toml(&text).unwrap()).round() as u64
-        };
-        // dc-near, then what is bound by the least and by the most.
-        assert_eq!([bound_us("5", ""), bound_us("0", ""), bound_us("2", ""), bound_us("35", "")], [500, 250, 250, 2000]);
-        // The shortest of a link that changes.
-        assert_eq!(bound_us("35", "[[changes]]\nafter_ms=9\nup={delay_ms=5}\n[[changes]]\nafter_ms=10\ndown={delay_ms=3}"), 400);
-    }
-
-    #[test]
-    fn latest_of_few_packets_has_a_bound_of_its_own() {
-        let kept = |packets: u64, latest_us: u64| {
-            let empty = Histogram::new_with_bounds(1, 60_000_000_000, 3).unwrap();
-            let mut one_way = empty.clone();
-            one_way.record_n(100_000, packets - 1).unwrap();
-            one_way.record(latest_us * 1000).unwrap();
-            let lateness = Lateness::of_both(&one_way, &empty);
-            assert_eq!(lateness.packets, packets);
-            lateness.is_within(500.0, 1000.0)
-        };
-        assert_eq!([kept(99, 990), kept(99, 1100), kept(1, 990), kept(1, 1100)], [true, false, true, false]);
-        assert_eq!([kept(100, 1100), kept(200, 50_000)], [true, true]);
-        assert!(Lateness::new(&Histogram::new(3).unwrap()).is_within(0.0, 0.0));
-    }
 
     #[test]
     fn report_replaces_older_one_and_leaves_nothing_else() {

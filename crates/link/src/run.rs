@@ -234,7 +234,12 @@ impl<'a> Load<'a> {
                     }
                     (*start, *end) = (figures, None);
                 }
-                Order::End => *end = Some(Figures::of(link)),
+                // One that comes again has nothing to end.
+                Order::End if end.is_some() => {}
+                Order::End => {
+                    link.freeze_lateness()?;
+                    *end = Some(Figures::of(link));
+                }
             }
             Ok(Ok(()))
         })

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::probe::{self, Arrival, Plan, Sample};
 use super::{CONFIDENCE, Check, DELAY_BOUND_MS, PROBE_WIRE_BYTES, Probed, RATE_BOUND, direction, direction_report, name};
 use crate::emulator::ClockStart;
+use crate::lateness::most_late;
 use crate::profile::{Direction, MTU};
 use crate::scheduler::{Jitter, Way, Wire, mean_bits_per_second};
 use crate::{Error, Link, Options, Profile, Report, binomial};
@@ -176,15 +177,15 @@ fn bypass(way: Way, sample: &Sample, probed: &Probed) -> Check {
 }
 
 fn lateness(way: Way, report: &Report, of: &str) -> Check {
-    let p99_us = direction_report(report, way).lateness_us.p99;
+    let found = direction_report(report, way).lateness_us;
     Check {
         after_ms: None,
         direction: name(way),
         what: "lateness",
         asked: "-".into(),
-        measured: format!("{p99_us:.0} us (p99)"),
-        bound: format!("at most {:.0} us{of}", report.lateness_p99_bound_us),
-        passed: p99_us <= report.lateness_p99_bound_us,
+        measured: format!("{} late (p99 {:.0} us)", found.late, found.p99),
+        bound: format!("at most {} of {} later than {:.0} us{of}", most_late(found.packets), found.packets, report.lateness_bound_us),
+        passed: found.is_kept(),
     }
 }
 

@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use hdrhistogram::Histogram;
 use rustix::io::Errno;
 
 use super::Books;
 use super::clock::Clock;
 use super::ring::{At, Ring};
+use crate::lateness::LatenessCounters;
 use crate::packets::{Fate, Row};
 use crate::profile::{Direction, MTU, Profile};
 use crate::rules::{Dropped, Rules};
@@ -62,11 +62,11 @@ pub struct LaneCounters {
     /// The longest wait for the rate.
     pub queue_max_ns: u64,
     /// How long after its deadline each packet was handed over.
-    pub lateness_ns: Histogram<u64>,
+    pub lateness: LatenessCounters,
 }
 
 impl LaneCounters {
-    fn new() -> Self {
+    fn new(profile: &Profile) -> Self {
         Self {
             packets_in: 0,
             bytes_in: 0,
@@ -87,7 +87,7 @@ impl LaneCounters {
             held_max_packets: 0,
             queue_max_bytes: 0,
             queue_max_ns: 0,
-            lateness_ns: Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("invariant: constant bounds are valid"),
+            lateness: LatenessCounters::new(profile),
         }
     }
 }
@@ -100,7 +100,7 @@ impl LaneCounters {
         } else {
             self.packets_write_failed += 1;
         }
-        self.lateness_ns.saturating_record(lateness_ns);
+        self.lateness.record(lateness_ns);
     }
 }
 
@@ -140,7 +140,7 @@ impl Lane {
             held: VecDeque::with_capacity(1024),
             packets: Ring::new(profile.held_bytes(way))?,
             buffer: Box::new([0; BUFFER_BYTES]),
-            counters: LaneCounters::new(),
+            counters: LaneCounters::new(profile),
         })
     }
 
@@ -153,8 +153,13 @@ impl Lane {
         self.scheduler = Some(Scheduler::new(direction, seed, self.way));
         (self.zero_ns, self.epoch) = (clock.zero_ns(), clock.epoch());
         self.rules = Rules::new(&profile.rules, self.way);
-        self.counters = LaneCounters::new();
+        self.counters = LaneCounters::new(profile);
         self.held.iter_mut().for_each(|held| held.counts = false);
+    }
+
+    /// The load has ended: how late further packets are says nothing of it.
+    pub(super) fn freeze_lateness(&mut self) {
+        self.counters.lateness.freeze();
     }
 
     /// Begins again if time zero is another one, with full buckets of the rules. What is on its way keeps its deadline.

@@ -202,6 +202,10 @@ impl Loop {
                 Ok(Request::Start(start, answer)) => {
                     let _ = answer.send(self.start(start));
                 }
+                Ok(Request::FreezeLateness(answer)) => {
+                    self.freeze_lateness();
+                    let _ = answer.send(());
+                }
                 Ok(Request::Stop) | Err(mpsc::TryRecvError::Disconnected) => return Ok(true),
                 Err(mpsc::TryRecvError::Empty) => return Ok(false),
             }
@@ -238,6 +242,13 @@ impl Loop {
         self.up.start(&self.profile, self.seed, &self.books.clock);
         self.down.start(&self.profile, self.seed, &self.books.clock);
         Ok(())
+    }
+
+    /// What was due before still counts.
+    fn freeze_lateness(&mut self) {
+        self.deliver();
+        self.up.freeze_lateness();
+        self.down.freeze_lateness();
     }
 
     fn now(&self) -> u64 {

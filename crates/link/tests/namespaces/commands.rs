@@ -26,6 +26,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("report_holds_both_commands_and_the_flow", report_holds_both_commands_and_the_flow),
     ("load_that_command_marks_is_what_the_figures_are_for", load_that_command_marks_is_what_the_figures_are_for),
     ("start_lets_the_profile_begin_again", start_lets_the_profile_begin_again),
+    ("lateness_counts_until_the_load_ends", lateness_counts_until_the_load_ends),
     ("late_packet_of_an_earlier_connection_is_not_time_zero", late_packet_is_not_time_zero),
     ("start_undoes_changes_but_for_a_new_client_address", start_undoes_changes),
     ("figures_without_marks_are_those_of_the_command", figures_without_marks_are_those_of_the_command),
@@ -308,7 +309,7 @@ fn report_holds_both_commands_and_the_flow() {
         .env("REPORT", &path));
     assert_eq!(code(&output), Some(0), "{}", text(&output.stderr));
     let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-    assert_eq!(report["schema"], "pronghorn-link-report/2");
+    assert_eq!(report["schema"], "pronghorn-link-report/3");
     assert_eq!(report["commands"]["near"]["exit_code"], 0);
     assert_eq!(report["commands"]["far"]["signal"], 15, "the listener has no handler for SIGTERM");
     assert_eq!(report["tcp_congestion"]["far"], "reno");
@@ -400,6 +401,39 @@ fn start_lets_the_profile_begin_again() {
     assert_eq!(report["up"]["packets_lost"], 1);
     assert_eq!(report["flows"].as_array().unwrap().len(), 1);
     assert!(report["time_zero_seconds"].as_f64().unwrap() >= 1.3, "{}", report["time_zero_seconds"]);
+}
+
+fn lateness_counts_until_the_load_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("r.json");
+    let connect = shell("connect", "10.77.0.2:443");
+    let order = |order: &str| format!("echo {order} >&$PRONGHORN_LINK_CONTROL; read answer <&$PRONGHORN_LINK_CONTROL");
+    let run = |steps: &[&str]| {
+        let output = run(link_command(&["sh", "-ec", &steps.join("; ")])
+            .env("FAR", shell("listen", "10.77.0.2:443"))
+            .env("READY", "443")
+            .env("REPORT", &path));
+        assert_eq!(code(&output), Some(0), "{}", text(&output.stderr));
+        let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        let number = |pointer: &str| report.pointer(pointer).and_then(serde_json::Value::as_u64).expect("a number");
+        for name in ["packets", "late"] {
+            let [all, up, down] = ["", "/up", "/down"].map(|of| number(&format!("{of}/lateness_us/{name}")));
+            assert_eq!(all, up + down, "{report}");
+        }
+        assert_eq!(report["kept_deadlines"], number("/lateness_us/late") <= 1.max(number("/lateness_us/packets") / 100), "{report}");
+        assert_eq!(report["lateness_bound_us"], 250.0);
+        let of_flow = |flow: &serde_json::Value| flow["up"]["packets"].as_u64().unwrap() + flow["down"]["packets"].as_u64().unwrap();
+        let flows: Vec<u64> = report["flows"].as_array().unwrap().iter().map(of_flow).collect();
+        (number("/lateness_us/packets"), flows, number("/up/packets_out") + number("/down/packets_out"))
+    };
+    let [start, end] = [order("start"), order("end")];
+    // The second connection is none of the load's, nor is what comes after an `end` that is said again.
+    let (packets, flows, _) = run(&[&start, &connect, &end, &connect, &end]);
+    assert_eq!(flows.len(), 2);
+    assert!(packets > 0 && packets <= flows[0].max(flows[1]), "{packets} of {flows:?}");
+    // A second load counts anew, and without an `end` to the last packet.
+    let (packets, _, out) = run(&[&start, &connect, &end, &start, &connect]);
+    assert!(packets > 0 && packets == out, "{packets} of {out}");
 }
 
 /// The connection of the visit before ends only after `start`. That is not the load's first packet, which is planted to get lost.

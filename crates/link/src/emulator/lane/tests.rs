@@ -214,7 +214,34 @@ fn counters_begin_with_the_start() {
     let counters = bench.up.finish();
     assert_eq!((counters.packets_in, counters.packets_out, counters.bytes_out, counters.packets_queue_dropped), (2, 1, 750, 0));
     assert_eq!((counters.packets_held_at_end, counters.held_max_packets, counters.queue_max_bytes), (1, 1, 1500));
-    assert_eq!((counters.lateness_ns.len(), counters.lateness_ns.max() / MS), (1, 1));
+    assert_eq!((counters.lateness.packets(), counters.lateness.late(), counters.lateness.max_ns() / MS), (1, 0, 1));
+}
+
+#[test]
+fn lateness_is_frozen_at_the_end_of_a_load_and_counts_anew_from_the_next_start() {
+    let profile = profile("");
+    let mut bench = Bench::new(&profile, 7);
+    let (to, _kept) = UnixDatagram::pair().unwrap();
+    // The bound is 2 ms.
+    let hand_over = |bench: &mut Bench, now_ns: u64, late_ms: u64| {
+        bench.arrive(Way::Up, 100, now_ns);
+        bench.up.deliver(to.as_fd(), &mut bench.books, || now_ns + (35 + late_ms) * MS);
+    };
+    let found = |bench: &Bench| {
+        let counters = &bench.up.counters;
+        (counters.packets_out, counters.lateness.packets(), counters.lateness.late(), counters.lateness.max_ns() / MS)
+    };
+    hand_over(&mut bench, 0, 3);
+    hand_over(&mut bench, 100 * MS, 1);
+    assert_eq!(found(&bench), (2, 2, 1, 3));
+    // One is on its way at the end.
+    bench.arrive(Way::Up, 100, 200 * MS);
+    bench.up.freeze_lateness();
+    hand_over(&mut bench, 210 * MS, 50);
+    assert_eq!(found(&bench), (4, 2, 1, 3));
+    bench.start(&profile, 7, 300 * MS);
+    hand_over(&mut bench, 310 * MS, 4);
+    assert_eq!(found(&bench), (1, 1, 1, 4));
 }
 
 #[test]
