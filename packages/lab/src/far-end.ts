@@ -4,7 +4,7 @@ import type { Bench, ServedPage } from './run-load.js';
 import { patienceFor, portOf, serverCommand } from './server-command.js';
 import { hostsOf, siteOf } from './site.js';
 import type { LinkReading } from './link-report.js';
-import { warmUpCommands, warmUpProtocols, type WarmProtocol, type WarmUp } from './warm-up.js';
+import { WARM_UP_SECONDS, warmUpCommands, warmUpProtocols, type WarmProtocol, type WarmUp } from './warm-up.js';
 
 interface FarEnd {
   readonly bench: Bench;
@@ -24,7 +24,7 @@ export function farEnd({
   qlogFolder,
 }: FarEnd): Pick<
   Link,
-  'pronghorn' | 'congestion' | 'initialWindow' | 'slowStartAfterIdle' | 'far' | 'farPort' | 'warmUps'
+  'pronghorn' | 'congestion' | 'initialWindow' | 'slowStartAfterIdle' | 'far' | 'farPort' | 'farSeconds' | 'warmUps'
 > {
   const { pronghorn, certificate, timeoutSeconds } = bench;
   const { facts } = page;
@@ -51,6 +51,7 @@ export function farEnd({
       ...(qlogFolder !== undefined && { qlogFolder }),
     }),
     farPort: portOf(arm),
+    farSeconds: WARM_UP_SECONDS,
     warmUps: warmUpCommands(pronghorn, spec, warmUpsOf(bench, arm), host, bench.warmed),
   };
 }

@@ -28,6 +28,8 @@ export interface Link {
   readonly farPort: number;
   /** Command lines that run at the far end one after the other, before the command behind the link. */
   readonly warmUps?: readonly string[];
+  /** How long the far end may take until it listens, and how long each of those. */
+  readonly farSeconds?: number;
   /** The command behind the link. */
   readonly near: readonly string[];
 }
@@ -48,6 +50,7 @@ export function linkCommand(link: Link): string[] {
     ...(link.resolver === undefined ? [] : ['--resolver', link.resolver]),
     ...['--far', link.far],
     ...['--far-ready', String(link.farPort)],
+    ...(link.farSeconds === undefined ? [] : ['--far-ready-seconds', String(link.farSeconds)]),
     ...(link.warmUps ?? []).flatMap((line) => ['--far-warm-up', line]),
     '--',
     ...link.near,

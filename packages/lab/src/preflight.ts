@@ -10,7 +10,7 @@ import type { Bench, ServedPage } from './run-load.js';
 import { portOf } from './server-command.js';
 import { warmUpsAtMost } from './warm-up.js';
 
-const LIMIT_SECONDS = 30;
+const LIMIT_SECONDS = 40;
 
 /** The exit codes of `pronghorn link` that the lab hands on; any other end is a link that does not work here. */
 const HANDED_ON: readonly number[] = [ExitCode.Malformed, ExitCode.InputMissing, ExitCode.NotPermitted];

@@ -81,7 +81,7 @@ export interface ServedPage {
 }
 
 /** What link, server and browser may take beside the load itself before the lab ends them. */
-const OVERHEAD_SECONDS = 30;
+const OVERHEAD_SECONDS = 40;
 
 const LOAD_ONE = fileURLToPath(new URL('load/load-one.js', import.meta.url));
 

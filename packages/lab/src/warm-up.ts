@@ -30,9 +30,12 @@ const TRY_SECONDS = 5;
 /** How long each load waits for what did not come in the preflight: such a server may have no HTTP/3 although a plan tries it. */
 const SHORT_PATIENCE_SECONDS = 1;
 
+/** After so long the link ends one: later than it ends by itself on a machine that is busy. */
+export const WARM_UP_SECONDS = PATIENCE_SECONDS + TRY_SECONDS + 3;
+
 /** The most that a number of them takes. */
 export function warmUpsAtMost(count: number): number {
-  return count * (PATIENCE_SECONDS + TRY_SECONDS);
+  return count * WARM_UP_SECONDS;
 }
 
 /** Which servers of a campaign have answered over which protocols when they were warmed, from the preflight on. */
