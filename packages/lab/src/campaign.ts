@@ -21,6 +21,7 @@ import { readPageSpec } from './page/spec.js';
 import type { PageSource, Plan } from './plan.js';
 import { planHere } from './left-out.js';
 import { pickMade, StoppingRule } from './compare/stopping-rule.js';
+import { Looks } from './look.js';
 import { preflight } from './preflight.js';
 import { findPronghorn, type Pronghorn } from './programs.js';
 import { Progress } from './progress.js';
@@ -126,6 +127,7 @@ async function runLocked(asked: CampaignOptions, locks: Locks, machineLock: numb
       references,
       arms: plan.arms,
       warmed: new Warmed(),
+      looks: before?.looks ?? new Looks(),
       warmFolder: plan.browser === 'warm' ? join(scratch, 'warm') : undefined,
       timeoutSeconds: plan.timeoutSeconds,
       scratch,

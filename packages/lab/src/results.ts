@@ -9,6 +9,7 @@ import {
 } from './compare/campaign.js';
 import { partnerOf } from './compare/partners.js';
 import { LEAST_FOR_P99, unaskedDrops, type LinkDirection, type LinkReport } from './link-report.js';
+import { lookOf, SHORT_LOOK_MS } from './look.js';
 import type { MachineCpu } from './machine-cpu.js';
 import type { Protocol } from './plan.js';
 import type { Outcome, Sample, Times } from './sample.js';
@@ -56,6 +57,10 @@ export interface Cell {
   /** Where the valid loads' times fall into two heaps. */
   readonly modes: TwoModes | undefined;
   readonly congestion: CongestionSeen;
+  /** Until how long after the start of the load event paints counted in its loads. */
+  readonly lookMs: number;
+  /** The valid loads with a larger paint after that. */
+  readonly latePaints: number;
   /** The valid loads in which the rules could look for anything. */
   readonly looked: number;
   /** What the rules found in the valid loads, by kind; kinds that none has are left out. */
@@ -118,8 +123,6 @@ export interface Results {
   readonly shared: Beside;
   /** By server, the loads that counted though it answered nothing before them. */
   readonly cold: ReadonlyMap<string, Cold>;
-  /** Measured loads with a larger paint that came too late to count. */
-  readonly latePaints: number;
   readonly cells: readonly Cell[];
   readonly links: readonly LinkAchieved[];
   /** Kernel parameters of TCP inside the links, by name; more than one value where arms or ends differ. */
@@ -145,12 +148,10 @@ export async function collectResults(campaign: Campaign, samples: AsyncIterable<
     }
   }
   let shared: Beside = { loads: 0, beside: 0 };
-  let latePaints = 0;
   const warmth = new Map<string, Cold>();
   for await (const sample of samples) {
     shared = { loads: shared.loads + 1, beside: shared.beside + ((sample.otherCampaigns ?? 0) > 0 ? 1 : 0) };
     builders.get(keyOf(sample.profile, sample.page, sample.arm))?.add(sample);
-    if (sample.block !== REHEARSAL && sample.browser?.latePaintsMs !== undefined) latePaints += 1;
     if (sample.block !== REHEARSAL && sample.valid) {
       const { loads, cold } = warmth.get(sample.server) ?? { loads: 0, cold: 0 };
       warmth.set(sample.server, { loads: loads + 1, cold: cold + (isCold(sample) ? 1 : 0) });
@@ -166,7 +167,6 @@ export async function collectResults(campaign: Campaign, samples: AsyncIterable<
   const cells = [...builders.values()].map((builder) => builder.cell());
   return {
     shared,
-    latePaints,
     cold: new Map([...warmth].filter(([, { cold }]) => cold > 0)),
     cells,
     links: [...links.values()].map((builder) => builder.achieved()),
@@ -243,6 +243,8 @@ class CellBuilder {
   /** By kind, what it cost each load that has it. */
   readonly #labels = new Map<LabelKind, number[]>();
   #looked = 0;
+  #lookMs = SHORT_LOOK_MS;
+  #latePaints = 0;
 
   constructor(
     readonly profile: string,
@@ -259,6 +261,10 @@ class CellBuilder {
     const time = times.load;
     list.push({ load, block, outcome, reason, fault, valid, invalidReasons, isLateOnly, time, metrics });
     if (block !== REHEARSAL && valid && sample.labels !== undefined) this.#addLabels(sample.labels);
+    if (block !== REHEARSAL && browser !== undefined) {
+      this.#lookMs = Math.max(this.#lookMs, lookOf(browser));
+      if (valid && browser.latePaintsMs !== undefined) this.#latePaints += 1;
+    }
     if (link) {
       this.#serverTcp.add(link.tcp_congestion.far);
       this.#clientTcp.add(link.tcp_congestion.near);
@@ -293,6 +299,8 @@ class CellBuilder {
         clientTcp: [...this.#clientTcp],
         clientQuic: [...this.#clientQuic],
       },
+      lookMs: this.#lookMs,
+      latePaints: this.#latePaints,
       looked: this.#looked,
       labels: new Map([...this.#labels].map(([kind, costs]) => [kind, shareOf(costs)])),
     };

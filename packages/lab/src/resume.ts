@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { readCampaign, type Campaign } from './campaign-file.js';
 import { ExitCode, LabError } from './errors.js';
+import { Looks } from './look.js';
 import { readSamplesAsWritten, SAMPLES } from './samples-file.js';
 import { pickMade, type Made } from './compare/stopping-rule.js';
 
@@ -14,6 +15,8 @@ export interface Resumption {
   readonly done: ReadonlySet<number>;
   /** These loads. */
   readonly made: readonly Made[];
+  /** As its rehearsals have decided. */
+  readonly looks: Looks;
 }
 
 /**
@@ -34,13 +37,15 @@ export async function prepareResumption(out: string, now: Campaign): Promise<Res
   dropTornLine(path);
   const done = new Set<number>();
   const made: Made[] = [];
+  const looks = new Looks();
   for await (const sample of readSamplesAsWritten(path)) {
     done.add(sample.load);
     made.push(pickMade(sample));
+    looks.add(sample);
   }
   const elsewhere = isDeepStrictEqual(campaign.environment, now.environment) ? {} : { environment: now.environment };
   const sittings = [...campaign.sittings, ...now.sittings.map((sitting) => ({ ...sitting, ...elsewhere }))];
-  return { campaign: { ...campaign, status: 'running', sittings }, done, made };
+  return { campaign: { ...campaign, status: 'running', sittings }, done, made, looks };
 }
 
 /** The first thing that is not as it was, in words. */

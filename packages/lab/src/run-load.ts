@@ -17,7 +17,7 @@ import { requireDisk, requireRoom } from './disk.js';
 import { farEnd, readWarmUps, warmUpsOf } from './far-end.js';
 import { awaitedUrls, type Expected } from './load/expected.js';
 import { JobFile, type LoadJob } from './load/job.js';
-import { PAINTS_AFTER_LOAD_MS } from './load/timeline.js';
+import { lookOf, type Looks } from './look.js';
 import type { PageFacts } from './page/folder.js';
 import {
   SAMPLE_SCHEMA,
@@ -60,6 +60,8 @@ export interface Bench {
   readonly arms: readonly Arm[];
   /** Which servers can be warmed over what, as far as it is known by now. */
   readonly warmed: Warmed;
+  /** How long the loads of each page are looked at, as far as it is known by now. */
+  readonly looks: Looks;
   /** The page that a warm browser has shown. Undefined: it is cold. */
   readonly warmFolder: string | undefined;
   readonly timeoutSeconds: number;
@@ -144,6 +146,7 @@ export class Load {
       ...this.#whereabouts(facts),
       timeoutSeconds,
       expected: expectedOf(facts),
+      lookMs: this.#bench.looks.lookMs(this.#scheduled),
       watched: this.#watched(),
       folder: this.#folder,
     };
@@ -218,6 +221,7 @@ export class Load {
     const labels = browser && (await this.#labels(browser, link, cpuSeconds));
     const traces = keepTraces(this.#folder, this.#bench.out, this.#scheduled.number);
     const { number, profile, page, block, position, arm, linkSeed } = this.#scheduled;
+    if (browser !== undefined) this.#bench.looks.add({ block, page, browser });
     return {
       schema: SAMPLE_SCHEMA,
       load: number,
@@ -330,7 +334,7 @@ export function timesOf(browser: BrowserSide, expected: Expected): Times {
   const { navigationStartMonotonicMs: start } = browser;
   const loadEventMs = start === undefined ? undefined : start + navigation.loadEventStart;
   const awaited = awaitedUrls(browser.requests, expected, loadEventMs);
-  const untilMs = navigation.loadEventStart + PAINTS_AFTER_LOAD_MS;
+  const untilMs = navigation.loadEventStart + lookOf(browser);
   const ofLoad = started.filter(({ name, responseEnd }) => responseEnd <= untilMs || awaited.has(name));
   const lastByte = Math.max(navigation.responseEnd, ...ofLoad.map((entry) => entry.responseEnd));
   const seconds = (milliseconds: number | undefined): number | undefined =>

@@ -87,6 +87,8 @@ export interface BrowserSide {
   readonly largestContentfulPaintMs?: number;
   /** Larger paints that came too long after the load event to count. */
   readonly latePaintsMs?: readonly number[];
+  /** Until how long after the start of the load event paints counted; absent of samples of earlier versions, and without a timeline. */
+  readonly lookMs?: number;
   /** The congestion control that the browser's QUIC connections had for what they send; only with a NetLog. */
   readonly quicCongestion?: { readonly algorithm: string; readonly initialWindowPackets?: number };
   /** How often the browser asked the lab's DNS server for an HTTPS record; only for an arm that has one. */

@@ -2,7 +2,7 @@ import type { Campaign } from './campaign-file.js';
 import { thinkTimesWarning } from './capture/think-time.js';
 import { comparisonColumns, comparisonRows } from './compare/table.js';
 import { comparisonNotes, modesInWords } from './compare/words.js';
-import { PAINTS_AFTER_LOAD_MS } from './load/timeline.js';
+import { latePaintNotes, paintNotes } from './paint-notes.js';
 import { blockInWords } from './progress.js';
 import type { Protocol } from './plan.js';
 import { severalPages, type Cell, type Results } from './results.js';
@@ -95,12 +95,7 @@ export function tableNotes(campaign: Campaign, results: Results): string[] {
       `${which}: it answered no request before the load. The first handshake of a process is slower than later ones, over QUIC more so.`,
     );
   }
-  if (results.latePaints > 0) {
-    notes.push(
-      `In ${results.latePaints} loads the page painted something larger more than ${PAINTS_AFTER_LOAD_MS} ms after the load event, ` +
-        'which no largest paint counts.',
-    );
-  }
+  notes.push(...paintNotes(results));
   for (const { name, thinkTimeCounts } of campaign.pages) {
     const wrong = thinkTimeCounts && thinkTimesWarning(thinkTimeCounts);
     if (wrong !== undefined) notes.push(`Think times${several ? ` of page ${name}` : ''}: ${wrong}.`);
@@ -173,7 +168,7 @@ export function textTable(campaign: Campaign, results: Results): string {
     const columns = comparisonColumns(comparisons);
     parts.push(
       aligned(columns, comparisonRows(comparisons, true), columns.length),
-      comparisonNotes(results.comparisons).join('\n'),
+      [...comparisonNotes(results.comparisons), ...latePaintNotes(results)].join('\n'),
     );
   }
   return `${parts.join('\n\n')}\n`;
@@ -196,7 +191,7 @@ export function markdownTable(campaign: Campaign, results: Results): string {
     const columns = comparisonColumns(comparisons);
     parts.push(
       piped(columns, comparisonRows(comparisons, true), columns.length),
-      listed(comparisonNotes(results.comparisons)),
+      listed([...comparisonNotes(results.comparisons), ...latePaintNotes(results)]),
     );
   }
   return `${parts.join('\n\n')}\n`;

@@ -125,6 +125,7 @@ const job: LoadJob = {
   timeoutSeconds: 1,
   confinement: { sandbox: true },
   expected: { kind: 'count', requests: 1 },
+  lookMs: 500,
   watched: false,
   folder: '/f',
 };

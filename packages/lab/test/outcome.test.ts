@@ -2,9 +2,10 @@ import assert from 'node:assert/strict';
 import test from 'node:test';
 import { completenessOf, type Expected, type RecordedRequest } from '../src/load/expected.js';
 import { outcomeOf } from '../src/load/outcome.js';
-import { PAINTS_AFTER_LOAD_MS, withPaints } from '../src/load/timeline.js';
+import { LONG_LOOK_MS, SHORT_LOOK_MS } from '../src/look.js';
+import { withPaints } from '../src/load/timeline.js';
 import { timesOf } from '../src/run-load.js';
-import type { DevToolsRequest } from '../src/sample.js';
+import type { DevToolsRequest, NavigationEntry } from '../src/sample.js';
 import { recorded, type Mutable } from './recorded.js';
 
 const EXPECTED: Expected = { kind: 'count', requests: 6 };
@@ -187,25 +188,37 @@ test('last byte is the last one of the load, not of what the page asks for later
   assert.equal(lastByte({ startTime: before }), 99);
   assert.equal(lastByte({ startTime: before }, { kind: 'document' }), own);
   assert.equal(lastByte({ startTime: before, name: 'https://else.test/', responseEnd: 9_000 }), own);
-  const soon = navigation.loadEventStart + PAINTS_AFTER_LOAD_MS;
-  assert.equal(lastByte({ startTime: before, responseEnd: soon }, { kind: 'document' }), soon / 1000);
+  const within = (lookMs: number | undefined, responseEnd: number): number | undefined =>
+    timesOf(
+      {
+        ...browser,
+        ...(lookMs !== undefined && { lookMs }),
+        resources: [...resources, { ...poll, startTime: before, responseEnd }],
+      },
+      { kind: 'document' },
+    ).lastByte;
+  for (const lookMs of [undefined, SHORT_LOOK_MS, LONG_LOOK_MS]) {
+    const until: number = navigation.loadEventStart + (lookMs ?? SHORT_LOOK_MS);
+    assert.deepEqual([within(lookMs, until), within(lookMs, until + 1)], [until / 1000, own]);
+  }
 });
 
-test('load that is looked at for longer has no later paint counted', () => {
-  const { navigation } = recorded('h3').browser;
-  assert.ok(navigation);
-  const until = navigation.loadEventStart + PAINTS_AFTER_LOAD_MS;
-  const seen = { navigation, resources: [], firstPaintMs: 40, largestPaintsMs: [40, 90, until] };
-  const short = withPaints(seen);
-  assert.deepEqual([short.firstContentfulPaintMs, short.largestContentfulPaintMs], [40, until]);
-  assert.equal(short.latePaintsMs, undefined);
-  const long = withPaints({ ...seen, largestPaintsMs: [...seen.largestPaintsMs, until + 1, until + 900] });
-  assert.deepEqual(long, { ...short, latePaintsMs: [until + 1, until + 900] });
-  const blank = withPaints({ ...seen, firstPaintMs: until + 1, largestPaintsMs: [until + 1] });
-  assert.equal(blank.firstContentfulPaintMs ?? blank.largestContentfulPaintMs, undefined);
-  // Without a load event each arm has the plan's time.
-  const never = { ...navigation, loadEventStart: 0 };
-  assert.equal(withPaints({ ...seen, navigation: never, largestPaintsMs: [9_000] }).largestContentfulPaintMs, 9_000);
+test('paint counts until the end of the look of its load, however long the load is looked at', () => {
+  const navigation = recorded('h3').browser.navigation as NavigationEntry;
+  for (const lookMs of [SHORT_LOOK_MS, LONG_LOOK_MS]) {
+    const until = navigation.loadEventStart + lookMs;
+    const seen = { navigation, resources: [], firstPaintMs: 40, largestPaintsMs: [40, 90, until] };
+    const short = withPaints(seen, lookMs);
+    assert.deepEqual([short.firstContentfulPaintMs, short.largestContentfulPaintMs, short.lookMs], [40, until, lookMs]);
+    assert.equal(short.latePaintsMs, undefined);
+    const longer = { ...seen, largestPaintsMs: [...seen.largestPaintsMs, until + 1, until + 900] };
+    assert.deepEqual(withPaints(longer, lookMs), { ...short, latePaintsMs: [until + 1, until + 900] });
+    const blank = withPaints({ ...seen, firstPaintMs: until + 1, largestPaintsMs: [until + 1] }, lookMs);
+    assert.equal(blank.firstContentfulPaintMs ?? blank.largestContentfulPaintMs, undefined);
+    // Without a load event each arm has the plan's time.
+    const never = { ...seen, navigation: { ...navigation, loadEventStart: 0 }, largestPaintsMs: [9_000] };
+    assert.equal(withPaints(never, lookMs).largestContentfulPaintMs, 9_000);
+  }
 });
 
 test('load without a load event in time is a timeout', () => {

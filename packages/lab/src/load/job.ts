@@ -29,6 +29,8 @@ export interface LoadJob {
   readonly spki?: string;
   readonly timeoutSeconds: number;
   readonly expected: Expected;
+  /** Until how long after the start of the load event its paints count. */
+  readonly lookMs: number;
   /**
    * Whether the load is watched: Chromium writes its NetLog, with several events for each request and one for each QUIC
    * packet, and a picture of the page at each change. That takes processor time from the load.

@@ -116,7 +116,10 @@ async function load(browser: Browser, job: LoadJob): Promise<BrowserSide> {
   const loadEventMs = end.kind === 'loaded' ? await readLoadEvent(page, session) : undefined;
   if (end.kind === 'loaded') await settle(log, job, startedMs, loadEventMs);
   // Of a load that did not complete neither may answer: what is waited for both is the wait for one.
-  const [timeline, navigationStartMonotonicMs] = await Promise.all([readTimeline(page), readNavigationStart(session)]);
+  const [timeline, navigationStartMonotonicMs] = await Promise.all([
+    readTimeline(page, job.lookMs),
+    readNavigationStart(session),
+  ]);
   await screens?.stop(timeline.timeOriginMs);
   const requests = log.requests();
   return {

@@ -11,18 +11,14 @@ export interface Timeline {
   readonly largestContentfulPaintMs?: number;
   /** Larger paints that came too late to count. */
   readonly latePaintsMs?: readonly number[];
+  /** Until how long after the start of the load event they count. */
+  readonly lookMs?: number;
 }
 
 /** The browser keeps 250 resource entries unless told otherwise. */
 const RESOURCE_ENTRIES = 20_000;
 /** `loadEventEnd` stays 0 while the handlers of the load event run. */
 const HANDLERS_WAIT_MS = 500;
-/**
- * Paints count until so long after the load event, and later ones are noted only: the last content to come is painted a frame or
- * two after it, and on a busy machine some more. Each load is looked at for so long, and one that is looked at for longer gets
- * no later paint counted for that.
- */
-export const PAINTS_AFTER_LOAD_MS = 500;
 /** The browser reports a paint after it was on the screen, by a message from another process. */
 const PAINT_DELIVERY_MS = 100;
 /** A page that is not shown has no frames. */
@@ -35,14 +31,17 @@ export async function prepareTimeline(page: Page): Promise<void> {
 }
 
 /** What the page gives: `Timeline` before it is decided which of the paints count. */
-interface Seen extends Omit<Timeline, 'firstContentfulPaintMs' | 'largestContentfulPaintMs' | 'latePaintsMs'> {
+interface Seen extends Omit<
+  Timeline,
+  'firstContentfulPaintMs' | 'largestContentfulPaintMs' | 'latePaintsMs' | 'lookMs'
+> {
   readonly firstPaintMs?: number;
   /** Each larger than the ones before. */
   readonly largestPaintsMs?: readonly number[];
 }
 
 // Runs in the page. It is text, not a function: the lab is compiled without the browser's types.
-const READ_TIMELINE = `(async () => {
+const readTimelineScript = (lookMs: number): string => `(async () => {
   // Where no document came there is the empty tab, or a page of the browser's own that says so.
   if (!/^https?:/.test(location.protocol)) return { resources: [] };
   const sleep = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
@@ -52,7 +51,7 @@ const READ_TIMELINE = `(async () => {
   const loaded = () => document.readyState === 'complete';
   while (loaded() && navigation().loadEventEnd === 0 && performance.now() < until) await sleep(5);
   if (loaded()) {
-    await sleep(Math.max(0, navigation().loadEventStart + ${PAINTS_AFTER_LOAD_MS} - performance.now()));
+    await sleep(Math.max(0, navigation().loadEventStart + ${lookMs} - performance.now()));
     await Promise.race([frame().then(frame), sleep(${FRAMES_WAIT_MS})]);
     await sleep(${PAINT_DELIVERY_MS});
   }
@@ -70,16 +69,22 @@ const READ_TIMELINE = `(async () => {
   };
 })()`;
 
-/** Reads the timeline of the page, or an empty one if the page does not answer (it hangs, or never came). */
-export async function readTimeline(page: Page): Promise<Timeline> {
-  const answer = page.evaluate(READ_TIMELINE).then((seen) => withPaints(seen as Seen));
-  return (await inTime(answer)) ?? { resources: [] };
+/**
+ * Reads the timeline of the page, or an empty one if the page does not answer (it hangs, or never came). The page is looked at until
+ * `lookMs` after the start of its load event.
+ */
+export async function readTimeline(page: Page, lookMs: number): Promise<Timeline> {
+  const answer = page.evaluate(readTimelineScript(lookMs)).then((seen) => withPaints(seen as Seen, lookMs));
+  return (await inTime(answer, lookMs + ANSWER_WAIT_MS)) ?? { resources: [] };
 }
 
-/** Decides which paints count. Without a load event all of them do: each arm has the same time for it. */
-export function withPaints({ firstPaintMs, largestPaintsMs = [], ...rest }: Seen): Timeline {
+/**
+ * Decides which paints count: those until `lookMs` after the start of the load event, also where the page was looked at for longer, as
+ * its last requests came late. Without a load event all of them do: each arm has the same time for it.
+ */
+export function withPaints({ firstPaintMs, largestPaintsMs = [], ...rest }: Seen, lookMs: number): Timeline {
   const loadEventMs = rest.navigation?.loadEventStart ?? 0;
-  const untilMs = loadEventMs === 0 ? Infinity : loadEventMs + PAINTS_AFTER_LOAD_MS;
+  const untilMs = loadEventMs === 0 ? Infinity : loadEventMs + lookMs;
   const counted = largestPaintsMs.filter((at) => at <= untilMs).at(-1);
   const late = largestPaintsMs.filter((at) => at > untilMs);
   return {
@@ -87,6 +92,7 @@ export function withPaints({ firstPaintMs, largestPaintsMs = [], ...rest }: Seen
     ...(firstPaintMs !== undefined && firstPaintMs <= untilMs && { firstContentfulPaintMs: firstPaintMs }),
     ...(counted !== undefined && { largestContentfulPaintMs: counted }),
     ...(late.length > 0 && { latePaintsMs: late }),
+    lookMs,
   };
 }
 
@@ -111,9 +117,9 @@ export async function readNavigationStart(session: CDPSession): Promise<number |
 }
 
 /** What a page or its renderer says, or undefined if it refuses or says nothing. */
-export async function inTime<T>(answer: Promise<T>): Promise<T | undefined> {
+export async function inTime<T>(answer: Promise<T>, milliseconds = ANSWER_WAIT_MS): Promise<T | undefined> {
   const late = new Promise<undefined>((resolve) => {
-    setTimeout(resolve, ANSWER_WAIT_MS, undefined).unref();
+    setTimeout(resolve, milliseconds, undefined).unref();
   });
   return Promise.race([answer.catch(() => undefined), late]);
 }

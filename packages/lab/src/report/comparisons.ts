@@ -5,8 +5,15 @@ import { forest } from './forest.js';
 import { html, prose, type Html } from './html.js';
 import { scrollingTable } from './scrolling-table.js';
 
-/** How the arms compare: the ratios of medians as a figure, then all comparisons as a table, then how to read them. */
-export function comparisonsSection(campaign: CampaignComparisons, colourOf: (arm: string) => string): Html | undefined {
+/**
+ * How the arms compare: the ratios of medians as a figure, then all comparisons as a table, then how to read them, with more notes if there
+ * are any.
+ */
+export function comparisonsSection(
+  campaign: CampaignComparisons,
+  colourOf: (arm: string) => string,
+  more: readonly string[] = [],
+): Html | undefined {
   const { comparisons, control } = campaign;
   if (comparisons.length === 0) return undefined;
   const loads = comparisons.filter(({ metric }) => metric === 'load');
@@ -43,7 +50,7 @@ export function comparisonsSection(campaign: CampaignComparisons, colourOf: (arm
     </div>
     <div class="card comparisons">
       ${scrollingTable({ label: 'Table of comparisons', head: columns, names: columns.length, rows })}
-      ${comparisonNotes(campaign).map((note) => html`<p class="soft small">${prose(note)}</p>`)}
+      ${[...comparisonNotes(campaign), ...more].map((note) => html`<p class="soft small">${prose(note)}</p>`)}
     </div>
   </section>`;
 }

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { isLive, type Campaign } from '../campaign-file.js';
 import type { Results } from '../results.js';
 import { failureLines } from '../table.js';
+import { latePaintNotes } from '../paint-notes.js';
 import { comparisonsSection } from './comparisons.js';
 import { filmstrips } from './filmstrip.js';
 import { html, Html, prose } from './html.js';
@@ -59,11 +60,11 @@ export function reportDocument(
         ${pictures.symbols()}
         <main>
           ${heading(campaign, results)} ${verdict} ${violins(results, colourOf)}
-          ${comparisonsSection(results.comparisons, colourOf)} ${figures(campaign, results, colourOf)}
-          ${sideBySide(races, pictures, colourOf)} ${filmstrips(places, loads, colourOf)}
-          ${whyTable(campaign, results, colourOf)} ${timelines(results, loads, colourOf)}
-          ${headOfLine(watchedIn(results, loads))} ${congestion(campaign, results)} ${bench} ${links(results)}
-          ${trouble(results)} ${method(campaign, results)}
+          ${comparisonsSection(results.comparisons, colourOf, latePaintNotes(results))}
+          ${figures(campaign, results, colourOf)} ${sideBySide(races, pictures, colourOf)}
+          ${filmstrips(places, loads, colourOf)} ${whyTable(campaign, results, colourOf)}
+          ${timelines(results, loads, colourOf)} ${headOfLine(watchedIn(results, loads))}
+          ${congestion(campaign, results)} ${bench} ${links(results)} ${trouble(results)} ${method(campaign, results)}
           <footer>
             <p>
               Made from <code>samples.jsonl</code> and <code>campaign.json</code> beside this file, which hold each load
